@@ -52,6 +52,31 @@ fn a_schedule_whose_first_arrival_lies_beyond_its_end_ends_in_time() {
     assert!(!outcome.gave_up && !outcome.stopped && outcome.errors.is_empty());
 }
 
+/// Kept connections are made in the lead-in, and what the server does before and after it is not counted.
+#[test]
+fn a_lead_in_does_not_count() {
+    let served = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&served);
+    let address = server(move |stream| {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let mut stream = stream;
+        while next_request(&mut reader).is_some() {
+            counter.fetch_add(1, Ordering::Relaxed);
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
+        }
+    });
+    let workload = workload(vec![object("GET", "/2", Some(2))], 2, 50_000, 1);
+    let mut plan = plan(address, workload, connections(2, 1, None));
+    (plan.lead_in_ns, plan.until) = (100_000_000, Until::Elapsed(300_000_000));
+    let outcome = go(&plan);
+    assert_eq!((outcome.connections, outcome.errors.len()), (0, 0), "{:?}", outcome.errors);
+    assert!(outcome.hits > 0 && outcome.elapsed_ns > 100_000_000, "{} in {} ns", outcome.hits, outcome.elapsed_ns);
+    assert_eq!(outcome.phases[&Phase::FirstByte].len(), outcome.hits);
+    assert!(served.load(Ordering::Relaxed) > outcome.hits, "what came in the lead-in counts too");
+    plan.until = Until::Laps(1);
+    assert!(run(&plan, &AtomicBool::new(false)).is_err(), "a part of no time");
+}
+
 #[test]
 fn request_bodies_are_sent_whole() {
     let received = Arc::new(AtomicU64::new(0));

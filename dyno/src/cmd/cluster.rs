@@ -14,9 +14,10 @@ use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::model::cluster::{Cluster, ClusterExperiment, Sharing, Traffic};
 use crate::model::workload::WorkloadSpec;
-use crate::model::{Policy, ServerName};
+use crate::model::{Policy, ServerName, Tls};
 use crate::run::files;
 use crate::run::files::AnyExperiment;
+use crate::time::Time;
 use crate::trace::flags::WorkloadChoice;
 
 /// Measuring time unless --time says otherwise, seconds.
@@ -68,6 +69,12 @@ struct Flags {
     /// Plain HTTP instead of TLS: locality of the files that each backend is asked for, instead of sessions
     #[arg(long, conflicts_with_all = ["tls", "suite", "cert", "no_tickets", "session_cache"], help_heading = "Cluster")]
     plain: bool,
+    /// Plain HTTP beside TLS, as its limit
+    #[arg(long, conflicts_with = "plain", help_heading = "Cluster")]
+    plain_limit: bool,
+    /// Worker processes of each server (HAProxy: threads) [default: 1; of Apache prefork as many as clients need]
+    #[arg(long, value_name = "N", help_heading = "Cluster")]
+    processes: Option<u32>,
     /// Size of the cache for which misses are computed from each plain backend's access log [default: all of them
     /// together hold every object once]
     #[arg(long, value_name = "BYTES", help_heading = "Cluster")]
@@ -94,6 +101,16 @@ struct Flags {
     )]
     policies: Vec<Policy>,
 
+    /// How long our dispatcher remembers which backend holds a session, whole seconds; several are compared. Goes with
+    /// --session-timeout and --pause
+    #[arg(long, value_name = "SECONDS", value_delimiter = ',', help_heading = "Cluster")]
+    dispatcher_timeouts: Vec<u32>,
+    /// How long servers keep a session, whole seconds [default: an hour]
+    #[arg(long, value_name = "SECONDS", help_heading = "TLS")]
+    session_timeout: Option<u32>,
+    /// Mean of exponential pauses between two connections of a client
+    #[arg(long, value_name = "TIME", conflicts_with = "rates", help_heading = "Traffic")]
+    pause: Option<Time>,
     /// Percentages of each client's connections that offer one of its sessions again
     #[arg(
         long,
@@ -159,7 +176,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     let experiment = match &args.config {
         None => args.flags.experiment(),
         Some(which) => match files::find(which).or_fault(Fault::Input)? {
-            AnyExperiment::Cluster(experiment) => experiment,
+            AnyExperiment::Cluster(experiment) => *experiment,
             _ => return refuse_other(which).or_fault(Fault::Input),
         },
     };
@@ -198,17 +215,21 @@ impl Flags {
                 backends: self.backends,
                 backend_cpus: self.backend_cpus,
                 plain: self.plain,
+                plain_limit: self.plain_limit,
+                processes: self.processes,
                 cache_bytes: self.cache_bytes,
                 sessions: self.sessions.clone(),
                 policies: self.policies.clone(),
+                dispatcher_timeouts_s: self.dispatcher_timeouts.clone(),
             },
-            tls: self.tls.tls(),
+            tls: Tls { session_timeout_s: self.session_timeout, ..self.tls.tls() },
             workload: self.workload_spec(),
             traffic: Traffic {
                 reuse_percent: self.reuse.clone(),
                 clients: self.clients.clone(),
                 rates_per_s: self.rates.clone(),
                 behind_one_address_percent: self.behind_one_address.clone(),
+                pause_ms: self.pause.map(|mean| mean.0.as_millis() as u64),
                 requests_per_connection: self.requests_per_connection,
                 effort: self.effort,
                 ..Traffic::default()

@@ -133,7 +133,7 @@ fn read(which: &Path) -> Result<Vec<Measured>> {
             name: point.name.clone(),
             slices: samples(&record, index),
             whole: sample_of_point(point),
-            run: record.load.as_ref().and_then(|load| load.runs.get(index)).cloned(),
+            run: record.measured.load().and_then(|load| load.runs.get(index)).cloned(),
         })
         .collect())
 }

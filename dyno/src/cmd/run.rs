@@ -96,7 +96,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     };
     match files::find(file).or_fault(Fault::Input)? {
         AnyExperiment::Server(experiment) => run_server(*experiment, file, args),
-        AnyExperiment::Cluster(experiment) => run_cluster(experiment, args),
+        AnyExperiment::Cluster(experiment) => run_cluster(*experiment, args),
         AnyExperiment::Load(experiment) => run_load(experiment, args),
         AnyExperiment::Array(experiment) => run_array(experiment, args),
         AnyExperiment::Probe(experiment) => run_probe(experiment, args),

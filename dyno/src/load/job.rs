@@ -9,8 +9,8 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, ensure};
 use tlsdyno_engine::load::{
-    Arrivals, Connections, HeldSessions, Outcome, Pacing, Plan, Rate, Resumption, Route, SessionLimits, Share, Target,
-    Timeouts, Until, Workload, run_holding,
+    Arrivals, Connections, HeldSessions, Outcome, Pacing, Pause, Plan, Rate, Resumption, Route, SessionLimits, Share,
+    Spread, Target, Timeouts, Until, Workload, run_holding,
 };
 
 use crate::load::{record, tls};
@@ -36,6 +36,10 @@ struct Loaded {
     route: Route,
     /// Of an open loop.
     rate_per_s: Option<f64>,
+    /// Mean of the exponential pauses between a client's connections, nanoseconds.
+    pause_ns: Option<u64>,
+    /// Time before the counted part of a block, nanoseconds.
+    lead_in_ns: u64,
     /// Most connections open at once, if it has its own number of them.
     connections: Option<u32>,
     session_limits: SessionLimits,
@@ -44,7 +48,9 @@ struct Loaded {
 impl Loaded {
     fn pacing(&self, seed: u64) -> Pacing {
         let poisson = |per_second| Rate { per_second, arrivals: Arrivals::Poisson, seed };
-        self.rate_per_s.map_or(Pacing::Closed, |per_second| Pacing::Open(poisson(per_second)))
+        let pause = |mean_ns| Pacing::Pauses(Pause { mean_ns, spread: Spread::Exponential, seed });
+        let closed = self.pause_ns.map_or(Pacing::Closed, pause);
+        self.rate_per_s.map_or(closed, |per_second| Pacing::Open(poisson(per_second)))
     }
 }
 
@@ -106,11 +112,12 @@ impl Prepared {
             resumption: loaded.resumption,
             session_limits: loaded.session_limits,
             pacing: loaded.pacing(timed.map_or(0, |timed| timed.seed)),
-            until: timed.map_or(Until::Laps(laps), |timed| Until::Elapsed(timed.for_ns)),
+            until: timed.map_or(Until::Laps(laps), |timed| Until::Elapsed(loaded.lead_in_ns + timed.for_ns)),
             window: self.window,
             redirects: None,
             numbered: false,
             slice_ns: None,
+            lead_in_ns: loaded.lead_in_ns,
             share: Share::default(),
         };
         let new = || HeldSessions::new(plan.resumption);
@@ -165,6 +172,8 @@ fn loaded(spec: &TargetSpec) -> Result<Loaded> {
             ..Route::default()
         },
         rate_per_s: load.rate_per_s,
+        pause_ns: load.pause_ms.map(|mean_ms| mean_ms * 1_000_000),
+        lead_in_ns: load.lead_in_ms * 1_000_000,
         connections: load.connections,
         // As users do who came at different times: otherwise each block would begin with a surge, and end in one.
         session_limits: SessionLimits { lifetime_ns: None, requests: load.hits_per_handshake, staggered: true },

@@ -380,6 +380,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
             (None, None) => Until::Elapsed(DURATION_NS),
         },
         share: Share::default(),
+        lead_in_ns: 0,
         slice_ns: Some(
             (options.duration.map_or(Ok(DURATION_NS), Time::nanoseconds)? / SLICES).clamp(SLICE_NS_MIN, SLICE_NS_MAX),
         ),

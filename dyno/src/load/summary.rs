@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use tlsdyno_engine::load::{Handshakes, Outcome, Part, Slice, WindowUse};
+use tlsdyno_engine::load::{Handshakes, Life, Outcome, Part, Slice, WindowUse};
 
 use crate::histogram::{Percentiles, percentiles};
 use crate::load::asked::Asked;
@@ -73,6 +73,9 @@ pub struct Summary {
     pub window: Option<WindowUse>,
     /// The run in slices of equal time.
     pub slices: Vec<Slice>,
+    /// The connections of the first clients, where these are not too many.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lives: Vec<Life>,
     /// Phase name to histogram (nanoseconds), V2 serialisation of HdrHistogram in base64.
     pub histograms: BTreeMap<String, String>,
     /// Stopped by Ctrl-C.
@@ -116,6 +119,7 @@ impl Summary {
             redirects_unfinished: outcome.redirects_unfinished,
             window: outcome.window,
             slices: outcome.slices.clone(),
+            lives: outcome.lives.clone(),
             // The engine's own histograms can always be serialised.
             histograms: record::record(outcome).map(|record| record.phases).unwrap_or_default(),
             stopped: outcome.stopped,
@@ -165,6 +169,7 @@ mod tests {
             slices: Vec::new(),
             slice_latencies: Vec::new(),
             parts: Vec::new(),
+            lives: Vec::new(),
             stopped: false,
             window: None,
         };

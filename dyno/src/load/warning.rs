@@ -365,6 +365,7 @@ mod tests {
             slices: Vec::new(),
             slice_latencies: Vec::new(),
             parts: Vec::new(),
+            lives: Vec::new(),
             stopped: false,
             window: None,
         }

@@ -22,6 +22,12 @@ pub struct Cell {
     pub behind_one_address_percent: f64,
     /// Connections that offer a session again, per cent.
     pub reuse_percent: f64,
+    /// Plain HTTP, beside cells with TLS.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub plain: bool,
+    /// How long the dispatcher remembers which backend holds a session, seconds; `None`: an hour.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dispatcher_timeout_s: Option<u32>,
     /// Clients at once.
     pub clients: u32,
     /// Connections a second; `None`: closed loop.
@@ -37,9 +43,14 @@ impl Cell {
 
     /// The name of what its policy has to cope with.
     pub fn traffic(&self, all: &[Cell]) -> String {
-        let mut parts = vec![format!("{} % reuse", self.reuse_percent)];
+        let mut parts = vec![self.reuse_name()];
         parts.extend(self.besides_reuse(all));
         parts.join(", ")
+    }
+
+    /// Its reuse in words.
+    pub fn reuse_name(&self) -> String {
+        if self.plain { "plain HTTP".to_owned() } else { format!("{} % reuse", self.reuse_percent) }
     }
 
     /// What distinguishes it among `all` besides policy and reuse.
@@ -52,6 +63,7 @@ impl Cell {
         if several(&|other| other.behind_one_address_percent != self.behind_one_address_percent) {
             parts.push(format!("{} % behind one address", self.behind_one_address_percent));
         }
+        parts.extend(self.dispatcher_timeout_s.map(|seconds| format!("remembered for {seconds} s")));
         match self.rate_per_s {
             Some(rate) => parts.push(format!("{rate}/s")),
             None if several(&|other| other.clients != self.clients) => parts.push(format!("{} clients", self.clients)),
@@ -106,6 +118,8 @@ mod tests {
             policy: Policy::Own(dispatch::Policy::Session),
             behind_one_address_percent: 0.0,
             reuse_percent: 80.0,
+            plain: false,
+            dispatcher_timeout_s: None,
             clients: 8,
             rate_per_s: None,
         }

@@ -49,8 +49,28 @@ pub struct Published {
     #[serde(default, deserialize_with = "sentences")]
     pub differences: Vec<String>,
     /// What it says.
-    #[serde(default, rename = "statement")]
+    #[serde(default, rename = "statement", skip_serializing_if = "Vec::is_empty")]
     pub statements: Vec<Statement>,
+    /// Requests a second without TLS, by which its points are drawn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plain_per_s: Option<f64>,
+    /// Points of its figure.
+    #[serde(default, rename = "point", skip_serializing_if = "Vec::is_empty")]
+    pub points: Vec<LatencyPoint>,
+}
+
+/// A published latency.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LatencyPoint {
+    /// In words.
+    pub text: String,
+    /// Percent reuse.
+    pub reuse_percent: f64,
+    /// Requests a second.
+    pub per_s: f64,
+    /// Latency, milliseconds.
+    pub latency_ms: f64,
 }
 
 /// A ratio of throughputs that a paper gives.
@@ -86,6 +106,13 @@ pub struct Cluster {
     /// Plain HTTP, without TLS: what dispatching makes of the servers' caches of files instead of their sessions.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub plain: bool,
+    /// Plain HTTP is measured beside TLS, by the first policies and sessions that need none.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub plain_limit: bool,
+    /// Worker processes of each server (HAProxy: threads); absent: one, and of Apache prefork as many as clients
+    /// connect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processes: Option<u32>,
     /// Size of the cache for which the misses of each plain backend are computed, bytes; absent: as much as holds
     /// every object once in the caches of all backends together.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,6 +121,10 @@ pub struct Cluster {
     pub sessions: Vec<Sharing>,
     /// The dispatchers, each before each cluster. The first is what the others are compared with.
     pub policies: Vec<Policy>,
+    /// How long `tlsdyno dispatch` remembers which backend holds a session, seconds, each by itself; empty: as long as
+    /// servers keep them unless `tls.session_timeout_s` says otherwise.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dispatcher_timeouts_s: Vec<u32>,
 }
 
 impl Default for Cluster {
@@ -103,9 +134,12 @@ impl Default for Cluster {
             backends: 3,
             backend_cpus: None,
             plain: false,
+            plain_limit: false,
+            processes: None,
             cache_bytes: None,
             sessions: vec![Sharing::Own],
             policies: vec![Policy::Own(dispatch::Policy::RoundRobin), Policy::Own(dispatch::Policy::Session)],
+            dispatcher_timeouts_s: Vec::new(),
         }
     }
 }
@@ -167,6 +201,10 @@ pub struct Traffic {
     pub rates_per_s: Vec<f64>,
     /// Percentages of the clients that share one address, as behind a proxy; the others have each their own.
     pub behind_one_address_percent: Vec<f64>,
+    /// Mean of the pauses between two connections of a client, exponentially spread, milliseconds, in a closed loop;
+    /// absent: it does not pause.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pause_ms: Option<u64>,
     /// Requests on each connection.
     pub requests_per_connection: u32,
     /// How much the client does.
@@ -182,6 +220,7 @@ impl Default for Traffic {
             clients: vec![24],
             rates_per_s: Vec::new(),
             behind_one_address_percent: vec![0.0],
+            pause_ms: None,
             requests_per_connection: 1,
             effort: Effort::Lean,
             timeout_ms: 10_000,
@@ -240,26 +279,46 @@ impl ClusterExperiment {
             for &policy in &self.cluster.policies {
                 for &behind in &traffic.behind_one_address_percent {
                     for &reuse in &traffic.reuse_percent {
-                        let cell = |clients, rate_per_s| Cell {
-                            sharing,
-                            policy,
-                            behind_one_address_percent: behind,
-                            reuse_percent: reuse,
-                            clients,
-                            rate_per_s,
-                        };
-                        match traffic.rates_per_s[..] {
-                            [] => cells.extend(traffic.clients.iter().map(|&clients| cell(clients, None))),
-                            ref rates => {
-                                let most = traffic.clients.iter().copied().max().unwrap_or(1);
-                                cells.extend(rates.iter().map(|&rate| cell(most, Some(rate))));
-                            }
-                        }
+                        cells.extend(self.loaded(sharing, policy, behind, Some(reuse)));
                     }
                 }
             }
         }
+        let without_tls = self.cluster.policies.iter().find(|policy| !policy.needs_tls());
+        if let (true, Some(policy)) = (self.cluster.plain_limit, without_tls) {
+            let behind = traffic.behind_one_address_percent.first().copied().unwrap_or(0.0);
+            cells.extend(self.loaded(self.cluster.sessions[0], *policy, behind, None));
+        }
         cells
+    }
+
+    /// The cells of a policy at one reuse, or in plain HTTP, under each load.
+    fn loaded(&self, sharing: Sharing, policy: Policy, behind: f64, reuse_percent: Option<f64>) -> Vec<Cell> {
+        let traffic = &self.traffic;
+        let cell = |clients, rate_per_s, dispatcher_timeout_s| Cell {
+            sharing,
+            policy,
+            behind_one_address_percent: behind,
+            reuse_percent: reuse_percent.unwrap_or(0.0),
+            plain: reuse_percent.is_none(),
+            dispatcher_timeout_s,
+            clients,
+            rate_per_s,
+        };
+        let most = traffic.clients.iter().copied().max().unwrap_or(1);
+        let loads: Vec<(u32, Option<f64>)> = match traffic.rates_per_s[..] {
+            [] => traffic.clients.iter().map(|&clients| (clients, None)).collect(),
+            ref rates => rates.iter().map(|&rate| (most, Some(rate))).collect(),
+        };
+        let timeouts: Vec<Option<u32>> = match self.cluster.dispatcher_timeouts_s[..] {
+            ref timeouts if !timeouts.is_empty() && policy.needs_tls() => timeouts.iter().copied().map(Some).collect(),
+            _ => vec![None],
+        };
+        let each = |timeout: &Option<u32>| {
+            let timeout = *timeout;
+            loads.iter().map(move |(clients, rate)| cell(*clients, *rate, timeout)).collect::<Vec<_>>()
+        };
+        timeouts.iter().flat_map(each).collect()
     }
 }
 
@@ -277,5 +336,9 @@ mod tests {
         experiment.traffic.rates_per_s = vec![50.0, 100.0, 200.0];
         experiment.cluster.sessions = vec![Sharing::Own, Sharing::TicketKeys];
         assert_eq!(experiment.cells().len(), 2 * 2 * 2 * 4 * 3);
+        experiment.cluster.plain_limit = true;
+        let cells = experiment.cells();
+        assert_eq!(cells.len(), 2 * 2 * 2 * 4 * 3 + 3, "plain HTTP once at each rate");
+        assert!(cells[96..].iter().all(|cell| cell.plain && cell.policy.name() == "round-robin"));
     }
 }

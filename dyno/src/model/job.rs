@@ -90,6 +90,12 @@ pub struct TargetLoad {
     pub connections: Option<u32>,
     /// Open loop: pages that are begun in a second, arrivals independent of each other. `None`: closed loop.
     pub rate_per_s: Option<f64>,
+    /// Closed loop: mean of the exponential pauses between two connections of a client, milliseconds; `None`: it does
+    /// not pause.
+    pub pause_ms: Option<u64>,
+    /// Time before each timed block in which clients connect and nothing counts, milliseconds; then what completes in
+    /// the block's time counts, and nothing after it. 0: all counts.
+    pub lead_in_ms: u64,
     /// Local addresses of the clients, in turn; empty: the system's choice.
     pub sources: Vec<IpAddr>,
     /// Servers that take the connections in turn, in place of the target's address; empty: that one.

@@ -19,12 +19,15 @@ pub enum Policy {
     HaproxyStick,
     /// The stream module of nginx, by a hash of the client's address.
     NginxHash,
+    /// Nobody: clients connect to the one server.
+    Direct,
 }
 
 impl Policy {
     /// Every policy, ours first.
     pub fn all() -> impl Iterator<Item = Policy> {
-        let others = [Policy::HaproxyRoundRobin, Policy::HaproxySource, Policy::HaproxyStick, Policy::NginxHash];
+        let others =
+            [Policy::HaproxyRoundRobin, Policy::HaproxySource, Policy::HaproxyStick, Policy::NginxHash, Policy::Direct];
         dispatch::Policy::ALL.into_iter().map(Policy::Own).chain(others)
     }
 
@@ -36,6 +39,7 @@ impl Policy {
             Policy::HaproxySource => "haproxy-source",
             Policy::HaproxyStick => "haproxy-stick",
             Policy::NginxHash => "nginx-hash",
+            Policy::Direct => "direct",
         }
     }
 
@@ -64,6 +68,7 @@ impl Named for Policy {
                 "HAProxy, TCP mode, stick table on the TLS session ID with inspection of responses".to_owned()
             }
             Policy::NginxHash => "nginx stream module, `hash $remote_addr consistent`".to_owned(),
+            Policy::Direct => "no dispatcher: clients connect to the one server (--backends 1)".to_owned(),
         }
     }
 }

@@ -24,6 +24,20 @@ pub use provider::{Counters, Engines, Hardware, Injection, layout};
 pub use shim::{ShimCounters, ShimInjection, ShimSettings, TimeStamp};
 pub use unpacked::Unpacked;
 
+/// What is common to all libraries can be asked of each.
+macro_rules! is_unpacked {
+    ($($library:ty),*) => {
+        $(impl std::ops::Deref for $library {
+            type Target = Unpacked;
+
+            fn deref(&self) -> &Unpacked {
+                &self.unpacked
+            }
+        })*
+    };
+}
+is_unpacked!(Doubling, Injection, Profiling, ShimInjection);
+
 /// Replaces the file, never writes into it: a server of an earlier run may still have the old one mapped.
 fn write_file(path: &Path, content: &[u8], mode: u32) -> Result<()> {
     let context = || format!("cannot write {}", path.display());

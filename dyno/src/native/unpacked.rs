@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -111,20 +110,6 @@ impl Unpacked {
         &self.library
     }
 }
-
-/// What is common to all libraries can be asked of each.
-macro_rules! is_unpacked {
-    ($($library:ty),*) => {
-        $(impl Deref for $library {
-            type Target = Unpacked;
-
-            fn deref(&self) -> &Unpacked {
-                &self.unpacked
-            }
-        })*
-    };
-}
-is_unpacked!(super::Doubling, super::Injection, super::Profiling, super::ShimInjection);
 
 /// A path as value in an `openssl.cnf`, config(5): quotes, backslashes, `$`, `#` and blanks at the ends have meanings
 /// there.

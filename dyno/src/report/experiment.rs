@@ -38,7 +38,7 @@ pub fn document(record: &Record, summary: &Summary) -> Document {
     let noted = shares(summary).notes(methods::doubling_note(record, summary));
     let mut sections = vec![noted, warnings.clone().on(Place::Page)];
     sections.extend(methods::section(summary).into_iter().chain(methods::counts(summary)));
-    if record.experiment.as_ref().is_some_and(|experiment| !experiment.is_timed()) {
+    if record.measured.experiment().is_some_and(|experiment| !experiment.is_timed()) {
         sections.push(warnings.on(Place::Terminal));
         return circumstances::document(record, summary.rounds, answer(summary), sections, Method::Counting);
     }

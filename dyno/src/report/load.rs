@@ -16,8 +16,8 @@ use crate::units::{NONE, format_count, format_duration, format_interval_with, fo
 
 /// The document of a record.
 pub fn document(record: &Record, summary: &LoadSummary) -> Document {
-    let runs = record.load.as_ref().map_or(&[][..], |load| &load.runs);
-    let connections = record.load.as_ref().map_or(&[][..], |load| &load.connections);
+    let runs = record.measured.load().map_or(&[][..], |load| &load.runs);
+    let connections = record.measured.load().map_or(&[][..], |load| &load.connections);
     let mut sections = curve::sections(&summary.curves, summary.log.as_ref(), connections);
     if !summary.against.is_empty() {
         sections

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use tlsdyno_engine::load::{Part, Phase, Slice};
+use tlsdyno_engine::load::{Life, Part, Phase, Slice};
 
 use super::charts::{COLOURS, line_legend, palette, percentile_curves, quantity, tooltip, with};
 use super::circumstances;
@@ -23,7 +23,8 @@ pub fn document(summary: &Summary) -> Document {
     let faults = summary.tls_faults.iter().map(|(fault, count)| format!("{} × {fault}", format_count(*count)));
     let counts = ["", "", ""].map(Column::words).into_iter().zip(["", "number", ""]);
     let columns = counts.map(|(column, class)| Column { class, ..column }).collect();
-    let over_time = Section::titled("", "Over time").on(Place::Page).charts(charts(&summary.slices));
+    let over_time =
+        Section::titled("", "Over time").on(Place::Page).charts(charts(&summary.slices)).charts(gantt(&summary.lives));
     Document {
         title: format!("{}: {effort}, {}", summary.url, format_duration(summary.elapsed_ns as f64)),
         answer: answer(summary),
@@ -170,7 +171,53 @@ fn charts(slices: &[Slice]) -> Vec<Chart> {
     let [p50, p99]: [fn(&Slice) -> f64; 2] =
         [|slice| slice.latency_ns_p50 as f64 / 1e6, |slice| slice.latency_ns_p99 as f64 / 1e6];
     let latency = over_time("latency", "latency in milliseconds", slices, [("p50", p50), ("p99", p99)]);
-    [hits, latency].into_iter().flatten().collect()
+    let [full, resumed]: [fn(&Slice) -> f64; 2] = [
+        |slice| slice.handshakes_full as f64 * 1e9 / slice.elapsed_ns.max(1) as f64,
+        |slice| slice.handshakes_resumed as f64 * 1e9 / slice.elapsed_ns.max(1) as f64,
+    ];
+    let handshakes = over_time("handshakes", "handshakes per second", slices, [("full", full), ("resumed", resumed)]);
+    [hits, latency, handshakes].into_iter().flatten().collect()
+}
+
+/// The connections of the first clients over time, as Figure 2 of Mraz et al. 2002 draws profiles.
+fn gantt(lives: &[Life]) -> Option<Chart> {
+    const KINDS: [&str; 3] = ["full handshake", "resumed", "no session"];
+    let kind = |life: &Life| match life.resumed {
+        Some(false) => KINDS[0],
+        Some(true) => KINDS[1],
+        None => KINDS[2],
+    };
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    let row = |life: &Life| {
+        json!({
+            "client": life.client_number + 1, "from": seconds(life.opened_ns), "to": seconds(life.closed_ns),
+            "kind": kind(life), "requests": life.served_count,
+            "lasted": format_duration((life.closed_ns - life.opened_ns) as f64),
+        })
+    };
+    let rows: Vec<Value> = lives.iter().map(row).collect();
+    let clients = lives.iter().map(|life| life.client_number + 1).max()?;
+    let body = json!({
+        "mark": {"type": "bar", "height": {"band": 0.6}, "strokeWidth": 1},
+        "encoding": {
+            "y": {"field": "client", "type": "ordinal", "title": "client"},
+            "x": quantity("from", "seconds"),
+            "x2": {"field": "to"},
+            "color": with(palette("kind", &KINDS, &COLOURS), line_legend(None, 3)),
+            // A short connection would be too narrow to be seen without an edge.
+            "stroke": palette("kind", &KINDS, &COLOURS),
+            "tooltip": tooltip([("client", "client"), ("kind", "began with"), ("requests", "requests"),
+                                ("lasted", "lasted")]),
+        },
+    });
+    let count = |wanted: &str| lives.iter().filter(|life| kind(life) == wanted).count();
+    let words = format!(
+        "Connections of {clients} clients as strips over time: {} with a full handshake, {} resumed.",
+        count(KINDS[0]),
+        count(KINDS[1])
+    );
+    let caption = "Connections of the first clients: each strip is one, coloured by how its session began.";
+    Some(Chart::new("connections", 20 * clients as usize + 20, rows, body)?.told(caption, words))
 }
 
 fn over_time<const N: usize>(

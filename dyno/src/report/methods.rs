@@ -182,7 +182,7 @@ pub fn doubling_note(record: &Record, summary: &Summary) -> Option<String> {
     let is_together = doubled.iter().any(|stages| stages.only().is_none());
     let together = "Cipher and MAC are one computation here, which only doubles as a whole (record protection).";
     let shim: Vec<String> = Stage::SHIM.iter().map(|stage| stage_label(stage.name())).collect();
-    let secure = record.experiment.as_ref().is_some_and(|experiment| experiment.methods == [Method::Doubling]);
+    let secure = record.measured.experiment().is_some_and(|experiment| experiment.methods == [Method::Doubling]);
     Some(
         [
             "Doubling measures CPU time, not latency: what a hit costs more when the stage is computed twice and one \

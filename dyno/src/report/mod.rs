@@ -39,19 +39,31 @@ use crate::stats::{Shares, Summary};
 use crate::store::Record;
 use document::Document;
 
+/// A record's numbers, by its kind.
+enum Summarised {
+    Experiment(Box<Summary>),
+    Cluster(ClusterSummary),
+    Load(LoadSummary),
+    Profile(ProfileSummary),
+    Array(Box<ArraySummary>),
+}
+
+fn summarised(record: &Record) -> Summarised {
+    let load = || LoadSummary::of(record).map(Summarised::Load);
+    let profile = || ProfileSummary::of(record).map(Summarised::Profile);
+    let array = || ArraySummary::of(record).map(Box::new).map(Summarised::Array);
+    let cluster = || ClusterSummary::of(record).map(Summarised::Cluster);
+    let special = load().or_else(profile).or_else(array).or_else(cluster);
+    special.unwrap_or_else(|| Summarised::Experiment(Box::new(Summary::of(record))))
+}
+
 fn document_of(record: &Record) -> Document {
-    if let Some(summary) = LoadSummary::of(record) {
-        return load::document(record, &summary);
-    }
-    if let Some(summary) = ProfileSummary::of(record) {
-        return profile::document(record, &summary);
-    }
-    if let Some(summary) = ArraySummary::of(record) {
-        return array::document(record, &summary);
-    }
-    match ClusterSummary::of(record) {
-        Some(summary) => cluster::document(record, &summary),
-        None => experiment::document(record, &Summary::of(record)),
+    match summarised(record) {
+        Summarised::Experiment(summary) => experiment::document(record, &summary),
+        Summarised::Cluster(summary) => cluster::document(record, &summary),
+        Summarised::Load(summary) => load::document(record, &summary),
+        Summarised::Profile(summary) => profile::document(record, &summary),
+        Summarised::Array(summary) => array::document(record, &summary),
     }
 }
 
@@ -70,7 +82,7 @@ pub fn terminal_text(record: &Record, style: Style) -> String {
 
 /// What an experiment on stages has found so far, in so many lines at most; empty where there is nothing yet.
 pub fn so_far(record: &Record, rows: usize) -> String {
-    if record.load.is_some() || record.cluster.is_some() {
+    if record.measured.load().is_some() || record.measured.cluster().is_some() {
         return String::new();
     }
     let table = experiment::so_far(&Shares::of(record), rows);
@@ -79,17 +91,11 @@ pub fn so_far(record: &Record, rows: usize) -> String {
 
 /// The results of a record as one JSON object (docs/FORMAT.md).
 pub fn json_text(record: &Record) -> String {
-    if let Some(summary) = LoadSummary::of(record) {
-        return json::load_results(record, &summary);
-    }
-    if let Some(summary) = ProfileSummary::of(record) {
-        return json::profile_results(record, &summary);
-    }
-    if let Some(summary) = ArraySummary::of(record) {
-        return json::array_results(record, &summary);
-    }
-    match ClusterSummary::of(record) {
-        Some(summary) => json::cluster_results(record, &summary),
-        None => json::results(record, &Summary::of(record)),
+    match summarised(record) {
+        Summarised::Experiment(summary) => json::results(record, &summary),
+        Summarised::Cluster(summary) => json::cluster_results(record, &summary),
+        Summarised::Load(summary) => json::load_results(record, &summary),
+        Summarised::Profile(summary) => json::profile_results(record, &summary),
+        Summarised::Array(summary) => json::array_results(record, &summary),
     }
 }

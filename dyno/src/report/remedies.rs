@@ -16,7 +16,7 @@ use crate::store::Record;
 
 /// What the server needs to have what this remedy changes, as lines of its configuration. Empty where no line does it.
 pub fn configuration_lines(remedy: &RemedyFinding, record: &Record) -> Vec<String> {
-    let Some(experiment) = &record.experiment else {
+    let Some(experiment) = record.measured.experiment() else {
         return Vec::new();
     };
     let model = |name: &str| experiment.configurations.iter().find(|model| model.name == name);
@@ -87,7 +87,7 @@ pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
 }
 
 fn item(remedy: &RemedyFinding, ratio: Ratio, place: Option<u32>, summary: &Summary, record: &Record) -> Item {
-    let server = record.experiment.as_ref().map_or("the server", |experiment| experiment.server.kind.name());
+    let server = record.measured.experiment().map_or("the server", |experiment| experiment.server.kind.name());
     let doubt = remedy.is_doubtful();
     let word = match ratio.direction {
         Direction::Bigger if doubt => " – doubtful",

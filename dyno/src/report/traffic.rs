@@ -11,7 +11,7 @@ use crate::units::{format_bytes, format_count, format_duration, format_interval,
 /// The table, and what it means.
 pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
     let traffic = summary.traffic.as_ref()?;
-    let foreign: &ForeignTraffic = record.experiment.as_ref()?.foreign_traffic.as_ref()?;
+    let foreign: &ForeignTraffic = record.measured.experiment()?.foreign_traffic.as_ref()?;
     let fields: [Field<TrafficShare>; _] = [
         (Column::words("cost of"), |share| stage_label(&share.stage)),
         (Column::number("CPU"), |share| format_percent(share.percent)),

@@ -23,7 +23,7 @@ use crate::fault::{Fault, OrFault};
 use crate::interrupt;
 use crate::model::{Experiment, Load};
 use crate::servers::Instance;
-use crate::store::{Block, Journal, Record, Warning};
+use crate::store::{Block, Journal, Measured, Record, Warning};
 use callgrind::Callgrind;
 
 /// Requests of a block. A multiple of 32: at every 32nd signature OpenSSL makes new blinding values. A warm-up is one
@@ -73,7 +73,7 @@ impl Counting {
             callgrind.insert(index, own);
         }
         if record.configurations.is_empty() {
-            record.experiment = Some(experiment.clone());
+            record.measured = Measured::from(experiment.clone());
             start_and_check(&under, &mut testbed, record, stop, observer)?;
             manifest::describe(&mut record.manifest, &under, &mut testbed, cpus);
         } else {

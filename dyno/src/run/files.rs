@@ -32,7 +32,7 @@ pub enum AnyExperiment {
     /// One server after the other: `tlsdyno ablate`.
     Server(Box<Experiment>),
     /// Several behind a dispatcher, which a table `cluster` distinguishes: `tlsdyno cluster`.
-    Cluster(ClusterExperiment),
+    Cluster(Box<ClusterExperiment>),
     /// The load on a server by its `url`: `tlsdyno load`.
     Load(LoadExperiment),
     /// Proxies before one server, which a table `array` distinguishes: `tlsdyno array`.
@@ -48,7 +48,7 @@ impl AnyExperiment {
             return deserialized(table, texts).map(AnyExperiment::Load);
         }
         if table.contains_key("cluster") {
-            return deserialized(table, texts).map(AnyExperiment::Cluster);
+            return deserialized(table, texts).map(Box::new).map(AnyExperiment::Cluster);
         }
         if table.contains_key("array") {
             return deserialized(table, texts).map(AnyExperiment::Array);
@@ -64,7 +64,9 @@ impl AnyExperiment {
             AnyExperiment::Server(experiment) => {
                 experiment.completed(directory).map(Box::new).map(AnyExperiment::Server)
             }
-            AnyExperiment::Cluster(experiment) => experiment.completed(directory).map(AnyExperiment::Cluster),
+            AnyExperiment::Cluster(experiment) => {
+                experiment.completed(directory).map(Box::new).map(AnyExperiment::Cluster)
+            }
             AnyExperiment::Array(ref experiment) => experiment.check().map(|()| self),
             AnyExperiment::Load(_) | AnyExperiment::Probe(_) => Ok(self),
         }

@@ -26,7 +26,7 @@ use crate::native::{Doubled, Doubling, DoublingCounters};
 use crate::random::SplitMix64;
 use crate::servers::Instance;
 use crate::servers::cpu::ProcessClocks;
-use crate::store::{Block, Configuration, Interval, Journal, Kind, Preflight, Record, of_interval};
+use crate::store::{Block, Configuration, Interval, Journal, Kind, Measured, Preflight, Record, of_interval};
 use watch::{Band, Watch};
 
 /// Shortest and longest interval of a mode.
@@ -71,7 +71,7 @@ impl<'a> Foreign<'a> {
         observer: &mut dyn Observer,
     ) -> Result<Foreign<'a>> {
         let mut testbed = Testbed::prepare(experiment, cpus, &mut |text| observer.step(text))?;
-        record.experiment = Some(experiment.clone());
+        record.measured = Measured::from(experiment.clone());
         let host = testbed.servers.iter().position(|server| server.host.is_none()).context("there is no server")?;
         observer.step("starting the server");
         testbed.activate(host)?;

@@ -69,13 +69,27 @@ impl LoadProcess {
         work: &Work,
         store: Option<u32>,
     ) -> Result<OutcomeRecord> {
+        self.command(target, address, work, store)?;
+        self.outcome()
+    }
+
+    /// Begins a block; [`LoadProcess::outcome`] waits for its end.
+    pub fn begin(&mut self, target: usize, address: SocketAddr, work: &Work) -> Result<()> {
+        self.command(target, address, work, None)
+    }
+
+    fn command(&mut self, target: usize, address: SocketAddr, work: &Work, store: Option<u32>) -> Result<()> {
         let Work { piece, laps, timed } = work.clone();
         let (users_from, users_to) = (piece.users.start, piece.users.end);
         let command = job::Command::Run { target, users_from, users_to, laps, address: Some(address), timed, store };
         let commands = self.commands.as_mut().context("the load process was told to end")?;
         let mut line = serde_json::to_vec(&command)?;
         line.push(b'\n');
-        commands.write_all(&line).and_then(|()| commands.flush()).context("the load process has died")?;
+        commands.write_all(&line).and_then(|()| commands.flush()).context("the load process has died")
+    }
+
+    /// What came of the block that was begun.
+    pub fn outcome(&mut self) -> Result<OutcomeRecord> {
         match self.reply()? {
             Reply::Outcome(outcome) => Ok(*outcome),
             Reply::Error { message } => bail!("{message}"),

@@ -32,7 +32,7 @@ use crate::model::{Experiment, ForeignTraffic, Method, ServerName};
 use crate::random::SplitMix64;
 use crate::servers::Instance;
 use crate::servers::cpu::at_rest;
-use crate::store::{Block, Journal, Record, Warning};
+use crate::store::{Block, Journal, Measured, Record, Warning};
 use sliced::Slices;
 
 /// Where the details of a log's troubles are.
@@ -129,7 +129,7 @@ impl<'a> SingleServer<'a> {
         observer: &mut dyn Observer,
     ) -> Result<SingleServer<'a>> {
         let mut testbed = Testbed::prepare(experiment, cpus, &mut |text| observer.step(text))?;
-        record.experiment = Some(experiment.clone());
+        record.measured = Measured::from(experiment.clone());
         if cpus.shared() {
             record.warnings.push(Warning::SharedCpus { cause: format!("only CPU {} may be used", cpus.server) });
         }

@@ -134,7 +134,7 @@ pub(super) trait Sliced: Subject {
     /// Gets ready for a row; the server of this configuration rests.
     fn begin_row(&mut self, index: usize) -> Result<()>;
     /// Gets ready for one slice.
-    fn begin_slice(&mut self, position: &Position) -> Result<()>;
+    fn begin_slice(&mut self, index: usize) -> Result<()>;
     /// Looks at a slice that has ended, of so much CPU time: why it does not count, and what was seen of it.
     fn end_slice(
         &mut self,
@@ -255,7 +255,7 @@ impl<S: Sliced> Row<'_, S> {
         let requests = work.laps * work.piece.requests;
         let clocks = Rc::clone(&self.servers[&key].clocks);
         let cpu_before = self.cpu_now(index, key, &clocks)?;
-        self.subject.begin_slice(position)?;
+        self.subject.begin_slice(index)?;
         let address = self.subject.testbed().address(server);
         let began = self.since.elapsed();
         let outcome = self.subject.load().run_slice(index, address, &work, position.store)?;
@@ -366,11 +366,12 @@ impl<S: Sliced> Row<'_, S> {
         let mut changed: BTreeMap<usize, bool> = BTreeMap::new();
         for index in self.blocks.keys().copied().collect::<Vec<_>>() {
             let key = self.key(index);
-            if !changed.contains_key(&key) {
-                let same = self.clocks(index).is_ok_and(|now| now == *self.servers[&key].clocks);
-                changed.insert(key, !same);
-            }
-            if let Some(block) = self.blocks.get_mut(&index).filter(|_| changed[&key]) {
+            let has_changed = match changed.get(&key) {
+                Some(known) => *known,
+                None => !self.clocks(index).is_ok_and(|now| now == *self.servers[&key].clocks),
+            };
+            changed.insert(key, has_changed);
+            if let Some(block) = self.blocks.get_mut(&index).filter(|_| has_changed) {
                 block.valid = false;
                 let what = "processes of the server began or ended within a row of slices".to_owned();
                 block.warnings.push(Warning::Other { what, remedy: LEFT_OUT_SLICES.to_owned() });

@@ -29,7 +29,9 @@ use crate::model::load_experiment::{LoadExperiment, LoadPoint};
 use crate::random::SplitMix64;
 use crate::servers::cpu::ProcessClocks;
 use crate::servers::listening;
-use crate::store::{Block, Configuration, Journal, Kind, LoadRecord, Preflight, Record, Store, StoreError, Warning};
+use crate::store::{
+    Block, Configuration, Journal, Kind, LoadRecord, Measured, Preflight, Record, Store, StoreError, Warning,
+};
 use crate::{interrupt, open_files, process_tree};
 
 /// The client counts as the bottleneck from here on, as a part of its CPU.
@@ -61,7 +63,7 @@ impl Runs {
         hide_headers(&mut record.manifest.command_line);
         record.manifest.server_name = url.to_owned();
         let experiment = LoadExperiment { question, url: url.to_owned(), ..LoadExperiment::default() };
-        record.load = Some(LoadRecord { experiment, ..LoadRecord::default() });
+        record.measured = Measured::from(LoadRecord { experiment, ..LoadRecord::default() });
         Runs(record)
     }
 
@@ -78,7 +80,7 @@ impl Runs {
             record.manifest.effort = effort.clone();
             record.manifest.negotiated = manifest::negotiated_text(&run.negotiated);
         }
-        record.load.iter_mut().for_each(|load| load.runs.push(run.clone()));
+        record.measured.load_mut().into_iter().for_each(|load| load.runs.push(run.clone()));
         Ok(())
     }
 
@@ -244,7 +246,7 @@ impl<'a> LoadedUrl<'a> {
         hide_headers(&mut record.manifest.command_line);
         record.manifest.server_name = experiment.url.clone();
         let log = experiment.curve.as_ref().map(curve::logged).transpose()?.flatten();
-        record.load = Some(LoadRecord { experiment: experiment.clone(), log, ..LoadRecord::default() });
+        record.measured = Measured::from(LoadRecord { experiment: experiment.clone(), log, ..LoadRecord::default() });
         if let Some(curve) = &experiment.curve {
             let time = Duration::from_secs_f64(experiment.measure.time_s) / points.len().max(1) as u32;
             for (index, (point, &address)) in points.iter().zip(&addresses).enumerate() {
@@ -256,7 +258,7 @@ impl<'a> LoadedUrl<'a> {
                     let remedy = "Raise --connections-max".to_owned();
                     record.configurations[index].warnings.push(Warning::Other { what, remedy });
                 }
-                record.load.iter_mut().for_each(|load| load.connections.push(connections));
+                record.measured.load_mut().into_iter().for_each(|load| load.connections.push(connections));
                 plans[index] = plan;
             }
         }

@@ -72,7 +72,7 @@ impl Mpm {
     fn processes(self, spec: &ServerSpec) -> u32 {
         match self {
             Mpm::Event => spec.workers,
-            Mpm::Prefork => spec.connections + SPARE_PROCESSES,
+            Mpm::Prefork => spec.prefork_processes.unwrap_or(spec.connections + SPARE_PROCESSES),
         }
     }
 }

@@ -124,6 +124,8 @@ pub struct ServerSpec {
     pub asynchronous: bool,
     /// The most connections that clients hold open at once: Apache prefork needs a process for each of them.
     pub connections: u32,
+    /// So many processes of Apache prefork, however many connections wait; `None`: as many as `connections` need.
+    pub prefork_processes: Option<u32>,
     /// A memcached or redis server that runs already, which it shares with others; `None`: one of its own where it
     /// needs one.
     pub session_server: Option<SocketAddr>,
@@ -155,6 +157,7 @@ impl ServerSpec {
             workers: 1,
             asynchronous: false,
             connections: 64,
+            prefork_processes: None,
             session_server: None,
             transaction: None,
             origin: None,

@@ -143,7 +143,7 @@ struct Measured {
 impl ArraySummary {
     /// Sums a record up, if it is one of an array.
     pub fn of(record: &Record) -> Option<ArraySummary> {
-        let array = record.array.as_ref()?;
+        let array = record.measured.array()?;
         let experiment = array.experiment.clone();
         let rounds = record.blocks.iter().map(|block| block.round + 1).max().unwrap_or(0);
         let places = experiment.places();
@@ -239,7 +239,8 @@ fn measured(
         Bound::Nobody
     };
     let hits_per_second = estimate(std::slice::from_ref(&column), &[Combination::column(0)], RESAMPLES, SEED)[0];
-    let achieved_percent = 100.0 * (1.0 - fresh);
+    // A block counts handshakes whose first page completes after its end: at 0 % they may be more than its pages.
+    let achieved_percent = (100.0 * (1.0 - fresh)).max(0.0);
     let level = ArrayLevel {
         asked_percent: place.percent.unwrap_or(0.0),
         achieved_percent,

@@ -14,7 +14,7 @@ use crate::histogram::{Percentiles, percentiles};
 use crate::load::warning::is_rate_missed;
 use crate::model::Policy;
 use crate::model::cell::Cell;
-use crate::model::cluster::Statement;
+use crate::model::cluster::{LatencyPoint, Statement};
 use crate::store::{BackendUse, Block, ClusterBlock, Record, Warning};
 
 /// A policy beside the first one under the same traffic.
@@ -143,6 +143,10 @@ pub struct ClusterSummary {
     pub cells: Vec<CellSummary>,
     /// The paper's statements beside ours, in the order of the experiment.
     pub published: Vec<PublishedStatement>,
+    /// Points of the paper's figure.
+    pub points: Vec<LatencyPoint>,
+    /// What the paper's server did in plain HTTP, requests a second.
+    pub published_plain_per_s: Option<f64>,
     /// Rounds measured.
     pub rounds: u32,
     /// The record's own warnings and those that follow from its numbers.
@@ -152,7 +156,7 @@ pub struct ClusterSummary {
 impl ClusterSummary {
     /// Summarises the record of a cluster; `None` if it is none. Always gives the same result for the same record.
     pub fn of(record: &Record) -> Option<ClusterSummary> {
-        let experiment = record.cluster.as_ref()?;
+        let experiment = record.measured.cluster()?;
         let rounds = Rounds::of(record);
         let all = experiment.cells();
         let summaries = all.iter().enumerate().take(record.configurations.len());
@@ -170,7 +174,15 @@ impl ClusterSummary {
         warnings.extend(failures(record));
         let statements = experiment.paper.iter().flat_map(|paper| &paper.statements);
         let published = statements.map(|statement| published(statement, &rounds, &all)).collect();
-        Some(ClusterSummary { cells, published, rounds: rounds.measured(), warnings })
+        let points = experiment.paper.iter().flat_map(|paper| paper.points.clone()).collect();
+        let published_plain_per_s = experiment.paper.as_ref().and_then(|paper| paper.plain_per_s);
+        Some(ClusterSummary { cells, published, points, published_plain_per_s, rounds: rounds.measured(), warnings })
+    }
+
+    /// The most that plain HTTP does beside TLS, hits per second; `None` where it was not measured beside it.
+    pub fn plain_limit(&self) -> Option<f64> {
+        let plain = self.cells.iter().filter(|cell| cell.cell.plain && cell.blocks > 0);
+        plain.map(|cell| cell.hits_per_second.value).max_by(f64::total_cmp)
     }
 
     /// The cell of the first policy under the traffic of `cell`.
@@ -196,6 +208,7 @@ fn at_largest_load(all: &[Cell], policy: Policy, reuse_percent: f64) -> Option<u
     let fits = |cell: &Cell| {
         cell.policy == policy
             && cell.reuse_percent == reuse_percent
+            && !cell.plain
             && cell.sharing == first.sharing
             && cell.behind_one_address_percent == first.behind_one_address_percent
     };
@@ -310,7 +323,7 @@ pub(crate) mod samples {
 
     use super::*;
     use crate::model::cluster::ClusterExperiment;
-    use crate::store::{Configuration, FORMAT, Kind, Manifest, Preflight};
+    use crate::store::{Configuration, Kind, Preflight};
 
     /// Two policies under one traffic, in an open loop if there is a rate.
     pub(crate) fn experiment(rate: Option<f64>) -> ClusterExperiment {
@@ -334,20 +347,10 @@ pub(crate) mod samples {
             warnings: Vec::new(),
         };
         Record {
-            format: FORMAT,
-            id: String::new(),
-            created_unix_s: 0,
             finished: true,
-            question: experiment.question.clone(),
-            manifest: Manifest::default(),
             configurations: cells.iter().map(configuration).collect(),
-            blocks: Vec::new(),
-            warnings: Vec::new(),
-            experiment: None,
-            cluster: Some(experiment),
-            load: None,
-            profile: None,
-            array: None,
+            measured: experiment.clone().into(),
+            ..Record::begun_now(&experiment.question, 1)
         }
     }
 

@@ -121,7 +121,7 @@ impl Costs {
 impl CurveSummary {
     /// The curves of a record; none where it is of something else.
     pub fn all(record: &Record) -> Vec<CurveSummary> {
-        let Some(curve) = record.load.as_ref().and_then(|load| load.experiment.curve.as_ref()) else {
+        let Some(curve) = record.measured.load().and_then(|load| load.experiment.curve.as_ref()) else {
             return Vec::new();
         };
         let places = curve.places();

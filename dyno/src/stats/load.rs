@@ -76,7 +76,7 @@ fn paired(record: &Record, [first, second]: [usize; 2]) -> Vec<[Sample; 2]> {
 
 /// The samples of a configuration: the slices of its run, or its blocks. Empty where the record is of another kind.
 pub fn samples(record: &Record, index: usize) -> Vec<Sample> {
-    let Some(load) = &record.load else { return Vec::new() };
+    let Some(load) = record.measured.load() else { return Vec::new() };
     if let Some(run) = load.runs.get(index) {
         return samples_of_run(run);
     }
@@ -142,13 +142,13 @@ pub struct LoadSummary {
 impl LoadSummary {
     /// Sums a record up, if it is one of a load experiment.
     pub fn of(record: &Record) -> Option<LoadSummary> {
-        record.load.as_ref()?;
+        record.measured.load()?;
         let summary = summary::Summary::of(record);
         let points = summary.configurations.into_iter().enumerate();
         let points = points.map(|(index, of)| point(record, index, of)).collect();
         let curves = CurveSummary::all(record);
         let log = LogOnCurve::of(record, &curves);
-        let is_pair = record.load.as_ref().is_some_and(|load| load.experiment.against.is_some());
+        let is_pair = record.measured.load().is_some_and(|load| load.experiment.against.is_some());
         let against = if is_pair { compared::rounds(&paired(record, [0, 1])) } else { Vec::new() };
         Some(LoadSummary { points, curves, log, against, rounds: summary.rounds, warnings: record.warnings.clone() })
     }
@@ -157,7 +157,7 @@ impl LoadSummary {
 fn point(record: &Record, index: usize, of: ConfigurationSummary) -> PointSummary {
     let column: Column = samples(record, index).iter().map(|sample| Some(sample.hits_per_second)).collect();
     let interval = estimate(&[column], &[Combination::column(0)], RESAMPLES, SEED)[0];
-    let run = record.load.as_ref().and_then(|load| load.runs.get(index));
+    let run = record.measured.load().and_then(|load| load.runs.get(index));
     PointSummary {
         // What a run printed is its whole throughput; over blocks it is the mean.
         hits_per_second: run.map_or(interval.value, |run| run.hits_per_second),

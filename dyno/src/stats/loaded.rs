@@ -24,7 +24,7 @@ impl Loaded {
         if loaded.is_none() && idle(&Kind::NothingDoubled) {
             return Loaded::Doubler;
         }
-        let models = record.experiment.iter().flat_map(|experiment| &experiment.configurations);
+        let models = record.measured.experiment().into_iter().flat_map(|experiment| &experiment.configurations);
         let model = loaded.and_then(|loaded| models.into_iter().find(|model| model.name == loaded.name));
         let wraps = |model: &ConfigurationModel| {
             let (provider, shim) = (!model.wrapped.provider().is_empty(), !model.wrapped.is_empty());

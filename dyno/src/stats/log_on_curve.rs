@@ -44,7 +44,7 @@ pub struct Lifetime {
 impl LogOnCurve {
     /// The log of a record on its curve by hits.
     pub fn of(record: &Record, curves: &[CurveSummary]) -> Option<LogOnCurve> {
-        let log = record.load.as_ref()?.log.as_ref()?;
+        let log = record.measured.load()?.log.as_ref()?;
         let curve = curves.iter().find(|curve| curve.by == ReuseAxis::Hits)?;
         let half = curve.half_serving_point.as_ref();
         let half_percent = half.and_then(percent_of);
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use crate::model::curve::Curve;
     use crate::model::load_experiment::LoadExperiment;
-    use crate::store::{Block, Configuration, Kind, LoadRecord, LoggedReuse, Preflight};
+    use crate::store::{Block, Configuration, Kind, LoadRecord, LoggedReuse, Measured, Preflight};
     use crate::trace::{Reuse, Row};
 
     /// 500 hits/s in plain HTTP, a handshake costs 50 of them: the half serving point is 98 %.
@@ -100,7 +100,7 @@ mod tests {
         record.manifest.negotiated = negotiated.to_owned();
         let rows = vec![Row { lifetime_s: 300, percent_by_limit: vec![80.0, 96.0], percent_renewed: 99.0 }];
         let reuse = Reuse { limits: vec![Some(10), None], rows };
-        record.load = Some(LoadRecord {
+        record.measured = Measured::from(LoadRecord {
             experiment: LoadExperiment { curve: Some(curve), ..LoadExperiment::default() },
             log: Some(LoggedReuse { path: "access.log".to_owned(), hits: 1_000, reuse }),
             ..LoadRecord::default()

@@ -72,7 +72,7 @@ impl Machines {
         configurations: &[ConfigurationSummary],
         published: Option<&Published>,
     ) -> Option<Machines> {
-        let experiment = record.experiment.as_ref()?;
+        let experiment = record.measured.experiment()?;
         let machines = &experiment.machines;
         if machines.is_empty() {
             return None;

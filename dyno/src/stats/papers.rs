@@ -75,6 +75,24 @@ pub fn handshakes_at_half(plain: f64, reuse: f64) -> f64 {
     plain / 2.0 * (1.0 - reuse)
 }
 
+/// Part of the offered sessions that servers accept, 0 to 1, where they keep a session for `server_s` and a dispatcher
+/// before so many backends remembers where it is for `dispatcher_s`, both from its full handshake, and clients come back
+/// after exponential pauses of mean `pause_s` (Apostolopoulos et al. 2000, "Scaling an E-Commerce Site", on time-outs).
+///
+/// Offers of a session are then a Poisson process. While both know it they are accepted; while only the server does, by
+/// chance; the offer that is not ends the session. So of `a` accepted offers and one that is not, `a / (a + 1)`.
+pub fn kept_by_time_outs(server_s: f64, dispatcher_s: f64, pause_s: f64, backends: f64) -> f64 {
+    let known_s = server_s.min(dispatcher_s);
+    let by_chance_s = server_s - known_s;
+    let missed_per_s = (1.0 - 1.0 / backends) / pause_s;
+    let until_missed_s = match missed_per_s > 0.0 {
+        true => (1.0 - (-missed_per_s * by_chance_s).exp()) / missed_per_s,
+        false => by_chance_s,
+    };
+    let accepted = known_s / pause_s + until_missed_s / (backends * pause_s);
+    accepted / (accepted + 1.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,6 +127,28 @@ mod tests {
         let (full_s, hit_s) = (1.0 / 3.4, 0.0);
         assert!((array_throughput(136.0, 4.0, full_s, hit_s, 0.80) - 68.0).abs() < 1e-9);
         assert_eq!(array_throughput(136.0, 4.0, full_s, hit_s, 0.99), 136.0);
+    }
+
+    #[test]
+    fn the_shorter_time_out_decides_and_chance_helps() {
+        let kept = |server_s, dispatcher_s, backends| kept_by_time_outs(server_s, dispatcher_s, 2.0, backends);
+        assert!((kept(4.0, 4.0, 3.0) - 2.0 / 3.0).abs() < 1e-12);
+        assert_eq!(kept(4.0, 8.0, 3.0), kept(4.0, 4.0, 3.0), "what the server has forgotten cannot be routed");
+        let shorter = kept(4.0, 2.0, 3.0);
+        assert!(shorter > kept(2.0, 2.0, 3.0) && shorter < kept(4.0, 4.0, 3.0), "{shorter}");
+        assert!((kept(4.0, 2.0, 1.0) - kept(4.0, 4.0, 1.0)).abs() < 1e-12, "one backend is always the right one");
+        // Against a simulation: pauses drawn, ages followed.
+        let mut random = crate::random::SplitMix64::new(5);
+        let (mut age, mut accepted, mut offers) = (0.0, 0_u32, 200_000_u32);
+        let all = f64::from(offers);
+        while offers > 0 {
+            age += -2.0 * (1.0 - random.uniform()).ln();
+            let is_kept = age < 4.0 && (age < 2.0 || random.uniform() < 1.0 / 3.0);
+            accepted += u32::from(is_kept);
+            age = if is_kept { age } else { 0.0 };
+            offers -= 1;
+        }
+        assert!((f64::from(accepted) / all - shorter).abs() < 0.005, "{accepted}");
     }
 
     #[test]

@@ -168,7 +168,7 @@ struct Sweeps<'a> {
 impl ProfileSummary {
     /// `None`: it is no record of a profile.
     pub fn of(record: &Record) -> Option<ProfileSummary> {
-        let profile = record.profile.as_ref()?;
+        let profile = record.measured.profile()?;
         let kinds: BTreeSet<Handshakes> = profile.cells.iter().map(|cell| cell.handshakes).collect();
         let handshakes: Vec<KindSummary> =
             kinds.into_iter().filter_map(|kind| KindSummary::of(record, profile, kind)).collect();

@@ -191,6 +191,6 @@ fn usable(record: &Record, block: &Block) -> bool {
     let valid_configuration =
         record.configurations.get(block.configuration).is_some_and(|configuration| configuration.valid);
     // What a server behind a URL costs is not known.
-    let costs = block.server_cpu_ns > 0 || record.load.is_some();
+    let costs = block.server_cpu_ns > 0 || record.measured.load().is_some();
     valid_configuration && block.valid && block.hits > 0 && block.elapsed_ns > 0 && costs
 }

@@ -73,7 +73,7 @@ impl Shares {
         let rounds = Rounds::of(record);
         if let Some(as_is) = rounds.find(&Kind::AsIs) {
             for metric in Metric::ALL {
-                let named = record.experiment.as_ref().map_or(&[][..], |experiment| &experiment.shares);
+                let named = record.measured.experiment().map_or(&[][..], |experiment| &experiment.shares);
                 let comparison = match named {
                     [] => Comparison::of_stages(record, &rounds, as_is, metric),
                     named => Comparison::named(named, &rounds, as_is, metric),

@@ -96,7 +96,7 @@ pub struct Precision {
 
 impl Precision {
     fn of(record: &Record, shares: &Shares) -> Option<Precision> {
-        let measure = &record.experiment.as_ref()?.measure;
+        let measure = &record.measured.experiment()?.measure;
         let timed = record.blocks.iter().filter(|block| block.instructions.is_none());
         let end_ns = timed.map(|block| block.started_ns + block.elapsed_ns).max()?;
         Some(Precision {
@@ -223,7 +223,7 @@ fn summarise(
             *errors.entry(kind.clone()).or_default() += count;
         }
     }
-    let models = record.experiment.iter().flat_map(|experiment| &experiment.configurations);
+    let models = record.measured.experiment().into_iter().flat_map(|experiment| &experiment.configurations);
     let base = models.into_iter().find(|model| model.name == configuration.name).and_then(|model| model.base.clone());
     ConfigurationSummary {
         name: configuration.name.clone(),
@@ -349,7 +349,7 @@ fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Wa
     let mut warnings = Vec::new();
     let measured = rounds.measured();
     let compares = |experiment: &Experiment| experiment.is_timed() && experiment.foreign_traffic.is_none();
-    let compares = record.experiment.as_ref().is_none_or(compares);
+    let compares = record.measured.experiment().is_none_or(compares);
     if measured < FEW_ROUNDS && rounds.sweeps() < FEW_ROUNDS && compares {
         warnings.push(Warning::FewRounds { rounds: measured });
     }

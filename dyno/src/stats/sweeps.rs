@@ -99,7 +99,8 @@ fn nearest(points: &Points, moment: f64) -> Points {
     points
 }
 
-/// A value in a round, where each sweep tells one: the cost of the base times the trimmed mean of the ratios to it. What the machine does from sweep to sweep drops out of the ratios.
+/// A value in a round, where each sweep tells one: the cost of the base times the trimmed mean of the ratios to it.
+/// What the machine does from sweep to sweep drops out of the ratios.
 pub(super) fn value_in_round<S>(
     sweeps: &[S],
     base: impl Fn(&S) -> Option<f64>,

@@ -150,26 +150,10 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::path::PathBuf;
 
-    use super::super::record::{FORMAT, Manifest};
     use super::*;
 
     fn empty_record() -> Record {
-        Record {
-            format: FORMAT,
-            id: String::new(),
-            created_unix_s: 1_795_190_400,
-            finished: false,
-            question: "Does it fit?".to_owned(),
-            manifest: Manifest::default(),
-            configurations: Vec::new(),
-            blocks: Vec::new(),
-            warnings: Vec::new(),
-            experiment: None,
-            cluster: None,
-            load: None,
-            profile: None,
-            array: None,
-        }
+        Record::begun_now("Does it fit?", 1)
     }
 
     fn block(round: u32) -> Block {

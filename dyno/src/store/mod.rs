@@ -6,6 +6,7 @@ mod error;
 mod journal;
 mod load;
 mod location;
+mod measured;
 mod profile;
 pub mod record;
 mod sqlite;
@@ -17,6 +18,7 @@ pub use error::StoreError;
 pub use journal::{Journal, read_json, write_json};
 pub use load::{LoadRecord, LoggedReuse};
 pub use location::default_path;
+pub use measured::Measured;
 pub use profile::{ProfileBlock, ProfileRecord};
 pub use record::{
     BackendUse, Block, ClusterBlock, Configuration, FORMAT, Interval, Kind, Locality, Manifest, Preflight, Record,

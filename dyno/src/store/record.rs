@@ -10,13 +10,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::{Stage, StageSet};
 
-use super::array::ArrayRecord;
 use super::calibration::Calibration;
-use super::load::LoadRecord;
-use super::profile::{ProfileBlock, ProfileRecord};
+use super::measured::Measured;
+use super::profile::ProfileBlock;
 use super::warning::Warning;
-use crate::model::Experiment;
-use crate::model::cluster::ClusterExperiment;
 use crate::model::job::OutcomeRecord;
 
 /// Version of the JSON form of a record and of the printed results; it changes when the meaning of a field changes.
@@ -44,22 +41,9 @@ pub struct Record {
     pub blocks: Vec<Block>,
     /// What the reader must know about the experiment as a whole.
     pub warnings: Vec<Warning>,
-    /// The experiment itself: what each configuration changes, named shares, comparisons, remedies, and a paper's
-    /// numbers. `None` in records from before it was kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub experiment: Option<Experiment>,
-    /// The cluster experiment, if it was one: its cells are the configurations, in this order.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cluster: Option<ClusterExperiment>,
-    /// The load experiment, if it was one: its points are the configurations, in this order.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub load: Option<LoadRecord>,
-    /// The profile, if it was one: its cells are the configurations, in this order.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub profile: Option<ProfileRecord>,
-    /// The array experiment, if it was one: its places are the configurations, in this order.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub array: Option<ArrayRecord>,
+    /// What was measured.
+    #[serde(flatten)]
+    pub measured: Measured,
 }
 
 impl Record {
@@ -76,11 +60,7 @@ impl Record {
             configurations: Vec::new(),
             blocks: Vec::new(),
             warnings: Vec::new(),
-            experiment: None,
-            cluster: None,
-            load: None,
-            profile: None,
-            array: None,
+            measured: Measured::default(),
         }
     }
 }

@@ -18,7 +18,7 @@ fn record() -> Record {
 /// The same record with `a` and `b` of the first comparison exchanged.
 fn turned(record: &Record) -> Record {
     let mut record = record.clone();
-    let first = &mut record.experiment.as_mut().expect("kept").comparisons[0];
+    let first = &mut record.measured.experiment_mut().expect("kept").comparisons[0];
     std::mem::swap(&mut first.a, &mut first.b);
     record
 }
@@ -101,7 +101,7 @@ fn a_bound_decides_only_what_it_can() {
     let text = report::terminal_text(&record, Style::PLAIN);
     assert!(text.contains("by CPU per hit \"no RSA\" serves"), "{text}");
     // Not where one has more processors than the other.
-    let models = &mut record.experiment.as_mut().expect("kept").configurations;
+    let models = &mut record.measured.experiment_mut().expect("kept").configurations;
     let model = models.iter_mut().find(|model| model.name == "no RSA").expect("there");
     model.processors = Some(Processors { count: 2, ..Processors::default() });
     assert_eq!(Summary::of(&record).findings.comparisons[0].decided_by, None);
@@ -226,7 +226,7 @@ fn the_papers_numbers_stand_beside_ours() {
 #[test]
 fn without_plain_http_throughputs_are_parts_of_the_first_that_was_published() {
     let mut record = record();
-    let paper = record.experiment.as_mut().and_then(|experiment| experiment.paper.as_mut()).expect("there");
+    let paper = record.measured.experiment_mut().and_then(|experiment| experiment.paper.as_mut()).expect("there");
     paper.hits_per_s.remove("plain HTTP").expect("published");
     let summary = Summary::of(&record);
     let beside = summary.published.as_ref().expect("the experiment names a paper");
@@ -267,7 +267,7 @@ fn the_page_and_the_json_hold_the_same() {
 #[test]
 fn without_shares_the_answer_comes_from_comparisons() {
     let mut record = record();
-    let experiment = record.experiment.as_mut().expect("kept");
+    let experiment = record.measured.experiment_mut().expect("kept");
     experiment.shares.clear();
     record.configurations.retain(|of| of.kind != tlsdyno::store::Kind::PlainHttp);
     record.configurations.iter_mut().for_each(|of| {
@@ -286,7 +286,7 @@ fn without_shares_the_answer_comes_from_comparisons() {
 #[test]
 fn more_than_the_added_processors_can_give_is_doubted_and_does_not_compete() {
     let mut record = record();
-    let experiment = record.experiment.as_mut().expect("kept");
+    let experiment = record.measured.experiment_mut().expect("kept");
     let model = |of: &mut tlsdyno::model::Experiment, name: &str| {
         of.configurations.iter().position(|model| model.name == name).expect("there")
     };

@@ -229,10 +229,6 @@ fn made(text: &str, truths: &[Truth], rounds: u32, noise: f64) -> Record {
         configurations: configurations.collect(),
         blocks,
         warnings: Vec::new(),
-        experiment: Some(experiment),
-        cluster: None,
-        load: None,
-        profile: None,
-        array: None,
+        measured: experiment.into(),
     }
 }

@@ -57,7 +57,8 @@ fn reuse_costs_what_was_scaled_and_quotas_hold() {
         let line = line(&result, name);
         let level = |at: usize| &line["levels"][at];
         let achieved = |at: usize| number(&level(at)["achieved_percent"]);
-        assert!(achieved(0) == 0.0 && (achieved(1) - 90.0).abs() < 3.0, "{line}");
+        // Where each page has a handshake, all clients' come in turns, and a block ends within one.
+        assert!(achieved(0) < 10.0 && (achieved(1) - 90.0).abs() < 3.0, "{line}");
         let hits = |at: usize| number(&level(at)["hits_per_second"]["value"]);
         assert!(hits(1) > 2.0 * hits(0), "{line}");
         // 35 pages for each handshake, so that full handshakes alone make less than half.

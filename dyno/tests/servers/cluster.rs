@@ -33,6 +33,10 @@ fn number(cell: &Value, name: &str) -> f64 {
 /// Every block is whole: what clients opened is what backends got, by the dispatcher's count, and everybody used CPU
 /// time.
 fn check_blocks(result: &Value) {
+    check_blocks_of(result, true);
+}
+
+fn check_blocks_of(result: &Value, has_dispatcher: bool) {
     let blocks = result["blocks"].as_array().unwrap();
     assert!(!blocks.is_empty());
     for block in blocks {
@@ -42,7 +46,7 @@ fn check_blocks(result: &Value) {
         let sum = |name: &str| backends.iter().map(|backend| backend[name].as_u64().unwrap()).sum::<u64>();
         assert_eq!(sum("connections"), block["connections"].as_u64().unwrap());
         assert_eq!(sum("cpu_ns"), block["server_cpu_ns"].as_u64().unwrap());
-        assert!(parts["dispatcher_cpu_ns"].as_u64().unwrap() > 0, "{block}");
+        assert_eq!(parts["dispatcher_cpu_ns"].as_u64().unwrap() > 0, has_dispatcher, "{block}");
     }
 }
 
@@ -230,6 +234,56 @@ fn check_open_loop(result: &Value, policies: &[&str]) {
     }
 }
 
+/// One server without a dispatcher, of as many processes as asked for, and plain HTTP beside it.
+#[test]
+fn one_server_has_a_plain_limit_beside_its_reuse() {
+    let place = Place::new();
+    let flags = "cluster --json --backends 1 --backend-cpus 0.3 --processes 3 --policies direct --plain-limit \
+                 --tls 1.2 --suite AES128-SHA --no-tickets --session-cache builtin-shared --reuse 0,80 --clients 2 \
+                 --rates 40,80 --workload specweb96 --time 8 --seed 2";
+    let result = place.json(&flags.split_whitespace().collect::<Vec<_>>());
+    check_blocks_of(&result, false);
+    for rate in [40.0, 80.0] {
+        let at = |reuse: f64, plain: bool| {
+            let cells = result["cells"].as_array().unwrap();
+            let fits = |cell: &&Value| {
+                let is_plain = cell["plain"].as_bool().unwrap_or(false);
+                cell["reuse_percent"] == reuse && cell["rate_per_s"] == rate && is_plain == plain
+            };
+            cells.iter().find(fits).unwrap_or_else(|| panic!("no cell {reuse} {plain}"))
+        };
+        let (full, reused, plain) = (at(0.0, false), at(80.0, false), at(0.0, true));
+        assert!(number(reused, "accepted_percent_of_offered") > 99.0, "{reused}");
+        let cost = |cell| number(cell, "backend_cpu_ns_per_hit");
+        assert!(cost(full) > 1.2 * cost(reused) && cost(reused) > cost(plain), "{full} {reused} {plain}");
+        assert_eq!(plain["handshakes_full"], 0, "{plain}");
+    }
+    assert!(result["answer"].as_str().unwrap().contains("at plain HTTP"), "{}", result["answer"]);
+    let report = std::fs::read_to_string(place.path().join("report.html")).unwrap();
+    assert!(report.contains("cluster-latency-direct") && report.contains("% of plain HTTP"));
+}
+
+/// Sessions live for two seconds: a dispatcher that forgets them after one loses more than one that does not.
+#[test]
+fn a_dispatcher_that_forgets_too_soon_loses_sessions() {
+    let place = Place::new();
+    let flags = "cluster --json --server nginx --backends 3 --tls 1.2 --suite AES128-SHA --no-tickets --reuse 100 \
+                 --session-timeout 2 --policies session --dispatcher-timeouts 1,2 --pause 1s --clients 60 --time 13 \
+                 --workload specweb96";
+    let mut command = place.tlsdyno(&flags.split_whitespace().collect::<Vec<_>>());
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let accepted = |timeout: u32| {
+        let timeout = [("dispatcher_timeout_s", Value::from(timeout))];
+        number(cell(&result, "session", &timeout), "accepted_percent_of_offered")
+    };
+    assert!(accepted(2) > accepted(1) + 5.0, "{} {}", accepted(1), accepted(2));
+    let report = std::fs::read_to_string(place.path().join("report.html")).unwrap();
+    assert!(report.contains("closed form"));
+}
+
 #[test]
 fn ctrl_c_ends_everything_and_keeps_what_was_measured() {
     let place = Place::new();
@@ -277,6 +331,9 @@ fn files_and_flags_are_one_experiment_and_mistakes_are_named() {
     refused(&["cluster", "--policies", "round-robin,lard"], 2, "add --plain");
     refused(&["cluster", "--plain", "--policies", "session"], 2, "reads TLS hellos");
     refused(&["cluster", "--plain"], 2, "--workload specweb96");
+    refused(&["cluster", "--policies", "direct"], 2, "--backends 1");
+    refused(&["cluster", "--policies", "session", "--plain-limit"], 2, "plain HTTP can pass");
+    refused(&["cluster", "--dispatcher-timeouts", "2"], 2, "--policies session alone");
     refused(&["cluster", "--config", "coarfa-2006-fig7"], 3, "tlsdyno run coarfa-2006-fig7");
     refused(&["cluster", "--config", "nothing", "--backends", "2"], 2, "cannot be used with");
 }

@@ -240,7 +240,7 @@ fn each_server_accepts_the_lines_of_every_remedy() {
     for server in SERVERS.into_iter().chain([ServerName::ApachePrefork]) {
         let Ok(AnyExperiment::Server(mut experiment)) = find(&path) else { panic!("{}", path.display()) };
         experiment.server.kind = server;
-        let record = Record { experiment: Some(experiment.as_ref().clone()), ..Record::begun_now("", 1) };
+        let record = Record { measured: experiment.as_ref().clone().into(), ..Record::begun_now("", 1) };
         for remedy in experiment.remedies {
             let answer = RemedyFinding {
                 name: remedy.name,

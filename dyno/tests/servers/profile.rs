@@ -55,7 +55,7 @@ fn stages_are_timed_and_removed_side_by_side() {
         assert!(value(&stage(kind, "key_agreement")["removed_ns"]) > 0.0, "{kind}");
     }
     let record = Store::open_for_reading_at(&place.path().join("store.sqlite")).unwrap().load("last").unwrap();
-    assert_eq!(record.profile.as_ref().unwrap().cells.len(), record.configurations.len());
+    assert_eq!(record.measured.profile().unwrap().cells.len(), record.configurations.len());
     assert!(record.blocks.iter().any(|block| block.profile.is_some()));
     let again: Value = serde_json::from_str(&report::json_text(&record)).unwrap();
     assert_eq!(again["profile"], printed["profile"], "the record holds what was printed");

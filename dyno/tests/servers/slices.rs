@@ -74,7 +74,7 @@ fn stages_are_computed_twice_in_one_process_and_one_counts_what_that_adds() {
     for server in ["nginx", "haproxy", "builtin"] {
         let record = measured(server, "6", &stages);
         check(&record, server, "nothing doubled");
-        let experiment = record.experiment.as_ref().unwrap();
+        let experiment = record.measured.experiment().unwrap();
         assert_eq!(experiment.methods, [Method::Doubling]);
         assert!(record.configurations.iter().all(|one| one.noop.is_empty()), "{server}: nothing is replaced");
         let shares = Shares::of(&record);

@@ -84,5 +84,11 @@ pub const CONNECTIONS_MAX: u32 = 65_535;
 /// Most slices of a run; what comes later is in the totals only.
 pub const SLICES_MAX: usize = 4096;
 
+/// Clients whose connections are kept one by one: as many as a picture has room for.
+pub const LIVES_CLIENTS: u32 = 12;
+
+/// Most of their connections; 40 bytes each.
+pub const LIVES_MAX: usize = 512;
+
 /// Highest rate of an open loop, pages a second: far beyond what one core sends.
 pub const RATE_MAX: f64 = 1e7;

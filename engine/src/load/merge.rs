@@ -6,6 +6,8 @@ use std::ops::AddAssign;
 
 use hdrhistogram::Histogram;
 
+use super::limits::LIVES_CLIENTS;
+use super::lives::Life;
 use super::outcome::{Handshakes, Outcome, Part};
 use super::recorder::histogram;
 use super::slices::{Slice, SliceLatencies};
@@ -25,6 +27,7 @@ pub fn merge(loops: Vec<(String, Outcome)>) -> Option<Outcome> {
         client_cpu_ns: outcome.client_cpu_ns,
     });
     let parts = parts.collect();
+    let lives = merged_lives(&loops, began_ns);
     let mut all = loops.into_iter().map(|(_, outcome)| outcome);
     let mut whole = all.next()?;
     let mut slices = vec![(std::mem::take(&mut whole.slices), std::mem::take(&mut whole.slice_latencies))];
@@ -55,6 +58,7 @@ pub fn merge(loops: Vec<(String, Outcome)>) -> Option<Outcome> {
         slices.push((outcome.slices, outcome.slice_latencies));
     }
     whole.slices = merged_slices(&slices);
+    whole.lives = lives;
     (whole.began_ns, whole.elapsed_ns, whole.parts) = (began_ns, ended_ns - began_ns, parts);
     Some(whole)
 }
@@ -99,6 +103,25 @@ fn merged_slices(loops: &[(Vec<Slice>, Vec<SliceLatencies>)]) -> Vec<Slice> {
     merged.collect()
 }
 
+/// The first clients' connections of all loops, on one clock; none where one loop had too many to keep.
+fn merged_lives(loops: &[(String, Outcome)], began_ns: u64) -> Vec<Life> {
+    if loops.iter().any(|(_, outcome)| outcome.lives.is_empty() && outcome.connections > 0) {
+        return Vec::new();
+    }
+    let of_loop = |(index, (_, outcome)): (usize, &(String, Outcome))| {
+        let late_ns = outcome.began_ns - began_ns;
+        let life = move |life: Life| Life {
+            client_number: life.client_number * loops.len() as u32 + index as u32,
+            opened_ns: life.opened_ns + late_ns,
+            closed_ns: life.closed_ns + late_ns,
+            ..life
+        };
+        outcome.lives.iter().copied().map(life).collect::<Vec<_>>()
+    };
+    let lives = loops.iter().enumerate().flat_map(of_loop);
+    lives.filter(|life| life.client_number < LIVES_CLIENTS).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,6 +136,8 @@ mod tests {
             recorder.hit(latency, None);
             recorder.cut(began_ns + at * 50);
         }
+        let life = Life { client_number: 0, opened_ns: 10, closed_ns: 90, resumed: None, served_count: 1 };
+        recorder.lives.iter_mut().for_each(|lives| lives.note(life));
         recorder.error(ErrorKind::Reset);
         Outcome { began_ns, elapsed_ns: latencies.len() as u64 * 50, client_cpu_ns: 70, ..recorder.finish() }
     }
@@ -129,6 +154,8 @@ mod tests {
         );
         let alone = outcome(0, &[1_000, 2_000, 3_000, 4_000, 500_000, 9_000]);
         assert_eq!(whole.phases[&Phase::WholeResponse], alone.phases[&Phase::WholeResponse]);
+        let lives: Vec<_> = whole.lives.iter().map(|life| (life.client_number, life.opened_ns)).collect();
+        assert_eq!(lives, [(0, 10), (1, 30)], "each loop's clients under numbers of their own, on one clock");
         let [first, second] = whole.slices[..] else { panic!("{:?}", whole.slices) };
         assert_eq!((first.hits, first.elapsed_ns, second.hits), (4, 100, 2));
         let exact = |nanoseconds: u64| {

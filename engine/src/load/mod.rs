@@ -5,6 +5,7 @@
 
 mod connection;
 pub mod limits;
+mod lives;
 mod merge;
 mod outcome;
 mod pacing;
@@ -22,6 +23,7 @@ mod storm;
 mod users;
 mod window;
 
+pub use lives::Life;
 pub use merge::merge;
 pub use outcome::{ErrorKind, Handshakes, Outcome, Part, Phase, WindowUse};
 pub use plan::{

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use tlsdyno_tls::named;
 
+use super::lives::Life;
 use super::slices::{Slice, SliceLatencies};
 
 named! {
@@ -156,6 +157,8 @@ pub struct Outcome {
     pub slice_latencies: Vec<SliceLatencies>,
     /// What each of the loops did, if there were several.
     pub parts: Vec<Part>,
+    /// The connections of the first clients, if the plan asked for slices and they are not too many.
+    pub lives: Vec<Life>,
     /// The run was stopped before its end (Ctrl-C).
     pub stopped: bool,
     /// Redirects followed.

@@ -279,6 +279,10 @@ pub struct Plan {
     pub numbered: bool,
     /// Cut the run into slices of this length, in nanoseconds.
     pub slice_ns: Option<u64>,
+    /// Time from the first connection on in which nothing counts, in nanoseconds, a part of [`Until::Elapsed`]: clients
+    /// connect all at once, which is no part of a load on kept connections. Then what completes until the deadline
+    /// counts, and nothing after it. 0: none, and what is under way at the deadline counts too.
+    pub lead_in_ns: u64,
     /// Which part of the load this is ([`Plan::part`]); by default all of it.
     pub share: Share,
 }
@@ -313,6 +317,15 @@ impl Plan {
         }
         if self.window.is_some() && self.pacing != Pacing::Closed {
             return Err("a window over the order of a trace is for a closed loop");
+        }
+        if self.lead_in_ns > 0 {
+            let is_simple = self.window.is_none() && self.redirects.is_none() && self.slice_ns.is_none();
+            if self.pacing != Pacing::Closed || !is_simple || self.share.count > 1 {
+                return Err("a lead-in is for a closed loop of one part, without window, redirects and slices");
+            }
+            if !matches!(self.until, Until::Elapsed(elapsed_ns) if elapsed_ns > self.lead_in_ns) {
+                return Err("a lead-in is a part of the time that the run takes");
+            }
         }
         let connections = &self.connections;
         if connections.total == 0 || connections.per_user == 0 || connections.requests_each == Some(0) {

@@ -6,9 +6,10 @@ use hdrhistogram::Histogram;
 use tlsdyno_tls::{Group, Handshake, Suite, Version};
 
 use super::limits::{LATENCY_NS_MAX, NEGOTIATED_MAX, TLS_FAULT_TEXTS_MAX};
+use super::lives::Lives;
 use super::outcome::{ErrorKind, Handshakes, Outcome, Phase, WindowUse};
 use super::progress::{Recent, RecentLatencies, Snapshot};
-use super::slices::Slices;
+use super::slices::{Counts, Slices};
 
 /// Everything an [`Outcome`] is made of, in a form that is cheap to update.
 pub struct Recorder {
@@ -26,6 +27,8 @@ pub struct Recorder {
     negotiated: Vec<(Negotiated, u64)>,
     /// The run over time, if the plan wants it.
     slices: Option<Slices>,
+    /// The first clients' connections, likewise.
+    pub lives: Option<Lives>,
     /// For a display, if there is one.
     recent: Option<Box<RecentLatencies>>,
 }
@@ -55,6 +58,7 @@ impl Recorder {
             tls_faults: BTreeMap::new(),
             negotiated: Vec::with_capacity(NEGOTIATED_MAX),
             slices: slice_ns.map(|length_ns| Slices::new(length_ns, histogram(), keep_latencies)),
+            lives: slice_ns.map(|_| Lives::default()),
             recent,
         }
     }
@@ -89,7 +93,14 @@ impl Recorder {
     /// Ends the slice of the run that is over by now, if one is.
     pub fn cut(&mut self, now_ns: u64) {
         if let Some(slices) = &mut self.slices {
-            slices.advance(now_ns, self.hits, self.errors.iter().sum(), self.redirects_followed);
+            let counts = Counts {
+                hits: self.hits,
+                errors: self.errors.iter().sum(),
+                redirects: self.redirects_followed,
+                full: self.handshakes.full,
+                resumed: self.handshakes.resumed_accepted,
+            };
+            slices.advance(now_ns, counts);
         }
     }
 
@@ -156,6 +167,7 @@ impl Recorder {
             slices,
             slice_latencies,
             parts: Vec::new(),
+            lives: self.lives.map_or(Vec::new(), Lives::finish),
             stopped: false,
             window: None,
         }

@@ -8,6 +8,7 @@
 mod actions;
 mod ending;
 mod events;
+mod lead_in;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -167,6 +168,10 @@ struct Run<'p> {
     /// CPU time of the thread before the run.
     cpu_before_ns: u64,
     first_connect_ns: Option<u64>,
+    /// The lead-in was over then.
+    counting_since_ns: Option<u64>,
+    /// What counted between lead-in and deadline.
+    counted: Option<Outcome>,
     last_response_ns: u64,
     storm: StormWatch,
     /// It was decided to give up: what the policy still wants is not carried out any more.
@@ -229,6 +234,8 @@ impl<'p> Run<'p> {
             began_ns: sys::monotonic_ns(),
             cpu_before_ns: 0,
             first_connect_ns: None,
+            counting_since_ns: None,
+            counted: None,
             last_response_ns: 0,
             storm: StormWatch::default(),
             gave_up: false,
@@ -264,12 +271,17 @@ impl<'p> Run<'p> {
             }
             self.turn().map_err(|error| LoadError::System { what: "waiting for events", error })?;
             self.recorder.cut(self.now_ns);
+            self.count_after_lead_in();
             self.answer_display();
         }
         let gave_up = self.has_given_up();
         let ended_ns = if gave_up || stopped { sys::monotonic_ns() } else { self.ended_ns() };
         let (unserved, was_cut) = (self.unserved, self.was_cut);
         let start_ns = self.start_ns().unwrap_or(ended_ns);
+        if let Some(counted) = self.counted {
+            return Ok(Outcome { gave_up, unserved, stopped, ..counted });
+        }
+        let start_ns = self.counting_since_ns.unwrap_or(start_ns);
         let mut outcome = self.recorder.finish();
         outcome.began_ns = start_ns;
         outcome.elapsed_ns = ended_ns.saturating_sub(start_ns);

@@ -17,6 +17,12 @@ pub struct Slice {
     /// Redirects followed in it.
     #[cfg_attr(feature = "serde", serde(default))]
     pub redirects: u64,
+    /// Full handshakes completed in it.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub handshakes_full: u64,
+    /// Resumed handshakes completed in it.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub handshakes_resumed: u64,
     /// Median latency of its hits (of an open loop: from the intended send time), in nanoseconds; 0 without hits.
     pub latency_ns_p50: u64,
     /// The 99th percentile of the same.
@@ -30,6 +36,8 @@ impl Slice {
         self.hits += other.hits;
         self.errors += other.errors;
         self.redirects += other.redirects;
+        self.handshakes_full += other.handshakes_full;
+        self.handshakes_resumed += other.handshakes_resumed;
     }
 }
 
@@ -38,14 +46,27 @@ impl Slice {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SliceLatencies(pub Vec<(u64, u64)>);
 
+/// Counts of a run so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// Hits.
+    pub hits: u64,
+    /// Errors.
+    pub errors: u64,
+    /// Redirects followed.
+    pub redirects: u64,
+    /// Full handshakes.
+    pub full: u64,
+    /// Resumed handshakes.
+    pub resumed: u64,
+}
+
 /// Cuts a run into slices.
 #[derive(Debug)]
 pub struct Slices {
     length_ns: u64,
     began_ns: Option<u64>,
-    hits_before: u64,
-    errors_before: u64,
-    redirects_before: u64,
+    before: Counts,
     latencies: Histogram<u64>,
     done: Vec<Slice>,
     /// The latencies of each, where somebody will want them.
@@ -56,16 +77,8 @@ impl Slices {
     /// Slices of this length, in nanoseconds; `latencies` is an empty histogram to use. `keep`: not only percentiles
     /// are wanted in the end, but all latencies.
     pub fn new(length_ns: u64, latencies: Histogram<u64>, keep: bool) -> Slices {
-        Slices {
-            length_ns,
-            began_ns: None,
-            hits_before: 0,
-            errors_before: 0,
-            redirects_before: 0,
-            latencies,
-            done: Vec::new(),
-            kept: keep.then(Vec::new),
-        }
+        let (before, done, kept) = (Counts::default(), Vec::new(), keep.then(Vec::new));
+        Slices { length_ns, began_ns: None, before, latencies, done, kept }
     }
 
     /// A hit took this long.
@@ -74,7 +87,7 @@ impl Slices {
     }
 
     /// Tells the time and the counts so far, which may end a slice.
-    pub fn advance(&mut self, now_ns: u64, hits: u64, errors: u64, redirects: u64) {
+    pub fn advance(&mut self, now_ns: u64, counts: Counts) {
         let began_ns = *self.began_ns.get_or_insert(now_ns);
         let elapsed_ns = now_ns - began_ns;
         if elapsed_ns < self.length_ns || self.done.len() == SLICES_MAX {
@@ -82,9 +95,11 @@ impl Slices {
         }
         let slice = Slice {
             elapsed_ns,
-            hits: hits - self.hits_before,
-            errors: errors - self.errors_before,
-            redirects: redirects - self.redirects_before,
+            hits: counts.hits - self.before.hits,
+            errors: counts.errors - self.before.errors,
+            redirects: counts.redirects - self.before.redirects,
+            handshakes_full: counts.full - self.before.full,
+            handshakes_resumed: counts.resumed - self.before.resumed,
             latency_ns_p50: self.latencies.value_at_quantile(0.5),
             latency_ns_p99: self.latencies.value_at_quantile(0.99),
         };
@@ -94,9 +109,7 @@ impl Slices {
             kept.push(SliceLatencies(latencies.map(|at| (at.value_iterated_to(), at.count_at_value())).collect()));
         }
         self.began_ns = Some(now_ns);
-        self.hits_before = hits;
-        self.errors_before = errors;
-        self.redirects_before = redirects;
+        self.before = counts;
         self.latencies.reset();
     }
 
@@ -118,17 +131,26 @@ mod tests {
     #[test]
     fn a_run_is_cut_by_time() {
         let mut slices = Slices::new(100, Histogram::new(3).unwrap(), false);
-        slices.advance(1000, 0, 0, 0);
+        let counts = |hits, errors, redirects| Counts { hits, errors, redirects, full: hits / 10, resumed: hits / 5 };
+        slices.advance(1000, counts(0, 0, 0));
         (1..=100).for_each(|latency| slices.latency(latency));
-        slices.advance(1050, 100, 0, 0);
+        slices.advance(1050, counts(100, 0, 0));
         assert_eq!(slices.last(), None);
-        let first =
-            Slice { elapsed_ns: 110, hits: 100, errors: 2, redirects: 3, latency_ns_p50: 50, latency_ns_p99: 99 };
-        slices.advance(1110, 100, 2, 3);
+        let first = Slice {
+            elapsed_ns: 110,
+            hits: 100,
+            errors: 2,
+            redirects: 3,
+            handshakes_full: 10,
+            handshakes_resumed: 20,
+            latency_ns_p50: 50,
+            latency_ns_p99: 99,
+        };
+        slices.advance(1110, counts(100, 2, 3));
         assert_eq!(slices.last(), Some(first));
         let idle = Slice { elapsed_ns: 100, ..Slice::default() };
-        slices.advance(1210, 100, 2, 3);
-        slices.advance(1300, 107, 2, 3);
+        slices.advance(1210, counts(100, 2, 3));
+        slices.advance(1300, counts(107, 2, 3));
         assert_eq!(slices.finish(), (vec![first, idle], Vec::new()));
     }
 }

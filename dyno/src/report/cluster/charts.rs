@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::{by_traffic, latency_phase};
+use crate::model::cluster::LatencyPoint;
 use crate::report::charts::{
     COLOURS, axis, layer, line_legend, line_mark, names, palette, quantity, rule_mark, tooltip, with,
 };
@@ -51,7 +52,8 @@ fn over_reuse(
     caption: &str,
     value: impl Fn(&CellSummary) -> Estimate,
 ) -> Option<Chart> {
-    let cells = used(summary).map(|cell| (cell, value(cell))).filter(|(_, found)| found.value.is_finite());
+    let with_tls = used(summary).filter(|cell| !cell.cell.plain);
+    let cells = with_tls.map(|cell| (cell, value(cell))).filter(|(_, found)| found.value.is_finite());
     let point = |(cell, found): (&CellSummary, Estimate)| {
         let end = |end: f64| if end.is_finite() { end } else { found.value };
         let interval = format_interval_with(found.low, found.high, format_quantity);
@@ -102,38 +104,68 @@ fn latency_panels(summary: &ClusterSummary) -> Vec<Chart> {
 }
 
 fn latency_panel(summary: &ClusterSummary, policy: &str) -> Option<Chart> {
+    // Where plain HTTP was measured beside, both axes of a paper's figure fit in by its own.
+    let plain = summary.plain_limit();
+    let of_limit = |per_s: f64| plain.map_or(per_s, |plain| 100.0 * per_s / plain);
     let most = used(summary).map(|cell| cell.hits_per_second.value).fold(0.0, f64::max);
     let point = |cell: &CellSummary| {
         let found = cell.latency_ns.get(latency_phase(cell))?;
         let [mean, median, high] = [found.mean, found.p50, found.p99].map(|ns| format_duration(ns as f64));
+        let rate = cell.hits_per_second;
+        let end = |end: f64| of_limit(if end.is_finite() { end } else { rate.value });
         Some(json!({
-            "reuse": format!("{} %", cell.cell.reuse_percent), "rate": cell.hits_per_second.value,
-            "clients": cell.cell.clients, "milliseconds": found.mean as f64 / 1e6, "name": cell.name,
-            "latency": format!("mean {mean}, median {median}, 99 % {high}"),
-            "hits": format_quantity(cell.hits_per_second.value),
+            "kind": "measured", "reuse": cell.cell.reuse_name(), "rate": of_limit(rate.value), "low": end(rate.low),
+            "high": end(rate.high), "clients": cell.cell.clients, "milliseconds": found.mean as f64 / 1e6,
+            "name": cell.name, "latency": format!("mean {mean}, median {median}, 99 % {high}"),
+            "hits": format_quantity(rate.value),
             "order": cell.cell.rate_per_s.unwrap_or(f64::from(cell.cell.clients)),
             "line": format!("{} {}", cell.cell.sharing.name(), cell.cell.behind_one_address_percent),
         }))
     };
-    let rows: Vec<Value> = used(summary).filter(|cell| cell.cell.policy.name() == policy).filter_map(point).collect();
+    let mut rows: Vec<Value> =
+        used(summary).filter(|cell| cell.cell.policy.name() == policy).filter_map(point).collect();
     let in_words = |row: &Value| format!("{} at {} hits per second {}", row["reuse"], row["hits"], row["latency"]);
     let words = rows.iter().map(in_words).collect::<Vec<_>>().join("; ").replace('"', "");
+    rows.extend(published(summary));
     let colours = json!({"field": "reuse", "type": "nominal", "sort": null, "scale": {"range": COLOURS}});
+    let colours = with(colours, line_legend(None, 8));
+    let of =
+        |kind: &str, layer: Value| with(layer, json!({"transform": [{"filter": format!("datum.kind == '{kind}'")}]}));
+    let title = if plain.is_some() { "hits per second, % of plain HTTP" } else { "hits per second" };
+    let x = with(quantity("rate", title), json!({"scale": {"domain": [0, of_limit(most)]}}));
+    let y = with(quantity("milliseconds", "mean latency, ms"), json!({"scale": {"type": "log"}}));
+    let of_line = json!({"x": x, "y": y, "color": colours, "order": {"field": "order"}, "detail": {"field": "line"}});
+    let interval = json!({"x": axis("low"), "x2": {"field": "high"}, "y": axis("milliseconds"), "color": colours});
+    let cross = json!({"type": "point", "shape": "cross", "size": 110, "filled": true});
     let body = json!({
-        "mark": line_mark(),
-        "encoding": {
-            "x": with(quantity("rate", "hits per second"), json!({"scale": {"domain": [0, most]}})),
-            "y": with(quantity("milliseconds", "mean latency, ms"), json!({"scale": {"type": "log"}})),
-            "order": {"field": "order"},
-            "detail": {"field": "line"},
-            "color": with(colours, line_legend(Some("reuse"), 8)),
-            "tooltip": tooltip([("name", "cell"), ("latency", "latency"), ("hits", "hits/s")]),
-        },
+        "encoding": {"tooltip": tooltip([("name", "cell"), ("latency", "latency"), ("hits", "hits/s")])},
+        "layer": [
+            of("measured", layer(rule_mark(), interval)),
+            of("measured", layer(line_mark(), of_line)),
+            of("published", layer(cross, json!({"x": axis("rate"), "y": axis("milliseconds"), "color": colours}))),
+        ],
     });
     let id = format!("cluster-latency-{}", policy.replace('+', "-"));
-    let caption = format!("Latency against throughput with {policy}: a line for each reuse, more load to the right.");
+    let crosses = if summary.points.is_empty() { "" } else { " Crosses: published, by the paper's own plain HTTP." };
+    let caption = format!(
+        "Latency against throughput with {policy}: a line for each reuse, more load to the right; 95 % intervals of \
+         hits per second.{crosses}"
+    );
     let words = format!("Latency against throughput with {policy}: {words}.");
     Some(Chart::new(id, 240, rows, body)?.told(caption, words))
+}
+
+/// The paper's points, where both it and this experiment have plain HTTP to tell them by.
+fn published(summary: &ClusterSummary) -> Vec<Value> {
+    let (Some(plain), Some(_)) = (summary.published_plain_per_s, summary.plain_limit()) else { return Vec::new() };
+    let row = |point: &LatencyPoint| {
+        json!({
+            "kind": "published", "reuse": format!("{} % reuse", point.reuse_percent),
+            "rate": 100.0 * point.per_s / plain, "milliseconds": point.latency_ms, "name": point.text,
+            "latency": format!("{} ms", point.latency_ms), "hits": format_quantity(point.per_s),
+        })
+    };
+    summary.points.iter().map(row).collect()
 }
 
 fn balance(summary: &ClusterSummary) -> Option<Chart> {

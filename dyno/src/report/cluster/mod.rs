@@ -8,9 +8,12 @@ use super::document::{Cell, Column, Content, Document, Field, Method, Place, Sec
 use super::published::not_as_in;
 use super::text::{ratio_columns, ratio_times};
 use crate::histogram::Percentiles;
+use crate::model::Policy;
+use crate::model::cluster::LatencyPoint;
 use crate::stats::Direction;
 use crate::stats::Estimate;
 use crate::stats::cluster::{CellSummary, ClusterSummary, PublishedStatement};
+use crate::stats::papers;
 use crate::store::Record;
 use crate::units::{
     NONE, format_count, format_duration, format_interval_with, format_micros, format_percent, format_quantity,
@@ -25,6 +28,7 @@ pub fn document(record: &Record, summary: &ClusterSummary) -> Document {
     let charts = Section::default().on(Place::Page).charts(charts::all(summary));
     let mut sections: Vec<Section> = setting(record).into_iter().chain([charts, cells(summary)]).collect();
     sections.extend(locality::section(summary));
+    sections.extend(time_outs(record, summary));
     sections.push(circumstances::warnings(warnings));
     sections.extend(paper(record, summary));
     circumstances::document(record, summary.rounds, answer(summary), sections, Method::Cluster { open_loop })
@@ -34,7 +38,7 @@ pub fn document(record: &Record, summary: &ClusterSummary) -> Document {
 fn setting(record: &Record) -> Option<Section> {
     let manifest = &record.manifest;
     let cluster = manifest.hardware.get("cluster")?;
-    let protocol = match record.cluster.as_ref().is_some_and(|experiment| experiment.cluster.plain) {
+    let protocol = match record.measured.cluster().is_some_and(|experiment| experiment.cluster.plain) {
         true => "plain HTTP".to_owned(),
         false => format!("TLS {}", manifest.negotiated),
     };
@@ -42,16 +46,64 @@ fn setting(record: &Record) -> Option<Section> {
     Some(Section::default().text(said))
 }
 
+/// Sessions kept by the dispatcher's time-outs beside the closed form. `None` unless clients pause between connections.
+fn time_outs(record: &Record, summary: &ClusterSummary) -> Option<Section> {
+    let experiment = record.cluster.as_ref()?;
+    let pause_s = experiment.traffic.pause_ms? as f64 / 1e3;
+    let server_s = f64::from(experiment.tls.session_timeout_s?);
+    // Servers and dispatcher count whole seconds, so that a second is half over on average when they begin.
+    let counted = |seconds: f64| seconds - 0.5;
+    let row = |cell: &CellSummary| {
+        let dispatcher_s = f64::from(cell.cell.dispatcher_timeout_s?);
+        let backends = f64::from(experiment.cluster.backends);
+        let kept = papers::kept_by_time_outs(counted(server_s), counted(dispatcher_s), pause_s, backends);
+        let texts = [
+            format!("{dispatcher_s} s"),
+            format_percent(cell.accepted_percent_of_offered.value),
+            interval(cell.accepted_percent_of_offered, format_tenths),
+            format_percent(100.0 * kept),
+            format_count(cell.resumed_offered),
+        ];
+        Some(texts.map(Cell::from).to_vec())
+    };
+    let columns = vec![
+        Column::words("dispatcher remembers for"),
+        Column::number("accepted"),
+        Column::interval(),
+        Column::number("closed form"),
+        Column::number("offered"),
+    ];
+    let rows: Vec<Vec<Cell>> = summary.cells.iter().filter_map(row).collect();
+    let note = format!(
+        "Servers keep a session for {server_s} s from its full handshake; clients come back after exponential pauses of \
+         {pause_s} s on average. closed form: offers are a Poisson process, accepted while server and dispatcher know \
+         the session, by chance while only the server does; both count whole seconds."
+    );
+    let section = Section::titled("time-outs", "Time-outs of dispatcher and servers");
+    (!rows.is_empty()).then(|| section.table(columns, rows).notes([note]))
+}
+
 /// What the paper says beside ours. `None` without a paper.
 fn paper(record: &Record, summary: &ClusterSummary) -> Option<Section> {
-    let paper = record.cluster.as_ref()?.paper.as_ref()?;
+    let paper = record.measured.cluster()?.paper.as_ref()?;
     let line = |published: &PublishedStatement| {
         let [least, most] = published.published_times;
         let times = if least == most { format!("{least:.2}") } else { format!("{least:.2} to {most:.2}") };
         let ours = published.ours.map_or("not measured".to_owned(), |ratio| ratio_times(&ratio));
         format!("{} Published: {times} times; here: {ours}.", published.text)
     };
-    let lines = summary.published.iter().map(line).chain(not_as_in(&paper.differences));
+    let of_plain = |per_s: f64| {
+        let of = summary
+            .published_plain_per_s
+            .map(|plain| format!(", {} of plain HTTP", format_percent(100.0 * per_s / plain)));
+        of.unwrap_or_default()
+    };
+    let point = |point: &LatencyPoint| {
+        let per_s = format_quantity(point.per_s);
+        format!("{} Published: {} ms at {per_s} requests/s{}.", point.text, point.latency_ms, of_plain(point.per_s))
+    };
+    let points = summary.points.iter().map(point);
+    let lines = summary.published.iter().map(line).chain(points).chain(not_as_in(&paper.differences));
     Some(lines.fold(Section::titled("", paper.source.clone()), Section::text))
 }
 
@@ -157,6 +209,9 @@ fn latency_phase(cell: &CellSummary) -> &'static str {
 /// of the first cell with the largest load, which saturates most, and the highest reuse below 100 % (at 100 % nobody
 /// new comes): chosen before anything is measured, not by what came out.
 pub fn answer(summary: &ClusterSummary) -> String {
+    if summary.cells.iter().all(|cell| cell.cell.policy == Policy::Direct) {
+        return saturations(summary);
+    }
     let offering = |cell: &&CellSummary| cell.blocks > 0 && cell.resumed_offered > 0;
     let Some(first) = summary.cells.iter().find(offering).map(|cell| &cell.cell) else {
         if let Some(said) = locality::answer(summary) {
@@ -194,6 +249,28 @@ pub fn answer(summary: &ClusterSummary) -> String {
         ratio_times(&against.hits_per_second),
         share_of(against.by_cpu.times)
     )
+}
+
+/// What one server does at most, by reuse.
+fn saturations(summary: &ClusterSummary) -> String {
+    let mut most: Vec<&CellSummary> = Vec::new();
+    for cell in summary.cells.iter().filter(|cell| cell.blocks > 0) {
+        let is_same = |other: &CellSummary| {
+            (other.cell.plain, other.cell.reuse_percent) == (cell.cell.plain, cell.cell.reuse_percent)
+        };
+        match most.iter_mut().find(|other| is_same(other)) {
+            Some(other) if other.hits_per_second.value < cell.hits_per_second.value => *other = cell,
+            Some(_) => {}
+            None => most.push(cell),
+        }
+    }
+    let said = |cell: &&CellSummary| {
+        let bound = if cell.load_bound { "≥ " } else { "" };
+        let rate = format_quantity(cell.hits_per_second.value);
+        format!("{bound}{rate} {} at {}", interval(cell.hits_per_second, format_quantity), cell.cell.reuse_name())
+    };
+    let said: Vec<String> = most.iter().map(said).collect();
+    if said.is_empty() { "Nothing was measured.".to_owned() } else { format!("At most {} hits/s.", said.join(", ")) }
 }
 
 /// What is said of a policy for which there is no ratio: it is the first itself, or was never measured together with

@@ -72,8 +72,20 @@ fn cluster_names(record: &Record) -> Vec<String> {
 
 /// Machines that a block of a cluster or of an array has at most.
 fn backends_most(record: &Record) -> u32 {
-    let of_array = record.array.iter().flat_map(|array| &array.experiment.array.proxies).map(|count| (*count).max(1));
-    record.cluster.iter().map(|experiment| experiment.cluster.backends).chain(of_array).max().unwrap_or(0)
+    let of_array = record
+        .measured
+        .array()
+        .into_iter()
+        .flat_map(|array| &array.experiment.array.proxies)
+        .map(|count| (*count).max(1));
+    record
+        .measured
+        .cluster()
+        .into_iter()
+        .map(|experiment| experiment.cluster.backends)
+        .chain(of_array)
+        .max()
+        .unwrap_or(0)
 }
 
 /// Their numbers; blocks of an array with fewer machines have empty fields for the others.

@@ -189,8 +189,8 @@ struct LoadResults<'a> {
 
 /// The results of a load experiment's record.
 pub fn load_results(record: &Record, summary: &LoadSummary) -> String {
-    let runs = record.load.as_ref().map_or(&[][..], |load| &load.runs);
-    let connections = record.load.as_ref().map_or(&[][..], |load| &load.connections);
+    let runs = record.measured.load().map_or(&[][..], |load| &load.runs);
+    let connections = record.measured.load().map_or(&[][..], |load| &load.connections);
     let (points, curves, log_on_curve) = (&summary.points, &summary.curves, summary.log.as_ref());
     let comparisons = &summary.against[..];
     let verdict = (!comparisons.is_empty()).then(|| verdict(comparisons));

@@ -10,7 +10,7 @@ mod verify;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use tlsdyno_tls::StageSet;
@@ -28,14 +28,18 @@ use crate::interrupt;
 use crate::model::array::{ArrayExperiment, ArrayPlace};
 use crate::model::job::Timed;
 use crate::servers::quota;
-use crate::store::{ArrayRecord, BackendUse, Block, ClusterBlock, Configuration, Journal, Kind, Preflight, Record};
+use crate::store::{
+    ArrayRecord, BackendUse, Block, ClusterBlock, Configuration, Journal, Kind, Measured, Preflight, Record,
+};
 
 /// Length of the warm-up of a place.
 const WARM_UP: Duration = Duration::from_millis(500);
 /// The shortest and the longest block.
 const BLOCK: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(10)];
-/// Fixed cost of a block: command, settling, the last responses.
+/// Fixed cost of a block besides its lead-in: command, the last responses.
 const BLOCK_OVERHEAD: Duration = Duration::from_millis(100);
+/// Longest sleep before Ctrl-C is looked for.
+const SLEEP_MAX: Duration = Duration::from_millis(50);
 
 /// Runs the experiment. An error means that measuring did not begin.
 pub fn run(experiment: &ArrayExperiment, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Finished> {
@@ -99,7 +103,7 @@ fn configuration(name: String, place: &ArrayPlace, testbed: &ArrayTestbed) -> Co
 
 /// Fills in the circumstances, once everything runs.
 fn describe(record: &mut Record, experiment: &ArrayExperiment, testbed: &ArrayTestbed) {
-    record.array = Some(ArrayRecord { experiment: experiment.clone(), scale: testbed.scale });
+    record.measured = Measured::from(ArrayRecord { experiment: experiment.clone(), scale: testbed.scale });
     let manifest = &mut record.manifest;
     let placement = &testbed.placement;
     let mut cpus: Vec<u32> = placement.proxies.iter().chain([&placement.server]).map(|cpu| *cpu as u32).collect();
@@ -137,7 +141,10 @@ impl Subject for ProxyArray<'_> {
 
     fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
         let most = seconds_per_request.iter().map(|seconds| 1.0 / seconds.max(1e-9)).fold(0.0, f64::max);
-        let (timed, schedule) = timed_blocks(left, seconds_per_request.len() as u32, BLOCK, BLOCK_OVERHEAD, most);
+        let lead_ins: Duration = self.places.iter().map(|place| self.testbed.lead_in(place)).sum();
+        // What is under way at the end takes as long as all beginning at once does, where every page is a beginning.
+        let overhead = BLOCK_OVERHEAD + lead_ins * 3 / 2 / self.places.len().max(1) as u32;
+        let (timed, schedule) = timed_blocks(left, seconds_per_request.len() as u32, BLOCK, overhead, most);
         let work = Work { timed: Some(timed), ..self.everybody().into() };
         Plan { schedule, works: vec![work], rounds_most: None, slices: None, warnings: Vec::new() }
     }
@@ -146,10 +153,12 @@ impl Subject for ProxyArray<'_> {
         let place = self.places[index];
         let name = &journal.record().configurations[index].name;
         let address = self.testbed.address(&place).with_context(|| format!("\"{name}\" has no machine"))?;
-        let before = self.testbed.usage(&place)?;
-        let outcome = self.load.run(index, address, work);
+        self.load.begin(index, address, work)?;
+        let used = self.used_while_counting(&place, work);
+        interrupt::check_this_process()?;
+        let outcome = self.load.outcome();
         // A proxy that has died is the news, not what the load makes of it.
-        let after = self.testbed.usage(&place)?;
+        let used = used?;
         let outcome = outcome?;
         if is_dead(&outcome) {
             return Err(death(name, &outcome, &self.log_tail(index)));
@@ -158,7 +167,6 @@ impl Subject for ProxyArray<'_> {
             let negotiated = manifest::negotiated_text(&outcome.negotiated);
             journal.change(|record| record.manifest.negotiated = negotiated);
         }
-        let used = difference(&before, &after);
         let verdict = verify::verify(self.experiment, &place, &outcome, &used);
         let of_machine = |cpu_ns: &u64| BackendUse { cpu_ns: *cpu_ns, connections: 0, locality: None };
         Ok(Block {
@@ -188,10 +196,33 @@ impl Subject for ProxyArray<'_> {
 }
 
 impl ProxyArray<'_> {
+    /// CPU times of a block's counted part, while the load process carries it out: from the end of the lead-in until
+    /// the block's time is over. Ends early on Ctrl-C.
+    fn used_while_counting(&mut self, place: &ArrayPlace, work: &Work) -> Result<Usage> {
+        let counting = Instant::now() + self.testbed.lead_in(place);
+        let length = work.timed.map_or(Duration::ZERO, |timed| Duration::from_nanos(timed.for_ns));
+        sleep_until(counting)?;
+        let before = self.testbed.cpu(place)?;
+        sleep_until(counting + length)?;
+        Ok(difference(&before, &self.testbed.cpu(place)?))
+    }
+
     /// All users of the workload, over and over.
     fn everybody(&self) -> Piece {
         let requests = requests_of_users(&self.testbed.site.workload);
         Piece { users: 0..requests.len() as u32, requests: requests.iter().copied().map(u64::from).sum() }
+    }
+}
+
+/// Waits, unless Ctrl-C comes first.
+fn sleep_until(moment: Instant) -> Result<()> {
+    loop {
+        interrupt::check_this_process()?;
+        let left = moment.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        std::thread::sleep(left.min(SLEEP_MAX));
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use tlsdyno_engine::dispatch;
@@ -32,6 +33,9 @@ use crate::trace::Site;
 const SCALING_HANDSHAKES: u32 = 12;
 /// A page that costs next to nothing, while handshakes are measured, nanoseconds.
 const SHORT_PAGE_NS: u64 = 1_000;
+/// The shortest and the longest lead-in of a block; the shortest is also that of plain HTTP, and of what pages are not
+/// scaled by.
+const LEAD_IN: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(3)];
 /// Requests of a user before its place goes to the next: more than a client makes in a block.
 const REQUESTS_PER_USER: u32 = 20_000;
 
@@ -211,7 +215,7 @@ impl<'a> ArrayTestbed<'a> {
         for &proxies in self.experiment.array.proxies.iter().filter(|count| **count > 0) {
             let behind = self.proxy_addresses(Spread::Dispatcher, proxies);
             let policy = Policy::Own(dispatch::Policy::Session);
-            let dispatcher = dispatcher::start(policy, &behind, self.placement.load, self.directory.path());
+            let dispatcher = dispatcher::start(policy, &behind, self.placement.load, None, self.directory.path());
             self.dispatchers.push(ArrayDispatcher { proxies, dispatcher: dispatcher.or_fault(Fault::Server)? });
         }
         Ok(())
@@ -285,15 +289,32 @@ impl<'a> ArrayTestbed<'a> {
         self.addresses(place).first().copied()
     }
 
+    /// How long the clients of a place take to get going: all begin with a full handshake, and half of that time again
+    /// until they are spread over their sessions. Without it short blocks have far less reuse than is asked for
+    /// (docs/ARRAY.md).
+    pub fn lead_in(&self, place: &ArrayPlace) -> Duration {
+        let array = &self.experiment.array;
+        if place.percent.is_none() || self.scale.full_handshake_cpu_ns == 0 {
+            return LEAD_IN[0];
+        }
+        let full_s = self.scale.full_handshake_cpu_ns as f64 / 1e9 / array.machine_cpus;
+        let all_s = full_s * f64::from(array.clients_count) / f64::from(place.proxies.max(1));
+        Duration::from_secs_f64(1.5 * all_s).clamp(LEAD_IN[0], LEAD_IN[1])
+    }
+
     /// CPU times of a place's machines, read when they have come to rest.
     ///
     /// # Errors
     /// A process has died ([`Fault::Server`]), or cannot be accounted for.
-    pub fn usage(&mut self, place: &ArrayPlace) -> Result<Usage> {
+    fn usage(&mut self, place: &ArrayPlace) -> Result<Usage> {
         at_rest(|| self.cpu(place))
     }
 
-    fn cpu(&mut self, place: &ArrayPlace) -> Result<Usage> {
+    /// CPU times of a place's machines so far.
+    ///
+    /// # Errors
+    /// As [`ArrayTestbed::usage`].
+    pub fn cpu(&mut self, place: &ArrayPlace) -> Result<Usage> {
         let server = self.server.as_mut().context("the server was started")?;
         let server_ns = living_cpu_ns(server, "the transaction server")?;
         if place.proxies == 0 {
@@ -361,6 +382,7 @@ impl<'a> ArrayTestbed<'a> {
                     connections: Some(array.clients_count),
                     servers: if servers.len() > 1 { servers } else { Vec::new() },
                     server_of_client: place.spread == Spread::Client,
+                    lead_in_ms: self.lead_in(place).as_millis() as u64,
                     hits_per_handshake: of_hits.map(hits_per_handshake).transpose()?,
                     ..TargetLoad::default()
                 },

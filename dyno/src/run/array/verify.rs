@@ -38,8 +38,8 @@ pub fn verify(experiment: &ArrayExperiment, place: &ArrayPlace, outcome: &Outcom
     Verdict { valid, client_bound: busy >= BUSY_MAX, warnings, ..Verdict::default() }
 }
 
-/// What to say where other reuse came out than was asked for. A block ends in the middle of each client's session, and
-/// begins in one.
+/// What to say where other reuse came out than was asked for. A block begins and ends in the middle of each client's
+/// session.
 fn missed_reuse(experiment: &ArrayExperiment, place: &ArrayPlace, outcome: &OutcomeRecord) -> Option<Warning> {
     let (percent, clients) = (place.percent?, u64::from(experiment.array.clients_count));
     let connections = outcome.handshakes_full + outcome.resumed_accepted;
@@ -50,7 +50,7 @@ fn missed_reuse(experiment: &ArrayExperiment, place: &ArrayPlace, outcome: &Outc
     }
     let each = u64::from(hits_per_handshake(percent).ok()?);
     let least = (outcome.hits / each).saturating_sub(clients);
-    let most = outcome.hits.div_ceil(each) + 2 * clients;
+    let most = outcome.hits.div_ceil(each) + clients;
     (!(least..=most).contains(&outcome.handshakes_full)).then(|| {
         let achieved = outcome.hits as f64 / outcome.handshakes_full.max(1) as f64;
         let what = format!("{achieved:.1} requests for each full handshake came out in place of {each}");

@@ -12,6 +12,8 @@ use crate::model::{Policy, ServerName};
 
 /// Most backends: a machine holds no more servers that are still worth comparing.
 const BACKENDS_MAX: u32 = 64;
+/// Most processes of a server.
+const PROCESSES_MAX: u32 = 256;
 /// Most cells: each has a dispatcher of its own, and a block in every round.
 const CELLS_MAX: usize = 240;
 /// Connections that are due on average in the shortest block of an open loop: without any, a block says nothing.
@@ -45,7 +47,7 @@ impl ClusterExperiment {
     /// # Errors
     /// What contradicts itself.
     pub fn check(&self) -> Result<()> {
-        let Cluster { server, backends, backend_cpus, sessions, policies, .. } = &self.cluster;
+        let Cluster { server, backends, backend_cpus, sessions, policies, processes, .. } = &self.cluster;
         ensure!(
             *server != ServerName::Command,
             "a cluster starts several servers of one kind; your own server command is one (--server-command is for \
@@ -57,6 +59,20 @@ impl ClusterExperiment {
             "--backend-cpus is CPU time of each backend in CPUs, for example 0.3, or 0 for no limit"
         );
         some_and_different("--policies", policies, |policy| policy.name().to_owned())?;
+        ensure!(
+            *backends == 1 || !policies.contains(&Policy::Direct),
+            "policy direct has no dispatcher that could choose among {backends} backends; give --backends 1"
+        );
+        ensure!(
+            processes.is_none_or(|processes| (1..=PROCESSES_MAX).contains(&processes)),
+            "--processes must be between 1 and {PROCESSES_MAX}"
+        );
+        let timeouts = &self.cluster.dispatcher_timeouts_s;
+        ensure!(timeouts.iter().all(|seconds| *seconds > 0), "--dispatcher-timeouts are whole seconds, 1 at least");
+        ensure!(
+            timeouts.is_empty() || policies.iter().all(|policy| matches!(policy, Policy::Own(Rule::Session))),
+            "--dispatcher-timeouts are how long `tlsdyno dispatch` remembers sessions; give --policies session alone"
+        );
         some_and_different("--sessions", sessions, |sharing| sharing.name().to_owned())?;
         self.check_plain()?;
         for sharing in sessions {
@@ -81,6 +97,14 @@ impl ClusterExperiment {
     /// What belongs to plain clusters only, and what to those with TLS only.
     fn check_plain(&self) -> Result<()> {
         let Cluster { plain, cache_bytes, sessions, policies, .. } = &self.cluster;
+        ensure!(
+            !plain || !self.cluster.plain_limit,
+            "--plain-limit sets plain HTTP beside TLS; with --plain there is nothing else"
+        );
+        ensure!(
+            !self.cluster.plain_limit || policies.iter().any(|policy| !policy.needs_tls()),
+            "--plain-limit needs a policy that plain HTTP can pass, for example round-robin; these read TLS hellos"
+        );
         if !plain {
             ensure!(
                 !policies.contains(&Policy::Own(Rule::Lard)),
@@ -162,6 +186,10 @@ impl Traffic {
             "--rates are connections a second, {} at least: arrivals are independent, and the shortest block must \
              have some",
             rate_min()
+        );
+        ensure!(
+            self.pause_ms.is_none_or(|mean_ms| mean_ms > 0) && (self.pause_ms.is_none() || self.rates_per_s.is_empty()),
+            "--pause is a time above 0 between two connections of a client in a closed loop; leave out --rates"
         );
         ensure!(self.requests_per_connection > 0, "--requests-per-connection must be at least 1");
         Ok(())

@@ -38,6 +38,9 @@ const WARM_UP_CONNECTIONS: u32 = 8;
 const CONNECTIONS_OF_CLIENT_MIN: u64 = 16;
 /// Length of a block of an open loop, where the time allows.
 const OPEN_BLOCK: Duration = Duration::from_millis(3_000);
+/// Length of a block of clients that pause, where the time allows, by the longer of their pauses and of the servers'
+/// time-out: sessions begin and end in it. The least is a quarter.
+const PAUSES_IN_BLOCK: u32 = 10;
 /// Fixed cost of a block: command, settling, counting.
 const BLOCK_OVERHEAD: Duration = Duration::from_millis(30);
 
@@ -72,10 +75,12 @@ impl<'a> Cluster<'a> {
             observer.warn(&warning.to_string());
         }
         let mut testbed = ClusterTestbed::prepare(experiment, placement, &mut |text| observer.step(text))?;
-        for &sharing in &experiment.cluster.sessions {
+        let plain_limit = experiment.cluster.plain_limit.then_some((experiment.cluster.sessions[0], true));
+        let with_tls = experiment.cluster.sessions.iter().map(|sharing| (*sharing, false));
+        for (sharing, is_plain_limit) in with_tls.chain(plain_limit) {
             interrupt::check(stop)?;
             observer.step(&format!("starting {} servers and the dispatchers", experiment.cluster.backends));
-            interrupt::before_measuring(stop, testbed.start_group(experiment, sharing))?;
+            interrupt::before_measuring(stop, testbed.start_group(experiment, sharing, is_plain_limit))?;
         }
         let cells = experiment.cells();
         for cell in &cells {
@@ -101,14 +106,21 @@ impl<'a> Cluster<'a> {
         requests_of_users(&self.testbed.site.workload)
     }
 
-    /// Blocks of an open loop all last as long.
+    /// Blocks of an open loop, or of clients that pause, all last as long.
     fn plan_open(&self, left: Duration) -> (Schedule, Vec<Work>) {
         let most = self.cells().filter_map(|cell| cell.rate_per_s).fold(0.0, f64::max);
         let blocks = self.testbed.cells.len() as u32;
-        let (timed, schedule) = timed_blocks(left, blocks, [OPEN_BLOCK_MIN, OPEN_BLOCK], BLOCK_OVERHEAD, most);
+        let shortest_and_longest = self.paused_block().map_or([OPEN_BLOCK_MIN, OPEN_BLOCK], |block| [block / 4, block]);
+        let (timed, schedule) = timed_blocks(left, blocks, shortest_and_longest, BLOCK_OVERHEAD, most);
         let requests = self.requests_of_users();
         let piece = Piece { users: 0..requests.len() as u32, requests: requests.iter().copied().map(u64::from).sum() };
         (schedule, vec![Work { timed: Some(timed), ..piece.into() }])
+    }
+
+    fn paused_block(&self) -> Option<Duration> {
+        let pause = Duration::from_millis(self.experiment.traffic.pause_ms?);
+        let kept = self.experiment.tls.session_timeout_s.map_or(pause, |seconds| Duration::from_secs(seconds.into()));
+        Some(pause.max(kept) * PAUSES_IN_BLOCK)
     }
 
     fn plan_closed(&self, seconds_per_request: &[f64], left: Duration) -> (Schedule, Vec<Work>) {
@@ -135,7 +147,8 @@ impl Subject for Cluster<'_> {
         let connections = f64::from(cell.clients * WARM_UP_CONNECTIONS) * f64::from(factor);
         let users = connections * f64::from(self.experiment.traffic.requests_per_connection) / average;
         let piece = typical_users(&requests, (users.ceil() as u32).max(cell.clients));
-        let timed = cell.rate_per_s.map(|_| Timed { for_ns: OPEN_BLOCK_MIN.as_nanos() as u64, seed: 0 });
+        let is_timed = cell.rate_per_s.is_some() || self.experiment.traffic.pause_ms.is_some();
+        let timed = is_timed.then_some(Timed { for_ns: OPEN_BLOCK_MIN.as_nanos() as u64, seed: 0 });
         Work { timed, ..piece.into() }
     }
 
@@ -144,7 +157,7 @@ impl Subject for Cluster<'_> {
     }
 
     fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
-        let is_open = self.cells().any(|cell| cell.rate_per_s.is_some());
+        let is_open = self.cells().any(|cell| cell.rate_per_s.is_some()) || self.paused_block().is_some();
         let (schedule, works) =
             if is_open { self.plan_open(left) } else { self.plan_closed(seconds_per_request, left) };
         Plan { schedule, works, rounds_most: None, slices: None, warnings: Vec::new() }
@@ -157,7 +170,7 @@ impl Subject for Cluster<'_> {
     }
 
     fn block(&mut self, index: usize, work: &Work, journal: &mut Journal) -> Result<Block> {
-        let address = self.testbed.cells[index].dispatcher.instance.address();
+        let address = self.testbed.address(index);
         let before = self.testbed.usage(index, None)?;
         self.testbed.skip_logs(index)?;
         let outcome = self.load.run(index, address, work);
@@ -169,7 +182,11 @@ impl Subject for Cluster<'_> {
         if is_dead(&outcome) {
             return Err(death(&journal.record().configurations[index].name, &outcome, &self.log_tail(index)));
         }
-        let used = difference(&before, &after);
+        let mut used = difference(&before, &after);
+        if self.testbed.cells[index].dispatcher.is_none() {
+            // All of them went to the one server.
+            used.connections = vec![outcome.connections];
+        }
         let requests = work.timed.is_none().then_some(work.piece.requests);
         let shares = self.testbed.placement.dispatcher_shares_load();
         let verdict = verify::verify(&self.testbed.cells[index].cell, &outcome, &used, requests, shares);

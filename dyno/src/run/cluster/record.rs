@@ -9,7 +9,7 @@ use super::testbed::{CellUnderTest, ClusterTestbed};
 use crate::model::cell::Cell;
 use crate::model::cluster::ClusterExperiment;
 use crate::run::manifest;
-use crate::store::{Configuration, Kind, Preflight, Record, Warning};
+use crate::store::{Configuration, Kind, Measured, Preflight, Record, Warning};
 
 /// A cell as a configuration of the record, with the checks that it passed.
 pub fn configuration(tested: &CellUnderTest, cells: &[Cell]) -> Configuration {
@@ -27,7 +27,7 @@ pub fn configuration(tested: &CellUnderTest, cells: &[Cell]) -> Configuration {
 
 /// Fills in the circumstances, once everything runs, and what must be said of them.
 pub fn describe(record: &mut Record, experiment: &ClusterExperiment, testbed: &ClusterTestbed) {
-    record.cluster = Some(experiment.clone());
+    record.measured = Measured::from(experiment.clone());
     let manifest = &mut record.manifest;
     manifest::describe_seed(manifest, &experiment.workload);
     let placement = &testbed.placement;
@@ -53,8 +53,8 @@ pub fn describe(record: &mut Record, experiment: &ClusterExperiment, testbed: &C
             manifest.server_config.insert(name, format!("# {}\n{}", description.version, description.config));
         }
     }
-    for tested in &testbed.cells {
-        let description = tested.dispatcher.instance.description();
+    for (tested, dispatcher) in testbed.cells.iter().filter_map(|tested| Some((tested, tested.dispatcher.as_ref()?))) {
+        let description = dispatcher.instance.description();
         let name = format!("dispatcher {}, {} sessions", tested.cell.policy.name(), tested.cell.sharing.name());
         let text = format!("# {}\n{}", description.version, description.config);
         manifest.server_config.entry(name).or_insert(text);

@@ -12,9 +12,10 @@ use tlsdyno_tls::{Config, Settings};
 use super::locality::{self, Cache, Logs};
 use super::place::Placement;
 use crate::fault::{Fault, OrFault};
+use crate::model::Policy;
 use crate::model::cell::Cell;
 use crate::model::cluster::{ClusterExperiment, Sharing};
-use crate::model::job::{Job, TargetSpec};
+use crate::model::job::{Job, TargetLoad, TargetSpec};
 use crate::run::credentials::{Credentials, HOST};
 use crate::run::exchange::{exchange, plain_get};
 use crate::run::hardware::quota_check;
@@ -35,6 +36,8 @@ const COUNTING_STEP: Duration = Duration::from_millis(2);
 pub struct Group {
     /// What they share.
     pub sharing: Sharing,
+    /// They are the plain limit of a cluster with TLS.
+    is_plain_limit: bool,
     /// The clients' settings; `None`: plain HTTP.
     settings: Option<Settings>,
     /// The servers.
@@ -56,8 +59,8 @@ pub struct CellUnderTest {
     pub checks: Vec<String>,
     /// Its servers, an index into [`ClusterTestbed::groups`].
     pub group: usize,
-    /// Its dispatcher.
-    pub dispatcher: Dispatcher,
+    /// Its dispatcher; `None`: clients connect to the one server.
+    pub dispatcher: Option<Dispatcher>,
     /// It speaks TLS.
     pub has_tls: bool,
     /// The computed cache of each backend; none where the servers do not log what they are asked for.
@@ -73,7 +76,7 @@ pub struct Usage {
     pub backends_ns: Vec<u64>,
     /// Of the servers that backends need beside them, nanoseconds.
     pub companions_ns: u64,
-    /// Connections passed to each backend.
+    /// Connections passed to each backend, by the dispatcher's count; empty without one.
     pub connections: Vec<u64>,
 }
 
@@ -97,7 +100,7 @@ pub struct ClusterTestbed {
 impl Drop for ClusterTestbed {
     /// Ends dispatchers, then servers, then what these need, each all at once: one after the other would take seconds.
     fn drop(&mut self) {
-        let dispatchers = self.cells.drain(..).map(|tested| tested.dispatcher.instance).collect();
+        let dispatchers = self.cells.drain(..).filter_map(|tested| Some(tested.dispatcher?.instance)).collect();
         let (mut backends, mut session_servers) = (Vec::new(), Vec::new());
         for group in &mut self.groups {
             session_servers.extend(group.session_server.take());
@@ -132,18 +135,24 @@ impl ClusterTestbed {
         })
     }
 
-    /// Starts the servers that share their sessions in this way, and checks that quotas are in force.
+    /// Starts the servers that share their sessions in this way, or those of the plain limit, and checks that quotas
+    /// are in force.
     ///
     /// # Errors
     /// One of them does not start; what it said.
-    pub fn start_group(&mut self, experiment: &ClusterExperiment, sharing: Sharing) -> Result<()> {
+    pub fn start_group(
+        &mut self,
+        experiment: &ClusterExperiment,
+        sharing: Sharing,
+        is_plain_limit: bool,
+    ) -> Result<()> {
         let tls = sharing.applied(&experiment.tls);
-        let plain = experiment.cluster.plain;
+        let plain = experiment.cluster.plain || is_plain_limit;
         let settings = match plain {
             true => None,
             false => Some(self.credentials.client_settings(&tls, experiment.traffic.effort)),
         };
-        let session_server = match sharing.session_server() {
+        let session_server = match sharing.session_server().filter(|_| !is_plain_limit) {
             Some(cache) => {
                 let cpu = Some(self.placement.dispatcher);
                 servers::start_session_server(cache, cpu, self.directory.path()).or_fault(Fault::Server)?
@@ -152,11 +161,13 @@ impl ClusterTestbed {
         };
         let address = session_server.as_ref().map(Instance::address);
         let (backends, checks) = (Vec::new(), Vec::new());
-        let mut group = Group { sharing, settings, backends, session_server, checks, logs: None };
+        let mut group = Group { sharing, is_plain_limit, settings, backends, session_server, checks, logs: None };
         for &cpu in &self.placement.backends {
             let spec = ServerSpec {
                 tls: (!plain).then(|| self.credentials.server_tls(&tls)),
-                log_objects: plain,
+                log_objects: experiment.cluster.plain,
+                workers: experiment.cluster.processes.unwrap_or(1),
+                prefork_processes: experiment.cluster.processes,
                 cpus: vec![cpu],
                 quota_cpus: self.placement.backend_cpus,
                 companion_cpu: Some(self.placement.dispatcher),
@@ -187,13 +198,20 @@ impl ClusterTestbed {
     /// # Errors
     /// It does not start, or a check fails; [`Fault::Server`].
     pub fn start_cell(&mut self, cell: &Cell) -> Result<()> {
-        let group = self.groups.iter().position(|group| group.sharing == cell.sharing);
+        let is_its = |group: &Group| group.sharing == cell.sharing && group.is_plain_limit == cell.plain;
+        let group = self.groups.iter().position(is_its);
         let group = group.context("the cell's cluster was not started")?;
         let addresses: Vec<SocketAddr> = self.groups[group].backends.iter().map(Instance::address).collect();
         let (cpu, policy) = (self.placement.dispatcher, cell.policy);
-        let mut dispatcher =
-            dispatcher::start(policy, &addresses, cpu, self.directory.path()).or_fault(Fault::Server)?;
-        let passed = self.pass_through(&self.groups[group], &mut dispatcher);
+        let mut dispatcher = match policy {
+            Policy::Direct => None,
+            _ => {
+                let timeout_s = cell.dispatcher_timeout_s;
+                let started = dispatcher::start(policy, &addresses, cpu, timeout_s, self.directory.path());
+                Some(started.or_fault(Fault::Server)?)
+            }
+        };
+        let passed = self.pass_through(&self.groups[group], dispatcher.as_mut());
         let passed = passed.with_context(|| format!("the dispatcher `{}` does not work", policy.name()));
         let checks = self.groups[group].checks.iter().cloned().chain([passed.or_fault(Fault::Server)?]).collect();
         let caches = self.groups[group].logs.iter().flat_map(|_| vec![Cache::new(self.cache_bytes); addresses.len()]);
@@ -203,12 +221,16 @@ impl ClusterTestbed {
         Ok(())
     }
 
-    fn pass_through(&self, group: &Group, dispatcher: &mut Dispatcher) -> Result<String> {
+    fn pass_through(&self, group: &Group, mut dispatcher: Option<&mut Dispatcher>) -> Result<String> {
         let (request, body_bytes) = plain_get(&self.site.workload, HOST);
-        let before: u64 = dispatcher.connections()?.iter().sum();
+        let before: u64 = match &mut dispatcher {
+            Some(dispatcher) => dispatcher.connections()?.iter().sum(),
+            None => 0,
+        };
         let config = group.settings.clone().map(|settings| Config::new(settings).map(Arc::new)).transpose()?;
-        let answer = exchange(dispatcher.instance.address(), config.as_ref(), None, &request);
-        let answer = answer.map_err(|failure| anyhow!("{failure}{}", log_tail(&dispatcher.instance)))?;
+        let entry = dispatcher.as_ref().map_or(&group.backends[0], |dispatcher| &dispatcher.instance);
+        let answer = exchange(entry.address(), config.as_ref(), None, &request);
+        let answer = answer.map_err(|failure| anyhow!("{failure}{}", log_tail(entry)))?;
         ensure!(answer.status == 200, "a server behind it answered with status {}", answer.status);
         ensure!(
             body_bytes.is_none_or(|bytes| bytes == answer.body_bytes),
@@ -216,6 +238,9 @@ impl ClusterTestbed {
             body_bytes.unwrap_or(0),
             answer.body_bytes
         );
+        let Some(dispatcher) = dispatcher else {
+            return Ok(format!("an object of {} bytes came whole", answer.body_bytes));
+        };
         let after = counted(dispatcher, before + 1)?;
         ensure!(
             after.iter().sum::<u64>() == before + 1,
@@ -232,15 +257,26 @@ impl ClusterTestbed {
     /// A process has died ([`Fault::Server`]), or cannot be accounted for.
     pub fn usage(&mut self, index: usize, connections: Option<u64>) -> Result<Usage> {
         let mut usage = at_rest(|| self.cpu(index))?;
-        usage.connections = counted(&mut self.cells[index].dispatcher, connections.unwrap_or(0))?;
+        if let Some(dispatcher) = &mut self.cells[index].dispatcher {
+            usage.connections = counted(dispatcher, connections.unwrap_or(0))?;
+        }
         Ok(usage)
+    }
+
+    /// Where the clients of a cell connect to.
+    pub fn address(&self, index: usize) -> SocketAddr {
+        let tested = &self.cells[index];
+        let server = || &self.groups[tested.group].backends[0];
+        tested.dispatcher.as_ref().map_or_else(server, |dispatcher| &dispatcher.instance).address()
     }
 
     fn cpu(&mut self, index: usize) -> Result<Usage> {
         let tested = &mut self.cells[index];
         let name = format!("the dispatcher `{}`", tested.cell.policy.name());
-        let mut usage =
-            Usage { dispatcher_ns: living_cpu_ns(&mut tested.dispatcher.instance, &name)?, ..Usage::default() };
+        let mut usage = Usage::default();
+        if let Some(dispatcher) = &mut tested.dispatcher {
+            usage.dispatcher_ns = living_cpu_ns(&mut dispatcher.instance, &name)?;
+        }
         let group = &mut self.groups[tested.group];
         for (number, backend) in (1..).zip(&mut group.backends) {
             usage.backends_ns.push(living_cpu_ns(backend, &format!("backend {number}"))?);
@@ -277,18 +313,18 @@ impl ClusterTestbed {
     pub fn start_load(&self, experiment: &ClusterExperiment) -> Result<LoadProcess> {
         let traffic = &experiment.traffic;
         let cells: Vec<Cell> = self.cells.iter().map(|tested| tested.cell.clone()).collect();
-        let target = |tested: &CellUnderTest| TargetSpec {
+        let target = |(index, tested): (usize, &CellUnderTest)| TargetSpec {
             name: tested.cell.name(&cells),
-            address: tested.dispatcher.instance.address(),
+            address: self.address(index),
             host: HOST.to_owned(),
             tls: self.groups[tested.group].settings.as_ref().map(|settings| self.credentials.target_tls(settings)),
             reuse: tested.cell.reuse(),
-            load: tested.cell.load(),
+            load: TargetLoad { pause_ms: traffic.pause_ms, ..tested.cell.load() },
         };
         let job = Job {
             requests_alone: false,
             workload: self.site.spec.clone(),
-            targets: self.cells.iter().map(target).collect(),
+            targets: self.cells.iter().enumerate().map(target).collect(),
             connections: Connections {
                 total: 1,
                 per_user: 1,
@@ -305,7 +341,7 @@ impl ClusterTestbed {
     pub fn log_tail(&self, index: usize) -> String {
         let tested = &self.cells[index];
         let backends = &self.groups[tested.group].backends;
-        std::iter::once(&tested.dispatcher.instance).chain(backends).map(log_tail).collect()
+        tested.dispatcher.iter().map(|dispatcher| &dispatcher.instance).chain(backends).map(log_tail).collect()
     }
 }
 

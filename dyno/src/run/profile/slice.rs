@@ -14,7 +14,6 @@ use crate::random::SplitMix64;
 use crate::run::load_process::LoadProcess;
 use crate::run::schedule::Work;
 use crate::run::sliced::{self, Failed, Sliced, Sweeps};
-use crate::run::sweep::Position;
 use crate::run::testbed::Testbed;
 use crate::run::verify::{death, is_dead, verify_requests};
 use crate::sampling::Samples;
@@ -22,6 +21,8 @@ use crate::servers::Instance;
 use crate::servers::cpu::at_rest;
 use crate::store::{Block, ProfileBlock, Warning};
 
+/// The store of sessions that blocks have; those of slices are numbered from 0.
+const STORE_OF_BLOCKS: u32 = u32::MAX;
 /// More slices left out than this part of them are told.
 const LEFT_OUT_TOLD: f64 = 0.02;
 /// More interrupted calls than this part of those that were timed are told.
@@ -94,8 +95,7 @@ impl Sliced for Profile {
         Ok(())
     }
 
-    fn begin_slice(&mut self, position: &Position) -> Result<()> {
-        let index = position.configuration;
+    fn begin_slice(&mut self, index: usize) -> Result<()> {
         let timed = self.is(index, Treatment::Timed);
         self.set_timed(index, timed)?;
         self.counts_before = self.counts(index, timed)?;
@@ -154,7 +154,7 @@ impl Profile {
         let cpu_before = self.cpu_ns(index)?;
         let timed = self.is(index, Treatment::Timed);
         self.set_timed(index, timed)?;
-        let outcome = self.load.run(index, self.testbed.address(server), work)?;
+        let outcome = self.load.run_slice(index, self.testbed.address(server), work, STORE_OF_BLOCKS)?;
         if is_dead(&outcome) {
             return Err(death(&self.name(index), &outcome, &self.log_of(index)));
         }
@@ -189,8 +189,8 @@ impl Profile {
     /// Takes what the profiler says of the servers so far, which another will follow: their threads call it no more.
     pub(super) fn forget_threads(&mut self) -> Result<()> {
         self.timing = self.timing_so_far()?;
-        let profiled = self.testbed.servers.iter().filter_map(|server| server.profiling.as_ref());
-        profiled.map(|profiling| profiling.forget_threads()).collect()
+        let mut profiled = self.testbed.servers.iter().filter_map(|server| server.profiling.as_ref());
+        profiled.try_for_each(|profiling| profiling.forget_threads())
     }
 
     fn timing_so_far(&self) -> Result<Timing> {

@@ -20,7 +20,7 @@ use crate::run::manifest;
 use crate::run::observer::Observer;
 use crate::run::preflight::{Check, can_resume, checks_of};
 use crate::run::testbed::Testbed;
-use crate::store::{Configuration, Kind, Preflight, ProfileRecord, Record, Warning};
+use crate::store::{Configuration, Kind, Measured, Preflight, ProfileRecord, Record, Warning};
 
 /// The configuration of the testbed that is profiled ([`ProfileExperiment::of_servers`]).
 const PROFILED: usize = 0;
@@ -66,7 +66,7 @@ impl Profile {
             record.warnings.push(Warning::SharedCpus { cause: format!("only CPU {} may be used", cpus.server) });
         }
         let profiling = testbed.servers[PROFILED].profiling.as_ref().context("the profiler was prepared")?;
-        record.profile = Some(ProfileRecord {
+        record.measured = Measured::from(ProfileRecord {
             experiment: experiment.clone(),
             cells: cells.iter().map(|placed| placed.cell).collect(),
             clock,

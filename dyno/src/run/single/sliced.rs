@@ -13,7 +13,6 @@ use crate::random::SplitMix64;
 use crate::run::load_process::LoadProcess;
 use crate::run::mode_check::{Counted, ModeCheck};
 use crate::run::sliced::{self, Failed, Sliced, Sweeps};
-use crate::run::sweep::Position;
 use crate::run::testbed::Testbed;
 use crate::run::verify::FULL_SHARE_TOLERANCE;
 use crate::store::{Block, Warning};
@@ -67,7 +66,7 @@ impl Sliced for SingleServer<'_> {
         Ok(())
     }
 
-    fn begin_slice(&mut self, _position: &Position) -> Result<()> {
+    fn begin_slice(&mut self, _index: usize) -> Result<()> {
         Ok(())
     }
 

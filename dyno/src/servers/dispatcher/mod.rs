@@ -9,7 +9,7 @@ use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::instance::{loopback, on_free_ports, start_prepared};
 use super::{Instance, Prepared, ServerName, ServerSpec};
@@ -22,7 +22,7 @@ impl Policy {
     /// What is missing and how to install it; [`crate::fault::Fault::Environment`].
     pub fn refuse_missing(self) -> Result<()> {
         match self {
-            Policy::Own(_) => Ok(()),
+            Policy::Own(_) | Policy::Direct => Ok(()),
             Policy::HaproxyRoundRobin | Policy::HaproxySource | Policy::HaproxyStick => haproxy::program().map(drop),
             Policy::NginxHash => nginx::program().map(drop),
         }
@@ -48,17 +48,23 @@ pub struct Dispatcher {
 }
 
 /// Starts a dispatcher before `backends` in a directory of its own inside `run`, on processor `cpu` and with one
-/// thread.
+/// thread. `timeout_s`: how long ours remembers a session; `None`: an hour.
 ///
 /// # Errors
 /// Its program is missing (with the remedy), or it does not start (with what it said).
-pub fn start(policy: Policy, backends: &[SocketAddr], cpu: usize, run: &Path) -> Result<Dispatcher> {
+pub fn start(
+    policy: Policy,
+    backends: &[SocketAddr],
+    cpu: usize,
+    timeout_s: Option<u32>,
+    run: &Path,
+) -> Result<Dispatcher> {
     ensure!(!backends.is_empty(), "a dispatcher needs a backend");
     // Of the specification only the processor counts here.
     let spec = ServerSpec { cpus: vec![cpu], ..ServerSpec::new(ServerName::Builtin, run.to_owned()) };
     let mut counter = None;
     let instance = on_free_ports(run, true, |own, ports| {
-        let (prepared, counts) = prepare(policy, backends, own, ports.port)?;
+        let (prepared, counts) = prepare(policy, backends, timeout_s, own, ports.port)?;
         counter = Some(counts);
         start_prepared(&spec, own, prepared, ports.first())
     })
@@ -67,14 +73,21 @@ pub fn start(policy: Policy, backends: &[SocketAddr], cpu: usize, run: &Path) ->
     Ok(Dispatcher { instance, backends: backends.len(), counter })
 }
 
-fn prepare(policy: Policy, backends: &[SocketAddr], directory: &Path, port: u16) -> Result<Made> {
+fn prepare(
+    policy: Policy,
+    backends: &[SocketAddr],
+    timeout_s: Option<u32>,
+    directory: &Path,
+    port: u16,
+) -> Result<Made> {
     let listen = loopback(port);
     match policy {
-        Policy::Own(rule) => own::prepare(rule, backends, directory, listen),
+        Policy::Own(rule) => own::prepare(rule, backends, timeout_s, directory, listen),
         Policy::HaproxyRoundRobin | Policy::HaproxySource | Policy::HaproxyStick => {
             haproxy::prepare(policy, backends, directory, listen)
         }
         Policy::NginxHash => nginx::prepare(backends, directory, listen),
+        Policy::Direct => bail!("without a dispatcher there is none to start"),
     }
 }
 

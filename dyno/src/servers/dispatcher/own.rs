@@ -34,13 +34,19 @@ impl super::Counter for Counter {
 }
 
 /// Writes the configuration and says how to start it.
-pub(super) fn prepare(policy: Policy, backends: &[SocketAddr], directory: &Path, listen: SocketAddr) -> Result<Made> {
+pub(super) fn prepare(
+    policy: Policy,
+    backends: &[SocketAddr],
+    timeout_s: Option<u32>,
+    directory: &Path,
+    listen: SocketAddr,
+) -> Result<Made> {
     let control = directory.join(CONTROL_FILE);
     let config = Config {
         listen: vec![listen],
         policy,
         loops: 1,
-        session_timeout: SESSION_TIMEOUT,
+        session_timeout: timeout_s.map_or(SESSION_TIMEOUT, |seconds| Time::seconds(seconds.into())),
         drain_time: Time::seconds(1),
         control: Some(control.clone()),
         // Checks would cost the backends CPU time that belongs to no request.

@@ -5,6 +5,7 @@ use tlsdyno_tls::{Client, EarlyData, Effort, Receiver, SessionKind};
 use super::Run;
 use crate::load::connection::{Connection, Found, Read, Stage};
 use crate::load::limits::{READS_PER_EVENT_MAX, RESOURCE_PAUSE_NS};
+use crate::load::lives::Life;
 use crate::load::outcome::{ErrorKind, Phase};
 use crate::load::redirect::{Asked, Hop};
 use crate::load::users::{ActiveId, ConnectionId, Loss};
@@ -318,7 +319,18 @@ impl Run<'_> {
             self.out.clear();
             self.out_of = None;
         }
-        self.places[id as usize].connection.take().expect("a connection is removed once")
+        let connection = self.places[id as usize].connection.take().expect("a connection is removed once");
+        if let Some(lives) = &mut self.recorder.lives {
+            let handshake = connection.tls.as_ref().and_then(Client::handshake);
+            lives.note(Life {
+                client_number: connection.user,
+                opened_ns: connection.opened_ns.saturating_sub(self.began_ns),
+                closed_ns: self.now_ns.max(connection.opened_ns).saturating_sub(self.began_ns),
+                resumed: handshake.map(|handshake| handshake.resumed.is_some()),
+                served_count: connection.served,
+            });
+        }
+        connection
     }
 
     pub(super) fn close_finished(&mut self, id: ConnectionId) {
