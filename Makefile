@@ -3,7 +3,7 @@
 CARGO ?= cargo
 TLSDYNO = $(or $(CARGO_TARGET_DIR),./target)/release/tlsdyno
 
-.PHONY: demo test check build install bench papers test-openssl test-distributions clean
+.PHONY: demo test check build install bench papers test-openssl test-distributions test-probe clean
 
 demo: ## run the main job on the built-in server and write report.html
 	scripts/install-packages demo
@@ -52,6 +52,10 @@ test-openssl: ## provider, doubler and shim on OpenSSL 3.5 and 4.0, built from s
 test-distributions: ## every stage, server and classic experiment on Debian 12 and 13, in private roots; as root, long
 	scripts/install-packages distributions
 	$(CARGO) run -p xtask -- distributions
+
+test-probe: ## the probe for months and minutes: sizes, times of reports, kills, a thousand sites, a packet capture; as root, quiet machine
+	scripts/install-packages test
+	$(CARGO) test --release -p tlsdyno --test traffic probe:: -- --ignored --nocapture --test-threads 1
 
 clean:
 	$(CARGO) clean

@@ -38,6 +38,8 @@ struct Loaded {
     rate_per_s: Option<f64>,
     /// Mean of the exponential pauses between a client's connections, nanoseconds.
     pause_ns: Option<u64>,
+    /// Clients keep their sessions from block to block.
+    keeps_sessions: bool,
     /// Time before the counted part of a block, nanoseconds.
     lead_in_ns: u64,
     /// Most connections open at once, if it has its own number of them.
@@ -121,17 +123,18 @@ impl Prepared {
             share: Share::default(),
         };
         let new = || HeldSessions::new(plan.resumption);
-        let outcome = match store {
+        let number = store.or(loaded.keeps_sessions.then_some(0));
+        let outcome = match number {
             Some(number) => {
                 let address = plan.target.address;
                 // Another server has come into the place of the one whose sessions these are.
                 self.stores.retain(|&(of, at, _), _| of != target || at == address);
-                let store = self.stores.entry((target, address, number)).or_insert_with(new);
-                let outcome = run_holding(&plan, stop, store)?;
-                Outcome { phases: Default::default(), ..outcome }
+                let held = self.stores.entry((target, address, number)).or_insert_with(new);
+                run_holding(&plan, stop, held)?
             }
             None => run_holding(&plan, stop, &mut new())?,
         };
+        let outcome = if store.is_some() { Outcome { phases: Default::default(), ..outcome } } else { outcome };
         Ok(Reply::Outcome(Box::new(record::record(&outcome)?)))
     }
 }
@@ -173,6 +176,7 @@ fn loaded(spec: &TargetSpec) -> Result<Loaded> {
         },
         rate_per_s: load.rate_per_s,
         pause_ns: load.pause_ms.map(|mean_ms| mean_ms * 1_000_000),
+        keeps_sessions: load.keeps_sessions,
         lead_in_ns: load.lead_in_ms * 1_000_000,
         connections: load.connections,
         // As users do who came at different times: otherwise each block would begin with a surge, and end in one.

@@ -87,6 +87,8 @@ impl Cell {
         TargetLoad {
             connections: Some(self.clients),
             rate_per_s: self.rate_per_s,
+            // At low rates a block has fewer connections than clients: their first ones would be all there is.
+            keeps_sessions: self.rate_per_s.is_some(),
             sources: self.sources(),
             ..TargetLoad::default()
         }

@@ -96,6 +96,8 @@ pub struct TargetLoad {
     /// Time before each timed block in which clients connect and nothing counts, milliseconds; then what completes in
     /// the block's time counts, and nothing after it. 0: all counts.
     pub lead_in_ms: u64,
+    /// Clients keep their sessions, and the counts by which they resume, from block to block.
+    pub keeps_sessions: bool,
     /// Local addresses of the clients, in turn; empty: the system's choice.
     pub sources: Vec<IpAddr>,
     /// Servers that take the connections in turn, in place of the target's address; empty: that one.

@@ -17,6 +17,8 @@ use crate::run::exchange::SystemEntropy;
 
 /// How much of an answer's head is kept for its `Server` header, in bytes.
 const HEAD_KEPT: usize = 16 * 1024;
+/// Sessions of one connection that are kept: a server may send tickets without end.
+const SESSIONS_MAX: usize = 8;
 /// How long to wait for tickets that come after the answer. Most servers send them before it.
 const TICKET_PATIENCE: Duration = Duration::from_millis(100);
 
@@ -66,7 +68,9 @@ impl Receiver for Gathered {
     }
 
     fn session(&mut self, session: Session) {
-        self.sessions.push(session);
+        if self.sessions.len() < SESSIONS_MAX {
+            self.sessions.push(session);
+        }
     }
 
     fn certificates(&mut self, chain_der: &[&[u8]]) {
@@ -160,10 +164,7 @@ impl Walk {
                     tlsdyno_tls::Error::Truncated => Ok(()),
                     error => Err(error),
                 })?;
-                let closed = |_| Cause::new(FaultKind::Closed, "the server closed before its answer was complete");
-                self.gathered.response().end_of_input().map_err(closed)?;
-                self.last_byte_ns = now_ns;
-                return Ok(());
+                return self.ended(now_ns);
             }
             self.server_hello_ns.get_or_insert(now_ns);
             self.receive(read)?;
@@ -174,10 +175,22 @@ impl Walk {
             if self.client.is_connected() && self.finished_ns.is_none() {
                 self.open(site)?;
             }
+            if self.client.peer_closed() {
+                // Nothing follows close_notify, even if the server waits for our end of the connection.
+                return self.ended(now_ns);
+            }
             if now_ns > self.deadline_ns {
                 return Err(Cause::new(self.late(), "no answer in time"));
             }
         }
+    }
+
+    /// The server sends no more: that is the end of an answer that says no length.
+    fn ended(&mut self, now_ns: u64) -> Result<(), Cause> {
+        let closed = |_| Cause::new(FaultKind::Closed, "the server closed before its answer was complete");
+        self.gathered.response().end_of_input().map_err(closed)?;
+        self.last_byte_ns = now_ns;
+        Ok(())
     }
 
     /// The handshake is complete: the request travels with our Finished.
@@ -303,5 +316,21 @@ mod tests {
         assert_eq!(server_header(b"HTTP/1.1 200 OK\r\n\r\nServer: body\r\n"), "");
         let long = [b"A: b\r\nServer: ".as_slice(), &[b'x'; 500]].concat();
         assert_eq!(server_header(&long).len(), 80);
+    }
+
+    proptest::proptest! {
+        /// Whatever a server sends, in whatever pieces: one name, of bounded length.
+        #[test]
+        fn names_are_bounded_and_do_not_depend_on_pieces(head in "(\\PC|[\r\n:]){0,300}", piece in 1usize..50) {
+            let bytes = format!("HTTP/1.1 200 OK\r\nServer:{head}");
+            let gathered = |piece: usize| {
+                let mut gathered = Gathered::default();
+                bytes.as_bytes().chunks(piece).for_each(|piece| gathered.plaintext(piece));
+                (server_header(&gathered.head), gathered.fault.is_some())
+            };
+            let name = gathered(piece);
+            proptest::prop_assert!(name.0.chars().count() <= 80);
+            proptest::prop_assert_eq!(name, gathered(bytes.len()));
+        }
     }
 }

@@ -1,15 +1,15 @@
 //! The numbers of a round that are counted up over time, and histograms of them.
 
-use std::io::{Read, Write};
+use std::io::Write;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use flate2::Compression;
-use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
 use tlsdyno_tls::named;
 
+use super::buckets::{self, bucket_of, lowest_alike, lowest_of_bucket, middle};
 use super::round::Round;
 
 named! {
@@ -50,13 +50,8 @@ named! {
 
 /// So many significant digits of each value are kept.
 const DIGITS: u8 = 3;
-/// Values of so many bits are kept as they are; of longer ones so many leading bits: HdrHistogram's three digits.
-const KEPT_BITS: u32 = 11;
 /// Longer times are counted as this, in nanoseconds: an hour.
 const MAX_NS: u64 = 3_600_000_000_000;
-/// Bytes before the counts in HdrHistogram's V2.
-const V2_HEAD_BYTES: usize = 40;
-
 /// How often each value of each measure was seen. Values are the lowest of their histogram's bucket.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measures([Vec<(u64, u64)>; Measure::ALL.len()]);
@@ -122,6 +117,25 @@ impl Measures {
         quantile(&self.ascending(measure), q)
     }
 
+    /// All values of a measure in a sequence of groups with their counts, ascending, each once.
+    pub fn added<'a>(measure: Measure, all: impl Iterator<Item = &'a Measures> + Clone) -> Vec<(u64, u64)> {
+        let places = || all.clone().flat_map(|one| one.counts(measure)).map(|(ns, count)| (bucket_of(*ns), count));
+        let Some(last) = places().map(|(place, _)| place).max() else { return Vec::new() };
+        let first = places().map(|(place, _)| place).min().unwrap_or(0);
+        // One addition a value, where sorting them all would take a dozen comparisons.
+        let mut counts = vec![0; last - first + 1];
+        places().for_each(|(place, count)| counts[place - first] += count);
+        let seen = counts.into_iter().enumerate().filter(|(_, count)| *count > 0);
+        seen.filter_map(|(place, count)| Some((lowest_of_bucket((first + place) as u64)?, count))).collect()
+    }
+
+    /// A sequence of groups as one.
+    pub fn sum<'a>(all: impl Iterator<Item = &'a Measures> + Clone) -> Measures {
+        let mut sum = Measures::default();
+        Measure::ALL.iter().for_each(|measure| sum.0[*measure as usize] = Measures::added(*measure, all.clone()));
+        sum
+    }
+
     /// Counts everything of the other too.
     pub fn merge(&mut self, other: &Measures) {
         for (mine, more) in self.0.iter_mut().zip(&other.0) {
@@ -157,17 +171,11 @@ impl Measures {
     /// # Errors
     /// The bytes are damaged.
     pub fn from_bytes(bytes: &[u8]) -> Result<Measures> {
-        let mut plain = Vec::new();
-        DeflateDecoder::new(bytes).read_to_end(&mut plain).context("the histograms of an hour are damaged")?;
-        let mut rest = plain.as_slice();
         let mut measures = Measures::default();
-        while let Some((head, tail)) = rest.split_first_chunk::<5>() {
-            let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
-            let (one, after) = tail.split_at_checked(length).context("the histograms of an hour are cut off")?;
-            if let Some(counts) = measures.0.get_mut(usize::from(head[0])) {
-                *counts = v2_counts(one).context("a histogram of an hour is damaged")?;
+        for (number, counts) in buckets::read(bytes).map_err(Error::msg)? {
+            if let Some(known) = measures.0.get_mut(usize::from(number)) {
+                *known = counts;
             }
-            rest = after;
         }
         Ok(measures)
     }
@@ -183,56 +191,6 @@ pub fn quantile(ascending: &[(u64, u64)], q: f64) -> Option<u64> {
         seen >= rank
     });
     found.map(|(ns, _)| middle(*ns))
-}
-
-/// Bits of a value that its bucket does not tell apart.
-fn shift(ns: u64) -> u32 {
-    (u64::BITS - ns.leading_zeros()).saturating_sub(KEPT_BITS)
-}
-
-/// The lowest value of the same bucket.
-fn lowest_alike(ns: u64) -> u64 {
-    ns >> shift(ns) << shift(ns)
-}
-
-/// The middle of the bucket whose lowest value this is.
-pub fn middle(ns: u64) -> u64 {
-    ns + (1 << shift(ns)) / 2
-}
-
-/// Values with their counts from HdrHistogram's V2, without a histogram of all the values that there could be: a report
-/// reads thousands. Counts are zigzag LEB128; a negative one is a run of empty buckets.
-fn v2_counts(bytes: &[u8]) -> Option<Vec<(u64, u64)>> {
-    let mut rest = bytes.get(V2_HEAD_BYTES..)?.iter();
-    let (mut counts, mut index) = (Vec::new(), 0u64);
-    while let Some(&first) = rest.next() {
-        let (mut number, mut byte, mut bits) = (0u64, first, 0);
-        loop {
-            // The ninth byte has eight bits of its own.
-            let part = if bits == 56 { byte } else { byte & 0x7f };
-            number |= u64::from(part) << bits;
-            if bits == 56 || byte & 0x80 == 0 {
-                break;
-            }
-            (byte, bits) = (*rest.next()?, bits + 7);
-        }
-        let count = (number >> 1) as i64 ^ -((number & 1) as i64);
-        if count > 0 {
-            counts.push((lowest_of_bucket(index)?, count as u64));
-        }
-        index = index.checked_add(if count < 0 { count.unsigned_abs() } else { 1 })?;
-    }
-    Some(counts)
-}
-
-fn lowest_of_bucket(index: u64) -> Option<u64> {
-    let half_bits = KEPT_BITS - 1;
-    let row = index >> half_bits;
-    match row {
-        0 | 1 => Some(index),
-        2..50 => Some(((index & ((1 << half_bits) - 1)) + (1 << half_bits)) << (row - 1)),
-        _ => None,
-    }
 }
 
 #[cfg(test)]
@@ -284,5 +242,8 @@ mod tests {
             .collect();
         assert_eq!(own, library);
         assert_eq!(measures.ascending(Measure::Tcp), library);
+        assert_eq!(Measures::added(Measure::Tcp, [&measures].into_iter()), library);
+        let twice: Vec<(u64, u64)> = library.iter().map(|(ns, count)| (*ns, 2 * count)).collect();
+        assert_eq!(Measures::sum([&measures, &read].into_iter()).counts(Measure::Tcp), twice);
     }
 }

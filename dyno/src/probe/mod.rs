@@ -1,6 +1,7 @@
 //! `tlsdyno probe`: what users far away feel. A robot connects to sites again and again, after Goldberg, Buff and
 //! Schmitt (1998): TCP alone, a full handshake with a GET, a resumed one with a GET.
 
+pub mod buckets;
 mod connection;
 pub mod entry;
 mod fault;

@@ -6,7 +6,7 @@ use std::sync::{Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 
 use super::entry::Entry;
 use super::kept::Keeping;
@@ -319,6 +319,7 @@ pub fn keep_alone(entries: &[Entry], address: &Address, spool_bytes_max: u64) ->
     let left = Spool::left(directory)?;
     let spool = Spool::take(directory, spool_bytes_max)?;
     entries.iter().for_each(|entry| spool.add(entry));
-    let mut store = Store::open(address)?;
-    left.iter().chain([&spool]).try_for_each(|spool| take(&mut store, spool))
+    let all = || left.iter().chain([&spool]);
+    let kept = Store::open(address).and_then(|mut store| all().try_for_each(|spool| take(&mut store, spool)));
+    kept.with_context(|| format!("the rounds wait in {} for the next command on this store", directory.display()))
 }

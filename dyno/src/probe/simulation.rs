@@ -115,7 +115,7 @@ fn real_rounds(
         }
         // It stands for a site elsewhere.
         round.site.clone_from(&site.name);
-        round.facts.address = site.name.clone();
+        round.facts.address.clear();
         round.facts.certificate_fault.clear();
         rounds.push(round);
     }

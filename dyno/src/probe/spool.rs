@@ -328,6 +328,25 @@ mod tests {
         assert_eq!(numbers(&spool).0, [0, 2]);
     }
 
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+        /// Whatever a crash of the machine left between two runs, rounds before and after it are there, in order, once.
+        #[test]
+        fn rounds_around_foreign_bytes_are_there(before in 0u64..5, foreign: Vec<u8>, after in 1u64..5) {
+            let directory = tempfile::tempdir().unwrap();
+            let spool = Spool::take(directory.path(), 1 << 20).unwrap();
+            (0..before).for_each(|number| spool.add(&entry(number)));
+            spool.state.lock().unwrap().file.write_all(&foreign).unwrap();
+            drop(spool);
+            let spool = Spool::take(directory.path(), 1 << 20).unwrap();
+            (before..before + after).for_each(|number| spool.add(&entry(number)));
+            let (found, until) = numbers(&spool);
+            proptest::prop_assert_eq!(found, (0..before + after).collect::<Vec<_>>());
+            spool.taken(until).unwrap();
+            proptest::prop_assert!(spool.is_empty());
+        }
+    }
+
     #[test]
     fn a_full_spool_waits_in_memory_and_tells_what_it_had_to_drop() {
         let directory = tempfile::tempdir().unwrap();

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use serde::Serialize;
 
+use super::buckets::middle;
 use super::fault::FaultKind;
-use super::measures::{Measure, middle};
+use super::measures::{Measure, Measures};
 use super::round::Facts;
 use super::store::{Hour, Store};
 use crate::random::SplitMix64;
@@ -53,6 +54,9 @@ pub struct SiteSummary {
     /// The hours, for charts.
     #[serde(skip)]
     pub hours: Vec<Hour>,
+    /// The times of all hours together.
+    #[serde(skip)]
+    pub measures: Measures,
 }
 
 /// Sessions that were kept and offered when they were at least that old.
@@ -138,8 +142,9 @@ impl SiteSummary {
     /// Of hours; `single` are the rounds alone, where they are at hand.
     pub fn of(name: &str, hours: Vec<Hour>, single: Vec<Hour>) -> SiteSummary {
         let mut all = Hour::default();
-        hours.iter().for_each(|hour| all.merge(hour));
+        hours.iter().for_each(|hour| all.merge_counts(hour));
         let units = if single.is_empty() { &hours } else { &single };
+        let blocks = blocks(units);
         let facts = serde_json::from_str(&all.facts).unwrap_or_default();
         SiteSummary {
             site: name.to_owned(),
@@ -153,7 +158,8 @@ impl SiteSummary {
             kept: all.kept.iter().map(|(age_s, counts)| KeptShare::of(*age_s, *counts)).collect(),
             facts,
             changes: changes(&hours),
-            numbers: estimates(units),
+            numbers: estimates(&blocks),
+            measures: Measures::sum(blocks.iter()),
             hours,
         }
     }
@@ -161,13 +167,6 @@ impl SiteSummary {
     /// One of the numbers.
     pub fn number(&self, name: &str) -> Option<Estimate> {
         self.numbers.get(name).copied().filter(|estimate| estimate.value.is_finite())
-    }
-
-    /// All values of a measure with their counts, ascending.
-    pub fn ascending(&self, measure: Measure) -> Vec<(u64, u64)> {
-        let mut all = Hour::default();
-        self.hours.iter().for_each(|hour| all.measures.merge(&hour.measures));
-        all.measures.ascending(measure)
     }
 }
 
@@ -217,14 +216,13 @@ struct Column {
 }
 
 impl Column {
-    fn of(measure: Measure, blocks: &[Hour]) -> Column {
-        let counts: Vec<Vec<(u64, u64)>> = blocks.iter().map(|block| block.measures.ascending(measure)).collect();
-        let mut values: Vec<u64> = counts.iter().flatten().map(|(value, _)| *value).collect();
-        values.sort_unstable();
-        values.dedup();
+    /// `blocks` are sums.
+    fn of(measure: Measure, blocks: &[&Measures]) -> Column {
+        let counts = blocks.iter().map(|block| block.counts(measure));
+        let values: Vec<u64> =
+            Measures::added(measure, blocks.iter().copied()).into_iter().map(|(value, _)| value).collect();
         let index = |value: u64| values.binary_search(&value).expect("all values are there");
-        let blocks =
-            counts.iter().map(|block| block.iter().map(|(value, count)| (index(*value), *count)).collect()).collect();
+        let blocks = counts.map(|block| block.iter().map(|(value, count)| (index(*value), *count)).collect()).collect();
         Column { values, blocks }
     }
 
@@ -244,17 +242,16 @@ impl Column {
     }
 }
 
-/// The numbers with their intervals, by a bootstrap over blocks of rounds that follow each other.
-fn estimates(units: &[Hour]) -> BTreeMap<&'static str, Estimate> {
-    let blocks: Vec<Hour> = units
-        .chunks(units.len().div_ceil(BLOCKS_MAX).max(1))
-        .map(|units| {
-            let mut block = Hour::default();
-            units.iter().for_each(|unit| block.merge(unit));
-            block
-        })
-        .filter(|block| block.measures.count(Measure::Tcp) > 0)
-        .collect();
+/// Blocks of rounds that follow each other.
+fn blocks(units: &[Hour]) -> Vec<Measures> {
+    let pieces = units.chunks(units.len().div_ceil(BLOCKS_MAX).max(1));
+    pieces.map(|units| Measures::sum(units.iter().map(|unit| &unit.measures))).collect()
+}
+
+/// The numbers with their intervals, by a bootstrap over blocks.
+fn estimates(blocks: &[Measures]) -> BTreeMap<&'static str, Estimate> {
+    // Those in which nothing was reached say nothing.
+    let blocks: Vec<&Measures> = blocks.iter().filter(|block| block.count(Measure::Tcp) > 0).collect();
     let columns = MEDIANS.map(|measure| Column::of(measure, &blocks));
     let at = |weights: &[u64]| numbers([0, 1, 2, 3, 4, 5].map(|column: usize| columns[column].median(weights)));
     let points = at(&vec![1; blocks.len()]);

@@ -105,6 +105,16 @@ const NAMED_MAX: usize = 4;
 fn costliest(stages: &[&Share]) -> String {
     let is_known = |share: &Share| share.verdict == Verdict::Resolved && share.percent > 0.0;
     let Some(first) = stages.iter().copied().find(|share| is_known(share)) else {
+        // Intervals that exclude 0 and are not resolved are those of too few rounds.
+        let few = stages.iter().copied().filter(|share| share.low > 0.0).max_by(|a, b| a.low.total_cmp(&b.low));
+        if let Some(most) = few {
+            return format!(
+                "Too few rounds were measured to be sure of any component; so far {} is {} of this server's CPU per \
+                 hit. Measure longer (--time).",
+                stage_label(&most.stage),
+                share_with_interval(most)
+            );
+        }
         let told = "The cost of no single component could be told from noise";
         let most = stages.iter().copied().max_by(|a, b| a.high.total_cmp(&b.high)).filter(|most| most.high.is_finite());
         let most = most.map_or_else(String::new, |most| format!(" ({})", may_cost(most)));
@@ -241,6 +251,14 @@ mod tests {
         let none = of(&[("kdf", 2.0, 3.0), ("other_tls", 40.0, 2.0)]);
         assert!(none.starts_with("The cost of no single component") && none.contains("KDF may cost up to 5.0 %"));
         assert!(of(&[]).starts_with("There is no answer"));
+    }
+
+    #[test]
+    fn too_few_rounds_are_not_called_noise() {
+        let mut stopped = summary(&[("kdf", 5.0, 1.0), ("key_agreement", 17.5, 0.2)]);
+        stopped.shares.shares.iter_mut().for_each(|share| share.verdict = Verdict::Undecided);
+        let said = answer(&stopped);
+        assert!(said.starts_with("Too few rounds") && said.contains("key agreement is 17.5 % [17.3, 17.7]"), "{said}");
     }
 
     /// A1 of the trial: MAC 24.5 % [-7.7, 55.9] stood below a headline that named cipher.

@@ -166,6 +166,7 @@ impl<'a> SingleServer<'a> {
             restarts: (Duration::ZERO, 0),
             fresh: FreshServers::new(experiment.server.kind, experiment.measure.rounds.or_else(of_slices)),
         };
+        subject.slices.sweeps.alternates = experiment.compares_builds();
         let valid: Vec<usize> =
             (0..record.configurations.len()).filter(|index| record.configurations[*index].valid).collect();
         let replaced = subject.replaced(&valid);

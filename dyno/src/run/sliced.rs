@@ -58,6 +58,9 @@ pub(super) struct Sweeps {
     works: Vec<Work>,
     /// Wanted length of a slice, microseconds.
     slice_us: u64,
+    /// Every visit to a server without modes is one slice, which counts: two builds are met cold alike, and the less time
+    /// passes between them, the less of what the machine does meanwhile is between them.
+    pub(super) alternates: bool,
     /// How long a request of a configuration took in its last slice, microseconds.
     us_per_request: BTreeMap<usize, f64>,
     /// Number of the next sweep.
@@ -230,11 +233,13 @@ impl<S: Sliced> Row<'_, S> {
         let state = self.subject.state();
         let number = state.next;
         let work = state.works[number as usize % state.works.len()].clone();
+        let alternates = state.alternates;
         let mut stores = BTreeMap::new();
         for stop in stops {
+            let (lead_in, turns) = if alternates && stop.modes.is_empty() { (0, 1) } else { (LEAD_IN_MAX, usize::MAX) };
             let arrived = Instant::now();
             let warm = |position: &Position| position.counts || arrived.elapsed() < COLD;
-            for position in stop.positions(LEAD_IN_MAX, &mut stores).into_iter().filter(warm) {
+            for position in stop.positions(lead_in, &mut stores).into_iter().filter(warm).take(turns) {
                 let counts = position.counts && !fills;
                 self.slice(&position, counts, &work, number).map_err(|error| (position.configuration, error))?;
             }

@@ -28,7 +28,8 @@ pub struct Settings {
 struct File {
     every: Option<Time>,
     vantage: Option<String>,
-    store: Option<Address>,
+    /// A text, for a refused value is shown with its line, and there may be a password in it.
+    store: Option<String>,
     store_password_file: Option<PathBuf>,
     keep_rounds: Option<Time>,
     spool_bytes: Option<u64>,
@@ -60,10 +61,11 @@ impl Settings {
         for (index, own) in file.site.into_iter().enumerate() {
             sites.push(site(&file.sites, own).with_context(|| format!("in [[site]] number {}", index + 1))?);
         }
+        let store = file.store.map(|text| text.parse().map_err(anyhow::Error::msg)).transpose().context("`store`")?;
         Ok(Settings {
             every: file.every,
             vantage: file.vantage,
-            store: file.store,
+            store,
             store_password_file: file.store_password_file,
             keep_rounds: file.keep_rounds,
             spool_bytes: file.spool_bytes,
@@ -116,7 +118,23 @@ mod tests {
             ("every = \"1m\"\nsite = []\n", "no [[site]]"),
         ] {
             let error = format!("{:#}", Settings::parse(text).unwrap_err());
-            assert!(error.contains(expected), "{error}");
+            assert!(error.contains(expected) && !error.contains("secret"), "{error}");
+        }
+    }
+
+    proptest::proptest! {
+        /// A slip of the finger in a good file: it is understood all the same, or told.
+        #[test]
+        fn slips_are_told(at: proptest::sample::Index, cut in 0usize..20, slip in "\\PC{0,5}") {
+            let good = super::super::example::CONFIG;
+            let at = at.index(good.len());
+            let end = (at + cut).min(good.len());
+            if let (Some(before), Some(after)) = (good.get(..at), good.get(end..)) {
+                match Settings::parse(&format!("{before}{slip}{after}")) {
+                    Ok(settings) => proptest::prop_assert!(!settings.sites.is_empty()),
+                    Err(error) => proptest::prop_assert!(!error.to_string().is_empty()),
+                }
+            }
         }
     }
 

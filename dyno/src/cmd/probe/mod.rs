@@ -3,6 +3,9 @@
 mod config;
 mod example;
 mod http;
+#[cfg(test)]
+mod kept_inputs;
+mod query;
 mod report;
 mod serve;
 
@@ -11,7 +14,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Error, Result, anyhow};
 
 use config::Settings;
 
@@ -117,8 +120,9 @@ enum Action {
 struct StoreArgs {
     /// Where rounds are kept: a file, or postgres://USER@HOST/DATABASE with the password in ~/.pgpass (PGPASSFILE)
     /// [default: probe.sqlite beside the records; with --once they are kept only where this is given]
+    // A text, for clap repeats a value that it refuses, and there may be a password in it.
     #[arg(long, value_name = "FILE or URL")]
-    store: Option<Address>,
+    store: Option<String>,
 
     /// The file whose first line is the password of the database
     #[arg(long, value_name = "FILE")]
@@ -130,8 +134,11 @@ impl StoreArgs {
     fn asked(&self, file: Option<&Settings>) -> Result<Option<Address>> {
         let password_file = self.store_password_file.as_deref();
         let password_file = password_file.or(file.and_then(|file| file.store_password_file.as_deref()));
-        let asked = self.store.as_ref().or(file.and_then(|file| file.store.as_ref()));
-        asked.map(|address| address.clone().with_password_file(password_file)).transpose()
+        let asked = match &self.store {
+            Some(text) => Some(text.parse::<Address>().map_err(Error::msg).context("--store").or_fault(Fault::Usage)?),
+            None => file.and_then(|file| file.store.clone()),
+        };
+        asked.map(|address| address.with_password_file(password_file)).transpose()
     }
 
     /// The same, or the store of the user.
@@ -235,10 +242,7 @@ fn once(args: &Args, sites: &[Site], file: Option<&Settings>) -> Result<Exit> {
     let kept = address.map_or(Ok(()), |address| {
         let entry = |round: &Round| Entry::alone("once", random.next_u64() >> 1, round.clone());
         let entries: Vec<Entry> = rounds.iter().map(entry).collect();
-        keep_alone(&entries, &address, spool_bytes(args, file)).with_context(|| {
-            let place = address.robots_directory().map_or_else(|_| String::new(), |path| path.display().to_string());
-            format!("the rounds wait in {place} for the next command on this store")
-        })
+        keep_alone(&entries, &address, spool_bytes(args, file))
     });
     if args.nagios {
         if let Err(error) = kept {

@@ -5,7 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, anyhow};
 
-use super::http::{Answer, Query, encoded, serve};
+use super::http::{Answer, serve};
+use super::query::{Query, encoded};
 use super::report::{Hour, read};
 use super::{StoreArgs, print};
 use crate::exit::Exit;

@@ -71,6 +71,12 @@ impl Hour {
 
     /// Counts another group that follows.
     pub fn merge(&mut self, other: &Hour) {
+        self.merge_counts(other);
+        self.measures.merge(&other.measures);
+    }
+
+    /// The same without its times.
+    pub fn merge_counts(&mut self, other: &Hour) {
         self.made_count += other.made_count;
         self.missed_count += other.missed_count;
         self.offered_count += other.offered_count;
@@ -85,7 +91,6 @@ impl Hour {
         if !other.facts.is_empty() {
             self.facts.clone_from(&other.facts);
         }
-        self.measures.merge(&other.measures);
     }
 }
 

@@ -210,6 +210,18 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        #[test]
+        fn no_password_is_repeated(text in "postgres(ql)?://\\PC*", secret in "[a-z%]{9,}", host in "[a-z.:/\\[\\]@]*") {
+            // Any text is a URL or told as none.
+            let _ = text.parse::<ServerUrl>();
+            let _ = fields(&text);
+            if let Err(error) = format!("postgres://me:{secret}@{host}").parse::<ServerUrl>() {
+                proptest::prop_assert!(!error.contains(&secret), "{error}");
+            }
+        }
+    }
+
     #[test]
     fn a_server_elsewhere_must_prove_who_it_is() {
         let mode = |text: &str| text.parse::<ServerUrl>().unwrap().mode();

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::charts::{COLOURS, axis, layer, line_legend, names, palette, quantity, tooltip, with};
 use super::super::document::{Chart, Place, Section};
-use crate::probe::measures::{Measure, quantile};
+use crate::probe::measures::{Measure, Measures, quantile};
 use crate::probe::summary::SiteSummary;
 use crate::units::{format_count, format_date, format_duration, format_percent};
 
@@ -39,7 +39,7 @@ fn stack(index: usize, site: &SiteSummary) -> Option<Chart> {
         [Measure::ResumedHello, Measure::Resumed, Measure::ResumedFirstByte, Measure::ResumedWhole];
     const NAMES: [&str; 6] =
         ["name look-up", "TCP", "hello to server's hello", "rest of the handshake", "first byte", "rest of the answer"];
-    let median = |measure| quantile(&site.ascending(measure), 0.5);
+    let median = |measure| quantile(site.measures.counts(measure), 0.5);
     let (mut rows, mut words) = (Vec::new(), Vec::new());
     for (kind, [hello, handshake, first_byte, whole]) in [("full", FULL), ("resumed", RESUMED)] {
         let (Some(hello), Some(handshake), Some(first_byte), Some(whole)) =
@@ -80,7 +80,7 @@ fn cloud(index: usize, site: &SiteSummary) -> Option<Chart> {
     let shown = &SHOWN[..3];
     let (first, last) = site.hours_unix_s?;
     let width_s = ((last - first) / COLUMNS / 3600 + 1) * 3600;
-    let edge = shown.iter().filter_map(|(of, _)| quantile(&site.ascending(*of), SHOWN_SHARE)).max()?;
+    let edge = shown.iter().filter_map(|(of, _)| quantile(site.measures.counts(*of), SHOWN_SHARE)).max()?;
     let mut cells: BTreeMap<(usize, i64, u64), (f64, f64, u64)> = BTreeMap::new();
     for hour in &site.hours {
         for (phase, (measure, _)) in shown.iter().enumerate() {
@@ -119,14 +119,14 @@ fn cloud(index: usize, site: &SiteSummary) -> Option<Chart> {
 
 /// All measures in bins of one width, and how many values of each are beyond the edge.
 fn histogram(index: usize, site: &SiteSummary) -> Option<(Chart, Vec<String>)> {
-    let all = SHOWN.map(|(measure, name)| (name, site.ascending(measure)));
+    let all = SHOWN.map(|(measure, name)| (name, site.measures.counts(measure)));
     let edge = all.iter().filter_map(|(_, counts)| quantile(counts, SHOWN_SHARE)).max()?;
     let bin_ns = bin_ns(edge as f64 / BINS);
     let (mut rows, mut ignored) = (Vec::new(), Vec::new());
     for (name, counts) in &all {
         let mut bins: BTreeMap<u64, u64> = BTreeMap::new();
         let (mut total, mut beyond) = (0, 0);
-        for (ns, count) in counts {
+        for (ns, count) in *counts {
             total += count;
             match *ns > edge {
                 true => beyond += count,
@@ -161,7 +161,7 @@ fn histogram(index: usize, site: &SiteSummary) -> Option<(Chart, Vec<String>)> {
         },
     });
     let caption = format!("How long the phases take, in bins of {}.", format_duration(bin_ns));
-    let median = |(name, counts): &(&str, Vec<(u64, u64)>)| {
+    let median = |(name, counts): &(&str, &[(u64, u64)])| {
         let median = quantile(counts, 0.5)?;
         Some(format!("{name} median {}", format_duration(median as f64)))
     };
@@ -182,20 +182,16 @@ fn series(index: usize, site: &SiteSummary) -> Option<Chart> {
     let mut rows: Vec<Value> = Vec::new();
     // A year has more hours than a page has pixels.
     let per_point = site.hours.len().div_ceil(POINTS_MAX).max(1);
-    let points = site.hours.chunks(per_point).map(|hours| {
-        let mut point = hours[0].clone();
-        hours[1..].iter().for_each(|hour| point.merge(hour));
-        point
-    });
-    for hour in points {
+    for hours in site.hours.chunks(per_point) {
+        let began_unix_s = hours[0].hour_unix_s;
         for (measure, name) in shown {
-            let counts = hour.measures.ascending(*measure);
+            let counts = Measures::added(*measure, hours.iter().map(|hour| &hour.measures));
             let at = |q| quantile(&counts, q).map(|ns| ns as f64);
             let (Some(low), Some(median), Some(high)) = (at(0.05), at(0.5), at(0.95)) else {
                 continue;
             };
             rows.push(json!({
-                "phase": name, "ms": hour.hour_unix_s * 1000, "when": format_date(hour.hour_unix_s),
+                "phase": name, "ms": began_unix_s * 1000, "when": format_date(began_unix_s),
                 "low": low / 1e6, "median": median / 1e6, "high": high / 1e6, "label": format_duration(median),
             }));
         }

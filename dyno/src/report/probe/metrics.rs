@@ -178,6 +178,8 @@ pub fn metrics(sites: Option<&[SiteState]>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::probe::round::Facts;
 
@@ -212,6 +214,46 @@ mod tests {
         }
         assert!(text.contains("server=\"a\\\"b\\\\c\""));
         assert!(!metrics(None).contains('{') && metrics(None).contains("tlsdyno_probe_store_up 0"));
+    }
+
+    /// Names and values of a line's labels, read by the rules of Prometheus' text format.
+    fn labels(line: &str) -> BTreeMap<String, String> {
+        let (mut all, mut rest) = (BTreeMap::new(), line.split_once('{').unwrap().1);
+        while let Some((name, quoted)) = rest.split_once("=\"") {
+            let (mut value, mut characters) = (String::new(), quoted.char_indices());
+            let end = loop {
+                match characters.next().unwrap() {
+                    (end, '"') => break end + 1,
+                    (_, '\\') => value.push(match characters.next().unwrap().1 {
+                        'n' => '\n',
+                        plain => plain,
+                    }),
+                    (_, plain) => value.push(plain),
+                }
+            };
+            all.insert(name.to_owned(), value);
+            rest = quoted[end..].trim_start_matches([',', '}']);
+        }
+        all
+    }
+
+    proptest::proptest! {
+        /// What a site says of itself stays in its label: no text makes another line or label.
+        #[test]
+        fn foreign_texts_stay_in_their_labels(server in "\\PC*|[\"\\\\\n\r{}=,]*", place in "[^\n]+") {
+            let mut site = site();
+            site.name = format!("https://a/ from {place}");
+            site.latest.as_mut().unwrap().facts.server.clone_from(&server);
+            let text = metrics(Some(&[site]));
+            let plain = metrics(Some(&[super::tests::site()]));
+            proptest::prop_assert_eq!(text.split('\n').count(), plain.split('\n').count());
+            let line = text.split('\n').find(|line| line.starts_with("tlsdyno_probe_site_info{")).unwrap();
+            let labels = labels(line);
+            proptest::prop_assert_eq!(&labels["server"], &server);
+            proptest::prop_assert_eq!(&labels["vantage"], &place);
+            let ends = line.ends_with("} 1");
+            proptest::prop_assert!(ends);
+        }
     }
 
     /// A dashboard that asks for what nobody serves stays empty without a word.

@@ -147,8 +147,12 @@ impl Subject for Cluster<'_> {
         let connections = f64::from(cell.clients * WARM_UP_CONNECTIONS) * f64::from(factor);
         let users = connections * f64::from(self.experiment.traffic.requests_per_connection) / average;
         let piece = typical_users(&requests, (users.ceil() as u32).max(cell.clients));
-        let is_timed = cell.rate_per_s.is_some() || self.experiment.traffic.pause_ms.is_some();
-        let timed = is_timed.then_some(Timed { for_ns: OPEN_BLOCK_MIN.as_nanos() as u64, seed: 0 });
+        // Of an open loop each client has a session then.
+        let all_s = cell.rate_per_s.map(|rate| 2.0 * f64::from(cell.clients) / rate);
+        let timed = all_s.or(self.experiment.traffic.pause_ms.map(|_| 0.0)).map(|all_s| Timed {
+            for_ns: Duration::from_secs_f64(all_s).max(OPEN_BLOCK_MIN).as_nanos() as u64,
+            seed: 0,
+        });
         Work { timed, ..piece.into() }
     }
 

@@ -1,8 +1,10 @@
 //! Single rounds: what they show of each kind of session, what they say of each kind of fault, and who is refused.
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
+use std::process::{Command, Stdio};
 
+use serde_json::Value;
 use tlsdyno::model::ServerName;
 use tlsdyno_tls::Version;
 
@@ -29,7 +31,7 @@ fn a_round_has_all_phases_of_full_and_resumed_handshakes() {
         assert_eq!((&round["status"], &round["body_bytes"]), (&200.into(), &13.into()));
         let facts = &round["facts"];
         assert_eq!((facts["session"].as_str(), facts["key"].as_str()), (Some(session), Some("P-256")));
-        assert_eq!((facts["certificate_fault"].as_str(), &round["fault"]), (Some(""), &serde_json::Value::Null));
+        assert_eq!((facts["certificate_fault"].as_str(), &round["fault"]), (Some(""), &Value::Null));
         assert!(facts["server"].as_str().unwrap().starts_with("nginx"), "{facts}");
         assert!(facts["certificate_until_unix_s"].as_u64().unwrap() > 2_000_000_000, "{facts}");
     }
@@ -58,7 +60,7 @@ fn early_data_are_probed_where_the_ticket_allows_them() {
     let url = url(&server);
     let output = probe(&place, &[&url, "-4", "--once", "--json"]);
     let round = &objects(&output)[0];
-    assert_eq!((&round["early_data"], &round["fault"]), (&"accepted".into(), &serde_json::Value::Null), "{round}");
+    assert_eq!((&round["early_data"], &round["fault"]), (&"accepted".into(), &Value::Null), "{round}");
     // The answer comes with the server's first flight.
     assert!(round["early"]["first_byte_ns"].as_u64().unwrap() > 0);
     let without = objects(&probe(&place, &[&url, "-4", "--once", "--json", "--no-early-data"]));
@@ -114,6 +116,56 @@ fn each_fault_has_its_kind_and_step() {
     }
 }
 
+/// A certificate for ::1 that was good until 2021, in `chain.pem` and `key.pem`, from the root in `ca.pem`.
+const EXPIRED: &str = r"
+printf '[ca]\ndefault_ca=c\n[c]\ndatabase=index\nnew_certs_dir=.\nrand_serial=yes\n' > ca.cnf
+printf 'default_md=sha256\npolicy=p\n[p]\ncommonName=supplied\n' >> ca.cnf
+: > index
+printf 'subjectAltName=IP:::1' > names
+key='-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes'
+openssl req -x509 $key -keyout ca.key -out ca.pem -subj /CN=ca
+openssl req -new $key -keyout key.pem -out request.pem -subj /CN=localhost
+openssl ca -batch -notext -config ca.cnf -cert ca.pem -keyfile ca.key -in request.pem -out chain.pem -extfile names \
+    -startdate 20200101000000Z -enddate 20210101000000Z
+";
+
+/// OpenSSL's server waits for the client's end of the connection before it ends its own, its answers have no length, and
+/// this one gives no session.
+#[test]
+fn a_server_of_ipv6_with_an_expired_certificate_that_waits_is_probed_from_a_named_address() {
+    let place = Place::new();
+    let made = Command::new("sh").args(["-ec", EXPIRED]).current_dir(place.path()).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let mut server = Command::new("openssl")
+        .args(["s_server", "-accept", "[::1]:0", "-cert", "chain.pem", "-key", "key.pem", "-www"])
+        .args(["-no_ticket", "-no_cache", "-num_tickets", "0"])
+        .current_dir(place.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let address = lines.find_map(|line| line.strip_prefix("ACCEPT ").map(str::to_owned)).unwrap();
+    let url = format!("https://{address}/");
+    let rounds = ["1.2", "1.3"].map(|version| {
+        let more = ["--source", "::1", "--ca-file", "ca.pem", "--tls", version];
+        let output = probe(&place, &[&[url.as_str(), "--once", "--json"], &more[..]].concat());
+        (output.status.code(), objects(&output).remove(0))
+    });
+    let verified =
+        objects(&probe(&place, &[&url, "-6", "--once", "--json", "--verify", "--ca-file", "ca.pem"])).remove(0);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    for (code, round) in rounds {
+        assert_eq!((code, &round["fault"], &round["status"]), (Some(0), &Value::Null, &200.into()), "{round}");
+        assert_eq!((&round["resumption"], &round["resumed"]), (&"not_given".into(), &Value::Null), "{round}");
+        assert!(round["facts"]["certificate_fault"].as_str().unwrap().contains("expired"), "{round}");
+        assert!(round["facts"]["address"].as_str().unwrap().starts_with("[::1]:"), "{round}");
+    }
+    assert_eq!(verified["fault"]["kind"], "certificate", "{verified}");
+}
+
 #[test]
 fn an_untrusted_certificate_is_a_fault_only_where_that_is_asked_for() {
     let place = Place::new();
@@ -148,6 +200,10 @@ fn other_machines_are_probed_by_name_only() {
         assert_eq!(output.status.code(), Some(2));
         assert!(stderr(&output).contains(word), "{}", stderr(&output));
     }
+    let secret = ["https://localhost:9/", "--once", "--store", "postgres://me:secret@localhost/x"];
+    let output = probe(&place, &secret);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains(".pgpass") && !stderr(&output).contains("secret"), "{}", stderr(&output));
     let allowed = ["https://192.0.2.1/", "--once", "--json", "--i-may-probe", "192.0.2.1", "--timeout", "100ms"];
     let output = probe(&place, &allowed);
     let kind = objects(&output)[0]["fault"]["kind"].as_str().unwrap().to_owned();

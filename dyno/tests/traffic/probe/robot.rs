@@ -95,26 +95,66 @@ fn rounds_come_at_their_times_until_the_time_is_over() {
     assert!(missed > 0 || (1700..1800).contains(&site.ask(sql)), "{} ms", site.ask(sql));
 }
 
-#[test]
-fn a_robot_killed_again_and_again_loses_nothing_and_keeps_nothing_twice() {
+/// Kills robots, each so long after it began to make rounds; the last one takes what they left.
+fn kill_again_and_again(every: &str, pauses: &[Duration]) {
     let site = Site::start();
-    let kills = 8;
-    for kill in 0..kills {
+    for pause in pauses {
         let before = site.requests();
-        let mut robot = site.robot(&["--every", "20ms"]);
+        let mut robot = site.robot(&["--every", every]);
         eventually("the robot makes rounds", || site.requests() > before + 6);
-        std::thread::sleep(Duration::from_millis(37 * kill));
+        std::thread::sleep(*pause);
         robot.kill().unwrap();
         robot.wait().unwrap();
     }
-    // The last one takes what the others left.
-    let output = site.robot(&["--every", "20ms", "--for", "200ms"]).wait_with_output().unwrap();
+    let output = site.robot(&["--every", every, "--for", "200ms"]).wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let (rows, requests) = (site.rows(), site.requests());
+    let (rows, requests, kills) = (site.rows(), site.requests(), pauses.len() as u64);
+    println!("{kills} kills: {requests} requests, {rows} rounds in the store, {} of them twice", site.twice());
     // A kill in mid-round leaves up to two requests of which nobody told.
     assert!(2 * rows <= requests && requests <= 2 * (rows + kills), "{rows} rows, {requests} requests");
     assert_eq!(site.twice(), 0);
     assert_eq!(site.ask("SELECT COUNT(*) FROM texts WHERE kind = 'run'"), kills + 1);
+}
+
+#[test]
+fn a_robot_killed_again_and_again_loses_nothing_and_keeps_nothing_twice() {
+    kill_again_and_again("20ms", &[0, 37, 74, 111, 148, 185, 222, 259].map(Duration::from_millis));
+}
+
+#[test]
+#[ignore = "takes five minutes"]
+fn a_robot_killed_for_five_minutes_loses_nothing_and_keeps_nothing_twice() {
+    let pauses: Vec<Duration> = (0..100).map(|kill| Duration::from_millis(2000 + 37 * (kill % 50))).collect();
+    kill_again_and_again("100ms", &pauses);
+}
+
+/// Milliseconds of CPU that a round may cost.
+const ROUND_CPU_MS: f64 = 2.0;
+
+#[test]
+#[ignore = "takes a minute, and weighs CPU"]
+fn a_thousand_sites_a_minute_cost_little() {
+    let site = Site::start();
+    let each = |number: u32| format!("[[site]]\nurl = \"{}{number}\"\n", site.url());
+    let config = site.place.path().join("sites.toml");
+    std::fs::write(&config, (0..1000).map(each).collect::<String>()).unwrap();
+    let all = ["probe", "--config", config.to_str().unwrap(), "--every", "1m", "--for", "60s", "--quiet"];
+    let store = ["--store", site.store.to_str().unwrap()];
+    let mut robot = site.place.tlsdyno(&[&all[..], &store].concat()).stdout(Stdio::null()).spawn().unwrap();
+    // What it took is told until it is waited for.
+    let ended = loop {
+        let process = tlsdyno::process_tree::stat(robot.id()).unwrap();
+        if process.state == 'Z' {
+            break process;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert!(robot.wait().unwrap().success());
+    assert_eq!((site.rows(), site.ask("SELECT COUNT(*) FROM rounds")), (1000, 1000), "none is missed");
+    assert_eq!(site.requests(), 2 * 1000);
+    let cpu_ms = 10.0 * ended.ticks as f64 / 1000.0;
+    println!("{cpu_ms:.2} ms of CPU a round, start and end of the robot among them");
+    assert!(cpu_ms <= ROUND_CPU_MS, "{cpu_ms} ms of CPU a round");
 }
 
 /// A round that was printed is in the spool, and so will be in the store.

@@ -1,5 +1,7 @@
 //! Weeks in virtual time: the paper's numbers come out of real servers behind played networks.
 
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
 use super::super::place::Place;
@@ -50,5 +52,42 @@ fn the_figures_have_their_weeks() {
         let (sites, page) = run(&place, experiment);
         assert!(sites.as_array().unwrap().iter().all(|site| site["made_count"] == rounds), "{experiment}");
         assert!(page.contains("histogram-0") && page.contains("beyond") && page.contains("series-0"), "{experiment}");
+    }
+}
+
+/// What a robot at ten sites leaves that makes a round a minute: a month with all single rounds, and a year with those
+/// of the last week. The time of a report is that of a release build.
+#[test]
+#[ignore = "plays 5,688,000 rounds: minutes of a release build"]
+fn months_of_ten_sites_are_small_and_quickly_told() {
+    for (days, keep, bytes_max) in [(30, "800h", 120e6), (365, "168h", 200e6)] {
+        let place = Place::new();
+        let site = |number: u32| {
+            format!(
+                "[[probe.site]]\nname = \"https://site-{number}.example/\"\n\
+                 network = {{ all = {{ delay = \"{}ms\", jitter_ratio = 0.3, loss_percent = 0.5 }} }}\n",
+                5 + 5 * number
+            )
+        };
+        let text = format!(
+            "question = \"What does a session save?\"\n[probe]\nevery = \"1m\"\ndays = {days}\n\
+             keep_rounds = \"{keep}\"\nstore = \"kept.sqlite\"\n{}[measure]\ntime_s = 5.0\n",
+            (0..10).map(site).collect::<String>()
+        );
+        std::fs::write(place.path().join("sites.toml"), text).unwrap();
+        let output = place.run(&["run", "sites.toml", "--no-report", "--json"]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let sites: Value = serde_json::from_slice(&output.stdout).unwrap();
+        for site in sites.as_array().unwrap() {
+            assert_eq!((&site["made_count"], &site["missed_count"]), (&(days * 1440).into(), &0.into()), "no drift");
+        }
+        let bytes = std::fs::metadata(place.path().join("kept.sqlite")).unwrap().len();
+        let began = Instant::now();
+        let report = place.run(&["probe", "report", "--store", "kept.sqlite", "--html", "report.html"]);
+        let took = began.elapsed();
+        assert_eq!(report.status.code(), Some(0), "{}", stderr(&report));
+        println!("{days} days: {} MB, a report takes {took:?}", bytes / 1_000_000);
+        assert!((bytes as f64) < bytes_max, "{bytes} bytes");
+        assert!(cfg!(debug_assertions) || took < Duration::from_secs(1), "{took:?}");
     }
 }

@@ -216,31 +216,6 @@ fn a_year_of_ten_sites_is_small() {
     assert!(month_of_rounds < 120e6, "a month with all rounds takes {month_of_rounds} bytes");
 }
 
-/// The whole month, in a file that stays where `TLSDYNO_MONTH` says, for `tlsdyno probe report` of a release build:
-/// `TLSDYNO_MONTH=/tmp/month.sqlite cargo test -p tlsdyno --test traffic a_month -- --ignored`.
-#[test]
-#[ignore = "writes 432,000 rounds"]
-fn a_month_of_ten_sites_with_all_rounds_is_small() {
-    let directory = tempfile::tempdir().unwrap();
-    let kept = std::env::var_os("TLSDYNO_MONTH").map(std::path::PathBuf::from);
-    let path = kept.unwrap_or_else(|| directory.path().join("month.sqlite"));
-    let mut store = Store::open(&Address::File(path.clone())).unwrap();
-    let mut random = SplitMix64::new(12);
-    for site in 0..10 {
-        let name = format!("https://site-{site}.example/");
-        let run = format!("run of {site}");
-        for day in 0..30 {
-            let rounds = minutes(&name, START_US + day * 24 * HOUR_US, 1440, &mut random);
-            let number = |entry: Entry| Entry { run: run.clone(), number: entry.number + day as u64 * 1440, ..entry };
-            assert_eq!(store.add(&rounds.into_iter().map(number).collect::<Vec<_>>()).unwrap(), 1440);
-        }
-    }
-    assert_eq!(store.keep_house(START_US + 30 * 24 * HOUR_US, 100 * 24).unwrap(), 7200);
-    drop(store);
-    println!("{} bytes", size_bytes(&path));
-    assert!(size_bytes(&path) < 120_000_000, "{} bytes", size_bytes(&path));
-}
-
 /// A report says the same of a day before its rounds are counted and after they are gone.
 fn a_report_of_hours_is_that_of_their_rounds(fresh: &Fresh<'_>) {
     let mut store = fresh.open();

@@ -1,0 +1,96 @@
+//! HdrHistogram's buckets and its format V2, read without a histogram of all the values that there could be: a report
+//! reads thousands. Uses nothing else of this program.
+
+use std::io::Read;
+
+use flate2::read::DeflateDecoder;
+
+/// Values of so many bits are kept as they are; of longer ones so many leading bits: HdrHistogram's three digits.
+const KEPT_BITS: u32 = 11;
+/// Bytes before the counts in HdrHistogram's V2.
+const V2_HEAD_BYTES: usize = 40;
+/// Inflated bytes of an hour at most: 16 histograms of all buckets with a count of three bytes each come to less.
+const PLAIN_BYTES_MAX: u64 = 2 << 20;
+/// Counts of a bucket stay below this, so that no sum of counts overflows: no hour has that many rounds.
+const COUNT_MAX: u64 = 1 << 32;
+
+/// Values with their counts.
+pub type Counts = Vec<(u64, u64)>;
+
+/// Reads a deflated sequence of histograms: each a number (one byte), a length (four bytes, big-endian) and
+/// HdrHistogram's V2. Values are the lowest of their buckets, ascending.
+///
+/// # Errors
+/// Says in which way the bytes are damaged.
+pub fn read(deflated: &[u8]) -> Result<Vec<(u8, Counts)>, &'static str> {
+    let (mut plain, mut all) = (Vec::new(), Vec::new());
+    let inflated = DeflateDecoder::new(deflated).take(PLAIN_BYTES_MAX + 1).read_to_end(&mut plain);
+    if inflated.is_err() || plain.len() as u64 > PLAIN_BYTES_MAX {
+        return Err("the histograms of an hour are damaged");
+    }
+    let mut rest = plain.as_slice();
+    while let Some((head, tail)) = rest.split_first_chunk::<5>() {
+        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+        let (one, after) = tail.split_at_checked(length).ok_or("the histograms of an hour are cut off")?;
+        all.push((head[0], v2_counts(one).ok_or("a histogram of an hour is damaged")?));
+        rest = after;
+    }
+    if rest.is_empty() { Ok(all) } else { Err("the histograms of an hour are cut off") }
+}
+
+/// Bits of a value that its bucket does not tell apart.
+fn shift(value: u64) -> u32 {
+    (u64::BITS - value.leading_zeros()).saturating_sub(KEPT_BITS)
+}
+
+/// The lowest value of the same bucket.
+pub fn lowest_alike(value: u64) -> u64 {
+    value >> shift(value) << shift(value)
+}
+
+/// The middle of the bucket whose lowest value this is.
+pub fn middle(value: u64) -> u64 {
+    value + (1 << shift(value)) / 2
+}
+
+/// Counts are zigzag LEB128; a negative one is a run of empty buckets.
+fn v2_counts(bytes: &[u8]) -> Option<Counts> {
+    let mut rest = bytes.get(V2_HEAD_BYTES..)?.iter();
+    let (mut counts, mut index) = (Vec::new(), 0u64);
+    while let Some(&first) = rest.next() {
+        let (mut number, mut byte, mut bits) = (0u64, first, 0);
+        loop {
+            // The ninth byte has eight bits of its own.
+            let part = if bits == 56 { byte } else { byte & 0x7f };
+            number |= u64::from(part) << bits;
+            if bits == 56 || byte & 0x80 == 0 {
+                break;
+            }
+            (byte, bits) = (*rest.next()?, bits + 7);
+        }
+        let count = (number >> 1) as i64 ^ -((number & 1) as i64);
+        if count > 0 {
+            let count = Some(count as u64).filter(|count| *count < COUNT_MAX)?;
+            counts.push((lowest_of_bucket(index)?, count));
+        }
+        index = index.checked_add(if count < 0 { count.unsigned_abs() } else { 1 })?;
+    }
+    Some(counts)
+}
+
+/// The number of the bucket that a value is in.
+pub fn bucket_of(value: u64) -> usize {
+    let shift = shift(value);
+    ((u64::from(shift) << (KEPT_BITS - 1)) + (value >> shift)) as usize
+}
+
+/// The lowest value of a bucket; `None`: there is none of that number.
+pub fn lowest_of_bucket(index: u64) -> Option<u64> {
+    let half_bits = KEPT_BITS - 1;
+    let row = index >> half_bits;
+    match row {
+        0 | 1 => Some(index),
+        2..50 => Some(((index & ((1 << half_bits) - 1)) + (1 << half_bits)) << (row - 1)),
+        _ => None,
+    }
+}

@@ -1,0 +1,8 @@
+#![no_main]
+
+#[path = "../../dyno/src/cmd/probe/query.rs"]
+mod query;
+#[path = "../src/probe/request.rs"]
+mod run;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| run::request(bytes));

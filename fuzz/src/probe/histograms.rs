@@ -1,0 +1,31 @@
+//! What the fuzz target of the histograms of an hour runs; in `dyno/src/cmd/probe/` the tests do it with the inputs that
+//! are kept.
+
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::DeflateEncoder;
+
+use super::buckets::{lowest_alike, middle, read};
+
+/// A column of a database, the first byte saying whether the rest is deflated still: what is read are buckets in order,
+/// with counts that can be added up.
+pub fn histograms(data: &[u8]) {
+    let Some((&choice, bytes)) = data.split_first() else { return };
+    let deflated = match choice & 1 {
+        0 => bytes.to_vec(),
+        _ => {
+            let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
+            encoder.write_all(bytes).expect("a vector takes everything");
+            encoder.finish().expect("a vector takes everything")
+        }
+    };
+    let Ok(all) = read(&deflated) else { return };
+    for (_, counts) in all {
+        assert!(counts.is_sorted_by(|one, next| one.0 < next.0), "{counts:?}");
+        for (value, count) in counts {
+            assert!(count > 0 && lowest_alike(value) == value && lowest_alike(middle(value)) == value, "{value}");
+            assert!(count.checked_mul(1 << 30).is_some(), "many of them are added up");
+        }
+    }
+}
