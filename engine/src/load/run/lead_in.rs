@@ -1,5 +1,5 @@
-//! The lead-in of a run: at first all clients connect at once, which is no part of what the run is about. What counts is
-//! what completes between the end of the lead-in and the deadline; what is under way at either end is as much.
+//! The lead-in of a run: at first all clients connect at once, which is no part of what the run is about. What counts
+//! is what completes between the end of the lead-in and the deadline; what is under way at either end is as much.
 
 use super::Run;
 use crate::load::recorder::Recorder;
