@@ -58,8 +58,8 @@ pub(super) struct Sweeps {
     works: Vec<Work>,
     /// Wanted length of a slice, microseconds.
     slice_us: u64,
-    /// Every visit to a server without modes is one slice, which counts: two builds are met cold alike, and the less time
-    /// passes between them, the less of what the machine does meanwhile is between them.
+    /// Every visit to a server without modes is one slice, which counts: two builds are met cold alike, and the less
+    /// time passes between them, the less of what the machine does meanwhile is between them.
     pub(super) alternates: bool,
     /// How long a request of a configuration took in its last slice, microseconds.
     us_per_request: BTreeMap<usize, f64>,
