@@ -77,7 +77,8 @@ pub fn handshakes_at_half(plain: f64, reuse: f64) -> f64 {
 
 /// Part of the offered sessions that servers accept, 0 to 1, where they keep a session for `server_s` and a dispatcher
 /// before so many backends remembers where it is for `dispatcher_s`, both from its full handshake, and clients come
-/// back after exponential pauses of mean `pause_s` (Apostolopoulos et al. 2000, "Scaling an E-Commerce Site", on time-outs).
+/// back after exponential pauses of mean `pause_s` (Apostolopoulos et al. 2000, "Scaling an E-Commerce Site", on
+/// time-outs).
 ///
 /// Offers of a session are then a Poisson process. While both know it they are accepted; while only the server does, by
 /// chance; the offer that is not ends the session. So of `a` accepted offers and one that is not, `a / (a + 1)`.

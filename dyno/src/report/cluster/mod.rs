@@ -76,8 +76,8 @@ fn time_outs(record: &Record, summary: &ClusterSummary) -> Option<Section> {
     let rows: Vec<Vec<Cell>> = summary.cells.iter().filter_map(row).collect();
     let note = format!(
         "Servers keep a session for {server_s} s from its full handshake; clients come back after exponential pauses \
-         of {pause_s} s on average. closed form: offers are a Poisson process, accepted while server and dispatcher know \
-         the session, by chance while only the server does; both count whole seconds."
+         of {pause_s} s on average. closed form: offers are a Poisson process, accepted while server and dispatcher \
+         know the session, by chance while only the server does; both count whole seconds."
     );
     let section = Section::titled("time-outs", "Time-outs of dispatcher and servers");
     (!rows.is_empty()).then(|| section.table(columns, rows).notes([note]))
