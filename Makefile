@@ -53,7 +53,7 @@ test-distributions: ## every stage, server and classic experiment on Debian 12 a
 	scripts/install-packages distributions
 	$(CARGO) run -p xtask -- distributions
 
-test-probe: ## the probe for months and minutes: sizes, kills, a thousand sites, a packet capture; as root, quiet machine
+test-probe: ## the probe for months and minutes: sizes, kills, a thousand sites, a packet capture; as root, quiet
 	scripts/install-packages test
 	$(CARGO) test --release -p tlsdyno --test traffic probe:: -- --ignored --nocapture --test-threads 1
 
