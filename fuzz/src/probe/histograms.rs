@@ -1,5 +1,5 @@
-//! What the fuzz target of the histograms of an hour runs; in `dyno/src/cmd/probe/` the tests do it with the inputs that
-//! are kept.
+//! What the fuzz target of the histograms of an hour runs; in `dyno/src/cmd/probe/` the tests do it with the inputs
+//! that are kept.
 
 use std::io::Write;
 

@@ -129,8 +129,8 @@ openssl ca -batch -notext -config ca.cnf -cert ca.pem -keyfile ca.key -in reques
     -startdate 20200101000000Z -enddate 20210101000000Z
 ";
 
-/// OpenSSL's server waits for the client's end of the connection before it ends its own, its answers have no length, and
-/// this one gives no session.
+/// OpenSSL's server waits for the client's end of the connection before it ends its own, its answers have no length,
+/// and this one gives no session.
 #[test]
 fn a_server_of_ipv6_with_an_expired_certificate_that_waits_is_probed_from_a_named_address() {
     let place = Place::new();
