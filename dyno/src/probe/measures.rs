@@ -119,7 +119,7 @@ impl Measures {
 
     /// All values of a measure in a sequence of groups with their counts, ascending, each once.
     pub fn added<'a>(measure: Measure, all: impl Iterator<Item = &'a Measures> + Clone) -> Vec<(u64, u64)> {
-        let places = || all.clone().flat_map(|one| one.counts(measure)).map(|(ns, count)| (bucket_of(*ns), count));
+        let places = || all.clone().flat_map(move |one| one.counts(measure)).map(|(ns, count)| (bucket_of(*ns), count));
         let Some(last) = places().map(|(place, _)| place).max() else { return Vec::new() };
         let first = places().map(|(place, _)| place).min().unwrap_or(0);
         // One addition a value, where sorting them all would take a dozen comparisons.
