@@ -6,7 +6,7 @@ use super::har::document;
 #[path = "../../../fuzz/src/trace/access_log.rs"]
 mod access_log_target;
 #[path = "../../../fuzz/src/corpus.rs"]
-mod corpus;
+pub(crate) mod corpus;
 #[path = "../../../fuzz/src/trace/har.rs"]
 mod har_target;
 

@@ -13,7 +13,7 @@ mod exclude;
 pub mod flags;
 mod har;
 #[cfg(test)]
-mod kept_inputs;
+pub(crate) mod kept_inputs;
 mod log_file;
 mod log_summary;
 mod logged;

@@ -2,9 +2,8 @@
 
 use super::query;
 use crate::probe::buckets;
+use crate::trace::kept_inputs::corpus;
 
-#[path = "../../../../fuzz/src/corpus.rs"]
-mod corpus;
 #[path = "../../../../fuzz/src/probe/histograms.rs"]
 mod histograms_target;
 #[path = "../../../../fuzz/src/probe/request.rs"]
