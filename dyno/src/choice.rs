@@ -86,7 +86,7 @@ mod tests {
         let own = "round-robin least-connections source-address session session+address lard";
         names(Rule::ALL, own);
         names(Card::ALL, "axl300");
-        names(Policy::all(), &format!("{own} haproxy-round-robin haproxy-source haproxy-stick nginx-hash"));
+        names(Policy::all(), &format!("{own} haproxy-round-robin haproxy-source haproxy-stick nginx-hash direct"));
         names(ProxyHeader::ALL, "none v1 v2");
         names(CheckKind::ALL, "none tcp hello");
         names(Arrivals::ALL, "constant poisson");

@@ -169,7 +169,7 @@ mod tests {
             slices: Vec::new(),
             slice_latencies: Vec::new(),
             parts: Vec::new(),
-            lives: Vec::new(),
+            lives: vec![Life { client_number: 0, opened_ns: 0, closed_ns: 1, resumed: None, served_count: 1 }],
             stopped: false,
             window: None,
         };
