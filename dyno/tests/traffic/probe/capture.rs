@@ -15,22 +15,22 @@ use super::{objects, probe, server, stderr, url};
 /// Prints each TCP packet on loopback to or from a port: kernel's stamp in ns, whether this end sends it, the client's
 /// port, whether the server sent it, flags, bytes of data. Ends at the end of its input.
 const CAPTURE: &str = r#"
-import select, socket, struct, sys, time
+import socket, struct, sys
 port = int(sys.argv[1])
-SO_TIMESTAMPNS, OUTGOING, ETH_P_ALL = 35, 4, 3
+SO_TIMESTAMPNS, SO_RCVBUFFORCE, OUTGOING, ETH_P_ALL = 35, 33, 4, 3
 s = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_ALL))
 s.bind(("lo", ETH_P_ALL))
 s.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+s.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
+s.settimeout(0.3)
 print("ready", flush=True)
-until = None
-while until is None or time.monotonic() < until:
-    ready, _, _ = select.select([s, sys.stdin] if until is None else [s], [], [], 0.3)
-    if sys.stdin in ready:
-        until = time.monotonic() + 0.3
-    if s not in ready:
-        continue
-    packet, stamps, _, address = s.recvmsg(65536, 256)
+# Packets wait with their stamps until all are there: a reader would take the CPU from whom it watches.
+sys.stdin.readline()
+while True:
+    try:
+        packet, stamps, _, address = s.recvmsg(65536, 256)
+    except socket.timeout:
+        break
     stamp = next(struct.unpack("qq", data[:16]) for level, kind, data in stamps if kind == SO_TIMESTAMPNS)
     head = (packet[0] & 15) * 4
     if packet[0] >> 4 != 4 or packet[9] != 6:
