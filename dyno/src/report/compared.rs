@@ -60,7 +60,15 @@ pub fn builds(summary: &Summary, tolerance_percent: f64) -> Option<(Word, String
     let word = [Word::Slower, Word::Faster].into_iter().find(|word| words.contains(word)).unwrap_or(Word::Undecided);
     let ends = format_interval_with(more_percent(by_cpu.high), more_percent(by_cpu.low), |end| format!("{end:+.1}"));
     let (cpu, hits) = (signed(more_percent(by_cpu.times)), ratio_gain(&by_hits));
-    Some((word, format!("{}: CPU time per hit {cpu} {ends}; hits/s {hits}.", said(word))))
+    // An interval that is clear of no difference, and decides nothing all the same, is of too few rounds.
+    let is_clear = by_cpu.low > 1.0 || by_cpu.high < 1.0;
+    let said = match word {
+        Word::Undecided if is_clear && by_cpu.direction == Direction::Undecided => {
+            "Too few rounds to decide, measure longer (-d)".to_owned()
+        }
+        word => said(word),
+    };
+    Some((word, format!("{said}: CPU time per hit {cpu} {ends}; hits/s {hits}.")))
 }
 
 /// Instructions per hit of the second of a comparison by those of the first, less one, and what counts of one server

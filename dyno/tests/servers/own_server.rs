@@ -101,8 +101,8 @@ fn the_slower_of_two_builds_is_found() {
             code == wanted && text.contains(words)
         })
     };
-    assert!(is_found(&fast, &slow, Some(10), "The second build is slower: it serves -"));
-    assert!(is_found(&slow, &fast, Some(0), "The second build is faster: it serves +"));
+    assert!(is_found(&fast, &slow, Some(10), "The second build is slower: CPU time per hit +"));
+    assert!(is_found(&slow, &fast, Some(0), "The second build is faster: CPU time per hit -"));
 }
 
 #[test]
