@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use tlsdyno_engine::load::{Handshakes, Life, Outcome, Part, Slice, WindowUse};
 
 use crate::histogram::{Percentiles, percentiles};
@@ -51,6 +52,7 @@ pub struct Summary {
     /// Error kind to count. Kinds that did not occur are missing.
     pub errors: BTreeMap<String, u64>,
     /// Status code to count of complete responses.
+    #[serde(deserialize_with = "by_status")]
     pub statuses: BTreeMap<u16, u64>,
     /// TLS fault text to count.
     pub tls_faults: BTreeMap<String, u64>,
@@ -82,6 +84,12 @@ pub struct Summary {
     pub stopped: bool,
     /// Doubts about the measurement, with their remedies.
     pub warnings: Vec<String>,
+}
+
+/// In a record this stands in a flattened part, where serde hands over the keys of a map as text.
+fn by_status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<u16, u64>, D::Error> {
+    let by_text = BTreeMap::<String, u64>::deserialize(deserializer)?;
+    by_text.into_iter().map(|(status, count)| Ok((status.parse().map_err(D::Error::custom)?, count))).collect()
 }
 
 impl Summary {
