@@ -40,15 +40,14 @@ pub fn builds(summary: &Summary, tolerance_percent: f64) -> Option<(Word, String
         () if high < -tolerance => Word::Faster,
         () => Word::Undecided,
     };
-    let said = |word| match word {
-        Word::Undecided => format!("No difference beyond {tolerance_percent} % was found"),
-        word => format!("The second build is {word}"),
-    };
     let (Some(by_hits), Some(by_cpu)) = (finding.ratio, finding.by_cpu) else {
         let (change, spread) = counted_change(summary, finding)?;
         let word = word_of(change - spread, change + spread, tolerance_percent);
         let repeats = format!("counts of one server repeat to {spread:.2} %");
-        return Some((word, format!("{}: instructions per hit {change:+.2} % ({repeats}).", said(word))));
+        return Some((
+            word,
+            format!("{}: instructions per hit {change:+.2} % ({repeats}).", of_builds(word, None, tolerance_percent)),
+        ));
     };
     // What serves less takes more.
     let more_percent = |times: f64| 100.0 * (1.0 / times - 1.0);
@@ -60,15 +59,19 @@ pub fn builds(summary: &Summary, tolerance_percent: f64) -> Option<(Word, String
     let word = [Word::Slower, Word::Faster].into_iter().find(|word| words.contains(word)).unwrap_or(Word::Undecided);
     let ends = format_interval_with(more_percent(by_cpu.high), more_percent(by_cpu.low), |end| format!("{end:+.1}"));
     let (cpu, hits) = (signed(more_percent(by_cpu.times)), ratio_gain(&by_hits));
-    // An interval that is clear of no difference, and decides nothing all the same, is of too few rounds.
-    let is_clear = by_cpu.low > 1.0 || by_cpu.high < 1.0;
-    let said = match word {
-        Word::Undecided if is_clear && by_cpu.direction == Direction::Undecided => {
-            "Too few rounds to decide, measure longer (-d)".to_owned()
-        }
-        word => said(word),
-    };
+    let said = of_builds(word, Some(&by_cpu), tolerance_percent);
     Some((word, format!("{said}: CPU time per hit {cpu} {ends}; hits/s {hits}.")))
+}
+
+/// What two builds come to. An interval that excludes no difference, and decides nothing all the same, is of too few
+/// rounds.
+fn of_builds(word: Word, by_cpu: Option<&Ratio>, tolerance_percent: f64) -> String {
+    let excludes_none = |ratio: &&Ratio| ratio.low > 1.0 || ratio.high < 1.0;
+    match (word, by_cpu.filter(excludes_none).map(|ratio| ratio.direction)) {
+        (Word::Undecided, Some(Direction::Undecided)) => "Too few rounds to decide, measure longer (-d)".to_owned(),
+        (Word::Undecided, _) => format!("No difference beyond {tolerance_percent} % was found"),
+        (word, _) => format!("The second build is {word}"),
+    }
 }
 
 /// Instructions per hit of the second of a comparison by those of the first, less one, and what counts of one server
@@ -110,4 +113,21 @@ fn value(of: &Comparison, value: f64) -> String {
 
 fn signed(percent: f64) -> String {
     format!("{percent:+.1} %")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_rounds_are_not_called_no_difference() {
+        let said = |low, high, direction| {
+            let ratio = Ratio { times: low, low, high, direction, at_most: false, at_least: false };
+            of_builds(Word::Undecided, Some(&ratio), 2.0)
+        };
+        assert_eq!(said(0.26, 0.34, Direction::Undecided), "Too few rounds to decide, measure longer (-d)");
+        assert_eq!(said(0.9, 1.1, Direction::Undecided), "No difference beyond 2 % was found");
+        assert_eq!(said(1.001, 1.01, Direction::Bigger), "No difference beyond 2 % was found");
+        assert_eq!(of_builds(Word::Slower, None, 2.0), "The second build is slower");
+    }
 }
