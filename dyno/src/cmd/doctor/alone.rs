@@ -22,10 +22,8 @@ use crate::store::calibration::Recovered;
 
 /// Handshakes in a row, all with the same burn before each.
 const BATCH: u32 = 8;
-/// Rounds are measured for so long.
-const LENGTH: Duration = Duration::from_secs(10);
 
-/// What burns of so many microseconds, one before each handshake in memory, cost on a CPU.
+/// What burns of so many microseconds, one before each handshake in memory, cost on a CPU, measured for so long.
 ///
 /// # Errors
 /// OpenSSL refuses to make a handshake with itself, or the thread cannot be bound.
@@ -33,24 +31,30 @@ pub(super) fn recovered(
     burns_us: &[f64],
     certificate: CertificateKind,
     cpu: usize,
+    length: Duration,
     stop: &AtomicBool,
 ) -> Result<Vec<Recovered>> {
     std::thread::scope(|scope| {
         let measured = scope.spawn(|| {
             affinity::stay_on(cpu).with_context(|| format!("run on CPU {cpu}"))?;
-            measured(burns_us, certificate, stop)
+            measured(burns_us, certificate, length, stop)
         });
         measured.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
-fn measured(burns_us: &[f64], certificate: CertificateKind, stop: &AtomicBool) -> Result<Vec<Recovered>> {
+fn measured(
+    burns_us: &[f64],
+    certificate: CertificateKind,
+    length: Duration,
+    stop: &AtomicBool,
+) -> Result<Vec<Recovered>> {
     let directory = tempfile::tempdir().context("make a directory for a certificate")?;
     let ends = Ends::new(certificate, directory.path())?;
     let costs: Vec<f64> = [0.0].iter().chain(burns_us).copied().collect();
     let mut columns: Vec<Column> = vec![Vec::new(); burns_us.len()];
     let (began, mut round) = (Instant::now(), 0);
-    while began.elapsed() < LENGTH && !stop.load(Ordering::Relaxed) {
+    while began.elapsed() < length && !stop.load(Ordering::Relaxed) {
         let mut found = vec![0.0; costs.len()];
         for place in 0..costs.len() {
             // Each comes after each of the others equally often, as nearly as turning makes it.

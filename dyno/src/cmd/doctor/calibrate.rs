@@ -1,6 +1,7 @@
 //! `tlsdyno doctor --calibrate`: known costs are injected, to see what the instrument makes of them on this machine.
 
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use serde::Serialize;
@@ -36,6 +37,8 @@ const SHARERS: [(&str, f64); 2] = [("two configurations", 2.0), ("ten (ablate)",
 /// Part of the measuring time that each length of slices is tried for, in addition, and the least of it in seconds.
 const TRIAL_SHARE: f64 = 1.0 / 6.0;
 const TRIAL_LEAST_S: f64 = 5.0;
+/// Most seconds that burns are measured for without a server.
+const ALONE_MOST_S: f64 = 10.0;
 /// A length of slices is recommended if intervals are narrower with it by this factor.
 const WORTH_CHANGING: f64 = 0.8;
 
@@ -112,14 +115,22 @@ pub fn run(args: &Args, json: bool) -> Result<String> {
         trials.extend(SliceTrial::of(&record, &names));
     }
     let starts = Starts::of(&trials);
+    let length = Duration::from_secs_f64((args.time * TRIAL_SHARE).min(ALONE_MOST_S));
     let alone = match record.manifest.server_cpus.first() {
-        Some(cpu) => alone::recovered(&INJECTED_US, args.cert, *cpu as usize, &stop)?,
+        Some(cpu) => alone::recovered(&INJECTED_US, args.cert, *cpu as usize, length, &stop)?,
         None => Vec::new(),
     };
     let kept = if args.dry { None } else { Some(calibration.keep()?) };
     if json {
         let limits = limits(&calibration);
-        return json_of(&Outcome { calibration: &calibration, limits, pace, slice_trials: &trials, starts, alone: &alone });
+        return json_of(&Outcome {
+            calibration: &calibration,
+            limits,
+            pace,
+            slice_trials: &trials,
+            starts,
+            alone: &alone,
+        });
     }
     let mut document = document(&calibration, &alone, pace.as_ref());
     document.sections.extend(trials_section(&trials, starts));
@@ -207,8 +218,10 @@ fn document(calibration: &Calibration, alone: &[Recovered], pace: Option<&PaceEf
         (Column::number("half-width"), |of| format!("{:.1} µs", of.half_width_us())),
     ];
     let recovered = Content::Table(Table::of(fields, &calibration.recovered));
-    let without: Vec<String> =
-        alone.iter().map(|one| format!("{:.1} {}", one.measured_us, format_interval(one.low_us, one.high_us))).collect();
+    let without: Vec<String> = alone
+        .iter()
+        .map(|one| format!("{:.1} {}", one.measured_us, format_interval(one.low_us, one.high_us)))
+        .collect();
     let without = (!alone.is_empty()).then(|| {
         format!(
             "Between handshakes in the memory of one process, with neither server nor instrument, the same burns come \
