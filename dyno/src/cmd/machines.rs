@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use tlsdyno_engine::load::Plan;
 
-use crate::fault::{Fault, OrFault};
+use crate::fault::{Fault, OrFault, fault_of};
 use crate::interrupt;
 use crate::load::threads::Threads;
 use crate::machines::coordinator::OnLoss;
@@ -18,6 +18,7 @@ use crate::machines::kubernetes::Pods;
 use crate::machines::launch::{self, Launched};
 use crate::machines::slurm;
 use crate::machines::ssh::Ssh;
+use crate::servers::listening::is_loopback;
 use crate::time::Time;
 
 /// How often Kubernetes is asked whether its pods can start.
@@ -171,6 +172,9 @@ pub fn gather(
     let loopback = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
     let listen = flags.listen.map_or(loopback, |listen| listen.0);
     Workers::check(plan, count).or_fault(Fault::Usage)?;
+    if (flags.engine.is_some() || !flags.on.is_empty()) && is_loopback(plan.target.address.ip()) {
+        tell!("warning: {} is each worker's own machine", plan.target.address);
+    }
     let workers = Workers::listen(listen, count, flags.on_loss).or_fault(Fault::Environment)?;
     let (socket, token) = (workers.address(), workers.token());
     let address = socket.to_string();
@@ -218,6 +222,11 @@ pub fn gather(
         }
         Ok(())
     };
-    workers.gather(Duration::from_nanos(flags.join_within.nanoseconds()?), is_well).or_fault(Fault::Unreachable)?;
+    let all = workers.gather(Duration::from_nanos(flags.join_within.nanoseconds()?), is_well);
+    if let Err(error) = all.or_fault(Fault::Unreachable) {
+        let said = if fault_of(&error) == Some(Fault::Unreachable) { launched.said() } else { String::new() };
+        let error = if said.is_empty() { error } else { error.context(format!("what starts workers wrote: {said}")) };
+        return Err(error);
+    }
     Ok(gathered)
 }

@@ -275,7 +275,7 @@ impl fmt::Display for Warning {
             Warning::Skew { skew_ns } => write!(
                 f,
                 "the loops of the load began {} apart: its first moments had less load than asked for. Other programs \
-                 keep its CPUs busy; use fewer --threads, or a longer --duration",
+                 keep CPUs or the network busy; use fewer --threads, or a longer --duration",
                 format_duration(*skew_ns as f64)
             ),
             Warning::WorkerLost { name, why, after_ns, left, of, went_on } => {

@@ -32,7 +32,7 @@ pub fn pack(plan: &Plan) -> Result<(LoadPlan, Data)> {
     let mut data = Data::new();
     let mut name = |bytes: Vec<u8>| {
         let hash = hash_of(&bytes);
-        data.insert(hash.clone(), bytes);
+        data.insert(hash.clone(), bytes.into());
         hash
     };
     let tls = match &plan.target.tls {
@@ -79,9 +79,10 @@ pub fn pack(plan: &Plan) -> Result<(LoadPlan, Data)> {
         loops_before: 0,
         loops: 0,
         watched: false,
+        latencies: false,
     };
     ensure!(
-        data.values().map(Vec::len).sum::<usize>() <= DATA_BYTES_MAX,
+        data.values().map(|bytes| bytes.len()).sum::<usize>() <= DATA_BYTES_MAX,
         "workload and request body take more than {} MiB; workers take no more",
         DATA_BYTES_MAX >> 20
     );
@@ -123,7 +124,7 @@ pub fn unpack(load: &LoadPlan, data: &Data) -> Result<Plan> {
     Ok(Plan {
         target: Target { address: load.address, host: load.host.clone(), tls },
         route: load.route.clone(),
-        body: load.body.as_ref().map(of).transpose()?.map(|bytes| Arc::from(bytes.as_slice())),
+        body: load.body.as_ref().map(of).transpose()?.map(Arc::clone),
         workload: Arc::new(workload(unpacked(of(&load.workload)?)?)?),
         users: load.users.clone(),
         connections: load.connections,
@@ -255,7 +256,7 @@ mod tests {
         let workload = data.remove(&load.workload).unwrap();
         assert!(format!("{:#}", unpack(&load, &data).unwrap_err()).contains("missing"));
         for wrong in [b"".to_vec(), workload[..workload.len() / 2].to_vec(), packed(&[1]).unwrap()] {
-            data.insert(load.workload.clone(), wrong);
+            data.insert(load.workload.clone(), wrong.into());
             unpack(&load, &data).unwrap_err();
         }
         let error = pack(&plan(&["-k", "--unix", "/x"])).unwrap_err().to_string();

@@ -113,13 +113,9 @@ impl Coordinator {
     }
 
     /// Workers that joined and were not lost.
-    pub fn present(&self) -> usize {
-        self.members.iter().filter(|member| member.standing != Standing::Lost).count()
-    }
-
-    /// All that ever joined.
-    pub fn joined(&self) -> usize {
-        self.members.len()
+    pub fn present(&self) -> impl Iterator<Item = usize> {
+        let members = self.members.iter().enumerate();
+        members.filter(|(_, member)| member.standing != Standing::Lost).map(|(index, _)| index)
     }
 
     /// A worker joined, with so many loops; its number is answered.
@@ -136,11 +132,6 @@ impl Coordinator {
         });
         self.say(index, ToWorker::Welcome { number: index as u32 + 1 });
         index
-    }
-
-    /// What a worker is called.
-    pub fn name(&self, index: usize) -> &str {
-        &self.members[index].name
     }
 
     /// A moment of a worker's clock by the coordinator's.

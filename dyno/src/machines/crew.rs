@@ -1,7 +1,7 @@
 //! The coordinator's end: carries out what `coordinator` decides, over sockets, for a load that workers make.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,7 +57,8 @@ struct Inner {
     count: usize,
     peers: Vec<Peer>,
     data: Data,
-    watched: Vec<Option<Watched>>,
+    /// By worker, while it makes its part.
+    watched: BTreeMap<usize, Watched>,
     losses: Vec<Warning>,
 }
 
@@ -91,7 +92,7 @@ impl Workers {
             count,
             peers: Vec::new(),
             data: Data::new(),
-            watched: Vec::new(),
+            watched: BTreeMap::new(),
             losses: Vec::new(),
             listener,
         };
@@ -126,9 +127,9 @@ impl Workers {
     pub fn gather(&self, within: Duration, mut is_well: impl FnMut() -> Result<()>) -> Result<()> {
         let mut inner = self.inner.borrow_mut();
         let until_ns = monotonic_ns() + within.as_nanos() as u64;
-        while inner.coordinator.present() < self.count {
+        while inner.coordinator.present().count() < self.count {
             is_well()?;
-            let joined = inner.coordinator.present();
+            let joined = inner.coordinator.present().count();
             ensure!(
                 monotonic_ns() < until_ns,
                 "{joined} of {} workers have joined within {} s; is {} reachable from where they run, and does what \
@@ -167,9 +168,9 @@ impl Crew for Workers {
     fn run(&self, plan: &Plan, stop: &AtomicBool, watched: Vec<Watched>) -> Result<Outcome> {
         let mut inner = self.inner.borrow_mut();
         let (mut load, data) = carried::pack(plan).or_fault(Fault::Usage)?;
-        load.watched = !watched.is_empty();
+        (load.watched, load.latencies) = (!watched.is_empty(), watched.iter().any(Watched::wants_latencies));
         inner.data = data;
-        inner.watched = watched.into_iter().map(Some).collect();
+        inner.watched = inner.coordinator.present().zip(watched).collect();
         inner.losses.clear();
         inner.coordinator.start(&load);
         while !inner.coordinator.is_over() {
@@ -179,7 +180,7 @@ impl Crew for Workers {
             inner.turn(LOOKED_NS)?;
             inner.ask_for_display();
         }
-        (inner.watched, inner.data) = (Vec::new(), Data::new());
+        (inner.watched, inner.data) = (BTreeMap::new(), Data::new());
         let (outcome, losses) = inner.coordinator.finish()?;
         inner.losses = losses;
         Ok(outcome)
@@ -247,7 +248,7 @@ impl Inner {
                 }
                 (None, _) => anyhow::bail!("it did not say who it is"),
                 (Some(member), FromWorker::Progress { snapshot, latencies }) => {
-                    if let Some(Some(watched)) = self.watched.get(member) {
+                    if let Some(watched) = self.watched.get(&member) {
                         let at_ns = self.coordinator.ours(member, snapshot.at_ns);
                         watched.pass_on(tlsdyno_engine::load::Snapshot { at_ns, ..*snapshot }, &latencies);
                     }
@@ -263,7 +264,7 @@ impl Inner {
         ensure!(self.token.is_secret(secret), "it does not know the secret");
         let reason = if version != VERSION {
             Some(format!("it is tlsdyno {version}, and the coordinator {VERSION}; give it the same program"))
-        } else if self.coordinator.joined() >= self.count {
+        } else if self.coordinator.present().count() >= self.count {
             Some(format!("the load has its {} workers already", self.count))
         } else {
             None
@@ -284,9 +285,7 @@ impl Inner {
     fn forget(&mut self, at: usize, why: &str) {
         let peer = self.peers.swap_remove(at);
         let Some(member) = peer.member else { return };
-        if let Some(watched) = self.watched.get_mut(member) {
-            *watched = None;
-        }
+        self.watched.remove(&member);
         if !peer.is_leaving {
             self.coordinator.lose(member, why, monotonic_ns());
         }
@@ -316,16 +315,11 @@ impl Inner {
     }
 
     fn ask_for_display(&mut self) {
-        for (member, watched) in self.watched.iter_mut().enumerate() {
-            match watched {
-                Some(one) if self.coordinator.is_running(member) => {
-                    if one.is_asked() {
-                        self.coordinator.ask(member);
-                    }
-                }
-                // It has ended: the display must not wait for it.
-                Some(_) if self.coordinator.has_run(member) => *watched = None,
-                _ => {}
+        // One that has ended is nobody to wait for.
+        self.watched.retain(|member, _| !self.coordinator.has_run(*member));
+        for (member, watched) in &self.watched {
+            if self.coordinator.is_running(*member) && watched.is_asked() {
+                self.coordinator.ask(*member);
             }
         }
     }

@@ -138,6 +138,12 @@ impl Launched {
         Ok(())
     }
 
+    /// What they wrote so far.
+    pub fn said(&mut self) -> String {
+        let all: Vec<String> = self.started.iter_mut().map(Started::said).filter(|said| !said.is_empty()).collect();
+        all.join("; ")
+    }
+
     fn all_ended(&mut self) -> bool {
         self.started.iter_mut().all(Started::has_ended)
     }

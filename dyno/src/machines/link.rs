@@ -1,5 +1,6 @@
 //! Lines over TLS over TCP, without waiting. Both ends use it. What a peer can make it hold is bounded.
 
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -30,7 +31,7 @@ pub struct Link {
     /// Longest line that is taken.
     line_bytes_max: usize,
     /// To be sent, not yet taken by TLS.
-    output: Vec<u8>,
+    output: VecDeque<u8>,
 }
 
 impl Link {
@@ -40,7 +41,7 @@ impl Link {
     /// The socket cannot be set up.
     pub fn new(tls: Connection, socket: TcpStream) -> Result<Link> {
         socket.set_nonblocking(true).and_then(|()| socket.set_nodelay(true)).context("set up a socket")?;
-        let (input, output) = (Vec::new(), Vec::new());
+        let (input, output) = (Vec::new(), VecDeque::new());
         Ok(Link { tls, socket, input, searched: 0, line_bytes_max: FIRST_LINE_BYTES_MAX, output })
     }
 
@@ -71,7 +72,7 @@ impl Link {
     /// It cannot be encoded.
     pub fn say(&mut self, message: &impl Serialize) -> Result<()> {
         serde_json::to_writer(&mut self.output, message).context("encode a message")?;
-        self.output.push(b'\n');
+        self.output.push_back(b'\n');
         Ok(())
     }
 
@@ -82,7 +83,7 @@ impl Link {
     pub fn send(&mut self) -> Result<()> {
         loop {
             if !self.tls.is_handshaking() && !self.output.is_empty() {
-                let taken = self.tls.writer().write(&self.output).context("TLS takes nothing")?;
+                let taken = self.tls.writer().write(self.output.as_slices().0).context("TLS takes nothing")?;
                 self.output.drain(..taken);
             }
             if !self.tls.wants_write() {
@@ -136,5 +137,80 @@ impl Link {
         self.searched = self.input.len();
         ensure!(self.searched <= self.line_bytes_max, "a line of more than {} bytes came", self.line_bytes_max);
         Ok(lines)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use rustls::ServerConnection;
+
+    use super::*;
+    use crate::machines::token::Token;
+
+    /// A coordinator's end and a worker's, which has the token of that or of another one.
+    fn pair(is_own: bool) -> (Link, Link) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (token, config) = Token::new().unwrap();
+        let token = if is_own { token } else { Token::new().unwrap().0 };
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (far, _) = listener.accept().unwrap();
+        let server = ServerConnection::new(config).unwrap();
+        (Link::new(server.into(), far).unwrap(), Link::new(token.client().unwrap().into(), near).unwrap())
+    }
+
+    /// What one end says until the other has so many lines of it.
+    fn pass(from: &mut Link, to: &mut Link, lines: usize) -> Result<Vec<String>> {
+        let mut heard = Vec::new();
+        while heard.len() < lines {
+            from.send()?;
+            heard.extend(to.receive()?);
+            to.send()?;
+            from.receive()?;
+        }
+        Ok(heard)
+    }
+
+    #[test]
+    fn lines_arrive_whole_and_in_order_however_they_are_cut() {
+        let (mut coordinator, mut worker) = pair(true);
+        worker.say(&"hello").unwrap();
+        assert_eq!(pass(&mut worker, &mut coordinator, 1).unwrap(), ["\"hello\""]);
+        coordinator.trust();
+        worker.trust();
+        // Several in one record, and one of several records.
+        let said: Vec<String> = (0..40).map(|number: usize| "x".repeat(number * number * 400)).collect();
+        said.iter().for_each(|text| worker.say(text).unwrap());
+        let heard = pass(&mut worker, &mut coordinator, said.len()).unwrap();
+        assert!(heard.iter().zip(&said).all(|(heard, said)| *heard == format!("\"{said}\"")));
+        assert!(worker.is_sent());
+        drop(worker);
+        let gone = loop {
+            match coordinator.receive() {
+                Ok(lines) => assert!(lines.is_empty()),
+                Err(error) => break format!("{error:#}"),
+            }
+        };
+        assert!(gone.contains("closed") || gone.contains("broke"), "{gone}");
+    }
+
+    #[test]
+    fn a_stranger_says_little_and_another_coordinator_is_found_out() {
+        let (mut coordinator, mut worker) = pair(true);
+        worker.say(&"x".repeat(FIRST_LINE_BYTES_MAX)).unwrap();
+        let error = pass(&mut worker, &mut coordinator, 1).unwrap_err();
+        assert!(error.to_string().contains("4096 bytes"), "{error}");
+        let (mut coordinator, mut worker) = pair(false);
+        worker.say(&"the secret").unwrap();
+        let error = loop {
+            // The coordinator answers the hello, by which the worker knows it.
+            if let Err(error) = worker.send().and_then(|()| worker.receive().map(drop)) {
+                break error;
+            }
+            assert_eq!(coordinator.receive().unwrap(), Vec::<String>::new(), "it said nothing");
+            coordinator.send().unwrap();
+        };
+        assert!(error.downcast_ref::<rustls::Error>().is_some(), "{error:#}");
     }
 }

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -146,7 +146,8 @@ impl Worker<'_> {
         let mut awake_ns = monotonic_ns();
         loop {
             if stop.load(Ordering::Relaxed) {
-                bail!("stopped; the coordinator counts this worker as lost");
+                let error = anyhow!("stopped; the coordinator counts this worker as lost");
+                return Err(Fault::Interrupted.of(error));
             }
             self.link.send().map_err(|error| self.explained(error))?;
             self.wait()?;
@@ -163,10 +164,10 @@ impl Worker<'_> {
                 // Stopped and let go on: what was said meanwhile is still to be heard.
                 self.heard_ns = now_ns;
             }
-            ensure!(
-                now_ns.saturating_sub(self.heard_ns) < SILENCE_NS_MAX,
-                "the coordinator has been silent for 5 s; it ended, or the network between is cut"
-            );
+            if now_ns.saturating_sub(self.heard_ns) >= SILENCE_NS_MAX {
+                let error = anyhow!("the coordinator has been silent for 5 s; it ended, or the network between is cut");
+                return Err(Fault::Unreachable.of(error));
+            }
             self.tell()?;
         }
     }
@@ -270,7 +271,7 @@ impl Worker<'_> {
     /// Takes a piece of data.
     fn take(&mut self, hash: String, bytes: &str, is_last: bool) -> Result<()> {
         let bytes = STANDARD.decode(bytes).context("data of the coordinator are damaged")?;
-        let held: usize = self.data.values().map(Vec::len).sum();
+        let held: usize = self.data.values().map(|data| data.len()).sum();
         ensure!(held + self.arriving.len() + bytes.len() <= DATA_BYTES_MAX, "more data come than a worker takes");
         self.arriving.extend_from_slice(&bytes);
         if is_last {
@@ -278,7 +279,7 @@ impl Worker<'_> {
             ensure!(hash_of(&data) == hash, "data of the coordinator are damaged");
             if let Some(part) = &mut self.part {
                 part.missing.retain(|missing| *missing != hash);
-                self.data.insert(hash, data);
+                self.data.insert(hash, data.into());
             }
             self.begin_when_complete();
         }
@@ -292,7 +293,7 @@ impl Worker<'_> {
         };
         let (watcher, watched) = match part.load.watched {
             true => {
-                let (watcher, watched) = watch(true, self.setting.loops.count());
+                let (watcher, watched) = watch(part.load.latencies, self.setting.loops.count());
                 (Some(watcher), watched)
             }
             false => (None, Vec::new()),

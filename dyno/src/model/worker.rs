@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tlsdyno_engine::load::{
@@ -147,8 +148,10 @@ pub struct LoadPlan {
     pub loops_before: u32,
     /// All loops of the load.
     pub loops: u32,
-    /// Somebody watches, and wants latencies.
+    /// Somebody watches.
     pub watched: bool,
+    /// And wants latencies.
+    pub latencies: bool,
 }
 
 /// Client-side TLS of such a plan: every list filled in.
@@ -198,4 +201,4 @@ pub struct WorkloadColumns {
 }
 
 /// Data by their hash.
-pub type Data = BTreeMap<String, Vec<u8>>;
+pub type Data = BTreeMap<String, Arc<[u8]>>;

@@ -214,6 +214,11 @@ impl Watched {
         let _ = self.answers.try_send((snapshot, recent));
     }
 
+    /// Whether the display shows latencies.
+    pub fn wants_latencies(&self) -> bool {
+        self.latencies
+    }
+
     /// Answers with what a loop on another machine told.
     pub fn pass_on(&self, snapshot: Snapshot, latencies: &RecordedLatencies) {
         self.tell(snapshot, |mut recent| {
