@@ -343,17 +343,29 @@ impl Coordinator {
         if let Some(error) = run.failed {
             return Err(error);
         }
-        let mut loops = Vec::new();
-        for member in &mut self.members {
-            let several = member.outcomes.len() > 1;
-            for mut record in std::mem::take(&mut member.outcomes) {
-                record.began_ns = member.clock.ours(record.began_ns);
-                let name = if several { format!("{}, {}", member.name, record.name) } else { member.name.clone() };
-                loops.push((name, record::outcome(record)?));
-            }
+        let mut faulty = None;
+        let records = self.members.iter_mut().flat_map(|member| {
             if member.standing == Standing::Done {
                 member.standing = Standing::Idle;
             }
+            let records = std::mem::take(&mut member.outcomes);
+            let (several, member) = (records.len() > 1, &*member);
+            records.into_iter().map(move |record| {
+                let name = if several { format!("{}, {}", member.name, record.name) } else { member.name.clone() };
+                (name, OutcomeRecord { began_ns: member.clock.ours(record.began_ns), ..record })
+            })
+        });
+        // One by one: a record has some kilobytes, its histograms have megabytes.
+        let loops = records.map_while(|(name, record)| match record::outcome(record) {
+            Ok(outcome) => Some((name, outcome)),
+            Err(error) => {
+                faulty = Some(error.context(format!("{name} says what no worker says")));
+                None
+            }
+        });
+        let merged = merge(loops);
+        if let Some(error) = faulty {
+            return Err(error);
         }
         let began_ns = run.begins_ns.unwrap_or(0);
         let left = run.size - run.losses.len();
@@ -372,7 +384,7 @@ impl Coordinator {
             None => anyhow::anyhow!("the load was stopped before it began"),
         };
         let fault = if run.losses.is_empty() { Fault::Interrupted } else { Fault::Unreachable };
-        let mut outcome = merge(loops).ok_or_else(nobody).or_fault(fault)?;
+        let mut outcome = merged.ok_or_else(nobody).or_fault(fault)?;
         if !losses.is_empty() && !went_on {
             // The loss stopped it, not a person.
             outcome.stopped = false;

@@ -90,16 +90,18 @@ fn ssh_ships_the_program_once_and_workers_come_through_its_tunnel() {
         assert_eq!((&result["hits"], result["workers"].as_array().unwrap().len()), (&400.into(), 3));
         println!("ssh: began after {:?} ns", super::of_each(&result, |part| part["began_after_ns"].as_u64()));
     }
-    let [(path, copy)] = &copies()[..] else { panic!("{:?}", copies()) };
+    let all = copies();
+    let [(path, copy)] = &all[..] else { panic!("{all:?}") };
     assert_eq!((copy.permissions().mode() & 0o777, copy.len()), (0o700, std::fs::metadata(TLSDYNO).unwrap().len()));
     // A damaged copy is replaced.
     let made = copy.modified().unwrap();
     std::fs::write(path, "damaged").unwrap();
     assert_eq!(run("one").unwrap().status.code(), Some(0));
-    let [(_, copy)] = &copies()[..] else { panic!("{:?}", copies()) };
+    let all = copies();
+    let [(_, copy)] = &all[..] else { panic!("{all:?}") };
     assert!(copy.len() > 7 && copy.modified().unwrap() > made);
-    let name = path.to_str().unwrap().to_owned();
-    until("ending workers", || processes_with(&name).is_empty());
+    let name = all[0].0.to_str().unwrap();
+    until("ending workers", || processes_with(name).is_empty());
     // Hosts that are not there, and no way in.
     let output = run("one,three.invalid").unwrap();
     assert_eq!(output.status.code(), Some(4));

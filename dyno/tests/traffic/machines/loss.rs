@@ -33,7 +33,7 @@ impl Crew {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         // By this its workers are found.
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let mark = format!("--join-within={}{number:03}s", std::process::id());
+        let mark = format!("--join-within={}{number:03}ms", std::process::id());
         let arguments = ["-k", "--workers", "3", "--launch", &launch(&mark), "--duration", duration, "--json"];
         let mut command = load(&[&[url], &arguments[..], more].concat());
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -123,8 +123,8 @@ fn nothing_is_left_of_a_load_that_never_began() {
     assert_eq!(output.status.code(), Some(6), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("code 9"));
     assert!(processes_with(mark).iter().all(|pid| is_gone(*pid)));
-    let output = load(&[&url, "-k", "--workers", "1", "--launch", &launch(mark), "--duration", "100ms", "--json"]);
-    let output = { output }.output().unwrap();
+    let flags = ["-k", "--workers", "1", "--launch", &launch(mark), "--duration", "100ms", "--json"];
+    let output = load(&[&[url.as_str()], &flags[..]].concat()).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(json(&output)["hits"].as_u64().unwrap() > 0);
     assert!(processes_with(mark).iter().all(|pid| is_gone(*pid)));

@@ -147,8 +147,8 @@ fn an_open_loop_has_the_same_arrivals_however_it_is_divided() {
 fn a_worker_loads_what_its_own_list_permits() {
     // An address of this machine beyond loopback would be loaded, had the worker been told so.
     let refused = ["--i-may-load-this", "192.0.2.7", "--duration", "1s"];
-    let output = load(&[&["http://192.0.2.7:1/", "--workers", "1", "--launch", &launch("")], &refused[..]].concat());
-    let output = { output }.output().unwrap();
+    let workers = ["http://192.0.2.7:1/", "--workers", "1", "--launch", &launch("")];
+    let output = load(&[&workers[..], &refused[..]].concat()).output().unwrap();
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(6), "{said}");
     assert!(said.contains("worker 1") && said.contains("--may-load 192.0.2.7"), "{said}");
@@ -201,7 +201,7 @@ fn a_worker_knows_its_coordinator_and_no_other() {
     let (_first, address) = begin(&own);
     let (_second, _) = begin(&other);
     let said = |join: &str, token: &Path, code: i32| {
-        let output = worker(&["--join", join, "--token-file", token.to_str().unwrap(), "--join-within", "0.1"]);
+        let output = worker(&["--join", join, "--token-file", token.to_str().unwrap(), "--join-within", "100ms"]);
         assert_eq!(output.status.code(), Some(code), "{}", text(&output.stderr));
         text(&output.stderr)
     };

@@ -128,7 +128,7 @@ fn starts_are_together() {
     let (_site, url) = site();
     let mut skews: Vec<u64> = (0..16)
         .map(|_| {
-            let flags = ["-k", "--workers", "4", "--launch", &launch(""), "--duration", "200ms", "--json"];
+            let flags = ["-k", "--workers", "4", "--launch", &launch(""), "--duration", "200ms", "-c", "4", "--json"];
             let output = load(&[&[url.as_str()], &flags[..]].concat()).output().unwrap();
             let began = of_each(&json(&output), |part| part["began_after_ns"].as_u64());
             *began.iter().max().unwrap()
