@@ -3,7 +3,7 @@
 CARGO ?= cargo
 TLSDYNO = $(or $(CARGO_TARGET_DIR),./target)/release/tlsdyno
 
-.PHONY: demo test check build install bench papers test-openssl test-distributions test-probe clean
+.PHONY: demo test check build install bench papers test-openssl test-distributions test-probe test-machines clean
 
 demo: ## run the main job on the built-in server and write report.html
 	scripts/install-packages demo
@@ -56,6 +56,10 @@ test-distributions: ## every stage, server and classic experiment on Debian 12 a
 test-probe: ## the probe for months and minutes: sizes, kills, a thousand sites, a packet capture; as root, quiet
 	scripts/install-packages test
 	$(CARGO) test --release -p tlsdyno --test traffic probe:: -- --ignored --nocapture --test-threads 1
+
+test-machines: ## workers by ssh and Slurm, kills and freezes twenty times each, start skew; as root, a few minutes
+	scripts/install-packages machines
+	$(CARGO) test -p tlsdyno --test traffic machines:: -- --ignored --nocapture --test-threads 1
 
 clean:
 	$(CARGO) clean

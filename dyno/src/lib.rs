@@ -23,6 +23,7 @@ pub mod foreign;
 pub mod histogram;
 pub mod interrupt;
 pub mod load;
+pub mod machines;
 pub mod model;
 pub mod native;
 pub mod open_files;

@@ -34,6 +34,7 @@ enum Command {
     Serve(cmd::serve::Args),
     Supervise(cmd::supervise::Args),
     Trace(cmd::trace::Args),
+    Worker(cmd::worker::Args),
 }
 
 /// What `-h` shows of subcommands with many flags: those that matter, and an example. `--help` shows all.
@@ -101,6 +102,7 @@ pub fn run() -> anyhow::Result<Exit> {
         Command::Serve(args) => cmd::serve::run(&args),
         Command::Supervise(args) => cmd::supervise::run(&args),
         Command::Trace(args) => cmd::trace::run(&args),
+        Command::Worker(args) => cmd::worker::run(&args),
     }
 }
 

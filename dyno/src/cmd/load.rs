@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use tlsdyno_engine::load::{ErrorKind, Outcome};
 
 use crate::cmd::run::{ResultArgs, perform_load};
+use crate::cmd::{self, machines};
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::foreign::visible;
@@ -19,7 +20,7 @@ use crate::load::options::{self, Options};
 use crate::load::screen::{self, Display};
 use crate::load::summary::Summary;
 use crate::load::sweep::{Point, RateRange};
-use crate::load::threads::{Loops, Threads};
+use crate::load::threads::{Crew, Loops, Threads};
 use crate::load::url::Url;
 use crate::load::warning::{Warning, warnings};
 use crate::load::{diagnosis, job, permission, sweep, window_search};
@@ -82,9 +83,13 @@ pub struct Args {
     cpu: Option<usize>,
 
     /// Load with so many loops, each on a CPU of its own, with an exact share of the users, connections and rate;
-    /// `auto`: one for each CPU that the server, where it is on this machine, does not need [default: one loop]
+    /// `auto`: one for each CPU that the server, where it is on this machine, does not need [default: one loop]. With
+    /// --on or --engine so many in each worker
     #[arg(long, value_name = "N|auto", conflicts_with_all = ["cpu", "job", "against"])]
     threads: Option<Threads>,
+
+    #[command(flatten, next_help_heading = "Several machines")]
+    machines: machines::Flags,
 
     /// Also write the result to a file (several times): .json, .csv, .prom (Prometheus text), .html, or .hdr
     /// (percentiles of every phase, as HdrHistogram plots them); .json is what `tlsdyno compare` reads
@@ -143,22 +148,33 @@ pub fn run(args: &Args) -> Result<Exit> {
     }
     permission::check(&url.host, address, &options.i_may_load_this).or_fault(Fault::Usage)?;
     open_files::make_room_for(options.connections).or_fault(Fault::Environment)?;
-    let loops = Loops::choose(args.threads, address);
+    let (machines, may_load) = (&args.machines, &options.i_may_load_this);
+    if let Some(manifest) = machines.manifest(may_load, args.threads)? {
+        cmd::print(manifest)?;
+        return Ok(Exit::Done);
+    }
+    let gathered = match machines.are_given() {
+        true => Some(machines::gather(machines, &plan, may_load, args.threads, &stop)?),
+        false => None,
+    };
+    let loops = Loops::choose(args.threads.filter(|_| gathered.is_none()), Some(address));
     loops.check(&plan).or_fault(Fault::Usage)?;
     if loops.crowded() > 0 {
         tell!("warning: {} loops share their CPU with another one; use fewer --threads", loops.crowded());
     }
+    let crew: &dyn Crew = gathered.as_ref().map_or(&loops, |gathered| &gathered.workers);
     if let Some(range) = args.sweep {
-        return sweep(args, range, &url, address, &loops, &stop);
+        return sweep(args, range, &url, address, crew, &stop);
     }
     let mut runs = Runs::begin(format!("What does {text} serve?"), text);
-    let display = Display::new(args.progress, text, &loops);
+    let display = Display::new(args.progress, text, crew);
     let outcome = match options.workload.searches_window() {
-        true => window_search::smallest(plan, |plan| Ok(display.run(plan, &stop)?))?,
+        true => window_search::smallest(plan, |plan| display.run(plan, &stop))?,
         false => display.run(&plan, &stop)?,
     };
     let asked = options::asked(options, &url);
-    let warnings = warnings(&outcome, address, &asked, args.strict);
+    let mut warnings = warnings(&outcome, address, &asked, args.strict);
+    warnings.extend(crew.losses());
     let effort = url.tls.then(|| options::effort(options).to_string());
     let summary = Summary::new(text.to_owned(), effort, &asked, &outcome, &warnings);
     print(&summary, args.json)?;
@@ -205,7 +221,7 @@ fn sweep(
     range: RateRange,
     url: &Url,
     address: SocketAddr,
-    loops: &Loops,
+    crew: &dyn Crew,
     stop: &AtomicBool,
 ) -> Result<Exit> {
     ensure!(args.factor > 1.0, "--factor must be above 1");
@@ -216,7 +232,7 @@ fn sweep(
     }
     let text = args.url.as_deref().unwrap_or_default();
     let mut runs = Runs::begin(format!("How does the latency of {text} grow with its throughput?"), text);
-    let display = Display::of_steps(args.progress, text, loops);
+    let display = Display::of_steps(args.progress, text, crew);
     let load = |plan: &_| display.run(plan, stop);
     let points = sweep::by_rate(&args.options, url, address, range.rates(args.factor), load, |point, outcome| {
         let rate_per_second = point.rate_per_second_asked;

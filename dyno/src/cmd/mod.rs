@@ -11,6 +11,7 @@ pub mod doctor;
 pub mod flags;
 pub mod list;
 pub mod load;
+pub mod machines;
 pub mod man;
 pub mod probe;
 pub mod profile;
@@ -21,6 +22,7 @@ pub mod scoreboard;
 pub mod serve;
 pub mod supervise;
 pub mod trace;
+pub mod worker;
 
 use std::io::Write;
 

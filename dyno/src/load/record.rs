@@ -1,7 +1,9 @@
 //! An outcome of the engine as the job protocol and the record keep it.
 
-use anyhow::Result;
-use tlsdyno_engine::load::Outcome;
+use anyhow::{Context, Result, ensure};
+use hdrhistogram::Histogram;
+use tlsdyno_engine::load::limits::LATENCY_NS_MAX;
+use tlsdyno_engine::load::{Handshakes, Outcome, Phase};
 
 use crate::histogram;
 use crate::model::job::OutcomeRecord;
@@ -35,5 +37,60 @@ pub fn record(outcome: &Outcome) -> Result<OutcomeRecord> {
         gave_up: outcome.gave_up,
         unserved: outcome.unserved,
         stopped: outcome.stopped,
+        name: String::new(),
+        began_ns: outcome.began_ns,
+        retried_count: outcome.handshakes.retried_count,
+        redirects_followed: outcome.redirects_followed,
+        redirects_unfinished: outcome.redirects_unfinished,
+        window: outcome.window,
+        slices: outcome.slices.clone(),
+        slice_latencies: outcome.slice_latencies.clone(),
+        lives: outcome.lives.clone(),
+    })
+}
+
+/// The outcome of a loop that ran elsewhere.
+///
+/// # Errors
+/// A name that no phase and no error has, or no histogram of the engine.
+pub fn outcome(record: OutcomeRecord) -> Result<Outcome> {
+    let phase = |(name, text): (&String, &String)| -> Result<(Phase, Histogram<u64>)> {
+        let histogram = histogram::decode(text).with_context(|| format!("`{name}` is no histogram"))?;
+        let bounds = (histogram.low(), histogram.high(), histogram.sigfig());
+        ensure!(bounds == (1, LATENCY_NS_MAX, 3), "the histogram of `{name}` has other bounds than those of this tool");
+        Ok((name.parse()?, histogram))
+    };
+    let errors = record.errors.iter().map(|(kind, count)| Ok((kind.parse()?, *count)));
+    Ok(Outcome {
+        hits: record.hits,
+        body_bytes: record.body_bytes,
+        connections: record.connections,
+        handshakes: Handshakes {
+            full: record.handshakes_full,
+            resumed_intended: record.resumed_intended,
+            resumed_offered: record.resumed_offered,
+            resumed_accepted: record.resumed_accepted,
+            early_offered: record.early_offered,
+            early_accepted: record.early_accepted,
+            retried_count: record.retried_count,
+        },
+        began_ns: record.began_ns,
+        elapsed_ns: record.elapsed_ns,
+        client_cpu_ns: record.client_cpu_ns,
+        phases: record.phases.iter().map(phase).collect::<Result<_>>()?,
+        errors: errors.collect::<Result<_>>()?,
+        statuses: record.statuses,
+        tls_faults: record.tls_faults,
+        negotiated: record.negotiated,
+        gave_up: record.gave_up,
+        unserved: record.unserved,
+        slices: record.slices,
+        slice_latencies: record.slice_latencies,
+        parts: Vec::new(),
+        lives: record.lives,
+        stopped: record.stopped,
+        redirects_followed: record.redirects_followed,
+        redirects_unfinished: record.redirects_unfinished,
+        window: record.window,
     })
 }

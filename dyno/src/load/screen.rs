@@ -19,9 +19,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tlsdyno_engine::load::{LoadError, Outcome, Plan, Watcher, watch};
+use anyhow::Result;
+use tlsdyno_engine::load::{Outcome, Plan, Watcher, watch};
 
-use super::threads::Loops;
+use super::threads::Crew;
 use terminal::Terminal;
 use view::View;
 
@@ -58,41 +59,41 @@ enum Form {
 pub struct Display<'a> {
     form: Form,
     url: &'a str,
-    loops: &'a Loops,
+    crew: &'a dyn Crew,
     logged: bool,
 }
 
 impl<'a> Display<'a> {
-    /// A display of runs of this URL by these loops.
-    pub fn new(flag: Flag, url: &'a str, loops: &'a Loops) -> Display<'a> {
-        Display { form: flag.progress, url, loops, logged: true }
+    /// A display of runs of this URL by this crew.
+    pub fn new(flag: Flag, url: &'a str, crew: &'a dyn Crew) -> Display<'a> {
+        Display { form: flag.progress, url, crew, logged: true }
     }
 
     /// The same for the steps of a sweep, whose own lines tell how it goes where there is no terminal.
-    pub fn of_steps(flag: Flag, url: &'a str, loops: &'a Loops) -> Display<'a> {
-        Display { logged: false, ..Display::new(flag, url, loops) }
+    pub fn of_steps(flag: Flag, url: &'a str, crew: &'a dyn Crew) -> Display<'a> {
+        Display { logged: false, ..Display::new(flag, url, crew) }
     }
 
     /// Runs the plan; another thread shows how it goes where somebody watches. `stop` ends it, and so does
     /// the key.
     ///
     /// # Errors
-    /// As [`Loops::run`].
-    pub fn run(&self, plan: &Plan, stop: &AtomicBool) -> Result<Outcome, LoadError> {
+    /// As [`Crew::run`].
+    pub fn run(&self, plan: &Plan, stop: &AtomicBool) -> Result<Outcome> {
         let shown = self.form != Form::None && (self.logged || std::io::stderr().is_terminal());
         if !shown {
-            return self.loops.run(plan, stop, Vec::new());
+            return self.crew.run(plan, stop, Vec::new());
         }
         let terminal = if self.form == Form::Screen { Terminal::open() } else { None };
-        let (mut watcher, watched) = watch(terminal.is_some(), self.loops.count());
-        let done = &AtomicBool::new(false);
+        let (mut watcher, watched) = watch(terminal.is_some(), self.crew.count());
+        let (done, url) = (&AtomicBool::new(false), self.url);
         thread::scope(|scope| {
             let display = scope.spawn(move || match terminal {
-                Some(terminal) => show(terminal, View::new(self.url, plan), &mut watcher, done, stop),
+                Some(terminal) => show(terminal, View::new(url, plan), &mut watcher, done, stop),
                 None => line::show(&mut watcher, done, stop),
             });
             let ended = SetOnDrop(done);
-            let outcome = self.loops.run(plan, stop, watched);
+            let outcome = self.crew.run(plan, stop, watched);
             drop(ended);
             // A display that failed must not take with it what was measured.
             let _ = display.join();
@@ -126,6 +127,7 @@ fn show(terminal: Terminal, mut view: View, watcher: &mut Watcher, done: &Atomic
             view.elapsed = began.elapsed();
             if let Some(snapshot) = snapshot {
                 view.take(snapshot);
+                view.take_each(watcher.each());
             }
             terminal.paint(&draw::screen(&view, size), painted != Some(size));
             painted = Some(size);

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use anyhow::Result;
 use serde::Serialize;
-use tlsdyno_engine::load::{LoadError, Outcome, Pacing, Phase, Plan, Rate};
+use tlsdyno_engine::load::{Outcome, Pacing, Phase, Plan, Rate};
 
 use crate::histogram::{Percentiles, percentiles};
 use crate::load::options::{self, Options};
@@ -123,7 +123,7 @@ pub fn by_rate(
     url: &Url,
     address: SocketAddr,
     rates: impl Iterator<Item = f64>,
-    load: impl Fn(&Plan) -> Result<Outcome, LoadError>,
+    load: impl Fn(&Plan) -> Result<Outcome>,
     mut each: impl FnMut(&Point, &Outcome) -> Result<()>,
 ) -> Result<Vec<Point>> {
     let base = options::plan(options, url, address)?;
@@ -153,7 +153,7 @@ pub fn saturated_at(
     url: &Url,
     address: SocketAddr,
     connections_max: u32,
-    load: impl Fn(&Plan) -> Result<Outcome, LoadError>,
+    load: impl Fn(&Plan) -> Result<Outcome>,
 ) -> Result<(Plan, Outcome, bool)> {
     let mut options = options.clone();
     let mut best: Option<(Plan, Outcome, f64)> = None;

@@ -1,17 +1,20 @@
-//! Several loops of one load on this machine, each a thread on a CPU of its own.
+//! Who makes a load, and several loops of one on this machine, each a thread on a CPU of its own.
 //!
 //! Threads and not processes: the loop runs on the thread that calls it, shares nothing that it writes to
 //! (`tlsdyno_engine::load::Plan::part`), and hands back an outcome that needs no encoding.
 
+use std::fmt::{self, Debug};
 use std::net::SocketAddr;
 use std::str::FromStr;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
+use anyhow::Result;
 use tlsdyno_engine::load::{LoadError, Outcome, Plan, Share, Watched, merge, run_together};
 use tlsdyno_engine::sys::monotonic_ns;
 
+use crate::load::warning::Warning;
 use crate::servers::listening;
 use crate::{affinity, process_tree};
 
@@ -20,6 +23,23 @@ const LEAD_NS: u64 = 10_000_000;
 
 /// Most loops: what --threads takes.
 const THREADS_MAX: u32 = 1024;
+
+/// Who makes a load.
+pub trait Crew: Debug {
+    /// How many of them a display watches.
+    fn count(&self) -> usize;
+
+    /// Runs the plan. `watched` has an end for each of them, or none.
+    ///
+    /// # Errors
+    /// The load could not begin, or nobody is left to make it.
+    fn run(&self, plan: &Plan, stop: &AtomicBool, watched: Vec<Watched>) -> Result<Outcome>;
+
+    /// What befell them in the last run, so that its outcome is less than was asked for.
+    fn losses(&self) -> Vec<Warning> {
+        Vec::new()
+    }
+}
 
 /// The value of --threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,29 +62,53 @@ impl FromStr for Threads {
     }
 }
 
-/// The loops of a load.
+impl fmt::Display for Threads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Threads::Auto => f.write_str("auto"),
+            Threads::Count(count) => write!(f, "{count}"),
+        }
+    }
+}
+
+/// The loops of a load on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loops {
     /// The CPU of each, `None`: wherever the system puts it.
     cpus: Vec<Option<usize>>,
+    /// Loops of the load before these, on other machines.
+    before: u32,
+    /// Loops of the load after these.
+    after: u32,
 }
 
 impl Loops {
     /// A single loop, on the CPUs that the process may use.
     pub fn one() -> Loops {
-        Loops { cpus: vec![None] }
+        Loops::on(vec![None])
     }
 
-    /// As many loops as asked for, on CPUs that leave the server at `address` alone as far as there are such.
-    pub fn choose(threads: Option<Threads>, address: SocketAddr) -> Loops {
+    /// As many loops as asked for, on CPUs that leave the server at `address` alone as far as there are such; without
+    /// an address the server is on another machine.
+    pub fn choose(threads: Option<Threads>, address: Option<SocketAddr>) -> Loops {
         let Some(threads) = threads else { return Loops::one() };
-        let (free, others) = split(affinity::allowed(), &cpus_of_server(address));
-        Loops { cpus: place(threads, &free, &others).into_iter().map(Some).collect() }
+        let of_server = address.map(cpus_of_server).unwrap_or_default();
+        let (free, others) = split(affinity::allowed(), &of_server);
+        Loops::on(place(threads, &free, &others).into_iter().map(Some).collect())
     }
 
-    /// How many there are.
-    pub fn count(&self) -> usize {
-        self.cpus.len()
+    fn on(cpus: Vec<Option<usize>>) -> Loops {
+        Loops { cpus, before: 0, after: 0 }
+    }
+
+    /// The same loops as those of a larger load that come after so many of its `total`.
+    ///
+    /// # Errors
+    /// They are not among these.
+    pub fn among(&self, before: u32, total: u32) -> Result<Loops, LoadError> {
+        let after = total.checked_sub(before).and_then(|rest| rest.checked_sub(self.cpus.len() as u32));
+        let after = after.ok_or(LoadError::Plan("it has fewer loops than were to take part"))?;
+        Ok(Loops { before, after, ..self.clone() })
     }
 
     /// Loops that have to share their CPU with another one.
@@ -85,20 +129,24 @@ impl Loops {
     }
 
     fn share(&self, index: usize) -> Share {
-        Share { index: index as u32, count: self.cpus.len() as u32 }
+        Share { index: self.before + index as u32, count: self.before + self.cpus.len() as u32 + self.after }
     }
 
-    /// Runs the plan: a single loop on this thread, several on one each, which begin together. `watched` has an end for
-    /// each, or none.
+    /// Runs their part of the plan, each on a thread of its own, and answers what each did. When all are ready `begin`
+    /// is called, which may wait for others and answers the moment to begin at, in nanoseconds of the monotonic clock,
+    /// or nothing: then the run does not take place. `watched` has an end for each, or none.
     ///
     /// # Errors
     /// The first of those of the loops.
-    pub fn run(&self, plan: &Plan, stop: &AtomicBool, watched: Vec<Watched>) -> Result<Outcome, LoadError> {
+    pub fn run_each(
+        &self,
+        plan: &Plan,
+        stop: &AtomicBool,
+        watched: Vec<Watched>,
+        begin_at: impl FnOnce() -> Option<u64>,
+    ) -> Result<Vec<(String, Outcome)>, LoadError> {
         plan.check().map_err(LoadError::Plan)?;
         let mut watched = watched.into_iter();
-        if let [None] = self.cpus[..] {
-            return run_together(plan, stop, watched.next(), || Some(0));
-        }
         let outcomes: Vec<Result<Outcome, LoadError>> = thread::scope(|scope| {
             let (ready, waiting) = channel::<Sender<u64>>();
             let begin = |(index, cpu): (usize, &Option<usize>)| {
@@ -109,8 +157,9 @@ impl Loops {
             drop(ready);
             // Ends when each loop has said that it is ready, or that it never will be by dropping its sender.
             let waiting: Vec<Sender<u64>> = waiting.iter().collect();
-            if waiting.len() == loops.len() {
-                let at_ns = monotonic_ns() + LEAD_NS;
+            if waiting.len() == loops.len()
+                && let Some(at_ns) = begin_at()
+            {
                 // A loop that is gone by now says so itself.
                 waiting.iter().for_each(|begin| begin.send(at_ns).unwrap_or(()));
             }
@@ -127,7 +176,21 @@ impl Loops {
             Some(cpu) => format!("loop {number} on CPU {cpu}"),
             None => format!("loop {number}"),
         });
-        let loops = names.zip(done.into_iter().flatten()).collect();
+        Ok(names.zip(done.into_iter().flatten()).collect())
+    }
+}
+
+impl Crew for Loops {
+    fn count(&self) -> usize {
+        self.cpus.len()
+    }
+
+    /// A single loop runs on this thread, several on one each.
+    fn run(&self, plan: &Plan, stop: &AtomicBool, watched: Vec<Watched>) -> Result<Outcome> {
+        if let [None] = self.cpus[..] {
+            return Ok(run_together(plan, stop, watched.into_iter().next(), || Some(0))?);
+        }
+        let loops = self.run_each(plan, stop, watched, || Some(monotonic_ns() + LEAD_NS))?;
         Ok(merge(loops).expect("there is at least one loop"))
     }
 }
@@ -204,7 +267,7 @@ mod tests {
         assert_eq!(placed("auto", &[5], &[5]), [5]);
         assert_eq!(placed("3", &[0, 1, 2, 3], &[0, 1]), [2, 3, 0]);
         assert_eq!(placed("5", &[0, 1], &[0, 1]), [1, 0, 1, 0, 1]);
-        let crowded = Loops { cpus: placed("5", &[0, 1], &[0, 1]).into_iter().map(Some).collect() };
+        let crowded = Loops::on(placed("5", &[0, 1], &[0, 1]).into_iter().map(Some).collect());
         assert_eq!((crowded.crowded(), Loops::one().crowded()), (3, 0));
         assert!(["0", "", "2000", "many"].iter().all(|text| text.parse::<Threads>().is_err()));
     }

@@ -24,6 +24,21 @@ pub enum Warning {
         /// From the first to the last, in nanoseconds.
         skew_ns: u64,
     },
+    /// A worker died, froze or was cut off in mid-run.
+    WorkerLost {
+        /// Which.
+        name: String,
+        /// How that was noticed.
+        why: String,
+        /// When, nanoseconds after the beginning.
+        after_ns: u64,
+        /// Workers that were not lost.
+        left: usize,
+        /// Of so many.
+        of: usize,
+        /// These went on.
+        went_on: bool,
+    },
     /// Another share of connections was resumed than asked for.
     ReuseMissed {
         /// Asked for, percent.
@@ -233,7 +248,8 @@ impl Warning {
     pub fn is_a_miss(&self) -> bool {
         matches!(
             self,
-            Warning::ReuseMissed { .. }
+            Warning::WorkerLost { .. }
+                | Warning::ReuseMissed { .. }
                 | Warning::RateMissed { .. }
                 | Warning::HitsPerHandshakeMissed { .. }
                 | Warning::EarlyDataMissed { .. }
@@ -259,9 +275,17 @@ impl fmt::Display for Warning {
             Warning::Skew { skew_ns } => write!(
                 f,
                 "the loops of the load began {} apart: its first moments had less load than asked for. Other programs \
-                 keep its CPUs busy; use fewer --threads, or a longer --duration",
+                 keep CPUs or the network busy; use fewer --threads, or a longer --duration",
                 format_duration(*skew_ns as f64)
             ),
+            Warning::WorkerLost { name, why, after_ns, left, of, went_on } => {
+                let rest = match went_on {
+                    true => format!("the other {left} of {of} went on: from then on the load was {left}/{of} of it"),
+                    false => "the others were stopped (--on-loss go-on lets them go on)".to_owned(),
+                };
+                let after = format_duration(*after_ns as f64);
+                write!(f, "{name} was lost after {after}: {why}. What it did is not in the result; {rest}")
+            }
             Warning::ReuseMissed { asked, achieved, cause } => {
                 write!(f, "{achieved:.1} % of the connections were resumed, not {asked:.1} %: ")?;
                 cause.fmt(f)

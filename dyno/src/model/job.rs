@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use tlsdyno_engine::load::{Connections, Resumption};
+use tlsdyno_engine::load::{Connections, Life, Resumption, Slice, SliceLatencies, WindowUse};
 use tlsdyno_tls::{Effort, Group, Scripts, StageSet, Suite, Version};
 
 use super::workload::WorkloadSpec;
@@ -218,4 +218,27 @@ pub struct OutcomeRecord {
     pub unserved: u64,
     /// The run was stopped before its end.
     pub stopped: bool,
+    /// Which of a worker's loops this was, for people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// When it began, nanoseconds of the monotonic clock of its machine.
+    pub began_ns: u64,
+    /// Handshakes with a HelloRetryRequest.
+    pub retried_count: u64,
+    /// Redirects followed.
+    pub redirects_followed: u64,
+    /// Redirects that came when the run ended.
+    pub redirects_unfinished: u64,
+    /// How the window of a trace was used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<WindowUse>,
+    /// The run in slices.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub slices: Vec<Slice>,
+    /// The latencies of each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub slice_latencies: Vec<SliceLatencies>,
+    /// The connections of the first clients.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lives: Vec<Life>,
 }

@@ -110,7 +110,7 @@ fn counts_rows(summary: &Summary) -> Vec<Vec<Cell>> {
         line("order", format_count(window.largest_distance), more);
     }
     let per_hit = summary.client_cpu_ns_per_hit.map_or(NONE.to_owned(), |ns| format!("{}/hit", format_duration(ns)));
-    let whose = if summary.workers.is_empty() { "" } else { ", by the busiest loop" };
+    let whose = if summary.workers.is_empty() { String::new() } else { format!(", by the busiest {}", whose(summary)) };
     line("client CPU", per_hit, format!("{:.0} % of a core{whose}", summary.client_busy_fraction * 100.0));
     let errors: Vec<String> =
         summary.errors.iter().map(|(kind, count)| format!("{} {kind}", format_count(*count))).collect();
@@ -131,13 +131,18 @@ fn latencies(summary: &Summary) -> Section {
     Section::default().table(columns, Phase::ALL.iter().filter_map(line).collect())
 }
 
-/// What each of several loops did.
+/// Who the rows of [`workers`] are, as their names begin: loops of one process, or workers.
+fn whose(summary: &Summary) -> &str {
+    summary.workers.first().and_then(|part| part.name.split(' ').next()).unwrap_or("loop")
+}
+
+/// What each of several loops or workers did.
 fn workers(summary: &Summary) -> Section {
     if summary.workers.is_empty() {
         return Section::default();
     }
     let names = ["hits", "hits/s", "connections", "resumed", "errors", "busy", "began after"];
-    let columns = [Column::words("loop")].into_iter().chain(names.map(Column::number)).collect();
+    let columns = [Column::words(whose(summary))].into_iter().chain(names.map(Column::number)).collect();
     let line = |part: &Part| {
         let all = part.handshakes.full + part.handshakes.resumed_accepted;
         let resumed = 100.0 * part.handshakes.resumed_accepted as f64 / all as f64;

@@ -126,7 +126,7 @@ pub(super) fn saturated(
 ) -> Result<(Plan, bool)> {
     let step = time.mul_f64(STEP_PART).clamp(STEP[0], STEP[1]);
     let options = Options { duration: Some(Time(step)), ..point.options.clone() };
-    let load = |plan: &_| load::run(plan, stop);
+    let load = |plan: &_| Ok(load::run(plan, stop)?);
     let (plan, outcome, saturated) = sweep::saturated_at(&options, &point.url, address, connections_max, load)?;
     interrupt::check(stop)?;
     if outcome.hits == 0 {

@@ -5,6 +5,7 @@
 
 mod dispatch;
 mod load;
+mod machines;
 #[path = "../place/mod.rs"]
 mod place;
 mod probe;

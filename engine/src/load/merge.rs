@@ -2,18 +2,26 @@
 //! no percentile is made of percentiles.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::AddAssign;
 
 use hdrhistogram::Histogram;
 
 use super::limits::LIVES_CLIENTS;
 use super::lives::Life;
-use super::outcome::{Handshakes, Outcome, Part};
+use super::outcome::{Handshakes, Outcome, Part, Phase};
 use super::recorder::histogram;
 use super::slices::{Slice, SliceLatencies};
 
 /// What the load did, of what its loops did; their [`Outcome::began_ns`] are of one clock. `None` without loops.
-pub fn merge(loops: Vec<(String, Outcome)>) -> Option<Outcome> {
+/// Histograms are large: of loops that come one by one there are no more at once than the sum and the last one's.
+pub fn merge(loops: impl IntoIterator<Item = (String, Outcome)>) -> Option<Outcome> {
+    let mut phases = BTreeMap::new();
+    let without_phases = |(name, mut outcome): (String, Outcome)| {
+        add_phases(&mut phases, std::mem::take(&mut outcome.phases));
+        (name, outcome)
+    };
+    let loops: Vec<(String, Outcome)> = loops.into_iter().map(without_phases).collect();
     let began_ns = loops.iter().map(|(_, outcome)| outcome.began_ns).min()?;
     let ended_ns = loops.iter().map(|(_, outcome)| outcome.began_ns + outcome.elapsed_ns).max()?;
     let parts = loops.iter().map(|(name, outcome)| Part {
@@ -37,15 +45,6 @@ pub fn merge(loops: Vec<(String, Outcome)>) -> Option<Outcome> {
         whole.connections += outcome.connections;
         whole.handshakes += outcome.handshakes;
         whole.client_cpu_ns += outcome.client_cpu_ns;
-        for (phase, latencies) in outcome.phases {
-            match whole.phases.entry(phase) {
-                std::collections::btree_map::Entry::Vacant(place) => drop(place.insert(latencies)),
-                std::collections::btree_map::Entry::Occupied(mut place) => {
-                    // All have the same bounds and digits.
-                    place.get_mut().add(&latencies).expect("what one histogram holds has room in the other");
-                }
-            }
-        }
         sum(&mut whole.errors, outcome.errors);
         sum(&mut whole.statuses, outcome.statuses);
         sum(&mut whole.tls_faults, outcome.tls_faults);
@@ -58,9 +57,21 @@ pub fn merge(loops: Vec<(String, Outcome)>) -> Option<Outcome> {
         slices.push((outcome.slices, outcome.slice_latencies));
     }
     whole.slices = merged_slices(&slices);
-    whole.lives = lives;
+    (whole.phases, whole.lives) = (phases, lives);
     (whole.began_ns, whole.elapsed_ns, whole.parts) = (began_ns, ended_ns - began_ns, parts);
     Some(whole)
+}
+
+fn add_phases(all: &mut BTreeMap<Phase, Histogram<u64>>, more: BTreeMap<Phase, Histogram<u64>>) {
+    for (phase, latencies) in more {
+        match all.entry(phase) {
+            Entry::Vacant(place) => drop(place.insert(latencies)),
+            Entry::Occupied(mut place) => {
+                // All have the same bounds and digits.
+                place.get_mut().add(&latencies).expect("what one histogram holds has room in the other");
+            }
+        }
+    }
 }
 
 impl AddAssign for Handshakes {
@@ -125,7 +136,7 @@ fn merged_lives(loops: &[(String, Outcome)], began_ns: u64) -> Vec<Life> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::outcome::{ErrorKind, Phase};
+    use crate::load::outcome::ErrorKind;
     use crate::load::recorder::Recorder;
 
     /// A loop that began then and had these latencies, in slices of 100 ns.
@@ -145,7 +156,7 @@ mod tests {
     #[test]
     fn counts_are_summed_histograms_added_and_slices_laid_over_each_other() {
         let loops = [outcome(1000, &[1_000, 2_000, 3_000, 4_000]), outcome(1020, &[500_000, 9_000])];
-        let whole = merge(loops.into_iter().map(|outcome| ("a loop".to_owned(), outcome)).collect()).unwrap();
+        let whole = merge(loops.into_iter().map(|outcome| ("a loop".to_owned(), outcome))).unwrap();
         assert_eq!((whole.hits, whole.errors[&ErrorKind::Reset], whole.client_cpu_ns), (6, 2, 140));
         assert_eq!((whole.began_ns, whole.elapsed_ns), (1000, 200), "from the first to begin to the last to end");
         assert_eq!(

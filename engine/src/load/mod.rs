@@ -30,7 +30,7 @@ pub use plan::{
     Arrivals, Connections, Expect, Object, Pacing, Pause, Plan, Rate, Request, Resumption, SessionLimits, Spread,
     Target, Timeouts, Until, User, Workload,
 };
-pub use progress::{Recent, Snapshot, Watched, Watcher, watch};
+pub use progress::{Recent, RecordedLatencies, Snapshot, Watched, Watcher, watch};
 pub use redirect::Redirects;
 pub use route::Route;
 pub use run::{HeldSessions, LoadError, run, run_holding, run_together};

@@ -13,6 +13,7 @@ use super::share::Share;
 
 /// What a response must look like to count as a hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Expect {
     /// Status code; `None` accepts any.
     pub status: Option<u16>,
@@ -22,6 +23,7 @@ pub struct Expect {
 
 /// One object that can be requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Object {
     /// Method, for example `GET`, `HEAD`, `POST`.
     pub method: String,
@@ -98,6 +100,7 @@ pub struct Connections {
 /// How long each phase of a connection may take, in nanoseconds, beside [`Connections::timeout_ns`], which is without
 /// any progress. `None`: no limit of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Timeouts {
     /// `connect` called until the first bytes leave.
     pub connect_ns: Option<u64>,
@@ -157,6 +160,7 @@ named! {
 
 /// The rate of an open loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Rate {
     /// Pages that are begun in a second (a page of one request: requests).
     pub per_second: f64,
@@ -178,6 +182,7 @@ named! {
 
 /// Pauses between the connections of a user.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Pause {
     /// Their mean, nanoseconds.
     pub mean_ns: u64,
@@ -189,6 +194,7 @@ pub struct Pause {
 
 /// When a page is begun.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Pacing {
     /// As soon as the user's last one is complete: a closed loop.
     Closed,
@@ -204,6 +210,7 @@ pub enum Pacing {
 /// How long a user's TLS session lasts (Mraz et al. 2002, section 1 and Figure 2). When it is up, the user closes its
 /// connections and begins with a full handshake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SessionLimits {
     /// From its first connection, in nanoseconds.
     pub lifetime_ns: Option<u64>,
@@ -216,6 +223,7 @@ pub struct SessionLimits {
 
 /// When a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Until {
     /// Each of these users so many times: a block of equal work.
     Laps(u64),

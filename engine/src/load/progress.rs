@@ -17,6 +17,7 @@ use super::slices::Slice;
 
 /// A run at one moment. Counts are those since its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Snapshot {
     /// The moment, in nanoseconds of the monotonic clock.
     pub at_ns: u64,
@@ -47,6 +48,7 @@ pub struct Snapshot {
 
 /// Latencies of a phase since the last snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Recent {
     /// How many there were.
     pub count: u64,
@@ -120,13 +122,31 @@ impl Watcher {
     /// The snapshot that was asked for, once it has come from every loop that still runs: the sum of all, and latencies
     /// of all together.
     pub fn snapshot(&mut self) -> Option<Snapshot> {
+        let mut whole = self.counts()?;
+        whole.recent = self.together.take();
+        Some(whole)
+    }
+
+    /// The same for a display elsewhere: the latencies are not summed up, but given as they are, for they are to be
+    /// added to others.
+    pub fn recorded(&mut self) -> Option<(Snapshot, RecordedLatencies)> {
+        let whole = self.counts()?;
+        Some((whole, self.together.recorded()))
+    }
+
+    /// What each of them told last, without latencies.
+    pub fn each(&self) -> Vec<Option<Snapshot>> {
+        self.loops.iter().map(|of_loop| of_loop.last).collect()
+    }
+
+    fn counts(&mut self) -> Option<Snapshot> {
         self.loops.iter_mut().for_each(OfLoop::look);
         let is_complete = self.loops.iter().all(|of_loop| of_loop.is_new || of_loop.is_over);
         if !is_complete || self.loops.iter().all(|of_loop| !of_loop.is_new) {
             return None;
         }
         let snapshots = self.loops.iter().filter_map(|of_loop| of_loop.last);
-        let mut whole = snapshots.reduce(Snapshot::and)?;
+        let whole = snapshots.reduce(Snapshot::and)?;
         for of_loop in &mut self.loops {
             of_loop.is_new = false;
             if let Some(mut recent) = of_loop.recent.take() {
@@ -135,7 +155,6 @@ impl Watcher {
                 let _ = of_loop.emptied.try_send(recent);
             }
         }
-        whole.recent = self.together.take();
         Some(whole)
     }
 }
@@ -178,7 +197,7 @@ impl Snapshot {
 
 impl Watched {
     /// Whether a snapshot is asked for; then it must be told.
-    pub(super) fn is_asked(&self) -> bool {
+    pub fn is_asked(&self) -> bool {
         // A load alone leaves the flag's cache line shared while nobody asks.
         self.asked.load(Ordering::Relaxed) && self.asked.swap(false, Ordering::Relaxed)
     }
@@ -195,11 +214,29 @@ impl Watched {
         let _ = self.answers.try_send((snapshot, recent));
     }
 
+    /// Whether the display shows latencies.
+    pub fn wants_latencies(&self) -> bool {
+        self.latencies
+    }
+
+    /// Answers with what a loop on another machine told.
+    pub fn pass_on(&self, snapshot: Snapshot, latencies: &RecordedLatencies) {
+        self.tell(snapshot, |mut recent| {
+            for (histogram, values) in recent.0.iter_mut().zip(latencies) {
+                values.iter().for_each(|(value, count)| histogram.saturating_record_n(*value, *count));
+            }
+            Some(recent)
+        });
+    }
+
     /// Where latencies are recorded for the display, if it wants them.
     pub(super) fn recent(&self) -> Option<Box<RecentLatencies>> {
         self.latencies.then(|| Box::new(RecentLatencies::new()))
     }
 }
+
+/// Latencies in the order of [`Phase::ALL`]: values in nanoseconds with how often each occurred.
+pub type RecordedLatencies = [Vec<(u64, u32)>; Phase::ALL.len()];
 
 /// The latencies since the last snapshot, to two digits: 20 KiB for each phase, few of which are touched.
 #[derive(Debug)]
@@ -222,6 +259,16 @@ impl RecentLatencies {
             all.add(&*more).expect("what one histogram holds has room in the other");
             more.reset();
         }
+    }
+
+    /// What there is, one by one; begins anew.
+    fn recorded(&mut self) -> RecordedLatencies {
+        self.0.each_mut().map(|latencies| {
+            let all = latencies.iter_recorded().map(|at| (at.value_iterated_to(), at.count_at_value()));
+            let all = all.collect();
+            latencies.reset();
+            all
+        })
     }
 
     /// Sums up and begins anew.

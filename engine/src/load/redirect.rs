@@ -6,6 +6,7 @@ use super::outcome::ErrorKind;
 
 /// Which redirects are followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Redirects {
     /// Most of them one after the other.
     pub most: u32,

@@ -13,6 +13,7 @@ use crate::sys;
 
 /// How connections reach the server, where that is not simply its address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Route {
     /// A Unix socket in place of TCP.
     pub unix_path: Option<PathBuf>,

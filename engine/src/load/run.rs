@@ -13,7 +13,7 @@ mod lead_in;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tlsdyno_tls::{Entropy, Session};
+use tlsdyno_tls::{Client, Entropy, Session};
 
 use super::connection::{Connection, Stage};
 use super::limits::*;
@@ -108,6 +108,7 @@ fn run_with(
 ) -> Result<Outcome, LoadError> {
     plan.check().map_err(LoadError::Plan)?;
     let mut run = Run::new(plan, watched, &mut sessions.0)?;
+    run.say_hello_to_nobody();
     run.wait_until(begin().ok_or(LoadError::NotBegun)?, stop);
     run.run(stop)
 }
@@ -245,6 +246,16 @@ impl<'p> Run<'p> {
             unserved: 0,
             was_cut: false,
         })
+    }
+
+    /// Makes a hello that nobody gets. The first one of a thread costs milliseconds: its random generator is seeded,
+    /// code and memory are fetched. Of loops that begin together the others would wait for that, where they share a
+    /// CPU, and the first handshakes would take so much longer.
+    fn say_hello_to_nobody(&mut self) {
+        if let Some(config) = &self.plan.target.tls {
+            Client::new(config, None, &mut self.entropy, self.now_ns / 1_000_000, &mut self.out);
+            self.out.clear();
+        }
     }
 
     /// Waits for the beginning of the run.

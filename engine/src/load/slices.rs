@@ -44,6 +44,7 @@ impl Slice {
 /// The latencies of a slice: values in nanoseconds, as a histogram of three digits tells them apart, each with its
 /// count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SliceLatencies(pub Vec<(u64, u64)>);
 
 /// Counts of a run so far.

@@ -9,8 +9,8 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, BorderType, LineGauge, Padding, Sparkline, Widget};
 
 use super::latencies;
-use super::view::{BUSY, View};
-use crate::units::{format_bytes, format_count, format_short};
+use super::view::{BUSY, Pace, View};
+use crate::units::{NONE, format_bytes, format_count, format_short};
 
 /// Wider than this it is not easier to read.
 const COLUMNS_MAX: u16 = 110;
@@ -26,7 +26,9 @@ const ROWS_OF_PANES: u16 = 7;
 pub fn screen(view: &View, size: Size) -> Buffer {
     let width = size.width.saturating_sub(1).clamp(1, COLUMNS_MAX);
     let height = size.height.saturating_sub(1).max(1);
-    let ends = if view.now.is_some_and(|now| now.window.is_some()) { 3 } else { 2 };
+    let lines: Vec<Line> =
+        [Some(client(view)), each(view), order(view), Some(errors(view))].into_iter().flatten().collect();
+    let ends = lines.len() as u16;
     let needed = 3 + ROWS_OF_PANES + latencies::rows(view) + ends;
     if width < COLUMNS_OF_PANES || height < needed {
         return compact(view, width, height);
@@ -45,8 +47,7 @@ pub fn screen(view: &View, size: Size) -> Buffer {
         throughput(view, panes, &mut buffer);
     }
     latencies::pane(view, phases, &mut buffer);
-    let lines = [Some(client(view)), order(view), Some(errors(view))];
-    for (line, row) in lines.into_iter().flatten().zip(end.rows()) {
+    for (line, row) in lines.into_iter().zip(end.rows()) {
         line.render(row, &mut buffer);
     }
     buffer
@@ -63,6 +64,7 @@ fn compact(view: &View, width: u16, height: u16) -> Buffer {
     }
     lines.extend(latencies::lines(view));
     lines.push(client(view));
+    lines.extend(each(view));
     lines.extend(order(view));
     lines.push(Line::from(format!("{} connections/s", count_per_second(view.pace.connections))));
     lines.push(Line::from(view.url.as_str().bold()));
@@ -182,6 +184,16 @@ fn client(view: &View) -> Line<'static> {
         return Line::from(busy.dim());
     }
     Line::from_iter([busy.yellow(), ": the client is the bottleneck, latencies are its own".yellow()])
+}
+
+/// How each of several loops or workers does: one that is saturated, or lags behind, must show.
+fn each(view: &View) -> Option<Line<'static>> {
+    let one = |(number, pace): (usize, &Option<Pace>)| match pace {
+        Some(pace) => format!("  {number}: {} at {:.0} %", count_per_second(pace.hits), pace.busy * 100.0),
+        None => format!("  {number}: {NONE}"),
+    };
+    let all: String = (1..).zip(&view.each).map(one).collect();
+    (view.each.len() > 1).then(|| Line::from(format!("hits/s of each{all}").dim()))
 }
 
 /// How a replayed trace keeps to its window.

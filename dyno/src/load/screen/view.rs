@@ -79,6 +79,9 @@ pub struct View {
     pub now: Option<Snapshot>,
     /// Since the one before.
     pub pace: Pace,
+    /// The same of each of several loops or workers; `None`: it told nothing twice.
+    pub each: Vec<Option<Pace>>,
+    each_before: Vec<Option<Snapshot>>,
     latencies: [Latency; Phase::ALL.len()],
     /// Powers of ten, in nanoseconds, that every latency shown so far lies between.
     scale: Option<Range<i32>>,
@@ -107,6 +110,8 @@ impl View {
             elapsed: Duration::ZERO,
             now: None,
             pace: Pace::default(),
+            each: Vec::new(),
+            each_before: Vec::new(),
             latencies: [Latency::default(); Phase::ALL.len()],
             scale: None,
             past: VecDeque::with_capacity(samples(PAST)),
@@ -116,7 +121,7 @@ impl View {
     /// A snapshot came.
     pub fn take(&mut self, snapshot: Snapshot) {
         let before = self.now.replace(snapshot);
-        let seconds = before.map_or(0.0, |before| (snapshot.at_ns - before.at_ns) as f64 / 1e9);
+        let seconds = before.map_or(0.0, |before| seconds_between(&before, &snapshot));
         for (latency, recent) in self.latencies.iter_mut().zip(snapshot.recent) {
             latency.per_second = if seconds > 0.0 { recent.count as f64 / seconds } else { 0.0 };
             if recent.count > 0 {
@@ -131,6 +136,17 @@ impl View {
                 self.past.pop_front();
             }
         }
+    }
+
+    /// What each of several loops or workers told last.
+    pub fn take_each(&mut self, each: Vec<Option<Snapshot>>) {
+        let pace = |(before, now): (&Option<Snapshot>, &Option<Snapshot>)| {
+            let (before, now) = before.zip(*now)?;
+            let seconds = seconds_between(&before, &now);
+            (seconds > 0.0).then(|| Pace::between(&before, &now, seconds))
+        };
+        self.each = self.each_before.iter().zip(&each).map(pace).collect();
+        self.each_before = each;
     }
 
     /// Latencies of a phase.
@@ -245,6 +261,11 @@ impl Pace {
     }
 }
 
+/// The time between two snapshots; the clock of another machine may seem to have gone back.
+fn seconds_between(before: &Snapshot, now: &Snapshot) -> f64 {
+    now.at_ns.saturating_sub(before.at_ns) as f64 / 1e9
+}
+
 fn ended(snapshot: &Snapshot) -> u64 {
     snapshot.hits + snapshot.errors.iter().sum::<u64>()
 }
@@ -316,6 +337,15 @@ pub(super) mod tests {
         assert_eq!(view.curve(10), [vec![Some(600.0)], vec![None; 9]].concat(), "10 s in 10 columns");
         let double: Vec<_> = view.curve(40).into_iter().take(5).collect();
         assert_eq!(double, [Some(1000.0), Some(1000.0), Some(200.0), Some(200.0), None]);
+    }
+
+    #[test]
+    fn each_of_several_has_its_own_pace() {
+        let mut view = View::new("http://localhost/", &plan("http://localhost/"));
+        view.take_each(vec![Some(at(1.0, 100)), None]);
+        assert!(view.each.is_empty());
+        view.take_each(vec![Some(at(1.5, 200)), Some(at(1.5, 7))]);
+        assert_eq!(view.each.iter().map(|pace| pace.map(|pace| pace.hits)).collect::<Vec<_>>(), [Some(200.0), None]);
     }
 
     #[test]

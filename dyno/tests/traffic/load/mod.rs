@@ -9,7 +9,7 @@ mod places;
 mod redirects;
 mod results;
 mod s_server;
-mod screen;
+pub mod screen;
 mod threads;
 mod trickle;
 

@@ -11,16 +11,17 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::termios::{LocalModes, tcgetattr};
 
 /// `tlsdyno serve` with one object.
-struct Site {
+pub struct Site {
     server: Child,
-    url: String,
+    /// Of its object.
+    pub url: String,
     /// Open for as long as the server may write there.
     _messages: Lines<BufReader<ChildStderr>>,
     _docroot: tempfile::TempDir,
 }
 
 impl Site {
-    fn serve() -> Site {
+    pub fn serve() -> Site {
         let docroot = tempfile::tempdir().unwrap();
         std::fs::write(docroot.path().join("1k.bin"), [0; 1024]).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_tlsdyno"));

@@ -142,7 +142,7 @@ fn merged(
         }
         (format!("loop {index}"), recorder.finish())
     });
-    crate::load::merge(loops.collect()).unwrap()
+    crate::load::merge(loops).unwrap()
 }
 
 #[test]

@@ -1,0 +1,58 @@
+//! `tlsdyno worker`: makes a part of the load that a coordinator (`tlsdyno load --workers`) has made.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::exit::Exit;
+use crate::fault::{Fault, OrFault};
+use crate::interrupt;
+use crate::load::threads::{Loops, Threads};
+use crate::machines::token::Token;
+use crate::machines::worker::{Setting, work};
+use crate::time::Time;
+
+/// Make a part of a load that `tlsdyno load` on another machine coordinates
+///
+/// It dials the coordinator, which it knows by the certificate that the token file names, and takes loads from that one
+/// only. It ends with the coordinator: at its word, when the connection breaks, or 5 s after its last word.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:
+  tlsdyno worker --join load1.example:7000 --token-file token --may-load big.example --threads auto
+
+It is started by what `tlsdyno load --launch` names, or by ssh, Slurm or Kubernetes: docs/MACHINES.md.")]
+pub struct Args {
+    /// Where the coordinator listens
+    #[arg(long, value_name = "HOST:PORT")]
+    join: String,
+
+    /// The token file of its run, readable by this user only; `-`: standard input
+    #[arg(long, value_name = "FILE")]
+    token_file: PathBuf,
+
+    /// Load this host too, and not just servers on this machine (several times): whoever starts a worker answers for
+    /// what it loads
+    #[arg(long, value_name = "HOST")]
+    may_load: Vec<String>,
+
+    /// Loops, each on a CPU of its own; `auto`: one for each CPU [default: one loop]
+    #[arg(long, value_name = "N|auto")]
+    threads: Option<Threads>,
+
+    /// How long to try to reach the coordinator
+    #[arg(long, default_value = "30s", value_name = "TIME")]
+    join_within: Time,
+}
+
+/// Works until the coordinator has nothing more to do.
+pub fn run(args: &Args) -> anyhow::Result<Exit> {
+    let stop = interrupt::flag(Exit::Interrupted as i32)?;
+    let setting = Setting {
+        join: args.join.clone(),
+        token: Token::read(&args.token_file).or_fault(Fault::Input)?,
+        within: Duration::from_nanos(args.join_within.nanoseconds()?),
+        may_load: args.may_load.clone(),
+        loops: Loops::choose(args.threads, None),
+    };
+    work(&setting, &stop)?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,349 @@
+//! The coordinator's end: carries out what `coordinator` decides, over sockets, for a load that workers make.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustls::{ServerConfig, ServerConnection};
+use tlsdyno_engine::load::{LoadError, Outcome, Plan, Share, Watched};
+use tlsdyno_engine::sys::monotonic_ns;
+
+use super::carried;
+use super::coordinator::{Action, Coordinator, OnLoss};
+use super::link::Link;
+use super::token::Token;
+use crate::fault::{Fault, OrFault};
+use crate::load::threads::Crew;
+use crate::load::warning::Warning;
+use crate::model::worker::{Data, FromWorker, ToWorker, VERSION};
+
+/// Peers that have not said who they are, at most.
+const STRANGERS_MAX: usize = 64;
+
+/// How long they may take for it, in nanoseconds.
+const STRANGER_NS_MAX: u64 = 10_000_000_000;
+
+/// Bytes of data in one message.
+const PIECE_BYTES: usize = 192 * 1024;
+
+/// How often it is looked whether somebody wants to stop or to see how it goes.
+const LOOKED_NS: u64 = 20_000_000;
+
+/// How long the last words may take to leave, in nanoseconds.
+const LAST_WORDS_NS_MAX: u64 = 1_000_000_000;
+
+/// A load's workers, on this machine and others.
+#[derive(Debug)]
+pub struct Workers {
+    inner: RefCell<Inner>,
+    address: SocketAddr,
+    token: Token,
+    count: usize,
+}
+
+#[derive(Debug)]
+struct Inner {
+    listener: TcpListener,
+    tls: Arc<ServerConfig>,
+    token: Token,
+    coordinator: Coordinator,
+    count: usize,
+    peers: Vec<Peer>,
+    data: Data,
+    /// By worker, while it makes its part.
+    watched: BTreeMap<usize, Watched>,
+    losses: Vec<Warning>,
+}
+
+#[derive(Debug)]
+struct Peer {
+    link: Link,
+    since_ns: u64,
+    /// Its number, once it is known.
+    member: Option<usize>,
+    /// Data that are on their way to it, with what has left.
+    sending: VecDeque<(String, usize)>,
+    /// It was told its last word.
+    is_leaving: bool,
+}
+
+impl Workers {
+    /// Waits at this address for so many workers to dial.
+    ///
+    /// # Errors
+    /// It cannot listen there.
+    pub fn listen(address: SocketAddr, count: usize, on_loss: OnLoss) -> Result<Workers> {
+        let listener = TcpListener::bind(address).with_context(|| {
+            format!("failed to listen at {address} for workers; name an address of this machine with --listen")
+        })?;
+        listener.set_nonblocking(true)?;
+        let (token, tls) = Token::new()?;
+        let inner = Inner {
+            tls,
+            token: token.clone(),
+            coordinator: Coordinator::new(on_loss),
+            count,
+            peers: Vec::new(),
+            data: Data::new(),
+            watched: BTreeMap::new(),
+            losses: Vec::new(),
+            listener,
+        };
+        let address = inner.listener.local_addr()?;
+        Ok(Workers { inner: RefCell::new(inner), address, token, count })
+    }
+
+    /// Whether so many workers can make this load.
+    ///
+    /// # Errors
+    /// It has too little for each, or needs something of this machine.
+    pub fn check(plan: &Plan, count: usize) -> Result<()> {
+        plan.check().map_err(LoadError::Plan)?;
+        plan.part(Share { index: 0, count: count as u32 }).map_err(LoadError::Plan)?;
+        carried::pack(plan).map(drop)
+    }
+
+    /// Where workers dial.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What they need to be let in.
+    pub fn token(&self) -> &Token {
+        &self.token
+    }
+
+    /// Waits until all have joined. `is_well` is asked now and then, and its error ends the wait.
+    ///
+    /// # Errors
+    /// Too few joined in the time, or something else is wrong with them.
+    pub fn gather(&self, within: Duration, mut is_well: impl FnMut() -> Result<()>) -> Result<()> {
+        let mut inner = self.inner.borrow_mut();
+        let until_ns = monotonic_ns() + within.as_nanos() as u64;
+        while inner.coordinator.present().count() < self.count {
+            is_well()?;
+            let joined = inner.coordinator.present().count();
+            ensure!(
+                monotonic_ns() < until_ns,
+                "{joined} of {} workers have joined within {} s; is {} reachable from where they run, and does what \
+                 starts them have room for all? Wait longer with --join-within",
+                self.count,
+                within.as_secs(),
+                self.address
+            );
+            inner.turn(LOOKED_NS)?;
+        }
+        Ok(())
+    }
+
+    /// Tells all workers to go. They have 5 s for it.
+    pub fn dismiss(&self) {
+        let mut inner = self.inner.borrow_mut();
+        for peer in &mut inner.peers {
+            // One that cannot be told any more ends by itself.
+            let _ = peer.link.say(&ToWorker::Bye);
+            peer.is_leaving = true;
+        }
+        let until_ns = monotonic_ns() + LAST_WORDS_NS_MAX;
+        while !inner.peers.is_empty() && monotonic_ns() < until_ns {
+            if inner.turn(LOOKED_NS).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl Crew for Workers {
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    fn run(&self, plan: &Plan, stop: &AtomicBool, watched: Vec<Watched>) -> Result<Outcome> {
+        let mut inner = self.inner.borrow_mut();
+        let (mut load, data) = carried::pack(plan).or_fault(Fault::Usage)?;
+        (load.watched, load.latencies) = (!watched.is_empty(), watched.iter().any(Watched::wants_latencies));
+        inner.data = data;
+        inner.watched = inner.coordinator.present().zip(watched).collect();
+        inner.losses.clear();
+        inner.coordinator.start(&load);
+        while !inner.coordinator.is_over() {
+            if stop.load(Ordering::Relaxed) {
+                inner.coordinator.stop();
+            }
+            inner.turn(LOOKED_NS)?;
+            inner.ask_for_display();
+        }
+        (inner.watched, inner.data) = (BTreeMap::new(), Data::new());
+        let (outcome, losses) = inner.coordinator.finish()?;
+        inner.losses = losses;
+        Ok(outcome)
+    }
+
+    fn losses(&self) -> Vec<Warning> {
+        self.inner.borrow().losses.clone()
+    }
+}
+
+impl Inner {
+    /// Waits for what comes, and does what is due.
+    fn turn(&mut self, wait_ns: u64) -> Result<()> {
+        self.carry_out();
+        let wait_ns = wait_ns.min(self.coordinator.due_in_ns(monotonic_ns()));
+        let timeout = Timespec { tv_sec: 0, tv_nsec: wait_ns.min(999_999_999) as _ };
+        let mut waited = vec![PollFd::new(&self.listener, PollFlags::IN)];
+        waited
+            .extend(self.peers.iter().map(|peer| PollFd::from_borrowed_fd(peer.link.socket(), peer.link.waits_for())));
+        match poll(&mut waited, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error).context("wait for workers"),
+        }
+        let ready: Vec<bool> = waited.iter().map(|one| !one.revents().is_empty()).collect();
+        for at in (0..self.peers.len()).rev() {
+            if ready[at + 1]
+                && let Err(error) = self.receive(at)
+            {
+                self.forget(at, &format!("{error:#}"));
+            }
+        }
+        if ready[0] {
+            self.accept();
+        }
+        let now_ns = monotonic_ns();
+        self.peers.retain(|peer| peer.member.is_some() || now_ns.saturating_sub(peer.since_ns) < STRANGER_NS_MAX);
+        self.coordinator.tell_time(now_ns);
+        self.carry_out();
+        Ok(())
+    }
+
+    fn accept(&mut self) {
+        while let Ok((socket, _)) = self.listener.accept() {
+            let strangers = self.peers.iter().filter(|peer| peer.member.is_none()).count();
+            if strangers < STRANGERS_MAX
+                && let Ok(link) = self.link(socket)
+            {
+                let since_ns = monotonic_ns();
+                self.peers.push(Peer { link, since_ns, member: None, sending: VecDeque::new(), is_leaving: false });
+            }
+        }
+    }
+
+    fn link(&self, socket: TcpStream) -> Result<Link> {
+        Link::new(ServerConnection::new(Arc::clone(&self.tls))?.into(), socket)
+    }
+
+    /// Takes what a peer says.
+    fn receive(&mut self, at: usize) -> Result<()> {
+        for line in self.peers[at].link.receive()? {
+            let message: FromWorker = serde_json::from_str(&line).context("it says what no worker says")?;
+            match (self.peers[at].member, message) {
+                (None, FromWorker::Hello { version, secret, name, loops }) => {
+                    self.greet(at, &version, &secret, &name, loops)?;
+                }
+                (None, _) => anyhow::bail!("it did not say who it is"),
+                (Some(member), FromWorker::Progress { snapshot, latencies }) => {
+                    if let Some(watched) = self.watched.get(&member) {
+                        let at_ns = self.coordinator.ours(member, snapshot.at_ns);
+                        watched.pass_on(tlsdyno_engine::load::Snapshot { at_ns, ..*snapshot }, &latencies);
+                    }
+                }
+                (Some(member), message) => self.coordinator.hear(member, message, monotonic_ns())?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets a worker in that knows the secret, if there is room for it and it is of this version.
+    fn greet(&mut self, at: usize, version: &str, secret: &str, name: &str, loops: u32) -> Result<()> {
+        ensure!(self.token.is_secret(secret), "it does not know the secret");
+        let reason = if version != VERSION {
+            Some(format!("it is tlsdyno {version}, and the coordinator {VERSION}; give it the same program"))
+        } else if self.coordinator.present().count() >= self.count {
+            Some(format!("the load has its {} workers already", self.count))
+        } else {
+            None
+        };
+        let peer = &mut self.peers[at];
+        if let Some(reason) = reason {
+            tell!("warning: a worker ({}) was refused: {reason}", crate::foreign::visible(name));
+            peer.is_leaving = true;
+            return peer.link.say(&ToWorker::Refused { reason });
+        }
+        peer.link.trust();
+        let name = crate::foreign::visible(name).to_string();
+        peer.member = Some(self.coordinator.join(&name, loops, monotonic_ns()));
+        Ok(())
+    }
+
+    /// Has nothing more to do with a peer.
+    fn forget(&mut self, at: usize, why: &str) {
+        let peer = self.peers.swap_remove(at);
+        let Some(member) = peer.member else { return };
+        self.watched.remove(&member);
+        if !peer.is_leaving {
+            self.coordinator.lose(member, why, monotonic_ns());
+        }
+    }
+
+    /// Says and sends what is to be said and sent, as far as sockets take it.
+    fn carry_out(&mut self) {
+        for action in self.coordinator.actions() {
+            let (Action::Say(member, _) | Action::Send(member, _) | Action::Leave(member)) = action;
+            let Some(at) = self.peers.iter().position(|peer| peer.member == Some(member)) else { continue };
+            match action {
+                // What cannot be encoded never was; a link that breaks is found when it is read.
+                Action::Say(_, message) => drop(self.peers[at].link.say(&message)),
+                Action::Send(_, hash) => self.peers[at].sending.push_back((hash, 0)),
+                Action::Leave(_) => self.forget(at, ""),
+            }
+        }
+        for at in (0..self.peers.len()).rev() {
+            let sent = send_pieces(&mut self.peers[at], &self.data);
+            let peer = &self.peers[at];
+            if let Err(error) = sent {
+                self.forget(at, &format!("{error:#}"));
+            } else if peer.is_leaving && peer.link.is_sent() {
+                self.forget(at, "");
+            }
+        }
+    }
+
+    fn ask_for_display(&mut self) {
+        // One that has ended is nobody to wait for.
+        self.watched.retain(|member, _| !self.coordinator.has_run(*member));
+        for (member, watched) in &self.watched {
+            if self.coordinator.is_running(*member) && watched.is_asked() {
+                self.coordinator.ask(*member);
+            }
+        }
+    }
+}
+
+/// Sends what waits, and the next piece of data once all before has left: no more than a piece of it is in memory.
+fn send_pieces(peer: &mut Peer, data: &Data) -> Result<()> {
+    peer.link.send()?;
+    while peer.link.is_sent()
+        && let Some((hash, from)) = peer.sending.front_mut()
+    {
+        let bytes = data.get(hash).context("it wants data that the load has not")?;
+        let to = bytes.len().min(*from + PIECE_BYTES);
+        let piece = ToWorker::Data {
+            hash: hash.clone(),
+            bytes: STANDARD.encode(&bytes[*from..to]),
+            is_last: to == bytes.len(),
+        };
+        *from = to;
+        if to == bytes.len() {
+            peer.sending.pop_front();
+        }
+        peer.link.say(&piece)?;
+        peer.link.send()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,392 @@
+//! The other end: a worker, which dials one coordinator, makes its part of each load, and ends with it.
+
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use tlsdyno_engine::load::{Outcome, Plan, RecordedLatencies, Snapshot, Watcher, watch};
+use tlsdyno_engine::sys::monotonic_ns;
+use tlsdyno_tls::Effort;
+
+use super::carried::{self, DATA_BYTES_MAX};
+use super::coordinator::ASLEEP_NS;
+use super::link::Link;
+use super::token::{Token, hash_of};
+use crate::fault::{Fault, OrFault};
+use crate::load::record;
+use crate::load::threads::{Crew, Loops};
+use crate::model::job::{OutcomeRecord, Reply};
+use crate::model::worker::{Data, FromWorker, LoadPlan, SILENCE_NS_MAX, ToWorker, VERSION};
+use crate::open_files;
+use crate::servers::listening::is_loopback;
+
+/// Pause between two attempts to reach the coordinator.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// Longest wait for something to happen, in nanoseconds.
+const WAIT_NS_MAX: u64 = 500_000_000;
+
+/// The same while somebody wants to know how it goes: the loop answers in its next turn.
+const WAIT_NS_ASKED: u64 = 5_000_000;
+
+/// What a worker is told on its command line.
+#[derive(Debug)]
+pub struct Setting {
+    /// Where the coordinator is, HOST:PORT.
+    pub join: String,
+    /// What it needs to be let in.
+    pub token: Token,
+    /// How long to try.
+    pub within: Duration,
+    /// Hosts that it may load besides this machine.
+    pub may_load: Vec<String>,
+    /// The loops that make the load.
+    pub loops: Loops,
+}
+
+/// Joins the coordinator and does what it says until it has nothing more to do, or `stop` is set.
+///
+/// # Errors
+/// The coordinator cannot be reached, is another one, refuses this worker, or falls silent.
+pub fn work(setting: &Setting, stop: &Arc<AtomicBool>) -> Result<()> {
+    let socket = dial(&setting.join, setting.within, stop).or_fault(Fault::Unreachable)?;
+    let mut link = Link::new(setting.token.client()?.into(), socket)?;
+    link.trust();
+    link.say(&FromWorker::Hello {
+        version: VERSION.to_owned(),
+        secret: setting.token.secret().to_owned(),
+        name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        loops: setting.loops.count() as u32,
+    })?;
+    let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).context("make a descriptor")?;
+    let (heard_ns, is_member) = (monotonic_ns(), false);
+    let (wake, data) = (Arc::new(wake), Data::new());
+    let mut worker = Worker { setting, link, wake, data, arriving: Vec::new(), part: None, heard_ns, is_member };
+    let end = worker.serve(stop);
+    if let Some(part) = &worker.part {
+        part.stop.store(true, Ordering::Relaxed);
+    }
+    end
+}
+
+/// Connects. Before the coordinator listens, or a tunnel to it stands, it is tried again.
+fn dial(join: &str, within: Duration, stop: &AtomicBool) -> Result<TcpStream> {
+    let until_ns = monotonic_ns() + within.as_nanos() as u64;
+    loop {
+        let attempt = attempt(join);
+        match attempt {
+            Ok(socket) => return Ok(socket),
+            Err(error) if monotonic_ns() >= until_ns || stop.load(Ordering::Relaxed) => {
+                return Err(error.context(format!(
+                    "no coordinator at {join}; it listens on loopback unless `load --listen` names an address that \
+                     this machine reaches"
+                )));
+            }
+            Err(_) => thread::sleep(RETRY),
+        }
+    }
+}
+
+fn attempt(join: &str) -> Result<TcpStream> {
+    let addresses: Vec<SocketAddr> =
+        join.to_socket_addrs().with_context(|| format!("`{join}` is no HOST:PORT that can be found"))?.collect();
+    let mut last = anyhow!("`{join}` has no address");
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, Duration::from_secs(2)) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => last = error.into(),
+        }
+    }
+    Err(last)
+}
+
+struct Worker<'a> {
+    setting: &'a Setting,
+    link: Link,
+    /// A loop has something to tell.
+    wake: Arc<OwnedFd>,
+    /// Data of the load.
+    data: Data,
+    /// Those that are coming.
+    arriving: Vec<u8>,
+    part: Option<Part>,
+    heard_ns: u64,
+    is_member: bool,
+}
+
+/// The part of a load that is being made.
+struct Part {
+    load: Box<LoadPlan>,
+    /// Data that have not come yet.
+    missing: Vec<String>,
+    stop: Arc<AtomicBool>,
+    /// Tells the loops when to begin.
+    begin: Option<Sender<u64>>,
+    events: Option<Receiver<Event>>,
+    watcher: Option<Watcher>,
+    is_asked: bool,
+}
+
+/// What the loops tell.
+enum Event {
+    Ready { users: u32, requests: u32 },
+    Ended(Result<Vec<(String, Outcome)>>),
+}
+
+impl Worker<'_> {
+    fn serve(&mut self, stop: &AtomicBool) -> Result<()> {
+        let mut awake_ns = monotonic_ns();
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                let error = anyhow!("stopped; the coordinator counts this worker as lost");
+                return Err(Fault::Interrupted.of(error));
+            }
+            self.link.send().map_err(|error| self.explained(error))?;
+            self.wait()?;
+            for line in self.link.receive().map_err(|error| self.explained(error))? {
+                self.heard_ns = monotonic_ns();
+                let message = serde_json::from_str(&line).context("the coordinator says what none says")?;
+                if !self.carry_out(message)? {
+                    return Ok(());
+                }
+            }
+            let now_ns = monotonic_ns();
+            let slept_ns = now_ns - std::mem::replace(&mut awake_ns, now_ns);
+            if slept_ns > ASLEEP_NS {
+                // Stopped and let go on: what was said meanwhile is still to be heard.
+                self.heard_ns = now_ns;
+            }
+            if now_ns.saturating_sub(self.heard_ns) >= SILENCE_NS_MAX {
+                let error = anyhow!("the coordinator has been silent for 5 s; it ended, or the network between is cut");
+                return Err(Fault::Unreachable.of(error));
+            }
+            self.tell()?;
+        }
+    }
+
+    /// Why the link broke, as far as that can be known.
+    fn explained(&self, error: anyhow::Error) -> anyhow::Error {
+        let is_other = error.downcast_ref::<rustls::Error>().is_some();
+        let error = match (self.is_member, is_other) {
+            (true, _) => error.context("the coordinator is gone"),
+            (false, true) => error.context(format!(
+                "who answers at {} is not the coordinator of this token file: another load's, or something else; give \
+                 the token file of the load that listens there",
+                self.setting.join
+            )),
+            (false, false) => error.context(format!(
+                "the coordinator at {} ended before it let this worker in, or does not know the secret of this token \
+                 file",
+                self.setting.join
+            )),
+        };
+        Fault::Unreachable.of(error)
+    }
+
+    fn wait(&self) -> Result<()> {
+        let is_asked = self.part.as_ref().is_some_and(|part| part.is_asked);
+        let timeout = Timespec { tv_sec: 0, tv_nsec: (if is_asked { WAIT_NS_ASKED } else { WAIT_NS_MAX }) as _ };
+        let link = PollFd::from_borrowed_fd(self.link.socket(), self.link.waits_for());
+        match poll(&mut [link, PollFd::new(&*self.wake, PollFlags::IN)], Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error).context("wait for the coordinator"),
+        }
+        // Read or not: it was there to wake up.
+        let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
+        Ok(())
+    }
+
+    /// Does what the coordinator says. Answers whether it goes on.
+    fn carry_out(&mut self, message: ToWorker) -> Result<bool> {
+        match message {
+            ToWorker::Welcome { .. } => self.is_member = true,
+            ToWorker::Refused { reason } => {
+                return Err(anyhow!("the coordinator refuses this worker: {reason}")).or_fault(Fault::Usage);
+            }
+            ToWorker::Ping { number } => {
+                self.link.say(&FromWorker::Pong { number, at_ns: monotonic_ns() })?;
+                self.link.send()?;
+            }
+            ToWorker::Load(load) => self.prepare(load)?,
+            ToWorker::Data { hash, bytes, is_last } => self.take(hash, &bytes, is_last)?,
+            ToWorker::Begin { at_ns } => {
+                if let Some(begin) = self.part.as_mut().and_then(|part| part.begin.take()) {
+                    // Loops that ended by themselves have told.
+                    let _ = begin.send(at_ns);
+                }
+            }
+            ToWorker::Ask => {
+                if let Some(part) = &mut self.part
+                    && let Some(watcher) = &part.watcher
+                {
+                    watcher.ask();
+                    part.is_asked = true;
+                }
+            }
+            ToWorker::Stop => {
+                if let Some(part) = &mut self.part {
+                    part.stop.store(true, Ordering::Relaxed);
+                    part.begin = None;
+                    if part.events.is_none() {
+                        self.part = None;
+                        self.refuse("stopped before it began")?;
+                    }
+                }
+            }
+            ToWorker::Bye => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn refuse(&mut self, message: &str) -> Result<()> {
+        self.link.say(&FromWorker::Reply(Reply::Error { message: message.to_owned() }))
+    }
+
+    /// Asks for the data that a load names, after a look at whether it may be made from here at all.
+    fn prepare(&mut self, load: Box<LoadPlan>) -> Result<()> {
+        self.arriving.clear();
+        if let Err(error) = may_load(&load, &self.setting.may_load) {
+            return self.refuse(&format!("{error:#}"));
+        }
+        self.data.retain(|hash, _| carried::named(&load).any(|named| named == hash));
+        let missing: Vec<String> =
+            carried::named(&load).filter(|hash| !self.data.contains_key(*hash)).cloned().collect();
+        if !missing.is_empty() {
+            self.link.say(&FromWorker::Wants { hashes: missing.clone() })?;
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        self.part = Some(Part { load, missing, stop, begin: None, events: None, watcher: None, is_asked: false });
+        self.begin_when_complete();
+        Ok(())
+    }
+
+    /// Takes a piece of data.
+    fn take(&mut self, hash: String, bytes: &str, is_last: bool) -> Result<()> {
+        let bytes = STANDARD.decode(bytes).context("data of the coordinator are damaged")?;
+        let held: usize = self.data.values().map(|data| data.len()).sum();
+        ensure!(held + self.arriving.len() + bytes.len() <= DATA_BYTES_MAX, "more data come than a worker takes");
+        self.arriving.extend_from_slice(&bytes);
+        if is_last {
+            let data = std::mem::take(&mut self.arriving);
+            ensure!(hash_of(&data) == hash, "data of the coordinator are damaged");
+            if let Some(part) = &mut self.part {
+                part.missing.retain(|missing| *missing != hash);
+                self.data.insert(hash, data.into());
+            }
+            self.begin_when_complete();
+        }
+        Ok(())
+    }
+
+    /// Starts the loops, which then wait for the beginning.
+    fn begin_when_complete(&mut self) {
+        let Some(part) = self.part.as_mut().filter(|part| part.missing.is_empty() && part.events.is_none()) else {
+            return;
+        };
+        let (watcher, watched) = match part.load.watched {
+            true => {
+                let (watcher, watched) = watch(part.load.latencies, self.setting.loops.count());
+                (Some(watcher), watched)
+            }
+            false => (None, Vec::new()),
+        };
+        let (begin, begun) = channel();
+        let (tell, events) = channel();
+        (part.watcher, part.begin, part.events) = (watcher, Some(begin), Some(events));
+        let (load, data, stop) = (part.load.clone(), self.data.clone(), Arc::clone(&part.stop));
+        let (loops, wake) = (self.setting.loops.clone(), Arc::clone(&self.wake));
+        thread::spawn(move || {
+            let ready = |plan: &Plan| {
+                let (users, requests) = (plan.workload.users.len() as u32, plan.workload.requests.len() as u32);
+                say(&tell, &wake, Event::Ready { users, requests });
+                begun.recv().ok()
+            };
+            let run = || -> Result<_> {
+                let plan = carried::unpack(&load, &data)?;
+                drop(data);
+                open_files::make_room_for(plan.connections.total)?;
+                let loops = loops.among(load.loops_before, load.loops)?;
+                Ok(loops.run_each(&plan, &stop, watched, || ready(&plan))?)
+            };
+            say(&tell, &wake, Event::Ended(run()));
+        });
+    }
+
+    /// Tells the coordinator what the loops have to tell.
+    fn tell(&mut self) -> Result<()> {
+        let Some(part) = &mut self.part else { return Ok(()) };
+        if part.is_asked
+            && let Some((snapshot, latencies)) = part.watcher.as_mut().and_then(Watcher::recorded)
+        {
+            part.is_asked = false;
+            self.link.say(&progress(snapshot, latencies))?;
+        }
+        loop {
+            match self.part.as_ref().and_then(|part| part.events.as_ref()).map(Receiver::try_recv) {
+                Some(Ok(Event::Ready { users, requests })) => {
+                    self.link.say(&FromWorker::Reply(Reply::Ready { users, requests }))?;
+                }
+                Some(Ok(Event::Ended(result))) => {
+                    self.part = None;
+                    match result {
+                        Ok(outcomes) => {
+                            for (name, outcome) in outcomes {
+                                let record = OutcomeRecord { name, ..record::record(&outcome)? };
+                                self.link.say(&FromWorker::Reply(Reply::Outcome(Box::new(record))))?;
+                            }
+                        }
+                        Err(error) => self.refuse(&format!("{error:#}"))?,
+                    }
+                }
+                None | Some(Err(TryRecvError::Empty | TryRecvError::Disconnected)) => return Ok(()),
+            }
+        }
+    }
+}
+
+fn say(events: &Sender<Event>, wake: &OwnedFd, event: Event) {
+    // Nobody listens any more when the worker ends.
+    let _ = events.send(event);
+    let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+}
+
+fn progress(snapshot: Snapshot, latencies: RecordedLatencies) -> FromWorker {
+    FromWorker::Progress { snapshot: Box::new(snapshot), latencies: Box::new(latencies) }
+}
+
+/// Whether the worker's own list lets it make this load: every address is this machine or one of a host on the list,
+/// found from here. What the coordinator calls the host counts for nothing.
+fn may_load(load: &LoadPlan, allowed: &[String]) -> Result<()> {
+    ensure!(load.route.unix_path.is_none(), "a worker connects over TCP, not to Unix sockets");
+    let addresses: Vec<SocketAddr> = load.route.servers.iter().copied().chain([load.address]).collect();
+    let beyond: Vec<SocketAddr> = addresses.into_iter().filter(|address| !is_loopback(address.ip())).collect();
+    let is_lawless = load.tls.as_ref().is_some_and(|tls| tls.effort == Effort::Floor || tls.small_rsa_keys);
+    ensure!(beyond.is_empty() || !is_lawless, "effort floor and small RSA keys are for a worker's own machine only");
+    if beyond.is_empty() {
+        return Ok(());
+    }
+    let known: Vec<_> = allowed
+        .iter()
+        .flat_map(|host| (host.as_str(), 0).to_socket_addrs().into_iter().flatten())
+        .map(|found| found.ip())
+        .collect();
+    for address in beyond {
+        ensure!(
+            known.contains(&address.ip()),
+            "this worker may not load {} ({}): a load test of a server whose owner has not agreed is an attack; if it \
+             may, start the worker with --may-load {}",
+            load.host,
+            address.ip(),
+            address.ip()
+        );
+    }
+    Ok(())
+}

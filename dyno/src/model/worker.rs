@@ -1,0 +1,204 @@
+//! The contract between the coordinator of a load on several machines and its workers (`tlsdyno worker`).
+//!
+//! Workers dial. Over TLS each side writes JSON objects, one a line. A worker begins with `hello`; the coordinator
+//! answers `welcome` or `refused`. For each run it says `load`, then the data that the worker `wants`; the worker
+//! answers with the [`Reply`] that `tlsdyno load --job` gives too: `ready`, and after `begin` an `outcome` for each of
+//! its loops, or an `error`. In between both may say a word at any time, and each must now and then.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tlsdyno_engine::load::{
+    Connections, Pacing, RecordedLatencies, Redirects, Resumption, Route, SessionLimits, Snapshot, Timeouts, Until,
+};
+use tlsdyno_tls::{Effort, Group, Suite, Version};
+
+use super::job::Reply;
+
+/// What both must have the same of: version of the tool, and of this contract.
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/1");
+
+/// A silence of this length ends what both have with each other, in nanoseconds.
+pub const SILENCE_NS_MAX: u64 = 5_000_000_000;
+
+/// How often the coordinator says a word, and a worker has to answer, in nanoseconds.
+pub const WORD_EVERY_NS: u64 = 1_000_000_000;
+
+/// A line to a worker.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToWorker {
+    /// It takes part.
+    Welcome {
+        /// Its number, from 1.
+        number: u32,
+    },
+    /// It does not.
+    Refused {
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// To be answered at once: a sign of life, and how far the clocks are apart.
+    Ping {
+        /// Comes back with the answer.
+        number: u64,
+    },
+    /// A part of the data that it wants.
+    Data {
+        /// Of what, as it was called.
+        hash: String,
+        /// The next bytes, base64.
+        bytes: String,
+        /// There are no more.
+        is_last: bool,
+    },
+    /// What it is to do.
+    Load(Box<LoadPlan>),
+    /// All are ready.
+    Begin {
+        /// The moment, in nanoseconds of its own monotonic clock.
+        at_ns: u64,
+    },
+    /// How is it going?
+    Ask,
+    /// End the run; what was measured counts.
+    Stop,
+    /// There is nothing more to do.
+    Bye,
+}
+
+/// A line from a worker.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FromWorker {
+    /// The first line.
+    Hello {
+        /// [`VERSION`].
+        version: String,
+        /// The secret of the run.
+        secret: String,
+        /// Its machine and process, for people.
+        name: String,
+        /// How many loops it has.
+        loops: u32,
+    },
+    /// The answer to a ping.
+    Pong {
+        /// That of the ping.
+        number: u64,
+        /// Its monotonic clock, nanoseconds.
+        at_ns: u64,
+    },
+    /// The data that it lacks for what it is to do.
+    Wants {
+        /// As the load calls them.
+        hashes: Vec<String>,
+    },
+    /// How it is going.
+    Progress {
+        /// The sum of its loops.
+        snapshot: Box<Snapshot>,
+        /// The latencies since the last time.
+        latencies: Box<RecordedLatencies>,
+    },
+    /// What came of it.
+    Reply(Reply),
+}
+
+/// A plan of the engine as it travels: data are named by their hash, and no file of the coordinator is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoadPlan {
+    /// Where the load goes.
+    pub address: SocketAddr,
+    /// Host header.
+    pub host: String,
+    /// TLS; `None` is plain HTTP.
+    pub tls: Option<TlsOfPlan>,
+    /// How connections get there.
+    pub route: Route,
+    /// The content of request bodies.
+    pub body: Option<String>,
+    /// What is requested.
+    pub workload: String,
+    /// Which of its users take part.
+    pub users: Range<u32>,
+    /// How connections are used, over all workers.
+    pub connections: Connections,
+    /// How long their phases may take.
+    pub timeouts: Timeouts,
+    /// When they resume sessions.
+    pub resumption: Resumption,
+    /// How long a user's session lasts.
+    pub session_limits: SessionLimits,
+    /// When pages are begun, over all workers.
+    pub pacing: Pacing,
+    /// When the run ends.
+    pub until: Until,
+    /// Which redirects are followed.
+    pub redirects: Option<Redirects>,
+    /// Requests carry their place in the trace.
+    pub numbered: bool,
+    /// Length of the slices, nanoseconds.
+    pub slice_ns: Option<u64>,
+    /// Loops of the load that come before this worker's.
+    pub loops_before: u32,
+    /// All loops of the load.
+    pub loops: u32,
+    /// Somebody watches.
+    pub watched: bool,
+    /// And wants latencies.
+    pub latencies: bool,
+}
+
+/// Client-side TLS of such a plan: every list filled in.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsOfPlan {
+    /// Versions offered.
+    pub versions: Vec<Version>,
+    /// Suites offered.
+    pub suites: Vec<Suite>,
+    /// Groups offered.
+    pub groups: Vec<Group>,
+    /// Name sent and verified.
+    pub server_name: Option<String>,
+    /// Application protocols offered.
+    pub alpn: Vec<String>,
+    /// How much the client does.
+    pub effort: Effort,
+    /// Offer TLS 1.2 tickets.
+    pub tickets: bool,
+    /// Send the first request as early data.
+    pub early_data: bool,
+    /// Take RSA keys below 2048 bits.
+    pub small_rsa_keys: bool,
+    /// The trusted roots.
+    pub roots: String,
+    /// The time at which certificates must be valid, seconds since 1970: the coordinator's, so that all judge alike.
+    pub now_unix_s: u64,
+}
+
+/// A workload as it travels, by columns.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkloadColumns {
+    /// The objects.
+    pub objects: Vec<tlsdyno_engine::load::Object>,
+    /// The object of each request.
+    pub requested: Vec<u32>,
+    /// Of each request: 1 the page ends, 2 connections are closed after it, 4 the session is forgotten before.
+    pub flags: Vec<u8>,
+    /// The requests of each user, first and one past the last.
+    pub users: Vec<(u32, u32)>,
+    /// The place of each request in the trace.
+    pub order: Vec<u32>,
+    /// When it was made in the trace, milliseconds.
+    pub at_ms: Vec<u64>,
+}
+
+/// Data by their hash.
+pub type Data = BTreeMap<String, Arc<[u8]>>;
