@@ -15,6 +15,9 @@ use crate::sys;
 impl Run<'_> {
     /// Carries out all that the policy wants done, and sends what that wrote.
     pub(super) fn carry_out(&mut self) {
+        if self.is_between_turns() {
+            return self.flush();
+        }
         self.users.pace(self.now_ns);
         loop {
             while let Some(action) = self.users.next_action() {
