@@ -40,7 +40,7 @@ pub(super) fn round(
 ) -> Result<[OfSide; 2], LoadError> {
     thread::scope(|scope| {
         let mut loops = sides.map(|side| Loop::start(scope, side, stop));
-        let (began, turn) = (Instant::now(), NextTurn::Lasts(TURN.as_nanos() as u64));
+        let turn = NextTurn::Lasts(TURN.as_nanos() as u64);
         let mut go_on = (0..2).all(|number| {
             let up = loops[number].connections;
             loops[number].turn(NextTurn::LeadsIn(up)).is_some()
@@ -48,9 +48,10 @@ pub(super) fn round(
         for of_loop in &mut loops {
             of_loop.server_cpu_ns = 0;
         }
-        while go_on && began.elapsed() < length {
+        let began = Instant::now();
+        while go_on {
             let order = [begins, 1 - begins, 1 - begins, begins];
-            go_on = order.into_iter().all(|number| loops[number].turn(turn).is_some());
+            go_on = order.into_iter().all(|number| loops[number].turn(turn).is_some()) && began.elapsed() < length;
         }
         let [a, b] = loops.map(Loop::end);
         Ok([a?, b?])
