@@ -15,9 +15,6 @@ use crate::sys;
 impl Run<'_> {
     /// Carries out all that the policy wants done, and sends what that wrote.
     pub(super) fn carry_out(&mut self) {
-        if self.is_between_turns() {
-            return self.flush();
-        }
         self.users.pace(self.now_ns);
         loop {
             while let Some(action) = self.users.next_action() {
@@ -26,17 +23,23 @@ impl Run<'_> {
                     self.gave_up = true;
                     return;
                 }
-                match action {
-                    Action::Open { connection, user } => self.open(connection, user),
-                    Action::Send { connection, request, last } => self.send_request(connection, request, last),
-                    Action::Close { connection, server_first } => self.close(connection, server_first),
-                    Action::Forget { user } => self.sessions.forget(user),
+                if !self.is_deferred(&action) {
+                    self.act(action);
                 }
             }
             self.flush();
             if !self.users.has_actions() {
                 return;
             }
+        }
+    }
+
+    pub(super) fn act(&mut self, action: Action) {
+        match action {
+            Action::Open { connection, user } => self.open(connection, user),
+            Action::Send { connection, request, last } => self.send_request(connection, request, last),
+            Action::Close { connection, server_first } => self.close(connection, server_first),
+            Action::Forget { user } => self.sessions.forget(user),
         }
     }
 

@@ -1,8 +1,9 @@
-//! A load that takes turns with another one, of milliseconds each. Between two of its turns it makes no request and
-//! opens and closes nothing; its connections and sessions stay as they are, so that a turn of kept connections holds no
+//! A load that takes turns with another one, of milliseconds each. Between two of its turns it opens no connection and
+//! makes no request; its connections and sessions stay as they are, so that a turn of kept connections holds no
 //! handshakes.
 
 use super::Run;
+use crate::load::users::Action;
 use crate::sys;
 
 /// A turn that is over: nothing is under way any more.
@@ -39,6 +40,8 @@ pub(super) struct Turns<'t> {
     full_before: u64,
     /// Nothing is begun any more.
     is_over: bool,
+    /// What is to be begun in the next turn, and the number of the connection in its place: the server may close it.
+    deferred: Vec<(Action, u32)>,
     /// The length of all turns that counted, nanoseconds.
     counted_ns: u64,
 }
@@ -47,8 +50,16 @@ impl<'t> Turns<'t> {
     /// Waits for the first turn; `None`: there is none.
     pub(super) fn begin(ask: &'t mut AskForTurn<'t>) -> Option<Turns<'t>> {
         let next = Some(ask(None)?);
-        let began_ns = sys::monotonic_ns();
-        Some(Turns { ask, next, began_ns, hits_before: 0, full_before: 0, is_over: false, counted_ns: 0 })
+        Some(Turns {
+            ask,
+            next,
+            began_ns: sys::monotonic_ns(),
+            hits_before: 0,
+            full_before: 0,
+            is_over: false,
+            deferred: Vec::new(),
+            counted_ns: 0,
+        })
     }
 
     fn ends_ns(&self) -> Option<u64> {
@@ -60,9 +71,16 @@ impl<'t> Turns<'t> {
 }
 
 impl Run<'_> {
-    /// Whether nothing may be begun.
-    pub(super) fn is_between_turns(&self) -> bool {
-        self.turns.as_ref().is_some_and(|turns| turns.is_over)
+    /// Keeps what begins something for the next turn, if this one is over. What ends something is done at once.
+    pub(super) fn is_deferred(&mut self, action: &Action) -> bool {
+        let number = match action {
+            Action::Open { .. } => 0,
+            Action::Send { connection, .. } => self.places[*connection as usize].number,
+            Action::Close { .. } | Action::Forget { .. } => return false,
+        };
+        let Some(turns) = self.turns.as_mut().filter(|turns| turns.is_over) else { return false };
+        turns.deferred.push((*action, number));
+        true
     }
 
     /// When the turn is over by time.
@@ -108,7 +126,16 @@ impl Run<'_> {
         (self.heard_ns, turns.began_ns) = (self.now_ns, self.now_ns);
         (turns.hits_before, turns.full_before) = (self.recorder.hits, self.recorder.handshakes.full);
         turns.is_over = turns.next.is_none();
+        let deferred = if turns.is_over { Vec::new() } else { std::mem::take(&mut turns.deferred) };
         self.users.tell_time(self.now_ns);
+        for (action, number) in deferred {
+            match action {
+                // The server has closed it; the policy knows.
+                Action::Send { connection, .. } if !self.is_current(connection, number) => {}
+                action => self.act(action),
+            }
+        }
+        self.flush();
         self.carry_out();
     }
 }
