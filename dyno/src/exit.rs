@@ -34,7 +34,7 @@ pub enum Exit {
     Slower = 10,
     /// `compare --strict`, `load --against --strict`: the difference is undecided.
     Undecided = 11,
-    /// `load --fail-if`: measured and printed, but a limit was broken.
+    /// `--fail-if` of `load` and `compare`: measured and printed, but a limit was broken.
     Limit = 12,
     /// Stopped by Ctrl-C; what was measured until then was printed and kept.
     Interrupted = 130,

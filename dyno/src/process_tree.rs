@@ -16,6 +16,8 @@ pub struct ProcessStat {
     pub ticks: u64,
     /// User and system time of waited-for children, in clock ticks.
     pub children_ticks: u64,
+    /// The CPU that it ran on last.
+    pub cpu: usize,
     /// Start time in clock ticks since boot: together with the id it identifies a process for good.
     pub started_ticks: u64,
 }
@@ -71,6 +73,7 @@ fn parse_stat(text: &str) -> Option<ProcessStat> {
         state: rest.first()?.chars().next()?,
         ticks: number(14)? + number(15)?,
         children_ticks: number(16)? + number(17)?,
+        cpu: number(39)? as usize,
         started_ticks: number(22)?,
     })
 }

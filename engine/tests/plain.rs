@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use support::*;
 use tlsdyno_engine::load::{
-    Arrivals, Connections, ErrorKind, Expect, Pacing, Phase, Rate, Snapshot, Until, run, run_together, watch,
+    Arrivals, Connections, ErrorKind, Expect, HeldSessions, NextTurn, Pacing, Phase, Rate, Snapshot, Turn, Until, run,
+    run_in_turns, run_together, watch,
 };
 
 #[test]
@@ -317,6 +318,48 @@ fn a_stop_ends_a_run_at_once_and_keeps_what_was_measured() {
     });
     assert!(outcome.stopped && outcome.hits >= last.hits);
     assert!(last.connections > 0 && last.client_cpu_ns > 0 && last.errors.iter().all(|count| *count == 0));
+}
+
+/// Between its turns a load sends nothing, and keeps its connections; what leads in is not counted.
+#[test]
+fn a_load_in_turns_rests_between_them_on_its_connections() {
+    let served = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&served);
+    let address = server(move |stream| {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let mut stream = stream;
+        while next_request(&mut reader).is_some() {
+            counter.fetch_add(1, Ordering::SeqCst);
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
+        }
+    });
+    let workload = workload(vec![object("GET", "/2", Some(2))], 6, 50_000, 1);
+    for each in [None, Some(1), Some(3)] {
+        let mut plan = plan(address, workload.clone(), connections(6, 1, each));
+        served.store(0, Ordering::SeqCst);
+        plan.until = Until::Elapsed(60_000_000_000);
+        let stop = AtomicBool::new(false);
+        let mut turns: Vec<Turn> = Vec::new();
+        let mut ask = |turn: Option<Turn>| {
+            turns.extend(turn);
+            let told: u64 = turns.iter().map(|turn| turn.hits).sum();
+            assert_eq!(served.load(Ordering::SeqCst), told, "a request that is of no turn");
+            match turns.len() {
+                0 => Some(NextTurn::LeadsIn(6)),
+                1..5 => Some(NextTurn::Lasts(10_000_000)),
+                _ => None,
+            }
+        };
+        let outcome = run_in_turns(&plan, &stop, &mut HeldSessions::new(plan.resumption), &mut ask).unwrap();
+        let [lead_in, counted @ ..] = &turns[..] else { panic!("there are turns") };
+        assert!(lead_in.hits >= 6 && counted.iter().all(|turn| turn.hits > 0), "{turns:?}");
+        let (hits, length_ns): (u64, u64) =
+            counted.iter().fold((0, 0), |sum, turn| (sum.0 + turn.hits, sum.1 + turn.ended_ns - turn.began_ns));
+        assert_eq!((outcome.hits, outcome.elapsed_ns), (hits, length_ns));
+        assert_eq!(outcome.phases[&Phase::WholeResponse].len(), hits);
+        assert!(outcome.errors.is_empty() && (each.is_some() || outcome.connections == 6), "{:?}", outcome.errors);
+        assert_eq!(served.load(Ordering::SeqCst), lead_in.hits + hits);
+    }
 }
 
 #[test]

@@ -19,7 +19,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = value_parser!(u32).range(1..))]
     pairs: u32,
     /// How long each server of a pair is loaded
-    #[arg(long, value_name = "TIME", default_value = "3s")]
+    #[arg(long, value_name = "TIME", default_value = "2s")]
     duration: String,
     /// CPU time of a page, microseconds
     #[arg(long, value_name = "US", default_value_t = 400)]

@@ -8,11 +8,12 @@ use anyhow::{Context, Result, ensure};
 
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
+use crate::load::limit::ChangeLimit;
 use crate::load::summary::{FORMAT, Summary};
 use crate::report::document::{Document, Section};
 use crate::report::terminal::{self, Style};
 use crate::report::{circumstances, compared};
-use crate::stats::compared::{Comparison, RUN_TO_RUN_PERCENT, Word, repeats, single_runs, verdict};
+use crate::stats::compared::{Comparison, Gate, RUN_TO_RUN_PERCENT, Word, gate, repeats, single_runs, verdict};
 use crate::stats::load::{LoadSummary, Sample, sample_of_point, sample_of_whole, samples, samples_of_run};
 use crate::store::Store;
 
@@ -45,6 +46,17 @@ pub struct Args {
     #[command(flatten)]
     servers: servers::Servers,
 
+    #[command(flatten)]
+    gates: Gates,
+
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+/// What makes a comparison fail.
+#[derive(Debug, clap::Args)]
+pub struct Gates {
     /// Changes up to so many percent are no difference [default: 0; with --run 2, which two starts of one build may
     /// differ by]
     #[arg(long, value_name = "PERCENT")]
@@ -54,17 +66,51 @@ pub struct Args {
     #[arg(long)]
     strict: bool,
 
-    /// Print one JSON object instead of the table
-    #[arg(long)]
-    json: bool,
+    /// Fail with exit code 12 where a change is shown to be beyond this limit, for example 'cpu/hit > +3%',
+    /// 'hits/s < -5%', 'p99 > +20%' or, counted, 'instructions > +1%' (several times); only the limits decide then
+    #[arg(long, value_name = "LIMIT")]
+    fail_if: Vec<ChangeLimit>,
+}
+
+impl Gates {
+    /// How the program ends after a comparison that was printed.
+    fn exit(&self, verdict: Word, comparisons: &[Comparison]) -> Exit {
+        if !self.fail_if.is_empty() {
+            return gate_exit(&self.fail_if, comparisons, self.strict);
+        }
+        match verdict {
+            Word::Slower => Exit::Slower,
+            Word::Undecided if self.strict => Exit::Undecided,
+            Word::Faster | Word::Undecided => Exit::Done,
+        }
+    }
+}
+
+/// How the program ends where limits on changes decide; tells those that are not kept.
+pub fn gate_exit(limits: &[ChangeLimit], comparisons: &[Comparison], strict: bool) -> Exit {
+    let mut end = Exit::Done;
+    for of_limit in gate(limits, comparisons) {
+        match of_limit {
+            Gate::Kept => {}
+            Gate::Broken(said) => {
+                tell!("tlsdyno: {said}");
+                end = Exit::Limit;
+            }
+            Gate::Undecided(said) => {
+                tell!("tlsdyno: {said}");
+                end = if strict && end == Exit::Done { Exit::Undecided } else { end };
+            }
+        }
+    }
+    end
 }
 
 /// Compares and prints.
 pub fn run(args: &Args) -> Result<Exit> {
-    let tolerance = args.tolerance.unwrap_or(0.0);
+    let tolerance = args.gates.tolerance.unwrap_or(0.0);
     ensure!(tolerance >= 0.0, "--tolerance must not be negative");
     if let Some(experiment) = args.servers.experiment()? {
-        return servers::run(&experiment, &args.servers, args.tolerance, args.strict, args.json);
+        return servers::run(&experiment, &args.servers, &args.gates, args.json);
     }
     let (first, second) = sides(&args.first, &args.second).or_fault(Fault::Usage)?;
     let read_all = |side: &[PathBuf]| side.iter().map(|which| read(which)).collect::<Result<Vec<_>>>();
@@ -83,15 +129,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         ];
         super::print(terminal::text(&Document::of(sections), Style::of_stdout()))?;
     }
-    Ok(exit_of(verdict, args.strict))
-}
-
-fn exit_of(verdict: Word, strict: bool) -> Exit {
-    match verdict {
-        Word::Slower => Exit::Slower,
-        Word::Undecided if strict => Exit::Undecided,
-        Word::Faster | Word::Undecided => Exit::Done,
-    }
+    Ok(args.gates.exit(verdict, &comparisons))
 }
 
 /// What stands on either side of `--`; two without it are one on each side.

@@ -35,13 +35,21 @@ fn as_table(records: &[Listing], style: Style) -> String {
     let fields: [Field<Listing>; _] = [
         (Column::words("record"), |record| record.id.clone()),
         (Column::words("began"), |record| format_date(record.created_unix_s as i64)),
-        (Column::words("server"), |record| record.server.clone()),
+        (Column::words("server"), |record| server(&record.server)),
         (Column::number("blocks"), |record| record.blocks.to_string()),
         (Column::words("state"), |record| if record.finished { "complete" } else { "stopped" }.to_owned()),
         (Column::words("TLS, certificate, workload"), measured),
         (Column::words("question"), |record| record.question.clone()),
     ];
     table_text(&Table::of(fields, records), style) + "\n"
+}
+
+/// An own command by its program alone.
+fn server(text: &str) -> String {
+    match text.split_once(' ') {
+        Some((program, _)) => format!("{} …", program.rsplit('/').next().unwrap_or(program)),
+        None => text.to_owned(),
+    }
 }
 
 /// What was measured, in short: the whole texts are in JSON and in the report.
@@ -77,6 +85,7 @@ mod tests {
             as_table(&[Listing { question: "q\u{1b}[31m".to_owned(), ..record }], Style::PLAIN)
                 .contains("q\\u{1b}[31m")
         );
+        assert_eq!(server("/opt/nginx-new/nginx -p {dir} -c nginx.conf"), "nginx …");
         assert!(line.contains("1.3 AES128-GCM X25519, rsa-2048, ecommerce"), "{line}");
         assert_eq!(words[..7], ["3fd1c07a92e4", "2026-11-20", "16:00", "UTC", "nginx", "41", "stopped"]);
     }

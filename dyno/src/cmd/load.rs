@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result, ensure};
 use tlsdyno_engine::load::{ErrorKind, Outcome};
 
+use crate::cmd::compare::gate_exit;
 use crate::cmd::run::{ResultArgs, perform_load};
 use crate::cmd::{self, machines};
 use crate::exit::Exit;
@@ -15,7 +16,7 @@ use crate::fault::{Fault, OrFault};
 use crate::foreign::visible;
 use crate::histogram::Percentiles;
 use crate::load::asked::Asked;
-use crate::load::limit::Limit;
+use crate::load::limit::{ChangeLimit, Limit, RunLimit};
 use crate::load::options::{self, Options};
 use crate::load::screen::{self, Display};
 use crate::load::summary::Summary;
@@ -110,8 +111,9 @@ pub struct Args {
     against: Option<String>,
 
     /// Fail with exit code 12 where the run is beyond this limit, for example 'p99 > 50ms', 'hits/s < 2000' or
-    /// 'errors > 0.1%' (several times)
-    #[arg(long, value_name = "LIMIT", conflicts_with_all = ["sweep", "against", "job"])]
+    /// 'errors > 0.1%' (several times); with --against a change, for example 'cpu/hit > +3%' or 'p99 > +20%', and then
+    /// only the limits decide
+    #[arg(long, value_name = "LIMIT", conflicts_with_all = ["sweep", "job"])]
     fail_if: Vec<Limit>,
 
     #[command(flatten)]
@@ -143,8 +145,9 @@ pub fn run(args: &Args) -> Result<Exit> {
     let address = options::address(options, &url).or_fault(Fault::Unreachable)?;
     let plan = options::plan(options, &url, address).or_fault(Fault::Usage)?;
     check_endings(&args.output).or_fault(Fault::Usage)?;
+    let (of_run, of_change) = limits(args).or_fault(Fault::Usage)?;
     if let Some(other) = &args.against {
-        return against(args, text, other);
+        return against(args, text, other, &of_change);
     }
     permission::check(&url.host, address, &options.i_may_load_this).or_fault(Fault::Usage)?;
     open_files::make_room_for(options.connections).or_fault(Fault::Environment)?;
@@ -183,7 +186,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     for path in &args.output {
         write_load(path, &summary).or_fault(Fault::Store)?;
     }
-    let broken: Vec<String> = args.fail_if.iter().filter_map(|limit| limit.broken_by(&summary)).collect();
+    let broken: Vec<String> = of_run.iter().filter_map(|limit| limit.broken_by(&summary)).collect();
     for limit in &broken {
         tell!("tlsdyno: {limit}");
     }
@@ -191,8 +194,31 @@ pub fn run(args: &Args) -> Result<Exit> {
     Ok(if broken.is_empty() || end == Exit::Interrupted { end } else { Exit::Limit })
 }
 
+/// The limits of --fail-if: on a run, or on what changes from one URL to the other.
+fn limits(args: &Args) -> Result<(Vec<RunLimit>, Vec<ChangeLimit>)> {
+    let (mut of_run, mut of_change) = (Vec::new(), Vec::new());
+    for limit in &args.fail_if {
+        match limit {
+            Limit::Run(limit) => of_run.push(limit.clone()),
+            Limit::Change(limit) => of_change.push(limit.clone()),
+        }
+    }
+    match args.against {
+        Some(_) => ensure!(
+            of_run.is_empty(),
+            "with --against a limit is on a change: write it with its sign, for example 'cpu/hit > +3%'"
+        ),
+        None => ensure!(
+            of_change.is_empty(),
+            "`{}` limits a change; say from what (--against URL), or compare results (`tlsdyno compare --fail-if`)",
+            of_change[0]
+        ),
+    }
+    Ok((of_run, of_change))
+}
+
 /// Loads two URLs in turn, and says whether the second is slower.
-fn against(args: &Args, url: &str, other: &str) -> Result<Exit> {
+fn against(args: &Args, url: &str, other: &str, limits: &[ChangeLimit]) -> Result<Exit> {
     let mut options = args.options.clone();
     let each = options.duration.take().unwrap_or(DURATION_AGAINST);
     let experiment = LoadExperiment {
@@ -206,6 +232,7 @@ fn against(args: &Args, url: &str, other: &str) -> Result<Exit> {
     let comparisons = LoadSummary::of(&record).map(|summary| summary.against).unwrap_or_default();
     Ok(match verdict(&comparisons) {
         _ if end != Exit::Done => end,
+        _ if !limits.is_empty() => gate_exit(limits, &comparisons, args.strict),
         Word::Slower => Exit::Slower,
         Word::Undecided if args.strict => Exit::Undecided,
         Word::Faster | Word::Undecided => Exit::Done,

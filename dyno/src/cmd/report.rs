@@ -18,7 +18,7 @@ pub struct Args {
     #[arg(default_value = "last", value_name = "RECORD")]
     record: String,
     /// Write the HTML report to this file [default: report.html; with --json or --csv: none]
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, alias = "report", value_name = "FILE")]
     output: Option<PathBuf>,
     /// Print the results as one JSON object (docs/FORMAT.md)
     #[arg(long, conflicts_with = "csv")]

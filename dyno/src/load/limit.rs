@@ -8,9 +8,77 @@ use crate::load::summary::Summary;
 use crate::time::Time;
 use crate::units::{format_duration, format_percent, format_quantity, format_rate};
 
-/// The value of --fail-if: what a run fails of.
+/// The value of --fail-if, where it may be of either kind.
 #[derive(Clone, Debug)]
-pub struct Limit {
+pub enum Limit {
+    /// What a run is.
+    Run(RunLimit),
+    /// What it is by comparison with another.
+    Change(ChangeLimit),
+}
+
+impl FromStr for Limit {
+    type Err = String;
+
+    /// A percentage with its sign is a change.
+    fn from_str(text: &str) -> Result<Limit, String> {
+        let value = text.trim_start_matches(|letter| !['<', '>'].contains(&letter)).trim_start_matches(['<', '>', '=']);
+        match value.trim_start().starts_with(['+', '-']) {
+            true => text.parse().map(Limit::Change),
+            false => text.parse().map(Limit::Run),
+        }
+    }
+}
+
+/// What a change must not be shown to be beyond.
+#[derive(Clone, Debug)]
+pub struct ChangeLimit {
+    text: String,
+    /// Of what, by the name in the table of comparisons.
+    pub quantity: &'static str,
+    /// It fails above the limit, else below it.
+    pub fails_above: bool,
+    /// The second by the first less one, per cent.
+    pub percent: f64,
+}
+
+/// What is compared, by its names in limits and in tables.
+const CHANGES: [(&[&str], &str); 5] = [
+    (&["cpu/hit", "cpu", "cpu per hit"], "CPU per hit"),
+    (&["instructions/hit", "instructions"], "instructions per hit"),
+    (&["hits/s", "rps", "requests/s"], "hits/s"),
+    (&["p50", "median"], "latency p50"),
+    (&["p99"], "latency p99"),
+];
+
+impl FromStr for ChangeLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ChangeLimit, String> {
+        let form = || format!("`{text}` limits no change; write for example 'cpu/hit > +3%' or 'hits/s < -5%'");
+        let at = text.find(['<', '>']).ok_or_else(form)?;
+        let name = text[..at].trim().to_ascii_lowercase();
+        let known = CHANGES.iter().find(|(names, _)| names.contains(&name.as_str()));
+        let (_, quantity) = known.ok_or_else(|| {
+            format!("`{name}` is nothing that two are compared by; known are cpu/hit, instructions, hits/s, p50, p99")
+        })?;
+        let value = text[at + 1..].trim_start_matches('=').trim();
+        let is_signed = value.starts_with(['+', '-']);
+        let number = value.strip_suffix('%').filter(|_| is_signed).ok_or_else(form)?;
+        let percent = number.trim().parse().map_err(|_| form())?;
+        Ok(ChangeLimit { text: text.trim().to_owned(), quantity, fails_above: text[at..].starts_with('>'), percent })
+    }
+}
+
+impl fmt::Display for ChangeLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// What a run fails of.
+#[derive(Clone, Debug)]
+pub struct RunLimit {
     /// As it was typed.
     text: String,
     what: What,
@@ -35,10 +103,10 @@ enum What {
 /// The phases whose latency counts: of an open loop from the intended send time.
 const PHASES: [&str; 2] = ["scheduled_response", "whole_response"];
 
-impl FromStr for Limit {
+impl FromStr for RunLimit {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Limit, String> {
+    fn from_str(text: &str) -> Result<RunLimit, String> {
         let form = || format!("`{text}` is no limit; write for example 'p99 > 50ms', 'hits/s < 2000' or 'errors > 0'");
         let at = text.find(['<', '>']).ok_or_else(form)?;
         let (name, rest) = text.split_at(at);
@@ -75,17 +143,17 @@ impl FromStr for Limit {
             _ => number()?,
         };
         let fails_above = rest.starts_with('>');
-        Ok(Limit { text: text.trim().to_owned(), what, fails_above, fails_at, value })
+        Ok(RunLimit { text: text.trim().to_owned(), what, fails_above, fails_at, value })
     }
 }
 
-impl fmt::Display for Limit {
+impl fmt::Display for RunLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl Limit {
+impl RunLimit {
     /// What a run had instead, if it broke the limit. What it did not measure breaks it too: a gate must not pass
     /// because nothing was served.
     pub fn broken_by(&self, run: &Summary) -> Option<String> {
@@ -135,17 +203,28 @@ mod tests {
 
     #[test]
     fn a_run_breaks_the_limits_that_it_is_beyond() {
-        let broken = |text: &str| text.parse::<Limit>().unwrap().broken_by(&run());
+        let broken = |text: &str| text.parse::<RunLimit>().unwrap().broken_by(&run());
         let said = broken("p99 > 50ms").unwrap();
         assert!(said.contains("p99 > 50ms") && said.contains("51"), "{said}");
         for kept in ["p99>60ms", "p50 > 2ms", "hits/s < 1500", "errors > 1", "errors > 1%", "p99 < 1ms"] {
             assert_eq!(broken(kept), None, "{kept}");
         }
         for fails in ["p50 >= 2ms", "hits/s <= 1500", "errors>0", "errors > 0.05%", "hits/s < 2k"] {
-            let limit = fails.parse::<Limit>();
+            let limit = fails.parse::<RunLimit>();
             assert!(limit.is_err() || limit.unwrap().broken_by(&run()).is_some(), "{fails}");
         }
         assert!(broken("resumed < 1%").unwrap().contains("not measured"));
+    }
+
+    #[test]
+    fn a_percentage_with_a_sign_is_a_change() {
+        let Ok(Limit::Change(limit)) = "cpu/hit > +3 %".parse() else { panic!("a change") };
+        assert_eq!((limit.quantity, limit.fails_above, limit.percent), ("CPU per hit", true, 3.0));
+        let Ok(Limit::Change(limit)) = "Hits/s<=-5.5%".parse() else { panic!("a change") };
+        assert_eq!((limit.quantity, limit.fails_above, limit.percent), ("hits/s", false, -5.5));
+        assert!(matches!("errors > 0.1%".parse(), Ok(Limit::Run(_))));
+        let said = |text: &str| text.parse::<ChangeLimit>().unwrap_err();
+        assert!(said("p99 > 5%").contains("'cpu/hit > +3%'") && said("errors > +5%").contains("hits/s"));
     }
 
     #[test]

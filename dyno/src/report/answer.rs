@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use super::remedies::doubtful;
 use super::text::{capitalised, difference_with_interval, loaded_label, ratio_gain, share_with_interval, stage_label};
+use super::compared::Builds;
 use super::{compared, findings, methods, traffic};
 use crate::stats::compared::CPU_START_TO_START_PERCENT;
 use crate::stats::findings::RemedyFinding;
@@ -17,7 +18,7 @@ pub fn answer(summary: &Summary) -> String {
     if let Some(answer) = traffic::answer(summary) {
         return answer;
     }
-    if let Some((_, answer)) = compared::builds(summary, CPU_START_TO_START_PERCENT) {
+    if let Some(Builds { sentence: answer, .. }) = compared::builds(summary, CPU_START_TO_START_PERCENT) {
         return answer;
     }
     let shares: Vec<&Share> = summary.shares.by(Metric::Cpu).collect();

@@ -202,7 +202,11 @@ pub fn throughput(summary: &Summary) -> Option<Chart> {
         })
     };
     let rows: Vec<Value> = used().map(bar).collect();
-    let x = with(quantity("rate", "hits per second (95 % interval)"), json!({"axis": {"tickCount": 6}}));
+    // Behind the longest bar its number needs room.
+    let most = rows.iter().filter_map(|row| row["high"].as_f64()).fold(1.0, f64::max);
+    let scale = json!({"domain": [0, 1.25 * most], "nice": false});
+    let x = quantity("rate", "hits per second (95 % interval)");
+    let x = with(x, json!({"axis": {"tickCount": 6}, "scale": scale}));
     let bars = layer(
         json!({"type": "bar", "cornerRadiusEnd": 2, "height": 17}),
         json!({"x": x, "color": as_given("colour"), "opacity": with(axis("opacity"), json!({"scale": null}))}),

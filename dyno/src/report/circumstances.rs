@@ -8,7 +8,8 @@ use crate::units::format_date;
 fn meta(record: &Record, rounds: u32) -> String {
     let id = if record.id.is_empty() { String::new() } else { format!(" · record {}", record.id) };
     let stopped = if record.finished { "" } else { " · stopped early" };
-    format!("tlsdyno · {} · {rounds} rounds{id}{stopped}", format_date(record.created_unix_s as i64))
+    let word = if rounds == 1 { "round" } else { "rounds" };
+    format!("tlsdyno · {} · {rounds} {word}{id}{stopped}", format_date(record.created_unix_s as i64))
 }
 
 /// A report of a record, with what stands around its sections whatever it is of.

@@ -2,7 +2,9 @@
 
 use super::document::{Cell, Column, Content, Field, Section, Table, Tone};
 use super::text::ratio_gain;
-use crate::stats::compared::{Comparison, RUN_TO_RUN_PERCENT, Word, verdict};
+use crate::stats::compared::{
+    CPU_PER_HIT, Comparison, HITS_PER_SECOND, INSTRUCTIONS_PER_HIT, RUN_TO_RUN_PERCENT, Word, verdict,
+};
 use crate::stats::findings::ComparisonFinding;
 use crate::stats::{Direction, Ratio, Summary};
 use crate::units::{format_duration, format_interval_with, format_rate};
@@ -33,21 +35,31 @@ pub fn table(comparisons: &[Comparison]) -> Section {
 /// Whether the second of two builds is slower than the first, and a sentence that says so: by CPU time per hit, or by
 /// instructions where these were counted, beyond a tolerance; or by hits per second beyond all that equal runs differ
 /// by. `None` where the record does not compare two builds.
-pub fn builds(summary: &Summary, tolerance_percent: f64) -> Option<(Word, String)> {
+pub fn builds(summary: &Summary, tolerance_percent: f64) -> Option<Builds> {
     let finding = summary.findings.comparisons.iter().find(|finding| finding.of_builds)?;
     let word_of = |low: f64, high: f64, tolerance: f64| match () {
         () if low > tolerance => Word::Slower,
         () if high < -tolerance => Word::Faster,
         () => Word::Undecided,
     };
+    let changed = |quantity, [change_percent, low_percent, high_percent]: [f64; 3], word| Comparison {
+        point: None,
+        quantity,
+        first: f64::NAN,
+        second: f64::NAN,
+        change_percent,
+        low_percent,
+        high_percent,
+        word,
+    };
     let (Some(by_hits), Some(by_cpu)) = (finding.ratio, finding.by_cpu) else {
         let (change, spread) = counted_change(summary, finding)?;
-        let word = word_of(change - spread, change + spread, tolerance_percent);
+        let ends = [change, change - spread, change + spread];
+        let word = word_of(ends[1], ends[2], tolerance_percent);
+        let said = of_builds(word, None, tolerance_percent);
         let repeats = format!("counts of one server repeat to {spread:.2} %");
-        return Some((
-            word,
-            format!("{}: instructions per hit {change:+.2} % ({repeats}).", of_builds(word, None, tolerance_percent)),
-        ));
+        let sentence = format!("{said}: instructions per hit {change:+.2} % ({repeats}).");
+        return Some(Builds { word, sentence, changes: vec![changed(INSTRUCTIONS_PER_HIT, ends, word)] });
     };
     // What serves less takes more.
     let more_percent = |times: f64| 100.0 * (1.0 / times - 1.0);
@@ -57,10 +69,25 @@ pub fn builds(summary: &Summary, tolerance_percent: f64) -> Option<(Word, String
     };
     let words = [word_by(&by_cpu, tolerance_percent), word_by(&by_hits, tolerance_percent.max(RUN_TO_RUN_PERCENT))];
     let word = [Word::Slower, Word::Faster].into_iter().find(|word| words.contains(word)).unwrap_or(Word::Undecided);
-    let ends = format_interval_with(more_percent(by_cpu.high), more_percent(by_cpu.low), |end| format!("{end:+.1}"));
-    let (cpu, hits) = (signed(more_percent(by_cpu.times)), ratio_gain(&by_hits));
+    let of_cpu = [by_cpu.times, by_cpu.high, by_cpu.low].map(more_percent);
+    let of_hits = [by_hits.times, by_hits.low, by_hits.high].map(|times| 100.0 * (times - 1.0));
+    let ends = format_interval_with(of_cpu[1], of_cpu[2], |end| format!("{end:+.1}"));
+    let (cpu, hits) = (signed(of_cpu[0]), ratio_gain(&by_hits));
     let said = of_builds(word, Some(&by_cpu), tolerance_percent);
-    Some((word, format!("{said}: CPU time per hit {cpu} {ends}; hits/s {hits}.")))
+    let sentence = format!("{said}: CPU time per hit {cpu} {ends}; hits/s {hits}.");
+    let changes = vec![changed(CPU_PER_HIT, of_cpu, words[0]), changed(HITS_PER_SECOND, of_hits, words[1])];
+    Some(Builds { word, sentence, changes })
+}
+
+/// What the comparison of two builds comes to.
+#[derive(Clone, Debug)]
+pub struct Builds {
+    /// Whether the second is slower.
+    pub word: Word,
+    /// The same with its numbers.
+    pub sentence: String,
+    /// What limits are held against; what the two have by themselves is not known here.
+    pub changes: Vec<Comparison>,
 }
 
 /// What two builds come to. An interval that excludes no difference, and decides nothing all the same, is of too few

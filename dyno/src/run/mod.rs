@@ -16,6 +16,7 @@ pub mod files;
 mod foreign;
 mod fresh_servers;
 pub mod hardware;
+mod in_turns;
 pub(crate) mod lines;
 pub(crate) mod load_process;
 pub(crate) mod manifest;

@@ -10,32 +10,44 @@ const TOLD_PERCENT: f64 = 5.0;
 /// Clock ticks of /proc in a second (USER_HZ).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// The processes beside this one and its own, and what CPU time they had had.
-#[derive(Debug)]
+/// What processes beside this one and its own used of the server's CPUs while it was measured.
+#[derive(Debug, Default)]
 pub struct Neighbours {
-    since: Instant,
-    ticks: BTreeMap<(u32, u64), u64>,
+    /// Ticks of all processes when the block began.
+    before: BTreeMap<(u32, u64), u64>,
+    began: Option<Instant>,
+    /// Ticks in blocks, of those that were on a CPU of the server when a block ended.
+    used: BTreeMap<(u32, u64), u64>,
+    measured: Duration,
 }
 
 impl Neighbours {
-    /// As they are now.
-    pub fn now() -> Neighbours {
-        let all = process_tree::all().into_iter();
-        Neighbours { since: Instant::now(), ticks: all.map(|process| (identity(&process), process.ticks)).collect() }
+    /// A block begins.
+    pub fn block_begins(&mut self) {
+        self.before = process_tree::all().iter().map(|process| (identity(process), process.ticks)).collect();
+        self.began = Some(Instant::now());
     }
 
-    /// The one that has used most CPU time since, by its name and number, and per cent of one CPU; `None`: nobody has
-    /// used much.
-    pub fn busiest(&self) -> Option<(String, f64)> {
+    /// It ends; the server had these CPUs. Who ran on another one took nothing from it.
+    pub fn block_ends(&mut self, cpus: &[usize]) {
+        let Some(began) = self.began.take() else { return };
+        self.measured += began.elapsed();
         let own: BTreeSet<u32> = process_tree::descendants(std::process::id()).iter().map(|one| one.pid).collect();
         let is_own = |process: &ProcessStat| process.pid == std::process::id() || own.contains(&process.pid);
-        let used = |process: &ProcessStat| {
-            process.ticks.saturating_sub(self.ticks.get(&identity(process)).copied().unwrap_or(0))
-        };
-        let others = process_tree::all().into_iter().filter(|process| !is_own(process));
-        let most = others.max_by_key(used)?;
-        let percent = percent_of(used(&most), self.since.elapsed());
-        (percent >= TOLD_PERCENT).then(|| (format!("\"{}\" (process {})", title_of(most.pid), most.pid), percent))
+        let all = process_tree::all().into_iter();
+        for process in all.filter(|process| cpus.contains(&process.cpu) && !is_own(process)) {
+            let id = identity(&process);
+            let before = self.before.get(&id).copied().unwrap_or(0);
+            *self.used.entry(id).or_default() += process.ticks.saturating_sub(before);
+        }
+    }
+
+    /// The one that used most of the server's CPUs in all blocks, by its name and number, and per cent of one CPU;
+    /// `None`: nobody used much.
+    pub fn busiest(&self) -> Option<(String, f64)> {
+        let ((pid, _), ticks) = self.used.iter().max_by_key(|(_, ticks)| **ticks)?;
+        let percent = percent_of(*ticks, self.measured);
+        (percent >= TOLD_PERCENT).then(|| (format!("\"{}\" (process {pid})", title_of(*pid)), percent))
     }
 }
 
@@ -58,6 +70,7 @@ fn title_of(pid: u32) -> String {
     let program = if program.starts_with('/') { program.rsplit('/').next().unwrap_or(program) } else { program };
     let title = format!("{program} {arguments}");
     let title = if program.is_empty() { name } else { title };
+    let title = if title.trim().is_empty() { "a process that has ended".to_owned() } else { title };
     title.trim().chars().take(LETTERS_MAX).collect::<String>().trim_end().to_owned()
 }
 
@@ -73,17 +86,40 @@ mod tests {
         assert!(title_of(std::process::id()).len() > 2);
     }
 
-    #[test]
-    fn our_own_children_are_no_neighbours() {
-        let neighbours = Neighbours::now();
-        let mut child = Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap();
-        let pid = child.id();
-        while process_tree::stat(pid).is_some_and(|process| process.ticks < 10) {
+    /// A shell that only counts, until it has had `ticks` of CPU time.
+    fn busy(program: &str, arguments: &[&str], ticks: u64) -> std::process::Child {
+        let child = Command::new(program).args(arguments).stdin(Stdio::null()).spawn().unwrap();
+        while process_tree::stat(child.id()).is_some_and(|process| process.ticks < ticks) {
             std::thread::yield_now();
         }
-        let busiest = neighbours.busiest();
+        child
+    }
+
+    #[test]
+    fn who_ran_on_another_cpu_is_not_the_cause() {
+        let mut neighbours = Neighbours::default();
+        let everywhere: Vec<usize> = (0..1024).collect();
+        // A child of this process is none; one that its parent has left is.
+        let script = "sh -c 'while :; do :; done' >/dev/null 2>&1 & echo $!";
+        let output = Command::new("sh").args(["-c", script]).output().unwrap();
+        let stranger: u32 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
+        neighbours.block_begins();
+        let mut child = busy("sh", &["-c", "while :; do :; done"], 10);
+        while process_tree::stat(stranger).is_some_and(|process| process.ticks < 10) {
+            std::thread::yield_now();
+        }
+        let cpu = process_tree::stat(stranger).unwrap().cpu;
+        let mut elsewhere = Neighbours { before: neighbours.before.clone(), ..Neighbours::default() };
+        elsewhere.began = neighbours.began;
+        neighbours.block_ends(&everywhere);
+        elsewhere.block_ends(&[1024]);
+        let pid = rustix::process::Pid::from_raw(stranger as i32).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(busiest.is_none_or(|(who, _)| !who.contains(&format!("process {pid})"))));
+        let had = |id: u32| neighbours.used.iter().find(|((pid, _), _)| *pid == id).map(|(_, ticks)| *ticks);
+        assert!(had(stranger).is_some_and(|ticks| ticks > 0), "on CPU {cpu}");
+        assert_eq!(had(child.id()), None, "our own children are no neighbours");
+        assert_eq!(elsewhere.busiest(), None);
     }
 }

@@ -116,7 +116,7 @@ pub struct Plan {
 pub struct SlicesOfRound {
     /// How long, in each round.
     pub length: Duration,
-    /// Every so-manieth round has blocks too, from the first on.
+    /// Every so-manieth round has blocks too, from the first on; 0: none has.
     pub rounds_per_blocks: u32,
 }
 
@@ -242,19 +242,20 @@ impl Run<'_, '_> {
         let mut random = SplitMix64::new(seed);
         let mut slowest: Option<f64> = None;
         let least = if self.measure.rounds.is_some() || slices.is_some() { ROUNDS_LEAST } else { 1 };
-        for (round, work) in (0..).zip(works.iter().cycle()) {
+        for (round, work) in (0_u32..).zip(works.iter().cycle()) {
             let work = self.subject.draw(work.clone(), &mut random);
             let order = order_of_round(&blocks, self.measure.turns, &mut random);
             let order: Vec<(u32, usize)> = order.into_iter().filter(|(_, index)| self.is_valid(*index)).collect();
             let blocks: Vec<usize> = blocks.iter().copied().filter(|index| self.is_valid(*index)).collect();
-            let has_blocks = slices.is_none_or(|slices| round % slices.rounds_per_blocks == 0);
+            let has_blocks = slices.is_none_or(|slices| round.checked_rem(slices.rounds_per_blocks) == Some(0));
+            let of_blocks = slowest.map(|slowest| schedule.predicted(work.piece.requests, slowest));
             // A round that would not fit is not begun: --time is a bound.
-            if let Some(slowest) = slowest
+            if let Some(of_blocks) = if has_blocks { of_blocks } else { Some(Duration::ZERO) }
                 && round >= least
                 && self.started.elapsed()
                     + self.subject.time_to_begin_round(&blocks)
                     + slices.map_or(Duration::ZERO, |slices| slices.length)
-                    + if has_blocks { schedule.predicted(work.piece.requests, slowest) } else { Duration::ZERO }
+                    + of_blocks
                     > self.budget
             {
                 // Slices fit into any time; their servers are those of the round before.

@@ -107,7 +107,7 @@ struct SingleServer<'a> {
     /// Slices of configurations that are modes of one server.
     slices: Slices,
     is_sliced: bool,
-    /// Who else used the machine since the blocks began.
+    /// Who else used the server's CPUs in the blocks.
     neighbours: Neighbours,
     /// Configurations that were left out.
     failed: BTreeSet<usize>,
@@ -160,7 +160,7 @@ impl<'a> SingleServer<'a> {
             reuse_told: false,
             slices: Slices::default(),
             is_sliced,
-            neighbours: Neighbours::now(),
+            neighbours: Neighbours::default(),
             failed: BTreeSet::new(),
             unsaturated: BTreeSet::new(),
             restarts: (Duration::ZERO, 0),
@@ -247,7 +247,7 @@ impl Subject for SingleServer<'_> {
     fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
         // The short blocks of the warm-up saturate nothing.
         self.unsaturated.clear();
-        self.neighbours = Neighbours::now();
+        self.neighbours = Neighbours::default();
         let sliced_rounds = self.experiment.measure.rounds.unwrap_or_else(|| sliced_rounds(left));
         let rounds = if self.is_sliced { Some(sliced_rounds) } else { self.experiment.measure.rounds };
         // Nothing is started for a block where the servers that are there already last for all rounds.
@@ -322,12 +322,14 @@ impl Subject for SingleServer<'_> {
     }
 
     fn block(&mut self, index: usize, work: &Work, journal: &mut Journal) -> Result<Block> {
+        self.neighbours.block_begins();
         let cpu_before = self.server_cpu_ns(index)?;
         let beside_before = self.companion_cpu_ns(index)?;
         let pace_before = self.pace.read(&self.testbed.servers[index].placement.server);
         let outcome = self.load.run(index, self.testbed.address(index), work);
         let pace_after = self.pace.read(&self.testbed.servers[index].placement.server);
         let cpu_after = self.server_cpu_ns(index);
+        self.neighbours.block_ends(&self.testbed.servers[index].placement.server);
         let (outcome, cpu_after) = match (outcome, cpu_after) {
             (Ok(outcome), Ok(cpu)) => (outcome, cpu),
             (Err(error), _) | (_, Err(error)) => {

@@ -4,18 +4,19 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
-use tlsdyno_engine::load::{self, Outcome, Pacing, Plan as EnginePlan, Rate, Until};
+use tlsdyno_engine::load::{self, HeldSessions, Outcome, Pacing, Plan as EnginePlan, Rate, Until};
 use tlsdyno_tls::StageSet;
 
 use super::curve::{self, Counted, Point};
+use super::in_turns::{self, OfSide, Side};
 use super::manifest;
 use super::observer::Observer;
-use super::runner::{self, Finished, Plan, Subject};
-use super::schedule::{Piece, Work, timed_blocks};
+use super::runner::{self, Finished, Plan, SlicesOfRound, Subject};
+use super::schedule::{Piece, Schedule, Work, timed_blocks};
 use super::verify::{death, is_dead, verify_requests};
 use crate::fault::{Fault, OrFault};
 use crate::load::options::{self, Options};
@@ -43,9 +44,8 @@ const BLOCK: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
 /// The same of two URLs that are compared, and the rounds that there are to be of them at least.
 const PAIRED_BLOCK: [Duration; 2] = [Duration::from_millis(150), Duration::from_secs(1)];
 const PAIRS: u32 = 20;
-/// Longest block of two whose CPU time is read: a machine's pace changes within a second, and CPU time needs no long
-/// blocks to be exact.
-const PAIRED_BLOCK_WITH_CLOCKS: Duration = Duration::from_millis(150);
+/// The shortest and the longest round of two that take turns.
+const ROUND_OF_TURNS: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(1)];
 /// Fixed cost of a block: connecting, the last responses.
 const BLOCK_OVERHEAD: Duration = Duration::from_millis(50);
 
@@ -207,8 +207,9 @@ struct LoadedUrl<'a> {
     counted: Vec<Counted>,
     /// Two URLs are compared, which are served at these addresses.
     pair: Option<[SocketAddr; 2]>,
-    /// The processes of both are on this machine, and their clocks can be read.
-    has_clocks: bool,
+    /// What both hold between the turns that they take: where the processes of both are on this machine, and their
+    /// clocks can be read, and nothing but the server's answers says when a request is due.
+    in_turns: Option<[HeldSessions; 2]>,
     stop: &'a AtomicBool,
 }
 
@@ -267,7 +268,9 @@ impl<'a> LoadedUrl<'a> {
         let names = points.into_iter().map(|point| point.name).collect();
         let pair = experiment.against.as_ref().and_then(|_| <[SocketAddr; 2]>::try_from(&addresses[..]).ok());
         let has_clocks = pair.is_some_and(|pair| pair.iter().all(|address| clocks_of(*address).is_some()));
-        Ok(LoadedUrl { plans, names, places, counted, pair, has_clocks, stop })
+        let can_wait = plans.iter().all(|plan| plan.pacing == Pacing::Closed && plan.window.is_none());
+        let in_turns = (has_clocks && can_wait).then(|| [0, 1].map(|side| HeldSessions::new(plans[side].resumption)));
+        Ok(LoadedUrl { plans, names, places, counted, pair, in_turns, stop })
     }
 }
 
@@ -281,9 +284,18 @@ impl Subject for LoadedUrl<'_> {
     fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
         let most = seconds_per_request.iter().map(|seconds| 1.0 / seconds.max(1e-9)).fold(0.0, f64::max);
         let blocks = seconds_per_request.len() as u32;
-        // Two that are compared take turns as often as they can: what changes meanwhile meets both.
-        let longest = if self.has_clocks { PAIRED_BLOCK_WITH_CLOCKS } else { PAIRED_BLOCK[1] };
-        let paired = |bound: Duration| bound.min(longest).min(left / (PAIRS * blocks));
+        if self.in_turns.is_some() {
+            let [shortest, longest] = ROUND_OF_TURNS;
+            let round = (left / PAIRS).clamp(shortest, longest);
+            let rounds_expected = (left.as_secs_f64() / round.as_secs_f64()) as u32;
+            let requests_per_block = (round.as_secs_f64() / f64::from(blocks) * most) as u64;
+            let schedule =
+                Schedule { requests_per_block, rounds_expected, round, overhead: round, seconds_per_request: 0.0 };
+            let works = vec![Piece { users: 0..0, requests: requests_per_block }.into()];
+            let slices = Some(SlicesOfRound { length: round, rounds_per_blocks: 0 });
+            return Plan { schedule, works, rounds_most: None, slices, warnings: Vec::new() };
+        }
+        let paired = |bound: Duration| bound.min(left / (PAIRS * blocks));
         let bounds = if self.pair.is_some() { PAIRED_BLOCK.map(paired) } else { BLOCK };
         let (timed, schedule) = timed_blocks(left, blocks, bounds, BLOCK_OVERHEAD, most);
         let piece = Piece { users: 0..0, requests: schedule.requests_per_block };
@@ -309,30 +321,47 @@ impl Subject for LoadedUrl<'_> {
         if let Pacing::Open(rate) = plan.pacing {
             plan.pacing = Pacing::Open(Rate { seed: timed.seed, ..rate });
         }
-        let clocks = self.pair.filter(|_| self.has_clocks).and_then(|pair| clocks_of(pair[index]));
+        let clocks = self.pair.and_then(|pair| clocks_of(pair[index]));
         let before_ns = clocks.as_ref().and_then(ProcessClocks::at_rest_ns);
         let outcome = load::run(&plan, self.stop)?;
         let after_ns = clocks.as_ref().and_then(ProcessClocks::at_rest_ns);
         interrupt::check(self.stop)?;
-        let counted = record::record(&outcome)?;
-        if is_dead(&counted) {
-            return Err(death(&self.names[index], &counted, ""));
-        }
+        let used_ns = before_ns.zip(after_ns).map(|(before, after)| after.saturating_sub(before));
+        let block = self.block_of(index, &outcome, clocks, used_ns.unwrap_or(0))?;
         if journal.record().manifest.negotiated.is_empty() {
-            let negotiated = manifest::negotiated_text(&counted.negotiated);
+            let negotiated = manifest::negotiated_text(&record::record(&outcome)?.negotiated);
             journal.change(|record| record.manifest.negotiated = negotiated);
         }
-        self.counted[index].add(&outcome);
-        let mut warnings = verify_requests(&counted, counted.hits).warnings;
-        if outcome.unserved > 0 {
-            let what = format!("{} requests that were due found no user free in time", outcome.unserved);
-            let remedy = "Give a lower rate or more connections; they are in no latency".to_owned();
-            warnings.push(Warning::Other { what, remedy });
-        }
-        // What processes that began or ended meanwhile used is not known.
-        let same = clocks.is_some() && clocks == self.pair.and_then(|pair| clocks_of(pair[index]));
-        let used_ns = before_ns.zip(after_ns).filter(|_| same).map(|(before, after)| after.saturating_sub(before));
-        Ok(Block { valid: true, warnings, server_cpu_ns: used_ns.unwrap_or(0), ..block_of(&outcome)? })
+        Ok(block)
+    }
+
+    /// Two that are compared take turns as often as they can: what changes meanwhile meets both.
+    fn slices(
+        &mut self,
+        _configurations: &[usize],
+        length: Duration,
+        since: Instant,
+        random: &mut SplitMix64,
+    ) -> Result<Vec<Block>, (usize, anyhow::Error)> {
+        let (Some(pair), Some(sessions)) = (self.pair, &mut self.in_turns) else { return Ok(Vec::new()) };
+        let started_ns = since.elapsed().as_nanos() as u64;
+        let clocks = pair.map(clocks_of);
+        let mut plans: Vec<EnginePlan> = self.plans.clone();
+        let mut parts = plans.iter_mut().zip(sessions.iter_mut()).zip(&clocks).map(|((plan, sessions), clocks)| {
+            // Turns end it.
+            plan.until = Until::Elapsed(u64::MAX / 4);
+            Side { plan, sessions, clocks: clocks.clone().unwrap_or(ProcessClocks::of(Vec::new())) }
+        });
+        let (Some(first), Some(second)) = (parts.next(), parts.next()) else { return Ok(Vec::new()) };
+        drop(parts);
+        let sides = in_turns::round([first, second], random.below(2), length, self.stop);
+        let sides = sides.map_err(|error| (0, error.into()))?;
+        interrupt::check(self.stop).map_err(|error| (0, error))?;
+        let of_side = |(index, (side, clocks)): (usize, (OfSide, Option<ProcessClocks>))| {
+            let block = self.block_of(index, &side.outcome, clocks, side.server_cpu_ns);
+            block.map(|block| Block { configuration: index, started_ns, ..block }).map_err(|error| (index, error))
+        };
+        sides.into_iter().zip(clocks).enumerate().map(of_side).collect()
     }
 
     fn log_tail(&mut self, _index: usize) -> String {
@@ -344,6 +373,33 @@ impl Subject for LoadedUrl<'_> {
         let missed =
             points.filter_map(|(((place, name), counted), plan)| counted.missed(name, *place, plan.connections.total));
         missed.collect()
+    }
+}
+
+impl LoadedUrl<'_> {
+    /// A block of this outcome, of a server that had these processes and used so much CPU time.
+    fn block_of(
+        &mut self,
+        index: usize,
+        outcome: &Outcome,
+        clocks: Option<ProcessClocks>,
+        server_cpu_ns: u64,
+    ) -> Result<Block> {
+        let counted = record::record(outcome)?;
+        if is_dead(&counted) {
+            return Err(death(&self.names[index], &counted, ""));
+        }
+        self.counted[index].add(outcome);
+        let mut warnings = verify_requests(&counted, counted.hits).warnings;
+        if outcome.unserved > 0 {
+            let what = format!("{} requests that were due found no user free in time", outcome.unserved);
+            let remedy = "Give a lower rate or more connections; they are in no latency".to_owned();
+            warnings.push(Warning::Other { what, remedy });
+        }
+        // What processes that began or ended meanwhile used is not known.
+        let same = clocks.is_some() && clocks == self.pair.and_then(|pair| clocks_of(pair[index]));
+        let server_cpu_ns = if same { server_cpu_ns } else { 0 };
+        Ok(Block { valid: true, warnings, server_cpu_ns, ..block_of(outcome)? })
     }
 }
 

@@ -23,9 +23,14 @@ use super::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
 use super::load::Sample;
 use super::robust::{sorted, trimmed_each_end, trimmed_mean};
 use crate::distribution::{CONFIDENCE, student_t_two_sided};
+use crate::load::limit::ChangeLimit;
 
 /// What is compared of each pair, CPU time per hit where it is known on both sides.
-const CPU_PER_HIT: &str = "CPU per hit";
+pub const CPU_PER_HIT: &str = "CPU per hit";
+/// The same.
+pub const INSTRUCTIONS_PER_HIT: &str = "instructions per hit";
+/// The same.
+pub const HITS_PER_SECOND: &str = "hits/s";
 /// Fewer slices than this say nothing about how a run scatters.
 pub const SLICES_MIN: usize = 5;
 /// What two runs of the same thing may differ by on a busy machine, per cent: equal runs of six seconds differed by up
@@ -88,6 +93,44 @@ pub fn verdict(comparisons: &[Comparison]) -> Word {
     }
 }
 
+/// What a limit on a change comes to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Gate {
+    /// The change is shown to be beyond the limit, or was not measured; says what it is.
+    Broken(String),
+    /// The interval holds the limit.
+    Undecided(String),
+    /// It is shown to be within.
+    Kept,
+}
+
+/// Holds comparisons against limits: what the worst of them comes to, and the words of all that are not kept.
+pub fn gate(limits: &[ChangeLimit], comparisons: &[Comparison]) -> Vec<Gate> {
+    let of_limit = |limit: &ChangeLimit| {
+        let found: Vec<&Comparison> = comparisons.iter().filter(|of| of.quantity == limit.quantity).collect();
+        if found.is_empty() {
+            return vec![Gate::Broken(format!("{limit} fails: not measured"))];
+        }
+        found.into_iter().map(|of| gate_of(limit, of)).collect()
+    };
+    limits.iter().flat_map(of_limit).collect()
+}
+
+fn gate_of(limit: &ChangeLimit, of: &Comparison) -> Gate {
+    let Comparison { change_percent, low_percent: low, high_percent: high, .. } = of;
+    let point = of.point.as_ref().map_or_else(String::new, |point| format!("{point}: "));
+    let it = format!("{point}it is {change_percent:+.1} % [{low:+.1}, {high:+.1}]");
+    let [beyond, within] = match limit.fails_above {
+        true => [*low > limit.percent, *high <= limit.percent],
+        false => [*high < limit.percent, *low >= limit.percent],
+    };
+    match (beyond, within) {
+        (true, _) => Gate::Broken(format!("{limit} fails: {it}")),
+        (_, true) => Gate::Kept,
+        _ => Gate::Undecided(format!("{limit} is undecided: {it}")),
+    }
+}
+
 /// What is compared.
 #[derive(Clone, Copy)]
 struct Quantity {
@@ -106,7 +149,7 @@ const COMPARED: [Quantity; 4] = [
         start_to_start_percent: CPU_START_TO_START_PERCENT,
     },
     Quantity {
-        name: "hits/s",
+        name: HITS_PER_SECOND,
         more_is_better: true,
         of: |sample| Some(sample.hits_per_second),
         start_to_start_percent: 5.0,
@@ -287,6 +330,27 @@ mod tests {
         assert_eq!(words(100.0, 90.0, 0.0), [Word::Slower; 3]);
         assert_eq!(words(100.0, 98.0, 5.0), [Word::Undecided; 3]);
         assert_eq!(words(100.0, 100.02, 0.0), [Word::Undecided; 3]);
+    }
+
+    #[test]
+    fn a_limit_is_broken_by_what_is_beyond_it_for_certain() {
+        let of = |low_percent: f64, high_percent: f64| Comparison {
+            point: None,
+            quantity: CPU_PER_HIT,
+            first: 1.0,
+            second: 1.0,
+            change_percent: 4.0,
+            low_percent,
+            high_percent,
+            word: Word::Undecided,
+        };
+        let gate = |text: &str, low, high| gate(&[text.parse().unwrap()], &[of(low, high)]).remove(0);
+        let broken = gate("cpu/hit > +3%", 3.1, 5.0);
+        assert_eq!(broken, Gate::Broken("cpu/hit > +3% fails: it is +4.0 % [+3.1, +5.0]".to_owned()));
+        assert!(matches!(gate("cpu/hit > +3%", 2.9, 5.0), Gate::Undecided(_)));
+        assert_eq!(gate("cpu/hit > +3%", 1.0, 2.5), Gate::Kept);
+        assert_eq!([gate("cpu/hit < -3%", -2.0, 5.0), gate("cpu/hit < -3%", -2.9, 0.0)], [Gate::Kept, Gate::Kept]);
+        assert!(matches!(gate("p99 > +3%", 0.0, 1.0), Gate::Broken(said) if said.contains("not measured")));
     }
 
     #[test]

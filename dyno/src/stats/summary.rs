@@ -402,7 +402,8 @@ pub(super) fn stolen(record: &Record) -> Option<Warning> {
     let steal_ns: u64 = record.blocks.iter().map(|block| block.steal_ns).sum();
     let elapsed_ns: u64 = record.blocks.iter().map(|block| block.elapsed_ns).sum();
     let available_ns = elapsed_ns.saturating_mul(u64::from(record.manifest.cpus.max(1)));
-    (steal_ns > available_ns / 50).then_some(Warning::Steal { steal_ns, elapsed_ns })
+    // The clock that tells it ticks a hundred times a second.
+    (steal_ns > available_ns / 50 && steal_ns >= 100_000_000).then_some(Warning::Steal { steal_ns, elapsed_ns })
 }
 
 /// Failed requests by kind, over all blocks.

@@ -177,8 +177,8 @@ impl fmt::Display for Warning {
                 match other {
                     Some((who, percent)) => write!(
                         f,
-                        ": {who} used {percent:.0} % of a CPU meanwhile. Hits per second are lower bounds there, CPU \
-                         per hit is valid. End that program, or measure on a quiet machine"
+                        ": {who} used {percent:.0} % of the server's CPU meanwhile. Hits per second are lower bounds \
+                         there, CPU per hit is valid. End that program, or measure on a quiet machine"
                     ),
                     None => f.write_str(
                         ": requests waited for each other (few users at once, or each user's in strict order). Hits \

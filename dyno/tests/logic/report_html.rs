@@ -35,8 +35,11 @@ const INSPECT: &str = r#"function outside() {
     && element.getClientRects().length > 0;
   const texts = Array.from(document.querySelectorAll("h1, h2, h3, p, li, dt, dd, th, td, figcaption, svg text"));
   return texts.filter((element) => shown(element) && element.textContent.trim() !== "").filter((element) => {
-    const box = element.getBoundingClientRect();
-    return box.right > innerWidth + 1 || box.left < -1;
+    const box = element.getBoundingClientRect(), svg = element.closest("svg");
+    // What leaves its drawing is cut off there, not at the edge of the page.
+    const edge = svg ? svg.getBoundingClientRect() : {left: 0, right: innerWidth, top: -Infinity, bottom: Infinity};
+    return [box.right - edge.right, edge.left - box.left, edge.top - box.top, box.bottom - edge.bottom]
+      .concat(box.right - innerWidth, -box.left).some((beyond) => beyond > 1);
   }).map((element) => element.textContent.trim().slice(0, 60));
 }
 chartsDrawn.then(() => JSON.stringify({
@@ -399,6 +402,10 @@ fn faults_are_seen() {
         let cut = Browser::visit(old, width);
         assert!(cut.page["cut"] != 0 && cut.page["outside"] != json!([]), "at {width}: {}", cut.page);
     }
+    // What a drawing cuts off stands within the page.
+    let drawn = "<p><svg width=\"90\" height=\"20\"><text x=\"60\" y=\"15\">percent of a hit</text></svg></p></main>";
+    let cut = Browser::visit(&good.replacen("</main>", drawn, 1), 1280);
+    assert_eq!(cut.page["outside"], json!(["percent of a hit"]));
     let empty = Browser::visit(&good.replacen("data-chart=\"latency\"", "data-chart-off", 1), 1280);
     assert_eq!(empty.page["marks"]["latency"], 0);
 }

@@ -63,6 +63,12 @@ impl Recorder {
         }
     }
 
+    /// Forgets hits and latencies; connections, handshakes and what failed stay.
+    pub fn forget_hits(&mut self) {
+        (self.hits, self.body_bytes, self.statuses) = (0, 0, [0; STATUSES]);
+        self.phases.iter_mut().for_each(Histogram::reset);
+    }
+
     pub fn latency(&mut self, phase: Phase, nanoseconds: u64) {
         self.phases[phase as usize].saturating_record(nanoseconds);
         if let Some(recent) = &mut self.recent {

@@ -9,6 +9,7 @@ mod actions;
 mod ending;
 mod events;
 mod lead_in;
+mod turns;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,6 +29,9 @@ use super::storm::StormWatch;
 use super::users::{ConnectionId, Users};
 use crate::reactor::Reactor;
 use crate::sys;
+
+pub use turns::{AskForTurn, NextTurn, Turn};
+use turns::Turns;
 
 /// Why a run could not begin. What fails during a run is counted in its [`Outcome`].
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +58,27 @@ pub enum LoadError {
 /// [`LoadError`]; failures of connections and requests are no errors, but counted in the [`Outcome`].
 pub fn run(plan: &Plan, stop: &AtomicBool) -> Result<Outcome, LoadError> {
     run_with(plan, stop, None, &mut HeldSessions::new(plan.resumption), at_once)
+}
+
+/// As [`run_holding`], for a load that takes turns with others: `ask` is asked for each turn and may wait until it is
+/// time. The run ends with its turns, which are what its outcome is of.
+///
+/// # Errors
+/// As [`run`], and [`LoadError::NotBegun`] without a first turn.
+pub fn run_in_turns<'t>(
+    plan: &'t Plan,
+    stop: &AtomicBool,
+    sessions: &'t mut HeldSessions,
+    ask: &'t mut AskForTurn<'t>,
+) -> Result<Outcome, LoadError> {
+    plan.check().map_err(LoadError::Plan)?;
+    if plan.pacing != Pacing::Closed || plan.lead_in_ns > 0 || plan.window.is_some() {
+        return Err(LoadError::Plan("turns are for a closed loop without lead-in and window"));
+    }
+    let mut run = Run::new(plan, None, &mut sessions.0)?;
+    run.turns = Some(Turns::begin(ask).ok_or(LoadError::NotBegun)?);
+    run.wait_until(0, stop);
+    run.run(stop)
 }
 
 /// The TLS sessions of a client that outlives a run, and its count of those that it reused.
@@ -184,6 +209,8 @@ struct Run<'p> {
     unserved: u64,
     /// Requests were under way when the run's time and the grace behind it were over.
     was_cut: bool,
+    /// It takes turns with another load.
+    turns: Option<Turns<'p>>,
 }
 
 impl<'p> Run<'p> {
@@ -245,6 +272,7 @@ impl<'p> Run<'p> {
             scan_at_ns: 0,
             unserved: 0,
             was_cut: false,
+            turns: None,
         })
     }
 
@@ -275,7 +303,7 @@ impl<'p> Run<'p> {
         self.users.tell_time(self.now_ns);
         self.users.start();
         self.carry_out();
-        while !self.users.is_done() && !self.has_given_up() {
+        while !self.users.is_done() && !self.has_given_up() && !self.has_had_its_turns() {
             if stop.load(Ordering::Relaxed) {
                 stopped = true;
                 break;
@@ -283,11 +311,13 @@ impl<'p> Run<'p> {
             self.turn().map_err(|error| LoadError::System { what: "waiting for events", error })?;
             self.recorder.cut(self.now_ns);
             self.count_after_lead_in();
+            self.take_turns();
             self.answer_display();
         }
         let gave_up = self.has_given_up();
         let ended_ns = if gave_up || stopped { sys::monotonic_ns() } else { self.ended_ns() };
         let (unserved, was_cut) = (self.unserved, self.was_cut);
+        let counted_turns_ns = self.counted_turns_ns();
         let start_ns = self.start_ns().unwrap_or(ended_ns);
         if let Some(counted) = self.counted {
             return Ok(Outcome { gave_up, unserved, stopped, ..counted });
@@ -295,7 +325,7 @@ impl<'p> Run<'p> {
         let start_ns = self.counting_since_ns.unwrap_or(start_ns);
         let mut outcome = self.recorder.finish();
         outcome.began_ns = start_ns;
-        outcome.elapsed_ns = ended_ns.saturating_sub(start_ns);
+        outcome.elapsed_ns = counted_turns_ns.unwrap_or(ended_ns.saturating_sub(start_ns));
         outcome.client_cpu_ns = sys::thread_cpu_ns() - self.cpu_before_ns;
         outcome.window = self.users.window_use();
         // Decided to be followed, but the run ended first.
@@ -350,7 +380,8 @@ impl<'p> Run<'p> {
             self.now_ns = sys::monotonic_ns();
         }
         let [deadline_ns, cut_ns] = [self.deadline_ns(), self.cut_ns()].map(|at| at.filter(|&at| at > self.now_ns));
-        let due = [Some(self.scan_at_ns), self.opening_paused_until_ns, deadline_ns, cut_ns, scheduled_ns];
+        let turn_ends_ns = self.turn_ends_ns();
+        let due = [Some(self.scan_at_ns), self.opening_paused_until_ns, deadline_ns, cut_ns, scheduled_ns, turn_ends_ns];
         let next = due.into_iter().flatten().min().unwrap_or(u64::MAX);
         next.saturating_sub(self.now_ns).min(WAIT_NS_MAX)
     }

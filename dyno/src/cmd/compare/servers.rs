@@ -6,6 +6,7 @@ use anyhow::Result;
 use tlsdyno_tls::{Effort, Version};
 
 use crate::choice::choice;
+use super::Gates;
 use crate::cmd::run::{self, ResultArgs};
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
@@ -13,7 +14,7 @@ use crate::model::workload::WorkloadSpec;
 use crate::model::{
     CertificateKind, ComparisonModel, ConfigurationModel, Experiment, Load, Measure, Method, Server, ServerName,
 };
-use crate::report::compared;
+use crate::report::compared::{self, Builds};
 use crate::stats::Summary;
 use crate::stats::compared::{CPU_START_TO_START_PERCENT, Word};
 use crate::time::Time;
@@ -124,18 +125,23 @@ impl Servers {
 ///
 /// # Errors
 /// Measuring did not begin.
-pub fn run(experiment: &Experiment, args: &Servers, tolerance: Option<f64>, strict: bool, json: bool) -> Result<Exit> {
+pub fn run(experiment: &Experiment, args: &Servers, gate: &Gates, json: bool) -> Result<Exit> {
     let output = ResultArgs::of(json, args.report.clone());
-    let tolerance = tolerance.unwrap_or(CPU_START_TO_START_PERCENT);
+    let tolerance = gate.tolerance.unwrap_or(CPU_START_TO_START_PERCENT);
     let (measured, record) = run::perform_and_keep(experiment, &output)?;
     if measured != Exit::Done {
         return Ok(measured);
     }
-    let nothing = || (Word::Undecided, "The two could not be compared; see the warnings.".to_owned());
-    let (word, sentence) = compared::builds(&Summary::of(&record), tolerance).unwrap_or_else(nothing);
+    let nothing = || Builds {
+        word: Word::Undecided,
+        sentence: "The two could not be compared; see the warnings.".to_owned(),
+        changes: Vec::new(),
+    };
+    let Builds { word, sentence, changes } =
+        compared::builds(&Summary::of(&record), tolerance).unwrap_or_else(nothing);
     // With the usual tolerance the report has said so.
     if !json && tolerance != CPU_START_TO_START_PERCENT {
         crate::cmd::print(format!("\n{sentence}\n"))?;
     }
-    Ok(super::exit_of(word, strict))
+    Ok(gate.exit(word, &changes))
 }

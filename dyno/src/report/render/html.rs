@@ -54,9 +54,42 @@ fn unbroken(text: &str) -> String {
         .collect()
 }
 
+/// The text as HTML in which no line ends within a flag (`--time`), which a browser would break at its hyphens.
+fn with_whole_flags(text: &str) -> String {
+    let escaped: String = text
+        .chars()
+        .map(|character| match character {
+            '&' => "&amp;".to_owned(),
+            '<' => "&lt;".to_owned(),
+            '>' => "&gt;".to_owned(),
+            '"' => "&quot;".to_owned(),
+            '\'' => "&#39;".to_owned(),
+            other => other.to_string(),
+        })
+        .collect();
+    let mut html = String::new();
+    let mut rest = escaped.as_str();
+    while let Some(at) = rest.find("--") {
+        let (before, flag) = rest.split_at(at);
+        let length = flag.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-').unwrap_or(flag.len());
+        html.push_str(&format!("{before}<span class=\"flag\">{}</span>", &flag[..length]));
+        rest = &flag[length..];
+    }
+    html + rest
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn flags_are_not_broken_and_no_text_becomes_markup() {
+        assert_eq!(
+            with_whole_flags("Longer (--time) <b>--x-y</b> --"),
+            "Longer (<span class=\"flag\">--time</span>) &lt;b&gt;<span class=\"flag\">--x-y</span>&lt;/b&gt; \
+             <span class=\"flag\">--</span>"
+        );
+    }
 
     #[test]
     fn numbers_stay_on_one_line() {

@@ -2,11 +2,12 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use tempfile::TempDir;
 
 use crate::fault::{Fault, OrFault};
@@ -81,6 +82,7 @@ impl Callgrind {
             REST_WITHIN.as_secs(),
             instance.log_tail()
         );
+        refuse_other_users(&instance.pids())?;
         let before = self.files()?;
         for pid in instance.pids() {
             let told = Command::new("vgdb")
@@ -112,6 +114,22 @@ impl Callgrind {
     }
 }
 
+/// A process that became another user is out of vgdb's reach, which would wait for it in vain.
+fn refuse_other_users(pids: &[u32]) -> Result<()> {
+    let own = rustix::process::geteuid().as_raw();
+    // One that has ended since is nobody's.
+    let user_of = |pid: &u32| fs::metadata(format!("/proc/{pid}")).map_or(own, |metadata| metadata.uid());
+    let other = pids.iter().find(|pid| user_of(pid) != own);
+    let Some(pid) = other else { return Ok(()) };
+    Err(anyhow!(
+        "process {pid} of the server runs as another user ({}) and cannot be told to count. Have its workers stay the \
+         user that starts them (nginx: `user root;` in its configuration, where root starts it), or run tlsdyno as a \
+         plain user",
+        user_of(pid)
+    ))
+    .or_fault(Fault::Input)
+}
+
 /// The total of one file in callgrind's profile format.
 fn instructions_in(file: &Path) -> Result<u64> {
     let text = fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
@@ -125,7 +143,25 @@ fn total_of(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::CommandExt;
+
     use super::*;
+
+    #[test]
+    fn processes_of_other_users_are_refused_with_the_remedy() {
+        refuse_other_users(&[std::process::id(), u32::MAX]).unwrap();
+        let mut command = Command::new("sleep");
+        command.arg("60");
+        if rustix::process::geteuid().is_root() {
+            command.uid(65_534);
+        }
+        let mut child = command.spawn().unwrap();
+        let as_root = rustix::process::geteuid().is_root();
+        let said = refuse_other_users(&[if as_root { child.id() } else { 1 }]).unwrap_err().to_string();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(said.contains("user root;"), "{said}");
+    }
 
     #[test]
     fn totals_are_found() {

@@ -75,7 +75,13 @@ fn urls_are_compared_in_turn_and_limits_are_kept() {
     assert!(compared.len() == 4 && compared[0]["quantity"] == "CPU per hit", "{text}");
     assert!(compared[0]["first"].as_f64() > Some(1000.0), "nanoseconds: {text}");
     assert!(result["verdict"].is_string() && result["rounds"].as_u64() > Some(5), "{text}");
+    let changed = |limit: &str| run(&["load", &url, "-k", "-d", "500ms", "--against", &url, "--fail-if", limit]);
+    assert_eq!(changed("cpu/hit > +1000%").0, Some(0));
+    let (code, _, said) = changed("cpu/hit > -90%");
+    assert!(code == Some(12) && said.contains("cpu/hit > -90% fails: it is"), "{said}");
+    assert!(changed("p99 > 50ms").2.contains("with its sign"));
     let limited = |limit: &str| run(&["load", &url, "-k", "-t", "300ms", "--fail-if", limit]);
+    assert!(limited("cpu/hit > +3%").2.contains("--against"));
     let (code, _, said) = limited("hits/s < 1000000000");
     assert!(code == Some(12) && said.contains("hits/s < 1000000000 fails: it is"), "{said}");
     assert_eq!(limited("errors > 0").0, Some(0));

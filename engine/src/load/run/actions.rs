@@ -23,17 +23,23 @@ impl Run<'_> {
                     self.gave_up = true;
                     return;
                 }
-                match action {
-                    Action::Open { connection, user } => self.open(connection, user),
-                    Action::Send { connection, request, last } => self.send_request(connection, request, last),
-                    Action::Close { connection, server_first } => self.close(connection, server_first),
-                    Action::Forget { user } => self.sessions.forget(user),
+                if !self.is_deferred(&action) {
+                    self.act(action);
                 }
             }
             self.flush();
             if !self.users.has_actions() {
                 return;
             }
+        }
+    }
+
+    pub(super) fn act(&mut self, action: Action) {
+        match action {
+            Action::Open { connection, user } => self.open(connection, user),
+            Action::Send { connection, request, last } => self.send_request(connection, request, last),
+            Action::Close { connection, server_first } => self.close(connection, server_first),
+            Action::Forget { user } => self.sessions.forget(user),
         }
     }
 

@@ -26,7 +26,7 @@ impl Run<'_> {
     }
 
     /// Whether the place still holds that connection: handling one event may close it and give its place to another.
-    fn is_current(&self, id: ConnectionId, number: u32) -> bool {
+    pub(super) fn is_current(&self, id: ConnectionId, number: u32) -> bool {
         let place = &self.places[id as usize];
         place.connection.is_some() && place.number == number
     }

@@ -1,0 +1,141 @@
+//! A load that takes turns with another one, of milliseconds each. Between two of its turns it opens no connection and
+//! makes no request; its connections and sessions stay as they are, so that a turn of kept connections holds no
+//! handshakes.
+
+use super::Run;
+use crate::load::users::Action;
+use crate::sys;
+
+/// A turn that is over: nothing is under way any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Its beginning, nanoseconds of the monotonic clock.
+    pub began_ns: u64,
+    /// When its last request was complete, likewise.
+    pub ended_ns: u64,
+    /// Requests that were completed in it.
+    pub hits: u64,
+    /// Full handshakes in it.
+    pub handshakes_full: u64,
+}
+
+/// What ends a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextTurn {
+    /// So many nanoseconds.
+    Lasts(u64),
+    /// So many hits. They are forgotten then, with their latencies: this turn brings the load up.
+    LeadsIn(u64),
+}
+
+/// Asked for the next turn at the beginning and after each; may wait until it is time. `None`: the run is over.
+pub type AskForTurn<'t> = dyn FnMut(Option<Turn>) -> Option<NextTurn> + 't;
+
+pub(super) struct Turns<'t> {
+    ask: &'t mut AskForTurn<'t>,
+    /// `None`: there are no more.
+    next: Option<NextTurn>,
+    began_ns: u64,
+    hits_before: u64,
+    full_before: u64,
+    /// Nothing is begun any more.
+    is_over: bool,
+    /// What is to be begun in the next turn, and the number of the connection in its place: the server may close it.
+    deferred: Vec<(Action, u32)>,
+    /// The length of all turns that counted, nanoseconds.
+    counted_ns: u64,
+}
+
+impl<'t> Turns<'t> {
+    /// Waits for the first turn; `None`: there is none.
+    pub(super) fn begin(ask: &'t mut AskForTurn<'t>) -> Option<Turns<'t>> {
+        let next = Some(ask(None)?);
+        Some(Turns {
+            ask,
+            next,
+            began_ns: sys::monotonic_ns(),
+            hits_before: 0,
+            full_before: 0,
+            is_over: false,
+            deferred: Vec::new(),
+            counted_ns: 0,
+        })
+    }
+
+    fn ends_ns(&self) -> Option<u64> {
+        match self.next? {
+            NextTurn::Lasts(length_ns) => Some(self.began_ns + length_ns),
+            NextTurn::LeadsIn(_) => None,
+        }
+    }
+}
+
+impl Run<'_> {
+    /// Keeps what begins something for the next turn, if this one is over. What ends something is done at once.
+    pub(super) fn is_deferred(&mut self, action: &Action) -> bool {
+        let number = match action {
+            Action::Open { .. } => 0,
+            Action::Send { connection, .. } => self.places[*connection as usize].number,
+            Action::Close { .. } | Action::Forget { .. } => return false,
+        };
+        let Some(turns) = self.turns.as_mut().filter(|turns| turns.is_over) else { return false };
+        turns.deferred.push((*action, number));
+        true
+    }
+
+    /// When the turn is over by time.
+    pub(super) fn turn_ends_ns(&self) -> Option<u64> {
+        self.turns.as_ref().filter(|turns| !turns.is_over)?.ends_ns()
+    }
+
+    /// Whether there were turns, and there will be no more: what is still open ends with the run.
+    pub(super) fn has_had_its_turns(&self) -> bool {
+        self.turns.as_ref().is_some_and(|turns| turns.next.is_none())
+    }
+
+    /// The length of all turns that counted, where there are turns.
+    pub(super) fn counted_turns_ns(&self) -> Option<u64> {
+        self.turns.as_ref().map(|turns| turns.counted_ns)
+    }
+
+    /// Ends the turn when it is over and nothing is under way any more, and waits for the next one.
+    pub(super) fn take_turns(&mut self) {
+        let Some(turns) = &mut self.turns else { return };
+        let Some(next) = turns.next else { return };
+        turns.is_over |= match next {
+            NextTurn::Lasts(length_ns) => self.now_ns >= turns.began_ns + length_ns,
+            NextTurn::LeadsIn(hits) => self.recorder.hits >= turns.hits_before + hits,
+        };
+        let mut connections = self.places.iter().filter_map(|place| place.connection.as_ref());
+        if !turns.is_over || connections.any(|connection| connection.waits_for_server()) {
+            return;
+        }
+        let turn = Turn {
+            began_ns: turns.began_ns,
+            ended_ns: self.now_ns,
+            hits: self.recorder.hits - turns.hits_before,
+            handshakes_full: self.recorder.handshakes.full - turns.full_before,
+        };
+        match next {
+            NextTurn::Lasts(_) => turns.counted_ns += turn.ended_ns - turn.began_ns,
+            NextTurn::LeadsIn(_) => self.recorder.forget_hits(),
+        }
+        turns.next = (turns.ask)(Some(turn));
+        // The server was not silent: it was not asked.
+        self.now_ns = sys::monotonic_ns();
+        (self.heard_ns, turns.began_ns) = (self.now_ns, self.now_ns);
+        (turns.hits_before, turns.full_before) = (self.recorder.hits, self.recorder.handshakes.full);
+        turns.is_over = turns.next.is_none();
+        let deferred = if turns.is_over { Vec::new() } else { std::mem::take(&mut turns.deferred) };
+        self.users.tell_time(self.now_ns);
+        for (action, number) in deferred {
+            match action {
+                // The server has closed it; the policy knows.
+                Action::Send { connection, .. } if !self.is_current(connection, number) => {}
+                action => self.act(action),
+            }
+        }
+        self.flush();
+        self.carry_out();
+    }
+}
