@@ -139,7 +139,7 @@ impl Walk {
         let timeout = site.timeout();
         let set = stream.set_read_timeout(Some(timeout)).and_then(|()| stream.set_write_timeout(Some(timeout)));
         set.map_err(|error| Cause::new(FaultKind::Local, error.to_string()))?;
-        let mut out = Vec::with_capacity(4096);
+        let (mut out, buffer) = (Vec::with_capacity(4096), vec![0; 32 * 1024]);
         let mut client = Client::new(config, session, &mut SystemEntropy, now_ms(), &mut out);
         let goes_early = client.room() >= site.request.len();
         if goes_early {
@@ -151,7 +151,7 @@ impl Walk {
             client,
             gathered: Gathered::default(),
             out,
-            buffer: vec![0; 32 * 1024],
+            buffer,
             hello_ns,
             server_hello_ns: None,
             finished_ns: None,
