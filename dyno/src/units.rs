@@ -83,6 +83,11 @@ pub fn format_seconds(seconds: u32) -> String {
     }
 }
 
+/// The day of a time in seconds since 1970: `2026-11-20`.
+pub fn format_day(unix_s: i64) -> String {
+    format_date(unix_s).chars().take_while(|letter| *letter != ' ').collect()
+}
+
 /// A time in seconds since 1970: `2026-11-20 16:00 UTC`.
 pub fn format_date(unix_s: i64) -> String {
     let format = time::macros::format_description!("[year]-[month]-[day] [hour]:[minute] UTC");

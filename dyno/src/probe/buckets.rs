@@ -1,5 +1,5 @@
-//! HdrHistogram's buckets and its format V2, read without a histogram of all the values that there could be: a report
-//! reads thousands. Uses nothing else of this program.
+//! HdrHistogram's buckets and its format V2, read and written without a histogram of all the values that there could be:
+//! a report reads thousands. Uses nothing else of this program.
 
 use std::io::Read;
 
@@ -9,6 +9,10 @@ use flate2::read::DeflateDecoder;
 const KEPT_BITS: u32 = 11;
 /// Bytes before the counts in HdrHistogram's V2.
 const V2_HEAD_BYTES: usize = 40;
+/// The first four of them.
+const V2_COOKIE: u32 = 0x1c84_9313;
+/// Significant digits that so many bits are worth.
+const DIGITS: u32 = 3;
 /// Inflated bytes of an hour at most: 16 histograms of all buckets with a count of three bytes each come to less.
 const PLAIN_BYTES_MAX: u64 = 2 << 20;
 /// Counts of a bucket stay below this, so that no sum of counts overflows: no hour has that many rounds.
@@ -76,6 +80,36 @@ fn v2_counts(bytes: &[u8]) -> Option<Counts> {
         index = index.checked_add(if count < 0 { count.unsigned_abs() } else { 1 })?;
     }
     Some(counts)
+}
+
+/// HdrHistogram's V2 of values with their counts, ascending, each once; `max`: the highest that could be there.
+pub fn v2_bytes(counts: &[(u64, u64)], max: u64) -> Vec<u8> {
+    let (mut body, mut next) = (Vec::with_capacity(2 * counts.len()), 0);
+    for (value, count) in counts {
+        let bucket = bucket_of(*value) as i64;
+        match bucket - next {
+            0 => {}
+            1 => zigzag(&mut body, 0),
+            empty => zigzag(&mut body, -empty),
+        }
+        zigzag(&mut body, *count as i64);
+        next = bucket + 1;
+    }
+    let mut bytes = Vec::with_capacity(V2_HEAD_BYTES + body.len());
+    [V2_COOKIE, body.len() as u32, 0, DIGITS].iter().for_each(|word| bytes.extend(word.to_be_bytes()));
+    [1, max, 1f64.to_bits()].iter().for_each(|word| bytes.extend(word.to_be_bytes()));
+    bytes.extend(body);
+    bytes
+}
+
+/// Zigzag LEB128; counts never need its ninth byte.
+fn zigzag(bytes: &mut Vec<u8>, number: i64) {
+    let mut rest = ((number << 1) ^ (number >> 63)) as u64;
+    while rest > 0x7f {
+        bytes.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    bytes.push(rest as u8);
 }
 
 /// The number of the bucket that a value is in.

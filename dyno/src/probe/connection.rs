@@ -1,12 +1,12 @@
 //! One connection of a round, with the times of its phases.
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::sync::Arc;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
-use tlsdyno_engine::sys::monotonic_ns;
+use tlsdyno_engine::sys::{connect_round_trip_ns, monotonic_ns, receive_stamped, stamp_arrivals};
 use tlsdyno_tls::{Client, Config, EarlyData, Handshake, Receiver, Session, Version};
 use tlsdyno_wire::http::{self, Response};
 
@@ -78,18 +78,31 @@ impl Receiver for Gathered {
     }
 }
 
-/// Connects TCP; answers how long that took, in nanoseconds.
+/// Has the kernel stamp packets from now on, as long as this program runs: it takes a moment to begin, and a change of
+/// that would stop all CPUs for another in the middle of a round. Without it the times are those at which the program
+/// got to see the packets.
+pub fn stamp_packets() {
+    static HOLDER: OnceLock<Option<UdpSocket>> = OnceLock::new();
+    HOLDER.get_or_init(|| {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+        stamp_arrivals(&socket).ok().map(|()| socket)
+    });
+}
+
+/// Connects TCP; answers how long that took, in nanoseconds: from SYN to SYN-ACK as the kernel has it, for how soon a
+/// busy machine wakes up this program says nothing about the site. Where a packet was lost, until the program knew.
 pub fn connect(site: &Site, address: SocketAddr) -> Result<(TcpStream, u64), Cause> {
     let local = |error: io::Error| Cause::new(FaultKind::Local, error.to_string());
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).map_err(local)?;
     if let Some(source) = site.options.source {
         socket.bind(&SocketAddr::new(source, 0).into()).map_err(local)?;
     }
-    socket.set_tcp_nodelay(true).map_err(local)?;
+    socket.set_tcp_nodelay(true).and_then(|()| stamp_arrivals(&socket)).map_err(local)?;
     let began_ns = monotonic_ns();
     let outcome = socket.connect_timeout(&address.into(), site.timeout());
-    let tcp_ns = monotonic_ns() - began_ns;
+    let elapsed_ns = monotonic_ns() - began_ns;
     outcome.map_err(|error| Cause::of_io(&error, FaultKind::ConnectTimeout))?;
+    let tcp_ns = connect_round_trip_ns(&socket).map_or(elapsed_ns, |round_trip_ns| round_trip_ns.min(elapsed_ns));
     Ok((socket.into(), tcp_ns))
 }
 
@@ -126,7 +139,7 @@ impl Walk {
         let timeout = site.timeout();
         let set = stream.set_read_timeout(Some(timeout)).and_then(|()| stream.set_write_timeout(Some(timeout)));
         set.map_err(|error| Cause::new(FaultKind::Local, error.to_string()))?;
-        let mut out = Vec::with_capacity(4096);
+        let (mut out, buffer) = (Vec::with_capacity(4096), vec![0; 32 * 1024]);
         let mut client = Client::new(config, session, &mut SystemEntropy, now_ms(), &mut out);
         let goes_early = client.room() >= site.request.len();
         if goes_early {
@@ -138,7 +151,7 @@ impl Walk {
             client,
             gathered: Gathered::default(),
             out,
-            buffer: vec![0; 32 * 1024],
+            buffer,
             hello_ns,
             server_hello_ns: None,
             finished_ns: None,
@@ -156,7 +169,7 @@ impl Walk {
             if self.gathered.is_complete() && self.finished_ns.is_some() {
                 return Ok(());
             }
-            let read = self.read()?;
+            let (read, age_ns) = self.read()?;
             let now_ns = monotonic_ns();
             if read == 0 {
                 self.client.end_of_input().or_else(|error| match error {
@@ -166,11 +179,13 @@ impl Walk {
                 })?;
                 return self.ended(now_ns);
             }
-            self.server_hello_ns.get_or_insert(now_ns);
+            // The stamp is of the wall clock, which may be set in between: nothing arrives before what was sent for it.
+            let arrived_ns = now_ns.saturating_sub(age_ns.unwrap_or(0)).max(self.last_byte_ns);
+            self.server_hello_ns.get_or_insert(arrived_ns);
             self.receive(read)?;
             if self.gathered.began {
-                self.first_byte_ns.get_or_insert(now_ns);
-                self.last_byte_ns = now_ns;
+                self.first_byte_ns.get_or_insert(arrived_ns);
+                self.last_byte_ns = arrived_ns;
             }
             if self.client.is_connected() && self.finished_ns.is_none() {
                 self.open(site)?;
@@ -218,9 +233,10 @@ impl Walk {
         Ok(())
     }
 
-    fn read(&mut self) -> Result<usize, Cause> {
+    /// Bytes that came, and how long ago they did, in nanoseconds, where the kernel says.
+    fn read(&mut self) -> Result<(usize, Option<u64>), Cause> {
         loop {
-            match self.stream.read(&mut self.buffer) {
+            match receive_stamped(&self.stream, &mut self.buffer) {
                 Ok(read) => return Ok(read),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(Cause::of_io(&error, self.late())),

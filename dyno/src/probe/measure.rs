@@ -8,7 +8,7 @@ use tlsdyno_engine::sys::monotonic_ns;
 use tlsdyno_tls::crypto::verify::{Certificate, KeyKind};
 use tlsdyno_tls::{Session, SessionKind};
 
-use super::connection::{Seen, connect, is_early_accepted, visit};
+use super::connection::{Seen, connect, is_early_accepted, stamp_packets, visit};
 use super::fault::{Cause, Fault, FaultKind};
 use super::kept::Keeping;
 use super::round::{Facts, Resumption, Round};
@@ -22,6 +22,7 @@ const SLEPT_NS: u64 = 50_000_000;
 /// place among them, so that nothing that follows a full handshake (a warm path, a busy server) falls on it alone.
 /// `keeping` is what earlier rounds of the site left.
 pub fn measure(site: &Site, random: &mut SplitMix64, keeping: &mut Keeping) -> Round {
+    stamp_packets();
     site.pace();
     let mut round = Round {
         site: site.name.clone(),

@@ -5,11 +5,9 @@ use std::io::Write;
 use anyhow::{Context, Error, Result};
 use flate2::Compression;
 use flate2::write::DeflateEncoder;
-use hdrhistogram::Histogram;
-use hdrhistogram::serialization::{Serializer, V2Serializer};
 use tlsdyno_tls::named;
 
-use super::buckets::{self, bucket_of, lowest_alike, lowest_of_bucket, middle};
+use super::buckets::{self, bucket_of, lowest_alike, lowest_of_bucket, middle, v2_bytes};
 use super::round::Round;
 
 named! {
@@ -48,8 +46,6 @@ named! {
     }
 }
 
-/// So many significant digits of each value are kept.
-const DIGITS: u8 = 3;
 /// Longer times are counted as this, in nanoseconds: an hour.
 const MAX_NS: u64 = 3_600_000_000_000;
 /// How often each value of each measure was seen. Values are the lowest of their histogram's bucket.
@@ -119,12 +115,15 @@ impl Measures {
 
     /// All values of a measure in a sequence of groups with their counts, ascending, each once.
     pub fn added<'a>(measure: Measure, all: impl Iterator<Item = &'a Measures> + Clone) -> Vec<(u64, u64)> {
-        let places = || all.clone().flat_map(move |one| one.counts(measure)).map(|(ns, count)| (bucket_of(*ns), count));
-        let Some(last) = places().map(|(place, _)| place).max() else { return Vec::new() };
-        let first = places().map(|(place, _)| place).min().unwrap_or(0);
+        let values = || all.clone().flat_map(move |one| one.counts(measure));
+        let ends = values().fold((u64::MAX, 0), |(least, most), (ns, _)| (least.min(*ns), most.max(*ns)));
+        if ends.0 > ends.1 {
+            return Vec::new();
+        }
+        let first = bucket_of(ends.0);
         // One addition a value, where sorting them all would take a dozen comparisons.
-        let mut counts = vec![0; last - first + 1];
-        places().for_each(|(place, count)| counts[place - first] += count);
+        let mut counts = vec![0; bucket_of(ends.1) - first + 1];
+        values().for_each(|(ns, count)| counts[bucket_of(*ns) - first] += count);
         let seen = counts.into_iter().enumerate().filter(|(_, count)| *count > 0);
         seen.filter_map(|(place, count)| Some((lowest_of_bucket((first + place) as u64)?, count))).collect()
     }
@@ -149,19 +148,14 @@ impl Measures {
     /// Never with values counted here.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let mut encoder = DeflateEncoder::new(Vec::new(), Compression::best());
-        let mut serializer = V2Serializer::new();
         for measure in Measure::ALL {
-            let counts = self.counts(measure);
-            if counts.is_empty() {
-                continue;
+            let counts = self.ascending(measure);
+            if !counts.is_empty() {
+                let bytes = v2_bytes(&counts, MAX_NS);
+                encoder.write_all(&[measure as u8])?;
+                encoder.write_all(&(bytes.len() as u32).to_be_bytes())?;
+                encoder.write_all(&bytes)?;
             }
-            let mut histogram = Histogram::<u64>::new_with_bounds(1, MAX_NS, DIGITS)?;
-            counts.iter().for_each(|(ns, count)| histogram.saturating_record_n(*ns, *count));
-            let mut bytes = Vec::new();
-            serializer.serialize(&histogram, &mut bytes).context("failed to serialise a histogram")?;
-            encoder.write_all(&[measure as u8])?;
-            encoder.write_all(&(bytes.len() as u32).to_be_bytes())?;
-            encoder.write_all(&bytes)?;
         }
         encoder.finish().context("failed to deflate histograms")
     }
@@ -195,6 +189,9 @@ pub fn quantile(ascending: &[(u64, u64)], q: f64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use hdrhistogram::Histogram;
+    use hdrhistogram::serialization::Deserializer;
+
     use super::*;
     use crate::probe::round::Visit;
 
@@ -228,7 +225,7 @@ mod tests {
     fn buckets_are_those_of_the_library() {
         let mut random = crate::random::SplitMix64::new(5);
         let mut measures = Measures::default();
-        let mut histogram = Histogram::<u64>::new_with_bounds(1, MAX_NS, DIGITS).unwrap();
+        let mut histogram = Histogram::<u64>::new_with_bounds(1, MAX_NS, 3).unwrap();
         for _ in 0..5000 {
             let ns = (random.next_u64() >> (22 + random.below(42))).min(MAX_NS);
             measures.record(Measure::Tcp, ns);
@@ -242,6 +239,9 @@ mod tests {
             .collect();
         assert_eq!(own, library);
         assert_eq!(measures.ascending(Measure::Tcp), library);
+        let bytes = v2_bytes(&library, MAX_NS);
+        let read_by_library: Histogram<u64> = Deserializer::new().deserialize(&mut bytes.as_slice()).unwrap();
+        assert!(read_by_library == histogram, "the library reads what was written");
         assert_eq!(Measures::added(Measure::Tcp, [&measures].into_iter()), library);
         let twice: Vec<(u64, u64)> = library.iter().map(|(ns, count)| (*ns, 2 * count)).collect();
         assert_eq!(Measures::sum([&measures, &read].into_iter()).counts(Measure::Tcp), twice);

@@ -310,16 +310,21 @@ pub fn take(store: &mut Store, spool: &Spool) -> Result<()> {
     }
 }
 
-/// Keeps rounds that were made alone, and what robots left. What the store does not take waits in the spool.
+/// Keeps rounds that were made alone, and what robots left, and keeps house as a robot does: there may never be one.
+/// What the store does not take waits in the spool.
 ///
 /// # Errors
 /// The store takes nothing, or there is no room for a spool.
-pub fn keep_alone(entries: &[Entry], address: &Address, spool_bytes_max: u64) -> Result<()> {
+pub fn keep_alone(entries: &[Entry], address: &Address, raw_hours: u64, spool_bytes_max: u64) -> Result<()> {
     let directory: &Path = &address.robots_directory()?;
     let left = Spool::left(directory)?;
     let spool = Spool::take(directory, spool_bytes_max)?;
     entries.iter().for_each(|entry| spool.add(entry));
     let all = || left.iter().chain([&spool]);
-    let kept = Store::open(address).and_then(|mut store| all().try_for_each(|spool| take(&mut store, spool)));
-    kept.with_context(|| format!("the rounds wait in {} for the next command on this store", directory.display()))
+    let kept = Store::open(address).and_then(|mut store| {
+        all().try_for_each(|spool| take(&mut store, spool))?;
+        store.keep_house(now_unix_us(), raw_hours)
+    });
+    kept.map(drop)
+        .with_context(|| format!("the rounds wait in {} for the next command on this store", directory.display()))
 }

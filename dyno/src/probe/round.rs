@@ -42,12 +42,13 @@ pub struct Round {
     pub facts: Facts,
 }
 
-/// The phases of one connection, in nanoseconds.
+/// The phases of one connection, in nanoseconds. They begin when the program sends, and end when packets arrive at this
+/// machine, by the kernel's stamps; where it gives none, when the program got to see them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Visit {
-    /// `connect` called until connected.
+    /// SYN until SYN-ACK, as the kernel has it; where a packet was sent again, `connect` called until connected.
     pub tcp_ns: u64,
-    /// ClientHello sent until the first bytes of the server's flight.
+    /// ClientHello sent until the first bytes of the server's flight arrive.
     pub hello_ns: u64,
     /// ClientHello sent until the handshake is complete: Goldberg's S.
     pub handshake_ns: u64,

@@ -164,10 +164,12 @@ fn play(
     store.add(&batch)?;
     store.keep_house(begin_unix_us + (end_ns / 1000) as i64, raw_hours)?;
     let sites = store.sites()?;
+    let ever = (i64::MIN, i64::MAX);
+    let by = store.by(&sites.iter().map(|(site, _)| *site).collect::<Vec<_>>(), ever)?;
     // In the order of the file.
     let summary = |site: &SimulatedSite| {
         let (number, name) = sites.iter().find(|(_, name)| *name == site.name).context("each site has rounds")?;
-        SiteSummary::read(&mut store, *number, name, (i64::MIN, i64::MAX))
+        SiteSummary::read(&mut store, *number, name, ever, by)
     };
     robot.site.iter().map(summary).collect()
 }

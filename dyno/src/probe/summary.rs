@@ -9,7 +9,7 @@ use super::buckets::middle;
 use super::fault::FaultKind;
 use super::measures::{Measure, Measures};
 use super::round::Facts;
-use super::store::{Hour, Store};
+use super::store::{By, Hour, Store};
 use crate::random::SplitMix64;
 use crate::stats::bootstrap::{Estimate, SEED, expanded_tail};
 use crate::stats::robust;
@@ -51,6 +51,8 @@ pub struct SiteSummary {
     pub changes: Vec<Change>,
     /// The numbers, by name.
     pub numbers: BTreeMap<&'static str, Estimate>,
+    /// What `hours` are: hours, or days where those would be too many.
+    pub by: By,
     /// The hours, for charts.
     #[serde(skip)]
     pub hours: Vec<Hour>,
@@ -130,13 +132,16 @@ impl SiteSummary {
     ///
     /// # Errors
     /// The store cannot be read.
-    pub fn read(store: &mut Store, site: i64, name: &str, range_us: (i64, i64)) -> Result<SiteSummary> {
-        let hours = store.hours(site, range_us)?;
-        let single = match hours.len() < HOURS_MIN {
+    pub fn read(store: &mut Store, site: i64, name: &str, range_us: (i64, i64), by: By) -> Result<SiteSummary> {
+        let hours = match by {
+            By::Hour => store.hours(site, range_us)?,
+            By::Day => store.days(site, range_us)?,
+        };
+        let single = match by == By::Hour && hours.len() < HOURS_MIN {
             true => store.each_round(site, range_us)?,
             false => Vec::new(),
         };
-        Ok(SiteSummary::of(name, hours, single))
+        Ok(SiteSummary { by, ..SiteSummary::of(name, hours, single) })
     }
 
     /// Of hours; `single` are the rounds alone, where they are at hand.
@@ -145,7 +150,7 @@ impl SiteSummary {
         hours.iter().for_each(|hour| all.merge_counts(hour));
         let units = if single.is_empty() { &hours } else { &single };
         let blocks = blocks(units);
-        let facts = serde_json::from_str(&all.facts).unwrap_or_default();
+        let facts = all.facts.last().and_then(|(_, facts)| serde_json::from_str(facts).ok()).unwrap_or_default();
         SiteSummary {
             site: name.to_owned(),
             hours_unix_s: hours.first().zip(hours.last()).map(|(first, last)| (first.hour_unix_s, last.hour_unix_s)),
@@ -157,9 +162,10 @@ impl SiteSummary {
             accepted_percent: wilson(all.accepted_count, all.offered_count),
             kept: all.kept.iter().map(|(age_s, counts)| KeptShare::of(*age_s, *counts)).collect(),
             facts,
-            changes: changes(&hours),
+            changes: changes(&all.facts),
             numbers: estimates(&blocks),
             measures: Measures::sum(blocks.iter()),
+            by: By::Hour,
             hours,
         }
     }
@@ -189,10 +195,11 @@ fn wilson(part: u64, whole: u64) -> Option<Estimate> {
     Some(Estimate { value: percent(p), low: percent(middle - half), high: percent(middle + half) })
 }
 
-fn changes(hours: &[Hour]) -> Vec<Change> {
-    let known = hours.iter().filter_map(|hour| {
-        let facts: BTreeMap<String, serde_json::Value> = serde_json::from_str(&hour.facts).ok()?;
-        Some((hour.hour_unix_s, facts))
+/// What became another, of facts each of which differs from the one before.
+fn changes(facts: &[(i64, String)]) -> Vec<Change> {
+    let known = facts.iter().filter_map(|(hour_unix_s, facts)| {
+        let facts: BTreeMap<String, serde_json::Value> = serde_json::from_str(facts).ok()?;
+        Some((*hour_unix_s, facts))
     });
     let known: Vec<_> = known.collect();
     let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -209,36 +216,41 @@ fn changes(hours: &[Hour]) -> Vec<Change> {
     changes
 }
 
-/// A measure's values in order, and how often each was seen in each block.
+/// A measure's values in order, and how many of each block are not above each of them.
 struct Column {
     values: Vec<u64>,
-    blocks: Vec<Vec<(usize, u64)>>,
+    blocks: Vec<Vec<u64>>,
 }
 
 impl Column {
-    /// `blocks` are sums.
+    /// `blocks` are sums, so that their values ascend.
     fn of(measure: Measure, blocks: &[&Measures]) -> Column {
-        let counts = blocks.iter().map(|block| block.counts(measure));
-        let values: Vec<u64> =
-            Measures::added(measure, blocks.iter().copied()).into_iter().map(|(value, _)| value).collect();
-        let index = |value: u64| values.binary_search(&value).expect("all values are there");
-        let blocks = counts.map(|block| block.iter().map(|(value, count)| (index(*value), *count)).collect()).collect();
+        let all = Measures::added(measure, blocks.iter().copied());
+        let values: Vec<u64> = all.into_iter().map(|(value, _)| value).collect();
+        let up_to = |block: &&Measures| {
+            let (mut rest, mut sum) = (block.counts(measure).iter().peekable(), 0);
+            let mut up_to = |value: &u64| {
+                sum += rest.next_if(|(next, _)| next == value).map_or(0, |(_, count)| *count);
+                sum
+            };
+            values.iter().map(&mut up_to).collect()
+        };
+        let blocks = blocks.iter().map(up_to).collect();
         Column { values, blocks }
     }
 
-    /// The median where each block counts so many times.
+    /// The median where each block counts so many times. Found by halving: a report has thousands of resamples.
     fn median(&self, weights: &[u64]) -> f64 {
-        let mut seen = vec![0; self.values.len()];
-        for (block, weight) in self.blocks.iter().zip(weights).filter(|(_, weight)| **weight > 0) {
-            block.iter().for_each(|(index, count)| seen[*index] += weight * count);
+        let up_to = |index: usize| -> u64 {
+            self.blocks.iter().zip(weights).map(|(block, weight)| weight * block[index]).sum()
+        };
+        let (mut low, mut high) = (0, self.values.len().saturating_sub(1));
+        let total = if self.values.is_empty() { 0 } else { up_to(high) };
+        while low < high {
+            let half = (low + high) / 2;
+            (low, high) = if 2 * up_to(half) >= total { (low, half) } else { (half + 1, high) };
         }
-        let total: u64 = seen.iter().sum();
-        let mut below = 0;
-        let found = seen.iter().position(|count| {
-            below += count;
-            2 * below >= total && total > 0
-        });
-        found.map_or(f64::NAN, |index| middle(self.values[index]) as f64)
+        if total == 0 { f64::NAN } else { middle(self.values[low]) as f64 }
     }
 }
 
@@ -358,7 +370,7 @@ mod tests {
     fn few_rounds_have_no_interval_and_changes_are_told() {
         let mut two = hours(2, 1);
         let facts = |key: &str| serde_json::to_string(&Facts { key: key.to_owned(), ..Facts::default() }).unwrap();
-        (two[0].facts, two[1].facts) = (facts("RSA 2048"), facts("P-256"));
+        (two[0].facts, two[1].facts) = (vec![(0, facts("RSA 2048"))], vec![(3600, facts("P-256"))]);
         let summary = SiteSummary::of("https://a/", two, Vec::new());
         assert!(summary.number("full_ns").unwrap().low.is_infinite());
         let change = Change { hour_unix_s: 3600, what: "key".into(), from: "RSA 2048".into(), to: "P-256".into() };

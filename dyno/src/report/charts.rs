@@ -82,7 +82,7 @@ pub(super) fn palette(field: &str, names: &[impl AsRef<str>], colours: &[&str]) 
 
 /// A legend above the chart, of coloured lines.
 pub(super) fn line_legend(title: Option<&str>, columns: usize) -> Value {
-    let lines = json!({"symbolType": "stroke", "symbolStrokeWidth": 3, "labelLimit": 0});
+    let lines = json!({"symbolType": "stroke", "symbolStrokeWidth": 3, "symbolOpacity": 1, "labelLimit": 0});
     json!({"legend": with(json!({"title": title, "orient": "top", "columns": columns}), lines)})
 }
 

@@ -242,7 +242,7 @@ fn once(args: &Args, sites: &[Site], file: Option<&Settings>) -> Result<Exit> {
     let kept = address.map_or(Ok(()), |address| {
         let entry = |round: &Round| Entry::alone("once", random.next_u64() >> 1, round.clone());
         let entries: Vec<Entry> = rounds.iter().map(entry).collect();
-        keep_alone(&entries, &address, spool_bytes(args, file))
+        keep_alone(&entries, &address, raw_hours(args, file), spool_bytes(args, file))
     });
     if args.nagios {
         if let Err(error) = kept {
@@ -261,6 +261,12 @@ fn once(args: &Args, sites: &[Site], file: Option<&Settings>) -> Result<Exit> {
     exit(&rounds)
 }
 
+/// Hours for which single rounds are kept.
+fn raw_hours(args: &Args, file: Option<&Settings>) -> u64 {
+    let keep_rounds = args.keep_rounds.or(file.and_then(|file| file.keep_rounds)).unwrap_or(KEEP_ROUNDS);
+    keep_rounds.0.as_secs().div_ceil(3600)
+}
+
 fn spool_bytes(args: &Args, file: Option<&Settings>) -> u64 {
     args.spool_bytes.or(file.and_then(|file| file.spool_bytes)).unwrap_or(SPOOL_BYTES)
 }
@@ -273,12 +279,11 @@ fn random() -> SplitMix64 {
 fn go_on(args: &Args, every: Time, sites: &[Site], file: Option<&Settings>) -> Result<Exit> {
     let address = args.store.address(file)?;
     let stop = interrupt::flag(Exit::Interrupted as i32)?;
-    let keep_rounds = args.keep_rounds.or(file.and_then(|file| file.keep_rounds)).unwrap_or(KEEP_ROUNDS);
     let orders = Orders {
         sites,
         every: every.0,
         duration: args.duration.map(|duration| duration.0),
-        raw_hours: keep_rounds.0.as_secs().div_ceil(3600),
+        raw_hours: raw_hours(args, file),
         spool_bytes_max: spool_bytes(args, file),
     };
     if !args.quiet && !args.json {

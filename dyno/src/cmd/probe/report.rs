@@ -11,7 +11,7 @@ use time::{Date, PrimitiveDateTime, Time};
 use super::{StoreArgs, print};
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
-use crate::probe::store::Store;
+use crate::probe::store::{By, Store};
 use crate::probe::summary::SiteSummary;
 use crate::report::terminal::{Style, text};
 use crate::report::{html, probe};
@@ -31,6 +31,11 @@ pub struct Args {
     #[arg(long, value_name = "DATE")]
     to: Option<Hour>,
 
+    /// Put rounds together by the hour or by the day (UTC): the points of a series, the lines of --csv [default: by the
+    /// hour up to 45 days, by the day beyond]
+    #[arg(long, value_name = "hour|day")]
+    by: Option<By>,
+
     #[command(flatten)]
     store: StoreArgs,
 
@@ -38,7 +43,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
-    /// Print a line for each site and hour, with commas
+    /// Print a line for each site and hour (or day), with commas
     #[arg(long)]
     csv: bool,
 
@@ -73,7 +78,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     let address = args.store.address(None)?;
     let mut store = Store::open_for_reading(&address)?;
     let range_us = (args.from.map_or(i64::MIN, |hour| hour.0), args.to.map_or(i64::MAX, |hour| hour.0));
-    let sites = read(&mut store, args.site.as_deref(), range_us).or_fault(Fault::Input)?;
+    let sites = read(&mut store, args.site.as_deref(), range_us, args.by).or_fault(Fault::Input)?;
     if sites.iter().all(|site| site.made_count + site.missed_count == 0) {
         return Err(anyhow!("{address} has no rounds of such a site and time")).or_fault(Fault::Input);
     }
@@ -92,14 +97,16 @@ pub fn run(args: &Args) -> Result<Exit> {
 }
 
 /// What the store has of sites whose names hold `part`, in that time (microseconds since 1970), all of one moment.
-pub fn read(store: &mut Store, part: Option<&str>, range_us: (i64, i64)) -> Result<Vec<SiteSummary>> {
+pub fn read(store: &mut Store, part: Option<&str>, range_us: (i64, i64), by: Option<By>) -> Result<Vec<SiteSummary>> {
     store.begin_reading()?;
-    let mut summaries = Vec::new();
-    for (site, name) in store.sites()? {
-        if part.is_none_or(|part| name.contains(part)) {
-            summaries.push(SiteSummary::read(store, site, &name, range_us)?);
-        }
-    }
+    let mut sites = store.sites()?;
+    sites.retain(|(_, name)| part.is_none_or(|part| name.contains(part)));
+    let by = match by {
+        Some(by) => by,
+        None => store.by(&sites.iter().map(|(site, _)| *site).collect::<Vec<_>>(), range_us)?,
+    };
+    let summary = |(site, name): &(i64, String)| SiteSummary::read(store, *site, name, range_us, by);
+    let summaries = sites.iter().map(summary).collect::<Result<Vec<_>>>()?;
     store.end_reading()?;
     Ok(summaries)
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 
-use super::Store;
 use super::database::{Database, Value, places, transaction};
+use super::{Store, days};
 use crate::probe::entry::Entry;
 use crate::probe::fault::FaultKind;
 use crate::probe::kept::AGES_S;
@@ -16,8 +16,10 @@ use crate::probe::round::Resumption;
 const HOUR_S: i64 = 3600;
 /// Microseconds of an hour.
 const HOUR_US: i64 = HOUR_S * 1_000_000;
+/// Microseconds of a day.
+pub const DAY_US: i64 = 24 * HOUR_US;
 /// A database takes a bounded number of parameters.
-const HOURS_OF_STATEMENT: usize = 1000;
+const KEYS_OF_STATEMENT: usize = 1000;
 
 /// Rounds of a site that began in one hour, or any other group of rounds.
 #[derive(Clone, Debug, Default)]
@@ -37,8 +39,9 @@ pub struct Hour {
     /// Sessions that were kept and offered at that age (seconds, the lower end of a class of [`AGES_S`]): how many were
     /// offered, and how many the site took.
     pub kept: BTreeMap<u32, (u64, u64)>,
-    /// The last facts, as JSON; empty: none.
-    pub facts: String,
+    /// Facts as JSON, and the hour (seconds since 1970) from which on they held: the last ones of an hour, and of what
+    /// is longer those of each hour that has others than the one before it.
+    pub facts: Vec<(i64, String)>,
     /// The times.
     pub measures: Measures,
 }
@@ -64,7 +67,7 @@ impl Hour {
             *accepted += u64::from(kept.became == Resumption::Accepted);
         }
         if !round.facts.version.is_empty() {
-            self.facts = serde_json::to_string(&round.facts).unwrap_or_default();
+            self.facts = vec![(self.hour_unix_s, serde_json::to_string(&round.facts).unwrap_or_default())];
         }
         measures::of_round(round).into_iter().for_each(|(measure, ns)| self.measures.record(measure, ns));
     }
@@ -88,9 +91,25 @@ impl Hour {
             let mine = self.kept.entry(*age_s).or_default();
             *mine = (mine.0 + offered, mine.1 + accepted);
         }
-        if !other.facts.is_empty() {
-            self.facts.clone_from(&other.facts);
+        for (since_unix_s, facts) in &other.facts {
+            if self.facts.last().is_none_or(|(_, before)| before != facts) {
+                self.facts.push((*since_unix_s, facts.clone()));
+            }
         }
+    }
+
+    /// The columns of a row from `made_count` to `kept`.
+    pub(super) fn values(&self, facts: Value) -> Result<[Value; 8]> {
+        Ok([
+            self.made_count.into(),
+            self.missed_count.into(),
+            self.offered_count.into(),
+            self.accepted_count.into(),
+            Value::Text(serde_json::to_string(&self.faults)?),
+            facts,
+            Value::Bytes(self.measures.to_bytes()?),
+            Value::Text(serde_json::to_string(&self.kept)?),
+        ])
     }
 }
 
@@ -99,24 +118,27 @@ fn hour_of(unix_us: i64) -> i64 {
     unix_us.div_euclid(HOUR_US) * HOUR_S
 }
 
-/// Rounds came late (site and moment of each): their hours must be counted anew, unless their other rounds are gone.
+/// Rounds came late (site and moment of each): their hours must be counted anew, unless their other rounds are gone,
+/// and their days put together anew.
 pub fn reopen(database: &mut dyn Database, rounds: &[(i64, i64)]) -> Result<()> {
-    let hours: BTreeSet<(i64, i64)> = rounds.iter().map(|(site, started)| (*site, hour_of(*started))).collect();
-    for piece in hours.into_iter().collect::<Vec<_>>().chunks(HOURS_OF_STATEMENT) {
-        let sql = format!(
-            "DELETE FROM hours WHERE raw_is_gone = 0 AND (site, hour_unix_s) IN (VALUES {})",
-            places(piece.len(), 2, true)
-        );
+    let begins = |of: fn(i64) -> i64| rounds.iter().map(|(site, started)| (*site, of(*started))).collect();
+    delete(database, "hours WHERE raw_is_gone = 0 AND (site, hour_unix_s)", begins(hour_of))?;
+    delete(database, "days WHERE (site, day_unix_s)", begins(|started| days::day_of(started) / 1_000_000))
+}
+
+fn delete(database: &mut dyn Database, whose: &str, keys: BTreeSet<(i64, i64)>) -> Result<()> {
+    for piece in keys.into_iter().collect::<Vec<_>>().chunks(KEYS_OF_STATEMENT) {
+        let sql = format!("DELETE FROM {whose} IN (VALUES {})", places(piece.len(), 2, true));
         let values: Vec<Value> =
-            piece.iter().flat_map(|(site, hour)| [Value::from(*site), Value::from(*hour)]).collect();
+            piece.iter().flat_map(|(site, begin)| [Value::from(*site), Value::from(*begin)]).collect();
         database.execute(&sql, &values)?;
     }
     Ok(())
 }
 
 impl Store {
-    /// Counts up the hours that are over, and lets go of rounds that are older than `raw_hours`. Answers how many hours
-    /// were counted. `now_unix_us`: the time by the clock that rounds are stamped with.
+    /// Counts up the hours and days that are over, and lets go of rounds that are older than `raw_hours`. Answers how
+    /// many hours were counted. `now_unix_us`: the time by the clock that rounds are stamped with.
     ///
     /// # Errors
     /// The database says why.
@@ -127,9 +149,10 @@ impl Store {
         for (site, _) in self.sites()? {
             while let Some(first_us) = self.first_uncounted(site, now_us)? {
                 // Not the whole past in one transaction: others want to write too.
-                let until_us = now_us.min(hour_of(first_us) * 1_000_000 + 24 * HOUR_US);
+                let until_us = now_us.min(hour_of(first_us) * 1_000_000 + DAY_US);
                 counted += self.count_hours(site, (hour_of(first_us) * 1_000_000, until_us))?;
             }
+            self.count_days(site, now_us)?;
             self.let_go(site, gone_us)?;
         }
         Ok(counted)
@@ -186,6 +209,7 @@ impl Store {
             .collect();
         let texts = &mut self.texts;
         let counted = transaction(&mut *self.database, |database| {
+            days::forget(database, site, range_us)?;
             for (hour_unix_s, hour) in &mut hours {
                 let before = gone.get(hour_unix_s);
                 if let Some(before) = before {
@@ -193,29 +217,16 @@ impl Store {
                     hour.merge(&late);
                     delete_rounds(database, site, hour_unix_s * 1_000_000, hour_unix_s * 1_000_000 + HOUR_US)?;
                 }
-                let facts = match hour.facts.as_str() {
-                    "" => None,
-                    facts => Some(texts.number(database, "facts", facts)?),
+                let facts = match hour.facts.last() {
+                    None => None,
+                    Some((_, facts)) => Some(texts.number(database, "facts", facts)?),
                 };
                 let key = [Value::from(site), Value::from(*hour_unix_s)];
                 database.execute("DELETE FROM hours WHERE site = $1 AND hour_unix_s = $2", &key)?;
-                let [site, hour_s] = key;
-                let values = [
-                    site,
-                    hour_s,
-                    hour.made_count.into(),
-                    hour.missed_count.into(),
-                    hour.offered_count.into(),
-                    hour.accepted_count.into(),
-                    i64::from(before.is_some()).into(),
-                    Value::Text(faults_text(&hour.faults)),
-                    facts.into(),
-                    Value::Bytes(hour.measures.to_bytes()?),
-                    Value::Text(serde_json::to_string(&hour.kept)?),
-                ];
-                let sql =
-                    "INSERT INTO hours (site, hour_unix_s, made_count, missed_count, offered_count, accepted_count,
-                           raw_is_gone, faults, facts, histograms, kept)
+                let gone = Value::from(i64::from(before.is_some()));
+                let values: Vec<Value> = key.into_iter().chain([gone]).chain(hour.values(facts.into())?).collect();
+                let sql = "INSERT INTO hours (site, hour_unix_s, raw_is_gone, made_count, missed_count, offered_count,
+                           accepted_count, faults, facts, histograms, kept)
                            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
                 database.execute(sql, &values)?;
             }
@@ -276,36 +287,44 @@ impl Store {
         Ok(all)
     }
 
-    fn hours_where(&mut self, site: i64, (from_us, until_us): (i64, i64), more: &str) -> Result<Vec<Hour>> {
-        self.read_names()?;
-        let names = &self.names;
+    pub(super) fn hours_where(&mut self, site: i64, range_us: (i64, i64), more: &str) -> Result<Vec<Hour>> {
         let sql = format!(
             "SELECT hour_unix_s, made_count, missed_count, offered_count, accepted_count, faults, facts, histograms,
              kept FROM hours WHERE site = $1 AND hour_unix_s >= $2 AND hour_unix_s < $3 {more} ORDER BY hour_unix_s"
         );
+        self.groups(&sql, site, range_us)
+    }
+
+    /// Rows of hours or days. Facts are one number of an hour, and a list of beginnings and numbers of a day.
+    pub(super) fn groups(&mut self, sql: &str, site: i64, (from_us, until_us): (i64, i64)) -> Result<Vec<Hour>> {
+        self.read_names()?;
+        let names = &self.names;
         let ends = [from_us.div_euclid(1_000_000), until_us.div_euclid(1_000_000)];
-        let mut hours = Vec::new();
-        self.database.query(&sql, &[site.into(), ends[0].into(), ends[1].into()], &mut |row| {
+        let mut groups = Vec::new();
+        self.database.query(sql, &[site.into(), ends[0].into(), ends[1].into()], &mut |row| {
             let count = |column: usize| row[column].integer().and_then(|count| u64::try_from(count).ok()).unwrap_or(0);
-            hours.push(Hour {
-                hour_unix_s: row[0].integer().unwrap_or_default(),
+            let hour_unix_s = row[0].integer().unwrap_or_default();
+            let numbers: Vec<(i64, i64)> = match &row[6] {
+                Value::Integer(number) => vec![(hour_unix_s, *number)],
+                Value::Text(text) => serde_json::from_str(text).context("the facts of a day are damaged")?,
+                _ => Vec::new(),
+            };
+            let known = |(since, number): (i64, i64)| Some((since, names.get(&number)?.clone()));
+            groups.push(Hour {
+                hour_unix_s,
                 made_count: count(1),
                 missed_count: count(2),
                 offered_count: count(3),
                 accepted_count: count(4),
                 faults: serde_json::from_str(row[5].text()).context("the faults of an hour are damaged")?,
-                facts: row[6].integer().and_then(|number| names.get(&number)).cloned().unwrap_or_default(),
+                facts: numbers.into_iter().filter_map(known).collect(),
                 measures: Measures::from_bytes(row[7].bytes())?,
                 kept: serde_json::from_str(row[8].text()).context("the kept sessions of an hour are damaged")?,
             });
             Ok(())
         })?;
-        Ok(hours)
+        Ok(groups)
     }
-}
-
-fn faults_text(faults: &BTreeMap<FaultKind, u64>) -> String {
-    serde_json::to_string(faults).expect("kinds of faults are names")
 }
 
 fn delete_rounds(database: &mut dyn Database, site: i64, from_us: i64, until_us: i64) -> Result<u64> {

@@ -3,6 +3,7 @@
 mod adding;
 mod address;
 mod database;
+mod days;
 mod hours;
 mod postgres;
 mod rows;
@@ -17,6 +18,7 @@ use anyhow::Result;
 pub use adding::Totals;
 pub use address::Address;
 use database::{Database, Texts};
+pub use days::By;
 pub use hours::Hour;
 use postgres::Postgres;
 use rows::COLUMNS;

@@ -6,7 +6,7 @@ use super::database::{Database, Dialect, transaction};
 use super::rows::COLUMNS;
 
 /// Each takes the tables from one version to the next.
-const STEPS: [fn(Dialect) -> String; 2] = [first, second];
+const STEPS: [fn(Dialect) -> String; 3] = [first, second, third];
 /// Columns of the first version.
 const FIRST_COLUMNS: usize = 28;
 
@@ -103,5 +103,25 @@ fn second(dialect: Dialect) -> String {
              SUM(CASE WHEN resumption IN (2, 3) THEN 1 ELSE 0 END), SUM(CASE WHEN resumption = 3 THEN 1 ELSE 0 END)
              FROM rounds GROUP BY site, run;",
         dialect.by_key
+    )
+}
+
+/// Days, which the next housekeeping puts together. `facts` is JSON: beginnings and numbers of texts.
+fn third(dialect: Dialect) -> String {
+    format!(
+        "CREATE TABLE days (
+             site BIGINT NOT NULL,
+             day_unix_s BIGINT NOT NULL,
+             made_count BIGINT NOT NULL,
+             missed_count BIGINT NOT NULL,
+             offered_count BIGINT NOT NULL,
+             accepted_count BIGINT NOT NULL,
+             faults TEXT NOT NULL,
+             facts TEXT NOT NULL,
+             histograms {} NOT NULL,
+             kept TEXT NOT NULL,
+             PRIMARY KEY (site, day_unix_s)
+         );",
+        dialect.bytes
     )
 }

@@ -28,8 +28,8 @@ const BINS: f64 = 40.0;
 pub fn of_site(index: usize, site: &SiteSummary) -> Option<Section> {
     let (histogram, ignored) = histogram(index, site)?;
     let section = Section::titled("", site.site.clone()).on(Place::Page);
-    let section = section.charts(series(index, site)).charts(stack(index, site)).charts([histogram]).notes(ignored);
-    Some(section.charts(cloud(index, site)))
+    let section = section.charts(series(index, site)).charts(stack(index, site)).charts(cloud(index, site));
+    Some(section.charts([histogram]).notes(ignored))
 }
 
 /// Where the time of a visit goes: medians of the phases, one bar for each kind of handshake.
@@ -79,16 +79,21 @@ fn cloud(index: usize, site: &SiteSummary) -> Option<Chart> {
     const ROWS: f64 = 25.0;
     let shown = &SHOWN[..3];
     let (first, last) = site.hours_unix_s?;
-    let width_s = ((last - first) / COLUMNS / 3600 + 1) * 3600;
+    let unit_s = site.by.length_s();
+    let width_s = ((last - first) / COLUMNS / unit_s + 1) * unit_s;
     let edge = shown.iter().filter_map(|(of, _)| quantile(site.measures.counts(*of), SHOWN_SHARE)).max()?;
     let mut cells: BTreeMap<(usize, i64, u64), (f64, f64, u64)> = BTreeMap::new();
+    let row = |ns: u64| (ns <= edge).then(|| (ns as f64 / (edge as f64 / ROWS)) as u64);
     for hour in &site.hours {
         for (phase, (measure, _)) in shown.iter().enumerate() {
-            for (ns, count) in hour.measures.counts(*measure).iter().filter(|(ns, _)| *ns <= edge) {
-                let row = (*ns as f64 / (edge as f64 / ROWS)) as u64;
+            // Values come in order where they were read: one look-up for a row of them.
+            for alike in hour.measures.counts(*measure).chunk_by(|one, next| row(one.0) == row(next.0)) {
+                let Some(row) = row(alike[0].0) else { continue };
                 let cell = cells.entry((phase, (hour.hour_unix_s - first) / width_s, row)).or_default();
-                let middle_s = hour.hour_unix_s as f64 + 1800.0;
-                *cell = (cell.0 + middle_s * *count as f64, cell.1 + *ns as f64 * *count as f64, cell.2 + count);
+                let middle_s = (hour.hour_unix_s + unit_s / 2) as f64;
+                for (ns, count) in alike {
+                    *cell = (cell.0 + middle_s * *count as f64, cell.1 + *ns as f64 * *count as f64, cell.2 + count);
+                }
             }
         }
     }
@@ -107,18 +112,19 @@ fn cloud(index: usize, site: &SiteSummary) -> Option<Chart> {
             "x": {"field": "ms", "type": "temporal", "title": "time (UTC)", "scale": {"type": "utc"}},
             "y": quantity("value", "milliseconds"),
             "size": {"field": "rounds", "type": "quantitative", "legend": null, "scale": {"range": [4, 160]}},
-            "color": with(palette("phase", &names, &COLOURS), line_legend(None, 3)),
+            "color": with(palette("phase", &names, &COLOURS), json!({"legend": {"title": null, "orient": "top",
+                "columns": 3, "symbolType": "circle", "symbolOpacity": 1, "labelLimit": 0}})),
             "tooltip": tooltip([("when", "about"), ("phase", "phase"), ("label", "mean"), ("rounds", "rounds")]),
         },
     });
     let caption = "All rounds over time: each symbol stands at the middle of the rounds that it counts, and its area \
                    is their number.";
-    let words = format!("{} symbols for the rounds of {} hours.", rows.len(), site.hours.len());
+    let words = format!("{} symbols for the rounds of {} {}s.", rows.len(), site.hours.len(), site.by);
     Some(Chart::new(format!("cloud-{index}"), 260, rows, body)?.told(caption, words))
 }
 
 /// All measures in bins of one width, and how many values of each are beyond the edge.
-fn histogram(index: usize, site: &SiteSummary) -> Option<(Chart, Vec<String>)> {
+fn histogram(index: usize, site: &SiteSummary) -> Option<(Chart, Option<String>)> {
     let all = SHOWN.map(|(measure, name)| (name, site.measures.counts(measure)));
     let edge = all.iter().filter_map(|(_, counts)| quantile(counts, SHOWN_SHARE)).max()?;
     let bin_ns = bin_ns(edge as f64 / BINS);
@@ -142,12 +148,7 @@ fn histogram(index: usize, site: &SiteSummary) -> Option<(Chart, Vec<String>)> {
         }
         if beyond > 0 {
             let share = format_percent(100.0 * beyond as f64 / total as f64);
-            ignored.push(format!(
-                "{name}: {} of {} values ({share}) are beyond {} and not shown",
-                format_count(beyond),
-                format_count(total),
-                format_duration(edge as f64)
-            ));
+            ignored.push(format!("{name} {} of {} values ({share})", format_count(beyond), format_count(total)));
         }
     }
     let names = SHOWN.map(|(_, name)| name);
@@ -167,6 +168,8 @@ fn histogram(index: usize, site: &SiteSummary) -> Option<(Chart, Vec<String>)> {
     };
     let words = all.iter().filter_map(median).collect::<Vec<_>>().join(", ");
     let chart = Chart::new(format!("histogram-{index}"), 240, rows, body)?;
+    let edge = format_duration(edge as f64);
+    let ignored = (!ignored.is_empty()).then(|| format!("Beyond {edge} and not shown: {}.", ignored.join(", ")));
     Some((chart.told(caption, format!("Histograms: {words}.")), ignored))
 }
 
@@ -176,11 +179,11 @@ fn bin_ns(at_least: f64) -> f64 {
     [1.0, 2.0, 5.0, 10.0].into_iter().map(|step| step * power).find(|bin| *bin >= at_least).unwrap_or(10.0 * power)
 }
 
-/// Median and spread by the hour, so that a busy afternoon is seen.
+/// Median and spread by the hour, so that a busy afternoon is seen; of many weeks by the day.
 fn series(index: usize, site: &SiteSummary) -> Option<Chart> {
     let shown = &SHOWN[1..3];
     let mut rows: Vec<Value> = Vec::new();
-    // A year has more hours than a page has pixels.
+    // Weeks have more hours than a page has pixels.
     let per_point = site.hours.len().div_ceil(POINTS_MAX).max(1);
     for hours in site.hours.chunks(per_point) {
         let began_unix_s = hours[0].hour_unix_s;
@@ -206,7 +209,7 @@ fn series(index: usize, site: &SiteSummary) -> Option<Chart> {
     let line =
         layer(json!({"type": "line", "strokeWidth": 2, "point": {"size": 14}}), json!({"y": y, "color": colour}));
     let x = json!({"field": "ms", "type": "temporal", "title": "time (UTC)", "scale": {"type": "utc"}});
-    let fields = [("when", "hour from"), ("phase", "phase"), ("label", "median")];
+    let fields = [("when", "from"), ("phase", "phase"), ("label", "median")];
     let mut layers = vec![smoke, line];
     let marks = marks(site);
     if !marks.is_empty() {
@@ -218,10 +221,10 @@ fn series(index: usize, site: &SiteSummary) -> Option<Chart> {
         layers.push(marked);
     }
     let body = json!({"encoding": {"x": x, "tooltip": tooltip(fields)}, "layer": layers});
-    let by = if per_point == 1 { "by the hour".to_owned() } else { format!("by {per_point} hours") };
+    let by = if per_point == 1 { format!("by the {}", site.by) } else { format!("by {per_point} {}s", site.by) };
     let caption =
         format!("Handshakes {by}: the median, and the middle 90 % of the rounds around it. Dashed: the site changed.");
-    let words = format!("Median handshake times of {} hours.", site.hours.len());
+    let words = format!("Median handshake times of {} {}s.", site.hours.len(), site.by);
     Some(Chart::new(format!("series-{index}"), 240, rows, body)?.told(caption, words))
 }
 

@@ -8,7 +8,7 @@ use crate::probe::measures::Measure;
 use crate::probe::summary::SiteSummary;
 use crate::stats::bootstrap::Estimate;
 use crate::units::{
-    NONE, format_count, format_date, format_duration, format_interval, format_interval_with, format_percent,
+    NONE, format_count, format_date, format_day, format_duration, format_interval, format_interval_with, format_percent,
 };
 
 /// So many sites have charts: a page of a thousand would not open.
@@ -260,7 +260,7 @@ fn session(site: &SiteSummary) -> String {
 
 fn certificate(site: &SiteSummary) -> String {
     let until = match i64::try_from(site.facts.certificate_until_unix_s) {
-        Ok(until @ 1..) => format!("until {}", format_date(until)),
+        Ok(until @ 1..) => format!("until {}", format_day(until)),
         _ => NONE.to_owned(),
     };
     match site.facts.certificate_fault.as_str() {
@@ -287,12 +287,12 @@ fn changes(sites: &[SiteSummary]) -> Section {
     if items.is_empty() { section } else { section.with(Content::Items(items)) }
 }
 
-/// A line for each site and hour.
+/// A line for each site and hour, or day.
 pub fn csv(sites: &[SiteSummary]) -> String {
     const MEASURES: [Measure; 4] = [Measure::Tcp, Measure::Full, Measure::Resumed, Measure::FullWhole];
     const QUANTILES: [(&str, f64); 3] = [("p5", 0.05), ("p50", 0.5), ("p95", 0.95)];
     let columns = MEASURES.iter().flat_map(|of| QUANTILES.map(|(name, _)| format!("{of}_{name}_ns")));
-    let mut text = "site,hour_unix_s,made_count,missed_count,offered_count,accepted_count,".to_owned();
+    let mut text = "site,from_unix_s,length_s,made_count,missed_count,offered_count,accepted_count,".to_owned();
     text += &(columns.collect::<Vec<_>>().join(",") + "\n");
     for site in sites {
         let name = site.site.replace('"', "\"\"");
@@ -303,7 +303,7 @@ pub fn csv(sites: &[SiteSummary]) -> String {
                 QUANTILES.map(|(_, q)| hour.measures.quantile(*of, q).map_or(String::new(), |ns| ns.to_string()))
             });
             let times = times.collect::<Vec<_>>().join(",");
-            text += &format!("\"{name}\",{},{counts},{times}\n", hour.hour_unix_s);
+            text += &format!("\"{name}\",{},{},{counts},{times}\n", hour.hour_unix_s, site.by.length_s());
         }
     }
     text

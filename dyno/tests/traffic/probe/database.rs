@@ -83,7 +83,7 @@ fn a_database_that_is_away_at_the_start_gets_the_rounds_later_and_wrong_password
     let requests = site.requests();
     assert!(requests > 0);
     site.database.go();
-    let robot = site.robot(&["--every", "1h", "--for", "300ms"]).wait_with_output().unwrap();
+    let robot = site.robot(&["--every", "1h", "--for", "1s"]).wait_with_output().unwrap();
     assert_eq!(robot.status.code(), Some(0), "{}", stderr(&robot));
     assert_eq!((site.requests(), site.requests()), (requests + 2, 2 * site.rows()));
     let wrong = site.place.path().join("wrong");

@@ -2,6 +2,10 @@
 //! the step in which it happens. Without root there are no namespaces; then virtual time alone shows it
 //! (`probe/virtual_round.rs`).
 
+use std::io;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::thread;
+
 use serde_json::Value;
 use tlsdyno::model::ServerName;
 use tlsdyno::model::network::Network;
@@ -10,7 +14,7 @@ use tlsdyno_tls::Version;
 
 use super::super::place::Place;
 use super::super::stacks::go_server::GoServer;
-use super::relay::Relay;
+use super::relay::{Namespace, Relay};
 use super::{objects, server, server_with, stderr, url};
 
 /// One way.
@@ -139,4 +143,46 @@ fn faults_of_the_network_are_told_in_their_step() {
     let rounds =
         (0..8).map(|_| probe(&relay, &place, &[&url, "--timeout", "20s"])).filter(|round| round["fault"].is_null());
     assert!(rounds.count() >= 4);
+}
+
+/// Carries a connection to the server and back, to its end at either side.
+fn carry(client: &TcpStream, server: &TcpStream) {
+    let one_way = |mut from: &TcpStream, mut to: &TcpStream| {
+        let _ = io::copy(&mut from, &mut to);
+        let _ = to.shutdown(Shutdown::Write);
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| one_way(client, server));
+        one_way(server, client);
+    });
+}
+
+/// A laptop that changes networks: its own address is another when the round makes its second connection.
+#[test]
+fn a_round_in_which_this_machines_address_changes_is_discarded_and_counted() {
+    let Some(namespace) = Namespace::with_loopback() else {
+        assert!(!rustix::process::geteuid().is_root(), "root may");
+        return println!("only root has network namespaces: not tried");
+    };
+    let place = Place::new();
+    let server = namespace.within(|| server(&place, ServerName::Nginx, Version::Tls13).0);
+    let listener = namespace.within(|| TcpListener::bind("127.0.0.1:0").unwrap());
+    let url = format!("https://{}/hello.txt", listener.local_addr().unwrap());
+    let output = thread::scope(|scope| {
+        scope.spawn(|| {
+            namespace.enter();
+            for client in listener.incoming().take(2) {
+                namespace.run("ip route replace local 127.0.0.1 dev lo table local src 127.0.0.2");
+                carry(&client.unwrap(), &TcpStream::connect(server.address()).unwrap());
+            }
+        });
+        namespace.within(|| place.run(&["probe", &url, "--once", "--json", "--store", "kept.sqlite"]))
+    });
+    let round = objects(&output).pop().unwrap_or_else(|| panic!("{}", stderr(&output)));
+    assert_eq!(round["fault"]["kind"], "moved", "{round}");
+    assert!(round["fault"]["text"].as_str().unwrap().contains("127.0.0.1 to 127.0.0.2"), "{round}");
+    assert!(["lookup_ns", "tcp_ns", "full", "resumed"].iter().all(|time| round[time].is_null()), "{round}");
+    let report = place.run(&["probe", "report", "--store", "kept.sqlite", "--json"]);
+    let sites: Value = serde_json::from_slice(&report.stdout).unwrap();
+    assert_eq!((&sites[0]["made_count"], &sites[0]["faults"]["moved"]), (&1.into(), &1.into()), "{sites}");
 }

@@ -60,7 +60,8 @@ impl Namespace {
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
     }
 
-    fn run(&self, script: &str) {
+    /// Runs a script of the shell in there.
+    pub fn run(&self, script: &str) {
         let holder = self.holder.id().to_string();
         let output = Command::new("nsenter").args(["-t", &holder, "-n", "sh", "-ec", script]).output().unwrap();
         assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use super::super::place::{Place, eventually};
+use super::super::place::{Place, eventually, signal};
 use super::super::stacks::go_server::GoServer;
 use super::{probe, robot, stderr};
 
@@ -54,6 +54,21 @@ impl Site {
     fn rows(&self) -> u64 {
         self.ask("SELECT COUNT(*) FROM rounds WHERE missed_count IS NULL")
     }
+
+    /// Rounds made and missed, of a store with one run: each number up to the last is one of the two. What is due when
+    /// the robot ends is neither.
+    fn made_and_missed(&self) -> [u64; 2] {
+        let [made, missed, last] =
+            ["made_count", "missed_count", "last_number"].map(|of| self.ask(&format!("SELECT {of} FROM runs")));
+        assert_eq!(made + missed, last + 1, "{made} made, {missed} missed");
+        [made, missed]
+    }
+}
+
+/// Ends a robot as a user does, who loses nothing.
+fn interrupt(robot: &mut Child) {
+    signal(robot.id(), rustix::process::Signal::INT);
+    assert_eq!(robot.wait().unwrap().code(), Some(130));
 }
 
 #[test]
@@ -61,15 +76,18 @@ fn rounds_come_at_their_times_until_the_time_is_over() {
     let site = Site::start();
     let output = site.robot(&["--every", "250ms", "--for", "2s"]).wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let missed = site.ask("SELECT COALESCE(SUM(missed_count), 0) FROM rounds");
-    assert_eq!(site.rows() + missed, 8);
-    assert_eq!(site.requests(), 2 * site.rows());
+    let [made, missed] = site.made_and_missed();
+    // A busy machine may not come to the last of them in time.
+    assert!((4..=8).contains(&(made + missed)) && made == site.rows(), "{made} made, {missed} missed");
+    assert_eq!(site.requests(), 2 * made);
     assert_eq!(
         site.ask("SELECT COUNT(*) FROM rounds WHERE missed_count IS NULL AND resumed_whole_ns > 0"),
         site.rows()
     );
-    // Between the first and the last are seven intervals, without drift.
-    let sql = "SELECT (MAX(started_unix_us) - MIN(started_unix_us)) / 1000 FROM rounds WHERE number IN (0, 7)";
+    // A round may begin until the next one is due, and where a round begins moves no other.
+    let sql = "SELECT COUNT(*) FROM rounds, (SELECT started_unix_us AS began, number AS first FROM rounds LIMIT 1)
+               WHERE abs(started_unix_us - began - (number - first) * 250000) >= 250000 AND missed_count IS NULL";
+    assert_eq!(site.ask(sql), 0);
     let report = |more: &[&str]| {
         let output = probe(&site.place, &[&["report", "--store", site.store.to_str().unwrap()], more].concat());
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -92,7 +110,6 @@ fn rounds_come_at_their_times_until_the_time_is_over() {
     );
     let nothing = probe(&site.place, &["report", "--store", site.store.to_str().unwrap(), "--to", "2020-01-01"]);
     assert_eq!(nothing.status.code(), Some(3), "{}", stderr(&nothing));
-    assert!(missed > 0 || (1700..1800).contains(&site.ask(sql)), "{} ms", site.ask(sql));
 }
 
 /// Kills robots, each so long after it began to make rounds; the last one takes what they left.
@@ -106,7 +123,7 @@ fn kill_again_and_again(every: &str, pauses: &[Duration]) {
         robot.kill().unwrap();
         robot.wait().unwrap();
     }
-    let output = site.robot(&["--every", every, "--for", "200ms"]).wait_with_output().unwrap();
+    let output = site.robot(&["--every", every, "--for", "1s"]).wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let (rows, requests, kills) = (site.rows(), site.requests(), pauses.len() as u64);
     println!("{kills} kills: {requests} requests, {rows} rounds in the store, {} of them twice", site.twice());
@@ -173,7 +190,7 @@ fn every_round_that_was_told_is_kept() {
         robot.kill().unwrap();
         robot.wait().unwrap();
     }
-    let last = site.robot(&["--every", "1h", "--for", "100ms"]).wait_with_output().unwrap();
+    let last = site.robot(&["--every", "1h", "--for", "1s"]).wait_with_output().unwrap();
     assert_eq!(last.status.code(), Some(0), "{}", stderr(&last));
     let (rows, told) = (site.rows() - 1, lines());
     assert!(told <= rows && rows <= told + 4, "{told} rounds told, {rows} rows");
@@ -190,47 +207,59 @@ fn a_full_disk_costs_no_round() {
     let small = site.place.path().join("small");
     std::fs::create_dir(&small).unwrap();
     let (url, store) = (site.url(), small.join("probe.sqlite").display().to_string());
-    let script = "mount -t tmpfs -o size=4m none \"$1\" && shift && \"$@\" > /dev/null; echo $?; cat";
-    let robot = site.place.tlsdyno(&["probe", &url, "--store", &store, "--every", "20ms", "--for", "12s", "--quiet"]);
+    let script = "mount -t tmpfs -o size=4m none \"$1\"; shift; \"$@\" > /dev/null & echo $!; wait $!; echo $?; cat";
+    let robot = site.place.tlsdyno(&["probe", &url, "--store", &store, "--every", "100ms", "--quiet"]);
     let mut command = std::process::Command::new("unshare");
     command.args(["--mount", "sh", "-c", script, "sh"]).arg(&small).arg(robot.get_program()).args(robot.get_args());
     command.current_dir(site.place.path()).env("TLSDYNO_STORE", site.place.path().join("store.sqlite"));
     let mut holder = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let id = holder.id();
-    // Rounds made and missed, asked inside the mount namespace: SQLite does not follow /proc into it.
-    let counts = || {
-        let report = site.place.tlsdyno(&["probe", "report", "--store", &store, "--json"]);
+    let inside = |command: &std::process::Command| {
         let mut inside = std::process::Command::new("nsenter");
-        inside.args(["-t", &id.to_string(), "-m"]).arg(report.get_program()).args(report.get_args());
-        let output = inside.output().unwrap();
-        let sites: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        ["made_count", "missed_count"].map(|name| sites[0][name].as_u64().unwrap_or(0))
+        inside.args(["-t", &id.to_string(), "-m"]).arg(command.get_program()).args(command.get_args());
+        inside.output().unwrap()
     };
-    eventually("rounds are in the store", || counts()[0] > 5);
+    // Asked inside the mount namespace: SQLite does not follow /proc into it.
+    let made = || {
+        let report = inside(&site.place.tlsdyno(&["probe", "report", "--store", &store, "--json"]));
+        let sites: serde_json::Value = serde_json::from_slice(&report.stdout).unwrap_or_default();
+        sites[0]["made_count"].as_u64().unwrap_or(0)
+    };
+    eventually("rounds are in the store", || made() > 2);
     let ballast = PathBuf::from(format!("/proc/{id}/root{}", small.join("ballast").display()));
-    let mut file = std::fs::File::create(&ballast).unwrap();
-    while std::io::Write::write(&mut file, &[1; 4096]).is_ok_and(|bytes| bytes > 0) {}
-    let (rows, requests) = (counts()[0], site.requests());
-    eventually("rounds go on", || site.requests() > requests + 80);
-    assert!(counts()[0] < rows + 40, "{:?}, and there is no room for more than {rows}", counts());
-    drop(file);
+    // What the spool leaves when the store has taken it is room too, until the store takes no more.
+    eventually("rounds go on, and the store takes none", || {
+        let mut file = std::fs::OpenOptions::new().append(true).create(true).open(&ballast).unwrap();
+        while std::io::Write::write(&mut file, &[1; 4096]).is_ok_and(|bytes| bytes > 0) {}
+        let (before, requests) = (made(), site.requests());
+        eventually("rounds go on", || site.requests() > requests + 20);
+        made() == before
+    });
+    let (before, spooled) = (made(), site.requests() / 2);
     std::fs::remove_file(&ballast).unwrap();
-    let mut code = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(holder.stdout.as_mut().unwrap()), &mut code).unwrap();
-    let [made, missed] = counts();
+    eventually("the store takes rounds again", || made() > before.max(spooled));
+    let mut out = std::io::BufReader::new(holder.stdout.take().unwrap());
+    let mut line = || {
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+        line.trim().parse::<u32>().unwrap()
+    };
+    signal(line(), rustix::process::Signal::INT);
+    let code = line();
+    let mut copy = std::process::Command::new("cp");
+    assert!(inside(copy.arg(&store).arg(&site.store)).status.success());
     drop(holder.stdin.take());
     let said = stderr(&holder.wait_with_output().unwrap());
-    assert_eq!(code, "0\n", "{said}");
+    assert_eq!(code, 130, "{said}");
     assert!(said.contains("wait in the spool") && said.contains("takes rounds again"), "{said}");
-    assert_eq!(site.requests(), 2 * made, "{missed} missed");
-    // Those that were due at the very end are neither made nor missed.
-    assert!((580..=600).contains(&(made + missed)), "{made} made, {missed} missed");
+    let [made, missed] = site.made_and_missed();
+    assert_eq!((site.requests(), site.rows()), (2 * made, made), "{missed} missed");
 }
 
 #[test]
 fn measuring_does_not_wait_for_a_store_that_is_locked() {
     let site = Site::start();
-    let mut robot = site.robot(&["--every", "50ms", "--for", "3s"]);
+    let mut robot = site.robot(&["--every", "50ms"]);
     eventually("rounds are in the store", || site.rows() > 2);
     let other = Connection::open(&site.store).unwrap();
     other.busy_timeout(Duration::from_secs(5)).unwrap();
@@ -239,8 +268,28 @@ fn measuring_does_not_wait_for_a_store_that_is_locked() {
     eventually("rounds go on", || site.requests() > requests + 20);
     assert_eq!(site.rows(), rows, "the store takes nothing meanwhile");
     other.execute_batch("COMMIT").unwrap();
-    assert!(robot.wait().unwrap().success());
+    interrupt(&mut robot);
     assert_eq!(site.requests(), 2 * site.rows());
+}
+
+/// A laptop that is closed for a while, as far as the robot can tell: the rounds of that time are one row, and those
+/// that follow are in their places.
+#[test]
+fn a_robot_that_was_stopped_tells_the_rounds_that_it_missed() {
+    let site = Site::start();
+    let mut robot = site.robot(&["--every", "20ms"]);
+    eventually("rounds are in the store", || site.rows() > 2);
+    signal(robot.id(), rustix::process::Signal::STOP);
+    let stopped = std::time::Instant::now();
+    eventually("time goes by", || stopped.elapsed() > Duration::from_secs(1));
+    signal(robot.id(), rustix::process::Signal::CONT);
+    let asleep = "SELECT COUNT(*) FROM rounds WHERE missed_count BETWEEN 48 AND 1500";
+    eventually("it tells", || site.ask(asleep) > 0);
+    let rows = site.rows();
+    eventually("rounds go on", || site.rows() > rows + 2);
+    interrupt(&mut robot);
+    let [made, missed] = site.made_and_missed();
+    assert!(missed >= 48 && made == site.rows(), "{made} made, {missed} missed");
 }
 
 #[test]
@@ -254,9 +303,7 @@ fn a_site_has_one_robot_for_a_store_and_strangers_are_left_in_peace() {
     // One round beside it is nobody's harm, and the store takes it.
     let once = probe(&site.place, &[&url, "--once", "--store", store]);
     assert_eq!(once.status.code(), Some(0), "{}", stderr(&once));
-    let rustix_pid = rustix::process::Pid::from_raw(robot.id() as i32).unwrap();
-    rustix::process::kill_process(rustix_pid, rustix::process::Signal::INT).unwrap();
-    assert_eq!(robot.wait().unwrap().code(), Some(130));
+    interrupt(&mut robot);
     assert_eq!(site.requests(), 2 * site.rows(), "Ctrl-C loses nothing");
     let foreign = ["https://192.0.2.1/", "--i-may-probe", "192.0.2.1", "--every", "9s", "--store", store];
     let refused = probe(&site.place, &foreign);

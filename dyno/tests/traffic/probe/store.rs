@@ -6,7 +6,7 @@ use rusqlite::Connection;
 use tlsdyno::probe::entry::Entry;
 use tlsdyno::probe::measures::Measure;
 use tlsdyno::probe::round::{Facts, Visit};
-use tlsdyno::probe::store::{Address, Store};
+use tlsdyno::probe::store::{Address, By, Store};
 use tlsdyno::probe::summary::SiteSummary;
 use tlsdyno::probe::{Fault, FaultKind, Kept, Resumption, Round};
 use tlsdyno::random::SplitMix64;
@@ -16,16 +16,18 @@ use super::super::place::postgres::Postgres;
 const SECOND_US: i64 = 1_000_000;
 const MINUTE_US: i64 = 60 * SECOND_US;
 const HOUR_US: i64 = 60 * MINUTE_US;
+const DAY_US: i64 = 24 * HOUR_US;
 /// 2026-11-20 16:00 UTC.
 const START_US: i64 = 1_795_190_400 * SECOND_US;
 const EVER: (i64, i64) = (i64::MIN, i64::MAX);
 /// How long single rounds are kept, in hours.
 const RAW_HOURS: u64 = 7 * 24;
 
-/// An empty store of its own for a check, and statements behind its back.
+/// An empty store of its own for a check, and statements behind its back: any, and one that answers a number.
 struct Fresh<'a> {
     address: Address,
     batch: &'a dyn Fn(&str),
+    number: &'a dyn Fn(&str) -> u64,
 }
 
 impl Fresh<'_> {
@@ -37,9 +39,10 @@ impl Fresh<'_> {
 type Check = (&'static str, fn(&Fresh<'_>));
 
 /// The suite.
-const CHECKS: [Check; 8] = [
+const CHECKS: [Check; 9] = [
     ("rounds", rounds_survive_and_none_is_there_twice),
     ("hours", hours_say_the_same_before_and_after_they_are_counted_and_when_rounds_are_gone),
+    ("days", days_say_the_same_as_their_hours_whatever_comes_late),
     ("report", a_report_of_hours_is_that_of_their_rounds),
     ("replay", what_comes_twice_is_known_when_its_rows_are_gone),
     ("totals", totals_are_those_of_all_runs),
@@ -55,7 +58,8 @@ fn sqlite_passes_the_suite() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("probe.sqlite");
         let batch = |sql: &str| Connection::open(&path).unwrap().execute_batch(sql).unwrap();
-        check(&Fresh { address: Address::File(path.clone()), batch: &batch });
+        let number = |sql: &str| Connection::open(&path).unwrap().query_row(sql, [], |row| row.get(0)).unwrap();
+        check(&Fresh { address: Address::File(path.clone()), batch: &batch, number: &number });
     }
 }
 
@@ -68,7 +72,8 @@ fn postgresql_passes_the_suite() {
         let address: Address = server.create(name).parse().unwrap();
         let address = address.with_password_file(Some(&password)).unwrap();
         let batch = |sql: &str| drop(server.ask(name, sql));
-        check(&Fresh { address, batch: &batch });
+        let number = |sql: &str| server.ask(name, sql).parse().unwrap();
+        check(&Fresh { address, batch: &batch, number: &number });
     }
 }
 
@@ -186,8 +191,73 @@ fn hours_say_the_same_before_and_after_they_are_counted_and_when_rounds_are_gone
     assert_eq!((counts[0], rounds), (33, 0));
 }
 
-/// A year of ten sites with a round a minute stays below 200 MB: a week of rounds, and an hour's row, measured and
-/// multiplied.
+/// Whether days are put together or not, and before and after rounds come late: a report by the day adds up its hours.
+fn days_say_the_same_as_their_hours_whatever_comes_late(fresh: &Fresh<'_>) {
+    let mut store = fresh.open();
+    let mut random = SplitMix64::new(11);
+    let mut entries = minutes("https://a/", START_US, 4 * 24 * 60, &mut random);
+    // Another key for an hour of the second day, and for good from the third on.
+    for (number, entry) in entries.iter_mut().enumerate() {
+        let is_other = (30 * 60..31 * 60).contains(&number) || number >= 60 * 60;
+        entry.round.facts.key = if is_other { "P-256" } else { "RSA 2048" }.to_owned();
+    }
+    store.add(&entries).unwrap();
+    let site = store.sites().unwrap()[0].0;
+    let stored = || (fresh.number)("SELECT COUNT(*) FROM days");
+    let check = |store: &mut Store| {
+        // All, and from the middle of a day to the middle of another.
+        for range in [EVER, (START_US + 2 * HOUR_US, START_US + 50 * HOUR_US)] {
+            let [hours, days] =
+                [By::Hour, By::Day].map(|by| SiteSummary::read(store, site, "https://a/", range, by).unwrap());
+            assert_eq!((hours.made_count, &hours.changes), (days.made_count, &days.changes));
+            assert_eq!(hours.changes.len(), if range == EVER { 3 } else { 2 }, "{:?}", hours.changes);
+            for measure in Measure::ALL {
+                assert_eq!(hours.measures.counts(measure), days.measures.counts(measure), "{measure}");
+            }
+            let of_hours: std::collections::BTreeSet<i64> =
+                hours.hours.iter().map(|hour| hour.hour_unix_s.div_euclid(86_400) * 86_400).collect();
+            assert!(days.hours.iter().map(|day| day.hour_unix_s).eq(of_hours), "a day for each day");
+        }
+    };
+    check(&mut store);
+    assert_eq!(stored(), 0);
+    // 16:00 of the first day to 16:00 of the fifth: four are over.
+    let end_us = START_US + 4 * DAY_US + HOUR_US;
+    store.keep_house(end_us, RAW_HOURS).unwrap();
+    assert_eq!(stored(), 4);
+    check(&mut store);
+    let late = |run: &str, hour: i64, random: &mut SplitMix64| {
+        let mut late = minutes("https://a/", START_US + hour * HOUR_US + 7, 5, random);
+        late.iter_mut().for_each(|entry| {
+            entry.run = run.to_owned();
+            entry.round.facts.key = if hour < 60 { "RSA 2048" } else { "P-256" }.to_owned();
+        });
+        late
+    };
+    store.add(&late("late", 20, &mut random)).unwrap();
+    assert_eq!(stored(), 3, "it must be put together anew");
+    check(&mut store);
+    store.keep_house(end_us, RAW_HOURS).unwrap();
+    assert_eq!(stored(), 4);
+    check(&mut store);
+    // The same when the rounds themselves are gone.
+    store.keep_house(end_us + 30 * DAY_US, RAW_HOURS).unwrap();
+    assert_eq!((stored(), all(&mut store, site).len()), (5, 0));
+    check(&mut store);
+    store.add(&late("later", 70, &mut random)).unwrap();
+    assert_eq!(stored(), 4);
+    check(&mut store);
+    store.keep_house(end_us + 31 * DAY_US, RAW_HOURS).unwrap();
+    assert_eq!((stored(), all(&mut store, site).len()), (5, 0));
+    check(&mut store);
+    assert_eq!(store.by(&[site], EVER).unwrap(), By::Hour, "four days are told by the hour");
+    store.add(&late("long ago", -50 * 24, &mut random)).unwrap();
+    store.keep_house(end_us + 31 * DAY_US, RAW_HOURS).unwrap();
+    assert_eq!(store.by(&[site], EVER).unwrap(), By::Day);
+}
+
+/// A year of ten sites with a round a minute stays below 200 MB: a week of rounds, and the rows of hours and days,
+/// measured and multiplied.
 #[test]
 fn a_year_of_ten_sites_is_small() {
     let directory = tempfile::tempdir().unwrap();
@@ -204,12 +274,12 @@ fn a_year_of_ten_sites_is_small() {
     store.add(&minutes("https://a/", START_US, rounds, &mut random)).unwrap();
     truncate();
     let with_rounds = size_bytes(&path);
-    let hours = store.keep_house(START_US + 48 * HOUR_US, RAW_HOURS).unwrap();
+    let hours = store.keep_house(START_US + 56 * HOUR_US, RAW_HOURS).unwrap();
     truncate();
     let with_hours = size_bytes(&path);
     let bytes_per_round = (with_rounds - empty) as f64 / rounds as f64;
     let bytes_per_hour = (with_hours - with_rounds) as f64 / hours as f64;
-    println!("{bytes_per_round:.0} bytes a round, {bytes_per_hour:.0} bytes an hour");
+    println!("{bytes_per_round:.0} bytes a round, {bytes_per_hour:.0} bytes an hour with its part of a day");
     let year = 10.0 * (bytes_per_round * 7.0 * 1440.0 + bytes_per_hour * 24.0 * 365.0);
     assert!(year < 200e6, "a year takes {year} bytes");
     let month_of_rounds = 10.0 * 30.0 * 24.0 * (60.0 * bytes_per_round + bytes_per_hour);
@@ -222,7 +292,7 @@ fn a_report_of_hours_is_that_of_their_rounds(fresh: &Fresh<'_>) {
     store.add(&minutes("https://a/", START_US, 24 * 60, &mut SplitMix64::new(4))).unwrap();
     let site = store.sites().unwrap()[0].0;
     let numbers = |store: &mut Store| {
-        let summary = SiteSummary::read(store, site, "https://a/", EVER).unwrap();
+        let summary = SiteSummary::read(store, site, "https://a/", EVER, By::Hour).unwrap();
         assert_eq!((summary.made_count, summary.accepted_count), (1440, 1440));
         summary.numbers
     };
@@ -310,10 +380,10 @@ fn older_tables_are_brought_up_to_date_and_newer_ones_refused(fresh: &Fresh<'_>)
     drop(store);
     // As the first version had them.
     (fresh.batch)(
-        "DROP TABLE runs; ALTER TABLE rounds DROP COLUMN kept_age_s; ALTER TABLE rounds DROP COLUMN kept;
+        "DROP TABLE days; DROP TABLE runs; ALTER TABLE rounds DROP COLUMN kept_age_s; ALTER TABLE rounds DROP COLUMN kept;
          ALTER TABLE hours DROP COLUMN kept; UPDATE probe_schema SET version = 1",
     );
-    assert!(error(Store::open_for_reading(&fresh.address)).contains("a robot of this tlsdyno brings them to 2"));
+    assert!(error(Store::open_for_reading(&fresh.address)).contains("a robot of this tlsdyno brings them to 3"));
     let mut store = fresh.open();
     let site = store.sites().unwrap()[0].0;
     assert_eq!(all(&mut store, site), entries[..80]);
