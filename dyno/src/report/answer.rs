@@ -2,9 +2,9 @@
 
 use std::cmp::Ordering;
 
+use super::compared::Builds;
 use super::remedies::doubtful;
 use super::text::{capitalised, difference_with_interval, loaded_label, ratio_gain, share_with_interval, stage_label};
-use super::compared::Builds;
 use super::{compared, findings, methods, traffic};
 use crate::stats::compared::CPU_START_TO_START_PERCENT;
 use crate::stats::findings::RemedyFinding;

@@ -31,13 +31,14 @@ pub(super) struct OfSide {
     pub(super) server_cpu_ns: u64,
 }
 
-/// Loads both for about so long, in the order a b b a a b b a …, each brought up first.
+/// Loads both for about so long, in the order a b b a a b b a …, each brought up first. `None`: it had no turn, for the
+/// other one ended before.
 pub(super) fn round(
     sides: [Side<'_>; 2],
     begins: usize,
     length: Duration,
     stop: &AtomicBool,
-) -> Result<[OfSide; 2], LoadError> {
+) -> Result<[Option<OfSide>; 2], LoadError> {
     thread::scope(|scope| {
         let mut loops = sides.map(|side| Loop::start(scope, side, stop));
         let turn = NextTurn::Lasts(TURN.as_nanos() as u64);
@@ -92,10 +93,13 @@ impl<'scope> Loop<'scope> {
         Some(turn)
     }
 
-    fn end(self) -> Result<OfSide, LoadError> {
+    fn end(self) -> Result<Option<OfSide>, LoadError> {
         let Loop { go, thread, server_cpu_ns, .. } = self;
         drop(go);
-        let outcome = thread.join().unwrap_or_else(|fault| std::panic::resume_unwind(fault))?;
-        Ok(OfSide { outcome, server_cpu_ns })
+        match thread.join().unwrap_or_else(|fault| std::panic::resume_unwind(fault)) {
+            Ok(outcome) => Ok(Some(OfSide { outcome, server_cpu_ns })),
+            Err(LoadError::NotBegun) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }

@@ -357,11 +357,13 @@ impl Subject for LoadedUrl<'_> {
         let sides = in_turns::round([first, second], random.below(2), length, self.stop);
         let sides = sides.map_err(|error| (0, error.into()))?;
         interrupt::check(self.stop).map_err(|error| (0, error))?;
-        let of_side = |(index, (side, clocks)): (usize, (OfSide, Option<ProcessClocks>))| {
-            let block = self.block_of(index, &side.outcome, clocks, side.server_cpu_ns);
-            block.map(|block| Block { configuration: index, started_ns, ..block }).map_err(|error| (index, error))
+        let of_side = |(index, (side, clocks)): (usize, (Option<OfSide>, Option<ProcessClocks>))| {
+            let OfSide { outcome, server_cpu_ns } = side?;
+            let block = self.block_of(index, &outcome, clocks, server_cpu_ns);
+            let block = block.map(|block| Block { configuration: index, started_ns, ..block });
+            Some(block.map_err(|error| (index, error)))
         };
-        sides.into_iter().zip(clocks).enumerate().map(of_side).collect()
+        sides.into_iter().zip(clocks).enumerate().filter_map(of_side).collect()
     }
 
     fn log_tail(&mut self, _index: usize) -> String {

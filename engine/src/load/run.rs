@@ -30,8 +30,8 @@ use super::users::{ConnectionId, Users};
 use crate::reactor::Reactor;
 use crate::sys;
 
-pub use turns::{AskForTurn, NextTurn, Turn};
 use turns::Turns;
+pub use turns::{AskForTurn, NextTurn, Turn};
 
 /// Why a run could not begin. What fails during a run is counted in its [`Outcome`].
 #[derive(Debug, thiserror::Error)]
@@ -381,7 +381,8 @@ impl<'p> Run<'p> {
         }
         let [deadline_ns, cut_ns] = [self.deadline_ns(), self.cut_ns()].map(|at| at.filter(|&at| at > self.now_ns));
         let turn_ends_ns = self.turn_ends_ns();
-        let due = [Some(self.scan_at_ns), self.opening_paused_until_ns, deadline_ns, cut_ns, scheduled_ns, turn_ends_ns];
+        let due =
+            [Some(self.scan_at_ns), self.opening_paused_until_ns, deadline_ns, cut_ns, scheduled_ns, turn_ends_ns];
         let next = due.into_iter().flatten().min().unwrap_or(u64::MAX);
         next.saturating_sub(self.now_ns).min(WAIT_NS_MAX)
     }

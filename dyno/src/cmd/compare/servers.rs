@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 use tlsdyno_tls::{Effort, Version};
 
-use crate::choice::choice;
 use super::Gates;
+use crate::choice::choice;
 use crate::cmd::run::{self, ResultArgs};
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
@@ -137,8 +137,7 @@ pub fn run(experiment: &Experiment, args: &Servers, gate: &Gates, json: bool) ->
         sentence: "The two could not be compared; see the warnings.".to_owned(),
         changes: Vec::new(),
     };
-    let Builds { word, sentence, changes } =
-        compared::builds(&Summary::of(&record), tolerance).unwrap_or_else(nothing);
+    let Builds { word, sentence, changes } = compared::builds(&Summary::of(&record), tolerance).unwrap_or_else(nothing);
     // With the usual tolerance the report has said so.
     if !json && tolerance != CPU_START_TO_START_PERCENT {
         crate::cmd::print(format!("\n{sentence}\n"))?;

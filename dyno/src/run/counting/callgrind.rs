@@ -150,14 +150,15 @@ mod tests {
     #[test]
     fn processes_of_other_users_are_refused_with_the_remedy() {
         refuse_other_users(&[std::process::id(), u32::MAX]).unwrap();
+        let is_root = rustix::process::geteuid().is_root();
         let mut command = Command::new("sleep");
         command.arg("60");
-        if rustix::process::geteuid().is_root() {
+        if is_root {
             command.uid(65_534);
         }
         let mut child = command.spawn().unwrap();
-        let as_root = rustix::process::geteuid().is_root();
-        let said = refuse_other_users(&[if as_root { child.id() } else { 1 }]).unwrap_err().to_string();
+        // A plain user finds one of another user at number 1.
+        let said = refuse_other_users(&[if is_root { child.id() } else { 1 }]).unwrap_err().to_string();
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(said.contains("user root;"), "{said}");
