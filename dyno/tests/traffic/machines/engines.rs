@@ -115,7 +115,7 @@ fn ssh_ships_the_program_once_and_workers_come_through_its_tunnel() {
 /// munged, slurmctld and slurmd with this machine as their only node.
 fn slurm(place: &Path) -> Vec<Daemon> {
     let path = |name: &str| place.join(name).to_str().unwrap().to_owned();
-    ["state", "spool"].map(|name| std::fs::create_dir(path(name)).unwrap());
+    ["state", "spool"].iter().for_each(|name| std::fs::create_dir(path(name)).unwrap());
     let mut key = [0; 1024];
     openssl::rand::rand_bytes(&mut key).unwrap();
     std::fs::write(path("munge.key"), key).unwrap();
