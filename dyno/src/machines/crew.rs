@@ -34,7 +34,7 @@ const STRANGER_NS_MAX: u64 = 10_000_000_000;
 const PIECE_BYTES: usize = 192 * 1024;
 
 /// How often it is looked whether somebody wants to stop or to see how it goes.
-const LOOKED_NS: u64 = 20_000_000;
+const LOOKED_NS: u64 = 50_000_000;
 
 /// How long the last words may take to leave, in nanoseconds.
 const LAST_WORDS_NS_MAX: u64 = 1_000_000_000;

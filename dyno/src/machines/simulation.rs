@@ -186,6 +186,10 @@ impl Simulation {
                     self.travel(worker, Err(FromWorker::Reply(Reply::Outcome(Box::new(record)))));
                 }
             }
+            ToWorker::Stop if self.workers[worker].begins_ns.is_none() => {
+                let message = "stopped before it began".to_owned();
+                self.travel(worker, Err(FromWorker::Reply(Reply::Error { message })));
+            }
             _ => {}
         }
     }
@@ -246,8 +250,8 @@ fn a_thousand_workers_begin_together_and_lose_nothing() {
         (peak_bytes() - before) / 1_000_000,
     );
     assert_eq!((outcome.hits, losses.len(), outcome.parts.len()), (HITS, 0, 1000));
-    // Of ten answers the soonest is used: what its two ways differ by, halved, is the error.
-    assert!(simulation.skew_ns() < 2 * MS, "{}", simulation.skew_ns());
+    // The soonest of ten answers is wrong by half of what its two ways differ by, either way.
+    assert!(simulation.skew_ns() < 4 * MS, "{}", simulation.skew_ns());
 }
 
 #[test]
