@@ -154,8 +154,10 @@ mod tests {
 
     #[test]
     fn stat_survives_a_hostile_command_name() {
-        let line = "42 (a) R (b)) S 7 42 42 0 -1 4194560 1 2 3 4 11 22 33 44 20 0 1 0 987654 1 1 1\n";
+        let line = "42 (a) R (b)) S 7 42 42 0 -1 4194560 1 2 3 4 11 22 33 44 20 0 1 0 987654 \
+                    23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 3 40\n";
         let parsed = parse_stat(line).unwrap();
+        assert_eq!(parsed.cpu, 3);
         assert_eq!((parsed.pid, parsed.parent, parsed.state), (42, 7, 'S'));
         assert_eq!((parsed.ticks, parsed.children_ticks, parsed.started_ticks), (33, 77, 987_654));
         assert_eq!(parse_stat("42 (short) S 7"), None);

@@ -117,6 +117,10 @@ fn scaled(mut value: f64, factor: f64, units: &[&str]) -> String {
     if !value.is_finite() {
         return NONE.to_owned();
     }
+    // The end of an interval may be below 0.
+    if value < 0.0 {
+        return format!("-{}", scaled(-value, factor, units));
+    }
     let mut unit = 0;
     // 999.5 would be printed as 1000.
     while value >= 999.5 && unit + 1 < units.len() {
@@ -138,6 +142,7 @@ mod tests {
             [12_345.6, 1_234_567.0, 99.96, 7.125, -1_500.0, f64::NAN].map(format_quantity),
             ["12,346", "1,234,567", "100", "7.12", "-1,500", "–"]
         );
+        assert_eq!([-543_383.0, -3e6].map(format_duration), ["-543 µs", "-3.00 ms"]);
         assert_eq!([1_234.4, 12.34].map(format_rate), ["1,234 /s", "12.3 /s"]);
         assert_eq!([41.239, -0.04, f64::NAN].map(format_percent), ["41.2 %", "0.0 %", "–"]);
         assert_eq!(format_interval(39.04, 43.06), "[39.0, 43.1]");

@@ -103,7 +103,8 @@ fn shares(summary: &Summary) -> Section {
 
 /// The shares of CPU time known so far, the largest first.
 pub(super) fn so_far(shares: &Shares, rows: usize) -> Option<Table> {
-    let mut known: Vec<&Share> = shares.by(Metric::Cpu).filter(|share| share.low.is_finite()).collect();
+    // The first round has no interval, but a value.
+    let mut known: Vec<&Share> = shares.by(Metric::Cpu).filter(|share| share.percent.is_finite()).collect();
     known.sort_by(|a, b| b.percent.total_cmp(&a.percent));
     known.truncate(rows);
     let fields: [Field<&Share>; _] = [

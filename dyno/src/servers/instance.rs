@@ -282,11 +282,37 @@ fn is_alarm(line: &str) -> bool {
     DRIVERS.iter().flat_map(|driver| driver.alarms()).any(|mark| line.contains(mark))
 }
 
-/// The end of a text file, whole lines, at most [`LOG_TAIL_BYTES`].
+/// The end of a text file, whole lines, at most [`LOG_TAIL_BYTES`]. Lines that differ in numbers only stand there once.
 fn tail(path: &Path) -> String {
     let bytes = fs::read(path).unwrap_or_default();
     let start = bytes.len().saturating_sub(LOG_TAIL_BYTES);
     let text = String::from_utf8_lossy(&bytes[start..]).into_owned();
     let whole = if start == 0 { text.as_str() } else { text.split_once('\n').map_or("", |(_, rest)| rest) };
-    whole.trim_end().to_owned()
+    once(whole.trim_end())
+}
+
+/// The text with lines that say the same one after the other in one of them.
+fn once(text: &str) -> String {
+    let words = |line: &str| -> String { line.chars().filter(|letter| !letter.is_ascii_digit()).collect() };
+    let mut lines: Vec<(&str, u32)> = Vec::new();
+    for line in text.lines() {
+        match lines.last_mut() {
+            Some((last, times)) if words(last) == words(line) => (*last, *times) = (line, *times + 1),
+            _ => lines.push((line, 1)),
+        }
+    }
+    let told = |(line, times): (&str, u32)| if times > 1 { format!("{line} ({times} times)") } else { line.to_owned() };
+    lines.into_iter().map(told).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_that_repeats_itself_is_short() {
+        let text = "10:00:01 [error] accept4() failed\n10:00:02 [error] accept4() failed\n10:00:02 [crit] other";
+        assert_eq!(once(text), "10:00:02 [error] accept4() failed (2 times)\n10:00:02 [crit] other");
+        assert_eq!([once(""), once("one")], ["", "one"]);
+    }
 }

@@ -48,6 +48,13 @@ fn printed(directory: &TempDir, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
+/// The page of the old cluster, whose table has more columns than any other.
+pub fn page_of_cluster() -> String {
+    let directory = store();
+    printed(&directory, &["report", RECORDS[2].1, "--output", "cluster.html"]);
+    std::fs::read_to_string(directory.path().join("cluster.html")).expect("page")
+}
+
 /// The numbers in a text.
 fn figures(text: &str) -> Vec<String> {
     let is_figure = |one: char| one.is_ascii_digit() || one == '.' || one == ',' || one == '-';

@@ -4,7 +4,7 @@
 //! Chromium is driven over the DevTools protocol (https://chromedevtools.github.io/devtools-protocol/) through a pair
 //! of named pipes: no port, no library. `TLSDYNO_CHROMIUM` names another browser than `chromium`.
 
-use crate::{questions, synthetic};
+use crate::{old_records, questions, synthetic};
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -235,7 +235,7 @@ fn every_chart_is_drawn_offline_and_in_silence() {
 }
 
 /// The pages that have the longest texts: one share that holds many stages, remedies with lines of configurations, a
-/// load run, two loads in turn.
+/// load run, a cluster.
 fn pages() -> Vec<(&'static str, String)> {
     let mut rest = Synthetic::default().record();
     rest.configurations[2..8].iter_mut().for_each(|configuration| configuration.valid = false);
@@ -243,7 +243,7 @@ fn pages() -> Vec<(&'static str, String)> {
     let accelerators = questions::accelerators(12, 0.005);
     let pages = [("rest", rest), ("answers", answers), ("accelerators", accelerators)];
     let pages = pages.map(|(name, record)| (name, report::html(&record).expect("page")));
-    pages.into_iter().chain([("load", load_page())]).collect()
+    pages.into_iter().chain([("load", load_page()), ("cluster", old_records::page_of_cluster())]).collect()
 }
 
 fn load_page() -> String {

@@ -74,7 +74,7 @@ fn urls_are_compared_in_turn_and_limits_are_kept() {
     let compared = result["comparisons"].as_array().unwrap();
     assert!(compared.len() == 4 && compared[0]["quantity"] == "CPU per hit", "{text}");
     assert!(compared[0]["first"].as_f64() > Some(1000.0), "nanoseconds: {text}");
-    assert!(result["verdict"].is_string() && result["rounds"].as_u64() > Some(5), "{text}");
+    assert!(result["verdict"].is_string() && result["rounds"].as_u64() >= Some(3), "{text}");
     let changed = |limit: &str| run(&["load", &url, "-k", "-d", "500ms", "--against", &url, "--fail-if", limit]);
     assert_eq!(changed("cpu/hit > +1000%").0, Some(0));
     let (code, _, said) = changed("cpu/hit > -90%");
