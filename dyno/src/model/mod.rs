@@ -19,12 +19,14 @@ mod machine;
 mod method;
 pub mod network;
 mod policy;
+pub mod primitives;
 pub mod probe_experiment;
 pub mod profile;
 mod questions;
 mod sentences;
 mod server;
 mod sessions;
+pub mod steps;
 mod tls;
 pub mod workload;
 
