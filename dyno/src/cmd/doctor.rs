@@ -1,5 +1,6 @@
 //! `tlsdyno doctor`: whether this machine can measure, and what to do about what stands in the way.
 
+mod alone;
 mod calibrate;
 mod machine;
 mod neighbour;

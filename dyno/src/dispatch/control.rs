@@ -3,11 +3,12 @@
 
 mod clients;
 
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -25,6 +26,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The socket; its file is removed in the end.
 pub struct Control {
     listener: UnixListener,
+    /// Descriptors for bad times, until [`Control::serve`] has them. They are opened before the first connection is
+    /// accepted: a busy machine may start the control's thread long after that, when nothing is left to keep.
+    reserve: Mutex<Vec<File>>,
     /// What is written to the first ends [`Control::serve`], which watches the second.
     wake: (UnixStream, UnixStream),
     path: PathBuf,
@@ -50,7 +54,10 @@ impl Control {
             listener.set_nonblocking(true)?;
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
             let file = std::fs::symlink_metadata(path)?;
-            Ok(Control { listener, wake: UnixStream::pair()?, path: path.to_owned(), file })
+            let mut reserve = Vec::with_capacity(RESERVE);
+            clients::fill(&mut reserve);
+            let reserve = Mutex::new(reserve);
+            Ok(Control { listener, reserve, wake: UnixStream::pair()?, path: path.to_owned(), file })
         };
         bind()
             .with_context(|| format!("failed to open the control socket {}", path.display()))
@@ -60,7 +67,8 @@ impl Control {
     /// Answers until it is woken.
     pub fn serve(&self, shared: &Shared) {
         let answer = |request: &[u8]| answer(request, shared);
-        Clients::new(&self.listener, &self.wake.1, &answer, &shared.control_waits).serve();
+        let reserve = self.reserve.lock().map(|mut reserve| std::mem::take(&mut *reserve)).unwrap_or_default();
+        Clients::new(&self.listener, &self.wake.1, &answer, &shared.control_waits, reserve).serve();
     }
 
     /// Ends [`Control::serve`].

@@ -19,6 +19,9 @@ fn recovered_of_200_us(place: &Path, seconds: &str) -> f64 {
     assert!(done, "{said}");
     let result: serde_json::Value = serde_json::from_str(&result).unwrap();
     let recovered = result["calibration"]["recovered"].as_array().unwrap();
+    let alone: Vec<f64> =
+        result["alone"].as_array().unwrap().iter().map(|one| one["measured_us"].as_f64().unwrap()).collect();
+    assert!(alone.len() == 3 && alone.is_sorted() && alone[2] > 150.0, "burns without a server: {alone:?}");
     let number = |index: usize, key: &str| recovered[index][key].as_f64().unwrap();
     let injected: Vec<f64> = (0..recovered.len()).map(|index| number(index, "injected_us")).collect();
     assert_eq!(injected, [0.0, 20.0, 50.0, 200.0]);

@@ -1,11 +1,13 @@
 //! `tlsdyno doctor --calibrate`: known costs are injected, to see what the instrument makes of them on this machine.
 
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use serde::Serialize;
 use tlsdyno_tls::StageSet;
 
+use super::alone;
 use crate::choice::choice;
 use crate::cmd::json_of;
 use crate::cmd::run::Progress;
@@ -35,6 +37,8 @@ const SHARERS: [(&str, f64); 2] = [("two configurations", 2.0), ("ten (ablate)",
 /// Part of the measuring time that each length of slices is tried for, in addition, and the least of it in seconds.
 const TRIAL_SHARE: f64 = 1.0 / 6.0;
 const TRIAL_LEAST_S: f64 = 5.0;
+/// Most seconds that burns are measured for without a server.
+const ALONE_MOST_S: f64 = 10.0;
 /// A length of slices is recommended if intervals are narrower with it by this factor.
 const WORTH_CHANGING: f64 = 0.8;
 
@@ -86,6 +90,8 @@ struct Outcome<'a> {
     slice_trials: &'a [SliceTrial],
     /// `null`: too few of them.
     starts: Option<Starts>,
+    /// What the same burns come to between handshakes in memory, with neither server nor instrument.
+    alone: &'a [Recovered],
 }
 
 /// Runs the calibration, keeps it and answers what to print.
@@ -109,12 +115,24 @@ pub fn run(args: &Args, json: bool) -> Result<String> {
         trials.extend(SliceTrial::of(&record, &names));
     }
     let starts = Starts::of(&trials);
+    let length = Duration::from_secs_f64((args.time * TRIAL_SHARE).min(ALONE_MOST_S));
+    let alone = match record.manifest.server_cpus.first() {
+        Some(cpu) => alone::recovered(&INJECTED_US, args.cert, *cpu as usize, length, &stop)?,
+        None => Vec::new(),
+    };
     let kept = if args.dry { None } else { Some(calibration.keep()?) };
     if json {
         let limits = limits(&calibration);
-        return json_of(&Outcome { calibration: &calibration, limits, pace, slice_trials: &trials, starts });
+        return json_of(&Outcome {
+            calibration: &calibration,
+            limits,
+            pace,
+            slice_trials: &trials,
+            starts,
+            alone: &alone,
+        });
     }
-    let mut document = document(&calibration, pace.as_ref());
+    let mut document = document(&calibration, &alone, pace.as_ref());
     document.sections.extend(trials_section(&trials, starts));
     let kept = kept.map(|path| format!("Kept in {}: later reports of this machine carry it.", path.display()));
     document.sections.push(Section::default().notes(kept));
@@ -183,7 +201,7 @@ fn limits(calibration: &Calibration) -> Vec<Limit> {
     TIMES_S.iter().flat_map(|time| SHARERS.iter().map(move |(_, sharers)| of(*time, *sharers))).collect()
 }
 
-fn document(calibration: &Calibration, pace: Option<&PaceEffect>) -> Document {
+fn document(calibration: &Calibration, alone: &[Recovered], pace: Option<&PaceEffect>) -> Document {
     let what = format!(
         "Calibration of {} (certificate {}) on {}: {} rounds; a hit with its full handshake costs {:.1} µs of server \
          CPU.",
@@ -200,6 +218,17 @@ fn document(calibration: &Calibration, pace: Option<&PaceEffect>) -> Document {
         (Column::number("half-width"), |of| format!("{:.1} µs", of.half_width_us())),
     ];
     let recovered = Content::Table(Table::of(fields, &calibration.recovered));
+    let without: Vec<String> = alone
+        .iter()
+        .map(|one| format!("{:.1} {}", one.measured_us, format_interval(one.low_us, one.high_us)))
+        .collect();
+    let without = (!alone.is_empty()).then(|| {
+        format!(
+            "Between handshakes in the memory of one process, with neither server nor instrument, the same burns come \
+             to {} µs: so much dearer warm work is here after a pause.",
+            without.join(", ")
+        )
+    });
     let limits = limits(calibration);
     let found = TIMES_S
         .iter()
@@ -216,7 +245,7 @@ fn document(calibration: &Calibration, pace: Option<&PaceEffect>) -> Document {
     );
     let pace = pace.map(|pace| pace_sentence(pace, calibration));
     Document::of([
-        Section::default().text(what).with(recovered),
+        Section::default().text(what).with(recovered).notes(without),
         Section::titled("", limits).table(times, found.collect()),
         Section::default().notes([formula].into_iter().chain(pace)),
     ])

@@ -20,6 +20,15 @@ pub const RESERVE: usize = 8;
 /// Longest request that is read; the path is at its beginning.
 const REQUEST_BYTES: usize = 4096;
 
+/// Opens what the reserve lacks, as far as there are descriptors.
+pub(super) fn fill(reserve: &mut Vec<File>) {
+    while reserve.len() < RESERVE
+        && let Ok(file) = File::open("/dev/null")
+    {
+        reserve.push(file);
+    }
+}
+
 /// Makes the answer to a request.
 pub(super) type Answer<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
 
@@ -55,19 +64,16 @@ impl<'a> Clients<'a> {
         wake: &'a UnixStream,
         answer: Answer<'a>,
         waits: &'a AtomicBool,
+        reserve: Vec<File>,
     ) -> Clients<'a> {
         let clients = Vec::with_capacity(CLIENTS_MAX);
-        let mut clients = Clients { listener, wake, answer, reserve: Vec::new(), waits, clients };
+        let mut clients = Clients { listener, wake, answer, reserve, waits, clients };
         clients.fill_reserve();
         clients
     }
 
     fn fill_reserve(&mut self) {
-        while self.reserve.len() < RESERVE
-            && let Ok(file) = File::open("/dev/null")
-        {
-            self.reserve.push(file);
-        }
+        fill(&mut self.reserve);
         self.waits.store(self.reserve.len() < RESERVE, Ordering::Relaxed);
     }
 
