@@ -1,8 +1,8 @@
 //! The native libraries that run inside the server under test, and the program that measures its OpenSSL's
 //! primitives beside it: unpacked for one run, set up, and read.
 //!
-//! All are compiled by the build script and embedded here. The libraries act only on an area that this process hands to the
-//! server and keeps alive ([`area`]), so that a configuration that is left behind, or copied, never works.
+//! All are compiled by the build script and embedded here. The libraries act only on an area that this process hands to
+//! the server and keeps alive ([`area`]), so that a configuration that is left behind, or copied, never works.
 
 use std::fs::{self, File};
 use std::io::Write;

@@ -259,7 +259,7 @@ fn timeline(number: usize, of: &StepsCellSummary) -> Option<Chart> {
     let last =
         of.flows.iter().flat_map(|flow| flow.client.iter().chain(&flow.server)).map(|event| event.to_ns).max()?;
     let told = format!("{} connections, the longest of {} µs", of.flows.len(), format_micros(last as f64));
-    let chart = Chart::new(&format!("steps-flows-{number}"), 2 * BAR_HEIGHT * of.flows.len(), rows, body)?;
+    let chart = Chart::new(format!("steps-flows-{number}"), 2 * BAR_HEIGHT * of.flows.len(), rows, body)?;
     Some(chart.told("Connections as flows of events, both ends on one clock; waiting is pale", told))
 }
 
