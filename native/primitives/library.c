@@ -23,8 +23,8 @@ static bool find(void *library, const char *name, void *function, char *reason, 
 
 static void *opened(const char *path, char *reason, size_t size)
 {
-    /* libssl finds the libcrypto that was opened before it by its name. */
-    void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    /* libssl, and providers, find the libcrypto that was opened before them by its name. */
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 
     if (library == NULL) {
         (void)snprintf(reason, size, "%s", dlerror());
