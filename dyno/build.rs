@@ -1,6 +1,6 @@
 //! Compiles the provider (`native/provider`, C), the doubler (`native/doubler`), the profiler (`native/profiler`) and
-//! the shim (`native/shim`) into a shared library each, which `src/native` embeds, and lists the repository's
-//! experiments, which `src/run/files.rs` embeds.
+//! the shim (`native/shim`) into a shared library each and what measures primitives (`native/primitives`) into a
+//! program, which `src/native` embeds, and lists the repository's experiments, which `src/run/files.rs` embeds.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,7 @@ fn main() {
         "doubler",
         "doubler_record.h",
         "owner.h",
+        "primitives",
         "profiler",
         "profiler_record.h",
         "provider",
@@ -43,6 +44,16 @@ fn main() {
         &out.join("tlsdyno-shim.so"),
         &["-Wl,-z,nodelete,-z,relro,-z,now", "-Wl,--no-as-needed", "-lssl", "-lcrypto", "-ldl"],
     );
+    // Linked with neither: it opens those that it is told.
+    let objects = compile(&[&native.join("primitives")]);
+    let program = out.join("tlsdyno-primitives");
+    run(cc::Build::new()
+        .get_compiler()
+        .to_command()
+        .arg("-o")
+        .arg(program)
+        .args(&objects)
+        .args(["-ldl", "-Wl,-z,now"]));
     let experiments = native.join("../experiments");
     list_experiments(&experiments, &["modern", "papers"], &out.join("experiments.rs"));
     list_experiments(&experiments, &["bases"], &out.join("bases.rs"));
@@ -65,8 +76,16 @@ fn list_experiments(folder: &Path, groups: &[&str], list: &Path) {
 
 /// Of the C files in these folders, the first of which says what the library exports.
 fn build(folders: &[&Path], library: &Path, link_arguments: &[&str]) {
+    let objects = compile(folders);
+    let mut link = cc::Build::new().get_compiler().to_command();
+    link.arg("-shared").arg("-o").arg(library).args(&objects);
+    link.args(["-pthread", &format!("-Wl,--version-script={}", folders[0].join("exports.map").display())]);
+    run(link.args(link_arguments));
+}
+
+/// The objects of the C files in these folders.
+fn compile(folders: &[&Path]) -> Vec<PathBuf> {
     let mut build = cc::Build::new();
-    let own = folders[0];
     build
         .files(folders.iter().flat_map(|folder| files_ending(folder, "c")))
         .std("c11")
@@ -84,17 +103,13 @@ fn build(folders: &[&Path], library: &Path, link_arguments: &[&str]) {
     if env::var_os(WARNINGS_ARE_ERRORS).is_some() {
         build.flag("-Werror");
     }
-    let objects = build.try_compile_intermediates().unwrap_or_else(|error| {
+    build.try_compile_intermediates().unwrap_or_else(|error| {
         panic!(
             "{} does not compile: {error}\nIt needs a C compiler and OpenSSL's headers; Debian: apt install gcc \
              libssl-dev",
-            own.display()
+            folders[0].display()
         )
-    });
-    let mut link = build.get_compiler().to_command();
-    link.arg("-shared").arg("-o").arg(library).args(&objects);
-    link.args(["-pthread", &format!("-Wl,--version-script={}", own.join("exports.map").display())]);
-    run(link.args(link_arguments));
+    })
 }
 
 fn files_ending(folder: &Path, end: &str) -> Vec<PathBuf> {

@@ -13,7 +13,7 @@
 #include "owner.h"
 
 #define TLSDYNO_SHIM_MAGIC "TLSSHIM" /* with its NUL: 8 bytes */
-#define TLSDYNO_SHIM_ABI_VERSION 3u
+#define TLSDYNO_SHIM_ABI_VERSION 4u
 #define TLSDYNO_SHIM_FLIGHTS 8u
 #define TLSDYNO_SHIM_SESSION_SIZE 2048u /* DER of a session without certificates has 130 to 300 bytes */
 #define TLSDYNO_SHIM_SESSION_NAME_SIZE 32u
@@ -104,6 +104,7 @@ struct tlsdyno_step {
     uint16_t state; /* OSSL_HANDSHAKE_STATE, openssl/ssl.h */
     uint16_t reserved;
     uint32_t after_ns; /* since start_ns */
+    uint32_t cpu_ns;   /* CPU time of the process since then */
 };
 
 /* The set-up of one connection. */
@@ -117,7 +118,7 @@ struct tlsdyno_stamp {
     uint16_t kind;  /* one of TLSDYNO_SHIM_KINDS */
     uint16_t calls; /* of the server that drove the handshake */
     uint32_t step_count;
-    uint32_t reserved;
+    uint32_t cpu_ns; /* CPU time of the process from the first call to completion */
     struct tlsdyno_step steps[TLSDYNO_SHIM_STEPS];
 };
 
@@ -143,8 +144,8 @@ static_assert(SHIM_COUNTER_TOTAL <= TLSDYNO_SHIM_SLOT_COUNTERS, "a slot is too s
 static_assert(sizeof(struct tlsdyno_script) == 40, "layout");
 static_assert(sizeof(struct tlsdyno_universal_session) == 2096, "layout");
 static_assert(sizeof(struct tlsdyno_shim_slot) == 256, "slots are multiples of a cache line");
-static_assert(sizeof(struct tlsdyno_step) == 8, "layout");
-static_assert(sizeof(struct tlsdyno_stamp) == 248, "layout");
+static_assert(sizeof(struct tlsdyno_step) == 12, "layout");
+static_assert(sizeof(struct tlsdyno_stamp) == 344, "layout");
 static_assert(offsetof(struct tlsdyno_shim_area, stages_off) == 112, "layout");
 static_assert(offsetof(struct tlsdyno_shim_area, flags) == 116, "layout");
 static_assert(offsetof(struct tlsdyno_shim_area, suite) == 120, "layout");

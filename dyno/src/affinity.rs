@@ -1,5 +1,6 @@
 //! Which CPUs processes and threads may run on.
 
+use anyhow::{Context, Result};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -29,4 +30,16 @@ pub fn stay_on(cpu: usize) -> std::io::Result<()> {
     let mut only = CpuSet::new();
     only.set(cpu);
     Ok(sched_setaffinity(None, &only)?)
+}
+
+/// Does something in a thread that runs on this CPU alone, so that processes that it starts do too.
+///
+/// # Errors
+/// Those of `act`, and that the CPU may not be used.
+pub fn on_cpu<T: Send>(cpu: usize, act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    let pinned = || {
+        stay_on(cpu).with_context(|| format!("run on CPU {cpu}"))?;
+        act()
+    };
+    std::thread::scope(|scope| scope.spawn(pinned).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
 }

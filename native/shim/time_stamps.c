@@ -13,18 +13,30 @@ typedef void info_callback(const SSL *ssl, int where, int result);
 
 struct stamp {
     uint64_t start_ns;
+    uint64_t start_cpu_ns;
     uint16_t calls;
     uint32_t step_count;
     info_callback *servers_own; /* set on the SSL, and so hides that of the context */
     struct tlsdyno_step steps[TLSDYNO_SHIM_STEPS];
 };
 
-static uint64_t now_ns(void)
+static uint64_t clock_ns(clockid_t which)
 {
     struct timespec now;
 
-    clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail with this clock */
+    clock_gettime(which, &now); /* cannot fail with the clocks below */
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t now_ns(void)
+{
+    return clock_ns(CLOCK_MONOTONIC);
+}
+
+/* Of the process: a server may go on with a connection in another thread. */
+static uint64_t cpu_ns(void)
+{
+    return clock_ns(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 struct stamp *stamp_new(void)
@@ -40,6 +52,7 @@ static void step(struct stamp *stamp, const SSL *ssl)
         return;
     next->state = (uint16_t)SSL_get_state(ssl);
     next->after_ns = (uint32_t)(now_ns() - stamp->start_ns);
+    next->cpu_ns = (uint32_t)(cpu_ns() - stamp->start_cpu_ns);
     stamp->step_count++;
 }
 
@@ -70,6 +83,7 @@ void stamp_begin(struct connection *connection, SSL *ssl)
     before = SSL_get_info_callback(ssl);
     memset(stamp, 0, sizeof(*stamp));
     stamp->start_ns = now_ns();
+    stamp->start_cpu_ns = cpu_ns();
     stamp->servers_own = before == on_info ? NULL : before;
     SSL_set_info_callback(ssl, on_info);
 }
@@ -100,6 +114,7 @@ void stamp_end(struct connection *connection, SSL *ssl, enum tlsdyno_shim_counte
     entry->kind = (uint16_t)kind;
     entry->calls = stamp->calls;
     entry->step_count = stamp->step_count;
+    entry->cpu_ns = (uint32_t)(cpu_ns() - stamp->start_cpu_ns);
     memcpy(entry->steps, stamp->steps, sizeof(entry->steps));
     atomic_store_explicit(&entry->number, number + 1, memory_order_release);
 }

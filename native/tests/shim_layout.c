@@ -50,6 +50,8 @@ int main(void)
     printf("stamp kind %zu\n", offsetof(struct tlsdyno_stamp, kind));
     printf("stamp calls %zu\n", offsetof(struct tlsdyno_stamp, calls));
     printf("stamp step_count %zu\n", offsetof(struct tlsdyno_stamp, step_count));
+    printf("stamp cpu_ns %zu\n", offsetof(struct tlsdyno_stamp, cpu_ns));
+    printf("step_size %zu\n", sizeof(struct tlsdyno_step));
     printf("stamp steps %zu\n", offsetof(struct tlsdyno_stamp, steps));
     printf("magic %s\n", TLSDYNO_SHIM_MAGIC);
 #define PRINT(word, id, name) printf(word " " name "\n");

@@ -41,6 +41,9 @@ pub trait Receiver {
     /// The chain that the server sent, its own certificate first, before anything of it is verified: for those who look
     /// at certificates that they do not trust.
     fn certificates(&mut self, _chain_der: &[&[u8]]) {}
+    /// A handshake message of the server, of this type (RFC 8446 section 4) and with so many bytes with its header, was
+    /// dealt with, and what it asks for is on its way. Who wants times reads a clock here: the client has none.
+    fn message(&mut self, _kind: u8, _bytes: usize) {}
 }
 
 /// What became of data sent with the hello (RFC 9846 section 2.3).

@@ -1,10 +1,13 @@
 //! `tlsdyno profile`: where the time of a handshake goes, timed inside the unmodified server.
 
+mod primitives;
+mod steps;
+
 use anyhow::Result;
 use tlsdyno_tls::{Effort, Group};
 
 use super::flags::{RepeatArgs, ServerTlsArgs};
-use super::run::{ResultArgs, perform_profile};
+use super::run::{ResultArgs, perform_profile, perform_steps};
 use crate::choice::choice;
 use crate::exit::Exit;
 use crate::model::profile::ProfileExperiment;
@@ -25,11 +28,29 @@ const USERS: u32 = 100_000;
 /// alternate with slices in which it does not, so that its own cost is a number in the same report. The same stages are
 /// removed in a server beside it, unless --no-removed says otherwise. docs/PROFILE.md says what can be seen so.
 #[derive(clap::Args, Clone, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:
   tlsdyno profile --server nginx --tls 1.3 --cert p-256
+  tlsdyno profile --server nginx --tls 1.2 --keys rsa-512,rsa-1024,rsa-2048,p-256 --chain 1,2,3
+  tlsdyno profile --server nginx --events 5
+  tlsdyno profile primitives --server nginx --legacy
   tlsdyno profile --server haproxy --tls 1.2 --quick --no-removed
   tlsdyno profile --server-command 'nginx -p {dir} -c /path/nginx.conf' --address 127.0.0.1:{port}")]
 pub struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+    #[command(flatten)]
+    profile: ProfileArgs,
+}
+
+#[derive(clap::Subcommand, Clone, Debug)]
+enum Action {
+    /// Throughput of the primitives of a server's own OpenSSL by size of a call, beside that of `openssl speed`
+    Primitives(Box<primitives::Args>),
+}
+
+#[derive(clap::Args, Clone, Debug)]
+struct ProfileArgs {
     /// The server
     #[arg(long, default_value_t, value_parser = choice(ServerName::configured()), help_heading = "Server")]
     server: ServerName,
@@ -81,17 +102,29 @@ pub struct Args {
     slice: Option<Time>,
     #[command(flatten)]
     repeat: RepeatArgs,
+    #[command(flatten)]
+    steps: steps::StepArgs,
 
     #[command(flatten)]
     results: ResultArgs,
 }
 
-/// Runs the profile.
+/// Runs the profile, or measures primitives.
 pub fn run(args: &Args) -> Result<Exit> {
-    perform_profile(&args.experiment(), &args.results)
+    match &args.action {
+        Some(Action::Primitives(args)) => primitives::run(args),
+        None => {
+            let (profile, results) = (args.profile.experiment(), &args.profile.results);
+            let of = profile.clone();
+            match args.profile.steps.experiment(of.server, of.tls, of.effort, of.measure) {
+                Some(steps) => perform_steps(&steps, results),
+                None => perform_profile(&profile, results),
+            }
+        }
+    }
 }
 
-impl Args {
+impl ProfileArgs {
     /// The profile that these flags describe.
     fn experiment(&self) -> ProfileExperiment {
         let kind = if self.server_command.is_some() { ServerName::Command } else { self.server };

@@ -16,8 +16,10 @@ use crate::load::options::Options;
 use crate::model::array::{ArrayExperiment, Proxy};
 use crate::model::cluster::ClusterExperiment;
 use crate::model::load_experiment::LoadExperiment;
+use crate::model::primitives::PrimitivesExperiment;
 use crate::model::probe_experiment::ProbeExperiment;
 use crate::model::profile::ProfileExperiment;
+use crate::model::steps::StepsExperiment;
 use crate::model::{CertificateKind, Experiment, Measure, ServerName, Tls};
 use crate::probe::simulation;
 use crate::report::Style;
@@ -26,7 +28,7 @@ use crate::run::observer::Observer;
 use crate::run::runner::Finished;
 use crate::run::schedule::Schedule;
 use crate::run::single::run as run_experiment;
-use crate::run::{array, cluster, cpus, files, profile, url};
+use crate::run::{array, cluster, cpus, files, primitives, profile, steps, url};
 use crate::store::{Record, Warning};
 use crate::{interrupt, report};
 
@@ -100,6 +102,8 @@ pub fn run(args: &Args) -> Result<Exit> {
         AnyExperiment::Load(experiment) => run_load(experiment, args),
         AnyExperiment::Array(experiment) => run_array(experiment, args),
         AnyExperiment::Probe(experiment) => run_probe(experiment, args),
+        AnyExperiment::Primitives(experiment) => run_primitives(experiment, args),
+        AnyExperiment::Steps(experiment) => run_steps(experiment, args),
     }
 }
 
@@ -131,6 +135,30 @@ fn run_array(mut experiment: ArrayExperiment, args: &Args) -> Result<Exit> {
     }
     change(&mut experiment.measure, &mut experiment.tls, args);
     perform_array(&experiment, &args.output)
+}
+
+fn run_primitives(mut experiment: PrimitivesExperiment, args: &Args) -> Result<Exit> {
+    let without_cert = || -> Result<()> {
+        ensure!(args.cert.is_none(), "primitives have no certificate; leave --cert out");
+        Ok(())
+    };
+    without_cert().or_fault(Fault::Usage)?;
+    experiment.server.kind = args.server.unwrap_or(experiment.server.kind);
+    experiment.measure.time_s = args.time.unwrap_or(experiment.measure.time_s);
+    experiment.measure.seed = args.seed.or(experiment.measure.seed);
+    perform_primitives(&experiment, &args.output)
+}
+
+fn run_steps(mut experiment: StepsExperiment, args: &Args) -> Result<Exit> {
+    experiment.server.kind = args.server.unwrap_or(experiment.server.kind);
+    if let Some(key) = args.cert {
+        experiment.steps.keys = vec![key];
+    }
+    experiment.measure.time_s = args.time.unwrap_or(experiment.measure.time_s);
+    experiment.measure.seed = args.seed.or(experiment.measure.seed);
+    steps::check(&experiment)?;
+    let run = |stop: &AtomicBool, progress: &mut Progress| steps::run(&experiment, stop, progress);
+    perform_with(&args.output, &|| experiment.to_toml(), &run)
 }
 
 fn run_load(mut experiment: LoadExperiment, args: &Args) -> Result<Exit> {
@@ -219,6 +247,19 @@ pub fn perform_cluster(experiment: &ClusterExperiment, output: &OutputArgs) -> R
 pub fn perform_profile(experiment: &ProfileExperiment, results: &ResultArgs) -> Result<Exit> {
     profile::check(experiment)?;
     perform_and_show(results, &|stop, progress| profile::run(experiment, stop, progress))
+}
+
+/// The same for handshakes step by step.
+pub fn perform_steps(experiment: &StepsExperiment, results: &ResultArgs) -> Result<Exit> {
+    steps::check(experiment)?;
+    perform_and_show(results, &|stop, progress| steps::run(experiment, stop, progress))
+}
+
+/// The same for primitives.
+pub fn perform_primitives(experiment: &PrimitivesExperiment, output: &OutputArgs) -> Result<Exit> {
+    experiment.check().or_fault(Fault::Usage)?;
+    let run = |stop: &AtomicBool, progress: &mut Progress| primitives::run(experiment, stop, progress);
+    perform_with(output, &|| experiment.to_toml(), &run)
 }
 
 /// The same for an array of proxies.
@@ -383,13 +424,14 @@ impl Observer for Progress {
     }
 
     fn measuring(&mut self, schedule: &Schedule, configurations: usize) {
-        let text = format!(
-            "measuring {configurations} configurations in random order, about {} rounds of {:.1} s, {} requests a \
-             block",
+        let mut text = format!(
+            "measuring {configurations} configurations in random order, about {} rounds of {:.1} s",
             schedule.rounds_expected,
-            schedule.round.as_secs_f64(),
-            schedule.requests_per_block
+            schedule.round.as_secs_f64()
         );
+        if schedule.requests_per_block > 0 {
+            text.push_str(&format!(", {} requests a block", schedule.requests_per_block));
+        }
         self.line(&text);
         self.bar.set_length(BAR_LENGTH);
         let style = ProgressStyle::with_template("{spinner} [{bar:30}] {prefix} left  {msg}");

@@ -18,6 +18,9 @@ pub struct Tls {
     pub group: Group,
     /// The server's certificate.
     pub certificate: CertificateKind,
+    /// Certificates that the server sends: its own, and those between it and the root.
+    #[serde(skip_serializing_if = "is_one")]
+    pub chain_count: u32,
     /// Session tickets on the server (TLS 1.3: stateless tickets).
     pub tickets: bool,
     /// Where the keys of the tickets come from.
@@ -34,6 +37,10 @@ pub struct Tls {
     pub encrypt_then_mac: bool,
 }
 
+fn is_one(length: &u32) -> bool {
+    *length == 1
+}
+
 impl Default for Tls {
     fn default() -> Tls {
         Tls {
@@ -41,6 +48,7 @@ impl Default for Tls {
             suite: None,
             group: Group::X25519,
             certificate: CertificateKind::Rsa2048,
+            chain_count: 1,
             tickets: true,
             ticket_keys: TicketKeys::Own,
             session_cache: SessionCache::Shared,
@@ -88,6 +96,9 @@ pub struct TlsChange {
     /// See [`Tls::certificate`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<CertificateKind>,
+    /// See [`Tls::chain_count`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chain_count: Option<u32>,
     /// See [`Tls::tickets`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tickets: Option<bool>,
@@ -115,6 +126,7 @@ impl TlsChange {
             suite: self.suite.or(tls.suite.filter(|_| version == tls.version)),
             group: self.group.unwrap_or(tls.group),
             certificate: self.certificate.unwrap_or(tls.certificate),
+            chain_count: self.chain_count.unwrap_or(tls.chain_count),
             tickets: self.tickets.unwrap_or(tls.tickets),
             ticket_keys: self.ticket_keys.unwrap_or(tls.ticket_keys),
             session_cache: self.session_cache.unwrap_or(tls.session_cache),

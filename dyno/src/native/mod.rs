@@ -1,7 +1,8 @@
-//! The native libraries that run inside the server under test: unpacked for one run, set up, and read.
+//! The native libraries that run inside the server under test, and the program that measures its OpenSSL's
+//! primitives beside it: unpacked for one run, set up, and read.
 //!
-//! All are compiled by the build script and embedded here. They act only on an area that this process hands to the
-//! server and keeps alive ([`area`]), so that a configuration that is left behind, or copied, never works.
+//! All are compiled by the build script and embedded here. The libraries act only on an area that this process hands to
+//! the server and keeps alive ([`area`]), so that a configuration that is left behind, or copied, never works.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -12,6 +13,7 @@ use anyhow::{Context, Result};
 
 pub mod area;
 pub mod doubler;
+pub mod primitives;
 pub mod profiler;
 pub mod provider;
 pub mod shim;
@@ -21,7 +23,7 @@ pub use area::Handed;
 pub use doubler::{Doubled, Doubling, DoublingCounters};
 pub use profiler::{ClassCount, Clock, ProfileCounts, Profiling};
 pub use provider::{Counters, Engines, Hardware, Injection, layout};
-pub use shim::{ShimCounters, ShimInjection, ShimSettings, TimeStamp};
+pub use shim::{ShimCounters, ShimInjection, ShimSettings, Step, TimeStamp};
 pub use unpacked::Unpacked;
 
 /// What is common to all libraries can be asked of each.

@@ -18,7 +18,7 @@ use anyhow::{Context, Result, ensure};
 use tlsdyno_tls::{Script, Stage, StageSet, Suite, Version};
 
 pub use counters::ShimCounters;
-pub use time_stamp::TimeStamp;
+pub use time_stamp::{Step, TimeStamp};
 
 use super::area::{Head, mode_bits};
 use super::unpacked::{Library, Unpacked};

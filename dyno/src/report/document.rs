@@ -96,6 +96,10 @@ pub enum Method {
     },
     /// Calls were timed inside the server.
     Profile,
+    /// Primitives were called by a process of their own.
+    Primitives,
+    /// Handshakes were followed step by step.
+    Steps,
 }
 
 /// A table.

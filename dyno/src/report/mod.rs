@@ -17,12 +17,14 @@ mod load_files;
 pub mod load_run;
 mod machines;
 mod methods;
+mod primitives;
 pub mod probe;
 pub mod profile;
 pub mod published;
 pub mod remedies;
 pub mod render;
 pub mod scoreboard;
+mod steps;
 pub mod text;
 mod traffic;
 pub mod workload;
@@ -34,7 +36,9 @@ pub use render::{csv, html, json, terminal};
 use crate::stats::array::ArraySummary;
 use crate::stats::cluster::ClusterSummary;
 use crate::stats::load::LoadSummary;
+use crate::stats::primitives::PrimitivesSummary;
 use crate::stats::profile::ProfileSummary;
+use crate::stats::steps::StepsSummary;
 use crate::stats::{Shares, Summary};
 use crate::store::Record;
 use document::Document;
@@ -46,6 +50,8 @@ enum Summarised {
     Load(LoadSummary),
     Profile(ProfileSummary),
     Array(Box<ArraySummary>),
+    Primitives(Box<PrimitivesSummary>),
+    Steps(StepsSummary),
 }
 
 fn summarised(record: &Record) -> Summarised {
@@ -53,7 +59,9 @@ fn summarised(record: &Record) -> Summarised {
     let profile = || ProfileSummary::of(record).map(Summarised::Profile);
     let array = || ArraySummary::of(record).map(Box::new).map(Summarised::Array);
     let cluster = || ClusterSummary::of(record).map(Summarised::Cluster);
-    let special = load().or_else(profile).or_else(array).or_else(cluster);
+    let primitives = || PrimitivesSummary::of(record).map(Box::new).map(Summarised::Primitives);
+    let steps = || StepsSummary::of(record).map(Summarised::Steps);
+    let special = load().or_else(profile).or_else(array).or_else(cluster).or_else(primitives).or_else(steps);
     special.unwrap_or_else(|| Summarised::Experiment(Box::new(Summary::of(record))))
 }
 
@@ -64,6 +72,8 @@ fn document_of(record: &Record) -> Document {
         Summarised::Load(summary) => load::document(record, &summary),
         Summarised::Profile(summary) => profile::document(record, &summary),
         Summarised::Array(summary) => array::document(record, &summary),
+        Summarised::Primitives(summary) => primitives::document(record, &summary),
+        Summarised::Steps(summary) => steps::document(record, &summary),
     }
 }
 
@@ -97,5 +107,7 @@ pub fn json_text(record: &Record) -> String {
         Summarised::Load(summary) => json::load_results(record, &summary),
         Summarised::Profile(summary) => json::profile_results(record, &summary),
         Summarised::Array(summary) => json::array_results(record, &summary),
+        Summarised::Primitives(summary) => json::primitives_results(record, &summary),
+        Summarised::Steps(summary) => json::steps_results(record, &summary),
     }
 }

@@ -31,9 +31,17 @@ impl Credentials {
     /// # Errors
     /// The files cannot be written.
     pub fn create(kind: CertificateKind, directory: &Path) -> Result<Credentials> {
-        let own = directory.join(format!("certificate-{kind}"));
+        Credentials::with_chain(kind, 1, directory)
+    }
+
+    /// The same with so many certificates in its chain, the root not counted.
+    ///
+    /// # Errors
+    /// The files cannot be written.
+    pub fn with_chain(kind: CertificateKind, length: u32, directory: &Path) -> Result<Credentials> {
+        let own = directory.join(format!("certificate-{kind}-{length}"));
         servers::run_directory::make_passable(&own)?;
-        let files = certificates::create(kind, &own)?;
+        let files = certificates::create_chain(kind, length, &own)?;
         let root = CertificateDer::from_pem_file(&files.ca).context("read the root certificate")?.to_vec();
         Ok(Credentials { files, root })
     }

@@ -5,8 +5,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rustix::time::{ClockId, clock_gettime};
 use tlsdyno_engine::load::{Object, Workload};
 use tlsdyno_tls::{Client, Config, Entropy, Handshake, Receiver, Script, Session};
+use tlsdyno_wire::handshake;
 use tlsdyno_wire::http::Response;
 
 /// How long one exchange may take. A mismatched pair of ends fails at once; only a hanging server takes this long.
@@ -33,6 +35,47 @@ pub struct Answer {
     pub overhead_in: u64,
     /// The same for bytes sent.
     pub overhead_out: u64,
+    /// What was done when.
+    pub moments: Vec<Moment>,
+}
+
+/// The end of something that the client did; it began where the moment before ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// What: a handshake message that was dealt with, by its name, or one of [`doing`].
+    pub what: &'static str,
+    /// Monotonic clock, nanoseconds.
+    pub at_ns: u64,
+    /// CPU time of this thread, nanoseconds.
+    pub cpu_ns: u64,
+    /// Bytes: of the message, or that were read or sent.
+    pub bytes: u64,
+}
+
+/// What moments are of besides messages.
+pub mod doing {
+    /// Nothing yet.
+    pub const BEGINNING: &str = "begin";
+    /// Connecting.
+    pub const CONNECTING: &str = "connect";
+    /// Making the first flight.
+    pub const HELLO: &str = "ClientHello made";
+    /// Writing to the socket.
+    pub const SENDING: &str = "send";
+    /// Waiting for the server, and reading.
+    pub const WAITING: &str = "wait and read";
+    /// Making the request, and dealing with the response.
+    pub const DATA: &str = "request and response";
+}
+
+impl Moment {
+    fn now(what: &'static str, bytes: usize) -> Moment {
+        let ns = |clock| {
+            let now = clock_gettime(clock);
+            now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+        };
+        Moment { what, at_ns: ns(ClockId::Monotonic), cpu_ns: ns(ClockId::ThreadCPUTime), bytes: bytes as u64 }
+    }
 }
 
 impl Answer {
@@ -95,9 +138,14 @@ struct Gathered {
     fault: Option<String>,
     sessions: Vec<Session>,
     chain: Vec<Vec<u8>>,
+    moments: Vec<Moment>,
 }
 
 impl Receiver for Gathered {
+    fn message(&mut self, kind: u8, bytes: usize) {
+        self.moments.push(Moment::now(handshake::name(kind), bytes));
+    }
+
     fn certificates(&mut self, chain_der: &[&[u8]]) {
         self.chain = chain_der.iter().map(|der| der.to_vec()).collect();
     }
@@ -152,6 +200,7 @@ pub fn exchange_with(
     raw: &[u8],
 ) -> Result<Answer, Failure> {
     let deadline = Instant::now() + TIME_LIMIT;
+    let beginning = Moment::now(doing::BEGINNING, 0);
     let mut stream = TcpStream::connect_timeout(&address, TIME_LIMIT)?;
     stream.set_read_timeout(Some(TIME_LIMIT))?;
     stream.set_nodelay(true)?;
@@ -161,9 +210,11 @@ pub fn exchange_with(
         fault: None,
         sessions: Vec::new(),
         chain: Vec::new(),
+        moments: vec![beginning, Moment::now(doing::CONNECTING, 0)],
     };
     let mut out = Vec::new();
     let mut client = tls.map(|config| Client::new(config, session, &mut SystemEntropy, now_ms(), &mut out));
+    gathered.moments.extend(client.is_some().then(|| Moment::now(doing::HELLO, out.len())));
     let mut requested = false;
     let (mut bytes_in, mut bytes_out) = (0, 0);
     let mut buffer = vec![0; 32 * 1024];
@@ -173,9 +224,11 @@ pub fn exchange_with(
             requested = send_request(client.as_mut(), request, &mut out)?;
             if requested {
                 out.extend_from_slice(raw);
+                gathered.moments.push(Moment::now(doing::DATA, 0));
             }
         }
         stream.write_all(&out)?;
+        gathered.moments.extend((!out.is_empty()).then(|| Moment::now(doing::SENDING, out.len())));
         bytes_out += out.len() as u64;
         out.clear();
         if gathered.response.is_complete() && requested {
@@ -200,6 +253,7 @@ pub fn exchange_with(
             break;
         }
         bytes_in += read as u64;
+        gathered.moments.push(Moment::now(doing::WAITING, read));
         match &mut client {
             None => gathered.plaintext(&buffer[..read]),
             Some(client) => {
@@ -220,6 +274,7 @@ pub fn exchange_with(
         client.close(&mut out);
         let _ = stream.write_all(&out);
     }
+    gathered.moments.push(Moment::now(doing::DATA, 0));
     let head = gathered.response.head().ok_or(Failure::Closed)?;
     let data_in = gathered.bytes.len() as u64;
     Ok(Answer {
@@ -232,6 +287,7 @@ pub fn exchange_with(
         script: client.as_ref().map(Client::script),
         overhead_in: bytes_in - data_in,
         overhead_out: bytes_out - (request.len() + raw.len()) as u64,
+        moments: gathered.moments,
     })
 }
 

@@ -15,7 +15,9 @@ use toml::de::{DeTable, Deserializer};
 use crate::model::array::ArrayExperiment;
 use crate::model::cluster::ClusterExperiment;
 use crate::model::load_experiment::LoadExperiment;
+use crate::model::primitives::PrimitivesExperiment;
 use crate::model::probe_experiment::ProbeExperiment;
+use crate::model::steps::StepsExperiment;
 use crate::model::{Experiment, Measure};
 use source::Source;
 use texts::Texts;
@@ -39,6 +41,10 @@ pub enum AnyExperiment {
     Array(ArrayExperiment),
     /// Rounds of a probe in virtual time, which a table `probe` distinguishes.
     Probe(ProbeExperiment),
+    /// Primitives of a library, which a table `primitives` distinguishes: `tlsdyno profile primitives`.
+    Primitives(PrimitivesExperiment),
+    /// Handshakes step by step, which a table `steps` distinguishes: `tlsdyno profile --keys`.
+    Steps(StepsExperiment),
 }
 
 impl AnyExperiment {
@@ -56,6 +62,12 @@ impl AnyExperiment {
         if table.contains_key("probe") {
             return deserialized(table, texts).map(AnyExperiment::Probe);
         }
+        if table.contains_key("primitives") {
+            return deserialized(table, texts).map(AnyExperiment::Primitives);
+        }
+        if table.contains_key("steps") {
+            return deserialized(table, texts).map(AnyExperiment::Steps);
+        }
         deserialized(table, texts).map(Box::new).map(AnyExperiment::Server)
     }
 
@@ -68,6 +80,8 @@ impl AnyExperiment {
                 experiment.completed(directory).map(Box::new).map(AnyExperiment::Cluster)
             }
             AnyExperiment::Array(ref experiment) => experiment.check().map(|()| self),
+            AnyExperiment::Primitives(ref experiment) => experiment.check().map(|()| self),
+            AnyExperiment::Steps(ref experiment) => experiment.check().map(|()| self),
             AnyExperiment::Load(_) | AnyExperiment::Probe(_) => Ok(self),
         }
     }
@@ -80,6 +94,8 @@ impl AnyExperiment {
             AnyExperiment::Load(experiment) => &experiment.question,
             AnyExperiment::Array(experiment) => &experiment.question,
             AnyExperiment::Probe(experiment) => &experiment.question,
+            AnyExperiment::Primitives(experiment) => &experiment.question,
+            AnyExperiment::Steps(experiment) => &experiment.question,
         }
     }
 
@@ -91,6 +107,8 @@ impl AnyExperiment {
             AnyExperiment::Load(experiment) => &experiment.measure,
             AnyExperiment::Array(experiment) => &experiment.measure,
             AnyExperiment::Probe(experiment) => &experiment.measure,
+            AnyExperiment::Primitives(experiment) => &experiment.measure,
+            AnyExperiment::Steps(experiment) => &experiment.measure,
         }
     }
 }

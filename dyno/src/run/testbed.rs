@@ -43,8 +43,8 @@ pub struct Testbed {
     host_name: String,
     /// Only one server can run at a time, because its port is fixed.
     pub take_turns: bool,
-    /// The certificates that the configurations use, by kind.
-    credentials: BTreeMap<CertificateKind, Credentials>,
+    /// The certificates that the configurations use, by kind and length of the chain.
+    credentials: BTreeMap<(CertificateKind, u32), Credentials>,
     /// What was recorded of untouched servers, by their TLS settings.
     recordings: Vec<(Tls, Recording)>,
     // Last: servers must be stopped before their directory goes.
@@ -73,9 +73,10 @@ impl Testbed {
         say("making certificates");
         let mut credentials = BTreeMap::new();
         for model in &experiment.configurations {
-            let kind = model.tls.applied(&experiment.tls).certificate;
-            if let Entry::Vacant(place) = credentials.entry(kind) {
-                let made = Credentials::create(kind, directory.path())?;
+            let tls = model.tls.applied(&experiment.tls);
+            let (kind, length) = (tls.certificate, tls.chain_count);
+            if let Entry::Vacant(place) = credentials.entry((kind, length)) {
+                let made = Credentials::with_chain(kind, length, directory.path())?;
                 place.insert(made);
             }
         }
@@ -209,7 +210,7 @@ impl Testbed {
     }
 
     fn credentials(&self, tls: &Tls) -> &Credentials {
-        &self.credentials[&tls.certificate]
+        &self.credentials[&(tls.certificate, tls.chain_count)]
     }
 
     fn client_settings(&self, experiment: &Experiment, tls: &Tls, stages: StageSet) -> Settings {

@@ -21,7 +21,7 @@ use crate::model::CertificateKind;
 pub struct CertificateFiles {
     /// What key it has.
     pub kind: CertificateKind,
-    /// What the server sends: the leaf (its issuer is the root itself).
+    /// What the server sends: the leaf, and authorities between it and the root where there are some.
     pub chain: PathBuf,
     /// The leaf's private key, PKCS#8, readable by its owner only.
     pub key: PathBuf,
@@ -102,13 +102,30 @@ pub fn has_post_quantum() -> bool {
 /// 4096), so that a wrong clock cannot spoil an experiment. The root has a key of the same type, RSA always of 2048
 /// bits: its size costs an honest client time, the server none.
 pub fn create(kind: CertificateKind, directory: &Path) -> Result<CertificateFiles> {
+    create_chain(kind, 1, directory)
+}
+
+/// The same with so many certificates that the server sends: its own, and authorities between it and the root, with
+/// keys like the root's.
+pub fn create_chain(kind: CertificateKind, length: u32, directory: &Path) -> Result<CertificateFiles> {
     let root_kind = if kind.is_rsa() { CertificateKind::Rsa2048 } else { kind };
     let root_key = root_kind.generate_key()?;
-    let root = root_parameters();
+    let between = length.saturating_sub(1) as u8;
+    let root = authority_parameters("tlsdyno root of one run", between);
     let root_pem = root.self_signed(&root_key).context("sign the root certificate")?.pem();
     let leaf_key = LeafKey::generate(kind)?;
-    let issuer = Issuer::new(root, root_key);
+    let mut issuer = Issuer::new(root, root_key);
+    // As a server sends them: each behind the one that it signs.
+    let mut authorities_pem = String::new();
+    for below in (0..between).rev() {
+        let key = root_kind.generate_key()?;
+        let authority = authority_parameters(&format!("tlsdyno authority {} of one run", between - below), below);
+        let signed = authority.signed_by(&key, &issuer).context("sign a certificate of the chain")?;
+        authorities_pem.insert_str(0, &signed.pem());
+        issuer = Issuer::new(authority, key);
+    }
     let leaf_pem = leaf_parameters(kind)?.signed_by(&leaf_key, &issuer).context("sign the server certificate")?.pem();
+    let leaf_pem = leaf_pem + &authorities_pem;
 
     let file = |part: &str| directory.join(format!("{kind}.{part}.pem"));
     let files = CertificateFiles { kind, chain: file("chain"), key: file("key"), ca: file("ca") };
@@ -118,12 +135,13 @@ pub fn create(kind: CertificateKind, directory: &Path) -> Result<CertificateFile
     Ok(files)
 }
 
-fn root_parameters() -> CertificateParams {
-    let mut root = CertificateParams::default();
-    root.distinguished_name.push(DnType::CommonName, "tlsdyno root of one run");
-    root.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    root.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    root
+/// An authority with so many others below it.
+fn authority_parameters(name: &str, below: u8) -> CertificateParams {
+    let mut authority = CertificateParams::default();
+    authority.distinguished_name.push(DnType::CommonName, name);
+    authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(below));
+    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    authority
 }
 
 fn leaf_parameters(kind: CertificateKind) -> Result<CertificateParams> {
@@ -177,6 +195,20 @@ mod tests {
             assert_eq!(bits, kind.rsa_bits());
             let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&files.key).unwrap().permissions());
             assert_eq!(mode & 0o777, 0o600);
+        }
+    }
+
+    #[test]
+    fn a_chain_leads_from_the_leaf_to_the_root() {
+        let directory = tempfile::tempdir().unwrap();
+        for kind in [CertificateKind::Rsa512, CertificateKind::P256] {
+            let files = create_chain(kind, 3, directory.path()).unwrap();
+            let mut chain = X509::stack_from_pem(&fs::read(&files.chain).unwrap()).unwrap();
+            assert_eq!(chain.len(), 3);
+            chain.push(X509::from_pem(&fs::read(&files.ca).unwrap()).unwrap());
+            for pair in chain.windows(2) {
+                assert!(pair[0].verify(&pair[1].public_key().unwrap()).unwrap(), "{kind}");
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use tlsdyno_tls::{Stage, StageSet};
 
 use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate, expanded_tail};
 use super::robust::quantile;
-use super::sweeps::{Points, mean_cost, mean_saving, point, value_in_round};
+use super::sweeps::{Point, Sweeps};
 use crate::model::profile::{Cell, Handshakes, Treatment, removed_together};
 use crate::native::ProfileCounts;
 use crate::random::SplitMix64;
@@ -149,20 +149,12 @@ pub struct ClassSummary {
     pub bytes_per_hit: f64,
 }
 
-/// A round and the number of a sweep in it.
-type Number = (u32, u32);
-
-/// Sweeps of one kind of handshake. Those of a round share their servers, so that rounds are what an interval is made
-/// from (`stats/sweeps.rs`).
-struct Sweeps<'a> {
+/// Slices of one kind of handshake, by the index of their cell. Behind the cells stand the stages of
+/// [`Stage::PROVIDER`], in groups as they are removed: time in their calls, in the slices of the timed cell.
+struct OfKind<'a> {
     cells: &'a [Cell],
     handshakes: Handshakes,
-    /// Slices of each cell by sweep.
-    points: Vec<BTreeMap<Number, Points>>,
-    /// Time by stage per hit of the timed cell, by sweep: each of its slices.
-    stages: BTreeMap<Number, Vec<[f64; Stage::PROVIDER.len()]>>,
-    /// All sweeps, by round.
-    rounds: Vec<Vec<Number>>,
+    sweeps: Sweeps,
 }
 
 impl ProfileSummary {
@@ -190,7 +182,7 @@ impl ProfileSummary {
 
 impl KindSummary {
     fn of(record: &Record, profile: &ProfileRecord, kind: Handshakes) -> Option<KindSummary> {
-        let sweeps = Sweeps::of(record, &profile.cells, kind);
+        let sweeps = OfKind::of(record, &profile.cells, kind);
         let server = sweeps.base();
         let is_untouched = server == Treatment::AsIs;
         let (whole, not_timed) = (sweeps.costs(server)?, sweeps.costs(Treatment::NotTimed)?);
@@ -198,7 +190,7 @@ impl KindSummary {
         let mut columns = vec![whole, not_timed, sweeps.savings(Treatment::Timed, Treatment::NotTimed)?];
         let groups = removed_together();
         let timed = columns.len();
-        columns.extend(groups.iter().map(|stages| sweeps.timed(*stages)));
+        columns.extend((0..groups.len()).map(|group| sweeps.timed(group)).collect::<Option<Vec<Column>>>()?);
         let mut removed: Vec<Option<usize>> = Vec::new();
         for stages in groups {
             let savings = sweeps.savings(Treatment::Off(stages), Treatment::NothingOff);
@@ -237,7 +229,7 @@ impl KindSummary {
         let counts = Counts::of(record, &profile.cells, kind);
         Some(KindSummary {
             kind,
-            sweeps: sweeps.count(),
+            sweeps: sweeps.sweeps.count(),
             cpu_ns,
             is_untouched,
             library_ns: is_untouched.then_some(library_ns),
@@ -258,84 +250,50 @@ impl KindSummary {
     }
 }
 
-impl<'a> Sweeps<'a> {
-    fn of(record: &Record, cells: &'a [Cell], handshakes: Handshakes) -> Sweeps<'a> {
-        let mut sweeps = Sweeps {
-            cells,
-            handshakes,
-            points: vec![BTreeMap::new(); cells.len()],
-            stages: BTreeMap::new(),
-            rounds: Vec::new(),
+impl<'a> OfKind<'a> {
+    fn of(record: &'a Record, cells: &'a [Cell], handshakes: Handshakes) -> OfKind<'a> {
+        let blocks =
+            record.blocks.iter().filter(|block| block.valid && cells[block.configuration].handshakes == handshakes);
+        let of_block = |block: &'a Block| {
+            let costs = block.slices.iter().filter(|slice| slice.hits > 0).map(move |slice| Point::of(block, slice));
+            let groups = stages_of(block).flat_map(move |(slice, ns)| {
+                let of_group = move |(group, stages): (usize, StageSet)| {
+                    let each = Stage::PROVIDER.iter().zip(ns).filter(|(stage, _)| stages.contains(**stage));
+                    let ns = each.map(|(_, ns)| ns).sum::<u64>() as f64 / f64::from(slice.hits.max(1));
+                    Point { index: cells.len() + group, ns, ..Point::of(block, slice) }
+                };
+                removed_together().into_iter().enumerate().map(of_group)
+            });
+            costs.chain(groups)
         };
-        for block in record.blocks.iter().filter(|block| block.valid) {
-            let cell = cells[block.configuration];
-            if cell.handshakes != handshakes {
-                continue;
-            }
-            for slice in &block.slices {
-                let number = (block.round, slice.sweep_number);
-                sweeps.points[block.configuration].entry(number).or_default().push(point(slice));
-            }
-            for (slice, ns) in stages_of(block) {
-                let per_hit = ns.map(|ns| ns as f64 / f64::from(slice.hits.max(1)));
-                sweeps.stages.entry((block.round, slice.sweep_number)).or_default().push(per_hit);
-            }
-        }
-        let numbers: BTreeSet<Number> = sweeps.points.iter().flat_map(|of| of.keys().copied()).collect();
-        let numbers: Vec<Number> = numbers.into_iter().collect();
-        sweeps.rounds = numbers.chunk_by(|(one, _), (other, _)| one == other).map(<[Number]>::to_vec).collect();
-        sweeps
-    }
-
-    /// How many there are.
-    fn count(&self) -> usize {
-        self.rounds.iter().map(Vec::len).sum()
+        OfKind { cells, handshakes, sweeps: Sweeps::of(blocks.flat_map(of_block)) }
     }
 
     /// The server that all others are compared with: the untouched one where there is one.
     fn base(&self) -> Treatment {
-        if self.points(Treatment::AsIs).is_some() { Treatment::AsIs } else { Treatment::NotTimed }
+        if self.index(Treatment::AsIs).is_some() { Treatment::AsIs } else { Treatment::NotTimed }
     }
 
-    /// One value for each round, of what each sweep says.
-    fn by_round(&self, of_sweep: impl Fn(&Number) -> Option<f64>) -> Column {
-        let base = self.points(self.base());
-        let of_base = |number: &Number| mean_cost(base?.get(number)?);
-        self.rounds.iter().map(|sweeps| value_in_round(sweeps, of_base, &of_sweep)).collect()
-    }
-
-    fn points(&self, treatment: Treatment) -> Option<&BTreeMap<Number, Points>> {
+    /// The cell of a treatment, if anything was measured of it.
+    fn index(&self, treatment: Treatment) -> Option<usize> {
         let cell = Cell { handshakes: self.handshakes, treatment };
-        let index = self.cells.iter().position(|other| *other == cell)?;
-        Some(&self.points[index]).filter(|points| !points.is_empty())
+        self.cells.iter().position(|other| *other == cell).filter(|index| self.sweeps.has(*index))
     }
 
     /// CPU of a hit by round.
     fn costs(&self, treatment: Treatment) -> Option<Column> {
-        let points = self.points(treatment)?;
-        Some(self.by_round(|number| mean_cost(points.get(number)?)))
+        Some(self.sweeps.costs(self.index(self.base())?, self.index(treatment)?))
     }
 
-    /// What a hit is cheaper by than in the slices of `base` that stand nearest, by round.
-    fn savings(&self, treatment: Treatment, base: Treatment) -> Option<Column> {
-        let (points, base) = (self.points(treatment)?, self.points(base)?);
-        Some(self.by_round(|number| mean_saving(base.get(number)?, points.get(number)?)))
+    /// What a hit is cheaper by than in the slices of `host` that stand nearest, by round.
+    fn savings(&self, treatment: Treatment, host: Treatment) -> Option<Column> {
+        Some(self.sweeps.savings(self.index(self.base())?, self.index(host)?, self.index(treatment)?))
     }
 
-    /// Time in the calls of these stages per hit, by round.
-    fn timed(&self, stages: StageSet) -> Column {
-        let of_slice = |slice: &[f64; Stage::PROVIDER.len()]| {
-            Stage::PROVIDER
-                .iter()
-                .zip(slice)
-                .filter(|(stage, _)| stages.contains(**stage))
-                .map(|(_, ns)| ns)
-                .sum::<f64>()
-        };
-        self.by_round(|number| {
-            let slices = self.stages.get(number)?;
-            Some(slices.iter().map(of_slice).sum::<f64>() / slices.len() as f64)
-        })
+    /// Time in the calls of a group of stages per hit, by round.
+    fn timed(&self, group: usize) -> Option<Column> {
+        let host = self.index(Treatment::NotTimed)?;
+        Some(self.sweeps.parts(self.index(self.base())?, host, self.cells.len() + group))
     }
 }
 

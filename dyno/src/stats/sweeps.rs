@@ -12,15 +12,8 @@ use super::bootstrap::Column;
 use super::robust::trimmed_mean;
 use crate::store::{Block, Kind, Record, Slice};
 
-/// The costs of each configuration by round, nanoseconds per hit.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct SweepCosts {
-    columns: Vec<Column>,
-    sweeps: u32,
-}
-
 /// The slices of one configuration in one sweep: the middle of each, microseconds after the start, and its cost.
-pub(super) type Points = Vec<(f64, f64)>;
+type Points = Vec<(f64, f64)>;
 
 /// With so many slices of another server, those that stand nearest, a slice is compared.
 const NEAREST: usize = 3;
@@ -28,24 +21,106 @@ const NEAREST: usize = 3;
 /// The slices of one sweep by configuration.
 type Sweep = BTreeMap<usize, Points>;
 
+/// Slices by round and sweep.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Sweeps {
+    rounds: Vec<Vec<Sweep>>,
+}
+
+/// What a slice says of one configuration, or of a part of its cost that has an index of its own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Point {
+    pub(super) round: u32,
+    pub(super) sweep_number: u32,
+    pub(super) index: usize,
+    /// The middle of the slice, microseconds after the start.
+    pub(super) at_us: f64,
+    /// Nanoseconds per hit.
+    pub(super) ns: f64,
+}
+
+impl Point {
+    /// What a slice of a block says: its cost.
+    pub(super) fn of(block: &Block, slice: &Slice) -> Point {
+        Point {
+            round: block.round,
+            sweep_number: slice.sweep_number,
+            index: block.configuration,
+            at_us: slice.started_us as f64 + f64::from(slice.elapsed_us) / 2.0,
+            ns: slice.server_cpu_ns as f64 / f64::from(slice.hits),
+        }
+    }
+}
+
+impl Sweeps {
+    pub(super) fn of(points: impl Iterator<Item = Point>) -> Sweeps {
+        let mut rounds: BTreeMap<u32, BTreeMap<u32, Sweep>> = BTreeMap::new();
+        for Point { round, sweep_number, index, at_us, ns } in points {
+            let sweep = rounds.entry(round).or_default().entry(sweep_number).or_default();
+            sweep.entry(index).or_default().push((at_us, ns));
+        }
+        Sweeps { rounds: rounds.into_values().map(|sweeps| sweeps.into_values().collect()).collect() }
+    }
+
+    /// How many sweeps there were.
+    pub(super) fn count(&self) -> usize {
+        self.rounds.iter().map(Vec::len).sum()
+    }
+
+    /// Whether there is a slice of this one.
+    pub(super) fn has(&self, index: usize) -> bool {
+        self.rounds.iter().flatten().any(|sweep| sweep.contains_key(&index))
+    }
+
+    /// The cost of a server by round, nanoseconds per hit: that of the base, times the ratio of both.
+    pub(super) fn costs(&self, base: usize, server: usize) -> Column {
+        self.by_round(base, |sweeps| ratio_to(sweeps, base, server))
+    }
+
+    /// What a mode is cheaper by than its host, by round.
+    pub(super) fn savings(&self, base: usize, host: usize, mode: usize) -> Column {
+        self.by_round(base, |sweeps| Some(ratio_to(sweeps, base, host)? * (1.0 - part_of_host(sweeps, host, mode)?)))
+    }
+
+    /// What was measured as a part of its host's cost, by round.
+    pub(super) fn parts(&self, base: usize, host: usize, part: usize) -> Column {
+        self.by_round(base, |sweeps| Some(ratio_to(sweeps, base, host)? * part_of_host(sweeps, host, part)?))
+    }
+
+    /// So many times the cost of the base.
+    fn by_round(&self, base: usize, times: impl Fn(&[Sweep]) -> Option<f64>) -> Column {
+        let of_base = |sweeps: &[Sweep]| -> Option<f64> {
+            trimmed_mean(&sweeps.iter().filter_map(|sweep| mean_cost(sweep.get(&base)?)).collect::<Vec<_>>())
+        };
+        self.rounds.iter().map(|sweeps| Some(of_base(sweeps)? * times(sweeps)?)).collect()
+    }
+}
+
+/// The costs of each configuration by round, nanoseconds per hit.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct SweepCosts {
+    columns: Vec<Column>,
+    sweeps: u32,
+}
+
 impl SweepCosts {
     /// From usable blocks. `None`: there are no slices.
     pub(super) fn of<'a>(record: &Record, blocks: impl Iterator<Item = &'a Block>) -> Option<SweepCosts> {
-        let mut rounds: BTreeMap<u32, BTreeMap<u32, Sweep>> = BTreeMap::new();
-        for block in blocks {
-            for slice in block.slices.iter().filter(|slice| slice.hits > 0) {
-                let sweep = rounds.entry(block.round).or_default().entry(slice.sweep_number).or_default();
-                sweep.entry(block.configuration).or_default().push(point(slice));
-            }
-        }
+        let of_block = |block: &'a Block| {
+            let slices = block.slices.iter().filter(|slice| slice.hits > 0);
+            slices.map(move |slice| Point::of(block, slice))
+        };
+        let sweeps = Sweeps::of(blocks.flat_map(of_block));
         let as_is = record.configurations.iter().position(|configuration| configuration.kind == Kind::AsIs)?;
-        let rounds: Vec<Vec<Sweep>> = rounds.into_values().map(|sweeps| sweeps.into_values().collect()).collect();
-        let column = |index: usize| {
-            let host = record.configurations[index].host_number;
-            rounds.iter().map(|sweeps| cost_in_round(sweeps, as_is, index, host)).collect()
+        let column = |index: usize| match record.configurations[index].host_number {
+            None => sweeps.costs(as_is, index),
+            Some(host) => {
+                let each = sweeps.costs(as_is, as_is).into_iter().zip(sweeps.savings(as_is, host, index));
+                each.map(|(whole, saved)| Some(whole? - saved?)).collect()
+            }
         };
         let columns = (0..record.configurations.len()).map(column).collect();
-        let sweeps = rounds.iter().map(Vec::len).sum::<usize>() as u32;
+        let sweeps = sweeps.count() as u32;
         (sweeps > 0).then_some(SweepCosts { columns, sweeps })
     }
 
@@ -60,33 +135,25 @@ impl SweepCosts {
     }
 }
 
-/// The cost of a configuration in a round, nanoseconds per hit: that of the untouched server, times the ratio of both.
-fn cost_in_round(sweeps: &[Sweep], as_is: usize, index: usize, host: Option<usize>) -> Option<f64> {
-    let of_as_is: Vec<f64> = sweeps.iter().filter_map(|sweep| mean_cost(sweep.get(&as_is)?)).collect();
-    let ratio = match host {
-        None if index == as_is => 1.0,
-        None => ratio_to(sweeps, as_is, index)?,
-        Some(host) => 1.0 - ratio_to(sweeps, as_is, host)? * saved_of_host(sweeps, host, index)?,
-    };
-    Some(trimmed_mean(&of_as_is)? * ratio)
-}
-
-/// The cost of a server as a multiple of the untouched one's: each slice of that is compared with those of the other
-/// that stand nearest to it, since a machine changes within some tenths of a second.
-fn ratio_to(sweeps: &[Sweep], as_is: usize, index: usize) -> Option<f64> {
+/// The cost of a server as a multiple of the base's: each slice of that is compared with those of the other that stand
+/// nearest to it, since a machine changes within some tenths of a second.
+fn ratio_to(sweeps: &[Sweep], base: usize, server: usize) -> Option<f64> {
+    if base == server {
+        return Some(1.0);
+    }
     let of_sweep = |sweep: &Sweep| -> Vec<f64> {
-        let (Some(of_as_is), Some(own)) = (sweep.get(&as_is), sweep.get(&index)) else { return Vec::new() };
-        of_as_is.iter().filter_map(|(at, cost)| Some(mean_cost(&nearest(own, *at))? / cost)).collect()
+        let (Some(of_base), Some(own)) = (sweep.get(&base), sweep.get(&server)) else { return Vec::new() };
+        of_base.iter().filter_map(|(at, cost)| Some(mean_cost(&nearest(own, *at))? / cost)).collect()
     };
     trimmed_mean(&sweeps.iter().flat_map(of_sweep).collect::<Vec<_>>())
 }
 
-/// What a mode saves, as a part of its host's cost. Each slice is a value of its own: one that the machine disturbed is
-/// left out without the others of its sweep.
-fn saved_of_host(sweeps: &[Sweep], host: usize, index: usize) -> Option<f64> {
+/// A mode's cost, or what was measured in it, as a part of its host's cost. Each slice is a value of its own: one that
+/// the machine disturbed is left out without the others of its sweep.
+fn part_of_host(sweeps: &[Sweep], host: usize, index: usize) -> Option<f64> {
     let of_sweep = |sweep: &Sweep| -> Vec<f64> {
         let (Some(of_host), Some(own)) = (sweep.get(&host), sweep.get(&index)) else { return Vec::new() };
-        own.iter().filter_map(|(at, cost)| Some(1.0 - cost / cost_at(of_host, *at)?)).collect()
+        own.iter().filter_map(|(at, cost)| Some(cost / cost_at(of_host, *at)?)).collect()
     };
     trimmed_mean(&sweeps.iter().flat_map(of_sweep).collect::<Vec<_>>())
 }
@@ -99,32 +166,8 @@ fn nearest(points: &Points, moment: f64) -> Points {
     points
 }
 
-/// A value in a round, where each sweep tells one: the cost of the base times the trimmed mean of the ratios to it.
-/// What the machine does from sweep to sweep drops out of the ratios.
-pub(super) fn value_in_round<S>(
-    sweeps: &[S],
-    base: impl Fn(&S) -> Option<f64>,
-    cost: impl Fn(&S) -> Option<f64>,
-) -> Option<f64> {
-    let of_base: Vec<f64> = sweeps.iter().filter_map(&base).collect();
-    let ratios: Vec<f64> = sweeps.iter().filter_map(|sweep| Some(cost(sweep)? / base(sweep)?)).collect();
-    Some(trimmed_mean(&of_base)? * trimmed_mean(&ratios)?)
-}
-
-pub(super) fn point(slice: &Slice) -> (f64, f64) {
-    let middle = slice.started_us as f64 + f64::from(slice.elapsed_us) / 2.0;
-    (middle, slice.server_cpu_ns as f64 / f64::from(slice.hits))
-}
-
-pub(super) fn mean_cost(points: &Points) -> Option<f64> {
+fn mean_cost(points: &Points) -> Option<f64> {
     (!points.is_empty()).then(|| points.iter().map(|(_, cost)| cost).sum::<f64>() / points.len() as f64)
-}
-
-/// What a mode saves against its host, on average over its slices.
-pub(super) fn mean_saving(host: &Points, own: &Points) -> Option<f64> {
-    let savings: Option<Vec<f64>> = own.iter().map(|(at, cost)| Some(cost_at(host, *at)? - cost)).collect();
-    let savings = savings.filter(|savings| !savings.is_empty())?;
-    Some(savings.iter().sum::<f64>() / savings.len() as f64)
 }
 
 /// The cost at a moment, on the line between the points before and after it; beyond the ends that of the nearest.
@@ -213,6 +256,23 @@ mod tests {
         let blocks = [block(0, 0, &[(1, 0, 100)]), block(0, 2, &of_host), block(0, 1, &own)];
         let costs = SweepCosts::of(&record(), blocks.iter()).unwrap();
         assert!((costs.of_configuration(1)[0].unwrap() - 60e3).abs() < 1e-6, "{costs:?}");
+    }
+
+    #[test]
+    fn parts_and_savings_are_told_at_the_pace_of_their_moment() {
+        // The host costs a tenth more than the base; the machine becomes half as fast between two sweeps. A part is a
+        // fifth of its host, a mode three quarters.
+        let point = |sweep_number, index, at_us, ns| Point { round: 0, sweep_number, index, at_us, ns };
+        let sweep = |sweep, pace: f64| {
+            let costs = [(0, 0.0, 100.0), (1, 20.0, 110.0), (2, 30.0, 22.0), (3, 40.0, 82.5), (1, 60.0, 110.0)];
+            costs.map(|(index, at_us, ns)| point(sweep, index, at_us, pace * ns))
+        };
+        let sweeps = Sweeps::of([sweep(1, 1.0), sweep(2, 2.0)].into_iter().flatten());
+        let one = |column: Column| column[0].unwrap();
+        assert!((one(sweeps.costs(0, 0)) - 150.0).abs() < 1e-9 && (one(sweeps.costs(0, 1)) - 165.0).abs() < 1e-9);
+        assert!((one(sweeps.parts(0, 1, 2)) - 33.0).abs() < 1e-9, "{:?}", sweeps.parts(0, 1, 2));
+        assert!((one(sweeps.savings(0, 1, 3)) - 41.25).abs() < 1e-9, "{:?}", sweeps.savings(0, 1, 3));
+        assert_eq!(sweeps.parts(0, 1, 9), [None]);
     }
 
     #[test]

@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::array::ArrayRecord;
 use super::load::LoadRecord;
+use super::primitives::PrimitivesRecord;
 use super::profile::ProfileRecord;
+use super::steps::StepsRecord;
 use crate::model::Experiment;
 use crate::model::cluster::ClusterExperiment;
 
@@ -26,6 +28,10 @@ pub enum Measured {
     Profile(Box<ProfileRecord>),
     /// The places of an array.
     Array(Box<ArrayRecord>),
+    /// Primitives of a library.
+    Primitives(Box<PrimitivesRecord>),
+    /// Handshakes step by step.
+    Steps(Box<StepsRecord>),
 }
 
 macro_rules! kinds {
@@ -82,7 +88,9 @@ kinds!(
     Cluster cluster cluster_mut ClusterExperiment,
     Load load load_mut LoadRecord,
     Profile profile profile_mut ProfileRecord,
-    Array array array_mut ArrayRecord
+    Array array array_mut ArrayRecord,
+    Primitives primitives primitives_mut PrimitivesRecord,
+    Steps steps steps_mut StepsRecord
 );
 
 #[cfg(test)]

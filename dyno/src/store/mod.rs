@@ -7,9 +7,11 @@ mod journal;
 mod load;
 mod location;
 mod measured;
+mod primitives;
 mod profile;
 pub mod record;
 mod sqlite;
+mod steps;
 pub mod warning;
 
 pub use array::{ArrayRecord, PageScale};
@@ -19,10 +21,12 @@ pub use journal::{Journal, read_json, write_json};
 pub use load::{LoadRecord, LoggedReuse};
 pub use location::default_path;
 pub use measured::Measured;
+pub use primitives::PrimitivesRecord;
 pub use profile::{ProfileBlock, ProfileRecord};
 pub use record::{
     BackendUse, Block, ClusterBlock, Configuration, FORMAT, Interval, Kind, Locality, Manifest, Preflight, Record,
     Slice, of_interval,
 };
 pub use sqlite::{Listing, Store};
+pub use steps::{Flow, FlowEvent, StepSum, StepsBlock, StepsRecord};
 pub use warning::Warning;

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::Stage;
 
+use super::steps::StepsBlock;
 use crate::model::profile::{Cell, ProfileExperiment};
 use crate::native::{Clock, ProfileCounts};
 use crate::sampling::Samples;
@@ -37,4 +38,7 @@ pub struct ProfileBlock {
     /// Samples of all slices of the block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<Samples>,
+    /// Steps of its handshakes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<StepsBlock>,
 }

@@ -4,6 +4,7 @@ mod build;
 mod doubler;
 #[path = "../place/mod.rs"]
 mod place;
+mod primitives;
 mod profiler;
 mod provider;
 mod shim;

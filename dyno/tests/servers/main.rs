@@ -16,9 +16,11 @@ mod noop_client;
 mod own_server;
 #[path = "../place/mod.rs"]
 mod place;
+mod primitives;
 mod profile;
 mod safety;
 mod server_drivers;
 mod session_caches;
 mod shim_client;
 mod slices;
+mod steps;

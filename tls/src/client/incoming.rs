@@ -193,6 +193,7 @@ impl Client {
             let Some(message) = self.joiner.next(&mut content)? else {
                 return Ok(());
             };
+            let (kind, bytes) = (message.kind(), message.whole().len());
             let mut context = Context {
                 config: &self.config,
                 records: &mut self.records,
@@ -208,6 +209,7 @@ impl Client {
             }
             let state = std::mem::replace(&mut self.state, State::Failed);
             self.state = handle(state, &message, &mut context)?;
+            receiver.message(kind, bytes);
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ pub use crate::native::area::layout::*;
 /// First bytes of an area.
 pub const MAGIC: [u8; 8] = *b"TLSSHIM\0";
 /// Raised with every change of the layout.
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;
 /// Offset of the stages that a mode may switch off, `u32`: bits in the order of [`STAGES`].
 pub const STAGES_OFF_AT: usize = 112;
 /// Offset of the flags, `u32`: bits in the order of [`FLAGS`].
@@ -45,7 +45,9 @@ pub const STAMPS_AT: usize = SLOTS_AT + SLOTS * SLOT_COUNTERS * 8;
 /// Time stamps that are kept; older ones are overwritten.
 pub const STAMPS: usize = 4096;
 /// Size of a time stamp in bytes.
-pub const STAMP_SIZE: usize = stamp::STEPS_AT + STEPS * 8;
+pub const STAMP_SIZE: usize = stamp::STEPS_AT + STEPS * STEP_SIZE;
+/// Size of a step of it in bytes.
+pub const STEP_SIZE: usize = 12;
 /// Offsets within a time stamp, by field.
 pub mod stamp {
     /// `u64`; 0 while the entry is being written.
@@ -66,7 +68,10 @@ pub mod stamp {
     pub const CALLS_AT: usize = 46;
     /// `u32`.
     pub const STEP_COUNT_AT: usize = 48;
-    /// Each 8 bytes: `u16` state, 2 bytes unused, `u32` nanoseconds after the start.
+    /// `u32`.
+    pub const CPU_NS_AT: usize = 52;
+    /// Each [`super::STEP_SIZE`] bytes: `u16` state, 2 bytes unused, `u32` nanoseconds after the start, `u32`
+    /// nanoseconds of CPU time since then.
     pub const STEPS_AT: usize = 56;
 }
 /// Steps of a time stamp at most.

@@ -21,9 +21,21 @@ pub struct TimeStamp {
     pub bytes_received: u64,
     /// Bytes sent until then.
     pub bytes_sent: u64,
-    /// Steps of libssl's state machine: state (`OSSL_HANDSHAKE_STATE`), nanoseconds after the start. Empty where there
-    /// was no real handshake; cut after [`layout::STEPS`].
-    pub steps: Vec<(u16, u32)>,
+    /// CPU time of the server's process between the two, nanoseconds: of this connection where there is no other.
+    pub cpu_ns: u32,
+    /// Steps of libssl's state machine. Empty where there was no real handshake; cut after [`layout::STEPS`].
+    pub steps: Vec<Step>,
+}
+
+/// A step of libssl's state machine is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Which one (`OSSL_HANDSHAKE_STATE`).
+    pub state: u16,
+    /// Nanoseconds after the start.
+    pub after_ns: u32,
+    /// CPU time of the process since the start, nanoseconds.
+    pub cpu_ns: u32,
 }
 
 impl TimeStamp {
@@ -47,7 +59,11 @@ impl TimeStamp {
             end_ns: u64_at(at::END_NS_AT),
             bytes_received: u64_at(at::BYTES_RECEIVED_AT),
             bytes_sent: u64_at(at::BYTES_SENT_AT),
-            steps: (0..steps).map(|step| at::STEPS_AT + step * 8).map(|at| (u16_at(at), u32_at(at + 4))).collect(),
+            cpu_ns: u32_at(at::CPU_NS_AT),
+            steps: (0..steps)
+                .map(|step| at::STEPS_AT + step * layout::STEP_SIZE)
+                .map(|at| Step { state: u16_at(at), after_ns: u32_at(at + 4), cpu_ns: u32_at(at + 8) })
+                .collect(),
         })
     }
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::report::answer::answer;
-use crate::report::{array, cluster, load, profile, published, remedies};
+use crate::report::{array, cluster, load, primitives, profile, published, remedies, steps};
 use crate::stats::accelerators::Prediction;
 use crate::stats::array::{ArrayLine, ArrayModel, ArraySummary};
 use crate::stats::cluster::{CellSummary, ClusterSummary, PublishedStatement};
@@ -17,10 +17,12 @@ use crate::stats::log_on_curve::LogOnCurve;
 use crate::stats::machines::Machines;
 use crate::stats::methods::ByMethods;
 use crate::stats::pace::Pace;
+use crate::stats::primitives::PrimitivesSummary;
 use crate::stats::profile::ProfileSummary;
 use crate::stats::scoreboard::{self, Claim};
 use crate::stats::shares::Share;
 use crate::stats::statement::Difference;
+use crate::stats::steps::StepsSummary;
 use crate::stats::traffic::Traffic;
 use crate::stats::{ConfigurationSummary, Published, Summary};
 use crate::store::{Block, Manifest, PageScale, Record, Warning};
@@ -207,6 +209,30 @@ struct ProfileResults<'a> {
 /// The results of a profile's record.
 pub fn profile_results(record: &Record, summary: &ProfileSummary) -> String {
     print(record, profile::answer(summary), summary.rounds, ProfileResults { profile: summary }, &summary.warnings)
+}
+
+/// The results of primitives.
+#[derive(Serialize)]
+struct PrimitivesResults<'a> {
+    primitives: &'a PrimitivesSummary,
+}
+
+/// The results of a record of primitives.
+pub fn primitives_results(record: &Record, summary: &PrimitivesSummary) -> String {
+    let results = PrimitivesResults { primitives: summary };
+    print(record, primitives::answer(summary), summary.rounds, results, &summary.warnings)
+}
+
+/// The results of handshakes step by step.
+#[derive(Serialize)]
+struct StepsResults<'a> {
+    steps: &'a StepsSummary,
+}
+
+/// The results of a record of handshakes step by step.
+pub fn steps_results(record: &Record, summary: &StepsSummary) -> String {
+    let results = StepsResults { steps: summary };
+    print(record, steps::answer(summary), summary.rounds, results, &summary.warnings)
 }
 
 /// A load run, ending in a line feed.

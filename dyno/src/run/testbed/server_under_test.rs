@@ -119,6 +119,12 @@ impl ServerUnderTest {
         self.profiling = Some(profiling);
     }
 
+    /// Lets its server write down the steps of its handshakes, from its next start on.
+    pub fn stamp_with(&mut self, shim: ShimInjection) {
+        self.spec.handed = std::mem::take(&mut self.spec.handed).and(shim.handed());
+        self.shim = Some(shim);
+    }
+
     /// Lets its server run under another program, given with its arguments, from its next start on.
     pub fn run_under(&mut self, program: Vec<OsString>) {
         self.spec.under = program;

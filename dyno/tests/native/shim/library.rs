@@ -103,6 +103,8 @@ fn layout_is_mirrored() {
         ("stamp kind", stamp::KIND_AT),
         ("stamp calls", stamp::CALLS_AT),
         ("stamp step_count", stamp::STEP_COUNT_AT),
+        ("stamp cpu_ns", stamp::CPU_NS_AT),
+        ("step_size", layout::STEP_SIZE),
         ("stamp steps", stamp::STEPS_AT),
     ] {
         writeln!(mirror, "{name} {value}").unwrap();

@@ -1,0 +1,364 @@
+//! Handshakes step by step (Apostolopoulos et al. 2000, Figure 6): one connection after the other, whose steps the shim
+//! writes down in the server, with nothing off, and the lean client beside it, both with the machine's own clock.
+
+mod server;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use tlsdyno_tls::{Config, Session, StageSet};
+
+use super::cpus::{self, Cpus};
+use super::exchange::{self, Answer};
+use super::manifest;
+use super::observer::Observer;
+use super::preflight::compile;
+use super::runner::{self, Finished, Plan, Subject};
+use super::schedule::{Piece, Work, timed_blocks};
+use super::testbed::{Testbed, log_tail};
+use crate::affinity::on_cpu;
+use crate::fault::{Fault, OrFault};
+use crate::interrupt;
+use crate::model::profile::Handshakes;
+use crate::model::steps::{StepsCell, StepsExperiment};
+use crate::model::{ConfigurationModel, Experiment};
+use crate::native::{ShimInjection, ShimSettings, TimeStamp};
+use crate::store::{
+    Block, Configuration, Flow, FlowEvent, Journal, Kind, Measured, Preflight, ProfileBlock, Record, StepSum,
+    StepsBlock, StepsRecord,
+};
+
+/// Connections of a warm-up: the first of a process cost twice as much.
+const WARM_UP: u32 = 20;
+/// The shortest and the longest block.
+const BLOCK: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
+/// What a block takes besides.
+const BLOCK_OVERHEAD: Duration = Duration::from_millis(15);
+/// Connections after which a block ends, as the ring of steps has no room for more.
+const CONNECTIONS_MAX: u32 = 2_000;
+/// How long the server may take to write down the last connection, after its response.
+const SETTLING: Duration = Duration::from_millis(500);
+/// How long its steps are waited for at a time.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Runs it. An error means that measuring did not begin.
+pub fn run(experiment: &StepsExperiment, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Finished> {
+    check(experiment)?;
+    let cpus = cpus::choose(&cpus::allowed(), experiment.measure.server_cpu, experiment.measure.load_cpu)?;
+    runner::run(&experiment.question, &experiment.measure, stop, observer, |record, observer| {
+        StepByStep::start(experiment, cpus, record, stop, observer)
+    })
+}
+
+/// Refuses what contradicts itself or no server can do.
+///
+/// # Errors
+/// What is wrong, and what to do about it.
+pub fn check(experiment: &StepsExperiment) -> Result<()> {
+    experiment.check().or_fault(Fault::Usage)?;
+    let servers = experiment.of_servers();
+    let each = |model: &ConfigurationModel| {
+        let tls = model.tls.applied(&servers.tls);
+        Experiment { tls, configurations: vec![ConfigurationModel::as_is()], ..servers.clone() }.check()
+    };
+    servers.configurations.iter().try_for_each(each).or_fault(Fault::Usage)
+}
+
+/// The cells of an experiment.
+struct StepByStep {
+    cells: Vec<StepsCell>,
+    /// Of each server.
+    clients: Vec<Arc<Config>>,
+    testbed: Testbed,
+    request: Vec<u8>,
+    load_cpu: usize,
+    /// Connections whose events are still to be kept, by cell.
+    events_left: Vec<u32>,
+}
+
+impl StepByStep {
+    fn start(
+        experiment: &StepsExperiment,
+        cpus: Cpus,
+        record: &mut Record,
+        stop: &AtomicBool,
+        observer: &mut dyn Observer,
+    ) -> Result<StepByStep> {
+        let servers = experiment.of_servers();
+        let mut testbed = Testbed::prepare(&servers, cpus, &mut |text| observer.step(text))?;
+        ensure!(
+            !testbed.take_turns || testbed.servers.len() == 1,
+            "a server on a fixed port has one key and one chain; let it listen on {{port}}"
+        );
+        let mut clients = Vec::new();
+        for (index, (key, length)) in experiment.servers().into_iter().enumerate() {
+            interrupt::before_measuring(stop, interrupt::check(stop))?;
+            observer.step(&format!("starting the server with {key}, chain of {length}"));
+            let tls = servers.configurations[index].tls.applied(&servers.tls);
+            let settings = ShimSettings {
+                suite: tls.suite,
+                time_stamps: true,
+                allow_insecure_listen: servers.server.allow_insecure_listen,
+                ..ShimSettings::new(StageSet::NONE, tls.version)
+            };
+            let directory = testbed.make_directory(&format!("steps-{index}"))?;
+            testbed.servers[index].stamp_with(ShimInjection::prepare(&directory, &settings)?);
+            interrupt::before_measuring(stop, testbed.activate(index).map(drop))?;
+            testbed.require_libraries(index).or_fault(Fault::Server)?;
+            let settings = testbed.servers[index].settings.as_ref().context("the server has TLS")?;
+            clients.push(compile(settings)?);
+        }
+        let cells = experiment.cells();
+        for cell in &cells {
+            record.configurations.push(configuration(cell));
+        }
+        record.measured = Measured::from(StepsRecord { experiment: experiment.clone(), cells: cells.clone() });
+        manifest::describe(&mut record.manifest, &servers, &mut testbed, cpus);
+        let keys: Vec<String> = experiment.steps.keys.iter().map(ToString::to_string).collect();
+        record.manifest.certificate = keys.join(", ");
+        if let Ok(toml) = experiment.to_toml() {
+            record.manifest.server_config.insert("experiment.toml".to_owned(), toml);
+        }
+        let (request, _) = testbed.preflight_request();
+        let events_left = vec![experiment.steps.events; cells.len()];
+        Ok(StepByStep { cells, clients, testbed, request, load_cpu: cpus.load, events_left })
+    }
+
+    /// The server of a cell: they have their kinds of handshake one after the other.
+    fn server_of(&self, index: usize) -> usize {
+        index * self.clients.len() / self.cells.len()
+    }
+
+    fn shim(&self, server: usize) -> Result<&ShimInjection> {
+        self.testbed.servers[server].shim.as_ref().context("the server has the shim")
+    }
+
+    /// Steps that were written down after the connection of this number.
+    fn stamps_after(&self, server: usize, number: u64) -> Result<Vec<TimeStamp>> {
+        let mut stamps = self.shim(server)?.time_stamps()?;
+        stamps.retain(|stamp| stamp.number > number);
+        Ok(stamps)
+    }
+
+    /// One connection after the other, for so long and so many at least; those that resume begin with `session`.
+    fn connections(
+        &self,
+        index: usize,
+        mut session: Option<Session>,
+        least: u32,
+        time: Duration,
+    ) -> Result<Vec<Answer>> {
+        let server = self.server_of(index);
+        let (address, config) = (self.testbed.address(server), &self.clients[server]);
+        let cell = &self.cells[index];
+        let one = |session: Option<Session>| answered(address, config, session, &self.request, cell);
+        on_cpu(self.load_cpu, || {
+            let resumes = cell.handshakes == Handshakes::Resumed;
+            let until = Instant::now() + time;
+            let mut answers: Vec<Answer> = Vec::new();
+            while answers.len() < CONNECTIONS_MAX as usize && (answers.len() < least as usize || Instant::now() < until)
+            {
+                interrupt::check_this_process()?;
+                let answer = one(session.clone().filter(|_| resumes))?;
+                let is_right = || -> Result<()> {
+                    ensure!(
+                        answer.is_resumed() == resumes,
+                        "\"{cell}\": the server {} the session",
+                        if resumes { "did not take" } else { "took" }
+                    );
+                    Ok(())
+                };
+                is_right().or_fault(Fault::Server)?;
+                // Not every server hands out another session when it resumes one; the one before serves again.
+                session = answer.sessions.last().cloned().or(session);
+                answers.push(answer);
+            }
+            Ok(answers)
+        })
+    }
+
+    /// What the server wrote down of `wanted` connections of the kind, which came after the one of this number.
+    fn seen(&self, index: usize, number: u64, wanted: usize) -> Result<Vec<TimeStamp>> {
+        let kind = match self.cells[index].handshakes {
+            Handshakes::Full => "full_handshakes",
+            Handshakes::Resumed => "resumed_handshakes",
+        };
+        let until = Instant::now() + SETTLING;
+        loop {
+            let mut stamps = self.stamps_after(self.server_of(index), number)?;
+            stamps.retain(|stamp| stamp.kind == kind && !stamp.steps.is_empty());
+            if stamps.len() >= wanted || Instant::now() > until {
+                return Ok(stamps);
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// One connection with one request that was answered.
+fn answered(
+    address: SocketAddr,
+    config: &Arc<Config>,
+    session: Option<Session>,
+    request: &[u8],
+    cell: &StepsCell,
+) -> Result<Answer> {
+    let answer = exchange::exchange(address, Some(config), session, request);
+    let answer = answer.map_err(|failure| anyhow!("\"{cell}\": {failure}")).or_fault(Fault::Server)?;
+    let passed = || -> Result<()> {
+        ensure!(answer.status == 200, "\"{cell}\": status {}", answer.status);
+        Ok(())
+    };
+    passed().or_fault(Fault::Server)?;
+    Ok(answer)
+}
+
+fn configuration(cell: &StepsCell) -> Configuration {
+    Configuration {
+        name: cell.to_string(),
+        noop: StageSet::NONE,
+        kind: Kind::Setting,
+        tls: true,
+        host_number: None,
+        preflight: Preflight { passed: vec!["the shim is mapped in every worker".to_owned()], failed: Vec::new() },
+        valid: true,
+        warnings: Vec::new(),
+    }
+}
+
+/// What the client did, each from the moment before.
+fn client_events(answer: &Answer) -> Vec<FlowEvent> {
+    let event = |pair: &[exchange::Moment]| FlowEvent {
+        name: pair[1].what.to_owned(),
+        from_ns: pair[0].at_ns as i64,
+        to_ns: pair[1].at_ns as i64,
+        cpu_ns: pair[1].cpu_ns.saturating_sub(pair[0].cpu_ns),
+        bytes: pair[1].bytes,
+    };
+    answer.moments.windows(2).map(event).collect()
+}
+
+/// Adds what was done in one connection.
+fn add(sums: &mut Vec<StepSum>, events: &[FlowEvent]) {
+    for event in events {
+        let at = sums.iter().position(|sum| sum.name == event.name).unwrap_or_else(|| {
+            sums.push(StepSum { name: event.name.clone(), ..StepSum::default() });
+            sums.len() - 1
+        });
+        let sum = &mut sums[at];
+        sum.count += 1;
+        sum.elapsed_ns += (event.to_ns - event.from_ns).max(0) as u64;
+        sum.cpu_ns += event.cpu_ns;
+        sum.bytes += event.bytes;
+    }
+}
+
+/// Both ends of one connection, on the clock of the client's first event.
+fn flow(client: &[FlowEvent], server: &[FlowEvent]) -> Flow {
+    let start_ns = client.first().map_or(0, |event| event.from_ns);
+    let shifted = |events: &[FlowEvent]| {
+        let shift = |event: &FlowEvent| FlowEvent {
+            from_ns: event.from_ns - start_ns,
+            to_ns: event.to_ns - start_ns,
+            ..event.clone()
+        };
+        events.iter().map(shift).collect()
+    };
+    Flow { client: shifted(client), server: shifted(server) }
+}
+
+/// The connection of these events that the server wrote down: the one that ended while it was open.
+fn stamp_of<'a>(client: &[FlowEvent], stamps: &'a [TimeStamp]) -> Option<&'a TimeStamp> {
+    let (first, last) = (client.first()?.from_ns, client.last()?.to_ns);
+    stamps.iter().find(|stamp| (first..=last).contains(&(stamp.start_ns as i64)))
+}
+
+impl Subject for StepByStep {
+    fn warm_up(&self, _index: usize, factor: u32) -> Work {
+        Piece { users: 0..0, requests: u64::from(WARM_UP.saturating_mul(factor).min(CONNECTIONS_MAX)) }.into()
+    }
+
+    fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
+        let most = seconds_per_request.iter().map(|seconds| 1.0 / seconds.max(1e-9)).fold(0.0, f64::max);
+        let blocks = seconds_per_request.len() as u32;
+        let (timed, schedule) = timed_blocks(left, blocks, BLOCK, BLOCK_OVERHEAD, most);
+        let work = Work { timed: Some(timed), ..Piece { users: 0..0, requests: 1 }.into() };
+        Plan { schedule, works: vec![work], rounds_most: None, slices: None, warnings: Vec::new() }
+    }
+
+    fn block(&mut self, index: usize, work: &Work, _journal: &mut Journal) -> Result<Block> {
+        let server = self.server_of(index);
+        let cell = self.cells[index];
+        let session = match cell.handshakes {
+            Handshakes::Full => None,
+            Handshakes::Resumed => {
+                let address = self.testbed.address(server);
+                answered(address, &self.clients[server], None, &self.request, &cell)?.sessions.pop()
+            }
+        };
+        let before = self.stamps_after(server, 0)?.last().map_or(0, |stamp| stamp.number);
+        let cpu_ns = |testbed: &mut Testbed| {
+            let instance = testbed.instance(server).context("the server runs")?;
+            instance.living_cpu_ns(|instance, obituary| format!("{obituary}{}", log_tail(instance)))
+        };
+        let (began, cpu_before) = (Instant::now(), cpu_ns(&mut self.testbed)?);
+        let time = work.timed.map_or(Duration::ZERO, |timed| Duration::from_nanos(timed.for_ns));
+        let answers = self.connections(index, session, work.piece.requests as u32, time)?;
+        let elapsed_ns = began.elapsed().as_nanos() as u64;
+        let stamps = self.seen(index, before, answers.len())?;
+        let server_cpu_ns = cpu_ns(&mut self.testbed)?.saturating_sub(cpu_before);
+        let some = || -> Result<()> {
+            ensure!(
+                !stamps.is_empty(),
+                "\"{cell}\": the server answered, but none of its handshakes passed through libssl's state machine as \
+                 the shim sees it; it may be linked with an OpenSSL of its own, or use another TLS library"
+            );
+            Ok(())
+        };
+        some().or_fault(Fault::Server)?;
+        let lost_count = answers.len().saturating_sub(stamps.len()) as u64;
+        let mut steps = StepsBlock { lost_count, ..StepsBlock::default() };
+        for stamp in &stamps {
+            add(&mut steps.server, &server::events(stamp));
+            steps.handshake_ns += stamp.end_ns - stamp.start_ns;
+            steps.handshake_cpu_ns += u64::from(stamp.cpu_ns);
+            steps.sent_bytes += stamp.bytes_sent;
+            steps.received_bytes += stamp.bytes_received;
+        }
+        for answer in &answers {
+            let client = client_events(answer);
+            add(&mut steps.client, &client);
+            let handshake = answer.handshake.as_ref();
+            steps.client_sent_bytes += handshake.map_or(0, |of| u64::from(of.bytes_out));
+            steps.client_received_bytes += handshake.map_or(0, |of| u64::from(of.bytes_in));
+            if work.timed.is_some()
+                && self.events_left[index] > 0
+                && let Some(stamp) = stamp_of(&client, &stamps)
+            {
+                self.events_left[index] -= 1;
+                steps.flows.push(flow(&client, &server::events(stamp)));
+            }
+        }
+        let count = answers.len() as u64;
+        let resumed = if cell.handshakes == Handshakes::Resumed { count } else { 0 };
+        Ok(Block {
+            elapsed_ns,
+            hits: count,
+            server_cpu_ns,
+            connections: count,
+            handshakes_full: count - resumed,
+            resumed_accepted: resumed,
+            valid: true,
+            profile: Some(ProfileBlock { steps: Some(steps), ..ProfileBlock::default() }),
+            ..Block::default()
+        })
+    }
+
+    fn log_tail(&mut self, index: usize) -> String {
+        let server = self.server_of(index);
+        self.testbed.instance(server).map(|instance| log_tail(instance)).unwrap_or_default()
+    }
+}

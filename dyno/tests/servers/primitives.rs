@@ -1,0 +1,58 @@
+//! `tlsdyno profile primitives` from the command line to the record and the reports, on a real server's OpenSSL.
+
+use serde_json::Value;
+use tlsdyno::report;
+use tlsdyno::store::Store;
+
+use crate::place::Place;
+
+fn value(of: &Value) -> f64 {
+    of["value"].as_f64().unwrap_or_else(|| panic!("{of}"))
+}
+
+/// Sizes, records and `openssl speed` of one cipher, two hashes and a primitive of the legacy provider.
+#[test]
+fn primitives_of_a_servers_own_openssl_are_measured_by_size() {
+    let place = Place::new();
+    let flags = ["--algorithms", "aes-128-gcm,hmac-sha256,sha1,rc4", "--sizes", "8,4096", "--server", "nginx"];
+    let arguments = ["profile", "primitives", "--time", "8", "--seed", "3", "--no-report", "--json"];
+    let output = place.tlsdyno(&[&arguments[..], &flags].concat()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let of = &printed["primitives"];
+    assert!(of["libcrypto"].as_str().unwrap().contains("libcrypto.so"), "{of}");
+    let algorithms = of["algorithms"].as_array().unwrap();
+    assert_eq!(algorithms.len(), 4, "{of}");
+    for algorithm in algorithms {
+        let rates: Vec<f64> =
+            algorithm["bare"].as_array().unwrap().iter().map(|size| value(&size["mbit_per_s"])).collect();
+        assert!(rates.len() == 2 && rates[0] > 1.0 && rates[1] > rates[0], "{algorithm}");
+    }
+    let record = &of["records"][0];
+    assert!(value(&record["record_ns"]) > value(&record["bare_ns"]), "{record}");
+    let checks = of["checks"].as_array().unwrap();
+    assert_eq!(checks.len(), 4, "{of}");
+    for check in checks {
+        // Tests run beside each other, and the two are a second apart: 5 % are for a quiet machine.
+        let percent = value(&check["difference_percent"]);
+        assert!((-60.0..150.0).contains(&percent), "{check}");
+    }
+    let record = Store::open_for_reading_at(&place.path().join("store.sqlite")).unwrap().load("last").unwrap();
+    let again: Value = serde_json::from_str(&report::json_text(&record)).unwrap();
+    assert_eq!(again["primitives"], printed["primitives"], "the record holds what was printed");
+    assert!(report::html(&record).unwrap().contains("primitives-throughput"));
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused_by_name() {
+    let place = Place::new();
+    for (flags, word) in [
+        (&["--sizes", "0,8"][..], "--sizes"),
+        (&["--sizes", "64,8"], "ascend"),
+        (&["--algorithms", "rot13"], "known are"),
+    ] {
+        let output = place.tlsdyno(&[&["profile", "primitives"], flags].concat()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && said.contains(word), "{flags:?}: {said}");
+    }
+}

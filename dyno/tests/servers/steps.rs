@@ -1,0 +1,105 @@
+//! `tlsdyno profile --keys` and `--events` from the command line to the record and the reports, on real servers.
+
+use serde_json::Value;
+use tlsdyno::report;
+use tlsdyno::store::Store;
+
+use crate::place::Place;
+
+fn stepped(place: &Place, more: &[&str]) -> Value {
+    let arguments = ["profile", "--time", "4", "--seed", "5", "--no-report", "--json"];
+    let output = place.tlsdyno(&[&arguments[..], more].concat()).output().unwrap();
+    assert!(output.status.success(), "{more:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn value(of: &Value) -> f64 {
+    of["value"].as_f64().unwrap_or_else(|| panic!("{of}"))
+}
+
+fn cpu_ns(cell: &Value, end: &str, name: &str) -> Option<f64> {
+    let steps = cell[end].as_array().unwrap();
+    steps.iter().find(|step| step["name"] == name).map(|step| value(&step["cpu_ns"]))
+}
+
+/// Parts are the whole, bytes agree between both ends, and where the private key is used costs what it must.
+fn check(cell: &Value) {
+    let parts: f64 = cell["server"].as_array().unwrap().iter().map(|step| value(&step["cpu_ns"])).sum();
+    let whole = value(&cell["server_ns"]);
+    assert!(whole > 10_000.0 && (parts - whole).abs() < 0.05 * whole, "{parts} of {whole}: {cell}");
+    let (server, client) = (&cell["server_bytes"], &cell["client_bytes"]);
+    let agree = |one: &Value, other: &Value| (one.as_f64().unwrap() - other.as_f64().unwrap()).abs();
+    assert!(agree(&server[0], &client[1]) < 600.0, "tickets may come behind the client's end: {cell}");
+    assert!(cell["lost_count"] == 0, "{cell}");
+}
+
+/// Keys of then and of now by static RSA and by ECDHE; a longer chain is more bytes.
+#[test]
+fn steps_of_handshakes_by_key_and_chain() {
+    let place = Place::new();
+    let flags = ["--server", "nginx", "--tls", "1.2", "--suite", "AES128-SHA", "--keys", "rsa-512,rsa-2048,p-256"];
+    let printed = stepped(&place, &[&flags[..], &["--chain", "1,2"]].concat());
+    let cells = printed["steps"]["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 3 * 2 * 2);
+    cells.iter().for_each(check);
+    let of = |key: &str, length: u32, kind: &str| {
+        let is_it = |cell: &&Value| cell["key"] == key && cell["chain_count"] == length && cell["handshakes"] == kind;
+        cells.iter().find(is_it).unwrap_or_else(|| panic!("{key}"))
+    };
+    let key_ns = |key| cpu_ns(of(key, 1, "full"), "server", "ClientKeyExchange").unwrap();
+    assert!(key_ns("rsa-2048") > 2.0 * key_ns("rsa-512"), "{} {}", key_ns("rsa-2048"), key_ns("rsa-512"));
+    assert!(cpu_ns(of("p-256", 1, "full"), "server", "ServerKeyExchange").is_some());
+    assert_eq!(cpu_ns(of("rsa-2048", 1, "resumed"), "server", "ClientKeyExchange"), None);
+    let sent = |length| of("rsa-2048", length, "full")["server_bytes"][0].as_f64().unwrap();
+    assert!(sent(2) > sent(1) + 500.0, "{} {}", sent(1), sent(2));
+    let record = Store::open_for_reading_at(&place.path().join("store.sqlite")).unwrap().load("last").unwrap();
+    let again: Value = serde_json::from_str(&report::json_text(&record)).unwrap();
+    assert_eq!(again["steps"], printed["steps"], "the record holds what was printed");
+    assert!(report::html(&record).unwrap().contains("steps-bars"));
+}
+
+/// Servers of threads, of processes, and one that drives its handshakes by reading.
+#[test]
+fn events_of_both_ends_are_on_one_clock() {
+    let place = Place::new();
+    for server in ["nginx", "apache", "haproxy", "lighttpd"] {
+        let printed = stepped(&place, &["--server", server, "--cert", "p-256", "--events", "2"]);
+        let cells = printed["steps"]["cells"].as_array().unwrap();
+        assert_eq!(cells.len(), 2, "{server}");
+        for cell in cells {
+            check(cell);
+            let flows = cell["flows"].as_array().unwrap();
+            assert_eq!(flows.len(), 2, "{server}: {cell}");
+            for flow in flows {
+                let ends = |end: &str| {
+                    let events = flow[end].as_array().unwrap();
+                    let ns = |event: &Value, at: &str| event[at].as_i64().unwrap();
+                    (ns(&events[0], "from_ns"), ns(events.last().unwrap(), "to_ns"))
+                };
+                let (client, server_end) = (ends("client"), ends("server"));
+                assert!(client.0 == 0 && server_end.0 > 0 && server_end.1 <= client.1, "{server}: {flow}");
+            }
+        }
+        let signed = cpu_ns(&cells[0], "server", "CertificateVerify");
+        assert!(signed.is_some_and(|ns| ns > 5_000.0), "{server}: {}", cells[0]);
+        assert_eq!(cpu_ns(&cells[1], "server", "CertificateVerify"), None, "{server}");
+    }
+    let record = Store::open_for_reading_at(&place.path().join("store.sqlite")).unwrap().load("last").unwrap();
+    assert!(report::html(&record).unwrap().contains("steps-flows-0"));
+}
+
+#[test]
+fn keys_and_chains_that_cannot_be_are_refused() {
+    let place = Place::new();
+    for (flags, word) in [
+        (&["--keys", "rsa-511"][..], "known are"),
+        (&["--keys", "rsa-512", "--tls", "1.3"], "--tls 1.2"),
+        (&["--chain", "0"], "--chain"),
+        (&["--chain", "3,1"], "ascend"),
+        (&["--events", "5000"], "--events"),
+    ] {
+        let output = place.tlsdyno(&[&["profile"], flags].concat()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && said.contains(word), "{flags:?}: {said}");
+    }
+}
