@@ -24,5 +24,5 @@ pub fn here(most: u32, options: &Options, url: &Url, address: SocketAddr, host: 
     hosts.dedup();
     ports.sort_unstable();
     ports.dedup();
-    Redirects { most, tls: url.tls, hosts, ports }
+    Redirects { most_count: most, tls: url.tls, hosts, ports }
 }

@@ -76,7 +76,7 @@ pub fn pack(plan: &Plan) -> Result<(LoadPlan, Data)> {
         redirects: plan.redirects.clone(),
         numbered: plan.numbered,
         slice_ns: plan.slice_ns,
-        loops_before: 0,
+        before_count: 0,
         loops: 0,
         watched: false,
         latencies: false,
@@ -167,16 +167,19 @@ fn columns(workload: &Workload) -> WorkloadColumns {
     };
     WorkloadColumns {
         objects: workload.objects.clone(),
-        requested: workload.requests.iter().map(|request| request.object).collect(),
+        requested_objects: workload.requests.iter().map(|request| request.object).collect(),
         flags: workload.requests.iter().map(flags).collect(),
         users: workload.users.iter().map(|user| (user.requests.start, user.requests.end)).collect(),
-        order: workload.order.clone(),
+        places: workload.order.clone(),
         at_ms: workload.at_ms.clone(),
     }
 }
 
 fn workload(columns: WorkloadColumns) -> Result<Workload> {
-    ensure!(columns.requested.len() == columns.flags.len(), "the columns of the workload are of different length");
+    ensure!(
+        columns.requested_objects.len() == columns.flags.len(),
+        "the columns of the workload are of different length"
+    );
     let request = |(object, flags): (u32, u8)| Request {
         object,
         page_end: flags & PAGE_END != 0,
@@ -185,9 +188,9 @@ fn workload(columns: WorkloadColumns) -> Result<Workload> {
     };
     Ok(Workload {
         objects: columns.objects,
-        requests: columns.requested.into_iter().zip(columns.flags).map(request).collect(),
+        requests: columns.requested_objects.into_iter().zip(columns.flags).map(request).collect(),
         users: columns.users.into_iter().map(|(from, to)| User { requests: from..to }).collect(),
-        order: columns.order,
+        order: columns.places,
         at_ms: columns.at_ms,
     })
 }

@@ -155,15 +155,15 @@ impl Coordinator {
         let present = || self.members.iter().filter(|member| member.standing != Standing::Lost);
         let loops: u32 = present().map(|member| member.loops).sum();
         self.run = Some(Run { size: present().count(), ..Run::default() });
-        let mut loops_before = 0;
+        let mut before_count = 0;
         for index in 0..self.members.len() {
             let member = &mut self.members[index];
             if member.standing == Standing::Lost {
                 continue;
             }
             (member.standing, member.outcomes) = (Standing::Preparing, Vec::new());
-            let part = LoadPlan { loops_before, loops, ..load.clone() };
-            loops_before += member.loops;
+            let part = LoadPlan { before_count, loops, ..load.clone() };
+            before_count += member.loops;
             self.say(index, ToWorker::Load(Box::new(part)));
         }
     }

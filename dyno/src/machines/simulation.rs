@@ -171,7 +171,7 @@ impl Simulation {
         match message {
             ToWorker::Ping { number } => self.travel(worker, Err(FromWorker::Pong { number, at_ns: own_ns })),
             ToWorker::Load(load) => {
-                self.workers[worker].place = (load.loops_before, load.loops);
+                self.workers[worker].place = (load.before_count, load.loops);
                 self.travel(worker, Err(FromWorker::Reply(Reply::Ready { users: 1, requests: 1 })));
             }
             ToWorker::Begin { at_ns } => {

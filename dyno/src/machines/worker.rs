@@ -313,7 +313,7 @@ impl Worker<'_> {
                 let plan = carried::unpack(&load, &data)?;
                 drop(data);
                 open_files::make_room_for(plan.connections.total)?;
-                let loops = loops.among(load.loops_before, load.loops)?;
+                let loops = loops.among(load.before_count, load.loops)?;
                 Ok(loops.run_each(&plan, &stop, watched, || ready(&plan))?)
             };
             say(&tell, &wake, Event::Ended(run()));

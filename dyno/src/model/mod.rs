@@ -1,6 +1,6 @@
 //! What an experiment says, as data: what TOML files hold and what flags build (`--print-experiment` shows it), and the
-//! job that the load process gets, or workers on other machines. It knows no other folder; what contradicts itself, or what a server cannot do, is
-//! refused later (`run/check.rs`).
+//! job that the load process gets, or workers on other machines. It knows no other folder; what contradicts itself, or
+//! what a server cannot do, is refused later (`run/check.rs`).
 //!
 //! Every table refuses unknown keys, so that a typing error never silently measures something else.
 

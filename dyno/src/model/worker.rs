@@ -145,7 +145,7 @@ pub struct LoadPlan {
     /// Length of the slices, nanoseconds.
     pub slice_ns: Option<u64>,
     /// Loops of the load that come before this worker's.
-    pub loops_before: u32,
+    pub before_count: u32,
     /// All loops of the load.
     pub loops: u32,
     /// Somebody watches.
@@ -189,13 +189,13 @@ pub struct WorkloadColumns {
     /// The objects.
     pub objects: Vec<tlsdyno_engine::load::Object>,
     /// The object of each request.
-    pub requested: Vec<u32>,
+    pub requested_objects: Vec<u32>,
     /// Of each request: 1 the page ends, 2 connections are closed after it, 4 the session is forgotten before.
     pub flags: Vec<u8>,
     /// The requests of each user, first and one past the last.
     pub users: Vec<(u32, u32)>,
     /// The place of each request in the trace.
-    pub order: Vec<u32>,
+    pub places: Vec<u32>,
     /// When it was made in the trace, milliseconds.
     pub at_ms: Vec<u64>,
 }

@@ -9,7 +9,7 @@ use super::outcome::ErrorKind;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Redirects {
     /// Most of them one after the other.
-    pub most: u32,
+    pub most_count: u32,
     /// The scheme of the target is https.
     pub tls: bool,
     /// Names and addresses of the target; a redirect to another host leads elsewhere.
@@ -56,7 +56,7 @@ impl Redirects {
             return Some(Err(ErrorKind::RedirectElsewhere));
         }
         let count = asked.hop.map_or(0, |hop| hop.count);
-        if count >= self.most {
+        if count >= self.most_count {
             return Some(Err(ErrorKind::RedirectLimit));
         }
         let base = asked.hop.map_or(asked.target.as_bytes(), |hop| &hop.target);
@@ -99,7 +99,7 @@ mod tests {
 
     fn rules() -> Redirects {
         let hosts = ["example.org", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
-        Redirects { most: 2, tls: true, hosts, ports: vec![443, 8443] }
+        Redirects { most_count: 2, tls: true, hosts, ports: vec![443, 8443] }
     }
 
     fn asked(method: &str) -> Asked<'_> {

@@ -10,7 +10,6 @@ use super::route::Route;
 /// One part of a load that is cut into `count`: of what is numbered (users, arrivals of an open loop, source addresses)
 /// it has what leaves the remainder `index`, of what is counted (connections) an equal share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Share {
     /// Which part, from 0.
     pub index: u32,
