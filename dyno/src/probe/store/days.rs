@@ -1,4 +1,6 @@
 //! Days: hours put together, so that a report about a year reads 365 rows of a site and not 8,760.
+//!
+//! Circle: days are made of hours, and where rounds of an hour come late or go, the days that hold it are made anew.
 
 use std::collections::BTreeMap;
 

@@ -38,8 +38,8 @@ fn kills_and_freezes_leave_nothing_and_are_marked() {
         longest[2] = longest[2].max(began.elapsed());
     }
     println!(
-        "{TIMES} times each, until all had ended at the latest: worker killed {:?}, worker frozen {:?} (5 s of silence, \
-         then SIGTERM after 5 s and SIGKILL after 2 s to what is still stopped), coordinator killed {:?}",
+        "{TIMES} times each, until all had ended at the latest: worker killed {:?}, worker frozen {:?} (5 s of \
+         silence, then SIGTERM after 5 s and SIGKILL after 2 s to what is still stopped), coordinator killed {:?}",
         longest[0], longest[1], longest[2]
     );
     assert!(longest[2] < Duration::from_secs(6));

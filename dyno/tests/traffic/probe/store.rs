@@ -380,8 +380,8 @@ fn older_tables_are_brought_up_to_date_and_newer_ones_refused(fresh: &Fresh<'_>)
     drop(store);
     // As the first version had them.
     (fresh.batch)(
-        "DROP TABLE days; DROP TABLE runs; ALTER TABLE rounds DROP COLUMN kept_age_s; ALTER TABLE rounds DROP COLUMN kept;
-         ALTER TABLE hours DROP COLUMN kept; UPDATE probe_schema SET version = 1",
+        "DROP TABLE days; DROP TABLE runs; ALTER TABLE rounds DROP COLUMN kept_age_s;
+         ALTER TABLE rounds DROP COLUMN kept; ALTER TABLE hours DROP COLUMN kept; UPDATE probe_schema SET version = 1",
     );
     assert!(error(Store::open_for_reading(&fresh.address)).contains("a robot of this tlsdyno brings them to 3"));
     let mut store = fresh.open();
