@@ -1,5 +1,5 @@
-//! HdrHistogram's buckets and its format V2, read and written without a histogram of all the values that there could be:
-//! a report reads thousands. Uses nothing else of this program.
+//! HdrHistogram's buckets and its format V2, read and written without a histogram of all the values that there could
+//! be: a report reads thousands. Uses nothing else of this program.
 
 use std::io::Read;
 
