@@ -32,7 +32,7 @@ const CHARTS: [&str; 4] = ["cost-strip", "cost-intervals", "throughput", "latenc
 /// What the page says of itself once its charts are drawn: marks drawn per chart, and what a reader needs.
 const INSPECT: &str = r#"function outside() {
   const shown = (element) => !element.closest("details:not([open]), pre, thead, .vega-actions, noscript, footer")
-    && element.getClientRects().length > 0;
+    && element.getClientRects().length > 0 && getComputedStyle(element).opacity !== "0";
   const texts = Array.from(document.querySelectorAll("h1, h2, h3, p, li, dt, dd, th, td, figcaption, svg text"));
   return texts.filter((element) => shown(element) && element.textContent.trim() !== "").filter((element) => {
     const box = element.getBoundingClientRect(), svg = element.closest("svg");
