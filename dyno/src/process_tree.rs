@@ -171,6 +171,10 @@ mod tests {
         let found = descendants(own);
         assert!(found.iter().any(|process| process.pid == child.id() && process.parent == own));
         assert!(leaves(&found).contains(&child.id()));
+        // The kernel lets the parent go on a moment before the arguments of the new program are in their place.
+        while command_line(child.id()).is_empty() {
+            std::thread::yield_now();
+        }
         assert_eq!(command_line(child.id()), "sleep 60");
         child.kill().unwrap();
         // Not waited for yet: a zombie does not count.
