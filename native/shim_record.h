@@ -101,7 +101,7 @@ struct tlsdyno_shim_slot {
 
 /* One handshake message or other step of libssl's state machine. */
 struct tlsdyno_step {
-    uint16_t state; /* OSSL_HANDSHAKE_STATE, openssl/ssl.h */
+    uint16_t state; /* OSSL_HANDSHAKE_STATE, openssl/ssl.h of OpenSSL 3.0 */
     uint16_t reserved;
     uint32_t after_ns; /* since start_ns */
     uint32_t cpu_ns;   /* CPU time of the process since then */

@@ -15,7 +15,8 @@ static bool cipher_step(struct operation *operation)
         return true;
     }
     /* The counter of this initialisation vector has run out. */
-    return lib.EVP_EncryptInit_ex(operation->context, NULL, NULL, NULL, IV) == 1;
+    return lib.EVP_EncryptInit_ex(operation->context, NULL, NULL, NULL, IV) == 1
+        && lib.EVP_EncryptUpdate(operation->context, operation->buffer, &out, operation->buffer, bytes) == 1;
 }
 
 static void cipher_end(struct operation *operation)

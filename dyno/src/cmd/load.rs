@@ -150,8 +150,10 @@ pub fn run(args: &Args) -> Result<Exit> {
         return against(args, text, other, &of_change);
     }
     permission::check(&url.host, address, &options.i_may_load_this).or_fault(Fault::Usage)?;
-    open_files::make_room_for(options.connections).or_fault(Fault::Environment)?;
     let (machines, may_load) = (&args.machines, &options.i_may_load_this);
+    // Workers make the connections; each of them has one to this process, and what starts it two files.
+    let files = if machines.are_given() { 3 * machines.count() as u32 } else { options.connections };
+    open_files::make_room_for(files).or_fault(Fault::Environment)?;
     if let Some(manifest) = machines.manifest(may_load, args.threads)? {
         cmd::print(manifest)?;
         return Ok(Exit::Done);
@@ -260,12 +262,17 @@ fn sweep(
     let text = args.url.as_deref().unwrap_or_default();
     let mut runs = Runs::begin(format!("How does the latency of {text} grow with its throughput?"), text);
     let display = Display::of_steps(args.progress, text, crew);
+    let mut lost = false;
     let load = |plan: &_| display.run(plan, stop);
     let points = sweep::by_rate(&args.options, url, address, range.rates(args.factor), load, |point, outcome| {
         let rate_per_second = point.rate_per_second_asked;
         let name = format!("{}/s", rate_per_second.unwrap_or(0.0));
         let asked = Asked { rate_per_second, ..options::asked(&args.options, url) };
         runs.add(name, outcome, summary_of(text, url, &args.options, &asked, outcome, address))?;
+        for loss in crew.losses() {
+            tell!("warning: {loss}");
+            lost = true;
+        }
         if !args.json {
             // Nobody is helped by ending the sweep because its display went away; the last write tells.
             let _ = writeln!(out, "{}", sweep_line(point)).and_then(|()| out.flush());
@@ -284,7 +291,7 @@ fn sweep(
         points.iter().any(|point| point.hits_per_second > 0.0),
         "not one request succeeded; without --sweep the cause is named"
     );
-    Ok(Exit::Done)
+    Ok(if lost { Exit::Invalid } else { Exit::Done })
 }
 
 /// What a run of a sweep would have printed by itself.
@@ -348,8 +355,9 @@ fn exit(outcome: &Outcome, warnings: &[Warning], (address, offered): (SocketAddr
         return Err(anyhow::anyhow!("not one request succeeded: {why}")).or_fault(fault);
     }
     let missed = warnings.iter().any(Warning::is_a_miss);
+    let lost = warnings.iter().any(|warning| matches!(warning, Warning::WorkerLost { .. }));
     Ok(match (outcome.errors.is_empty(), missed) {
-        (false, true) if strict => Exit::Invalid,
+        (false, true) if strict || lost => Exit::Invalid,
         (false, _) => Exit::Errors,
         (true, true) => Exit::Invalid,
         (true, false) => Exit::Done,

@@ -121,7 +121,8 @@ impl Drop for Gathered {
 }
 
 impl Flags {
-    fn count(&self) -> usize {
+    /// How many workers are wanted.
+    pub fn count(&self) -> usize {
         self.workers.map_or(self.on.len(), |count| count as usize)
     }
 
@@ -146,15 +147,17 @@ impl Flags {
         let Some(image) = self.image.as_ref().filter(|_| self.print_manifest) else { return Ok(None) };
         let arguments = self.arguments(may_load, threads);
         let address = self.listen.map_or("COORDINATOR:PORT".to_owned(), |listen| listen.0.to_string());
-        let (name, workers) = (&name_of_job(), self.count());
+        let (name, workers) = (&name_of_job()?, self.count());
         let pods = Pods { name, image, address: &address, workers, arguments: &arguments };
         Ok(Some(serde_json::to_string_pretty(&pods.manifest(None))? + "\n"))
     }
 }
 
-/// One for each process that is a coordinator.
-fn name_of_job() -> String {
-    format!("tlsdyno-{}", std::process::id())
+/// One that no other load has, on this machine or another: whoever takes it away again takes it by its name.
+fn name_of_job() -> Result<String> {
+    let mut bytes = [0; 8];
+    openssl::rand::rand_bytes(&mut bytes).context("failed to name the job")?;
+    Ok(format!("tlsdyno-{:016x}", u64::from_le_bytes(bytes)))
 }
 
 /// Gets the workers together that the flags ask for, which will have to make this load.
@@ -182,7 +185,7 @@ pub fn gather(
         token.write(path).or_fault(Fault::Usage)?;
     }
     let arguments = flags.arguments(may_load, threads);
-    let (name, image) = (name_of_job(), flags.image.clone().unwrap_or_default());
+    let (name, image) = (name_of_job()?, flags.image.clone().unwrap_or_default());
     let pods = Pods { name: &name, image: &image, address: &address, workers: count, arguments: &arguments };
     let launched = match (&flags.launch, flags.engine, &flags.token_file) {
         _ if !flags.on.is_empty() => {

@@ -192,7 +192,10 @@ impl Coordinator {
         if before == Standing::Lost {
             return;
         }
-        member.outcomes.clear();
+        // What a worker had told in full counts, whatever becomes of it then.
+        if before != Standing::Done {
+            member.outcomes.clear();
+        }
         let loss = Loss { name: member.name.clone(), why: why.to_owned(), at_ns: now_ns };
         self.actions.push(Action::Leave(index));
         let Some(run) = &mut self.run else { return };

@@ -225,7 +225,8 @@ impl Inner {
     fn accept(&mut self) {
         while let Ok((socket, _)) = self.listener.accept() {
             let strangers = self.peers.iter().filter(|peer| peer.member.is_none()).count();
-            if strangers < STRANGERS_MAX
+            // All workers of an engine may dial at the same moment.
+            if strangers < STRANGERS_MAX + self.count
                 && let Ok(link) = self.link(socket)
             {
                 let since_ns = monotonic_ns();

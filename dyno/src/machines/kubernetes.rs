@@ -95,7 +95,9 @@ impl Pods<'_> {
     pub fn hopeless(&self) -> Option<String> {
         let selector = format!("tlsdyno/load={}", self.name);
         let mut kubectl = Command::new("kubectl");
-        let output = kubectl.args(["get", "pods", "-o", "json", "-l", &selector]).stdin(Stdio::null()).output().ok()?;
+        // Workers that hear nothing for 5 s end.
+        let kubectl = kubectl.args(["get", "pods", "--request-timeout=2s", "-o", "json", "-l", &selector]);
+        let output = kubectl.stdin(Stdio::null()).output().ok()?;
         hopeless(&serde_json::from_slice(&output.stdout).ok()?)
     }
 }

@@ -163,6 +163,10 @@ impl Launched {
 impl Drop for Launched {
     /// Leaves nothing running: workers were told to go, what starts them ends with them, and what does not is ended.
     fn drop(&mut self) {
+        // What is still being made cannot be removed yet.
+        if self.started.iter().any(|started| !started.order.undo.is_empty()) {
+            self.wait(GRACE);
+        }
         for undo in self.started.iter().filter(|started| !started.order.undo.is_empty()).map(|one| &one.order.undo) {
             let undone = Command::new(&undo[0]).args(&undo[1..]).stdin(Stdio::null()).output();
             if !undone.as_ref().is_ok_and(|output| output.status.success()) {

@@ -312,7 +312,9 @@ impl Worker<'_> {
             let run = || -> Result<_> {
                 let plan = carried::unpack(&load, &data)?;
                 drop(data);
-                open_files::make_room_for(plan.connections.total)?;
+                // `total` is that of all loops of all workers.
+                let of_each = plan.connections.total.div_ceil(load.loops.max(1));
+                open_files::make_room_for(of_each.saturating_mul(loops.count() as u32))?;
                 let loops = loops.among(load.before_count, load.loops)?;
                 Ok(loops.run_each(&plan, &stop, watched, || ready(&plan))?)
             };
@@ -346,7 +348,11 @@ impl Worker<'_> {
                         Err(error) => self.refuse(&format!("{error:#}"))?,
                     }
                 }
-                None | Some(Err(TryRecvError::Empty | TryRecvError::Disconnected)) => return Ok(()),
+                Some(Err(TryRecvError::Disconnected)) => {
+                    self.part = None;
+                    self.refuse("its loops failed; its own output says why")?;
+                }
+                None | Some(Err(TryRecvError::Empty)) => return Ok(()),
             }
         }
     }

@@ -192,7 +192,7 @@ impl Walk {
             }
             if self.client.peer_closed() {
                 // Nothing follows close_notify, even if the server waits for our end of the connection.
-                return self.ended(now_ns);
+                return self.ended(arrived_ns);
             }
             if now_ns > self.deadline_ns {
                 return Err(Cause::new(self.late(), "no answer in time"));

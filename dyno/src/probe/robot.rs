@@ -320,11 +320,9 @@ pub fn keep_alone(entries: &[Entry], address: &Address, raw_hours: u64, spool_by
     let left = Spool::left(directory)?;
     let spool = Spool::take(directory, spool_bytes_max)?;
     entries.iter().for_each(|entry| spool.add(entry));
-    let all = || left.iter().chain([&spool]);
-    let kept = Store::open(address).and_then(|mut store| {
-        all().try_for_each(|spool| take(&mut store, spool))?;
-        store.keep_house(now_unix_us(), raw_hours)
-    });
-    kept.map(drop)
-        .with_context(|| format!("the rounds wait in {} for the next command on this store", directory.display()))
+    let waits = || format!("the rounds wait in {} for the next command on this store", directory.display());
+    let mut store = Store::open(address).with_context(waits)?;
+    left.iter().chain([&spool]).try_for_each(|spool| take(&mut store, spool)).with_context(waits)?;
+    let in_order = store.keep_house(now_unix_us(), raw_hours);
+    in_order.map(drop).context("the rounds are kept, but the store could not be put in order")
 }

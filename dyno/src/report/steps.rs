@@ -8,7 +8,7 @@ use super::document::{Chart, Column, Content, Document, Field, Method, Place, Se
 use super::published::not_as_in;
 use crate::model::profile::Handshakes;
 use crate::stats::Estimate;
-use crate::stats::steps::{StepSummary, StepsCellSummary, StepsSummary};
+use crate::stats::steps::{OUTSIDE, StepSummary, StepsCellSummary, StepsSummary};
 use crate::store::{Flow, FlowEvent, Record};
 use crate::units::{
     NONE, format_count, format_interval_with, format_micros, format_percent, format_quantity, format_tenths,
@@ -164,7 +164,7 @@ fn bars(summary: &StepsSummary) -> Option<Chart> {
     for of in summary.cells.iter().filter(shown) {
         for (end, steps, whole) in [("server", &of.server, of.server_ns), ("client", &of.client, of.client_ns)] {
             let bar = format!("{} {}, {end}", of.cell.key, of.cell.handshakes.name());
-            let inside = steps.iter().filter(|step| !["connect", "request and response"].contains(&step.name.as_str()));
+            let inside = steps.iter().filter(|step| !OUTSIDE.contains(&step.name.as_str()));
             let mut rest = 0.0;
             for (place, step) in inside.enumerate() {
                 if step.cpu_ns.value < PART_LEAST * dearest {

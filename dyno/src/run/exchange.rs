@@ -215,7 +215,7 @@ pub fn exchange_with(
     let mut out = Vec::new();
     let mut client = tls.map(|config| Client::new(config, session, &mut SystemEntropy, now_ms(), &mut out));
     gathered.moments.extend(client.is_some().then(|| Moment::now(doing::HELLO, out.len())));
-    let mut requested = false;
+    let (mut requested, mut is_data) = (false, false);
     let (mut bytes_in, mut bytes_out) = (0, 0);
     let mut buffer = vec![0; 32 * 1024];
     loop {
@@ -253,7 +253,9 @@ pub fn exchange_with(
             break;
         }
         bytes_in += read as u64;
-        gathered.moments.push(Moment::now(doing::WAITING, read));
+        // What comes once the handshake is over and the request has left is not of the handshake.
+        is_data |= requested && client.as_ref().is_none_or(Client::is_connected);
+        gathered.moments.push(Moment::now(if is_data { doing::DATA } else { doing::WAITING }, read));
         match &mut client {
             None => gathered.plaintext(&buffer[..read]),
             Some(client) => {

@@ -348,8 +348,8 @@ impl Subject for LoadedUrl<'_> {
         let clocks = pair.map(clocks_of);
         let mut plans: Vec<EnginePlan> = self.plans.clone();
         let mut parts = plans.iter_mut().zip(sessions.iter_mut()).zip(&clocks).map(|((plan, sessions), clocks)| {
-            // Turns end it.
-            plan.until = Until::Elapsed(u64::MAX / 4);
+            // Turns end it, and cut it.
+            (plan.until, plan.slice_ns) = (Until::Elapsed(u64::MAX / 4), None);
             Side { plan, sessions, clocks: clocks.clone().unwrap_or(ProcessClocks::of(Vec::new())) }
         });
         let (Some(first), Some(second)) = (parts.next(), parts.next()) else { return Ok(Vec::new()) };

@@ -256,10 +256,10 @@ impl<'a> OfKind<'a> {
             record.blocks.iter().filter(|block| block.valid && cells[block.configuration].handshakes == handshakes);
         let of_block = |block: &'a Block| {
             let costs = block.slices.iter().filter(|slice| slice.hits > 0).map(move |slice| Point::of(block, slice));
-            let groups = stages_of(block).flat_map(move |(slice, ns)| {
+            let groups = stages_of(block).filter(|(slice, _)| slice.hits > 0).flat_map(move |(slice, ns)| {
                 let of_group = move |(group, stages): (usize, StageSet)| {
                     let each = Stage::PROVIDER.iter().zip(ns).filter(|(stage, _)| stages.contains(**stage));
-                    let ns = each.map(|(_, ns)| ns).sum::<u64>() as f64 / f64::from(slice.hits.max(1));
+                    let ns = each.map(|(_, ns)| ns).sum::<u64>() as f64 / f64::from(slice.hits);
                     Point { index: cells.len() + group, ns, ..Point::of(block, slice) }
                 };
                 removed_together().into_iter().enumerate().map(of_group)

@@ -97,7 +97,7 @@ impl StepsSummary {
 }
 
 /// What the client does outside of the handshake (`run/exchange.rs`, `doing`).
-const OUTSIDE: [&str; 2] = ["connect", "request and response"];
+pub const OUTSIDE: [&str; 2] = ["connect", "request and response"];
 
 impl StepsCellSummary {
     fn of(record: &Record, of: &StepsRecord, index: usize) -> Option<StepsCellSummary> {

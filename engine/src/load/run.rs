@@ -72,8 +72,8 @@ pub fn run_in_turns<'t>(
     ask: &'t mut AskForTurn<'t>,
 ) -> Result<Outcome, LoadError> {
     plan.check().map_err(LoadError::Plan)?;
-    if plan.pacing != Pacing::Closed || plan.lead_in_ns > 0 || plan.window.is_some() {
-        return Err(LoadError::Plan("turns are for a closed loop without lead-in and window"));
+    if plan.pacing != Pacing::Closed || plan.lead_in_ns > 0 || plan.window.is_some() || plan.slice_ns.is_some() {
+        return Err(LoadError::Plan("turns are for a closed loop without lead-in, window and slices"));
     }
     let mut run = Run::new(plan, None, &mut sessions.0)?;
     run.turns = Some(Turns::begin(ask).ok_or(LoadError::NotBegun)?);

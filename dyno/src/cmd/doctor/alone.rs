@@ -16,6 +16,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::affinity;
 use crate::model::CertificateKind;
+use crate::random::SplitMix64;
 use crate::servers::certificates;
 use crate::stats::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
 use crate::store::calibration::Recovered;
@@ -53,16 +54,14 @@ fn measured(
     let ends = Ends::new(certificate, directory.path())?;
     let costs: Vec<f64> = [0.0].iter().chain(burns_us).copied().collect();
     let mut columns: Vec<Column> = vec![Vec::new(); burns_us.len()];
-    let (began, mut round) = (Instant::now(), 0);
+    let places: Vec<usize> = (0..costs.len()).collect();
+    let (began, mut random) = (Instant::now(), SplitMix64::new(SEED));
     while began.elapsed() < length && !stop.load(Ordering::Relaxed) {
         let mut found = vec![0.0; costs.len()];
-        for place in 0..costs.len() {
-            // Each comes after each of the others equally often, as nearly as turning makes it.
-            let index = (place + round) % costs.len();
+        for index in random.shuffled(&places) {
             found[index] = ends.cost_us(costs[index])?;
         }
         columns.iter_mut().zip(&found[1..]).for_each(|(column, cost)| column.push(Some(cost - found[0])));
-        round += 1;
     }
     let combinations: Vec<Combination> = (0..columns.len()).map(Combination::column).collect();
     let estimates = estimate(&columns, &combinations, RESAMPLES, SEED);

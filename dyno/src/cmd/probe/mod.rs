@@ -88,7 +88,7 @@ pub struct Args {
     vantage: Option<String>,
 
     /// How long single rounds are kept; what they come to in each hour is kept for ever [default: 168h]
-    #[arg(long, value_name = "TIME", conflicts_with = "once")]
+    #[arg(long, value_name = "TIME")]
     keep_rounds: Option<Time>,
 
     /// Largest size of the file in which rounds wait for the store, in bytes [default: 64 MiB]
@@ -242,7 +242,10 @@ fn once(args: &Args, sites: &[Site], file: Option<&Settings>) -> Result<Exit> {
     let kept = address.map_or(Ok(()), |address| {
         let entry = |round: &Round| Entry::alone("once", random.next_u64() >> 1, round.clone());
         let entries: Vec<Entry> = rounds.iter().map(entry).collect();
-        keep_alone(&entries, &address, raw_hours(args, file), spool_bytes(args, file))
+        // The store may be that of a robot which keeps its rounds longer: only who asks for it lets go of any.
+        let asked = args.keep_rounds.or(file.and_then(|file| file.keep_rounds));
+        let raw_hours = asked.map_or(u64::MAX, |_| raw_hours(args, file));
+        keep_alone(&entries, &address, raw_hours, spool_bytes(args, file))
     });
     if args.nagios {
         if let Err(error) = kept {

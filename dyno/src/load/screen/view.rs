@@ -249,7 +249,7 @@ impl Goal {
 
 impl Pace {
     fn between(before: &Snapshot, now: &Snapshot, seconds: f64) -> Pace {
-        let per_second = |of: fn(&Snapshot) -> u64| (of(now) - of(before)) as f64 / seconds;
+        let per_second = |of: fn(&Snapshot) -> u64| of(now).saturating_sub(of(before)) as f64 / seconds;
         Pace {
             hits: per_second(|snapshot| snapshot.hits),
             bytes: per_second(|snapshot| snapshot.body_bytes),

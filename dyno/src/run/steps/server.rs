@@ -11,7 +11,8 @@ use crate::store::FlowEvent;
 const WAITING: &str = "wait and read";
 /// After the last step.
 const END: &str = "end";
-/// `OSSL_HANDSHAKE_STATE` in openssl/ssl.h, the same in all series from 1.1.0 on; those of a TLS server.
+/// `OSSL_HANDSHAKE_STATE` in openssl/ssl.h of OpenSSL 3.0; those of a TLS server. The shim tells the states of later
+/// series by these numbers.
 const STATES: [(u16, &str); 24] = [
     (0, WAITING),
     (1, END),
