@@ -60,7 +60,8 @@ pub fn middle(value: u64) -> u64 {
 /// Counts are zigzag LEB128; a negative one is a run of empty buckets.
 fn v2_counts(bytes: &[u8]) -> Option<Counts> {
     let mut rest = bytes.get(V2_HEAD_BYTES..)?.iter();
-    let (mut counts, mut index) = (Vec::new(), 0u64);
+    // Most counts stand behind a run of empty buckets. A report keeps thousands of these, none larger than it needs.
+    let (mut counts, mut index) = (Vec::with_capacity(rest.len() / 2 + 1), 0u64);
     while let Some(&first) = rest.next() {
         let (mut number, mut byte, mut bits) = (0u64, first, 0);
         loop {
@@ -79,6 +80,7 @@ fn v2_counts(bytes: &[u8]) -> Option<Counts> {
         }
         index = index.checked_add(if count < 0 { count.unsigned_abs() } else { 1 })?;
     }
+    counts.shrink_to_fit();
     Some(counts)
 }
 
