@@ -164,6 +164,10 @@ impl Walk {
     }
 
     fn handshake_and_answer(&mut self, site: &Site) -> Result<(), Cause> {
+        // The hello is ready, and goes next.
+        self.hello_ns = monotonic_ns();
+        self.last_byte_ns = self.hello_ns;
+        self.requested_ns = self.requested_ns.map(|_| self.hello_ns);
         loop {
             self.send(self.late())?;
             if self.gathered.is_complete() && self.finished_ns.is_some() {
@@ -216,7 +220,7 @@ impl Walk {
         self.deadline_ns = now_ns + site.timeout().as_nanos() as u64;
         if self.requested_ns.is_none() {
             self.client.send(&site.request, &mut self.out)?;
-            self.requested_ns = Some(now_ns);
+            self.requested_ns = Some(monotonic_ns());
         }
         Ok(())
     }

@@ -296,7 +296,7 @@ impl Keeper<'_> {
 /// Takes what is in a spool to the store.
 ///
 /// # Errors
-/// The store does not take it; it stays in the spool.
+/// The store does not take it; it stays in the spool. Or the spool cannot be written.
 pub fn take(store: &mut Store, spool: &Spool) -> Result<()> {
     loop {
         let (entries, until) = spool.oldest()?;
@@ -304,7 +304,8 @@ pub fn take(store: &mut Store, spool: &Spool) -> Result<()> {
             store.add(&entries)?;
         }
         spool.taken(until)?;
-        if entries.is_empty() || spool.is_empty() {
+        if entries.is_empty() {
+            ensure!(!spool.waits_in_memory(), "the spool has no room on its disk, and rounds wait in memory");
             return Ok(());
         }
     }

@@ -186,6 +186,11 @@ impl Spool {
         state.taken == state.bytes && state.waiting.is_empty()
     }
 
+    /// Whether rounds wait in memory, for the file takes none.
+    pub fn waits_in_memory(&self) -> bool {
+        !self.state.lock().expect("no holder of the spool panics").waiting.is_empty()
+    }
+
     /// Rounds that found no room on disk or in memory.
     pub fn dropped_count(&self) -> u64 {
         self.state.lock().expect("no holder of the spool panics").dropped_count
