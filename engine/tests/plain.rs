@@ -53,19 +53,25 @@ fn a_schedule_whose_first_arrival_lies_beyond_its_end_ends_in_time() {
     assert!(!outcome.gave_up && !outcome.stopped && outcome.errors.is_empty());
 }
 
-/// Kept connections are made in the lead-in, and what the server does before and after it is not counted.
-#[test]
-fn a_lead_in_does_not_count() {
+/// Answers every request with two bytes, and counts the requests.
+fn counting_server() -> (std::net::SocketAddr, Arc<AtomicU64>) {
     let served = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&served);
     let address = server(move |stream| {
         let mut reader = BufReader::new(stream.try_clone().unwrap());
         let mut stream = stream;
         while next_request(&mut reader).is_some() {
-            counter.fetch_add(1, Ordering::Relaxed);
+            counter.fetch_add(1, Ordering::SeqCst);
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
         }
     });
+    (address, served)
+}
+
+/// Kept connections are made in the lead-in, and what the server does before and after it is not counted.
+#[test]
+fn a_lead_in_does_not_count() {
+    let (address, served) = counting_server();
     let workload = workload(vec![object("GET", "/2", Some(2))], 2, 50_000, 1);
     let mut plan = plan(address, workload, connections(2, 1, None));
     (plan.lead_in_ns, plan.until) = (100_000_000, Until::Elapsed(300_000_000));
@@ -323,16 +329,7 @@ fn a_stop_ends_a_run_at_once_and_keeps_what_was_measured() {
 /// Between its turns a load sends nothing, and keeps its connections; what leads in is not counted.
 #[test]
 fn a_load_in_turns_rests_between_them_on_its_connections() {
-    let served = Arc::new(AtomicU64::new(0));
-    let counter = Arc::clone(&served);
-    let address = server(move |stream| {
-        let mut reader = BufReader::new(stream.try_clone().unwrap());
-        let mut stream = stream;
-        while next_request(&mut reader).is_some() {
-            counter.fetch_add(1, Ordering::SeqCst);
-            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
-        }
-    });
+    let (address, served) = counting_server();
     let workload = workload(vec![object("GET", "/2", Some(2))], 6, 50_000, 1);
     for each in [None, Some(1), Some(3)] {
         let mut plan = plan(address, workload.clone(), connections(6, 1, each));

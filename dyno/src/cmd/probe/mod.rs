@@ -87,7 +87,8 @@ pub struct Args {
     #[arg(long, value_name = "NAME", value_parser = vantage)]
     vantage: Option<String>,
 
-    /// How long single rounds are kept; what they come to in each hour is kept for ever [default: 168h]
+    /// How long single rounds are kept; what they come to in each hour is kept for ever [default: 168h; with --once:
+    /// all are kept]
     #[arg(long, value_name = "TIME")]
     keep_rounds: Option<Time>,
 
