@@ -1,5 +1,8 @@
 //! What rounds of weeks come to: Goldberg's tables, and what else a reader wants to know of the sites.
 
+use std::panic::resume_unwind;
+use std::thread;
+
 use super::super::document::{Cell, Column, Content, Document, Field, Item, Place, Section, Table};
 use super::charts;
 use crate::model::probe_experiment::ProbeExperiment;
@@ -41,9 +44,12 @@ pub fn simulated(experiment: &ProbeExperiment, sites: &[SiteSummary]) -> Documen
 /// The report about these sites with its charts, which take longer than all the rest.
 pub fn page(sites: &[SiteSummary]) -> Document {
     let mut page = document(sites);
-    for (index, site) in sites.iter().enumerate().take(CHARTED) {
-        page.sections.extend(charts::of_site(index, site));
-    }
+    thread::scope(|scope| {
+        let charts = |(index, site)| scope.spawn(move || charts::of_site(index, site));
+        let charts: Vec<_> = sites.iter().enumerate().take(CHARTED).map(charts).collect();
+        let sections = charts.into_iter().filter_map(|of| of.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        page.sections.extend(sections);
+    });
     if sites.len() > CHARTED {
         let text = format!("Charts are drawn of the first {CHARTED} sites; --site chooses others.");
         page.sections.push(Section::default().text(text).on(Place::Page));
