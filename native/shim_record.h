@@ -13,7 +13,7 @@
 #include "owner.h"
 
 #define TLSDYNO_SHIM_MAGIC "TLSSHIM" /* with its NUL: 8 bytes */
-#define TLSDYNO_SHIM_ABI_VERSION 4u
+#define TLSDYNO_SHIM_ABI_VERSION 5u
 #define TLSDYNO_SHIM_FLIGHTS 8u
 #define TLSDYNO_SHIM_SESSION_SIZE 2048u /* DER of a session without certificates has 130 to 300 bytes */
 #define TLSDYNO_SHIM_SESSION_NAME_SIZE 32u
@@ -21,6 +21,7 @@
 #define TLSDYNO_SHIM_SLOT_COUNTERS 32u
 #define TLSDYNO_SHIM_STAMPS 4096u
 #define TLSDYNO_SHIM_STEPS 24u
+#define TLSDYNO_SHIM_PEERS 48u
 
 /* Stages, each a bit of `stages_off` and of the mode: X(name in C, name in reports), docs/NOOP.md. */
 #define TLSDYNO_SHIM_STAGES(X)                                                                                         \
@@ -53,7 +54,7 @@
     X(PLAIN, "plain_connections")         /* data in plain after whatever set-up */                                    \
     X(UNIVERSAL_HIT, "universal_hits")    /* the universal session was offered, and taken from the perfect cache */    \
     X(UNIVERSAL_MISS, "universal_misses") /* another session was offered */                                            \
-    X(REFUSED, "refused_connections")     /* local address not loopback, or tlsdyno has ended */
+    X(REFUSED, "refused_connections")     /* neither loopback nor a permitted peer, or tlsdyno has ended */
 
 enum tlsdyno_shim_stage {
 #define TLSDYNO_SHIM_ID(id, name) SHIM_STAGE_##id,
@@ -92,6 +93,11 @@ struct tlsdyno_universal_session {
     uint32_t name_size;
     uint32_t reserved;
     unsigned char der[TLSDYNO_SHIM_SESSION_SIZE]; /* i2d_SSL_SESSION; TLS 1.2 ticket: the state in the ticket */
+};
+
+/* An address from which connections may come though it is not loopback: of IPv6, or of IPv4 mapped into it. */
+struct tlsdyno_peer {
+    unsigned char address[16]; /* in6_addr */
 };
 
 /* The counters of one thread. A slot is shared by several threads once all are claimed, so every access is atomic. */
@@ -133,7 +139,9 @@ struct tlsdyno_shim_area {
     struct tlsdyno_script full;
     struct tlsdyno_script resumed;
     _Atomic uint32_t modes_ignored; /* connections that began in a mode with other bits than `stages_off` */
-    unsigned char reserved[1024 - 220];
+    _Atomic uint32_t peer_count;    /* only ever grows; written after the peers */
+    struct tlsdyno_peer peers[TLSDYNO_SHIM_PEERS];
+    unsigned char reserved[1024 - 224 - 16 * TLSDYNO_SHIM_PEERS];
     struct tlsdyno_universal_session session;
     unsigned char reserved_too[4096 - 1024 - 2096];
     struct tlsdyno_shim_slot slots[TLSDYNO_SHIM_SLOTS];
@@ -154,6 +162,8 @@ static_assert(offsetof(struct tlsdyno_shim_area, stamps_written) == 128, "layout
 static_assert(offsetof(struct tlsdyno_shim_area, full) == 136, "layout");
 static_assert(offsetof(struct tlsdyno_shim_area, resumed) == 176, "layout");
 static_assert(offsetof(struct tlsdyno_shim_area, modes_ignored) == 216, "layout");
+static_assert(offsetof(struct tlsdyno_shim_area, peer_count) == 220, "layout");
+static_assert(offsetof(struct tlsdyno_shim_area, peers) == 224, "layout");
 static_assert(offsetof(struct tlsdyno_shim_area, session) == 1024, "layout");
 static_assert(offsetof(struct tlsdyno_shim_area, slots) == 4096, "layout");
 static_assert(offsetof(struct tlsdyno_shim_area, stamps) == 4096 + 256 * 256, "layout");

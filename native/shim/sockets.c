@@ -26,6 +26,28 @@ static bool is_loopback(const struct sockaddr_storage *address)
     return true; /* no network */
 }
 
+/* Whether tlsdyno permits connections from this address: it is that of a worker which makes load for it. */
+static bool is_permitted(const struct sockaddr_storage *peer)
+{
+    uint32_t peers = atomic_load_explicit(&area->peer_count, memory_order_acquire);
+    struct in6_addr address = {0};
+
+    if (peers == 0)
+        return false;
+    if (peer->ss_family == AF_INET6) {
+        address = ((const struct sockaddr_in6 *)peer)->sin6_addr;
+    } else {
+        address.s6_addr[10] = 0xff;
+        address.s6_addr[11] = 0xff;
+        memcpy(&address.s6_addr[12], &((const struct sockaddr_in *)peer)->sin_addr, 4);
+    }
+    for (uint32_t index = 0; index < peers && index < TLSDYNO_SHIM_PEERS; index++) {
+        if (memcmp(area->peers[index].address, &address, sizeof(address)) == 0)
+            return true;
+    }
+    return false;
+}
+
 /*
  * Whether a connection may stay. A peer with a loopback address is this host itself, which saves asking for the local
  * address of nearly all connections.
@@ -35,7 +57,7 @@ static bool may_stay(int descriptor, const struct sockaddr_storage *peer)
     struct sockaddr_storage local = {0};
     socklen_t size = sizeof(local);
 
-    if (flag_is_set(SHIM_FLAG_ALLOW_OPEN) || is_loopback(peer))
+    if (flag_is_set(SHIM_FLAG_ALLOW_OPEN) || is_loopback(peer) || is_permitted(peer))
         return true;
     return getsockname(descriptor, (struct sockaddr *)&local, &size) == 0 && is_loopback(&local);
 }

@@ -30,6 +30,10 @@ int main(void)
     printf("flights_at %zu\n", offsetof(struct tlsdyno_script, flights));
     printf("flights %u\n", TLSDYNO_SHIM_FLIGHTS);
     printf("modes_ignored_at %zu\n", offsetof(struct tlsdyno_shim_area, modes_ignored));
+    printf("peer_count_at %zu\n", offsetof(struct tlsdyno_shim_area, peer_count));
+    printf("peers_at %zu\n", offsetof(struct tlsdyno_shim_area, peers));
+    printf("peer_size %zu\n", sizeof(struct tlsdyno_peer));
+    printf("peers %u\n", TLSDYNO_SHIM_PEERS);
     printf("session_state_at %zu\n", offsetof(struct tlsdyno_shim_area, session.state));
     printf("session_size %u\n", TLSDYNO_SHIM_SESSION_SIZE);
     printf("session_ready %d\n", SHIM_SESSION_READY);

@@ -21,6 +21,7 @@ use crate::suite::{Effort, Group, Hash, Suite, Version};
 
 /// What the client offers and verifies. Plain data; [`Config::new`] checks and compiles it.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct Settings {
     /// Versions offered. Empty: those of the suites, or both.
     pub versions: Vec<Version>,
@@ -50,7 +51,9 @@ pub struct Settings {
     /// Take RSA keys below 2048 bits, as the papers have them: for servers of experiments, never beyond loopback or an
     /// isolated network.
     pub small_rsa_keys: bool,
-    /// What a server gets that asks for a certificate; `None`: an empty one, and it decides.
+    /// What a server gets that asks for a certificate; `None`: an empty one, and it decides. It has a private key, and
+    /// so is left out wherever settings are written.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub client_certificate: Option<Arc<ClientCertificate>>,
     /// The time at which certificates must be valid, in seconds since 1970 (the client has no clock).
     pub now_unix_s: u64,
@@ -63,7 +66,7 @@ pub struct Settings {
     /// The flights of skeletons and of fast resumption.
     pub scripts: Option<Scripts>,
     /// Records sent under one TLS 1.3 key before it is updated (RFC 9846 section 5.5: at most 2^24.5 with AES-GCM).
-    pub records_per_key: u64,
+    pub records_per_key_count: u64,
 }
 
 impl Default for Settings {
@@ -87,7 +90,7 @@ impl Default for Settings {
             early_data: false,
             universal: None,
             scripts: None,
-            records_per_key: 1 << 24,
+            records_per_key_count: 1 << 24,
         }
     }
 }

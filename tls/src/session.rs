@@ -41,6 +41,23 @@ const LIFETIME_MAX_S: u32 = 7 * 24 * 3600;
 #[derive(Clone)]
 pub struct Session(Arc<Inner>);
 
+/// As [`Session::to_bytes`] has it.
+#[cfg(feature = "serde")]
+impl serde::Serialize for Session {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.to_bytes().serialize(serializer)
+    }
+}
+
+/// The session counts as received at 0.
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for Session {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Session, D::Error> {
+        let bytes = Vec::<u8>::deserialize(deserializer)?;
+        Session::from_bytes(&bytes, 0).map_err(serde::de::Error::custom)
+    }
+}
+
 /// A session that cannot be read back: written by another version of this program, or damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the bytes are no session that this version wrote")]

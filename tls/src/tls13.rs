@@ -432,7 +432,7 @@ impl Open {
     /// Changes the key before it has protected more records than it may (RFC 9846 section 5.5).
     pub fn renew_used_up_key(&mut self, config: &Config, records: &mut Records, out: &mut Vec<u8>) {
         let used = records.sealer.as_ref().map_or(0, Sealer::records);
-        if used >= config.settings().records_per_key {
+        if used >= config.settings().records_per_key_count {
             self.update_own_key(config, records, out);
         }
     }

@@ -11,7 +11,7 @@ use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::model::workload::{HarSpec, NamesSpec, WorkloadSpec};
 use crate::model::{
-    Experiment, ForeignTraffic, Load, Measure, Method, Server, ServerName, SessionCache, TicketKeys, Tls,
+    Experiment, ForeignTraffic, Load, Measure, Method, Server, ServerName, SessionCache, TicketKeys, Tls, WorkersModel,
 };
 use crate::servers::installed::Installed;
 use crate::servers::{CommandSpec, driver_of};
@@ -29,8 +29,9 @@ pub struct Args {
     #[arg(long, value_name = "COMMAND", conflicts_with = "server", help_heading = "Server")]
     server_command: Option<String>,
     /// Where the server command listens: 127.0.0.1:{port} if nothing else is said, or a fixed 127.0.0.1:8443 (then
-    /// configurations take turns by restart)
-    #[arg(long, value_name = "IP:PORT", requires = "server_command", help_heading = "Server")]
+    /// configurations take turns by restart). Of another server the address of this machine that workers elsewhere
+    /// reach [default: that of --listen]
+    #[arg(long, value_name = "IP:PORT", conflicts_with = "server_config", help_heading = "Server")]
     address: Option<String>,
     /// Your installed nginx: a copy of its configuration with all that it includes, on free ports of loopback, beside
     /// the one that runs; with --paths what is requested of it, otherwise its front page
@@ -43,7 +44,8 @@ pub struct Args {
     /// Where the server command serves the same objects without TLS; without it no plain-HTTP share is claimed
     #[arg(long, value_name = "IP:PORT", requires = "server_command", help_heading = "Server")]
     plain_address: Option<String>,
-    /// Let the insecure server listen beyond loopback: everybody who reaches it can read and forge everything
+    /// Let the insecure server listen beyond loopback: everybody who reaches it can read and forge everything. With
+    /// workers it serves nobody but these and this machine; who sits between still can
     #[arg(long, help_heading = "Server")]
     allow_insecure_listen: bool,
 
@@ -162,6 +164,9 @@ pub struct Args {
     #[command(flatten)]
     repeat: RepeatArgs,
 
+    #[command(flatten, next_help_heading = "Several machines")]
+    workers: WorkersModel,
+
     #[command(flatten)]
     output: super::run::OutputArgs,
 }
@@ -221,6 +226,7 @@ impl Args {
                 open_listen: self.open_listen,
             }),
             measure: self.measure_model(),
+            workers: self.workers.given(),
             ..Experiment::default()
         };
         experiment.workload = self.workload_spec()?;
@@ -252,7 +258,10 @@ impl Args {
         let mut server = Server {
             kind: if own { ServerName::Command } else { self.server },
             command: self.server_command.clone(),
-            address: own.then(|| self.address.clone().unwrap_or_else(|| "127.0.0.1:{port}".to_owned())),
+            address: match own {
+                true => Some(self.address.clone().unwrap_or_else(|| "127.0.0.1:{port}".to_owned())),
+                false => self.address.clone().or_else(|| self.workers.reach()),
+            },
             plain_address: self.plain_address.clone(),
             config: self.server_config.clone(),
             host: self.host.clone().or(self.listed()?.1),

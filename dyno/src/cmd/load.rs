@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result, ensure};
 use tlsdyno_engine::load::{ErrorKind, Outcome};
 
+use crate::cmd;
 use crate::cmd::compare::gate_exit;
 use crate::cmd::run::{ResultArgs, perform_load};
-use crate::cmd::{self, machines};
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::foreign::visible;
@@ -24,9 +24,12 @@ use crate::load::sweep::{Point, RateRange};
 use crate::load::threads::{Crew, Loops, Threads};
 use crate::load::url::Url;
 use crate::load::warning::{Warning, warnings};
-use crate::load::{diagnosis, job, permission, sweep, window_search};
-use crate::model::Measure;
+use crate::load::{diagnosis, permission, sweep, window_search};
+use crate::machines::crew::Workers;
+use crate::machines::gather::{gather, manifest};
+use crate::machines::job;
 use crate::model::load_experiment::LoadExperiment;
+use crate::model::{Measure, WorkersModel};
 use crate::report::terminal::{Style, streamed_line, text};
 use crate::report::{check_endings, check_record_endings, json, load_run, write_load, write_record};
 use crate::run::cpus;
@@ -69,7 +72,7 @@ pub struct Args {
     url: Option<String>,
 
     /// Run the blocks of an experiment on command (one JSON line each on standard input)
-    #[arg(long, value_name = "FILE", conflicts_with = "url")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["url", "remote"])]
     job: Option<PathBuf>,
 
     /// Measured and printed, but not what was asked for (reuse, rate, hits per handshake): exit code 8 even where
@@ -78,13 +81,13 @@ pub struct Args {
     strict: bool,
 
     /// Run on this CPU only
-    #[arg(long, value_name = "CPU")]
+    #[arg(long, value_name = "CPU", conflicts_with = "remote")]
     cpu: Option<usize>,
 
     /// Load with so many loops, each on a CPU of its own, with an exact share of the users, connections and rate;
     /// `auto`: one for each CPU that the server, where it is on this machine, does not need [default: one loop]. With
     /// --on or --engine so many in each worker
-    #[arg(long, value_name = "N|auto", conflicts_with_all = ["cpu", "job", "against"])]
+    #[arg(long, value_name = "N|auto", conflicts_with_all = ["cpu", "job", "against", "launch"])]
     threads: Option<Threads>,
 
     /// Also write the result to a file (several times): .json, .csv, .prom (Prometheus text), .html, or .hdr
@@ -103,7 +106,7 @@ pub struct Args {
 
     /// Load this URL too, in turn with the first, and say whether it is slower: both have the same flags, --duration is
     /// the time of each. Exit code 10: it is slower
-    #[arg(long, value_name = "URL", conflicts_with_all = ["sweep", "total_connections", "job"])]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["sweep", "total_connections", "job", "remote"])]
     against: Option<String>,
 
     /// Fail with exit code 12 where the run is beyond this limit, for example 'p99 > 50ms', 'hits/s < 2000' or
@@ -124,7 +127,11 @@ pub struct Args {
     options: Options,
 
     #[command(flatten, next_help_heading = "Several machines")]
-    machines: machines::Flags,
+    machines: WorkersModel,
+
+    /// Print what --engine kubernetes would make, and end
+    #[arg(long, requires = "image", help_heading = "Several machines")]
+    print_manifest: bool,
 }
 
 /// Runs the load and prints what it measured.
@@ -138,8 +145,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         // blocks.
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
             .context("failed to tie the load process to its runner")?;
-        let mut job = job::Prepared::read(path).or_fault(Fault::Input)?;
-        job::serve(&mut job, std::io::stdin().lock(), std::io::stdout().lock(), &stop)?;
+        job::serve(path, &stop)?;
         return Ok(Exit::Done);
     }
     let text = args.url.as_deref().expect("clap requires the URL where there is no job");
@@ -160,12 +166,15 @@ pub fn run(args: &Args) -> Result<Exit> {
     // Workers make the connections; each of them has one to this process, and what starts it two files.
     let files = if machines.are_given() { 3 * machines.count() as u32 } else { options.connections };
     open_files::make_room_for(files).or_fault(Fault::Environment)?;
-    if let Some(manifest) = machines.manifest(may_load, args.threads)? {
-        cmd::print(manifest)?;
+    if let Some(image) = machines.image.as_ref().filter(|_| args.print_manifest) {
+        cmd::print(manifest(machines, image, may_load, args.threads)?)?;
         return Ok(Exit::Done);
     }
     let gathered = match machines.are_given() {
-        true => Some(machines::gather(machines, &plan, may_load, args.threads, &stop)?),
+        true => {
+            let packer = Workers::check(&plan, machines.count()).or_fault(Fault::Usage)?;
+            Some(gather(machines, packer, address, may_load, args.threads, &stop)?)
+        }
         false => None,
     };
     let loops = Loops::choose(args.threads.filter(|_| gathered.is_none()), Some(address));

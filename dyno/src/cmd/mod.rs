@@ -11,7 +11,6 @@ pub mod doctor;
 pub mod flags;
 pub mod list;
 pub mod load;
-pub mod machines;
 pub mod man;
 pub mod probe;
 pub mod profile;

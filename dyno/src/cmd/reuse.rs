@@ -6,9 +6,9 @@ use crate::choice::choice;
 use crate::cmd::run::{ResultArgs, perform_load};
 use crate::exit::Exit;
 use crate::load::options::Options;
-use crate::model::Measure;
 use crate::model::curve::{Curve, ReuseAxis};
 use crate::model::load_experiment::LoadExperiment;
+use crate::model::{Measure, WorkersModel};
 use crate::run::url::WARM_UP;
 use crate::time::Time;
 
@@ -58,6 +58,9 @@ pub struct Args {
     #[command(flatten)]
     options: Options,
 
+    #[command(flatten, next_help_heading = "Several machines")]
+    workers: WorkersModel,
+
     #[command(flatten)]
     results: ResultArgs,
 }
@@ -75,6 +78,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         url: args.url.clone(),
         curve: Some(curve),
         measure: Measure { time_s, ..Measure::default() },
+        workers: args.workers.given(),
         ..LoadExperiment::default()
     };
     perform_load(&experiment, &options, &args.results).map(|(exit, _)| exit)

@@ -1,6 +1,7 @@
 //! `tlsdyno run FILE.toml`, and what it shares with `ablate`: running an experiment and showing its result.
 
 use std::io::IsTerminal;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ use crate::model::primitives::PrimitivesExperiment;
 use crate::model::probe_experiment::ProbeExperiment;
 use crate::model::profile::ProfileExperiment;
 use crate::model::steps::StepsExperiment;
-use crate::model::{CertificateKind, Experiment, Measure, ServerName, Tls};
+use crate::model::{CertificateKind, Experiment, Measure, ServerName, Tls, WorkersModel};
 use crate::probe::simulation;
 use crate::report::Style;
 use crate::run::files::AnyExperiment;
@@ -55,6 +56,15 @@ pub struct Args {
     /// Seed of the order of blocks, instead of the file's
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+    /// The address of this machine on which servers listen for workers elsewhere [default: that of --listen]
+    #[arg(long, value_name = "IP", requires = "remote")]
+    address: Option<IpAddr>,
+    /// Let insecure servers listen there: workers and this machine are served, and who sits between can read and forge
+    /// everything
+    #[arg(long, requires = "remote")]
+    allow_insecure_listen: bool,
+    #[command(flatten, next_help_heading = "Several machines")]
+    workers: WorkersModel,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -96,7 +106,19 @@ pub fn run(args: &Args) -> Result<Exit> {
         super::print(listing()?)?;
         return Ok(Exit::Done);
     };
-    match files::find(file).or_fault(Fault::Input)? {
+    let experiment = files::find(file).or_fault(Fault::Input)?;
+    let takes_workers = matches!(experiment, AnyExperiment::Server(_) | AnyExperiment::Load(_));
+    let is_here = || -> Result<()> {
+        ensure!(
+            takes_workers || !args.workers.are_given(),
+            "{} is loaded from this machine only: workers elsewhere are for experiments with one server, and for loads \
+             of a URL",
+            file.display()
+        );
+        Ok(())
+    };
+    is_here().or_fault(Fault::Usage)?;
+    match experiment {
         AnyExperiment::Server(experiment) => run_server(*experiment, file, args),
         AnyExperiment::Cluster(experiment) => run_cluster(*experiment, args),
         AnyExperiment::Load(experiment) => run_load(experiment, args),
@@ -117,6 +139,14 @@ fn run_server(mut experiment: Experiment, file: &Path, args: &Args) -> Result<Ex
         experiment.server.kind = server;
     }
     change(&mut experiment.measure, &mut experiment.tls, args);
+    if let Some(workers) = args.workers.given() {
+        let address = args.address.map(|ip| ip.to_string()).or_else(|| workers.reach());
+        if experiment.server.kind != ServerName::Command {
+            experiment.server.address = address.or(experiment.server.address);
+        }
+        experiment.server.allow_insecure_listen |= args.allow_insecure_listen;
+        experiment.workers = Some(workers);
+    }
     experiment.check().or_fault(Fault::Usage)?;
     check_cpus(&experiment).or_fault(Fault::Input)?;
     perform(&experiment, &args.output)
@@ -166,6 +196,7 @@ fn run_load(mut experiment: LoadExperiment, args: &Args) -> Result<Exit> {
     ensure!(foreign, "{} is loaded as it is; leave --server and --cert out", experiment.url);
     experiment.measure.time_s = args.time.unwrap_or(experiment.measure.time_s);
     experiment.measure.seed = args.seed.or(experiment.measure.seed);
+    experiment.workers = args.workers.given().or(experiment.workers);
     url::check(&experiment, None).or_fault(Fault::Usage)?;
     let run = |stop: &AtomicBool, progress: &mut Progress| url::run(&experiment, None, stop, progress);
     perform_with(&args.output, &|| Ok(toml::to_string(&experiment)?), &run)

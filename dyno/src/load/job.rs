@@ -2,19 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, ensure};
 use tlsdyno_engine::load::{
-    Arrivals, Connections, HeldSessions, Outcome, Pacing, Pause, Plan, Rate, Resumption, Route, SessionLimits, Share,
-    Spread, Target, Timeouts, Until, Workload, run_holding,
+    Arrivals, Connections, HeldSessions, Outcome, Pacing, Part, Pause, Plan, Rate, Resumption, Route, SessionLimits,
+    Share, Spread, Target, Timeouts, Until, Workload, run_holding,
 };
 
+use crate::load::threads::Crew;
 use crate::load::{record, tls};
-use crate::model::job::{Command, Job, Reply, TargetSpec};
+use crate::model::OnLoss;
+use crate::model::job::{Command, Job, OutcomeRecord, Reply, TargetSpec};
 use crate::{open_files, trace};
 
 /// A job whose workload is made and whose targets are compiled.
@@ -56,19 +58,39 @@ impl Loaded {
     }
 }
 
-impl Prepared {
-    /// Reads and prepares a job file.
-    ///
-    /// # Errors
-    /// The file cannot be read, or what it asks for cannot be done.
-    pub fn read(path: &Path) -> Result<Prepared> {
-        let text =
-            std::fs::read_to_string(path).with_context(|| format!("failed to read the job file {}", path.display()))?;
-        let job: Job =
-            serde_json::from_str(&text).with_context(|| format!("the job file {} is malformed", path.display()))?;
-        Prepared::new(&job)
-    }
+/// Reads a job file.
+///
+/// # Errors
+/// It cannot be read.
+pub fn read(path: &Path) -> Result<Job> {
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("failed to read the job file {}", path.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("the job file {} is malformed", path.display()))
+}
 
+/// Others who make the load in place of this process.
+#[derive(Clone, Debug)]
+pub struct Others<'a> {
+    /// They.
+    pub crew: &'a dyn Crew,
+    /// Addresses that their connections come from.
+    pub sources: Vec<IpAddr>,
+    /// What becomes of the job when one of them is lost.
+    pub on_loss: OnLoss,
+}
+
+impl Others<'_> {
+    fn run(&self, plan: &Plan, stop: &AtomicBool) -> Result<OutcomeRecord> {
+        let outcome = self.crew.run(plan, stop, Vec::new())?;
+        let losses: Vec<String> = self.crew.losses().iter().map(ToString::to_string).collect();
+        ensure!(losses.is_empty() || self.on_loss == OnLoss::GoOn, "{}", losses.join("; "));
+        let busy = |part: &Part| part.client_cpu_ns as f64 / part.elapsed_ns.max(1) as f64;
+        let busy_fraction = outcome.parts.iter().map(busy).collect();
+        Ok(OutcomeRecord { busy_fraction, losses, ..record::record(&outcome)? })
+    }
+}
+
+impl Prepared {
     /// Prepares a job.
     ///
     /// # Errors
@@ -84,19 +106,20 @@ impl Prepared {
     }
 
     /// What is written before the first command.
-    pub fn ready(&self) -> Reply {
-        Reply::Ready { users: self.workload.users.len() as u32, requests: self.workload.requests.len() as u32 }
+    fn ready(&self, others: Option<&Others>) -> Reply {
+        let (users, requests) = (self.workload.users.len() as u32, self.workload.requests.len() as u32);
+        Reply::Ready { users, requests, sources: others.map(|others| others.sources.clone()).unwrap_or_default() }
     }
 
     /// Carries out one command line.
-    pub fn answer(&mut self, line: &str, stop: &AtomicBool) -> Reply {
-        match self.carry_out(line, stop) {
+    fn answer(&mut self, line: &str, stop: &AtomicBool, others: Option<&Others>) -> Reply {
+        match self.carry_out(line, stop, others) {
             Ok(reply) => reply,
             Err(error) => Reply::Error { message: format!("{error:#}") },
         }
     }
 
-    fn carry_out(&mut self, line: &str, stop: &AtomicBool) -> Result<Reply> {
+    fn carry_out(&mut self, line: &str, stop: &AtomicBool, others: Option<&Others>) -> Result<Reply> {
         let command: Command =
             serde_json::from_str(line).with_context(|| format!("`{}` is no command", line.trim_end()))?;
         let Command::Run { target, users_from, users_to, laps, address, timed, store } = command;
@@ -124,6 +147,10 @@ impl Prepared {
         };
         let new = || HeldSessions::new(plan.resumption);
         let number = store.or(loaded.keeps_sessions.then_some(0));
+        if let Some(others) = others {
+            ensure!(number.is_none(), "sessions that last from block to block are held by this machine's load only");
+            return Ok(Reply::Outcome(Box::new(others.run(&plan, stop)?)));
+        }
         let outcome = match number {
             Some(number) => {
                 let address = plan.target.address;
@@ -143,18 +170,28 @@ impl Prepared {
 ///
 /// # Errors
 /// Input or output fails: the runner is gone.
-pub fn serve(job: &mut Prepared, input: impl BufRead, mut output: impl Write, stop: &AtomicBool) -> Result<()> {
-    say(&mut output, &job.ready())?;
+pub fn serve(
+    job: &mut Prepared,
+    others: Option<&Others>,
+    input: impl BufRead,
+    mut output: impl Write,
+    stop: &AtomicBool,
+) -> Result<()> {
+    say(&mut output, &job.ready(others))?;
     for line in input.lines() {
         let line = line.context("failed to read a command")?;
         if !line.trim().is_empty() {
-            say(&mut output, &job.answer(&line, stop))?;
+            say(&mut output, &job.answer(&line, stop, others))?;
         }
     }
     Ok(())
 }
 
-fn say(output: &mut impl Write, reply: &Reply) -> Result<()> {
+/// Answers the runner.
+///
+/// # Errors
+/// It is gone.
+pub fn say(output: &mut impl Write, reply: &Reply) -> Result<()> {
     let mut line = serde_json::to_vec(reply).context("failed to encode a reply")?;
     line.push(b'\n');
     output.write_all(&line).and_then(|()| output.flush()).context("failed to write a reply")
@@ -242,10 +279,10 @@ mod tests {
             "\n",
         );
         let mut output = Vec::new();
-        serve(&mut job, commands.as_bytes(), &mut output, &AtomicBool::new(false)).unwrap();
+        serve(&mut job, None, commands.as_bytes(), &mut output, &AtomicBool::new(false)).unwrap();
         let replies: Vec<Reply> =
             String::from_utf8(output).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert!(matches!(replies[0], Reply::Ready { users: 3, requests: 6 }));
+        assert!(matches!(replies[0], Reply::Ready { users: 3, requests: 6, .. }));
         let Reply::Outcome(outcome) = &replies[1] else { panic!("{:?}", replies[1]) };
         assert_eq!(outcome.errors["refused"], 4);
         let Reply::Outcome(outcome) = &replies[5] else { panic!("{:?}", replies[5]) };

@@ -46,6 +46,8 @@ pub fn record(outcome: &Outcome) -> Result<OutcomeRecord> {
         slices: outcome.slices.clone(),
         slice_latencies: outcome.slice_latencies.clone(),
         lives: outcome.lives.clone(),
+        busy_fraction: Vec::new(),
+        losses: Vec::new(),
     })
 }
 

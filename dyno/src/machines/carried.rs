@@ -9,143 +9,166 @@ use flate2::write::ZlibEncoder;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{Read, Write};
-use tlsdyno_engine::load::{Plan, Request, Share, Target, User, Workload};
+use tlsdyno_engine::load::{Plan, Request, User, Workload};
 use tlsdyno_tls::{Config, Settings};
 
 use super::token::hash_of;
-use crate::model::worker::{Data, LoadPlan, TlsOfPlan, WorkloadColumns};
+use crate::model::worker::{Data, LoadPlan, WorkloadColumns};
 
 /// Most bytes of data that a plan may name, as they travel and unpacked.
 pub const DATA_BYTES_MAX: usize = 512 << 20;
 
-/// A plan for the workers, with the data that it names. Whose part it is, and whether somebody watches, is filled in
-/// for each of them.
-///
-/// # Errors
-/// It needs something of this machine.
-pub fn pack(plan: &Plan) -> Result<(LoadPlan, Data)> {
-    ensure!(
-        plan.route.unix_path.is_none(),
-        "a Unix socket is on one machine; workers connect over TCP: leave out --unix"
-    );
-    ensure!(plan.lead_in_ns == 0 && plan.window.is_none(), "neither lead-in nor window can be cut into parts");
-    let mut data = Data::new();
-    let mut name = |bytes: Vec<u8>| {
+/// TLS settings that either end remembers at most.
+const SETTINGS_MAX: usize = 64;
+
+/// Makes plans of the engine fit to travel. It remembers what it has packed, for a load is often followed by one of the
+/// same workload.
+#[derive(Debug, Default)]
+pub struct Packer {
+    workload: Option<(Arc<Workload>, String)>,
+    roots: Vec<(Arc<Config>, Option<String>)>,
+    data: Data,
+}
+
+impl Packer {
+    /// A plan for the workers; [`Packer::data`] has what it names. Whose part it is, and whether somebody watches, is
+    /// filled in for each of them.
+    ///
+    /// # Errors
+    /// It needs something of this machine.
+    pub fn pack(&mut self, plan: &Plan) -> Result<LoadPlan> {
+        ensure!(
+            plan.route.unix_path.is_none(),
+            "a Unix socket is on one machine; workers connect over TCP: leave out --unix"
+        );
+        ensure!(plan.lead_in_ns == 0 && plan.window.is_none(), "neither lead-in nor window can be cut into parts");
+        let tls = plan.target.tls.as_ref();
+        ensure!(
+            tls.is_none_or(|config| config.settings().client_certificate.is_none()),
+            "the private key of --client-cert does not leave this machine; leave it out, or load from here (--threads)"
+        );
+        let load = LoadPlan {
+            plan: Plan { workload: Arc::default(), body: None, ..plan.clone() },
+            tls: tls.map(|config| Settings { trust_anchors: Vec::new(), ..config.settings().clone() }),
+            roots: tls.map_or(Ok(None), |config| self.roots(config))?,
+            body: plan.body.as_ref().map(|body| self.name(Arc::clone(body))),
+            workload: self.workload(&plan.workload)?,
+            before_count: 0,
+            loops: 0,
+            watched: false,
+            latencies: false,
+        };
+        ensure!(
+            named(&load).map(|hash| self.data[hash].len()).sum::<usize>() <= DATA_BYTES_MAX,
+            "workload and request body take more than {} MiB; workers take no more",
+            DATA_BYTES_MAX >> 20
+        );
+        Ok(load)
+    }
+
+    /// What the plans named so far.
+    pub fn data(&self) -> &Data {
+        &self.data
+    }
+
+    fn name(&mut self, bytes: Arc<[u8]>) -> String {
         let hash = hash_of(&bytes);
-        data.insert(hash.clone(), bytes.into());
+        self.data.insert(hash.clone(), bytes);
         hash
-    };
-    let tls = match &plan.target.tls {
-        None => None,
-        Some(config) => {
-            let settings = config.settings();
-            ensure!(
-                settings.client_certificate.is_none(),
-                "the private key of --client-cert does not leave this machine; leave it out, or load from here \
-                 (--threads)"
-            );
-            Some(TlsOfPlan {
-                versions: settings.versions.clone(),
-                suites: settings.suites.clone(),
-                groups: settings.groups.clone(),
-                server_name: settings.server_name.clone(),
-                alpn: settings.alpn.clone(),
-                effort: settings.effort,
-                tickets: settings.tickets,
-                early_data: settings.early_data,
-                small_rsa_keys: settings.small_rsa_keys,
-                roots: name(packed(&settings.trust_anchors)?),
-                now_unix_s: settings.now_unix_s,
-            })
+    }
+
+    fn workload(&mut self, workload: &Arc<Workload>) -> Result<String> {
+        if let Some((known, hash)) = &self.workload
+            && Arc::ptr_eq(known, workload)
+        {
+            return Ok(hash.clone());
         }
-    };
-    let load = LoadPlan {
-        address: plan.target.address,
-        host: plan.target.host.clone(),
-        tls,
-        route: plan.route.clone(),
-        body: plan.body.as_ref().map(|body| name(body.to_vec())),
-        workload: name(packed(&columns(&plan.workload))?),
-        users: plan.users.clone(),
-        connections: plan.connections,
-        timeouts: plan.timeouts,
-        resumption: plan.resumption,
-        session_limits: plan.session_limits,
-        pacing: plan.pacing,
-        until: plan.until,
-        redirects: plan.redirects.clone(),
-        numbered: plan.numbered,
-        slice_ns: plan.slice_ns,
-        before_count: 0,
-        loops: 0,
-        watched: false,
-        latencies: false,
-    };
-    ensure!(
-        data.values().map(|bytes| bytes.len()).sum::<usize>() <= DATA_BYTES_MAX,
-        "workload and request body take more than {} MiB; workers take no more",
-        DATA_BYTES_MAX >> 20
-    );
-    Ok((load, data))
+        let hash = self.name(packed(&columns(workload))?.into());
+        if let Some((_, other)) = self.workload.replace((Arc::clone(workload), hash.clone()))
+            && other != hash
+        {
+            self.data.remove(&other);
+        }
+        Ok(hash)
+    }
+
+    fn roots(&mut self, config: &Arc<Config>) -> Result<Option<String>> {
+        if let Some((_, hash)) = self.roots.iter().find(|(known, _)| Arc::ptr_eq(known, config)) {
+            return Ok(hash.clone());
+        }
+        let anchors = &config.settings().trust_anchors;
+        let hash = if anchors.is_empty() { None } else { Some(self.name(packed(anchors)?.into())) };
+        if self.roots.len() == SETTINGS_MAX {
+            self.roots.remove(0);
+        }
+        self.roots.push((Arc::clone(config), hash.clone()));
+        Ok(hash)
+    }
 }
 
 /// The data that a plan names.
 pub fn named(load: &LoadPlan) -> impl Iterator<Item = &String> {
-    let roots = load.tls.as_ref().map(|tls| &tls.roots);
-    roots.into_iter().chain(&load.body).chain([&load.workload])
+    load.roots.iter().chain(&load.body).chain([&load.workload])
 }
 
-/// The plan of the engine. It has all loops' users and connections yet: each loop takes its part.
-///
-/// # Errors
-/// Data are missing or are not what they should be, or TLS settings cannot work here.
-pub fn unpack(load: &LoadPlan, data: &Data) -> Result<Plan> {
-    let of = |hash: &String| data.get(hash).with_context(|| format!("the data {hash} are missing"));
-    let tls = match &load.tls {
-        None => None,
-        Some(tls) => {
-            let settings = Settings {
-                versions: tls.versions.clone(),
-                suites: tls.suites.clone(),
-                groups: tls.groups.clone(),
-                server_name: tls.server_name.clone(),
-                alpn: tls.alpn.clone(),
-                effort: tls.effort,
-                tickets: tls.tickets,
-                early_data: tls.early_data,
-                small_rsa_keys: tls.small_rsa_keys,
-                trust_anchors: unpacked(of(&tls.roots)?)?,
-                now_unix_s: tls.now_unix_s,
-                ..Settings::default()
-            };
-            Some(Arc::new(Config::new(settings)?))
+/// Makes them plans of the engine again, and remembers what it has unpacked.
+#[derive(Debug, Default)]
+pub struct Unpacker {
+    workload: Option<(String, Arc<Workload>)>,
+    /// By what was sent.
+    tls: Vec<(String, Arc<Config>)>,
+}
+
+impl Unpacker {
+    /// The plan of the engine. It has all loops' users and connections yet: each loop takes its part.
+    ///
+    /// # Errors
+    /// Data are missing or are not what they should be, or TLS settings cannot work here.
+    pub fn unpack(&mut self, load: &LoadPlan, data: &Data) -> Result<Plan> {
+        let of = |hash: &String| data.get(hash).with_context(|| format!("the data {hash} are missing"));
+        let mut plan = load.plan.clone();
+        plan.body = load.body.as_ref().map(of).transpose()?.map(Arc::clone);
+        plan.target.tls = match &load.tls {
+            Some(settings) => Some(self.tls(settings, load.roots.as_ref().map(of).transpose()?)?),
+            None => None,
+        };
+        plan.workload = match &self.workload {
+            Some((hash, workload)) if *hash == load.workload => Arc::clone(workload),
+            _ => {
+                let workload = Arc::new(workload(unpacked(of(&load.workload)?)?)?);
+                self.workload = Some((load.workload.clone(), Arc::clone(&workload)));
+                workload
+            }
+        };
+        Ok(plan)
+    }
+
+    fn tls(&mut self, settings: &Settings, roots: Option<&Arc<[u8]>>) -> Result<Arc<Config>> {
+        let sent = serde_json::to_string(settings)? + &roots.map(|roots| hash_of(roots)).unwrap_or_default();
+        if let Some((_, config)) = self.tls.iter().find(|(known, _)| *known == sent) {
+            return Ok(Arc::clone(config));
         }
-    };
-    Ok(Plan {
-        target: Target { address: load.address, host: load.host.clone(), tls },
-        route: load.route.clone(),
-        body: load.body.as_ref().map(of).transpose()?.map(Arc::clone),
-        workload: Arc::new(workload(unpacked(of(&load.workload)?)?)?),
-        users: load.users.clone(),
-        connections: load.connections,
-        timeouts: load.timeouts,
-        resumption: load.resumption,
-        session_limits: load.session_limits,
-        pacing: load.pacing,
-        until: load.until,
-        window: None,
-        redirects: load.redirects.clone(),
-        numbered: load.numbered,
-        slice_ns: load.slice_ns,
-        lead_in_ns: 0,
-        share: Share::default(),
-    })
+        let trust_anchors = roots.map_or(Ok(Vec::new()), |roots| unpacked(roots))?;
+        let config = Arc::new(Config::new(Settings { trust_anchors, ..settings.clone() })?);
+        if self.tls.len() == SETTINGS_MAX {
+            self.tls.remove(0);
+        }
+        self.tls.push((sent, Arc::clone(&config)));
+        Ok(config)
+    }
 }
 
 fn packed(value: &impl Serialize) -> Result<Vec<u8>> {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
     serde_json::to_writer(&mut encoder, value).context("encode data")?;
-    encoder.flush().and_then(|()| encoder.finish()).context("pack data")
+    encoder.flush().context("pack data")?;
+    ensure!(
+        encoder.total_in() <= DATA_BYTES_MAX as u64,
+        "the workload takes {} MiB unpacked; workers take no more than {}",
+        encoder.total_in() >> 20,
+        DATA_BYTES_MAX >> 20
+    );
+    encoder.finish().context("pack data")
 }
 
 fn unpacked<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
@@ -239,10 +262,13 @@ mod tests {
             ],
         ] {
             let plan = plan(flags);
-            let (load, data) = pack(&plan).unwrap();
+            let mut packer = Packer::default();
+            let load = packer.pack(&plan).unwrap();
+            assert_eq!(packer.pack(&plan).unwrap().workload, load.workload);
+            let data = packer.data();
             assert_eq!(named(&load).collect::<std::collections::BTreeSet<_>>(), data.keys().collect());
             let line = serde_json::to_string(&load).unwrap();
-            let mut arrived = unpack(&serde_json::from_str(&line).unwrap(), &data).unwrap();
+            let mut arrived = Unpacker::default().unpack(&serde_json::from_str(&line).unwrap(), data).unwrap();
             let settings = |plan: &Plan| format!("{:?}", plan.target.tls.as_ref().unwrap().settings());
             assert_eq!(settings(&arrived), settings(&plan), "{flags:?}");
             arrived.target.tls.clone_from(&plan.target.tls);
@@ -255,14 +281,17 @@ mod tests {
 
     #[test]
     fn data_that_are_missing_or_something_else_are_refused() {
-        let (load, mut data) = pack(&plan(&["-k"])).unwrap();
+        let mut packer = Packer::default();
+        let load = packer.pack(&plan(&["-k"])).unwrap();
+        let mut data = packer.data().clone();
         let workload = data.remove(&load.workload).unwrap();
-        assert!(format!("{:#}", unpack(&load, &data).unwrap_err()).contains("missing"));
+        let unpack = |data: &Data| Unpacker::default().unpack(&load, data).unwrap_err();
+        assert!(format!("{:#}", unpack(&data)).contains("missing"));
         for wrong in [b"".to_vec(), workload[..workload.len() / 2].to_vec(), packed(&[1]).unwrap()] {
             data.insert(load.workload.clone(), wrong.into());
-            unpack(&load, &data).unwrap_err();
+            unpack(&data);
         }
-        let error = pack(&plan(&["-k", "--unix", "/x"])).unwrap_err().to_string();
+        let error = packer.pack(&plan(&["-k", "--unix", "/x"])).unwrap_err().to_string();
         assert!(error.contains("--unix"), "{error}");
     }
 }

@@ -8,6 +8,7 @@ use super::clock::Clock;
 use crate::fault::{Fault, OrFault};
 use crate::load::record;
 use crate::load::warning::Warning;
+use crate::model::OnLoss;
 use crate::model::job::{OutcomeRecord, Reply};
 use crate::model::worker::{FromWorker, LoadPlan, SILENCE_NS_MAX, ToWorker, WORD_EVERY_NS};
 
@@ -23,16 +24,6 @@ const LEAD_NS: u64 = 50_000_000;
 
 /// A process that looks at the time and finds so much gone since it last did was stopped itself, in nanoseconds.
 pub const ASLEEP_NS: u64 = 2_500_000_000;
-
-/// What becomes of a run that loses a worker.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum OnLoss {
-    /// The others stop, and what they measured is printed
-    #[default]
-    Stop,
-    /// The others go on, with a smaller load
-    GoOn,
-}
 
 /// Something to be done.
 #[derive(Clone, Debug)]
@@ -95,6 +86,8 @@ pub struct Coordinator {
     on_loss: OnLoss,
     members: Vec<Member>,
     run: Option<Run>,
+    /// Lost since the last run.
+    lost_between: Vec<Loss>,
     pings: u64,
     actions: Vec<Action>,
     /// It was last told the time then.
@@ -104,7 +97,13 @@ pub struct Coordinator {
 impl Coordinator {
     /// Nobody has joined.
     pub fn new(on_loss: OnLoss) -> Coordinator {
-        Coordinator { on_loss, members: Vec::new(), run: None, pings: 0, actions: Vec::new(), awake_ns: None }
+        let (members, lost_between, actions) = (Vec::new(), Vec::new(), Vec::new());
+        Coordinator { on_loss, members, run: None, lost_between, pings: 0, actions, awake_ns: None }
+    }
+
+    /// Those who are here now are all: who went before is nobody's loss.
+    pub fn is_complete(&mut self) {
+        self.lost_between.clear();
     }
 
     /// What is to be done now.
@@ -154,7 +153,16 @@ impl Coordinator {
     pub fn start(&mut self, load: &LoadPlan) {
         let present = || self.members.iter().filter(|member| member.standing != Standing::Lost);
         let loops: u32 = present().map(|member| member.loops).sum();
-        self.run = Some(Run { size: present().count(), ..Run::default() });
+        let mut run = Run { size: present().count(), ..Run::default() };
+        let lost = std::mem::take(&mut self.lost_between);
+        if let Some(loss) = lost.first().filter(|_| self.on_loss == OnLoss::Stop || run.size == 0) {
+            let error = anyhow::anyhow!("{} was lost before the load began: {}", loss.name, loss.why);
+            self.run = Some(Run { failed: Some(Fault::Unreachable.of(error)), ..run });
+            return;
+        }
+        run.losses = lost;
+        run.size += run.losses.len();
+        self.run = Some(run);
         let mut before_count = 0;
         for index in 0..self.members.len() {
             let member = &mut self.members[index];
@@ -198,7 +206,10 @@ impl Coordinator {
         }
         let loss = Loss { name: member.name.clone(), why: why.to_owned(), at_ns: now_ns };
         self.actions.push(Action::Leave(index));
-        let Some(run) = &mut self.run else { return };
+        let Some(run) = &mut self.run else {
+            self.lost_between.push(loss);
+            return;
+        };
         match (before, run.begins_ns) {
             (Standing::Preparing | Standing::Ready, None) => {
                 let error = anyhow::anyhow!("{} was lost before the load began: {why}", loss.name);
@@ -213,6 +224,11 @@ impl Coordinator {
             }
             _ => {}
         }
+    }
+
+    /// Something came from a worker, perhaps not a whole line yet.
+    pub fn note_life(&mut self, index: usize, now_ns: u64) {
+        self.members[index].heard_ns = now_ns;
     }
 
     /// A worker said something.
@@ -261,7 +277,10 @@ impl Coordinator {
                     self.stop();
                 }
             }
-            FromWorker::Hello { .. } | FromWorker::Progress { .. } => {}
+            FromWorker::Hello { .. }
+            | FromWorker::Here
+            | FromWorker::ConnectsFrom { .. }
+            | FromWorker::Progress { .. } => {}
         }
         Ok(())
     }

@@ -1,8 +1,9 @@
 //! The coordinator's end: carries out what `coordinator` decides, over sockets, for a load that workers make.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,14 +16,16 @@ use rustls::{ServerConfig, ServerConnection};
 use tlsdyno_engine::load::{LoadError, Outcome, Plan, Share, Watched};
 use tlsdyno_engine::sys::monotonic_ns;
 
-use super::carried;
-use super::coordinator::{Action, Coordinator, OnLoss};
+use super::carried::Packer;
+use super::coordinator::{Action, Coordinator};
 use super::link::Link;
 use super::token::Token;
 use crate::fault::{Fault, OrFault};
 use crate::load::threads::Crew;
 use crate::load::warning::Warning;
-use crate::model::worker::{Data, FromWorker, ToWorker, VERSION};
+use crate::model::OnLoss;
+use crate::model::worker::{Data, FromWorker, SILENCE_NS_MAX, ToWorker, VERSION};
+use crate::servers::listening::is_loopback;
 
 /// Peers that have not said who they are, at most.
 const STRANGERS_MAX: usize = 64;
@@ -56,7 +59,9 @@ struct Inner {
     coordinator: Coordinator,
     count: usize,
     peers: Vec<Peer>,
-    data: Data,
+    packer: Packer,
+    /// The addresses that workers say they connect from, by worker.
+    sources: BTreeMap<usize, IpAddr>,
     /// By worker, while it makes its part.
     watched: BTreeMap<usize, Watched>,
     losses: Vec<Warning>,
@@ -79,7 +84,7 @@ impl Workers {
     ///
     /// # Errors
     /// It cannot listen there.
-    pub fn listen(address: SocketAddr, count: usize, on_loss: OnLoss) -> Result<Workers> {
+    pub fn listen(address: SocketAddr, count: usize, on_loss: OnLoss, packer: Packer) -> Result<Workers> {
         let listener = TcpListener::bind(address).with_context(|| {
             format!("failed to listen at {address} for workers; name an address of this machine with --listen")
         })?;
@@ -91,7 +96,8 @@ impl Workers {
             coordinator: Coordinator::new(on_loss),
             count,
             peers: Vec::new(),
-            data: Data::new(),
+            packer,
+            sources: BTreeMap::new(),
             watched: BTreeMap::new(),
             losses: Vec::new(),
             listener,
@@ -100,14 +106,16 @@ impl Workers {
         Ok(Workers { inner: RefCell::new(inner), address, token, count })
     }
 
-    /// Whether so many workers can make this load.
+    /// Whether so many workers can make this load. What is packed for it is answered.
     ///
     /// # Errors
     /// It has too little for each, or needs something of this machine.
-    pub fn check(plan: &Plan, count: usize) -> Result<()> {
+    pub fn check(plan: &Plan, count: usize) -> Result<Packer> {
         plan.check().map_err(LoadError::Plan)?;
         plan.part(Share { index: 0, count: count as u32 }).map_err(LoadError::Plan)?;
-        carried::pack(plan).map(drop)
+        let mut packer = Packer::default();
+        packer.pack(plan)?;
+        Ok(packer)
     }
 
     /// Where workers dial.
@@ -138,8 +146,38 @@ impl Workers {
                 within.as_secs(),
                 self.address
             );
-            inner.turn(LOOKED_NS)?;
+            inner.turn(LOOKED_NS, None)?;
         }
+        inner.coordinator.is_complete();
+        Ok(())
+    }
+
+    /// The addresses from which the workers connect to `to`: what they say, and where their connections to this process
+    /// come from, which is something else behind an address translation.
+    ///
+    /// # Errors
+    /// One does not say it.
+    pub fn sources(&self, to: SocketAddr) -> Result<BTreeSet<IpAddr>> {
+        let mut inner = self.inner.borrow_mut();
+        inner.sources.clear();
+        let until_ns = monotonic_ns() + SILENCE_NS_MAX;
+        inner.peers.iter_mut().try_for_each(|peer| peer.link.say(&ToWorker::Route { to }))?;
+        while inner.sources.len() < self.count {
+            ensure!(monotonic_ns() < until_ns, "a worker does not say from which address it connects to {to}");
+            inner.turn(LOOKED_NS, None)?;
+        }
+        let seen = inner.peers.iter().filter_map(|peer| peer.link.peer().ok());
+        Ok(seen.chain(inner.sources.values().copied()).filter(|ip| !is_loopback(*ip)).collect())
+    }
+
+    /// Attends to the workers, which would leave a silent coordinator, until there is something to read here, or
+    /// `stop` is set.
+    ///
+    /// # Errors
+    /// The system does not let it wait.
+    pub fn attend(&self, input: BorrowedFd<'_>, stop: &AtomicBool) -> Result<()> {
+        let mut inner = self.inner.borrow_mut();
+        while !stop.load(Ordering::Relaxed) && !inner.turn(LOOKED_NS, Some(input))? {}
         Ok(())
     }
 
@@ -153,7 +191,7 @@ impl Workers {
         }
         let until_ns = monotonic_ns() + LAST_WORDS_NS_MAX;
         while !inner.peers.is_empty() && monotonic_ns() < until_ns {
-            if inner.turn(LOOKED_NS).is_err() {
+            if inner.turn(LOOKED_NS, None).is_err() {
                 return;
             }
         }
@@ -167,9 +205,8 @@ impl Crew for Workers {
 
     fn run(&self, plan: &Plan, stop: &AtomicBool, watched: Vec<Watched>) -> Result<Outcome> {
         let mut inner = self.inner.borrow_mut();
-        let (mut load, data) = carried::pack(plan).or_fault(Fault::Usage)?;
+        let mut load = inner.packer.pack(plan).or_fault(Fault::Usage)?;
         (load.watched, load.latencies) = (!watched.is_empty(), watched.iter().any(Watched::wants_latencies));
-        inner.data = data;
         inner.watched = inner.coordinator.present().zip(watched).collect();
         inner.losses.clear();
         inner.coordinator.start(&load);
@@ -177,10 +214,10 @@ impl Crew for Workers {
             if stop.load(Ordering::Relaxed) {
                 inner.coordinator.stop();
             }
-            inner.turn(LOOKED_NS)?;
+            inner.turn(LOOKED_NS, None)?;
             inner.ask_for_display();
         }
-        (inner.watched, inner.data) = (BTreeMap::new(), Data::new());
+        inner.watched = BTreeMap::new();
         let (outcome, losses) = inner.coordinator.finish()?;
         inner.losses = losses;
         Ok(outcome)
@@ -192,14 +229,15 @@ impl Crew for Workers {
 }
 
 impl Inner {
-    /// Waits for what comes, and does what is due.
-    fn turn(&mut self, wait_ns: u64) -> Result<()> {
+    /// Waits for what comes, and does what is due. Answers whether there is something to read at `input`, too.
+    fn turn(&mut self, wait_ns: u64, input: Option<BorrowedFd<'_>>) -> Result<bool> {
         self.carry_out();
         let wait_ns = wait_ns.min(self.coordinator.due_in_ns(monotonic_ns()));
         let timeout = Timespec { tv_sec: 0, tv_nsec: wait_ns.min(999_999_999) as _ };
         let mut waited = vec![PollFd::new(&self.listener, PollFlags::IN)];
         waited
             .extend(self.peers.iter().map(|peer| PollFd::from_borrowed_fd(peer.link.socket(), peer.link.waits_for())));
+        waited.extend(input.map(|input| PollFd::from_borrowed_fd(input, PollFlags::IN)));
         match poll(&mut waited, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error).context("wait for workers"),
@@ -219,7 +257,7 @@ impl Inner {
         self.peers.retain(|peer| peer.member.is_some() || now_ns.saturating_sub(peer.since_ns) < STRANGER_NS_MAX);
         self.coordinator.tell_time(now_ns);
         self.carry_out();
-        Ok(())
+        Ok(input.is_some() && ready.last() == Some(&true))
     }
 
     fn accept(&mut self) {
@@ -241,7 +279,11 @@ impl Inner {
 
     /// Takes what a peer says.
     fn receive(&mut self, at: usize) -> Result<()> {
-        for line in self.peers[at].link.receive()? {
+        let lines = self.peers[at].link.receive()?;
+        if let Some(member) = self.peers[at].member.filter(|_| self.peers[at].link.has_heard()) {
+            self.coordinator.note_life(member, monotonic_ns());
+        }
+        for line in lines {
             let message: FromWorker = serde_json::from_str(&line).context("it says what no worker says")?;
             match (self.peers[at].member, message) {
                 (None, FromWorker::Hello { version, secret, name, loops }) => {
@@ -254,6 +296,7 @@ impl Inner {
                         watched.pass_on(tlsdyno_engine::load::Snapshot { at_ns, ..*snapshot }, &latencies);
                     }
                 }
+                (Some(member), FromWorker::ConnectsFrom { ip }) => drop(self.sources.insert(member, ip)),
                 (Some(member), message) => self.coordinator.hear(member, message, monotonic_ns())?,
             }
         }
@@ -305,7 +348,7 @@ impl Inner {
             }
         }
         for at in (0..self.peers.len()).rev() {
-            let sent = send_pieces(&mut self.peers[at], &self.data);
+            let sent = send_pieces(&mut self.peers[at], self.packer.data());
             let peer = &self.peers[at];
             if let Err(error) = sent {
                 self.forget(at, &format!("{error:#}"));

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -32,6 +32,8 @@ pub struct Link {
     line_bytes_max: usize,
     /// To be sent, not yet taken by TLS.
     output: VecDeque<u8>,
+    /// Something came since somebody asked.
+    has_heard: bool,
 }
 
 impl Link {
@@ -42,7 +44,7 @@ impl Link {
     pub fn new(tls: Connection, socket: TcpStream) -> Result<Link> {
         socket.set_nonblocking(true).and_then(|()| socket.set_nodelay(true)).context("set up a socket")?;
         let (input, output) = (Vec::new(), VecDeque::new());
-        Ok(Link { tls, socket, input, searched: 0, line_bytes_max: FIRST_LINE_BYTES_MAX, output })
+        Ok(Link { tls, socket, input, searched: 0, line_bytes_max: FIRST_LINE_BYTES_MAX, output, has_heard: false })
     }
 
     /// The peer is known now: its lines may be long.
@@ -55,6 +57,14 @@ impl Link {
         self.socket.as_fd()
     }
 
+    /// The address of the other end.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn peer(&self) -> std::io::Result<IpAddr> {
+        self.socket.peer_addr().map(|address| address.ip())
+    }
+
     /// What for.
     pub fn waits_for(&self) -> PollFlags {
         let write = !self.output.is_empty() || self.tls.wants_write();
@@ -64,6 +74,12 @@ impl Link {
     /// Whether everything said is with the system.
     pub fn is_sent(&self) -> bool {
         self.output.is_empty() && !self.tls.wants_write()
+    }
+
+    /// Whether anything came since this was last asked: of a long line over a slow network, too, its pieces are signs
+    /// of life.
+    pub fn has_heard(&mut self) -> bool {
+        std::mem::take(&mut self.has_heard)
     }
 
     /// Says something; it leaves with [`Link::send`].
@@ -116,6 +132,7 @@ impl Link {
             let count = self.tls.reader().read(&mut piece[..left.min(PIECE_BYTES)])?;
             self.input.extend_from_slice(&piece[..count]);
             left -= count;
+            self.has_heard = true;
         }
         let lines = self.lines()?;
         if closed && lines.is_empty() {
@@ -185,6 +202,7 @@ mod tests {
         let heard = pass(&mut worker, &mut coordinator, said.len()).unwrap();
         assert!(heard.iter().zip(&said).all(|(heard, said)| *heard == format!("\"{said}\"")));
         assert!(worker.is_sent());
+        assert!(coordinator.has_heard() && !coordinator.has_heard() && !worker.has_heard());
         drop(worker);
         let gone = loop {
             match coordinator.receive() {

@@ -7,6 +7,8 @@ pub mod carried;
 mod clock;
 pub mod coordinator;
 pub mod crew;
+pub mod gather;
+pub mod job;
 pub mod kubernetes;
 pub mod launch;
 mod link;

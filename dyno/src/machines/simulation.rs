@@ -8,11 +8,12 @@ use tlsdyno_engine::load::limits::LATENCY_NS_MAX;
 use tlsdyno_engine::load::{Handshakes, Outcome, Phase, Share, Until, merge};
 
 use super::carried;
-use super::coordinator::{Action, Coordinator, OnLoss};
+use super::coordinator::{Action, Coordinator};
 use crate::load::options::{self, Options};
 use crate::load::record;
 use crate::load::url::Url;
 use crate::load::warning::Warning;
+use crate::model::OnLoss;
 use crate::model::job::Reply;
 use crate::model::worker::{FromWorker, ToWorker};
 use crate::random::SplitMix64;
@@ -172,7 +173,10 @@ impl Simulation {
             ToWorker::Ping { number } => self.travel(worker, Err(FromWorker::Pong { number, at_ns: own_ns })),
             ToWorker::Load(load) => {
                 self.workers[worker].place = (load.before_count, load.loops);
-                self.travel(worker, Err(FromWorker::Reply(Reply::Ready { users: 1, requests: 1 })));
+                self.travel(
+                    worker,
+                    Err(FromWorker::Reply(Reply::Ready { users: 1, requests: 1, sources: Vec::new() })),
+                );
             }
             ToWorker::Begin { at_ns } => {
                 let begins_ns = at_ns.max(own_ns);
@@ -206,7 +210,7 @@ fn load() -> crate::model::worker::LoadPlan {
     let url = Url::parse("https://127.0.0.1:1/").unwrap();
     let mut plan = options::plan(&flags.options, &url, "127.0.0.1:1".parse().unwrap()).unwrap();
     plan.until = Until::Elapsed(1000 * MS);
-    carried::pack(&plan).unwrap().0
+    carried::Packer::default().pack(&plan).unwrap()
 }
 
 /// The most memory that this process ever had.

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow};
 
 use super::launch::{Order, quoted};
 use super::token::{Token, hash_of};
@@ -16,6 +16,9 @@ use crate::foreign::visible;
 /// Ports on the other machine for tunnels: below those that systems give to connections.
 const PORT_FROM: u16 = 20_000;
 const PORTS: u16 = 12_000;
+
+/// ssh's exit code where it was ssh that failed.
+const SSH_FAILED: i32 = 255;
 
 /// How workers get to their machines.
 #[derive(Debug)]
@@ -85,11 +88,14 @@ impl Ssh<'_> {
         let kind = lines.next().unwrap_or_default().trim().to_owned();
         let own = rustix::system::uname();
         let own = format!("{} {}", own.sysname().to_string_lossy(), own.machine().to_string_lossy());
-        ensure!(
-            kind == own,
-            "{host} is {}, and this program is for {own}; install tlsdyno for that there, and start it with --launch",
-            visible(&kind)
-        );
+        if kind != own {
+            let error = anyhow!(
+                "{host} is {}, and this program is for {own}; install tlsdyno for that there, and start it with \
+                 --launch",
+                visible(&kind)
+            );
+            return Err(Fault::Environment.of(error));
+        }
         if lines.next() == Some(hash) {
             return Ok(());
         }
@@ -116,10 +122,13 @@ impl Ssh<'_> {
         let output = child.wait_with_output().context("wait for ssh")?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
+            let failed = anyhow!("`{} {host}` failed: {}", self.command, visible(said.trim()));
+            // Any other code is that of the script, which ran.
+            if output.status.code() != Some(SSH_FAILED) {
+                return Err(Fault::Environment.of(failed));
+            }
             let error = anyhow!(
-                "`{} {host}` failed: {}. It must work without a password: try `{} -o BatchMode=yes {host} true`",
-                self.command,
-                visible(said.trim()),
+                "{failed}. It must work without a password: try `{} -o BatchMode=yes {host} true`",
                 self.command
             );
             return Err(Fault::Unreachable.of(error));

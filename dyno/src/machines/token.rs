@@ -85,9 +85,16 @@ impl Token {
         } else {
             let open = || format!("failed to read the token file {}", path.display());
             let file = std::fs::File::open(path).with_context(open)?;
-            let mode = file.metadata().with_context(open)?.mode();
+            let about = file.metadata().with_context(open)?;
+            let own = rustix::process::geteuid().as_raw();
             ensure!(
-                mode & 0o077 == 0,
+                [own, 0].contains(&about.uid()),
+                "the token file {} belongs to another user, who could have this one load whatever it likes; have it \
+                 written by this user",
+                path.display()
+            );
+            ensure!(
+                about.mode() & 0o077 == 0,
                 "others may read the token file {}, and so could take part in the load; `chmod 600` it",
                 path.display()
             );
@@ -208,6 +215,11 @@ mod tests {
         assert!(token.write(&path).is_err(), "never another's file");
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
         assert!(Token::read(&path).unwrap_err().to_string().contains("chmod 600"));
+        if rustix::process::geteuid().is_root() {
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+            std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+            assert!(Token::read(&path).unwrap_err().to_string().contains("another user"));
+        }
     }
 
     #[test]

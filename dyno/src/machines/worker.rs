@@ -1,10 +1,10 @@
 //! The other end: a worker, which dials one coordinator, makes its part of each load, and ends with it.
 
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use tlsdyno_engine::load::{Outcome, Plan, RecordedLatencies, Snapshot, Watcher, 
 use tlsdyno_engine::sys::monotonic_ns;
 use tlsdyno_tls::Effort;
 
-use super::carried::{self, DATA_BYTES_MAX};
+use super::carried::{self, DATA_BYTES_MAX, Unpacker};
 use super::coordinator::ASLEEP_NS;
 use super::link::Link;
 use super::token::{Token, hash_of};
@@ -24,7 +24,7 @@ use crate::fault::{Fault, OrFault};
 use crate::load::record;
 use crate::load::threads::{Crew, Loops};
 use crate::model::job::{OutcomeRecord, Reply};
-use crate::model::worker::{Data, FromWorker, LoadPlan, SILENCE_NS_MAX, ToWorker, VERSION};
+use crate::model::worker::{Data, FromWorker, LoadPlan, SILENCE_NS_MAX, ToWorker, VERSION, WORD_EVERY_NS};
 use crate::open_files;
 use crate::servers::listening::is_loopback;
 
@@ -67,9 +67,19 @@ pub fn work(setting: &Setting, stop: &Arc<AtomicBool>) -> Result<()> {
         loops: setting.loops.count() as u32,
     })?;
     let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).context("make a descriptor")?;
-    let (heard_ns, is_member) = (monotonic_ns(), false);
-    let (wake, data) = (Arc::new(wake), Data::new());
-    let mut worker = Worker { setting, link, wake, data, arriving: Vec::new(), part: None, heard_ns, is_member };
+    let now_ns = monotonic_ns();
+    let mut worker = Worker {
+        setting,
+        link,
+        wake: Arc::new(wake),
+        data: Data::new(),
+        arriving: Vec::new(),
+        part: None,
+        unpacker: Arc::default(),
+        heard_ns: now_ns,
+        said_ns: now_ns,
+        is_member: false,
+    };
     let end = worker.serve(stop);
     if let Some(part) = &worker.part {
         part.stop.store(true, Ordering::Relaxed);
@@ -118,7 +128,11 @@ struct Worker<'a> {
     /// Those that are coming.
     arriving: Vec<u8>,
     part: Option<Part>,
+    /// Plans of the engine that were made here.
+    unpacker: Arc<Mutex<Unpacker>>,
     heard_ns: u64,
+    /// It last gave a sign of life.
+    said_ns: u64,
     is_member: bool,
 }
 
@@ -151,8 +165,16 @@ impl Worker<'_> {
             }
             self.link.send().map_err(|error| self.explained(error))?;
             self.wait()?;
-            for line in self.link.receive().map_err(|error| self.explained(error))? {
+            let lines = self.link.receive().map_err(|error| self.explained(error))?;
+            if self.link.has_heard() {
                 self.heard_ns = monotonic_ns();
+                if self.is_member && self.heard_ns.saturating_sub(self.said_ns) >= WORD_EVERY_NS {
+                    // A question may stand behind a long line.
+                    self.said_ns = self.heard_ns;
+                    self.link.say(&FromWorker::Here)?;
+                }
+            }
+            for line in lines {
                 let message = serde_json::from_str(&line).context("the coordinator says what none says")?;
                 if !self.carry_out(message)? {
                     return Ok(());
@@ -212,8 +234,13 @@ impl Worker<'_> {
                 return Err(anyhow!("the coordinator refuses this worker: {reason}")).or_fault(Fault::Usage);
             }
             ToWorker::Ping { number } => {
-                self.link.say(&FromWorker::Pong { number, at_ns: monotonic_ns() })?;
+                self.said_ns = monotonic_ns();
+                self.link.say(&FromWorker::Pong { number, at_ns: self.said_ns })?;
                 self.link.send()?;
+            }
+            ToWorker::Route { to } => {
+                let ip = address_towards(to).with_context(|| format!("there is no way from here to {to}"))?;
+                self.link.say(&FromWorker::ConnectsFrom { ip })?;
             }
             ToWorker::Load(load) => self.prepare(load)?,
             ToWorker::Data { hash, bytes, is_last } => self.take(hash, &bytes, is_last)?,
@@ -250,13 +277,9 @@ impl Worker<'_> {
         self.link.say(&FromWorker::Reply(Reply::Error { message: message.to_owned() }))
     }
 
-    /// Asks for the data that a load names, after a look at whether it may be made from here at all.
+    /// Asks for the data that a load names.
     fn prepare(&mut self, load: Box<LoadPlan>) -> Result<()> {
         self.arriving.clear();
-        if let Err(error) = may_load(&load, &self.setting.may_load) {
-            return self.refuse(&format!("{error:#}"));
-        }
-        self.data.retain(|hash, _| carried::named(&load).any(|named| named == hash));
         let missing: Vec<String> =
             carried::named(&load).filter(|hash| !self.data.contains_key(*hash)).cloned().collect();
         if !missing.is_empty() {
@@ -271,8 +294,16 @@ impl Worker<'_> {
     /// Takes a piece of data.
     fn take(&mut self, hash: String, bytes: &str, is_last: bool) -> Result<()> {
         let bytes = STANDARD.decode(bytes).context("data of the coordinator are damaged")?;
-        let held: usize = self.data.values().map(|data| data.len()).sum();
-        ensure!(held + self.arriving.len() + bytes.len() <= DATA_BYTES_MAX, "more data come than a worker takes");
+        let held = |data: &Data| data.values().map(|data| data.len()).sum::<usize>();
+        if held(&self.data) + self.arriving.len() + bytes.len() > DATA_BYTES_MAX {
+            // What earlier loads had.
+            let load = self.part.as_ref().map(|part| &part.load);
+            self.data.retain(|hash, _| load.is_some_and(|load| carried::named(load).any(|named| named == hash)));
+        }
+        ensure!(
+            held(&self.data) + self.arriving.len() + bytes.len() <= DATA_BYTES_MAX,
+            "more data come than a worker takes"
+        );
         self.arriving.extend_from_slice(&bytes);
         if is_last {
             let data = std::mem::take(&mut self.arriving);
@@ -303,6 +334,7 @@ impl Worker<'_> {
         (part.watcher, part.begin, part.events) = (watcher, Some(begin), Some(events));
         let (load, data, stop) = (part.load.clone(), self.data.clone(), Arc::clone(&part.stop));
         let (loops, wake) = (self.setting.loops.clone(), Arc::clone(&self.wake));
+        let (allowed, unpacker) = (self.setting.may_load.clone(), Arc::clone(&self.unpacker));
         thread::spawn(move || {
             let ready = |plan: &Plan| {
                 let (users, requests) = (plan.workload.users.len() as u32, plan.workload.requests.len() as u32);
@@ -310,7 +342,9 @@ impl Worker<'_> {
                 begun.recv().ok()
             };
             let run = || -> Result<_> {
-                let plan = carried::unpack(&load, &data)?;
+                // Names are looked up here: the coordinator is answered all the same while that takes its time.
+                may_load(&load, &allowed)?;
+                let plan = unpacker.lock().unwrap_or_else(PoisonError::into_inner).unpack(&load, &data)?;
                 drop(data);
                 // `total` is that of all loops of all workers.
                 let of_each = plan.connections.total.div_ceil(load.loops.max(1));
@@ -334,7 +368,8 @@ impl Worker<'_> {
         loop {
             match self.part.as_ref().and_then(|part| part.events.as_ref()).map(Receiver::try_recv) {
                 Some(Ok(Event::Ready { users, requests })) => {
-                    self.link.say(&FromWorker::Reply(Reply::Ready { users, requests }))?;
+                    let ready = Reply::Ready { users, requests, sources: Vec::new() };
+                    self.link.say(&FromWorker::Reply(ready))?;
                 }
                 Some(Ok(Event::Ended(result))) => {
                     self.part = None;
@@ -368,11 +403,20 @@ fn progress(snapshot: Snapshot, latencies: RecordedLatencies) -> FromWorker {
     FromWorker::Progress { snapshot: Box::new(snapshot), latencies: Box::new(latencies) }
 }
 
+/// The address of this machine from which it would connect there. Nothing is sent for that.
+fn address_towards(to: SocketAddr) -> std::io::Result<IpAddr> {
+    let any = if to.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(to)?;
+    Ok(socket.local_addr()?.ip())
+}
+
 /// Whether the worker's own list lets it make this load: every address is this machine or one of a host on the list,
 /// found from here. What the coordinator calls the host counts for nothing.
 fn may_load(load: &LoadPlan, allowed: &[String]) -> Result<()> {
-    ensure!(load.route.unix_path.is_none(), "a worker connects over TCP, not to Unix sockets");
-    let addresses: Vec<SocketAddr> = load.route.servers.iter().copied().chain([load.address]).collect();
+    let Plan { route, target, .. } = &load.plan;
+    ensure!(route.unix_path.is_none(), "a worker connects over TCP, not to Unix sockets");
+    let addresses: Vec<SocketAddr> = route.servers.iter().copied().chain([target.address]).collect();
     let beyond: Vec<SocketAddr> = addresses.into_iter().filter(|address| !is_loopback(address.ip())).collect();
     let is_lawless = load.tls.as_ref().is_some_and(|tls| tls.effort == Effort::Floor || tls.small_rsa_keys);
     ensure!(beyond.is_empty() || !is_lawless, "effort floor and small RSA keys are for a worker's own machine only");
@@ -389,7 +433,7 @@ fn may_load(load: &LoadPlan, allowed: &[String]) -> Result<()> {
             known.contains(&address.ip()),
             "this worker may not load {} ({}): a load test of a server whose owner has not agreed is an attack; if it \
              may, start the worker with --may-load {}",
-            load.host,
+            target.host,
             address.ip(),
             address.ip()
         );

@@ -10,7 +10,7 @@ use super::method::{self, Method};
 use super::workload::WorkloadSpec;
 use super::{
     ComparisonModel, ConfigurationModel, ForeignTraffic, Load, Machine, Measure, PaperModel, RemedyModel, Server,
-    ServerName, ShareModel, Tls,
+    ServerName, ShareModel, Tls, WorkersModel,
 };
 
 /// One experiment: a question, a server, a workload and the configurations that are compared.
@@ -45,6 +45,9 @@ pub struct Experiment {
     /// How long and where it is measured.
     #[serde(default)]
     pub measure: Measure,
+    /// Who makes the load, if that is not this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<WorkersModel>,
     /// What is compared. Empty: the untouched server, each stage off, all stages off (or each twice, all twice, as the
     /// methods say), plain HTTP.
     #[serde(default, rename = "configuration")]
@@ -83,6 +86,7 @@ impl Default for Experiment {
             load: Load::default(),
             foreign_traffic: None,
             measure: Measure::default(),
+            workers: None,
             configurations: Vec::new(),
             machines: Vec::new(),
             shares: Vec::new(),
@@ -229,6 +233,12 @@ impl Experiment {
         if self.tls.suite.is_none() {
             self.tls.suite = self.tls.suites().into_iter().find(fits);
         }
+    }
+
+    /// Whether a server with no-op stages may listen wherever it wants: nobody is known by address then. With workers
+    /// it listens on the address that is named, for them.
+    pub fn may_listen_anywhere(&self) -> bool {
+        self.server.allow_insecure_listen && self.workers.is_none()
     }
 
     /// Whether the server can serve the same objects without TLS.

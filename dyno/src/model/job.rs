@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use tlsdyno_engine::load::{Connections, Life, Resumption, Slice, SliceLatencies, WindowUse};
 use tlsdyno_tls::{Effort, Group, Scripts, StageSet, Suite, Version};
 
+use super::WorkersModel;
 use super::workload::WorkloadSpec;
 
 /// What the load process needs to know once.
@@ -27,6 +28,9 @@ pub struct Job {
     pub targets: Vec<TargetSpec>,
     /// How connections are used.
     pub connections: Connections,
+    /// Who makes the load, if that is not the load process itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<WorkersModel>,
 }
 
 /// One target.
@@ -165,6 +169,9 @@ pub enum Reply {
         users: u32,
         /// Requests in the workload.
         requests: u32,
+        /// Addresses that connections come from, where others than this machine make them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        sources: Vec<IpAddr>,
     },
     /// A block is done.
     Outcome(Box<OutcomeRecord>),
@@ -241,4 +248,10 @@ pub struct OutcomeRecord {
     /// The connections of the first clients.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lives: Vec<Life>,
+    /// How busy each of the loops was that made it, CPU time by time, where they were others' loops.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub busy_fraction: Vec<f64>,
+    /// Workers that were lost in it, and what became of the load: it is less than what was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub losses: Vec<String>,
 }

@@ -6,8 +6,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::Measure;
 use super::curve::Curve;
+use super::{Measure, WorkersModel};
 
 /// A load experiment. Its points are the configurations of its record, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -32,6 +32,9 @@ pub struct LoadExperiment {
     /// How long it is measured.
     #[serde(default)]
     pub measure: Measure,
+    /// Who makes the load, if that is not this process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<WorkersModel>,
 }
 
 /// The value of a flag.

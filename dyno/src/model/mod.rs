@@ -29,6 +29,7 @@ mod sessions;
 pub mod steps;
 mod tls;
 pub mod worker;
+mod workers;
 pub mod workload;
 
 pub use certificate::CertificateKind;
@@ -43,3 +44,4 @@ pub use questions::{ComparisonModel, PaperModel, RemedyModel, ShareModel};
 pub use server::{Server, ServerName};
 pub use sessions::{SessionCache, TicketKeys};
 pub use tls::{Tls, TlsChange};
+pub use workers::{Engine, Listen, OnLoss, WorkersModel};

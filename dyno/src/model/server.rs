@@ -1,7 +1,9 @@
 //! The server under test.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::named;
 
@@ -14,7 +16,8 @@ pub struct Server {
     /// `command` only: the command line, with `{port}`, `{docroot}`, `{dir}`, `{certificate}` and `{key}`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// `command` only: where it listens, for example `127.0.0.1:{port}`.
+    /// Where it listens: a command for example on `127.0.0.1:{port}`, another on an address of this machine that
+    /// workers elsewhere reach. `None`: loopback.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     /// `command` only: where it serves the same objects without TLS. Without it no plain-HTTP share is claimed.
@@ -29,6 +32,26 @@ pub struct Server {
     pub host: Option<String>,
     /// Let a server with no-op stages listen beyond loopback: a total break of its TLS for everybody who can reach it.
     pub allow_insecure_listen: bool,
+}
+
+impl Server {
+    /// The address of this machine that it listens on.
+    ///
+    /// # Errors
+    /// What is given is none.
+    pub fn ip(&self) -> Result<IpAddr> {
+        let Some(text) = &self.address else { return Ok(IpAddr::V4(Ipv4Addr::LOCALHOST)) };
+        if self.kind != ServerName::Command {
+            return text.parse().with_context(|| {
+                format!("`{text}` is no address of this machine that workers reach; write for example 192.0.2.1")
+            });
+        }
+        let example = text.replace("{port}", "1").replace("{plain_port}", "2");
+        let example: SocketAddr = example.parse().with_context(|| {
+            format!("`{text}` is not an address; expected IP:PORT, for example 127.0.0.1:8443 or 127.0.0.1:{{port}}")
+        })?;
+        Ok(example.ip())
+    }
 }
 
 named! {

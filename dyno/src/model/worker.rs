@@ -6,20 +6,17 @@
 //! its loops, or an `error`. In between both may say a word at any time, and each must now and then.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::ops::Range;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use tlsdyno_engine::load::{
-    Connections, Pacing, RecordedLatencies, Redirects, Resumption, Route, SessionLimits, Snapshot, Timeouts, Until,
-};
-use tlsdyno_tls::{Effort, Group, Suite, Version};
+use tlsdyno_engine::load::{Plan, RecordedLatencies, Snapshot};
+use tlsdyno_tls::Settings;
 
 use super::job::Reply;
 
 /// What both must have the same of: version of the tool, and of this contract.
-pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/1");
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/2");
 
 /// A silence of this length ends what both have with each other, in nanoseconds.
 pub const SILENCE_NS_MAX: u64 = 5_000_000_000;
@@ -62,6 +59,11 @@ pub enum ToWorker {
         /// The moment, in nanoseconds of its own monotonic clock.
         at_ns: u64,
     },
+    /// From which address does it connect there?
+    Route {
+        /// A server that it will load.
+        to: SocketAddr,
+    },
     /// How is it going?
     Ask,
     /// End the run; what was measured counts.
@@ -92,6 +94,13 @@ pub enum FromWorker {
         /// Its monotonic clock, nanoseconds.
         at_ns: u64,
     },
+    /// The answer to a route.
+    ConnectsFrom {
+        /// Its own address.
+        ip: IpAddr,
+    },
+    /// A sign of life: a long line is on its way to it.
+    Here,
     /// The data that it lacks for what it is to do.
     Wants {
         /// As the load calls them.
@@ -112,38 +121,17 @@ pub enum FromWorker {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadPlan {
-    /// Where the load goes.
-    pub address: SocketAddr,
-    /// Host header.
-    pub host: String,
-    /// TLS; `None` is plain HTTP.
-    pub tls: Option<TlsOfPlan>,
-    /// How connections get there.
-    pub route: Route,
+    /// The plan of all loops together, without workload, body and TLS settings.
+    pub plan: Plan,
+    /// Client-side TLS, without the trusted roots; `None` is plain HTTP. The time at which certificates must be valid
+    /// is the coordinator's, so that all judge alike.
+    pub tls: Option<Settings>,
+    /// The trusted roots, if there are any.
+    pub roots: Option<String>,
     /// The content of request bodies.
     pub body: Option<String>,
     /// What is requested.
     pub workload: String,
-    /// Which of its users take part.
-    pub users: Range<u32>,
-    /// How connections are used, over all workers.
-    pub connections: Connections,
-    /// How long their phases may take.
-    pub timeouts: Timeouts,
-    /// When they resume sessions.
-    pub resumption: Resumption,
-    /// How long a user's session lasts.
-    pub session_limits: SessionLimits,
-    /// When pages are begun, over all workers.
-    pub pacing: Pacing,
-    /// When the run ends.
-    pub until: Until,
-    /// Which redirects are followed.
-    pub redirects: Option<Redirects>,
-    /// Requests carry their place in the trace.
-    pub numbered: bool,
-    /// Length of the slices, nanoseconds.
-    pub slice_ns: Option<u64>,
     /// Loops of the load that come before this worker's.
     pub before_count: u32,
     /// All loops of the load.
@@ -152,34 +140,6 @@ pub struct LoadPlan {
     pub watched: bool,
     /// And wants latencies.
     pub latencies: bool,
-}
-
-/// Client-side TLS of such a plan: every list filled in.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TlsOfPlan {
-    /// Versions offered.
-    pub versions: Vec<Version>,
-    /// Suites offered.
-    pub suites: Vec<Suite>,
-    /// Groups offered.
-    pub groups: Vec<Group>,
-    /// Name sent and verified.
-    pub server_name: Option<String>,
-    /// Application protocols offered.
-    pub alpn: Vec<String>,
-    /// How much the client does.
-    pub effort: Effort,
-    /// Offer TLS 1.2 tickets.
-    pub tickets: bool,
-    /// Send the first request as early data.
-    pub early_data: bool,
-    /// Take RSA keys below 2048 bits.
-    pub small_rsa_keys: bool,
-    /// The trusted roots.
-    pub roots: String,
-    /// The time at which certificates must be valid, seconds since 1970: the coordinator's, so that all judge alike.
-    pub now_unix_s: u64,
 }
 
 /// A workload as it travels, by columns.

@@ -11,7 +11,9 @@ pub mod layout;
 mod script;
 mod time_stamp;
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::net::IpAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -169,6 +171,29 @@ impl ShimInjection {
         Ok(())
     }
 
+    /// Lets connections come from these addresses, and from no others beyond this host's loopback; also while the
+    /// server runs. They take the place of those that were let in before.
+    ///
+    /// # Errors
+    /// There are too many; the area cannot be written.
+    pub fn permit(&self, peers: &BTreeSet<IpAddr>) -> Result<()> {
+        ensure!(
+            peers.len() <= layout::PEERS,
+            "{} addresses are to reach a server without parts of its cryptography; there is room for {}",
+            peers.len(),
+            layout::PEERS
+        );
+        for (index, peer) in peers.iter().enumerate() {
+            let mapped = match peer.to_canonical() {
+                IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                IpAddr::V6(ip) => ip,
+            };
+            self.area.write(layout::PEERS_AT + index * layout::PEER_SIZE, &mapped.octets())?;
+        }
+        // The server looks at as many as this says, so that it comes last.
+        self.area.write(layout::PEER_COUNT_AT, &(peers.len() as u32).to_ne_bytes())
+    }
+
     /// How many connections began in a mode with stages that the server may not switch, which were ignored: 0, unless
     /// something else than [`ShimInjection::set_mode`] writes it.
     ///
@@ -236,6 +261,13 @@ mod tests {
         assert_eq!(injection.stages(), stages.without(Stage::Kdf));
         assert_eq!(injection.counters().unwrap(), ShimCounters::default());
         assert_eq!(injection.time_stamps().unwrap(), []);
+        injection.permit(&["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()].into()).unwrap();
+        let bytes = fs::read(injection.area_path()).unwrap();
+        assert_eq!(bytes[layout::PEER_COUNT_AT..layout::PEERS_AT], 2_u32.to_ne_bytes());
+        assert_eq!(bytes[layout::PEERS_AT + 10..][..6], [0xff, 0xff, 192, 0, 2, 1]);
+        assert_eq!(bytes[layout::PEERS_AT + layout::PEER_SIZE..][..4], [0x20, 1, 0xd, 0xb8]);
+        let many = (0..=layout::PEERS as u32).map(|number| IpAddr::from(number.to_be_bytes()));
+        assert!(injection.permit(&many.collect()).unwrap_err().to_string().contains("room for 48"));
         assert_eq!(fs::read(injection.library_path()).unwrap(), LIBRARY);
     }
 

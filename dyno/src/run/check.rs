@@ -5,6 +5,7 @@ mod configuration;
 mod questions;
 #[cfg(test)]
 mod tests;
+mod workers;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -84,6 +85,7 @@ impl Experiment {
             "`machines` are quotas of servers that stay up: leave `measure.fresh_servers` out"
         );
         self.check_server()?;
+        self.check_workers()?;
         self.check_configurations()?;
         self.check_answers()
     }

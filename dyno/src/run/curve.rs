@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use tlsdyno_engine::load::{self, Handshakes, Outcome, Plan};
+use tlsdyno_engine::load::{Handshakes, Outcome, Plan};
 
 use crate::fault::{Fault, OrFault};
 use crate::interrupt;
@@ -113,7 +113,7 @@ fn without_tls(options: Options) -> Options {
     Options { client_cert: None, client_key: None, early_data: false, connect_to: None, unix: None, ..options }
 }
 
-/// The plan of a point that saturates its server, and whether it does within `connections_max`.
+/// The plan of a point that saturates its server, and whether it does within `connections_max`; `load` makes loads.
 ///
 /// # Errors
 /// Not one request succeeds.
@@ -123,10 +123,10 @@ pub(super) fn saturated(
     connections_max: u32,
     time: Duration,
     stop: &AtomicBool,
+    load: impl Fn(&Plan) -> Result<Outcome>,
 ) -> Result<(Plan, bool)> {
     let step = time.mul_f64(STEP_PART).clamp(STEP[0], STEP[1]);
     let options = Options { duration: Some(Time(step)), ..point.options.clone() };
-    let load = |plan: &_| Ok(load::run(plan, stop)?);
     let (plan, outcome, saturated) = sweep::saturated_at(&options, &point.url, address, connections_max, load)?;
     interrupt::check(stop)?;
     if outcome.hits == 0 {

@@ -2,13 +2,15 @@
 //! command.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use super::schedule::Work;
+use crate::fault::Fault;
 use crate::model::job;
 use crate::model::job::{Job, OutcomeRecord, Reply};
 use crate::servers::launch::own_executable;
@@ -22,7 +24,18 @@ pub struct LoadProcess {
     pub users: u32,
     /// Requests in it.
     pub requests: u32,
+    /// Addresses that connections come from, where workers elsewhere make them.
+    pub sources: Vec<IpAddr>,
+    /// It has others make the load, who may be lost.
+    is_by_workers: bool,
 }
+
+/// How long a load process has to end that has nobody else to end.
+const GRACE: Duration = Duration::from_millis(500);
+/// The same of one with workers, and what started these.
+const GRACE_OF_WORKERS: Duration = Duration::from_secs(20);
+/// How often it is looked whether it has.
+const LOOKED: Duration = Duration::from_millis(10);
 
 impl LoadProcess {
     /// Writes the job into `directory`, starts the process pinned to `cpu` and waits until it has made its workload.
@@ -38,13 +51,14 @@ impl LoadProcess {
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("start the load process")?;
         let commands = child.stdin.take();
         let replies = BufReader::new(child.stdout.take().context("the load process has no output")?);
-        let mut process = LoadProcess { child, commands, replies, users: 0, requests: 0 };
+        let (sources, is_by_workers) = (Vec::new(), job.workers.is_some());
+        let mut process = LoadProcess { child, commands, replies, users: 0, requests: 0, sources, is_by_workers };
         match process.reply()? {
-            Reply::Ready { users, requests } => {
-                process.users = users;
-                process.requests = requests;
+            Reply::Ready { users, requests, sources } => {
+                (process.users, process.requests, process.sources) = (users, requests, sources);
                 Ok(process)
             }
+            Reply::Error { message } if process.is_by_workers => Err(Fault::Unreachable.of(anyhow!(message))),
             Reply::Error { message } => bail!("the load process could not start: {message}"),
             Reply::Outcome(_) => {
                 bail!("the load process answered before it was asked (a fault of tlsdyno)")
@@ -92,6 +106,7 @@ impl LoadProcess {
     pub fn outcome(&mut self) -> Result<OutcomeRecord> {
         match self.reply()? {
             Reply::Outcome(outcome) => Ok(*outcome),
+            Reply::Error { message } if self.is_by_workers => Err(Fault::Unreachable.of(anyhow!(message))),
             Reply::Error { message } => bail!("{message}"),
             Reply::Ready { .. } => {
                 bail!("the load process started anew in mid-run (a fault of tlsdyno)")
@@ -114,11 +129,13 @@ impl Drop for LoadProcess {
     /// End of input ends the process; one that does not end by itself is killed.
     fn drop(&mut self) {
         self.commands = None;
-        for _ in 0..50 {
+        let grace = if self.is_by_workers { GRACE_OF_WORKERS } else { GRACE };
+        let since = Instant::now();
+        while since.elapsed() < grace {
             if let Ok(Some(_)) = self.child.try_wait() {
                 return;
             }
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            std::thread::sleep(LOOKED);
         }
         let _ = self.child.kill();
         let _ = self.child.wait();

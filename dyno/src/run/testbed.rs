@@ -5,7 +5,7 @@ mod server_under_test;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,9 +23,11 @@ use super::{exchange, hardware, modes};
 use crate::fault::{Fault, OrFault};
 use crate::model::job::{Job, TargetLoad, TargetSpec};
 use crate::model::workload::WorkloadSpec;
-use crate::model::{COUNTED_CODE, CertificateKind, ConfigurationModel, Experiment, Load, Method, ServerName, Tls};
+use crate::model::{
+    COUNTED_CODE, CertificateKind, ConfigurationModel, Experiment, Load, Method, ServerName, Tls, WorkersModel,
+};
 use crate::native::{Doubling, Handed, Injection, ShimInjection, ShimSettings, Unpacked};
-use crate::servers::{self, Instance, RunDirectory, ServerSpec};
+use crate::servers::{self, Instance, RunDirectory, ServerSpec, listening};
 use crate::trace::{self, Site};
 use server_pool::ServerPool;
 
@@ -41,6 +43,10 @@ pub struct Testbed {
     pub cpus: Cpus,
     /// The name that clients ask for.
     host_name: String,
+    /// Who makes the load, if that is not this machine.
+    workers: Option<WorkersModel>,
+    /// The address that servers listen on.
+    ip: IpAddr,
     /// Only one server can run at a time, because its port is fixed.
     pub take_turns: bool,
     /// The certificates that the configurations use, by kind and length of the chain.
@@ -86,6 +92,8 @@ impl Testbed {
             servers: Vec::new(),
             cpus,
             host_name: experiment.server.host.clone().unwrap_or_else(|| HOST.to_owned()),
+            workers: experiment.workers.clone(),
+            ip: experiment.server.ip()?,
             take_turns: false,
             credentials,
             recordings: Vec::new(),
@@ -147,8 +155,9 @@ impl Testbed {
             quota_cpus: placement.quota_cpus,
             changing_quota: modes::is_on_machines(experiment, index),
             handed,
-            allow_insecure_listen: experiment.server.allow_insecure_listen
+            allow_insecure_listen: experiment.may_listen_anywhere()
                 || foreign.is_some_and(|traffic| traffic.open_listen),
+            ip: self.ip,
             workers,
             asynchronous: model.accelerator.as_ref().is_some_and(|accelerator| accelerator.asynchronous),
             companion_cpu: Some(companion),
@@ -157,7 +166,7 @@ impl Testbed {
             ..ServerSpec::new(model.server(experiment.server.kind), self.docroot())
         };
         let settings = if model.plain_http { None } else { Some(self.client_settings(experiment, &tls, stages)) };
-        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let address = SocketAddr::new(self.ip, 0);
         Ok(ServerUnderTest {
             model: model.clone(),
             host,
@@ -203,10 +212,15 @@ impl Testbed {
             suite: tls.suite,
             encrypt_then_mac: tls.encrypt_then_mac,
             tickets: tls.tickets,
-            allow_insecure_listen: experiment.server.allow_insecure_listen,
+            allow_insecure_listen: experiment.may_listen_anywhere(),
             ..ShimSettings::new(model.noop.union(model.wrapped), tls.version)
         };
-        ShimInjection::prepare(&directory, &settings).map(Some)
+        let shim = ShimInjection::prepare(&directory, &settings)?;
+        if !listening::is_loopback(self.ip) {
+            // What is checked before the load comes from here.
+            shim.permit(&BTreeSet::from([self.ip]))?;
+        }
+        Ok(Some(shim))
     }
 
     fn credentials(&self, tls: &Tls) -> &Credentials {
@@ -415,8 +429,17 @@ impl Testbed {
             requests_alone: self.requests_alone,
             targets,
             connections: connections(load),
+            workers: self.workers.clone(),
         };
-        LoadProcess::start(&job, self.directory.path(), Some(self.cpus.load))
+        let process = LoadProcess::start(&job, self.directory.path(), Some(self.cpus.load))?;
+        // Nobody but this machine and the workers reaches a server without parts of its cryptography.
+        let peers: BTreeSet<IpAddr> = process.sources.iter().copied().chain([self.ip]).collect();
+        for shim in
+            self.servers.iter().filter_map(|server| server.shim.as_ref()).filter(|_| !process.sources.is_empty())
+        {
+            shim.permit(&peers)?;
+        }
+        Ok(process)
     }
 
     /// The server of a configuration as the load process sees it. It must have been started once.

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::Parser;
 use tlsdyno_engine::load::{self, HeldSessions, Outcome, Pacing, Plan as EnginePlan, Rate, Until};
 use tlsdyno_tls::StageSet;
@@ -21,9 +21,12 @@ use super::verify::{death, is_dead, verify_requests};
 use crate::fault::{Fault, OrFault};
 use crate::load::options::{self, Options};
 use crate::load::summary::Summary;
+use crate::load::threads::Crew;
 use crate::load::url::Url;
 use crate::load::warning::busy_fraction;
 use crate::load::{permission, record};
+use crate::machines::crew::Workers;
+use crate::machines::gather::{Gathered, gather};
 use crate::model::curve::CurvePlace;
 use crate::model::job::Timed;
 use crate::model::load_experiment::{LoadExperiment, LoadPoint};
@@ -151,6 +154,10 @@ pub fn check(experiment: &LoadExperiment, options: Option<&Options>) -> Result<V
         "`fresh_servers`, `turns`, `server_cpu` and `load_cpu` are for servers that tlsdyno starts, not for a URL"
     );
     ensure!(experiment.sweep.values().all(|values| !values.is_empty()), "a flag of `[sweep]` has no value");
+    ensure!(
+        experiment.workers.is_none() || experiment.against.is_none(),
+        "two URLs that are compared take turns of milliseconds, which workers elsewhere cannot; leave one out"
+    );
     let url = Url::parse(&experiment.url)?;
     let points = experiment.points();
     if let Some(against) = &experiment.against {
@@ -208,7 +215,30 @@ struct LoadedUrl<'a> {
     /// What both hold between the turns that they take: where the processes of both are on this machine, and their
     /// clocks can be read, and nothing but the server's answers says when a request is due.
     in_turns: Option<[HeldSessions; 2]>,
+    crew: Option<Gathered>,
     stop: &'a AtomicBool,
+}
+
+/// What makes a load.
+struct Makes<'a> {
+    crew: Option<&'a Gathered>,
+    stop: &'a AtomicBool,
+}
+
+impl Makes<'_> {
+    /// Runs the plan, here or by workers.
+    ///
+    /// # Errors
+    /// It could not begin, or a worker was lost in it.
+    fn run(&self, plan: &EnginePlan) -> Result<Outcome> {
+        let Some(Gathered { workers, .. }) = self.crew else { return Ok(load::run(plan, self.stop)?) };
+        let outcome = workers.run(plan, self.stop, Vec::new())?;
+        match workers.losses().first() {
+            // Its points would be of different loads.
+            Some(loss) => Err(Fault::Unreachable.of(anyhow!("{loss}"))),
+            None => Ok(outcome),
+        }
+    }
 }
 
 /// The clocks of the processes that serve an address; `None`: they are elsewhere, or another user's.
@@ -244,13 +274,24 @@ impl<'a> LoadedUrl<'a> {
         }
         hide_headers(&mut record.manifest.command_line);
         record.manifest.server_name = experiment.url.clone();
+        let crew = match &experiment.workers {
+            Some(workers) => {
+                observer.step(&format!("waiting for {} workers", workers.count()));
+                let packer = Workers::check(&plans[0], workers.count()).or_fault(Fault::Usage)?;
+                let may_load = &points[0].options.i_may_load_this;
+                Some(gather(workers, packer, addresses[0], may_load, None, stop)?)
+            }
+            None => None,
+        };
+        let makes = Makes { crew: crew.as_ref(), stop };
         let log = experiment.curve.as_ref().map(curve::logged).transpose()?.flatten();
         record.measured = Measured::from(LoadRecord { experiment: experiment.clone(), log, ..LoadRecord::default() });
         if let Some(curve) = &experiment.curve {
             let time = Duration::from_secs_f64(experiment.measure.time_s) / points.len().max(1) as u32;
             for (index, (point, &address)) in points.iter().zip(&addresses).enumerate() {
                 observer.step(&format!("looking for connections that saturate: {}", point.name));
-                let (plan, saturated) = curve::saturated(point, address, curve.connections_max_count, time, stop)?;
+                let most = curve.connections_max_count;
+                let (plan, saturated) = curve::saturated(point, address, most, time, stop, |plan| makes.run(plan))?;
                 let connections = plan.connections.total;
                 if !saturated {
                     let what = format!("{connections} connections may be too few to saturate the server");
@@ -268,7 +309,7 @@ impl<'a> LoadedUrl<'a> {
         let has_clocks = pair.is_some_and(|pair| pair.iter().all(|address| clocks_of(*address).is_some()));
         let can_wait = plans.iter().all(|plan| plan.pacing == Pacing::Closed && plan.window.is_none());
         let in_turns = (has_clocks && can_wait).then(|| [0, 1].map(|side| HeldSessions::new(plans[side].resumption)));
-        Ok(LoadedUrl { plans, names, places, counted, pair, in_turns, stop })
+        Ok(LoadedUrl { plans, names, places, counted, pair, in_turns, crew, stop })
     }
 }
 
@@ -321,7 +362,7 @@ impl Subject for LoadedUrl<'_> {
         }
         let clocks = self.pair.and_then(|pair| clocks_of(pair[index]));
         let before_ns = clocks.as_ref().and_then(ProcessClocks::at_rest_ns);
-        let outcome = load::run(&plan, self.stop)?;
+        let outcome = Makes { crew: self.crew.as_ref(), stop: self.stop }.run(&plan)?;
         let after_ns = clocks.as_ref().and_then(ProcessClocks::at_rest_ns);
         interrupt::check(self.stop)?;
         let used_ns = before_ns.zip(after_ns).map(|(before, after)| after.saturating_sub(before));

@@ -165,7 +165,11 @@ pub fn verify(
     }
     let elapsed = outcome.elapsed_ns.max(1) as f64;
     let load_cpu_ns = outcome.client_cpu_ns + capacity.beside_load_ns;
-    let client_busy = load_cpu_ns as f64 / elapsed >= CLIENT_BUSY_MAX * capacity.load_cpus;
+    // One of several workers that can do no more holds all back: the server waits for it.
+    let client_busy = match outcome.busy_fraction.is_empty() {
+        true => load_cpu_ns as f64 / elapsed >= CLIENT_BUSY_MAX * capacity.load_cpus,
+        false => outcome.busy_fraction.iter().any(|busy| *busy >= CLIENT_BUSY_MAX),
+    };
     // In a closed loop somebody is always busy: if it is not the client, an accelerator is the server's business.
     let server_busy = capacity.waits || server_cpu_ns as f64 / elapsed >= SERVER_BUSY_MIN * capacity.server_cpus;
     Verdict { valid, client_bound: client_busy || !server_busy, unsaturated: !client_busy && !server_busy, warnings }
@@ -202,6 +206,8 @@ pub fn verify_requests(outcome: &OutcomeRecord, requests: u64) -> Verdict {
         let what = format!("{} of {requests} requests were answered as expected", outcome.hits);
         warnings.push(Warning::Other { what, remedy: LEFT_OUT.to_owned() });
     }
+    let lost = |what: &String| Warning::Other { what: what.clone(), remedy: LEFT_OUT.to_owned() };
+    warnings.extend(outcome.losses.iter().map(lost));
     let valid = warnings.is_empty() && !outcome.stopped && !outcome.gave_up;
     Verdict { valid, warnings, ..Verdict::default() }
 }

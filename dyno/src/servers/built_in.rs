@@ -1,14 +1,16 @@
 //! The built-in server: `tlsdyno serve` as a separate process.
 
+use std::net::SocketAddr;
+
 use anyhow::Result;
 
 use super::capabilities::Capabilities;
 use super::directives::{Setting, openssl_provider, owned};
 use super::driver::Driver;
-use super::instance::{Addresses, loopback};
+use super::instance::Addresses;
 use super::launch::own_executable;
 use super::session_log::SessionLog;
-use super::{Place, Prepared, SESSION_LOG_FILE, ServerSpec};
+use super::{Place, Prepared, SESSION_LOG_FILE, ServerSpec, listening};
 use crate::model::{ServerName, SessionCache, TicketKeys};
 
 const CAPABILITIES: Capabilities = Capabilities {
@@ -64,12 +66,12 @@ impl Driver for BuiltIn {
 
 /// Says how to start it.
 fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
-    let Place { own: directory, port, .. } = place;
+    let Place { own: directory, ip, port, .. } = place;
     let mut arguments: Vec<std::ffi::OsString> = vec!["serve".into(), "--docroot".into(), spec.docroot.clone().into()];
     let mut option = |name: &str, value: std::ffi::OsString| arguments.extend([name.into(), value]);
     let listen = if spec.tls.is_some() { "--listen" } else { "--listen-plain" };
-    option(listen, loopback(port).to_string().into());
-    let plain = spec.transaction.filter(|_| spec.tls.is_some()).map(|_| loopback(place.plain_port));
+    option(listen, SocketAddr::new(ip, port).to_string().into());
+    let plain = spec.transaction.filter(|_| spec.tls.is_some()).map(|_| SocketAddr::new(ip, place.plain_port));
     if let Some(cost) = spec.transaction {
         let parts = [("cpu", cost.cpu_ns), ("wait", cost.wait_ns)].into_iter().filter(|(_, ns)| *ns > 0);
         let parts: Vec<String> = parts.map(|(what, ns)| format!("{what}:{}us", ns as f64 / 1e3)).collect();
@@ -103,13 +105,14 @@ fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
             arguments.extend(wanted.then(|| flag.into()));
         }
     }
+    arguments.extend((!listening::is_loopback(ip)).then(|| "--allow-insecure-listen".into()));
     let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
     let session_log = SessionLog { path: directory.join(SESSION_LOG_FILE), mark: "", resumed: "r", first: "1" };
     Ok(Prepared {
         config: format!("tlsdyno {}", words.join(" ")),
         version: format!("tlsdyno {} built-in server, {}", env!("CARGO_PKG_VERSION"), openssl::version::version()),
         session_log: spec.log_sessions.then_some(session_log),
-        addresses: plain.map(|plain| Addresses { address: loopback(port), plain: Some(plain) }),
+        addresses: plain.map(|plain| Addresses { address: SocketAddr::new(ip, port), plain: Some(plain) }),
         grace_ms: 1_000,
         ..Prepared::new(own_executable()?.get_program(), arguments)
     })

@@ -186,7 +186,7 @@ fn configuration(spec: &ServerSpec, place: Place, backend: SocketAddr, user: Opt
     if let Some(user) = user {
         global.extend(["user nobody".to_owned(), format!("group {}", user.group)]);
     }
-    let mut bind = format!("bind 127.0.0.1:{} backlog 4096", place.port);
+    let mut bind = format!("bind {} backlog 4096", SocketAddr::new(place.ip, place.port));
     if let Some(tls) = &spec.tls {
         let cached = if tls.session_cache == SessionCache::Off { 0 } else { CACHED_SESSIONS };
         global.extend([cached_sessions(cached), session_lifetime(tls.session_timeout_s())]);

@@ -5,7 +5,7 @@ mod start;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -72,8 +72,8 @@ pub struct Instance {
     reload: Reload,
     /// How much of each log was already searched for alarms.
     searched: Mutex<BTreeMap<PathBuf, usize>>,
-    /// Parts of its cryptography are switched off: nobody else may reach it.
-    loopback_only: bool,
+    /// Parts of its cryptography are switched off: beyond loopback it may be reached at this address, and no other.
+    permitted: Option<IpAddr>,
     // After `supervised`: what it needs ends after it.
     companions: Vec<Companion>,
 }
@@ -206,10 +206,8 @@ impl Instance {
     /// # Errors
     /// Where it listens, or that one of its processes cannot be looked into, and the remedy.
     pub fn refuse_open_listeners(&self) -> Result<()> {
-        if !self.loopback_only {
-            return Ok(());
-        }
-        listening::refuse_open_listeners(&listening::open_addresses(&self.pids())?)
+        let Some(permitted) = self.permitted else { return Ok(()) };
+        listening::refuse_open_listeners(&listening::open_addresses(&self.pids())?, permitted)
     }
 
     /// What it is.

@@ -161,7 +161,7 @@ fn configuration(spec: &ServerSpec, place: Place, user: Option<&WorkerUser>) -> 
         lines.push("server.modules = ( \"mod_openssl\" )".to_owned());
     }
     lines.push(format!("server.document-root = {}", quoted(&spec.docroot)?));
-    lines.push(format!("server.bind = \"127.0.0.1\"\nserver.port = {port}"));
+    lines.push(format!("server.bind = \"{}\"\nserver.port = {port}", place.ip));
     lines.push(format!("server.errorlog = {}", own(ERROR_LOG_FILE)?));
     if let Some(user) = user {
         lines.push(format!("server.username = \"nobody\"\nserver.groupname = \"{}\"", user.group));

@@ -135,10 +135,11 @@ impl ListeningTables {
     }
 }
 
-/// Fails when one of `addresses` can be reached from another host: a server with no-ops is a total break of TLS.
-pub fn refuse_open_listeners(addresses: &[SocketAddr]) -> Result<()> {
-    let open: Vec<String> =
-        addresses.iter().filter(|address| !is_loopback(address.ip())).map(ToString::to_string).collect();
+/// Fails when one of `addresses` can be reached from another host and is not on the `permitted` one: a server with
+/// no-ops is a total break of TLS.
+pub fn refuse_open_listeners(addresses: &[SocketAddr], permitted: IpAddr) -> Result<()> {
+    let is_open = |address: &&SocketAddr| !is_loopback(address.ip()) && address.ip() != permitted;
+    let open: Vec<String> = addresses.iter().filter(is_open).map(ToString::to_string).collect();
     if !open.is_empty() {
         bail!(
             "the server listens on {}, which other hosts can reach, while parts of its cryptography are switched off; \
@@ -246,9 +247,14 @@ mod tests {
         if let Some(listener) = loopback6 {
             assert!(found.contains(&listener.local_addr().unwrap()));
         }
-        refuse_open_listeners(&[loopback.local_addr().unwrap()]).unwrap();
+        let here = Ipv4Addr::LOCALHOST.into();
+        refuse_open_listeners(&[loopback.local_addr().unwrap()], here).unwrap();
         assert!(owners(&loopback.local_addr().unwrap())[0].starts_with(&std::process::id().to_string()));
-        let error = refuse_open_listeners(&["0.0.0.0:80".parse().unwrap(), "[::1]:81".parse().unwrap()]).unwrap_err();
+        let open = ["0.0.0.0:80", "[::1]:81", "192.0.2.1:82"].map(|text| text.parse().unwrap());
+        let error = refuse_open_listeners(&open, here).unwrap_err();
+        assert!(error.to_string().contains("192.0.2.1:82"), "{error}");
+        let error = refuse_open_listeners(&open, "192.0.2.1".parse().unwrap()).unwrap_err();
+        assert!(!error.to_string().contains("192.0.2.1:82"), "{error}");
         assert!(error.to_string().contains("0.0.0.0:80") && !error.to_string().contains("81"), "{error}");
     }
 

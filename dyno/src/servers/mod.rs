@@ -38,7 +38,7 @@ mod ticket_keys;
 mod worker_user;
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use tlsdyno_engine::serve::Transaction;
@@ -115,8 +115,12 @@ pub struct ServerSpec {
     pub log_sessions: bool,
     /// Write the log at [`Instance::object_log`] (nginx): a line `BYTES PATH` for each response, also while measuring.
     pub log_objects: bool,
-    /// Allow that a server with no-ops can be reached from other hosts.
+    /// Allow that a server with no-ops can be reached from other hosts, wherever its configuration, which is not ours,
+    /// has it listen.
     pub allow_insecure_listen: bool,
+    /// The address that it listens on. Where that is not loopback, a server with no-ops may be reached there, and only
+    /// there, by whom its shim lets in.
+    pub ip: IpAddr,
     /// Worker processes (nginx, Apache event, lighttpd) or threads (HAProxy, built-in). Apache prefork has no such
     /// number.
     pub workers: u32,
@@ -154,6 +158,7 @@ impl ServerSpec {
             log_sessions: false,
             log_objects: false,
             allow_insecure_listen: false,
+            ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
             workers: 1,
             asynchronous: false,
             connections: 64,
@@ -288,7 +293,9 @@ pub struct Place<'a> {
     run: &'a Path,
     /// The directory of this instance.
     own: &'a Path,
-    /// Where it shall listen on loopback.
+    /// The address on which it shall listen.
+    ip: IpAddr,
+    /// And where there.
     port: u16,
     /// Where a user's own command may serve plain HTTP beside TLS.
     plain_port: u16,

@@ -75,6 +75,9 @@ pub const CLOSE_WAIT_NS_MAX: u64 = 1_000_000_000;
 /// Longest wait for events, so that a stop is noticed even where its signal goes to another thread, in nanoseconds.
 pub const WAIT_NS_MAX: u64 = 100_000_000;
 
+/// Time slice of a loop that begins together with others, in nanoseconds: the shortest that Linux gives.
+pub const START_SLICE_NS: u64 = 100_000;
+
 /// Largest latency a histogram tells apart; longer ones count as this. One hour, in nanoseconds.
 pub const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 

@@ -236,12 +236,15 @@ pub enum Until {
 
 /// Where the load goes.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct Target {
     /// Address of the server.
     pub address: SocketAddr,
     /// Value of the Host header.
     pub host: String,
-    /// TLS settings; `None` is plain HTTP.
+    /// TLS settings; `None` is plain HTTP. They are compiled, and so left out where a plan is written: that writes its
+    /// settings beside it.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub tls: Option<Arc<tlsdyno_tls::Config>>,
 }
 
@@ -252,16 +255,19 @@ impl Target {
     }
 }
 
-/// One run of the engine.
+/// One run of the engine. What is large and shared, the workload and the body, is left out where a plan is written.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct Plan {
     /// Where the load goes.
     pub target: Target,
     /// How connections get there.
     pub route: Route,
     /// The content of every request body, as long as the objects with a body say; `None`: zeros.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub body: Option<Arc<[u8]>>,
     /// What is requested.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub workload: Arc<Workload>,
     /// Which of the workload's users take part.
     pub users: Range<u32>,
@@ -291,7 +297,8 @@ pub struct Plan {
     /// connect all at once, which is no part of a load on kept connections. Then what completes until the deadline
     /// counts, and nothing after it. 0: none, and what is under way at the deadline counts too.
     pub lead_in_ns: u64,
-    /// Which part of the load this is ([`Plan::part`]); by default all of it.
+    /// Which part of the load this is ([`Plan::part`]); by default all of it. Written plans are whole.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub share: Share,
 }
 

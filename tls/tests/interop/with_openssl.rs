@@ -170,12 +170,12 @@ fn keys_that_are_used_up_are_changed() {
     for suite in [Suite::Tls13Aes128Gcm, Suite::Tls13Aes256Gcm] {
         let context = OpensslContext::narrow(KeyKind::P256, suite, Group::X25519, |_| ());
         // `connect` sends four requests and close_notify: several keys, the last one after two updates at least.
-        for records_per_key in [1, 2] {
-            let settings = Settings { records_per_key, ..narrow(suite, Group::X25519, Effort::Honest) };
+        for records_per_key_count in [1, 2] {
+            let settings = Settings { records_per_key_count, ..narrow(suite, Group::X25519, Effort::Honest) };
             connect(&config(settings), None, &mut context.server());
         }
-        let updates = |records_per_key| {
-            let settings = Settings { records_per_key, ..narrow(suite, Group::X25519, Effort::Lean) };
+        let updates = |records_per_key_count| {
+            let settings = Settings { records_per_key_count, ..narrow(suite, Group::X25519, Effort::Lean) };
             let mut caller = Caller::new(&config(settings), None);
             talk(&mut caller, &mut context.server()).unwrap();
             (0..10).for_each(|_| caller.request(1));

@@ -7,7 +7,7 @@ pub use crate::native::area::layout::*;
 /// First bytes of an area.
 pub const MAGIC: [u8; 8] = *b"TLSSHIM\0";
 /// Raised with every change of the layout.
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;
 /// Offset of the stages that a mode may switch off, `u32`: bits in the order of [`STAGES`].
 pub const STAGES_OFF_AT: usize = 112;
 /// Offset of the flags, `u32`: bits in the order of [`FLAGS`].
@@ -26,6 +26,14 @@ pub const FULL_SCRIPT_AT: usize = 136;
 pub const RESUMED_SCRIPT_AT: usize = 176;
 /// Offset of the number of connections that began in a mode with bits that were ignored, `u32`.
 pub const MODES_IGNORED_AT: usize = 216;
+/// Offset of the number of peers that are not on this host and may connect, `u32`.
+pub const PEER_COUNT_AT: usize = 220;
+/// Offset of the first of them; each has [`PEER_SIZE`] bytes, an IPv6 address or an IPv4 one mapped into it.
+pub const PEERS_AT: usize = 224;
+/// Size of a peer in bytes.
+pub const PEER_SIZE: usize = 16;
+/// Most peers.
+pub const PEERS: usize = 48;
 /// Most flights of a script.
 pub const FLIGHTS: usize = 8;
 /// Offset of the universal session's state, `u32`.

@@ -400,6 +400,7 @@ impl<'a> ArrayTestbed<'a> {
                 timeout_ns: array.timeout_ms * 1_000_000,
                 batch_ns: 0,
             },
+            workers: None,
         };
         LoadProcess::start(&job, self.directory.path(), Some(self.placement.load))
     }

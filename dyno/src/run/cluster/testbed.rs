@@ -333,6 +333,7 @@ impl ClusterTestbed {
                 timeout_ns: traffic.timeout_ms * 1_000_000,
                 batch_ns: 0,
             },
+            workers: None,
         };
         LoadProcess::start(&job, self.directory.path(), Some(self.placement.load))
     }

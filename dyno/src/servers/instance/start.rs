@@ -97,9 +97,10 @@ pub(in crate::servers) struct Addresses {
 }
 
 fn start_on(spec: &ServerSpec, run: &Path, directory: &Path, ports: &Ports) -> Result<Instance> {
-    let place = Place { run, own: directory, port: ports.port, plain_port: ports.plain_port };
+    let place = Place { run, own: directory, ip: spec.ip, port: ports.port, plain_port: ports.plain_port };
     let mut prepared = driver_of(spec.kind).prepare(spec, place)?;
-    let addresses = prepared.addresses.take().unwrap_or_else(|| ports.first());
+    let first = Addresses { address: SocketAddr::new(spec.ip, ports.port), plain: None };
+    let addresses = prepared.addresses.take().unwrap_or(first);
     start_prepared(spec, directory, prepared, addresses)
 }
 
@@ -144,7 +145,7 @@ pub(in crate::servers) fn start_prepared(
         processes: prepared.processes,
         reload: prepared.reload,
         searched: Mutex::new(BTreeMap::new()),
-        loopback_only: spec.is_altered() && !spec.allow_insecure_listen,
+        permitted: (spec.is_altered() && !spec.allow_insecure_listen).then_some(spec.ip),
         companions: prepared.companions,
     };
     instance.await_ready(spec)?;

@@ -1,6 +1,7 @@
 //! A load by several worker processes: its sum is what was asked for and what the server saw, whatever befalls them.
 
 mod engines;
+mod far;
 mod loss;
 mod repeats;
 
@@ -51,8 +52,10 @@ fn of_each(result: &Value, field: impl Fn(&Value) -> Option<u64>) -> Vec<u64> {
 }
 
 /// nginx that logs its sessions, with one object.
-fn nginx(directory: &RunDirectory) -> Instance {
+fn nginx() -> (RunDirectory, Instance) {
+    // First: a directory of a run has a guard.
     servers::launch::set_own_executable(TLSDYNO.as_ref());
+    let directory = RunDirectory::create().unwrap();
     let docroot: PathBuf = directory.path().join("docroot");
     servers::run_directory::make_passable(&docroot).unwrap();
     std::fs::write(docroot.join("x"), "x").unwrap();
@@ -62,7 +65,8 @@ fn nginx(directory: &RunDirectory) -> Instance {
         log_sessions: true,
         ..ServerSpec::new(ServerName::Nginx, docroot)
     };
-    servers::start(&spec, directory.path()).unwrap()
+    let nginx = servers::start(&spec, directory.path()).unwrap();
+    (directory, nginx)
 }
 
 /// Waits until it is so.
@@ -87,8 +91,7 @@ fn processes_with(word: &str) -> Vec<u32> {
 
 #[test]
 fn hits_reuse_and_errors_are_those_of_the_servers_own_log() {
-    let directory = RunDirectory::create().unwrap();
-    let nginx = nginx(&directory);
+    let (_directory, nginx) = nginx();
     let url = format!("https://{}/x", nginx.address());
     let missing = format!("https://{}/missing", nginx.address());
     // A quarter of the requests fail.

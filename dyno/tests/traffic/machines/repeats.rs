@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use super::far::Network;
 use super::loss::{Crew, is_gone, kill};
 use super::{Load, TLSDYNO, json, launch, load, of_each, site, text, until};
 
@@ -45,52 +46,10 @@ fn kills_and_freezes_leave_nothing_and_are_marked() {
     assert!(longest[2] < Duration::from_secs(6));
 }
 
-/// Runs `ip`.
-fn ip(arguments: &[&str]) {
-    let output = Command::new("ip").args(arguments).output().unwrap();
-    assert!(output.status.success(), "ip {arguments:?}: {}", text(&output.stderr));
-}
-
-/// Two network namespaces, machines of their own addresses, one for the coordinator and the server, one for workers.
-struct Network {
-    near: String,
-    far: String,
-}
-
-impl Network {
-    fn new() -> Network {
-        let id = std::process::id();
-        let (near, far) = (format!("dyno-near-{id}"), format!("dyno-far-{id}"));
-        let network = Network { near: near.clone(), far: far.clone() };
-        for name in [&near, &far] {
-            ip(&["netns", "add", name]);
-            ip(&["-n", name, "link", "set", "lo", "up"]);
-        }
-        ip(&["-n", &near, "link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns", &far]);
-        for (name, address) in [(&near, "10.99.0.1/24"), (&far, "10.99.0.2/24")] {
-            ip(&["-n", name, "address", "add", address, "dev", "cable"]);
-            ip(&["-n", name, "link", "set", "cable", "up"]);
-        }
-        network
-    }
-
-    fn cable(&self, state: &str) {
-        ip(&["-n", &self.far, "link", "set", "cable", state]);
-    }
-}
-
-impl Drop for Network {
-    fn drop(&mut self) {
-        for name in [&self.near, &self.far] {
-            let _ = Command::new("ip").args(["netns", "delete", name]).output();
-        }
-    }
-}
-
 #[test]
 #[ignore = "twenty cuts of five seconds, and root: make test-machines"]
 fn a_cut_network_loses_the_worker_behind_it_and_both_ends_notice() {
-    let network = Network::new();
+    let network = Network::new().expect("root");
     let docroot = tempfile::tempdir().unwrap();
     std::fs::write(docroot.path().join("x"), "x").unwrap();
     let mut server = Command::new("ip");

@@ -1,0 +1,71 @@
+//! The load process of an experiment (`load::job`), whose load workers make where the job says so: then it is their
+//! coordinator, and attends to them while the runner has nothing for it to do.
+
+use std::io::{self, BufReader, Read};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result};
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+use super::carried::Packer;
+use super::crew::Workers;
+use super::gather::gather;
+use crate::fault::{Fault, OrFault};
+use crate::load::job::{self, Others, Prepared};
+use crate::model::WorkersModel;
+use crate::model::job::{Job, Reply};
+
+/// Reads the job, and answers the runner's commands until there are no more.
+///
+/// # Errors
+/// The job cannot be done, its workers do not come, or the runner is gone.
+pub fn serve(path: &Path, stop: &AtomicBool) -> Result<()> {
+    let job = job::read(path).or_fault(Fault::Input)?;
+    // The runner killed in mid-block leaves nobody to load for; the end of standard input is only seen between blocks.
+    // Workers, and what starts them, are ended in good order all the same.
+    let signal = if job.workers.is_some() { Signal::TERM } else { Signal::KILL };
+    set_parent_process_death_signal(Some(signal)).context("failed to tie the load process to its runner")?;
+    let mut prepared = Prepared::new(&job).or_fault(Fault::Input)?;
+    let (input, output) = (io::stdin(), io::stdout());
+    let Some(model) = &job.workers else {
+        return job::serve(&mut prepared, None, input.lock(), output.lock(), stop);
+    };
+    match serve_by_workers(&job, model, &mut prepared, stop) {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            // The runner tells it, with whose fault it is.
+            job::say(&mut output.lock(), &Reply::Error { message: format!("{error:#}") })
+        }
+    }
+}
+
+fn serve_by_workers(job: &Job, model: &WorkersModel, prepared: &mut Prepared, stop: &AtomicBool) -> Result<()> {
+    let target = job.targets.first().context("the job has no target")?.address;
+    // What the user has this tool start is the user's to load.
+    let may_load = [target.ip().to_string()];
+    let gathered = gather(model, Packer::default(), target, &may_load, None, stop)?;
+    let workers = &gathered.workers;
+    let sources = workers.sources(target)?.into_iter().collect();
+    let others = Others { crew: workers, sources, on_loss: model.on_loss };
+    let input = Attended { workers, stop };
+    job::serve(prepared, Some(&others), BufReader::new(input), io::stdout().lock(), stop)
+}
+
+/// Standard input, whose reader attends to the workers until there is something. It ends with `stop`.
+struct Attended<'a> {
+    workers: &'a Workers,
+    stop: &'a AtomicBool,
+}
+
+impl Read for Attended<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let input = io::stdin();
+        self.workers.attend(input.as_fd(), self.stop).map_err(io::Error::other)?;
+        if self.stop.load(Ordering::Relaxed) {
+            return Ok(0);
+        }
+        rustix::io::read(&input, buffer).map_err(io::Error::from)
+    }
+}

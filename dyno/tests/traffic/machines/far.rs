@@ -1,0 +1,111 @@
+//! Experiments whose load is made on another machine, which is a network namespace here: the server stays, and serves
+//! its workers only.
+
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::Value;
+
+use super::{TLSDYNO, json, launch, text, until};
+
+/// Runs `ip`.
+fn ip(arguments: &[&str]) {
+    let output = Command::new("ip").args(arguments).output().unwrap();
+    assert!(output.status.success(), "ip {arguments:?}: {}", text(&output.stderr));
+}
+
+/// Two network namespaces, machines of their own addresses, one for the coordinator and the server, one for workers.
+pub struct Network {
+    pub near: String,
+    pub far: String,
+}
+
+impl Network {
+    /// Nothing where there are no namespaces for this user.
+    pub fn new() -> Option<Network> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        if !rustix::process::geteuid().is_root() {
+            println!("no network namespaces without root: not tried");
+            return None;
+        }
+        let id = format!("{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let (near, far) = (format!("dyno-near-{id}"), format!("dyno-far-{id}"));
+        let network = Network { near: near.clone(), far: far.clone() };
+        for name in [&near, &far] {
+            ip(&["netns", "add", name]);
+            ip(&["-n", name, "link", "set", "lo", "up"]);
+        }
+        ip(&["-n", &near, "link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns", &far]);
+        for (name, address) in [(&near, "10.99.0.1/24"), (&far, "10.99.0.2/24"), (&far, "10.99.0.3/24")] {
+            ip(&["-n", name, "address", "add", address, "dev", "cable"]);
+            ip(&["-n", name, "link", "set", "cable", "up"]);
+        }
+        Some(network)
+    }
+
+    pub fn cable(&self, state: &str) {
+        ip(&["-n", &self.far, "link", "set", "cable", state]);
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        for name in [&self.near, &self.far] {
+            let _ = Command::new("ip").args(["netns", "delete", name]).output();
+        }
+    }
+}
+
+/// Runs a program in a namespace.
+fn inside(namespace: &str, program: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", namespace, program]).args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// An experiment on a server in the near one, whose load the far one makes.
+fn begin(network: &Network, place: &std::path::Path, arguments: &[&str]) -> Child {
+    let far = format!("exec ip netns exec {} ", network.far);
+    let launch = launch("--may-load 10.99.0.1").replace("exec ", &far);
+    let workers = ["--listen", "10.99.0.1", "--launch", &launch, "--allow-insecure-listen", "--json", "--no-report"];
+    let mut command = inside(&network.near, TLSDYNO, &[arguments, &workers].concat());
+    command.env("TLSDYNO_STORE", place.join("store.sqlite")).current_dir(place);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// The ports on which servers listen for the far one.
+fn ports(network: &Network) -> Vec<String> {
+    let output = inside(&network.near, "ss", &["-Htln"]).output().unwrap();
+    let said = text(&output.stdout);
+    said.split_whitespace().filter_map(|word| word.strip_prefix("10.99.0.1:")).map(str::to_owned).collect()
+}
+
+/// What a stranger's connection comes to: hits, and kinds of errors.
+fn knock(network: &Network, source: &str, port: &str) -> (u64, Value) {
+    let url = format!("https://10.99.0.1:{port}/");
+    let flags = ["-k", "--i-may-load-this", "10.99.0.1", "--source", source, "--total-connections", "1", "-c", "1"];
+    let more = ["--close", "--expect-status", "any", "--json", "--timeout", "2s"];
+    let output: Output =
+        inside(&network.far, TLSDYNO, &[&["load", &url], &flags[..], &more].concat()).output().unwrap();
+    let result = json(&output);
+    (result["hits"].as_u64().unwrap(), result["errors"].clone())
+}
+
+#[test]
+fn a_server_without_a_stage_serves_its_workers_and_nobody_else() {
+    let Some(network) = Network::new() else { return };
+    let place = tempfile::tempdir().unwrap();
+    let flags = ["--server", "nginx", "--stages", "authentication", "--reuse", "0%", "--time", "12", "--seed", "1"];
+    let child = begin(&network, place.path(), &[&["ablate", "--workers", "2"], &flags[..]].concat());
+    // As is, without authentication, plain HTTP, and the coordinator.
+    until("starting servers", || ports(&network).len() >= 4);
+    let seen: Vec<_> = ports(&network).iter().map(|port| knock(&network, "10.99.0.3", port)).collect();
+    let output = child.wait_with_output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}\n{}", text(&output.stdout));
+    let result = json(&output);
+    let blocks = result["blocks"].as_array().unwrap();
+    assert!(blocks.len() >= 3 && blocks.iter().all(|block| block["valid"] == true), "{blocks:?}");
+    assert!(result["warnings"].to_string().contains("workers on other machines"), "{}", result["warnings"]);
+    assert_eq!(seen.iter().filter(|(hits, _)| *hits == 1).count(), 1, "only the untouched server: {seen:?}");
+}
