@@ -6,8 +6,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::Measure;
 use super::curve::Curve;
+use super::{Measure, ServerName, Tls};
 
 /// A load experiment. Its points are the configurations of its record, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -17,6 +17,12 @@ pub struct LoadExperiment {
     pub question: String,
     /// What is requested.
     pub url: String,
+    /// A server that is started for the experiment: of the URL only the path counts then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<StartedServer>,
+    /// Each point is one run, whose course over time is kept, in place of blocks in rounds: when sessions renew.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub one_run: bool,
     /// Another URL, which is loaded in turn with the first: how the two compare.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against: Option<String>,
@@ -32,6 +38,28 @@ pub struct LoadExperiment {
     /// How long it is measured.
     #[serde(default)]
     pub measure: Measure,
+}
+
+/// A server that is started for the experiment, with one object.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StartedServer {
+    /// Which server.
+    pub kind: ServerName,
+    /// Size of the object.
+    pub object_bytes: u64,
+    /// Each page takes so long beside the server, one after the other, microseconds (built-in server: the transaction
+    /// server of Mraz et al. 2002).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transaction_us: Option<f64>,
+    /// TLS as it is configured; what clients offer is among the flags.
+    pub tls: Tls,
+}
+
+impl Default for StartedServer {
+    fn default() -> StartedServer {
+        StartedServer { kind: ServerName::Nginx, object_bytes: 7168, transaction_us: None, tls: Tls::default() }
+    }
 }
 
 /// The value of a flag.

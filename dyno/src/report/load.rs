@@ -28,6 +28,8 @@ pub fn document(record: &Record, summary: &LoadSummary) -> Document {
         // It tells its warnings itself.
         [run] => sections.extend(load_run::document(run).sections),
         runs => {
+            let is_one_run = record.measured.load().is_some_and(|load| load.experiment.one_run);
+            sections.extend(is_one_run.then(|| load_run::courses(runs)));
             let parts = summary.points.iter().map(|point| (&point.name, &point.warnings));
             sections.push(circumstances::warnings(circumstances::texts(&summary.warnings, parts)));
             sections.extend(summary.points.iter().zip(runs).flat_map(run_of_several));

@@ -23,8 +23,11 @@ pub fn document(summary: &Summary) -> Document {
     let faults = summary.tls_faults.iter().map(|(fault, count)| format!("{} × {fault}", format_count(*count)));
     let counts = ["", "", ""].map(Column::words).into_iter().zip(["", "number", ""]);
     let columns = counts.map(|(column, class)| Column { class, ..column }).collect();
-    let over_time =
-        Section::titled("", "Over time").on(Place::Page).charts(charts(&summary.slices)).charts(gantt(&summary.lives));
+    let over_time = Section::titled("", "Over time").on(Place::Page).charts(charts(&summary.slices)).charts(gantt(
+        "connections",
+        "Connections of the first clients",
+        &summary.lives,
+    ));
     Document {
         title: format!("{}: {effort}, {}", summary.url, format_duration(summary.elapsed_ns as f64)),
         answer: answer(summary),
@@ -184,8 +187,55 @@ fn charts(slices: &[Slice]) -> Vec<Chart> {
     [hits, latency, handshakes].into_iter().flatten().collect()
 }
 
+/// The full handshakes of several runs over time, where surges show, and the connections of each.
+pub(super) fn courses(runs: &[Summary]) -> Section {
+    let gantts = (1..).zip(runs).filter_map(|(number, run)| {
+        gantt(&format!("connections-{number}"), &format!("Connections of the first clients, {}", run.url), &run.lives)
+    });
+    Section::titled("course", "Over time").on(Place::Page).charts(surges(runs)).charts(gantts)
+}
+
+/// Full handshakes a second, a line for each run.
+fn surges(runs: &[Summary]) -> Option<Chart> {
+    let names: Vec<&str> = runs.iter().map(|run| run.url.as_str()).collect();
+    let of_run = |run: &Summary| {
+        let mut ends_ns = 0;
+        let row = |slice: &Slice| {
+            let middle_s = (ends_ns as f64 + slice.elapsed_ns as f64 / 2.0) / 1e9;
+            ends_ns += slice.elapsed_ns;
+            let value = slice.handshakes_full as f64 * 1e9 / slice.elapsed_ns.max(1) as f64;
+            json!({"seconds": middle_s, "at": format_tenths(middle_s), "line": run.url, "value": value,
+                   "label": format_quantity(value)})
+        };
+        run.slices.iter().map(row).collect::<Vec<Value>>()
+    };
+    let rows: Vec<Value> = runs.iter().flat_map(of_run).collect();
+    let most = |run: &Summary| {
+        let of_slice = |slice: &Slice| slice.handshakes_full as f64 * 1e9 / slice.elapsed_ns.max(1) as f64;
+        // The first is that of the beginning, when everybody comes.
+        run.slices.iter().skip(1).map(of_slice).fold(0.0, f64::max)
+    };
+    let words: Vec<String> = runs
+        .iter()
+        .map(|run| format!("{}: at most {}/s after the beginning", run.url, format_quantity(most(run))))
+        .collect();
+    let body = json!({
+        "mark": {"type": "line", "strokeWidth": 2, "interpolate": "step"},
+        "encoding": {
+            "x": quantity("seconds", "seconds"),
+            "y": with(quantity("value", "full handshakes per second"), json!({"scale": {"zero": true}})),
+            "color": with(palette("line", &names, &COLOURS), line_legend(None, names.len())),
+            "tooltip": tooltip([("at", "seconds"), ("line", "run"), ("label", "full handshakes/s")]),
+        },
+    });
+    let words = words.join("; ");
+    let caption =
+        format!("Full handshakes per second, over time: where sessions renew together there are surges. {words}.");
+    Some(Chart::new("surges", 240, rows, body)?.told(caption, words))
+}
+
 /// The connections of the first clients over time, as Figure 2 of Mraz et al. 2002 draws profiles.
-fn gantt(lives: &[Life]) -> Option<Chart> {
+fn gantt(id: &str, title: &str, lives: &[Life]) -> Option<Chart> {
     const KINDS: [&str; 3] = ["full handshake", "resumed", "no session"];
     let kind = |life: &Life| match life.resumed {
         Some(false) => KINDS[0],
@@ -221,8 +271,8 @@ fn gantt(lives: &[Life]) -> Option<Chart> {
         count(KINDS[0]),
         count(KINDS[1])
     );
-    let caption = "Connections of the first clients: each strip is one, coloured by how its session began.";
-    Some(Chart::new("connections", 20 * clients as usize + 20, rows, body)?.told(caption, words))
+    let caption = format!("{title}: each strip is one, coloured by how its session began.");
+    Some(Chart::new(id, 20 * clients as usize + 20, rows, body)?.told(caption, words))
 }
 
 fn over_time<const N: usize>(
