@@ -111,8 +111,9 @@ impl Cell {
         TargetLoad {
             connections: Some(self.clients),
             rate_per_s: self.rate_per_s,
-            // At low rates a block has fewer connections than clients: their first ones would be all there is.
-            keeps_sessions: self.rate_per_s.is_some(),
+            // At low rates a block has fewer connections than clients: their first ones would be all there is. What an
+            // open loop is checked with begins as it does.
+            keeps_sessions: self.rate_per_s.is_some() || !self.role.is_point(),
             sources: self.sources(),
             ..TargetLoad::default()
         }

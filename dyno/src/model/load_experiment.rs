@@ -108,7 +108,12 @@ impl LoadExperiment {
     }
 
     fn point(&self, swept: &[(&String, &FlagValue)]) -> LoadPoint {
-        let name = swept.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ");
+        let told = |(name, value): &(&String, &FlagValue)| match value {
+            FlagValue::Switch(true) => (*name).clone(),
+            FlagValue::Switch(false) => format!("not {name}"),
+            value => format!("{name} {value}"),
+        };
+        let name = swept.iter().map(told).collect::<Vec<_>>().join(", ");
         let fixed = self.load.iter().filter(|(name, _)| !self.sweep.contains_key(*name));
         let flag = |(name, value): (&String, &FlagValue)| match value {
             FlagValue::Switch(false) => None,
@@ -136,6 +141,9 @@ mod tests {
         assert_eq!(names[..2], ["connections 1, reuse 0%", "connections 1, reuse 50%"]);
         assert_eq!(points.len(), 4);
         assert_eq!(points[3].flags, ["--insecure", "--connections=2", "--reuse=50%"]);
+        let switch = BTreeMap::from([("staggered".to_owned(), [false, true].map(FlagValue::Switch).to_vec())]);
+        let switched = LoadExperiment { sweep: switch, ..experiment.clone() }.points();
+        assert_eq!([&switched[0].name, &switched[1].name], ["not staggered", "staggered"]);
         let single = LoadExperiment { sweep: BTreeMap::new(), ..experiment };
         assert_eq!(single.points()[0].name, "https://localhost/");
     }

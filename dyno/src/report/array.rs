@@ -30,7 +30,7 @@ pub fn document(record: &Record, summary: &ArraySummary) -> Document {
     warnings.extend(unsaturated(summary));
     let mut sections = vec![setting(record, summary)];
     sections.push(Section::default().on(Place::Page).charts(chart::throughput(summary)));
-    sections.push(lines(summary));
+    sections.extend(has_curves(summary).then(|| lines(summary)));
     sections.extend(keys::section(summary));
     sections.extend([levels(summary), checks::section(summary)]);
     sections.push(circumstances::warnings(warnings));
@@ -113,18 +113,28 @@ pub fn answer(summary: &ArraySummary) -> String {
     let hits = format!("{bound}{}", format_quantity(plain.hits_per_second.value));
     let points = summary.lines.iter().filter_map(|line| Some((line, line.half_serving_point.as_ref()?)));
     let points: Vec<String> = points.map(|(line, half)| reached(line, half)).collect();
+    if !summary.ticket_keys.is_empty() && !has_curves(summary) {
+        return keys::sentence(summary);
+    }
     if points.is_empty() {
         return format!("Plain HTTP: {hits} pages/s; nothing was measured of TLS.");
     }
     let kept = keys::sentence(summary);
     format!(
-        "Half of the {hits} pages/s of plain HTTP, by {}: {}.{kept}",
+        "Half of the {hits} pages/s of plain HTTP, by {}: {}. {kept}",
         match summary.experiment.array.by {
             ReuseAxis::Hits => "percent reuse",
             ReuseAxis::Connections => "percent reuse of connections",
         },
         points.join("; ")
     )
+    .trim_end()
+    .to_owned()
+}
+
+/// Whether lines have points enough to cross anything.
+fn has_curves(summary: &ArraySummary) -> bool {
+    summary.experiment.array.levels_percent.len() > 1
 }
 
 /// How much reuse a line needs for half of plain HTTP, and for all of it.

@@ -11,6 +11,7 @@ use super::document::{Cell, Chart, Column, Document, Place, Section, row};
 use super::text::capitalised;
 use crate::histogram;
 use crate::load::summary::Summary;
+use crate::stats::load::PointSummary;
 use crate::units::{
     NONE, format_bytes, format_count, format_duration, format_percent, format_quantity, format_rate, format_tenths,
 };
@@ -188,15 +189,30 @@ fn charts(slices: &[Slice]) -> Vec<Chart> {
 }
 
 /// The full handshakes of several runs over time, where surges show, and the connections of each.
-pub(super) fn courses(runs: &[Summary]) -> Section {
-    let gantts = (1..).zip(runs).filter_map(|(number, run)| {
+pub(super) fn courses(points: &[PointSummary], runs: &[Summary]) -> Section {
+    // A run that Ctrl-C left out has nothing to draw.
+    let gantts = (1..).zip(runs).filter(|(_, run)| run.hits > 0).filter_map(|(number, run)| {
         gantt(&format!("connections-{number}"), &format!("Connections of the first clients, {}", run.url), &run.lives)
     });
-    Section::titled("course", "Over time").on(Place::Page).charts(surges(runs)).charts(gantts)
+    Section::titled("course", "Over time").on(Place::Page).charts(surges(points, runs)).charts(gantts)
+}
+
+/// Connections of at least this part of the time have a mark where they begin.
+const LONG_PART: f64 = 0.02;
+
+/// How steep the surges of several runs are, in a sentence; empty where their course was not kept.
+pub(super) fn surges_in_words(points: &[PointSummary]) -> String {
+    let steep =
+        |point: &PointSummary| Some(format!("{} ({})", format_quantity(point.surge_full_per_second?), point.name));
+    let each: Vec<String> = points.iter().filter_map(steep).collect();
+    match each.is_empty() {
+        true => String::new(),
+        false => format!("After the beginning at most {} full handshakes per second.", each.join(", ")),
+    }
 }
 
 /// Full handshakes a second, a line for each run.
-fn surges(runs: &[Summary]) -> Option<Chart> {
+fn surges(points: &[PointSummary], runs: &[Summary]) -> Option<Chart> {
     let names: Vec<&str> = runs.iter().map(|run| run.url.as_str()).collect();
     let of_run = |run: &Summary| {
         let mut ends_ns = 0;
@@ -210,15 +226,6 @@ fn surges(runs: &[Summary]) -> Option<Chart> {
         run.slices.iter().map(row).collect::<Vec<Value>>()
     };
     let rows: Vec<Value> = runs.iter().flat_map(of_run).collect();
-    let most = |run: &Summary| {
-        let of_slice = |slice: &Slice| slice.handshakes_full as f64 * 1e9 / slice.elapsed_ns.max(1) as f64;
-        // The first is that of the beginning, when everybody comes.
-        run.slices.iter().skip(1).map(of_slice).fold(0.0, f64::max)
-    };
-    let words: Vec<String> = runs
-        .iter()
-        .map(|run| format!("{}: at most {}/s after the beginning", run.url, format_quantity(most(run))))
-        .collect();
     let body = json!({
         "mark": {"type": "line", "strokeWidth": 2, "interpolate": "step"},
         "encoding": {
@@ -228,9 +235,9 @@ fn surges(runs: &[Summary]) -> Option<Chart> {
             "tooltip": tooltip([("at", "seconds"), ("line", "run"), ("label", "full handshakes/s")]),
         },
     });
-    let words = words.join("; ");
+    let words = surges_in_words(points);
     let caption =
-        format!("Full handshakes per second, over time: where sessions renew together there are surges. {words}.");
+        format!("Full handshakes per second, over time: where sessions renew together there are surges. {words}");
     Some(Chart::new("surges", 240, rows, body)?.told(caption, words))
 }
 
@@ -252,18 +259,31 @@ fn gantt(id: &str, title: &str, lives: &[Life]) -> Option<Chart> {
     };
     let rows: Vec<Value> = lives.iter().map(row).collect();
     let clients = lives.iter().map(|life| life.client_number + 1).max()?;
+    // A mark stands where a longer connection begins, so that the next of its kind is told from it.
+    let longest_s = lives.iter().map(|life| seconds(life.closed_ns)).fold(0.0, f64::max);
+    let long = format!("datum.to - datum.from > {}", longest_s * LONG_PART);
     let body = json!({
-        "mark": {"type": "bar", "height": {"band": 0.6}, "strokeWidth": 1},
         "encoding": {
             "y": {"field": "client", "type": "ordinal", "title": "client"},
             "x": quantity("from", "seconds"),
-            "x2": {"field": "to"},
-            "color": with(palette("kind", &KINDS, &COLOURS), line_legend(None, 3)),
-            // A short connection would be too narrow to be seen without an edge.
-            "stroke": palette("kind", &KINDS, &COLOURS),
             "tooltip": tooltip([("client", "client"), ("kind", "began with"), ("requests", "requests"),
                                 ("lasted", "lasted")]),
         },
+        "layer": [
+            {
+                "mark": {"type": "bar", "height": {"band": 0.6}, "strokeWidth": 1},
+                "encoding": {
+                    "x2": {"field": "to"},
+                    "color": with(palette("kind", &KINDS, &COLOURS), line_legend(None, 3)),
+                    // A short connection would be too narrow to be seen without an edge.
+                    "stroke": palette("kind", &KINDS, &COLOURS),
+                },
+            },
+            {
+                "transform": [{"filter": long}],
+                "mark": {"type": "tick", "thickness": 2, "height": {"band": 0.8}, "color": "#1b2430"},
+            },
+        ],
     });
     let count = |wanted: &str| lives.iter().filter(|life| kind(life) == wanted).count();
     let words = format!(

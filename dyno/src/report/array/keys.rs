@@ -2,7 +2,7 @@
 
 use crate::model::array::Spread;
 use crate::report::array::checks::item;
-use crate::report::document::{Column, Content, Field, Item, Section, Table};
+use crate::report::document::{Column, Content, Field, Item, Place, Section, Table};
 use crate::report::text::ratio_columns;
 use crate::stats::Estimate;
 use crate::stats::array::ArraySummary;
@@ -30,7 +30,7 @@ pub fn sentence(summary: &ArraySummary) -> String {
         )
     });
     let each: Vec<String> = each.collect();
-    format!(" Of the sessions offered again {} proxies accept {}.", last.proxies, each.join(", "))
+    format!("Of the sessions offered again {} proxies accept {}.", last.proxies, each.join(", "))
 }
 
 fn micros(ns: f64) -> String {
@@ -44,9 +44,9 @@ pub fn section(summary: &ArraySummary) -> Option<Section> {
         (Column::number("accepted"), |row| format_percent(row.accepted_percent.value)),
         (Column::interval(), |row| interval(row.accepted_percent, format_tenths)),
         (Column::number("proxies"), |row| format_micros(row.proxy_cpu_ns_per_hit.value)),
-        (Column::interval(), |row| interval(row.proxy_cpu_ns_per_hit, format_micros)),
+        (Column::interval().on(Place::Page), |row| interval(row.proxy_cpu_ns_per_hit, format_micros)),
         (Column::number("dispatcher"), |row| format_micros(row.dispatcher_cpu_ns_per_hit.value)),
-        (Column::interval(), |row| interval(row.dispatcher_cpu_ns_per_hit, format_micros)),
+        (Column::interval().on(Place::Page), |row| interval(row.dispatcher_cpu_ns_per_hit, format_micros)),
         (Column::number("both"), |row| format_micros(row.cpu_ns_per_hit())),
         (Column::number("times"), |row| times(row)[0].clone()),
         (Column::interval(), |row| times(row)[1].clone()),
