@@ -160,7 +160,8 @@ fn run_cluster(mut experiment: ClusterExperiment, args: &Args) -> Result<Exit> {
 
 fn run_array(mut experiment: ArrayExperiment, args: &Args) -> Result<Exit> {
     if let Some(server) = args.server {
-        let proxy = server.name().parse::<Proxy>().context("an array has proxies; --server is one of them");
+        let name = if server == ServerName::Builtin { Proxy::Own.name() } else { server.name() };
+        let proxy = name.parse::<Proxy>().context("an array has proxies; --server is one of them");
         experiment.array.proxy = proxy.or_fault(Fault::Usage)?;
     }
     change(&mut experiment.measure, &mut experiment.tls, args);

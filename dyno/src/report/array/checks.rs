@@ -1,5 +1,6 @@
 //! What the numbers of an array must agree with: each other, the quotas, and the paper's own arithmetic.
 
+use super::keys;
 use crate::report::document::{Content, Item, Section};
 use crate::stats::array::{ArrayLine, ArraySummary, Bound};
 use crate::stats::papers;
@@ -7,18 +8,22 @@ use crate::units::{format_percent, format_quantity, format_tenths};
 
 /// Plain HTTP may be slower than the pages take by this part.
 const PAGES_AGREE: f64 = 0.05;
+/// A full handshake may be more or fewer pages long than it was to be, by this part: the paper's points leave 30 to 40.
+const SCALE_AGREES: f64 = 0.15;
 /// A quota may be exceeded by this part: the kernel's turns end at ticks.
 const QUOTA_AGREES: f64 = 1.05;
 
 /// The checks, each with what it found.
 pub fn section(summary: &ArraySummary) -> Section {
-    let mut items: Vec<Item> = [pages(summary), quotas(summary)].into_iter().flatten().collect();
+    let mut items: Vec<Item> = [pages(summary), scale(summary), quotas(summary)].into_iter().flatten().collect();
     items.extend(summary.lines.iter().filter_map(both_ways));
+    items.extend(keys::checks(summary));
     items.extend(arithmetic(summary));
     Section::titled("checks", "Checks").with(Content::Items(items))
 }
 
-fn item(agrees: bool, head: String) -> Item {
+/// A check that passed, or did not.
+pub(super) fn item(agrees: bool, head: String) -> Item {
     let word = if agrees { "✓" } else { "✗" };
     Item { head: format!("{word} {head}"), muted: agrees, ..Item::default() }
 }
@@ -39,6 +44,20 @@ fn pages(summary: &ArraySummary) -> Option<Item> {
         format_quantity(own)
     );
     Some(item(agrees, said))
+}
+
+/// Pages were scaled by handshakes that were made before; the model tells how long those were that counted.
+fn scale(summary: &ArraySummary) -> Option<Item> {
+    let wanted = Some(summary.experiment.array.handshake_pages_ratio).filter(|wanted| *wanted > 0.0)?;
+    let model = summary.models.iter().find(|model| !model.is_of_server).or(summary.models.first())?;
+    let found = model.full_handshake_ns.value / 1e9 * summary.pages_per_second();
+    let said = format!(
+        "a full handshake was to be {} pages long; by the model of {} it was {}",
+        format_quantity(wanted),
+        if model.is_of_server { "the server" } else { "proxies" },
+        format_quantity(found)
+    );
+    Some(item((found / wanted - 1.0).abs() <= SCALE_AGREES, said))
 }
 
 /// Full handshakes times what each costs, and with them all CPU time, stay within the quotas.
