@@ -143,7 +143,8 @@ pub struct Args {
     #[arg(short, short_alias = 'd', long, alias = "duration", value_name = "TIME", value_parser = super::seconds)]
     #[arg(default_value_t = Measure::default().time_s, help_heading = "Measuring")]
     time: f64,
-    /// A first look in 20 seconds: the four components that cost most on most servers, and plain HTTP
+    /// A first look in 20 seconds: the CPU time of the four components that cost most on most servers, and of plain
+    /// HTTP
     #[arg(long, conflicts_with = "time", help_heading = "Measuring")]
     quick: bool,
     /// How the cost of a stage is found out, comma-separated
@@ -163,11 +164,11 @@ pub struct Args {
     #[command(flatten)]
     repeat: RepeatArgs,
 
-    #[command(flatten, next_help_heading = "Several machines")]
-    workers: WorkersModel,
-
     #[command(flatten)]
     output: super::run::OutputArgs,
+
+    #[command(flatten, next_help_heading = "Several machines")]
+    workers: WorkersModel,
 }
 
 /// What a first look takes apart.
@@ -325,6 +326,8 @@ impl Args {
         Measure {
             until_percent: (self.until > 0.0).then_some(self.until),
             slice_us: self.slice.map(|slice| slice.0.as_micros() as u64),
+            // Blocks of a first look would be too short to saturate a server.
+            blocks: !self.quick,
             ..self.repeat.measure(if self.quick { 20.0 } else { self.time })
         }
     }

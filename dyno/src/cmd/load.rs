@@ -31,11 +31,12 @@ use crate::machines::job;
 use crate::model::load_experiment::LoadExperiment;
 use crate::model::{Measure, WorkersModel};
 use crate::report::terminal::{Style, streamed_line, text};
-use crate::report::{check_endings, json, load_run, write_load};
+use crate::report::{check_endings, check_record_endings, json, load_run, write_load, write_record};
 use crate::run::cpus;
 use crate::run::url::{Runs, WARM_UP};
 use crate::stats::compared::{Word, verdict};
 use crate::stats::load::LoadSummary;
+use crate::store::Record;
 use crate::time::Time;
 use crate::units::{NONE, format_duration, format_rate};
 use crate::{interrupt, open_files};
@@ -45,7 +46,7 @@ use crate::{interrupt, open_files};
 /// A closed loop, in which every connection makes its next request as soon as the last response is complete, or with
 /// --rate an open one. Without --reuse or --profile nothing is resumed and connections are kept; with --reuse each
 /// connection makes one request (unless --requests-per-connection says otherwise) and exactly that share of them
-/// resumes a session.
+/// resumes a session. Requests are HTTP/1.1; one loop on one CPU makes them unless --threads or --on gives more.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   tlsdyno load https://localhost:8443/1k.bin --insecure
@@ -74,9 +75,6 @@ pub struct Args {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["url", "remote"])]
     job: Option<PathBuf>,
 
-    #[command(flatten)]
-    options: Options,
-
     /// Measured and printed, but not what was asked for (reuse, rate, hits per handshake): exit code 8 even where
     /// requests failed
     #[arg(long)]
@@ -92,20 +90,14 @@ pub struct Args {
     #[arg(long, value_name = "N|auto", conflicts_with_all = ["cpu", "job", "against", "launch"])]
     threads: Option<Threads>,
 
-    #[command(flatten, next_help_heading = "Several machines")]
-    machines: WorkersModel,
-
-    /// Print what --engine kubernetes would make, and end
-    #[arg(long, requires = "image", help_heading = "Several machines")]
-    print_manifest: bool,
-
     /// Also write the result to a file (several times): .json, .csv, .prom (Prometheus text), .html, or .hdr
-    /// (percentiles of every phase, as HdrHistogram plots them); .json is what `tlsdyno compare` reads
+    /// (percentiles of every phase, as HdrHistogram plots them); .json is what `tlsdyno compare` reads. Of --sweep and
+    /// --against .html, .json and .csv
     #[arg(short, long, value_name = "FILE")]
     output: Vec<PathBuf>,
 
     /// Rates one after the other, for example 100..5000, until the server is saturated: latency against throughput
-    #[arg(long, value_name = "FROM..TO", conflicts_with_all = ["rate", "output", "total_connections", "strict"])]
+    #[arg(long, value_name = "FROM..TO", conflicts_with_all = ["rate", "total_connections", "strict"])]
     sweep: Option<RateRange>,
 
     /// Each rate of --sweep is so many times the last
@@ -114,7 +106,7 @@ pub struct Args {
 
     /// Load this URL too, in turn with the first, and say whether it is slower: both have the same flags, --duration is
     /// the time of each. Exit code 10: it is slower
-    #[arg(long, value_name = "URL", conflicts_with_all = ["sweep", "output", "total_connections", "job", "remote"])]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["sweep", "total_connections", "job", "remote"])]
     against: Option<String>,
 
     /// Fail with exit code 12 where the run is beyond this limit, for example 'p99 > 50ms', 'hits/s < 2000' or
@@ -129,6 +121,16 @@ pub struct Args {
     /// Print one JSON object instead of the table
     #[arg(long)]
     json: bool,
+
+    // Their headings are those of whatever comes after them.
+    #[command(flatten)]
+    options: Options,
+
+    /// Print what --engine kubernetes would make, and end
+    #[arg(long, requires = "image", help_heading = "Several machines")]
+    print_manifest: bool,
+    #[command(flatten, next_help_heading = "Several machines")]
+    machines: WorkersModel,
 }
 
 /// Runs the load and prints what it measured.
@@ -150,7 +152,10 @@ pub fn run(args: &Args) -> Result<Exit> {
     let options = &args.options;
     let address = options::address(options, &url).or_fault(Fault::Unreachable)?;
     let plan = options::plan(options, &url, address).or_fault(Fault::Usage)?;
-    check_endings(&args.output).or_fault(Fault::Usage)?;
+    match args.sweep.is_some() || args.against.is_some() {
+        true => check_record_endings(&args.output).or_fault(Fault::Usage)?,
+        false => check_endings(&args.output).or_fault(Fault::Usage)?,
+    }
     let (of_run, of_change) = limits(args).or_fault(Fault::Usage)?;
     if let Some(other) = &args.against {
         return against(args, text, other, &of_change);
@@ -240,6 +245,7 @@ fn against(args: &Args, url: &str, other: &str, limits: &[ChangeLimit]) -> Resul
         ..LoadExperiment::default()
     };
     let (end, record) = perform_load(&experiment, &options, &ResultArgs::of(args.json, None))?;
+    args.output.iter().try_for_each(|path| write_record(path, &record)).or_fault(Fault::Store)?;
     let comparisons = LoadSummary::of(&record).map(|summary| summary.against).unwrap_or_default();
     Ok(match verdict(&comparisons) {
         _ if end != Exit::Done => end,
@@ -292,7 +298,8 @@ fn sweep(
         let object = serde_json::json!({"format": 1, "rule": sweep::RATE_RULE, "points": points});
         writeln!(out, "{object:#}").context("failed to print")?;
     }
-    keep(runs, !stop.load(Ordering::Relaxed), args.json);
+    let record = keep(runs, !stop.load(Ordering::Relaxed), args.json);
+    args.output.iter().try_for_each(|path| write_record(path, &record)).or_fault(Fault::Store)?;
     if stop.load(Ordering::Relaxed) {
         return Ok(Exit::Interrupted);
     }
@@ -318,15 +325,17 @@ pub(super) fn summary_of(
 
 /// Ends the record and says where it is. That it could not be kept does not change how the program ends: the result
 /// was printed.
-pub(super) fn keep(runs: Runs, finished: bool, json: bool) {
-    match runs.keep(finished) {
-        Ok(id) if !json => {
-            let line = format!("\nRecord {id}: `tlsdyno report {id}` shows it again.\n");
+fn keep(runs: Runs, finished: bool, json: bool) -> Record {
+    let (record, kept) = runs.keep(finished);
+    match kept {
+        Ok(()) if !json => {
+            let line = format!("\nRecord {id}: `tlsdyno report {id}` shows it again.\n", id = record.id);
             let _ = std::io::stdout().write_all(line.as_bytes());
         }
-        Ok(_) => {}
+        Ok(()) => {}
         Err(error) => tell!("warning: no record was kept: {}", visible(&error.to_string())),
     }
+    record
 }
 
 /// Widths of the columns of --sweep.

@@ -24,8 +24,7 @@ pub fn of(outcome: &Outcome, address: SocketAddr, offered: &str) -> String {
             let offered = if offered.is_empty() { String::new() } else { format!(" ({offered})") };
             format!(
                 "{fault}: most likely it has none of the groups or suites offered{offered}; name others (--group, \
-                 --suite, --tls) or leave these flags out. OpenSSL has no post-quantum groups before version 3.5; \
-                 --group X25519MLKEM768,X25519 offers a curve beside"
+                 --suite, --tls) or leave these flags out"
             )
         }
         (ErrorKind::Tls, Some(fault)) => fault.to_owned(),

@@ -113,10 +113,6 @@ pub struct Options {
     #[arg(long, conflicts_with = "requests_per_connection")]
     pub keep_alive: bool,
 
-    /// What is requested, if it is not just the URL.
-    #[command(flatten, next_help_heading = "Workload")]
-    pub workload: WorkloadFlags,
-
     /// Users, each with TLS sessions of its own (they matter with --reuse always) [default: as many as connections, or
     /// as the workload has]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -253,6 +249,10 @@ pub struct Options {
     /// itself)
     #[arg(long, value_name = "TIME")]
     pub batch: Option<Time>,
+
+    /// What is requested, if it is not just the URL. Last: its heading is that of whatever comes after it.
+    #[command(flatten, next_help_heading = "Workload")]
+    pub workload: WorkloadFlags,
 }
 
 impl Options {
@@ -409,8 +409,13 @@ pub fn offered(options: &Options) -> String {
     let named = |texts: Vec<String>, all: &str| if texts.is_empty() { all.to_owned() } else { texts.join(", ") };
     let suites = options.suite.iter().map(|suite| suite.openssl_name().to_owned()).collect();
     let groups = options.group.iter().map(ToString::to_string).collect();
+    let only_hybrids = !options.group.is_empty() && options.group.iter().all(|group| group.is_hybrid());
+    let without_curve = match only_hybrids {
+        true => ", which OpenSSL has from version 3.5 on; --group X25519MLKEM768,X25519 offers a curve beside",
+        false => "",
+    };
     format!(
-        "offered were TLS {versions}; suites {}; groups {}",
+        "offered were TLS {versions}; suites {}; groups {}{without_curve}",
         named(suites, "AES-GCM, ChaCha20 and CBC"),
         named(groups, "X25519, P-256, P-384")
     )

@@ -88,6 +88,9 @@ pub struct Measure {
     /// no slices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slice_us: Option<u64>,
+    /// Blocks tell hits per second at saturation beside what slices tell. Without them all of the time is for CPU time
+    /// per hit; where nothing is measured in slices, there are blocks in any case.
+    pub blocks: bool,
     /// Measuring ends before its time when the interval of every share of CPU time is no wider than this to either
     /// side, in percentage points. Looked at after each round (docs/METHODOLOGY.md, "Stopping by precision").
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -109,6 +112,7 @@ impl Default for Measure {
             turns: 1,
             fresh_servers: false,
             slice_us: None,
+            blocks: true,
             until_percent: None,
             server_cpu: None,
             load_cpu: None,

@@ -11,18 +11,21 @@ const KEPT_BITS: u32 = 11;
 const V2_HEAD_BYTES: usize = 40;
 /// The first four of them.
 const V2_COOKIE: u32 = 0x1c84_9313;
+/// So many buckets there are: fifty rows of half of 2^[`KEPT_BITS`]. The last holds values of 59 bits.
+const BUCKETS: u64 = 50 << (KEPT_BITS - 1);
 /// Significant digits that so many bits are worth.
 const DIGITS: u32 = 3;
 /// Inflated bytes of an hour at most: 16 histograms of all buckets with a count of three bytes each come to less.
 const PLAIN_BYTES_MAX: u64 = 2 << 20;
-/// Counts of a bucket stay below this, so that no sum of counts overflows: no hour has that many rounds.
-const COUNT_MAX: u64 = 1 << 32;
+/// A bucket by its number. A year's report holds some ten million of them with their counts: four bytes, not eight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bucket(u32);
 
-/// Values with their counts.
-pub type Counts = Vec<(u64, u64)>;
+/// Buckets, each with the number of values in it.
+pub type Counts = Vec<(Bucket, u32)>;
 
 /// Reads a deflated sequence of histograms: each a number (one byte), a length (four bytes, big-endian) and
-/// HdrHistogram's V2. Values are the lowest of their buckets, ascending.
+/// HdrHistogram's V2. Buckets ascend.
 ///
 /// # Errors
 /// Says in which way the bytes are damaged.
@@ -47,14 +50,38 @@ fn shift(value: u64) -> u32 {
     (u64::BITS - value.leading_zeros()).saturating_sub(KEPT_BITS)
 }
 
-/// The lowest value of the same bucket.
-pub fn lowest_alike(value: u64) -> u64 {
-    value >> shift(value) << shift(value)
-}
+impl Bucket {
+    /// The bucket that a value is in.
+    pub fn of(value: u64) -> Bucket {
+        let shift = shift(value);
+        // At most 54 rows of 1,024 buckets.
+        Bucket(((u64::from(shift) << (KEPT_BITS - 1)) + (value >> shift)) as u32)
+    }
 
-/// The middle of the bucket whose lowest value this is.
-pub fn middle(value: u64) -> u64 {
-    value + (1 << shift(value)) / 2
+    /// The bucket of this number; `None`: there is none.
+    pub fn numbered(number: u64) -> Option<Bucket> {
+        (number < BUCKETS).then_some(Bucket(number as u32))
+    }
+
+    /// Its number.
+    pub fn number(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Its lowest value.
+    pub fn lowest(self) -> u64 {
+        let (half_bits, number) = (KEPT_BITS - 1, u64::from(self.0));
+        match number >> half_bits {
+            0 | 1 => number,
+            row => ((number & ((1 << half_bits) - 1)) + (1 << half_bits)) << (row - 1),
+        }
+    }
+
+    /// The middle of its values.
+    pub fn middle(self) -> u64 {
+        let lowest = self.lowest();
+        lowest + (1 << shift(lowest)) / 2
+    }
 }
 
 /// Counts are zigzag LEB128; a negative one is a run of empty buckets.
@@ -75,8 +102,8 @@ fn v2_counts(bytes: &[u8]) -> Option<Counts> {
         }
         let count = (number >> 1) as i64 ^ -((number & 1) as i64);
         if count > 0 {
-            let count = Some(count as u64).filter(|count| *count < COUNT_MAX)?;
-            counts.push((lowest_of_bucket(index)?, count));
+            // No hour and no day has more rounds than four bytes count.
+            counts.push((Bucket::numbered(index)?, u32::try_from(count).ok()?));
         }
         index = index.checked_add(if count < 0 { count.unsigned_abs() } else { 1 })?;
     }
@@ -84,17 +111,17 @@ fn v2_counts(bytes: &[u8]) -> Option<Counts> {
     Some(counts)
 }
 
-/// HdrHistogram's V2 of values with their counts, ascending, each once; `max`: the highest that could be there.
-pub fn v2_bytes(counts: &[(u64, u64)], max: u64) -> Vec<u8> {
+/// HdrHistogram's V2 of buckets with their counts, ascending, each once; `max`: the highest value that could be there.
+pub fn v2_bytes(counts: &[(Bucket, u32)], max: u64) -> Vec<u8> {
     let (mut body, mut next) = (Vec::with_capacity(2 * counts.len()), 0);
-    for (value, count) in counts {
-        let bucket = bucket_of(*value) as i64;
+    for (bucket, count) in counts {
+        let bucket = i64::from(bucket.0);
         match bucket - next {
             0 => {}
             1 => zigzag(&mut body, 0),
             empty => zigzag(&mut body, -empty),
         }
-        zigzag(&mut body, *count as i64);
+        zigzag(&mut body, i64::from(*count));
         next = bucket + 1;
     }
     let mut bytes = Vec::with_capacity(V2_HEAD_BYTES + body.len());
@@ -112,21 +139,4 @@ fn zigzag(bytes: &mut Vec<u8>, number: i64) {
         rest >>= 7;
     }
     bytes.push(rest as u8);
-}
-
-/// The number of the bucket that a value is in.
-pub fn bucket_of(value: u64) -> usize {
-    let shift = shift(value);
-    ((u64::from(shift) << (KEPT_BITS - 1)) + (value >> shift)) as usize
-}
-
-/// The lowest value of a bucket; `None`: there is none of that number.
-pub fn lowest_of_bucket(index: u64) -> Option<u64> {
-    let half_bits = KEPT_BITS - 1;
-    let row = index >> half_bits;
-    match row {
-        0 | 1 => Some(index),
-        2..50 => Some(((index & ((1 << half_bits) - 1)) + (1 << half_bits)) << (row - 1)),
-        _ => None,
-    }
 }

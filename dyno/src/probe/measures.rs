@@ -7,7 +7,7 @@ use flate2::Compression;
 use flate2::write::DeflateEncoder;
 use tlsdyno_tls::named;
 
-use super::buckets::{self, bucket_of, lowest_alike, lowest_of_bucket, middle, v2_bytes};
+use super::buckets::{self, Bucket, Counts, v2_bytes};
 use super::round::Round;
 
 named! {
@@ -48,9 +48,10 @@ named! {
 
 /// Longer times are counted as this, in nanoseconds: an hour.
 const MAX_NS: u64 = 3_600_000_000_000;
-/// How often each value of each measure was seen. Values are the lowest of their histogram's bucket.
+
+/// How many values of each measure were in each bucket.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Measures([Vec<(u64, u64)>; Measure::ALL.len()]);
+pub struct Measures([Counts; Measure::ALL.len()]);
 
 /// The numbers that a round gives. A resumption that was rejected gives none of a resumed handshake.
 pub fn of_round(round: &Round) -> Vec<(Measure, u64)> {
@@ -83,26 +84,32 @@ pub fn of_round(round: &Round) -> Vec<(Measure, u64)> {
 impl Measures {
     /// Counts a value.
     pub fn record(&mut self, measure: Measure, ns: u64) {
-        self.0[measure as usize].push((lowest_alike(ns.min(MAX_NS)), 1));
+        self.0[measure as usize].push((Bucket::of(ns.min(MAX_NS)), 1));
     }
 
-    /// Values with their counts, in no order; a value may be there several times.
-    pub fn counts(&self, measure: Measure) -> &[(u64, u64)] {
+    /// Buckets with their counts, in no order; a bucket may be there several times.
+    pub fn counts(&self, measure: Measure) -> &[(Bucket, u32)] {
         &self.0[measure as usize]
     }
 
     /// How many values there are.
     pub fn count(&self, measure: Measure) -> u64 {
-        self.counts(measure).iter().map(|(_, count)| count).sum()
+        self.counts(measure).iter().map(|(_, count)| u64::from(*count)).sum()
     }
 
-    /// Values with their counts, ascending, each once.
-    pub fn ascending(&self, measure: Measure) -> Vec<(u64, u64)> {
+    /// Lets go of all measures but these.
+    pub fn keep(&mut self, kept: &[Measure]) {
+        let gone = Measure::ALL.iter().filter(|measure| !kept.contains(measure));
+        gone.for_each(|measure| self.0[*measure as usize] = Counts::new());
+    }
+
+    /// Buckets with their counts, ascending, each once.
+    pub fn ascending(&self, measure: Measure) -> Counts {
         let mut counts = self.counts(measure).to_vec();
         counts.sort_unstable();
         counts.dedup_by(|next, kept| {
             let is_same = next.0 == kept.0;
-            kept.1 += if is_same { next.1 } else { 0 };
+            kept.1 = kept.1.saturating_add(if is_same { next.1 } else { 0 });
             is_same
         });
         counts
@@ -113,19 +120,32 @@ impl Measures {
         quantile(&self.ascending(measure), q)
     }
 
-    /// All values of a measure in a sequence of groups with their counts, ascending, each once.
-    pub fn added<'a>(measure: Measure, all: impl Iterator<Item = &'a Measures> + Clone) -> Vec<(u64, u64)> {
-        let values = || all.clone().flat_map(move |one| one.counts(measure));
-        let ends = values().fold((u64::MAX, 0), |(least, most), (ns, _)| (least.min(*ns), most.max(*ns)));
-        if ends.0 > ends.1 {
-            return Vec::new();
+    /// All buckets of a measure in a sequence of groups with their counts, ascending, each once.
+    pub fn added<'a>(measure: Measure, all: impl Iterator<Item = &'a Measures> + Clone) -> Counts {
+        let mut groups = all.clone();
+        if let (Some(one), None) = (groups.next(), groups.next()) {
+            return one.ascending(measure);
         }
-        let first = bucket_of(ends.0);
+        let mut ends = (usize::MAX, 0);
+        for one in all.clone() {
+            for (bucket, _) in one.counts(measure) {
+                ends = (ends.0.min(bucket.number()), ends.1.max(bucket.number()));
+            }
+        }
+        let (first, last) = ends;
+        if first > last {
+            return Counts::new();
+        }
         // One addition a value, where sorting them all would take a dozen comparisons.
-        let mut counts = vec![0; bucket_of(ends.1) - first + 1];
-        values().for_each(|(ns, count)| counts[bucket_of(*ns) - first] += count);
+        let mut counts = vec![0u32; last - first + 1];
+        for one in all {
+            for (bucket, count) in one.counts(measure) {
+                let sum = &mut counts[bucket.number() - first];
+                *sum = sum.saturating_add(*count);
+            }
+        }
         let seen = counts.into_iter().enumerate().filter(|(_, count)| *count > 0);
-        seen.filter_map(|(place, count)| Some((lowest_of_bucket((first + place) as u64)?, count))).collect()
+        seen.filter_map(|(place, count)| Some((Bucket::numbered((first + place) as u64)?, count))).collect()
     }
 
     /// A sequence of groups as one.
@@ -175,16 +195,16 @@ impl Measures {
     }
 }
 
-/// The quantile of ascending values with their counts.
-pub fn quantile(ascending: &[(u64, u64)], q: f64) -> Option<u64> {
-    let total: u64 = ascending.iter().map(|(_, count)| count).sum();
+/// The quantile of ascending buckets with their counts.
+pub fn quantile(ascending: &[(Bucket, u32)], q: f64) -> Option<u64> {
+    let total: u64 = ascending.iter().map(|(_, count)| u64::from(*count)).sum();
     let rank = ((total as f64 * q).ceil() as u64).clamp(1, total.max(1));
     let mut seen = 0;
     let found = ascending.iter().find(|(_, count)| {
-        seen += count;
+        seen += u64::from(*count);
         seen >= rank
     });
-    found.map(|(ns, _)| middle(*ns))
+    found.map(|(bucket, _)| bucket.middle())
 }
 
 #[cfg(test)]
@@ -232,18 +252,21 @@ mod tests {
             histogram.record(ns).unwrap();
         }
         let read = Measures::from_bytes(&measures.to_bytes().unwrap()).unwrap();
-        let own: Vec<(u64, u64)> = read.counts(Measure::Tcp).to_vec();
-        let library: Vec<(u64, u64)> = histogram
+        let lowest = |counts: &[(Bucket, u32)]| -> Vec<(u64, u64)> {
+            counts.iter().map(|(bucket, count)| (bucket.lowest(), u64::from(*count))).collect()
+        };
+        let of_library: Vec<(u64, u64)> = histogram
             .iter_recorded()
             .map(|step| (histogram.lowest_equivalent(step.value_iterated_to()), step.count_at_value()))
             .collect();
-        assert_eq!(own, library);
+        assert_eq!(lowest(read.counts(Measure::Tcp)), of_library);
+        let library = read.counts(Measure::Tcp);
         assert_eq!(measures.ascending(Measure::Tcp), library);
-        let bytes = v2_bytes(&library, MAX_NS);
+        let bytes = v2_bytes(library, MAX_NS);
         let read_by_library: Histogram<u64> = Deserializer::new().deserialize(&mut bytes.as_slice()).unwrap();
         assert!(read_by_library == histogram, "the library reads what was written");
         assert_eq!(Measures::added(Measure::Tcp, [&measures].into_iter()), library);
-        let twice: Vec<(u64, u64)> = library.iter().map(|(ns, count)| (*ns, 2 * count)).collect();
+        let twice: Vec<(Bucket, u32)> = library.iter().map(|(bucket, count)| (*bucket, 2 * count)).collect();
         assert_eq!(Measures::sum([&measures, &read].into_iter()).counts(Measure::Tcp), twice);
     }
 }

@@ -163,13 +163,12 @@ fn play(
     }
     store.add(&batch)?;
     store.keep_house(begin_unix_us + (end_ns / 1000) as i64, raw_hours)?;
-    let sites = store.sites()?;
+    let stored = store.sites()?;
+    let number = |site: &SimulatedSite| {
+        stored.iter().find(|(_, name)| *name == site.name).cloned().context("each site has rounds")
+    };
+    let sites = robot.site.iter().map(number).collect::<Result<Vec<_>>>()?;
     let ever = (i64::MIN, i64::MAX);
     let by = store.by(&sites.iter().map(|(site, _)| *site).collect::<Vec<_>>(), ever)?;
-    // In the order of the file.
-    let summary = |site: &SimulatedSite| {
-        let (number, name) = sites.iter().find(|(_, name)| *name == site.name).context("each site has rounds")?;
-        SiteSummary::read(&mut store, *number, name, ever, by)
-    };
-    robot.site.iter().map(summary).collect()
+    SiteSummary::read(&mut store, &sites, ever, by)
 }

@@ -1,11 +1,12 @@
 //! What the rounds of a site come to: Goldberg's numbers, each with an interval.
 
 use std::collections::BTreeMap;
+use std::thread::ScopedJoinHandle;
 
 use anyhow::Result;
 use serde::Serialize;
 
-use super::buckets::middle;
+use super::buckets::Bucket;
 use super::fault::FaultKind;
 use super::measures::{Measure, Measures};
 use super::round::Facts;
@@ -53,7 +54,7 @@ pub struct SiteSummary {
     pub numbers: BTreeMap<&'static str, Estimate>,
     /// What `hours` are: hours, or days where those would be too many.
     pub by: By,
-    /// The hours, for charts.
+    /// The hours, for charts: of their times [`SHOWN_BY_HOUR`] only.
     #[serde(skip)]
     pub hours: Vec<Hour>,
     /// The times of all hours together.
@@ -104,6 +105,9 @@ pub fn visit(tcp: f64, full: f64, resumed: f64, whole: f64) -> Visit {
     Visit { without, with, saved_percent: 100.0 * (without - with) / without }
 }
 
+/// Measures that tables and charts show by the hour or day.
+pub const SHOWN_BY_HOUR: [Measure; 4] = [Measure::Tcp, Measure::Full, Measure::Resumed, Measure::FullWhole];
+
 /// Number of measures whose medians the numbers are made of.
 const MEDIANS: [Measure; 6] =
     [Measure::Tcp, Measure::Full, Measure::Resumed, Measure::FullWhole, Measure::Without, Measure::With];
@@ -128,28 +132,42 @@ fn numbers([tcp, full, resumed, whole, without, with]: [f64; 6]) -> [(&'static s
 }
 
 impl SiteSummary {
-    /// Of the rounds in this time (microseconds since 1970).
+    /// Of the rounds of these sites (numbers and names) in this time (microseconds since 1970). One is summed up while
+    /// the next is read.
     ///
     /// # Errors
     /// The store cannot be read.
-    pub fn read(store: &mut Store, site: i64, name: &str, range_us: (i64, i64), by: By) -> Result<SiteSummary> {
-        let hours = match by {
-            By::Hour => store.hours(site, range_us)?,
-            By::Day => store.days(site, range_us)?,
-        };
-        let single = match by == By::Hour && hours.len() < HOURS_MIN {
-            true => store.each_round(site, range_us)?,
-            false => Vec::new(),
-        };
-        Ok(SiteSummary { by, ..SiteSummary::of(name, hours, single) })
+    pub fn read(store: &mut Store, sites: &[(i64, String)], range_us: (i64, i64), by: By) -> Result<Vec<SiteSummary>> {
+        std::thread::scope(|scope| {
+            let (mut summaries, mut under_way) = (Vec::with_capacity(sites.len()), None);
+            let joined = |handle: ScopedJoinHandle<'_, SiteSummary>| {
+                handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            for (site, name) in sites {
+                let hours = match by {
+                    By::Hour => store.hours(*site, range_us)?,
+                    By::Day => store.days(*site, range_us)?,
+                };
+                let single = match by == By::Hour && hours.len() < HOURS_MIN {
+                    true => store.each_round(*site, range_us)?,
+                    false => Vec::new(),
+                };
+                let next = scope.spawn(move || SiteSummary { by, ..SiteSummary::of(name, hours, single) });
+                summaries.extend(under_way.replace(next).map(joined));
+            }
+            summaries.extend(under_way.map(joined));
+            Ok(summaries)
+        })
     }
 
     /// Of hours; `single` are the rounds alone, where they are at hand.
-    pub fn of(name: &str, hours: Vec<Hour>, single: Vec<Hour>) -> SiteSummary {
+    pub fn of(name: &str, mut hours: Vec<Hour>, single: Vec<Hour>) -> SiteSummary {
         let mut all = Hour::default();
         hours.iter().for_each(|hour| all.merge_counts(hour));
         let units = if single.is_empty() { &hours } else { &single };
         let blocks = blocks(units);
+        // The others are needed as sums only: a year of ten sites would take 300 MB.
+        hours.iter_mut().for_each(|hour| hour.measures.keep(&SHOWN_BY_HOUR));
         let facts = all.facts.last().and_then(|(_, facts)| serde_json::from_str(facts).ok()).unwrap_or_default();
         SiteSummary {
             site: name.to_owned(),
@@ -218,7 +236,7 @@ fn changes(facts: &[(i64, String)]) -> Vec<Change> {
 
 /// A measure's values in order, and how many of each block are not above each of them.
 struct Column {
-    values: Vec<u64>,
+    values: Vec<Bucket>,
     blocks: Vec<Vec<u64>>,
 }
 
@@ -226,11 +244,11 @@ impl Column {
     /// `blocks` are sums, so that their values ascend.
     fn of(measure: Measure, blocks: &[&Measures]) -> Column {
         let all = Measures::added(measure, blocks.iter().copied());
-        let values: Vec<u64> = all.into_iter().map(|(value, _)| value).collect();
+        let values: Vec<Bucket> = all.into_iter().map(|(value, _)| value).collect();
         let up_to = |block: &&Measures| {
             let (mut rest, mut sum) = (block.counts(measure).iter().peekable(), 0);
-            let mut up_to = |value: &u64| {
-                sum += rest.next_if(|(next, _)| next == value).map_or(0, |(_, count)| *count);
+            let mut up_to = |value: &Bucket| {
+                sum += rest.next_if(|(next, _)| next == value).map_or(0, |(_, count)| u64::from(*count));
                 sum
             };
             values.iter().map(&mut up_to).collect()
@@ -250,7 +268,7 @@ impl Column {
             let half = (low + high) / 2;
             (low, high) = if 2 * up_to(half) >= total { (low, half) } else { (half + 1, high) };
         }
-        if total == 0 { f64::NAN } else { middle(self.values[low]) as f64 }
+        if total == 0 { f64::NAN } else { self.values[low].middle() as f64 }
     }
 }
 

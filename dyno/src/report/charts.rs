@@ -53,7 +53,7 @@ pub(super) fn axis(field: &str) -> Value {
 }
 
 /// A channel of colours that the data name themselves.
-fn as_given(field: &str) -> Value {
+pub(super) fn as_given(field: &str) -> Value {
     json!({"field": field, "type": "nominal", "scale": null})
 }
 
@@ -80,6 +80,11 @@ pub(super) fn palette(field: &str, names: &[impl AsRef<str>], colours: &[&str]) 
     json!({"field": field, "type": "nominal", "sort": null, "scale": scale, "legend": null})
 }
 
+/// A legend above the chart, of coloured areas.
+pub(super) fn legend_above(columns: usize) -> Value {
+    json!({"legend": {"title": null, "orient": "top", "columns": columns, "labelLimit": 0}})
+}
+
 /// A legend above the chart, of coloured lines.
 pub(super) fn line_legend(title: Option<&str>, columns: usize) -> Value {
     let lines = json!({"symbolType": "stroke", "symbolStrokeWidth": 3, "symbolOpacity": 1, "labelLimit": 0});
@@ -99,7 +104,8 @@ pub(super) fn tooltip<const N: usize>(fields: [(&str, &str); N]) -> Value {
 /// Where 100 % of the cost of a hit goes: one strip per metric.
 pub fn cost_strip(summary: &Summary) -> Option<Chart> {
     let mut rows = Vec::new();
-    for metric in Metric::ALL {
+    let metrics = metrics(summary);
+    for &metric in &metrics {
         let mut start = 0.0;
         for (share, (_, colour)) in summary.shares.by(metric).zip(stage_colours(summary)) {
             // A share below zero has no width; its number is in the table and in the chart of intervals.
@@ -125,10 +131,17 @@ pub fn cost_strip(summary: &Summary) -> Option<Chart> {
     // Narrower segments have no room for a number.
     let labels = with(labels, json!({"transform": [{"filter": "datum.width >= 4"}]}));
     let body = json!({"encoding": {"y": names("metric", 180)}, "layer": [strips, labels]});
-    let caption =
-        "What a hit costs, by what it is spent on. Server CPU leads; time is from hits per second at saturation.";
+    let caption = match metrics.len() {
+        1 => "What a hit costs of server CPU time, by what it is spent on.",
+        _ => "What a hit costs, by what it is spent on. Server CPU leads; time is from hits per second at saturation.",
+    };
     let words = shares_in_words("Stacked strips of the shares of the cost of a hit", summary);
-    Some(Chart::new("cost-strip", 46 * Metric::ALL.len(), rows, body)?.told(caption, words))
+    Some(Chart::new("cost-strip", 46 * metrics.len(), rows, body)?.told(caption, words))
+}
+
+/// The metrics that shares are told by.
+fn metrics(summary: &Summary) -> Vec<Metric> {
+    Metric::ALL.into_iter().filter(|metric| summary.shares.by(*metric).next().is_some()).collect()
 }
 
 fn share_row(share: &Share) -> Value {
@@ -171,7 +184,9 @@ pub fn cost_intervals(summary: &Summary) -> Option<Chart> {
     };
     let caption = format!("Each share with its 95 % interval: what crosses 0 is undecided.{cut}");
     let words = shares_in_words("Points with 95 % intervals", summary);
-    Some(Chart::new("cost-intervals", 37 * rows.len() / Metric::ALL.len(), rows, body)?.told(caption, words))
+    Some(
+        Chart::new("cost-intervals", 37 * rows.len() / metrics(summary).len().max(1), rows, body)?.told(caption, words),
+    )
 }
 
 /// What the chart of intervals must show: CPU, which leads, whole, and the points by time. Intervals by time can be
@@ -342,7 +357,7 @@ fn configuration_colour(summary: &Summary, kind: &Kind) -> &'static str {
 }
 
 /// A text colour that can be read on `background` (`#rrggbb`): by relative luminance, WCAG 2.2.
-fn ink(background: &str) -> &'static str {
+pub(super) fn ink(background: &str) -> &'static str {
     let channel = |at: usize| {
         let value = f64::from(u8::from_str_radix(&background[at..at + 2], 16).expect("a colour of this file")) / 255.0;
         if value <= 0.04045 { value / 12.92 } else { ((value + 0.055) / 1.055).powf(2.4) }

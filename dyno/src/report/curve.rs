@@ -183,7 +183,8 @@ fn notes(curve: &CurveSummary, connections: &[u32]) -> Vec<String> {
     notes.extend(curve.costs.as_ref().map(|costs| costs_note(costs, curve.half_serving_point.as_ref())));
     notes.extend(curve.theory.as_ref().map(|theory| theory_note(theory, curve.half_serving_point.as_ref())));
     if let (Some(least), Some(most)) = (connections.iter().min(), connections.iter().max()) {
-        notes.push(format!("Saturated by {least} to {most} connections: twice as many brought less than 5 % more."));
+        let range = if least == most { least.to_string() } else { format!("{least} to {most}") };
+        notes.push(format!("Saturated by {range} connections: twice as many brought less than 5 % more."));
     }
     notes
 }
@@ -258,13 +259,20 @@ fn chart(curve: &CurveSummary, log: Option<&LogOnCurve>) -> Option<Chart> {
     }
     let logged = log.and_then(LogOnCurve::typical);
     rows.extend(logged.map(|at| json!({"line": "your log", "reuse": at.percent, "label": at.hits_per_second})));
+    let is_drawn = |line: &str| rows.iter().any(|row| row["line"] == line);
+    // Each line with its colour and dashes, whichever others there are.
     let lines = ["measured", "by costs", "by theory", "plain HTTP", "half of it", "your log"];
-    let dashes = json!({"domain": lines, "range": [[1, 0], [6, 3], [2, 3], [1, 0], [6, 6], [1, 0]]});
+    let dashes = [[1, 0], [6, 3], [2, 3], [1, 0], [6, 6], [1, 0]];
+    let drawn_ones = || lines.iter().zip(COLOURS).zip(dashes).filter(|((line, _), _)| is_drawn(line));
+    let lines: Vec<&str> = drawn_ones().map(|((line, _), _)| *line).collect();
+    let colours: Vec<&str> = drawn_ones().map(|((_, colour), _)| colour).collect();
+    let dashes: Vec<[u32; 2]> = drawn_ones().map(|(_, dashes)| dashes).collect();
+    let dashes = json!({"domain": lines, "range": dashes});
     let of = |line: &str, layer: Value| with(layer, json!({"transform": [{"filter": format!("datum.line {line}")}]}));
     let body = json!({
         "encoding": {
             "x": with(quantity("reuse", &format!("reuse, % by {}", curve.by)), json!({"scale": {"domain": [0, 100]}})),
-            "color": with(palette("line", &lines, &COLOURS), line_legend(None, 6)),
+            "color": with(palette("line", &lines, &colours), line_legend(None, 6)),
             "tooltip": tooltip([("line", "line"), ("reuse", "reuse, %"), ("label", "hits/s")]),
         },
         "layer": [

@@ -156,7 +156,8 @@ impl Tone {
     /// Its class in a page.
     pub fn class(self) -> &'static str {
         match self {
-            Tone::Plain | Tone::Strong => "",
+            Tone::Plain => "",
+            Tone::Strong => "strong",
             Tone::Muted => "muted",
             Tone::Bad => "bad",
         }

@@ -7,6 +7,7 @@ use super::circumstances;
 use super::document::{Cell, Column, Content, Document, Field, Method, Place, Section, Table, Tone, row};
 use super::text::{difference_with_interval, loaded_label, share_label, share_with_interval, short_share_label};
 use super::{accelerators, findings, machines, methods, published, remedies, scoreboard, traffic};
+use crate::model::ShareModel;
 use crate::stats::pace::Pace;
 use crate::stats::shares::MISSING;
 use crate::stats::statement::Difference;
@@ -35,7 +36,7 @@ pub fn document(record: &Record, summary: &Summary) -> Document {
     let parts = summary.configurations.iter().map(|of| (&of.name, &of.warnings));
     let warnings = circumstances::warnings(circumstances::texts(&summary.warnings, parts));
     let findings = [findings::comparisons(summary), accelerators::section(summary), findings::setup_and_data(summary)];
-    let noted = shares(summary).notes(methods::doubling_note(record, summary));
+    let noted = shares(record, summary).notes(methods::doubling_note(record, summary));
     let mut sections = vec![noted, warnings.clone().on(Place::Page)];
     sections.extend(methods::section(summary).into_iter().chain(methods::counts(summary)));
     if record.measured.experiment().is_some_and(|experiment| !experiment.is_timed()) {
@@ -45,33 +46,41 @@ pub fn document(record: &Record, summary: &Summary) -> Document {
     sections.extend(summary.machines.iter().flat_map(|of| machines::sections(of, summary)));
     sections.extend(scoreboard::section(summary));
     sections.extend(findings.into_iter().flatten().chain(published::sections(summary)));
-    sections.extend([throughput(summary), configurations(summary), latency(summary), warnings.on(Place::Terminal)]);
+    sections.extend(summary.has_rates().then(|| throughput(summary)));
+    sections.extend([configurations(summary), latency(summary), warnings.on(Place::Terminal)]);
     sections.extend(remedies);
     let replaces = summary.configurations.iter().any(|of| !of.noop.is_empty());
     let method = if replaces { Method::Stages(summary.rounds) } else { Method::Doubling(summary.rounds) };
     Document { see_also, ..circumstances::document(record, summary.rounds, answer(summary), sections, method) }
 }
 
-fn shares(summary: &Summary) -> Section {
+/// A share by CPU, and by time where hits per second were measured.
+type Both<'a> = (&'a Share, Option<&'a Share>);
+
+fn shares(record: &Record, summary: &Summary) -> Section {
     if summary.shares.shares.is_empty() {
-        return Section::default().notes(remarks(summary));
+        return Section::default().notes(remarks(record, summary));
     }
-    // By CPU, then by time.
-    let fields: [Field<[&Share; 2]>; _] = [
-        (Column::words("cost of").on(Place::Terminal), |[cpu, _]| short_share_label(cpu)),
-        (Column::words("cost of").on(Place::Page), |[cpu, _]| share_label(cpu)),
-        (Column::number("CPU/hit"), |[cpu, _]| format_percent(cpu.percent)),
-        (Column::interval(), |[cpu, _]| format_interval(cpu.low, cpu.high)),
+    let by_cpu: [Field<Both>; _] = [
+        (Column::words("cost of").on(Place::Terminal), |(cpu, _)| short_share_label(cpu)),
+        (Column::words("cost of").on(Place::Page), |(cpu, _)| share_label(cpu)),
+        (Column::number("CPU/hit"), |(cpu, _)| format_percent(cpu.percent)),
+        (Column::interval(), |(cpu, _)| format_interval(cpu.low, cpu.high)),
         (Column::words("").on(Place::Terminal), |_| String::new()),
-        (Column::words("verdict"), |[cpu, _]| charts::verdict(cpu).to_owned()),
-        (Column::number("time/hit"), |[_, time]| format_percent(time.percent) + if time.bound { "*" } else { "" }),
-        (Column::interval(), |[_, time]| format_interval(time.low, time.high)),
+        (Column::words("verdict"), |(cpu, _)| charts::verdict(cpu).to_owned()),
     ];
-    let by_time = |cpu: &Share| summary.shares.by(Metric::Throughput).find(|time| time.stage == cpu.stage);
-    let both: Vec<[&Share; 2]> = summary.shares.by(Metric::Cpu).filter_map(|cpu| Some([cpu, by_time(cpu)?])).collect();
+    let by_time: [Field<Both>; _] = [
+        (Column::number("time/hit"), |(_, time)| {
+            time.map_or(String::new(), |time| format_percent(time.percent) + if time.bound { "*" } else { "" })
+        }),
+        (Column::interval(), |(_, time)| time.map_or(String::new(), |time| format_interval(time.low, time.high))),
+    ];
+    let fields = by_cpu.into_iter().chain(by_time.into_iter().filter(|_| summary.has_rates()));
+    let of_time = |cpu: &Share| summary.shares.by(Metric::Throughput).find(|time| time.stage == cpu.stage);
+    let both: Vec<Both> = summary.shares.by(Metric::Cpu).map(|cpu| (cpu, of_time(cpu))).collect();
     let mut table = Table::of(fields, &both);
-    let largest = both.iter().map(|[cpu, _]| cpu.percent).fold(1.0, f64::max);
-    for ((row, [cpu, _]), (_, colour)) in table.rows.iter_mut().zip(&both).zip(charts::stage_colours(summary)) {
+    let largest = both.iter().map(|(cpu, _)| cpu.percent).fold(1.0, f64::max);
+    for ((row, (cpu, _)), (_, colour)) in table.rows.iter_mut().zip(&both).zip(charts::stage_colours(summary)) {
         if cpu.verdict == Verdict::Undecided {
             row.iter_mut().for_each(|cell| cell.tone = Tone::Muted);
         }
@@ -82,14 +91,17 @@ fn shares(summary: &Summary) -> Section {
     let rounds = format!("{} {}", summary.rounds, if summary.rounds == 1 { "round" } else { "rounds" });
     let from = match summary.sweeps {
         0 => rounds,
-        sweeps => {
+        sweeps if summary.has_rates() => {
             format!("{} sweeps of slices (CPU/hit) and {rounds} of blocks (time/hit)", format_count(sweeps.into()))
         }
+        sweeps => format!("{rounds} with {} sweeps of slices", format_count(sweeps.into())),
     };
-    let meaning = format!(
-        "CPU/hit: share of the server's CPU time per hit. time/hit: share of the time per hit at saturation (1 / hits \
-         per second). 95 %: confidence interval, from {from}.",
-    );
+    let time = match summary.has_rates() {
+        true => "time/hit: share of the time per hit at saturation (1 / hits per second). ",
+        false => "Hits per second were not measured. ",
+    };
+    let meaning =
+        format!("CPU/hit: share of the server's CPU time per hit. {time}95 %: confidence interval, from {from}.");
     let bound =
         summary.shares.shares.iter().any(|share| share.bound).then(|| {
             "* a bound, not an estimate: something else than the server limited the blocks behind it.".to_owned()
@@ -97,7 +109,7 @@ fn shares(summary: &Summary) -> Section {
     let section = Section::default()
         .charts([charts::cost_strip(summary), charts::cost_intervals(summary)].into_iter().flatten())
         .with(Content::Table(table))
-        .notes([meaning].into_iter().chain(bound).chain(remarks(summary)));
+        .notes([meaning].into_iter().chain(bound).chain(remarks(record, summary)));
     Section { two_columns: true, ..section }
 }
 
@@ -117,8 +129,8 @@ pub(super) fn so_far(shares: &Shares, rows: usize) -> Option<Table> {
 }
 
 /// What the configurations beside the single stages say, in sentences.
-fn remarks(summary: &Summary) -> Vec<String> {
-    let sentences = [interaction(summary), instrument(summary), missing(summary)].into_iter().flatten();
+fn remarks(record: &Record, summary: &Summary) -> Vec<String> {
+    let sentences = [interaction(summary), instrument(summary), missing(record, summary)].into_iter().flatten();
     let pace = summary.pace.as_ref().map(Pace::sentence);
     sentences.chain(precision(summary)).chain(pace).chain([summary.detection.sentence.clone()]).collect()
 }
@@ -189,7 +201,7 @@ fn instrument(summary: &Summary) -> Option<String> {
 }
 
 /// The sum of named shares, and what is missing to 100 %.
-fn missing(summary: &Summary) -> Option<String> {
+fn missing(record: &Record, summary: &Summary) -> Option<String> {
     let rest: &Share = summary.shares.by(Metric::Cpu).find(|share| share.stage == MISSING)?;
     let sum = format!("The named shares add up to {} by CPU", format_percent(100.0 - rest.percent));
     let value = share_with_interval(rest);
@@ -198,13 +210,34 @@ fn missing(summary: &Summary) -> Option<String> {
             format!("{sum}; whether anything is missing to 100 % is undecided ({value}).")
         }
         (Verdict::Resolved, true) => {
-            format!("{sum}; {value} is missing: costs between the steps that no pair of configurations shows.")
+            let named = record.measured.experiment().map_or(&[][..], |experiment| &experiment.shares);
+            let cause = summary.configuration(&Kind::AsIs).and_then(|as_is| only_together(named, &as_is.name));
+            let unseen = || "costs between the steps that no pair of configurations shows".to_owned();
+            format!("{sum}; {value} is missing: {}.", cause.unwrap_or_else(unseen))
         }
         (Verdict::Resolved, false) => format!(
             "{sum}, which is too much ({value} is missing): the steps overlap, so that together they promise more \
              than they give."
         ),
     })
+}
+
+/// Where some steps are taken alone from the server as is, and all others lead on from one configuration to the next:
+/// what named shares leave of 100 % is what the first of these saves beyond the sum of the former.
+fn only_together(named: &[ShareModel], as_is: &str) -> Option<String> {
+    let (alone, mut chain): (Vec<&ShareModel>, Vec<&ShareModel>) =
+        named.iter().partition(|share| share.on == as_is && share.off.is_some());
+    let follows = |one: &&ShareModel| chain.iter().any(|other| other.off.as_ref() == Some(&one.on));
+    let mut at = chain.iter().find(|one| !follows(one))?.on.clone();
+    let first = at.clone();
+    while let Some(next) = chain.iter().position(|share| share.on == at) {
+        // What is left ends the chain.
+        let Some(off) = chain.remove(next).off.clone() else { break };
+        at = off;
+    }
+    let names: Vec<&str> = alone.iter().map(|share| share.name.as_str()).collect();
+    let told = chain.is_empty() && names.len() > 1 && first != as_is;
+    told.then(|| format!("\"{first}\" saves so much more than {} do one by one", names.join(", ")))
 }
 
 fn throughput(summary: &Summary) -> Section {
@@ -214,14 +247,16 @@ fn throughput(summary: &Summary) -> Section {
 }
 
 fn configurations(summary: &Summary) -> Section {
-    let fields: [Field<ConfigurationSummary>; _] = [
-        (Column::words("configuration"), |of| of.name.clone()),
+    let rates: [Field<ConfigurationSummary>; _] = [
         (Column::number("hits/s"), |of| {
             format!("{}{}", if of.client_bound { "≥ " } else { "" }, format_quantity(of.hits_per_second))
         }),
         (Column::interval().on(Place::Page), |of| {
             format_interval_with(of.hits_per_second_low, of.hits_per_second_high, format_quantity)
         }),
+    ];
+    let name: Field<ConfigurationSummary> = (Column::words("configuration"), |of| of.name.clone());
+    let costs: [Field<ConfigurationSummary>; _] = [
         (Column::number("server µs/hit"), |of| format_micros(of.server_cpu_ns_per_hit)),
         (Column::interval(), |of| {
             format_interval_with(of.server_cpu_ns_per_hit_low, of.server_cpu_ns_per_hit_high, format_micros)
@@ -235,7 +270,8 @@ fn configurations(summary: &Summary) -> Section {
     // Those on machines that can be used have a table of their own.
     let shown = |of: &&ConfigurationSummary| of.base.is_none() || !of.valid;
     let shown: Vec<ConfigurationSummary> = summary.configurations.iter().filter(shown).cloned().collect();
-    let mut table = Table::of(fields, &shown);
+    let rates = rates.into_iter().filter(|_| summary.has_rates());
+    let mut table = Table::of([name].into_iter().chain(rates).chain(costs), &shown);
     for (row, _) in table.rows.iter_mut().zip(&shown).filter(|(_, of)| !of.valid) {
         row.iter_mut().rev().take(1).for_each(|blocks| blocks.tone = Tone::Bad);
     }
@@ -279,4 +315,30 @@ fn latency_rows(configuration: &ConfigurationSummary) -> Vec<Vec<Cell>> {
         row(texts.into_iter().chain(times), false)
     };
     phases.into_iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_what_steps_save_only_together() {
+        let share = |name: &str, on: &str, off: Option<&str>| ShareModel {
+            name: name.to_owned(),
+            on: on.to_owned(),
+            off: off.map(str::to_owned),
+        };
+        let steps = [
+            share("RSA", "as is", Some("no RSA")),
+            share("cipher", "as is", Some("no cipher")),
+            share("cache", "no crypto", Some("no cache")),
+            share("other", "no cache", Some("skeleton")),
+            share("non-TLS", "skeleton", None),
+        ];
+        let told = only_together(&steps, "as is");
+        assert_eq!(told.as_deref(), Some("\"no crypto\" saves so much more than RSA, cipher do one by one"));
+        // A gap in the chain has no name.
+        assert_eq!(only_together(&[&steps[..3], &steps[4..]].concat(), "as is"), None);
+        assert_eq!(only_together(&steps[1..], "as is"), None);
+    }
 }

@@ -9,6 +9,7 @@ use super::load_run;
 use super::render::{csv, html, json};
 use crate::histogram;
 use crate::load::summary::Summary;
+use crate::store::Record;
 
 /// Whether every file has an ending that says what to write.
 ///
@@ -16,6 +17,32 @@ use crate::load::summary::Summary;
 /// One has not; says which there are.
 pub fn check_endings(paths: &[PathBuf]) -> Result<()> {
     paths.iter().try_for_each(|path| form(path).map(drop))
+}
+
+/// The same of files for a whole record.
+///
+/// # Errors
+/// One has an ending that says nothing of it.
+pub fn check_record_endings(paths: &[PathBuf]) -> Result<()> {
+    paths.iter().try_for_each(|path| form_of_record(path).map(drop))
+}
+
+/// Writes a record to a file.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write_record(path: &Path, record: &Record) -> Result<()> {
+    let text = form_of_record(path)?(record)?;
+    std::fs::write(path, text).with_context(|| format!("failed to write {}", path.display()))
+}
+
+fn form_of_record(path: &Path) -> Result<fn(&Record) -> Result<String>> {
+    Ok(match path.extension().and_then(|ending| ending.to_str()) {
+        Some("json") => |record| Ok(super::json_text(record) + "\n"),
+        Some("csv") => |record| Ok(csv::blocks(record)),
+        Some("html") => |record| Ok(super::html(record)?),
+        _ => bail!("{}: several runs go to a file that ends in .html, .json or .csv", path.display()),
+    })
 }
 
 /// Writes a load run to a file.

@@ -29,7 +29,7 @@ pub mod text;
 mod traffic;
 pub mod workload;
 
-pub use load_files::{check_endings, write_load};
+pub use load_files::{check_endings, check_record_endings, write_load, write_record};
 pub use render::terminal::Style;
 pub use render::{csv, html, json, terminal};
 

@@ -122,7 +122,7 @@ fn tls_factor(summary: &Summary, paper: &Published) -> Option<String> {
         () if from > high => "that is bigger",
         () if to < low => "that is smaller",
         () if from >= low && to <= high => "that lies between them",
-        () => "whether that is another is undecided",
+        () => "whether the two differ is undecided",
     };
     let range = if theirs.len() > 1 { format!("{low:.1} to {high:.1}") } else { format!("{low:.1}") };
     Some(format!(

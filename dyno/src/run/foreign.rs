@@ -185,7 +185,7 @@ impl Subject for Foreign<'_> {
             seconds_per_request: 0.0,
         };
         let works = vec![self.warm_up(0, 1)];
-        let slices = SlicesOfRound { length: ROUND, rounds_per_blocks: u32::MAX };
+        let slices = SlicesOfRound { length: ROUND, rounds_wanted: None, rounds_per_blocks: u32::MAX };
         Plan { schedule, works, rounds_most: None, slices: Some(slices), warnings: Vec::new() }
     }
 

@@ -56,6 +56,7 @@ impl ModeCheck {
             // A minimal set-up is neither, and so counted under one name for both.
             let of_mode = if counter(off, false) == counter(off, true) { full } else { full + resumed };
             if of_mode != outcome.connections || counted.connections() != outcome.connections {
+                let counted = if counted.connections() > 0 { counted.to_string() } else { "none".to_owned() };
                 return Some(format!("of {} connections the shim counted {counted}", outcome.connections));
             }
         }

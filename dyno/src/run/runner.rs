@@ -16,10 +16,11 @@ use crate::interrupt;
 use crate::model::{Experiment, Measure};
 use crate::random::SplitMix64;
 use crate::stats::Shares;
+use crate::stats::statement::FEW_ROUNDS;
 use crate::store::{Block, Calibration, Journal, Kind, Record, Warning};
 
 /// Where a number of rounds is asked for, and where there are slices, so many are measured whatever time they take:
-/// fewer have no spread.
+/// fewer have no spread. Where slices are to fit a number of rounds it is [`FEW_ROUNDS`]: fewer resolve nothing.
 const ROUNDS_LEAST: u32 = 3;
 /// What was measured in slices is kept in the store after so long.
 const SLICES_KEPT_AFTER: Duration = Duration::from_secs(2);
@@ -114,10 +115,22 @@ pub struct Plan {
 /// What rounds have of slices.
 #[derive(Clone, Copy, Debug)]
 pub struct SlicesOfRound {
-    /// How long, in each round.
+    /// How long, in each round, at most.
     pub length: Duration,
+    /// So many rounds are to fit into the time: where one takes longer than was planned, the slices of the next ones
+    /// are fewer. `None`: as many as fit.
+    pub rounds_wanted: Option<u32>,
     /// Every so-manieth round has blocks too, from the first on; 0: none has.
     pub rounds_per_blocks: u32,
+}
+
+impl SlicesOfRound {
+    /// How long in a round for which so much time is left, and for those after it that are wanted. `beside`: what a
+    /// round takes besides.
+    fn fitting(&self, round: u32, left: Duration, beside: Duration) -> Duration {
+        let rounds = self.rounds_wanted.map_or(0, |wanted| wanted.saturating_sub(round));
+        left.checked_div(rounds).map_or(self.length, |each| each.saturating_sub(beside).min(self.length))
+    }
 }
 
 /// A finished run. What was measured comes back even when measuring was cut short.
@@ -241,7 +254,13 @@ impl Run<'_, '_> {
         self.observer.measuring(&schedule, seconds_per_request.len());
         let mut random = SplitMix64::new(seed);
         let mut slowest: Option<f64> = None;
-        let least = if self.measure.rounds.is_some() || slices.is_some() { ROUNDS_LEAST } else { 1 };
+        let wanted = slices.and_then(|slices| slices.rounds_wanted);
+        let least = match (self.measure.rounds, wanted) {
+            (None, None) if slices.is_none() => 1,
+            (_, wanted) => wanted.map_or(ROUNDS_LEAST, |wanted| wanted.clamp(ROUNDS_LEAST, FEW_ROUNDS)),
+        };
+        // What rounds took besides their slices.
+        let mut beside = Duration::ZERO;
         for (round, work) in (0_u32..).zip(works.iter().cycle()) {
             let work = self.subject.draw(work.clone(), &mut random);
             let order = order_of_round(&blocks, self.measure.turns, &mut random);
@@ -249,33 +268,35 @@ impl Run<'_, '_> {
             let blocks: Vec<usize> = blocks.iter().copied().filter(|index| self.is_valid(*index)).collect();
             let has_blocks = slices.is_none_or(|slices| round.checked_rem(slices.rounds_per_blocks) == Some(0));
             let of_blocks = slowest.map(|slowest| schedule.predicted(work.piece.requests, slowest));
+            let left = self.budget.saturating_sub(self.started.elapsed());
+            let length = slices.map(|slices| slices.fitting(round, left, beside / round.max(1)));
+            let began = Instant::now();
             // A round that would not fit is not begun: --time is a bound.
             if let Some(of_blocks) = if has_blocks { of_blocks } else { Some(Duration::ZERO) }
                 && round >= least
-                && self.started.elapsed()
-                    + self.subject.time_to_begin_round(&blocks)
-                    + slices.map_or(Duration::ZERO, |slices| slices.length)
-                    + of_blocks
-                    > self.budget
+                && self.subject.time_to_begin_round(&blocks) + length.unwrap_or_default() + of_blocks > left
             {
                 // Slices fit into any time; their servers are those of the round before.
-                let left = self.budget.saturating_sub(self.started.elapsed());
                 return slices.map_or(Ok(()), |_| self.slices(round.saturating_sub(1), left, &mut random));
             }
             self.subject.begin_round(&blocks, order[0].1)?;
             // They come first: whoever stops it early has an interval.
-            if let Some(SlicesOfRound { length, .. }) = slices {
+            let mut sliced = Duration::ZERO;
+            if let Some(length) = length {
+                let began = Instant::now();
                 self.slices(round, length, &mut random)?;
+                sliced = began.elapsed().min(length);
             }
             if has_blocks {
-                let began = Instant::now();
+                let blocks_began = Instant::now();
                 if !self.round(round, &order, &work)? {
                     // A round with time-outs in it says nothing about the next.
                     continue;
                 }
-                let seconds = schedule.seconds_per_request_of(began.elapsed(), work.piece.requests);
+                let seconds = schedule.seconds_per_request_of(blocks_began.elapsed(), work.piece.requests);
                 slowest = Some(slowest.map_or(seconds, |slowest| slowest.max(seconds)));
             }
+            beside += began.elapsed().saturating_sub(sliced);
             self.observer.interim(self.journal.record());
             if self.is_precise(round + 1) || rounds_most == Some(round + 1) {
                 break;
@@ -455,5 +476,25 @@ impl Run<'_, '_> {
 
     fn is_as_is(&self, index: usize) -> bool {
         self.journal.record().configurations[index].kind == Kind::AsIs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_leave_time_for_the_rounds_that_are_wanted() {
+        let seconds = Duration::from_secs;
+        let slices = SlicesOfRound { length: seconds(2), rounds_wanted: Some(8), rounds_per_blocks: 0 };
+        assert_eq!(slices.fitting(0, seconds(16), Duration::ZERO), seconds(2));
+        // Beginning a round takes half of what is left for it, or all of it.
+        assert_eq!(slices.fitting(4, seconds(8), seconds(1)), seconds(1));
+        assert_eq!(slices.fitting(4, seconds(8), seconds(3)), Duration::ZERO);
+        // More time than was planned makes no longer slices, and more rounds are as long as planned.
+        assert_eq!(slices.fitting(7, seconds(9), Duration::ZERO), seconds(2));
+        assert_eq!(slices.fitting(8, seconds(1), seconds(1)), seconds(2));
+        let unbounded = SlicesOfRound { rounds_wanted: None, ..slices };
+        assert_eq!(unbounded.fitting(4, seconds(8), seconds(3)), seconds(2));
     }
 }

@@ -266,7 +266,12 @@ impl Subject for SingleServer<'_> {
         let restart = (self.restarts.0 / self.restarts.1.max(1) + start) / self.experiment.measure.turns;
         let requests = self.load.requests;
         let machines = !self.experiment.machines.is_empty();
-        let share = if machines { BLOCKS_SHARE_OF_MACHINES } else { BLOCKS_SHARE };
+        let has_blocks = self.experiment.measure.blocks || machines;
+        let share = match (has_blocks, machines) {
+            (false, _) => 0.0,
+            (true, false) => BLOCKS_SHARE,
+            (true, true) => BLOCKS_SHARE_OF_MACHINES,
+        };
         let for_blocks = if self.is_sliced { left.mul_f64(share) } else { left };
         let mut schedule = schedule(rounds, for_blocks, seconds_per_request, restart, u64::from(requests));
         let requests_of_users = requests_of_users(&self.testbed.site.workload);
@@ -285,9 +290,13 @@ impl Subject for SingleServer<'_> {
         let warnings = (dropped > 0).then_some(warning).into_iter().collect();
         let slices = self.is_sliced.then(|| SlicesOfRound {
             length: left.saturating_sub(for_blocks) / sliced_rounds,
-            rounds_per_blocks: sliced_rounds.div_ceil(schedule.rounds_expected),
+            rounds_wanted: Some(sliced_rounds),
+            rounds_per_blocks: if has_blocks { sliced_rounds.div_ceil(schedule.rounds_expected) } else { 0 },
         });
-        schedule.round += slices.map_or(Duration::ZERO, |slices| slices.length * slices.rounds_per_blocks);
+        if self.is_sliced {
+            (schedule.rounds_expected, schedule.round) = (sliced_rounds, left / sliced_rounds);
+            schedule.requests_per_block *= u64::from(has_blocks);
+        }
         Plan { schedule, works: pieces.into_iter().map(Work::from).collect(), rounds_most: None, slices, warnings }
     }
 

@@ -16,6 +16,7 @@ use super::sweep::{Position, Stop, order};
 use super::testbed::Testbed;
 use super::verify::{death, is_dead, verify_requests};
 use crate::fault::Fault;
+use crate::interrupt;
 use crate::model::job::OutcomeRecord;
 use crate::random::SplitMix64;
 use crate::servers::Instance;
@@ -193,7 +194,9 @@ pub(super) fn sweeps<S: Sliced>(
         // Sessions that one sweep leaves to the next are those of a running count; users bring none.
         let filled = std::mem::replace(&mut row.subject.state().stores_are_filled, true);
         let fills = !filled && row.subject.keeps_sessions();
-        row.sweep(order(&stops, random), fills)?;
+        if !row.sweep(order(&stops, random), fills)? {
+            break;
+        }
         counted += u32::from(!fills);
         last = sweep_began.elapsed();
     }
@@ -236,7 +239,8 @@ impl<S: Sliced> Row<'_, S> {
         self.subject.begin_row(host)
     }
 
-    fn sweep(&mut self, stops: Vec<Stop>, fills: bool) -> Result<(), Failed> {
+    /// Whether it went to its end: Ctrl-C ends it between two slices, and what came before counts.
+    fn sweep(&mut self, stops: Vec<Stop>, fills: bool) -> Result<bool, Failed> {
         let state = self.subject.state();
         let number = state.next;
         let work = state.works[number as usize % state.works.len()].clone();
@@ -249,13 +253,16 @@ impl<S: Sliced> Row<'_, S> {
             for position in stop.positions(lead_in, &mut stores).into_iter().filter(warm).take(turns) {
                 let counts = position.counts && !fills;
                 self.slice(&position, counts, &work, number).map_err(|error| (position.configuration, error))?;
+                if interrupt::check_this_process().is_err() {
+                    return Ok(false);
+                }
             }
         }
         self.subject.state().next += 1;
-        Ok(())
+        Ok(true)
     }
 
-    /// One slice: from rest to rest.
+    /// One slice: from rest to rest. The one that Ctrl-C cut, which the load process gets too, is none.
     fn slice(&mut self, position: &Position, counts: bool, work: &Work, sweep_number: u32) -> Result<()> {
         let index = position.configuration;
         let (key, server) = (self.key(index), self.subject.server(index));
@@ -269,6 +276,9 @@ impl<S: Sliced> Row<'_, S> {
         let began = self.since.elapsed();
         let outcome = self.subject.load().run_slice(index, address, &work, position.store)?;
         let elapsed = self.since.elapsed() - began;
+        if interrupt::check_this_process().is_err() {
+            return Ok(());
+        }
         let us_per_request = elapsed.as_secs_f64() * 1e6 / requests.max(1) as f64;
         self.subject.state().us_per_request.insert(index, us_per_request);
         if is_dead(&outcome) {

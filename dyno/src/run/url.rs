@@ -87,17 +87,15 @@ impl Runs {
         Ok(())
     }
 
-    /// Keeps the record in the user's store. Answers its id.
-    ///
-    /// # Errors
-    /// It could not be kept.
-    pub fn keep(mut self, finished: bool) -> Result<String, StoreError> {
-        self.0.finished = finished;
-        let mut store = Store::open()?;
-        let blocks = std::mem::take(&mut self.0.blocks);
-        let id = store.begin(&self.0)?;
-        blocks.iter().try_for_each(|block| store.add_block(&id, block))?;
-        Ok(id)
+    /// Keeps the record in the user's store, and answers it, and whether it could be kept.
+    pub fn keep(self, finished: bool) -> (Record, Result<(), StoreError>) {
+        let mut record = Record { finished, ..self.0 };
+        let blocks = std::mem::take(&mut record.blocks);
+        let stored = Store::open().and_then(|mut store| {
+            record.id = store.begin(&record)?;
+            blocks.iter().try_for_each(|block| store.add_block(&record.id, block))
+        });
+        (Record { blocks, ..record }, stored)
     }
 }
 
@@ -333,7 +331,7 @@ impl Subject for LoadedUrl<'_> {
             let schedule =
                 Schedule { requests_per_block, rounds_expected, round, overhead: round, seconds_per_request: 0.0 };
             let works = vec![Piece { users: 0..0, requests: requests_per_block }.into()];
-            let slices = Some(SlicesOfRound { length: round, rounds_per_blocks: 0 });
+            let slices = Some(SlicesOfRound { length: round, rounds_wanted: None, rounds_per_blocks: 0 });
             return Plan { schedule, works, rounds_most: None, slices, warnings: Vec::new() };
         }
         let paired = |bound: Duration| bound.min(left / (PAIRS * blocks));

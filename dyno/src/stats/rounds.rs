@@ -177,11 +177,20 @@ impl<'a> Rounds<'a> {
         self.sweeps.as_ref().map_or(0, SweepCosts::sweeps)
     }
 
+    /// Rounds with blocks; where there are none, rounds.
+    pub(super) fn told(&self) -> u32 {
+        match self.measured() {
+            0 => self.numbers.len() as u32,
+            with_blocks => with_blocks,
+        }
+    }
+
     /// Rounds that were measured whole (an unusable block counts as measured), beside what they had of slices.
     pub(super) fn measured(&self) -> u32 {
         let has_blocks = |round: &usize| {
             let of_round = self.record.blocks.iter().filter(|block| block.round == self.numbers[*round]);
-            of_round.into_iter().any(|block| block.slices.is_empty())
+            // Without slices, and without time: what is left of slices that do not count.
+            of_round.into_iter().any(|block| block.slices.is_empty() && block.elapsed_ns > 0)
         };
         (0..self.numbers.len()).filter(has_blocks).count() as u32
     }

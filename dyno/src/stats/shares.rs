@@ -67,12 +67,14 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Computes the shares of a record. Without a usable "as is" block there are none.
+    /// Computes the shares of a record, by each metric that was measured. Without a usable "as is" block there are
+    /// none.
     pub fn of(record: &Record) -> Shares {
         let mut all = Shares::default();
         let rounds = Rounds::of(record);
         if let Some(as_is) = rounds.find(&Kind::AsIs) {
-            for metric in Metric::ALL {
+            // Where there are no blocks, nothing is known of hits per second.
+            for metric in Metric::ALL.into_iter().filter(|metric| rounds.pairs(as_is, as_is, *metric) > 0) {
                 let named = record.measured.experiment().map_or(&[][..], |experiment| &experiment.shares);
                 let comparison = match named {
                     [] => Comparison::of_stages(record, &rounds, as_is, metric),

@@ -129,7 +129,7 @@ pub struct Summary {
     pub configurations: Vec<ConfigurationSummary>,
     /// Merged phase histograms per configuration, for curves.
     pub phases: Vec<BTreeMap<String, Histogram<u64>>>,
-    /// Rounds measured.
+    /// Rounds measured; of slices where there were no blocks.
     pub rounds: u32,
     /// Sweeps of slices, by which CPU per hit is told; 0: it is told by rounds.
     pub sweeps: u32,
@@ -183,13 +183,18 @@ impl Summary {
             machines,
             configurations,
             phases,
-            rounds: rounds.measured(),
+            rounds: rounds.told(),
             sweeps: rounds.sweeps(),
             warnings,
             detection,
             pace,
             loaded: Loaded::of(record),
         }
+    }
+
+    /// Whether blocks told hits per second.
+    pub fn has_rates(&self) -> bool {
+        self.configurations.iter().any(|of| of.hits_per_second.is_finite())
     }
 
     /// The configurations that are not one of the others on a machine.

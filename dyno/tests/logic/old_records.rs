@@ -16,6 +16,14 @@ use tempfile::TempDir;
 
 /// Names of the files that hold what the old program printed, and the records.
 const RECORDS: [(&str, &str); 3] = [("ablate", "f434ca27a97c"), ("fig7", "f207e6b89872"), ("cluster", "686577c6dc94")];
+/// Records of real runs of a few seconds, one of each kind that has a page of its own, as revision de728f7 wrote them.
+const RECORDS_OF_EACH_KIND: [(&str, &str); 5] = [
+    ("against", "165069a4777b"),
+    ("array", "3713117d058a"),
+    ("profile", "fb114392ed38"),
+    ("reuse", "be275f9d5c87"),
+    ("sweep", "af775e836ee4"),
+];
 /// Fields of JSON with texts that each evaluation writes.
 const TEXTS: [&str; 3] = ["answer", "warnings", "what_changed"];
 
@@ -53,6 +61,20 @@ pub fn page_of_cluster() -> String {
     let directory = store();
     printed(&directory, &["report", RECORDS[2].1, "--output", "cluster.html"]);
     std::fs::read_to_string(directory.path().join("cluster.html")).expect("page")
+}
+
+/// The pages of [`RECORDS_OF_EACH_KIND`].
+pub fn pages() -> Vec<(&'static str, String)> {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/logic/fixtures/records-of-each-kind.sqlite.gz");
+    let mut bytes = Vec::new();
+    GzDecoder::new(File::open(path).expect("fixture")).read_to_end(&mut bytes).expect("records");
+    std::fs::write(directory.path().join("records.sqlite"), bytes).expect("store");
+    let page = |(name, id)| {
+        printed(&directory, &["report", id, "--output", "page.html"]);
+        (name, std::fs::read_to_string(directory.path().join("page.html")).expect("page"))
+    };
+    RECORDS_OF_EACH_KIND.map(page).into()
 }
 
 /// The numbers in a text.

@@ -42,6 +42,27 @@ const INSPECT: &str = r#"function outside() {
       .concat(box.right - innerWidth, -box.left).some((beyond) => beyond > 1);
   }).map((element) => element.textContent.trim().slice(0, 60));
 }
+// Headings that stand at the foot of a page, and what they head on the next. Columns break like pages, at every height.
+function parted() {
+  if (!matchMedia("print").matches) return [];
+  const main = document.querySelector("main"), heads = "h2, h3, figcaption, .items dt", width = 680, gap = 40;
+  const texts = Array.from(main.querySelectorAll(heads + ", p, li, dt, dd, th, td, pre, .chart svg"))
+    .filter((element) => element.getClientRects().length > 0);
+  const found = [];
+  for (let height = 500; height < 1000; height += 30) {
+    const columns = `columns: ${width}px; column-gap: ${gap}px; column-fill: auto`;
+    main.style.cssText = `width: ${width}px; height: ${height}px; ${columns}`;
+    const left = main.getBoundingClientRect().left;
+    const page = (box) => Math.floor((box.left - left + 1) / (width + gap));
+    texts.slice(0, -1).forEach((element, at) => {
+      const [last] = Array.from(element.getClientRects()).slice(-1), [next] = texts[at + 1].getClientRects();
+      const text = element.textContent.trim().slice(0, 60);
+      if (element.matches(heads) && page(last) !== page(next)) found.push(`${height}: ${text}`);
+    });
+  }
+  main.style.cssText = "";
+  return found;
+}
 chartsDrawn.then(() => JSON.stringify({
   marks: Object.fromEntries(Array.from(document.querySelectorAll("figure .chart"),
     (chart) => [chart.id, ["rect path", "rule line", "symbol path", "line path"]
@@ -52,6 +73,7 @@ chartsDrawn.then(() => JSON.stringify({
   outside: outside(), cut: Array.from(document.querySelectorAll(".scroll"))
     .filter((box) => box.scrollWidth > box.clientWidth + 1).length,
   rows: document.querySelectorAll("table tbody tr").length, warnings: document.querySelectorAll(".warnings li").length,
+  parted: parted(),
 }))"#;
 
 /// What a browser made of a page.
@@ -114,12 +136,19 @@ impl Browser {
 
     /// The same on a light or dark screen, or on paper.
     fn visit_as(page: &str, width: u32, scheme: &str, medium: &str) -> Visit {
-        let mut browser = Browser::start();
+        Browser::start().look(page, width, scheme, medium)
+    }
+
+    /// Loads a page in a tab of its own.
+    fn look(&mut self, page: &str, width: u32, scheme: &str, medium: &str) -> Visit {
+        let browser = self;
         let path = browser.directory.path().join("report.html");
         std::fs::write(&path, page).expect("file");
+        browser.session = None;
         let target = browser.call("Target.createTarget", &json!({"url": "about:blank"}));
         let attached = browser.call("Target.attachToTarget", &json!({"targetId": target["targetId"], "flatten": true}));
         browser.session = Some(attached["sessionId"].as_str().expect("session").to_owned());
+        browser.events.clear();
         for domain in ["Runtime", "Log", "Network", "Page"] {
             browser.call(&format!("{domain}.enable"), &json!({}));
         }
@@ -234,8 +263,8 @@ fn every_chart_is_drawn_offline_and_in_silence() {
     }
 }
 
-/// The pages that have the longest texts: one share that holds many stages, remedies with lines of configurations, a
-/// load run, a cluster.
+/// The pages that have the longest texts, and one of each kind: a share that holds many stages, remedies with lines of
+/// configurations, a load run, a cluster, a probe; and what other records of real runs come to.
 fn pages() -> Vec<(&'static str, String)> {
     let mut rest = Synthetic::default().record();
     rest.configurations[2..8].iter_mut().for_each(|configuration| configuration.valid = false);
@@ -243,7 +272,9 @@ fn pages() -> Vec<(&'static str, String)> {
     let accelerators = questions::accelerators(12, 0.005);
     let pages = [("rest", rest), ("answers", answers), ("accelerators", accelerators)];
     let pages = pages.map(|(name, record)| (name, report::html(&record).expect("page")));
-    pages.into_iter().chain([("load", load_page()), ("cluster", old_records::page_of_cluster())]).collect()
+    let probe = report::html::page(&report::probe::document(&probed())).expect("page");
+    let more = [("load", load_page()), ("cluster", old_records::page_of_cluster()), ("probe", probe)];
+    pages.into_iter().chain(more).chain(old_records::pages()).collect()
 }
 
 fn load_page() -> String {
@@ -275,15 +306,18 @@ fn load_page() -> String {
     report::html::page(&report::load_run::document(&summary)).expect("page")
 }
 
-/// No text stands outside of the page, no table is cut, on wide and narrow screens, in the dark and on paper.
+/// No text stands outside of the page, no table is cut, on wide and narrow screens, in the dark and on paper, where
+/// headings stay with what they head.
 #[test]
 fn every_text_is_within_the_page() {
+    let mut browser = Browser::start();
     for (name, page) in pages() {
         for (width, scheme, medium) in
             [(1280, "light", "screen"), (400, "light", "screen"), (400, "dark", "screen"), (720, "dark", "print")]
         {
-            let visit = Browser::visit_as(&page, width, scheme, medium);
+            let visit = browser.look(&page, width, scheme, medium);
             let nothing = json!([]);
+            assert_eq!(visit.page["parted"], nothing, "{name}: headings alone at the foot of a page of so many pixels");
             assert_eq!(visit.page["outside"], nothing, "{name} at {width}, {scheme}, {medium}");
             assert_eq!(visit.page["cut"], 0, "{name} at {width}, {scheme}, {medium}: a table is cut");
             assert_eq!(visit.page["wide"], false, "{name} at {width} scrolls sideways");
@@ -402,6 +436,10 @@ fn faults_are_seen() {
         let cut = Browser::visit(old, width);
         assert!(cut.page["cut"] != 0 && cut.page["outside"] != json!([]), "at {width}: {}", cut.page);
     }
+    // Nothing holds headings back.
+    let torn = page.replacen("</main>", "</main><style>* { break-after: auto !important; }</style>", 1);
+    let torn = Browser::visit_as(&torn, 720, "light", "print");
+    assert_ne!(torn.page["parted"], json!([]), "a heading stands alone at no height");
     // What a drawing cuts off stands within the page.
     let drawn = "<p><svg width=\"90\" height=\"20\"><text x=\"60\" y=\"15\">percent of a hit</text></svg></p></main>";
     let cut = Browser::visit(&good.replacen("</main>", drawn, 1), 1280);

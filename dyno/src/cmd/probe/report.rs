@@ -83,7 +83,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         return Err(anyhow!("{address} has no rounds of such a site and time")).or_fault(Fault::Input);
     }
     if let Some(path) = &args.html {
-        let page = html::page(&probe::document(&sites)).context("failed to make the page")?;
+        let page = html::page(&probe::page(&sites)).context("failed to make the page")?;
         fs::write(path, page)
             .with_context(|| format!("failed to write {}", path.display()))
             .or_fault(Fault::Environment)?;
@@ -105,8 +105,7 @@ pub fn read(store: &mut Store, part: Option<&str>, range_us: (i64, i64), by: Opt
         Some(by) => by,
         None => store.by(&sites.iter().map(|(site, _)| *site).collect::<Vec<_>>(), range_us)?,
     };
-    let summary = |(site, name): &(i64, String)| SiteSummary::read(store, *site, name, range_us, by);
-    let summaries = sites.iter().map(summary).collect::<Result<Vec<_>>>()?;
+    let summaries = SiteSummary::read(store, &sites, range_us, by)?;
     store.end_reading()?;
     Ok(summaries)
 }

@@ -129,7 +129,7 @@ impl Served<'_> {
         let ago_us = now_unix_us() - days.unwrap_or(DAYS_SHOWN) * DAY_US;
         let range_us = (from.map_or(ago_us, |from| from.0), to.map_or(i64::MAX, |to| to.0));
         let page = self.pages.read(|store| read(store, query.get("site"), range_us, None)).and_then(|sites| {
-            let mut document = probe::document(&sites);
+            let mut document = probe::page(&sites);
             document.links = links(query, &sites.iter().map(|site| site.site.as_str()).collect::<Vec<_>>());
             html::page(&document).context("failed to make the page")
         });

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 
-use super::database::{Database, Value, places, transaction};
+use super::database::{Database, Value, places};
 use super::rows::COLUMNS;
 use super::{Store, hours, rows};
 use crate::fault::{Fault, OrFault};
@@ -56,8 +56,13 @@ impl Store {
     /// The database says why; nothing was kept.
     pub fn add(&mut self, entries: &[Entry]) -> Result<u64> {
         self.database.check().or_fault(Fault::Store)?;
-        let texts = &mut self.texts;
-        let added = transaction(&mut *self.database, |database| {
+        let added = self.transaction(|store| {
+            let mut sites = BTreeSet::new();
+            for entry in entries {
+                sites.insert(store.texts.number(&mut *store.database, "site", &entry.round.series())?);
+            }
+            store.lock(&sites)?;
+            let (database, texts) = (&mut *store.database, &mut store.texts);
             let mut all = Vec::with_capacity(entries.len());
             for entry in entries {
                 let values = rows::values(entry, texts, database)?;
@@ -75,9 +80,6 @@ impl Store {
             )?;
             Ok(new.len() as u64)
         });
-        if added.is_err() {
-            self.texts.forget();
-        }
         added.or_fault(Fault::Store)
     }
 

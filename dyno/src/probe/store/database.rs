@@ -69,6 +69,9 @@ pub struct Dialect {
     pub by_key: &'static str,
     /// Begins a transaction that will write.
     pub begin: &'static str,
+    /// Behind a query: until the transaction ends, nobody else gets these rows in this way. Empty: there is only one
+    /// transaction that writes.
+    pub for_update: &'static str,
     /// Begins a transaction that only reads, and all of it as of one moment.
     pub begin_reading: &'static str,
 }
@@ -128,25 +131,6 @@ pub fn places(rows: usize, columns: usize, cast: bool) -> String {
     (0..rows).map(row).collect::<Vec<_>>().join(", ")
 }
 
-/// Does `work` wholly or not at all.
-///
-/// # Errors
-/// Those of the work and of the database.
-pub fn transaction<T>(database: &mut dyn Database, work: impl FnOnce(&mut dyn Database) -> Result<T>) -> Result<T> {
-    database.batch(database.dialect().begin)?;
-    match work(database) {
-        Ok(value) => {
-            database.batch("COMMIT")?;
-            Ok(value)
-        }
-        Err(error) => {
-            // The error of the work says more than one of undoing it.
-            let _ = database.batch("ROLLBACK");
-            Err(error)
-        }
-    }
-}
-
 /// Texts that are kept once and named by a number: sites, runs, facts, faults.
 #[derive(Debug, Default)]
 pub struct Texts(BTreeMap<(&'static str, String), i64>);
@@ -179,7 +163,7 @@ impl Texts {
         anyhow::bail!("the store gives no number to a text; do other programs write to its tables?")
     }
 
-    /// Forgets everything: after a transaction that came to nothing, numbers may be gone.
+    /// Forgets everything.
     pub fn forget(&mut self) {
         self.0.clear();
     }

@@ -2,13 +2,13 @@
 //!
 //! Circle: days are made of hours, and where rounds of an hour come late or go, the days that hold it are made anew.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 use tlsdyno_tls::named;
 
 use super::Store;
-use super::database::{Database, Value, transaction};
+use super::database::{Database, Value};
 use super::hours::{DAY_US, Hour};
 
 /// A report about more than so many days is one by the day: hours would take it longer than a second.
@@ -59,29 +59,27 @@ impl Store {
             Ok(())
         })?;
         for day in missing {
-            let day_us = day * DAY_US;
-            let hours = self.hours_where(site, (day_us, day_us + DAY_US), "")?;
-            let mut whole = Hour { hour_unix_s: day_us / 1_000_000, ..Hour::default() };
-            hours.iter().for_each(|hour| whole.merge(hour));
-            let texts = &mut self.texts;
-            let written = transaction(&mut *self.database, |database| {
-                let mut facts = Vec::with_capacity(whole.facts.len());
-                for (hour_unix_s, text) in &whole.facts {
-                    facts.push((hour_unix_s, texts.number(database, "facts", text)?));
-                }
-                forget(database, site, (day_us, day_us + DAY_US))?;
-                let mut values = vec![site.into(), whole.hour_unix_s.into()];
-                values.extend(whole.values(Value::Text(serde_json::to_string(&facts)?))?);
-                let sql = "INSERT INTO days (site, day_unix_s, made_count, missed_count, offered_count, accepted_count,
-                           faults, facts, histograms, kept) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
-                database.execute(sql, &values)
-            });
-            if written.is_err() {
-                self.texts.forget();
-            }
-            written?;
+            self.transaction(|store| store.count_day(site, day * DAY_US))?;
         }
         Ok(())
+    }
+
+    fn count_day(&mut self, site: i64, day_us: i64) -> Result<()> {
+        self.lock(&BTreeSet::from([site]))?;
+        let range_us = (day_us, day_us + DAY_US);
+        let mut whole = Hour { hour_unix_s: day_us / 1_000_000, ..Hour::default() };
+        self.hours_where(site, range_us, "")?.iter().for_each(|hour| whole.merge(hour));
+        let mut facts = Vec::with_capacity(whole.facts.len());
+        for (hour_unix_s, text) in &whole.facts {
+            facts.push((hour_unix_s, self.texts.number(&mut *self.database, "facts", text)?));
+        }
+        // Another robot may have counted it in the meantime.
+        forget(&mut *self.database, site, range_us)?;
+        let mut values = vec![site.into(), whole.hour_unix_s.into()];
+        values.extend(whole.values(Value::Text(serde_json::to_string(&facts)?))?);
+        let sql = "INSERT INTO days (site, day_unix_s, made_count, missed_count, offered_count, accepted_count,
+                   faults, facts, histograms, kept) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+        self.database.execute(sql, &values).map(drop)
     }
 
     /// What a report about these sites and this time (microseconds since 1970) is put together by: hours, unless they

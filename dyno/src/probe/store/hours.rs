@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 
-use super::database::{Database, Value, places, transaction};
+use super::database::{Database, Value, places};
 use super::{Store, days};
 use crate::probe::entry::Entry;
 use crate::probe::fault::FaultKind;
@@ -147,10 +147,11 @@ impl Store {
         let gone_us = now_us - i64::try_from(raw_hours).unwrap_or(i64::MAX / HOUR_US / 2) * HOUR_US;
         let mut counted = 0;
         for (site, _) in self.sites()? {
-            while let Some(first_us) = self.first_uncounted(site, now_us)? {
+            while let Some(first_us) = self.first_uncounted(site, (i64::MIN, now_us))? {
                 // Not the whole past in one transaction: others want to write too.
                 let until_us = now_us.min(hour_of(first_us) * 1_000_000 + DAY_US);
-                counted += self.count_hours(site, (hour_of(first_us) * 1_000_000, until_us))?;
+                let range_us = (hour_of(first_us) * 1_000_000, until_us);
+                counted += self.transaction(|store| store.count_hours(site, range_us))?;
             }
             self.count_days(site, now_us)?;
             self.let_go(site, gone_us)?;
@@ -158,11 +159,11 @@ impl Store {
         Ok(counted)
     }
 
-    /// The first round before `until_us` whose hour is not counted, or was counted without it.
-    fn first_uncounted(&mut self, site: i64, until_us: i64) -> Result<Option<i64>> {
-        let mut counted = self.counted(site)?;
+    /// The first round of this time (microseconds since 1970; whole hours) whose hour is not counted, or was counted
+    /// without it.
+    fn first_uncounted(&mut self, site: i64, (mut from_us, until_us): (i64, i64)) -> Result<Option<i64>> {
+        let mut counted = self.counted(site, from_us)?;
         counted.insert(until_us.div_euclid(1_000_000));
-        let mut from_us = i64::MIN;
         // Looked for between counted hours only: that is quick however many rounds there are.
         for hour_unix_s in counted {
             let hour_us = (hour_unix_s * 1_000_000).min(until_us);
@@ -183,11 +184,11 @@ impl Store {
         Ok(None)
     }
 
-    /// The hours of a site that are counted and whose rounds are there still.
-    fn counted(&mut self, site: i64) -> Result<BTreeSet<i64>> {
+    /// The hours of a site from `from_us` on that are counted and whose rounds are there still.
+    fn counted(&mut self, site: i64, from_us: i64) -> Result<BTreeSet<i64>> {
         let mut counted = BTreeSet::new();
-        let sql = "SELECT hour_unix_s FROM hours WHERE site = $1 AND raw_is_gone = 0";
-        self.database.query(sql, &[site.into()], &mut |row| {
+        let sql = "SELECT hour_unix_s FROM hours WHERE site = $1 AND hour_unix_s >= $2 AND raw_is_gone = 0";
+        self.database.query(sql, &[site.into(), from_us.div_euclid(1_000_000).into()], &mut |row| {
             counted.extend(row[0].integer());
             Ok(())
         })?;
@@ -195,6 +196,7 @@ impl Store {
     }
 
     fn count_hours(&mut self, site: i64, range_us: (i64, i64)) -> Result<u64> {
+        self.lock(&BTreeSet::from([site]))?;
         let mut hours: BTreeMap<i64, Hour> = BTreeMap::new();
         self.rounds(site, range_us, &mut |entry| {
             let hour_unix_s = hour_of(entry.round.started_unix_us);
@@ -207,40 +209,40 @@ impl Store {
             .into_iter()
             .map(|hour| (hour.hour_unix_s, hour))
             .collect();
-        let texts = &mut self.texts;
-        let counted = transaction(&mut *self.database, |database| {
-            days::forget(database, site, range_us)?;
-            for (hour_unix_s, hour) in &mut hours {
-                let before = gone.get(hour_unix_s);
-                if let Some(before) = before {
-                    let late = std::mem::replace(hour, before.clone());
-                    hour.merge(&late);
-                    delete_rounds(database, site, hour_unix_s * 1_000_000, hour_unix_s * 1_000_000 + HOUR_US)?;
-                }
-                let facts = match hour.facts.last() {
-                    None => None,
-                    Some((_, facts)) => Some(texts.number(database, "facts", facts)?),
-                };
-                let key = [Value::from(site), Value::from(*hour_unix_s)];
-                database.execute("DELETE FROM hours WHERE site = $1 AND hour_unix_s = $2", &key)?;
-                let gone = Value::from(i64::from(before.is_some()));
-                let values: Vec<Value> = key.into_iter().chain([gone]).chain(hour.values(facts.into())?).collect();
-                let sql = "INSERT INTO hours (site, hour_unix_s, raw_is_gone, made_count, missed_count, offered_count,
-                           accepted_count, faults, facts, histograms, kept)
-                           VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
-                database.execute(sql, &values)?;
+        let (database, texts) = (&mut *self.database, &mut self.texts);
+        days::forget(database, site, range_us)?;
+        for (hour_unix_s, hour) in &mut hours {
+            let before = gone.get(hour_unix_s);
+            if let Some(before) = before {
+                let late = std::mem::replace(hour, before.clone());
+                hour.merge(&late);
+                delete_rounds(database, site, hour_unix_s * 1_000_000, hour_unix_s * 1_000_000 + HOUR_US)?;
             }
-            Ok(hours.len() as u64)
-        });
-        if counted.is_err() {
-            self.texts.forget();
+            let facts = match hour.facts.last() {
+                None => None,
+                Some((_, facts)) => Some(texts.number(database, "facts", facts)?),
+            };
+            let key = [Value::from(site), Value::from(*hour_unix_s)];
+            database.execute("DELETE FROM hours WHERE site = $1 AND hour_unix_s = $2", &key)?;
+            let gone = Value::from(i64::from(before.is_some()));
+            let values: Vec<Value> = key.into_iter().chain([gone]).chain(hour.values(facts.into())?).collect();
+            let sql = "INSERT INTO hours (site, hour_unix_s, raw_is_gone, made_count, missed_count, offered_count,
+                       accepted_count, faults, facts, histograms, kept)
+                       VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+            database.execute(sql, &values)?;
         }
-        counted
+        Ok(hours.len() as u64)
     }
 
     /// Lets go of rounds before that moment; their hours are counted.
     fn let_go(&mut self, site: i64, until_us: i64) -> Result<()> {
-        transaction(&mut *self.database, |database| {
+        self.transaction(|store| {
+            store.lock(&BTreeSet::from([site]))?;
+            if store.first_uncounted(site, (i64::MIN, until_us))?.is_some() {
+                // It came this moment; next time it is counted.
+                return Ok(());
+            }
+            let database = &mut *store.database;
             if delete_rounds(database, site, i64::MIN, until_us)? > 0 {
                 let sql = "UPDATE hours SET raw_is_gone = 1 WHERE site = $1 AND hour_unix_s < $2 AND raw_is_gone = 0";
                 database.execute(sql, &[site.into(), (until_us / 1_000_000).into()])?;
@@ -257,8 +259,8 @@ impl Store {
     pub fn hours(&mut self, site: i64, range_us: (i64, i64)) -> Result<Vec<Hour>> {
         let mut hours: BTreeMap<i64, Hour> =
             self.hours_where(site, range_us, "")?.into_iter().map(|hour| (hour.hour_unix_s, hour)).collect();
-        if let Some(first_us) = self.first_uncounted(site, range_us.1)? {
-            let counted = self.counted(site)?;
+        if let Some(first_us) = self.first_uncounted(site, range_us)? {
+            let counted = self.counted(site, range_us.0)?;
             let from_us = (hour_of(first_us) * 1_000_000).max(range_us.0);
             self.rounds(site, (from_us, range_us.1), &mut |entry| {
                 let hour_unix_s = hour_of(entry.round.started_unix_us);

@@ -11,13 +11,13 @@ mod schema;
 mod server_url;
 mod sqlite;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 
 pub use adding::Totals;
 pub use address::Address;
-use database::{Database, Texts};
+use database::{Database, Texts, Value, places};
 pub use days::By;
 pub use hours::Hour;
 use postgres::Postgres;
@@ -29,6 +29,9 @@ use crate::fault::{Fault, OrFault};
 
 /// How long rows of single rounds are kept by default, in hours: 7 days.
 pub const RAW_HOURS: u64 = 7 * 24;
+
+/// A database takes a bounded number of parameters.
+const SITES_OF_STATEMENT: usize = 1000;
 
 /// Rounds of many sites, robots and weeks.
 pub struct Store {
@@ -49,7 +52,7 @@ impl Store {
             Address::File(path) => Store::with(Sqlite::open(path).or_fault(Fault::Store)?),
             Address::Server(url) => Store::with(Postgres::connect(url).or_fault(Fault::Store)?),
         };
-        schema::make(&mut *store.database).or_fault(Fault::Store)?;
+        schema::make(&mut store).or_fault(Fault::Store)?;
         Ok(store)
     }
 
@@ -68,6 +71,40 @@ impl Store {
 
     fn with(database: impl Database + 'static) -> Store {
         Store { database: Box::new(database), texts: Texts::default(), names: BTreeMap::new() }
+    }
+
+    /// Does `work` wholly or not at all.
+    ///
+    /// # Errors
+    /// Those of the work and of the database.
+    fn transaction<T>(&mut self, work: impl FnOnce(&mut Store) -> Result<T>) -> Result<T> {
+        self.database.batch(self.database.dialect().begin)?;
+        let done = work(self).and_then(|value| self.database.batch("COMMIT").map(|()| value));
+        if done.is_err() {
+            // The error of the work says more than one of undoing it.
+            let _ = self.database.batch("ROLLBACK");
+            // Texts that got their number just now have none again.
+            self.texts.forget();
+            self.names.clear();
+        }
+        done
+    }
+
+    /// Nobody else adds or counts rounds of these sites until the transaction ends: what is counted would lack what is
+    /// added at that moment.
+    fn lock(&mut self, sites: &BTreeSet<i64>) -> Result<()> {
+        let for_update = self.database.dialect().for_update;
+        if for_update.is_empty() {
+            return Ok(());
+        }
+        for piece in sites.iter().collect::<Vec<_>>().chunks(SITES_OF_STATEMENT) {
+            // In one order, so that no two wait for each other.
+            let places = places(piece.len(), 1, true);
+            let sql = format!("SELECT id FROM texts WHERE id IN (VALUES {places}) ORDER BY id {for_update}");
+            let values: Vec<Value> = piece.iter().map(|site| Value::from(**site)).collect();
+            self.database.query(&sql, &values, &mut |_| Ok(()))?;
+        }
+        Ok(())
     }
 
     /// Takes a series of rounds for this connection to the store; `false`: another robot has it. On a file the locks

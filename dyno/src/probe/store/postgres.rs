@@ -163,7 +163,12 @@ impl Database for Postgres {
     }
 
     fn dialect(&self) -> Dialect {
-        let begin_reading = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-        Dialect { bytes: "BYTEA", by_key: "", begin: "BEGIN", begin_reading }
+        Dialect {
+            bytes: "BYTEA",
+            by_key: "",
+            begin: "BEGIN",
+            for_update: "FOR UPDATE",
+            begin_reading: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+        }
     }
 }

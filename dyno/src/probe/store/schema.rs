@@ -2,7 +2,8 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::database::{Database, Dialect, transaction};
+use super::Store;
+use super::database::{Database, Dialect};
 use super::rows::COLUMNS;
 
 /// Each takes the tables from one version to the next.
@@ -34,11 +35,12 @@ pub fn check_for_reading(database: &mut dyn Database) -> Result<()> {
 }
 
 /// Makes the tables, or brings them up to date.
-pub fn make(database: &mut dyn Database) -> Result<()> {
-    if check_version(database)? == STEPS.len() {
+pub fn make(store: &mut Store) -> Result<()> {
+    if check_version(&mut *store.database)? == STEPS.len() {
         return Ok(());
     }
-    let made = transaction(database, |database| {
+    let made = store.transaction(|store| {
+        let database = &mut *store.database;
         let dialect = database.dialect();
         let found = check_version(database)?;
         for step in &STEPS[found..] {
@@ -48,7 +50,7 @@ pub fn make(database: &mut dyn Database) -> Result<()> {
     });
     // Another robot may have been faster.
     match made {
-        Err(_) if check_version(database).is_ok_and(|found| found == STEPS.len()) => Ok(()),
+        Err(_) if check_version(&mut *store.database).is_ok_and(|found| found == STEPS.len()) => Ok(()),
         made => made.context("failed to make the tables of the store"),
     }
 }

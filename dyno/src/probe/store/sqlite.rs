@@ -147,6 +147,12 @@ impl Database for Sqlite {
     }
 
     fn dialect(&self) -> Dialect {
-        Dialect { bytes: "BLOB", by_key: "WITHOUT ROWID", begin: "BEGIN IMMEDIATE", begin_reading: "BEGIN" }
+        Dialect {
+            bytes: "BLOB",
+            by_key: "WITHOUT ROWID",
+            begin: "BEGIN IMMEDIATE",
+            for_update: "",
+            begin_reading: "BEGIN",
+        }
     }
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::charts::{COLOURS, axis, layer, line_legend, names, palette, quantity, tooltip, with};
 use super::super::document::{Chart, Place, Section};
+use crate::probe::buckets::Bucket;
 use crate::probe::measures::{Measure, Measures, quantile};
 use crate::probe::summary::SiteSummary;
 use crate::units::{format_count, format_date, format_duration, format_percent};
@@ -83,7 +84,11 @@ fn cloud(index: usize, site: &SiteSummary) -> Option<Chart> {
     let width_s = ((last - first) / COLUMNS / unit_s + 1) * unit_s;
     let edge = shown.iter().filter_map(|(of, _)| quantile(site.measures.counts(*of), SHOWN_SHARE)).max()?;
     let mut cells: BTreeMap<(usize, i64, u64), (f64, f64, u64)> = BTreeMap::new();
-    let row = |ns: u64| (ns <= edge).then(|| (ns as f64 / (edge as f64 / ROWS)) as u64);
+    // Looked up: a year has millions of values.
+    let lowest = |number| Bucket::numbered(number as u64).map_or(0.0, |bucket| bucket.lowest() as f64);
+    let below: Vec<(u64, f64)> =
+        (0..=Bucket::of(edge).number()).map(lowest).map(|ns| ((ns / (edge as f64 / ROWS)) as u64, ns)).collect();
+    let row = |bucket: Bucket| below.get(bucket.number()).map(|(row, _)| *row);
     for hour in &site.hours {
         for (phase, (measure, _)) in shown.iter().enumerate() {
             // Values come in order where they were read: one look-up for a row of them.
@@ -91,8 +96,9 @@ fn cloud(index: usize, site: &SiteSummary) -> Option<Chart> {
                 let Some(row) = row(alike[0].0) else { continue };
                 let cell = cells.entry((phase, (hour.hour_unix_s - first) / width_s, row)).or_default();
                 let middle_s = (hour.hour_unix_s + unit_s / 2) as f64;
-                for (ns, count) in alike {
-                    *cell = (cell.0 + middle_s * *count as f64, cell.1 + *ns as f64 * *count as f64, cell.2 + count);
+                for (bucket, count) in alike {
+                    let (ns, rounds) = (below[bucket.number()].1, f64::from(*count));
+                    *cell = (cell.0 + middle_s * rounds, cell.1 + ns * rounds, cell.2 + u64::from(*count));
                 }
             }
         }
@@ -132,11 +138,12 @@ fn histogram(index: usize, site: &SiteSummary) -> Option<(Chart, Option<String>)
     for (name, counts) in &all {
         let mut bins: BTreeMap<u64, u64> = BTreeMap::new();
         let (mut total, mut beyond) = (0, 0);
-        for (ns, count) in *counts {
+        for (bucket, count) in *counts {
+            let (ns, count) = (bucket.lowest(), u64::from(*count));
             total += count;
-            match *ns > edge {
+            match ns > edge {
                 true => beyond += count,
-                false => *bins.entry((*ns as f64 / bin_ns) as u64).or_insert(0) += count,
+                false => *bins.entry((ns as f64 / bin_ns) as u64).or_insert(0) += count,
             }
         }
         // Lines go on at zero beside the first and the last bin, and across empty ones.
@@ -162,7 +169,7 @@ fn histogram(index: usize, site: &SiteSummary) -> Option<(Chart, Option<String>)
         },
     });
     let caption = format!("How long the phases take, in bins of {}.", format_duration(bin_ns));
-    let median = |(name, counts): &(&str, &[(u64, u64)])| {
+    let median = |(name, counts): &(&str, &[(Bucket, u32)])| {
         let median = quantile(counts, 0.5)?;
         Some(format!("{name} median {}", format_duration(median as f64)))
     };

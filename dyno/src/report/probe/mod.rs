@@ -5,7 +5,7 @@ mod metrics;
 mod sites;
 
 pub use metrics::{SiteState, metrics};
-pub use sites::{csv, document, simulated};
+pub use sites::{csv, document, page, simulated};
 
 use super::document::{Column, Document, Field, Section, Table};
 use crate::probe::robot::Done;

@@ -1,11 +1,13 @@
 //! What rounds of weeks come to: Goldberg's tables, and what else a reader wants to know of the sites.
 
+use std::panic::resume_unwind;
+use std::thread;
+
 use super::super::document::{Cell, Column, Content, Document, Field, Item, Place, Section, Table};
 use super::charts;
 use crate::model::probe_experiment::ProbeExperiment;
 use crate::probe::AGES_S;
-use crate::probe::measures::Measure;
-use crate::probe::summary::SiteSummary;
+use crate::probe::summary::{SHOWN_BY_HOUR, SiteSummary};
 use crate::stats::bootstrap::Estimate;
 use crate::units::{
     NONE, format_count, format_date, format_day, format_duration, format_interval, format_interval_with, format_percent,
@@ -19,7 +21,7 @@ const CHANGES_TOLD: usize = 12;
 /// The report of a simulation.
 pub fn simulated(experiment: &ProbeExperiment, sites: &[SiteSummary]) -> Document {
     let robot = &experiment.probe;
-    let mut document = document(sites);
+    let mut document = page(sites);
     document.title.clone_from(&experiment.question);
     let text = format!(
         "{} days of virtual time: each round is one that was measured at a server on this machine, with the network in \
@@ -39,7 +41,23 @@ pub fn simulated(experiment: &ProbeExperiment, sites: &[SiteSummary]) -> Documen
     document
 }
 
-/// The report about these sites.
+/// The report about these sites with its charts, which take longer than all the rest.
+pub fn page(sites: &[SiteSummary]) -> Document {
+    let mut page = document(sites);
+    thread::scope(|scope| {
+        let charts = |(index, site)| scope.spawn(move || charts::of_site(index, site));
+        let charts: Vec<_> = sites.iter().enumerate().take(CHARTED).map(charts).collect();
+        let sections = charts.into_iter().filter_map(|of| of.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        page.sections.extend(sections);
+    });
+    if sites.len() > CHARTED {
+        let text = format!("Charts are drawn of the first {CHARTED} sites; --site chooses others.");
+        page.sections.push(Section::default().text(text).on(Place::Page));
+    }
+    page
+}
+
+/// The report about these sites in words and tables.
 pub fn document(sites: &[SiteSummary]) -> Document {
     let rounds: u64 = sites.iter().map(|site| site.made_count).sum();
     let ends = sites.iter().filter_map(|site| site.hours_unix_s);
@@ -47,15 +65,8 @@ pub fn document(sites: &[SiteSummary]) -> Document {
     let meta = range.map_or_else(String::new, |(first, last)| {
         format!("{} rounds, {} to {}", format_count(rounds), format_date(first), format_date(last))
     });
-    let mut sections =
+    let sections =
         vec![medians(sites), sums(sites), resumption(sites), survival(sites), table_of_sites(sites), changes(sites)];
-    for (index, site) in sites.iter().enumerate().take(CHARTED) {
-        sections.extend(charts::of_site(index, site));
-    }
-    if sites.len() > CHARTED {
-        let text = format!("Charts are drawn of the first {CHARTED} sites; --site chooses others.");
-        sections.push(Section::default().text(text).on(Place::Page));
-    }
     Document {
         title: "What does session resumption save users?".to_owned(),
         meta,
@@ -289,9 +300,8 @@ fn changes(sites: &[SiteSummary]) -> Section {
 
 /// A line for each site and hour, or day.
 pub fn csv(sites: &[SiteSummary]) -> String {
-    const MEASURES: [Measure; 4] = [Measure::Tcp, Measure::Full, Measure::Resumed, Measure::FullWhole];
     const QUANTILES: [(&str, f64); 3] = [("p5", 0.05), ("p50", 0.5), ("p95", 0.95)];
-    let columns = MEASURES.iter().flat_map(|of| QUANTILES.map(|(name, _)| format!("{of}_{name}_ns")));
+    let columns = SHOWN_BY_HOUR.iter().flat_map(|of| QUANTILES.map(|(name, _)| format!("{of}_{name}_ns")));
     let mut text = "site,from_unix_s,length_s,made_count,missed_count,offered_count,accepted_count,".to_owned();
     text += &(columns.collect::<Vec<_>>().join(",") + "\n");
     for site in sites {
@@ -299,7 +309,7 @@ pub fn csv(sites: &[SiteSummary]) -> String {
         for hour in &site.hours {
             let counts = [hour.made_count, hour.missed_count, hour.offered_count, hour.accepted_count];
             let counts = counts.map(|count| count.to_string()).join(",");
-            let times = MEASURES.iter().flat_map(|of| {
+            let times = SHOWN_BY_HOUR.iter().flat_map(|of| {
                 QUANTILES.map(|(_, q)| hour.measures.quantile(*of, q).map_or(String::new(), |ns| ns.to_string()))
             });
             let times = times.collect::<Vec<_>>().join(",");

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::stage_name;
+use crate::report::charts::{COLOURS, legend_above, palette, with};
 use crate::report::document::Chart;
 use crate::stats::profile::{KindSummary, ProfileSummary};
 use crate::units::format_micros;
@@ -25,12 +26,18 @@ pub fn all(summary: &ProfileSummary) -> Vec<Chart> {
             rows.push(json!({"handshake": kind.kind.name(), "part": part, "us": ns / 1e3, "place": place}));
         }
     }
+    let mut names: Vec<&str> = Vec::new();
+    for name in rows.iter().filter_map(|row| row["part"].as_str()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
     let body = json!({
         "mark": {"type": "bar", "tooltip": true},
         "encoding": {
             "y": {"field": "handshake", "type": "nominal", "sort": null, "title": null},
             "x": {"field": "us", "type": "quantitative", "title": "server CPU of a hit, µs"},
-            "color": {"field": "part", "type": "nominal", "sort": null, "title": null},
+            "color": with(palette("part", &names, &COLOURS), legend_above(7)),
             "order": {"field": "place", "type": "quantitative"}
         }
     });

@@ -4,7 +4,9 @@
 use serde_json::json;
 
 use super::{interval, percent_of};
+use crate::report::charts::{COLOURS, as_given, ink, legend_above, palette, with};
 use crate::report::document::{Cell, Chart, Column, Place, Section, Tone, row};
+use crate::report::text::stage_label;
 use crate::sampling::Stacks;
 use crate::stats::Estimate;
 use crate::stats::profile::{KindSummary, SampledSummary};
@@ -16,6 +18,8 @@ const PART_LEAST: f64 = 0.002;
 const WIDTH_LEAST: f64 = 0.004;
 /// Names are written on what is wider than this part of the chart.
 const WIDTH_NAMED: f64 = 0.03;
+/// What a frame of the chart is.
+const KINDS: [&str; 3] = ["code", "kernel", "stage"];
 /// Height of a row of the chart, pixels.
 const ROW_HEIGHT: usize = 17;
 
@@ -39,7 +43,8 @@ fn areas(kind: &KindSummary, sampled: &SampledSummary) -> Section {
         rows.push(head.into_iter().map(|cell| cell.toned(Tone::Strong)).collect());
         let is_told = |ns: f64| ns >= PART_LEAST * whole;
         for part in area.parts.iter().filter(|part| is_told(part.ns.value)) {
-            rows.push(line(format!("  {}", part.part), part.ns, whole));
+            let name = if area.area == "stages" { stage_label(&part.part) } else { part.part.clone() };
+            rows.push(line(format!("  {name}"), part.ns, whole));
         }
         let rest: Vec<f64> = area.parts.iter().map(|part| part.ns.value).filter(|ns| !is_told(*ns)).collect();
         if !rest.is_empty() {
@@ -83,16 +88,15 @@ fn flames(kind: &KindSummary, sampled: &SampledSummary) -> Option<Chart> {
     let mut rows = Vec::new();
     let depth = flame(&stacks, 0, 0, &mut |name, from, count, depth| {
         let is_wide = count as f64 >= WIDTH_NAMED * sampled.samples as f64;
-        let what = if name.starts_with('[') {
-            "stage"
-        } else if name.starts_with("kernel: ") {
-            "kernel"
-        } else {
-            "code"
+        let kind = match () {
+            () if name.starts_with('[') => 2,
+            () if name.starts_with("kernel: ") => 1,
+            () => 0,
         };
         rows.push(json!({
-            "name": name, "label": if is_wide { name } else { "" }, "what": what, "depth": depth,
-            "below": depth + 1, "from": from as f64 * us_each, "to": (from + count) as f64 * us_each,
+            "name": name, "label": if is_wide { name } else { "" }, "depth": depth, "below": depth + 1,
+            "what": KINDS[kind], "ink": ink(COLOURS[kind]),
+            "from": from as f64 * us_each, "to": (from + count) as f64 * us_each,
             "us": count as f64 * us_each
         }));
     });
@@ -106,10 +110,10 @@ fn flames(kind: &KindSummary, sampled: &SampledSummary) -> Option<Chart> {
         },
         "layer": [
             {"mark": {"type": "rect", "stroke": "white", "strokeWidth": 0.5},
-             "encoding": {"color": {"field": "what", "type": "nominal", "title": null}}},
+             "encoding": {"color": with(palette("what", &KINDS, &COLOURS), legend_above(3))}},
             {"mark": {"type": "text", "align": "left", "baseline": "top", "dx": 2, "dy": 3, "fontSize": 9,
-                      "clip": true},
-             "encoding": {"text": {"field": "label"}, "x2": null, "y2": null}}
+                      "clip": true, "limit": {"expr": "scale('x', datum.to) - scale('x', datum.from) - 4"}},
+             "encoding": {"text": {"field": "label"}, "x2": null, "y2": null, "color": as_given("ink")}}
         ]
     });
     let chart = Chart::new(format!("profile-stacks-{}", kind.kind.name()), ROW_HEIGHT * depth.max(4), rows, body)?;

@@ -54,8 +54,9 @@ fn unbroken(text: &str) -> String {
         .collect()
 }
 
-/// The text as HTML in which no line ends within a flag (`--time`), which a browser would break at its hyphens.
-fn with_whole_flags(text: &str) -> String {
+/// The text as HTML: what stands between backticks is code, and no line ends within a flag (`--time`), which a browser
+/// would break at its hyphens.
+fn prose(text: &str) -> String {
     let escaped: String = text
         .chars()
         .map(|character| match character {
@@ -75,7 +76,17 @@ fn with_whole_flags(text: &str) -> String {
         html.push_str(&format!("{before}<span class=\"flag\">{}</span>", &flag[..length]));
         rest = &flag[length..];
     }
-    html + rest
+    let html = html + rest;
+    let pieces: Vec<&str> = html.split('`').collect();
+    // One that has no partner stays what it is.
+    let paired = (pieces.len() - 1) / 2 * 2;
+    let mark = |at: usize| match at {
+        0 => "",
+        at if at > paired => "`",
+        at if at % 2 == 1 => "<code>",
+        _ => "</code>",
+    };
+    pieces.iter().enumerate().flat_map(|(at, piece)| [mark(at), *piece]).collect()
 }
 
 #[cfg(test)]
@@ -85,9 +96,13 @@ mod tests {
     #[test]
     fn flags_are_not_broken_and_no_text_becomes_markup() {
         assert_eq!(
-            with_whole_flags("Longer (--time) <b>--x-y</b> --"),
+            prose("Longer (--time) <b>--x-y</b> --"),
             "Longer (<span class=\"flag\">--time</span>) &lt;b&gt;<span class=\"flag\">--x-y</span>&lt;/b&gt; \
              <span class=\"flag\">--</span>"
+        );
+        assert_eq!(
+            prose("run `a <b> --c` or `d`, not `e"),
+            "run <code>a &lt;b&gt; <span class=\"flag\">--c</span></code> or <code>d</code>, not `e"
         );
     }
 

@@ -9,7 +9,7 @@ use tlsdyno_tls::{Stage, StageSet};
 use super::{Check, Target, explain, preflight};
 use crate::fault::{Fault, OrFault, fault_of};
 use crate::interrupt;
-use crate::model::{ConfigurationModel, Experiment};
+use crate::model::{ConfigurationModel, Experiment, Tls};
 use crate::run::hardware;
 use crate::run::observer::Observer;
 use crate::run::testbed::{ServerUnderTest, Testbed};
@@ -144,17 +144,32 @@ pub fn start_and_check(
         observer.preflight(&configuration.name, configuration.preflight.passed.len(), &configuration.preflight.failed);
         if configuration.kind == Kind::AsIs && !configuration.valid {
             let failed = configuration.preflight.failed.join("; ");
-            let version = experiment.tls.version;
-            let remedy = match failed.contains("alert protocol_version") {
-                true => format!(". It does not speak TLS {version}: let it, or measure another version (--tls)"),
-                false => String::new(),
-            };
+            let remedy = remedy(&failed, &experiment.tls);
             let said = format!("the untouched server does not pass its checks: {failed}{remedy}");
             return Err(anyhow!(said)).or_fault(Fault::Server);
         }
         record.configurations.push(configuration);
     }
     Ok(())
+}
+
+/// What to do where the untouched server refuses the client.
+fn remedy(failed: &str, tls: &Tls) -> String {
+    let version = tls.version;
+    let suites = || tls.suite.map_or_else(|| "every suite of it".to_owned(), |suite| suite.openssl_name().to_owned());
+    let groups = || tls.groups().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    match () {
+        () if failed.contains("alert protocol_version") => {
+            format!(". It does not speak TLS {version}: let it, or measure another version (--tls)")
+        }
+        () if failed.contains("alert handshake_failure") => format!(
+            ". It took none of what was offered: TLS {version}, {}, groups {}. Name another suite or group (--suite, \
+             --group), and its certificate where that is ECDSA (--cert p-256), for TLS 1.2 wants its curve",
+            suites(),
+            groups()
+        ),
+        () => String::new(),
+    }
 }
 
 /// Whether the server of this configuration is limited as it says; `None`: it is not limited.

@@ -101,7 +101,7 @@ impl Subject for Profile {
         let slices = left.saturating_sub(for_blocks) / schedule.rounds_expected;
         schedule.round += slices;
         let works = pieces.into_iter().map(Work::from).collect();
-        let slices = SlicesOfRound { length: slices, rounds_per_blocks: 1 };
+        let slices = SlicesOfRound { length: slices, rounds_wanted: None, rounds_per_blocks: 1 };
         Plan { schedule, works, rounds_most: None, slices: Some(slices), warnings: Vec::new() }
     }
 

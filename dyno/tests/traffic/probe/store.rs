@@ -1,6 +1,7 @@
 //! The store, with made-up rounds: one suite, on SQLite and on PostgreSQL.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rusqlite::Connection;
 use tlsdyno::probe::entry::Entry;
@@ -39,10 +40,11 @@ impl Fresh<'_> {
 type Check = (&'static str, fn(&Fresh<'_>));
 
 /// The suite.
-const CHECKS: [Check; 9] = [
+const CHECKS: [Check; 10] = [
     ("rounds", rounds_survive_and_none_is_there_twice),
     ("hours", hours_say_the_same_before_and_after_they_are_counted_and_when_rounds_are_gone),
     ("days", days_say_the_same_as_their_hours_whatever_comes_late),
+    ("together", two_who_count_while_a_third_adds_lose_nothing),
     ("report", a_report_of_hours_is_that_of_their_rounds),
     ("replay", what_comes_twice_is_known_when_its_rows_are_gone),
     ("totals", totals_are_those_of_all_runs),
@@ -202,13 +204,14 @@ fn days_say_the_same_as_their_hours_whatever_comes_late(fresh: &Fresh<'_>) {
         entry.round.facts.key = if is_other { "P-256" } else { "RSA 2048" }.to_owned();
     }
     store.add(&entries).unwrap();
-    let site = store.sites().unwrap()[0].0;
+    let sites = store.sites().unwrap();
+    let site = sites[0].0;
     let stored = || (fresh.number)("SELECT COUNT(*) FROM days");
     let check = |store: &mut Store| {
         // All, and from the middle of a day to the middle of another.
         for range in [EVER, (START_US + 2 * HOUR_US, START_US + 50 * HOUR_US)] {
             let [hours, days] =
-                [By::Hour, By::Day].map(|by| SiteSummary::read(store, site, "https://a/", range, by).unwrap());
+                [By::Hour, By::Day].map(|by| SiteSummary::read(store, &sites, range, by).unwrap().remove(0));
             assert_eq!((hours.made_count, &hours.changes), (days.made_count, &days.changes));
             assert_eq!(hours.changes.len(), if range == EVER { 3 } else { 2 }, "{:?}", hours.changes);
             for measure in Measure::ALL {
@@ -286,19 +289,51 @@ fn a_year_of_ten_sites_is_small() {
     assert!(month_of_rounds < 120e6, "a month with all rounds takes {month_of_rounds} bytes");
 }
 
+/// What is added while others count is in the hours and days in the end.
+fn two_who_count_while_a_third_adds_lose_nothing(fresh: &Fresh<'_>) {
+    const ROUNDS: u64 = 300;
+    let mut store = fresh.open();
+    // Rounds of three days in a mixed order: nearly all of them come late.
+    let mut random = SplitMix64::new(29);
+    let mut entry = |number: u64| {
+        let started_us = START_US + random.below(3 * 24 * 60) as i64 * MINUTE_US + number as i64;
+        Entry::made("run", number, round("https://a/", started_us, &mut random))
+    };
+    let entries: Vec<Entry> = (0..ROUNDS).map(&mut entry).collect();
+    let now_us = START_US + 4 * DAY_US;
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            let (mut store, is_over) = (fresh.open(), &is_over);
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    store.keep_house(now_us, RAW_HOURS).unwrap();
+                }
+            });
+        }
+        let added: Vec<_> = entries.chunks(2).map(|two| store.add(two)).collect();
+        is_over.store(true, Ordering::Relaxed);
+        added.into_iter().for_each(|added| assert_eq!(added.unwrap(), 2));
+    });
+    store.keep_house(now_us, RAW_HOURS).unwrap();
+    for table in ["hours", "days"] {
+        assert_eq!((fresh.number)(&format!("SELECT SUM(made_count) FROM {table}")), ROUNDS, "{table}");
+    }
+}
+
 /// A report says the same of a day before its rounds are counted and after they are gone.
 fn a_report_of_hours_is_that_of_their_rounds(fresh: &Fresh<'_>) {
     let mut store = fresh.open();
     store.add(&minutes("https://a/", START_US, 24 * 60, &mut SplitMix64::new(4))).unwrap();
-    let site = store.sites().unwrap()[0].0;
+    let sites = store.sites().unwrap();
     let numbers = |store: &mut Store| {
-        let summary = SiteSummary::read(store, site, "https://a/", EVER, By::Hour).unwrap();
+        let summary = SiteSummary::read(store, &sites, EVER, By::Hour).unwrap().remove(0);
         assert_eq!((summary.made_count, summary.accepted_count), (1440, 1440));
         summary.numbers
     };
     let of_rounds = numbers(&mut store);
     store.keep_house(START_US + 10 * 24 * HOUR_US, RAW_HOURS).unwrap();
-    assert!(all(&mut store, site).is_empty());
+    assert!(all(&mut store, sites[0].0).is_empty());
     assert_eq!(numbers(&mut store), of_rounds);
 }
 
