@@ -164,11 +164,11 @@ pub struct Args {
     #[command(flatten)]
     repeat: RepeatArgs,
 
-    #[command(flatten, next_help_heading = "Several machines")]
-    workers: WorkersModel,
-
     #[command(flatten)]
     output: super::run::OutputArgs,
+
+    #[command(flatten, next_help_heading = "Several machines")]
+    workers: WorkersModel,
 }
 
 /// What a first look takes apart.

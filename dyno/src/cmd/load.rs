@@ -126,12 +126,12 @@ pub struct Args {
     #[command(flatten)]
     options: Options,
 
-    #[command(flatten, next_help_heading = "Several machines")]
-    machines: WorkersModel,
-
     /// Print what --engine kubernetes would make, and end
     #[arg(long, requires = "image", help_heading = "Several machines")]
     print_manifest: bool,
+
+    #[command(flatten, next_help_heading = "Several machines")]
+    machines: WorkersModel,
 }
 
 /// Runs the load and prints what it measured.

@@ -58,11 +58,11 @@ pub struct Args {
     #[command(flatten)]
     options: Options,
 
-    #[command(flatten, next_help_heading = "Several machines")]
-    workers: WorkersModel,
-
     #[command(flatten)]
     results: ResultArgs,
+
+    #[command(flatten, next_help_heading = "Several machines")]
+    workers: WorkersModel,
 }
 
 /// Measures the curve and shows it.

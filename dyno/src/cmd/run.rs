@@ -63,10 +63,10 @@ pub struct Args {
     /// everything
     #[arg(long, requires = "remote")]
     allow_insecure_listen: bool,
-    #[command(flatten, next_help_heading = "Several machines")]
-    workers: WorkersModel,
     #[command(flatten)]
     output: OutputArgs,
+    #[command(flatten, next_help_heading = "Several machines")]
+    workers: WorkersModel,
 }
 
 /// Where results go, and what else can be done with an experiment.

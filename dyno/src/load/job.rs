@@ -9,13 +9,11 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, ensure};
 use tlsdyno_engine::load::{
-    Arrivals, Connections, HeldSessions, Outcome, Pacing, Part, Pause, Plan, Rate, Resumption, Route, SessionLimits,
-    Share, Spread, Target, Timeouts, Until, Workload, run_holding,
+    Arrivals, Connections, HeldSessions, Outcome, Pacing, Pause, Plan, Rate, Resumption, Route, SessionLimits, Share,
+    Spread, Target, Timeouts, Until, Workload, run_holding,
 };
 
-use crate::load::threads::Crew;
 use crate::load::{record, tls};
-use crate::model::OnLoss;
 use crate::model::job::{Command, Job, OutcomeRecord, Reply, TargetSpec};
 use crate::{open_files, trace};
 
@@ -28,6 +26,8 @@ pub struct Prepared {
     targets: Vec<Loaded>,
     /// What runs have left to later ones, by target, the address of its server, and number.
     stores: BTreeMap<(usize, SocketAddr, u32), HeldSessions>,
+    /// The same where others have it.
+    numbers: Numbers,
 }
 
 /// A target with how it is loaded.
@@ -69,24 +69,48 @@ pub fn read(path: &Path) -> Result<Job> {
 }
 
 /// Others who make the load in place of this process.
-#[derive(Clone, Debug)]
-pub struct Others<'a> {
-    /// They.
-    pub crew: &'a dyn Crew,
+pub trait Others {
     /// Addresses that their connections come from.
-    pub sources: Vec<IpAddr>,
-    /// What becomes of the job when one of them is lost.
-    pub on_loss: OnLoss,
+    fn sources(&self) -> Vec<IpAddr>;
+
+    /// How long a word to the furthest of them and its answer take, nanoseconds.
+    fn trip_ns(&self) -> u64;
+
+    /// Runs the plan; `held`: with the sessions of earlier runs.
+    ///
+    /// # Errors
+    /// It could not begin, or too few are left to go on.
+    fn run(&self, plan: &Plan, stop: &AtomicBool, held: Option<Held>) -> Result<OutcomeRecord>;
 }
 
-impl Others<'_> {
-    fn run(&self, plan: &Plan, stop: &AtomicBool) -> Result<OutcomeRecord> {
-        let outcome = self.crew.run(plan, stop, Vec::new())?;
-        let losses: Vec<String> = self.crew.losses().iter().map(ToString::to_string).collect();
-        ensure!(losses.is_empty() || self.on_loss == OnLoss::GoOn, "{}", losses.join("; "));
-        let busy = |part: &Part| part.client_cpu_ns as f64 / part.elapsed_ns.max(1) as f64;
-        let busy_fraction = outcome.parts.iter().map(busy).collect();
-        Ok(OutcomeRecord { busy_fraction, losses, ..record::record(&outcome)? })
+/// Sessions that others hold from run to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The number of their store.
+    pub number: u64,
+    /// Stores that nobody needs any more.
+    pub dropped: Vec<u64>,
+}
+
+/// The stores that others hold, by target, the address of its server, and the number that the runner calls them by.
+#[derive(Debug, Default)]
+struct Numbers {
+    known: BTreeMap<(usize, SocketAddr, u32), u64>,
+    next: u64,
+}
+
+impl Numbers {
+    fn hold(&mut self, target: usize, address: SocketAddr, number: u32) -> Held {
+        // Another server has come into the place of the one whose sessions these are.
+        let is_gone = |(of, at, _): &(usize, SocketAddr, u32)| *of == target && *at != address;
+        let dropped = self.known.iter().filter(|(key, _)| is_gone(key)).map(|(_, number)| *number).collect();
+        self.known.retain(|key, _| !is_gone(key));
+        let next = &mut self.next;
+        let number = *self.known.entry((target, address, number)).or_insert_with(|| {
+            *next += 1;
+            *next
+        });
+        Held { number, dropped }
     }
 }
 
@@ -102,24 +126,32 @@ impl Prepared {
         let targets = job.targets.iter().map(loaded).collect::<Result<_>>()?;
         let window = job.workload.window();
         let workload = if job.requests_alone { Arc::new(trace::requests_alone(&site.workload)) } else { site.workload };
-        Ok(Prepared { workload, window, connections: job.connections, targets, stores: BTreeMap::new() })
+        Ok(Prepared {
+            workload,
+            window,
+            connections: job.connections,
+            targets,
+            stores: BTreeMap::new(),
+            numbers: Numbers::default(),
+        })
     }
 
     /// What is written before the first command.
-    fn ready(&self, others: Option<&Others>) -> Reply {
+    fn ready(&self, others: Option<&dyn Others>) -> Reply {
         let (users, requests) = (self.workload.users.len() as u32, self.workload.requests.len() as u32);
-        Reply::Ready { users, requests, sources: others.map(|others| others.sources.clone()).unwrap_or_default() }
+        let (sources, trip_ns) = others.map(|others| (others.sources(), others.trip_ns())).unwrap_or_default();
+        Reply::Ready { users, requests, sources, trip_ns }
     }
 
     /// Carries out one command line.
-    fn answer(&mut self, line: &str, stop: &AtomicBool, others: Option<&Others>) -> Reply {
+    fn answer(&mut self, line: &str, stop: &AtomicBool, others: Option<&dyn Others>) -> Reply {
         match self.carry_out(line, stop, others) {
             Ok(reply) => reply,
             Err(error) => Reply::Error { message: format!("{error:#}") },
         }
     }
 
-    fn carry_out(&mut self, line: &str, stop: &AtomicBool, others: Option<&Others>) -> Result<Reply> {
+    fn carry_out(&mut self, line: &str, stop: &AtomicBool, others: Option<&dyn Others>) -> Result<Reply> {
         let command: Command =
             serde_json::from_str(line).with_context(|| format!("`{}` is no command", line.trim_end()))?;
         let Command::Run { target, users_from, users_to, laps, address, timed, store } = command;
@@ -148,8 +180,8 @@ impl Prepared {
         let new = || HeldSessions::new(plan.resumption);
         let number = store.or(loaded.keeps_sessions.then_some(0));
         if let Some(others) = others {
-            ensure!(number.is_none(), "sessions that last from block to block are held by this machine's load only");
-            return Ok(Reply::Outcome(Box::new(others.run(&plan, stop)?)));
+            let held = number.map(|number| self.numbers.hold(target, plan.target.address, number));
+            return Ok(Reply::Outcome(Box::new(others.run(&plan, stop, held)?)));
         }
         let outcome = match number {
             Some(number) => {
@@ -172,7 +204,7 @@ impl Prepared {
 /// Input or output fails: the runner is gone.
 pub fn serve(
     job: &mut Prepared,
-    others: Option<&Others>,
+    others: Option<&dyn Others>,
     input: impl BufRead,
     mut output: impl Write,
     stop: &AtomicBool,

@@ -11,7 +11,9 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
 use anyhow::Result;
-use tlsdyno_engine::load::{LoadError, Outcome, Plan, Share, Watched, merge, run_together};
+use tlsdyno_engine::load::{
+    HeldSessions, LoadError, Outcome, Plan, Share, Watched, merge, run_together, run_together_holding,
+};
 use tlsdyno_engine::sys::monotonic_ns;
 
 use crate::load::warning::Warning;
@@ -132,9 +134,10 @@ impl Loops {
         Share { index: self.before + index as u32, count: self.before + self.cpus.len() as u32 + self.after }
     }
 
-    /// Runs their part of the plan, each on a thread of its own, and answers what each did. When all are ready `begin`
-    /// is called, which may wait for others and answers the moment to begin at, in nanoseconds of the monotonic clock,
-    /// or nothing: then the run does not take place. `watched` has an end for each, or none.
+    /// Runs their part of the plan, each on a thread of its own (a single one without a CPU on this one), and answers
+    /// what each did. When all are ready `begin_at` is called, which may wait for others and answers the moment to
+    /// begin at, in nanoseconds of the monotonic clock, or nothing: then the run does not take place. `watched` has an end
+    /// for each, or none; `held` the sessions that each has of earlier runs, or nothing yet.
     ///
     /// # Errors
     /// The first of those of the loops.
@@ -143,17 +146,24 @@ impl Loops {
         plan: &Plan,
         stop: &AtomicBool,
         watched: Vec<Watched>,
+        held: &mut Vec<HeldSessions>,
         begin_at: impl FnOnce() -> Option<u64>,
     ) -> Result<Vec<(String, Outcome)>, LoadError> {
         plan.check().map_err(LoadError::Plan)?;
         let mut watched = watched.into_iter();
+        held.resize_with(self.cpus.len(), || HeldSessions::new(plan.resumption));
+        if let [None] = self.cpus[..] {
+            let part = plan.part(self.share(0)).map_err(LoadError::Plan)?;
+            let outcome = run_together_holding(&part, stop, watched.into_iter().next(), &mut held[0], begin_at)?;
+            return Ok(vec![("loop 1".to_owned(), outcome)]);
+        }
         let outcomes: Vec<Result<Outcome, LoadError>> = thread::scope(|scope| {
             let (ready, waiting) = channel::<Sender<u64>>();
-            let begin = |(index, cpu): (usize, &Option<usize>)| {
+            let begin = |((index, cpu), held): ((usize, &Option<usize>), _)| {
                 let (share, cpu, ready, watched) = (self.share(index), *cpu, ready.clone(), watched.next());
-                scope.spawn(move || run_on(cpu, plan, share, stop, watched, ready))
+                scope.spawn(move || run_on(cpu, plan, share, stop, watched, held, ready))
             };
-            let loops: Vec<_> = self.cpus.iter().enumerate().map(begin).collect();
+            let loops: Vec<_> = self.cpus.iter().enumerate().zip(held).map(begin).collect();
             drop(ready);
             // Ends when each loop has said that it is ready, or that it never will be by dropping its sender.
             let waiting: Vec<Sender<u64>> = waiting.iter().collect();
@@ -190,7 +200,7 @@ impl Crew for Loops {
         if let [None] = self.cpus[..] {
             return Ok(run_together(plan, stop, watched.into_iter().next(), || Some(0))?);
         }
-        let loops = self.run_each(plan, stop, watched, || Some(monotonic_ns() + LEAD_NS))?;
+        let loops = self.run_each(plan, stop, watched, &mut Vec::new(), || Some(monotonic_ns() + LEAD_NS))?;
         Ok(merge(loops).expect("there is at least one loop"))
     }
 }
@@ -203,6 +213,7 @@ fn run_on(
     share: Share,
     stop: &AtomicBool,
     watched: Option<Watched>,
+    held: &mut HeldSessions,
     ready: Sender<Sender<u64>>,
 ) -> Result<Outcome, LoadError> {
     if let Some(cpu) = cpu {
@@ -210,7 +221,7 @@ fn run_on(
         affinity::stay_on(cpu).map_err(|error| LoadError::System { what, error })?;
     }
     let part = plan.part(share).map_err(LoadError::Plan)?;
-    run_together(&part, stop, watched, move || {
+    run_together_holding(&part, stop, watched, held, move || {
         let (begin, begun) = channel();
         ready.send(begin).ok()?;
         // The others wait until this sender is gone, too.

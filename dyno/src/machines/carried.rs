@@ -55,6 +55,8 @@ impl Packer {
             workload: self.workload(&plan.workload)?,
             before_count: 0,
             loops: 0,
+            store_number: None,
+            dropped_numbers: Vec::new(),
             watched: false,
             latencies: false,
         };
@@ -64,6 +66,11 @@ impl Packer {
             DATA_BYTES_MAX >> 20
         );
         Ok(load)
+    }
+
+    /// Whether this is the workload that it packed last.
+    pub fn has_packed(&self, workload: &Arc<Workload>) -> bool {
+        self.workload.as_ref().is_some_and(|(known, _)| Arc::ptr_eq(known, workload))
     }
 
     /// What the plans named so far.
@@ -78,9 +85,7 @@ impl Packer {
     }
 
     fn workload(&mut self, workload: &Arc<Workload>) -> Result<String> {
-        if let Some((known, hash)) = &self.workload
-            && Arc::ptr_eq(known, workload)
-        {
+        if let Some((_, hash)) = self.workload.as_ref().filter(|_| self.has_packed(workload)) {
             return Ok(hash.clone());
         }
         let hash = self.name(packed(&columns(workload))?.into());

@@ -6,8 +6,8 @@ const KEPT: usize = 16;
 /// What is known of another machine's clock.
 #[derive(Clone, Debug, Default)]
 pub struct Clock {
-    /// Round trip, and how much its clock is ahead of ours, nanoseconds; the oldest first.
-    answers: Vec<(u64, i128)>,
+    /// Round trip, how much its clock is ahead of ours, and when that was heard, nanoseconds; the oldest first.
+    answers: Vec<(u64, i128, u64)>,
 }
 
 impl Clock {
@@ -17,7 +17,8 @@ impl Clock {
         if self.answers.len() == KEPT {
             self.answers.remove(0);
         }
-        self.answers.push((trip_ns, i128::from(answered_ns) - i128::from(asked_ns) - i128::from(trip_ns / 2)));
+        let ahead_ns = i128::from(answered_ns) - i128::from(asked_ns) - i128::from(trip_ns / 2);
+        self.answers.push((trip_ns, ahead_ns, heard_ns));
     }
 
     /// Forgets what was measured before.
@@ -28,6 +29,11 @@ impl Clock {
     /// How many answers there are.
     pub fn answers(&self) -> usize {
         self.answers.len()
+    }
+
+    /// How many there are since then.
+    pub fn answers_since(&self, since_ns: u64) -> usize {
+        self.answers.iter().filter(|(.., heard_ns)| *heard_ns >= since_ns).count()
     }
 
     /// The shortest round trip, nanoseconds: half of it is the most that the clocks can be misjudged by.
@@ -45,7 +51,7 @@ impl Clock {
         (i128::from(theirs_ns) - self.best().1).clamp(0, u64::MAX.into()) as u64
     }
 
-    fn best(&self) -> (u64, i128) {
+    fn best(&self) -> (u64, i128, u64) {
         self.answers.iter().copied().min().unwrap_or_default()
     }
 }
@@ -67,5 +73,6 @@ mod tests {
         assert_eq!((clock.theirs(3_000_000), clock.ours(2_000_000)), (2_000_000, 3_000_000));
         (0..100).for_each(|at| clock.note(at, at, at + 5));
         assert_eq!((clock.answers(), clock.trip_ns()), (KEPT, 5));
+        assert_eq!((clock.answers_since(100), clock.answers_since(104)), (5, 1));
     }
 }

@@ -22,6 +22,12 @@ const QUESTIONS_NS_MAX: u64 = 1_000_000_000;
 /// to sleep again.
 const LEAD_NS: u64 = 50_000_000;
 
+/// The same of a load that is one of thousands, as short as they are themselves.
+const LEAD_OF_MANY_NS: u64 = 1_000_000;
+
+/// For so long answers are good, in nanoseconds: clocks drift apart by a quarter of a millisecond meanwhile.
+const ANSWERS_LAST_NS: u64 = 5_000_000_000;
+
 /// A process that looks at the time and finds so much gone since it last did was stopped itself, in nanoseconds.
 pub const ASLEEP_NS: u64 = 2_500_000_000;
 
@@ -68,6 +74,8 @@ struct Loss {
 
 #[derive(Debug, Default)]
 struct Run {
+    /// From when the start is said until it is, beside round trips.
+    lead_ns: u64,
     /// The questions about the clocks began then.
     asking_since_ns: Option<u64>,
     /// The start, by the coordinator's clock.
@@ -150,10 +158,11 @@ impl Coordinator {
     }
 
     /// Prepares a run: every worker present gets its part.
-    pub fn start(&mut self, load: &LoadPlan) {
+    pub fn start(&mut self, load: &LoadPlan, now_ns: u64) {
         let present = || self.members.iter().filter(|member| member.standing != Standing::Lost);
         let loops: u32 = present().map(|member| member.loops).sum();
-        let mut run = Run { size: present().count(), ..Run::default() };
+        let lead_ns = if load.store_number.is_some() { LEAD_OF_MANY_NS } else { LEAD_NS };
+        let mut run = Run { size: present().count(), lead_ns, ..Run::default() };
         let lost = std::mem::take(&mut self.lost_between);
         if let Some(loss) = lost.first().filter(|_| self.on_loss == OnLoss::Stop || run.size == 0) {
             let error = anyhow::anyhow!("{} was lost before the load began: {}", loss.name, loss.why);
@@ -173,6 +182,10 @@ impl Coordinator {
             let part = LoadPlan { before_count, loops, ..load.clone() };
             before_count += member.loops;
             self.say(index, ToWorker::Load(Box::new(part)));
+            if load.store_number.is_some() {
+                // One load of thousands: the clocks are asked in passing.
+                self.ping(index, now_ns);
+            }
         }
     }
 
@@ -322,23 +335,26 @@ impl Coordinator {
         if !all_ready || run.stopping || run.begins_ns.is_some() {
             return;
         }
-        let Some(since_ns) = run.asking_since_ns else {
-            run.asking_since_ns = Some(now_ns);
-            for index in 0..self.members.len() {
-                if self.members[index].standing == Standing::Ready {
-                    self.members[index].clock.forget();
-                    self.ping(index, now_ns);
+        let good_since_ns = now_ns.saturating_sub(ANSWERS_LAST_NS);
+        let is_known = |member: &Member| member.clock.answers_since(good_since_ns) >= QUESTIONS;
+        if !taking_part.clone().all(is_known) {
+            let Some(since_ns) = run.asking_since_ns else {
+                run.asking_since_ns = Some(now_ns);
+                for index in 0..self.members.len() {
+                    if self.members[index].standing == Standing::Ready {
+                        self.members[index].clock.forget();
+                        self.ping(index, now_ns);
+                    }
                 }
+                return;
+            };
+            let fewest = taking_part.clone().map(|member| member.clock.answers()).min().unwrap_or(0);
+            if fewest == 0 || now_ns.saturating_sub(since_ns) <= QUESTIONS_NS_MAX {
+                return;
             }
-            return;
-        };
-        let fewest = taking_part.clone().map(|member| member.clock.answers()).min().unwrap_or(0);
-        let is_enough = fewest >= QUESTIONS || fewest > 0 && now_ns.saturating_sub(since_ns) > QUESTIONS_NS_MAX;
-        if !is_enough {
-            return;
         }
         let longest_ns = taking_part.map(|member| member.clock.trip_ns()).max().unwrap_or(0);
-        let begins_ns = now_ns + LEAD_NS + 2 * longest_ns;
+        let begins_ns = now_ns + run.lead_ns + 2 * longest_ns;
         run.begins_ns = Some(begins_ns);
         for index in 0..self.members.len() {
             let member = &mut self.members[index];

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -21,10 +22,11 @@ use super::coordinator::{Action, Coordinator};
 use super::link::Link;
 use super::token::Token;
 use crate::fault::{Fault, OrFault};
+use crate::load::job::Held;
 use crate::load::threads::Crew;
 use crate::load::warning::Warning;
 use crate::model::OnLoss;
-use crate::model::worker::{Data, FromWorker, SILENCE_NS_MAX, ToWorker, VERSION};
+use crate::model::worker::{Data, FromWorker, LoadPlan, SILENCE_NS_MAX, ToWorker, VERSION};
 use crate::servers::listening::is_loopback;
 
 /// Peers that have not said who they are, at most.
@@ -33,11 +35,17 @@ const STRANGERS_MAX: usize = 64;
 /// How long they may take for it, in nanoseconds.
 const STRANGER_NS_MAX: u64 = 10_000_000_000;
 
+/// How often it is timed how far workers are.
+const ROUNDS: usize = 10;
+
 /// Bytes of data in one message.
 const PIECE_BYTES: usize = 192 * 1024;
 
 /// How often it is looked whether somebody wants to stop or to see how it goes.
 const LOOKED_NS: u64 = 50_000_000;
+
+/// How often it is looked whether a plan is packed.
+const PACKING_NS: u64 = 5_000_000;
 
 /// How long the last words may take to leave, in nanoseconds.
 const LAST_WORDS_NS_MAX: u64 = 1_000_000_000;
@@ -153,21 +161,59 @@ impl Workers {
     }
 
     /// The addresses from which the workers connect to `to`: what they say, and where their connections to this process
-    /// come from, which is something else behind an address translation.
+    /// come from, which is something else behind an address translation; and how long a word to the furthest of them
+    /// and its answer take, in nanoseconds, at the soonest of some times.
     ///
     /// # Errors
     /// One does not say it.
-    pub fn sources(&self, to: SocketAddr) -> Result<BTreeSet<IpAddr>> {
+    pub fn way_to(&self, to: SocketAddr) -> Result<(BTreeSet<IpAddr>, u64)> {
         let mut inner = self.inner.borrow_mut();
-        inner.sources.clear();
-        let until_ns = monotonic_ns() + SILENCE_NS_MAX;
-        inner.peers.iter_mut().try_for_each(|peer| peer.link.say(&ToWorker::Route { to }))?;
-        while inner.sources.len() < self.count {
-            ensure!(monotonic_ns() < until_ns, "a worker does not say from which address it connects to {to}");
-            inner.turn(LOOKED_NS, None)?;
+        let mut trip_ns = u64::MAX;
+        for _ in 0..ROUNDS {
+            let began_ns = monotonic_ns();
+            inner.sources.clear();
+            inner.peers.iter_mut().try_for_each(|peer| peer.link.say(&ToWorker::Route { to }))?;
+            while inner.sources.len() < self.count {
+                let is_late = monotonic_ns() - began_ns > SILENCE_NS_MAX;
+                ensure!(!is_late, "a worker does not say from which address it connects to {to}");
+                inner.turn(LOOKED_NS, None)?;
+            }
+            trip_ns = trip_ns.min(monotonic_ns() - began_ns);
         }
         let seen = inner.peers.iter().filter_map(|peer| peer.link.peer().ok());
-        Ok(seen.chain(inner.sources.values().copied()).filter(|ip| !is_loopback(*ip)).collect())
+        let sources = seen.chain(inner.sources.values().copied()).filter(|ip| !is_loopback(*ip)).collect();
+        Ok((sources, trip_ns))
+    }
+
+    /// Runs the plan as [`Crew::run`], without a display; `held`: with the sessions of earlier runs.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run_holding(&self, plan: &Plan, stop: &AtomicBool, held: Option<Held>) -> Result<Outcome> {
+        self.carry_out(plan, stop, Vec::new(), held)
+    }
+
+    fn carry_out(&self, plan: &Plan, stop: &AtomicBool, watched: Vec<Watched>, held: Option<Held>) -> Result<Outcome> {
+        let mut inner = self.inner.borrow_mut();
+        let mut load = inner.pack(plan).or_fault(Fault::Usage)?;
+        (load.watched, load.latencies) = (!watched.is_empty(), watched.iter().any(Watched::wants_latencies));
+        if let Some(Held { number, dropped }) = held {
+            (load.store_number, load.dropped_numbers) = (Some(number), dropped);
+        }
+        inner.watched = inner.coordinator.present().zip(watched).collect();
+        inner.losses.clear();
+        inner.coordinator.start(&load, monotonic_ns());
+        while !inner.coordinator.is_over() {
+            if stop.load(Ordering::Relaxed) {
+                inner.coordinator.stop();
+            }
+            inner.turn(LOOKED_NS, None)?;
+            inner.ask_for_display();
+        }
+        inner.watched = BTreeMap::new();
+        let (outcome, losses) = inner.coordinator.finish()?;
+        inner.losses = losses;
+        Ok(outcome)
     }
 
     /// Attends to the workers, which would leave a silent coordinator, until there is something to read here, or
@@ -204,23 +250,7 @@ impl Crew for Workers {
     }
 
     fn run(&self, plan: &Plan, stop: &AtomicBool, watched: Vec<Watched>) -> Result<Outcome> {
-        let mut inner = self.inner.borrow_mut();
-        let mut load = inner.packer.pack(plan).or_fault(Fault::Usage)?;
-        (load.watched, load.latencies) = (!watched.is_empty(), watched.iter().any(Watched::wants_latencies));
-        inner.watched = inner.coordinator.present().zip(watched).collect();
-        inner.losses.clear();
-        inner.coordinator.start(&load);
-        while !inner.coordinator.is_over() {
-            if stop.load(Ordering::Relaxed) {
-                inner.coordinator.stop();
-            }
-            inner.turn(LOOKED_NS, None)?;
-            inner.ask_for_display();
-        }
-        inner.watched = BTreeMap::new();
-        let (outcome, losses) = inner.coordinator.finish()?;
-        inner.losses = losses;
-        Ok(outcome)
+        self.carry_out(plan, stop, watched, None)
     }
 
     fn losses(&self) -> Vec<Warning> {
@@ -229,6 +259,23 @@ impl Crew for Workers {
 }
 
 impl Inner {
+    /// Packs a plan. A large workload takes seconds, in which workers would take silence for an end.
+    fn pack(&mut self, plan: &Plan) -> Result<LoadPlan> {
+        if self.packer.has_packed(&plan.workload) {
+            return self.packer.pack(plan);
+        }
+        let mut packer = std::mem::take(&mut self.packer);
+        let packed = thread::scope(|scope| {
+            let packing = scope.spawn(|| packer.pack(plan));
+            while !packing.is_finished() {
+                self.turn(PACKING_NS, None)?;
+            }
+            packing.join().unwrap_or_else(|fault| std::panic::resume_unwind(fault))
+        });
+        self.packer = packer;
+        packed
+    }
+
     /// Waits for what comes, and does what is due. Answers whether there is something to read at `input`, too.
     fn turn(&mut self, wait_ns: u64, input: Option<BorrowedFd<'_>>) -> Result<bool> {
         self.carry_out();

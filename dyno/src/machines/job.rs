@@ -2,20 +2,24 @@
 //! coordinator, and attends to them while the runner has nothing for it to do.
 
 use std::io::{self, BufReader, Read};
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rustix::process::{Signal, set_parent_process_death_signal};
+use tlsdyno_engine::load::{Part, Plan};
 
 use super::carried::Packer;
 use super::crew::Workers;
 use super::gather::gather;
 use crate::fault::{Fault, OrFault};
-use crate::load::job::{self, Others, Prepared};
-use crate::model::WorkersModel;
-use crate::model::job::{Job, Reply};
+use crate::load::job::{self, Held, Others, Prepared};
+use crate::load::record;
+use crate::load::threads::Crew;
+use crate::model::job::{Job, OutcomeRecord, Reply};
+use crate::model::{OnLoss, WorkersModel};
 
 /// Reads the job, and answers the runner's commands until there are no more.
 ///
@@ -47,10 +51,37 @@ fn serve_by_workers(job: &Job, model: &WorkersModel, prepared: &mut Prepared, st
     let may_load = [target.ip().to_string()];
     let gathered = gather(model, Packer::default(), target, &may_load, None, stop)?;
     let workers = &gathered.workers;
-    let sources = workers.sources(target)?.into_iter().collect();
-    let others = Others { crew: workers, sources, on_loss: model.on_loss };
+    let (sources, trip_ns) = workers.way_to(target)?;
+    let far = Far { workers, sources: sources.into_iter().collect(), trip_ns, on_loss: model.on_loss };
     let input = Attended { workers, stop };
-    job::serve(prepared, Some(&others), BufReader::new(input), io::stdout().lock(), stop)
+    job::serve(prepared, Some(&far), BufReader::new(input), io::stdout().lock(), stop)
+}
+
+/// Workers that make the load.
+struct Far<'a> {
+    workers: &'a Workers,
+    sources: Vec<IpAddr>,
+    trip_ns: u64,
+    on_loss: OnLoss,
+}
+
+impl Others for Far<'_> {
+    fn sources(&self) -> Vec<IpAddr> {
+        self.sources.clone()
+    }
+
+    fn trip_ns(&self) -> u64 {
+        self.trip_ns
+    }
+
+    fn run(&self, plan: &Plan, stop: &AtomicBool, held: Option<Held>) -> Result<OutcomeRecord> {
+        let outcome = self.workers.run_holding(plan, stop, held)?;
+        let losses: Vec<String> = self.workers.losses().iter().map(ToString::to_string).collect();
+        ensure!(losses.is_empty() || self.on_loss == OnLoss::GoOn, "{}", losses.join("; "));
+        let busy = |part: &Part| part.client_cpu_ns as f64 / part.elapsed_ns.max(1) as f64;
+        let busy_fraction = outcome.parts.iter().map(busy).collect();
+        Ok(OutcomeRecord { busy_fraction, losses, ..record::record(&outcome)? })
+    }
 }
 
 /// Standard input, whose reader attends to the workers until there is something. It ends with `stop`.

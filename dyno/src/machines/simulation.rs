@@ -136,7 +136,7 @@ impl Simulation {
             let loops = self.workers[worker].loops;
             assert_eq!(self.coordinator.join("played", loops, self.now_ns), worker);
         }
-        self.coordinator.start(load);
+        self.coordinator.start(load, self.now_ns);
         while !self.coordinator.is_over() {
             for action in self.coordinator.actions() {
                 match action {
@@ -175,7 +175,7 @@ impl Simulation {
                 self.workers[worker].place = (load.before_count, load.loops);
                 self.travel(
                     worker,
-                    Err(FromWorker::Reply(Reply::Ready { users: 1, requests: 1, sources: Vec::new() })),
+                    Err(FromWorker::Reply(Reply::Ready { users: 1, requests: 1, sources: Vec::new(), trip_ns: 0 })),
                 );
             }
             ToWorker::Begin { at_ns } => {

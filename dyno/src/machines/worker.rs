@@ -1,10 +1,11 @@
 //! The other end: a worker, which dials one coordinator, makes its part of each load, and ends with it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use tlsdyno_engine::load::{Outcome, Plan, RecordedLatencies, Snapshot, Watcher, watch};
+use tlsdyno_engine::load::{HeldSessions, Outcome, Plan, RecordedLatencies, Snapshot, Watcher, watch};
 use tlsdyno_engine::sys::monotonic_ns;
 use tlsdyno_tls::Effort;
 
@@ -67,6 +68,11 @@ pub fn work(setting: &Setting, stop: &Arc<AtomicBool>) -> Result<()> {
         loops: setting.loops.count() as u32,
     })?;
     let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).context("make a descriptor")?;
+    let (jobs, waiting) = channel::<LoadJob>();
+    thread::spawn(move || {
+        let mut kept = Kept::default();
+        waiting.iter().for_each(|job| job(&mut kept));
+    });
     let now_ns = monotonic_ns();
     let mut worker = Worker {
         setting,
@@ -75,7 +81,7 @@ pub fn work(setting: &Setting, stop: &Arc<AtomicBool>) -> Result<()> {
         data: Data::new(),
         arriving: Vec::new(),
         part: None,
-        unpacker: Arc::default(),
+        jobs,
         heard_ns: now_ns,
         said_ns: now_ns,
         is_member: false,
@@ -128,12 +134,25 @@ struct Worker<'a> {
     /// Those that are coming.
     arriving: Vec<u8>,
     part: Option<Part>,
-    /// Plans of the engine that were made here.
-    unpacker: Arc<Mutex<Unpacker>>,
+    /// A thread makes one load after the other: a new one would first have to be warmed up.
+    jobs: Sender<LoadJob>,
     heard_ns: u64,
     /// It last gave a sign of life.
     said_ns: u64,
     is_member: bool,
+}
+
+/// A load, for the thread that makes one after the other.
+type LoadJob = Box<dyn FnOnce(&mut Kept) + Send>;
+
+/// What outlasts a load.
+#[derive(Debug, Default)]
+struct Kept {
+    unpacker: Unpacker,
+    /// Sessions that all loops hold, by the number of the store.
+    stores: BTreeMap<u64, Vec<HeldSessions>>,
+    /// Addresses of hosts that may be loaded.
+    permitted: BTreeSet<IpAddr>,
 }
 
 /// The part of a load that is being made.
@@ -334,8 +353,8 @@ impl Worker<'_> {
         (part.watcher, part.begin, part.events) = (watcher, Some(begin), Some(events));
         let (load, data, stop) = (part.load.clone(), self.data.clone(), Arc::clone(&part.stop));
         let (loops, wake) = (self.setting.loops.clone(), Arc::clone(&self.wake));
-        let (allowed, unpacker) = (self.setting.may_load.clone(), Arc::clone(&self.unpacker));
-        thread::spawn(move || {
+        let allowed = self.setting.may_load.clone();
+        let job = Box::new(move |kept: &mut Kept| {
             let ready = |plan: &Plan| {
                 let (users, requests) = (plan.workload.users.len() as u32, plan.workload.requests.len() as u32);
                 say(&tell, &wake, Event::Ready { users, requests });
@@ -343,17 +362,27 @@ impl Worker<'_> {
             };
             let run = || -> Result<_> {
                 // Names are looked up here: the coordinator is answered all the same while that takes its time.
-                may_load(&load, &allowed)?;
-                let plan = unpacker.lock().unwrap_or_else(PoisonError::into_inner).unpack(&load, &data)?;
+                let Kept { unpacker, stores, permitted } = kept;
+                may_load(&load, &allowed, permitted)?;
+                let plan = unpacker.unpack(&load, &data)?;
                 drop(data);
                 // `total` is that of all loops of all workers.
                 let of_each = plan.connections.total.div_ceil(load.loops.max(1));
                 open_files::make_room_for(of_each.saturating_mul(loops.count() as u32))?;
                 let loops = loops.among(load.before_count, load.loops)?;
-                Ok(loops.run_each(&plan, &stop, watched, || ready(&plan))?)
+                load.dropped_numbers.iter().for_each(|number| drop(stores.remove(number)));
+                let mut own = Vec::new();
+                let held = load.store_number.map_or(&mut own, |number| stores.entry(number).or_default());
+                let mut outcomes = loops.run_each(&plan, &stop, watched, held, || ready(&plan))?;
+                if load.store_number.is_some() {
+                    outcomes.iter_mut().for_each(|(_, outcome)| outcome.phases.clear());
+                }
+                Ok(outcomes)
             };
             say(&tell, &wake, Event::Ended(run()));
         });
+        // One that has panicked is gone, with what tells of it.
+        let _ = self.jobs.send(job);
     }
 
     /// Tells the coordinator what the loops have to tell.
@@ -368,7 +397,7 @@ impl Worker<'_> {
         loop {
             match self.part.as_ref().and_then(|part| part.events.as_ref()).map(Receiver::try_recv) {
                 Some(Ok(Event::Ready { users, requests })) => {
-                    let ready = Reply::Ready { users, requests, sources: Vec::new() };
+                    let ready = Reply::Ready { users, requests, sources: Vec::new(), trip_ns: 0 };
                     self.link.say(&FromWorker::Reply(ready))?;
                 }
                 Some(Ok(Event::Ended(result))) => {
@@ -412,15 +441,15 @@ fn address_towards(to: SocketAddr) -> std::io::Result<IpAddr> {
 }
 
 /// Whether the worker's own list lets it make this load: every address is this machine or one of a host on the list,
-/// found from here. What the coordinator calls the host counts for nothing.
-fn may_load(load: &LoadPlan, allowed: &[String]) -> Result<()> {
+/// found from here; those found before are `permitted`. What the coordinator calls the host counts for nothing.
+fn may_load(load: &LoadPlan, allowed: &[String], permitted: &mut BTreeSet<IpAddr>) -> Result<()> {
     let Plan { route, target, .. } = &load.plan;
     ensure!(route.unix_path.is_none(), "a worker connects over TCP, not to Unix sockets");
     let addresses: Vec<SocketAddr> = route.servers.iter().copied().chain([target.address]).collect();
     let beyond: Vec<SocketAddr> = addresses.into_iter().filter(|address| !is_loopback(address.ip())).collect();
     let is_lawless = load.tls.as_ref().is_some_and(|tls| tls.effort == Effort::Floor || tls.small_rsa_keys);
     ensure!(beyond.is_empty() || !is_lawless, "effort floor and small RSA keys are for a worker's own machine only");
-    if beyond.is_empty() {
+    if beyond.iter().all(|address| permitted.contains(&address.ip())) {
         return Ok(());
     }
     let known: Vec<_> = allowed
@@ -437,6 +466,7 @@ fn may_load(load: &LoadPlan, allowed: &[String]) -> Result<()> {
             address.ip(),
             address.ip()
         );
+        permitted.insert(address.ip());
     }
     Ok(())
 }

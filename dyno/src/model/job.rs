@@ -172,6 +172,9 @@ pub enum Reply {
         /// Addresses that connections come from, where others than this machine make them.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         sources: Vec<IpAddr>,
+        /// How long a word to the furthest of these and its answer take, nanoseconds.
+        #[serde(default)]
+        trip_ns: u64,
     },
     /// A block is done.
     Outcome(Box<OutcomeRecord>),

@@ -136,6 +136,11 @@ pub struct LoadPlan {
     pub before_count: u32,
     /// All loops of the load.
     pub loops: u32,
+    /// The store that its loops take their sessions from and leave them in; such a load is one of thousands, and its
+    /// outcome is without histograms. `None`: they bring none.
+    pub store_number: Option<u64>,
+    /// Stores that nobody needs any more.
+    pub dropped_numbers: Vec<u64>,
     /// Somebody watches.
     pub watched: bool,
     /// And wants latencies.

@@ -26,6 +26,8 @@ pub struct LoadProcess {
     pub requests: u32,
     /// Addresses that connections come from, where workers elsewhere make them.
     pub sources: Vec<IpAddr>,
+    /// How long a word to the furthest of these workers and its answer take, nanoseconds.
+    trip_ns: u64,
     /// It has others make the load, who may be lost.
     is_by_workers: bool,
 }
@@ -34,6 +36,10 @@ pub struct LoadProcess {
 const GRACE: Duration = Duration::from_millis(500);
 /// The same of one with workers, and what started these.
 const GRACE_OF_WORKERS: Duration = Duration::from_secs(20);
+/// A slice has so many round trips to the workers at least.
+const TRIPS_OF_SLICE: u64 = 50;
+/// And this many microseconds: the server rests for a few milliseconds before it.
+const SLICE_US_MIN: u64 = 20_000;
 /// How often it is looked whether it has.
 const LOOKED: Duration = Duration::from_millis(10);
 
@@ -52,10 +58,12 @@ impl LoadProcess {
         let commands = child.stdin.take();
         let replies = BufReader::new(child.stdout.take().context("the load process has no output")?);
         let (sources, is_by_workers) = (Vec::new(), job.workers.is_some());
-        let mut process = LoadProcess { child, commands, replies, users: 0, requests: 0, sources, is_by_workers };
+        let mut process =
+            LoadProcess { child, commands, replies, users: 0, requests: 0, sources, trip_ns: 0, is_by_workers };
         match process.reply()? {
-            Reply::Ready { users, requests, sources } => {
-                (process.users, process.requests, process.sources) = (users, requests, sources);
+            Reply::Ready { users, requests, sources, trip_ns } => {
+                (process.users, process.requests) = (users, requests);
+                (process.sources, process.trip_ns) = (sources, trip_ns);
                 Ok(process)
             }
             Reply::Error { message } if process.is_by_workers => Err(Fault::Unreachable.of(anyhow!(message))),
@@ -64,6 +72,11 @@ impl LoadProcess {
                 bail!("the load process answered before it was asked (a fault of tlsdyno)")
             }
         }
+    }
+
+    /// The shortest slice that is worth its way to workers and back, microseconds; 0: there are none.
+    pub fn slice_us_min(&self) -> u64 {
+        if self.is_by_workers { SLICE_US_MIN.max(TRIPS_OF_SLICE * self.trip_ns / 1_000) } else { 0 }
     }
 
     /// Runs one block against a target that listens at `address`, and waits for its outcome.

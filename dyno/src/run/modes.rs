@@ -40,9 +40,6 @@ pub fn with_host(experiment: &Experiment) -> Result<Experiment, NoSlices> {
     if experiment.measure.slice_us == Some(0) || experiment.measure.fresh_servers {
         return Err(NoSlices::AsExpected);
     }
-    if experiment.workers.is_some() {
-        return Err(NoSlices::Because("workers on other machines make the load"));
-    }
     let mut experiment = experiment.clone();
     let host = position_of_host(&experiment);
     let modes = experiment.configurations.iter().filter(|model| is_mode(model, &experiment.tls, None));

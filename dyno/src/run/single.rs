@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use tlsdyno_tls::Stage;
 
 use super::counting::Counting;
@@ -37,6 +37,8 @@ use sliced::Slices;
 
 /// Where the details of a log's troubles are.
 const LOG_REMEDY: &str = "`tlsdyno trace show LOG` tells more";
+/// Longer slices compare no better than blocks.
+const SLICE_MAX: Duration = Duration::from_millis(250);
 /// Part of the time that blocks have, which tell hits per second at saturation, where slices tell CPU per hit.
 const BLOCKS_SHARE: f64 = 0.2;
 /// The same where hits per second are told on machines, which slices say nothing of.
@@ -146,9 +148,17 @@ impl<'a> SingleServer<'a> {
         }
         observer.step("starting the load process");
         let load = testbed.start_load(experiment, |index| record.configurations[index].valid)?;
+        let least = Duration::from_micros(load.slice_us_min());
         let has_modes = testbed.servers.iter().any(|server| server.model.hosts_modes());
         let is_sliced = has_modes || experiment.compares_builds();
         let server_cpus = testbed.server_cpus();
+        if is_sliced && least > SLICE_MAX {
+            let error = anyhow!(
+                "a slice would have to last {:.0} ms to be worth its way to the workers: compare blocks (--slice 0)",
+                least.as_secs_f64() * 1e3
+            );
+            return Err(Fault::Usage.of(error));
+        }
         let of_slices = || is_sliced.then(|| sliced_rounds(Duration::from_secs_f64(experiment.measure.time_s)));
         let mut subject = SingleServer {
             experiment,
@@ -267,7 +277,8 @@ impl Subject for SingleServer<'_> {
         let requests_of_users = requests_of_users(&self.testbed.site.workload);
         if self.is_sliced {
             let slice_us = self.experiment.measure.slice_us;
-            self.slices.sweeps.plan(slice_us, &requests_of_users, seconds_per_request);
+            let least_us = self.load.slice_us_min();
+            self.slices.sweeps.plan(slice_us, least_us, &requests_of_users, seconds_per_request);
         }
         let mut pieces = pieces(&requests_of_users, schedule.requests_per_block, self.users_min());
         let dropped = drop_too_long(&mut pieces, &schedule, left);

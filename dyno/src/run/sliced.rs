@@ -83,8 +83,15 @@ pub(super) struct Sweeps {
 
 impl Sweeps {
     /// Chooses the work of slices, about so long, of a workload whose users have so many requests each.
-    pub(super) fn plan(&mut self, slice_us: Option<u64>, requests_of_users: &[u32], seconds_per_request: &[f64]) {
-        self.slice_us = slice_us.filter(|us| *us > 0).unwrap_or(SLICE_US);
+    /// `least_us`: no shorter than that.
+    pub(super) fn plan(
+        &mut self,
+        slice_us: Option<u64>,
+        least_us: u64,
+        requests_of_users: &[u32],
+        seconds_per_request: &[f64],
+    ) {
+        self.slice_us = slice_us.filter(|us| *us > 0).unwrap_or(SLICE_US).max(least_us);
         let slowest = seconds_per_request.iter().copied().fold(1e-9, f64::max);
         let requests = ((self.slice_us as f64 / 1e6 / slowest) as u64).max(SLICE_REQUESTS_MIN);
         let pieces = varied_pieces(requests_of_users, requests, &mut SplitMix64::new(1));

@@ -33,6 +33,9 @@ pub use plan::{
 pub use progress::{Recent, RecordedLatencies, Snapshot, Watched, Watcher, watch};
 pub use redirect::Redirects;
 pub use route::Route;
-pub use run::{AskForTurn, HeldSessions, LoadError, NextTurn, Turn, run, run_holding, run_in_turns, run_together};
+pub use run::{
+    AskForTurn, HeldSessions, LoadError, NextTurn, Turn, run, run_holding, run_in_turns, run_together,
+    run_together_holding,
+};
 pub use share::Share;
 pub use slices::{Slice, SliceLatencies};

@@ -119,6 +119,20 @@ pub fn run_together(
     run_with(plan, stop, watched, &mut HeldSessions::new(plan.resumption), begin)
 }
 
+/// As [`run_together`], with sessions that earlier runs have left, and leaves its own to later ones.
+///
+/// # Errors
+/// As [`run_together`].
+pub fn run_together_holding(
+    plan: &Plan,
+    stop: &AtomicBool,
+    watched: Option<Watched>,
+    sessions: &mut HeldSessions,
+    begin: impl FnOnce() -> Option<u64>,
+) -> Result<Outcome, LoadError> {
+    run_with(plan, stop, watched, sessions, begin)
+}
+
 /// The beginning of a run that waits for nobody.
 fn at_once() -> Option<u64> {
     Some(0)

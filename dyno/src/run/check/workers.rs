@@ -33,10 +33,6 @@ impl Experiment {
             "a trace that is replayed in its order cannot be divided among workers; leave them out, or the window \
              (--window 0)"
         );
-        ensure!(
-            self.measure.slice_us.is_none_or(|us| us == 0),
-            "slices of milliseconds are for a load on this machine; leave --slice out"
-        );
         let elsewhere = !workers.on.is_empty() || workers.engine.is_some();
         ensure!(
             !elsewhere || self.server.address.is_some(),

@@ -91,21 +91,49 @@ fn knock(network: &Network, source: &str, port: &str) -> (u64, Value) {
     (result["hits"].as_u64().unwrap(), result["errors"].clone())
 }
 
+/// On how many of the servers' ports a connection from there is closed before anything of TLS.
+fn closed(network: &Network, source: &str) -> usize {
+    let knocks = ports(network).into_iter().map(|port| knock(network, source, &port));
+    knocks.filter(|(hits, errors)| *hits == 0 && errors["closed"] == 1).count()
+}
+
+/// What it printed.
+fn end(child: Child) -> Value {
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}\n{}", text(&output.stderr), text(&output.stdout));
+    json(&output)
+}
+
 #[test]
 fn a_server_without_a_stage_serves_its_workers_and_nobody_else() {
     let Some(network) = Network::new() else { return };
     let place = tempfile::tempdir().unwrap();
-    let flags = ["--server", "nginx", "--stages", "authentication", "--reuse", "0%", "--time", "12", "--seed", "1"];
+    let flags = ["--server", "nginx", "--stages", "authentication", "--reuse", "0%", "--time", "15", "--slice", "0"];
     let child = begin(&network, place.path(), &[&["ablate", "--workers", "2"], &flags[..]].concat());
-    // As is, without authentication, plain HTTP, and the coordinator.
-    until("starting servers", || ports(&network).len() >= 4);
-    let seen: Vec<_> = ports(&network).iter().map(|port| knock(&network, "10.99.0.3", port)).collect();
-    let output = child.wait_with_output().unwrap();
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}\n{}", text(&output.stdout));
-    let result = json(&output);
+    // As is, without authentication, plain HTTP; then the coordinator, which knows strangers by their silence.
+    until("letting workers in", || ports(&network).len() == 4 && closed(&network, "10.99.0.2") == 1);
+    assert_eq!(closed(&network, "10.99.0.3"), 2, "the server without authentication closes, too");
+    let result = end(child);
     let blocks = result["blocks"].as_array().unwrap();
     assert!(blocks.len() >= 3 && blocks.iter().all(|block| block["valid"] == true), "{blocks:?}");
-    assert!(result["warnings"].to_string().contains("workers on other machines"), "{}", result["warnings"]);
-    assert_eq!(seen.iter().filter(|(hits, _)| *hits == 1).count(), 1, "only the untouched server: {seen:?}");
+}
+
+#[test]
+fn slices_by_workers_keep_their_sessions() {
+    let Some(network) = Network::new() else { return };
+    let place = tempfile::tempdir().unwrap();
+    let flags = ["--server", "nginx", "--stages", "authentication", "--reuse", "50%", "--time", "10", "--seed", "1"];
+    let child = begin(&network, place.path(), &[&["ablate", "--workers", "2"], &flags[..]].concat());
+    let result = end(child);
+    for (index, configuration) in result["configurations"].as_array().unwrap().iter().enumerate() {
+        let all = result["blocks"].as_array().unwrap();
+        let sliced = all.iter().filter(|block| block["configuration"] == index && block["slices"].is_array());
+        let sum = |field: &str| sliced.clone().map(|block| block[field].as_u64().unwrap()).sum::<u64>();
+        assert!(sum("hits") > 0, "{configuration} has no slices");
+        if configuration["tls"] == true {
+            let (resumed, connections) = (sum("resumed_accepted"), sum("connections"));
+            let percent = 100.0 * resumed as f64 / connections as f64;
+            assert!((45.0..=50.5).contains(&percent), "{configuration}: {resumed} of {connections} resumed");
+        }
+    }
 }

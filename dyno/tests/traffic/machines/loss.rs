@@ -40,12 +40,16 @@ impl Crew {
         let load = Load(child);
         let is_worker =
             |pid: &u32| std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe.to_str() == Some(TLSDYNO));
-        // A thread makes the load, and another its loop, when all is ready.
-        let threads = |pid: u32| std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+        // Its loop has what it needs to wait for events.
+        let is_ready = |pid: &u32| {
+            let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+            let links = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+            links.into_iter().any(|link| link.to_string_lossy().contains("eventpoll"))
+        };
         let mut workers = Vec::new();
         until("starting workers", || {
             workers = processes_with(&mark).into_iter().filter(is_worker).collect();
-            workers.len() == 3 && workers.iter().all(|pid| threads(*pid) >= 3)
+            workers.len() == 3 && workers.iter().all(is_ready)
         });
         // And the start lies 50 ms ahead then.
         std::thread::sleep(Duration::from_millis(500));
