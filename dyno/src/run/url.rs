@@ -29,6 +29,7 @@ use crate::load::warning::busy_fraction;
 use crate::load::{permission, record};
 use crate::machines::crew::Workers;
 use crate::machines::gather::{Gathered, gather};
+use crate::model::OnLoss;
 use crate::model::curve::CurvePlace;
 use crate::model::job::Timed;
 use crate::model::load_experiment::{LoadExperiment, LoadPoint};
@@ -158,6 +159,10 @@ pub fn check(experiment: &LoadExperiment, options: Option<&Options>) -> Result<V
         "`fresh_servers`, `turns`, `server_cpu` and `load_cpu` are for servers that tlsdyno starts, not for a URL"
     );
     ensure!(experiment.sweep.values().all(|values| !values.is_empty()), "a flag of `[sweep]` has no value");
+    ensure!(
+        experiment.workers.as_ref().is_none_or(|workers| workers.on_loss == OnLoss::Stop),
+        "points by more and by fewer workers cannot be compared; leave --on-loss out"
+    );
     ensure!(
         experiment.workers.is_none() || experiment.against.is_none(),
         "two URLs that are compared take turns of milliseconds, which workers elsewhere cannot; leave one out"
