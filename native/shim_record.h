@@ -139,7 +139,7 @@ struct tlsdyno_shim_area {
     struct tlsdyno_script full;
     struct tlsdyno_script resumed;
     _Atomic uint32_t modes_ignored; /* connections that began in a mode with other bits than `stages_off` */
-    _Atomic uint32_t peer_count;    /* only ever grows; written after the peers */
+    _Atomic uint32_t peer_count;    /* 0 while they are written */
     struct tlsdyno_peer peers[TLSDYNO_SHIM_PEERS];
     unsigned char reserved[1024 - 224 - 16 * TLSDYNO_SHIM_PEERS];
     struct tlsdyno_universal_session session;

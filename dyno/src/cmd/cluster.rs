@@ -128,6 +128,10 @@ struct Flags {
     /// Open loop: connections a second, arrivals independent of each other; several give latency against load
     #[arg(long, value_name = "RATES", value_delimiter = ',', help_heading = "Traffic")]
     rates: Vec<f64>,
+    /// With --rates, at each reuse: also a closed loop of all clients and one client at the smallest rate, with which
+    /// saturation and light load must agree
+    #[arg(long, requires = "rates", help_heading = "Traffic")]
+    checks: bool,
     /// Percentages of the clients that share one address, as behind a proxy; the others have each their own
     #[arg(
         long,
@@ -228,6 +232,7 @@ impl Flags {
                 reuse_percent: self.reuse.clone(),
                 clients: self.clients.clone(),
                 rates_per_s: self.rates.clone(),
+                checks: self.checks,
                 behind_one_address_percent: self.behind_one_address.clone(),
                 pause_ms: self.pause.map(|mean| mean.0.as_millis() as u64),
                 requests_per_connection: self.requests_per_connection,

@@ -129,6 +129,7 @@ pub struct Args {
     /// Print what --engine kubernetes would make, and end
     #[arg(long, requires = "image", help_heading = "Several machines")]
     print_manifest: bool,
+
     #[command(flatten, next_help_heading = "Several machines")]
     machines: WorkersModel,
 }

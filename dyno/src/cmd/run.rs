@@ -141,7 +141,13 @@ fn run_server(mut experiment: Experiment, file: &Path, args: &Args) -> Result<Ex
     change(&mut experiment.measure, &mut experiment.tls, args);
     if let Some(workers) = args.workers.given() {
         let address = args.address.map(|ip| ip.to_string()).or_else(|| workers.reach());
-        if experiment.server.kind != ServerName::Command {
+        if experiment.server.kind == ServerName::Command {
+            ensure!(
+                args.address.is_none(),
+                "{} names the address of its server command; change it there",
+                file.display()
+            );
+        } else {
             experiment.server.address = address.or(experiment.server.address);
         }
         experiment.server.allow_insecure_listen |= args.allow_insecure_listen;
@@ -160,7 +166,8 @@ fn run_cluster(mut experiment: ClusterExperiment, args: &Args) -> Result<Exit> {
 
 fn run_array(mut experiment: ArrayExperiment, args: &Args) -> Result<Exit> {
     if let Some(server) = args.server {
-        let proxy = server.name().parse::<Proxy>().context("an array has proxies; --server is one of them");
+        let name = if server == ServerName::Builtin { Proxy::Own.name() } else { server.name() };
+        let proxy = name.parse::<Proxy>().context("an array has proxies; --server is one of them");
         experiment.array.proxy = proxy.or_fault(Fault::Usage)?;
     }
     change(&mut experiment.measure, &mut experiment.tls, args);

@@ -28,8 +28,12 @@ use crate::time::Time;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Directory to serve
-    #[arg(long, value_name = "DIR")]
-    docroot: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "origin")]
+    docroot: Option<PathBuf>,
+    /// Pass requests on to this server, over plain HTTP on connections that are kept, instead of serving files: a proxy
+    /// that ends TLS. Requests with a body are refused
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["docroot", "transaction"])]
+    origin: Option<SocketAddr>,
     /// Serve HTTPS here; port 0: a free one. May be repeated
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
@@ -122,7 +126,8 @@ struct Address {
 /// Serves until Ctrl-C or SIGTERM.
 pub fn run(args: &Args) -> Result<Exit> {
     let (tls_addresses, plain_addresses) = addresses(args).or_fault(Fault::Usage)?;
-    let docroot = Arc::new(Docroot::load(&args.docroot).or_fault(Fault::Input)?);
+    let docroot = args.docroot.as_deref().map(Docroot::load).transpose().or_fault(Fault::Input)?;
+    let docroot = Arc::new(docroot.unwrap_or_default());
     // Made before the listeners and kept until the end: the files of a certificate made for this run are in it.
     let made = made_certificate(args, &tls_addresses)?;
     let workers =
@@ -132,7 +137,8 @@ pub fn run(args: &Args) -> Result<Exit> {
     // What cannot be written in the end had better be known now.
     let file = args.stamps.as_ref().map(create).transpose().or_fault(Fault::Usage)?;
     announce(args, &workers[0], made.as_ref().map(|(_, files)| files))?;
-    let stamps = serve_all(&workers, &docroot, log.as_ref(), transaction).or_fault(Fault::Server)?;
+    let pages = Pages { docroot, transaction, origin: args.origin };
+    let stamps = serve_all(&workers, &pages, log.as_ref()).or_fault(Fault::Server)?;
     if let Some(file) = file {
         write_stamps(file, &stamps).context("failed to write --stamps").or_fault(Fault::Environment)?;
     }
@@ -250,7 +256,11 @@ fn announce(args: &Args, listeners: &[Listener], made: Option<&CertificateFiles>
             writeln!(output, "{}", serde_json::to_string(&address)?).context("failed to print")?;
         } else {
             let scheme = if address.tls { "https" } else { "http" };
-            tell!("serving {} at {scheme}://{}/", args.docroot.display(), address.address);
+            let what = match (&args.docroot, args.origin) {
+                (Some(docroot), _) => docroot.display().to_string(),
+                (None, origin) => origin.map_or(String::new(), |origin| format!("http://{origin}/")),
+            };
+            tell!("serving {what} at {scheme}://{}/", address.address);
         }
     }
     if let (Some(made), false) = (made, args.print_address) {
@@ -259,20 +269,23 @@ fn announce(args: &Args, listeners: &[Listener], made: Option<&CertificateFiles>
     output.flush().context("failed to print")
 }
 
+/// Where pages come from, and what they cost.
+struct Pages {
+    docroot: Arc<Docroot>,
+    transaction: Option<Transaction>,
+    origin: Option<SocketAddr>,
+}
+
 /// Runs every worker until a signal, or until one of them fails.
 /// Answers the times of the pages of each worker.
-fn serve_all(
-    workers: &[Vec<Listener>],
-    docroot: &Arc<Docroot>,
-    log: Option<&File>,
-    transaction: Option<Transaction>,
-) -> Result<Vec<Vec<Stamp>>> {
+fn serve_all(workers: &[Vec<Listener>], pages: &Pages, log: Option<&File>) -> Result<Vec<Vec<Stamp>>> {
+    let &Pages { ref docroot, transaction, origin } = pages;
     let (stop, stopped) = UnixStream::pair().context("make the stop signal")?;
     for signal in [SIGINT, SIGTERM] {
         signal_hook::low_level::pipe::register(signal, stop.try_clone()?).context("handle signals")?;
     }
     let work = |listeners: &[Listener]| -> Result<Vec<Stamp>> {
-        let settings = Settings { session_log: log.map(File::try_clone).transpose()?, transaction };
+        let settings = Settings { session_log: log.map(File::try_clone).transpose()?, transaction, origin };
         let result = serve::run(listeners, docroot, settings, &stopped);
         // One for all: a server with a missing worker would be measured as if it were whole.
         let _ = (&stop).write_all(b"s");

@@ -147,7 +147,7 @@ impl Prepared {
     fn answer(&mut self, line: &str, stop: &AtomicBool, others: Option<&dyn Others>) -> Reply {
         match self.carry_out(line, stop, others) {
             Ok(reply) => reply,
-            Err(error) => Reply::Error { message: format!("{error:#}") },
+            Err(error) => Reply::of_error(&error),
         }
     }
 
@@ -320,7 +320,7 @@ mod tests {
         let Reply::Outcome(outcome) = &replies[5] else { panic!("{:?}", replies[5]) };
         assert_eq!(outcome.errors["refused"], 12);
         for (reply, word) in replies[2..5].iter().zip(["nonsense", "no target 1", "users"]) {
-            assert!(matches!(reply, Reply::Error { message } if message.contains(word)), "{reply:?}");
+            assert!(matches!(reply, Reply::Error { message, .. } if message.contains(word)), "{reply:?}");
         }
         assert_eq!(replies.len(), 6);
     }

@@ -279,7 +279,7 @@ impl Coordinator {
                     member.standing = Standing::Done;
                 }
             }
-            FromWorker::Reply(Reply::Error { message }) => {
+            FromWorker::Reply(Reply::Error { message, .. }) => {
                 let is_part = matches!(member.standing, Standing::Preparing | Standing::Ready | Standing::Running);
                 member.standing = Standing::Idle;
                 if let (Some(run), true) = (&mut self.run, is_part) {

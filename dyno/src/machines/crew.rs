@@ -73,6 +73,8 @@ struct Inner {
     /// By worker, while it makes its part.
     watched: BTreeMap<usize, Watched>,
     losses: Vec<Warning>,
+    /// Nobody joins any more: the servers have been told who may connect.
+    is_closed: bool,
 }
 
 #[derive(Debug)]
@@ -85,6 +87,13 @@ struct Peer {
     sending: VecDeque<(String, usize)>,
     /// It was told its last word.
     is_leaving: bool,
+}
+
+impl Peer {
+    /// Whether it has said the secret, and was let in.
+    fn is_worker(&self) -> bool {
+        self.member.is_some() && !self.is_leaving
+    }
 }
 
 impl Workers {
@@ -108,6 +117,7 @@ impl Workers {
             sources: BTreeMap::new(),
             watched: BTreeMap::new(),
             losses: Vec::new(),
+            is_closed: false,
             listener,
         };
         let address = inner.listener.local_addr()?;
@@ -160,19 +170,22 @@ impl Workers {
         Ok(())
     }
 
-    /// The addresses from which the workers connect to `to`: what they say, and where their connections to this process
-    /// come from, which is something else behind an address translation; and how long a word to the furthest of them
-    /// and its answer take, in nanoseconds, at the soonest of some times.
+    /// The addresses from which the workers connect to `to`: where their connections to this process come from, if it
+    /// is at the same address, and else what they say, which is something else behind an address translation; and how
+    /// long a word to the furthest of them and its answer take, in nanoseconds, at the soonest of some times. Nobody
+    /// joins any more.
     ///
     /// # Errors
     /// One does not say it.
     pub fn way_to(&self, to: SocketAddr) -> Result<(BTreeSet<IpAddr>, u64)> {
         let mut inner = self.inner.borrow_mut();
+        inner.is_closed = true;
         let mut trip_ns = u64::MAX;
         for _ in 0..ROUNDS {
             let began_ns = monotonic_ns();
             inner.sources.clear();
-            inner.peers.iter_mut().try_for_each(|peer| peer.link.say(&ToWorker::Route { to }))?;
+            let mut workers = inner.peers.iter_mut().filter(|peer| peer.is_worker());
+            workers.try_for_each(|peer| peer.link.say(&ToWorker::Route { to }))?;
             while inner.sources.len() < self.count {
                 let is_late = monotonic_ns() - began_ns > SILENCE_NS_MAX;
                 ensure!(!is_late, "a worker does not say from which address it connects to {to}");
@@ -180,9 +193,12 @@ impl Workers {
             }
             trip_ns = trip_ns.min(monotonic_ns() - began_ns);
         }
-        let seen = inner.peers.iter().filter_map(|peer| peer.link.peer().ok());
-        let sources = seen.chain(inner.sources.values().copied()).filter(|ip| !is_loopback(*ip)).collect();
-        Ok((sources, trip_ns))
+        let seen = inner.peers.iter().filter(|peer| peer.is_worker()).filter_map(|peer| peer.link.peer().ok());
+        let sources: BTreeSet<IpAddr> = match self.address.ip() == to.ip() {
+            true => seen.collect(),
+            false => inner.sources.values().copied().collect(),
+        };
+        Ok((sources.into_iter().filter(|ip| !is_loopback(*ip)).collect(), trip_ns))
     }
 
     /// Runs the plan as [`Crew::run`], without a display; `held`: with the sessions of earlier runs.
@@ -355,6 +371,8 @@ impl Inner {
         ensure!(self.token.is_secret(secret), "it does not know the secret");
         let reason = if version != VERSION {
             Some(format!("it is tlsdyno {version}, and the coordinator {VERSION}; give it the same program"))
+        } else if self.is_closed {
+            Some("the load has begun, and servers take connections from the first workers only".to_owned())
         } else if self.coordinator.present().count() >= self.count {
             Some(format!("the load has its {} workers already", self.count))
         } else {

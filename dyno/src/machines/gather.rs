@@ -1,7 +1,8 @@
 //! Gets the workers together that are asked for, by whatever starts them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use super::kubernetes::Pods;
 use super::launch::{self, Launched};
 use super::slurm;
 use super::ssh::Ssh;
+use super::token::Token;
 use crate::fault::{Fault, OrFault, fault_of};
 use crate::interrupt;
 use crate::load::threads::Threads;
@@ -33,12 +35,26 @@ pub struct Gathered {
 
 /// A token file, removed in the end: nobody is let in by it any more.
 #[derive(Debug)]
-struct TokenFile(PathBuf);
+struct TokenFile {
+    path: PathBuf,
+    /// Device and file number: what lies there in the end may be another's.
+    file: (u64, u64),
+}
+
+impl TokenFile {
+    fn write(token: &Token, path: &Path) -> Result<TokenFile> {
+        let about = token.write(path)?;
+        let path = std::path::absolute(path).context("failed to find the working directory")?;
+        Ok(TokenFile { path, file: (about.dev(), about.ino()) })
+    }
+}
 
 impl Drop for TokenFile {
     fn drop(&mut self) {
-        // Who took it away already has done the same.
-        let _ = std::fs::remove_file(&self.0);
+        if std::fs::symlink_metadata(&self.path).is_ok_and(|about| (about.dev(), about.ino()) == self.file) {
+            // Who took it away already has done the same.
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -99,8 +115,7 @@ pub fn gather(
     let address = socket.to_string();
     let mut token_file = None;
     if let Some(path) = &model.token_file {
-        token.write(path).or_fault(Fault::Usage)?;
-        token_file = Some(TokenFile(path.clone()));
+        token_file = Some(TokenFile::write(token, path).or_fault(Fault::Usage)?);
     }
     let arguments = arguments_of_worker(may_load, threads);
     let (name, image) = (name_of_job()?, model.image.clone().unwrap_or_default());

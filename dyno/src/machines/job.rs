@@ -38,10 +38,8 @@ pub fn serve(path: &Path, stop: &AtomicBool) -> Result<()> {
     };
     match serve_by_workers(&job, model, &mut prepared, stop) {
         Ok(()) => Ok(()),
-        Err(error) => {
-            // The runner tells it, with whose fault it is.
-            job::say(&mut output.lock(), &Reply::Error { message: format!("{error:#}") })
-        }
+        // The runner tells it, with whose fault it is.
+        Err(error) => job::say(&mut output.lock(), &Reply::of_error(&error)),
     }
 }
 

@@ -192,7 +192,7 @@ impl Simulation {
             }
             ToWorker::Stop if self.workers[worker].begins_ns.is_none() => {
                 let message = "stopped before it began".to_owned();
-                self.travel(worker, Err(FromWorker::Reply(Reply::Error { message })));
+                self.travel(worker, Err(FromWorker::Reply(Reply::Error { message, fault: None })));
             }
             _ => {}
         }

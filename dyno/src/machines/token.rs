@@ -62,11 +62,18 @@ impl Token {
     ///
     /// # Errors
     /// It is there already, or cannot be written.
-    pub fn write(&self, path: &Path) -> Result<()> {
+    pub fn write(&self, path: &Path) -> Result<std::fs::Metadata> {
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600).open(path);
-        file.and_then(|mut file| file.write_all(self.text().as_bytes()))
-            .with_context(|| format!("failed to write the token file {}", path.display()))
+        let written = file.and_then(|mut file| {
+            let written = file.write_all(self.text().as_bytes()).and_then(|()| file.metadata());
+            if written.is_err() {
+                // Half of it is of no use.
+                let _ = std::fs::remove_file(path);
+            }
+            written
+        });
+        written.with_context(|| format!("failed to write the token file {}", path.display()))
     }
 
     /// As the file has it.

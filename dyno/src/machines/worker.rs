@@ -293,7 +293,7 @@ impl Worker<'_> {
     }
 
     fn refuse(&mut self, message: &str) -> Result<()> {
-        self.link.say(&FromWorker::Reply(Reply::Error { message: message.to_owned() }))
+        self.link.say(&FromWorker::Reply(Reply::Error { message: message.to_owned(), fault: None }))
     }
 
     /// Asks for the data that a load names.

@@ -13,6 +13,8 @@ named! {
     /// A proxy that ends TLS in front of the transaction server.
     #[derive(Default)]
     pub enum Proxy: "proxy" {
+        /// tlsdyno's own (`tlsdyno serve --origin`), which keeps connections to the server
+        Own = "own",
         /// the installed HAProxy, which keeps connections to the server (`http-reuse always`)
         #[default]
         Haproxy = "haproxy",
@@ -270,8 +272,8 @@ impl ArrayExperiment {
         let is_twice = |(index, one): (usize, &Spread)| spread[..index].contains(one);
         ensure!(!spread.iter().enumerate().any(is_twice), "--spread names one of them twice");
         ensure!(
-            *proxy != Proxy::Stunnel || !spread.contains(&Spread::SharedKeys),
-            "stunnel's ticket keys are not shared here; take haproxy or nginx, or another --spread"
+            !matches!(proxy, Proxy::Stunnel | Proxy::Own) || !spread.contains(&Spread::SharedKeys),
+            "ticket keys of the proxy {proxy} are not shared here; take haproxy or nginx, or another --spread"
         );
         let smallest = proxies.iter().copied().filter(|count| *count > 0).max().unwrap_or(0);
         ensure!(
@@ -358,5 +360,6 @@ mod tests {
             e.array.spread = vec![Spread::SharedKeys];
         };
         refused(&stunnel, "stunnel");
+        refused(&|e| (e.array.proxy, e.array.spread) = (Proxy::Own, vec![Spread::SharedKeys]), "proxy own");
     }
 }

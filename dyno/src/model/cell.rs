@@ -10,6 +10,25 @@ use super::Policy;
 use super::cluster::Sharing;
 use super::job::TargetLoad;
 
+/// What a cell is measured for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// A point of its line.
+    #[default]
+    Point,
+    /// A closed loop of all clients: what an open loop that saturates must agree with.
+    Capacity,
+    /// One client at the smallest rate: what light load must agree with.
+    Alone,
+}
+
+impl Role {
+    fn is_point(&self) -> bool {
+        *self == Role::Point
+    }
+}
+
 /// The coordinates of a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -33,6 +52,9 @@ pub struct Cell {
     /// Connections a second; `None`: closed loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_per_s: Option<f64>,
+    /// What it is measured for.
+    #[serde(default, skip_serializing_if = "Role::is_point")]
+    pub role: Role,
 }
 
 impl Cell {
@@ -65,7 +87,9 @@ impl Cell {
         }
         parts.extend(self.dispatcher_timeout_s.map(|seconds| format!("remembered for {seconds} s")));
         match self.rate_per_s {
+            Some(rate) if self.role == Role::Alone => parts.push(format!("{rate}/s by one client")),
             Some(rate) => parts.push(format!("{rate}/s")),
+            None if self.role == Role::Capacity => parts.push("closed loop".to_owned()),
             None if several(&|other| other.clients != self.clients) => parts.push(format!("{} clients", self.clients)),
             None => {}
         }
@@ -87,8 +111,9 @@ impl Cell {
         TargetLoad {
             connections: Some(self.clients),
             rate_per_s: self.rate_per_s,
-            // At low rates a block has fewer connections than clients: their first ones would be all there is.
-            keeps_sessions: self.rate_per_s.is_some(),
+            // At low rates a block has fewer connections than clients: their first ones would be all there is. What an
+            // open loop is checked with begins as it does.
+            keeps_sessions: self.rate_per_s.is_some() || !self.role.is_point(),
             sources: self.sources(),
             ..TargetLoad::default()
         }
@@ -124,6 +149,7 @@ mod tests {
             dispatcher_timeout_s: None,
             clients: 8,
             rate_per_s: None,
+            role: Role::Point,
         }
     }
 

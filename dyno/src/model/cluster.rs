@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tlsdyno_engine::dispatch;
 use tlsdyno_tls::{Effort, named};
 
-use super::cell::Cell;
+use super::cell::{Cell, Role};
 use super::sentences::sentences;
 use super::workload::WorkloadSpec;
 use super::{ConfigurationModel, Experiment, Measure, Policy, Server, ServerName, SessionCache, TicketKeys, Tls};
@@ -199,6 +199,10 @@ pub struct Traffic {
     /// Connections a second in an open loop, arrivals independent of each other; empty: closed loop.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rates_per_s: Vec<f64>,
+    /// With rates, at each reuse: also a closed loop of all clients, whose throughput saturation must agree with, and
+    /// one client at the smallest rate, whose latency light load must agree with.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub checks: bool,
     /// Percentages of the clients that share one address, as behind a proxy; the others have each their own.
     pub behind_one_address_percent: Vec<f64>,
     /// Mean of the pauses between two connections of a client, exponentially spread, milliseconds, in a closed loop;
@@ -219,6 +223,7 @@ impl Default for Traffic {
             reuse_percent: vec![0.0, 50.0, 80.0, 100.0],
             clients: vec![24],
             rates_per_s: Vec::new(),
+            checks: false,
             behind_one_address_percent: vec![0.0],
             pause_ms: None,
             requests_per_connection: 1,
@@ -295,7 +300,7 @@ impl ClusterExperiment {
     /// The cells of a policy at one reuse, or in plain HTTP, under each load.
     fn loaded(&self, sharing: Sharing, policy: Policy, behind: f64, reuse_percent: Option<f64>) -> Vec<Cell> {
         let traffic = &self.traffic;
-        let cell = |clients, rate_per_s, dispatcher_timeout_s| Cell {
+        let cell = |(clients, rate_per_s, role), dispatcher_timeout_s| Cell {
             sharing,
             policy,
             behind_one_address_percent: behind,
@@ -304,19 +309,24 @@ impl ClusterExperiment {
             dispatcher_timeout_s,
             clients,
             rate_per_s,
+            role,
         };
         let most = traffic.clients.iter().copied().max().unwrap_or(1);
-        let loads: Vec<(u32, Option<f64>)> = match traffic.rates_per_s[..] {
-            [] => traffic.clients.iter().map(|&clients| (clients, None)).collect(),
-            ref rates => rates.iter().map(|&rate| (most, Some(rate))).collect(),
+        let mut loads: Vec<(u32, Option<f64>, Role)> = match traffic.rates_per_s[..] {
+            [] => traffic.clients.iter().map(|&clients| (clients, None, Role::Point)).collect(),
+            ref rates => rates.iter().map(|&rate| (most, Some(rate), Role::Point)).collect(),
         };
+        if traffic.checks {
+            let lightest = traffic.rates_per_s.iter().copied().min_by(f64::total_cmp);
+            loads.extend([(most, None, Role::Capacity), (1, lightest, Role::Alone)]);
+        }
         let timeouts: Vec<Option<u32>> = match self.cluster.dispatcher_timeouts_s[..] {
             ref timeouts if !timeouts.is_empty() && policy.needs_tls() => timeouts.iter().copied().map(Some).collect(),
             _ => vec![None],
         };
         let each = |timeout: &Option<u32>| {
             let timeout = *timeout;
-            loads.iter().map(move |(clients, rate)| cell(*clients, *rate, timeout)).collect::<Vec<_>>()
+            loads.iter().map(move |load| cell(*load, timeout)).collect::<Vec<_>>()
         };
         timeouts.iter().flat_map(each).collect()
     }
@@ -340,5 +350,12 @@ mod tests {
         let cells = experiment.cells();
         assert_eq!(cells.len(), 2 * 2 * 2 * 4 * 3 + 3, "plain HTTP once at each rate");
         assert!(cells[96..].iter().all(|cell| cell.plain && cell.policy.name() == "round-robin"));
+        experiment.cluster.sessions.truncate(1);
+        experiment.traffic = Traffic { rates_per_s: vec![50.0, 25.0], checks: true, ..Traffic::default() };
+        let cells = experiment.cells();
+        assert_eq!(cells.len(), (2 * 4 + 1) * (2 + 2));
+        let names: Vec<String> = cells[..4].iter().map(|cell| cell.name(&cells)).collect();
+        let of = |load: &str| format!("round-robin, 0 % reuse, {load}");
+        assert_eq!(names, ["50/s", "25/s", "closed loop", "25/s by one client"].map(of));
     }
 }

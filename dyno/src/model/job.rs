@@ -14,6 +14,7 @@ use tlsdyno_tls::{Effort, Group, Scripts, StageSet, Suite, Version};
 
 use super::WorkersModel;
 use super::workload::WorkloadSpec;
+use crate::fault::{Fault, fault_of};
 
 /// What the load process needs to know once.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -182,7 +183,17 @@ pub enum Reply {
     Error {
         /// What went wrong and what to do.
         message: String,
+        /// Whose fault it is, if that is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fault: Option<Fault>,
     },
+}
+
+impl Reply {
+    /// That this went wrong.
+    pub fn of_error(error: &anyhow::Error) -> Reply {
+        Reply::Error { message: format!("{error:#}"), fault: fault_of(error) }
+    }
 }
 
 /// [`tlsdyno_engine::load::Outcome`] in JSON: integers in base units, histograms in the V2 serialisation of

@@ -7,7 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::curve::Curve;
-use super::{Measure, WorkersModel};
+use super::{Measure, ServerName, Tls, WorkersModel};
 
 /// A load experiment. Its points are the configurations of its record, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -17,6 +17,12 @@ pub struct LoadExperiment {
     pub question: String,
     /// What is requested.
     pub url: String,
+    /// A server that is started for the experiment: of the URL only the path counts then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<StartedServer>,
+    /// Each point is one run, whose course over time is kept, in place of blocks in rounds: when sessions renew.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub one_run: bool,
     /// Another URL, which is loaded in turn with the first: how the two compare.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against: Option<String>,
@@ -35,6 +41,28 @@ pub struct LoadExperiment {
     /// Who makes the load, if that is not this process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<WorkersModel>,
+}
+
+/// A server that is started for the experiment, with one object.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StartedServer {
+    /// Which server.
+    pub kind: ServerName,
+    /// Size of the object.
+    pub object_bytes: u64,
+    /// Each page takes so long beside the server, one after the other, microseconds (built-in server: the transaction
+    /// server of Mraz et al. 2002).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transaction_us: Option<f64>,
+    /// TLS as it is configured; what clients offer is among the flags.
+    pub tls: Tls,
+}
+
+impl Default for StartedServer {
+    fn default() -> StartedServer {
+        StartedServer { kind: ServerName::Nginx, object_bytes: 7168, transaction_us: None, tls: Tls::default() }
+    }
 }
 
 /// The value of a flag.
@@ -83,7 +111,12 @@ impl LoadExperiment {
     }
 
     fn point(&self, swept: &[(&String, &FlagValue)]) -> LoadPoint {
-        let name = swept.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ");
+        let told = |(name, value): &(&String, &FlagValue)| match value {
+            FlagValue::Switch(true) => (*name).clone(),
+            FlagValue::Switch(false) => format!("not {name}"),
+            value => format!("{name} {value}"),
+        };
+        let name = swept.iter().map(told).collect::<Vec<_>>().join(", ");
         let fixed = self.load.iter().filter(|(name, _)| !self.sweep.contains_key(*name));
         let flag = |(name, value): (&String, &FlagValue)| match value {
             FlagValue::Switch(false) => None,
@@ -111,6 +144,9 @@ mod tests {
         assert_eq!(names[..2], ["connections 1, reuse 0%", "connections 1, reuse 50%"]);
         assert_eq!(points.len(), 4);
         assert_eq!(points[3].flags, ["--insecure", "--connections=2", "--reuse=50%"]);
+        let switch = BTreeMap::from([("staggered".to_owned(), [false, true].map(FlagValue::Switch).to_vec())]);
+        let switched = LoadExperiment { sweep: switch, ..experiment.clone() }.points();
+        assert_eq!([&switched[0].name, &switched[1].name], ["not staggered", "staggered"]);
         let single = LoadExperiment { sweep: BTreeMap::new(), ..experiment };
         assert_eq!(single.points()[0].name, "https://localhost/");
     }

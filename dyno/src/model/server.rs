@@ -46,12 +46,25 @@ impl Server {
                 format!("`{text}` is no address of this machine that workers reach; write for example 192.0.2.1")
             });
         }
-        let example = text.replace("{port}", "1").replace("{plain_port}", "2");
-        let example: SocketAddr = example.parse().with_context(|| {
-            format!("`{text}` is not an address; expected IP:PORT, for example 127.0.0.1:8443 or 127.0.0.1:{{port}}")
-        })?;
-        Ok(example.ip())
+        ip_of_command(text)
     }
+
+    /// The address of this machine at which a server command serves without TLS.
+    ///
+    /// # Errors
+    /// What is given is none.
+    pub fn plain_ip(&self) -> Result<Option<IpAddr>> {
+        let plain = self.plain_address.as_ref().filter(|_| self.kind == ServerName::Command);
+        plain.map(|text| ip_of_command(text)).transpose()
+    }
+}
+
+fn ip_of_command(text: &str) -> Result<IpAddr> {
+    let example = text.replace("{port}", "1").replace("{plain_port}", "2");
+    let example: SocketAddr = example.parse().with_context(|| {
+        format!("`{text}` is not an address; expected IP:PORT, for example 127.0.0.1:8443 or 127.0.0.1:{{port}}")
+    })?;
+    Ok(example.ip())
 }
 
 named! {

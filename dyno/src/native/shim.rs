@@ -183,6 +183,8 @@ impl ShimInjection {
             peers.len(),
             layout::PEERS
         );
+        // A server that looks meanwhile lets none of them in.
+        self.area.write(layout::PEER_COUNT_AT, &0_u32.to_ne_bytes())?;
         for (index, peer) in peers.iter().enumerate() {
             let mapped = match peer.to_canonical() {
                 IpAddr::V4(ip) => ip.to_ipv6_mapped(),

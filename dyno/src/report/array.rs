@@ -3,6 +3,7 @@
 
 mod chart;
 mod checks;
+mod keys;
 
 use super::circumstances::{self, server_text};
 use super::document::{Column, Content, Document, Field, Method, Place, Section, Table, Tone};
@@ -28,8 +29,11 @@ pub fn document(record: &Record, summary: &ArraySummary) -> Document {
     let mut warnings = circumstances::texts(&summary.warnings, parts);
     warnings.extend(unsaturated(summary));
     let mut sections = vec![setting(record, summary)];
-    sections.push(Section::default().on(Place::Page).charts(chart::throughput(summary)));
-    sections.extend([lines(summary), levels(summary), checks::section(summary)]);
+    let chart = has_curves(summary).then(|| chart::throughput(summary)).flatten();
+    sections.push(Section::default().on(Place::Page).charts(chart));
+    sections.extend(has_curves(summary).then(|| lines(summary)));
+    sections.extend(keys::section(summary));
+    sections.extend([levels(summary), checks::section(summary)]);
     sections.push(circumstances::warnings(warnings));
     sections.extend(paper(summary));
     circumstances::document(record, summary.rounds, answer(summary), sections, Method::Load)
@@ -109,19 +113,45 @@ pub fn answer(summary: &ArraySummary) -> String {
     let bound = if plain.client_bound { "at least " } else { "" };
     let hits = format!("{bound}{}", format_quantity(plain.hits_per_second.value));
     let points = summary.lines.iter().filter_map(|line| Some((line, line.half_serving_point.as_ref()?)));
-    let points: Vec<String> = points.map(|(line, half)| format!("{} {}", line.name, half_text(half, line))).collect();
+    let points: Vec<String> = points.map(|(line, half)| reached(line, half)).collect();
+    if !summary.ticket_keys.is_empty() && !has_curves(summary) {
+        return keys::sentence(summary);
+    }
     if points.is_empty() {
         return format!("Plain HTTP: {hits} pages/s; nothing was measured of TLS.");
     }
-    let sizes = sizing(summary);
+    let kept = keys::sentence(summary);
     format!(
-        "Half of the {hits} pages/s of plain HTTP is reached by {}: {}.{sizes}",
+        "Half of the {hits} pages/s of plain HTTP, by {}: {}. {kept}",
         match summary.experiment.array.by {
             ReuseAxis::Hits => "percent reuse",
             ReuseAxis::Connections => "percent reuse of connections",
         },
         points.join("; ")
     )
+    .trim_end()
+    .to_owned()
+}
+
+/// Whether lines have points enough to cross anything.
+fn has_curves(summary: &ArraySummary) -> bool {
+    summary.experiment.array.levels_percent.len() > 1
+}
+
+/// How much reuse a line needs for half of plain HTTP, and for all of it.
+fn reached(line: &ArrayLine, half: &ArrayHalf) -> String {
+    let verb = match line.proxies {
+        0 => "reaches it",
+        1 => "suffices",
+        _ => "suffice",
+    };
+    let from = match (half.crossing, half.percent) {
+        (Crossing::Between, Some(found)) => format!("from {} on", percent(found)),
+        (Crossing::AtFirst, _) => "at any reuse".to_owned(),
+        _ => return format!("{} {}", line.name, half_text(half, line)),
+    };
+    let all = line.all_from_percent.map(|all| format!(", for all of it from {}", format_percent(all.value)));
+    format!("{} {verb} {from}{}", line.name, all.unwrap_or_default())
 }
 
 /// The half serving point of a line.
@@ -145,26 +175,6 @@ fn percent(found: Estimate) -> String {
 
 fn ends(found: Estimate, format: impl Fn(f64) -> String) -> String {
     format_interval_with(found.low, found.high, format)
-}
-
-/// How many proxies suffice from which reuse on.
-fn sizing(summary: &ArraySummary) -> String {
-    let with_proxies = summary.lines.iter().filter(|line| line.proxies > 0);
-    let suffices = |line: &ArrayLine| {
-        let verb = if line.proxies == 1 { "suffices" } else { "suffice" };
-        let half = line.half_serving_point.as_ref()?;
-        let from = match half.crossing {
-            Crossing::Between => format!("from {} reuse on", format_percent(half.percent?.value)),
-            Crossing::AtFirst => "at any reuse".to_owned(),
-            Crossing::Never | Crossing::NoLimit => return None,
-        };
-        let all = line
-            .all_from_percent
-            .map_or(String::new(), |all| format!(", for all of it from {}", format_percent(all.value)));
-        Some(format!("{} {verb} {from}{all}", line.name))
-    };
-    let said: Vec<String> = with_proxies.filter_map(suffices).collect();
-    if said.is_empty() { String::new() } else { format!(" For half of it {}.", said.join("; ")) }
 }
 
 /// A line for each number of proxies.

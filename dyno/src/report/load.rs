@@ -28,6 +28,8 @@ pub fn document(record: &Record, summary: &LoadSummary) -> Document {
         // It tells its warnings itself.
         [run] => sections.extend(load_run::document(run).sections),
         runs => {
+            let is_one_run = record.measured.load().is_some_and(|load| load.experiment.one_run);
+            sections.extend(is_one_run.then(|| load_run::courses(&summary.points, runs)));
             let parts = summary.points.iter().map(|point| (&point.name, &point.warnings));
             sections.push(circumstances::warnings(circumstances::texts(&summary.warnings, parts)));
             sections.extend(summary.points.iter().zip(runs).flat_map(run_of_several));
@@ -53,6 +55,10 @@ pub fn answer(summary: &LoadSummary) -> String {
     }
     if !summary.against.is_empty() {
         return compared::sentence(&summary.against);
+    }
+    let surges = load_run::surges_in_words(&summary.points);
+    if !surges.is_empty() {
+        return surges;
     }
     let served = summary.points.iter().filter(|point| point.hits > 0);
     let Some(best) = served.max_by(|a, b| a.hits_per_second.total_cmp(&b.hits_per_second)) else {

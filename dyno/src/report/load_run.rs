@@ -11,6 +11,7 @@ use super::document::{Cell, Chart, Column, Document, Place, Section, row};
 use super::text::capitalised;
 use crate::histogram;
 use crate::load::summary::Summary;
+use crate::stats::load::PointSummary;
 use crate::units::{
     NONE, format_bytes, format_count, format_duration, format_percent, format_quantity, format_rate, format_tenths,
 };
@@ -23,8 +24,11 @@ pub fn document(summary: &Summary) -> Document {
     let faults = summary.tls_faults.iter().map(|(fault, count)| format!("{} × {fault}", format_count(*count)));
     let counts = ["", "", ""].map(Column::words).into_iter().zip(["", "number", ""]);
     let columns = counts.map(|(column, class)| Column { class, ..column }).collect();
-    let over_time =
-        Section::titled("", "Over time").on(Place::Page).charts(charts(&summary.slices)).charts(gantt(&summary.lives));
+    let over_time = Section::titled("", "Over time").on(Place::Page).charts(charts(&summary.slices)).charts(gantt(
+        "connections",
+        "Connections of the first clients",
+        &summary.lives,
+    ));
     Document {
         title: format!("{}: {effort}, {}", summary.url, format_duration(summary.elapsed_ns as f64)),
         answer: answer(summary),
@@ -184,8 +188,61 @@ fn charts(slices: &[Slice]) -> Vec<Chart> {
     [hits, latency, handshakes].into_iter().flatten().collect()
 }
 
+/// The full handshakes of several runs over time, where surges show, and the connections of each.
+pub(super) fn courses(points: &[PointSummary], runs: &[Summary]) -> Section {
+    // A run that Ctrl-C left out has nothing to draw.
+    let gantts = (1..).zip(runs).filter(|(_, run)| run.hits > 0).filter_map(|(number, run)| {
+        gantt(&format!("connections-{number}"), &format!("Connections of the first clients, {}", run.url), &run.lives)
+    });
+    Section::titled("course", "Over time").on(Place::Page).charts(surges(points, runs)).charts(gantts)
+}
+
+/// Connections of at least this part of the time have a mark where they begin.
+const LONG_PART: f64 = 0.02;
+
+/// How steep the surges of several runs are, in a sentence; empty where their course was not kept.
+pub(super) fn surges_in_words(points: &[PointSummary]) -> String {
+    let steep =
+        |point: &PointSummary| Some(format!("{} ({})", format_quantity(point.surge_full_per_second?), point.name));
+    let each: Vec<String> = points.iter().filter_map(steep).collect();
+    match each.is_empty() {
+        true => String::new(),
+        false => format!("After the beginning at most {} full handshakes per second.", each.join(", ")),
+    }
+}
+
+/// Full handshakes a second, a line for each run.
+fn surges(points: &[PointSummary], runs: &[Summary]) -> Option<Chart> {
+    let names: Vec<&str> = runs.iter().map(|run| run.url.as_str()).collect();
+    let of_run = |run: &Summary| {
+        let mut ends_ns = 0;
+        let row = |slice: &Slice| {
+            let middle_s = (ends_ns as f64 + slice.elapsed_ns as f64 / 2.0) / 1e9;
+            ends_ns += slice.elapsed_ns;
+            let value = slice.handshakes_full as f64 * 1e9 / slice.elapsed_ns.max(1) as f64;
+            json!({"seconds": middle_s, "at": format_tenths(middle_s), "line": run.url, "value": value,
+                   "label": format_quantity(value)})
+        };
+        run.slices.iter().map(row).collect::<Vec<Value>>()
+    };
+    let rows: Vec<Value> = runs.iter().flat_map(of_run).collect();
+    let body = json!({
+        "mark": {"type": "line", "strokeWidth": 2, "interpolate": "step"},
+        "encoding": {
+            "x": quantity("seconds", "seconds"),
+            "y": with(quantity("value", "full handshakes per second"), json!({"scale": {"zero": true}})),
+            "color": with(palette("line", &names, &COLOURS), line_legend(None, names.len())),
+            "tooltip": tooltip([("at", "seconds"), ("line", "run"), ("label", "full handshakes/s")]),
+        },
+    });
+    let words = surges_in_words(points);
+    let caption =
+        format!("Full handshakes per second, over time: where sessions renew together there are surges. {words}");
+    Some(Chart::new("surges", 240, rows, body)?.told(caption, words))
+}
+
 /// The connections of the first clients over time, as Figure 2 of Mraz et al. 2002 draws profiles.
-fn gantt(lives: &[Life]) -> Option<Chart> {
+fn gantt(id: &str, title: &str, lives: &[Life]) -> Option<Chart> {
     const KINDS: [&str; 3] = ["full handshake", "resumed", "no session"];
     let kind = |life: &Life| match life.resumed {
         Some(false) => KINDS[0],
@@ -202,18 +259,31 @@ fn gantt(lives: &[Life]) -> Option<Chart> {
     };
     let rows: Vec<Value> = lives.iter().map(row).collect();
     let clients = lives.iter().map(|life| life.client_number + 1).max()?;
+    // A mark stands where a longer connection begins, so that the next of its kind is told from it.
+    let longest_s = lives.iter().map(|life| seconds(life.closed_ns)).fold(0.0, f64::max);
+    let long = format!("datum.to - datum.from > {}", longest_s * LONG_PART);
     let body = json!({
-        "mark": {"type": "bar", "height": {"band": 0.6}, "strokeWidth": 1},
         "encoding": {
             "y": {"field": "client", "type": "ordinal", "title": "client"},
             "x": quantity("from", "seconds"),
-            "x2": {"field": "to"},
-            "color": with(palette("kind", &KINDS, &COLOURS), line_legend(None, 3)),
-            // A short connection would be too narrow to be seen without an edge.
-            "stroke": palette("kind", &KINDS, &COLOURS),
             "tooltip": tooltip([("client", "client"), ("kind", "began with"), ("requests", "requests"),
                                 ("lasted", "lasted")]),
         },
+        "layer": [
+            {
+                "mark": {"type": "bar", "height": {"band": 0.6}, "strokeWidth": 1},
+                "encoding": {
+                    "x2": {"field": "to"},
+                    "color": with(palette("kind", &KINDS, &COLOURS), line_legend(None, 3)),
+                    // A short connection would be too narrow to be seen without an edge.
+                    "stroke": palette("kind", &KINDS, &COLOURS),
+                },
+            },
+            {
+                "transform": [{"filter": long}],
+                "mark": {"type": "tick", "thickness": 2, "height": {"band": 0.8}, "color": "#1b2430"},
+            },
+        ],
     });
     let count = |wanted: &str| lives.iter().filter(|life| kind(life) == wanted).count();
     let words = format!(
@@ -221,8 +291,8 @@ fn gantt(lives: &[Life]) -> Option<Chart> {
         count(KINDS[0]),
         count(KINDS[1])
     );
-    let caption = "Connections of the first clients: each strip is one, coloured by how its session began.";
-    Some(Chart::new("connections", 20 * clients as usize + 20, rows, body)?.told(caption, words))
+    let caption = format!("{title}: each strip is one, coloured by how its session began.");
+    Some(Chart::new(id, 20 * clients as usize + 20, rows, body)?.told(caption, words))
 }
 
 fn over_time<const N: usize>(

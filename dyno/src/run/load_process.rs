@@ -66,8 +66,10 @@ impl LoadProcess {
                 (process.sources, process.trip_ns) = (sources, trip_ns);
                 Ok(process)
             }
-            Reply::Error { message } if process.is_by_workers => Err(Fault::Unreachable.of(anyhow!(message))),
-            Reply::Error { message } => bail!("the load process could not start: {message}"),
+            Reply::Error { message, fault } => match process.fault(fault) {
+                Some(fault) => Err(fault.of(anyhow!(message))),
+                None => bail!("the load process could not start: {message}"),
+            },
             Reply::Outcome(_) => {
                 bail!("the load process answered before it was asked (a fault of tlsdyno)")
             }
@@ -119,12 +121,19 @@ impl LoadProcess {
     pub fn outcome(&mut self) -> Result<OutcomeRecord> {
         match self.reply()? {
             Reply::Outcome(outcome) => Ok(*outcome),
-            Reply::Error { message } if self.is_by_workers => Err(Fault::Unreachable.of(anyhow!(message))),
-            Reply::Error { message } => bail!("{message}"),
+            Reply::Error { message, fault } => match self.fault(fault) {
+                Some(fault) => Err(fault.of(anyhow!(message))),
+                None => bail!("{message}"),
+            },
             Reply::Ready { .. } => {
                 bail!("the load process started anew in mid-run (a fault of tlsdyno)")
             }
         }
+    }
+
+    /// Whose fault an error is: what is known, or that workers are lost.
+    fn fault(&self, said: Option<Fault>) -> Option<Fault> {
+        said.or(self.is_by_workers.then_some(Fault::Unreachable))
     }
 
     fn reply(&mut self) -> Result<Reply> {

@@ -35,6 +35,7 @@ pub mod runner;
 pub mod schedule;
 pub mod single;
 mod sliced;
+mod started_server;
 pub mod steps;
 mod sweep;
 pub mod testbed;

@@ -17,8 +17,10 @@ use super::manifest;
 use super::observer::Observer;
 use super::runner::{self, Finished, Plan, SlicesOfRound, Subject};
 use super::schedule::{Piece, Schedule, Work, timed_blocks};
+use super::started_server::{self, Started};
 use super::verify::{death, is_dead, verify_requests};
 use crate::fault::{Fault, OrFault};
+use crate::load::asked::Asked;
 use crate::load::options::{self, Options};
 use crate::load::summary::Summary;
 use crate::load::threads::Crew;
@@ -27,6 +29,7 @@ use crate::load::warning::busy_fraction;
 use crate::load::{permission, record};
 use crate::machines::crew::Workers;
 use crate::machines::gather::{Gathered, gather};
+use crate::model::OnLoss;
 use crate::model::curve::CurvePlace;
 use crate::model::job::Timed;
 use crate::model::load_experiment::{LoadExperiment, LoadPoint};
@@ -49,6 +52,8 @@ const PAIRED_BLOCK: [Duration; 2] = [Duration::from_millis(150), Duration::from_
 const PAIRS: u32 = 20;
 /// The shortest and the longest round of two that take turns.
 const ROUND_OF_TURNS: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(1)];
+/// Length of the slices in which the course of a run is told, nanoseconds.
+const SLICE_OF_COURSE_NS: u64 = 500_000_000;
 /// Fixed cost of a block: connecting, the last responses.
 const BLOCK_OVERHEAD: Duration = Duration::from_millis(50);
 
@@ -155,10 +160,25 @@ pub fn check(experiment: &LoadExperiment, options: Option<&Options>) -> Result<V
     );
     ensure!(experiment.sweep.values().all(|values| !values.is_empty()), "a flag of `[sweep]` has no value");
     ensure!(
+        experiment.workers.as_ref().is_none_or(|workers| workers.on_loss == OnLoss::Stop),
+        "points by more and by fewer workers cannot be compared; leave --on-loss out"
+    );
+    ensure!(
         experiment.workers.is_none() || experiment.against.is_none(),
         "two URLs that are compared take turns of milliseconds, which workers elsewhere cannot; leave one out"
     );
     let url = Url::parse(&experiment.url)?;
+    if let Some(server) = &experiment.server {
+        ensure!(
+            experiment.curve.is_none() && experiment.against.is_none(),
+            "`[server]` starts one for `[load]` and `[sweep]`; leave out `[curve]` and `against`"
+        );
+        started_server::check(server, &url)?;
+    }
+    ensure!(
+        !experiment.one_run || (experiment.curve.is_none() && experiment.against.is_none()),
+        "`one_run` keeps the course of each point; leave out `[curve]` and `against`, which are measured in rounds"
+    );
     let points = experiment.points();
     if let Some(against) = &experiment.against {
         ensure!(
@@ -216,7 +236,17 @@ struct LoadedUrl<'a> {
     /// clocks can be read, and nothing but the server's answers says when a request is due.
     in_turns: Option<[HeldSessions; 2]>,
     crew: Option<Gathered>,
+    /// Where each point is one run, whose course is kept: what it asks for, in the order of the points.
+    one_run: Option<Vec<Asking>>,
     stop: &'a AtomicBool,
+    /// The server that was started for the experiment.
+    _started: Option<Started>,
+}
+
+/// What a point asks for, as the summary of its run tells it.
+struct Asking {
+    asked: Asked,
+    effort: Option<String>,
 }
 
 /// What makes a load.
@@ -252,13 +282,25 @@ fn clocks_of(address: SocketAddr) -> Option<ProcessClocks> {
 impl<'a> LoadedUrl<'a> {
     fn start(
         experiment: &LoadExperiment,
-        points: Vec<Point>,
+        mut points: Vec<Point>,
         record: &mut Record,
         stop: &'a AtomicBool,
         observer: &mut dyn Observer,
     ) -> Result<LoadedUrl<'a>> {
         let mut addresses: Vec<SocketAddr> = Vec::new();
         let mut plans = Vec::new();
+        let started = match (&experiment.server, points.first().map(|point| point.url.clone())) {
+            (Some(server), Some(url)) => {
+                let most = points.iter().map(|point| point.options.connections).max().unwrap_or(1);
+                let started = Started::start(server, &url, most, &mut |text| observer.step(text));
+                Some(interrupt::before_measuring(stop, started)?)
+            }
+            _ => None,
+        };
+        if let Some(started) = &started {
+            let address = started.address().to_string();
+            points.iter_mut().for_each(|point| point.options.connect_to = Some(address.clone()));
+        }
         for Point { name, options, url } in &points {
             observer.step(&format!("preparing: {name}"));
             let address = options::address(options, url).or_fault(Fault::Unreachable)?;
@@ -274,6 +316,13 @@ impl<'a> LoadedUrl<'a> {
         }
         hide_headers(&mut record.manifest.command_line);
         record.manifest.server_name = experiment.url.clone();
+        if let (Some(started), Some(server)) = (&started, &experiment.server) {
+            manifest::describe_server(&mut record.manifest, started.description());
+            record.manifest.server_name = server.kind.to_string();
+            record.manifest.certificate = server.tls.certificate.to_string();
+        }
+        // Before workers come: they do not wait for whoever is silent while he reads a long log.
+        let log = experiment.curve.as_ref().map(curve::logged).transpose()?.flatten();
         let crew = match &experiment.workers {
             Some(workers) => {
                 observer.step(&format!("waiting for {} workers", workers.count()));
@@ -284,7 +333,6 @@ impl<'a> LoadedUrl<'a> {
             None => None,
         };
         let makes = Makes { crew: crew.as_ref(), stop };
-        let log = experiment.curve.as_ref().map(curve::logged).transpose()?.flatten();
         record.measured = Measured::from(LoadRecord { experiment: experiment.clone(), log, ..LoadRecord::default() });
         if let Some(curve) = &experiment.curve {
             let time = Duration::from_secs_f64(experiment.measure.time_s) / points.len().max(1) as u32;
@@ -304,12 +352,17 @@ impl<'a> LoadedUrl<'a> {
         }
         let places = experiment.curve.as_ref().map(|curve| curve.places()).unwrap_or_default();
         let counted = vec![Counted::default(); points.len()];
+        let asking = |Point { options, url, .. }: &Point| Asking {
+            asked: options::asked(options, url),
+            effort: url.tls.then(|| options::effort(options).to_string()),
+        };
+        let one_run = experiment.one_run.then(|| points.iter().map(asking).collect());
         let names = points.into_iter().map(|point| point.name).collect();
         let pair = experiment.against.as_ref().and_then(|_| <[SocketAddr; 2]>::try_from(&addresses[..]).ok());
         let has_clocks = pair.is_some_and(|pair| pair.iter().all(|address| clocks_of(*address).is_some()));
         let can_wait = plans.iter().all(|plan| plan.pacing == Pacing::Closed && plan.window.is_none());
         let in_turns = (has_clocks && can_wait).then(|| [0, 1].map(|side| HeldSessions::new(plans[side].resumption)));
-        Ok(LoadedUrl { plans, names, places, counted, pair, in_turns, crew, stop })
+        Ok(LoadedUrl { plans, names, places, counted, pair, in_turns, one_run, crew, stop, _started: started })
     }
 }
 
@@ -334,6 +387,13 @@ impl Subject for LoadedUrl<'_> {
             let slices = Some(SlicesOfRound { length: round, rounds_wanted: None, rounds_per_blocks: 0 });
             return Plan { schedule, works, rounds_most: None, slices, warnings: Vec::new() };
         }
+        if self.one_run.is_some() {
+            let time = (left / blocks.max(1)).saturating_sub(BLOCK_OVERHEAD);
+            let (timed, schedule) = timed_blocks(left, blocks, [time, time], BLOCK_OVERHEAD, most);
+            let piece = Piece { users: 0..0, requests: schedule.requests_per_block };
+            let works = vec![Work { timed: Some(timed), ..piece.into() }];
+            return Plan { schedule, works, rounds_most: Some(1), slices: None, warnings: Vec::new() };
+        }
         let paired = |bound: Duration| bound.min(left / (PAIRS * blocks));
         let bounds = if self.pair.is_some() { PAIRED_BLOCK.map(paired) } else { BLOCK };
         let (timed, schedule) = timed_blocks(left, blocks, bounds, BLOCK_OVERHEAD, most);
@@ -357,6 +417,9 @@ impl Subject for LoadedUrl<'_> {
         let mut plan = self.plans[index].clone();
         let timed = work.timed.context("the load of a URL lasts for a time")?;
         plan.until = Until::Elapsed(timed.for_ns);
+        if self.one_run.is_some() {
+            plan.slice_ns = Some(SLICE_OF_COURSE_NS);
+        }
         if let Pacing::Open(rate) = plan.pacing {
             plan.pacing = Pacing::Open(Rate { seed: timed.seed, ..rate });
         }
@@ -367,6 +430,16 @@ impl Subject for LoadedUrl<'_> {
         interrupt::check(self.stop)?;
         let used_ns = before_ns.zip(after_ns).map(|(before, after)| after.saturating_sub(before));
         let block = self.block_of(index, &outcome, clocks, used_ns.unwrap_or(0))?;
+        // The points come in random order, and their runs are told in theirs.
+        if let Some(Asking { asked, effort }) = self.one_run.as_ref().map(|all| &all[index]) {
+            let run = Summary::new(self.names[index].clone(), effort.clone(), asked, &outcome, &[]);
+            let (points, empty) = (self.plans.len(), Summary::default());
+            journal.change(|record| {
+                let Some(load) = record.measured.load_mut() else { return };
+                load.runs.resize(points, empty);
+                load.runs[index] = run;
+            });
+        }
         if journal.record().manifest.negotiated.is_empty() {
             let negotiated = manifest::negotiated_text(&record::record(&outcome)?.negotiated);
             journal.change(|record| record.manifest.negotiated = negotiated);

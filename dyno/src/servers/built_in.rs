@@ -67,8 +67,12 @@ impl Driver for BuiltIn {
 /// Says how to start it.
 fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
     let Place { own: directory, ip, port, .. } = place;
-    let mut arguments: Vec<std::ffi::OsString> = vec!["serve".into(), "--docroot".into(), spec.docroot.clone().into()];
+    let mut arguments: Vec<std::ffi::OsString> = vec!["serve".into()];
     let mut option = |name: &str, value: std::ffi::OsString| arguments.extend([name.into(), value]);
+    match spec.origin {
+        Some(origin) => option("--origin", origin.to_string().into()),
+        None => option("--docroot", spec.docroot.clone().into()),
+    }
     let listen = if spec.tls.is_some() { "--listen" } else { "--listen-plain" };
     option(listen, SocketAddr::new(ip, port).to_string().into());
     let plain = spec.transaction.filter(|_| spec.tls.is_some()).map(|_| SocketAddr::new(ip, place.plain_port));

@@ -135,8 +135,8 @@ pub struct ServerSpec {
     pub session_server: Option<SocketAddr>,
     /// Each page costs so much, and is to be had without TLS beside it (built-in server).
     pub transaction: Option<Transaction>,
-    /// A server without TLS that requests are passed on to (HAProxy, nginx); `None`: HAProxy has one of its own, the
-    /// others serve `docroot`.
+    /// A server without TLS that requests are passed on to (HAProxy, nginx, built-in); `None`: HAProxy has one of its
+    /// own, the others serve `docroot`.
     pub origin: Option<SocketAddr>,
 }
 

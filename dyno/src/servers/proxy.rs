@@ -11,11 +11,13 @@ use crate::model::ServerName;
 use crate::model::array::Proxy;
 
 impl Proxy {
-    fn package(self) -> &'static Package {
+    /// What it is installed by; `None`: it is part of tlsdyno.
+    fn package(self) -> Option<&'static Package> {
         match self {
-            Proxy::Haproxy => &haproxy::PACKAGE,
-            Proxy::Nginx => &nginx::PACKAGE,
-            Proxy::Stunnel => &stunnel::PACKAGE,
+            Proxy::Own => None,
+            Proxy::Haproxy => Some(&haproxy::PACKAGE),
+            Proxy::Nginx => Some(&nginx::PACKAGE),
+            Proxy::Stunnel => Some(&stunnel::PACKAGE),
         }
     }
 
@@ -24,7 +26,8 @@ impl Proxy {
     /// # Errors
     /// What is missing and how to install it; [`crate::fault::Fault::Environment`].
     pub fn refuse_missing(self) -> Result<()> {
-        self.package().require(&format!(", or take another --proxy than {self}")).map(drop)
+        let otherwise = format!(", or take another --proxy than {self}; {} is always there", Proxy::Own);
+        self.package().map_or(Ok(()), |package| package.require(&otherwise).map(drop))
     }
 }
 
@@ -36,6 +39,7 @@ impl Proxy {
 pub fn start_proxy(proxy: Proxy, spec: &ServerSpec, run: &Path) -> Result<Instance> {
     let of = |kind| start(&ServerSpec { kind, ..spec.clone() }, run);
     let started = match proxy {
+        Proxy::Own => of(ServerName::Builtin),
         Proxy::Haproxy => of(ServerName::Haproxy),
         Proxy::Nginx => of(ServerName::Nginx),
         Proxy::Stunnel => stunnel::start(spec, run),

@@ -4,6 +4,7 @@
 use serde::Serialize;
 
 use super::Estimate;
+use super::array_keys::{self, KeySharing};
 use super::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate, estimate_function};
 use super::curve::{Crossing, Limit, crossing, fitted_costs, fitted_handshake};
 use super::papers;
@@ -32,6 +33,8 @@ pub struct ArraySummary {
     pub lines: Vec<ArrayLine>,
     /// What proxies cost, for each way of spreading clients.
     pub models: Vec<ArrayModel>,
+    /// What becomes of sessions that another proxy issued, where several ways of spreading clients are compared.
+    pub ticket_keys: Vec<KeySharing>,
     /// Rounds measured.
     pub rounds: u32,
     /// The record's own warnings.
@@ -171,7 +174,9 @@ impl ArraySummary {
         };
         let lines = kinds.iter().map(line).collect();
         let (scale, warnings) = (array.scale, record.warnings.clone());
-        Some(ArraySummary { experiment, scale, plain: limit, plain_bound_by, lines, models, rounds, warnings })
+        let ticket_keys = array_keys::all(record, &experiment, rounds);
+        let plain = limit;
+        Some(ArraySummary { experiment, scale, plain, plain_bound_by, lines, models, ticket_keys, rounds, warnings })
     }
 
     /// Pages a second that the transaction server makes by its own cost, and the machine has the time for.

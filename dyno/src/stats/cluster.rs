@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
+use super::load_checks::{self, LoadCheck};
 use super::locality::LocalitySummary;
 use super::rounds::Rounds;
 use super::statement::{FEW_ROUNDS, Metric, Ratio};
@@ -13,7 +14,7 @@ use super::summary::{all_invalid, configuration_warnings, failures, merge_phases
 use crate::histogram::{Percentiles, percentiles};
 use crate::load::warning::is_rate_missed;
 use crate::model::Policy;
-use crate::model::cell::Cell;
+use crate::model::cell::{Cell, Role};
 use crate::model::cluster::{LatencyPoint, Statement};
 use crate::store::{BackendUse, Block, ClusterBlock, Record, Warning};
 
@@ -79,6 +80,9 @@ pub struct CellSummary {
     pub resumed_accepted: u64,
     /// Requests of an open loop that were due and that no client was free for.
     pub unserved: u64,
+    /// Mean length of its blocks, nanoseconds.
+    #[serde(skip)]
+    pub mean_block_ns: f64,
     /// The load or the dispatcher was the limit: hits per second are a lower bound of what the backends can serve.
     pub load_bound: bool,
     /// Failed requests and connections by kind.
@@ -101,6 +105,11 @@ pub struct Backend {
 }
 
 impl CellSummary {
+    /// Whether it is a point of its line, and not there to check one.
+    pub fn is_point(&self) -> bool {
+        self.cell.role == Role::Point
+    }
+
     /// An open loop of which more remained unserved than may: the unserved are in no latency, so that all percentiles
     /// are lower bounds.
     pub fn fell_behind(&self) -> bool {
@@ -112,7 +121,8 @@ impl CellSummary {
         self.hits + self.unserved
     }
 
-    fn unserved_warning(&self) -> Option<Warning> {
+    /// What is to be said where more remained unserved than may.
+    pub fn unserved_warning(&self) -> Option<Warning> {
         let rate = self.cell.rate_per_s.filter(|_| self.fell_behind())?;
         let what = format!(
             "{} of {} requests that were due at {rate}/s found no client free in time, and are in no latency: the \
@@ -147,6 +157,8 @@ pub struct ClusterSummary {
     pub points: Vec<LatencyPoint>,
     /// What the paper's server did in plain HTTP, requests a second.
     pub published_plain_per_s: Option<f64>,
+    /// Lines of an open loop beside what they must agree with.
+    pub checks: Vec<LoadCheck>,
     /// Rounds measured.
     pub rounds: u32,
     /// The record's own warnings and those that follow from its numbers.
@@ -176,7 +188,14 @@ impl ClusterSummary {
         let published = statements.map(|statement| published(statement, &rounds, &all)).collect();
         let points = experiment.paper.iter().flat_map(|paper| paper.points.clone()).collect();
         let published_plain_per_s = experiment.paper.as_ref().and_then(|paper| paper.plain_per_s);
-        Some(ClusterSummary { cells, published, points, published_plain_per_s, rounds: rounds.measured(), warnings })
+        let checks = load_checks::all(&rounds, &all);
+        let rounds = rounds.measured();
+        Some(ClusterSummary { cells, published, points, published_plain_per_s, checks, rounds, warnings })
+    }
+
+    /// Whether clients connect to one server, without a dispatcher.
+    pub fn has_one_server(&self) -> bool {
+        self.cells.iter().all(|cell| cell.cell.policy == Policy::Direct)
     }
 
     /// The most that plain HTTP does beside TLS, hits per second; `None` where it was not measured beside it.
@@ -209,6 +228,7 @@ fn at_largest_load(all: &[Cell], policy: Policy, reuse_percent: f64) -> Option<u
         cell.policy == policy
             && cell.reuse_percent == reuse_percent
             && !cell.plain
+            && cell.role == Role::Point
             && cell.sharing == first.sharing
             && cell.behind_one_address_percent == first.behind_one_address_percent
     };
@@ -280,6 +300,7 @@ fn summarise(record: &Record, rounds: &Rounds, index: usize, cell: &Cell, all: &
         resumed_offered: sum(|block| block.resumed_offered),
         resumed_accepted: sum(|block| block.resumed_accepted),
         unserved: clustered().map(|parts| parts.unserved).sum(),
+        mean_block_ns: sum(|block| block.elapsed_ns) as f64 / blocks().count().max(1) as f64,
         load_bound: rounds.client_bound(&[index]),
         errors,
         latency_ns: phases.iter().map(|(phase, histogram)| (phase.clone(), percentiles(histogram))).collect(),

@@ -201,9 +201,13 @@ fn of_columns(by: ReuseAxis, levels: &[Measured], plain: Option<&Measured>) -> C
         limit.as_ref().filter(|limit| count > 0 && limit.hits_per_second.value > 0.0).map(|limit| {
             let mut half = half(levels, &of, &fresh, &values);
             half.is_lower_bound = limit.client_bound;
-            half.percent_by_theory = theory.is_some().then(|| of(&|means| 100.0 * papers::mraz_half(handshake(means))));
+            let has_theory = theory.is_some() && half.crossing != Crossing::NoLimit;
+            half.percent_by_theory = has_theory.then(|| of(&|means| 100.0 * papers::mraz_half(handshake(means))));
             half
         });
+    // What something else limits has no pages of plain HTTP to tell a handshake by.
+    let has_limit = half_serving_point.as_ref().is_none_or(|half| half.crossing != Crossing::NoLimit);
+    let theory = theory.filter(|_| has_limit);
     let levels = levels.iter().enumerate().map(|(at, level)| Level {
         asked_percent: level.asked_percent.unwrap_or(0.0),
         achieved_percent: level.achieved_percent,
@@ -384,7 +388,7 @@ mod tests {
         let found = of_columns(ReuseAxis::Hits, &[level(0.0, 40.0), level(90.0, 100.0)], Some(&plain));
         let half = found.half_serving_point.unwrap();
         assert_eq!((half.crossing, half.percent, half.is_lower_bound), (Crossing::NoLimit, None, true));
-        assert_eq!(half.percent_by_costs, None);
+        assert_eq!((half.percent_by_costs, half.percent_by_theory, found.theory), (None, None, None));
         let alone = of_columns(ReuseAxis::Hits, &[level(0.0, 40.0)], Some(&level(0.0, 100.0)));
         assert_eq!((alone.costs, alone.theory), (None, None));
     }

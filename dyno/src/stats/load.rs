@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
+use tlsdyno_engine::load::Slice;
 
 use super::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
 use super::compared::{self, Comparison};
@@ -118,6 +119,10 @@ pub struct PointSummary {
     pub errors: BTreeMap<String, u64>,
     /// Latency of whole responses, of an open loop from the intended send time; `null` without a hit.
     pub latency_ns: Option<Percentiles>,
+    /// Where the course of its one run was kept: the most full handshakes a second in two neighbouring slices,
+    /// but for the first, in which everybody comes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub surge_full_per_second: Option<f64>,
     /// What the reader must know about it.
     pub warnings: Vec<String>,
 }
@@ -157,13 +162,19 @@ impl LoadSummary {
 fn point(record: &Record, index: usize, of: ConfigurationSummary) -> PointSummary {
     let column: Column = samples(record, index).iter().map(|sample| Some(sample.hits_per_second)).collect();
     let interval = estimate(&[column], &[Combination::column(0)], RESAMPLES, SEED)[0];
-    let run = record.measured.load().and_then(|load| load.runs.get(index));
+    let load = record.measured.load();
+    let run = load.and_then(|load| load.runs.get(index));
+    let sum = |pair: &[Slice], of: fn(&Slice) -> u64| pair.iter().map(of).sum::<u64>() as f64;
+    let full_per_second =
+        |pair: &[Slice]| sum(pair, |slice| slice.handshakes_full) * 1e9 / sum(pair, |slice| slice.elapsed_ns).max(1.0);
+    let surge = |run: &Summary| run.slices.windows(2).skip(1).map(full_per_second).fold(0.0, f64::max);
     PointSummary {
         // What a run printed is its whole throughput; over blocks it is the mean.
         hits_per_second: run.map_or(interval.value, |run| run.hits_per_second),
         hits_per_second_low: interval.low,
         hits_per_second_high: interval.high,
         latency_ns: PHASES.iter().find_map(|phase| of.latency_ns.get(*phase)).cloned(),
+        surge_full_per_second: run.filter(|_| load.is_some_and(|load| load.experiment.one_run)).map(surge),
         warnings: run.map_or(of.warnings, |run| run.warnings.clone()),
         name: of.name,
         client_bound: of.client_bound,

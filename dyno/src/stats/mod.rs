@@ -6,6 +6,7 @@
 
 pub mod accelerators;
 pub mod array;
+pub mod array_keys;
 pub mod bootstrap;
 pub mod calibration;
 pub mod cluster;
@@ -14,6 +15,7 @@ pub mod counts;
 pub mod curve;
 pub mod findings;
 pub mod load;
+pub mod load_checks;
 mod loaded;
 pub mod locality;
 pub mod log_on_curve;

@@ -81,17 +81,28 @@ pub fn handshakes_at_half(plain: f64, reuse: f64) -> f64 {
 /// time-outs).
 ///
 /// Offers of a session are then a Poisson process. While both know it they are accepted; while only the server does, by
-/// chance; the offer that is not ends the session. So of `a` accepted offers and one that is not, `a / (a + 1)`.
-pub fn kept_by_time_outs(server_s: f64, dispatcher_s: f64, pause_s: f64, backends: f64) -> f64 {
+/// chance; the offer that is not ends the session. So offers that are not accepted are a renewal process, of sessions
+/// of mean length μ and variance σ²; in a block of `block_s` that begins with a new session of each client there are
+/// `T / μ + σ² / 2μ² − 1/2` of them (for blocks of more than two sessions), out of `T` by the mean pause. Without an
+/// end (`block_s` infinite) the last two terms do not count.
+pub fn kept_by_time_outs(server_s: f64, dispatcher_s: f64, pause_s: f64, backends: f64, block_s: f64) -> f64 {
     let known_s = server_s.min(dispatcher_s);
     let by_chance_s = server_s - known_s;
+    // After the time in which both know it, offers are missed at this rate; when the server has forgotten, all are.
     let missed_per_s = (1.0 - 1.0 / backends) / pause_s;
-    let until_missed_s = match missed_per_s > 0.0 {
-        true => (1.0 - (-missed_per_s * by_chance_s).exp()) / missed_per_s,
-        false => by_chance_s,
+    let still = (-missed_per_s * by_chance_s).exp();
+    let (until_s, until_s2) = match missed_per_s > 0.0 {
+        true => {
+            let passed = missed_per_s * by_chance_s;
+            ((1.0 - still) / missed_per_s, 2.0 * (1.0 - still * (1.0 + passed)) / missed_per_s.powi(2))
+        }
+        false => (by_chance_s, by_chance_s.powi(2)),
     };
-    let accepted = known_s / pause_s + until_missed_s / (backends * pause_s);
-    accepted / (accepted + 1.0)
+    let rest_s = until_s + still * pause_s;
+    let rest_s2 = until_s2 + 2.0 * still * (by_chance_s * pause_s + pause_s.powi(2));
+    let (mean_s, variance_s2) = (known_s + rest_s, rest_s2 - rest_s.powi(2));
+    let edge = if block_s.is_finite() { variance_s2 / (2.0 * mean_s.powi(2)) - 0.5 } else { 0.0 };
+    1.0 - pause_s / mean_s - edge * pause_s / block_s
 }
 
 #[cfg(test)]
@@ -132,24 +143,33 @@ mod tests {
 
     #[test]
     fn the_shorter_time_out_decides_and_chance_helps() {
-        let kept = |server_s, dispatcher_s, backends| kept_by_time_outs(server_s, dispatcher_s, 2.0, backends);
+        let in_block = |server_s, dispatcher_s, backends, block_s| {
+            kept_by_time_outs(server_s, dispatcher_s, 2.0, backends, block_s)
+        };
+        let kept = |server_s, dispatcher_s, backends| in_block(server_s, dispatcher_s, backends, f64::INFINITY);
         assert!((kept(4.0, 4.0, 3.0) - 2.0 / 3.0).abs() < 1e-12);
         assert_eq!(kept(4.0, 8.0, 3.0), kept(4.0, 4.0, 3.0), "what the server has forgotten cannot be routed");
         let shorter = kept(4.0, 2.0, 3.0);
         assert!(shorter > kept(2.0, 2.0, 3.0) && shorter < kept(4.0, 4.0, 3.0), "{shorter}");
         assert!((kept(4.0, 2.0, 1.0) - kept(4.0, 4.0, 1.0)).abs() < 1e-12, "one backend is always the right one");
-        // Against a simulation: pauses drawn, ages followed.
+        // Against simulations: pauses drawn, ages followed, in blocks of 30 s and in one without an end.
         let mut random = crate::random::SplitMix64::new(5);
-        let (mut age, mut accepted, mut offers) = (0.0, 0_u32, 200_000_u32);
-        let all = f64::from(offers);
-        while offers > 0 {
-            age += -2.0 * (1.0 - random.uniform()).ln();
-            let is_kept = age < 4.0 && (age < 2.0 || random.uniform() < 1.0 / 3.0);
-            accepted += u32::from(is_kept);
-            age = if is_kept { age } else { 0.0 };
-            offers -= 1;
+        for (block_s, told) in [(30.0, in_block(4.0, 2.0, 3.0, 30.0)), (f64::INFINITY, shorter)] {
+            let (mut age, mut time, mut accepted, mut offers) = (0.0, 0.0, 0_u32, 0_u32);
+            while offers < 200_000 {
+                let pause = -2.0 * (1.0 - random.uniform()).ln();
+                (age, time) = (age + pause, time + pause);
+                if time > block_s {
+                    (age, time) = (0.0, 0.0);
+                    continue;
+                }
+                let is_kept = age < 4.0 && (age < 2.0 || random.uniform() < 1.0 / 3.0);
+                (accepted, offers) = (accepted + u32::from(is_kept), offers + 1);
+                age = if is_kept { age } else { 0.0 };
+            }
+            assert!((f64::from(accepted) / f64::from(offers) - told).abs() < 0.005, "{block_s}: {accepted} {told}");
         }
-        assert!((f64::from(accepted) / all - shorter).abs() < 0.005, "{accepted}");
+        assert!(in_block(4.0, 2.0, 3.0, 30.0) > shorter + 0.01, "a block ends within sessions that were kept");
     }
 
     #[test]

@@ -103,6 +103,18 @@ fn shared_keys_and_the_dispatcher_keep_sessions_that_own_keys_lose() {
     assert!(accepted("round-robin") < 70.0, "{}", accepted("round-robin"));
     let dispatcher = &line(&result, "3 proxies, dispatcher")["levels"][0]["dispatcher_cpu_ns_per_hit"];
     assert!(number(dispatcher) > 1000.0, "{dispatcher}");
+    let keys = result["ticket_keys"].as_array().unwrap();
+    let spreads: Vec<&str> = keys.iter().map(|row| row["spread"].as_str().unwrap()).collect();
+    assert_eq!(spreads, ["round-robin", "shared-keys", "dispatcher"]);
+    assert!(
+        keys[0]["cpu_times"].is_null() && number(&keys[2]["dispatcher_cpu_ns_per_hit"]["value"]) > 1000.0,
+        "{keys:?}"
+    );
+    // A resumed connection costs a proxy less than a full one.
+    let cost = |row: usize| number(&keys[row]["proxy_cpu_ns_per_hit"]["value"]);
+    assert!(cost(1) < cost(0) && number(&keys[1]["cpu_times"]["times"]) < 1.0, "{keys:?}");
+    let answer = result["answer"].as_str().unwrap();
+    assert!(answer.contains("with shared-keys (") && answer.contains("of it the dispatcher's"), "{answer}");
 }
 
 /// stunnel connects to the server anew for each connection of a client; where it is missing, the remedy is told.
@@ -121,6 +133,23 @@ fn a_proxy_that_is_missing_is_named_and_stunnel_serves() {
     }
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(number(&line(&result, "1 proxy")["levels"][0]["hits_per_second"]["value"]) > 20.0, "{result}");
+}
+
+/// tlsdyno's own proxy, which is always there.
+#[test]
+fn the_own_proxy_serves_and_keeps_its_connections() {
+    let place = Place::new();
+    if !has_quotas(&place) {
+        return;
+    }
+    let flags = "array --no-report --json --proxy own --proxies 1 --reuse 0,90 --clients 3 --time 6 --cert p-256 \
+                 --pages-per-handshake 0 --transaction 1ms";
+    let result = json(&place, flags);
+    let levels = &line(&result, "1 proxy")["levels"];
+    assert!(number(&levels[1]["hits_per_second"]["value"]) > 20.0, "{result}");
+    assert!((number(&levels[1]["achieved_percent"]) - 90.0).abs() < 3.0, "{levels}");
+    let refused = run(&place, "array --no-report --proxy own --proxies 2 --spread shared-keys --by connections");
+    assert_eq!(refused.status.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stderr));
 }
 
 /// The second proxy dies while its place is measured or is about to be: that place is marked, the others go on.

@@ -234,6 +234,26 @@ fn check_open_loop(result: &Value, policies: &[&str]) {
     }
 }
 
+/// An open loop beside a closed one, and beside one client alone.
+#[test]
+fn an_open_loop_is_checked_at_both_ends() {
+    let place = Place::new();
+    let flags = "cluster --json --no-report --backends 1 --policies direct --reuse 50 --cert p-256 --clients 4 \
+                 --rates 40,4000 --checks --time 8 --seed 4";
+    let result = place.json(&flags.split_whitespace().collect::<Vec<_>>());
+    check_blocks_of(&result, false);
+    let roles: Vec<&Value> = result["cells"].as_array().unwrap().iter().map(|cell| &cell["role"]).collect();
+    assert_eq!(roles, [&Value::Null, &Value::Null, &"capacity".into(), &"alone".into()]);
+    let checks = result["checks"].as_array().unwrap();
+    assert_eq!((checks.len(), &checks[0]["line"]), (1, &"direct, 50 % reuse".into()));
+    // Wide, for machines that do other things beside: how near they come is what the report tells.
+    let times = |name: &str| checks[0][name]["times"].as_f64().unwrap();
+    assert!((0.6..1.5).contains(&times("saturation")), "{checks:?}");
+    assert!((0.3..3.0).contains(&times("light_latency")), "{checks:?}");
+    let refused = place.run(&["cluster", "--checks"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stderr));
+}
+
 /// One server without a dispatcher, of as many processes as asked for, and plain HTTP beside it.
 #[test]
 fn one_server_has_a_plain_limit_beside_its_reuse() {

@@ -18,6 +18,7 @@ mod own_server;
 mod place;
 mod primitives;
 mod profile;
+mod profiles;
 mod safety;
 mod server_drivers;
 mod session_caches;

@@ -30,6 +30,10 @@ pub enum Status {
     RangeNotSatisfiable,
     /// 431
     HeadTooLarge,
+    /// 501
+    NotImplemented,
+    /// 502
+    BadGateway,
 }
 
 impl Status {
@@ -43,6 +47,8 @@ impl Status {
             Status::MethodNotAllowed => b"HTTP/1.1 405 Method Not Allowed\r\nAllow: GET, HEAD, POST\r\n",
             Status::RangeNotSatisfiable => b"HTTP/1.1 416 Range Not Satisfiable\r\n",
             Status::HeadTooLarge => b"HTTP/1.1 431 Request Header Fields Too Large\r\n",
+            Status::NotImplemented => b"HTTP/1.1 501 Not Implemented\r\n",
+            Status::BadGateway => b"HTTP/1.1 502 Bad Gateway\r\n",
         }
     }
 }

@@ -4,12 +4,13 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 
-use tlsdyno_wire::http::{Body, Fault, request_head};
+use tlsdyno_wire::http::{Body, Fault, RequestHead, request_head};
 
 use super::answer::{Answer, REFUSAL, Status};
 use super::date::HttpDate;
 use super::docroot::{Content, Docroot};
 use super::limits::{LINGER_NS, PIECES_PER_TURN, RECORD_BYTES, REQUEST_HEAD_BYTES_MAX};
+use super::origin::{Exchange, Origin, Progress};
 use super::transaction::Builder;
 use super::transport::{Attempt, Transport};
 use super::worker::Settings;
@@ -24,6 +25,10 @@ pub struct Shared<'d> {
     session_log: Option<File>,
     /// Builds pages, where these cost something.
     pub builder: Option<Builder>,
+    /// The server behind, to which requests are passed on.
+    pub origin: Option<Origin>,
+    /// The connection that is driven.
+    pub driven: u32,
     /// Monotonic clock at the beginning of this turn.
     pub now_ns: u64,
     /// Date for answers.
@@ -41,6 +46,8 @@ impl<'d> Shared<'d> {
             docroot,
             session_log: settings.session_log,
             builder: settings.transaction.map(Builder::new),
+            origin: None,
+            driven: 0,
             now_ns: 0,
             date: super::date::http_date(0),
             input: vec![0; RECORD_BYTES],
@@ -103,6 +110,8 @@ enum Phase<'d> {
         sending: Sending<'d>,
     },
     Send(Sending<'d>),
+    /// The request is with the server behind.
+    Origin(Box<Exchange>),
     /// All is said; the handshake is completed before the connection is closed, where that did not happen yet.
     Goodbye {
         linger: bool,
@@ -158,6 +167,13 @@ impl<'d> Connection<'d> {
                         return Wish::Again;
                     }
                     self.send(shared)
+                }
+                Phase::Origin(_) => {
+                    pieces += 1;
+                    if pieces > PIECES_PER_TURN {
+                        return Wish::Again;
+                    }
+                    self.relay(shared)
                 }
                 Phase::Goodbye { .. } => self.end(shared),
                 Phase::Linger { until_ns } if shared.now_ns >= *until_ns => Some(Wish::Close),
@@ -233,6 +249,10 @@ impl<'d> Connection<'d> {
             let rest = &input[used..];
             match &mut self.phase {
                 Phase::Head => match request_head(rest) {
+                    Ok(Some(request)) if request.bytes <= REQUEST_HEAD_BYTES_MAX && shared.origin.is_some() => {
+                        used += request.bytes;
+                        self.pass_on(&request, shared);
+                    }
                     Ok(Some(request)) if request.bytes <= REQUEST_HEAD_BYTES_MAX => {
                         let answer = Answer::to(&request, shared.docroot, &mut shared.path);
                         used += request.bytes;
@@ -300,6 +320,58 @@ impl<'d> Connection<'d> {
         self.is_told = false;
     }
 
+    /// Gives a request to the server behind.
+    fn pass_on(&mut self, request: &RequestHead<'_>, shared: &mut Shared<'d>) {
+        if !request.body.is_complete() {
+            return self.refuse(Status::NotImplemented, shared);
+        }
+        let begun = shared.origin.as_mut().and_then(|origin| origin.begin(request, shared.driven));
+        let Some(exchange) = begun else { return self.refuse(Status::BadGateway, shared) };
+        self.requests += 1;
+        self.log_session(shared);
+        self.phase = Phase::Origin(Box::new(exchange));
+    }
+
+    /// Passes what comes from the server behind on to the client.
+    fn relay(&mut self, shared: &mut Shared<'d>) -> Option<Wish> {
+        let (Phase::Origin(exchange), Some(origin)) = (&mut self.phase, &mut shared.origin) else {
+            return None;
+        };
+        if exchange.gone < exchange.pending.len() {
+            let attempt = self.transport.write(&exchange.pending[exchange.gone..], &[], &mut shared.record);
+            if let Attempt::Moved(bytes) = attempt {
+                exchange.gone += bytes;
+                return None;
+            }
+            return self.outcome(attempt).err();
+        }
+        exchange.pending.clear();
+        exchange.gone = 0;
+        match origin.go_on(exchange, &mut shared.input) {
+            Progress::Some => None,
+            Progress::Blocked => Some(Wish::Wait { for_output: false }),
+            Progress::Complete => {
+                origin.end(exchange);
+                self.phase = if exchange.persists { Phase::Head } else { Phase::Goodbye { linger: false } };
+                None
+            }
+            Progress::Unreachable => {
+                origin.end(exchange);
+                // The request was counted when it was passed on.
+                self.send_refusal(Status::BadGateway, shared);
+                None
+            }
+            Progress::Broken => Some(Wish::Close),
+        }
+    }
+
+    /// Lets go of what others hold for a connection that is closed.
+    pub fn leave(&self, shared: &mut Shared<'d>) {
+        if let (Phase::Origin(exchange), Some(origin)) = (&self.phase, &mut shared.origin) {
+            origin.end(exchange);
+        }
+    }
+
     /// Sends the page when it is done. Until then its time is told once.
     fn await_page(&mut self, now_ns: u64) -> Option<Wish> {
         match std::mem::replace(&mut self.phase, Phase::Head) {
@@ -321,10 +393,14 @@ impl<'d> Connection<'d> {
 
     /// Begins to send a refusal, after which the connection is closed: what follows cannot be understood.
     fn refuse(&mut self, status: Status, shared: &mut Shared<'d>) {
-        let answer = Answer::refusal(status, false);
-        answer.write_head(&shared.date, &mut self.head);
         self.requests += 1;
         self.log_session(shared);
+        self.send_refusal(status, shared);
+    }
+
+    fn send_refusal(&mut self, status: Status, shared: &mut Shared<'d>) {
+        let answer = Answer::refusal(status, false);
+        answer.write_head(&shared.date, &mut self.head);
         self.phase = Phase::Send(Sending { answer, file: None, sent: 0, linger: true });
     }
 

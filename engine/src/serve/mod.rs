@@ -10,6 +10,7 @@ mod connection;
 mod date;
 mod docroot;
 pub mod limits;
+mod origin;
 mod socket;
 mod tls;
 mod transaction;

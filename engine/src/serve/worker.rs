@@ -17,12 +17,13 @@ use super::connection::{Connection, Shared, Wish};
 use super::date::http_date;
 use super::docroot::Docroot;
 use super::limits::{ACCEPTS_PER_TURN, BACKLOG, EVENTS, IDLE_NS, SWEEP_NS};
+use super::origin::{self, Origin};
 use super::socket::Socket;
 use super::transaction::{Builder, Stamp, Transaction};
 use super::transport::Transport;
 use crate::sys::{self, monotonic_ns, timespec};
 
-/// Tokens from here on are listeners; below are connections; the last is the stop signal.
+/// Tokens from here on are listeners, below are connections, above sockets to the origin; the last is the stop signal.
 const LISTENERS: u64 = 1 << 32;
 const STOP: u64 = u64::MAX;
 
@@ -42,6 +43,8 @@ pub struct Settings {
     pub session_log: Option<File>,
     /// What a page costs; `None`: nothing beside sending it.
     pub transaction: Option<Transaction>,
+    /// The server behind, over plain HTTP, to which all requests are passed on; `None`: the docroot answers.
+    pub origin: Option<SocketAddr>,
 }
 
 /// Binds a listening socket as the workers want it. `shared`: several sockets may bind this address (SO_REUSEPORT), one
@@ -73,6 +76,10 @@ pub fn run(
 ) -> io::Result<Vec<Stamp>> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     epoll::add(&epoll, &stop, EventData::new_u64(STOP), EventFlags::IN)?;
+    let origin = settings.origin.map(|address| Ok::<_, io::Error>(Origin::new(address, epoll.try_clone()?)));
+    let origin = origin.transpose()?;
+    let mut shared = Shared::new(docroot, settings);
+    shared.origin = origin;
     let mut worker = Worker {
         epoll,
         listeners,
@@ -81,7 +88,7 @@ pub fn run(
         free: Vec::new(),
         unfinished: Vec::new(),
         building: VecDeque::new(),
-        shared: Shared::new(docroot, settings),
+        shared,
         second: i64::MIN,
         next_sweep_ns: 0,
     };
@@ -131,6 +138,11 @@ impl<'d> Worker<'d> {
             for event in &events {
                 match event.data.u64() {
                     STOP => return Ok(()),
+                    token if token >= origin::FIRST_TOKEN => {
+                        let socket = (token - origin::FIRST_TOKEN) as u32;
+                        let client = self.shared.origin.as_mut().and_then(|origin| origin.note(socket, event.flags));
+                        client.map_or(Ok(()), |client| self.drive(client))?;
+                    }
                     token if token >= LISTENERS => self.accept((token - LISTENERS) as usize)?,
                     token => self.handle(token as u32, event.flags)?,
                 }
@@ -207,6 +219,7 @@ impl<'d> Worker<'d> {
         let Some(connection) = &mut self.connections[index as usize] else {
             return Ok(());
         };
+        self.shared.driven = index;
         match connection.drive(&mut self.shared) {
             Wish::Wait { for_output: false } => Ok(()),
             // Edge-triggered: changing the interest also asks anew whether there is room already.
@@ -228,7 +241,8 @@ impl<'d> Worker<'d> {
 
     /// Closes a connection; the kernel takes its descriptor out of the epoll set.
     fn close(&mut self, index: u32) -> io::Result<()> {
-        if self.connections[index as usize].take().is_some() {
+        if let Some(connection) = self.connections[index as usize].take() {
+            connection.leave(&mut self.shared);
             self.free.push(index);
         }
         if self.accepting { Ok(()) } else { self.set_accepting(true) }

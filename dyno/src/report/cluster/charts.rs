@@ -16,6 +16,9 @@ use crate::units::{format_duration, format_interval_with, format_percent, format
 
 /// All charts, in the order of the page.
 pub fn all(summary: &ClusterSummary) -> Vec<Chart> {
+    if summary.has_one_server() {
+        return latency_panels(summary);
+    }
     let throughput = over_reuse(
         summary,
         ("cluster-throughput", "hits per second"),
@@ -32,7 +35,7 @@ pub fn all(summary: &ClusterSummary) -> Vec<Chart> {
 }
 
 fn used(summary: &ClusterSummary) -> impl Iterator<Item = &CellSummary> {
-    summary.cells.iter().filter(|cell| cell.blocks > 0)
+    summary.cells.iter().filter(|cell| cell.blocks > 0 && cell.is_point())
 }
 
 fn policies(summary: &ClusterSummary) -> Vec<&'static str> {
@@ -107,7 +110,8 @@ fn latency_panel(summary: &ClusterSummary, policy: &str) -> Option<Chart> {
     // Where plain HTTP was measured beside, both axes of a paper's figure fit in by its own.
     let plain = summary.plain_limit();
     let of_limit = |per_s: f64| plain.map_or(per_s, |plain| 100.0 * per_s / plain);
-    let most = used(summary).map(|cell| cell.hits_per_second.value).fold(0.0, f64::max);
+    let ends = |rate: Estimate| if rate.high.is_finite() { rate.high } else { rate.value };
+    let most = used(summary).map(|cell| ends(cell.hits_per_second)).fold(0.0, f64::max);
     let point = |cell: &CellSummary| {
         let found = cell.latency_ns.get(latency_phase(cell))?;
         let [mean, median, high] = [found.mean, found.p50, found.p99].map(|ns| format_duration(ns as f64));
@@ -147,12 +151,16 @@ fn latency_panel(summary: &ClusterSummary, policy: &str) -> Option<Chart> {
     });
     let id = format!("cluster-latency-{}", policy.replace('+', "-"));
     let crosses = if summary.points.is_empty() { "" } else { " Crosses: published, by the paper's own plain HTTP." };
+    let (with, height) = match summary.has_one_server() {
+        true => (String::new(), 360),
+        false => (format!(" with {policy}"), 240),
+    };
     let caption = format!(
-        "Latency against throughput with {policy}: a line for each reuse, more load to the right; 95 % intervals of \
-         hits per second.{crosses}"
+        "Latency against throughput{with}: a line for each reuse, more load to the right; 95 % intervals of hits per \
+         second.{crosses}"
     );
-    let words = format!("Latency against throughput with {policy}: {words}.");
-    Some(Chart::new(id, 240, rows, body)?.told(caption, words))
+    let words = format!("Latency against throughput{with}: {words}.");
+    Some(Chart::new(id, height, rows, body)?.told(caption, words))
 }
 
 /// The paper's points, where both it and this experiment have plain HTTP to tell them by.
@@ -169,7 +177,8 @@ fn published(summary: &ClusterSummary) -> Vec<Value> {
 }
 
 fn balance(summary: &ClusterSummary) -> Option<Chart> {
-    let cells: Vec<&CellSummary> = by_traffic(summary).into_iter().filter(|cell| cell.blocks > 0).collect();
+    let used = |cell: &&CellSummary| cell.blocks > 0 && cell.backends.len() > 1;
+    let cells: Vec<&CellSummary> = by_traffic(summary).into_iter().filter(used).collect();
     let parts = |cell: &&CellSummary| {
         let all: u64 = cell.backends.iter().map(|backend| backend.connections).sum();
         let name = cell.name.clone();

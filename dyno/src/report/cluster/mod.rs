@@ -1,6 +1,7 @@
 //! A cluster experiment as a document: its policies, cell by cell.
 
 mod charts;
+mod checks;
 mod locality;
 
 use super::circumstances::{self, server_text};
@@ -8,11 +9,11 @@ use super::document::{Cell, Column, Content, Document, Field, Method, Place, Sec
 use super::published::not_as_in;
 use super::text::{ratio_columns, ratio_times};
 use crate::histogram::Percentiles;
-use crate::model::Policy;
 use crate::model::cluster::LatencyPoint;
 use crate::stats::Direction;
 use crate::stats::Estimate;
 use crate::stats::cluster::{CellSummary, ClusterSummary, PublishedStatement};
+use crate::stats::load_checks::DUE_PHASE;
 use crate::stats::papers;
 use crate::store::Record;
 use crate::units::{
@@ -22,16 +23,42 @@ use crate::units::{
 
 /// The document of a record.
 pub fn document(record: &Record, summary: &ClusterSummary) -> Document {
-    let parts = summary.cells.iter().map(|cell| (&cell.name, &cell.warnings));
-    let warnings = circumstances::texts(&summary.warnings, parts);
+    let parts: Vec<(String, Vec<String>)> = summary.cells.iter().map(own_warnings).collect();
+    let mut warnings = circumstances::texts(&summary.warnings, parts.iter().map(|(name, texts)| (name, texts)));
+    warnings.extend(unserved(summary));
     let open_loop = summary.cells.iter().any(|cell| cell.cell.rate_per_s.is_some());
     let charts = Section::default().on(Place::Page).charts(charts::all(summary));
-    let mut sections: Vec<Section> = setting(record).into_iter().chain([charts, cells(summary)]).collect();
+    let table = if summary.has_one_server() { points(summary) } else { cells(summary) };
+    let mut sections: Vec<Section> = setting(record).into_iter().chain([charts, table]).collect();
     sections.extend(locality::section(summary));
     sections.extend(time_outs(record, summary));
+    sections.extend(checks::section(summary));
     sections.push(circumstances::warnings(warnings));
     sections.extend(paper(record, summary));
     circumstances::document(record, summary.rounds, answer(summary), sections, Method::Cluster { open_loop })
+}
+
+/// The warnings of a cell but for what it did not serve, which is told of all together.
+fn own_warnings(cell: &CellSummary) -> (String, Vec<String>) {
+    let unserved = cell.unserved_warning().map(|warning| warning.to_string());
+    let own = cell.warnings.iter().filter(|text| Some(*text) != unserved.as_ref());
+    (cell.name.clone(), own.cloned().collect())
+}
+
+/// What was not served in time, of all cells in one sentence: a sweep of rates is to end where that begins.
+fn unserved(summary: &ClusterSummary) -> Option<String> {
+    let behind: Vec<&CellSummary> = summary.cells.iter().filter(|cell| cell.fell_behind()).collect();
+    match behind[..] {
+        [] => None,
+        [one] => one.unserved_warning().map(|warning| format!("{}: {warning}", one.name)),
+        _ => Some(format!(
+            "in {} of {} cells requests that were due found no client free in time, and are in no latency (≥ stands \
+             before it): the cluster does not keep up there, or these are too few clients for its latency. Where none \
+             should, give lower --rates or more --clients",
+            behind.len(),
+            summary.cells.len()
+        )),
+    }
 }
 
 /// Servers, protocol and dispatchers in a sentence.
@@ -56,7 +83,8 @@ fn time_outs(record: &Record, summary: &ClusterSummary) -> Option<Section> {
     let row = |cell: &CellSummary| {
         let dispatcher_s = f64::from(cell.cell.dispatcher_timeout_s?);
         let backends = f64::from(experiment.cluster.backends);
-        let kept = papers::kept_by_time_outs(counted(server_s), counted(dispatcher_s), pause_s, backends);
+        let [known_s, routed_s] = [server_s, dispatcher_s].map(counted);
+        let kept = papers::kept_by_time_outs(known_s, routed_s, pause_s, backends, cell.mean_block_ns / 1e9);
         let texts = [
             format!("{dispatcher_s} s"),
             format_percent(cell.accepted_percent_of_offered.value),
@@ -77,7 +105,8 @@ fn time_outs(record: &Record, summary: &ClusterSummary) -> Option<Section> {
     let note = format!(
         "Servers keep a session for {server_s} s from its full handshake; clients come back after exponential pauses \
          of {pause_s} s on average. closed form: offers are a Poisson process, accepted while server and dispatcher \
-         know the session, by chance while only the server does; both count whole seconds."
+         know the session, by chance while only the server does; both count whole seconds, and a block begins with a \
+         new session of each client."
     );
     let section = Section::titled("time-outs", "Time-outs of dispatcher and servers");
     (!rows.is_empty()).then(|| section.table(columns, rows).notes([note]))
@@ -107,6 +136,53 @@ fn paper(record: &Record, summary: &ClusterSummary) -> Option<Section> {
     Some(lines.fold(Section::titled("", paper.source.clone()), Section::text))
 }
 
+/// The table of one server without a dispatcher: the points of its lines, then what they are checked with.
+fn points(summary: &ClusterSummary) -> Section {
+    let fields: [Field<CellSummary>; _] = [
+        (Column::words(""), |cell| cell.traffic.clone()),
+        (Column::number("hits/s"), hits_text),
+        (Column::interval(), |cell| interval(cell.hits_per_second, format_quantity)),
+        (Column::number("accepted"), |cell| format_percent(cell.accepted_percent_of_offered.value)),
+        (Column::number("µs/hit"), |cell| format_micros(cell.backend_cpu_ns_per_hit.value)),
+        (Column::interval().on(Place::Page), |cell| interval(cell.backend_cpu_ns_per_hit, format_micros)),
+        (Column::number("mean"), |cell| latency(cell, |found| found.mean)),
+        (Column::number("p50"), |cell| latency(cell, |found| found.p50)),
+        (Column::number("p99"), |cell| latency(cell, |found| found.p99)),
+        (Column::number("blocks").on(Place::Page), blocks_text),
+    ];
+    let mut table = Table::of(fields, &summary.cells);
+    for (row, cell) in table.rows.iter_mut().zip(&summary.cells) {
+        let tone = if cell.valid { Tone::Muted } else { Tone::Bad };
+        if !cell.valid || !cell.is_point() {
+            row.iter_mut().for_each(|cell| cell.tone = tone);
+        }
+    }
+    let meaning = format!(
+        "accepted: of the sessions offered again. µs/hit: CPU of the server. Latency counts from the time at which a \
+         request was due. 95 %: confidence interval, from {} rounds.",
+        summary.rounds
+    );
+    Section::default().with(Content::Table(table)).notes([meaning].into_iter().chain(bounds(summary)))
+}
+
+fn hits_text(cell: &CellSummary) -> String {
+    format!("{}{}", if cell.load_bound { "≥ " } else { "" }, format_quantity(cell.hits_per_second.value))
+}
+
+fn blocks_text(cell: &CellSummary) -> String {
+    if cell.valid { cell.blocks.to_string() } else { "INVALID".to_owned() }
+}
+
+/// What a sign before a number means, where one stands.
+fn bounds(summary: &ClusterSummary) -> impl Iterator<Item = String> {
+    let any = |is: fn(&CellSummary) -> bool| summary.cells.iter().any(is);
+    let behind = any(CellSummary::fell_behind)
+        .then(|| "≥ before a latency: not all were served that were due, and these are in no latency.".to_owned());
+    let bound = any(|cell| cell.load_bound)
+        .then(|| "≥ before hits/s: the CPU of the load or of the dispatcher was full.".to_owned());
+    behind.into_iter().chain(bound)
+}
+
 /// The table of all cells, those of one traffic below each other.
 fn cells(summary: &ClusterSummary) -> Section {
     let page = |column: Column| column.on(Place::Page);
@@ -115,9 +191,7 @@ fn cells(summary: &ClusterSummary) -> Section {
         (page(Column::number("offered")), |cell| format_count(cell.resumed_offered)),
         (Column::number("accepted"), |cell| format_percent(cell.accepted_percent_of_offered.value)),
         (page(Column::interval()), |cell| interval(cell.accepted_percent_of_offered, format_tenths)),
-        (Column::number("hits/s"), |cell| {
-            format!("{}{}", if cell.load_bound { "≥ " } else { "" }, format_quantity(cell.hits_per_second.value))
-        }),
+        (Column::number("hits/s"), hits_text),
         (page(Column::interval()), |cell| interval(cell.hits_per_second, format_quantity)),
         (Column::number("times"), |cell| ratios(cell)[0].clone()),
         (Column::interval(), |cell| ratios(cell)[1].clone()),
@@ -130,12 +204,7 @@ fn cells(summary: &ClusterSummary) -> Section {
         (Column::number("p50"), |cell| latency(cell, |found| found.p50)),
         (Column::number("p99"), |cell| latency(cell, |found| found.p99)),
         (Column::number("busiest"), |cell| format_percent(cell.busiest_percent.value)),
-        (
-            page(Column::number("blocks")),
-            |cell| {
-                if cell.valid { cell.blocks.to_string() } else { "INVALID".to_owned() }
-            },
-        ),
+        (page(Column::number("blocks")), blocks_text),
     ];
     let cells = by_traffic(summary);
     let mut table = Table::of(fields, cells.iter().copied());
@@ -163,17 +232,7 @@ fn cells(summary: &ClusterSummary) -> Section {
         format_percent(100.0 / backends as f64),
         summary.rounds
     );
-    let behind = summary
-        .cells
-        .iter()
-        .any(CellSummary::fell_behind)
-        .then(|| "≥ before a latency: not all were served that were due, and these are in no latency.".to_owned());
-    let bound = summary
-        .cells
-        .iter()
-        .any(|cell| cell.load_bound)
-        .then(|| "≥ before hits/s: the CPU of the load or of the dispatcher was full.".to_owned());
-    Section::default().with(Content::Table(table)).notes([meaning].into_iter().chain(behind).chain(bound))
+    Section::default().with(Content::Table(table)).notes([meaning].into_iter().chain(bounds(summary)))
 }
 
 fn interval(of: Estimate, format: fn(f64) -> String) -> String {
@@ -202,17 +261,20 @@ fn by_traffic(summary: &ClusterSummary) -> Vec<&CellSummary> {
 
 /// The phase whose latency is shown.
 fn latency_phase(cell: &CellSummary) -> &'static str {
-    if cell.cell.rate_per_s.is_some() { "scheduled_response" } else { "whole_response" }
+    if cell.cell.rate_per_s.is_some() { DUE_PHASE } else { "whole_response" }
 }
 
 /// The answer in a sentence or two: what the policy that keeps most sessions makes of the cluster. The traffic is that
 /// of the first cell with the largest load, which saturates most, and the highest reuse below 100 % (at 100 % nobody
 /// new comes): chosen before anything is measured, not by what came out.
 pub fn answer(summary: &ClusterSummary) -> String {
-    if summary.cells.iter().all(|cell| cell.cell.policy == Policy::Direct) {
+    if summary.has_one_server() {
         return saturations(summary);
     }
-    let offering = |cell: &&CellSummary| cell.blocks > 0 && cell.resumed_offered > 0;
+    if let Some(said) = by_time_out(summary) {
+        return said;
+    }
+    let offering = |cell: &&CellSummary| cell.is_point() && cell.blocks > 0 && cell.resumed_offered > 0;
     let Some(first) = summary.cells.iter().find(offering).map(|cell| &cell.cell) else {
         if let Some(said) = locality::answer(summary) {
             return said;
@@ -251,10 +313,21 @@ pub fn answer(summary: &ClusterSummary) -> String {
     )
 }
 
+/// What is kept for each time that the dispatcher remembers sessions, where several are compared.
+fn by_time_out(summary: &ClusterSummary) -> Option<String> {
+    let each = summary.cells.iter().filter(|cell| cell.blocks > 0 && cell.resumed_offered > 0).map(|cell| {
+        let accepted = cell.accepted_percent_of_offered;
+        let kept = format!("{} {}", format_percent(accepted.value), interval(accepted, format_tenths));
+        Some(format!("{kept} where it remembers them for {} s", cell.cell.dispatcher_timeout_s?))
+    });
+    let each: Vec<String> = each.collect::<Option<_>>()?;
+    (each.len() > 1).then(|| format!("Of the sessions offered again the dispatcher keeps {}.", each.join(", ")))
+}
+
 /// What one server does at most, by reuse.
 fn saturations(summary: &ClusterSummary) -> String {
     let mut most: Vec<&CellSummary> = Vec::new();
-    for cell in summary.cells.iter().filter(|cell| cell.blocks > 0) {
+    for cell in summary.cells.iter().filter(|cell| cell.is_point() && cell.blocks > 0) {
         let is_same = |other: &CellSummary| {
             (other.cell.plain, other.cell.reuse_percent) == (cell.cell.plain, cell.cell.reuse_percent)
         };

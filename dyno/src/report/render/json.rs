@@ -7,12 +7,14 @@ use crate::report::answer::answer;
 use crate::report::{array, cluster, load, primitives, profile, published, remedies, steps};
 use crate::stats::accelerators::Prediction;
 use crate::stats::array::{ArrayLine, ArrayModel, ArraySummary};
+use crate::stats::array_keys::KeySharing;
 use crate::stats::cluster::{CellSummary, ClusterSummary, PublishedStatement};
 use crate::stats::compared::{Comparison, Word, verdict};
 use crate::stats::counts::Counts;
 use crate::stats::curve::{CurveSummary, Limit};
 use crate::stats::findings::{ComparisonFinding, Relative, RemedyFinding, SetupAndData};
 use crate::stats::load::{LoadSummary, PointSummary};
+use crate::stats::load_checks::LoadCheck;
 use crate::stats::log_on_curve::LogOnCurve;
 use crate::stats::machines::Machines;
 use crate::stats::methods::ByMethods;
@@ -142,11 +144,13 @@ fn without_histograms(block: &Block) -> Value {
 struct ClusterResults<'a> {
     cells: &'a [CellSummary],
     published: &'a [PublishedStatement],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    checks: &'a [LoadCheck],
 }
 
 /// The results of a cluster's record.
 pub fn cluster_results(record: &Record, summary: &ClusterSummary) -> String {
-    let results = ClusterResults { cells: &summary.cells, published: &summary.published };
+    let results = ClusterResults { cells: &summary.cells, published: &summary.published, checks: &summary.checks };
     print(record, cluster::answer(summary), summary.rounds, results, &summary.warnings)
 }
 
@@ -158,6 +162,8 @@ struct ArrayResults<'a> {
     plain: Option<&'a Limit>,
     lines: &'a [ArrayLine],
     models: &'a [ArrayModel],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    ticket_keys: &'a [KeySharing],
 }
 
 /// The results of an array's record.
@@ -168,6 +174,7 @@ pub fn array_results(record: &Record, summary: &ArraySummary) -> String {
         plain: summary.plain.as_ref(),
         lines: &summary.lines,
         models: &summary.models,
+        ticket_keys: &summary.ticket_keys,
     };
     print(record, array::answer(summary), summary.rounds, results, &summary.warnings)
 }

@@ -30,7 +30,7 @@ use crate::store::PageScale;
 use crate::trace::Site;
 
 /// Full handshakes by which the CPU time of one is measured.
-const SCALING_HANDSHAKES: u32 = 12;
+const SCALING_HANDSHAKES: u32 = 40;
 /// A page that costs next to nothing, while handshakes are measured, nanoseconds.
 const SHORT_PAGE_NS: u64 = 1_000;
 /// The shortest and the longest lead-in of a block; the shortest is also that of plain HTTP, and of what pages are not

@@ -188,6 +188,10 @@ impl Traffic {
             rate_min()
         );
         ensure!(
+            !self.checks || !self.rates_per_s.is_empty(),
+            "--checks (`checks = true` in a file) is for an open loop; give --rates"
+        );
+        ensure!(
             self.pause_ms.is_none_or(|mean_ms| mean_ms > 0) && (self.pause_ms.is_none() || self.rates_per_s.is_empty()),
             "--pause is a time above 0 between two connections of a client in a closed loop; leave out --rates"
         );
