@@ -1,9 +1,15 @@
 //! Experiments whose load is made on another machine, which is a network namespace here: the server stays, and serves
 //! its workers only.
 
+use std::fs::File;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
 
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 
 use super::{TLSDYNO, json, launch, text, until};
@@ -63,9 +69,10 @@ fn inside(namespace: &str, program: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// An experiment on a server in the near one, whose load the far one makes.
-fn begin(network: &Network, place: &std::path::Path, arguments: &[&str]) -> Child {
-    let far = format!("exec ip netns exec {} ", network.far);
+/// An experiment on a server in the near one, whose load the far one makes. Workers start when the file `gate` is there.
+fn begin(network: &Network, place: &Path, arguments: &[&str]) -> Child {
+    let gate = place.join("gate");
+    let far = format!("while ! [ -e {} ]; do sleep 0.01; done; exec ip netns exec {} ", gate.display(), network.far);
     let launch = launch("--may-load 10.99.0.1").replace("exec ", &far);
     let workers = ["--listen", "10.99.0.1", "--launch", &launch, "--allow-insecure-listen", "--json", "--no-report"];
     let mut command = inside(&network.near, TLSDYNO, &[arguments, &workers].concat());
@@ -98,6 +105,23 @@ fn closed(network: &Network, source: &str) -> usize {
     knocks.filter(|(_, errors)| errors["closed"] == 1 || errors["reset"] == 1).count()
 }
 
+/// Connections from there to whatever listens for the far one.
+fn strangers(network: &Network, source: &str) -> Vec<TcpStream> {
+    let enter = || {
+        let namespace = File::open(format!("/run/netns/{}", network.far)).unwrap();
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+        let connect = |port: String| {
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+            let [from, to] = [format!("{source}:0"), format!("10.99.0.1:{port}")];
+            socket.bind(&from.parse::<SocketAddr>().unwrap().into()).unwrap();
+            socket.connect(&to.parse::<SocketAddr>().unwrap().into()).unwrap();
+            TcpStream::from(socket)
+        };
+        ports(network).into_iter().map(connect).collect()
+    };
+    thread::scope(|scope| scope.spawn(enter).join().unwrap())
+}
+
 /// What it printed.
 fn end(child: Child) -> Value {
     let output = child.wait_with_output().unwrap();
@@ -111,9 +135,14 @@ fn a_server_without_a_stage_serves_its_workers_and_nobody_else() {
     let place = tempfile::tempdir().unwrap();
     let flags = ["--server", "nginx", "--stages", "authentication", "--reuse", "0%", "--time", "15", "--slice", "0"];
     let child = begin(&network, place.path(), &[&["ablate", "--workers", "2"], &flags[..]].concat());
+    // Who only connects to the coordinator when workers join is none of them.
+    until("servers and coordinator", || ports(&network).len() == 4);
+    let held = strangers(&network, "10.99.0.3");
+    File::create(place.path().join("gate")).unwrap();
     // As is, without authentication, plain HTTP; then the coordinator, which knows strangers by their silence.
     until("letting workers in", || ports(&network).len() == 4 && closed(&network, "10.99.0.2") == 1);
     assert_eq!(closed(&network, "10.99.0.3"), 2, "the server without authentication closes, too");
+    drop(held);
     let result = end(child);
     let blocks = result["blocks"].as_array().unwrap();
     assert!(blocks.len() >= 3 && blocks.iter().all(|block| block["valid"] == true), "{blocks:?}");
@@ -124,6 +153,7 @@ fn slices_by_workers_keep_their_sessions() {
     let Some(network) = Network::new() else { return };
     let place = tempfile::tempdir().unwrap();
     let flags = ["--server", "nginx", "--stages", "authentication", "--reuse", "50%", "--time", "10", "--seed", "1"];
+    File::create(place.path().join("gate")).unwrap();
     let child = begin(&network, place.path(), &[&["ablate", "--workers", "2"], &flags[..]].concat());
     let result = end(child);
     for (index, configuration) in result["configurations"].as_array().unwrap().iter().enumerate() {
