@@ -142,7 +142,11 @@ fn run_server(mut experiment: Experiment, file: &Path, args: &Args) -> Result<Ex
     if let Some(workers) = args.workers.given() {
         let address = args.address.map(|ip| ip.to_string()).or_else(|| workers.reach());
         if experiment.server.kind == ServerName::Command {
-            ensure!(args.address.is_none(), "{} names the address of its server command; change it there", file.display());
+            ensure!(
+                args.address.is_none(),
+                "{} names the address of its server command; change it there",
+                file.display()
+            );
         } else {
             experiment.server.address = address.or(experiment.server.address);
         }
