@@ -42,7 +42,7 @@ const INSPECT: &str = r#"function outside() {
       .concat(box.right - innerWidth, -box.left).some((beyond) => beyond > 1);
   }).map((element) => element.textContent.trim().slice(0, 60));
 }
-// Headings that stand at the foot of a page, and what they head on the next. Columns break like pages; A4 lies or stands.
+// Headings at the foot of a page, and what they head on the next. Columns break like pages, of A4 lying or standing.
 function parted() {
   if (!matchMedia("print").matches) return [];
   const main = document.querySelector("main"), heads = "h2, h3, figcaption, .items dt", width = 680, gap = 40;
