@@ -29,7 +29,8 @@ pub fn document(record: &Record, summary: &ArraySummary) -> Document {
     let mut warnings = circumstances::texts(&summary.warnings, parts);
     warnings.extend(unsaturated(summary));
     let mut sections = vec![setting(record, summary)];
-    sections.push(Section::default().on(Place::Page).charts(chart::throughput(summary)));
+    let chart = has_curves(summary).then(|| chart::throughput(summary)).flatten();
+    sections.push(Section::default().on(Place::Page).charts(chart));
     sections.extend(has_curves(summary).then(|| lines(summary)));
     sections.extend(keys::section(summary));
     sections.extend([levels(summary), checks::section(summary)]);

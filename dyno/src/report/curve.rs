@@ -146,7 +146,7 @@ fn log_section(log: &LogOnCurve) -> Section {
 
 fn table(curve: &CurveSummary) -> Table {
     let fields: [Field<Level>; 6] = [
-        (Column::number("asked"), |level| format_percent(level.asked_percent)),
+        (Column::words("asked"), |level| format_percent(level.asked_percent)),
         (Column::number("achieved"), |level| format!("{:.2} %", level.achieved_percent)),
         (Column::number("hits/s"), |level| {
             let bound = if level.client_bound { "≥ " } else { "" };

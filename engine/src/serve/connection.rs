@@ -168,7 +168,13 @@ impl<'d> Connection<'d> {
                     }
                     self.send(shared)
                 }
-                Phase::Origin(_) => self.relay(shared),
+                Phase::Origin(_) => {
+                    pieces += 1;
+                    if pieces > PIECES_PER_TURN {
+                        return Wish::Again;
+                    }
+                    self.relay(shared)
+                }
                 Phase::Goodbye { .. } => self.end(shared),
                 Phase::Linger { until_ns } if shared.now_ns >= *until_ns => Some(Wish::Close),
                 Phase::Linger { .. } => self.drain(shared),
@@ -351,7 +357,8 @@ impl<'d> Connection<'d> {
             }
             Progress::Unreachable => {
                 origin.end(exchange);
-                self.refuse(Status::BadGateway, shared);
+                // The request was counted when it was passed on.
+                self.send_refusal(Status::BadGateway, shared);
                 None
             }
             Progress::Broken => Some(Wish::Close),
@@ -386,10 +393,14 @@ impl<'d> Connection<'d> {
 
     /// Begins to send a refusal, after which the connection is closed: what follows cannot be understood.
     fn refuse(&mut self, status: Status, shared: &mut Shared<'d>) {
-        let answer = Answer::refusal(status, false);
-        answer.write_head(&shared.date, &mut self.head);
         self.requests += 1;
         self.log_session(shared);
+        self.send_refusal(status, shared);
+    }
+
+    fn send_refusal(&mut self, status: Status, shared: &mut Shared<'d>) {
+        let answer = Answer::refusal(status, false);
+        answer.write_head(&shared.date, &mut self.head);
         self.phase = Phase::Send(Sending { answer, file: None, sent: 0, linger: true });
     }
 

@@ -17,9 +17,11 @@ use super::socket::Socket;
 /// Tokens of sockets to the origin begin here, above those of listeners.
 pub const FIRST_TOKEN: u64 = 1 << 33;
 
-/// Headers that are about one connection, and not passed on (RFC 9110 section 7.6.1); nor is `Expect`, as no request
-/// has a body.
-const OF_ONE_CONNECTION: [&[u8]; 6] = [b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade", b"expect"];
+/// The header that is about nothing else.
+const CONNECTION: &[u8] = b"connection";
+/// Headers that are about one connection, and not passed on, beside those that `Connection` names (RFC 9110 section
+/// 7.6.1); nor is `Expect`, as no request has a body.
+const OF_ONE_CONNECTION: [&[u8]; 6] = [CONNECTION, b"keep-alive", b"proxy-connection", b"te", b"upgrade", b"expect"];
 
 /// The sockets of a worker to the server behind.
 #[derive(Debug)]
@@ -59,6 +61,10 @@ pub struct Exchange {
     pub persists: bool,
     is_head_passed: bool,
     has_begun: bool,
+    /// It may be made again where nothing was answered.
+    is_repeatable: bool,
+    /// What came was not the response to it alone: what the socket says next is nobody's answer.
+    is_broken: bool,
 }
 
 /// What became of an exchange.
@@ -101,6 +107,8 @@ impl Origin {
             persists: request.persists,
             is_head_passed: false,
             has_begun: false,
+            is_repeatable: matches!(request.method, b"GET" | b"HEAD"),
+            is_broken: false,
         })
     }
 
@@ -129,8 +137,8 @@ impl Origin {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Progress::Blocked,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 // A kept socket may have been closed by the origin when the request was on its way; nothing was
-                // answered, so that it can be made again (RFC 9112 section 9.3.1).
-                Ok(Some(_)) | Err(_) if back.is_used && !exchange.has_begun => {
+                // answered, so that one that changes nothing can be made again (RFC 9112 section 9.3.1).
+                Ok(Some(_)) | Err(_) if back.is_used && exchange.is_repeatable && !exchange.has_begun => {
                     let Some(client) = back.client else { return Progress::Broken };
                     self.drop_socket(exchange.back);
                     match self.connect(client) {
@@ -146,7 +154,8 @@ impl Origin {
 
     /// Ends an exchange: its socket is kept for another if its response ended so.
     pub fn end(&mut self, exchange: &Exchange) {
-        let may_be_kept = exchange.response.is_complete() && exchange.response.head().is_some_and(|head| head.persists);
+        let persists = exchange.response.head().is_some_and(|head| head.persists);
+        let may_be_kept = persists && exchange.response.is_complete() && !exchange.is_broken;
         match self.sockets.get_mut(exchange.back as usize).and_then(Option::as_mut) {
             Some(back) if may_be_kept => {
                 (back.client, back.is_used) = (None, true);
@@ -209,15 +218,17 @@ impl Exchange {
     /// Takes bytes of the response. The error says that they are none.
     fn take(&mut self, input: &[u8]) -> Result<(), ()> {
         self.has_begun = true;
+        self.is_broken = true;
         let used = self.response.receive(input).map_err(drop)?;
         // More than was asked for: whose it is cannot be known.
         if used < input.len() {
             return Err(());
         }
+        self.is_broken = false;
         self.pending.extend_from_slice(input);
-        if let Some(head) = self.response.head().filter(|_| !self.is_head_passed) {
+        if self.response.head().is_some() && !self.is_head_passed {
             // A body that ends with the connection ends the client's too.
-            self.persists &= head.persists || self.response.is_complete();
+            self.persists &= !self.response.ends_with_connection();
             self.pending = with_own_connection(&self.pending, self.persists).ok_or(())?;
             self.is_head_passed = true;
         }
@@ -231,7 +242,9 @@ fn passed_on(request: &RequestHead<'_>) -> Vec<u8> {
     for part in [request.method, b" ", request.target, b" HTTP/1.1\r\n"] {
         out.extend_from_slice(part);
     }
-    for (name, value) in request.headers.iter().filter(|(name, _)| !is_of_one_connection(name)) {
+    let connection = request.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case(CONNECTION));
+    let named: Vec<&[u8]> = connection.flat_map(|(_, value)| items(value)).collect();
+    for (name, value) in request.headers.iter().filter(|(name, _)| !is_of_one_connection(name, &named)) {
         for part in [name, b": ", value, b"\r\n"] {
             out.extend_from_slice(part);
         }
@@ -240,28 +253,56 @@ fn passed_on(request: &RequestHead<'_>) -> Vec<u8> {
     out
 }
 
-fn is_of_one_connection(name: &[u8]) -> bool {
-    OF_ONE_CONNECTION.iter().any(|other| name.eq_ignore_ascii_case(other))
+fn is_of_one_connection(name: &[u8], named: &[&[u8]]) -> bool {
+    OF_ONE_CONNECTION.iter().chain(named).any(|other| name.eq_ignore_ascii_case(other))
 }
 
-/// A response's bytes from its head on, with what its head says of the connection in our words. `None`: its head does
-/// not end.
+/// The items of a header's list.
+fn items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
+}
+
+/// A response's bytes, with what its head says of the connection in our words; interim responses before it are left
+/// out, for they help nobody whose request is whole. `None`: its head does not end.
 fn with_own_connection(bytes: &[u8], persists: bool) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity(bytes.len() + 24);
     let mut rest = bytes;
-    loop {
-        let end = rest.iter().position(|&byte| byte == b'\n')? + 1;
-        let (line, behind) = rest.split_at(end);
-        let text = line.trim_ascii_end();
-        if text.is_empty() {
-            out.extend_from_slice(if persists { b"Connection: keep-alive\r\n" } else { b"Connection: close\r\n" });
-            out.extend_from_slice(rest);
-            return Some(out);
+    let (lines, body) = loop {
+        let (lines, behind) = head_lines(rest)?;
+        let status = lines.first().and_then(|line| line.split(|&byte| byte == b' ').nth(1));
+        if status.is_none_or(|status| status.first() != Some(&b'1')) {
+            break (lines, behind);
         }
-        let name = text.split(|&byte| byte == b':').next().unwrap_or_default();
-        if !is_of_one_connection(name) {
+        rest = behind;
+    };
+    let named: Vec<&[u8]> = lines.iter().filter_map(|line| connection_value(line)).flat_map(items).collect();
+    let mut out = Vec::with_capacity(bytes.len() + 24);
+    for line in &lines {
+        let name = line.split(|&byte| byte == b':').next().unwrap_or_default();
+        if !is_of_one_connection(name, &named) {
             out.extend_from_slice(line);
         }
+    }
+    out.extend_from_slice(if persists { b"Connection: keep-alive\r\n\r\n" } else { b"Connection: close\r\n\r\n" });
+    out.extend_from_slice(body);
+    Some(out)
+}
+
+/// What a line says if it is the header `Connection`.
+fn connection_value(line: &[u8]) -> Option<&[u8]> {
+    let (name, value) = line.split_at_checked(CONNECTION.len())?;
+    value.strip_prefix(b":").filter(|_| name.eq_ignore_ascii_case(CONNECTION))
+}
+
+/// The lines of a head with their ends, and what stands behind the empty one. A line of blanks is not empty, as for
+/// [`Response`].
+fn head_lines(bytes: &[u8]) -> Option<(Vec<&[u8]>, &[u8])> {
+    let (mut lines, mut rest) = (Vec::new(), bytes);
+    loop {
+        let (line, behind) = rest.split_at(rest.iter().position(|&byte| byte == b'\n')? + 1);
+        if matches!(line, b"\n" | b"\r\n") {
+            return Some((lines, behind));
+        }
+        lines.push(line);
         rest = behind;
     }
 }
@@ -282,5 +323,11 @@ mod tests {
         assert_eq!(with(true), "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nab");
         assert_eq!(with(false), "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nab");
         assert_eq!(with_own_connection(b"HTTP/1.1 200 OK\r\n", true), None);
+        let early =
+            b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 204 None\r\nConnection: X-Y\r\nX-Y: 1\r\n\r\n";
+        assert_eq!(with_own_connection(early, false).unwrap(), b"HTTP/1.1 204 None\r\nConnection: close\r\n\r\n");
+        let blank = b"HTTP/1.1 200 OK\r\nX: a\r\n \r\nContent-Length: 0\r\n\r\n";
+        let passed = with_own_connection(blank, true).unwrap();
+        assert_eq!(passed.windows(4).filter(|end| end == b"\r\n\r\n").count(), 1);
     }
 }

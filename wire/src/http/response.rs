@@ -108,6 +108,11 @@ impl Response {
         self.state == State::Complete
     }
 
+    /// Whether the body ends with the connection: nothing in the head says where else.
+    pub fn ends_with_connection(&self) -> bool {
+        self.state == State::Body(Body::UntilClose)
+    }
+
     /// What the head says; `None` until it was seen whole.
     pub fn head(&self) -> Option<ResponseHead> {
         match self.state {

@@ -1,8 +1,9 @@
 //! What the numbers of an array must agree with: each other, the quotas, and the paper's own arithmetic.
 
-use super::keys;
+use crate::model::array::Spread;
 use crate::report::document::{Content, Item, Section};
 use crate::stats::array::{ArrayLine, ArraySummary, Bound};
+use crate::stats::array_keys::KeySharing;
 use crate::stats::papers;
 use crate::units::{format_percent, format_quantity, format_tenths};
 
@@ -13,17 +14,20 @@ const SCALE_AGREES: f64 = 0.15;
 /// A quota may be exceeded by this part: the kernel's turns end at ticks.
 const QUOTA_AGREES: f64 = 1.05;
 
+/// Behind the dispatcher as many sessions are to be accepted as with shared keys, to so many percentage points.
+const ACCEPTED_AGREES: f64 = 2.0;
+
 /// The checks, each with what it found.
 pub fn section(summary: &ArraySummary) -> Section {
     let mut items: Vec<Item> = [pages(summary), scale(summary), quotas(summary)].into_iter().flatten().collect();
     items.extend(summary.lines.iter().filter_map(both_ways));
-    items.extend(keys::checks(summary));
+    items.extend(same_as_shared(summary));
     items.extend(arithmetic(summary));
     Section::titled("checks", "Checks").with(Content::Items(items))
 }
 
 /// A check that passed, or did not.
-pub(super) fn item(agrees: bool, head: String) -> Item {
+fn item(agrees: bool, head: String) -> Item {
     let word = if agrees { "✓" } else { "✗" };
     Item { head: format!("{word} {head}"), muted: agrees, ..Item::default() }
 }
@@ -88,6 +92,30 @@ fn both_ways(line: &ArrayLine) -> Option<Item> {
         if agrees { ", each in the other's interval" } else { ", not in each other's interval" }
     );
     Some(item(agrees, said))
+}
+
+/// The dispatcher keeps what shared keys keep.
+fn same_as_shared(summary: &ArraySummary) -> Vec<Item> {
+    let of = |row: &KeySharing, spread| {
+        let is_its = |other: &&KeySharing| {
+            other.spread == spread && other.proxies == row.proxies && other.asked_percent == row.asked_percent
+        };
+        summary.ticket_keys.iter().find(is_its).map(|found| found.accepted_percent.value)
+    };
+    let of_shared = |row: &KeySharing| {
+        let (shared, behind) = (row.accepted_percent.value, of(row, Spread::Dispatcher)?);
+        let said = format!(
+            "{} proxies at {} %: own keys behind the dispatcher accept {}, shared keys {}, at most {} points apart",
+            row.proxies,
+            row.asked_percent,
+            format_percent(behind),
+            format_percent(shared),
+            ACCEPTED_AGREES
+        );
+        Some(item((behind - shared).abs() <= ACCEPTED_AGREES, said))
+    };
+    let shared = summary.ticket_keys.iter().filter(|row| row.spread == Spread::SharedKeys);
+    shared.filter_map(of_shared).collect()
 }
 
 /// What the paper's own half serving points imply.

@@ -1,16 +1,11 @@
-//! Whose ticket keys keep which sessions, and what that costs: a sentence, a table and a check.
+//! Whose ticket keys keep which sessions, and what that costs: a sentence and a table.
 
-use crate::model::array::Spread;
-use crate::report::array::checks::item;
-use crate::report::document::{Column, Content, Field, Item, Place, Section, Table};
+use crate::report::document::{Column, Content, Field, Place, Section, Table};
 use crate::report::text::ratio_columns;
 use crate::stats::Estimate;
 use crate::stats::array::ArraySummary;
 use crate::stats::array_keys::KeySharing;
 use crate::units::{format_interval_with, format_micros, format_percent, format_tenths};
-
-/// Behind the dispatcher as many sessions are to be accepted as with shared keys, to so many percentage points.
-const ACCEPTED_AGREES: f64 = 2.0;
 
 /// What the largest number of proxies makes of offered sessions at the highest reuse, in a sentence; empty where ways
 /// of spreading clients are not compared.
@@ -67,26 +62,4 @@ fn interval(found: Estimate, format: fn(f64) -> String) -> String {
 
 fn times(row: &KeySharing) -> [String; 2] {
     row.cpu_times.as_ref().map(ratio_columns).unwrap_or_default()
-}
-
-/// The dispatcher keeps what shared keys keep.
-pub fn checks(summary: &ArraySummary) -> impl Iterator<Item = Item> {
-    let of = |row: &KeySharing, spread| {
-        let is_its = |other: &&KeySharing| {
-            other.spread == spread && other.proxies == row.proxies && other.asked_percent == row.asked_percent
-        };
-        summary.ticket_keys.iter().find(is_its).map(|found| found.accepted_percent.value)
-    };
-    summary.ticket_keys.iter().filter(|row| row.spread == Spread::SharedKeys).filter_map(move |row| {
-        let (shared, behind) = (row.accepted_percent.value, of(row, Spread::Dispatcher)?);
-        let said = format!(
-            "{} proxies at {} %: own keys behind the dispatcher accept {}, shared keys {}, at most {} points apart",
-            row.proxies,
-            row.asked_percent,
-            format_percent(behind),
-            format_percent(shared),
-            ACCEPTED_AGREES
-        );
-        Some(item((behind - shared).abs() <= ACCEPTED_AGREES, said))
-    })
 }

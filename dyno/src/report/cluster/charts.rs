@@ -110,7 +110,8 @@ fn latency_panel(summary: &ClusterSummary, policy: &str) -> Option<Chart> {
     // Where plain HTTP was measured beside, both axes of a paper's figure fit in by its own.
     let plain = summary.plain_limit();
     let of_limit = |per_s: f64| plain.map_or(per_s, |plain| 100.0 * per_s / plain);
-    let most = used(summary).map(|cell| cell.hits_per_second.value).fold(0.0, f64::max);
+    let ends = |rate: Estimate| if rate.high.is_finite() { rate.high } else { rate.value };
+    let most = used(summary).map(|cell| ends(cell.hits_per_second)).fold(0.0, f64::max);
     let point = |cell: &CellSummary| {
         let found = cell.latency_ns.get(latency_phase(cell))?;
         let [mean, median, high] = [found.mean, found.p50, found.p99].map(|ns| format_duration(ns as f64));

@@ -25,6 +25,7 @@ use super::verify::{death, is_dead};
 use super::{cpus, manifest};
 use crate::fault::{Fault, OrFault};
 use crate::interrupt;
+use crate::model::ServerName;
 use crate::model::array::{ArrayExperiment, ArrayPlace};
 use crate::model::job::Timed;
 use crate::servers::quota;
@@ -115,7 +116,10 @@ fn describe(record: &mut Record, experiment: &ArrayExperiment, testbed: &ArrayTe
     manifest.certificate = experiment.tls.certificate.to_string();
     manifest.effort = experiment.array.effort.to_string();
     manifest.workload = manifest::workload_line(&testbed.site.summary);
-    manifest.server_name = experiment.array.proxy.to_string();
+    manifest.server_name = match placement.proxies.is_empty() {
+        true => ServerName::Builtin.to_string(),
+        false => experiment.array.proxy.to_string(),
+    };
     for (number, (name, instance)) in testbed.machines().enumerate() {
         let description = instance.description();
         let text = format!("# {}\n{}", description.version, description.config);
