@@ -279,7 +279,7 @@ fn chart(curve: &CurveSummary, log: Option<&LogOnCurve>) -> Option<Chart> {
         layers.push(of("== 'your log'", layer(rule_mark(), json!({}))));
     }
     if lines.iter().any(|line| !["measured", "your log"].contains(line)) {
-        let dashed = json!({"field": "line", "type": "nominal", "scale": dashes, "legend": null});
+        let dashed = json!({"field": "line", "type": "nominal", "scale": dashes, "title": null});
         let drawn = json!({"y": axis("hits"), "strokeDash": dashed});
         let drawn = layer(json!({"type": "line", "strokeWidth": 1.5}), drawn);
         layers.push(of("!= 'measured' && datum.line != 'your log'", drawn));

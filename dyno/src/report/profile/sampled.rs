@@ -112,7 +112,8 @@ fn flames(kind: &KindSummary, sampled: &SampledSummary) -> Option<Chart> {
             {"mark": {"type": "rect", "stroke": "white", "strokeWidth": 0.5},
              "encoding": {"color": with(palette("what", &KINDS, &COLOURS), legend_above(3))}},
             {"mark": {"type": "text", "align": "left", "baseline": "top", "dx": 2, "dy": 3, "fontSize": 9,
-                      "clip": true, "fill": {"expr": "datum.ink"}, "limit": {"expr": "scale('x', datum.to) - scale('x', datum.from) - 4"}},
+                      "clip": true, "fill": {"expr": "datum.ink"},
+                      "limit": {"expr": "scale('x', datum.to) - scale('x', datum.from) - 4"}},
              "encoding": {"text": {"field": "label"}, "x2": null, "y2": null}}
         ]
     });
