@@ -53,7 +53,7 @@ pub(super) fn axis(field: &str) -> Value {
 }
 
 /// A channel of colours that the data name themselves.
-pub(super) fn as_given(field: &str) -> Value {
+fn as_given(field: &str) -> Value {
     json!({"field": field, "type": "nominal", "scale": null})
 }
 

@@ -269,24 +269,28 @@ fn chart(curve: &CurveSummary, log: Option<&LogOnCurve>) -> Option<Chart> {
     let dashes: Vec<[u32; 2]> = drawn_ones().map(|(_, dashes)| dashes).collect();
     let dashes = json!({"domain": lines, "range": dashes});
     let of = |line: &str, layer: Value| with(layer, json!({"transform": [{"filter": format!("datum.line {line}")}]}));
+    let rules = json!({"y": axis("low"), "y2": {"field": "high"}});
+    let mut layers = vec![
+        of("== 'measured'", layer(rule_mark(), rules)),
+        of("== 'measured'", layer(line_mark(), json!({"y": quantity("hits", "hits per second")}))),
+    ];
+    // Of one without rows the viewer would complain.
+    if is_drawn("your log") {
+        layers.push(of("== 'your log'", layer(rule_mark(), json!({}))));
+    }
+    if lines.iter().any(|line| !["measured", "your log"].contains(line)) {
+        let dashed = json!({"field": "line", "type": "nominal", "scale": dashes, "title": null});
+        let drawn = json!({"y": axis("hits"), "strokeDash": dashed});
+        let drawn = layer(json!({"type": "line", "strokeWidth": 1.5}), drawn);
+        layers.push(of("!= 'measured' && datum.line != 'your log'", drawn));
+    }
     let body = json!({
         "encoding": {
             "x": with(quantity("reuse", &format!("reuse, % by {}", curve.by)), json!({"scale": {"domain": [0, 100]}})),
             "color": with(palette("line", &lines, &colours), line_legend(None, 6)),
             "tooltip": tooltip([("line", "line"), ("reuse", "reuse, %"), ("label", "hits/s")]),
         },
-        "layer": [
-            of("== 'measured'", layer(rule_mark(), json!({"y": axis("low"), "y2": {"field": "high"}}))),
-            of("== 'measured'", layer(line_mark(), json!({"y": quantity("hits", "hits per second")}))),
-            of("== 'your log'", layer(rule_mark(), json!({}))),
-            of("!= 'measured' && datum.line != 'your log'", layer(
-                json!({"type": "line", "strokeWidth": 1.5}),
-                json!({
-                    "y": axis("hits"),
-                    "strokeDash": {"field": "line", "type": "nominal", "scale": dashes, "legend": null},
-                }),
-            )),
-        ],
+        "layer": layers,
     });
     let caption = format!("Hits per second at saturation over reuse by {}, with 95 % intervals.", curve.by);
     let words = format!("A line of hits per second over reuse by {}: {}.", curve.by, words.join("; "));

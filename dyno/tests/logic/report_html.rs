@@ -42,14 +42,14 @@ const INSPECT: &str = r#"function outside() {
       .concat(box.right - innerWidth, -box.left).some((beyond) => beyond > 1);
   }).map((element) => element.textContent.trim().slice(0, 60));
 }
-// Headings that stand at the foot of a page, and what they head on the next. Columns break like pages, at every height.
+// Headings at the foot of a page, and what they head on the next. Columns break like pages, of A4 lying or standing.
 function parted() {
   if (!matchMedia("print").matches) return [];
   const main = document.querySelector("main"), heads = "h2, h3, figcaption, .items dt", width = 680, gap = 40;
   const texts = Array.from(main.querySelectorAll(heads + ", p, li, dt, dd, th, td, pre, .chart svg"))
     .filter((element) => element.getClientRects().length > 0);
   const found = [];
-  for (let height = 500; height < 1000; height += 30) {
+  for (let height = 700; height < 1130; height += 30) {
     const columns = `columns: ${width}px; column-gap: ${gap}px; column-fill: auto`;
     main.style.cssText = `width: ${width}px; height: ${height}px; ${columns}`;
     const left = main.getBoundingClientRect().left;
@@ -272,7 +272,7 @@ fn pages() -> Vec<(&'static str, String)> {
     let accelerators = questions::accelerators(12, 0.005);
     let pages = [("rest", rest), ("answers", answers), ("accelerators", accelerators)];
     let pages = pages.map(|(name, record)| (name, report::html(&record).expect("page")));
-    let probe = report::html::page(&report::probe::document(&probed())).expect("page");
+    let probe = report::html::page(&report::probe::page(&probed())).expect("page");
     let more = [("load", load_page()), ("cluster", old_records::page_of_cluster()), ("probe", probe)];
     pages.into_iter().chain(more).chain(old_records::pages()).collect()
 }
@@ -359,7 +359,7 @@ fn probed() -> Vec<SiteSummary> {
 
 #[test]
 fn the_page_of_a_probe_is_drawn_wide_and_narrow() {
-    let mut document = report::probe::document(&probed());
+    let mut document = report::probe::page(&probed());
     document.links = vec![("7 days".to_owned(), "/?days=7".to_owned())];
     let page = report::html::page(&document).expect("page");
     for width in [1280, 400] {

@@ -50,16 +50,20 @@ pub fn throughput(summary: &ArraySummary) -> Option<Chart> {
         quantity("reuse", &format!("reuse, % by {}", summary.experiment.array.by)),
         json!({"scale": {"domain": [0, 100]}}),
     );
+    let layers = [
+        ("measured", layer(rule_mark(), json!({"y": axis("low"), "y2": {"field": "high"}, "color": coloured}))),
+        ("measured", layer(line_mark(), json!({"y": y, "color": coloured}))),
+        ("model", layer(dashed, json!({"y": axis("of_plain"), "color": coloured}))),
+        ("plain HTTP", layer(grey([1, 0]), json!({"y": axis("of_plain")}))),
+        ("half of it", layer(grey([6, 6]), json!({"y": axis("of_plain")}))),
+        ("published", layer(cross, json!({"y": axis("of_plain"), "color": coloured}))),
+    ];
+    // Of one without rows the viewer would complain.
+    let layers = layers.into_iter().filter(|(kind, _)| rows.iter().any(|row| row["kind"] == *kind));
+    let layers: Vec<Value> = layers.map(|(kind, layer)| of(kind, layer)).collect();
     let body = json!({
         "encoding": {"x": x, "tooltip": tooltip([("line", "line"), ("reuse", "reuse, %"), ("label", "pages/s")])},
-        "layer": [
-            of("measured", layer(rule_mark(), json!({"y": axis("low"), "y2": {"field": "high"}, "color": coloured}))),
-            of("measured", layer(line_mark(), json!({"y": y, "color": coloured}))),
-            of("model", layer(dashed, json!({"y": axis("of_plain"), "color": coloured}))),
-            of("plain HTTP", layer(grey([1, 0]), json!({"y": axis("of_plain")}))),
-            of("half of it", layer(grey([6, 6]), json!({"y": axis("of_plain")}))),
-            of("published", layer(cross, json!({"y": axis("of_plain"), "color": coloured}))),
-        ],
+        "layer": layers,
     });
     let source = summary.experiment.paper.as_ref().map_or(String::new(), |paper| {
         format!(" Crosses: published by {} (plain: {}/s).", paper.source, format_quantity(paper.plain_per_s))

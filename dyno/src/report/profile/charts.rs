@@ -37,7 +37,7 @@ pub fn all(summary: &ProfileSummary) -> Vec<Chart> {
         "encoding": {
             "y": {"field": "handshake", "type": "nominal", "sort": null, "title": null},
             "x": {"field": "us", "type": "quantitative", "title": "server CPU of a hit, µs"},
-            "color": with(palette("part", &names, &COLOURS), legend_above(7)),
+            "color": with(palette("part", &names, &COLOURS), legend_above(4)),
             "order": {"field": "place", "type": "quantitative"}
         }
     });

@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use super::{interval, percent_of};
-use crate::report::charts::{COLOURS, as_given, ink, legend_above, palette, with};
+use crate::report::charts::{COLOURS, ink, legend_above, palette, with};
 use crate::report::document::{Cell, Chart, Column, Place, Section, Tone, row};
 use crate::report::text::stage_label;
 use crate::sampling::Stacks;
@@ -112,8 +112,9 @@ fn flames(kind: &KindSummary, sampled: &SampledSummary) -> Option<Chart> {
             {"mark": {"type": "rect", "stroke": "white", "strokeWidth": 0.5},
              "encoding": {"color": with(palette("what", &KINDS, &COLOURS), legend_above(3))}},
             {"mark": {"type": "text", "align": "left", "baseline": "top", "dx": 2, "dy": 3, "fontSize": 9,
-                      "clip": true, "limit": {"expr": "scale('x', datum.to) - scale('x', datum.from) - 4"}},
-             "encoding": {"text": {"field": "label"}, "x2": null, "y2": null, "color": as_given("ink")}}
+                      "clip": true, "fill": {"expr": "datum.ink"},
+                      "limit": {"expr": "scale('x', datum.to) - scale('x', datum.from) - 4"}},
+             "encoding": {"text": {"field": "label"}, "x2": null, "y2": null}}
         ]
     });
     let chart = Chart::new(format!("profile-stacks-{}", kind.kind.name()), ROW_HEIGHT * depth.max(4), rows, body)?;
