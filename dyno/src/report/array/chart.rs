@@ -39,8 +39,11 @@ pub fn throughput(summary: &ArraySummary) -> Option<Chart> {
     }
     rows.extend(published(summary));
     let names: Vec<String> = summary.lines.iter().map(|line| line.name.clone()).collect();
-    let of =
-        |kind: &str, layer: Value| with(layer, json!({"transform": [{"filter": format!("datum.kind == '{kind}'")}]}));
+    // A layer without a row would have no extent, of which the viewer warns.
+    let is_there = |kind: &str| rows.iter().any(|row| row["kind"] == kind);
+    let of = |kind: &str, layer: Value| {
+        is_there(kind).then(|| with(layer, json!({"transform": [{"filter": format!("datum.kind == '{kind}'")}]})))
+    };
     let y = with(quantity("of_plain", "pages per second, % of plain HTTP"), json!({"scale": {"zero": true}}));
     let grey = |dash: [u32; 2]| json!({"type": "line", "strokeWidth": 1.5, "color": COLOURS[8], "strokeDash": dash});
     let dashed = json!({"type": "line", "strokeWidth": 1.5, "strokeDash": [6, 3]});
@@ -50,16 +53,18 @@ pub fn throughput(summary: &ArraySummary) -> Option<Chart> {
         quantity("reuse", &format!("reuse, % by {}", summary.experiment.array.by)),
         json!({"scale": {"domain": [0, 100]}}),
     );
+    let layers = [
+        of("measured", layer(rule_mark(), json!({"y": axis("low"), "y2": {"field": "high"}, "color": coloured}))),
+        of("measured", layer(line_mark(), json!({"y": y, "color": coloured}))),
+        of("model", layer(dashed, json!({"y": axis("of_plain"), "color": coloured}))),
+        of("plain HTTP", layer(grey([1, 0]), json!({"y": axis("of_plain")}))),
+        of("half of it", layer(grey([6, 6]), json!({"y": axis("of_plain")}))),
+        of("published", layer(cross, json!({"y": axis("of_plain"), "color": coloured}))),
+    ];
+    let layers: Vec<Value> = layers.into_iter().flatten().collect();
     let body = json!({
         "encoding": {"x": x, "tooltip": tooltip([("line", "line"), ("reuse", "reuse, %"), ("label", "pages/s")])},
-        "layer": [
-            of("measured", layer(rule_mark(), json!({"y": axis("low"), "y2": {"field": "high"}, "color": coloured}))),
-            of("measured", layer(line_mark(), json!({"y": y, "color": coloured}))),
-            of("model", layer(dashed, json!({"y": axis("of_plain"), "color": coloured}))),
-            of("plain HTTP", layer(grey([1, 0]), json!({"y": axis("of_plain")}))),
-            of("half of it", layer(grey([6, 6]), json!({"y": axis("of_plain")}))),
-            of("published", layer(cross, json!({"y": axis("of_plain"), "color": coloured}))),
-        ],
+        "layer": layers,
     });
     let source = summary.experiment.paper.as_ref().map_or(String::new(), |paper| {
         format!(" Crosses: published by {} (plain: {}/s).", paper.source, format_quantity(paper.plain_per_s))
