@@ -154,7 +154,7 @@ impl Loops {
         held.resize_with(self.cpus.len(), || HeldSessions::new(plan.resumption));
         if let [None] = self.cpus[..] {
             let part = plan.part(self.share(0)).map_err(LoadError::Plan)?;
-            let outcome = run_together_holding(&part, stop, watched.into_iter().next(), &mut held[0], begin_at)?;
+            let outcome = run_together_holding(&part, stop, watched.next(), &mut held[0], begin_at)?;
             return Ok(vec![("loop 1".to_owned(), outcome)]);
         }
         let outcomes: Vec<Result<Outcome, LoadError>> = thread::scope(|scope| {

@@ -42,7 +42,7 @@ const ROUNDS: usize = 10;
 const PIECE_BYTES: usize = 192 * 1024;
 
 /// How often it is looked whether somebody wants to stop or to see how it goes.
-const LOOKED_NS: u64 = 50_000_000;
+const LOOKED_NS: u64 = 100_000_000;
 
 /// How often it is looked whether a plan is packed.
 const PACKING_NS: u64 = 5_000_000;

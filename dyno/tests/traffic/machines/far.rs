@@ -94,7 +94,8 @@ fn knock(network: &Network, source: &str, port: &str) -> (u64, Value) {
 /// On how many of the servers' ports a connection from there is closed before anything of TLS.
 fn closed(network: &Network, source: &str) -> usize {
     let knocks = ports(network).into_iter().map(|port| knock(network, source, &port));
-    knocks.filter(|(hits, errors)| *hits == 0 && errors["closed"] == 1).count()
+    // Reset, where the hello had come already.
+    knocks.filter(|(_, errors)| errors["closed"] == 1 || errors["reset"] == 1).count()
 }
 
 /// What it printed.
