@@ -39,8 +39,11 @@ pub fn throughput(summary: &ArraySummary) -> Option<Chart> {
     }
     rows.extend(published(summary));
     let names: Vec<String> = summary.lines.iter().map(|line| line.name.clone()).collect();
-    let of =
-        |kind: &str, layer: Value| with(layer, json!({"transform": [{"filter": format!("datum.kind == '{kind}'")}]}));
+    // A layer without a row would have no extent, of which the viewer warns.
+    let is_there = |kind: &str| rows.iter().any(|row| row["kind"] == kind);
+    let of = |kind: &str, layer: Value| {
+        is_there(kind).then(|| with(layer, json!({"transform": [{"filter": format!("datum.kind == '{kind}'")}]})))
+    };
     let y = with(quantity("of_plain", "pages per second, % of plain HTTP"), json!({"scale": {"zero": true}}));
     let grey = |dash: [u32; 2]| json!({"type": "line", "strokeWidth": 1.5, "color": COLOURS[8], "strokeDash": dash});
     let dashed = json!({"type": "line", "strokeWidth": 1.5, "strokeDash": [6, 3]});
@@ -51,16 +54,14 @@ pub fn throughput(summary: &ArraySummary) -> Option<Chart> {
         json!({"scale": {"domain": [0, 100]}}),
     );
     let layers = [
-        ("measured", layer(rule_mark(), json!({"y": axis("low"), "y2": {"field": "high"}, "color": coloured}))),
-        ("measured", layer(line_mark(), json!({"y": y, "color": coloured}))),
-        ("model", layer(dashed, json!({"y": axis("of_plain"), "color": coloured}))),
-        ("plain HTTP", layer(grey([1, 0]), json!({"y": axis("of_plain")}))),
-        ("half of it", layer(grey([6, 6]), json!({"y": axis("of_plain")}))),
-        ("published", layer(cross, json!({"y": axis("of_plain"), "color": coloured}))),
+        of("measured", layer(rule_mark(), json!({"y": axis("low"), "y2": {"field": "high"}, "color": coloured}))),
+        of("measured", layer(line_mark(), json!({"y": y, "color": coloured}))),
+        of("model", layer(dashed, json!({"y": axis("of_plain"), "color": coloured}))),
+        of("plain HTTP", layer(grey([1, 0]), json!({"y": axis("of_plain")}))),
+        of("half of it", layer(grey([6, 6]), json!({"y": axis("of_plain")}))),
+        of("published", layer(cross, json!({"y": axis("of_plain"), "color": coloured}))),
     ];
-    // Of one without rows the viewer would complain.
-    let layers = layers.into_iter().filter(|(kind, _)| rows.iter().any(|row| row["kind"] == *kind));
-    let layers: Vec<Value> = layers.map(|(kind, layer)| of(kind, layer)).collect();
+    let layers: Vec<Value> = layers.into_iter().flatten().collect();
     let body = json!({
         "encoding": {"x": x, "tooltip": tooltip([("line", "line"), ("reuse", "reuse, %"), ("label", "pages/s")])},
         "layer": layers,

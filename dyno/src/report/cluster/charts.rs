@@ -130,7 +130,10 @@ fn latency_panel(summary: &ClusterSummary, policy: &str) -> Option<Chart> {
         used(summary).filter(|cell| cell.cell.policy.name() == policy).filter_map(point).collect();
     let in_words = |row: &Value| format!("{} at {} hits per second {}", row["reuse"], row["hits"], row["latency"]);
     let words = rows.iter().map(in_words).collect::<Vec<_>>().join("; ").replace('"', "");
-    rows.extend(published(summary));
+    let published = published(summary);
+    // A layer without a row would have no extent, of which the viewer warns.
+    let has_published = !published.is_empty();
+    rows.extend(published);
     let colours = json!({"field": "reuse", "type": "nominal", "sort": null, "scale": {"range": COLOURS}});
     let colours = with(colours, line_legend(None, 8));
     let of =
@@ -141,13 +144,13 @@ fn latency_panel(summary: &ClusterSummary, policy: &str) -> Option<Chart> {
     let of_line = json!({"x": x, "y": y, "color": colours, "order": {"field": "order"}, "detail": {"field": "line"}});
     let interval = json!({"x": axis("low"), "x2": {"field": "high"}, "y": axis("milliseconds"), "color": colours});
     let cross = json!({"type": "point", "shape": "cross", "size": 110, "filled": true});
+    let crosses =
+        || of("published", layer(cross, json!({"x": axis("rate"), "y": axis("milliseconds"), "color": colours})));
+    let mut layers = vec![of("measured", layer(rule_mark(), interval)), of("measured", layer(line_mark(), of_line))];
+    layers.extend(has_published.then(crosses));
     let body = json!({
         "encoding": {"tooltip": tooltip([("name", "cell"), ("latency", "latency"), ("hits", "hits/s")])},
-        "layer": [
-            of("measured", layer(rule_mark(), interval)),
-            of("measured", layer(line_mark(), of_line)),
-            of("published", layer(cross, json!({"x": axis("rate"), "y": axis("milliseconds"), "color": colours}))),
-        ],
+        "layer": layers,
     });
     let id = format!("cluster-latency-{}", policy.replace('+', "-"));
     let crosses = if summary.points.is_empty() { "" } else { " Crosses: published, by the paper's own plain HTTP." };
