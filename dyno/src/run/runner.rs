@@ -274,10 +274,12 @@ impl Run<'_, '_> {
             // A round that would not fit is not begun: --time is a bound.
             if let Some(of_blocks) = if has_blocks { of_blocks } else { Some(Duration::ZERO) }
                 && round >= least
-                && self.subject.time_to_begin_round(&blocks) + length.unwrap_or_default() + of_blocks > left
+                && (left.is_zero()
+                    || self.subject.time_to_begin_round(&blocks) + length.unwrap_or_default() + of_blocks > left)
             {
                 // Slices fit into any time; their servers are those of the round before.
-                return slices.map_or(Ok(()), |_| self.slices(round.saturating_sub(1), left, &mut random));
+                let fits = slices.is_some() && !left.is_zero();
+                return if fits { self.slices(round.saturating_sub(1), left, &mut random) } else { Ok(()) };
             }
             self.subject.begin_round(&blocks, order[0].1)?;
             // They come first: whoever stops it early has an interval.
@@ -290,6 +292,9 @@ impl Run<'_, '_> {
             if has_blocks {
                 let blocks_began = Instant::now();
                 if !self.round(round, &order, &work)? {
+                    if rounds_most == Some(round + 1) {
+                        break;
+                    }
                     // A round with time-outs in it says nothing about the next.
                     continue;
                 }

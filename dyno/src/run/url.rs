@@ -179,6 +179,7 @@ pub fn check(experiment: &LoadExperiment, options: Option<&Options>) -> Result<V
         !experiment.one_run || (experiment.curve.is_none() && experiment.against.is_none()),
         "`one_run` keeps the course of each point; leave out `[curve]` and `against`, which are measured in rounds"
     );
+    ensure!(!experiment.one_run || measure.rounds.is_none(), "`one_run` measures each point once; leave out `rounds`");
     let points = experiment.points();
     if let Some(against) = &experiment.against {
         ensure!(
@@ -238,6 +239,8 @@ struct LoadedUrl<'a> {
     crew: Option<Gathered>,
     /// Where each point is one run, whose course is kept: what it asks for, in the order of the points.
     one_run: Option<Vec<Asking>>,
+    /// What is measured is planned: what came before was to warm up.
+    is_planned: bool,
     stop: &'a AtomicBool,
     /// The server that was started for the experiment.
     _started: Option<Started>,
@@ -362,7 +365,19 @@ impl<'a> LoadedUrl<'a> {
         let has_clocks = pair.is_some_and(|pair| pair.iter().all(|address| clocks_of(*address).is_some()));
         let can_wait = plans.iter().all(|plan| plan.pacing == Pacing::Closed && plan.window.is_none());
         let in_turns = (has_clocks && can_wait).then(|| [0, 1].map(|side| HeldSessions::new(plans[side].resumption)));
-        Ok(LoadedUrl { plans, names, places, counted, pair, in_turns, one_run, crew, stop, _started: started })
+        Ok(LoadedUrl {
+            plans,
+            names,
+            places,
+            counted,
+            pair,
+            in_turns,
+            one_run,
+            is_planned: false,
+            crew,
+            stop,
+            _started: started,
+        })
     }
 }
 
@@ -374,6 +389,7 @@ impl Subject for LoadedUrl<'_> {
     }
 
     fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
+        self.is_planned = true;
         let most = seconds_per_request.iter().map(|seconds| 1.0 / seconds.max(1e-9)).fold(0.0, f64::max);
         let blocks = seconds_per_request.len() as u32;
         if self.in_turns.is_some() {
@@ -431,7 +447,8 @@ impl Subject for LoadedUrl<'_> {
         let used_ns = before_ns.zip(after_ns).map(|(before, after)| after.saturating_sub(before));
         let block = self.block_of(index, &outcome, clocks, used_ns.unwrap_or(0))?;
         // The points come in random order, and their runs are told in theirs.
-        if let Some(Asking { asked, effort }) = self.one_run.as_ref().map(|all| &all[index]) {
+        let asking = self.one_run.as_ref().filter(|_| self.is_planned).map(|all| &all[index]);
+        if let Some(Asking { asked, effort }) = asking {
             let run = Summary::new(self.names[index].clone(), effort.clone(), asked, &outcome, &[]);
             let (points, empty) = (self.plans.len(), Summary::default());
             journal.change(|record| {

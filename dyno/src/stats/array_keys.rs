@@ -55,8 +55,10 @@ pub(super) fn all(record: &Record, experiment: &ArrayExperiment, rounds: u32) ->
     rows
 }
 
+/// Those of a place in which nothing died.
 fn blocks(record: &Record, index: usize) -> impl Iterator<Item = &Block> {
-    record.blocks.iter().filter(move |block| block.configuration == index && block.valid && block.hits > 0)
+    let is_whole = record.configurations.get(index).is_some_and(|place| place.valid);
+    record.blocks.iter().filter(move |block| is_whole && block.configuration == index && block.valid && block.hits > 0)
 }
 
 fn row(record: &Record, rounds: u32, index: usize, place: ArrayPlace, by: Option<usize>) -> KeySharing {

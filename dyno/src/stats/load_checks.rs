@@ -40,8 +40,11 @@ fn check(rounds: &Rounds, cells: &[Cell], capacity_at: usize, capacity: &Cell) -
     let fullest = points().max_by(|(_, a), (_, b)| rate(a).total_cmp(&rate(b)));
     let lightest = points().min_by(|(_, a), (_, b)| rate(a).total_cmp(&rate(b)));
     let alone = line().find(|(_, cell)| cell.role == Role::Alone);
+    // What distinguishes the line from others.
+    let lines: Vec<Cell> = cells.iter().filter(|cell| cell.role == Role::Capacity).cloned().collect();
+    let name = Cell { role: Role::Point, ..capacity.clone() }.traffic(&lines);
     LoadCheck {
-        line: format!("{}, {}", capacity.policy.name(), capacity.reuse_name()),
+        line: format!("{}, {}", capacity.policy.name(), name),
         saturation: fullest.and_then(|(index, _)| rounds.times(capacity_at, index, Metric::Throughput)),
         light_latency: alone.zip(lightest).and_then(|((alone, _), (light, _))| medians(rounds, alone, light)),
     }

@@ -83,9 +83,9 @@ pub fn handshakes_at_half(plain: f64, reuse: f64) -> f64 {
 /// Offers of a session are then a Poisson process. While both know it they are accepted; while only the server does, by
 /// chance; the offer that is not ends the session. So offers that are not accepted are a renewal process, of sessions
 /// of mean length μ and variance σ²; in a block of `block_s` that begins with a new session of each client there are
-/// `T / μ + σ² / 2μ² − 1/2` of them (for blocks of more than two sessions), out of `T` by the mean pause. Without an
-/// end (`block_s` infinite) the last two terms do not count.
-pub fn kept_by_time_outs(server_s: f64, dispatcher_s: f64, pause_s: f64, backends: f64, block_s: f64) -> f64 {
+/// `T / μ + σ² / 2μ² − 1/2` of them, out of `T` by the mean pause. Without an end (`block_s` infinite) the last two
+/// terms do not count. `None`: the block is shorter than two sessions, for which that is not so.
+pub fn kept_by_time_outs(server_s: f64, dispatcher_s: f64, pause_s: f64, backends: f64, block_s: f64) -> Option<f64> {
     let known_s = server_s.min(dispatcher_s);
     let by_chance_s = server_s - known_s;
     // After the time in which both know it, offers are missed at this rate; when the server has forgotten, all are.
@@ -102,7 +102,7 @@ pub fn kept_by_time_outs(server_s: f64, dispatcher_s: f64, pause_s: f64, backend
     let rest_s2 = until_s2 + 2.0 * still * (by_chance_s * pause_s + pause_s.powi(2));
     let (mean_s, variance_s2) = (known_s + rest_s, rest_s2 - rest_s.powi(2));
     let edge = if block_s.is_finite() { variance_s2 / (2.0 * mean_s.powi(2)) - 0.5 } else { 0.0 };
-    1.0 - pause_s / mean_s - edge * pause_s / block_s
+    (block_s >= 2.0 * mean_s).then(|| 1.0 - pause_s / mean_s - edge * pause_s / block_s)
 }
 
 #[cfg(test)]
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn the_shorter_time_out_decides_and_chance_helps() {
         let in_block = |server_s, dispatcher_s, backends, block_s| {
-            kept_by_time_outs(server_s, dispatcher_s, 2.0, backends, block_s)
+            kept_by_time_outs(server_s, dispatcher_s, 2.0, backends, block_s).unwrap()
         };
         let kept = |server_s, dispatcher_s, backends| in_block(server_s, dispatcher_s, backends, f64::INFINITY);
         assert!((kept(4.0, 4.0, 3.0) - 2.0 / 3.0).abs() < 1e-12);
@@ -169,6 +169,7 @@ mod tests {
             }
             assert!((f64::from(accepted) / f64::from(offers) - told).abs() < 0.005, "{block_s}: {accepted} {told}");
         }
+        assert_eq!(kept_by_time_outs(4.0, 4.0, 2.0, 3.0, 11.0), None, "sessions of 6 s");
         assert!(in_block(4.0, 2.0, 3.0, 30.0) > shorter + 0.01, "a block ends within sessions that were kept");
     }
 

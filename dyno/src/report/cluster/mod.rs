@@ -4,6 +4,8 @@ mod charts;
 mod checks;
 mod locality;
 
+use std::collections::BTreeSet;
+
 use super::circumstances::{self, server_text};
 use super::document::{Cell, Column, Content, Document, Field, Method, Place, Section, Table, Tone};
 use super::published::not_as_in;
@@ -89,7 +91,7 @@ fn time_outs(record: &Record, summary: &ClusterSummary) -> Option<Section> {
             format!("{dispatcher_s} s"),
             format_percent(cell.accepted_percent_of_offered.value),
             interval(cell.accepted_percent_of_offered, format_tenths),
-            format_percent(100.0 * kept),
+            kept.map_or(NONE.to_owned(), |kept| format_percent(100.0 * kept)),
             format_count(cell.resumed_offered),
         ];
         Some(texts.map(Cell::from).to_vec())
@@ -101,7 +103,7 @@ fn time_outs(record: &Record, summary: &ClusterSummary) -> Option<Section> {
         Column::number("closed form"),
         Column::number("offered"),
     ];
-    let rows: Vec<Vec<Cell>> = summary.cells.iter().filter_map(row).collect();
+    let rows: Vec<Vec<Cell>> = summary.cells.iter().filter(|cell| cell.blocks > 0).filter_map(row).collect();
     let note = format!(
         "Servers keep a session for {server_s} s from its full handshake; clients come back after exponential pauses \
          of {pause_s} s on average. closed form: offers are a Poisson process, accepted while server and dispatcher \
@@ -321,7 +323,10 @@ fn by_time_out(summary: &ClusterSummary) -> Option<String> {
         Some(format!("{kept} where it remembers them for {} s", cell.cell.dispatcher_timeout_s?))
     });
     let each: Vec<String> = each.collect::<Option<_>>()?;
-    (each.len() > 1).then(|| format!("Of the sessions offered again the dispatcher keeps {}.", each.join(", ")))
+    let time_outs: BTreeSet<Option<u32>> = summary.cells.iter().map(|cell| cell.cell.dispatcher_timeout_s).collect();
+    // What differs in something else too takes the table to tell.
+    (each.len() > 1 && time_outs.len() == each.len())
+        .then(|| format!("Of the sessions offered again the dispatcher keeps {}.", each.join(", ")))
 }
 
 /// What one server does at most, by reuse.
