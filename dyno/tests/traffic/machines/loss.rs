@@ -28,6 +28,13 @@ pub fn is_gone(pid: u32) -> bool {
     stat.is_empty() || stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'))
 }
 
+/// Whether the loop of a worker has what it needs to wait for events: its load begins a moment later.
+pub fn is_ready(pid: &u32) -> bool {
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let mut links = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    links.any(|link| link.to_string_lossy().contains("eventpoll"))
+}
+
 impl Crew {
     pub fn begin(url: &str, duration: &str, more: &[&str]) -> Crew {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -40,12 +47,6 @@ impl Crew {
         let load = Load(child);
         let is_worker =
             |pid: &u32| std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe.to_str() == Some(TLSDYNO));
-        // Its loop has what it needs to wait for events.
-        let is_ready = |pid: &u32| {
-            let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-            let links = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
-            links.into_iter().any(|link| link.to_string_lossy().contains("eventpoll"))
-        };
         let mut workers = Vec::new();
         until("starting workers", || {
             workers = processes_with(&mark).into_iter().filter(is_worker).collect();

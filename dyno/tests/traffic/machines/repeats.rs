@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use super::far::Network;
-use super::loss::{Crew, is_gone, kill};
+use super::loss::{Crew, is_gone, is_ready, kill};
 use super::{Load, TLSDYNO, json, launch, load, of_each, site, text, until};
 
 const TIMES: usize = 20;
@@ -67,7 +67,8 @@ fn a_cut_network_loses_the_worker_behind_it_and_both_ends_notice() {
         command.args(["--workers", "2", "--listen", "10.99.0.1", "--launch", &both, "--on-loss", "go-on"]);
         command.args(["--duration", "7s", "--pause", "const:100ms", "--close"]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        std::thread::sleep(Duration::from_secs(2));
+        until("beginning", || super::processes_with("10.99.0.1").iter().filter(|pid| is_ready(pid)).count() == 2);
+        std::thread::sleep(Duration::from_millis(500));
         network.cable("down");
         let cut = Instant::now();
         let output = child.wait_with_output().unwrap();
