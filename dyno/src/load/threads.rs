@@ -136,8 +136,8 @@ impl Loops {
 
     /// Runs their part of the plan, each on a thread of its own (a single one without a CPU on this one), and answers
     /// what each did. When all are ready `begin_at` is called, which may wait for others and answers the moment to
-    /// begin at, in nanoseconds of the monotonic clock, or nothing: then the run does not take place. `watched` has an end
-    /// for each, or none; `held` the sessions that each has of earlier runs, or nothing yet.
+    /// begin at, in nanoseconds of the monotonic clock, or nothing: then the run does not take place. `watched` has an
+    /// end for each, or none; `held` the sessions that each has of earlier runs, or nothing yet.
     ///
     /// # Errors
     /// The first of those of the loops.
