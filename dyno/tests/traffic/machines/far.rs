@@ -69,7 +69,7 @@ fn inside(namespace: &str, program: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// An experiment on a server in the near one, whose load the far one makes. Workers start when the file `gate` is there.
+/// An experiment on a server in the near one, whose load the far one makes. Workers start when there is a file `gate`.
 fn begin(network: &Network, place: &Path, arguments: &[&str]) -> Child {
     let gate = place.join("gate");
     let far = format!("while ! [ -e {} ]; do sleep 0.01; done; exec ip netns exec {} ", gate.display(), network.far);

@@ -55,8 +55,11 @@ fn a_cut_network_loses_the_worker_behind_it_and_both_ends_notice() {
     let mut server = Command::new("ip");
     server.args(["netns", "exec", &network.near, TLSDYNO, "serve", "--listen-plain", "127.0.0.1:8080", "--docroot"]);
     let _server = Load(server.arg(docroot.path()).stderr(Stdio::null()).spawn().unwrap());
-    let inside =
-        |namespace: &str| launch("--may-load 10.99.0.1").replace("exec ", &format!("exec ip netns exec {namespace} "));
+    // By this its workers are found.
+    let mark = format!("--join-within={}123ms", std::process::id());
+    let inside = |namespace: &str| {
+        launch(&format!("--may-load 10.99.0.1 {mark}")).replace("exec ", &format!("exec ip netns exec {namespace} "))
+    };
     // One worker here, one behind the cable; each loads its own loopback, which only the near one has a server on.
     let both = format!("if test {{worker}} = 1; then {}; else {}; fi", inside(&network.near), inside(&network.far));
     let mut longest = Duration::ZERO;
@@ -67,7 +70,7 @@ fn a_cut_network_loses_the_worker_behind_it_and_both_ends_notice() {
         command.args(["--workers", "2", "--listen", "10.99.0.1", "--launch", &both, "--on-loss", "go-on"]);
         command.args(["--duration", "7s", "--pause", "const:100ms", "--close"]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        until("beginning", || super::processes_with("10.99.0.1").iter().filter(|pid| is_ready(pid)).count() == 2);
+        until("beginning", || super::processes_with(&mark).iter().filter(|pid| is_ready(pid)).count() == 2);
         std::thread::sleep(Duration::from_millis(500));
         network.cable("down");
         let cut = Instant::now();
@@ -77,7 +80,7 @@ fn a_cut_network_loses_the_worker_behind_it_and_both_ends_notice() {
         let result = json(&output);
         assert_eq!(result["workers"].as_array().unwrap().len(), 1);
         assert!(result["warnings"].to_string().contains("silent for 5 s"), "{result}");
-        assert!(super::processes_with("10.99.0.1").iter().all(|pid| is_gone(*pid)), "nothing is left on either side");
+        assert!(super::processes_with(&mark).iter().all(|pid| is_gone(*pid)), "nothing is left on either side");
     }
     println!("{TIMES} cuts: all had ended {longest:?} after the cut at the latest");
 }
