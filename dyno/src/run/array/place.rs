@@ -1,5 +1,7 @@
 //! Which CPUs the machines of an array run on. Where they share CPUs each has a quota of CPU time.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Result, ensure};
 
 use crate::model::array::ArrayExperiment;
@@ -59,10 +61,13 @@ impl Placement {
     /// It in words, for the manifest.
     pub fn description(&self) -> String {
         let each = self.quota_cpus.map_or("a CPU each".to_owned(), |cpus| format!("at most {cpus} CPUs each (quota)"));
-        let proxies: Vec<String> = self.proxies.iter().map(ToString::to_string).collect();
-        let of_proxies = match proxies.len() {
+        let cpus: BTreeSet<usize> = self.proxies.iter().copied().collect();
+        let cpus: Vec<String> = cpus.iter().map(ToString::to_string).collect();
+        let on = format!("on {} {}", if cpus.len() == 1 { "CPU" } else { "CPUs" }, cpus.join(", "));
+        let of_proxies = match self.proxies.len() {
             0 => "no proxies".to_owned(),
-            count => format!("{count} proxies on CPU {}", proxies.join(", ")),
+            1 => format!("1 proxy {on}"),
+            count => format!("{count} proxies {on}"),
         };
         format!("transaction server on CPU {}, {of_proxies}, {each}; load on CPU {}", self.server, self.load)
     }
@@ -83,8 +88,10 @@ mod tests {
     fn machines_share_what_the_load_leaves() {
         let two = placed(&[0, 1], 4, 0.1).unwrap();
         assert_eq!((two.server, &two.proxies[..], two.load, two.quota_cpus), (0, &[0; 4][..], 1, Some(0.1)));
+        assert!(two.description().contains(", 4 proxies on CPU 0, "), "{}", two.description());
         let four = placed(&[0, 1, 2, 3], 4, 0.4).unwrap();
         assert_eq!((four.server, &four.proxies[..], four.load), (0, &[1, 2, 0, 1][..], 3));
+        assert!(four.description().contains(", 4 proxies on CPUs 0, 1, 2, "), "{}", four.description());
         assert_eq!(placed(&[0, 1, 2], 1, 1.0).unwrap().quota_cpus, None, "a CPU each");
     }
 
