@@ -76,6 +76,9 @@ pub trait Others {
     /// How long a word to the furthest of them and its answer take, nanoseconds.
     fn trip_ns(&self) -> u64;
 
+    /// How many loops they have.
+    fn loops(&self) -> u32;
+
     /// Runs the plan; `held`: with the sessions of earlier runs.
     ///
     /// # Errors
@@ -139,8 +142,9 @@ impl Prepared {
     /// What is written before the first command.
     fn ready(&self, others: Option<&dyn Others>) -> Reply {
         let (users, requests) = (self.workload.users.len() as u32, self.workload.requests.len() as u32);
-        let (sources, trip_ns) = others.map(|others| (others.sources(), others.trip_ns())).unwrap_or_default();
-        Reply::Ready { users, requests, sources, trip_ns }
+        let of_others = |others: &dyn Others| (others.sources(), others.trip_ns(), others.loops());
+        let (sources, trip_ns, loops) = others.map(of_others).unwrap_or_default();
+        Reply::Ready { users, requests, sources, trip_ns, loops }
     }
 
     /// Carries out one command line.

@@ -125,6 +125,11 @@ impl Coordinator {
         members.filter(|(_, member)| member.standing != Standing::Lost).map(|(index, _)| index)
     }
 
+    /// The loops of all who are present.
+    pub fn loops(&self) -> u32 {
+        self.present().map(|index| self.members[index].loops).sum()
+    }
+
     /// A worker joined, with so many loops; its number is answered.
     pub fn join(&mut self, name: &str, loops: u32, now_ns: u64) -> usize {
         let index = self.members.len();

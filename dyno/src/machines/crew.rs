@@ -170,6 +170,11 @@ impl Workers {
         Ok(())
     }
 
+    /// How many loops the workers have.
+    pub fn loops(&self) -> u32 {
+        self.inner.borrow().coordinator.loops()
+    }
+
     /// The addresses from which the workers connect to `to`: where their connections to this process come from, if it
     /// is at the same address, and else what they say, which is something else behind an address translation; and how
     /// long a word to the furthest of them and its answer take, in nanoseconds, at the soonest of some times. Nobody

@@ -72,6 +72,10 @@ impl Others for Far<'_> {
         self.trip_ns
     }
 
+    fn loops(&self) -> u32 {
+        self.workers.loops()
+    }
+
     fn run(&self, plan: &Plan, stop: &AtomicBool, held: Option<Held>) -> Result<OutcomeRecord> {
         let outcome = self.workers.run_holding(plan, stop, held)?;
         let losses: Vec<String> = self.workers.losses().iter().map(ToString::to_string).collect();

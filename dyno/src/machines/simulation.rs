@@ -175,7 +175,13 @@ impl Simulation {
                 self.workers[worker].place = (load.before_count, load.loops);
                 self.travel(
                     worker,
-                    Err(FromWorker::Reply(Reply::Ready { users: 1, requests: 1, sources: Vec::new(), trip_ns: 0 })),
+                    Err(FromWorker::Reply(Reply::Ready {
+                        users: 1,
+                        requests: 1,
+                        sources: Vec::new(),
+                        trip_ns: 0,
+                        loops: 0,
+                    })),
                 );
             }
             ToWorker::Begin { at_ns } => {

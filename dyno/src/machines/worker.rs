@@ -397,7 +397,7 @@ impl Worker<'_> {
         loop {
             match self.part.as_ref().and_then(|part| part.events.as_ref()).map(Receiver::try_recv) {
                 Some(Ok(Event::Ready { users, requests })) => {
-                    let ready = Reply::Ready { users, requests, sources: Vec::new(), trip_ns: 0 };
+                    let ready = Reply::Ready { users, requests, sources: Vec::new(), trip_ns: 0, loops: 0 };
                     self.link.say(&FromWorker::Reply(ready))?;
                 }
                 Some(Ok(Event::Ended(result))) => {

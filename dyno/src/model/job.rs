@@ -176,6 +176,9 @@ pub enum Reply {
         /// How long a word to the furthest of these and its answer take, nanoseconds.
         #[serde(default)]
         trip_ns: u64,
+        /// How many loops these have; each needs a user of its own. 0: this machine makes the load.
+        #[serde(default)]
+        loops: u32,
     },
     /// A block is done.
     Outcome(Box<OutcomeRecord>),

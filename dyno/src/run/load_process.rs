@@ -28,6 +28,8 @@ pub struct LoadProcess {
     pub sources: Vec<IpAddr>,
     /// How long a word to the furthest of these workers and its answer take, nanoseconds.
     trip_ns: u64,
+    /// Loops of these workers, or 1: users that a load has at least.
+    pub loops: u32,
     /// It has others make the load, who may be lost.
     is_by_workers: bool,
 }
@@ -58,12 +60,13 @@ impl LoadProcess {
         let commands = child.stdin.take();
         let replies = BufReader::new(child.stdout.take().context("the load process has no output")?);
         let (sources, is_by_workers) = (Vec::new(), job.workers.is_some());
+        let (users, requests, trip_ns, loops) = (0, 0, 0, 1);
         let mut process =
-            LoadProcess { child, commands, replies, users: 0, requests: 0, sources, trip_ns: 0, is_by_workers };
+            LoadProcess { child, commands, replies, users, requests, sources, trip_ns, loops, is_by_workers };
         match process.reply()? {
-            Reply::Ready { users, requests, sources, trip_ns } => {
+            Reply::Ready { users, requests, sources, trip_ns, loops } => {
                 (process.users, process.requests) = (users, requests);
-                (process.sources, process.trip_ns) = (sources, trip_ns);
+                (process.sources, process.trip_ns, process.loops) = (sources, trip_ns, loops.max(1));
                 Ok(process)
             }
             Reply::Error { message, fault } => match process.fault(fault) {

@@ -156,8 +156,8 @@ pub fn pieces(requests_of_users: &[u32], wanted: u64, users_min: u32) -> Vec<Pie
 /// The same with pieces of random size, from `wanted` to half as many more: the work of sweeps. A server does some
 /// things at every so-manieth handshake (OpenSSL makes new blinding values at every 32nd RSA signature); with slices of
 /// one size that would fall on the same configuration in sweep after sweep.
-pub fn varied_pieces(requests_of_users: &[u32], wanted: u64, random: &mut SplitMix64) -> Vec<Piece> {
-    pieces_of(requests_of_users, 1, || wanted + random.below(wanted as usize / 2 + 1) as u64)
+pub fn varied_pieces(requests_of_users: &[u32], wanted: u64, users_min: u32, random: &mut SplitMix64) -> Vec<Piece> {
+    pieces_of(requests_of_users, users_min, || wanted + random.below(wanted as usize / 2 + 1) as u64)
 }
 
 fn pieces_of(requests_of_users: &[u32], users_min: u32, mut next_size: impl FnMut() -> u64) -> Vec<Piece> {
@@ -281,10 +281,12 @@ mod tests {
 
     #[test]
     fn pieces_of_sweeps_vary_in_size() {
-        let pieces = varied_pieces(&[1; 1_000], 6, &mut SplitMix64::new(1));
+        let pieces = varied_pieces(&[1; 1_000], 6, 1, &mut SplitMix64::new(1));
         let sizes: std::collections::BTreeSet<u64> = pieces.iter().map(|piece| piece.requests).collect();
         assert!(sizes.into_iter().eq(6..=9));
         assert!(pieces.windows(2).all(|pair| pair[0].users.end == pair[1].users.start), "no user is left out");
+        let by_three = varied_pieces(&[20; 100], 5, 3, &mut SplitMix64::new(1));
+        assert!(by_three.iter().all(|piece| piece.users.len() == 3), "each of three loops has one");
     }
 
     #[test]

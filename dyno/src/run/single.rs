@@ -210,7 +210,7 @@ impl<'a> SingleServer<'a> {
         let load = &self.experiment.load;
         let one_by_one = self.testbed.site.workload.requests.iter().all(|request| request.page_end);
         let width = if one_by_one { 1 } else { load.per_user };
-        load.connections.div_ceil(width).max(8)
+        load.connections.div_ceil(width).max(8).max(self.load.loops)
     }
 
     /// Users that warm so many worker processes up. Prefork has one for each connection, which users with a connection
@@ -278,7 +278,7 @@ impl Subject for SingleServer<'_> {
         if self.is_sliced {
             let slice_us = self.experiment.measure.slice_us;
             let least_us = self.load.slice_us_min();
-            self.slices.sweeps.plan(slice_us, least_us, &requests_of_users, seconds_per_request);
+            self.slices.sweeps.plan(slice_us, least_us, (&requests_of_users, self.load.loops), seconds_per_request);
         }
         let mut pieces = pieces(&requests_of_users, schedule.requests_per_block, self.users_min());
         let dropped = drop_too_long(&mut pieces, &schedule, left);

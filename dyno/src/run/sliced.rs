@@ -83,18 +83,18 @@ pub(super) struct Sweeps {
 
 impl Sweeps {
     /// Chooses the work of slices, about so long, of a workload whose users have so many requests each.
-    /// `least_us`: no shorter than that.
+    /// `least_us`: no shorter than that; `users_min`: no fewer in a slice.
     pub(super) fn plan(
         &mut self,
         slice_us: Option<u64>,
         least_us: u64,
-        requests_of_users: &[u32],
+        (requests_of_users, users_min): (&[u32], u32),
         seconds_per_request: &[f64],
     ) {
         self.slice_us = slice_us.filter(|us| *us > 0).unwrap_or(SLICE_US).max(least_us);
         let slowest = seconds_per_request.iter().copied().fold(1e-9, f64::max);
         let requests = ((self.slice_us as f64 / 1e6 / slowest) as u64).max(SLICE_REQUESTS_MIN);
-        let pieces = varied_pieces(requests_of_users, requests, &mut SplitMix64::new(1));
+        let pieces = varied_pieces(requests_of_users, requests, users_min, &mut SplitMix64::new(1));
         self.works = pieces.into_iter().map(Work::from).collect();
     }
 
@@ -274,11 +274,12 @@ impl<S: Sliced> Row<'_, S> {
         self.subject.begin_slice(index)?;
         let address = self.subject.testbed().address(server);
         let began = self.since.elapsed();
-        let outcome = self.subject.load().run_slice(index, address, &work, position.store)?;
+        let outcome = self.subject.load().run_slice(index, address, &work, position.store);
         let elapsed = self.since.elapsed() - began;
         if interrupt::check_this_process().is_err() {
             return Ok(());
         }
+        let outcome = outcome?;
         let us_per_request = elapsed.as_secs_f64() * 1e6 / requests.max(1) as f64;
         self.subject.state().us_per_request.insert(index, us_per_request);
         if is_dead(&outcome) {

@@ -38,6 +38,8 @@ const DAYS: [(i64, &str); 4] = [(1, "1 day"), (7, "7 days"), (30, "30 days"), (3
 /// The time that it shows unasked.
 const DAYS_SHOWN: i64 = 7;
 const DAY_US: i64 = 86_400_000_000;
+/// Microseconds of an hour.
+const HOUR_US: i64 = DAY_US / 24;
 
 /// Serves until Ctrl-C.
 pub fn run(args: &Args) -> Result<Exit> {
@@ -126,7 +128,8 @@ impl Served<'_> {
             (Err(text), _) | (_, Err(text)) => return Answer::plain(400, visible(&text)),
         };
         let days = query.get("days").and_then(|days| days.parse().ok()).filter(|days| (1..=36_500).contains(days));
-        let ago_us = now_unix_us() - days.unwrap_or(DAYS_SHOWN) * DAY_US;
+        // Whole hours, which are counted: the rounds of one that is cut would all be read.
+        let ago_us = (now_unix_us() - days.unwrap_or(DAYS_SHOWN) * DAY_US).div_euclid(HOUR_US) * HOUR_US;
         let range_us = (from.map_or(ago_us, |from| from.0), to.map_or(i64::MAX, |to| to.0));
         let page = self.pages.read(|store| read(store, query.get("site"), range_us, None)).and_then(|sites| {
             let mut document = probe::page(&sites);

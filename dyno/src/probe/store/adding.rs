@@ -57,18 +57,15 @@ impl Store {
     pub fn add(&mut self, entries: &[Entry]) -> Result<u64> {
         self.database.check().or_fault(Fault::Store)?;
         let added = self.transaction(|store| {
-            let mut sites = BTreeSet::new();
-            for entry in entries {
-                sites.insert(store.texts.number(&mut *store.database, "site", &entry.round.series())?);
-            }
-            store.lock(&sites)?;
-            let (database, texts) = (&mut *store.database, &mut store.texts);
             let mut all = Vec::with_capacity(entries.len());
             for entry in entries {
-                let values = rows::values(entry, texts, database)?;
+                let values = rows::values(entry, &mut store.texts, &mut *store.database)?;
                 let number = |column: usize| values[column].integer().unwrap_or_default();
                 all.push(Row { entry, site: number(0), run: number(2), values });
             }
+            // After the last text: another who has a site and wants a text would wait for us, and we for the site.
+            store.lock(&all.iter().map(|row| row.site).collect())?;
+            let database = &mut *store.database;
             let new = new_ones(database, all)?;
             for piece in new.chunks(PIECE) {
                 insert(database, piece)?;

@@ -67,6 +67,10 @@ impl Store {
     fn count_day(&mut self, site: i64, day_us: i64) -> Result<()> {
         self.lock(&BTreeSet::from([site]))?;
         let range_us = (day_us, day_us + DAY_US);
+        if self.first_uncounted(site, range_us)?.is_some() {
+            // It came this moment; next time its hour is counted before the day.
+            return Ok(());
+        }
         let mut whole = Hour { hour_unix_s: day_us / 1_000_000, ..Hour::default() };
         self.hours_where(site, range_us, "")?.iter().for_each(|hour| whole.merge(hour));
         let mut facts = Vec::with_capacity(whole.facts.len());

@@ -161,7 +161,7 @@ impl Store {
 
     /// The first round of this time (microseconds since 1970; whole hours) whose hour is not counted, or was counted
     /// without it.
-    fn first_uncounted(&mut self, site: i64, (mut from_us, until_us): (i64, i64)) -> Result<Option<i64>> {
+    pub(super) fn first_uncounted(&mut self, site: i64, (mut from_us, until_us): (i64, i64)) -> Result<Option<i64>> {
         let mut counted = self.counted(site, from_us)?;
         counted.insert(until_us.div_euclid(1_000_000));
         // Looked for between counted hours only: that is quick however many rounds there are.

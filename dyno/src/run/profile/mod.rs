@@ -90,7 +90,7 @@ impl Subject for Profile {
 
     fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
         let requests = requests_of_users(&self.testbed.site.workload);
-        self.sweeps.plan(self.slice_us, 0, &requests, seconds_per_request);
+        self.sweeps.plan(self.slice_us, 0, (&requests, 1), seconds_per_request);
         let rounds = sliced_rounds(left);
         let for_blocks = left.mul_f64(BLOCKS_SHARE);
         let total = requests.len() as u64;
