@@ -174,10 +174,10 @@ pub enum Reply {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         sources: Vec<IpAddr>,
         /// How long a word to the furthest of these and its answer take, nanoseconds.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "is_default")]
         trip_ns: u64,
         /// How many loops these have; each needs a user of its own. 0: this machine makes the load.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "is_default")]
         loops: u32,
     },
     /// A block is done.
@@ -190,6 +190,10 @@ pub enum Reply {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         fault: Option<Fault>,
     },
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl Reply {
