@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use tlsdyno_tls::{Effort, Settings, Stage, StageSet};
+use tlsdyno_tls::{Effort, Settings, Stage};
 
 use super::cpus::Cpus;
 use super::exchange::exchange;
@@ -26,7 +26,7 @@ use crate::native::{Doubled, Doubling, DoublingCounters};
 use crate::random::SplitMix64;
 use crate::servers::Instance;
 use crate::servers::cpu::ProcessClocks;
-use crate::store::{Block, Configuration, Interval, Journal, Kind, Measured, Preflight, Record, of_interval};
+use crate::store::{Block, Configuration, Interval, Journal, Kind, Measured, Record, of_interval};
 use watch::{Band, Watch};
 
 /// Shortest and longest interval of a mode.
@@ -252,16 +252,7 @@ fn add(block: &mut Block, interval: Interval) {
 }
 
 fn configuration(name: &str, kind: Kind, host: Option<usize>) -> Configuration {
-    Configuration {
-        name: name.to_owned(),
-        noop: StageSet::NONE,
-        kind,
-        tls: true,
-        host_number: host,
-        preflight: Preflight::default(),
-        valid: true,
-        warnings: Vec::new(),
-    }
+    Configuration { kind, host_number: host, ..Configuration::setting(name, true, Vec::new()) }
 }
 
 /// What the doubler counted, by kind of call.

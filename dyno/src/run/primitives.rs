@@ -9,7 +9,6 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use tlsdyno_tls::StageSet;
 
 use self::peer::OpensslSpeed;
 use super::cpus::{self, Cpus};
@@ -27,7 +26,7 @@ use crate::model::workload::WorkloadSpec;
 use crate::model::{CertificateKind, ConfigurationModel, Experiment};
 use crate::native::primitives::{Calls, Meter, Opened};
 use crate::servers::mapped;
-use crate::store::{Block, Configuration, Journal, Kind, Measured, Preflight, PrimitivesRecord, Record, Warning};
+use crate::store::{Block, Configuration, Journal, Measured, PrimitivesRecord, Record, Warning};
 
 /// CPU time of a warm-up and of the look whether the library has a primitive.
 const LOOK: Duration = Duration::from_millis(2);
@@ -190,16 +189,7 @@ fn call(meter: &mut Meter, cell: &PrimitiveCell, cpu_time: Duration) -> Result<C
 }
 
 fn configuration(cell: &PrimitiveCell) -> Configuration {
-    Configuration {
-        name: cell.to_string(),
-        noop: StageSet::NONE,
-        kind: Kind::Setting,
-        tls: cell.by == By::Record,
-        host_number: None,
-        preflight: Preflight::default(),
-        valid: true,
-        warnings: Vec::new(),
-    }
+    Configuration::setting(cell.to_string(), cell.by == By::Record, Vec::new())
 }
 
 /// The work of a block: so much CPU time.

@@ -27,8 +27,7 @@ use crate::model::steps::{StepsCell, StepsExperiment};
 use crate::model::{ConfigurationModel, Experiment};
 use crate::native::{ShimInjection, ShimSettings, TimeStamp};
 use crate::store::{
-    Block, Configuration, Flow, FlowEvent, Journal, Kind, Measured, Preflight, ProfileBlock, Record, StepSum,
-    StepsBlock, StepsRecord,
+    Block, Configuration, Flow, FlowEvent, Journal, Measured, ProfileBlock, Record, StepSum, StepsBlock, StepsRecord,
 };
 
 /// Connections of a warm-up: the first of a process cost twice as much.
@@ -217,16 +216,8 @@ fn answered(
 }
 
 fn configuration(cell: &StepsCell) -> Configuration {
-    Configuration {
-        name: cell.to_string(),
-        noop: StageSet::NONE,
-        kind: Kind::Setting,
-        tls: true,
-        host_number: None,
-        preflight: Preflight { passed: vec!["the shim is mapped in every worker".to_owned()], failed: Vec::new() },
-        valid: true,
-        warnings: Vec::new(),
-    }
+    let passed = vec!["the shim is mapped in every worker".to_owned()];
+    Configuration::setting(cell.to_string(), true, passed)
 }
 
 /// What the client did, each from the moment before.

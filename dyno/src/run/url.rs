@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::Parser;
 use tlsdyno_engine::load::{self, HeldSessions, Outcome, Pacing, Plan as EnginePlan, Rate, Until};
-use tlsdyno_tls::StageSet;
 
 use super::curve::{self, Counted, Point};
 use super::in_turns::{self, OfSide, Side};
@@ -36,9 +35,7 @@ use crate::model::load_experiment::{LoadExperiment, LoadPoint};
 use crate::random::SplitMix64;
 use crate::servers::cpu::ProcessClocks;
 use crate::servers::listening;
-use crate::store::{
-    Block, Configuration, Journal, Kind, LoadRecord, Measured, Preflight, Record, Store, StoreError, Warning,
-};
+use crate::store::{Block, Configuration, Journal, LoadRecord, Measured, Record, Store, StoreError, Warning};
 use crate::{interrupt, open_files, process_tree};
 
 /// The client counts as the bottleneck from here on, as a part of its CPU.
@@ -83,7 +80,9 @@ impl Runs {
         let record = &mut self.0;
         let valid = outcome.hits > 0;
         record.blocks.push(Block { configuration: record.configurations.len(), valid, ..block_of(outcome)? });
-        record.configurations.push(Configuration { valid, ..configuration(name, run.effort.is_some()) });
+        record
+            .configurations
+            .push(Configuration { valid, ..Configuration::setting(name, run.effort.is_some(), Vec::new()) });
         if let Some(effort) = &run.effort {
             record.manifest.effort = effort.clone();
             record.manifest.negotiated = manifest::negotiated_text(&run.negotiated);
@@ -162,6 +161,10 @@ pub fn check(experiment: &LoadExperiment, options: Option<&Options>) -> Result<V
     ensure!(
         experiment.workers.as_ref().is_none_or(|workers| workers.on_loss == OnLoss::Stop),
         "points by more and by fewer workers cannot be compared; leave --on-loss out"
+    );
+    ensure!(
+        experiment.workers.is_none() || experiment.server.is_none(),
+        "`[server]` listens on loopback, where workers do not reach it; leave one out"
     );
     ensure!(
         experiment.workers.is_none() || experiment.against.is_none(),
@@ -314,7 +317,7 @@ impl<'a> LoadedUrl<'a> {
             if url.tls || record.configurations.is_empty() {
                 record.manifest.effort = if url.tls { options::effort(options).to_string() } else { String::new() };
             }
-            record.configurations.push(configuration(name.clone(), url.tls));
+            record.configurations.push(Configuration::setting(name.clone(), url.tls, Vec::new()));
             addresses.push(address);
         }
         hide_headers(&mut record.manifest.command_line);
@@ -532,11 +535,6 @@ impl LoadedUrl<'_> {
         let server_cpu_ns = if same { server_cpu_ns } else { 0 };
         Ok(Block { valid: true, warnings, server_cpu_ns, ..block_of(outcome)? })
     }
-}
-
-fn configuration(name: String, tls: bool) -> Configuration {
-    let (noop, warnings, preflight) = (StageSet::NONE, Vec::new(), Preflight::default());
-    Configuration { name, noop, kind: Kind::Setting, tls, host_number: None, preflight, valid: true, warnings }
 }
 
 fn block_of(outcome: &Outcome) -> Result<Block> {

@@ -98,7 +98,7 @@ mod tests {
     use crate::model::array::Array;
     use crate::model::curve::ReuseAxis;
     use crate::stats::array::ArraySummary;
-    use crate::store::{ArrayRecord, ClusterBlock, Configuration, Kind, Measured, PageScale, Preflight};
+    use crate::store::{ArrayRecord, ClusterBlock, Configuration, Measured, PageScale};
 
     #[test]
     fn what_is_accepted_and_what_it_costs_stand_beside_each_other() {
@@ -116,16 +116,7 @@ mod tests {
         let places = experiment.places();
         record.configurations = places
             .iter()
-            .map(|place| Configuration {
-                name: experiment.name(place),
-                noop: Default::default(),
-                kind: Kind::Setting,
-                tls: place.percent.is_some(),
-                host_number: None,
-                preflight: Preflight::default(),
-                valid: true,
-                warnings: Vec::new(),
-            })
+            .map(|place| Configuration::setting(experiment.name(place), place.percent.is_some(), Vec::new()))
             .collect();
         let scale = PageScale { transaction_ns: 300_000, full_handshake_cpu_ns: 0 };
         record.measured = Measured::from(ArrayRecord { experiment, scale });

@@ -340,11 +340,10 @@ fn against(rounds: &Rounds, index: usize, cell: &Cell, all: &[Cell]) -> Option<A
 /// Records as if they had been measured.
 #[cfg(test)]
 pub(crate) mod samples {
-    use tlsdyno_tls::StageSet;
 
     use super::*;
     use crate::model::cluster::ClusterExperiment;
-    use crate::store::{Configuration, Kind, Preflight};
+    use crate::store::Configuration;
 
     /// Two policies under one traffic, in an open loop if there is a rate.
     pub(crate) fn experiment(rate: Option<f64>) -> ClusterExperiment {
@@ -357,16 +356,7 @@ pub(crate) mod samples {
     /// A record of such an experiment, finished, without blocks.
     pub(crate) fn record(experiment: ClusterExperiment) -> Record {
         let cells = experiment.cells();
-        let configuration = |cell: &Cell| Configuration {
-            name: cell.name(&cells),
-            noop: StageSet::NONE,
-            kind: Kind::Setting,
-            tls: true,
-            host_number: None,
-            preflight: Preflight::default(),
-            valid: true,
-            warnings: Vec::new(),
-        };
+        let configuration = |cell: &Cell| Configuration::setting(cell.name(&cells), true, Vec::new());
         Record {
             finished: true,
             configurations: cells.iter().map(configuration).collect(),

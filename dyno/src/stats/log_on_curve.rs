@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use crate::model::curve::Curve;
     use crate::model::load_experiment::LoadExperiment;
-    use crate::store::{Block, Configuration, Kind, LoadRecord, LoggedReuse, Measured, Preflight};
+    use crate::store::{Block, Configuration, LoadRecord, LoggedReuse, Measured};
     use crate::trace::{Reuse, Row};
 
     /// 500 hits/s in plain HTTP, a handshake costs 50 of them: the half serving point is 98 %.
@@ -106,16 +106,7 @@ mod tests {
             ..LoadRecord::default()
         });
         for (configuration, place) in places.iter().enumerate() {
-            record.configurations.push(Configuration {
-                name: String::new(),
-                noop: Default::default(),
-                kind: Kind::Setting,
-                tls: place.percent.is_some(),
-                host_number: None,
-                preflight: Preflight::default(),
-                valid: true,
-                warnings: Vec::new(),
-            });
+            record.configurations.push(Configuration::setting("", place.percent.is_some(), Vec::new()));
             let reuse = place.percent.unwrap_or(100.0) / 100.0;
             let hits = 1_000_000;
             let per_second = crate::stats::papers::throughput_at_reuse(500.0, 50.0, reuse);

@@ -183,19 +183,14 @@ fn cost_at(points: &Points, at: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Configuration, Preflight};
-    use tlsdyno_tls::{Stage, StageSet};
+    use crate::store::Configuration;
+    use tlsdyno_tls::Stage;
 
     fn record() -> Record {
-        let configuration = |name: &str, kind, host| Configuration {
-            name: name.to_owned(),
-            noop: StageSet::NONE,
+        let configuration = |name: &str, kind, host_number| Configuration {
             kind,
-            tls: true,
-            host_number: host,
-            preflight: Preflight::default(),
-            valid: true,
-            warnings: Vec::new(),
+            host_number,
+            ..Configuration::setting(name, true, Vec::new())
         };
         let mut record = Record::begun_now("?", 1);
         record.configurations = vec![

@@ -165,6 +165,22 @@ pub struct Configuration {
     pub warnings: Vec<Warning>,
 }
 
+impl Configuration {
+    /// One without no-ops that has a server of its own, with the checks that it passed.
+    pub fn setting(name: impl Into<String>, tls: bool, passed: Vec<String>) -> Configuration {
+        Configuration {
+            name: name.into(),
+            noop: StageSet::NONE,
+            kind: Kind::Setting,
+            tls,
+            host_number: None,
+            preflight: Preflight { passed, failed: Vec::new() },
+            valid: true,
+            warnings: Vec::new(),
+        }
+    }
+}
+
 /// The checks that showed that a configuration does what it says.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -57,7 +57,7 @@ pub enum LoadError {
 /// # Errors
 /// [`LoadError`]; failures of connections and requests are no errors, but counted in the [`Outcome`].
 pub fn run(plan: &Plan, stop: &AtomicBool) -> Result<Outcome, LoadError> {
-    run_with(plan, stop, None, &mut HeldSessions::new(plan.resumption), at_once)
+    run_together_holding(plan, stop, None, &mut HeldSessions::new(plan.resumption), at_once)
 }
 
 /// As [`run_holding`], for a load that takes turns with others: `ask` is asked for each turn and may wait until it is
@@ -100,7 +100,7 @@ impl HeldSessions {
 /// # Errors
 /// As [`run`].
 pub fn run_holding(plan: &Plan, stop: &AtomicBool, sessions: &mut HeldSessions) -> Result<Outcome, LoadError> {
-    run_with(plan, stop, None, sessions, at_once)
+    run_together_holding(plan, stop, None, sessions, at_once)
 }
 
 /// As [`run`], for one of several loops that begin together, or for one that answers a display
@@ -116,7 +116,7 @@ pub fn run_together(
     watched: Option<Watched>,
     begin: impl FnOnce() -> Option<u64>,
 ) -> Result<Outcome, LoadError> {
-    run_with(plan, stop, watched, &mut HeldSessions::new(plan.resumption), begin)
+    run_together_holding(plan, stop, watched, &mut HeldSessions::new(plan.resumption), begin)
 }
 
 /// As [`run_together`], with sessions that earlier runs have left, and leaves its own to later ones.
@@ -130,26 +130,16 @@ pub fn run_together_holding(
     sessions: &mut HeldSessions,
     begin: impl FnOnce() -> Option<u64>,
 ) -> Result<Outcome, LoadError> {
-    run_with(plan, stop, watched, sessions, begin)
-}
-
-/// The beginning of a run that waits for nobody.
-fn at_once() -> Option<u64> {
-    Some(0)
-}
-
-fn run_with(
-    plan: &Plan,
-    stop: &AtomicBool,
-    watched: Option<Watched>,
-    sessions: &mut HeldSessions,
-    begin: impl FnOnce() -> Option<u64>,
-) -> Result<Outcome, LoadError> {
     plan.check().map_err(LoadError::Plan)?;
     let mut run = Run::new(plan, watched, &mut sessions.0)?;
     run.say_hello_to_nobody();
     run.wait_until(begin().ok_or(LoadError::NotBegun)?, stop);
     run.run(stop)
+}
+
+/// The beginning of a run that waits for nobody.
+fn at_once() -> Option<u64> {
+    Some(0)
 }
 
 /// The schedule of an open loop: it ends with the run.

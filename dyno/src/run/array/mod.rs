@@ -13,7 +13,6 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use tlsdyno_tls::StageSet;
 
 use self::place::Placement;
 use self::testbed::{ArrayTestbed, Usage};
@@ -29,9 +28,7 @@ use crate::model::ServerName;
 use crate::model::array::{ArrayExperiment, ArrayPlace};
 use crate::model::job::Timed;
 use crate::servers::quota;
-use crate::store::{
-    ArrayRecord, BackendUse, Block, ClusterBlock, Configuration, Journal, Kind, Measured, Preflight, Record,
-};
+use crate::store::{ArrayRecord, BackendUse, Block, ClusterBlock, Configuration, Journal, Measured, Record};
 
 /// Length of the warm-up of a place.
 const WARM_UP: Duration = Duration::from_millis(500);
@@ -90,16 +87,7 @@ impl<'a> ProxyArray<'a> {
 }
 
 fn configuration(name: String, place: &ArrayPlace, testbed: &ArrayTestbed) -> Configuration {
-    Configuration {
-        name,
-        noop: StageSet::NONE,
-        kind: Kind::Setting,
-        tls: place.percent.is_some(),
-        host_number: None,
-        preflight: Preflight { passed: testbed.checks.clone(), failed: Vec::new() },
-        valid: true,
-        warnings: Vec::new(),
-    }
+    Configuration::setting(name, place.percent.is_some(), testbed.checks.clone())
 }
 
 /// Fills in the circumstances, once everything runs.

@@ -2,27 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use tlsdyno_tls::StageSet;
-
 use super::place::Placement;
 use super::testbed::{CellUnderTest, ClusterTestbed};
 use crate::model::cell::Cell;
 use crate::model::cluster::ClusterExperiment;
 use crate::run::manifest;
-use crate::store::{Configuration, Kind, Measured, Preflight, Record, Warning};
+use crate::store::{Configuration, Measured, Record, Warning};
 
 /// A cell as a configuration of the record, with the checks that it passed.
 pub fn configuration(tested: &CellUnderTest, cells: &[Cell]) -> Configuration {
-    Configuration {
-        name: tested.cell.name(cells),
-        noop: StageSet::NONE,
-        kind: Kind::Setting,
-        tls: tested.has_tls,
-        host_number: None,
-        preflight: Preflight { passed: tested.checks.clone(), failed: Vec::new() },
-        valid: true,
-        warnings: Vec::new(),
-    }
+    Configuration::setting(tested.cell.name(cells), tested.has_tls, tested.checks.clone())
 }
 
 /// Fills in the circumstances, once everything runs, and what must be said of them.

@@ -20,7 +20,7 @@ use crate::run::manifest;
 use crate::run::observer::Observer;
 use crate::run::preflight::{Check, can_resume, checks_of};
 use crate::run::testbed::Testbed;
-use crate::store::{Configuration, Kind, Measured, Preflight, ProfileRecord, Record, Warning};
+use crate::store::{Configuration, Measured, ProfileRecord, Record, Warning};
 
 /// The configuration of the testbed that is profiled ([`ProfileExperiment::of_servers`]).
 const PROFILED: usize = 0;
@@ -185,16 +185,7 @@ fn placed(experiment: &ProfileExperiment, testbed: &Testbed) -> Vec<Placed> {
 
 fn configuration(cell: &Cell, base: Option<usize>, passed: Vec<String>) -> Configuration {
     let noop = if let Treatment::Off(stages) = cell.treatment { stages } else { StageSet::NONE };
-    Configuration {
-        name: cell.to_string(),
-        noop,
-        kind: Kind::Setting,
-        tls: true,
-        host_number: base,
-        preflight: Preflight { passed, failed: Vec::new() },
-        valid: true,
-        warnings: Vec::new(),
-    }
+    Configuration { noop, host_number: base, ..Configuration::setting(cell.to_string(), true, passed) }
 }
 
 fn target(servers: &Experiment, testbed: &Testbed, placed: &Placed) -> Result<TargetSpec> {
