@@ -215,6 +215,7 @@ mod tests {
         let shares = Shares { shares: shares.iter().map(share).collect(), ..Shares::default() };
         Summary {
             shares,
+            between_runs: vec![],
             by_methods: vec![],
             counted: None,
             traffic: None,

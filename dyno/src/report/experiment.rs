@@ -6,7 +6,7 @@ use super::charts::{self, PHASES};
 use super::circumstances;
 use super::document::{Cell, Column, Content, Document, Field, Method, Place, Section, Table, Tone, row};
 use super::text::{difference_with_interval, loaded_label, share_label, share_with_interval, short_share_label};
-use super::{accelerators, findings, machines, methods, published, remedies, scoreboard, traffic};
+use super::{accelerators, between_runs, findings, machines, methods, published, remedies, scoreboard, traffic};
 use crate::model::ShareModel;
 use crate::stats::pace::Pace;
 use crate::stats::shares::MISSING;
@@ -37,7 +37,9 @@ pub fn document(record: &Record, summary: &Summary) -> Document {
     let warnings = circumstances::warnings(circumstances::texts(&summary.warnings, parts));
     let findings = [findings::comparisons(summary), accelerators::section(summary), findings::setup_and_data(summary)];
     let noted = shares(record, summary).notes(methods::doubling_note(record, summary));
-    let mut sections = vec![noted, warnings.clone().on(Place::Page)];
+    let mut sections = vec![noted];
+    sections.extend(between_runs::section(record, summary));
+    sections.push(warnings.clone().on(Place::Page));
     sections.extend(methods::section(summary).into_iter().chain(methods::counts(summary)));
     if record.measured.experiment().is_some_and(|experiment| !experiment.is_timed()) {
         sections.push(warnings.on(Place::Terminal));
@@ -132,7 +134,13 @@ pub(super) fn so_far(shares: &Shares, rows: usize) -> Option<Table> {
 fn remarks(record: &Record, summary: &Summary) -> Vec<String> {
     let sentences = [interaction(summary), instrument(summary), missing(record, summary)].into_iter().flatten();
     let pace = summary.pace.as_ref().map(Pace::sentence);
-    sentences.chain(precision(summary)).chain(pace).chain([summary.detection.sentence.clone()]).collect()
+    let other_runs = between_runs::remark(record, summary);
+    sentences
+        .chain(precision(summary))
+        .chain(other_runs)
+        .chain(pace)
+        .chain([summary.detection.sentence.clone()])
+        .collect()
 }
 
 fn by(differences: &[Difference], metric: Metric) -> Option<&Difference> {

@@ -4,6 +4,7 @@
 mod accelerators;
 pub mod answer;
 mod array;
+mod between_runs;
 mod charts;
 pub mod circumstances;
 pub mod cluster;

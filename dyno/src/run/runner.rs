@@ -15,9 +15,9 @@ use crate::fault::{Fault, OrFault, fault_of};
 use crate::interrupt;
 use crate::model::{Experiment, Measure};
 use crate::random::SplitMix64;
-use crate::stats::Shares;
 use crate::stats::statement::FEW_ROUNDS;
-use crate::store::{Block, Calibration, Journal, Kind, Record, Warning};
+use crate::stats::{Shares, between_runs};
+use crate::store::{Block, Calibration, EarlierRun, Journal, Kind, Listing, Record, Store, StoreError, Warning};
 
 /// Where a number of rounds is asked for, and where there are slices, so many are measured whatever time they take:
 /// fewer have no spread. Where slices are to fit a number of rounds it is [`FEW_ROUNDS`]: fewer resolve nothing.
@@ -181,6 +181,7 @@ pub fn run_in_turn<'a>(
     let first = starts.next().context("an experiment measures something")?;
     let mut subject = first(&mut record, observer)?;
     record.manifest.calibration = Calibration::last(&record.manifest.server_name);
+    record.manifest.earlier_runs = earlier_runs(&record);
     record.warnings.extend(manifest::governor_warning(&record.manifest));
     let mut journal = Journal::begin(record);
     if let Some(failure) = journal.failure() {
@@ -210,6 +211,26 @@ pub fn run_in_turn<'a>(
     observer.finished();
     drop(starts);
     Ok(end(journal, outcome))
+}
+
+/// So many of the last records that ask the same are looked at for an earlier run.
+const RECORDS_LOOKED_AT: usize = 5;
+
+/// What the store knows of earlier runs of the experiment that begins. A store that cannot be read says so when the
+/// journal begins.
+fn earlier_runs(record: &Record) -> Vec<EarlierRun> {
+    let find = || -> Result<Vec<EarlierRun>, StoreError> {
+        let store = Store::open_for_reading()?;
+        let asks_the_same = |listed: &Listing| listed.finished && listed.question == record.question;
+        for listed in store.list()?.into_iter().filter(asks_the_same).take(RECORDS_LOOKED_AT) {
+            let earlier = store.load(&listed.id)?;
+            if between_runs::is_another_run(record, &earlier) {
+                return Ok(between_runs::handed_on(&earlier));
+            }
+        }
+        Ok(Vec::new())
+    };
+    find().unwrap_or_default()
 }
 
 /// Ends the record with how measuring ended.

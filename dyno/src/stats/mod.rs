@@ -7,6 +7,7 @@
 pub mod accelerators;
 pub mod array;
 pub mod array_keys;
+pub mod between_runs;
 pub mod bootstrap;
 pub mod calibration;
 pub mod cluster;

@@ -6,6 +6,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use tlsdyno_tls::StageSet;
 
+use super::between_runs::{BetweenRuns, between_runs};
 use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
 use super::calibration::Detection;
 use super::counts::Counts;
@@ -113,6 +114,8 @@ impl Precision {
 pub struct Summary {
     /// Relative costs.
     pub shares: Shares,
+    /// What the shares are over all runs of this experiment on this machine; empty while there were too few.
+    pub between_runs: Vec<BetweenRuns>,
     /// Costs of stages by several methods, where there are several.
     pub by_methods: Vec<ByMethods>,
     /// Instructions of each configuration, where they were counted.
@@ -174,6 +177,7 @@ impl Summary {
         let precision = Precision::of(record, &shares);
         Summary {
             precision,
+            between_runs: between_runs(&shares, &record.manifest.earlier_runs),
             by_methods: methods::by_methods(record),
             counted: Counts::of(record),
             traffic: Traffic::of(record),
@@ -393,6 +397,7 @@ fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Wa
         warnings.push(Warning::ClientBound { configurations, all, effort: record.manifest.effort.clone() });
     }
     warnings.extend(stolen(record));
+    warnings.extend(unsteady(rounds));
     warnings.extend(failures(record));
     warnings
 }
@@ -400,6 +405,17 @@ fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Wa
 /// Whether the experiment switches single stages off, or doubles them.
 fn has_stages(record: &Record) -> bool {
     record.configurations.iter().any(|configuration| matches!(configuration.kind, Kind::StageOff(_) | Kind::Doubled(_)))
+}
+
+/// The dearest round costs so many times the cheapest where the machine's pace is named.
+const UNSTEADY_TIMES: f64 = 1.3;
+
+/// What the same work cost by round, where that differed much. Only slices do the same work in each round.
+fn unsteady(rounds: &Rounds) -> Option<Warning> {
+    let as_is = rounds.find(&Kind::AsIs).filter(|_| rounds.sweeps() > 0)?;
+    let costs: Vec<f64> = rounds.cost(as_is, Metric::Cpu).into_iter().flatten().collect();
+    let (least_ns, most_ns) = (costs.iter().copied().reduce(f64::min)?, costs.iter().copied().reduce(f64::max)?);
+    (most_ns >= UNSTEADY_TIMES * least_ns).then_some(Warning::UnsteadyPace { least_ns, most_ns })
 }
 
 /// Steal above 2 % of the time of the machine's CPUs.

@@ -111,6 +111,29 @@ pub struct Manifest {
     /// The last calibration of the machine before the run (`tlsdyno doctor --calibrate`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Calibration>,
+    /// What earlier runs of the same experiment told on this machine, the oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier_runs: Vec<EarlierRun>,
+}
+
+/// What an earlier run of the same experiment told of the shares of CPU time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EarlierRun {
+    /// When it began, seconds since 1970 (UTC).
+    pub created_unix_s: u64,
+    /// By stage or name of the share.
+    pub shares: BTreeMap<String, EarlierShare>,
+}
+
+/// One share of CPU time per hit as an earlier run told it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EarlierShare {
+    /// Estimate, per cent of the server as is.
+    pub percent: f64,
+    /// Half of the width of its 95 % interval, percentage points.
+    pub half_width_percent: f64,
 }
 
 /// What a configuration is for.

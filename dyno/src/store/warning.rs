@@ -89,6 +89,13 @@ pub enum Warning {
         /// Time measured, nanoseconds.
         elapsed_ns: u64,
     },
+    /// The same work cost more or less CPU time from round to round.
+    UnsteadyPace {
+        /// A hit of the server as is in the cheapest round, nanoseconds of CPU time.
+        least_ns: f64,
+        /// In the dearest round.
+        most_ns: f64,
+    },
     /// The CPU frequency may change while measuring.
     Governor {
         /// The governor in force.
@@ -236,6 +243,14 @@ impl fmt::Display for Warning {
                     less. Measure on a quieter or dedicated machine.",
                 *steal_ns as f64 / 1e9,
                 *elapsed_ns as f64 / 1e9
+            ),
+            Warning::UnsteadyPace { least_ns, most_ns } => write!(
+                f,
+                "a hit of the server as is cost from {:.0} to {:.0} µs of CPU time by round: this machine's pace \
+                    changes, for others use its caches and CPUs. Shares were compared within milliseconds and stand \
+                    this; µs per hit do not. Measure on a quieter or dedicated machine.",
+                least_ns / 1e3,
+                most_ns / 1e3
             ),
             Warning::Governor { governor } => write!(
                 f,

@@ -8,6 +8,7 @@ use crate::report::{array, cluster, load, primitives, profile, published, remedi
 use crate::stats::accelerators::Prediction;
 use crate::stats::array::{ArrayLine, ArrayModel, ArraySummary};
 use crate::stats::array_keys::KeySharing;
+use crate::stats::between_runs::BetweenRuns;
 use crate::stats::cluster::{CellSummary, ClusterSummary, PublishedStatement};
 use crate::stats::compared::{Comparison, Word, verdict};
 use crate::stats::counts::Counts;
@@ -70,6 +71,8 @@ fn print<T: Serialize>(record: &Record, answer: String, rounds: u32, results: T,
 struct Results<'a> {
     shares: &'a [Share],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    between_runs: &'a [BetweenRuns],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
     by_methods: &'a [ByMethods],
     #[serde(skip_serializing_if = "Option::is_none")]
     counted: Option<&'a Counts>,
@@ -97,6 +100,7 @@ struct Results<'a> {
 pub fn results(record: &Record, summary: &Summary) -> String {
     let results = Results {
         shares: &summary.shares.shares,
+        between_runs: &summary.between_runs,
         by_methods: &summary.by_methods,
         counted: summary.counted.as_ref(),
         traffic: summary.traffic.as_ref(),
