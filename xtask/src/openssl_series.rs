@@ -1,6 +1,6 @@
 //! `openssl-series`: builds other series of OpenSSL and runs the tests of provider and shim on each: the provider as it
-//! was built on the system's headers, the shim's parts compiled anew, for it is bound to one libssl. Or it makes prefixes
-//! with shared libraries, for `tlsdyno ablate --library`.
+//! was built on the system's headers, the shim's parts compiled anew, for it is bound to one libssl. Or it makes
+//! prefixes with shared libraries, for `tlsdyno ablate --library`.
 
 mod prefixes;
 

@@ -58,6 +58,7 @@ pub fn check(experiment: &ProbeExperiment) -> Result<()> {
     for site in &robot.site {
         site.network.check().map_err(anyhow::Error::msg).with_context(|| site.name.clone())?;
         ensure!(site.server.kind != ServerName::Command, "{}: a server of tlsdyno's is measured", site.name);
+        ensure!(site.server.libraries.is_empty(), "{}: a robot's servers use the system's OpenSSL", site.name);
     }
     Ok(())
 }

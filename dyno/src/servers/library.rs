@@ -66,9 +66,9 @@ impl Library {
         }
         let others = std::env::var_os(VARIABLE).filter(|others| !others.is_empty());
         let mut path = links.into_os_string();
-        for other in others {
+        if let Some(others) = others {
             path.push(":");
-            path.push(other);
+            path.push(others);
         }
         Ok((VARIABLE.into(), path))
     }

@@ -1,4 +1,6 @@
 //! One server on two libraries: what each stage costs on either, and which of them makes the difference.
+//!
+//! Circle: rounds are made from sweeps, and these ask here which server is the untouched one on a library.
 
 use serde::Serialize;
 use tlsdyno_tls::Stage;
@@ -58,8 +60,7 @@ impl Libraries {
     pub(super) fn of(record: &Record) -> Option<Libraries> {
         let models = models(record);
         let rounds = Rounds::of(record);
-        let [first, second] =
-            [rounds.find(&Kind::AsIs)?, models.iter().position(|model| is_untouched_on_other(model))?];
+        let [first, second] = [rounds.find(&Kind::AsIs)?, models.iter().position(is_untouched_on_other)?];
         if !record.configurations.get(second)?.valid || rounds.pairs(first, second, Metric::Cpu) == 0 {
             return None;
         }
