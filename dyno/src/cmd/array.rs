@@ -8,7 +8,7 @@ use tlsdyno_engine::serve::Transaction;
 use tlsdyno_tls::Effort;
 
 use super::ablate::percent;
-use super::flags::{RepeatArgs, TlsArgs};
+use super::flags::{LoadedFromHere, RepeatArgs, TlsArgs};
 use super::run::{OutputArgs, perform_array};
 use super::serve::parse_transaction;
 use crate::choice::{choice, flags_of};
@@ -48,6 +48,8 @@ pub struct Args {
     config: Option<PathBuf>,
     #[command(flatten)]
     flags: Flags,
+    #[command(flatten)]
+    here: LoadedFromHere,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -132,6 +134,7 @@ struct Flags {
 
 /// Runs the experiment of the flags or of the file.
 pub fn run(args: &Args) -> Result<Exit> {
+    args.here.check("an array of proxies").or_fault(Fault::Usage)?;
     let experiment = match &args.config {
         None => args.flags.experiment().or_fault(Fault::Usage)?,
         Some(which) => match files::find(which).or_fault(Fault::Input)? {

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use tlsdyno_tls::Effort;
 
 use super::ablate::percent;
-use super::flags::{RepeatArgs, ServerTlsArgs};
+use super::flags::{LoadedFromHere, RepeatArgs, ServerTlsArgs};
 use super::run::{OutputArgs, perform_cluster};
 use crate::choice::{choice, flags_of};
 use crate::exit::Exit;
@@ -49,6 +49,8 @@ pub struct Args {
     config: Option<PathBuf>,
     #[command(flatten)]
     flags: Flags,
+    #[command(flatten)]
+    here: LoadedFromHere,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -177,6 +179,7 @@ struct Flags {
 
 /// Runs the experiment of the flags or of the file.
 pub fn run(args: &Args) -> Result<Exit> {
+    args.here.check("a cluster").or_fault(Fault::Usage)?;
     let experiment = match &args.config {
         None => args.flags.experiment(),
         Some(which) => match files::find(which).or_fault(Fault::Input)? {

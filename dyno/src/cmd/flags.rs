@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use tlsdyno_tls::{Suite, Version};
 
 use crate::choice::choice;
@@ -53,6 +53,35 @@ impl ServerTlsArgs {
     pub fn tls(&self) -> Tls {
         Tls { session_cache: self.session_cache, ..self.tls.with(self.cert) }
     }
+}
+
+/// Flags of loads that others make, where only this machine can: they are refused in words.
+#[derive(clap::Args, Clone, Debug)]
+pub struct LoadedFromHere {
+    #[arg(long, hide = true, value_name = "HOST,…")]
+    on: Option<String>,
+    #[arg(long, hide = true, value_name = "N")]
+    workers: Option<String>,
+}
+
+impl LoadedFromHere {
+    /// Refuses them for `what`.
+    ///
+    /// # Errors
+    /// One is given.
+    pub fn check(&self, what: &str) -> Result<()> {
+        ensure!(self.on.is_none() && self.workers.is_none(), "{}", loaded_from_here(what));
+        Ok(())
+    }
+}
+
+/// Why workers are refused, and what can be done.
+pub fn loaded_from_here(what: &str) -> String {
+    format!(
+        "{what} is loaded from this machine only, for its servers and the addresses of its clients are on loopback. \
+         Workers elsewhere are for experiments with one server (ablate), and for URLs: start the site yourself, and \
+         have them load it (`tlsdyno load URL --on HOST`, `tlsdyno reuse URL --on HOST` for a curve over reuse)"
+    )
 }
 
 /// What must be the same for a run to be repeated.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::flags::libraries;
+use super::flags::{libraries, loaded_from_here};
 use crate::choice::choice;
 use crate::exit::{self, Exit};
 use crate::fault::{Fault, OrFault};
@@ -113,12 +113,8 @@ pub fn run(args: &Args) -> Result<Exit> {
     let experiment = files::find(file).or_fault(Fault::Input)?;
     let takes_workers = matches!(experiment, AnyExperiment::Server(_) | AnyExperiment::Load(_));
     let is_here = || -> Result<()> {
-        ensure!(
-            takes_workers || !args.workers.are_given(),
-            "{} is loaded from this machine only: workers elsewhere are for experiments with one server, and for loads \
-             of a URL",
-            file.display()
-        );
+        let refused = !takes_workers && args.workers.are_given();
+        ensure!(!refused, "{}", loaded_from_here(&file.display().to_string()));
         Ok(())
     };
     is_here().or_fault(Fault::Usage)?;

@@ -1,9 +1,11 @@
 //! An outcome of the engine as the job protocol and the record keep it.
 
 use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use tlsdyno_engine::load::limits::LATENCY_NS_MAX;
-use tlsdyno_engine::load::{Handshakes, Outcome, Phase};
+use tlsdyno_engine::load::{Handshakes, Outcome, Phase, SliceLatencies};
 
 use crate::histogram;
 use crate::model::job::OutcomeRecord;
@@ -44,10 +46,11 @@ pub fn record(outcome: &Outcome) -> Result<OutcomeRecord> {
         redirects_unfinished: outcome.redirects_unfinished,
         window: outcome.window,
         slices: outcome.slices.clone(),
-        slice_latencies: outcome.slice_latencies.clone(),
+        slice_latencies: outcome.slice_latencies.iter().map(text_of_slice).collect(),
         lives: outcome.lives.clone(),
         busy_fraction: Vec::new(),
         losses: Vec::new(),
+        sources: Vec::new(),
     })
 }
 
@@ -87,7 +90,7 @@ pub fn outcome(record: OutcomeRecord) -> Result<Outcome> {
         gave_up: record.gave_up,
         unserved: record.unserved,
         slices: record.slices,
-        slice_latencies: record.slice_latencies,
+        slice_latencies: record.slice_latencies.iter().map(|text| slice_of_text(text)).collect::<Result<_>>()?,
         parts: Vec::new(),
         lives: record.lives,
         stopped: record.stopped,
@@ -95,4 +98,57 @@ pub fn outcome(record: OutcomeRecord) -> Result<Outcome> {
         redirects_unfinished: record.redirects_unfinished,
         window: record.window,
     })
+}
+
+/// Latencies of a slice as text, for there are thousands of each worker: of each value how much it is above the one
+/// before, and its count, seven bits a byte with the low ones first (LEB128), base64.
+fn text_of_slice(SliceLatencies(latencies): &SliceLatencies) -> String {
+    let (mut bytes, mut before) = (Vec::new(), 0);
+    for (value, count) in latencies {
+        for mut number in [value - before, *count] {
+            while number > 0x7f {
+                bytes.push(number as u8 | 0x80);
+                number >>= 7;
+            }
+            bytes.push(number as u8);
+        }
+        before = *value;
+    }
+    STANDARD.encode(bytes)
+}
+
+/// The reverse. What does not fit into 64 bits is cut off.
+fn slice_of_text(text: &str) -> Result<SliceLatencies> {
+    let bytes = STANDARD.decode(text).context("the latencies of a slice are no base64")?;
+    let (mut numbers, mut number, mut shift) = (Vec::new(), 0_u64, 0);
+    for byte in bytes {
+        number |= u64::from(byte & 0x7f).checked_shl(shift).unwrap_or(0);
+        shift += 7;
+        if byte < 0x80 {
+            numbers.push(std::mem::take(&mut number));
+            shift = 0;
+        }
+    }
+    let mut value = 0_u64;
+    let latencies = numbers.chunks_exact(2).map(|pair| {
+        value = value.saturating_add(pair[0]);
+        (value, pair[1])
+    });
+    Ok(SliceLatencies(latencies.collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latencies_of_a_slice_survive() {
+        for latencies in [vec![], vec![(0, 0)], vec![(1, 1), (127, 128), (3_600_000_000_000, 5), (u64::MAX, u64::MAX)]]
+        {
+            let latencies = SliceLatencies(latencies);
+            assert_eq!(slice_of_text(&text_of_slice(&latencies)).unwrap(), latencies);
+        }
+        assert!(slice_of_text("?").is_err());
+        assert_eq!(slice_of_text("////////////////////").unwrap(), SliceLatencies::default(), "no end");
+    }
 }

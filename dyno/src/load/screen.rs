@@ -16,7 +16,7 @@ mod view;
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -92,7 +92,7 @@ impl<'a> Display<'a> {
                 Some(terminal) => show(terminal, View::new(url, plan), &mut watcher, done, stop),
                 None => line::show(&mut watcher, done, stop),
             });
-            let ended = SetOnDrop(done);
+            let ended = EndOnDrop(done, display.thread().clone());
             let outcome = self.crew.run(plan, stop, watched);
             drop(ended);
             // A display that failed must not take with it what was measured.
@@ -103,11 +103,12 @@ impl<'a> Display<'a> {
 }
 
 /// Ends the display also where the run panics: its scope waits for the display.
-struct SetOnDrop<'a>(&'a AtomicBool);
+struct EndOnDrop<'a>(&'a AtomicBool, Thread);
 
-impl Drop for SetOnDrop<'_> {
+impl Drop for EndOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
+        self.1.unpark();
     }
 }
 

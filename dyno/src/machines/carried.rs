@@ -8,7 +8,7 @@ use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::io::{Read, Write};
+use std::io::{BufWriter, IntoInnerError, Read};
 use tlsdyno_engine::load::{Plan, Request, User, Workload};
 use tlsdyno_tls::{Config, Settings};
 
@@ -17,6 +17,9 @@ use crate::model::worker::{Data, LoadPlan, WorkloadColumns};
 
 /// Most bytes of data that a plan may name, as they travel and unpacked.
 pub const DATA_BYTES_MAX: usize = 512 << 20;
+
+/// Bytes that are packed at once.
+const PACKED_AT_ONCE_BYTES: usize = 64 * 1024;
 
 /// TLS settings that either end remembers at most.
 const SETTINGS_MAX: usize = 64;
@@ -164,9 +167,10 @@ impl Unpacker {
 }
 
 fn packed(value: &impl Serialize) -> Result<Vec<u8>> {
-    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
-    serde_json::to_writer(&mut encoder, value).context("encode data")?;
-    encoder.flush().context("pack data")?;
+    // The encoder is slow on the few bytes that come from a number.
+    let mut buffer = BufWriter::with_capacity(PACKED_AT_ONCE_BYTES, ZlibEncoder::new(Vec::new(), Compression::fast()));
+    serde_json::to_writer(&mut buffer, value).context("encode data")?;
+    let encoder = buffer.into_inner().map_err(IntoInnerError::into_error).context("pack data")?;
     ensure!(
         encoder.total_in() <= DATA_BYTES_MAX as u64,
         "the workload takes {} MiB unpacked; workers take no more than {}",

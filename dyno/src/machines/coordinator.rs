@@ -57,6 +57,8 @@ struct Member {
     name: String,
     loops: u32,
     clock: Clock,
+    /// What was known of it when the last run began: in an hour clocks drift a fifth of a second apart.
+    clock_at_begin: Clock,
     heard_ns: u64,
     /// The last ping and when it left.
     asked: (u64, u64),
@@ -137,6 +139,7 @@ impl Coordinator {
             name: format!("worker {} ({name})", index + 1),
             loops: loops.max(1),
             clock: Clock::default(),
+            clock_at_begin: Clock::default(),
             heard_ns: now_ns,
             asked: (0, now_ns),
             standing: Standing::Idle,
@@ -365,6 +368,7 @@ impl Coordinator {
             let member = &mut self.members[index];
             if member.standing == Standing::Ready {
                 member.standing = Standing::Running;
+                member.clock_at_begin = member.clock.clone();
                 let at_ns = member.clock.theirs(begins_ns);
                 self.say(index, ToWorker::Begin { at_ns });
             }
@@ -395,7 +399,7 @@ impl Coordinator {
             let (several, member) = (records.len() > 1, &*member);
             records.into_iter().map(move |record| {
                 let name = if several { format!("{}, {}", member.name, record.name) } else { member.name.clone() };
-                (name, OutcomeRecord { began_ns: member.clock.ours(record.began_ns), ..record })
+                (name, OutcomeRecord { began_ns: member.clock_at_begin.ours(record.began_ns), ..record })
             })
         });
         // One by one: a record has some kilobytes, its histograms have megabytes.

@@ -175,14 +175,12 @@ impl Workers {
         self.inner.borrow().coordinator.loops()
     }
 
-    /// The addresses from which the workers connect to `to`: where their connections to this process come from, if it
-    /// is at the same address, and else what they say, which is something else behind an address translation; and how
-    /// long a word to the furthest of them and its answer take, in nanoseconds, at the soonest of some times. Nobody
-    /// joins any more.
+    /// Asks the workers from where they connect to `to`. Answers how long a word to the furthest of them and its answer
+    /// take, in nanoseconds, at the soonest of some times. Nobody joins any more.
     ///
     /// # Errors
     /// One does not say it.
-    pub fn way_to(&self, to: SocketAddr) -> Result<(BTreeSet<IpAddr>, u64)> {
+    pub fn way_to(&self, to: SocketAddr) -> Result<u64> {
         let mut inner = self.inner.borrow_mut();
         inner.is_closed = true;
         let mut trip_ns = u64::MAX;
@@ -198,12 +196,20 @@ impl Workers {
             }
             trip_ns = trip_ns.min(monotonic_ns() - began_ns);
         }
-        let seen = inner.peers.iter().filter(|peer| peer.is_worker()).filter_map(|peer| peer.link.peer().ok());
-        let sources: BTreeSet<IpAddr> = match self.address.ip() == to.ip() {
-            true => seen.collect(),
-            false => inner.sources.values().copied().collect(),
+        Ok(trip_ns)
+    }
+
+    /// The addresses from which the workers that were not lost connect to `to`, of which they were asked: where their
+    /// connections to this process come from, if it is at the same address, and else what they say, which is something
+    /// else behind an address translation.
+    pub fn sources(&self, to: SocketAddr) -> BTreeSet<IpAddr> {
+        let inner = self.inner.borrow();
+        let source = |peer: &Peer| match self.address.ip() == to.ip() {
+            true => peer.link.peer().ok(),
+            false => inner.sources.get(&peer.member?).copied(),
         };
-        Ok((sources.into_iter().filter(|ip| !is_loopback(*ip)).collect(), trip_ns))
+        let workers = inner.peers.iter().filter(|peer| peer.is_worker());
+        workers.filter_map(source).filter(|ip| !is_loopback(*ip)).collect()
     }
 
     /// Runs the plan as [`Crew::run`], without a display; `held`: with the sessions of earlier runs.

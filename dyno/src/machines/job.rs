@@ -2,7 +2,7 @@
 //! coordinator, and attends to them while the runner has nothing for it to do.
 
 use std::io::{self, BufReader, Read};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,8 +49,8 @@ fn serve_by_workers(job: &Job, model: &WorkersModel, prepared: &mut Prepared, st
     let may_load = [target.ip().to_string()];
     let gathered = gather(model, Packer::default(), target, &may_load, None, stop)?;
     let workers = &gathered.workers;
-    let (sources, trip_ns) = workers.way_to(target)?;
-    let far = Far { workers, sources: sources.into_iter().collect(), trip_ns, on_loss: model.on_loss };
+    let trip_ns = workers.way_to(target)?;
+    let far = Far { workers, target, trip_ns, on_loss: model.on_loss };
     let input = Attended { workers, stop };
     job::serve(prepared, Some(&far), BufReader::new(input), io::stdout().lock(), stop)
 }
@@ -58,14 +58,15 @@ fn serve_by_workers(job: &Job, model: &WorkersModel, prepared: &mut Prepared, st
 /// Workers that make the load.
 struct Far<'a> {
     workers: &'a Workers,
-    sources: Vec<IpAddr>,
+    /// Where the servers listen.
+    target: SocketAddr,
     trip_ns: u64,
     on_loss: OnLoss,
 }
 
 impl Others for Far<'_> {
     fn sources(&self) -> Vec<IpAddr> {
-        self.sources.clone()
+        self.workers.sources(self.target).into_iter().collect()
     }
 
     fn trip_ns(&self) -> u64 {
@@ -82,7 +83,8 @@ impl Others for Far<'_> {
         ensure!(losses.is_empty() || self.on_loss == OnLoss::GoOn, "{}", losses.join("; "));
         let busy = |part: &Part| part.client_cpu_ns as f64 / part.elapsed_ns.max(1) as f64;
         let busy_fraction = outcome.parts.iter().map(busy).collect();
-        Ok(OutcomeRecord { busy_fraction, losses, ..record::record(&outcome)? })
+        let sources = if losses.is_empty() { Vec::new() } else { self.sources() };
+        Ok(OutcomeRecord { busy_fraction, losses, sources, ..record::record(&outcome)? })
     }
 }
 

@@ -86,9 +86,9 @@ impl Pods<'_> {
     /// The command that makes them, and the one that removes them.
     pub fn order(&self, token: &Token) -> Order {
         let words = ["kubectl", "create", "-f", "-"].map(str::to_owned).to_vec();
-        let undo = ["kubectl", "delete", "--ignore-not-found", "--wait=false", "job,secret", self.name];
+        let undo = ["kubectl", "delete", "--ignore-not-found", "--wait=false", "--request-timeout=4s", "job,secret"];
         let input = self.manifest(Some(token)).to_string().into_bytes();
-        Order { words, input, undo: undo.map(str::to_owned).to_vec() }
+        Order { words, input, undo: undo.into_iter().chain([self.name]).map(str::to_owned).collect() }
     }
 
     /// Why a pod cannot start, if one cannot: an image that is not to be had, and the like.

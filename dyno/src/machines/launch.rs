@@ -5,7 +5,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::token::Token;
@@ -96,6 +96,15 @@ pub fn quoted(text: &str) -> String {
     }
 }
 
+/// Runs a command that undoes another. It may wait for somebody who does not answer: then it is ended.
+fn undo(words: &[String]) -> Result<()> {
+    let mut undoing = run(vec![Order { words: words.to_vec(), ..Order::default() }])?;
+    ensure!(undoing.wait(GRACE), "it took more than {} s", GRACE.as_secs());
+    let one = &mut undoing.started[0];
+    ensure!(one.ended.is_some_and(|status| status.success()), "{}", one.said());
+    Ok(())
+}
+
 fn start(order: Order) -> Result<Started> {
     let output = tempfile::tempfile().context("make a file for what a command writes")?;
     let (program, arguments) = order.words.split_first().context("there is no command")?;
@@ -167,12 +176,9 @@ impl Drop for Launched {
         if self.started.iter().any(|started| !started.order.undo.is_empty()) {
             self.wait(GRACE);
         }
-        for undo in self.started.iter().filter(|started| !started.order.undo.is_empty()).map(|one| &one.order.undo) {
-            let undone = Command::new(&undo[0]).args(&undo[1..]).stdin(Stdio::null()).output();
-            if !undone.as_ref().is_ok_and(|output| output.status.success()) {
-                let said = undone.map(|output| String::from_utf8_lossy(&output.stderr).into_owned());
-                let said = said.unwrap_or_else(|error| error.to_string());
-                tell!("warning: `{}` failed, and may have left something: {}", undo.join(" "), visible(said.trim()));
+        for words in self.started.iter().map(|started| &started.order.undo).filter(|undo| !undo.is_empty()) {
+            if let Err(why) = undo(words) {
+                tell!("warning: `{}` failed, and may have left something: {why:#}", words.join(" "));
             }
         }
         for (signal, grace) in [(Signal::TERM, GRACE), (Signal::KILL, GRACE_AFTER_ASKED)] {

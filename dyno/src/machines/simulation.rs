@@ -102,6 +102,8 @@ struct Simulation {
     said: u64,
     /// Longest way, nanoseconds.
     way_ns_max: u64,
+    /// How long loads last.
+    lasts_ns: u64,
 }
 
 impl Simulation {
@@ -121,11 +123,15 @@ impl Simulation {
         let (under_way, messages) = (BTreeSet::new(), BTreeMap::new());
         // Clocks that are behind must not be before their beginning.
         let now_ns = 2_000_000_000_000;
-        Simulation { coordinator, workers, random, now_ns, under_way, messages, said: 0, way_ns_max }
+        Simulation { coordinator, workers, random, now_ns, under_way, messages, said: 0, way_ns_max, lasts_ns: 0 }
     }
 
     fn travel(&mut self, worker: usize, message: Result<ToWorker, FromWorker>) {
-        let way_ns = MS / 10 + self.random.below((self.way_ns_max - MS / 10) as usize) as u64;
+        self.travel_later(0, worker, message);
+    }
+
+    fn travel_later(&mut self, after_ns: u64, worker: usize, message: Result<ToWorker, FromWorker>) {
+        let way_ns = after_ns + MS / 10 + self.random.below((self.way_ns_max - MS / 10) as usize) as u64;
         self.said += 1;
         self.under_way.insert((self.now_ns + way_ns, self.said));
         self.messages.insert(self.said, (worker, message));
@@ -193,7 +199,8 @@ impl Simulation {
                     // As it travels.
                     let line = serde_json::to_string(&record).unwrap();
                     let record = serde_json::from_str(&line).unwrap();
-                    self.travel(worker, Err(FromWorker::Reply(Reply::Outcome(Box::new(record)))));
+                    let message = FromWorker::Reply(Reply::Outcome(Box::new(record)));
+                    self.travel_later(self.lasts_ns, worker, Err(message));
                 }
             }
             ToWorker::Stop if self.workers[worker].begins_ns.is_none() => {
@@ -262,6 +269,16 @@ fn a_thousand_workers_begin_together_and_lose_nothing() {
     assert_eq!((outcome.hits, losses.len(), outcome.parts.len()), (HITS, 0, 1000));
     // The soonest of ten answers is wrong by half of what its two ways differ by, either way.
     assert!(simulation.skew_ns() < 4 * MS, "{}", simulation.skew_ns());
+}
+
+#[test]
+fn an_hour_later_it_is_still_known_when_each_began() {
+    let mut simulation = Simulation::new(8, 1, 2 * MS, OnLoss::Stop);
+    simulation.lasts_ns = 3_600_000 * MS;
+    let (outcome, _) = simulation.run(&load()).unwrap();
+    let seen_ns = outcome.parts.iter().map(|part| part.began_after_ns).max().unwrap();
+    // Meanwhile their clocks have drifted by up to 360 ms.
+    assert!(seen_ns < 4 * MS && simulation.skew_ns() < 4 * MS, "{seen_ns}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use tlsdyno_engine::load::{Connections, Life, Resumption, Slice, SliceLatencies, WindowUse};
+use tlsdyno_engine::load::{Connections, Life, Resumption, Slice, WindowUse};
 use tlsdyno_tls::{Effort, Group, Scripts, StageSet, Suite, Version};
 
 use super::WorkersModel;
@@ -265,7 +265,7 @@ pub struct OutcomeRecord {
     pub slices: Vec<Slice>,
     /// The latencies of each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub slice_latencies: Vec<SliceLatencies>,
+    pub slice_latencies: Vec<String>,
     /// The connections of the first clients.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lives: Vec<Life>,
@@ -275,4 +275,7 @@ pub struct OutcomeRecord {
     /// Workers that were lost in it, and what became of the load: it is less than what was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub losses: Vec<String>,
+    /// If there are any: the addresses that connections of the others come from.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<IpAddr>,
 }

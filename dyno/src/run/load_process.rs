@@ -123,7 +123,12 @@ impl LoadProcess {
     /// What came of the block that was begun.
     pub fn outcome(&mut self) -> Result<OutcomeRecord> {
         match self.reply()? {
-            Reply::Outcome(outcome) => Ok(*outcome),
+            Reply::Outcome(outcome) => {
+                if !outcome.losses.is_empty() {
+                    self.sources.clone_from(&outcome.sources);
+                }
+                Ok(*outcome)
+            }
             Reply::Error { message, fault } => match self.fault(fault) {
                 Some(fault) => Err(fault.of(anyhow!(message))),
                 None => bail!("{message}"),

@@ -27,7 +27,8 @@ use super::sliced::sliced_rounds;
 use super::testbed::{Testbed, log_tail};
 use super::verify::{Achieved, death, is_dead};
 use super::{manifest, modes};
-use crate::fault::{Fault, OrFault};
+use crate::fault::{Fault, OrFault, fault_of};
+use crate::model::job::OutcomeRecord;
 use crate::model::{Experiment, ForeignTraffic, Method, ServerName};
 use crate::random::SplitMix64;
 use crate::servers::Instance;
@@ -229,8 +230,17 @@ impl<'a> SingleServer<'a> {
         let workers = self.testbed.require_libraries(index)?;
         let users = self.users_min().max(self.warm_up_users(workers.len() as u32)).min(self.load.users);
         let piece = typical_users(&requests_of_users(&self.testbed.site.workload), users);
-        self.load.run(index, self.testbed.address(index), &piece.into())?;
+        self.carry_out(index, &piece.into())?;
         Ok(())
+    }
+
+    /// Has work done. Workers that are lost in it have no way to the servers any more.
+    fn carry_out(&mut self, index: usize, work: &Work) -> Result<OutcomeRecord> {
+        let outcome = self.load.run(index, self.testbed.address(index), work)?;
+        if !outcome.losses.is_empty() {
+            self.testbed.permit(&self.load.sources)?;
+        }
+        Ok(outcome)
     }
 
     /// CPU time of the server, read when it has come to rest: the last closes are still its work.
@@ -347,7 +357,7 @@ impl Subject for SingleServer<'_> {
         let cpu_before = self.server_cpu_ns(index)?;
         let beside_before = self.companion_cpu_ns(index)?;
         let pace_before = self.pace.read(&self.testbed.servers[index].placement.server);
-        let outcome = self.load.run(index, self.testbed.address(index), work);
+        let outcome = self.carry_out(index, work);
         let pace_after = self.pace.read(&self.testbed.servers[index].placement.server);
         let cpu_after = self.server_cpu_ns(index);
         self.neighbours.block_ends(&self.testbed.servers[index].placement.server);
@@ -355,7 +365,10 @@ impl Subject for SingleServer<'_> {
             (Ok(outcome), Ok(cpu)) => (outcome, cpu),
             (Err(error), _) | (_, Err(error)) => {
                 let name = self.testbed.servers[index].model.name.clone();
-                return Err(error.context(format!("measure \"{name}\"{}", self.log_tail(index))));
+                // Of a worker that was lost the server's log says nothing.
+                let is_far = fault_of(&error) == Some(Fault::Unreachable);
+                let log_tail = if is_far { String::new() } else { self.log_tail(index) };
+                return Err(error.context(format!("measure \"{name}\"{log_tail}")));
             }
         };
         if is_dead(&outcome) {

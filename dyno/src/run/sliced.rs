@@ -280,6 +280,10 @@ impl<S: Sliced> Row<'_, S> {
             return Ok(());
         }
         let outcome = outcome?;
+        if !outcome.losses.is_empty() {
+            let sources = self.subject.load().sources.clone();
+            self.subject.testbed().permit(&sources)?;
+        }
         let us_per_request = elapsed.as_secs_f64() * 1e6 / requests.max(1) as f64;
         self.subject.state().us_per_request.insert(index, us_per_request);
         if is_dead(&outcome) {

@@ -455,14 +455,17 @@ impl Testbed {
             workers: self.workers.clone(),
         };
         let process = LoadProcess::start(&job, self.directory.path(), Some(self.cpus.load))?;
-        // Nobody but this machine and the workers reaches a server without parts of its cryptography.
-        let peers: BTreeSet<IpAddr> = process.sources.iter().copied().chain([self.ip]).collect();
-        for shim in
-            self.servers.iter().filter_map(|server| server.shim.as_ref()).filter(|_| !process.sources.is_empty())
-        {
-            shim.permit(&peers)?;
-        }
+        self.permit(&process.sources)?;
         Ok(process)
+    }
+
+    /// Lets nobody but this machine and workers at these addresses reach a server without parts of its cryptography.
+    pub fn permit(&self, sources: &[IpAddr]) -> Result<()> {
+        if listening::is_loopback(self.ip) {
+            return Ok(());
+        }
+        let peers: BTreeSet<IpAddr> = sources.iter().copied().chain([self.ip]).collect();
+        self.servers.iter().filter_map(|server| server.shim.as_ref()).try_for_each(|shim| shim.permit(&peers))
     }
 
     /// The server of a configuration as the load process sees it. It must have been started once.

@@ -18,14 +18,16 @@ pub fn show(watcher: &mut Watcher, done: &AtomicBool, stop: &AtomicBool) {
     let renews = std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
     let every = if renews { RENEWED } else { LOGGED };
     let began = Instant::now();
-    let mut asked = began;
+    let (mut asked, mut is_asked) = (began, false);
     while !done.load(Ordering::Relaxed) && !stop.load(Ordering::Relaxed) {
-        std::thread::sleep(LOOKED);
+        // Woken up at the end of the run.
+        std::thread::park_timeout(if is_asked { LOOKED } else { every.saturating_sub(asked.elapsed()) });
         if asked.elapsed() >= every {
-            asked = Instant::now();
+            (asked, is_asked) = (Instant::now(), true);
             watcher.ask();
         }
         if let Some(snapshot) = watcher.snapshot() {
+            is_asked = false;
             let line = line(&snapshot, began.elapsed());
             if renews { renew(&line) } else { tell!("{line}") }
         }

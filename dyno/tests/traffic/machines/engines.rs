@@ -192,3 +192,55 @@ fn slurm_starts_all_workers_at_once_and_ends_them() {
     assert!(text(&output.stderr).contains("invalid partition"), "{}", text(&output.stderr));
     drop(daemons);
 }
+
+/// A kubectl that starts two workers in place of pods, unless it was given pods to show; then it does not come back
+/// from deleting them.
+const KUBECTL: &str = r#"#!/bin/sh
+cd "$(dirname "$0")"
+umask 077
+case $1 in
+create)
+    manifest=$(cat)
+    [ -e pods ] && exit
+    token=$(printf %s "$manifest" | sed 's/.*"token":"\([^"]*\)".*/\1/')
+    address=$(printf %s "$manifest" | sed 's/.*"--join","\([^"]*\)".*/\1/')
+    printf %b "$token" > token
+    for pod in 1 2; do TLSDYNO worker --join "$address" --token-file token > output 2>&1 & done ;;
+get) cat pods ;;
+delete)
+    echo "$@" > deleted
+    if [ -e pods ]; then exec sleep 1000; fi ;;
+esac
+"#;
+
+#[test]
+fn kubectl_makes_pods_and_is_not_waited_for_for_ever() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    std::fs::write(path("kubectl"), KUBECTL.replace("TLSDYNO", TLSDYNO)).unwrap();
+    std::fs::set_permissions(path("kubectl"), PermissionsExt::from_mode(0o755)).unwrap();
+    let (_site, url) = site();
+    let run = || {
+        let flags =
+            ["-k", "--engine", "kubernetes", "--workers", "2", "--image", "none", "-n", "400", "--close", "--json"];
+        let programs = format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap());
+        load(&[&[url.as_str()], &flags[..]].concat()).env("PATH", programs).output().unwrap()
+    };
+    let output = run();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let result = json(&output);
+    assert_eq!((&result["hits"], result["workers"].as_array().unwrap().len()), (&400.into(), 2));
+    let deleted = std::fs::read_to_string(path("deleted")).unwrap();
+    assert!(deleted.contains("job,secret tlsdyno-"), "{deleted}");
+
+    // An image that cannot be pulled, and a cluster that does not answer any more.
+    let waiting = r#"{"reason": "ImagePullBackOff", "message": "no such image"}"#;
+    let status = format!(r#"{{"containerStatuses": [{{"state": {{"waiting": {waiting}}}}}]}}"#);
+    let pods = format!(r#"{{"items": [{{"metadata": {{"name": "pod-0"}}, "status": {status}}}]}}"#);
+    std::fs::write(path("pods"), pods).unwrap();
+    let output = run();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(6), "{said}");
+    assert!(said.contains("pod-0 cannot start: ImagePullBackOff: no such image"), "{said}");
+    assert!(said.contains("may have left something: it took more than 5 s"), "{said}");
+}

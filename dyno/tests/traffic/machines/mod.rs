@@ -1,6 +1,7 @@
 //! A load by several worker processes: its sum is what was asked for and what the server saw, whatever befalls them.
 
 mod engines;
+mod experiments;
 mod far;
 mod loss;
 mod repeats;
@@ -181,6 +182,18 @@ fn what_cannot_work_is_refused_with_whose_fault_it_is() {
     // It does nothing.
     let idle = ["--workers", "2", "--launch", "exec sleep 60", "--join-within", "100ms"];
     refuse(&[&[url], &idle[..]].concat(), 4, &["0 of 2 workers", "--join-within"]);
+}
+
+#[test]
+fn what_only_this_machine_can_load_says_so() {
+    for arguments in
+        [&["array", "--on", "host1"][..], &["cluster", "--workers", "2"], &["run", "mraz-2002-fig8", "--on", "h"]]
+    {
+        let output = Command::new(TLSDYNO).args(arguments).stdin(Stdio::null()).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains("from this machine only") && said.contains("tlsdyno reuse URL --on"), "{said}");
+    }
 }
 
 fn worker(arguments: &[&str]) -> Output {

@@ -1,0 +1,97 @@
+//! Experiments whose load workers make, which are lost or stopped in the middle.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, OpenFlags};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::loss::{is_gone, kill};
+use super::{Load, TLSDYNO, launch, processes_with, text, until};
+
+/// What befalls an experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mishap {
+    LosesWorkerAndStops,
+    LosesWorkerAndGoesOn,
+    IsInterrupted,
+    IsKilled,
+}
+
+/// Measures with two workers, and has it happen once three blocks are kept (what goes on is interrupted later). Answers
+/// the exit code, what was printed, and the blocks that are kept in the end.
+fn befall(mishap: Mishap) -> (i32, Value, u64) {
+    let place = tempfile::tempdir().unwrap();
+    let store = place.path().join("store.sqlite");
+    // By this its workers are found.
+    let mark = format!("--join-within={}{:03}ms", std::process::id(), mishap as u32 + 900);
+    let on_loss = if mishap == Mishap::LosesWorkerAndGoesOn { "go-on" } else { "stop" };
+    let mut command = Command::new(TLSDYNO);
+    command.args(["ablate", "--server", "builtin", "--stages", "authentication", "--slice", "0", "--time", "60"]);
+    command.args(["--workers", "2", "--launch", &launch(&mark), "--on-loss", on_loss, "--json", "--no-report"]);
+    command.env("TLSDYNO_STORE", &store).current_dir(place.path());
+    let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut load = Load(command.spawn().unwrap());
+    let kept = || {
+        let store = Connection::open_with_flags(&store, OpenFlags::SQLITE_OPEN_READ_ONLY).ok()?;
+        store.query_row("SELECT count(*) FROM blocks", [], |row| row.get::<_, u64>(0)).ok()
+    };
+    let measure = |blocks| {
+        let began = Instant::now();
+        while kept().is_none_or(|kept| kept < blocks) {
+            assert!(began.elapsed() < Duration::from_secs(240), "{mishap:?}: {:?} of {blocks} blocks", kept());
+            thread::yield_now();
+        }
+    };
+    measure(3);
+    let workers = processes_with(&mark);
+    assert_eq!(workers.len(), 2, "{mishap:?}");
+    match mishap {
+        Mishap::IsInterrupted => kill(load.0.id(), Signal::INT),
+        Mishap::IsKilled => kill(load.0.id(), Signal::KILL),
+        Mishap::LosesWorkerAndStops => kill(workers[0], Signal::KILL),
+        Mishap::LosesWorkerAndGoesOn => {
+            kill(workers[0], Signal::KILL);
+            // The one under way at most is marked.
+            measure(kept().unwrap() + 3);
+            kill(load.0.id(), Signal::INT);
+        }
+    }
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    std::io::Read::read_to_end(&mut load.0.stdout.take().unwrap(), &mut out).unwrap();
+    std::io::Read::read_to_end(&mut load.0.stderr.take().unwrap(), &mut err).unwrap();
+    let status = load.0.wait().unwrap();
+    until("ending the workers", || processes_with(&mark).iter().all(|pid| is_gone(*pid)));
+    println!("{mishap:?}: {status}, {} blocks\n{}", kept().unwrap(), text(&err));
+    let code = status.code().unwrap_or_else(|| -status.signal().unwrap());
+    (code, serde_json::from_slice(&out).unwrap_or_default(), kept().unwrap())
+}
+
+#[test]
+fn what_an_experiment_measured_is_kept_whatever_befalls_its_workers_or_itself() {
+    use Mishap::{IsInterrupted, IsKilled, LosesWorkerAndGoesOn, LosesWorkerAndStops};
+    let [stops, goes_on, interrupted, killed] =
+        [LosesWorkerAndStops, LosesWorkerAndGoesOn, IsInterrupted, IsKilled].map(befall);
+    let blocks = |result: &Value, is_valid: bool| {
+        result["blocks"].as_array().unwrap().iter().filter(|block| block["valid"] == is_valid).count()
+    };
+    // The block in which it was lost is none; what was measured before is told.
+    assert_eq!((stops.0, &stops.1["finished"]), (4, &false.into()));
+    assert!(blocks(&stops.1, true) >= 3 && stops.2 >= 3, "{stops:?}");
+    let said = stops.1["warnings"].to_string();
+    assert!(said.contains("was lost"), "{said}");
+
+    // Its block is marked, and those after it are as good as those before.
+    let marked = goes_on.1["blocks"].as_array().unwrap().iter().position(|block| block["valid"] == false);
+    let all = &goes_on.1["blocks"];
+    let marked = marked.unwrap_or_else(|| panic!("{all}"));
+    assert!(all[marked]["warnings"].to_string().contains("from then on the load was 1/2 of it"), "{}", all[marked]);
+    assert!(all.as_array().unwrap().len() > marked + 1, "{all}");
+
+    assert_eq!((interrupted.0, &interrupted.1["finished"]), (130, &false.into()));
+    assert!(blocks(&interrupted.1, true) >= 3);
+    assert!(killed.0 == -9 && killed.2 >= 3, "{killed:?}");
+}
