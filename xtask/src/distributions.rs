@@ -1,7 +1,7 @@
 //! `distributions`: the binary that was built here on other Debian releases, each in a private directory: every stage
 //! on every server, short measurements with old and new suites, and the papers' experiments.
 
-mod mirror;
+pub mod mirror;
 mod root;
 
 use std::fmt::Write as _;

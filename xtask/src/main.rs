@@ -43,7 +43,7 @@ enum Task {
     /// What an open TLS connection without traffic costs the load process
     IdleConnections(idle_connections::Arguments),
     /// The provider's tests on other series of OpenSSL, built from source
-    OpensslSeries,
+    OpensslSeries(openssl_series::Arguments),
     /// Whether an interval holds for another run of the same experiment
     RepeatSeries(repeat_series::Series),
     /// Asked and achieved reuse on every server, for docs/LOAD.md
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
         Task::ComparePairs(arguments) => compare_pairs::run(&arguments),
         Task::Distributions(arguments) => distributions::run(&arguments),
         Task::IdleConnections(arguments) => idle_connections::run(&arguments),
-        Task::OpensslSeries => openssl_series::run(),
+        Task::OpensslSeries(arguments) => openssl_series::run(&arguments),
         Task::RepeatSeries(series) => repeat_series::run(&series),
         Task::ReuseMatrix(arguments) => reuse_matrix::run(&arguments),
         Task::Soak(arguments) => soak::run(&arguments),

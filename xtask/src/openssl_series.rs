@@ -1,5 +1,8 @@
 //! `openssl-series`: builds other series of OpenSSL and runs the tests of provider and shim on each: the provider as it
-//! was built on the system's headers, the shim's parts compiled anew, for it is bound to one libssl.
+//! was built on the system's headers, the shim's parts compiled anew, for it is bound to one libssl. Or it makes prefixes
+//! with shared libraries, for `tlsdyno ablate --library`.
+
+mod prefixes;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,6 +24,15 @@ const TESTS: [&str; 7] = [
     "shim::parts::",
 ];
 
+/// What is built.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Instead of tests: build these series (3.0, 3.5) with shared libraries, for `tlsdyno ablate --library`, and print
+    /// where they are
+    #[arg(long, value_name = "SERIES", value_delimiter = ',')]
+    prefixes: Vec<String>,
+}
+
 struct Series {
     name: String,
     version: String,
@@ -28,10 +40,13 @@ struct Series {
 }
 
 /// Builds what is not built yet under `target/openssl-series`, then tests; the first failure ends it.
-pub fn run() -> Result<()> {
+pub fn run(arguments: &Arguments) -> Result<()> {
     let root = workspace();
     let work = root.join("target/openssl-series");
     fs::create_dir_all(&work).with_context(|| format!("cannot make {}", work.display()))?;
+    if !arguments.prefixes.is_empty() {
+        return prefixes::make(&arguments.prefixes, &work);
+    }
     for series in find(root, &work)? {
         let prefix = build(&series, &work)?;
         share(&prefix)?;

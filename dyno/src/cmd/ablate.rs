@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use tlsdyno_tls::{Effort, Group, Stage};
 
-use super::flags::{RepeatArgs, ServerTlsArgs};
+use super::flags::{RepeatArgs, ServerTlsArgs, libraries};
 use crate::choice::choice;
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
@@ -41,6 +41,9 @@ pub struct Args {
     /// localhost]
     #[arg(long, value_name = "NAME", help_heading = "Server")]
     host: Option<String>,
+    /// The server uses the OpenSSL in this prefix instead of the system's. Twice: it is measured on both, side by side
+    #[arg(long, value_name = "PREFIX", num_args = 1, help_heading = "Server")]
+    library: Vec<PathBuf>,
     /// Where the server command serves the same objects without TLS; without it no plain-HTTP share is claimed
     #[arg(long, value_name = "IP:PORT", requires = "server_command", help_heading = "Server")]
     plain_address: Option<String>,
@@ -155,7 +158,8 @@ pub struct Args {
     #[arg(long, value_name = "STAGES", value_delimiter = ',')]
     #[arg(value_parser = choice(Stage::ALL), help_heading = "Measuring")]
     stages: Vec<Stage>,
-    /// Stop when every share of CPU time is known this well, in percentage points to either side; 0: use all of --time
+    /// Stop when every share of CPU time is known this well, in percentage points to either side; 0 (and with two
+    /// libraries): use all of --time
     #[arg(long, value_name = "POINTS", default_value_t = 1.0, value_parser = points, help_heading = "Measuring")]
     until: f64,
     /// Length of the slices by which CPU time is compared, for example 5ms; 0: in blocks of tenths of a second only
@@ -229,6 +233,10 @@ impl Args {
             workers: self.workers.given(),
             ..Experiment::default()
         };
+        if self.library.len() > 1 {
+            experiment.question =
+                "Does a hit cost this server more on the second library, and in which stage?".to_owned();
+        }
         experiment.workload = self.workload_spec()?;
         let stages = match self.quick && self.stages.is_empty() {
             true => &QUICK_STAGES[..],
@@ -265,6 +273,7 @@ impl Args {
             plain_address: self.plain_address.clone(),
             config: self.server_config.clone(),
             host: self.host.clone().or(self.listed()?.1),
+            libraries: libraries(&self.library)?,
             allow_insecure_listen: self.allow_insecure_listen,
         };
         if let Some(path) = &self.server_config {
@@ -324,7 +333,8 @@ impl Args {
 
     fn measure_model(&self) -> Measure {
         Measure {
-            until_percent: (self.until > 0.0).then_some(self.until),
+            // How well the shares of one library are known says little of how it differs from another.
+            until_percent: (self.until > 0.0 && self.library.len() < 2).then_some(self.until),
             slice_us: self.slice.map(|slice| slice.0.as_micros() as u64),
             // Blocks of a first look would be too short to saturate a server.
             blocks: !self.quick,

@@ -131,4 +131,43 @@ mod tests {
             assert!(is_understood || example.contains('\''), "{example}");
         }
     }
+
+    /// The words of a line as a shell takes them apart, up to a comment, a pipe or a redirection.
+    fn words(line: &str) -> Vec<String> {
+        let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+        for character in line.chars() {
+            match (quote, character) {
+                (None, '\'' | '"') => {
+                    quote = Some(character);
+                    word.get_or_insert_default();
+                }
+                (Some(open), _) if open == character => quote = None,
+                (None, '#' | '|' | '>' | '&' | ';') if word.is_none() => return words,
+                (None, ' ') => words.extend(word.take()),
+                _ => word.get_or_insert_default().push(character),
+            }
+        }
+        words.extend(word);
+        words
+    }
+
+    #[test]
+    fn command_lines_of_the_documents_are_understood() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let docs = std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+        let (mut tried, mut refused) = (0, Vec::new());
+        for file in docs.chain([root.join("README.md")]) {
+            let text = std::fs::read_to_string(&file).unwrap().replace("\\\n", " ");
+            // Every second part is between fences.
+            let lines = text.split("\n```").skip(1).step_by(2).flat_map(str::lines);
+            let lines = lines.map(|line| line.trim().trim_start_matches("$ "));
+            // Dots stand for what everybody fills in.
+            for line in lines.filter(|line| line.starts_with("tlsdyno ") && !line.contains('…')) {
+                tried += 1;
+                let asked_for = Cli::try_parse_from(words(line)).err().filter(clap::Error::use_stderr);
+                refused.extend(asked_for.map(|error| format!("{}: {line}\n{error}", file.display())));
+            }
+        }
+        assert!(tried > 50 && refused.is_empty(), "{tried} tried\n{}", refused.join("\n"));
+    }
 }

@@ -1,9 +1,14 @@
 //! Flags that several experiments have.
 
+use std::path::PathBuf;
+
+use anyhow::Result;
 use tlsdyno_tls::{Suite, Version};
 
 use crate::choice::choice;
 use crate::model::{CertificateKind, Measure, SessionCache, Tls};
+use crate::servers::Library;
+use crate::trace::flags::input;
 
 /// TLS as servers are configured and clients offer it.
 #[derive(clap::Args, Clone, Debug)]
@@ -70,4 +75,16 @@ impl RepeatArgs {
         let RepeatArgs { seed, server_cpu, load_cpu } = *self;
         Measure { time_s, seed, server_cpu, load_cpu, ..Measure::default() }
     }
+}
+
+/// The absolute paths of installations of OpenSSL, each of which is one.
+///
+/// # Errors
+/// One is not.
+pub fn libraries(prefixes: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let library = |prefix: &PathBuf| -> Result<PathBuf> {
+        Library::at(prefix)?;
+        input(prefix, "library")
+    };
+    prefixes.iter().map(library).collect()
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::flags::libraries;
 use crate::choice::choice;
 use crate::exit::{self, Exit};
 use crate::fault::{Fault, OrFault};
@@ -50,6 +51,9 @@ pub struct Args {
     /// Server under test, instead of the file's
     #[arg(long, value_parser = choice(ServerName::configured()))]
     server: Option<ServerName>,
+    /// The OpenSSL of the server under test by its prefix, or twice, two that are compared, instead of the file's
+    #[arg(long, value_name = "PREFIX", num_args = 1)]
+    library: Vec<PathBuf>,
     /// Certificate, instead of the file's
     #[arg(long, value_name = "TYPE", value_parser = choice(CertificateKind::ALL))]
     cert: Option<CertificateKind>,
@@ -118,6 +122,11 @@ pub fn run(args: &Args) -> Result<Exit> {
         Ok(())
     };
     is_here().or_fault(Fault::Usage)?;
+    ensure!(
+        args.library.is_empty() || matches!(experiment, AnyExperiment::Server(_)),
+        "--library is for experiments with one server, which {} is not",
+        file.display()
+    );
     match experiment {
         AnyExperiment::Server(experiment) => run_server(*experiment, file, args),
         AnyExperiment::Cluster(experiment) => run_cluster(*experiment, args),
@@ -130,6 +139,9 @@ pub fn run(args: &Args) -> Result<Exit> {
 }
 
 fn run_server(mut experiment: Experiment, file: &Path, args: &Args) -> Result<Exit> {
+    if !args.library.is_empty() {
+        experiment.use_libraries(libraries(&args.library)?);
+    }
     if let Some(server) = args.server {
         ensure!(
             experiment.server.kind != ServerName::Command,

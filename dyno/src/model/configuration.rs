@@ -1,5 +1,7 @@
 //! The configurations that are compared: which stages are off, and what else differs.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::{Stage, StageSet, named};
 
@@ -138,6 +140,9 @@ pub struct ConfigurationModel {
     /// The server under test, where it is another than the experiment's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerName>,
+    /// The installation of OpenSSL (prefix) that the server uses, where it is another than the experiment's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub library: Option<PathBuf>,
     /// An emulated accelerator for private-key operations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<Accelerator>,
@@ -249,5 +254,10 @@ impl ConfigurationModel {
     pub fn is_untouched(&self) -> bool {
         let untouched = ConfigurationModel::as_is();
         ConfigurationModel { name: untouched.name.clone(), label: None, ..self.clone() } == untouched
+    }
+
+    /// This configuration on the library of the experiment.
+    pub fn without_library(&self) -> ConfigurationModel {
+        ConfigurationModel { library: None, ..self.clone() }
     }
 }

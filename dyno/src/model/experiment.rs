@@ -1,16 +1,17 @@
 //! One experiment: a question, a server, a workload and the configurations that are compared.
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::suite::KeyExchange;
 use tlsdyno_tls::{Stage, StageSet, Suite};
 
-use super::machine;
 use super::method::{self, Method};
 use super::workload::WorkloadSpec;
 use super::{
     ComparisonModel, ConfigurationModel, ForeignTraffic, Load, Machine, Measure, PaperModel, RemedyModel, Server,
-    ServerName, ShareModel, Tls, WorkersModel,
+    ServerName, ShareModel, Tls, WorkersModel, library, machine,
 };
 
 /// One experiment: a question, a server, a workload and the configurations that are compared.
@@ -206,7 +207,18 @@ impl Experiment {
             }
             self.configurations = self.ablation(&stages);
         }
+        self.configurations = library::with_second(&self.configurations, self.server.libraries.get(1));
         self.configurations = machine::multiplied(&self.configurations, &self.machines);
+    }
+
+    /// Takes other libraries instead of those that it names.
+    pub fn use_libraries(&mut self, libraries: Vec<PathBuf>) {
+        if let Some(second) = libraries.get(1) {
+            let named = self.configurations.iter_mut().filter_map(|model| model.library.as_mut());
+            named.for_each(|library| library.clone_from(second));
+        }
+        self.server.libraries = libraries;
+        self.fill();
     }
 
     /// The stages of the shim that make sense beside those of the provider without further thought.

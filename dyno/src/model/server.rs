@@ -30,6 +30,10 @@ pub struct Server {
     /// `command` only: the name that clients ask for, as server name and in the header Host; `None`: localhost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
+    /// Installations of OpenSSL (prefixes): the server uses the first instead of the system's. With a second each
+    /// configuration is there once more on that, and the two are compared.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub libraries: Vec<PathBuf>,
     /// Let a server with no-op stages listen beyond loopback: a total break of its TLS for everybody who can reach it.
     pub allow_insecure_listen: bool,
 }

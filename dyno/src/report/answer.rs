@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use super::compared::Builds;
 use super::remedies::doubtful;
 use super::text::{capitalised, difference_with_interval, loaded_label, ratio_gain, share_with_interval, stage_label};
-use super::{compared, findings, methods, traffic};
+use super::{compared, findings, libraries, methods, traffic};
 use crate::stats::compared::CPU_START_TO_START_PERCENT;
 use crate::stats::findings::RemedyFinding;
 use crate::stats::shares::{MISSING, PLAIN_HTTP};
@@ -17,6 +17,9 @@ use crate::units::{format_interval, format_percent};
 pub fn answer(summary: &Summary) -> String {
     if let Some(answer) = traffic::answer(summary) {
         return answer;
+    }
+    if let Some(libraries) = &summary.libraries {
+        return libraries::sentence(libraries);
     }
     if let Some(Builds { sentence: answer, .. }) = compared::builds(summary, CPU_START_TO_START_PERCENT) {
         return answer;
@@ -218,6 +221,7 @@ mod tests {
             between_runs: vec![],
             by_methods: vec![],
             counted: None,
+            libraries: None,
             traffic: None,
             findings: Findings::default(),
             machines: None,

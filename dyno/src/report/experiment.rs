@@ -6,7 +6,9 @@ use super::charts::{self, PHASES};
 use super::circumstances;
 use super::document::{Cell, Column, Content, Document, Field, Method, Place, Section, Table, Tone, row};
 use super::text::{difference_with_interval, loaded_label, share_label, share_with_interval, short_share_label};
-use super::{accelerators, between_runs, findings, machines, methods, published, remedies, scoreboard, traffic};
+use super::{
+    accelerators, between_runs, findings, libraries, machines, methods, published, remedies, scoreboard, traffic,
+};
 use crate::model::ShareModel;
 use crate::stats::pace::Pace;
 use crate::stats::shares::MISSING;
@@ -37,7 +39,7 @@ pub fn document(record: &Record, summary: &Summary) -> Document {
     let warnings = circumstances::warnings(circumstances::texts(&summary.warnings, parts));
     let findings = [findings::comparisons(summary), accelerators::section(summary), findings::setup_and_data(summary)];
     let noted = shares(record, summary).notes(methods::doubling_note(record, summary));
-    let mut sections = vec![noted];
+    let mut sections: Vec<Section> = libraries::section(summary).into_iter().chain([noted]).collect();
     sections.extend(between_runs::section(record, summary));
     sections.push(warnings.clone().on(Place::Page));
     sections.extend(methods::section(summary).into_iter().chain(methods::counts(summary)));

@@ -13,6 +13,7 @@ mod curve;
 pub mod document;
 pub mod experiment;
 mod findings;
+mod libraries;
 mod load;
 mod load_files;
 pub mod load_run;

@@ -7,8 +7,9 @@ mod questions;
 mod tests;
 mod workers;
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use tlsdyno_tls::suite::KeyExchange;
@@ -33,6 +34,9 @@ impl Experiment {
     pub fn completed(mut self, directory: &Path) -> Result<Experiment> {
         if let WorkloadSpec::Trace { path, .. } | WorkloadSpec::Har { path, .. } = &mut self.workload {
             *path = directory.join(&*path);
+        }
+        for library in &mut self.server.libraries {
+            *library = directory.join(&*library);
         }
         // Shares and comparisons may name the configurations of an ablation.
         self.fill();
@@ -222,6 +226,7 @@ impl Experiment {
         );
         let untouched = |model: &&ConfigurationModel| model.is_untouched();
         self.check_foreign_traffic()?;
+        self.check_libraries()?;
         let is_foreign = self.foreign_traffic.is_some();
         ensure!(
             is_foreign || self.configurations.is_empty() || self.configurations.iter().filter(untouched).count() == 1,
@@ -318,6 +323,34 @@ impl Experiment {
             traffic.latency_within_percent > 0.0 && traffic.latency_within_percent.is_finite(),
             "--latency-within {}%: expected more than 0",
             traffic.latency_within_percent
+        );
+        Ok(())
+    }
+
+    /// One library, or two that are compared by removing stages.
+    fn check_libraries(&self) -> Result<()> {
+        let libraries = &self.server.libraries;
+        let named: BTreeSet<&PathBuf> = self.configurations.iter().filter_map(|model| model.library.as_ref()).collect();
+        ensure!(
+            libraries.len() <= 2 && named.len() <= 1,
+            "{} libraries: two are compared at a time (--library A --library B)",
+            libraries.len().max(named.len() + 1)
+        );
+        ensure!(
+            named.iter().all(|library| libraries.first() != Some(library)),
+            "both libraries are {}: one is compared with another (two servers on one library: `repeat_of`)",
+            libraries.first().map_or_else(String::new, |library| library.display().to_string())
+        );
+        let is_systems = libraries.is_empty() && named.is_empty();
+        ensure!(
+            is_systems || self.foreign_traffic.is_none(),
+            "under foreign traffic there is one server, and it has the library that its command finds; leave the other \
+             out"
+        );
+        ensure!(
+            named.is_empty() || self.methods == [Method::Removing] && self.machines.is_empty(),
+            "two libraries are compared by removing stages (--method removing), on this machine: leave other methods \
+             and `machines` out"
         );
         Ok(())
     }

@@ -14,7 +14,8 @@ use super::testbed::Testbed;
 use crate::model::workload::WorkloadSpec;
 use crate::model::{Experiment, ServerName};
 use crate::servers::Description;
-use crate::store::{Manifest, Warning};
+use crate::servers::library::version_of;
+use crate::store::{LibraryUsed, Manifest, Warning};
 use crate::trace::Summary;
 use crate::units::{format_binary_bytes, format_count};
 
@@ -39,6 +40,14 @@ pub fn describe(manifest: &mut Manifest, experiment: &Experiment, testbed: &mut 
         .servers
         .iter()
         .filter_map(|server| Some((server.model.name.clone(), server.hardware.clone()?)))
+        .collect();
+    manifest.libraries = testbed
+        .libraries()
+        .map(|(prefix, library)| LibraryUsed {
+            prefix: prefix.to_owned(),
+            version: library.version(),
+            files: library.files().to_vec(),
+        })
         .collect();
     if let Some(instance) = testbed.servers.first_mut().and_then(|server| server.instance()) {
         describe_server(manifest, instance.description());
@@ -112,6 +121,15 @@ pub fn describe_server(manifest: &mut Manifest, description: Description) {
     manifest.cpu_accounting = description.cpu_account;
 }
 
+/// Two libraries of one version: two builds of it may well be what is asked for, and may as well be a mistake.
+pub fn same_version(manifest: &Manifest) -> Option<Warning> {
+    let [first, second] = &manifest.libraries[..] else { return None };
+    (first.version == second.version).then(|| Warning::Other {
+        what: format!("Both libraries say that they are {}", first.version),
+        remedy: "That is as it should be for two builds of one version only".to_owned(),
+    })
+}
+
 /// What the machine's frequency governor deserves to be said, if it can be read.
 pub fn governor_warning(manifest: &Manifest) -> Option<Warning> {
     let governor = manifest.governor.as_ref().filter(|governor| *governor != "performance")?;
@@ -125,21 +143,10 @@ pub fn negotiated_text(negotiated: &BTreeMap<String, u64>) -> String {
     texts.into_iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>().join("; ")
 }
 
-/// The version text inside the libcrypto that the server has mapped: what `openssl version` says may be another
-/// library.
+/// The version of the libcrypto that the server has mapped.
 fn openssl_of(libraries: &[PathBuf]) -> String {
-    let Some(library) = libraries.iter().find(|path| path.to_string_lossy().contains("libcrypto")) else {
-        return String::new();
-    };
-    let bytes = fs::read(library).unwrap_or_default();
-    let mark = b"OpenSSL ";
-    let version = bytes.windows(mark.len() + 1).enumerate().find_map(|(at, window)| {
-        (window.starts_with(mark) && window[mark.len()].is_ascii_digit()).then(|| {
-            let text = bytes[at..].split(|byte| *byte == 0).next().unwrap_or_default();
-            String::from_utf8_lossy(&text[..text.len().min(64)]).into_owned()
-        })
-    });
-    format!("{} ({})", version.unwrap_or_else(|| "OpenSSL".to_owned()), library.display())
+    let library = libraries.iter().find(|path| path.to_string_lossy().contains("libcrypto"));
+    library.map_or_else(String::new, |path| format!("{} ({})", version_of(path), path.display()))
 }
 
 /// A workload in one line.

@@ -1,10 +1,12 @@
 //! Which configurations are modes of one server: its stage sets, between which a word in shared memory switches while
 //! it runs. What is decided once in the life of a process cannot be a mode.
 
+use std::path::PathBuf;
+
 use tlsdyno_tls::suite::Protection;
 use tlsdyno_tls::{Stage, StageSet};
 
-use crate::model::{ConfigurationModel, Experiment, ServerName, Tls};
+use crate::model::{ConfigurationModel, Experiment, ServerName, Tls, name_on_second};
 use crate::servers::CommandSpec;
 use crate::store::Warning;
 
@@ -41,12 +43,17 @@ pub fn with_host(experiment: &Experiment) -> Result<Experiment, NoSlices> {
         return Err(NoSlices::AsExpected);
     }
     let mut experiment = experiment.clone();
-    let host = position_of_host(&experiment);
-    let modes = experiment.configurations.iter().filter(|model| is_mode(model, &experiment.tls, None));
-    let stages = modes.fold(StageSet::NONE, |stages, model| stages.union(model.noop));
+    let hosts = libraries(&experiment).into_iter().map(|library| {
+        let modes = experiment.configurations.iter().filter(|model| is_mode(model, &experiment.tls, None));
+        let modes = modes.filter(|model| model.library == library);
+        let stages = modes.fold(StageSet::NONE, |stages, model| stages.union(model.noop));
+        (position_of_host(&experiment, &library), stages, library)
+    });
+    let hosts: Vec<(Option<usize>, StageSet, Option<PathBuf>)> = hosts.collect();
+    let no_host = hosts.iter().all(|(host, stages, _)| host.is_none() && stages.is_empty());
     let doubles = experiment.configurations.iter().any(is_doubling_mode);
     let doubler = position_of_doubler(&experiment);
-    if host.is_none() && stages.is_empty() && doubler.is_none() && !doubles {
+    if no_host && doubler.is_none() && !doubles {
         return Err(NoSlices::AsExpected);
     }
     let because = |why| Err(NoSlices::Because(why));
@@ -64,12 +71,19 @@ pub fn with_host(experiment: &Experiment) -> Result<Experiment, NoSlices> {
     if experiment.configurations.iter().any(limited) {
         return because("a quota of CPU time holds over tenths of a second only");
     }
-    match host {
-        Some(host) => experiment.configurations[host].wrapped = experiment.configurations[host].wrapped.union(stages),
-        None if stages.is_empty() => {}
-        None => {
-            let reference = ConfigurationModel { wrapped: stages, ..ConfigurationModel::without(REFERENCE, []) };
-            experiment.configurations.push(reference);
+    for (host, stages, library) in hosts {
+        match host {
+            Some(host) => {
+                let wrapped = experiment.configurations[host].wrapped.union(stages);
+                experiment.configurations[host].wrapped = wrapped;
+            }
+            None if stages.is_empty() => {}
+            None => {
+                let name = if library.is_some() { name_on_second(REFERENCE) } else { REFERENCE.to_owned() };
+                let reference =
+                    ConfigurationModel { wrapped: stages, library, ..ConfigurationModel::without(&name, []) };
+                experiment.configurations.push(reference);
+            }
         }
     }
     if doubles && doubler.is_none() {
@@ -81,12 +95,14 @@ pub fn with_host(experiment: &Experiment) -> Result<Experiment, NoSlices> {
 /// For each configuration, the one in whose server it is a mode; `None`: it has a server of its own. On a machine of
 /// one processor it is in the server that it is in without a quota.
 pub fn hosts(experiment: &Experiment) -> Vec<Option<usize>> {
-    let host = position_of_host(experiment);
-    let name = host.map(|host| experiment.configurations[host].name.as_str());
     let doubler = position_of_doubler(experiment);
     let host_of = |model: &ConfigurationModel| match is_doubling_mode(model) {
         true => doubler,
-        false => host.filter(|_| is_mode(model, &experiment.tls, name)),
+        false => {
+            let host = position_of_host(experiment, &model.library);
+            let name = host.map(|host| experiment.configurations[host].name.as_str());
+            host.filter(|_| is_mode(model, &experiment.tls, name))
+        }
     };
     let on_machine = |model: &ConfigurationModel| {
         let base = base(experiment, model).filter(|_| model.processors.is_some_and(|processors| processors.count == 1));
@@ -113,9 +129,21 @@ pub fn burn_ns(experiment: &Experiment, host: usize) -> u64 {
     modes.map(|(model, _)| model.burn_ns()).max().unwrap_or(0)
 }
 
-/// The configuration whose stages can be switched while its server runs.
-fn position_of_host(experiment: &Experiment) -> Option<usize> {
-    experiment.configurations.iter().position(|model| !model.wrapped.is_empty() && model.repeat_of.is_none())
+/// The libraries of the configurations: a server has one.
+fn libraries(experiment: &Experiment) -> Vec<Option<PathBuf>> {
+    let mut libraries = vec![None];
+    for model in &experiment.configurations {
+        if !libraries.contains(&model.library) {
+            libraries.push(model.library.clone());
+        }
+    }
+    libraries
+}
+
+/// The configuration whose stages can be switched while its server, on this library, runs.
+fn position_of_host(experiment: &Experiment, library: &Option<PathBuf>) -> Option<usize> {
+    let is_host = |model: &ConfigurationModel| !model.wrapped.is_empty() && model.repeat_of.is_none();
+    experiment.configurations.iter().position(|model| is_host(model) && model.library == *library)
 }
 
 /// The configuration in whose server stages can be doubled while it runs.
@@ -141,7 +169,8 @@ fn is_mode(model: &ConfigurationModel, tls: &Tls, host: Option<&str>) -> bool {
     if model.repeat_of.is_some() {
         return model.repeat_of.as_deref() == host;
     }
-    let only_stages = ConfigurationModel { noop: StageSet::NONE, burn_us: None, ..model.clone() }.is_untouched();
+    let only_stages =
+        ConfigurationModel { noop: StageSet::NONE, burn_us: None, library: None, ..model.clone() }.is_untouched();
     let changes = !model.noop.is_empty() || model.burn_us.is_some();
     // The perfect cache rewrites the cache of the server's own context for good.
     only_stages && changes && !model.noop.contains(Stage::SessionCache) && !splits_cbc(model.noop, tls)
@@ -183,6 +212,21 @@ mod tests {
         assert!(!with.configurations[host].wrapped.contains(Stage::SessionCache));
         assert!(with.configurations[host].wrapped.contains(Stage::Marshalling));
         assert_eq!(with_host(&with).unwrap(), with, "a record's experiment can be run again");
+    }
+
+    #[test]
+    fn each_library_has_a_server_for_its_modes() {
+        let libraries = vec![PathBuf::from("/a"), PathBuf::from("/b")];
+        let with = with_host(&ablation(|experiment| experiment.server.libraries = libraries)).unwrap();
+        let place = |name: &str| with.configurations.iter().position(|model| model.name == name).unwrap();
+        let hosts = hosts(&with);
+        for (name, host) in [("no kdf", "nothing off"), ("no kdf, library B", "nothing off, library B")] {
+            assert_eq!(hosts[place(name)], Some(place(host)), "{name}");
+        }
+        assert_eq!(with.configurations[place("nothing off, library B")].library, Some("/b".into()));
+        assert_eq!(hosts[place("as is, library B")], None);
+        assert_eq!(with_host(&with).unwrap(), with);
+        with.check().unwrap();
     }
 
     #[test]

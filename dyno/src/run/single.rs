@@ -142,6 +142,7 @@ impl<'a> SingleServer<'a> {
         record.warnings.extend(log_warnings.map(|what| Warning::Other { what, remedy: LOG_REMEDY.to_owned() }));
         start_and_check(experiment, &mut testbed, record, stop, observer)?;
         manifest::describe(&mut record.manifest, experiment, &mut testbed, cpus);
+        record.warnings.extend(manifest::same_version(&record.manifest));
         let as_is = testbed.servers.iter().position(|server| server.model.is_untouched()).unwrap_or(0);
         if experiment.server.kind == ServerName::Command && testbed.instance(as_is).is_some() {
             manifest::describe_seen(&mut record.manifest, &seen(&testbed, as_is).or_fault(Fault::Server)?);

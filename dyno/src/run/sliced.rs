@@ -215,7 +215,7 @@ fn stops(subject: &mut impl Sliced, configurations: &[usize]) -> Vec<Stop> {
     }
     let mut is_untouched = |host| {
         let server = subject.server(host);
-        subject.testbed().servers[server].model.is_untouched()
+        subject.testbed().servers[server].model.without_library().is_untouched()
     };
     by_host.into_iter().map(|(host, modes)| Stop { host, modes, is_untouched: is_untouched(host) }).collect()
 }

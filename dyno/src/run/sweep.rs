@@ -15,7 +15,7 @@ pub(super) struct Stop {
     pub(super) host: usize,
     /// The others.
     pub(super) modes: Vec<usize>,
-    /// The server that the others are compared with.
+    /// The server that the others are compared with, or the same on another library.
     pub(super) is_untouched: bool,
 }
 
@@ -66,8 +66,13 @@ pub(super) fn order(stops: &[Stop], random: &mut SplitMix64) -> Vec<Stop> {
     let stops: Vec<Stop> = stops.iter().map(shuffled).collect();
     let (with_modes, alone): (Vec<Stop>, Vec<Stop>) = stops.iter().cloned().partition(|stop| !stop.modes.is_empty());
     let (untouched, alone): (Vec<Stop>, Vec<Stop>) = alone.into_iter().partition(|stop| stop.is_untouched);
-    let ([host], [untouched]) = (with_modes.as_slice(), untouched.as_slice()) else { return random.shuffled(&stops) };
-    let together = vec![untouched.clone(), host.clone(), untouched.clone()];
+    if with_modes.is_empty() || with_modes.len() != untouched.len() {
+        return random.shuffled(&stops);
+    }
+    // Of two libraries each has both, in the same order; those of one visit end where those of the other begin.
+    let of_library = |(untouched, host): (&Stop, &Stop)| vec![untouched.clone(), host.clone(), untouched.clone()];
+    let together: Vec<Vec<Stop>> = untouched.iter().zip(&with_modes).map(of_library).collect();
+    let together = random.shuffled(&together).concat();
     let visits: Vec<Vec<Stop>> = alone.into_iter().map(|stop| vec![stop]).chain([together]).collect();
     random.shuffled(&visits).concat()
 }
@@ -125,6 +130,17 @@ mod tests {
         let visits = order(&stops(), &mut random);
         let untouched = visits.iter().filter(|stop| stop.host == 0).flat_map(|stop| stop.positions(2, &mut stores));
         assert!(untouched.map(|position| position.store).eq([0, 0, 1, 2, 3, 0, 0, 4, 5, 6]));
+    }
+
+    #[test]
+    fn of_two_libraries_the_untouched_servers_meet() {
+        let with_modes = |host, mode| Stop { host, modes: vec![mode], is_untouched: false };
+        let untouched = |host| Stop { host, modes: vec![], is_untouched: true };
+        let stops = [untouched(0), with_modes(6, 1), untouched(3), with_modes(7, 4)];
+        let mut random = SplitMix64::new(1);
+        let orders: BTreeSet<Vec<usize>> =
+            (0..20).map(|_| order(&stops, &mut random).iter().map(|stop| stop.host).collect()).collect();
+        assert!(orders.into_iter().eq([vec![0, 6, 0, 3, 7, 3], vec![3, 7, 3, 0, 6, 0]]));
     }
 
     #[test]

@@ -27,7 +27,7 @@ use crate::model::{
     COUNTED_CODE, CertificateKind, ConfigurationModel, Experiment, Load, Method, ServerName, Tls, WorkersModel,
 };
 use crate::native::{Doubling, Handed, Injection, ShimInjection, ShimSettings, Unpacked};
-use crate::servers::{self, Instance, RunDirectory, ServerSpec, listening};
+use crate::servers::{self, Instance, Library, RunDirectory, ServerSpec, listening};
 use crate::trace::{self, Site};
 use server_pool::ServerPool;
 
@@ -51,8 +51,10 @@ pub struct Testbed {
     pub take_turns: bool,
     /// The certificates that the configurations use, by kind and length of the chain.
     credentials: BTreeMap<(CertificateKind, u32), Credentials>,
-    /// What was recorded of untouched servers, by their TLS settings.
-    recordings: Vec<(Tls, Recording)>,
+    /// What was recorded of untouched servers, by their TLS settings and library.
+    recordings: Vec<((Tls, Option<Library>), Recording)>,
+    /// The installations of OpenSSL that the experiment names, the first of the server first, by prefix.
+    libraries: Vec<(PathBuf, Library)>,
     // Last: servers must be stopped before their directory goes.
     directory: RunDirectory,
 }
@@ -67,6 +69,13 @@ impl Testbed {
     /// Makes the workload, its files, certificates and provider settings. Starts nothing yet. `say` is told what is
     /// being done.
     pub fn prepare(experiment: &Experiment, cpus: Cpus, say: &mut dyn FnMut(&str)) -> Result<Testbed> {
+        let mut libraries = Vec::new();
+        let of_configurations = experiment.configurations.iter().filter_map(|model| model.library.as_ref());
+        for prefix in experiment.server.libraries.iter().chain(of_configurations) {
+            if libraries.iter().all(|(other, _)| other != prefix) {
+                libraries.push((prefix.clone(), Library::at(prefix)?));
+            }
+        }
         let is_command = experiment.server.kind == ServerName::Command;
         let directory = if is_command { RunDirectory::create_for_command() } else { RunDirectory::create() }?;
         let mut site = make_site(&experiment.workload, directory.path(), say)?;
@@ -97,6 +106,7 @@ impl Testbed {
             take_turns: false,
             credentials,
             recordings: Vec::new(),
+            libraries,
             directory,
         };
         for (index, (model, host)) in experiment.configurations.iter().zip(hosts).enumerate() {
@@ -155,6 +165,8 @@ impl Testbed {
             quota_cpus: placement.quota_cpus,
             changing_quota: modes::is_on_machines(experiment, index),
             handed,
+            // Without TLS a server may load none.
+            library: self.library(experiment, model).filter(|_| !plain).cloned(),
             allow_insecure_listen: experiment.may_listen_anywhere()
                 || foreign.is_some_and(|traffic| traffic.open_listen),
             ip: self.ip,
@@ -221,6 +233,17 @@ impl Testbed {
             shim.permit(&BTreeSet::from([self.ip]))?;
         }
         Ok(Some(shim))
+    }
+
+    /// The installations of OpenSSL that the experiment names, with their prefixes.
+    pub fn libraries(&self) -> impl Iterator<Item = (&Path, &Library)> {
+        self.libraries.iter().map(|(prefix, library)| (prefix.as_path(), library))
+    }
+
+    /// The one that a configuration uses instead of the system's.
+    fn library(&self, experiment: &Experiment, model: &ConfigurationModel) -> Option<&Library> {
+        let prefix = model.library.as_ref().or(experiment.server.libraries.first())?;
+        self.libraries.iter().find(|(of, _)| of == prefix).map(|(_, library)| library)
     }
 
     fn credentials(&self, tls: &Tls) -> &Credentials {
@@ -349,13 +372,13 @@ impl Testbed {
     /// Gives a configuration what its stages need of real handshakes: recorded on an untouched server with the same TLS
     /// settings, which runs for this only.
     fn give_recording(&mut self, index: usize) -> Result<()> {
-        let tls = self.servers[index].tls.clone();
-        let known = self.recordings.iter().find(|(of, _)| *of == tls).map(|(_, recording)| recording.clone());
+        let key = (self.servers[index].tls.clone(), self.servers[index].spec.library.clone());
+        let known = self.recordings.iter().find(|(of, _)| *of == key).map(|(_, recording)| recording.clone());
         let recording = match known {
             Some(recording) => recording,
             None => {
                 let recording = self.record(index).or_fault(Fault::Server)?;
-                self.recordings.push((tls, recording.clone()));
+                self.recordings.push((key, recording.clone()));
                 recording
             }
         };

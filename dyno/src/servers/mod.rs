@@ -19,6 +19,7 @@ mod includes;
 pub mod installed;
 pub mod instance;
 pub mod launch;
+pub mod library;
 mod lighttpd;
 pub mod listening;
 pub mod mapped;
@@ -51,6 +52,7 @@ pub use command::CommandSpec;
 pub use deaths::Vigil;
 pub use driver::Driver;
 pub use instance::{Description, Instance, start};
+pub use library::Library;
 pub use listening::{listening_addresses, refuse_open_listeners};
 pub use mapped::{MappedLibrary, mapped_libraries, refuse_secure_execution, require_mapped};
 pub use proxy::start_proxy;
@@ -107,6 +109,8 @@ pub struct ServerSpec {
     pub companion_cpu: Option<usize>,
     /// What the server alone is started with: variables (OPENSSL_CONF, LD_PRELOAD), and descriptors of this process.
     pub handed: Handed,
+    /// The OpenSSL that it uses instead of the system's.
+    pub library: Option<Library>,
     /// A program with its arguments that the server's own command line is given to (valgrind); empty: none.
     pub under: Vec<OsString>,
     /// It goes on when tlsdyno dies (not when tlsdyno ends it): others depend on it, and nothing in it is insecure.
@@ -153,6 +157,7 @@ impl ServerSpec {
             changing_quota: false,
             companion_cpu: None,
             handed: Handed::default(),
+            library: None,
             under: Vec::new(),
             outlives_owner: false,
             log_sessions: false,

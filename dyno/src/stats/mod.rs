@@ -15,6 +15,7 @@ pub mod compared;
 pub mod counts;
 pub mod curve;
 pub mod findings;
+pub mod libraries;
 pub mod load;
 pub mod load_checks;
 mod loaded;

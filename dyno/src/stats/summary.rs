@@ -11,6 +11,7 @@ use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate}
 use super::calibration::Detection;
 use super::counts::Counts;
 use super::findings::Findings;
+use super::libraries::Libraries;
 use super::loaded::Loaded;
 use super::machines::Machines;
 use super::methods::{self, ByMethods};
@@ -120,6 +121,8 @@ pub struct Summary {
     pub by_methods: Vec<ByMethods>,
     /// Instructions of each configuration, where they were counted.
     pub counted: Option<Counts>,
+    /// The server on one library and on another, where it was measured on two.
+    pub libraries: Option<Libraries>,
     /// What somebody else's traffic tells, where it was that.
     pub traffic: Option<Traffic>,
     /// Comparisons, remedies, and setup against data.
@@ -180,6 +183,7 @@ impl Summary {
             between_runs: between_runs(&shares, &record.manifest.earlier_runs),
             by_methods: methods::by_methods(record),
             counted: Counts::of(record),
+            libraries: Libraries::of(record),
             traffic: Traffic::of(record),
             shares,
             findings,

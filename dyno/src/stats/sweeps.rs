@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 
 use super::bootstrap::Column;
+use super::libraries;
 use super::robust::trimmed_mean;
 use crate::store::{Block, Kind, Record, Slice};
 
@@ -115,7 +116,8 @@ impl SweepCosts {
         let column = |index: usize| match record.configurations[index].host_number {
             None => sweeps.costs(as_is, index),
             Some(host) => {
-                let each = sweeps.costs(as_is, as_is).into_iter().zip(sweeps.savings(as_is, host, index));
+                let untouched = libraries::untouched(record, index).unwrap_or(as_is);
+                let each = sweeps.costs(as_is, untouched).into_iter().zip(sweeps.savings(as_is, host, index));
                 each.map(|(whole, saved)| Some(whole? - saved?)).collect()
             }
         };

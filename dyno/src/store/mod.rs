@@ -24,8 +24,8 @@ pub use measured::Measured;
 pub use primitives::PrimitivesRecord;
 pub use profile::{ProfileBlock, ProfileRecord};
 pub use record::{
-    BackendUse, Block, ClusterBlock, Configuration, EarlierRun, EarlierShare, FORMAT, Interval, Kind, Locality,
-    Manifest, Preflight, Record, Slice, of_interval,
+    BackendUse, Block, ClusterBlock, Configuration, EarlierRun, EarlierShare, FORMAT, Interval, Kind, LibraryUsed,
+    Locality, Manifest, Preflight, Record, Slice, of_interval,
 };
 pub use sqlite::{Listing, Store};
 pub use steps::{Flow, FlowEvent, StepSum, StepsBlock, StepsRecord};

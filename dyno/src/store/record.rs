@@ -5,6 +5,7 @@
 //! form.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -108,12 +109,27 @@ pub struct Manifest {
     /// Emulated hardware in words, by configuration: processors under a quota, accelerators, CPU time burnt.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hardware: BTreeMap<String, String>,
+    /// The installations of OpenSSL that the experiment named, each mapped by every process that was measured on it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub libraries: Vec<LibraryUsed>,
     /// The last calibration of the machine before the run (`tlsdyno doctor --calibrate`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Calibration>,
     /// What earlier runs of the same experiment told on this machine, the oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier_runs: Vec<EarlierRun>,
+}
+
+/// An installation of OpenSSL that servers used instead of the system's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LibraryUsed {
+    /// As the experiment names it.
+    pub prefix: PathBuf,
+    /// The version text inside its libcrypto.
+    pub version: String,
+    /// The files that were mapped: libssl, libcrypto.
+    pub files: Vec<PathBuf>,
 }
 
 /// What an earlier run of the same experiment told of the shares of CPU time.

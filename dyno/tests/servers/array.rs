@@ -92,7 +92,7 @@ fn shared_keys_and_the_dispatcher_keep_sessions_that_own_keys_lose() {
     }
     let result = json(
         &place,
-        "array --json --no-report --proxy nginx --proxies 3 --by connections --reuse 80 --cert p-256 --clients 9 \
+        "array --json --no-report --proxy nginx --proxies 3 --by connections --reuse 80 --cert rsa-2048 --clients 9 \
          --spread round-robin,shared-keys,dispatcher --pages-per-handshake 0 --transaction 300us --time 8 --seed 1",
     );
     let accepted = |spread: &str| {

@@ -12,8 +12,8 @@ fn tlsdyno(place: &Path, arguments: &[&str]) -> (bool, String, String) {
     (output.status.success(), text(&output.stdout), text(&output.stderr))
 }
 
-/// Calibrates; what it makes of 200 µs for each handshake, in microseconds.
-fn recovered_of_200_us(place: &Path, seconds: &str) -> f64 {
+/// Calibrates; whether it sees 200 µs for each handshake, at a server and without one.
+fn sees_200_us(place: &Path, seconds: &str) -> bool {
     let calibrate = ["doctor", "--calibrate", "--time", seconds, "--server", "builtin", "--slices", "2ms", "--json"];
     let (done, result, said) = tlsdyno(place, &calibrate);
     assert!(done, "{said}");
@@ -21,7 +21,7 @@ fn recovered_of_200_us(place: &Path, seconds: &str) -> f64 {
     let recovered = result["calibration"]["recovered"].as_array().unwrap();
     let alone: Vec<f64> =
         result["alone"].as_array().unwrap().iter().map(|one| one["measured_us"].as_f64().unwrap()).collect();
-    assert!(alone.len() == 3 && alone.is_sorted() && alone[2] > 150.0, "burns without a server: {alone:?}");
+    assert_eq!(alone.len(), 3, "burns without a server: {alone:?}");
     let number = |index: usize, key: &str| recovered[index][key].as_f64().unwrap();
     let injected: Vec<f64> = (0..recovered.len()).map(|index| number(index, "injected_us")).collect();
     assert_eq!(injected, [0.0, 20.0, 50.0, 200.0]);
@@ -33,8 +33,8 @@ fn recovered_of_200_us(place: &Path, seconds: &str) -> f64 {
     }
     let lengths: Vec<f64> = result["slice_trials"].as_array().unwrap().iter().map(slice_us).collect();
     assert!(lengths.len() == 2 && lengths[1] < lengths[0], "the default, and what was asked for: {lengths:?}");
-    println!("{recovered:?} {}", result["pace"]);
-    number(3, "measured_us")
+    println!("{recovered:?} {alone:?} {}", result["pace"]);
+    number(3, "measured_us") > 100.0 && alone.is_sorted() && alone[2] > 150.0
 }
 
 fn slice_us(trial: &serde_json::Value) -> f64 {
@@ -52,8 +52,8 @@ fn a_calibration_is_kept_and_later_reports_carry_its_limit() {
 
     // On a machine that is busy with other things a few seconds may resolve nothing: then it is given more time, as a
     // user would.
-    let seen = ["4", "8", "16"].iter().any(|seconds| recovered_of_200_us(place.path(), seconds) > 100.0);
-    assert!(seen, "200 µs are not seen beside a handshake of some hundred");
+    let seen = ["4", "8", "16"].iter().any(|seconds| sees_200_us(place.path(), seconds));
+    assert!(seen, "200 µs are not seen beside a handshake of some hundred, or not in the order of the burns alone");
     assert!(place.path().join("calibrations.json").exists());
 
     let (_, result, said) = tlsdyno(place.path(), &ablate);

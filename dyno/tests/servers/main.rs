@@ -9,6 +9,7 @@ mod experiments;
 mod faults;
 mod foreign_traffic;
 mod hardware;
+mod libraries;
 mod lifecycle;
 mod machines;
 mod matrix;

@@ -7,8 +7,12 @@ use tlsdyno::store::Store;
 use crate::place::Place;
 
 fn stepped(place: &Place, more: &[&str]) -> Value {
-    let arguments = ["profile", "--time", "4", "--seed", "5", "--no-report", "--json"];
-    let output = place.tlsdyno(&[&arguments[..], more].concat()).output().unwrap();
+    let profile = |seconds: &str| {
+        let arguments = ["profile", "--time", seconds, "--seed", "5", "--no-report", "--json"];
+        place.tlsdyno(&[&arguments[..], more].concat()).output().unwrap()
+    };
+    // On a machine that is busy with other things not every server gets its turn in a few seconds.
+    let output = Some(profile("4")).filter(|output| output.status.success()).unwrap_or_else(|| profile("16"));
     assert!(output.status.success(), "{more:?}: {}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }

@@ -14,6 +14,7 @@ use crate::stats::compared::{Comparison, Word, verdict};
 use crate::stats::counts::Counts;
 use crate::stats::curve::{CurveSummary, Limit};
 use crate::stats::findings::{ComparisonFinding, Relative, RemedyFinding, SetupAndData};
+use crate::stats::libraries::Libraries;
 use crate::stats::load::{LoadSummary, PointSummary};
 use crate::stats::load_checks::LoadCheck;
 use crate::stats::log_on_curve::LogOnCurve;
@@ -77,6 +78,8 @@ struct Results<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     counted: Option<&'a Counts>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    libraries: Option<&'a Libraries>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     traffic: Option<&'a Traffic>,
     interaction: &'a [Difference],
     instrument: &'a [Difference],
@@ -103,6 +106,7 @@ pub fn results(record: &Record, summary: &Summary) -> String {
         between_runs: &summary.between_runs,
         by_methods: &summary.by_methods,
         counted: summary.counted.as_ref(),
+        libraries: summary.libraries.as_ref(),
         traffic: summary.traffic.as_ref(),
         interaction: &summary.shares.interaction,
         instrument: &summary.shares.instrument,

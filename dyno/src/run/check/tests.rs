@@ -29,6 +29,26 @@ fn fresh_servers_go_with_the_idle_shim_but_with_no_stage_of_it() {
 }
 
 #[test]
+fn two_libraries_are_compared_by_removing_and_no_more() {
+    let with = |libraries: &str, more: &str| {
+        let text = format!("question = \"q\"\n{more}\n[server]\nlibraries = {libraries}\n");
+        Experiment::from_toml(&text, Path::new("/files"))
+    };
+    let experiment = with("[\"a\", \"/b\"]", "").unwrap();
+    assert_eq!(experiment.server.libraries, [Path::new("/files/a"), Path::new("/b")]);
+    assert!(with("[\"a\"]", "").unwrap().configurations.iter().all(|model| model.library.is_none()));
+    for (libraries, more, why) in [
+        ("[\"a\", \"b\", \"c\"]", "", "3 libraries"),
+        ("[\"a\", \"a\"]", "", "both libraries are /files/a"),
+        ("[\"a\", \"b\"]", "method = [\"doubling\"]", "by removing stages"),
+        ("[\"a\", \"b\"]", "machines = [\"500\"]", "by removing stages"),
+    ] {
+        let error = format!("{:#}", with(libraries, more).unwrap_err());
+        assert!(error.contains(why), "{libraries}: {error}");
+    }
+}
+
+#[test]
 fn an_experiment_survives_the_round_trip_through_toml() {
     let mut experiment =
         Experiment { measure: Measure { seed: Some(7), ..Measure::default() }, ..Experiment::default() };

@@ -121,7 +121,7 @@ pub fn start_and_check(
         if let Some(base) = testbed.servers[index].base {
             testbed.follow_base(index, base);
         }
-        let untouched = testbed.servers[index].model.is_untouched();
+        let untouched = testbed.servers[index].model.without_library().is_untouched();
         let resumable = can_resume(experiment, &testbed.servers[index].model);
         let refused = quota_refused.as_ref().filter(|_| testbed.servers[index].placement.quota_cpus.is_some());
         let checks = match refused {

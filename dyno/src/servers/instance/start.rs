@@ -149,6 +149,9 @@ pub(in crate::servers) fn start_prepared(
         companions: prepared.companions,
     };
     instance.await_ready(spec)?;
+    if let Some(library) = &spec.library {
+        library.require_mapped(&instance.worker_pids())?;
+    }
     Ok(instance)
 }
 
@@ -162,11 +165,13 @@ fn launch(spec: &ServerSpec, directory: &Path, prepared: &Prepared, cgroups: Vec
     let is_command = spec.is_users_own();
     let without = if is_command { Vec::new() } else { FOREIGN_VARIABLES.iter().map(Into::into).collect() };
     let here = || std::env::current_dir().unwrap_or_else(|_| directory.to_owned());
+    let mut environment = small_keys::environment(spec, directory)?;
+    environment.extend(spec.library.as_ref().map(|library| library.variable(directory)).transpose()?);
     let mut words = spec.under.iter().chain([&prepared.program]).chain(&prepared.arguments).cloned();
     Ok(Launch {
         program: words.next().unwrap_or_default(),
         arguments: words.collect(),
-        handed: Handed { environment: small_keys::environment(spec, directory)?, ..spec.handed.clone() },
+        handed: Handed { environment, ..spec.handed.clone() },
         owner_process_id: std::process::id(),
         without,
         // Pid files of a user's own server must hold numbers that mean something outside, and so must those by which
