@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
+use openssl::ssl::SslContextBuilder;
 use rustix::io::Errno;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
@@ -34,6 +35,16 @@ fn set_option(socket: impl AsFd, level: libc::c_int, name: libc::c_int, value: l
     let result =
         unsafe { libc::setsockopt(socket.as_fd().as_raw_fd(), level, name, std::ptr::from_ref(&value).cast(), length) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// How long the sessions of this context can be resumed, SSL_CTX_set_timeout(3), which the crate `openssl` leaves out.
+pub fn set_session_timeout(context: &mut SslContextBuilder, seconds: u32) {
+    unsafe extern "C" {
+        fn SSL_CTX_set_timeout(context: *mut libc::c_void, seconds: libc::c_long) -> libc::c_long;
+    }
+    // SAFETY: the context lives as long as it is borrowed, nobody else has it yet, and the function only writes its
+    // field.
+    unsafe { SSL_CTX_set_timeout(context.as_ptr().cast(), seconds.into()) };
 }
 
 /// Lets the next child of this process be the first of a new PID namespace, unshare(2). The calling process must have

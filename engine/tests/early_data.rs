@@ -42,6 +42,7 @@ fn site(early_data: bool) -> Site {
         groups: Vec::new(),
         tickets: true,
         session_cache: true,
+        session_timeout_s: None,
         encrypt_then_mac: true,
         early_data,
     };

@@ -65,6 +65,9 @@ pub struct Args {
     /// Keep no sessions
     #[arg(long)]
     no_session_cache: bool,
+    /// How long a session can be resumed [default: OpenSSL's two hours]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    session_timeout: Option<u32>,
     /// Refuse encrypt-then-MAC (TLS 1.2 CBC suites)
     #[arg(long)]
     no_encrypt_then_mac: bool,
@@ -238,6 +241,7 @@ fn settings(args: &Args, certificate: PathBuf, key: PathBuf) -> TlsSettings {
         groups: args.group.clone(),
         tickets: !args.no_tickets,
         session_cache: !args.no_session_cache,
+        session_timeout_s: args.session_timeout,
         encrypt_then_mac: !args.no_encrypt_then_mac,
         early_data: args.early_data,
     }

@@ -342,7 +342,11 @@ impl fmt::Display for ReuseCause {
                  (nginx: ssl_session_cache, ssl_session_tickets)"
             ),
             ReuseCause::NotIssued { intended, offered } => {
-                write!(f, "{intended} were to resume, but the server issued sessions for {offered} only")
+                write!(
+                    f,
+                    "{intended} were to resume, but the server issued sessions for {offered} only. A ticket of TLS 1.3 \
+                     may be good once: let the server give more of them, or ask for less --reuse"
+                )
             }
             ReuseCause::Refused { offered, accepted } => write!(
                 f,

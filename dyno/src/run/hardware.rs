@@ -13,7 +13,7 @@ use super::exchange::exchange;
 use super::preflight::{Check, Target, compile};
 use crate::model::{Accelerator, Card, ConfigurationModel, Machine, Processors, speed_beside};
 use crate::native::{Engines, Hardware};
-use crate::servers::quota::Quota;
+use crate::servers::quota::{self, Quota};
 
 /// CPU time over which the rate of private-key operations is measured, nanoseconds for each of [`BATCHES`].
 const BATCH_NS: u64 = 20_000_000;
@@ -142,17 +142,15 @@ pub fn checks(model: &ConfigurationModel, target: &Target) -> Result<Vec<Check>>
 }
 
 /// Whether a quota stops what would use more CPU time.
-pub fn quota_check(quota: &Quota) -> Check {
+pub fn quota_check(limit: &Quota) -> Check {
     let name = "the quota of CPU time is in force";
-    match quota.exercise() {
+    match limit.exercise() {
         Ok(times) => {
-            let seen = quota.cpus().map_or_else(
+            let seen = limit.cpus().map_or_else(
                 |error| format!("{error:#}"),
                 |cpus| {
-                    format!(
-                        "{cpus} CPUs in periods of {} ms; loops were stopped {times} times",
-                        crate::servers::quota::PERIOD_US / 1000
-                    )
+                    let period_ms = quota::period_us(cpus) / 1000;
+                    format!("{cpus} CPUs in periods of {period_ms} ms; loops were stopped {times} times")
                 },
             );
             Check::new(name, times > 0, seen)

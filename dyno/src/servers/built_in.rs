@@ -18,7 +18,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     session_caches: &[SessionCache::Off, SessionCache::Shared],
     workers_share_sessions: true,
     ticket_keys: &[TicketKeys::Own],
-    session_timeout: false,
+    session_timeout: true,
     early_data: true,
     asynchronous: false,
     process_per_connection: false,
@@ -95,6 +95,7 @@ fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
         if !tls.groups.is_empty() {
             option("--group", join(&tls.groups).into());
         }
+        option("--session-timeout", tls.session_timeout_s().to_string().into());
     }
     if spec.log_sessions {
         option("--session-log", directory.join(SESSION_LOG_FILE).into());

@@ -178,7 +178,7 @@ mod tests {
         assert!(refused(rotating, ApacheEvent, 1).contains("it has own, shared; nginx and "));
         assert!(refused(Wanted { tickets: false, ..rotating }, Nginx, 1).contains("--no-tickets"));
         let short = Wanted { session_timeout_s: Some(2), ..USUAL };
-        assert!(refused(short, Lighttpd, 1).contains("nginx, apache and haproxy can"));
+        assert!(refused(short, Lighttpd, 1).contains("nginx, apache, haproxy and builtin can"));
         assert!(refused(Wanted { session_timeout_s: Some(0), ..USUAL }, Nginx, 1).contains("at least 1 s"));
         let early = Wanted { early_data: true, ..USUAL };
         assert!(refused(early, Lighttpd, 1).starts_with("lighttpd takes no early data; nginx, "));

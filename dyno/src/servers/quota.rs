@@ -15,13 +15,16 @@ use super::cgroup::{Cgroup, Version, make_group, own_group};
 /// Period of the quota, microseconds. The kernel's default of 100 ms would let a server run for tens of milliseconds
 /// and then stand still as long, and a block of half a second would hold too few periods to be measured; the least that
 /// the kernel takes is 1 ms.
-pub const PERIOD_US: u64 = 10_000;
+const PERIOD_US: u64 = 10_000;
+
+/// The same of quotas for which [`PERIOD_US`] holds less than the kernel takes.
+const LONG_PERIOD_US: u64 = 20_000;
 
 /// The kernel refuses less CPU time in a period, microseconds.
 const QUOTA_MIN_US: u64 = 1_000;
 
 /// The smallest quota that the kernel takes, in processors.
-pub const CPUS_MIN: f64 = QUOTA_MIN_US as f64 / PERIOD_US as f64;
+pub const CPUS_MIN: f64 = QUOTA_MIN_US as f64 / LONG_PERIOD_US as f64;
 
 /// What is remembered of a group without a limit.
 const UNLIMITED: u64 = u64::MAX;
@@ -32,8 +35,8 @@ const EXERCISE_MAX: Duration = Duration::from_secs(5);
 /// A control group with a quota of CPU time. A group of its own is removed when dropped (if no process is left in it).
 #[derive(Debug)]
 pub struct Quota {
-    /// What was written last.
-    limit_us: AtomicU64,
+    /// The processors that were written last, as the bits of a number.
+    limit_bits: AtomicU64,
     path: PathBuf,
     version: Version,
     /// Made here; otherwise it is the group that accounts for the server.
@@ -61,8 +64,10 @@ impl Quota {
             enable_controller(&parent)?;
         }
         let quota = match account.filter(|group| group.path().parent() == Some(&parent)) {
-            Some(group) => Quota { limit_us: AtomicU64::default(), path: group.path().to_owned(), version, own: false },
-            None => Quota { limit_us: AtomicU64::default(), path: make_group(&parent)?, version, own: true },
+            Some(group) => {
+                Quota { limit_bits: AtomicU64::default(), path: group.path().to_owned(), version, own: false }
+            }
+            None => Quota { limit_bits: AtomicU64::default(), path: make_group(&parent)?, version, own: true },
         };
         quota.limit(Some(cpus))?;
         Ok(quota)
@@ -75,24 +80,24 @@ impl Quota {
     pub fn limit(&self, cpus: Option<f64>) -> Result<()> {
         let sensible = cpus.is_none_or(|cpus| cpus > 0.0 && cpus.is_finite());
         ensure!(sensible, "a quota of {} processors makes no sense", cpus.unwrap_or_default());
-        let limit_us = cpus.map(microseconds);
-        let known = limit_us.unwrap_or(UNLIMITED);
-        if self.limit_us.load(Ordering::Relaxed) == known {
+        let known = cpus.map_or(UNLIMITED, f64::to_bits);
+        if self.limit_bits.load(Ordering::Relaxed) == known {
             return Ok(());
         }
-        self.write(limit_us)?;
-        self.limit_us.store(known, Ordering::Relaxed);
+        self.write(cpus)?;
+        self.limit_bits.store(known, Ordering::Relaxed);
         let Some(cpus) = cpus else { return Ok(()) };
         let in_force = self.cpus()?;
         ensure!((in_force - cpus).abs() < 0.001, "{} holds a quota of {in_force} processors", self.path.display());
         Ok(())
     }
 
-    fn write(&self, limit_us: Option<u64>) -> Result<()> {
-        let limit = |none: &str| limit_us.map_or_else(|| none.to_owned(), |us| us.to_string());
+    fn write(&self, cpus: Option<f64>) -> Result<()> {
+        let limit = |none: &str| cpus.map_or_else(|| none.to_owned(), |cpus| microseconds(cpus).to_string());
+        let period_us = cpus.map_or(PERIOD_US, period_us);
         let settings = match self.version {
-            Version::One => vec![("cpu.cfs_period_us", PERIOD_US.to_string()), ("cpu.cfs_quota_us", limit("-1"))],
-            Version::Two => vec![("cpu.max", format!("{} {PERIOD_US}", limit("max")))],
+            Version::One => vec![("cpu.cfs_period_us", period_us.to_string()), ("cpu.cfs_quota_us", limit("-1"))],
+            Version::Two => vec![("cpu.max", format!("{} {period_us}", limit("max")))],
         };
         for (file, value) in settings {
             let path = self.path.join(file);
@@ -190,9 +195,14 @@ pub fn is_possible(cpus: f64) -> bool {
     microseconds(cpus) >= QUOTA_MIN_US
 }
 
+/// Period of a quota of so many processors, microseconds.
+pub fn period_us(cpus: f64) -> u64 {
+    if (cpus * PERIOD_US as f64).round() < QUOTA_MIN_US as f64 { LONG_PERIOD_US } else { PERIOD_US }
+}
+
 /// CPU time in each period.
 fn microseconds(cpus: f64) -> u64 {
-    (cpus * PERIOD_US as f64).round() as u64
+    (cpus * period_us(cpus) as f64).round() as u64
 }
 
 fn parse_throttled(text: &str) -> Option<u64> {
@@ -222,9 +232,11 @@ mod tests {
     }
 
     #[test]
-    fn the_least_quota_is_one_millisecond() {
-        assert!(is_possible(CPUS_MIN) && is_possible(0.9));
-        assert!(!is_possible(0.09) && !is_possible(0.0));
+    fn the_least_quota_is_one_millisecond_and_small_ones_have_a_longer_period() {
+        assert!(is_possible(CPUS_MIN) && is_possible(0.09) && is_possible(0.9));
+        assert!(!is_possible(0.049) && !is_possible(0.0));
+        assert_eq!([0.05, 0.09, 0.1, 1.0].map(period_us), [20_000, 20_000, 10_000, 10_000]);
+        assert_eq!([0.05, 0.09, 0.1, 1.0].map(microseconds), [1_000, 1_800, 1_000, 10_000]);
     }
 
     /// A loop that never waits is stopped by the quota; where the machine has no quotas, the error says what is needed.
@@ -239,8 +251,11 @@ mod tests {
         assert!(quota.exercise().unwrap() > 0);
         quota.limit(None).unwrap();
         assert!(quota.cpus().unwrap_err().to_string().contains("no quota"));
-        quota.limit(Some(0.2)).unwrap();
-        assert!((quota.cpus().unwrap() - 0.2).abs() < 1e-9);
+        // 0.05 and 0.1 are the same time of different periods.
+        for cpus in [0.2, CPUS_MIN, 0.1] {
+            quota.limit(Some(cpus)).unwrap();
+            assert!((quota.cpus().unwrap() - cpus).abs() < 1e-9);
+        }
         let path = quota.path().to_owned();
         drop(quota);
         assert!(!path.exists());

@@ -66,7 +66,8 @@ pub fn handshake_of_half(reuse: f64) -> f64 {
 /// Throughput of `proxies` that end TLS in front of a server that does `plain`: `min(P, N / ((1 − r) H + e))`, where a
 /// proxy spends `full_s` on a full handshake and `hit_s` on a request, both in seconds.
 pub fn array_throughput(plain: f64, proxies: f64, full_s: f64, hit_s: f64, reuse: f64) -> f64 {
-    plain.min(proxies / ((1.0 - reuse) * full_s + hit_s))
+    // Few points may be fitted with pages that cost less than nothing.
+    plain.min(proxies / ((1.0 - reuse) * full_s + hit_s).max(0.0))
 }
 
 /// Full handshakes a second at the half serving point `reuse` (0 to 1) of a server that does `plain` (Mraz et al. 2002,
@@ -139,6 +140,7 @@ mod tests {
         let (full_s, hit_s) = (1.0 / 3.4, 0.0);
         assert!((array_throughput(136.0, 4.0, full_s, hit_s, 0.80) - 68.0).abs() < 1e-9);
         assert_eq!(array_throughput(136.0, 4.0, full_s, hit_s, 0.99), 136.0);
+        assert_eq!(array_throughput(136.0, 4.0, full_s, -1e-3, 1.0), 136.0, "no negative rate");
     }
 
     #[test]

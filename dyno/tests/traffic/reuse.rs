@@ -26,14 +26,20 @@ struct Site {
 }
 
 fn nginx(version: Version, tickets: bool, session_cache: bool) -> Site {
-    nginx_that_forgets(version, tickets, session_cache, None)
+    forgetful(ServerName::Nginx, version, tickets, session_cache, None)
 }
 
-fn nginx_that_forgets(version: Version, tickets: bool, session_cache: bool, session_timeout_s: Option<u32>) -> Site {
+fn forgetful(
+    server: ServerName,
+    version: Version,
+    tickets: bool,
+    session_cache: bool,
+    session_timeout_s: Option<u32>,
+) -> Site {
     let place = Place::new();
     fs::write(place.docroot().join("1k.bin"), [b'x'; 1024]).unwrap();
     let certificate = servers::certificates::create(CertificateKind::P256, place.path()).unwrap();
-    let mut spec = ServerSpec::new(ServerName::Nginx, place.docroot());
+    let mut spec = ServerSpec::new(server, place.docroot());
     let session_cache = if session_cache { SessionCache::Shared } else { SessionCache::Off };
     spec.tls = Some(ServerTls {
         versions: vec![version],
@@ -111,17 +117,28 @@ fn all_but_the_first_can_resume() {
 
 #[test]
 fn sessions_last_as_long_as_the_server_was_told() {
-    for (version, timeout_s) in
-        [(Version::Tls12, Some(1)), (Version::Tls13, Some(1)), (Version::Tls12, None), (Version::Tls13, None)]
-    {
-        let site = nginx_that_forgets(version, version == Version::Tls13, true, timeout_s);
+    use ServerName::{ApacheEvent, Builtin, Haproxy, Nginx};
+    use Version::{Tls12, Tls13};
+    servers::launch::set_own_executable(Path::new(env!("CARGO_BIN_EXE_tlsdyno")));
+    // Sessions by ID in TLS 1.2, by ticket in TLS 1.3.
+    for (server, version, timeout_s) in [
+        (Nginx, Tls12, Some(1)),
+        (Nginx, Tls13, Some(1)),
+        (Nginx, Tls12, None),
+        (Nginx, Tls13, None),
+        (Builtin, Tls12, Some(1)),
+        (Builtin, Tls13, Some(1)),
+        (ApacheEvent, Tls13, Some(1)),
+        (Haproxy, Tls13, Some(1)),
+    ] {
+        let site = forgetful(server, version, version == Tls13, true, timeout_s);
         let flags = ["-c", "3", "-d", "3s", "--profile", "intermittent", "--pause", "const:2500ms"];
         let (code, json) = load(&site, &flags);
         assert_eq!(code, 0, "{json:#}");
         let full = json["handshakes"]["full"].as_u64().unwrap();
         // Each of three users comes twice.
         assert_eq!(json["hits"], 6, "{json:#}");
-        assert_eq!(full, if timeout_s.is_some() { 6 } else { 3 }, "{version} {timeout_s:?}: {json:#}");
+        assert_eq!(full, if timeout_s.is_some() { 6 } else { 3 }, "{server:?} {version} {timeout_s:?}: {json:#}");
     }
 }
 

@@ -63,6 +63,7 @@ impl Site {
             groups: Vec::new(),
             tickets: true,
             session_cache: true,
+            session_timeout_s: None,
             encrypt_then_mac: true,
             early_data: false,
         }

@@ -11,6 +11,7 @@ use openssl::ssl::{
 use tlsdyno_tls::{Group, Suite, Version};
 
 use super::limits::SESSIONS;
+use crate::sys;
 
 /// SSL_OP_NO_ENCRYPT_THEN_MAC of `openssl/ssl.h`, the same in 1.1.1 to 4.0; the crate has no name for it.
 const NO_ENCRYPT_THEN_MAC: u64 = 1 << 19;
@@ -36,6 +37,8 @@ pub struct TlsSettings {
     pub tickets: bool,
     /// Keep sessions for resumption by ID (OpenSSL's internal cache).
     pub session_cache: bool,
+    /// How long a session can be resumed, seconds; `None`: as OpenSSL has it (7200).
+    pub session_timeout_s: Option<u32>,
     /// Accept encrypt-then-MAC (RFC 7366).
     pub encrypt_then_mac: bool,
     /// Take early data (TLS 1.3, RFC 9846 section 2.3), and so often as they come: tickets stay stateless and
@@ -132,6 +135,9 @@ impl TlsSettings {
             SslSessionCacheMode::OFF
         });
         context.set_session_cache_size(SESSIONS);
+        if let Some(seconds) = self.session_timeout_s {
+            sys::set_session_timeout(context, seconds);
+        }
         if !self.tickets {
             context.set_options(SslOptions::NO_TICKET);
         }

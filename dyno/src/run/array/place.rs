@@ -100,6 +100,6 @@ mod tests {
         let said = placed(&[0, 1], 4, 0.2).unwrap_err().to_string();
         assert!(said.contains("--machine-cpus 0.18"), "{said}");
         placed(&[0, 1], 4, 0.18).unwrap();
-        assert!(placed(&[0, 1], 1, 0.05).unwrap_err().to_string().contains("--machine-cpus 0.1 "));
+        assert!(placed(&[0, 1], 1, 0.04).unwrap_err().to_string().contains("--machine-cpus 0.05 "));
     }
 }

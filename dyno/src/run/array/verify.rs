@@ -86,6 +86,27 @@ mod tests {
     }
 
     #[test]
+    fn sessions_that_run_out_make_it_invalid() {
+        let mut experiment = ArrayExperiment::default();
+        experiment.array.by = ReuseAxis::Connections;
+        let place = ArrayPlace { spread: Spread::Client, proxies: 1, percent: Some(90.0) };
+        let check = |resumed_offered| {
+            let outcome = OutcomeRecord {
+                handshakes_full: 1000 - resumed_offered,
+                resumed_intended: 900,
+                resumed_offered,
+                resumed_accepted: resumed_offered,
+                ..outcome()
+            };
+            verify(&experiment, &place, &outcome, &Usage::default())
+        };
+        assert!(check(900).valid);
+        let said = check(300);
+        let words = "900 connections were to resume a session, only 300 had one to offer";
+        assert!(!said.valid && said.warnings[0].to_string().starts_with(words), "{said:?}");
+    }
+
+    #[test]
     fn other_reuse_and_more_than_the_quota_make_it_invalid() {
         let other = OutcomeRecord { handshakes_full: 300, ..outcome() };
         let said = check(&other, 100_000_000);

@@ -208,14 +208,14 @@ mod tests {
                 e.cluster.backend_cpus = cpus;
             })
         };
-        assert_eq!(with(9, None).unwrap().backend_cpus, Some(0.1));
-        let error = with(10, None).unwrap_err().to_string();
-        assert!(error.contains("--backends") && error.contains("--backend-cpus 0.1 at most"), "{error}");
-        assert_eq!(with(10, Some(0.1)).unwrap().backend_cpus, Some(0.1), "the remedy is accepted");
-        let error = with(11, Some(0.1)).unwrap_err().to_string();
+        assert_eq!(with(18, None).unwrap().backend_cpus, Some(0.05));
+        let error = with(19, None).unwrap_err().to_string();
+        assert!(error.contains("--backends") && error.contains("--backend-cpus 0.05 at most"), "{error}");
+        assert_eq!(with(20, Some(0.05)).unwrap().backend_cpus, Some(0.05), "the remedy is accepted");
+        let error = with(21, Some(0.05)).unwrap_err().to_string();
         assert!(error.contains("give fewer --backends, or --backend-cpus 0 for no limit"), "{error}");
-        assert_eq!(with(11, Some(0.0)).unwrap().backend_cpus, None, "the remedy is accepted");
-        assert!(with(3, Some(0.05)).unwrap_err().to_string().contains("less than 0.1"));
+        assert_eq!(with(21, Some(0.0)).unwrap().backend_cpus, None, "the remedy is accepted");
+        assert!(with(3, Some(0.04)).unwrap_err().to_string().contains("less than 0.05"));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use serde_json::Value;
 use tlsdyno::model::{CertificateKind, ServerName};
 use tlsdyno::servers::{self, Instance, ServerSpec, ServerTls};
 
+use super::super::stacks::rustls_server;
 use super::{json, load, stderr, tlsdyno};
 use crate::place::Place;
 
@@ -95,6 +96,25 @@ fn a_curve_that_cannot_be_is_refused_before_anything_is_loaded() {
     let output = run(&["reuse", "http://127.0.0.1/", "--no-report"]);
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
     assert!(stderr(&output).contains("plain http"), "{}", stderr(&output));
+}
+
+/// Each ticket is good once, and the server gives few: what was asked for and what came out differ, by either axis and
+/// in either command.
+#[test]
+fn tickets_that_run_out_are_told_and_end_with_the_code_for_what_does_not_hold() {
+    let few = || format!("https://{}/x", rustls_server::start(rustls_server::config_of_few(20), b"object", None));
+    let output = load(&[&few(), "-k", "-c", "1", "--total-connections", "100", "--reuse", "50%", "--json"]);
+    assert_eq!(output.status.code(), Some(8), "{}", stderr(&output));
+    let measured = json(&output);
+    assert_eq!(measured["handshakes"]["resumed_accepted"], 20, "{measured:#}");
+    let warning = measured["warnings"][0].as_str().unwrap();
+    assert!(warning.contains("20.0 % of the connections were resumed, not 50.0 %"), "{warning}");
+    assert!(warning.contains("issued sessions for 21 only") && warning.contains("once"), "{warning}");
+    let flags = "--by connections --levels 0,90 -d 2s -c 1 --connections-max 2 --no-report".split(' ');
+    let output = run(&["reuse", &few(), "-k", "--json"].into_iter().chain(flags).collect::<Vec<_>>());
+    assert_eq!(output.status.code(), Some(8), "{}", stderr(&output));
+    let warnings = json(&output)["warnings"].to_string();
+    assert!(warnings.contains("90 % by connections") && warnings.contains("not 90.0 %"), "{warnings}");
 }
 
 /// Equation 1 of Mraz et al. by the server's log.

@@ -151,4 +151,9 @@ fn a_server_whose_pages_cost_something_serves_no_faster_than_it_says() {
     assert!(pages.len() as u64 >= measured["hits"].as_u64().unwrap());
     assert!(pages.iter().all(|page| page[3] - page[2] >= 7_000_000 && page[1] <= page[2]), "{text}");
     assert!(pages.windows(2).all(|pair| pair[0][3] <= pair[1][2]), "one after the other");
+    // What a page took by the server's own times is what the client's rate says, and the fastest what was stated.
+    let took_ns = || pages.iter().map(|page| page[3] - page[2]);
+    let mean_s = took_ns().sum::<u64>() as f64 / 1e9 / pages.len() as f64;
+    assert!((0.5..=1.02).contains(&(rate * mean_s)), "{rate} a second of {mean_s} s each");
+    assert!(took_ns().min().unwrap() < 8_000_000, "{text}");
 }
