@@ -84,7 +84,7 @@ fn nanoseconds(time: Timespec) -> u64 {
 
 /// `struct sched_attr` of the kernel in its first version (include/uapi/linux/sched/types.h).
 #[repr(C)]
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 struct SchedulerAttributes {
     size: u32,
     policy: u32,
@@ -100,47 +100,16 @@ struct SchedulerAttributes {
 /// time gets it sooner (EEVDF). 0: as usual. Needs no privilege. Linux before 6.12 lets it be as it is, and so does
 /// this where the thread has another policy than the usual one.
 pub fn set_time_slice(nanoseconds: u64) {
-    if let Some(usual) = SchedulerAttributes::if_usual() {
-        SchedulerAttributes { runtime: nanoseconds, ..usual }.set();
+    let size = size_of::<SchedulerAttributes>() as u32;
+    let mut attributes = SchedulerAttributes::default();
+    // SAFETY: the structure has the size that is said, and outlives both calls; 0 is the calling thread.
+    let known = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
+    if known != 0 || attributes.policy != libc::SCHED_OTHER as u32 {
+        return;
     }
-}
-
-impl SchedulerAttributes {
-    /// Those of this thread, if it has the usual policy.
-    fn if_usual() -> Option<SchedulerAttributes> {
-        let size = size_of::<SchedulerAttributes>() as u32;
-        let mut attributes = SchedulerAttributes::default();
-        // SAFETY: the structure has the size that is said, and outlives the call; 0 is the calling thread.
-        let known = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
-        let is_usual = known == 0 && attributes.policy == libc::SCHED_OTHER as u32;
-        let SchedulerAttributes { nice, runtime, .. } = attributes;
-        is_usual.then(|| SchedulerAttributes { size, nice, runtime, ..Default::default() })
-    }
-
-    /// Gives them to this thread. Answers whether it may have them.
-    fn set(self) -> bool {
-        // SAFETY: the structure has the size that it says, and outlives the call; 0 is the calling thread.
-        unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const self, 0) == 0 }
-    }
-}
-
-/// A thread that goes first; until this is dropped, by the same thread.
-#[must_use]
-pub struct GoingFirst(SchedulerAttributes);
-
-/// Has this thread run as soon as it wakes up, before everybody of the usual policy who has the CPU (SCHED_FIFO). Where
-/// that is not allowed (it is to root), or the thread has another policy, all stays as it is.
-pub fn go_first() -> Option<GoingFirst> {
-    let usual = SchedulerAttributes::if_usual()?;
-    let first = SchedulerAttributes { policy: libc::SCHED_FIFO as u32, priority: 1, runtime: 0, nice: 0, ..usual };
-    first.set().then_some(GoingFirst(usual))
-}
-
-impl Drop for GoingFirst {
-    fn drop(&mut self) {
-        // What it had before is never refused.
-        self.0.set();
-    }
+    attributes = SchedulerAttributes { size, nice: attributes.nice, runtime: nanoseconds, ..Default::default() };
+    // SAFETY: as above.
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
 }
 
 /// Sleeps for this many nanoseconds, or until a signal comes.

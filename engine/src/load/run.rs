@@ -301,12 +301,10 @@ impl<'p> Run<'p> {
         if self.hurries {
             sys::set_time_slice(START_SLICE_NS);
         }
-        let first = if self.hurries { sys::go_first() } else { None };
         while self.now_ns < at_ns && !stop.load(Ordering::Relaxed) {
             sys::pause_ns((at_ns - self.now_ns).min(WAIT_NS_MAX));
             self.now_ns = sys::monotonic_ns();
         }
-        drop(first);
         (self.began_ns, self.heard_ns) = (self.now_ns, self.now_ns);
     }
 

@@ -1,11 +1,17 @@
 //! `tlsdyno reuse`: curves over percent reuse, and a log laid over them.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 use flate2::read::GzDecoder;
+use rustls::ServerConfig;
+use rustls::server::StoresServerSessions;
+use rustls::version::TLS13;
 use serde_json::Value;
 use tlsdyno::model::{CertificateKind, ServerName};
 use tlsdyno::servers::{self, Instance, ServerSpec, ServerTls};
@@ -98,11 +104,46 @@ fn a_curve_that_cannot_be_is_refused_before_anything_is_loaded() {
     assert!(stderr(&output).contains("plain http"), "{}", stderr(&output));
 }
 
-/// Each ticket is good once, and the server gives few: what was asked for and what came out differ, by either axis and
-/// in either command.
+/// A server with TLS 1.3 and so many tickets in all, each of which can be used once.
+fn config_of_few(tickets: usize) -> Arc<ServerConfig> {
+    let mut config = rustls_server::config(false, &[&TLS13]);
+    let few = FewSessions { sessions: Mutex::default(), left: AtomicUsize::new(tickets) };
+    Arc::get_mut(&mut config).unwrap().session_storage = Arc::new(few);
+    config
+}
+
+#[derive(Debug)]
+struct FewSessions {
+    sessions: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
+    left: AtomicUsize,
+}
+
+impl StoresServerSessions for FewSessions {
+    fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
+        let stored = self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
+        if stored {
+            self.sessions.lock().unwrap().insert(key, value);
+        }
+        stored
+    }
+
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.sessions.lock().unwrap().get(key).cloned()
+    }
+
+    fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.sessions.lock().unwrap().remove(key)
+    }
+
+    fn can_cache(&self) -> bool {
+        true
+    }
+}
+
+/// Each ticket is good once, and the server gives few: what was asked for and what came out differ, in either command.
 #[test]
 fn tickets_that_run_out_are_told_and_end_with_the_code_for_what_does_not_hold() {
-    let few = || format!("https://{}/x", rustls_server::start(rustls_server::config_of_few(20), b"object", None));
+    let few = || format!("https://{}/x", rustls_server::start(config_of_few(20), b"object", None));
     let output = load(&[&few(), "-k", "-c", "1", "--total-connections", "100", "--reuse", "50%", "--json"]);
     assert_eq!(output.status.code(), Some(8), "{}", stderr(&output));
     let measured = json(&output);

@@ -1,18 +1,14 @@
 //! A small HTTPS server on rustls, with a ticket key of its own or with sessions that it keeps itself.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::StoresServerSessions;
-use rustls::version::TLS13;
 use rustls::{HandshakeKind, ServerConfig, ServerConnection, StreamOwned, SupportedProtocolVersion};
 
 /// How long a connection may stand still.
@@ -55,42 +51,6 @@ pub fn config(tickets: bool, versions: &[&'static SupportedProtocolVersion]) -> 
         config.ticketer = aws_lc_rs::Ticketer::new().unwrap();
     }
     Arc::new(config)
-}
-
-/// The same with TLS 1.3, and so many tickets in all, each of which can be used once.
-pub fn config_of_few(tickets: usize) -> Arc<ServerConfig> {
-    let mut config = config(false, &[&TLS13]);
-    let few = FewSessions { sessions: Mutex::default(), left: AtomicUsize::new(tickets) };
-    Arc::get_mut(&mut config).unwrap().session_storage = Arc::new(few);
-    config
-}
-
-#[derive(Debug)]
-struct FewSessions {
-    sessions: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
-    left: AtomicUsize,
-}
-
-impl StoresServerSessions for FewSessions {
-    fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
-        let stored = self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
-        if stored {
-            self.sessions.lock().unwrap().insert(key, value);
-        }
-        stored
-    }
-
-    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.sessions.lock().unwrap().get(key).cloned()
-    }
-
-    fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.sessions.lock().unwrap().remove(key)
-    }
-
-    fn can_cache(&self) -> bool {
-        true
-    }
 }
 
 fn serve(stream: TcpStream, site: &Site) {
