@@ -219,7 +219,7 @@ fn files_and_flags_are_one_experiment_and_mistakes_are_named() {
     };
     refused("array --proxies 2,1", 2, "ascend");
     refused("array --reuse 33", 2, "1.49 requests");
-    refused("array --machine-cpus 0.01", 2, "--machine-cpus 0.1 ");
+    refused("array --machine-cpus 0.01", 2, "--machine-cpus 0.05 ");
     refused("array --transaction cpu:1ms+wait:1ms", 2, "not both");
     refused("array --config apostolopoulos-2000-fig9", 3, "tlsdyno run apostolopoulos-2000-fig9");
     refused("run mraz-2002-fig8 --server apache", 2, "an array has proxies");

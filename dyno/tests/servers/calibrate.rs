@@ -32,9 +32,9 @@ fn sees_200_us(place: &Path, seconds: &str) -> bool {
         assert!(number("spread_uncorrected_us") > 0.0, "{pace}");
     }
     let lengths: Vec<f64> = result["slice_trials"].as_array().unwrap().iter().map(slice_us).collect();
-    assert!(lengths.len() == 2 && lengths[1] < lengths[0], "the default, and what was asked for: {lengths:?}");
-    println!("{recovered:?} {alone:?} {}", result["pace"]);
-    number(3, "measured_us") > 100.0 && alone.is_sorted() && alone[2] > 150.0
+    assert_eq!(lengths.len(), 2, "the default, and what was asked for: {lengths:?}");
+    println!("{recovered:?} {alone:?} {lengths:?} {}", result["pace"]);
+    number(3, "measured_us") > 100.0 && alone.is_sorted() && alone[2] > 150.0 && lengths[1] < lengths[0]
 }
 
 fn slice_us(trial: &serde_json::Value) -> f64 {
@@ -53,7 +53,7 @@ fn a_calibration_is_kept_and_later_reports_carry_its_limit() {
     // On a machine that is busy with other things a few seconds may resolve nothing: then it is given more time, as a
     // user would.
     let seen = ["4", "8", "16"].iter().any(|seconds| sees_200_us(place.path(), seconds));
-    assert!(seen, "200 µs are not seen beside a handshake of some hundred, or not in the order of the burns alone");
+    assert!(seen, "200 µs are not seen beside a handshake of some hundred, or shorter slices are not shorter");
     assert!(place.path().join("calibrations.json").exists());
 
     let (_, result, said) = tlsdyno(place.path(), &ablate);
