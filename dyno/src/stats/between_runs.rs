@@ -58,11 +58,11 @@ pub fn handed_on(record: &Record) -> Vec<EarlierRun> {
 }
 
 /// Whether runs of both may be compared: they measured the same, of the same server, with the same tool, on the same
-/// machine. The seed and the time may differ.
+/// machine. The seed and the time may differ. `of` may only be about to measure.
 pub fn is_another_run(of: &Record, earlier: &Record) -> bool {
     let circumstances = |record: &Record| {
         let of = record.manifest.clone();
-        (of.tool_version, of.kernel, of.cpu_model, of.cpus, of.openssl_version, of.server_version, of.negotiated)
+        (of.tool_version, of.kernel, of.cpu_model, of.cpus, of.openssl_version, of.server_version)
     };
     let asked = |record: &Record| {
         let mut experiment = record.measured.experiment().cloned()?;
@@ -137,10 +137,31 @@ fn of_run(shares: &Shares) -> BTreeMap<String, EarlierShare> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Experiment;
     use crate::random::SplitMix64;
+    use crate::store::Measured;
 
     fn runs(of: &[(f64, f64)]) -> Vec<EarlierShare> {
         of.iter().map(|&(percent, half_width_percent)| EarlierShare { percent, half_width_percent }).collect()
+    }
+
+    /// What is known only while a run measures is not yet in the one that begins.
+    #[test]
+    fn a_run_that_begins_finds_the_finished_ones() {
+        let run = |seed, version: &str| {
+            let mut experiment = Experiment::default();
+            experiment.measure.seed = Some(seed);
+            let mut record = Record::begun_now("?", seed);
+            record.measured = Measured::from(experiment);
+            record.manifest.openssl_version = version.to_owned();
+            record
+        };
+        let mut finished = run(1, "3.0");
+        finished.finished = true;
+        finished.manifest.negotiated = "TLSv1.3".to_owned();
+        assert!(is_another_run(&run(2, "3.0"), &finished));
+        assert!(!is_another_run(&run(2, "3.5"), &finished));
+        assert!(!is_another_run(&Record::begun_now("?", 1), &finished));
     }
 
     #[test]
