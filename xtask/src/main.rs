@@ -2,6 +2,7 @@
 
 mod bench_client;
 mod bench_dispatch;
+mod bench_threads;
 mod bench_trace;
 mod calibrate_series;
 mod compare_pairs;
@@ -32,6 +33,8 @@ enum Task {
     BenchClient(bench_client::Effort),
     /// What the dispatcher costs for each connection and each MiB, beside HAProxy
     BenchDispatch(bench_dispatch::Effort),
+    /// What two loops of one load do, beside two processes and one loop
+    BenchThreads(bench_threads::Arguments),
     /// How fast `tlsdyno trace show` reads an access log, beside mawk
     BenchTrace(bench_trace::Arguments),
     /// How often calibrations are right
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
     let done = match task() {
         Task::BenchClient(effort) => bench_client::run(&effort),
         Task::BenchDispatch(effort) => bench_dispatch::run(&effort),
+        Task::BenchThreads(arguments) => bench_threads::run(&arguments),
         Task::BenchTrace(arguments) => bench_trace::run(&arguments),
         Task::CalibrateSeries(series) => calibrate_series::run(&series),
         Task::ComparePairs(arguments) => compare_pairs::run(&arguments),

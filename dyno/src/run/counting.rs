@@ -14,11 +14,11 @@ use super::load_process::LoadProcess;
 use super::manifest;
 use super::mode_check::{Counted, ModeCheck};
 use super::observer::Observer;
-use super::preflight::start_and_check;
+use super::preflight::{can_resume, start_and_check};
 use super::runner::{Plan, Subject};
 use super::schedule::{Schedule, Work, pieces, requests_of_users};
 use super::testbed::{Testbed, log_tail};
-use super::verify::{death, is_dead, verify_requests};
+use super::verify::{death, is_dead, reuse_warning, verify_requests};
 use crate::fault::{Fault, OrFault};
 use crate::interrupt;
 use crate::model::{Experiment, Load};
@@ -43,6 +43,8 @@ pub(super) struct Counting {
     check: ModeCheck,
     /// The same in every block.
     work: Work,
+    /// Of each configuration: whether its server hands out sessions.
+    resumable: Vec<bool>,
 }
 
 impl Counting {
@@ -66,6 +68,7 @@ impl Counting {
         let one_by_one = Load { connections: 1, per_user: 1, timeout_ms: TIMEOUT_MS, ..experiment.load.clone() };
         let under = Experiment { load: one_by_one, ..experiment.clone() };
         let mut testbed = Testbed::prepare(&under, cpus, &mut |text| observer.step(text))?;
+        let resumable: Vec<bool> = testbed.servers.iter().map(|server| can_resume(&under, &server.model)).collect();
         let mut callgrind = BTreeMap::new();
         for (index, server) in testbed.servers.iter_mut().enumerate().filter(|(_, server)| server.host.is_none()) {
             let own = Callgrind::new()?;
@@ -77,16 +80,19 @@ impl Counting {
             start_and_check(&under, &mut testbed, record, stop, observer)?;
             manifest::describe(&mut record.manifest, &under, &mut testbed, cpus);
         } else {
+            let (request, _) = testbed.preflight_request();
             for index in (0..testbed.servers.len()).filter(|index| record.configurations[*index].valid) {
                 interrupt::check(stop)?;
                 observer.step(&format!("starting under callgrind: {}", testbed.servers[index].model.name));
                 testbed.activate(index)?;
+                // The sessions of the timed servers mean nothing to these.
+                testbed.make_universal(index, &request, resumable[index])?;
             }
         }
         let load = testbed.start_load(&under, |index| record.configurations[index].valid)?;
         let pieces = pieces(&requests_of_users(&testbed.site.workload), BLOCK_REQUESTS, 1);
         let piece = pieces.into_iter().next().context("the workload has no requests")?;
-        Ok(Counting { load, testbed, callgrind, check: ModeCheck::default(), work: piece.into() })
+        Ok(Counting { load, testbed, callgrind, check: ModeCheck::default(), work: piece.into(), resumable })
     }
 
     /// The instructions of the server of this configuration since the last call, once it has come to rest.
@@ -143,6 +149,10 @@ impl Subject for Counting {
         let mut warnings = asked.warnings;
         let remedy = "This block is left out".to_owned();
         warnings.extend(mode.map(|what| Warning::Other { what, remedy }));
+        // A connection that had no session to offer was counted with a full handshake.
+        if self.resumable[index] && outcome.resumed_offered < outcome.resumed_intended {
+            warnings.push(reuse_warning(&outcome));
+        }
         let valid = warnings.is_empty();
         Ok(Block { instructions: Some(instructions), valid, warnings, ..Block::from(outcome) })
     }

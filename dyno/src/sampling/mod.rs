@@ -25,12 +25,13 @@ use crate::process_tree;
 
 /// CPU time between two samples of a thread, nanoseconds: no divisor of what servers do in rhythm.
 pub const PERIOD_NS: u64 = 97_000;
-/// Bytes of the stack in a sample: a signature needs a few thousand, and what calls it hundreds.
-const STACK_BYTES: u32 = 8 * 1024;
+/// Bytes of the stack in a sample: a signature needs some thousands (with AVX-512 IFMA, RSA-2048 of OpenSSL 3.0 has one
+/// frame of 11,328 bytes), and what calls it hundreds.
+const STACK_BYTES: u32 = 16 * 1024;
 /// Bytes of the ring in which a thread's samples wait to be read: those of a slice.
-const RING_BYTES: usize = 1024 * 1024;
+const RING_BYTES: usize = 2 * 1024 * 1024;
 /// The same where there are many threads, or the memory that may be locked is small.
-const RING_BYTES_LEAST: usize = 128 * 1024;
+const RING_BYTES_LEAST: usize = 256 * 1024;
 /// Threads from which on rings are small.
 const THREADS_MANY: usize = 16;
 /// Registers of x86-64 that unwinding begins with (`asm/perf_regs.h`): BP, SP, IP, in this order.

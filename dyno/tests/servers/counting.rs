@@ -72,3 +72,38 @@ fn two_runs_agree_and_one_per_cent_more_instructions_of_a_stage_are_found_in_it(
     let near = f64::from(added) * 0.5;
     assert!((found - f64::from(added)).abs() < near, "{added} added to {stage}, {found} found");
 }
+
+#[test]
+fn resumed_connections_are_counted_with_the_universal_session_of_the_counted_server() {
+    let place = Place::new();
+    let experiment = r#"
+question = "What does the session cache take?"
+method = ["removing", "counting"]
+[server]
+kind = "nginx"
+[workload]
+kind = "url"
+path = "/1k.bin"
+bytes = 1024
+users = 200
+requests_per_user = 1
+[load]
+reuse_percent = 100.0
+requests_per_connection = 1
+[measure]
+time_s = 3.0
+[[configuration]]
+name = "as is"
+[[configuration]]
+name = "no session cache"
+noop = ["session_cache"]
+"#;
+    fs::write(place.path().join("resumed.toml"), experiment).unwrap();
+    let output = place.run(&["run", "resumed.toml", "--no-report"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let record = Store::open_for_reading_at(&place.path().join("store.sqlite")).unwrap().load("last").unwrap();
+    let counted: Vec<_> = record.blocks.iter().filter(|block| block.instructions.is_some()).collect();
+    assert_eq!(counted.len(), 4, "two rounds of two configurations");
+    assert!(counted.iter().all(|block| block.valid && block.resumed_offered == block.resumed_intended), "{counted:?}");
+    assert_eq!(Counts::of(&record).expect("counts").per_hit(1).map(|count| count > 0.0), Some(true));
+}

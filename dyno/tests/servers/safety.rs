@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use place::{Place, eventually, is_gone};
 use rustix::process::{Pid, Signal};
-use tlsdyno::process_tree::{command_line, descendants};
+use tlsdyno::process_tree::{self, command_line, descendants};
 use tlsdyno::servers::{MappedLibrary, listening_addresses, mapped_libraries};
 
 const SERVERS: [&str; 6] = ["builtin", "nginx", "apache", "apache-prefork", "haproxy", "lighttpd"];
@@ -32,7 +32,7 @@ struct Run {
     altered: Vec<u32>,
     /// Every process that descends from the runner, with its start time: together with the number it is nobody else.
     all: Vec<(u32, u64)>,
-    _place: Place,
+    place: Place,
 }
 
 impl Run {
@@ -46,7 +46,7 @@ impl Run {
         }
         let output = fs::File::create(place.path().join("output")).unwrap();
         let process = command.stdout(output.try_clone().unwrap()).stderr(output).spawn().unwrap();
-        let mut run = Run { process, altered: Vec::new(), all: Vec::new(), _place: place };
+        let mut run = Run { process, altered: Vec::new(), all: Vec::new(), place };
         run.await_load(server);
         run
     }
@@ -55,7 +55,7 @@ impl Run {
         let runner = self.process.id();
         let limit = Instant::now() + Duration::from_secs(90);
         while !descendants(runner).iter().any(|child| command_line(child.pid).contains("load --job")) {
-            let said = || fs::read_to_string(self._place.path().join("output")).unwrap();
+            let said = || fs::read_to_string(self.place.path().join("output")).unwrap();
             assert!(Instant::now() < limit && !is_gone(runner), "{server}: the run does not begin: {}", said());
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -167,11 +167,24 @@ fn as_user(user: u32, place: &Place, command: &std::process::Command) -> std::pr
 }
 
 impl Drop for Run {
+    /// Ends what is left of it, also what a server has forked since [`Run::all`] was read (Apache prefork does so under
+    /// load): such a process has an open file, or a library, in the directory of the run.
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
-        self.left().into_iter().for_each(kill);
+        let place = self.place.path().display().to_string();
+        let of_run = |pid: &u32| *pid != std::process::id() && uses(*pid, &place);
+        process_tree::all().iter().map(|process| process.pid).filter(of_run).for_each(kill);
     }
+}
+
+/// Whether this process has a file or a library below this directory.
+fn uses(pid: u32, directory: &str) -> bool {
+    let is_below = |path: &Path| path.to_string_lossy().contains(directory);
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten();
+    let mut links = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+    links.any(|path| is_below(&path))
+        || mapped_libraries(pid).is_ok_and(|all| all.iter().any(|library| is_below(&library.path)))
 }
 
 const EXPERIMENT: &str = r#"
