@@ -101,7 +101,7 @@ fn describe(record: &mut Record, experiment: &ArrayExperiment, testbed: &ArrayTe
     cpus.dedup();
     manifest.server_cpus = cpus;
     manifest.client_cpus = vec![placement.load as u32];
-    manifest.hardware = BTreeMap::from([("array".to_owned(), placement.description())]);
+    manifest.hardware = BTreeMap::from([("array".to_owned(), placement.description(experiment.workers.as_ref()))]);
     manifest.certificate = experiment.tls.certificate.to_string();
     manifest.effort = experiment.array.effort.to_string();
     manifest.workload = manifest::workload_line(&testbed.site.summary);

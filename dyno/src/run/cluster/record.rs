@@ -25,7 +25,7 @@ pub fn describe(record: &mut Record, experiment: &ClusterExperiment, testbed: &C
     cpus.dedup();
     manifest.server_cpus = cpus;
     manifest.client_cpus = vec![placement.load as u32];
-    manifest.hardware = BTreeMap::from([("cluster".to_owned(), placement.description())]);
+    manifest.hardware = BTreeMap::from([("cluster".to_owned(), placement.description(experiment))]);
     if !experiment.cluster.plain {
         manifest.certificate = experiment.tls.certificate.to_string();
     }
