@@ -106,16 +106,15 @@ impl Cell {
         if self.reuse_percent == 0.0 { Resumption::Never } else { Resumption::ShareOfEach(self.reuse_percent / 100.0) }
     }
 
-    /// How it is loaded. `on_loopback`: there each client can have its address; elsewhere clients have that of the
-    /// machine that they are on.
-    pub fn load(&self, on_loopback: bool) -> TargetLoad {
+    /// How it is loaded. `has_addresses`: each client can have one of its own.
+    pub fn load(&self, has_addresses: bool) -> TargetLoad {
         TargetLoad {
             connections: Some(self.clients),
             rate_per_s: self.rate_per_s,
             // At low rates a block has fewer connections than clients: their first ones would be all there is. What an
             // open loop is checked with begins as it does.
             keeps_sessions: self.rate_per_s.is_some() || !self.role.is_point(),
-            sources: if on_loopback { self.sources() } else { Vec::new() },
+            sources: if has_addresses { self.sources() } else { Vec::new() },
             ..TargetLoad::default()
         }
     }

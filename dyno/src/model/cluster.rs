@@ -143,6 +143,12 @@ impl Cluster {
         self.address.unwrap_or(LOOPBACK)
     }
 
+    /// Whether each client can have an address of its own: those of loopback are free for that, in IPv4. Elsewhere
+    /// clients have the address of the machine that they are on.
+    pub fn has_addresses(&self) -> bool {
+        matches!(self.ip(), IpAddr::V4(ip) if ip.is_loopback())
+    }
+
     /// The one that servers listen on: that of the dispatchers where clients connect to the server itself.
     pub fn backend_ip(&self) -> IpAddr {
         if self.policies.contains(&Policy::Direct) { self.ip() } else { LOOPBACK }

@@ -187,11 +187,10 @@ impl LoadProcess {
         }
         serde_json::from_str(&line).with_context(|| format!("the load process answered `{}`", line.trim_end()))
     }
-}
 
-impl Drop for LoadProcess {
-    /// End of input ends the process; one that does not end by itself is killed.
-    fn drop(&mut self) {
+    /// Ends it, with what it has others do: end of input ends the process, and one that does not end by itself is
+    /// killed.
+    pub fn end(&mut self) {
         self.commands = None;
         let grace = if self.is_by_workers { GRACE_OF_WORKERS } else { GRACE };
         let since = Instant::now();
@@ -203,5 +202,11 @@ impl Drop for LoadProcess {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+impl Drop for LoadProcess {
+    fn drop(&mut self) {
+        self.end();
     }
 }

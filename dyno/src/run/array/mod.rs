@@ -180,6 +180,8 @@ impl Subject for ProxyArray<'_> {
 
     /// Ends nothing: what has died is started anew for the other places that it belongs to.
     fn leave_out(&mut self, _index: usize) -> bool {
+        // First, for workers may be waited for at one port only.
+        self.load.end();
         let started = self.testbed.replace_dead().and_then(|_| self.testbed.start_load(&self.places));
         started.map(|load| self.load = load).is_ok()
     }

@@ -164,20 +164,23 @@ impl ClusterExperiment {
             has_small_keys: !self.cluster.plain && self.tls.certificate.is_small_rsa(),
             effort: self.traffic.effort,
         };
-        if far.check()?.is_none() {
+        far.check()?;
+        if self.cluster.has_addresses() {
             return Ok(());
         }
         if let Some(policy) = self.cluster.policies.iter().find(|policy| policy.needs_addresses()) {
             bail!(
-                "policy {} decides by clients' addresses, and from other machines all clients of a worker have one; \
-                 leave the policy out, or the workers: from this machine each client has an address of its own",
-                policy.name()
+                "policy {} decides by clients' addresses, and at {} all clients of a worker have one; leave the policy \
+                 out, or the address: on 127.0.0.1 each client has an address of its own",
+                policy.name(),
+                self.cluster.ip()
             );
         }
         ensure!(
             self.traffic.behind_one_address_percent[..] == [0.0],
-            "--behind-one-address gives clients addresses of this machine's loopback; with workers elsewhere they have \
-             those of the workers: leave it out"
+            "--behind-one-address gives clients addresses of loopback; at {} they have those of their workers: leave \
+             it out",
+            self.cluster.ip()
         );
         Ok(())
     }

@@ -126,7 +126,8 @@ impl Placement {
         let cpus: BTreeSet<usize> = self.backends.iter().copied().collect();
         let backends: Vec<String> = cpus.iter().map(ToString::to_string).collect();
         let load = place_of_load(experiment.workers.as_ref(), self.load);
-        let from = experiment.cluster.address.map_or("", |_| "; clients have the addresses of their workers");
+        let has_addresses = experiment.cluster.has_addresses();
+        let from = if has_addresses { "" } else { "; clients have the addresses of their workers" };
         format!(
             "{} backends on CPU {}, {limit}; dispatcher on CPU {}; {load}{from}",
             self.backends.len(),

@@ -23,7 +23,6 @@ use crate::run::load_process::LoadProcess;
 use crate::run::testbed::{log_tail, make_site, stop_all};
 use crate::servers::cpu::at_rest;
 use crate::servers::dispatcher::{self, Dispatcher};
-use crate::servers::listening::is_loopback;
 use crate::servers::{self, Instance, RunDirectory, ServerSpec};
 use crate::store::Locality;
 use crate::trace::Site;
@@ -324,7 +323,7 @@ impl ClusterTestbed {
             host: HOST.to_owned(),
             tls: self.groups[tested.group].settings.as_ref().map(|settings| self.credentials.target_tls(settings)),
             reuse: tested.cell.reuse(),
-            load: TargetLoad { pause_ms: traffic.pause_ms, ..tested.cell.load(is_loopback(self.ip)) },
+            load: TargetLoad { pause_ms: traffic.pause_ms, ..tested.cell.load(experiment.cluster.has_addresses()) },
         };
         let job = Job {
             requests_alone: false,
