@@ -100,7 +100,7 @@ fn describe(record: &mut Record, experiment: &ArrayExperiment, testbed: &ArrayTe
     cpus.sort_unstable();
     cpus.dedup();
     manifest.server_cpus = cpus;
-    manifest.client_cpus = vec![placement.load as u32];
+    manifest.client_cpus = manifest::cpus_of_load(experiment.workers.as_ref(), placement.load);
     manifest.hardware = BTreeMap::from([("array".to_owned(), placement.description(experiment.workers.as_ref()))]);
     manifest.certificate = experiment.tls.certificate.to_string();
     manifest.effort = experiment.array.effort.to_string();
