@@ -241,6 +241,8 @@ impl Coordinator {
                 let error = anyhow::anyhow!("{} was lost before the load began: {why}", loss.name);
                 run.failed.get_or_insert(Fault::Unreachable.of(error));
                 self.stop();
+                // Whoever goes on with the others is told with the next run.
+                self.lost_between.push(loss);
             }
             (Standing::Running, _) => {
                 run.losses.push(loss);

@@ -15,7 +15,7 @@ use tlsdyno_engine::load::{Part, Plan};
 use super::carried::Packer;
 use super::crew::Workers;
 use super::gather::gather;
-use crate::fault::{Fault, OrFault};
+use crate::fault::{Fault, OrFault, fault_of};
 use crate::load::job::{self, Held, Others, Prepared};
 use crate::load::record;
 use crate::load::threads::Crew;
@@ -92,7 +92,16 @@ impl Others for Far<'_> {
             }
             has_hung_up()
         };
-        let outcome = self.workers.run_holding(plan, stop, held, &mut look)?;
+        let outcome = loop {
+            let loops = self.workers.loops();
+            let run = self.workers.run_holding(plan, stop, held.clone(), &mut look);
+            // One was lost while all got ready: the others do it.
+            let goes_on = self.on_loss == OnLoss::GoOn && (1..loops).contains(&self.workers.loops());
+            match run {
+                Err(error) if goes_on && fault_of(&error) == Some(Fault::Unreachable) => {}
+                run => break run?,
+            }
+        };
         let losses: Vec<String> = self.workers.losses().iter().map(ToString::to_string).collect();
         ensure!(losses.is_empty() || self.on_loss == OnLoss::GoOn, "{}", losses.join("; "));
         let busy = |part: &Part| part.client_cpu_ns as f64 / part.elapsed_ns.max(1) as f64;
