@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use support::*;
 use tlsdyno_engine::load::{
-    Arrivals, Connections, ErrorKind, Expect, HeldSessions, NextTurn, Pacing, Phase, Rate, Snapshot, Turn, Until, run,
-    run_in_turns, run_together, watch,
+    Arrivals, Connections, ErrorKind, Expect, HeldSessions, NextTurn, Pacing, Phase, Rate, Share, Snapshot, Turn,
+    Until, run, run_in_turns, run_together, watch,
 };
 
 #[test]
@@ -82,6 +82,34 @@ fn a_lead_in_does_not_count() {
     assert!(served.load(Ordering::Relaxed) > outcome.hits, "what came in the lead-in counts too");
     plan.until = Until::Laps(1);
     assert!(run(&plan, &AtomicBool::new(false)).is_err(), "a part of no time");
+}
+
+/// Loops that begin together count in the same time, however late one of them connects.
+#[test]
+fn parts_count_behind_the_lead_in_of_all() {
+    const MS: u64 = 1_000_000;
+    let (address, _) = counting_server();
+    let mut whole = plan(address, workload(vec![object("GET", "/2", Some(2))], 4, 50_000, 1), connections(4, 1, None));
+    (whole.lead_in_ns, whole.until) = (500 * MS, Until::Elapsed(700 * MS));
+    let at_ns = tlsdyno_engine::sys::monotonic_ns();
+    let part = |index: u32| {
+        let part = whole.part(Share { index, count: 2 }).unwrap();
+        run_together(&part, &AtomicBool::new(false), None, || {
+            std::thread::sleep(Duration::from_millis(300) * index);
+            Some(at_ns)
+        })
+        .unwrap()
+    };
+    let outcomes = std::thread::scope(|scope| {
+        let late = scope.spawn(|| part(1));
+        [part(0), late.join().unwrap()]
+    });
+    for outcome in outcomes {
+        let (began_ns, ended_ns) = (outcome.began_ns - at_ns, outcome.began_ns + outcome.elapsed_ns - at_ns);
+        // A lead-in of its own would end at 800 ms.
+        assert!((500 * MS..750 * MS).contains(&began_ns) && outcome.hits > 0, "{began_ns} ns");
+        assert!((700 * MS..950 * MS).contains(&ended_ns), "{ended_ns} ns");
+    }
 }
 
 #[test]

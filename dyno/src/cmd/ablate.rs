@@ -268,7 +268,7 @@ impl Args {
             command: self.server_command.clone(),
             address: match own {
                 true => Some(self.address.clone().unwrap_or_else(|| "127.0.0.1:{port}".to_owned())),
-                false => self.address.clone().or_else(|| self.workers.reach()),
+                false => self.address.clone().or_else(|| self.workers.reach().map(|ip| ip.to_string())),
             },
             plain_address: self.plain_address.clone(),
             config: self.server_config.clone(),

@@ -8,7 +8,7 @@ use tlsdyno_engine::serve::Transaction;
 use tlsdyno_tls::Effort;
 
 use super::ablate::percent;
-use super::flags::{LoadedFromHere, RepeatArgs, TlsArgs};
+use super::flags::{FarArgs, RepeatArgs, TlsArgs};
 use super::run::{OutputArgs, perform_array};
 use super::serve::parse_transaction;
 use crate::choice::{choice, flags_of};
@@ -49,9 +49,9 @@ pub struct Args {
     #[command(flatten)]
     flags: Flags,
     #[command(flatten)]
-    here: LoadedFromHere,
-    #[command(flatten)]
     output: OutputArgs,
+    #[command(flatten, next_help_heading = "Several machines")]
+    far: FarArgs,
 }
 
 /// What a file says instead.
@@ -134,14 +134,14 @@ struct Flags {
 
 /// Runs the experiment of the flags or of the file.
 pub fn run(args: &Args) -> Result<Exit> {
-    args.here.check("an array of proxies").or_fault(Fault::Usage)?;
-    let experiment = match &args.config {
+    let mut experiment = match &args.config {
         None => args.flags.experiment().or_fault(Fault::Usage)?,
         Some(which) => match files::find(which).or_fault(Fault::Input)? {
             AnyExperiment::Array(experiment) => experiment,
             _ => return refuse_other(which).or_fault(Fault::Input),
         },
     };
+    args.far.give(&mut experiment.workers, &mut experiment.array.address);
     perform_array(&experiment, &args.output)
 }
 
@@ -178,9 +178,11 @@ impl Flags {
                 spread: self.spread.clone(),
                 effort: self.effort,
                 timeout_ms: defaults.timeout_ms,
+                address: defaults.address,
             },
             tls: self.tls.with(self.cert),
             measure: self.repeat.measure(if self.quick { QUICK_S } else { self.time }),
+            workers: None,
             paper: None,
         })
     }

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use tlsdyno_tls::Effort;
 
 use super::ablate::percent;
-use super::flags::{LoadedFromHere, RepeatArgs, ServerTlsArgs};
+use super::flags::{FarArgs, RepeatArgs, ServerTlsArgs};
 use super::run::{OutputArgs, perform_cluster};
 use crate::choice::{choice, flags_of};
 use crate::exit::Exit;
@@ -50,9 +50,9 @@ pub struct Args {
     #[command(flatten)]
     flags: Flags,
     #[command(flatten)]
-    here: LoadedFromHere,
-    #[command(flatten)]
     output: OutputArgs,
+    #[command(flatten, next_help_heading = "Several machines")]
+    far: FarArgs,
 }
 
 /// What a file says instead.
@@ -179,14 +179,14 @@ struct Flags {
 
 /// Runs the experiment of the flags or of the file.
 pub fn run(args: &Args) -> Result<Exit> {
-    args.here.check("a cluster").or_fault(Fault::Usage)?;
-    let experiment = match &args.config {
+    let mut experiment = match &args.config {
         None => args.flags.experiment(),
         Some(which) => match files::find(which).or_fault(Fault::Input)? {
             AnyExperiment::Cluster(experiment) => *experiment,
             _ => return refuse_other(which).or_fault(Fault::Input),
         },
     };
+    args.far.give(&mut experiment.workers, &mut experiment.cluster.address);
     perform_cluster(&experiment, &args.output)
 }
 
@@ -228,6 +228,7 @@ impl Flags {
                 sessions: self.sessions.clone(),
                 policies: self.policies.clone(),
                 dispatcher_timeouts_s: self.dispatcher_timeouts.clone(),
+                address: None,
             },
             tls: Tls { session_timeout_s: self.session_timeout, ..self.tls.tls() },
             workload: self.workload_spec(),
@@ -243,6 +244,7 @@ impl Flags {
                 ..Traffic::default()
             },
             measure: self.repeat.measure(if self.quick { QUICK_S } else { self.time }),
+            workers: None,
             paper: None,
         }
     }

@@ -1,12 +1,13 @@
 //! Flags that several experiments have.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use tlsdyno_tls::{Suite, Version};
 
 use crate::choice::choice;
-use crate::model::{CertificateKind, Measure, SessionCache, Tls};
+use crate::model::{CertificateKind, Measure, SessionCache, Tls, WorkersModel};
 use crate::servers::Library;
 use crate::trace::flags::input;
 
@@ -55,33 +56,26 @@ impl ServerTlsArgs {
     }
 }
 
-/// Flags of loads that others make, where only this machine can: they are refused in words.
+/// Workers that make the load in place of this machine, and where servers listen for them.
 #[derive(clap::Args, Clone, Debug)]
-pub struct LoadedFromHere {
-    #[arg(long, hide = true, value_name = "HOST,…")]
-    on: Option<String>,
-    #[arg(long, hide = true, value_name = "N")]
-    workers: Option<String>,
+pub struct FarArgs {
+    /// The address of this machine on which servers listen for workers elsewhere: whoever reaches it can connect
+    /// [default: that of --listen]
+    #[arg(long, value_name = "IP", requires = "remote")]
+    pub address: Option<IpAddr>,
+    /// Who they are.
+    #[command(flatten)]
+    pub workers: WorkersModel,
 }
 
-impl LoadedFromHere {
-    /// Refuses them for `what`.
-    ///
-    /// # Errors
-    /// One is given.
-    pub fn check(&self, what: &str) -> Result<()> {
-        ensure!(self.on.is_none() && self.workers.is_none(), "{}", loaded_from_here(what));
-        Ok(())
+impl FarArgs {
+    /// Puts them, if they are given, into the place of what an experiment says.
+    pub fn give(&self, workers: &mut Option<WorkersModel>, address: &mut Option<IpAddr>) {
+        if let Some(given) = self.workers.given() {
+            *address = self.address.or(given.reach()).or(*address);
+            *workers = Some(given);
+        }
     }
-}
-
-/// Why workers are refused, and what can be done.
-pub fn loaded_from_here(what: &str) -> String {
-    format!(
-        "{what} is loaded from this machine only, for its servers and the addresses of its clients are on loopback. \
-         Workers elsewhere are for experiments with one server (ablate), and for URLs: start the site yourself, and \
-         have them load it (`tlsdyno load URL --on HOST`, `tlsdyno reuse URL --on HOST` for a curve over reuse)"
-    )
 }
 
 /// What must be the same for a run to be repeated.

@@ -1,7 +1,6 @@
 //! `tlsdyno run FILE.toml`, and what it shares with `ablate`: running an experiment and showing its result.
 
 use std::io::IsTerminal;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::flags::{libraries, loaded_from_here};
+use super::flags::{FarArgs, libraries};
 use crate::choice::choice;
 use crate::exit::{self, Exit};
 use crate::fault::{Fault, OrFault};
@@ -22,7 +21,7 @@ use crate::model::primitives::PrimitivesExperiment;
 use crate::model::probe_experiment::ProbeExperiment;
 use crate::model::profile::ProfileExperiment;
 use crate::model::steps::StepsExperiment;
-use crate::model::{CertificateKind, Experiment, Measure, ServerName, Tls, WorkersModel};
+use crate::model::{CertificateKind, Experiment, Measure, ServerName, Tls};
 use crate::probe::simulation;
 use crate::report::Style;
 use crate::run::files::AnyExperiment;
@@ -60,17 +59,14 @@ pub struct Args {
     /// Seed of the order of blocks, instead of the file's
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// The address of this machine on which servers listen for workers elsewhere [default: that of --listen]
-    #[arg(long, value_name = "IP", requires = "remote")]
-    address: Option<IpAddr>,
-    /// Let insecure servers listen there: workers and this machine are served, and who sits between can read and forge
-    /// everything
+    /// Let servers without stages listen at --address: workers and this machine are served, and who sits between can
+    /// read and forge everything
     #[arg(long, requires = "remote")]
     allow_insecure_listen: bool,
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten, next_help_heading = "Several machines")]
-    workers: WorkersModel,
+    far: FarArgs,
 }
 
 /// Where results go, and what else can be done with an experiment.
@@ -111,13 +107,18 @@ pub fn run(args: &Args) -> Result<Exit> {
         return Ok(Exit::Done);
     };
     let experiment = files::find(file).or_fault(Fault::Input)?;
-    let takes_workers = matches!(experiment, AnyExperiment::Server(_) | AnyExperiment::Load(_));
-    let is_here = || -> Result<()> {
-        let refused = !takes_workers && args.workers.are_given();
-        ensure!(!refused, "{}", loaded_from_here(&file.display().to_string()));
+    use AnyExperiment::{Primitives, Probe, Steps};
+    let is_loaded_here = matches!(experiment, Primitives(_) | Steps(_) | Probe(_));
+    let takes_workers = || -> Result<()> {
+        ensure!(
+            !is_loaded_here || !args.far.workers.are_given(),
+            "{} is measured from this machine only; workers make the load of experiments that compare servers, arrays, \
+             clusters and curves over reuse, and of URLs",
+            file.display()
+        );
         Ok(())
     };
-    is_here().or_fault(Fault::Usage)?;
+    takes_workers().or_fault(Fault::Usage)?;
     ensure!(
         args.library.is_empty() || matches!(experiment, AnyExperiment::Server(_)),
         "--library is for experiments with one server, which {} is not",
@@ -147,20 +148,17 @@ fn run_server(mut experiment: Experiment, file: &Path, args: &Args) -> Result<Ex
         experiment.server.kind = server;
     }
     change(&mut experiment.measure, &mut experiment.tls, args);
-    if let Some(workers) = args.workers.given() {
-        let address = args.address.map(|ip| ip.to_string()).or_else(|| workers.reach());
-        if experiment.server.kind == ServerName::Command {
-            ensure!(
-                args.address.is_none(),
-                "{} names the address of its server command; change it there",
-                file.display()
-            );
-        } else {
-            experiment.server.address = address.or(experiment.server.address);
-        }
-        experiment.server.allow_insecure_listen |= args.allow_insecure_listen;
-        experiment.workers = Some(workers);
+    let mut address = None;
+    args.far.give(&mut experiment.workers, &mut address);
+    if experiment.server.kind != ServerName::Command {
+        experiment.server.address = address.map(|ip| ip.to_string()).or(experiment.server.address);
     }
+    ensure!(
+        experiment.server.kind != ServerName::Command || args.far.address.is_none(),
+        "{} names the address of its server command; change it there",
+        file.display()
+    );
+    experiment.server.allow_insecure_listen |= args.allow_insecure_listen;
     experiment.check().or_fault(Fault::Usage)?;
     check_cpus(&experiment).or_fault(Fault::Input)?;
     perform(&experiment, &args.output)
@@ -169,6 +167,7 @@ fn run_server(mut experiment: Experiment, file: &Path, args: &Args) -> Result<Ex
 fn run_cluster(mut experiment: ClusterExperiment, args: &Args) -> Result<Exit> {
     experiment.cluster.server = args.server.unwrap_or(experiment.cluster.server);
     change(&mut experiment.measure, &mut experiment.tls, args);
+    args.far.give(&mut experiment.workers, &mut experiment.cluster.address);
     perform_cluster(&experiment, &args.output)
 }
 
@@ -179,6 +178,7 @@ fn run_array(mut experiment: ArrayExperiment, args: &Args) -> Result<Exit> {
         experiment.array.proxy = proxy.or_fault(Fault::Usage)?;
     }
     change(&mut experiment.measure, &mut experiment.tls, args);
+    args.far.give(&mut experiment.workers, &mut experiment.array.address);
     perform_array(&experiment, &args.output)
 }
 
@@ -211,7 +211,7 @@ fn run_load(mut experiment: LoadExperiment, args: &Args) -> Result<Exit> {
     ensure!(foreign, "{} is loaded as it is; leave --server and --cert out", experiment.url);
     experiment.measure.time_s = args.time.unwrap_or(experiment.measure.time_s);
     experiment.measure.seed = args.seed.or(experiment.measure.seed);
-    experiment.workers = args.workers.given().or(experiment.workers);
+    experiment.workers = args.far.workers.given().or(experiment.workers);
     url::check(&experiment, None).or_fault(Fault::Usage)?;
     let run = |stop: &AtomicBool, progress: &mut Progress| url::run(&experiment, None, stop, progress);
     perform_with(&args.output, &|| Ok(toml::to_string(&experiment)?), &run)

@@ -10,8 +10,9 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result, ensure};
 use tlsdyno_engine::load::{
     Arrivals, Connections, HeldSessions, Outcome, Pacing, Pause, Plan, Rate, Resumption, Route, SessionLimits, Share,
-    Spread, Target, Timeouts, Until, Workload, run_holding,
+    Spread, Target, Timeouts, Until, Workload, run_together_holding,
 };
+use tlsdyno_engine::sys::monotonic_ns;
 
 use crate::load::{record, tls};
 use crate::model::job::{Command, Job, OutcomeRecord, Reply, TargetSpec};
@@ -79,11 +80,18 @@ pub trait Others {
     /// How many loops they have.
     fn loops(&self) -> u32;
 
-    /// Runs the plan; `held`: with the sessions of earlier runs.
+    /// Runs the plan; `held`: with the sessions of earlier runs. `begun` is told when it begins, as soon as that is
+    /// known, in nanoseconds of this machine's monotonic clock.
     ///
     /// # Errors
     /// It could not begin, or too few are left to go on.
-    fn run(&self, plan: &Plan, stop: &AtomicBool, held: Option<Held>) -> Result<OutcomeRecord>;
+    fn run(
+        &self,
+        plan: &Plan,
+        stop: &AtomicBool,
+        held: Option<Held>,
+        begun: &mut dyn FnMut(u64),
+    ) -> Result<OutcomeRecord>;
 }
 
 /// Sessions that others hold from run to run.
@@ -93,6 +101,8 @@ pub struct Held {
     pub number: u64,
     /// Stores that nobody needs any more.
     pub dropped: Vec<u64>,
+    /// The run is a slice, one of thousands.
+    pub is_slice: bool,
 }
 
 /// The stores that others hold, by target, the address of its server, and the number that the runner calls them by.
@@ -103,7 +113,7 @@ struct Numbers {
 }
 
 impl Numbers {
-    fn hold(&mut self, target: usize, address: SocketAddr, number: u32) -> Held {
+    fn hold(&mut self, target: usize, address: SocketAddr, number: u32, is_slice: bool) -> Held {
         // Another server has come into the place of the one whose sessions these are.
         let is_gone = |(of, at, _): &(usize, SocketAddr, u32)| *of == target && *at != address;
         let dropped = self.known.iter().filter(|(key, _)| is_gone(key)).map(|(_, number)| *number).collect();
@@ -113,7 +123,7 @@ impl Numbers {
             *next += 1;
             *next
         });
-        Held { number, dropped }
+        Held { number, dropped, is_slice }
     }
 }
 
@@ -147,15 +157,27 @@ impl Prepared {
         Reply::Ready { users, requests, sources, trip_ns, loops }
     }
 
-    /// Carries out one command line.
-    fn answer(&mut self, line: &str, stop: &AtomicBool, others: Option<&dyn Others>) -> Reply {
-        match self.carry_out(line, stop, others) {
+    /// Carries out one command line. `begun` is told when a block with a lead-in begins.
+    fn answer(
+        &mut self,
+        line: &str,
+        stop: &AtomicBool,
+        others: Option<&dyn Others>,
+        begun: &mut dyn FnMut(u64),
+    ) -> Reply {
+        match self.carry_out(line, stop, others, begun) {
             Ok(reply) => reply,
             Err(error) => Reply::of_error(&error),
         }
     }
 
-    fn carry_out(&mut self, line: &str, stop: &AtomicBool, others: Option<&dyn Others>) -> Result<Reply> {
+    fn carry_out(
+        &mut self,
+        line: &str,
+        stop: &AtomicBool,
+        others: Option<&dyn Others>,
+        begun: &mut dyn FnMut(u64),
+    ) -> Result<Reply> {
         let command: Command =
             serde_json::from_str(line).with_context(|| format!("`{}` is no command", line.trim_end()))?;
         let Command::Run { target, users_from, users_to, laps, address, timed, store } = command;
@@ -183,19 +205,30 @@ impl Prepared {
         };
         let new = || HeldSessions::new(plan.resumption);
         let number = store.or(loaded.keeps_sessions.then_some(0));
+        let mut begun = |at_ns| {
+            if plan.lead_in_ns > 0 {
+                begun(at_ns);
+            }
+        };
         if let Some(others) = others {
-            let held = number.map(|number| self.numbers.hold(target, plan.target.address, number));
-            return Ok(Reply::Outcome(Box::new(others.run(&plan, stop, held)?)));
+            let hold = |number| self.numbers.hold(target, plan.target.address, number, store.is_some());
+            let held = number.map(hold);
+            return Ok(Reply::Outcome(Box::new(others.run(&plan, stop, held, &mut begun)?)));
         }
+        let begin = || {
+            let now_ns = monotonic_ns();
+            begun(now_ns);
+            Some(now_ns)
+        };
         let outcome = match number {
             Some(number) => {
                 let address = plan.target.address;
                 // Another server has come into the place of the one whose sessions these are.
                 self.stores.retain(|&(of, at, _), _| of != target || at == address);
                 let held = self.stores.entry((target, address, number)).or_insert_with(new);
-                run_holding(&plan, stop, held)?
+                run_together_holding(&plan, stop, None, held, begin)?
             }
-            None => run_holding(&plan, stop, &mut new())?,
+            None => run_together_holding(&plan, stop, None, &mut new(), begin)?,
         };
         let outcome = if store.is_some() { Outcome { phases: Default::default(), ..outcome } } else { outcome };
         Ok(Reply::Outcome(Box::new(record::record(&outcome)?)))
@@ -217,7 +250,10 @@ pub fn serve(
     for line in input.lines() {
         let line = line.context("failed to read a command")?;
         if !line.trim().is_empty() {
-            say(&mut output, &job.answer(&line, stop, others))?;
+            // That the runner is gone shows when it is told what came of it.
+            let mut begun = |at_ns| say(&mut output, &Reply::Begun { at_ns }).unwrap_or(());
+            let reply = job.answer(&line, stop, others, &mut begun);
+            say(&mut output, &reply)?;
         }
     }
     Ok(())

@@ -44,7 +44,7 @@ impl Packer {
             plan.route.unix_path.is_none(),
             "a Unix socket is on one machine; workers connect over TCP: leave out --unix"
         );
-        ensure!(plan.lead_in_ns == 0 && plan.window.is_none(), "neither lead-in nor window can be cut into parts");
+        ensure!(plan.window.is_none(), "a window cannot be cut into parts");
         let tls = plan.target.tls.as_ref();
         ensure!(
             tls.is_none_or(|config| config.settings().client_certificate.is_none()),
@@ -59,6 +59,7 @@ impl Packer {
             before_count: 0,
             loops: 0,
             store_number: None,
+            is_slice: false,
             dropped_numbers: Vec::new(),
             watched: false,
             latencies: false,

@@ -169,7 +169,7 @@ impl Coordinator {
     pub fn start(&mut self, load: &LoadPlan, now_ns: u64) {
         let present = || self.members.iter().filter(|member| member.standing != Standing::Lost);
         let loops: u32 = present().map(|member| member.loops).sum();
-        let lead_ns = if load.store_number.is_some() { LEAD_OF_MANY_NS } else { LEAD_NS };
+        let lead_ns = if load.is_slice { LEAD_OF_MANY_NS } else { LEAD_NS };
         let mut run = Run { size: present().count(), lead_ns, ..Run::default() };
         let lost = std::mem::take(&mut self.lost_between);
         if let Some(loss) = lost.first().filter(|_| self.on_loss == OnLoss::Stop || run.size == 0) {
@@ -190,11 +190,16 @@ impl Coordinator {
             let part = LoadPlan { before_count, loops, ..load.clone() };
             before_count += member.loops;
             self.say(index, ToWorker::Load(Box::new(part)));
-            if load.store_number.is_some() {
+            if load.is_slice {
                 // One load of thousands: the clocks are asked in passing.
                 self.ping(index, now_ns);
             }
         }
+    }
+
+    /// The start of the run, by the coordinator's clock, once it is set.
+    pub fn begins_ns(&self) -> Option<u64> {
+        self.run.as_ref()?.begins_ns
     }
 
     /// Asks a worker how it is going.
@@ -236,6 +241,8 @@ impl Coordinator {
                 let error = anyhow::anyhow!("{} was lost before the load began: {why}", loss.name);
                 run.failed.get_or_insert(Fault::Unreachable.of(error));
                 self.stop();
+                // Whoever goes on with the others is told with the next run.
+                self.lost_between.push(loss);
             }
             (Standing::Running, _) => {
                 run.losses.push(loss);
@@ -301,6 +308,7 @@ impl Coordinator {
             FromWorker::Hello { .. }
             | FromWorker::Here
             | FromWorker::ConnectsFrom { .. }
+            | FromWorker::Reply(Reply::Begun { .. })
             | FromWorker::Progress { .. } => {}
         }
         Ok(())

@@ -212,26 +212,41 @@ impl Workers {
         workers.filter_map(source).filter(|ip| !is_loopback(*ip)).collect()
     }
 
-    /// Runs the plan as [`Crew::run`], without a display; `held`: with the sessions of earlier runs.
+    /// Runs the plan as [`Crew::run`], without a display; `held`: with the sessions of earlier runs. `look` is called
+    /// every tenth of a second at least, with the moment at which the run begins as soon as that is known, in
+    /// nanoseconds of the monotonic clock; it answers whether the run is to end.
     ///
     /// # Errors
     /// As there.
-    pub fn run_holding(&self, plan: &Plan, stop: &AtomicBool, held: Option<Held>) -> Result<Outcome> {
-        self.carry_out(plan, stop, Vec::new(), held)
+    pub fn run_holding(
+        &self,
+        plan: &Plan,
+        stop: &AtomicBool,
+        held: Option<Held>,
+        look: &mut dyn FnMut(Option<u64>) -> bool,
+    ) -> Result<Outcome> {
+        self.carry_out(plan, stop, Vec::new(), held, look)
     }
 
-    fn carry_out(&self, plan: &Plan, stop: &AtomicBool, watched: Vec<Watched>, held: Option<Held>) -> Result<Outcome> {
+    fn carry_out(
+        &self,
+        plan: &Plan,
+        stop: &AtomicBool,
+        watched: Vec<Watched>,
+        held: Option<Held>,
+        look: &mut dyn FnMut(Option<u64>) -> bool,
+    ) -> Result<Outcome> {
         let mut inner = self.inner.borrow_mut();
         let mut load = inner.pack(plan).or_fault(Fault::Usage)?;
         (load.watched, load.latencies) = (!watched.is_empty(), watched.iter().any(Watched::wants_latencies));
-        if let Some(Held { number, dropped }) = held {
-            (load.store_number, load.dropped_numbers) = (Some(number), dropped);
+        if let Some(Held { number, dropped, is_slice }) = held {
+            (load.store_number, load.dropped_numbers, load.is_slice) = (Some(number), dropped, is_slice);
         }
         inner.watched = inner.coordinator.present().zip(watched).collect();
         inner.losses.clear();
         inner.coordinator.start(&load, monotonic_ns());
         while !inner.coordinator.is_over() {
-            if stop.load(Ordering::Relaxed) {
+            if look(inner.coordinator.begins_ns()) || stop.load(Ordering::Relaxed) {
                 inner.coordinator.stop();
             }
             inner.turn(LOOKED_NS, None)?;
@@ -277,7 +292,7 @@ impl Crew for Workers {
     }
 
     fn run(&self, plan: &Plan, stop: &AtomicBool, watched: Vec<Watched>) -> Result<Outcome> {
-        self.carry_out(plan, stop, watched, None)
+        self.carry_out(plan, stop, watched, None, &mut |_| false)
     }
 
     fn losses(&self) -> Vec<Warning> {

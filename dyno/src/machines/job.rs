@@ -8,13 +8,14 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use tlsdyno_engine::load::{Part, Plan};
 
 use super::carried::Packer;
 use super::crew::Workers;
 use super::gather::gather;
-use crate::fault::{Fault, OrFault};
+use crate::fault::{Fault, OrFault, fault_of};
 use crate::load::job::{self, Held, Others, Prepared};
 use crate::load::record;
 use crate::load::threads::Crew;
@@ -77,8 +78,30 @@ impl Others for Far<'_> {
         self.workers.loops()
     }
 
-    fn run(&self, plan: &Plan, stop: &AtomicBool, held: Option<Held>) -> Result<OutcomeRecord> {
-        let outcome = self.workers.run_holding(plan, stop, held)?;
+    fn run(
+        &self,
+        plan: &Plan,
+        stop: &AtomicBool,
+        held: Option<Held>,
+        begun: &mut dyn FnMut(u64),
+    ) -> Result<OutcomeRecord> {
+        let mut is_told = false;
+        let mut look = |begins_ns: Option<u64>| {
+            if let Some(at_ns) = begins_ns.filter(|_| !std::mem::replace(&mut is_told, true)) {
+                begun(at_ns);
+            }
+            has_hung_up()
+        };
+        let outcome = loop {
+            let loops = self.workers.loops();
+            let run = self.workers.run_holding(plan, stop, held.clone(), &mut look);
+            // One was lost while all got ready: the others do it.
+            let goes_on = self.on_loss == OnLoss::GoOn && (1..loops).contains(&self.workers.loops());
+            match run {
+                Err(error) if goes_on && fault_of(&error) == Some(Fault::Unreachable) => {}
+                run => break run?,
+            }
+        };
         let losses: Vec<String> = self.workers.losses().iter().map(ToString::to_string).collect();
         ensure!(losses.is_empty() || self.on_loss == OnLoss::GoOn, "{}", losses.join("; "));
         let busy = |part: &Part| part.client_cpu_ns as f64 / part.elapsed_ns.max(1) as f64;
@@ -86,6 +109,14 @@ impl Others for Far<'_> {
         let sources = if losses.is_empty() { Vec::new() } else { self.sources() };
         Ok(OutcomeRecord { busy_fraction, losses, sources, ..record::record(&outcome)? })
     }
+}
+
+/// Whether the runner has closed its end of standard input: it wants no block any more, not even the one under way.
+fn has_hung_up() -> bool {
+    let input = io::stdin();
+    let mut waited = [PollFd::new(&input, PollFlags::empty())];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut waited, Some(&at_once)).is_ok() && waited[0].revents().contains(PollFlags::HUP)
 }
 
 /// Standard input, whose reader attends to the workers until there is something. It ends with `stop`.

@@ -142,6 +142,10 @@ impl Simulation {
             let loops = self.workers[worker].loops;
             assert_eq!(self.coordinator.join("played", loops, self.now_ns), worker);
         }
+        self.run_again(load)
+    }
+
+    fn run_again(&mut self, load: &crate::model::worker::LoadPlan) -> anyhow::Result<(Outcome, Vec<Warning>)> {
         self.coordinator.start(load, self.now_ns);
         while !self.coordinator.is_over() {
             for action in self.coordinator.actions() {
@@ -296,6 +300,10 @@ fn what_is_lost_is_marked_and_the_sum_is_that_of_the_rest() {
     simulation.workers[3].dies_of = Some(|message| matches!(message, ToWorker::Load(_)));
     let error = format!("{:#}", simulation.run(&load()).unwrap_err());
     assert!(error.contains("worker 4") && error.contains("before the load began"), "{error}");
+    // Whoever goes on with the others has the whole load, and is told of the loss.
+    let (outcome, losses) = simulation.run_again(&load()).unwrap();
+    assert_eq!((outcome.hits, outcome.parts.len(), losses.len()), (HITS, 9, 1));
+    assert!(losses[0].to_string().contains("worker 4"), "{losses:?}");
     let mut simulation = Simulation::new(1, 1, 2 * MS, OnLoss::GoOn);
     simulation.workers[0].dies_of = Some(|message| matches!(message, ToWorker::Begin { .. }));
     let error = format!("{:#}", simulation.run(&load()).unwrap_err());

@@ -374,7 +374,7 @@ impl Worker<'_> {
                 let mut own = Vec::new();
                 let held = load.store_number.map_or(&mut own, |number| stores.entry(number).or_default());
                 let mut outcomes = loops.run_each(&plan, &stop, watched, held, || ready(&plan))?;
-                if load.store_number.is_some() {
+                if load.is_slice {
                     outcomes.iter_mut().for_each(|(_, outcome)| outcome.phases.clear());
                 }
                 Ok(outcomes)

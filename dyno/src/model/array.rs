@@ -1,13 +1,15 @@
 //! The array of proxies as data (Mraz, Witting and Dantzig 2002): what TOML files hold and what the flags of `tlsdyno
 //! array` build.
 
-use anyhow::{Result, ensure};
+use std::net::{IpAddr, Ipv4Addr};
+
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::{Effort, named};
 
-use super::curve::{ReuseAxis, hits_per_handshake};
+use super::curve::ReuseAxis;
 use super::sentences::sentences;
-use super::{CertificateKind, Measure, TicketKeys, Tls};
+use super::{CertificateKind, Measure, TicketKeys, Tls, WorkersModel};
 
 named! {
     /// A proxy that ends TLS in front of the transaction server.
@@ -77,6 +79,9 @@ pub struct ArrayExperiment {
     /// How long and where it is measured.
     #[serde(default)]
     pub measure: Measure,
+    /// Who makes the load, if that is not this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<WorkersModel>,
     /// What a paper published of the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paper: Option<PublishedArray>,
@@ -113,6 +118,17 @@ pub struct Array {
     pub effort: Effort,
     /// Time-out of a connection without progress, milliseconds.
     pub timeout_ms: u64,
+    /// The address of this machine that server, proxies and dispatchers listen on, for workers elsewhere; `None`:
+    /// loopback.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
+}
+
+impl Array {
+    /// The address that its machines listen on.
+    pub fn ip(&self) -> IpAddr {
+        self.address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+    }
 }
 
 impl Default for Array {
@@ -132,6 +148,7 @@ impl Default for Array {
             spread: vec![Spread::Client],
             effort: Effort::Lean,
             timeout_ms: 60_000,
+            address: None,
         }
     }
 }
@@ -188,13 +205,6 @@ pub struct PublishedPoint {
     pub per_s: f64,
 }
 
-/// Most proxies: a machine holds no more under the smallest quota.
-const PROXIES_MAX: u32 = 16;
-/// Most clients at once.
-const CLIENTS_MAX: u32 = 4096;
-/// Longest page, microseconds.
-const TRANSACTION_US_MAX: f64 = 10e6;
-
 impl Default for ArrayExperiment {
     fn default() -> ArrayExperiment {
         ArrayExperiment {
@@ -202,6 +212,7 @@ impl Default for ArrayExperiment {
             array: Array::default(),
             tls: ArrayExperiment::tls_default(),
             measure: Measure::default(),
+            workers: None,
             paper: None,
         }
     }
@@ -219,68 +230,6 @@ impl ArrayExperiment {
     /// A value that TOML cannot hold.
     pub fn to_toml(&self) -> Result<String> {
         Ok(toml::to_string(self)?)
-    }
-
-    /// Refuses what cannot be measured, with the remedy.
-    ///
-    /// # Errors
-    /// What contradicts itself.
-    pub fn check(&self) -> Result<()> {
-        let Array { proxies, machine_cpus, transaction_us, handshake_pages_ratio, .. } = &self.array;
-        ensure!(!proxies.is_empty(), "--proxies names the numbers of proxies to compare, for example 0,1,2");
-        ensure!(proxies.windows(2).all(|pair| pair[0] < pair[1]), "--proxies must ascend");
-        ensure!(proxies.iter().all(|count| *count <= PROXIES_MAX), "--proxies must be at most {PROXIES_MAX}");
-        ensure!(
-            *machine_cpus > 0.0 && *machine_cpus <= 1.0,
-            "--machine-cpus is the CPU time of each proxy and of the server, above 0 and at most 1"
-        );
-        ensure!(
-            *transaction_us > 0.0 && *transaction_us <= TRANSACTION_US_MAX,
-            "--transaction must be above 0 and at most 10s"
-        );
-        ensure!(
-            *handshake_pages_ratio == 0.0 || (1.0..=1e4).contains(handshake_pages_ratio),
-            "--pages-per-handshake must be 0 (pages are not scaled) or between 1 and 10000"
-        );
-        self.check_clients()?;
-        ensure!(self.measure.time_s >= 1.0, "--time must be at least 1 second");
-        ensure!(
-            !self.measure.fresh_servers && self.measure.turns == 1,
-            "`fresh_servers` and `turns` are for experiments with one server at a time; an array's machines stay"
-        );
-        ensure!(self.tls.is_resumable(), "these proxies hand out no sessions; drop `tickets` or `session_cache` = off");
-        let published = self.paper.iter().flat_map(|paper| &paper.half).map(|half| half.proxies);
-        for count in published {
-            ensure!(proxies.contains(&count), "the paper's half serving point of {count} proxies is not measured");
-        }
-        Ok(())
-    }
-
-    fn check_clients(&self) -> Result<()> {
-        let Array { levels_percent, clients_count, spread, by, proxy, proxies, .. } = &self.array;
-        ensure!((1..=CLIENTS_MAX).contains(clients_count), "--clients must be between 1 and {CLIENTS_MAX}");
-        ensure!(!levels_percent.is_empty(), "--reuse names the percentages to measure");
-        ensure!(
-            levels_percent.windows(2).all(|pair| pair[0] < pair[1]),
-            "--reuse must ascend: its percentages are points of a line"
-        );
-        ensure!(levels_percent.iter().all(|percent| (0.0..=100.0).contains(percent)), "--reuse takes percentages");
-        if *by == ReuseAxis::Hits {
-            levels_percent.iter().try_for_each(|level| hits_per_handshake(*level).map(drop))?;
-        }
-        ensure!(!spread.is_empty(), "--spread says how clients are spread over the proxies");
-        let is_twice = |(index, one): (usize, &Spread)| spread[..index].contains(one);
-        ensure!(!spread.iter().enumerate().any(is_twice), "--spread names one of them twice");
-        ensure!(
-            !matches!(proxy, Proxy::Stunnel | Proxy::Own) || !spread.contains(&Spread::SharedKeys),
-            "ticket keys of the proxy {proxy} are not shared here; take haproxy or nginx, or another --spread"
-        );
-        let smallest = proxies.iter().copied().filter(|count| *count > 0).max().unwrap_or(0);
-        ensure!(
-            *clients_count >= smallest,
-            "{clients_count} clients leave some of {smallest} proxies without any; give --clients {smallest} or more"
-        );
-        Ok(())
     }
 
     /// What the configurations measure, in their order: plain HTTP, the server alone, then the proxies.
@@ -325,7 +274,6 @@ mod tests {
     #[test]
     fn places_are_plain_http_and_every_level_of_every_line() {
         let mut experiment = ArrayExperiment::default();
-        experiment.check().unwrap();
         let places = experiment.places();
         assert_eq!(places.len(), 1 + 5 * 6);
         assert_eq!(experiment.name(&places[0]), "plain HTTP");
@@ -338,28 +286,5 @@ mod tests {
         assert_eq!(experiment.name(&places[18]), "3 proxies, dispatcher, 98 %");
         let read: ArrayExperiment = toml::from_str(&experiment.to_toml().unwrap()).unwrap();
         assert_eq!(read, experiment);
-    }
-
-    #[test]
-    fn what_makes_no_sense_is_refused_by_its_flag() {
-        let refused = |change: &dyn Fn(&mut ArrayExperiment), word: &str| {
-            let mut experiment = ArrayExperiment::default();
-            change(&mut experiment);
-            let said = experiment.check().unwrap_err().to_string();
-            assert!(said.contains(word), "{said}");
-        };
-        refused(&|e| e.array.proxies = vec![], "--proxies");
-        refused(&|e| e.array.proxies = vec![2, 1], "ascend");
-        refused(&|e| e.array.machine_cpus = 1.5, "--machine-cpus");
-        refused(&|e| e.array.levels_percent = vec![33.0], "1.49 requests");
-        refused(&|e| e.array.clients_count = 3, "--clients 4");
-        refused(&|e| e.array.spread = vec![Spread::Client, Spread::Client], "twice");
-        refused(&|e| e.array.handshake_pages_ratio = 0.5, "--pages-per-handshake");
-        let stunnel = |e: &mut ArrayExperiment| {
-            e.array.proxy = Proxy::Stunnel;
-            e.array.spread = vec![Spread::SharedKeys];
-        };
-        refused(&stunnel, "stunnel");
-        refused(&|e| (e.array.proxy, e.array.spread) = (Proxy::Own, vec![Spread::SharedKeys]), "proxy own");
     }
 }

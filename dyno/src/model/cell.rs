@@ -106,15 +106,15 @@ impl Cell {
         if self.reuse_percent == 0.0 { Resumption::Never } else { Resumption::ShareOfEach(self.reuse_percent / 100.0) }
     }
 
-    /// How it is loaded.
-    pub fn load(&self) -> TargetLoad {
+    /// How it is loaded. `has_addresses`: each client can have one of its own.
+    pub fn load(&self, has_addresses: bool) -> TargetLoad {
         TargetLoad {
             connections: Some(self.clients),
             rate_per_s: self.rate_per_s,
             // At low rates a block has fewer connections than clients: their first ones would be all there is. What an
             // open loop is checked with begins as it does.
             keeps_sessions: self.rate_per_s.is_some() || !self.role.is_point(),
-            sources: self.sources(),
+            sources: if has_addresses { self.sources() } else { Vec::new() },
             ..TargetLoad::default()
         }
     }

@@ -1,5 +1,6 @@
 //! The cluster experiment as data: what TOML files hold and what the flags of `tlsdyno cluster` build.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -10,7 +11,9 @@ use tlsdyno_tls::{Effort, named};
 use super::cell::{Cell, Role};
 use super::sentences::sentences;
 use super::workload::WorkloadSpec;
-use super::{ConfigurationModel, Experiment, Measure, Policy, Server, ServerName, SessionCache, TicketKeys, Tls};
+use super::{
+    ConfigurationModel, Experiment, Measure, Policy, Server, ServerName, SessionCache, TicketKeys, Tls, WorkersModel,
+};
 
 /// A block of an open loop is not shorter than this: arrivals scatter.
 pub const OPEN_BLOCK_MIN: Duration = Duration::from_millis(800);
@@ -34,6 +37,9 @@ pub struct ClusterExperiment {
     /// How long and where it is measured.
     #[serde(default)]
     pub measure: Measure,
+    /// Who makes the load, if that is not this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<WorkersModel>,
     /// What a paper published of the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paper: Option<Published>,
@@ -125,7 +131,31 @@ pub struct Cluster {
     /// servers keep them unless `tls.session_timeout_s` says otherwise.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dispatcher_timeouts_s: Vec<u32>,
+    /// The address of this machine that whatever clients connect to listens on, for workers elsewhere: dispatchers,
+    /// and with policy `direct` the server. `None`: loopback, as the other servers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
 }
+
+impl Cluster {
+    /// The address that dispatchers listen on.
+    pub fn ip(&self) -> IpAddr {
+        self.address.unwrap_or(LOOPBACK)
+    }
+
+    /// Whether each client can have an address of its own: those of loopback are free for that, in IPv4. Elsewhere
+    /// clients have the address of the machine that they are on.
+    pub fn has_addresses(&self) -> bool {
+        matches!(self.ip(), IpAddr::V4(ip) if ip.is_loopback())
+    }
+
+    /// The one that servers listen on: that of the dispatchers where clients connect to the server itself.
+    pub fn backend_ip(&self) -> IpAddr {
+        if self.policies.contains(&Policy::Direct) { self.ip() } else { LOOPBACK }
+    }
+}
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 impl Default for Cluster {
     fn default() -> Cluster {
@@ -140,6 +170,7 @@ impl Default for Cluster {
             sessions: vec![Sharing::Own],
             policies: vec![Policy::Own(dispatch::Policy::RoundRobin), Policy::Own(dispatch::Policy::Session)],
             dispatcher_timeouts_s: Vec::new(),
+            address: None,
         }
     }
 }
@@ -246,6 +277,7 @@ impl Default for ClusterExperiment {
             workload: default_workload(),
             traffic: Traffic::default(),
             measure: Measure::default(),
+            workers: None,
             paper: None,
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! The job file is JSON. The load process then reads one command per line on standard input and answers each with one
 //! line on standard output: `{"run": …}` with `{"outcome": …}` or `{"error": …}`. End of input ends the process. Before
-//! the first command it writes `{"ready": {"users": …, "requests": …}}`.
+//! the first command it writes `{"ready": {"users": …, "requests": …}}`. A block with a lead-in has a line more, once
+//! it is known when it begins: `{"begun": {"at_ns": …}}`.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -179,6 +180,11 @@ pub enum Reply {
         /// How many loops these have; each needs a user of its own. 0: this machine makes the load.
         #[serde(default, skip_serializing_if = "is_default")]
         loops: u32,
+    },
+    /// A block with a lead-in begins, or will in a moment.
+    Begun {
+        /// When, nanoseconds of this machine's monotonic clock. What counts begins a lead-in later.
+        at_ns: u64,
     },
     /// A block is done.
     Outcome(Box<OutcomeRecord>),

@@ -46,4 +46,4 @@ pub use questions::{ComparisonModel, PaperModel, RemedyModel, ShareModel};
 pub use server::{Server, ServerName};
 pub use sessions::{SessionCache, TicketKeys};
 pub use tls::{Tls, TlsChange};
-pub use workers::{Engine, Listen, OnLoss, WorkersModel};
+pub use workers::{Engine, Listen, OnLoss, WorkersModel, place_of_load};

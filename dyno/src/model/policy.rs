@@ -43,6 +43,12 @@ impl Policy {
         }
     }
 
+    /// Whether it decides by the client's address, at least where it knows no better.
+    pub const fn needs_addresses(self) -> bool {
+        use dispatch::Policy::{SessionAddress, SourceAddress};
+        matches!(self, Policy::Own(SourceAddress | SessionAddress) | Policy::HaproxySource | Policy::NginxHash)
+    }
+
     /// Whether it decides by what TLS hellos say.
     pub const fn needs_tls(self) -> bool {
         match self {

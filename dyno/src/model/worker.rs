@@ -16,7 +16,7 @@ use tlsdyno_tls::Settings;
 use super::job::Reply;
 
 /// What both must have the same of: version of the tool, and of this contract.
-pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/3");
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/4");
 
 /// A silence of this length ends what both have with each other, in nanoseconds.
 pub const SILENCE_NS_MAX: u64 = 5_000_000_000;
@@ -136,9 +136,10 @@ pub struct LoadPlan {
     pub before_count: u32,
     /// All loops of the load.
     pub loops: u32,
-    /// The store that its loops take their sessions from and leave them in; such a load is one of thousands, and its
-    /// outcome is without histograms. `None`: they bring none.
+    /// The store that its loops take their sessions from and leave them in. `None`: they bring none.
     pub store_number: Option<u64>,
+    /// It is one of thousands, as short as a slice: it begins soon, and its outcome is without histograms.
+    pub is_slice: bool,
     /// Stores that nobody needs any more.
     pub dropped_numbers: Vec<u64>,
     /// Somebody watches.

@@ -96,13 +96,27 @@ impl WorkersModel {
     }
 
     /// The address of this machine by which they reach it, as far as that is said.
-    pub fn reach(&self) -> Option<String> {
-        self.listen.map(|listen| listen.0.ip()).filter(|ip| !ip.is_loopback()).map(|ip| ip.to_string())
+    pub fn reach(&self) -> Option<IpAddr> {
+        self.listen.map(|listen| listen.0.ip()).filter(|ip| !ip.is_loopback())
+    }
+
+    /// Whether something of tlsdyno's own places them on other machines.
+    pub fn are_elsewhere(&self) -> bool {
+        !self.on.is_empty() || self.engine.is_some()
     }
 
     /// These, if any are wanted.
     pub fn given(&self) -> Option<WorkersModel> {
         self.are_given().then(|| self.clone())
+    }
+}
+
+/// Where a load runs, in words: on a CPU of this machine, which has their coordinator if workers make it.
+pub fn place_of_load(workers: Option<&WorkersModel>, cpu: usize) -> String {
+    match workers.map(WorkersModel::count) {
+        None => format!("load on CPU {cpu}"),
+        Some(1) => format!("load by a worker, its coordinator on CPU {cpu}"),
+        Some(count) => format!("load by {count} workers, their coordinator on CPU {cpu}"),
     }
 }
 

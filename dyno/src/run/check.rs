@@ -1,5 +1,6 @@
 //! Everything that can be known to be wrong before anything is started, each with its remedy.
 
+mod array;
 mod cluster;
 mod configuration;
 mod questions;

@@ -7,12 +7,12 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use super::schedule::Work;
-use crate::fault::Fault;
+use crate::fault::{Fault, OrFault};
 use crate::model::job;
-use crate::model::job::{Job, OutcomeRecord, Reply};
+use crate::model::job::{Job, OutcomeRecord, Reply, TargetSpec};
 use crate::servers::launch::own_executable;
 
 /// A running `tlsdyno load --job`.
@@ -67,16 +67,30 @@ impl LoadProcess {
             Reply::Ready { users, requests, sources, trip_ns, loops } => {
                 (process.users, process.requests) = (users, requests);
                 (process.sources, process.trip_ns, process.loops) = (sources, trip_ns, loops.max(1));
+                process.require_work(job).or_fault(Fault::Usage)?;
                 Ok(process)
             }
             Reply::Error { message, fault } => match process.fault(fault) {
                 Some(fault) => Err(fault.of(anyhow!(message))),
                 None => bail!("the load process could not start: {message}"),
             },
-            Reply::Outcome(_) => {
+            Reply::Outcome(_) | Reply::Begun { .. } => {
                 bail!("the load process answered before it was asked (a fault of tlsdyno)")
             }
         }
+    }
+
+    /// Refuses workers with more loops than a target has connections: each loop needs one.
+    fn require_work(&self, job: &Job) -> Result<()> {
+        let at_once = |target: &TargetSpec| target.load.connections.unwrap_or(job.connections.total);
+        let least = job.targets.iter().map(at_once).min().unwrap_or(self.loops);
+        ensure!(
+            self.loops <= least,
+            "the workers have {} loops together, each of which needs a connection, and there are at most {least} at \
+             once; raise --connections (of arrays and clusters --clients), or start workers with fewer --threads",
+            self.loops
+        );
+        Ok(())
     }
 
     /// The shortest slice that is worth its way to workers and back, microseconds; 0: there are none.
@@ -120,6 +134,21 @@ impl LoadProcess {
         commands.write_all(&line).and_then(|()| commands.flush()).context("the load process has died")
     }
 
+    /// Waits until it is known when a block with a lead-in, which was begun, begins, in nanoseconds of the monotonic
+    /// clock. With workers that lies some 50 ms ahead.
+    ///
+    /// # Errors
+    /// It does not begin.
+    pub fn begins_ns(&mut self) -> Result<u64> {
+        match self.reply()? {
+            Reply::Begun { at_ns } => Ok(at_ns),
+            Reply::Error { message, fault } => Err(self.error(message, fault)),
+            Reply::Outcome(_) | Reply::Ready { .. } => {
+                bail!("the load process did not say when a block begins (a fault of tlsdyno)")
+            }
+        }
+    }
+
     /// What came of the block that was begun.
     pub fn outcome(&mut self) -> Result<OutcomeRecord> {
         match self.reply()? {
@@ -129,13 +158,18 @@ impl LoadProcess {
                 }
                 Ok(*outcome)
             }
-            Reply::Error { message, fault } => match self.fault(fault) {
-                Some(fault) => Err(fault.of(anyhow!(message))),
-                None => bail!("{message}"),
-            },
-            Reply::Ready { .. } => {
+            Reply::Error { message, fault } => Err(self.error(message, fault)),
+            Reply::Ready { .. } | Reply::Begun { .. } => {
                 bail!("the load process started anew in mid-run (a fault of tlsdyno)")
             }
+        }
+    }
+
+    /// What it could not do, with whose fault that is.
+    fn error(&self, message: String, fault: Option<Fault>) -> anyhow::Error {
+        match self.fault(fault) {
+            Some(fault) => fault.of(anyhow!(message)),
+            None => anyhow!(message),
         }
     }
 
@@ -153,11 +187,10 @@ impl LoadProcess {
         }
         serde_json::from_str(&line).with_context(|| format!("the load process answered `{}`", line.trim_end()))
     }
-}
 
-impl Drop for LoadProcess {
-    /// End of input ends the process; one that does not end by itself is killed.
-    fn drop(&mut self) {
+    /// Ends it, with what it has others do: end of input ends the process, and one that does not end by itself is
+    /// killed.
+    pub fn end(&mut self) {
         self.commands = None;
         let grace = if self.is_by_workers { GRACE_OF_WORKERS } else { GRACE };
         let since = Instant::now();
@@ -169,5 +202,11 @@ impl Drop for LoadProcess {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+impl Drop for LoadProcess {
+    fn drop(&mut self) {
+        self.end();
     }
 }

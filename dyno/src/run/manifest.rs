@@ -12,17 +12,22 @@ use super::cpus::Cpus;
 use super::exchange::Answer;
 use super::testbed::Testbed;
 use crate::model::workload::WorkloadSpec;
-use crate::model::{Experiment, ServerName};
+use crate::model::{Experiment, ServerName, WorkersModel};
 use crate::servers::Description;
 use crate::servers::library::version_of;
 use crate::store::{LibraryUsed, Manifest, Warning};
 use crate::trace::Summary;
 use crate::units::{format_binary_bytes, format_count};
 
+/// The CPU of the load, where this machine makes it. Those of workers are not known here.
+pub fn cpus_of_load(workers: Option<&WorkersModel>, cpu: usize) -> Vec<u32> {
+    if workers.is_some() { Vec::new() } else { vec![cpu as u32] }
+}
+
 /// Fills in what can be known once the servers run. Unknown texts stay empty.
 pub fn describe(manifest: &mut Manifest, experiment: &Experiment, testbed: &mut Testbed, cpus: Cpus) {
     manifest.server_cpus = vec![cpus.server as u32];
-    manifest.client_cpus = vec![cpus.load as u32];
+    manifest.client_cpus = cpus_of_load(experiment.workers.as_ref(), cpus.load);
     manifest.certificate = experiment.tls.certificate.to_string();
     manifest.effort = experiment.load.effort.to_string();
     manifest.workload = match &experiment.workload {

@@ -164,15 +164,28 @@ pub fn verify(
         });
     }
     let elapsed = outcome.elapsed_ns.max(1) as f64;
-    let load_cpu_ns = outcome.client_cpu_ns + capacity.beside_load_ns;
-    // One of several workers that can do no more holds all back: the server waits for it.
-    let client_busy = match outcome.busy_fraction.is_empty() {
-        true => load_cpu_ns as f64 / elapsed >= CLIENT_BUSY_MAX * capacity.load_cpus,
-        false => outcome.busy_fraction.iter().any(|busy| *busy >= CLIENT_BUSY_MAX),
-    };
+    let client_busy = load_is_busy(outcome, capacity.beside_load_ns, capacity.load_cpus);
     // In a closed loop somebody is always busy: if it is not the client, an accelerator is the server's business.
     let server_busy = capacity.waits || server_cpu_ns as f64 / elapsed >= SERVER_BUSY_MIN * capacity.server_cpus;
     Verdict { valid, client_bound: client_busy || !server_busy, unsaturated: !client_busy && !server_busy, warnings }
+}
+
+/// Whether the load could do no more. `beside_ns`: CPU time of what runs on its CPUs, if this machine makes it. One of
+/// several workers that can do no more holds all back: the server waits for it.
+pub fn load_is_busy(outcome: &OutcomeRecord, beside_ns: u64, load_cpus: f64) -> bool {
+    if outcome.busy_fraction.is_empty() {
+        return busy(outcome.client_cpu_ns + beside_ns, outcome) >= CLIENT_BUSY_MAX * load_cpus;
+    }
+    outcome.busy_fraction.iter().any(|busy| *busy >= CLIENT_BUSY_MAX)
+}
+
+/// Whether whoever used this CPU time in the block, on one CPU, could do no more.
+pub fn is_busy(cpu_ns: u64, outcome: &OutcomeRecord) -> bool {
+    busy(cpu_ns, outcome) >= CLIENT_BUSY_MAX
+}
+
+fn busy(cpu_ns: u64, outcome: &OutcomeRecord) -> f64 {
+    cpu_ns as f64 / outcome.elapsed_ns.max(1) as f64
 }
 
 /// Whether the full handshakes differ by more than the tolerance (and more than two connections) from the declared

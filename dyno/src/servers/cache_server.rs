@@ -91,8 +91,9 @@ pub fn start_session_server(cache: SessionCache, cpu: Option<usize>, run: &Path)
     let Some(server) = CacheServer::of(cache) else { return Ok(None) };
     // Of the specification only the processor counts here.
     let plain = ServerSpec { cpus: cpu.into_iter().collect(), ..ServerSpec::new(ServerName::Builtin, run.to_owned()) };
-    let start =
-        |own: &Path, ports: &Ports| start_prepared(&plain, own, server.prepare(own, ports.port)?, ports.first());
+    let start = |own: &Path, ports: &Ports| {
+        start_prepared(&plain, own, server.prepare(own, ports.port)?, ports.first(plain.ip))
+    };
     let instance = on_free_ports(run, true, start);
     instance.map(Some).with_context(|| format!("failed to start {} for the sessions", server.package().title))
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
 pub use start::start;
-pub(super) use start::{Addresses, Ports, loopback, on_free_ports, start_prepared};
+pub(super) use start::{Addresses, Ports, on_free_ports, start_prepared};
 
 use super::cpu::CpuAccount;
 use super::deaths::Vigil;

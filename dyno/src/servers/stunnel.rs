@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use tlsdyno_tls::Version;
 
-use super::instance::{Instance, loopback, on_free_ports, start_prepared};
+use super::instance::{Instance, on_free_ports, start_prepared};
 use super::programs::{self, Package};
 use super::worker_user::create_for_workers;
 use super::{Prepared, ServerSpec, ServerTls, protocol};
@@ -36,8 +36,8 @@ pub(super) fn start(spec: &ServerSpec, run: &Path) -> Result<Instance> {
     };
     let program = PACKAGE.require("")?;
     on_free_ports(run, true, |own, ports| {
-        let prepared = prepare(&program, tls, origin, own, loopback(ports.port))?;
-        start_prepared(spec, own, prepared, ports.first())
+        let prepared = prepare(&program, tls, origin, own, SocketAddr::new(spec.ip, ports.port))?;
+        start_prepared(spec, own, prepared, ports.first(spec.ip))
     })
 }
 

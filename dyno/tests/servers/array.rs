@@ -212,6 +212,12 @@ fn files_and_flags_are_one_experiment_and_mistakes_are_named() {
     std::fs::write(place.path().join("own.toml"), printed("array --proxies 1,2 --print-experiment")).unwrap();
     assert_eq!(printed("run own.toml --print-experiment"), printed("array --proxies 1,2 --print-experiment"));
     assert!(printed("run mraz-2002-fig8 --server nginx --print-experiment").contains("proxy = \"nginx\""));
+    let far = "--workers 2 --launch x --address 127.0.0.2 --print-experiment";
+    let by_array = printed(&format!("array --config mraz-2002-fig8 {far}"));
+    assert_eq!(printed(&format!("run mraz-2002-fig8 {far}")), by_array);
+    assert!(by_array.contains("address = \"127.0.0.2\"") && by_array.contains("[workers]"), "{by_array}");
+    std::fs::write(place.path().join("far.toml"), &by_array).unwrap();
+    assert_eq!(printed("run far.toml --print-experiment"), by_array);
     let refused = |arguments: &str, code: i32, words: &str| {
         let output = run(&place, arguments);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -221,6 +227,9 @@ fn files_and_flags_are_one_experiment_and_mistakes_are_named() {
     refused("array --reuse 33", 2, "1.49 requests");
     refused("array --machine-cpus 0.01", 2, "--machine-cpus 0.05 ");
     refused("array --transaction cpu:1ms+wait:1ms", 2, "not both");
+    refused("array --workers 20 --launch x", 2, "16 clients cannot be divided among 20 workers");
+    refused("array --on host", 2, "--address 192.0.2.1");
+    refused("array --address 127.0.0.1", 2, "--workers");
     refused("array --config apostolopoulos-2000-fig9", 3, "tlsdyno run apostolopoulos-2000-fig9");
     refused("run mraz-2002-fig8 --server apache", 2, "an array has proxies");
     refused("cluster --config mraz-2002-fig8", 3, "tlsdyno run mraz-2002-fig8");

@@ -34,8 +34,7 @@ pub use progress::{Recent, RecordedLatencies, Snapshot, Watched, Watcher, watch}
 pub use redirect::Redirects;
 pub use route::Route;
 pub use run::{
-    AskForTurn, HeldSessions, LoadError, NextTurn, Turn, run, run_holding, run_in_turns, run_together,
-    run_together_holding,
+    AskForTurn, HeldSessions, LoadError, NextTurn, Turn, run, run_in_turns, run_together, run_together_holding,
 };
 pub use share::Share;
 pub use slices::{Slice, SliceLatencies};

@@ -293,9 +293,10 @@ pub struct Plan {
     pub numbered: bool,
     /// Cut the run into slices of this length, in nanoseconds.
     pub slice_ns: Option<u64>,
-    /// Time from the first connection on in which nothing counts, in nanoseconds, a part of [`Until::Elapsed`]: clients
+    /// Time from the beginning on in which nothing counts, in nanoseconds, a part of [`Until::Elapsed`]: clients
     /// connect all at once, which is no part of a load on kept connections. Then what completes until the deadline
-    /// counts, and nothing after it. 0: none, and what is under way at the deadline counts too.
+    /// counts, and nothing after it. 0: none, and what is under way at the deadline counts too. The beginning is the
+    /// first connection, or the moment that was named for it, so that several loops count in the same time.
     pub lead_in_ns: u64,
     /// Which part of the load this is ([`Plan::part`]); by default all of it. Written plans are whole.
     #[cfg_attr(feature = "serde", serde(skip))]
@@ -335,8 +336,8 @@ impl Plan {
         }
         if self.lead_in_ns > 0 {
             let is_simple = self.window.is_none() && self.redirects.is_none() && self.slice_ns.is_none();
-            if self.pacing != Pacing::Closed || !is_simple || self.share.count > 1 {
-                return Err("a lead-in is for a closed loop of one part, without window, redirects and slices");
+            if self.pacing != Pacing::Closed || !is_simple {
+                return Err("a lead-in is for a closed loop, without window, redirects and slices");
             }
             if !matches!(self.until, Until::Elapsed(elapsed_ns) if elapsed_ns > self.lead_in_ns) {
                 return Err("a lead-in is a part of the time that the run takes");

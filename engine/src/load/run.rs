@@ -60,8 +60,8 @@ pub fn run(plan: &Plan, stop: &AtomicBool) -> Result<Outcome, LoadError> {
     run_together_holding(plan, stop, None, &mut HeldSessions::new(plan.resumption), at_once)
 }
 
-/// As [`run_holding`], for a load that takes turns with others: `ask` is asked for each turn and may wait until it is
-/// time. The run ends with its turns, which are what its outcome is of.
+/// As [`run`], with sessions that earlier runs have left, for a load that takes turns with others: `ask` is asked for
+/// each turn and may wait until it is time. The run ends with its turns, which are what its outcome is of.
 ///
 /// # Errors
 /// As [`run`], and [`LoadError::NotBegun`] without a first turn.
@@ -93,14 +93,6 @@ impl HeldSessions {
     pub fn new(resumption: Resumption) -> HeldSessions {
         HeldSessions(Sessions::new(resumption))
     }
-}
-
-/// As [`run`], with sessions that earlier runs have left, and leaves its own to later ones.
-///
-/// # Errors
-/// As [`run`].
-pub fn run_holding(plan: &Plan, stop: &AtomicBool, sessions: &mut HeldSessions) -> Result<Outcome, LoadError> {
-    run_together_holding(plan, stop, None, sessions, at_once)
 }
 
 /// As [`run`], for one of several loops that begin together, or for one that answers a display
@@ -197,6 +189,8 @@ struct Run<'p> {
     began_ns: u64,
     /// CPU time of the thread before the run.
     cpu_before_ns: u64,
+    /// When it was to begin, where that was said.
+    named_ns: Option<u64>,
     first_connect_ns: Option<u64>,
     /// The lead-in was over then.
     counting_since_ns: Option<u64>,
@@ -267,6 +261,7 @@ impl<'p> Run<'p> {
             now_ns: sys::monotonic_ns(),
             began_ns: sys::monotonic_ns(),
             cpu_before_ns: 0,
+            named_ns: None,
             first_connect_ns: None,
             counting_since_ns: None,
             counted: None,
@@ -296,6 +291,7 @@ impl<'p> Run<'p> {
     /// Waits for the beginning of the run. Where CPUs are shared, those that begin together go before whoever has work
     /// for longer, the server of this machine for one, until their first requests are on their way.
     fn wait_until(&mut self, at_ns: u64, stop: &AtomicBool) {
+        self.named_ns = (at_ns > 0).then_some(at_ns);
         self.now_ns = sys::monotonic_ns();
         self.hurries = self.now_ns < at_ns;
         if self.hurries {
@@ -395,9 +391,16 @@ impl<'p> Run<'p> {
             self.now_ns = sys::monotonic_ns();
         }
         let [deadline_ns, cut_ns] = [self.deadline_ns(), self.cut_ns()].map(|at| at.filter(|&at| at > self.now_ns));
-        let turn_ends_ns = self.turn_ends_ns();
-        let due =
-            [Some(self.scan_at_ns), self.opening_paused_until_ns, deadline_ns, cut_ns, scheduled_ns, turn_ends_ns];
+        let (turn_ends_ns, counts_at_ns) = (self.turn_ends_ns(), self.counts_at_ns());
+        let due = [
+            Some(self.scan_at_ns),
+            self.opening_paused_until_ns,
+            deadline_ns,
+            cut_ns,
+            scheduled_ns,
+            turn_ends_ns,
+            counts_at_ns,
+        ];
         let next = due.into_iter().flatten().min().unwrap_or(u64::MAX);
         next.saturating_sub(self.now_ns).min(WAIT_NS_MAX)
     }

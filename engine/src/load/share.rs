@@ -1,5 +1,6 @@
 //! Which part of a load one of several loops makes, so that all parts together are exactly the load.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tlsdyno_tls::Config;
@@ -29,6 +30,12 @@ impl Share {
     pub fn of(self, total: u64) -> u64 {
         let (index, count) = (u64::from(self.index), u64::from(self.count));
         total / count + u64::from(index < total % count)
+    }
+
+    /// How many of so many things the parts before it have.
+    fn before(self, total: u64) -> u64 {
+        let (index, count) = (u64::from(self.index), u64::from(self.count));
+        index * (total / count) + index.min(total % count)
     }
 
     /// Whether what has this number is its.
@@ -72,7 +79,7 @@ impl Plan {
         if let Pacing::Pauses(Pause { seed, .. }) = &mut plan.pacing {
             *seed = seed.wrapping_add(u64::from(share.index));
         }
-        plan.route = self.route.part(share);
+        plan.route = self.route.part(share, self.connections.total);
         if let Some(tls) = &self.target.tls {
             let own = Config::new(tls.settings().clone()).map_err(|_| "its TLS settings cannot be made twice")?;
             plan.target.tls = Some(Arc::new(own));
@@ -83,7 +90,10 @@ impl Plan {
 
 impl Route {
     /// The same with a part's share of the source addresses; where they are fewer than the parts, each has them all.
-    fn part(&self, share: Share) -> Route {
+    /// Of several servers each part uses all in turn. It begins where the part before it ends: so clients, of which
+    /// the load has so many, are spread over the servers as in one loop. Of connections nobody knows how many a part
+    /// will make; each begins with another server.
+    fn part(&self, share: Share, clients: u32) -> Route {
         let mut sources = self.sources.clone();
         if sources.len() >= share.count as usize {
             let mut number = 0;
@@ -92,8 +102,17 @@ impl Route {
                 share.has(number - 1)
             });
         }
-        Route { sources, ..self.clone() }
+        let first = if self.server_of_client { share.before(clients.into()) } else { share.index.into() };
+        Route { sources, servers: rotated(&self.servers, first), ..self.clone() }
     }
+}
+
+/// The same servers in the same turn, from this one on.
+fn rotated(servers: &[SocketAddr], first: u64) -> Vec<SocketAddr> {
+    let mut servers = servers.to_vec();
+    let places = first.checked_rem(servers.len() as u64).unwrap_or(0);
+    servers.rotate_left(places as usize);
+    servers
 }
 
 #[cfg(test)]
@@ -111,9 +130,35 @@ mod tests {
             sources: (1..=count).map(|last| [127, 0, 0, last].into()).collect(),
             ..Route::default()
         };
-        let of = |sources: u8, index| route(sources).part(Share { index, count: 3 }).sources;
+        let of = |sources: u8, index| route(sources).part(Share { index, count: 3 }, 8).sources;
         assert_eq!([of(8, 0).len(), of(8, 1).len(), of(8, 2).len()], [3, 3, 2]);
         assert_eq!(of(8, 1)[1], "127.0.0.5".parse::<std::net::IpAddr>().unwrap());
         assert_eq!(of(2, 1), route(2).sources, "too few for one each");
+    }
+
+    /// However a load is cut, each server has as many clients as in one loop, and each part uses all servers.
+    #[test]
+    fn parts_spread_clients_over_servers_as_one_loop_does() {
+        let address = SocketAddr::from(([127, 0, 0, 1], 9));
+        for (clients, servers, count) in [(16, 3, 2), (16, 2, 2), (17, 4, 3), (5, 5, 5), (9, 2, 4)] {
+            let route = Route {
+                servers: (1..=servers).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect(),
+                server_of_client: true,
+                ..Route::default()
+            };
+            let of_loop = |route: &Route, clients| -> Vec<u16> {
+                (0..clients).map(|client| route.server(address, client, 0).port()).collect()
+            };
+            let part = |index| {
+                let share = Share { index, count };
+                of_loop(&route.part(share, clients), share.of(clients.into()) as u32)
+            };
+            let whole: Vec<u16> = (0..count).flat_map(part).collect();
+            assert_eq!(whole, of_loop(&route, clients), "{clients} clients, {servers} servers, {count} loops");
+            let by_connection = Route { server_of_client: false, ..route };
+            let first = |index| by_connection.part(Share { index, count }, clients).server(address, 0, 0).port();
+            assert_eq!((first(0), first(1)), (1, 2));
+        }
+        assert!(Route::default().part(Share { index: 1, count: 2 }, 4).servers.is_empty());
     }
 }

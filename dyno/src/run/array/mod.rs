@@ -10,9 +10,10 @@ mod verify;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
+use tlsdyno_engine::sys::monotonic_ns;
 
 use self::place::Placement;
 use self::testbed::{ArrayTestbed, Usage};
@@ -99,8 +100,8 @@ fn describe(record: &mut Record, experiment: &ArrayExperiment, testbed: &ArrayTe
     cpus.sort_unstable();
     cpus.dedup();
     manifest.server_cpus = cpus;
-    manifest.client_cpus = vec![placement.load as u32];
-    manifest.hardware = BTreeMap::from([("array".to_owned(), placement.description())]);
+    manifest.client_cpus = manifest::cpus_of_load(experiment.workers.as_ref(), placement.load);
+    manifest.hardware = BTreeMap::from([("array".to_owned(), placement.description(experiment.workers.as_ref()))]);
     manifest.certificate = experiment.tls.certificate.to_string();
     manifest.effort = experiment.array.effort.to_string();
     manifest.workload = manifest::workload_line(&testbed.site.summary);
@@ -146,7 +147,8 @@ impl Subject for ProxyArray<'_> {
         let name = &journal.record().configurations[index].name;
         let address = self.testbed.address(&place).with_context(|| format!("\"{name}\" has no machine"))?;
         self.load.begin(index, address, work)?;
-        let used = self.used_while_counting(&place, work);
+        let begins_ns = self.load.begins_ns()?;
+        let used = self.used_while_counting(&place, work, begins_ns);
         interrupt::check_this_process()?;
         let outcome = self.load.outcome();
         // A proxy that has died is the news, not what the load makes of it.
@@ -178,6 +180,8 @@ impl Subject for ProxyArray<'_> {
 
     /// Ends nothing: what has died is started anew for the other places that it belongs to.
     fn leave_out(&mut self, _index: usize) -> bool {
+        // First, for workers may be waited for at one port only.
+        self.load.end();
         let started = self.testbed.replace_dead().and_then(|_| self.testbed.start_load(&self.places));
         started.map(|load| self.load = load).is_ok()
     }
@@ -188,14 +192,13 @@ impl Subject for ProxyArray<'_> {
 }
 
 impl ProxyArray<'_> {
-    /// CPU times of a block's counted part, while the load process carries it out: from the end of the lead-in until
-    /// the block's time is over. Ends early on Ctrl-C.
-    fn used_while_counting(&mut self, place: &ArrayPlace, work: &Work) -> Result<Usage> {
-        let counting = Instant::now() + self.testbed.lead_in(place);
-        let length = work.timed.map_or(Duration::ZERO, |timed| Duration::from_nanos(timed.for_ns));
-        sleep_until(counting)?;
+    /// CPU times of a block's counted part, while the load is made: from the end of the lead-in until the block's time
+    /// is over, by the clock that says when all loops begin. Ends early on Ctrl-C.
+    fn used_while_counting(&mut self, place: &ArrayPlace, work: &Work, begins_ns: u64) -> Result<Usage> {
+        let counting_ns = begins_ns + self.testbed.lead_in(place).as_nanos() as u64;
+        sleep_until(counting_ns)?;
         let before = self.testbed.cpu(place)?;
-        sleep_until(counting + length)?;
+        sleep_until(counting_ns + work.timed.map_or(0, |timed| timed.for_ns))?;
         Ok(difference(&before, &self.testbed.cpu(place)?))
     }
 
@@ -206,11 +209,11 @@ impl ProxyArray<'_> {
     }
 }
 
-/// Waits, unless Ctrl-C comes first.
-fn sleep_until(moment: Instant) -> Result<()> {
+/// Waits until then, nanoseconds of the monotonic clock, unless Ctrl-C comes first.
+fn sleep_until(moment_ns: u64) -> Result<()> {
     loop {
         interrupt::check_this_process()?;
-        let left = moment.saturating_duration_since(Instant::now());
+        let left = Duration::from_nanos(moment_ns.saturating_sub(monotonic_ns()));
         if left.is_zero() {
             return Ok(());
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Result, ensure};
 
 use crate::model::array::ArrayExperiment;
+use crate::model::{WorkersModel, place_of_load};
 use crate::run::cpus;
 use crate::servers::quota;
 
@@ -59,7 +60,7 @@ impl Placement {
     }
 
     /// It in words, for the manifest.
-    pub fn description(&self) -> String {
+    pub fn description(&self, workers: Option<&WorkersModel>) -> String {
         let each = self.quota_cpus.map_or("a CPU each".to_owned(), |cpus| format!("at most {cpus} CPUs each (quota)"));
         let cpus: BTreeSet<usize> = self.proxies.iter().copied().collect();
         let cpus: Vec<String> = cpus.iter().map(ToString::to_string).collect();
@@ -69,7 +70,8 @@ impl Placement {
             1 => format!("1 proxy {on}"),
             count => format!("{count} proxies {on}"),
         };
-        format!("transaction server on CPU {}, {of_proxies}, {each}; load on CPU {}", self.server, self.load)
+        let load = place_of_load(workers, self.load);
+        format!("transaction server on CPU {}, {of_proxies}, {each}; {load}", self.server)
     }
 }
 
@@ -88,10 +90,10 @@ mod tests {
     fn machines_share_what_the_load_leaves() {
         let two = placed(&[0, 1], 4, 0.1).unwrap();
         assert_eq!((two.server, &two.proxies[..], two.load, two.quota_cpus), (0, &[0; 4][..], 1, Some(0.1)));
-        assert!(two.description().contains(", 4 proxies on CPU 0, "), "{}", two.description());
+        assert!(two.description(None).contains(", 4 proxies on CPU 0, "), "{}", two.description(None));
         let four = placed(&[0, 1, 2, 3], 4, 0.4).unwrap();
         assert_eq!((four.server, &four.proxies[..], four.load), (0, &[1, 2, 0, 1][..], 3));
-        assert!(four.description().contains(", 4 proxies on CPUs 0, 1, 2, "), "{}", four.description());
+        assert!(four.description(None).contains(", 4 proxies on CPUs 0, 1, 2, "), "{}", four.description(None));
         assert_eq!(placed(&[0, 1, 2], 1, 1.0).unwrap().quota_cpus, None, "a CPU each");
     }
 

@@ -155,6 +155,7 @@ impl<'a> ArrayTestbed<'a> {
             cpus: vec![cpu],
             quota_cpus: self.placement.quota_cpus,
             connections: self.experiment.array.clients_count,
+            ip: self.experiment.array.ip(),
             ..ServerSpec::new(ServerName::Builtin, self.directory.path().join("docroot"))
         }
     }
@@ -215,7 +216,8 @@ impl<'a> ArrayTestbed<'a> {
         for &proxies in self.experiment.array.proxies.iter().filter(|count| **count > 0) {
             let behind = self.proxy_addresses(Spread::Dispatcher, proxies);
             let policy = Policy::Own(dispatch::Policy::Session);
-            let dispatcher = dispatcher::start(policy, &behind, self.placement.load, None, self.directory.path());
+            let (ip, cpu) = (self.experiment.array.ip(), self.placement.load);
+            let dispatcher = dispatcher::start(policy, &behind, ip, cpu, None, self.directory.path());
             self.dispatchers.push(ArrayDispatcher { proxies, dispatcher: dispatcher.or_fault(Fault::Server)? });
         }
         Ok(())
@@ -400,7 +402,7 @@ impl<'a> ArrayTestbed<'a> {
                 timeout_ns: array.timeout_ms * 1_000_000,
                 batch_ns: 0,
             },
-            workers: None,
+            workers: self.experiment.workers.clone(),
         };
         LoadProcess::start(&job, self.directory.path(), Some(self.placement.load))
     }

@@ -5,11 +5,9 @@ use super::testbed::Usage;
 use crate::model::array::{ArrayExperiment, ArrayPlace};
 use crate::model::curve::{ReuseAxis, hits_per_handshake};
 use crate::model::job::OutcomeRecord;
-use crate::run::verify::{LEFT_OUT, Verdict, reuse_warning, verify_requests};
+use crate::run::verify::{LEFT_OUT, Verdict, is_busy, load_is_busy, reuse_warning, verify_requests};
 use crate::store::Warning;
 
-/// The load, with the dispatcher beside it, counts as the bottleneck from here on, as a part of its CPU.
-const BUSY_MAX: f64 = 0.95;
 /// Offered resumptions may differ from what was asked for by this part of all connections, and one for each client.
 const OFFERED_TOLERANCE: f64 = 0.02;
 /// A quota is in force up to this part more: the kernel ends a turn at its next tick and takes the rest from the next
@@ -33,9 +31,8 @@ pub fn verify(experiment: &ArrayExperiment, place: &ArrayPlace, outcome: &Outcom
         valid = false;
         warnings.push(Warning::Other { what, remedy: LEFT_OUT.to_owned() });
     }
-    let beside_ns = outcome.client_cpu_ns + used.dispatcher_ns;
-    let busy = beside_ns as f64 / outcome.elapsed_ns.max(1) as f64;
-    Verdict { valid, client_bound: busy >= BUSY_MAX, warnings, ..Verdict::default() }
+    let client_bound = load_is_busy(outcome, used.dispatcher_ns, 1.0) || is_busy(used.dispatcher_ns, outcome);
+    Verdict { valid, client_bound, warnings, ..Verdict::default() }
 }
 
 /// What to say where other reuse came out than was asked for. A block begins and ends in the middle of each client's
@@ -114,5 +111,9 @@ mod tests {
         let said = check(&outcome(), 200_000_000);
         assert!(!said.valid && said.warnings[0].to_string().contains("0.200 CPUs under a quota of 0.1"), "{said:?}");
         assert!(check(&OutcomeRecord { client_cpu_ns: 960_000_000, ..outcome() }, 1).client_bound);
+        // Of several workers each has a clock of its own.
+        let of_workers = |busy_fraction| OutcomeRecord { client_cpu_ns: 960_000_000, busy_fraction, ..outcome() };
+        assert!(!check(&of_workers(vec![0.48, 0.48]), 1).client_bound);
+        assert!(check(&of_workers(vec![0.96, 0.2]), 1).client_bound);
     }
 }

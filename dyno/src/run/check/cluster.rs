@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Result, bail, ensure};
 use tlsdyno_engine::dispatch::Policy as Rule;
 
+use super::workers::FarLoad;
 use crate::model::cluster::{Cluster, ClusterExperiment, OPEN_BLOCK_MIN, Sharing, Traffic};
 use crate::model::workload::WorkloadSpec;
 use crate::model::{Policy, ServerName};
@@ -79,6 +80,7 @@ impl ClusterExperiment {
             self.check_sharing(*sharing)?;
         }
         self.traffic.check()?;
+        self.check_workers()?;
         ensure!(self.measure.time_s >= 1.0, "--time must be at least 1 second");
         ensure!(
             !self.measure.fresh_servers && self.measure.turns == 1,
@@ -142,6 +144,45 @@ impl ClusterExperiment {
             "these servers hand out no sessions at all; drop --no-tickets or --session-cache off"
         );
         one.check_sessions(&one.tls, 1).map_err(|error| error.context(format!("sessions = `{}`", sharing.name())))
+    }
+
+    /// Whether workers can make the load. On loopback each client has its address however many workers there are; from
+    /// other machines all clients of a worker have that of the worker.
+    fn check_workers(&self) -> Result<()> {
+        let clients = self.traffic.clients.iter().copied().min().unwrap_or(1);
+        let several = self.workers.as_ref().is_some_and(|workers| workers.count() > 1);
+        ensure!(
+            !self.traffic.checks || !several,
+            "--checks measures one client alone, whom several workers cannot divide; leave it out, or all workers but \
+             one"
+        );
+        let far = FarLoad {
+            workers: self.workers.as_ref(),
+            address: self.cluster.address,
+            clients: (clients, "--clients"),
+            window: self.workload.window(),
+            has_small_keys: !self.cluster.plain && self.tls.certificate.is_small_rsa(),
+            effort: self.traffic.effort,
+        };
+        far.check()?;
+        if self.cluster.has_addresses() {
+            return Ok(());
+        }
+        if let Some(policy) = self.cluster.policies.iter().find(|policy| policy.needs_addresses()) {
+            bail!(
+                "policy {} decides by clients' addresses, and at {} all clients of a worker have one; leave the policy \
+                 out, or the address: on 127.0.0.1 each client has an address of its own",
+                policy.name(),
+                self.cluster.ip()
+            );
+        }
+        ensure!(
+            self.traffic.behind_one_address_percent[..] == [0.0],
+            "--behind-one-address gives clients addresses of loopback; at {} they have those of their workers: leave \
+             it out",
+            self.cluster.ip()
+        );
+        Ok(())
     }
 
     fn check_paper(&self) -> Result<()> {
@@ -221,7 +262,7 @@ mod tests {
     use tlsdyno_tls::Suite;
 
     use super::*;
-    use crate::model::{SessionCache, Tls};
+    use crate::model::{SessionCache, Tls, WorkersModel};
 
     #[test]
     fn an_experiment_survives_the_round_trip_and_refuses_unknown_keys() {
@@ -288,6 +329,23 @@ mod tests {
         plain(&mut good);
         good.check().unwrap();
         ClusterExperiment::default().check().unwrap();
+        let workers = |count| Some(WorkersModel { workers: Some(count), ..WorkersModel::default() });
+        assert!(
+            with(&|e| {
+                e.workers = workers(9);
+                e.traffic.clients = vec![32, 8];
+            })
+            .contains("8 clients cannot be divided among 9 workers; raise --clients")
+        );
+        let checked = |count| {
+            let traffic = Traffic { rates_per_s: vec![50.0], checks: true, ..Traffic::default() };
+            ClusterExperiment { workers: workers(count), traffic, ..ClusterExperiment::default() }.check()
+        };
+        assert!(checked(2).unwrap_err().to_string().contains("--checks"));
+        checked(1).unwrap();
+        let on = WorkersModel { on: vec!["host".to_owned()], ..WorkersModel::default() };
+        assert!(with(&|e| e.workers = Some(on.clone())).contains("--address"));
+        assert!(with(&|e| e.cluster.address = "127.0.0.1".parse().ok()).contains("`address` is for"));
         let slow = Traffic { rates_per_s: vec![25.0], ..Traffic::default() };
         ClusterExperiment { traffic: slow, ..ClusterExperiment::default() }.check().unwrap();
     }

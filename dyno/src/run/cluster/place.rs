@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Result, ensure};
 
 use crate::model::cluster::ClusterExperiment;
+use crate::model::place_of_load;
 use crate::run::cpus;
 use crate::servers::quota;
 
@@ -117,19 +118,21 @@ impl Placement {
     }
 
     /// It in words, for the manifest.
-    pub fn description(&self) -> String {
+    pub fn description(&self, experiment: &ClusterExperiment) -> String {
         let limit = self.backend_cpus.map_or_else(
             || "no limit of CPU time".to_owned(),
             |cpus| format!("at most {cpus} CPUs each (quota of the kernel)"),
         );
         let cpus: BTreeSet<usize> = self.backends.iter().copied().collect();
         let backends: Vec<String> = cpus.iter().map(ToString::to_string).collect();
+        let load = place_of_load(experiment.workers.as_ref(), self.load);
+        let has_addresses = experiment.cluster.has_addresses();
+        let from = if has_addresses { "" } else { "; clients have the addresses of their workers" };
         format!(
-            "{} backends on CPU {}, {limit}; dispatcher on CPU {}; load on CPU {}",
+            "{} backends on CPU {}, {limit}; dispatcher on CPU {}; {load}{from}",
             self.backends.len(),
             backends.join(", "),
-            self.dispatcher,
-            self.load
+            self.dispatcher
         )
     }
 }

@@ -7,6 +7,7 @@ use super::testbed::{CellUnderTest, ClusterTestbed};
 use crate::model::cell::Cell;
 use crate::model::cluster::ClusterExperiment;
 use crate::run::manifest;
+use crate::servers::listening::is_loopback;
 use crate::store::{Configuration, Measured, Record, Warning};
 
 /// A cell as a configuration of the record, with the checks that it passed.
@@ -24,8 +25,8 @@ pub fn describe(record: &mut Record, experiment: &ClusterExperiment, testbed: &C
     cpus.sort_unstable();
     cpus.dedup();
     manifest.server_cpus = cpus;
-    manifest.client_cpus = vec![placement.load as u32];
-    manifest.hardware = BTreeMap::from([("cluster".to_owned(), placement.description())]);
+    manifest.client_cpus = manifest::cpus_of_load(experiment.workers.as_ref(), placement.load);
+    manifest.hardware = BTreeMap::from([("cluster".to_owned(), placement.description(experiment))]);
     if !experiment.cluster.plain {
         manifest.certificate = experiment.tls.certificate.to_string();
     }
@@ -51,7 +52,8 @@ pub fn describe(record: &mut Record, experiment: &ClusterExperiment, testbed: &C
     if let Ok(toml) = experiment.to_toml() {
         manifest.server_config.insert("experiment.toml".to_owned(), toml);
     }
-    record.warnings.extend(sharing_warnings(placement));
+    let is_loaded_here = experiment.workers.is_none() || is_loopback(experiment.cluster.ip());
+    record.warnings.extend(sharing_warnings(placement, is_loaded_here));
 }
 
 /// That the backends have no limit of CPU time because this machine does not let us set one.
@@ -63,10 +65,11 @@ pub fn unlimited_warning(placement: &Placement) -> Option<Warning> {
     Some(Warning::Other { what, remedy: remedy.to_owned() })
 }
 
-/// What it means that the machine has fewer CPUs than the cluster has machines.
-fn sharing_warnings(placement: &Placement) -> Vec<Warning> {
+/// What it means that the machine has fewer CPUs than the cluster has machines. `is_loaded_here`: the load is one of
+/// them.
+fn sharing_warnings(placement: &Placement, is_loaded_here: bool) -> Vec<Warning> {
     let mut warnings = Vec::new();
-    if placement.load_shares_backends() {
+    if is_loaded_here && placement.load_shares_backends() {
         let cause = format!("backends and load are on CPU {}", placement.load);
         warnings.push(Warning::SharedCpus { cause });
     }
@@ -89,7 +92,7 @@ fn sharing_warnings(placement: &Placement) -> Vec<Warning> {
             .to_owned();
         warnings.push(Warning::Other { what, remedy });
     }
-    if placement.dispatcher_shares_load() {
+    if is_loaded_here && placement.dispatcher_shares_load() {
         let what = "the dispatcher shares the load's CPU: what it costs is measured, but not how much it could carry"
             .to_owned();
         warnings.push(Warning::Other { what, remedy: "A machine with more CPUs gives it one of its own".to_owned() });
@@ -103,21 +106,23 @@ mod tests {
 
     #[test]
     fn one_cpu_for_everything_is_said() {
-        let warnings = |allowed: &[usize]| {
+        let by = |allowed: &[usize], is_loaded_here| {
             let placement = Placement::of(&ClusterExperiment::default(), allowed).unwrap();
-            sharing_warnings(&placement)
+            sharing_warnings(&placement, is_loaded_here)
         };
+        let warnings = |allowed: &[usize]| by(allowed, true);
         let one = warnings(&[0]);
         assert!(matches!(one[0], Warning::SharedCpus { .. }) && one.len() == 3, "{one:?}");
         assert_eq!(warnings(&[0, 1]).len(), 2);
         assert_eq!(warnings(&[0, 1, 2, 3, 4]), []);
+        assert_eq!((by(&[0], false).len(), by(&[0, 1], false).len()), (1, 1), "the load is on another machine");
     }
 
     #[test]
     fn a_limit_that_cannot_be_set_is_said_with_the_flag() {
         let placement = Placement::of(&ClusterExperiment::default(), &[0, 1]).unwrap();
         let placement = placement.or_unlimited(&ClusterExperiment::default(), || anyhow::bail!("read-only")).unwrap();
-        let said = sharing_warnings(&placement).iter().map(Warning::to_string).collect::<Vec<_>>().join("\n");
+        let said = sharing_warnings(&placement, true).iter().map(Warning::to_string).collect::<Vec<_>>().join("\n");
         assert!(said.contains("read-only") && said.contains("--backend-cpus 0"), "{said}");
         assert!(said.contains("share CPUs without a quota"), "{said}");
     }

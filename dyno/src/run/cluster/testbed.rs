@@ -1,6 +1,6 @@
 //! Servers and dispatchers of a cluster experiment: started once, all up together, ended together.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -90,6 +90,8 @@ pub struct ClusterTestbed {
     pub cells: Vec<CellUnderTest>,
     /// Where everything runs.
     pub placement: Placement,
+    /// The address that clients connect to.
+    ip: IpAddr,
     /// Size of the cache that is computed for each backend that logs what it is asked for.
     cache_bytes: u64,
     credentials: Credentials,
@@ -129,6 +131,7 @@ impl ClusterTestbed {
             groups: Vec::new(),
             cells: Vec::new(),
             placement,
+            ip: experiment.cluster.ip(),
             cache_bytes,
             credentials,
             directory,
@@ -172,6 +175,7 @@ impl ClusterTestbed {
                 quota_cpus: self.placement.backend_cpus,
                 companion_cpu: Some(self.placement.dispatcher),
                 connections: experiment.traffic.clients.iter().copied().max().unwrap_or(1),
+                ip: experiment.cluster.backend_ip(),
                 session_server: address,
                 ..ServerSpec::new(experiment.cluster.server, self.directory.path().join("docroot"))
             };
@@ -207,7 +211,7 @@ impl ClusterTestbed {
             Policy::Direct => None,
             _ => {
                 let timeout_s = cell.dispatcher_timeout_s;
-                let started = dispatcher::start(policy, &addresses, cpu, timeout_s, self.directory.path());
+                let started = dispatcher::start(policy, &addresses, self.ip, cpu, timeout_s, self.directory.path());
                 Some(started.or_fault(Fault::Server)?)
             }
         };
@@ -319,7 +323,7 @@ impl ClusterTestbed {
             host: HOST.to_owned(),
             tls: self.groups[tested.group].settings.as_ref().map(|settings| self.credentials.target_tls(settings)),
             reuse: tested.cell.reuse(),
-            load: TargetLoad { pause_ms: traffic.pause_ms, ..tested.cell.load() },
+            load: TargetLoad { pause_ms: traffic.pause_ms, ..tested.cell.load(experiment.cluster.has_addresses()) },
         };
         let job = Job {
             requests_alone: false,
@@ -333,7 +337,7 @@ impl ClusterTestbed {
                 timeout_ns: traffic.timeout_ms * 1_000_000,
                 batch_ns: 0,
             },
-            workers: None,
+            workers: experiment.workers.clone(),
         };
         LoadProcess::start(&job, self.directory.path(), Some(self.placement.load))
     }

@@ -4,11 +4,9 @@
 use super::testbed::Usage;
 use crate::model::cell::Cell;
 use crate::model::job::OutcomeRecord;
-use crate::run::verify::{LEFT_OUT, Verdict, reuse_warning, verify_requests};
+use crate::run::verify::{LEFT_OUT, Verdict, is_busy, load_is_busy, reuse_warning, verify_requests};
 use crate::store::Warning;
 
-/// The load, or a dispatcher on a CPU of its own, counts as the bottleneck from here on, as a part of its CPU.
-const BUSY_MAX: f64 = 0.95;
 /// Offered resumptions may differ from what was asked for by this part of all connections, and one for each client.
 const OFFERED_TOLERANCE: f64 = 0.02;
 
@@ -37,10 +35,10 @@ pub fn verify(
         warnings.push(reuse_warning(outcome));
     }
     // Servers that backends need beside them run where the dispatcher does.
-    let (load_ns, dispatcher_ns) = (outcome.client_cpu_ns, used.dispatcher_ns + used.companions_ns);
-    let fullest_ns = if dispatcher_shares_load { load_ns + dispatcher_ns } else { load_ns.max(dispatcher_ns) };
-    let busy = fullest_ns as f64 / outcome.elapsed_ns.max(1) as f64;
-    Verdict { valid, client_bound: busy >= BUSY_MAX, warnings, ..Verdict::default() }
+    let dispatcher_ns = used.dispatcher_ns + used.companions_ns;
+    let beside_ns = if dispatcher_shares_load { dispatcher_ns } else { 0 };
+    let client_bound = load_is_busy(outcome, beside_ns, 1.0) || is_busy(dispatcher_ns, outcome);
+    Verdict { valid, client_bound, warnings, ..Verdict::default() }
 }
 
 #[cfg(test)]

@@ -6,12 +6,12 @@ mod nginx;
 mod own;
 
 use std::fmt::Debug;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::instance::{loopback, on_free_ports, start_prepared};
+use super::instance::{on_free_ports, start_prepared};
 use super::{Instance, Prepared, ServerName, ServerSpec};
 use crate::model::Policy;
 
@@ -47,26 +47,27 @@ pub struct Dispatcher {
     counter: Box<dyn Counter>,
 }
 
-/// Starts a dispatcher before `backends` in a directory of its own inside `run`, on processor `cpu` and with one
-/// thread. `timeout_s`: how long ours remembers a session; `None`: an hour.
+/// Starts a dispatcher before `backends` in a directory of its own inside `run`, which listens at `ip`, on processor
+/// `cpu` and with one thread. `timeout_s`: how long ours remembers a session; `None`: an hour.
 ///
 /// # Errors
 /// Its program is missing (with the remedy), or it does not start (with what it said).
 pub fn start(
     policy: Policy,
     backends: &[SocketAddr],
+    ip: IpAddr,
     cpu: usize,
     timeout_s: Option<u32>,
     run: &Path,
 ) -> Result<Dispatcher> {
     ensure!(!backends.is_empty(), "a dispatcher needs a backend");
-    // Of the specification only the processor counts here.
-    let spec = ServerSpec { cpus: vec![cpu], ..ServerSpec::new(ServerName::Builtin, run.to_owned()) };
+    // Of the specification only processor and address count here.
+    let spec = ServerSpec { cpus: vec![cpu], ip, ..ServerSpec::new(ServerName::Builtin, run.to_owned()) };
     let mut counter = None;
     let instance = on_free_ports(run, true, |own, ports| {
-        let (prepared, counts) = prepare(policy, backends, timeout_s, own, ports.port)?;
+        let (prepared, counts) = prepare(policy, backends, timeout_s, own, SocketAddr::new(ip, ports.port))?;
         counter = Some(counts);
-        start_prepared(&spec, own, prepared, ports.first())
+        start_prepared(&spec, own, prepared, ports.first(ip))
     })
     .with_context(|| format!("failed to start the dispatcher `{}`", policy.name()))?;
     let counter = counter.context("a dispatcher that started was prepared")?;
@@ -78,9 +79,8 @@ fn prepare(
     backends: &[SocketAddr],
     timeout_s: Option<u32>,
     directory: &Path,
-    port: u16,
+    listen: SocketAddr,
 ) -> Result<Made> {
-    let listen = loopback(port);
     match policy {
         Policy::Own(rule) => own::prepare(rule, backends, timeout_s, directory, listen),
         Policy::HaproxyRoundRobin | Policy::HaproxySource | Policy::HaproxyStick => {

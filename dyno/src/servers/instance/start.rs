@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -76,8 +76,8 @@ pub(in crate::servers) struct Ports {
 
 impl Ports {
     /// The addresses of something that only listens on the first.
-    pub(in crate::servers) fn first(&self) -> Addresses {
-        Addresses { address: loopback(self.port), plain: None }
+    pub(in crate::servers) fn first(&self, ip: IpAddr) -> Addresses {
+        Addresses { address: SocketAddr::new(ip, self.port), plain: None }
     }
 
     fn choose() -> Result<Ports> {
@@ -153,11 +153,6 @@ pub(in crate::servers) fn start_prepared(
         library.require_mapped(&instance.worker_pids())?;
     }
     Ok(instance)
-}
-
-/// The address of a port on loopback.
-pub(in crate::servers) fn loopback(port: u16) -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], port))
 }
 
 fn launch(spec: &ServerSpec, directory: &Path, prepared: &Prepared, cgroups: Vec<PathBuf>) -> Result<Launch> {

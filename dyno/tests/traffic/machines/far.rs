@@ -62,26 +62,26 @@ impl Drop for Network {
     }
 }
 
-/// Runs a program in a namespace.
-fn inside(namespace: &str, program: &str, arguments: &[&str]) -> Command {
-    let mut command = Command::new("ip");
-    command.args(["netns", "exec", namespace, program]).args(arguments).stdin(Stdio::null());
+/// Runs a program in a namespace. `ip netns exec` would hide the control groups.
+pub fn inside(namespace: &str, program: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new("nsenter");
+    command.args([&format!("--net=/run/netns/{namespace}"), program]).args(arguments).stdin(Stdio::null());
     command
 }
 
-/// An experiment on a server in the near one, whose load the far one makes. Workers start when there is a file `gate`.
-fn begin(network: &Network, place: &Path, arguments: &[&str]) -> Child {
+/// An experiment on servers in the near one, whose load the far one makes. Workers start when there is a file `gate`.
+pub fn begin(network: &Network, place: &Path, arguments: &[&str]) -> Child {
     let gate = place.join("gate");
     let far = format!("while ! [ -e {} ]; do sleep 0.01; done; exec ip netns exec {} ", gate.display(), network.far);
     let launch = launch("--may-load 10.99.0.1").replace("exec ", &far);
-    let workers = ["--listen", "10.99.0.1", "--launch", &launch, "--allow-insecure-listen", "--json", "--no-report"];
+    let workers = ["--listen", "10.99.0.1", "--launch", &launch, "--json", "--no-report"];
     let mut command = inside(&network.near, TLSDYNO, &[arguments, &workers].concat());
     command.env("TLSDYNO_STORE", place.join("store.sqlite")).current_dir(place);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
 /// The ports on which servers listen for the far one.
-fn ports(network: &Network) -> Vec<String> {
+pub fn ports(network: &Network) -> Vec<String> {
     let output = inside(&network.near, "ss", &["-Htln"]).output().unwrap();
     let said = text(&output.stdout);
     said.split_whitespace().filter_map(|word| word.strip_prefix("10.99.0.1:")).map(str::to_owned).collect()
@@ -123,18 +123,20 @@ fn strangers(network: &Network, source: &str) -> Vec<TcpStream> {
 }
 
 /// What it printed.
-fn end(child: Child) -> Value {
+pub fn end(child: Child) -> Value {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}\n{}", text(&output.stderr), text(&output.stdout));
     json(&output)
 }
+
+const ABLATE: [&str; 4] = ["ablate", "--workers", "2", "--allow-insecure-listen"];
 
 #[test]
 fn a_server_without_a_stage_serves_its_workers_and_nobody_else() {
     let Some(network) = Network::new() else { return };
     let place = tempfile::tempdir().unwrap();
     let flags = ["--server", "nginx", "--stages", "authentication", "--reuse", "0%", "--time", "15", "--slice", "0"];
-    let child = begin(&network, place.path(), &[&["ablate", "--workers", "2"], &flags[..]].concat());
+    let child = begin(&network, place.path(), &[&ABLATE[..], &flags].concat());
     // Who only connects to the coordinator when workers join is none of them.
     until("servers and coordinator", || ports(&network).len() == 4);
     let held = strangers(&network, "10.99.0.3");
@@ -154,7 +156,7 @@ fn slices_by_workers_keep_their_sessions() {
     let place = tempfile::tempdir().unwrap();
     let flags = ["--server", "nginx", "--stages", "authentication", "--reuse", "50%", "--time", "10", "--seed", "1"];
     File::create(place.path().join("gate")).unwrap();
-    let child = begin(&network, place.path(), &[&["ablate", "--workers", "2"], &flags[..]].concat());
+    let child = begin(&network, place.path(), &[&ABLATE[..], &flags].concat());
     let result = end(child);
     for (index, configuration) in result["configurations"].as_array().unwrap().iter().enumerate() {
         let all = result["blocks"].as_array().unwrap();

@@ -7,9 +7,10 @@ use crate::sys;
 
 impl Run<'_> {
     /// From when time counts. A closed loop begins with its first connection, a schedule by itself: its first arrival
-    /// may be late, or never come.
+    /// may be late, or never come. Loops that count behind a lead-in do so from the moment that was named to all.
     pub(super) fn start_ns(&self) -> Option<u64> {
         match self.plan.pacing {
+            Pacing::Closed if self.plan.lead_in_ns > 0 => self.named_ns.or(self.first_connect_ns),
             Pacing::Closed | Pacing::Pauses(_) => self.first_connect_ns,
             Pacing::Open(_) | Pacing::Recorded(_) => Some(self.began_ns),
         }

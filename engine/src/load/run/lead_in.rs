@@ -6,9 +6,15 @@ use crate::load::recorder::Recorder;
 use crate::sys;
 
 impl Run<'_> {
+    /// When it will begin to count; nothing where there is no lead-in, or no more.
+    pub(super) fn counts_at_ns(&self) -> Option<u64> {
+        let is_ahead = self.plan.lead_in_ns > 0 && self.counting_since_ns.is_none();
+        Some(self.start_ns().filter(|_| is_ahead)? + self.plan.lead_in_ns)
+    }
+
     /// Begins to count when the lead-in is over, and ends when the run's time is.
     pub(super) fn count_after_lead_in(&mut self) {
-        let (lead_in_ns, Some(start_ns)) = (self.plan.lead_in_ns, self.first_connect_ns) else { return };
+        let (lead_in_ns, Some(start_ns)) = (self.plan.lead_in_ns, self.start_ns()) else { return };
         if lead_in_ns == 0 || self.counted.is_some() || self.now_ns < start_ns + lead_in_ns {
             return;
         }

@@ -90,7 +90,10 @@ impl Users<'_> {
         let id = self.free_users.pop().unwrap_or_else(|| {
             let id = self.users.len() as ActiveId;
             let limits = &self.session_limits;
-            let staggered = limits.staggered.then(|| SessionUse::staggered(limits, id, self.limits.total));
+            // Among the clients of all parts of the load.
+            let (share, clients) = (self.share, self.limits.total);
+            let number = id * share.count + share.index;
+            let staggered = limits.staggered.then(|| SessionUse::staggered(limits, number, clients * share.count));
             self.users.push(Active { session: staggered.unwrap_or_default(), ..Active::default() });
             id
         });

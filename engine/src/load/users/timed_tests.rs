@@ -230,6 +230,20 @@ fn staggered_sessions_renew_at_different_times() {
     }
 }
 
+/// Two parts of four clients: those of the one renew between those of the other.
+#[test]
+fn staggered_sessions_of_parts_renew_at_different_times() {
+    let workload = workload(4, 10_000);
+    let session = SessionLimits { requests: Some(8), staggered: true, ..SessionLimits::default() };
+    let first = |index| {
+        let users = closed_loop(&workload, session, limits(2, None)).with_share(Share { index, count: 2 });
+        simulate(users, 100 * MS, |now| now + MS).forgotten_at[0]
+    };
+    // The second client of the first part has used half of its session when it begins, that of the other three
+    // quarters: two requests of each of its clients less.
+    assert_eq!(first(0) - first(1), 4);
+}
+
 #[test]
 fn a_session_ends_with_its_lifetime() {
     let workload = workload(1, 1000);
