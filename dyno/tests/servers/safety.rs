@@ -107,7 +107,7 @@ fn can(user: u32, what: &str, argument: &str) -> bool {
 /// Neither the files of the run nor its areas, at the owner or at any server, can be opened by another user; nobody can
 /// truncate an area.
 fn assert_closed_to_others(server: &str, run: &Run, owner: u32) {
-    let files = files_below(run._place.path());
+    let files = files_below(run.place.path());
     let closed: Vec<&String> =
         files.iter().filter(|path| path.contains("/provider-") || path.contains("/shim-")).collect();
     assert!(closed.iter().any(|path| path.ends_with("/openssl.cnf")), "{server}: {files:?}");
