@@ -162,7 +162,8 @@ pub struct Args {
     /// libraries): use all of --time
     #[arg(long, value_name = "POINTS", default_value_t = 1.0, value_parser = points, help_heading = "Measuring")]
     until: f64,
-    /// Length of the slices by which CPU time is compared, for example 5ms; 0: in blocks of tenths of a second only
+    /// Length of the slices by which CPU time is compared, for example 20ms; 0: in blocks of tenths of a second only
+    /// [default: 5ms, or what the last doctor --calibrate found better]
     #[arg(long, value_name = "TIME", help_heading = "Measuring")]
     slice: Option<Time>,
     #[command(flatten)]

@@ -84,8 +84,8 @@ pub struct Measure {
     /// and only so does that become part of the intervals.
     pub fresh_servers: bool,
     /// Length of a slice, microseconds: where configurations are modes of one server, CPU time is compared between
-    /// slices of equal work of about this length, and only hits per second between blocks. `None`: 5 ms; 0: there are
-    /// no slices.
+    /// slices of equal work of about this length, and only hits per second between blocks. `None`: what the machine's
+    /// last calibration found better, else [`Measure::SLICE_US`]; 0: there are no slices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slice_us: Option<u64>,
     /// Blocks tell hits per second at saturation beside what slices tell. Without them all of the time is for CPU time
@@ -101,6 +101,12 @@ pub struct Measure {
     /// CPU of the load; `None`: chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load_cpu: Option<usize>,
+}
+
+impl Measure {
+    /// Length of a slice by default, microseconds: long enough that the server is not woken up for a few connections
+    /// only, and short enough that the machine has not changed when the next one comes.
+    pub const SLICE_US: u64 = 5_000;
 }
 
 impl Default for Measure {

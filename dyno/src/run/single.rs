@@ -33,7 +33,7 @@ use crate::model::{Experiment, ForeignTraffic, Method, ServerName};
 use crate::random::SplitMix64;
 use crate::servers::Instance;
 use crate::servers::cpu::at_rest;
-use crate::store::{Block, Journal, Measured, Record, Warning};
+use crate::store::{Block, Calibration, Journal, Measured, Record, Warning};
 use sliced::Slices;
 
 /// Where the details of a log's troubles are.
@@ -287,7 +287,8 @@ impl Subject for SingleServer<'_> {
         let mut schedule = schedule(rounds, for_blocks, seconds_per_request, restart, u64::from(requests));
         let requests_of_users = requests_of_users(&self.testbed.site.workload);
         if self.is_sliced {
-            let slice_us = self.experiment.measure.slice_us;
+            let calibrated = || Calibration::last(&self.experiment.server.kind.to_string())?.slice_us;
+            let slice_us = self.experiment.measure.slice_us.or_else(calibrated);
             let least_us = self.load.slice_us_min();
             self.slices.sweeps.plan(slice_us, least_us, (&requests_of_users, self.load.loops), seconds_per_request);
         }

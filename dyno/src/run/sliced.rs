@@ -17,6 +17,7 @@ use super::testbed::Testbed;
 use super::verify::{death, is_dead, verify_requests};
 use crate::fault::Fault;
 use crate::interrupt;
+use crate::model::Measure;
 use crate::model::job::OutcomeRecord;
 use crate::random::SplitMix64;
 use crate::servers::Instance;
@@ -29,9 +30,6 @@ const SWEEPS_LEAST: u32 = 1;
 const COLD: Duration = Duration::from_millis(15);
 /// Most slices that do not count for that.
 const LEAD_IN_MAX: usize = 8;
-/// Length of a slice, microseconds: long enough that the server is not woken up for a few connections only, and short
-/// enough that the machine has not changed when the next one comes.
-const SLICE_US: u64 = 5_000;
 /// Fewest requests of a slice.
 const SLICE_REQUESTS_MIN: u64 = 5;
 /// Wanted length of a round with slices: each has servers of its own, and after each it is looked whether intervals
@@ -91,7 +89,7 @@ impl Sweeps {
         (requests_of_users, users_min): (&[u32], u32),
         seconds_per_request: &[f64],
     ) {
-        self.slice_us = slice_us.filter(|us| *us > 0).unwrap_or(SLICE_US).max(least_us);
+        self.slice_us = slice_us.filter(|us| *us > 0).unwrap_or(Measure::SLICE_US).max(least_us);
         let slowest = seconds_per_request.iter().copied().fold(1e-9, f64::max);
         let requests = ((self.slice_us as f64 / 1e6 / slowest) as u64).max(SLICE_REQUESTS_MIN);
         let pieces = varied_pieces(requests_of_users, requests, users_min, &mut SplitMix64::new(1));

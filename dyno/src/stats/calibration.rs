@@ -9,6 +9,8 @@ use super::robust::{TRIM, sorted, trimmed_each_end, trimmed_mean};
 use super::rounds::Rounds;
 use super::shares::{Share, Shares};
 use super::statement::{Metric, Verdict};
+pub use super::sweeps::Scatter;
+use super::sweeps::Sweeps;
 use crate::store::calibration::{Calibration, Recovered, this_machine};
 use crate::store::{Block, Kind, Record, Warning};
 
@@ -54,6 +56,7 @@ pub fn evaluate(record: &Record, names: &Names) -> Option<Calibration> {
         block_s: elapsed_s / blocks.len().max(1) as f64,
         hit_us: trimmed_mean(&hits)?,
         spread_us: common_spread(&columns)?,
+        slice_us: None,
         recovered: recovered.collect(),
     })
 }
@@ -85,6 +88,8 @@ pub struct SliceTrial {
     pub instrument_low_us: f64,
     /// Upper end.
     pub instrument_high_us: f64,
+    /// What the difference of two equal modes (A/A) scatters by, microseconds. `None`: too few slices.
+    pub scatter_us: Option<Scatter>,
 }
 
 impl SliceTrial {
@@ -99,6 +104,7 @@ impl SliceTrial {
         let instrument = [difference_us(&rounds, as_is?, loaded?)];
         let Estimate { value, low, high } =
             *estimate(&instrument, &[Combination::column(0)], RESAMPLES, SEED).first()?;
+        let scatter = Sweeps::of_record(record).scatter(loaded?, rounds.named(&names.again)?);
         let rounds_in_a_minute = f64::from(calibration.rounds) * 60e6 / (ended_us - began_us) as f64;
         Some(SliceTrial {
             slice_us: slices().map(|slice| f64::from(slice.elapsed_us)).sum::<f64>() / slices().count() as f64,
@@ -110,6 +116,7 @@ impl SliceTrial {
             instrument_us: value,
             instrument_low_us: low,
             instrument_high_us: high,
+            scatter_us: scatter.map(|scatter| scatter.times(calibration.hit_us)),
         })
     }
 }

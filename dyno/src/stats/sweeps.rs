@@ -8,9 +8,11 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
 use super::bootstrap::Column;
 use super::libraries;
-use super::robust::trimmed_mean;
+use super::robust::{sorted, trimmed_each_end, trimmed_mean};
 use crate::store::{Block, Kind, Record, Slice};
 
 /// The slices of one configuration in one sweep: the middle of each, microseconds after the start, and its cost.
@@ -63,6 +65,26 @@ impl Sweeps {
         Sweeps { rounds: rounds.into_values().map(|sweeps| sweeps.into_values().collect()).collect() }
     }
 
+    /// The slices of a record's usable blocks.
+    pub(super) fn of_record(record: &Record) -> Sweeps {
+        Sweeps::of_blocks(record.blocks.iter().filter(|block| block.valid))
+    }
+
+    fn of_blocks<'a>(blocks: impl Iterator<Item = &'a Block>) -> Sweeps {
+        Sweeps::of(blocks.flat_map(|block| {
+            let slices = block.slices.iter().filter(|slice| slice.hits > 0);
+            slices.map(move |slice| Point::of(block, slice))
+        }))
+    }
+
+    /// What a mode's cost scatters by, as a part of its host's. `None`: too few slices.
+    pub(super) fn scatter(&self, host: usize, mode: usize) -> Option<Scatter> {
+        let of_round = |sweeps: &Vec<Sweep>| -> Vec<Vec<f64>> {
+            sweeps.iter().map(|sweep| parts_of_host(sweep, host, mode)).filter(|parts| !parts.is_empty()).collect()
+        };
+        Scatter::of(self.rounds.iter().map(of_round).filter(|sweeps| !sweeps.is_empty()).collect())
+    }
+
     /// How many sweeps there were.
     pub(super) fn count(&self) -> usize {
         self.rounds.iter().map(Vec::len).sum()
@@ -107,11 +129,7 @@ pub(super) struct SweepCosts {
 impl SweepCosts {
     /// From usable blocks. `None`: there are no slices.
     pub(super) fn of<'a>(record: &Record, blocks: impl Iterator<Item = &'a Block>) -> Option<SweepCosts> {
-        let of_block = |block: &'a Block| {
-            let slices = block.slices.iter().filter(|slice| slice.hits > 0);
-            slices.map(move |slice| Point::of(block, slice))
-        };
-        let sweeps = Sweeps::of(blocks.flat_map(of_block));
+        let sweeps = Sweeps::of_blocks(blocks);
         let as_is = record.configurations.iter().position(|configuration| configuration.kind == Kind::AsIs)?;
         let column = |index: usize| match record.configurations[index].host_number {
             None => sweeps.costs(as_is, index),
@@ -153,11 +171,13 @@ fn ratio_to(sweeps: &[Sweep], base: usize, server: usize) -> Option<f64> {
 /// A mode's cost, or what was measured in it, as a part of its host's cost. Each slice is a value of its own: one that
 /// the machine disturbed is left out without the others of its sweep.
 fn part_of_host(sweeps: &[Sweep], host: usize, index: usize) -> Option<f64> {
-    let of_sweep = |sweep: &Sweep| -> Vec<f64> {
-        let (Some(of_host), Some(own)) = (sweep.get(&host), sweep.get(&index)) else { return Vec::new() };
-        own.iter().filter_map(|(at, cost)| Some(cost / cost_at(of_host, *at)?)).collect()
-    };
-    trimmed_mean(&sweeps.iter().flat_map(of_sweep).collect::<Vec<_>>())
+    trimmed_mean(&sweeps.iter().flat_map(|sweep| parts_of_host(sweep, host, index)).collect::<Vec<_>>())
+}
+
+/// The same of each slice of one sweep.
+fn parts_of_host(sweep: &Sweep, host: usize, index: usize) -> Vec<f64> {
+    let (Some(of_host), Some(own)) = (sweep.get(&host), sweep.get(&index)) else { return Vec::new() };
+    own.iter().filter_map(|(at, cost)| Some(cost / cost_at(of_host, *at)?)).collect()
 }
 
 /// The points that stand nearest to a moment.
@@ -182,9 +202,82 @@ fn cost_at(points: &Points, at: f64) -> Option<f64> {
     }
 }
 
+/// What a difference scatters by: the standard deviations of three nested causes, and what each makes of the variance
+/// of the mean (variance components by the method of moments: Searle, Casella and McCulloch, *Variance Components*, 1992,
+/// chapter 3). The values are Winsorised as those are that the trimmed mean is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Scatter {
+    /// From slice to slice of one sweep.
+    pub slices: f64,
+    /// From sweep to sweep of one start of the servers, besides.
+    pub sweeps: f64,
+    /// From start to start, besides.
+    pub starts: f64,
+    /// Of the variance of the mean, what comes from slices, per cent.
+    pub of_slices_percent: f64,
+    /// From sweeps.
+    pub of_sweeps_percent: f64,
+    /// From starts.
+    pub of_starts_percent: f64,
+}
+
+impl Scatter {
+    /// From values by round and sweep. `None`: fewer than two rounds, no round with two sweeps, or no sweep with two
+    /// slices.
+    fn of(mut rounds: Vec<Vec<Vec<f64>>>) -> Option<Scatter> {
+        let all = sorted(&rounds.iter().flatten().flatten().copied().collect::<Vec<f64>>());
+        let cut = trimmed_each_end(all.len());
+        let (low, high) = (*all.get(cut)?, all[all.len() - 1 - cut]);
+        rounds.iter_mut().flatten().flatten().for_each(|value| *value = value.clamp(low, high));
+        let within = pooled_variance(rounds.iter().flatten().map(Vec::as_slice))?;
+        let of_sweeps: Vec<Vec<f64>> =
+            rounds.iter().map(|sweeps| sweeps.iter().map(|values| mean(values)).collect()).collect();
+        let sweeps_seen = pooled_variance(of_sweeps.iter().map(Vec::as_slice))?;
+        let of_rounds: Vec<f64> = of_sweeps.iter().map(|means| mean(means)).collect();
+        let rounds_seen = pooled_variance([of_rounds.as_slice()].into_iter())?;
+        let (rounds, sweeps) = (of_rounds.len() as f64, of_sweeps.iter().map(Vec::len).sum::<usize>() as f64);
+        let [slices_each, sweeps_each] = [all.len() as f64 / sweeps, sweeps / rounds];
+        let between_sweeps = (sweeps_seen - within / slices_each).max(0.0);
+        let between_starts = (rounds_seen - sweeps_seen / sweeps_each).max(0.0);
+        let of_mean = [within / all.len() as f64, between_sweeps / sweeps, between_starts / rounds];
+        let [of_slices, of_sweeps, of_starts] =
+            of_mean.map(|part| part / of_mean.iter().sum::<f64>().max(f64::MIN_POSITIVE) * 100.0);
+        Some(Scatter {
+            slices: within.sqrt(),
+            sweeps: between_sweeps.sqrt(),
+            starts: between_starts.sqrt(),
+            of_slices_percent: of_slices,
+            of_sweeps_percent: of_sweeps,
+            of_starts_percent: of_starts,
+        })
+    }
+
+    /// The same in another unit.
+    pub(super) fn times(self, unit: f64) -> Scatter {
+        let [slices, sweeps, starts] = [self.slices, self.sweeps, self.starts].map(|one| one * unit);
+        Scatter { slices, sweeps, starts, ..self }
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// The variance within groups. `None`: no group has two values.
+fn pooled_variance<'a>(groups: impl Iterator<Item = &'a [f64]>) -> Option<f64> {
+    let (mut squares, mut degrees) = (0.0, 0);
+    for group in groups {
+        let mean = mean(group);
+        squares += group.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
+        degrees += group.len() - 1;
+    }
+    (degrees > 0).then(|| squares / degrees as f64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::SplitMix64;
     use crate::store::Configuration;
     use tlsdyno_tls::Stage;
 
@@ -281,6 +374,29 @@ mod tests {
         assert_eq!((costs.sweeps(), costs.of_configuration(0)), (2, &vec![Some(150e3)]));
         let of_host = costs.of_configuration(2)[0].unwrap();
         assert!((of_host - 165e3).abs() < 1e-6, "{of_host}");
+    }
+
+    #[test]
+    fn scatter_is_told_apart_by_its_causes() {
+        let mut random = SplitMix64::new(5);
+        let mut rounds = Vec::new();
+        for _ in 0..400 {
+            let start = 1.0 * random.normal();
+            let sweep = |random: &mut SplitMix64| {
+                let sweep = start + 2.0 * random.normal();
+                (0..4).map(|_| sweep + 4.0 * random.normal()).collect()
+            };
+            rounds.push((0..5).map(|_| sweep(&mut random)).collect());
+        }
+        let scatter = Scatter::of(rounds).unwrap();
+        // Winsorising takes a part of all three.
+        let near = |found: f64, injected: f64| (found / injected - 0.75).abs() < 0.2;
+        assert!(near(scatter.slices, 4.0) && near(scatter.sweeps, 2.0) && near(scatter.starts, 1.0), "{scatter:?}");
+        // 16 / 8000, 4 / 2000 and 1 / 400: 31, 31 and 38 %.
+        let percents = [scatter.of_slices_percent, scatter.of_sweeps_percent, scatter.of_starts_percent];
+        assert!((percents.iter().sum::<f64>() - 100.0).abs() < 1e-9 && percents.iter().all(|one| *one > 15.0));
+        assert_eq!(Scatter::of(vec![vec![vec![1.0, 2.0]]]), None);
+        assert_eq!(Scatter::of(Vec::new()), None);
     }
 
     #[test]

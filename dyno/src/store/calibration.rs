@@ -61,6 +61,10 @@ pub struct Calibration {
     /// Spread of the paired differences from round to round, microseconds: the standard error of a mean over n rounds
     /// is `spread / √n`.
     pub spread_us: f64,
+    /// Length of the slices that compare better on this machine than those by default, microseconds. `None`: no length
+    /// that was tried compares much better.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slice_us: Option<u64>,
     /// A/A first, then the injected costs.
     pub recovered: Vec<Recovered>,
 }
@@ -148,6 +152,7 @@ mod tests {
             block_s: 0.1,
             hit_us: 400.0,
             spread_us: 10.0,
+            slice_us: None,
             recovered: Vec::new(),
         }
     }

@@ -20,7 +20,7 @@ use crate::report::document::{Column, Content, Document, Field, Section, Table, 
 use crate::report::terminal::{self, Style};
 use crate::run::modes::REFERENCE;
 use crate::run::single::run as run_experiment;
-use crate::stats::calibration::{Names, PaceEffect, SliceTrial, Starts, evaluate};
+use crate::stats::calibration::{Names, PaceEffect, Scatter, SliceTrial, Starts, evaluate};
 use crate::store::calibration::Recovered;
 use crate::store::{Calibration, Record};
 use crate::time::Time;
@@ -102,7 +102,7 @@ pub fn run(args: &Args, json: bool) -> Result<String> {
     let burning = INJECTED_US.iter().map(|us| (*us, burn_name(*us))).collect();
     let names = Names { again: AGAIN.to_owned(), burning };
     let record = measured(&experiment, &stop)?;
-    let Some(calibration) = evaluate(&record, &names) else {
+    let Some(mut calibration) = evaluate(&record, &names) else {
         return Err(why_nothing(&record)).or_fault(Fault::Invalid);
     };
     let pace = PaceEffect::of(&record, &names);
@@ -114,6 +114,7 @@ pub fn run(args: &Args, json: bool) -> Result<String> {
         let record = measured(&Experiment { measure, ..experiment.clone() }, &stop)?;
         trials.extend(SliceTrial::of(&record, &names));
     }
+    calibration.slice_us = better_length(&trials);
     let starts = Starts::of(&trials);
     let length = Duration::from_secs_f64((args.time * TRIAL_SHARE).min(ALONE_MOST_S));
     let alone = match record.manifest.server_cpus.first() {
@@ -133,7 +134,7 @@ pub fn run(args: &Args, json: bool) -> Result<String> {
         });
     }
     let mut document = document(&calibration, &alone, pace.as_ref());
-    document.sections.extend(trials_section(&trials, starts));
+    document.sections.extend(trials_section(&trials, starts, calibration.slice_us));
     let kept = kept.map(|path| format!("Kept in {}: later reports of this machine carry it.", path.display()));
     document.sections.push(Section::default().notes(kept));
     Ok(terminal::text(&document, Style::of_stdout()))
@@ -186,7 +187,7 @@ fn experiment(args: &Args) -> Result<Experiment> {
             requests_per_user: 1,
         },
         load: Load { reuse_percent: Some(0.0), requests_per_connection: Some(1), ..Load::default() },
-        measure: Measure { time_s: args.time, ..Measure::default() },
+        measure: Measure { time_s: args.time, slice_us: Some(Measure::SLICE_US), ..Measure::default() },
         configurations,
         ..Experiment::default()
     })
@@ -251,9 +252,17 @@ fn document(calibration: &Calibration, alone: &[Recovered], pace: Option<&PaceEf
     ])
 }
 
-/// What slices of several lengths came to, and what starts of the servers differ by.
-fn trials_section(trials: &[SliceTrial], starts: Option<Starts>) -> Option<Section> {
+/// The length of slices, microseconds, that compares much better than the first one, which is the default.
+fn better_length(trials: &[SliceTrial]) -> Option<u64> {
     let (first, others) = trials.split_first()?;
+    let narrowest = others.iter().min_by(|a, b| a.half_width_us.total_cmp(&b.half_width_us))?;
+    let whole_ms = (narrowest.slice_us / 1e3).round().max(1.0) as u64 * 1_000;
+    (narrowest.half_width_us < first.half_width_us * WORTH_CHANGING).then_some(whole_ms)
+}
+
+/// What slices of several lengths came to, what a difference scatters by, and what starts of the servers differ by.
+fn trials_section(trials: &[SliceTrial], starts: Option<Starts>, better_us: Option<u64>) -> Option<Section> {
+    let first = trials.first()?;
     let fields: [Field<SliceTrial>; _] = [
         (Column::number("slices of"), |trial| format_duration(trial.slice_us * 1e3)),
         (Column::number("sweeps"), |trial| trial.sweeps_number.to_string()),
@@ -262,14 +271,22 @@ fn trials_section(trials: &[SliceTrial], starts: Option<Starts>) -> Option<Secti
         (Column::number("spread"), |trial| format!("{:.1} µs", trial.spread_us)),
         (Column::number("± after 1 min"), |trial| format!("{:.1} µs", trial.half_width_us)),
     ];
-    let narrowest = others.iter().min_by(|a, b| a.half_width_us.total_cmp(&b.half_width_us));
-    let advice = narrowest.map(|narrowest| {
-        if narrowest.half_width_us < first.half_width_us * WORTH_CHANGING {
-            let length = format_duration(narrowest.slice_us * 1e3);
-            format!("On this machine slices of about {length} compare better than those by default: `--slice`.")
-        } else {
-            "On this machine no other length of slices compares much better than the default.".to_owned()
-        }
+    let advice = (trials.len() > 1).then(|| match better_us {
+        Some(us) => format!(
+            "On this machine slices of {} compare better than those by default: later runs use them where --slice \
+             names no other length.",
+            format_duration(us as f64 * 1e3)
+        ),
+        None => "On this machine no other length of slices compares much better than the default.".to_owned(),
+    });
+    let scatter = first.scatter_us.map(|scatter| {
+        let Scatter { slices, sweeps, starts, of_slices_percent, of_sweeps_percent, of_starts_percent } = scatter;
+        format!(
+            "The difference of two equal modes scatters by {slices:.1} µs from slice to slice, besides by {sweeps:.1} \
+             µs from sweep to sweep and by {starts:.1} µs from start to start of the server (standard deviations); of \
+             the variance of its mean {of_slices_percent:.0} % is of slices, {of_sweeps_percent:.0} % of sweeps, \
+             {of_starts_percent:.0} % of starts."
+        )
     });
     let starts = starts.map(|Starts { starts_number, seen_us, explained_us }| {
         format!(
@@ -281,7 +298,7 @@ fn trials_section(trials: &[SliceTrial], starts: Option<Starts>) -> Option<Secti
     Some(
         Section::titled("", "Lengths of slices, the default first:")
             .with(table)
-            .notes(advice.into_iter().chain(starts)),
+            .notes(advice.into_iter().chain(scatter).chain(starts)),
     )
 }
 
