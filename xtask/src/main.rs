@@ -19,6 +19,7 @@ mod stage_matrix;
 mod statistics;
 mod tidy;
 mod tlsdyno;
+mod uprobes;
 
 use std::process::ExitCode;
 
@@ -57,6 +58,8 @@ enum Task {
     StageMatrix(stage_matrix::Arguments),
     /// What no compiler checks: lengths, leftovers, dead files, units; and lines of code by folder
     Tidy(tidy::Arguments),
+    /// What uprobes on SSL_do_handshake tell of a handshake's time, for docs/PROFILE.md
+    Uprobes(uprobes::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Task::Soak(arguments) => soak::run(&arguments),
         Task::StageMatrix(arguments) => stage_matrix::run(&arguments),
         Task::Tidy(arguments) => tidy::run(&arguments),
+        Task::Uprobes(arguments) => uprobes::run(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
