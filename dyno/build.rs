@@ -1,6 +1,7 @@
 //! Compiles the provider (`native/provider`, C), the doubler (`native/doubler`), the profiler (`native/profiler`) and
-//! the shim (`native/shim`) into a shared library each and what measures primitives (`native/primitives`) into a
-//! program, which `src/native` embeds, and lists the repository's experiments, which `src/run/files.rs` embeds.
+//! the shim (`native/shim`) into a shared library each, what measures primitives (`native/primitives`) and the stock
+//! client (`native/stock_client`) into programs, which `src/native` embeds, and lists the repository's experiments, which
+//! `src/run/files.rs` embeds.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,7 @@ fn main() {
         "record.h",
         "shim",
         "shim_record.h",
+        "stock_client",
         "wrapping",
     ] {
         println!("cargo::rerun-if-changed={}", native.join(source).display());
@@ -45,15 +47,8 @@ fn main() {
         &["-Wl,-z,nodelete,-z,relro,-z,now", "-Wl,--no-as-needed", "-lssl", "-lcrypto", "-ldl"],
     );
     // Linked with neither: it opens those that it is told.
-    let objects = compile(&[&native.join("primitives")]);
-    let program = out.join("tlsdyno-primitives");
-    run(cc::Build::new()
-        .get_compiler()
-        .to_command()
-        .arg("-o")
-        .arg(program)
-        .args(&objects)
-        .args(["-ldl", "-Wl,-z,now"]));
+    program(&native.join("primitives"), &out.join("tlsdyno-primitives"), &["-ldl", "-Wl,-z,now"]);
+    program(&native.join("stock_client"), &out.join("tlsdyno-stock-client"), &["-lssl", "-lcrypto", "-Wl,-z,now"]);
     let experiments = native.join("../experiments");
     list_experiments(&experiments, &["modern", "papers"], &out.join("experiments.rs"));
     list_experiments(&experiments, &["bases"], &out.join("bases.rs"));
@@ -81,6 +76,13 @@ fn build(folders: &[&Path], library: &Path, link_arguments: &[&str]) {
     link.arg("-shared").arg("-o").arg(library).args(&objects);
     link.args(["-pthread", &format!("-Wl,--version-script={}", folders[0].join("exports.map").display())]);
     run(link.args(link_arguments));
+}
+
+/// A program of the C files in this folder.
+fn program(folder: &Path, program: &Path, link_arguments: &[&str]) {
+    let objects = compile(&[folder]);
+    let mut link = cc::Build::new().get_compiler().to_command();
+    run(link.arg("-o").arg(program).args(&objects).args(link_arguments));
 }
 
 /// The objects of the C files in these folders.

@@ -5,6 +5,7 @@ use std::fmt;
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
+use tlsdyno_tls::named;
 use tlsdyno_tls::suite::KeyExchange;
 use tlsdyno_tls::{Effort, StageSet, Suite, Version};
 
@@ -47,8 +48,29 @@ pub struct Steps {
     pub chains: Vec<u32>,
     /// Connections of each cell whose events are kept.
     pub events: u32,
-    /// How much the client does.
+    /// How much our own client does.
     pub effort: Effort,
+    /// The client.
+    #[serde(skip_serializing_if = "StepsClient::is_own")]
+    pub client: StepsClient,
+}
+
+named! {
+    /// The other end of the handshakes.
+    #[derive(Default)]
+    pub enum StepsClient: "client" {
+        /// tlsdyno's own, which does as much as --effort says
+        #[default]
+        Own = "own",
+        /// one of this system's OpenSSL, as it is
+        Openssl = "openssl",
+    }
+}
+
+impl StepsClient {
+    fn is_own(&self) -> bool {
+        *self == StepsClient::Own
+    }
 }
 
 /// What one configuration measures.
@@ -93,7 +115,13 @@ const EVENTS_MAX: u32 = 100;
 
 impl Default for Steps {
     fn default() -> Steps {
-        Steps { keys: vec![CertificateKind::Rsa2048], chains: vec![1], events: 0, effort: Effort::Honest }
+        Steps {
+            keys: vec![CertificateKind::Rsa2048],
+            chains: vec![1],
+            events: 0,
+            effort: Effort::Honest,
+            client: StepsClient::Own,
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! The native libraries that run inside the server under test, and the program that measures its OpenSSL's
-//! primitives beside it: unpacked for one run, set up, and read.
+//! The native libraries that run inside the server under test, and the programs beside it, which measure its OpenSSL's
+//! primitives and ask it as a stock client: unpacked for one run, set up, and read.
 //!
 //! All are compiled by the build script and embedded here. The libraries act only on an area that this process hands to
 //! the server and keeps alive ([`area`]), so that a configuration that is left behind, or copied, never works.
@@ -17,6 +17,7 @@ pub mod primitives;
 pub mod profiler;
 pub mod provider;
 pub mod shim;
+pub mod stock_client;
 mod unpacked;
 
 pub use area::Handed;

@@ -7,6 +7,7 @@ use super::circumstances::{self, server_text};
 use super::document::{Chart, Column, Content, Document, Field, Method, Place, Section, Table};
 use super::published::not_as_in;
 use crate::model::profile::Handshakes;
+use crate::model::steps::StepsClient;
 use crate::stats::Estimate;
 use crate::stats::steps::{OUTSIDE, StepSummary, StepsCellSummary, StepsSummary};
 use crate::store::{Flow, FlowEvent, Record};
@@ -41,7 +42,12 @@ fn setting(record: &Record) -> Section {
     let steps = record.measured.steps().map_or(String::new(), |of| {
         let tls = &of.experiment.tls;
         let suite = tls.suite.map_or(String::new(), |suite| format!(" (RSA keys: {suite})"));
-        format!("TLS {}{suite}, client at effort {}", tls.version, of.experiment.steps.effort)
+        let client = match of.experiment.steps.client {
+            StepsClient::Own => format!("client at effort {}", of.experiment.steps.effort),
+            // It says its version.
+            StepsClient::Openssl => record.manifest.effort.clone(),
+        };
+        format!("TLS {}{suite}, {client}", tls.version)
     });
     Section::default().text(format!("{}, {steps}; one connection after the other.", server_text(&record.manifest)))
 }

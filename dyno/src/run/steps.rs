@@ -1,30 +1,29 @@
 //! Handshakes step by step (Apostolopoulos et al. 2000, Figure 6): one connection after the other, whose steps the shim
-//! writes down in the server, with nothing off, and the lean client beside it, both with the machine's own clock.
+//! writes down in the server, with nothing off, and the client beside it, both with the machine's own clock.
 
+mod client;
 mod server;
 
-use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, ensure};
-use tlsdyno_tls::{Config, Session, StageSet};
+use anyhow::{Context, Result, ensure};
+use tlsdyno_tls::StageSet;
 
+use self::client::{Client, Target};
 use super::cpus::{self, Cpus};
-use super::exchange::{self, Answer};
 use super::manifest;
 use super::observer::Observer;
 use super::preflight::compile;
 use super::runner::{self, Finished, Plan, Subject};
 use super::schedule::{Piece, Work, timed_blocks};
 use super::testbed::{Testbed, log_tail};
-use crate::affinity::on_cpu;
 use crate::fault::{Fault, OrFault};
 use crate::interrupt;
 use crate::model::profile::Handshakes;
-use crate::model::steps::{StepsCell, StepsExperiment};
+use crate::model::steps::{StepsCell, StepsClient, StepsExperiment};
 use crate::model::{ConfigurationModel, Experiment};
+use crate::native::stock_client::StockClient;
 use crate::native::{ShimInjection, ShimSettings, TimeStamp};
 use crate::store::{
     Block, Configuration, Flow, FlowEvent, Journal, Measured, ProfileBlock, Record, StepSum, StepsBlock, StepsRecord,
@@ -70,10 +69,9 @@ pub fn check(experiment: &StepsExperiment) -> Result<()> {
 struct StepByStep {
     cells: Vec<StepsCell>,
     /// Of each server.
-    clients: Vec<Arc<Config>>,
+    clients: Vec<Client>,
     testbed: Testbed,
     request: Vec<u8>,
-    load_cpu: usize,
     /// Connections whose events are still to be kept, by cell.
     events_left: Vec<u32>,
 }
@@ -92,7 +90,9 @@ impl StepByStep {
             !testbed.take_turns || testbed.servers.len() == 1,
             "a server on a fixed port has one key and one chain; let it listen on {{port}}"
         );
+        let (request, _) = testbed.preflight_request();
         let mut clients = Vec::new();
+        let mut version = String::new();
         for (index, (key, length)) in experiment.servers().into_iter().enumerate() {
             interrupt::before_measuring(stop, interrupt::check(stop))?;
             observer.step(&format!("starting the server with {key}, chain of {length}"));
@@ -108,7 +108,16 @@ impl StepByStep {
             interrupt::before_measuring(stop, testbed.activate(index).map(drop))?;
             testbed.require_libraries(index).or_fault(Fault::Server)?;
             let settings = testbed.servers[index].settings.as_ref().context("the server has TLS")?;
-            clients.push(compile(settings)?);
+            clients.push(match experiment.steps.client {
+                StepsClient::Own => Client::Own { config: compile(settings)?, session: None, cpu: cpus.load },
+                StepsClient::Openssl => {
+                    let address = testbed.address(index);
+                    let client = StockClient::start(&directory, cpus.load, address, settings, &request);
+                    let client = client.or_fault(Fault::Environment)?;
+                    version.clone_from(&client.version);
+                    Client::Stock(client)
+                }
+            });
         }
         let cells = experiment.cells();
         for cell in &cells {
@@ -121,9 +130,11 @@ impl StepByStep {
         if let Ok(toml) = experiment.to_toml() {
             record.manifest.server_config.insert("experiment.toml".to_owned(), toml);
         }
-        let (request, _) = testbed.preflight_request();
+        if !version.is_empty() {
+            record.manifest.effort = format!("stock client, {version}");
+        }
         let events_left = vec![experiment.steps.events; cells.len()];
-        Ok(StepByStep { cells, clients, testbed, request, load_cpu: cpus.load, events_left })
+        Ok(StepByStep { cells, clients, testbed, request, events_left })
     }
 
     /// The server of a cell: they have their kinds of handshake one after the other.
@@ -140,43 +151,6 @@ impl StepByStep {
         let mut stamps = self.shim(server)?.time_stamps()?;
         stamps.retain(|stamp| stamp.number > number);
         Ok(stamps)
-    }
-
-    /// One connection after the other, for so long and so many at least; those that resume begin with `session`.
-    fn connections(
-        &self,
-        index: usize,
-        mut session: Option<Session>,
-        least: u32,
-        time: Duration,
-    ) -> Result<Vec<Answer>> {
-        let server = self.server_of(index);
-        let (address, config) = (self.testbed.address(server), &self.clients[server]);
-        let cell = &self.cells[index];
-        let one = |session: Option<Session>| answered(address, config, session, &self.request, cell);
-        on_cpu(self.load_cpu, || {
-            let resumes = cell.handshakes == Handshakes::Resumed;
-            let until = Instant::now() + time;
-            let mut answers: Vec<Answer> = Vec::new();
-            while answers.len() < CONNECTIONS_MAX as usize && (answers.len() < least as usize || Instant::now() < until)
-            {
-                interrupt::check_this_process()?;
-                let answer = one(session.clone().filter(|_| resumes))?;
-                let is_right = || -> Result<()> {
-                    ensure!(
-                        answer.is_resumed() == resumes,
-                        "\"{cell}\": the server {} the session",
-                        if resumes { "did not take" } else { "took" }
-                    );
-                    Ok(())
-                };
-                is_right().or_fault(Fault::Server)?;
-                // Not every server hands out another session when it resumes one; the one before serves again.
-                session = answer.sessions.last().cloned().or(session);
-                answers.push(answer);
-            }
-            Ok(answers)
-        })
     }
 
     /// What the server wrote down of `wanted` connections of the kind, which came after the one of this number.
@@ -197,39 +171,9 @@ impl StepByStep {
     }
 }
 
-/// One connection with one request that was answered.
-fn answered(
-    address: SocketAddr,
-    config: &Arc<Config>,
-    session: Option<Session>,
-    request: &[u8],
-    cell: &StepsCell,
-) -> Result<Answer> {
-    let answer = exchange::exchange(address, Some(config), session, request);
-    let answer = answer.map_err(|failure| anyhow!("\"{cell}\": {failure}")).or_fault(Fault::Server)?;
-    let passed = || -> Result<()> {
-        ensure!(answer.status == 200, "\"{cell}\": status {}", answer.status);
-        Ok(())
-    };
-    passed().or_fault(Fault::Server)?;
-    Ok(answer)
-}
-
 fn configuration(cell: &StepsCell) -> Configuration {
     let passed = vec!["the shim is mapped in every worker".to_owned()];
     Configuration::setting(cell.to_string(), true, passed)
-}
-
-/// What the client did, each from the moment before.
-fn client_events(answer: &Answer) -> Vec<FlowEvent> {
-    let event = |pair: &[exchange::Moment]| FlowEvent {
-        name: pair[1].what.to_owned(),
-        from_ns: pair[0].at_ns as i64,
-        to_ns: pair[1].at_ns as i64,
-        cpu_ns: pair[1].cpu_ns.saturating_sub(pair[0].cpu_ns),
-        bytes: pair[1].bytes,
-    };
-    answer.moments.windows(2).map(event).collect()
 }
 
 /// Adds what was done in one connection.
@@ -283,13 +227,10 @@ impl Subject for StepByStep {
     fn block(&mut self, index: usize, work: &Work, _journal: &mut Journal) -> Result<Block> {
         let server = self.server_of(index);
         let cell = self.cells[index];
-        let session = match cell.handshakes {
-            Handshakes::Full => None,
-            Handshakes::Resumed => {
-                let address = self.testbed.address(server);
-                answered(address, &self.clients[server], None, &self.request, &cell)?.sessions.pop()
-            }
-        };
+        let target = Target { address: self.testbed.address(server), request: &self.request, cell: &cell };
+        if cell.handshakes == Handshakes::Resumed {
+            self.clients[server].prepare(&target)?;
+        }
         let before = self.stamps_after(server, 0)?.last().map_or(0, |stamp| stamp.number);
         let cpu_ns = |testbed: &mut Testbed| {
             let instance = testbed.instance(server).context("the server runs")?;
@@ -297,7 +238,7 @@ impl Subject for StepByStep {
         };
         let (began, cpu_before) = (Instant::now(), cpu_ns(&mut self.testbed)?);
         let time = work.timed.map_or(Duration::ZERO, |timed| Duration::from_nanos(timed.for_ns));
-        let answers = self.connections(index, session, work.piece.requests as u32, time)?;
+        let answers = self.clients[server].connections(&target, work.piece.requests as u32, time)?;
         let elapsed_ns = began.elapsed().as_nanos() as u64;
         let stamps = self.seen(index, before, answers.len())?;
         let server_cpu_ns = cpu_ns(&mut self.testbed)?.saturating_sub(cpu_before);
@@ -320,17 +261,15 @@ impl Subject for StepByStep {
             steps.received_bytes += stamp.bytes_received;
         }
         for answer in &answers {
-            let client = client_events(answer);
-            add(&mut steps.client, &client);
-            let handshake = answer.handshake.as_ref();
-            steps.client_sent_bytes += handshake.map_or(0, |of| u64::from(of.bytes_out));
-            steps.client_received_bytes += handshake.map_or(0, |of| u64::from(of.bytes_in));
+            add(&mut steps.client, &answer.events);
+            steps.client_sent_bytes += answer.sent_bytes;
+            steps.client_received_bytes += answer.received_bytes;
             if work.timed.is_some()
                 && self.events_left[index] > 0
-                && let Some(stamp) = stamp_of(&client, &stamps)
+                && let Some(stamp) = stamp_of(&answer.events, &stamps)
             {
                 self.events_left[index] -= 1;
-                steps.flows.push(flow(&client, &server::events(stamp)));
+                steps.flows.push(flow(&answer.events, &server::events(stamp)));
             }
         }
         let count = answers.len() as u64;

@@ -92,6 +92,34 @@ fn events_of_both_ends_are_on_one_clock() {
     assert!(report::html(&record).unwrap().contains("steps-flows-0"));
 }
 
+/// The client of the system's OpenSSL sees the same messages, and as many bytes.
+#[test]
+fn a_stock_client_is_the_other_end() {
+    let place = Place::new();
+    let of_either = |client: &str, flags: &[&str]| {
+        let printed = stepped(&place, &[&["--server", "nginx", "--client", client, "--events", "1"], flags].concat());
+        printed["steps"]["cells"].as_array().unwrap().clone()
+    };
+    for flags in [
+        &["--tls", "1.3", "--keys", "p-256"][..],
+        &["--tls", "1.2", "--suite", "AES128-SHA", "--keys", "rsa-512", "--chain", "2"],
+    ] {
+        let (own, stock) = (of_either("own", flags), of_either("openssl", flags));
+        assert_eq!(stock.len(), 2, "{flags:?}");
+        for (own, stock) in own.iter().zip(&stock) {
+            check(stock);
+            let messages = |cell: &Value| -> Vec<String> {
+                let names = cell["client"].as_array().unwrap().iter().map(|step| step["name"].as_str().unwrap());
+                names.filter(|name| name.starts_with(|of: char| of.is_uppercase())).map(str::to_owned).collect()
+            };
+            let seen = messages(stock);
+            assert!(messages(own).iter().all(|name| seen.contains(name)), "{flags:?}: {own}\n{stock}");
+            assert!(value(&stock["client_ns"]) > 20_000.0, "{flags:?}: {stock}");
+            assert_eq!(stock["flows"].as_array().unwrap().len(), 1, "{flags:?}");
+        }
+    }
+}
+
 #[test]
 fn keys_and_chains_that_cannot_be_are_refused() {
     let place = Place::new();

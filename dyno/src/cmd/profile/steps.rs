@@ -4,7 +4,7 @@
 use tlsdyno_tls::Effort;
 
 use crate::choice::choice;
-use crate::model::steps::{Steps, StepsExperiment};
+use crate::model::steps::{Steps, StepsClient, StepsExperiment};
 use crate::model::{CertificateKind, Measure, Server, Tls};
 
 /// Flags of handshakes step by step; with one of them nothing else is profiled.
@@ -20,14 +20,18 @@ pub struct StepArgs {
     /// The same, and keep the events of so many connections, full and resumed: a timeline of both ends
     #[arg(long, value_name = "N", help_heading = "Step by step")]
     events: Option<u32>,
+    /// The client at the other end
+    #[arg(long, value_name = "CLIENT", default_value_t = StepsClient::Own)]
+    #[arg(value_parser = choice(StepsClient::ALL), help_heading = "Step by step")]
+    client: StepsClient,
 }
 
 impl StepArgs {
     /// The experiment that these flags ask for; `None`: none of them was given. `tls` has the certificate where no
     /// keys are given.
     pub fn experiment(&self, server: Server, tls: Tls, effort: Effort, measure: Measure) -> Option<StepsExperiment> {
-        let StepArgs { keys, chain, events } = self;
-        if keys.is_empty() && chain.is_empty() && events.is_none() {
+        let StepArgs { keys, chain, events, client } = self;
+        if keys.is_empty() && chain.is_empty() && events.is_none() && *client == StepsClient::Own {
             return None;
         }
         let steps = Steps {
@@ -35,6 +39,7 @@ impl StepArgs {
             chains: if chain.is_empty() { vec![1] } else { chain.clone() },
             events: events.unwrap_or(0),
             effort,
+            client: *client,
         };
         let question = match (events, keys.len()) {
             (Some(_), _) => "What happens when in a connection, at both ends?",
