@@ -26,7 +26,7 @@ const SMALL_KEYS: &str = "@SECLEVEL=0";
 /// The end of something that it did; it began where the moment before ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StockMoment {
-    /// What: a handshake message, or one of [`doing`](crate::run::exchange::doing).
+    /// What: a handshake message, or what else it did, by the names of `native/stock_client/stock_client.h`.
     pub what: String,
     /// Monotonic clock, nanoseconds.
     pub at_ns: u64,
