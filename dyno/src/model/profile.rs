@@ -67,6 +67,10 @@ pub enum Treatment {
     Timed,
     /// The CPU is sampled, and no call is timed.
     Sampled,
+    /// The untouched server without TLS.
+    Plain,
+    /// The same, with its CPU sampled.
+    PlainSampled,
     /// The provider of the no-ops is loaded, with nothing off.
     NothingOff,
     /// These stages are replaced by no-ops.
@@ -80,6 +84,8 @@ impl fmt::Display for Treatment {
             Treatment::NotTimed => f.write_str("not timed"),
             Treatment::Timed => f.write_str("timed"),
             Treatment::Sampled => f.write_str("sampled"),
+            Treatment::Plain => f.write_str("plain HTTP"),
+            Treatment::PlainSampled => f.write_str("plain HTTP, sampled"),
             Treatment::NothingOff => f.write_str("nothing off"),
             Treatment::Off(stages) => write!(f, "no {}", stages.to_string().replace('_', " ")),
         }
@@ -122,6 +128,11 @@ impl ProfileExperiment {
         self.server.kind != ServerName::Command || address.contains("{port}")
     }
 
+    /// Whether one without TLS does: of somebody's own command nobody knows how it would be told to.
+    pub fn has_plain(&self) -> bool {
+        self.server.kind != ServerName::Command
+    }
+
     /// What is measured, by server: the cell that the others of the same server and kind of handshake are compared with
     /// comes first.
     pub fn cells(&self) -> Vec<Cell> {
@@ -144,6 +155,8 @@ impl ProfileExperiment {
             (Treatment::NotTimed, true),
             (Treatment::Timed, true),
             (Treatment::Sampled, self.sampled),
+            (Treatment::Plain, self.has_plain()),
+            (Treatment::PlainSampled, self.has_plain() && self.sampled),
             (Treatment::NothingOff, removed),
         ]
         .into_iter()
@@ -160,12 +173,15 @@ impl ProfileExperiment {
         !(resumed && of_full)
     }
 
-    /// The same server with the same traffic as an experiment with the untouched server, the profiled one, and the one
-    /// with the no-ops, in the order of [`ProfileExperiment::servers`]: what the testbed starts.
+    /// The same server with the same traffic as an experiment with the profiled server, the untouched one, the one
+    /// without TLS, and the one with the no-ops, in the order of [`ProfileExperiment::servers`]: what the testbed starts.
     pub fn of_servers(&self) -> Experiment {
         let mut configurations = vec![ConfigurationModel { name: PROFILED.to_owned(), ..ConfigurationModel::as_is() }];
         if self.has_neighbours() {
             configurations.push(ConfigurationModel::as_is());
+        }
+        if self.has_plain() {
+            configurations.push(ConfigurationModel::plain_http());
         }
         if self.has_neighbours() && self.removed {
             let without = |stages: StageSet| ConfigurationModel::without(&stages.to_string(), stages.iter());
@@ -225,6 +241,7 @@ mod tests {
         assert!(names13.contains(&"full, no authentication".to_owned()), "{names13:?}");
         assert!(!names13.contains(&"resumed, no authentication".to_owned()), "{names13:?}");
         assert!(names13.contains(&"resumed, no key agreement".to_owned()), "{names13:?}");
+        assert!(names13.contains(&"full, plain HTTP, sampled".to_owned()), "{names13:?}");
         let tls = Tls { version: Version::Tls12, ..Tls::default() };
         assert!(!names(&ProfileExperiment { tls, ..experiment() }).contains(&"resumed, no key agreement".to_owned()));
     }

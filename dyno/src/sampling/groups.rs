@@ -69,9 +69,15 @@ impl Group {
         Group { area, part: part.into() }
     }
 
+    /// Whether its name says what was done, not only that nothing is known.
+    pub fn is_named(&self) -> bool {
+        let vague = ["other", "other system calls", NO_ENTRANCE, UNSEEN_KERNEL];
+        self.area != Area::Unknown && !vague.contains(&self.part.as_str())
+    }
+
     /// The kernel, where only time outside of it is sampled.
     pub fn unseen_kernel() -> Group {
-        Group::of(Area::Kernel, "not seen, by what is missing")
+        Group::of(Area::Kernel, UNSEEN_KERNEL)
     }
 }
 
@@ -158,6 +164,10 @@ fn stack_of(group: &Group, is_kernel: bool, frames: &[Frame]) -> Vec<String> {
     names
 }
 
+/// What was called in libssl, where no function of the stack has a name.
+const NO_ENTRANCE: &str = "functions without a name";
+/// The kernel's time where it is not sampled.
+const UNSEEN_KERNEL: &str = "not seen, by what is missing";
 /// What no system call asked the kernel for.
 const UNASKED: &str = "interrupts and page faults";
 
@@ -258,7 +268,7 @@ fn purpose_in_libcrypto(frames: &[Frame], name: &str) -> &'static str {
 /// The function by which the server has entered libssl.
 fn entrance(frames: &[Frame]) -> &str {
     let named = frames.iter().rev().filter(|frame| frame.file.starts_with("libssl.so"));
-    named.filter_map(|frame| frame.function.as_deref()).next().unwrap_or("functions without a name")
+    named.filter_map(|frame| frame.function.as_deref()).next().unwrap_or(NO_ENTRANCE)
 }
 
 /// The C library, for whom it works.
@@ -339,5 +349,7 @@ mod tests {
         let group = Group::of(Area::Memory, "copying, clearing, comparing");
         assert_eq!(Group::try_from(group.to_string()), Ok(group));
         assert!(Group::try_from("nowhere/x".to_owned()).is_err() && Group::try_from("kernel".to_owned()).is_err());
+        assert!(Group::of(Area::Kernel, "sending").is_named() && !Group::unseen_kernel().is_named());
+        assert!(!Group::of(Area::Libcrypto, "other").is_named() && !Group::of(Area::Unknown, "x").is_named());
     }
 }

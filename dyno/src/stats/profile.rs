@@ -60,6 +60,10 @@ pub struct KindSummary {
     pub stages: Vec<StageSummary>,
     /// What no stage accounts for.
     pub other_ns: Estimate,
+    /// CPU of a hit without TLS; `None`: it was not measured.
+    pub plain_ns: Option<Estimate>,
+    /// What neither a stage nor serving without TLS accounts for: the rest of TLS.
+    pub rest_ns: Option<Estimate>,
     /// Calls into the provider, and how many of them were timed, per hit.
     pub calls_per_hit: f64,
     /// Of those, timed.
@@ -81,6 +85,8 @@ pub struct SampledSummary {
     pub whole_ns: f64,
     /// By area.
     pub areas: Vec<AreaSummary>,
+    /// Of what TLS spends outside of stages, the part that has a name, per cent. `None`: plain HTTP was not sampled.
+    pub named_percent: Option<f64>,
     /// The dearest functions outside of stages.
     pub functions: Vec<FunctionSummary>,
     /// All stacks, in samples.
@@ -95,6 +101,8 @@ pub struct AreaSummary {
     pub area: &'static str,
     /// CPU of a hit that is spent there, nanoseconds.
     pub ns: Estimate,
+    /// What that is beyond what a hit without TLS spends there. `None`: plain HTTP was not sampled.
+    pub tls_ns: Option<Estimate>,
     /// Its parts, the dearest first.
     pub parts: Vec<PartSummary>,
 }
@@ -106,6 +114,8 @@ pub struct PartSummary {
     pub part: String,
     /// CPU of a hit that is spent there, nanoseconds.
     pub ns: Estimate,
+    /// What that is beyond what a hit without TLS spends there. `None`: plain HTTP was not sampled.
+    pub tls_ns: Option<Estimate>,
 }
 
 /// A function.
@@ -202,11 +212,17 @@ impl KindSummary {
             columns.push(savings);
             columns.len() - 1
         });
+        let plain = sweeps.costs(Treatment::Plain).map(|costs| {
+            columns.push(costs);
+            columns.len() - 1
+        });
         let mut asked =
             vec![combination(vec![(0, 1.0)]), combination(vec![(1, 1.0), (0, -1.0)]), combination(vec![(2, -1.0)])];
-        let all = (0..groups.len()).map(|group| (timed + group, -1.0));
-        asked.push(combination([(0, 1.0)].into_iter().chain(all).collect()));
+        let all = || (0..groups.len()).map(|group| (timed + group, -1.0));
+        asked.push(combination([(0, 1.0)].into_iter().chain(all()).collect()));
         asked.extend(sampling.map(|sampling| combination(vec![(sampling, -1.0)])));
+        asked.extend(plain.map(|plain| combination(vec![(plain, 1.0)])));
+        asked.extend(plain.map(|plain| combination([(0, 1.0), (plain, -1.0)].into_iter().chain(all()).collect())));
         for (group, removed) in removed.iter().enumerate() {
             asked.push(combination(vec![(timed + group, 1.0)]));
             asked.extend(removed.map(|removed| combination(vec![(removed, 1.0)])));
@@ -216,8 +232,13 @@ impl KindSummary {
         let mut next = || estimates.next().expect("an estimate for each combination");
         let (cpu_ns, library_ns, timing_ns, other_ns) = (next(), next(), next(), next());
         let sampling_ns = sampling.map(|_| next());
+        let (plain_ns, rest_ns) = (plain.map(|_| next()), plain.map(|_| next()));
         let whole_ns = cpu_ns.value + library_ns.value;
-        let seen = SeenRounds::of(record, &profile.cells, kind, whole_ns);
+        let seen_in = |treatment, whole_ns| {
+            SeenRounds::of(record, &profile.cells, Cell { handshakes: kind, treatment }, whole_ns)
+        };
+        let seen = seen_in(Treatment::Sampled, whole_ns);
+        let seen_plain = plain_ns.and_then(|plain_ns| seen_in(Treatment::PlainSampled, plain_ns.value));
         let mut stages = Vec::new();
         for (group, removed) in groups.into_iter().zip(removed) {
             let timed_ns = next();
@@ -237,11 +258,21 @@ impl KindSummary {
             hits_per_second: hits_per_second(record, &profile.cells, Cell { handshakes: kind, treatment: server }),
             stages,
             other_ns,
+            plain_ns,
+            rest_ns,
             calls_per_hit: counts.per_hit(counts.counts.calls().0),
             timed_per_hit: counts.per_hit(counts.counts.calls().1),
             classes: counts.classes(),
-            sampled: seen.zip(sampling_ns).map(|(seen, sampling_ns)| seen.summary(sampling_ns)),
+            sampled: seen.zip(sampling_ns).map(|(seen, sampling_ns)| seen.summary(sampling_ns, seen_plain.as_ref())),
         })
+    }
+
+    /// What no stage accounts for, by name: what serving takes without TLS stands apart where it was measured.
+    pub fn beside_stages(&self) -> Vec<(&'static str, Estimate)> {
+        match (self.rest_ns, self.plain_ns) {
+            (Some(rest), Some(plain)) => vec![("rest of TLS", rest), ("plain HTTP", plain)],
+            _ => vec![("everything else", self.other_ns)],
+        }
     }
 
     /// The sum of all stages per hit, nanoseconds.
@@ -339,7 +370,7 @@ impl Counts {
     }
 }
 
-/// Samples of one kind of handshake, round by round.
+/// Samples of one cell, round by round.
 struct SeenRounds {
     rounds: Vec<Samples>,
     all: Samples,
@@ -348,8 +379,7 @@ struct SeenRounds {
 }
 
 impl SeenRounds {
-    fn of(record: &Record, cells: &[Cell], kind: Handshakes, whole_ns: f64) -> Option<SeenRounds> {
-        let cell = Cell { handshakes: kind, treatment: Treatment::Sampled };
+    fn of(record: &Record, cells: &[Cell], cell: Cell, whole_ns: f64) -> Option<SeenRounds> {
         let mut rounds: BTreeMap<u32, Samples> = BTreeMap::new();
         let mut all = Samples::default();
         for block in record.blocks.iter().filter(|block| block.valid && cells[block.configuration] == cell) {
@@ -388,17 +418,26 @@ impl SeenRounds {
         self.cost(|samples| samples.groups.iter().filter(|(group, _)| is_it(group)).map(|(_, count)| count).sum())
     }
 
-    fn summary(self, sampling_ns: Estimate) -> SampledSummary {
+    /// The costs of those samples that `of` counts, and how much more they are than without TLS.
+    fn costs(&self, plain: Option<&SeenRounds>, of: impl Fn(&Samples) -> u64) -> (Estimate, Option<Estimate>) {
+        let ns = self.cost(&of);
+        (ns, plain.map(|plain| difference(ns, plain.cost(&of))))
+    }
+
+    fn summary(self, sampling_ns: Estimate, plain: Option<&SeenRounds>) -> SampledSummary {
+        let groups: BTreeSet<&Group> =
+            self.all.groups.keys().chain(plain.iter().flat_map(|plain| plain.all.groups.keys())).collect();
         let area = |area: Area| {
             let of_area = |group: &Group| group.area == area;
-            let ns = self.cost(|seen| seen.groups.iter().filter(|(group, _)| of_area(group)).map(|(_, n)| n).sum());
-            let part = |group: &Group| PartSummary {
-                part: group.part.clone(),
-                ns: self.cost(|seen| seen.groups.get(group).copied().unwrap_or(0)),
+            let count = |seen: &Samples| seen.groups.iter().filter(|(group, _)| of_area(group)).map(|(_, n)| n).sum();
+            let (ns, tls_ns) = self.costs(plain, count);
+            let part = |group: &&Group| {
+                let (ns, tls_ns) = self.costs(plain, |seen| seen.groups.get(*group).copied().unwrap_or(0));
+                PartSummary { part: group.part.clone(), ns, tls_ns }
             };
-            let mut parts: Vec<PartSummary> = self.all.groups.keys().filter(|group| of_area(group)).map(part).collect();
+            let mut parts: Vec<PartSummary> = groups.iter().filter(|group| of_area(group)).map(part).collect();
             parts.sort_by(|a, b| b.ns.value.total_cmp(&a.ns.value));
-            AreaSummary { area: area.name(), ns, parts }
+            AreaSummary { area: area.name(), ns, tls_ns, parts }
         };
         let mut functions: Vec<(&String, &u64)> = self.all.functions.iter().collect();
         functions.sort_by_key(|(name, count)| (std::cmp::Reverse(**count), *name));
@@ -406,8 +445,17 @@ impl SeenRounds {
             name: (*name).clone(),
             ns: self.cost(|seen| seen.functions.get(*name).copied().unwrap_or(0)),
         };
+        let named_percent = plain.map(|plain| {
+            let of = |wanted: &dyn Fn(&Group) -> bool| {
+                let is_it = |group: &Group| group.area != Area::Stages && wanted(group);
+                let count = |seen: &Samples| seen.groups.iter().filter(|(group, _)| is_it(group)).map(|(_, n)| n).sum();
+                self.cost(count).value - plain.cost(count).value
+            };
+            of(&Group::is_named) / of(&|_| true) * 100.0
+        });
         SampledSummary {
             samples: self.all.count(),
+            named_percent,
             sampling_ns,
             whole_ns: self.whole_ns,
             areas: Area::ALL.into_iter().map(area).filter(|area| !area.parts.is_empty()).collect(),
@@ -415,6 +463,14 @@ impl SeenRounds {
             stacks: self.all.stacks.clone(),
         }
     }
+}
+
+/// The difference of two estimates that were made apart from each other.
+fn difference(one: Estimate, less: Estimate) -> Estimate {
+    let value = one.value - less.value;
+    let down = (one.value - one.low).hypot(less.high - less.value);
+    let up = (one.high - one.value).hypot(less.value - less.low);
+    Estimate { value, low: value - down, high: value + up }
 }
 
 /// From blocks without slices. `None`: there is none.

@@ -84,6 +84,11 @@ fn what_is_outside_of_the_stages_has_names() {
         for area in ["stages", "kernel", "libcrypto", "libssl", "C library", "server"] {
             assert!(sampled(kind, area) > 0.002, "{area}: {}", kind["sampled"]["areas"]);
         }
+        // The rest of TLS is what is left without stages and plain HTTP, and most of it has a name.
+        let (rest, plain) = (value(&kind["rest_ns"]), value(&kind["plain_ns"]));
+        assert!((rest + plain - value(&kind["other_ns"])).abs() < 1.0 && plain > 5_000.0, "{rest} {plain}: {kind}");
+        let named = kind["sampled"]["named_percent"].as_f64().unwrap();
+        assert!((50.0..=150.0).contains(&named), "{named}: {}", kind["sampled"]["areas"]);
         assert!(sampled(kind, "unknown") < 0.05 && sampled(kind, "instrument") < 0.1, "{}", kind["sampled"]["areas"]);
         let functions = kind["sampled"]["functions"].as_array().unwrap();
         assert_eq!(functions.len(), 10, "{functions:?}");

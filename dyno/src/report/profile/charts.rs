@@ -15,7 +15,8 @@ const BAR_HEIGHT: usize = 44;
 pub fn all(summary: &ProfileSummary) -> Vec<Chart> {
     let parts = |kind: &KindSummary| {
         let stages = kind.stages.iter().map(|stage| (stage_name(stage), stage.timed_ns.value));
-        let parts = stages.chain([("everything else".to_owned(), kind.other_ns.value)]);
+        let beside = kind.beside_stages().into_iter().map(|(name, of)| (name.to_owned(), of.value));
+        let parts = stages.chain(beside);
         parts.filter(|(_, ns)| *ns > 0.0).collect::<Vec<(String, f64)>>()
     };
     let mut rows = Vec::new();

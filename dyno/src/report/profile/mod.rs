@@ -95,7 +95,7 @@ fn stages(kind: &KindSummary) -> Section {
         let sampled = stage.sampled_ns.map(|of| [format_micros(of.value), interval(of)]);
         rows.push(line(stage_name(stage), stage.timed_ns, [beside, sampled.into_iter().flatten().collect()].concat()));
     }
-    rows.push(line("Everything else".to_owned(), kind.other_ns, Vec::new()));
+    rows.extend(kind.beside_stages().into_iter().map(|(name, of)| line(capitalised(name), of, Vec::new())));
     let all = line("A hit in all".to_owned(), kind.cpu_ns, Vec::new());
     rows.push(all.into_iter().map(|cell| cell.toned(Tone::Strong)).collect());
     Section::titled("", title(kind)).table(columns, rows).notes(costs(kind))
@@ -162,16 +162,17 @@ pub fn answer(summary: &ProfileSummary) -> String {
     let told = |kind: &KindSummary| {
         let dearest = kind.stages.iter().max_by(|a, b| a.timed_ns.value.total_cmp(&b.timed_ns.value))?;
         let whole = kind.cpu_ns.value;
+        let beside = kind.beside_stages().into_iter();
+        let beside = beside.map(|(name, of)| format!("{} in {name}", percent_of(of.value, whole)));
+        let beside = beside.collect::<Vec<_>>().join(", ");
         Some(format!(
-            "A hit with a {} handshake costs {} µs {}: {} in the stages, most of it {} ({}), and {} in everything \
-             else.",
+            "A hit with a {} handshake costs {} µs {}: {} in the stages, most of it {} ({}), and {beside}.",
             kind.kind.name(),
             format_micros(whole),
             interval(kind.cpu_ns),
             percent_of(kind.stages_ns(), whole),
             stage_name(dearest).to_lowercase(),
             percent_of(dearest.timed_ns.value, whole),
-            percent_of(kind.other_ns.value, whole)
         ))
     };
     let told: Vec<String> = summary.handshakes.iter().filter_map(told).collect();

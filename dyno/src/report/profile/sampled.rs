@@ -10,7 +10,7 @@ use crate::report::text::stage_label;
 use crate::sampling::Stacks;
 use crate::stats::Estimate;
 use crate::stats::profile::{KindSummary, SampledSummary};
-use crate::units::format_micros;
+use crate::units::{format_micros, format_percent};
 
 /// Parts of an area that cost less than this part of a hit are told together.
 const PART_LEAST: f64 = 0.002;
@@ -34,31 +34,51 @@ fn line(name: String, of: Estimate, whole: f64) -> Vec<Cell> {
     row([name, format_micros(of.value), interval(of), percent_of(of.value, whole)], false)
 }
 
+/// The same with what of it is TLS's own, where that is known.
+fn line_of_tls(name: String, of: Estimate, tls: Option<Estimate>, whole: f64) -> Vec<Cell> {
+    let mut cells = line(name, of, whole);
+    cells.extend(tls.into_iter().flat_map(|tls| row([format_micros(tls.value), interval(tls)], false)));
+    cells
+}
+
 fn areas(kind: &KindSummary, sampled: &SampledSummary) -> Section {
-    let columns = vec![Column::words(""), Column::number("µs a hit"), Column::interval(), Column::number("of a hit")];
-    let whole = sampled.whole_ns;
+    let mut columns =
+        vec![Column::words(""), Column::number("µs a hit"), Column::interval(), Column::number("of a hit")];
+    if sampled.named_percent.is_some() {
+        columns.extend([Column::number("without plain"), Column::interval()]);
+    }
+    let (whole, width) = (sampled.whole_ns, columns.len());
     let mut rows = Vec::new();
     for area in &sampled.areas {
-        let head = line(area_name(area.area), area.ns, whole);
+        let head = line_of_tls(area_name(area.area), area.ns, area.tls_ns, whole);
         rows.push(head.into_iter().map(|cell| cell.toned(Tone::Strong)).collect());
         let is_told = |ns: f64| ns >= PART_LEAST * whole;
         for part in area.parts.iter().filter(|part| is_told(part.ns.value)) {
             let name = if area.area == "stages" { stage_label(&part.part) } else { part.part.clone() };
-            rows.push(line(format!("  {name}"), part.ns, whole));
+            rows.push(line_of_tls(format!("  {name}"), part.ns, part.tls_ns, whole));
         }
         let rest: Vec<f64> = area.parts.iter().map(|part| part.ns.value).filter(|ns| !is_told(*ns)).collect();
         if !rest.is_empty() {
             let sum = rest.iter().sum();
             let text = format!("  {} more, each below {}", rest.len(), percent_of(PART_LEAST, 1.0));
-            rows.push(row([text, format_micros(sum), String::new(), percent_of(sum, whole)], false));
+            let mut texts = vec![text, format_micros(sum), String::new(), percent_of(sum, whole)];
+            texts.resize(width, String::new());
+            rows.push(row(texts, false));
         }
     }
     let unnamed = "Functions that a library's file does not name are parts of the named one that called them; debug \
                    packages name all. Kernel: by the system call that was made. libssl: by the function that the \
                    server called.";
+    let opened = sampled.named_percent.map(|percent| {
+        format!(
+            "without plain: less what a hit without TLS spends there; outside of the stages that is the rest of TLS, \
+             of which {} has a name.",
+            format_percent(percent)
+        )
+    });
     Section::titled("", format!("What a hit with a {} handshake is made of, by samples", kind.kind.name()))
         .table(columns, rows)
-        .notes([unnamed.to_owned()])
+        .notes([unnamed.to_owned()].into_iter().chain(opened))
 }
 
 fn area_name(area: &str) -> String {

@@ -6,7 +6,7 @@ mod sampled;
 mod slice;
 mod start;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -61,7 +61,8 @@ struct Profile {
     slice_us: Option<u64>,
     testbed: Testbed,
     load: LoadProcess,
-    sampling: Option<Sampling>,
+    /// By server of the testbed.
+    sampling: BTreeMap<usize, Sampling>,
     sweeps: Sweeps,
     /// What was counted before the slice that runs.
     counts_before: Option<ProfileCounts>,

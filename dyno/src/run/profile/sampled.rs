@@ -1,4 +1,4 @@
-//! The sampler of the profiled server, which is opened anew when its processes change.
+//! The sampler of a server, which is opened anew when its processes change.
 
 use anyhow::{Context, Result};
 
@@ -22,11 +22,13 @@ pub(super) struct Sampling {
 }
 
 impl Sampling {
-    /// Of the server of a configuration, which runs with the profiler.
+    /// Of the server of a configuration, which runs; without the profiler it has no stages.
     pub(super) fn of(testbed: &mut Testbed, server: usize) -> Result<Sampling> {
-        let profiling = testbed.servers[server].profiling.as_ref().context("the server is not profiled")?;
         let stage = |class: Option<usize>| class.map(|class| layout::CLASSES[class].0.name());
-        let trampolines: Trampolines = profiling.trampolines()?.into_iter().map(stage).collect();
+        let trampolines: Trampolines = match &testbed.servers[server].profiling {
+            Some(profiling) => profiling.trampolines()?.into_iter().map(stage).collect(),
+            None => Trampolines::new(),
+        };
         let pids = pids(testbed, server)?;
         Ok(Sampling { sampler: Sampler::of(&pids, &trampolines)?, pids, trampolines, lost: 0, count: 0 })
     }

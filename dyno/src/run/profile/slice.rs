@@ -6,7 +6,7 @@ use tlsdyno_tls::Stage;
 use super::Profile;
 use super::sampled::Sampling;
 use crate::model::job::OutcomeRecord;
-use crate::model::profile::{Handshakes, Treatment};
+use crate::model::profile::{Cell, Handshakes, Treatment};
 use crate::native::ProfileCounts;
 use crate::run::load_process::LoadProcess;
 use crate::run::runner::Subject;
@@ -84,21 +84,15 @@ impl Sliced for Profile {
     }
 
     fn begin_row(&mut self, index: usize) -> Result<()> {
-        let sampled = |cell: usize| self.cells[cell].cell.treatment == Treatment::Sampled && self.host(cell) == index;
-        if (0..self.cells.len()).any(sampled)
-            && let Some(sampling) = &mut self.sampling
-        {
-            sampling.renew(&mut self.testbed, self.cells[index].server)?;
-        }
-        Ok(())
+        let server = self.cells[index].server;
+        self.sampling.get_mut(&server).map_or(Ok(()), |sampling| sampling.renew(&mut self.testbed, server))
     }
 
     fn begin_slice(&mut self, index: usize) -> Result<()> {
         let timed = self.is(index, Treatment::Timed);
         self.set_timed(index, timed)?;
         self.counts_before = self.counts(index, timed)?;
-        let sampled = self.is(index, Treatment::Sampled);
-        self.sampling.as_mut().filter(|_| sampled).map_or(Ok(()), Sampling::begin)
+        self.sampling(index).map_or(Ok(()), Sampling::begin)
     }
 
     fn end_slice(
@@ -107,14 +101,15 @@ impl Sliced for Profile {
         outcome: &OutcomeRecord,
         server_cpu_ns: u64,
     ) -> Result<(Option<String>, Seen)> {
-        let (timed, sampled) = (self.is(index, Treatment::Timed), self.is(index, Treatment::Sampled));
-        let sampling = self.sampling.as_mut().filter(|_| sampled);
-        let samples = sampling.map(|sampling| sampling.end(server_cpu_ns)).transpose()?;
+        let timed = self.is(index, Treatment::Timed);
+        let samples = self.sampling(index).map(|sampling| sampling.end(server_cpu_ns)).transpose()?;
         let before = self.counts_before.take();
         let counts = self.counts(index, timed)?.zip(before).map(|(after, before)| after - &before);
         self.set_timed(index, false)?;
         let OutcomeRecord { connections, handshakes_full, .. } = *outcome;
-        let wanted = if self.cells[index].cell.handshakes == Handshakes::Full { connections } else { 0 };
+        let Cell { handshakes, treatment } = self.cells[index].cell;
+        let is_plain = matches!(treatment, Treatment::Plain | Treatment::PlainSampled);
+        let wanted = if handshakes == Handshakes::Full && !is_plain { connections } else { 0 };
         let otherwise = (handshakes_full != wanted)
             .then(|| format!("{handshakes_full} of {connections} handshakes were full, not {wanted}"));
         Ok((otherwise, Seen { counts, samples }))
@@ -159,6 +154,13 @@ impl Profile {
         at_rest(|| instance.living_cpu_ns(|_: &Instance, obituary| format!("\"{name}\": {obituary}")))
     }
 
+    /// The sampler of a cell whose CPU is sampled.
+    fn sampling(&mut self, index: usize) -> Option<&mut Sampling> {
+        let placed = &self.cells[index];
+        let is_sampled = matches!(placed.cell.treatment, Treatment::Sampled | Treatment::PlainSampled);
+        self.sampling.get_mut(&placed.server).filter(|_| is_sampled)
+    }
+
     fn is(&self, index: usize, treatment: Treatment) -> bool {
         self.cells[index].cell.treatment == treatment
     }
@@ -199,7 +201,7 @@ impl Profile {
             let remedy = "The others stand; where sessions run out, fewer --connections need fewer".to_owned();
             warnings.push(Warning::Other { what, remedy });
         }
-        warnings.extend(self.sampling.as_ref().and_then(Sampling::told));
+        warnings.extend(self.sampling.values().filter_map(Sampling::told));
         warnings.extend(self.sweeps.late_work());
         warnings.extend(self.timing_so_far().into_iter().flat_map(Timing::told));
         warnings

@@ -1,9 +1,10 @@
 //! What is started and checked before a profile is measured.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use tlsdyno_engine::load::Resumption;
 use tlsdyno_tls::{Stage, StageSet};
 
@@ -54,7 +55,7 @@ impl Profile {
             checks.push(interrupt::before_measuring(stop, check(&servers, &mut testbed, index))?);
         }
         let sampling = sampling(experiment, &mut testbed, record);
-        let experiment = &ProfileExperiment { sampled: sampling.is_some(), ..experiment.clone() };
+        let experiment = &ProfileExperiment { sampled: !sampling.is_empty(), ..experiment.clone() };
         let cells = placed(experiment, &testbed);
         for Placed { cell, server, base } in &cells {
             let passed: Vec<String> =
@@ -71,7 +72,7 @@ impl Profile {
             cells: cells.iter().map(|placed| placed.cell).collect(),
             clock,
             clock_reading_ps: (profiling.clock_ns()? * 1e3) as u64,
-            sees_kernel: sampling.as_ref().map(Sampling::sees_kernel),
+            sees_kernel: sampling.get(&PROFILED).map(Sampling::sees_kernel),
         });
         manifest::describe(&mut record.manifest, &servers, &mut testbed, cpus);
         observer.step("starting the load process");
@@ -102,15 +103,20 @@ impl Profile {
     }
 }
 
-/// The sampler, where one is wanted; `None` with a warning where the machine does not allow it.
-fn sampling(experiment: &ProfileExperiment, testbed: &mut Testbed, record: &mut Record) -> Option<Sampling> {
-    let opened = experiment.sampled.then(|| Sampling::of(testbed, PROFILED))?;
+/// The samplers by server, where they are wanted; none, with a warning, where the machine does not allow it.
+fn sampling(experiment: &ProfileExperiment, testbed: &mut Testbed, record: &mut Record) -> BTreeMap<usize, Sampling> {
+    if !experiment.sampled {
+        return BTreeMap::new();
+    }
+    let is_sampled = |index: &usize| *index == PROFILED || testbed.servers[*index].model.plain_http;
+    let sampled: Vec<usize> = (0..testbed.servers.len()).filter(is_sampled).collect();
+    let opened = sampled.into_iter().map(|index| Ok((index, Sampling::of(testbed, index)?)));
     let refused = |error: anyhow::Error| {
         let what = format!("everything outside of the stages is one number, for nothing could be sampled: {error:#}");
         let remedy = "--no-sampling says that it is not wanted".to_owned();
         record.warnings.push(Warning::Other { what, remedy });
     };
-    opened.map_err(refused).ok()
+    opened.collect::<Result<_>>().map_err(refused).unwrap_or_default()
 }
 
 /// Starts a server and checks it. Of the profiled one calls must have been seen.
@@ -158,15 +164,16 @@ fn placed(experiment: &ProfileExperiment, testbed: &Testbed) -> Vec<Placed> {
     let cells = experiment.cells();
     let server_of = |treatment: Treatment| {
         let is_it = |off: StageSet, wraps: bool| {
-            let found = testbed
-                .servers
-                .iter()
-                .skip(1)
-                .position(|server| server.model.noop == off && server.model.wrapped.is_empty() != wraps);
+            let found = testbed.servers.iter().skip(1).position(|server| {
+                let model = &server.model;
+                !model.plain_http && model.noop == off && model.wrapped.is_empty() != wraps
+            });
             found.map_or(PROFILED, |position| position + 1)
         };
+        let plain = testbed.servers.iter().position(|server| server.model.plain_http).unwrap_or(PROFILED);
         match treatment {
             Treatment::NotTimed | Treatment::Timed | Treatment::Sampled => PROFILED,
+            Treatment::Plain | Treatment::PlainSampled => plain,
             Treatment::AsIs => is_it(StageSet::NONE, false),
             Treatment::NothingOff => is_it(StageSet::NONE, true),
             Treatment::Off(stages) => is_it(stages, false),
@@ -176,7 +183,8 @@ fn placed(experiment: &ProfileExperiment, testbed: &Testbed) -> Vec<Placed> {
         let treatment = match cell.treatment {
             Treatment::Timed | Treatment::Sampled => Treatment::NotTimed,
             Treatment::Off(_) => Treatment::NothingOff,
-            Treatment::AsIs | Treatment::NotTimed | Treatment::NothingOff => return None,
+            Treatment::PlainSampled => Treatment::Plain,
+            Treatment::AsIs | Treatment::NotTimed | Treatment::NothingOff | Treatment::Plain => return None,
         };
         cells.iter().position(|other| *other == Cell { treatment, ..*cell })
     };
@@ -189,11 +197,11 @@ fn configuration(cell: &Cell, base: Option<usize>, passed: Vec<String>) -> Confi
 }
 
 fn target(servers: &Experiment, testbed: &Testbed, placed: &Placed) -> Result<TargetSpec> {
-    let reuse = match placed.cell.handshakes {
-        Handshakes::Full => Resumption::Never,
-        Handshakes::Resumed => Resumption::Share(1.0),
-    };
     let target = testbed.target(servers, placed.server)?;
-    target.tls.as_ref().ok_or_else(|| anyhow!("a profile is of TLS"))?;
+    let is_plain = target.tls.is_none();
+    let reuse = match placed.cell.handshakes {
+        Handshakes::Resumed if !is_plain => Resumption::Share(1.0),
+        Handshakes::Full | Handshakes::Resumed => Resumption::Never,
+    };
     Ok(TargetSpec { name: placed.cell.to_string(), reuse, ..target })
 }
