@@ -110,7 +110,9 @@ fn a_stock_client_is_the_other_end() {
             check(stock);
             let messages = |cell: &Value| -> Vec<String> {
                 let names = cell["client"].as_array().unwrap().iter().map(|step| step["name"].as_str().unwrap());
-                names.filter(|name| name.starts_with(|of: char| of.is_uppercase())).map(str::to_owned).collect()
+                // Tickets of TLS 1.3 come with the response.
+                let is_message = |name: &&str| name.starts_with(char::is_uppercase) && *name != "NewSessionTicket";
+                names.filter(is_message).map(str::to_owned).collect()
             };
             let seen = messages(stock);
             assert!(messages(own).iter().all(|name| seen.contains(name)), "{flags:?}: {own}\n{stock}");
