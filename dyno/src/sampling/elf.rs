@@ -1,9 +1,16 @@
 //! What is read of a library: the tables by which its stack is unwound, and the names of its functions, as far as the
 //! file has them, or a debug package that is installed for it.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SymbolKind};
+use object::{
+    Object, ObjectSection, ObjectSegment, ObjectSymbol, ObjectSymbolTable, RelocationTarget, SegmentFlags, SymbolKind,
+};
+
+/// A segment is code (`PF_X` of elf.h).
+const PF_X: u32 = 1;
 
 /// The functions of a library, by address in the file's own count.
 #[derive(Debug, Default)]
@@ -69,13 +76,28 @@ fn debug_file(build_id: &[u8]) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
+fn imports<'a>(file: &'a object::File<'a>) -> HashMap<u64, String> {
+    let symbols = file.dynamic_symbol_table();
+    let name = |target: RelocationTarget| {
+        let RelocationTarget::Symbol(index) = target else { return None };
+        let symbol = symbols.as_ref()?.symbol_by_index(index).ok()?;
+        Some(symbol.name().ok()?.to_owned()).filter(|name| !name.is_empty())
+    };
+    let all = file.dynamic_relocations().into_iter().flatten();
+    all.filter_map(|(at, relocation)| Some((at, name(relocation.target())?))).collect()
+}
+
 /// What unwinding needs of a library.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Tables {
     /// Where the file's first byte that is mapped there would be, by the file's own count, for an offset into the file.
     segments: Vec<(u64, u64, u64)>,
     /// Sections by name with their address in the file's own count.
-    pub sections: Vec<(&'static str, std::ops::Range<u64>, Vec<u8>)>,
+    pub sections: Vec<(&'static str, std::ops::Range<u64>, Arc<[u8]>)>,
+    /// All code, with what the linker made for calls of other files, and its address in the file's own count.
+    pub code: (u64, Arc<[u8]>),
+    /// Functions of other files by where the loader puts their addresses.
+    pub imports: HashMap<u64, String>,
 }
 
 impl Tables {
@@ -90,10 +112,13 @@ impl Tables {
         let section = |name: &'static str| {
             let section = file.section_by_name(name)?;
             let range = section.address()..section.address() + section.size();
-            Some((name, range, section.data().ok()?.to_vec()))
+            Some((name, range, section.data().ok()?.into()))
         };
+        let is_code = |flags| matches!(flags, SegmentFlags::Elf { p_flags } if p_flags & PF_X != 0);
+        let code = file.segments().find(|segment| is_code(segment.flags()));
+        let code = code.and_then(|segment| Some((segment.address(), segment.data().ok()?.into())));
         let sections = [".text", ".eh_frame", ".eh_frame_hdr", ".got"].into_iter().filter_map(section).collect();
-        Some(Tables { segments: segments.collect(), sections })
+        Some(Tables { segments: segments.collect(), sections, code: code?, imports: imports(&file) })
     }
 
     /// The address in the file's own count of an offset into the file.

@@ -116,6 +116,8 @@ pub struct Frame {
     pub function: Option<String>,
     /// The stage of the provider's function that is called from here.
     pub stage: Option<&'static str>,
+    /// The function of another file that is called from here.
+    pub calls: Option<String>,
 }
 
 /// What a sample is counted as.
@@ -128,6 +130,9 @@ pub struct Found {
     pub stack: Vec<String>,
 }
 
+/// How names of libcrypto and libssl begin.
+pub const LIBCRYPTO: &str = "libcrypto.so";
+const LIBSSL: &str = "libssl.so";
 /// Name of the profiler's library.
 pub const PROFILER: &str = "tlsdyno-profiler.so";
 
@@ -186,8 +191,8 @@ fn group_of(is_kernel: bool, frames: &[Frame]) -> Group {
     }
     let name = named(frames).unwrap_or_default();
     match leaf.file.as_str() {
-        file if file.starts_with("libcrypto.so") => Group::of(Area::Libcrypto, purpose_in_libcrypto(frames, name)),
-        file if file.starts_with("libssl.so") => Group::of(Area::Libssl, entrance(frames)),
+        file if file.starts_with(LIBCRYPTO) => Group::of(Area::Libcrypto, purpose_in_libcrypto(frames, name)),
+        file if file.starts_with(LIBSSL) => Group::of(Area::Libssl, entrance(frames)),
         file if is_c_library(file) => in_c_library(frames, name),
         file => Group::of(Area::Server, file),
     }
@@ -244,7 +249,7 @@ fn purpose(call: &str) -> &'static str {
 
 /// What libcrypto does outside of stages: by any function of the stack that is of it, then by the innermost.
 fn purpose_in_libcrypto(frames: &[Frame], name: &str) -> &'static str {
-    let own = frames.iter().take_while(|frame| frame.file.starts_with("libcrypto.so"));
+    let own = frames.iter().take_while(|frame| frame.file.starts_with(LIBCRYPTO));
     if own.filter_map(|frame| frame.function.as_deref()).any(|name| name.ends_with("_fetch")) {
         return "fetching algorithms";
     }
@@ -265,10 +270,12 @@ fn purpose_in_libcrypto(frames: &[Frame], name: &str) -> &'static str {
     PURPOSES.iter().find(|(_, prefixes)| is_it(prefixes)).map_or("other", |(purpose, _)| purpose)
 }
 
-/// The function by which the server has entered libssl.
+/// The function by which the server has entered libssl: the outermost with a name, or, where that has left its place
+/// to the one that it calls (as `SSL_do_handshake` does), the one that the server calls.
 fn entrance(frames: &[Frame]) -> &str {
-    let named = frames.iter().rev().filter(|frame| frame.file.starts_with("libssl.so"));
-    named.filter_map(|frame| frame.function.as_deref()).next().unwrap_or(NO_ENTRANCE)
+    let mut inside = frames.iter().enumerate().rev().filter(|(_, frame)| frame.file.starts_with(LIBSSL));
+    let called = inside.clone().next().and_then(|(outermost, _)| frames.get(outermost + 1)?.calls.as_deref());
+    called.or_else(|| inside.find_map(|(_, frame)| frame.function.as_deref())).unwrap_or(NO_ENTRANCE)
 }
 
 /// The C library, for whom it works.
@@ -280,7 +287,7 @@ fn in_c_library(frames: &[Frame], name: &str) -> Group {
     if is_any(&["mem", "str", "bzero", "explicit_bzero", "bcmp"]) {
         return Group::of(Area::Memory, "copying, clearing, comparing");
     }
-    let for_libcrypto = frames.iter().any(|frame| frame.file.starts_with("libcrypto.so"));
+    let for_libcrypto = frames.iter().any(|frame| frame.file.starts_with(LIBCRYPTO));
     if is_any(&["pthread_"]) && for_libcrypto {
         return Group::of(Area::Libcrypto, "locks and references");
     }
@@ -297,7 +304,7 @@ mod tests {
 
     fn frame(file: &str, function: &str) -> Frame {
         let function = Some(function.to_owned()).filter(|function| !function.is_empty());
-        Frame { file: file.to_owned(), function, stage: None }
+        Frame { file: file.to_owned(), function, ..Frame::default() }
     }
 
     fn text(is_kernel: bool, frames: &[Frame]) -> String {
@@ -336,6 +343,9 @@ mod tests {
         assert_eq!(text(false, &[crypto("OSSL_PARAM_locate")]), "libcrypto/parameters");
         let ssl = [frame("libssl.so.3", ""), frame("libssl.so.3", "SSL_do_handshake"), frame("nginx", "")];
         assert_eq!(text(false, &ssl), "libssl/SSL_do_handshake");
+        let caller = Frame { calls: Some("SSL_do_handshake".to_owned()), ..frame("nginx", "") };
+        assert_eq!(text(false, &[frame("libssl.so.3", ""), caller]), "libssl/SSL_do_handshake", "a tail call");
+        assert_eq!(text(false, &ssl[..1]), format!("libssl/{NO_ENTRANCE}"));
         assert_eq!(text(false, &[frame("libc.so.6", ""), frame("libc.so.6", "malloc")]), "C library/allocation");
         assert_eq!(text(false, &[frame("nginx", "")]), "server/nginx");
         assert_eq!(found(false, &[frame("nginx", "")]).function.unwrap(), "nginx (no name)");

@@ -3,6 +3,7 @@
 //! counters are needed, which virtual machines lack). The stack is unwound here, by the tables that libraries carry for
 //! exceptions, so that nothing needs frame pointers or debug information.
 
+mod calls;
 mod elf;
 mod groups;
 mod samples;

@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
-use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
+use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder};
 
+use super::calls;
 use super::elf::{Symbols, Tables};
-use super::groups::{Frame, PROFILER, found};
+use super::groups::{Frame, LIBCRYPTO, PROFILER, found};
 use super::samples::{Samples, Trampolines};
 
 /// More frames than this have no stack of a server.
@@ -47,6 +49,27 @@ struct File {
     /// What is added to an address of the file's own count.
     base: u64,
     symbols: Symbols,
+    /// Its code, from an address of its own count on.
+    code: (u64, Arc<[u8]>),
+    /// The functions of other files that it calls, by where their addresses are kept.
+    imports: HashMap<u64, String>,
+}
+
+impl File {
+    /// The code up to an address of the process.
+    fn code_before(&self, address: u64) -> &[u8] {
+        let (start, code) = &self.code;
+        let end = address.wrapping_sub(self.base).checked_sub(*start).and_then(|end| usize::try_from(end).ok());
+        end.and_then(|end| code.get(..end)).unwrap_or_default()
+    }
+
+    /// The imported function that is called just before an address of the process.
+    fn called_before(&self, address: u64) -> Option<&str> {
+        let (start, code) = &self.code;
+        let at = address.wrapping_sub(self.base);
+        let slot = calls::slot_called_before(at, *start, code)?;
+        self.imports.get(&slot).map(String::as_str)
+    }
 }
 
 /// All of it, with what was already looked up.
@@ -54,7 +77,7 @@ pub struct Space {
     /// What it was made of.
     pub maps: Vec<Mapping>,
     files: Vec<(Range<u64>, File)>,
-    unwinder: UnwinderX86_64<Vec<u8>>,
+    unwinder: UnwinderX86_64<Arc<[u8]>>,
     cache: CacheX86_64,
     trampolines: Trampolines,
     known: HashMap<u64, Frame>,
@@ -70,8 +93,10 @@ impl Space {
             let Some(address) = tables.address_of(*offset) else { continue };
             let base = range.start.wrapping_sub(address);
             let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            let Tables { code, imports, .. } = &tables;
+            let (code, imports) = (code.clone(), imports.clone());
             unwinder.add_module(Module::new(name.clone(), range.clone(), base, sections(tables)));
-            files.push((range.clone(), File { name, base, symbols: Symbols::of(path) }));
+            files.push((range.clone(), File { name, base, symbols: Symbols::of(path), code, imports }));
         }
         let (trampolines, known) = (trampolines.clone(), HashMap::new());
         Space { maps, files, unwinder, cache: CacheX86_64::new(), trampolines, known }
@@ -84,17 +109,49 @@ impl Space {
             let word = stack.get(at..at + 8).and_then(|word| word.try_into().ok()).ok_or(())?;
             Ok(u64::from_le_bytes(word))
         };
-        let registers = UnwindRegsX86_64::new(ip, sp, bp);
-        let mut frames = self.unwinder.iter_frames(ip, registers, &mut self.cache, &mut read);
+        let mut registers = UnwindRegsX86_64::new(ip, sp, bp);
+        let mut frame = Some(FrameAddress::from_instruction_pointer(ip));
         let mut addresses = Vec::new();
-        // What cannot be unwound any further is told as far as it went.
-        while let Ok(Some(frame)) = frames.next() {
-            addresses.push(frame.address_for_lookup());
-            if addresses.len() == FRAMES_MAX {
-                break;
-            }
+        while let Some(address) = frame.filter(|_| addresses.len() < FRAMES_MAX) {
+            addresses.push(address.address_for_lookup());
+            let caller = match self.unwinder.unwind_frame(address, &mut registers, &mut self.cache, &mut read) {
+                Ok(caller) => caller,
+                // What cannot be unwound any further is told as far as it went.
+                Err(_) => self.caller_on_stack(address.address_for_lookup(), registers.sp(), &mut read).map(|found| {
+                    registers.set_sp(found.1);
+                    found.0
+                }),
+            };
+            frame = caller.and_then(FrameAddress::from_return_address);
         }
         addresses
+    }
+
+    /// For code of libcrypto that carries no tables (what it has in assembler uses every register as it likes): the
+    /// next word of the stack that is an address behind a call, and where the stack goes on behind it.
+    fn caller_on_stack(
+        &self,
+        address: u64,
+        sp: u64,
+        read: &mut impl FnMut(u64) -> Result<u64, ()>,
+    ) -> Option<(u64, u64)> {
+        let is_libcrypto = |address| self.file_at(address).is_some_and(|file| file.name.starts_with(LIBCRYPTO));
+        if !is_libcrypto(address) {
+            return None;
+        }
+        let mut at = sp;
+        loop {
+            let word = read(at).ok()?;
+            at += 8;
+            let file = self.file_at(word).filter(|file| file.name.starts_with(LIBCRYPTO) || file.name == PROFILER);
+            if file.is_some_and(|file| calls::is_behind_call(file.code_before(word))) {
+                return Some((word, at));
+            }
+        }
+    }
+
+    fn file_at(&self, address: u64) -> Option<&File> {
+        self.files.iter().find(|(range, _)| range.contains(&address)).map(|(_, file)| file)
     }
 
     /// Adds a sample.
@@ -118,19 +175,21 @@ impl Space {
     }
 
     fn looked_up(&self, address: u64) -> Frame {
-        let found = self.files.iter().find(|(range, _)| range.contains(&address));
-        let Some((_, File { name: file, base, symbols })) = found else { return Frame::default() };
+        let Some(found) = self.file_at(address) else { return Frame::default() };
+        let File { name: file, base, symbols, .. } = found;
         let function = symbols.name_at(address.wrapping_sub(*base)).map(str::to_owned);
         let trampoline =
             function.as_deref().filter(|_| file == PROFILER).and_then(|name| name.strip_prefix("trampoline_"));
         // Their numbers are octal (native/profiler/trampolines.c).
         let number = trampoline.and_then(|number| usize::from_str_radix(number, 8).ok());
         let stage = number.and_then(|number| self.trampolines.get(number).copied().flatten());
-        Frame { file: file.clone(), function, stage }
+        // Of a caller, the address is that of the last byte of its call.
+        let calls = found.called_before(address + 1).map(str::to_owned);
+        Frame { file: file.clone(), function, stage, calls }
     }
 }
 
-fn sections(tables: Tables) -> ExplicitModuleSectionInfo<Vec<u8>> {
+fn sections(tables: Tables) -> ExplicitModuleSectionInfo<Arc<[u8]>> {
     let mut info = ExplicitModuleSectionInfo::default();
     for (name, range, data) in tables.sections {
         match name {

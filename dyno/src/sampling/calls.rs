@@ -1,0 +1,71 @@
+//! Calls as x86-64 writes them: whether an address stands behind one, and whom it calls in another file.
+
+/// `call rel32`.
+const CALL: u8 = 0xe8;
+/// The first byte of a call of what a register or a place in memory says.
+const INDIRECT: u8 = 0xff;
+/// The second byte of a jump or call of what stands at `[rip + disp32]`, behind the first.
+const JUMP_BY_PLACE: u8 = 0x25;
+const CALL_BY_PLACE: u8 = 0x15;
+/// The longest entry of a table of jumps to other files: `endbr64`, `bnd jmp [rip + disp32]`.
+const ENTRY_BYTES: u64 = 12;
+
+/// Whether this code ends with a call.
+pub fn is_behind_call(code: &[u8]) -> bool {
+    let from_end = |back: usize| code.len().checked_sub(back).map(|at| &code[at..]);
+    let is_direct = from_end(5).is_some_and(|end| end[0] == CALL);
+    // `ff /2`, with up to five bytes of place.
+    let is_indirect = |back| from_end(back).is_some_and(|end| end[0] == INDIRECT && (end[1] >> 3) & 7 == 2);
+    is_direct || (2..=7).any(is_indirect)
+}
+
+/// Where the address of the function is kept that is called just before `address`: by its place, or through a jump that
+/// the linker made. `code` begins at `start`; all addresses are of the file's own count.
+pub fn slot_called_before(address: u64, start: u64, code: &[u8]) -> Option<u64> {
+    let before = code.get(..usize::try_from(address.checked_sub(start)?).ok()?)?;
+    match *before.last_chunk::<6>()? {
+        [INDIRECT, CALL_BY_PLACE, disp @ ..] => Some(displaced(address, disp)),
+        [_, CALL, disp @ ..] => slot_of_jump(displaced(address, disp), start, code),
+        _ => None,
+    }
+}
+
+/// Where the address is kept that the entry of a table of jumps goes to.
+fn slot_of_jump(entry: u64, start: u64, code: &[u8]) -> Option<u64> {
+    let at = usize::try_from(entry.checked_sub(start)?).ok()?;
+    let entry_code = code.get(at..at + ENTRY_BYTES as usize)?;
+    let jump = entry_code.windows(6).position(|bytes| bytes[..2] == [INDIRECT, JUMP_BY_PLACE])?;
+    let disp: [u8; 4] = entry_code[jump + 2..jump + 6].try_into().ok()?;
+    Some(displaced(entry + jump as u64 + 6, disp))
+}
+
+fn displaced(end: u64, disp: [u8; 4]) -> u64 {
+    end.wrapping_add_signed(i64::from(i32::from_le_bytes(disp)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_behind_a_call_is_known() {
+        assert!(is_behind_call(&[0x90, 0xe8, 1, 2, 3, 4]));
+        assert!(is_behind_call(&[0xff, 0xd0]), "call rax");
+        assert!(is_behind_call(&[0x41, 0xff, 0x54, 0x24, 0x10]), "call [r12 + 0x10]");
+        assert!(is_behind_call(&[0xff, 0x15, 1, 2, 3, 4]), "call [rip + …]");
+        assert!(!is_behind_call(&[0x90; 8]) && !is_behind_call(&[]) && !is_behind_call(&[0xff, 0xe0]), "jmp rax");
+    }
+
+    #[test]
+    fn calls_of_other_files_lead_to_where_their_addresses_are_kept() {
+        // At 0x1000: endbr64; bnd jmp [rip + 0x100]; nop. At 0x1010: call 0x1000; at 0x1015: call [rip + 0x20].
+        let mut code = vec![0xf3, 0x0f, 0x1e, 0xfa, 0xf2, 0xff, 0x25, 0, 1, 0, 0, 0x90];
+        code.resize(0x10, 0x90);
+        code.extend([0xe8, 0xeb, 0xff, 0xff, 0xff, 0xff, 0x15, 0x20, 0, 0, 0]);
+        assert_eq!(slot_called_before(0x1015, 0x1000, &code), Some(0x100b + 0x100));
+        assert_eq!(slot_called_before(0x101b, 0x1000, &code), Some(0x101b + 0x20));
+        assert_eq!(slot_called_before(0x1008, 0x1000, &code), None);
+        assert_eq!(slot_called_before(0x9000, 0x1000, &code), None);
+        assert_eq!(slot_called_before(0x10, 0x1000, &code), None);
+    }
+}
