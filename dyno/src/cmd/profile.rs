@@ -97,6 +97,9 @@ struct ProfileArgs {
     /// Do not sample what the server does outside of the stages
     #[arg(long, help_heading = "Measuring")]
     no_sampling: bool,
+    /// Count instructions by area too, under valgrind: some seconds more
+    #[arg(long, conflicts_with = "no_sampling", help_heading = "Measuring")]
+    counted: bool,
     /// Length of the slices in which calls are timed, and of those between them, for example 5ms
     #[arg(long, value_name = "TIME", help_heading = "Measuring")]
     slice: Option<Time>,
@@ -150,6 +153,7 @@ impl ProfileArgs {
             },
             removed: !self.no_removed,
             sampled: !self.no_sampling,
+            counted: self.counted,
         }
     }
 }

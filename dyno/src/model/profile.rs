@@ -30,6 +30,9 @@ pub struct ProfileExperiment {
     pub removed: bool,
     /// The server's CPU is sampled, to see what the rest is made of.
     pub sampled: bool,
+    /// Instructions are counted by area under valgrind, to stand beside.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub counted: bool,
 }
 
 /// How the connections of a cell begin.
@@ -228,6 +231,7 @@ mod tests {
             measure: Measure::default(),
             removed: true,
             sampled: true,
+            counted: false,
         }
     }
 

@@ -1,14 +1,13 @@
 //! The method `counting`: the same servers and modes under valgrind's callgrind, doing the same work one connection
 //! after the other. What differs is instructions in user space, which repeat where times do not.
 
-mod callgrind;
-
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use super::callgrind::Callgrind;
 use super::cpus::Cpus;
 use super::load_process::LoadProcess;
 use super::manifest;
@@ -24,7 +23,6 @@ use crate::interrupt;
 use crate::model::{Experiment, Load};
 use crate::servers::Instance;
 use crate::store::{Block, Journal, Measured, Record, Warning};
-use callgrind::Callgrind;
 
 /// Requests of a block. A multiple of 32: at every 32nd signature OpenSSL makes new blinding values. A warm-up is one
 /// block, for the first handshakes of each process fetch and allocate what later ones find.
@@ -72,7 +70,7 @@ impl Counting {
         let mut callgrind = BTreeMap::new();
         for (index, server) in testbed.servers.iter_mut().enumerate().filter(|(_, server)| server.host.is_none()) {
             let own = Callgrind::new()?;
-            server.run_under(own.command());
+            server.run_under(own.command(&[]));
             callgrind.insert(index, own);
         }
         if record.configurations.is_empty() {

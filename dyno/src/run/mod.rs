@@ -4,6 +4,7 @@
 //! one.
 
 pub mod array;
+mod callgrind;
 mod check;
 pub mod cluster;
 mod control_characters;

@@ -5,12 +5,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use object::elf::PF_X;
 use object::{
     Object, ObjectSection, ObjectSegment, ObjectSymbol, ObjectSymbolTable, RelocationTarget, SegmentFlags, SymbolKind,
 };
-
-/// A segment is code (`PF_X` of elf.h).
-const PF_X: u32 = 1;
 
 /// The functions of a library, by address in the file's own count.
 #[derive(Debug, Default)]
@@ -114,7 +112,7 @@ impl Tables {
             let range = section.address()..section.address() + section.size();
             Some((name, range, section.data().ok()?.into()))
         };
-        let is_code = |flags| matches!(flags, SegmentFlags::Elf { p_flags } if p_flags & PF_X != 0);
+        let is_code = |flags| matches!(flags, SegmentFlags::Elf { p_flags, .. } if p_flags & PF_X == PF_X);
         let code = file.segments().find(|segment| is_code(segment.flags()));
         let code = code.and_then(|segment| Some((segment.address(), segment.data().ok()?.into())));
         let sections = [".text", ".eh_frame", ".eh_frame_hdr", ".got"].into_iter().filter_map(section).collect();

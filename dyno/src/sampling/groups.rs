@@ -133,6 +133,12 @@ pub struct Found {
 /// How names of libcrypto and libssl begin.
 pub const LIBCRYPTO: &str = "libcrypto.so";
 const LIBSSL: &str = "libssl.so";
+/// The area of a function that is not called by a stage, by its file.
+pub fn area_of(file: &str, function: &str) -> Area {
+    let file = file.rsplit('/').next().unwrap_or(file).to_owned();
+    group_of(false, &[Frame { file, function: Some(function.to_owned()), ..Frame::default() }]).area
+}
+
 /// Name of the profiler's library.
 pub const PROFILER: &str = "tlsdyno-profiler.so";
 
@@ -350,6 +356,8 @@ mod tests {
         assert_eq!(text(false, &[frame("nginx", "")]), "server/nginx");
         assert_eq!(found(false, &[frame("nginx", "")]).function.unwrap(), "nginx (no name)");
         assert_eq!(text(false, &[Frame::default()]), "unknown/no code of a file");
+        assert_eq!(area_of("/usr/lib/libcrypto.so.3", "EVP_PKEY_new"), Area::Libcrypto);
+        assert_eq!(area_of("/usr/sbin/nginx", "0x1234"), Area::Server);
         let locked = [frame("libc.so.6", "pthread_rwlock_rdlock"), crypto("CRYPTO_THREAD_read_lock")];
         assert_eq!(text(false, &locked), "libcrypto/locks and references");
     }

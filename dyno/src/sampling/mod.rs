@@ -17,7 +17,7 @@ use perf_event::data::Record;
 use perf_event::events::Software;
 use perf_event::{Builder, SampleFlag};
 
-pub use groups::{Area, Group};
+pub use groups::{Area, Group, area_of};
 pub use samples::{Samples, Trampolines};
 use space::Space;
 pub use stacks::Stacks;

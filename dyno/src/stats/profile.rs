@@ -12,7 +12,7 @@ use crate::model::profile::{Cell, Handshakes, Treatment, removed_together};
 use crate::native::ProfileCounts;
 use crate::random::SplitMix64;
 use crate::sampling::{Area, Group, Samples, Stacks};
-use crate::store::{Block, ProfileRecord, Record, Slice, Warning};
+use crate::store::{Block, CountedAreas, ProfileRecord, Record, Slice, Warning};
 
 /// Functions that are told.
 const FUNCTIONS_TOLD: usize = 10;
@@ -103,6 +103,8 @@ pub struct AreaSummary {
     pub ns: Estimate,
     /// What that is beyond what a hit without TLS spends there. `None`: plain HTTP was not sampled.
     pub tls_ns: Option<Estimate>,
+    /// Instructions of a hit there, in user space. `None`: none were counted, or there.
+    pub instructions: Option<f64>,
     /// Its parts, the dearest first.
     pub parts: Vec<PartSummary>,
 }
@@ -116,6 +118,8 @@ pub struct PartSummary {
     pub ns: Estimate,
     /// What that is beyond what a hit without TLS spends there. `None`: plain HTTP was not sampled.
     pub tls_ns: Option<Estimate>,
+    /// Instructions of a hit there, of stages. `None`: none were counted.
+    pub instructions: Option<f64>,
 }
 
 /// A function.
@@ -263,7 +267,10 @@ impl KindSummary {
             calls_per_hit: counts.per_hit(counts.counts.calls().0),
             timed_per_hit: counts.per_hit(counts.counts.calls().1),
             classes: counts.classes(),
-            sampled: seen.zip(sampling_ns).map(|(seen, sampling_ns)| seen.summary(sampling_ns, seen_plain.as_ref())),
+            sampled: seen.zip(sampling_ns).map(|(seen, sampling_ns)| {
+                let counted = profile.counted.iter().find(|counted| counted.handshakes == kind);
+                seen.summary(sampling_ns, seen_plain.as_ref(), counted)
+            }),
         })
     }
 
@@ -424,7 +431,12 @@ impl SeenRounds {
         (ns, plain.map(|plain| difference(ns, plain.cost(&of))))
     }
 
-    fn summary(self, sampling_ns: Estimate, plain: Option<&SeenRounds>) -> SampledSummary {
+    fn summary(
+        self,
+        sampling_ns: Estimate,
+        plain: Option<&SeenRounds>,
+        counted: Option<&CountedAreas>,
+    ) -> SampledSummary {
         let groups: BTreeSet<&Group> =
             self.all.groups.keys().chain(plain.iter().flat_map(|plain| plain.all.groups.keys())).collect();
         let area = |area: Area| {
@@ -433,11 +445,14 @@ impl SeenRounds {
             let (ns, tls_ns) = self.costs(plain, count);
             let part = |group: &&Group| {
                 let (ns, tls_ns) = self.costs(plain, |seen| seen.groups.get(*group).copied().unwrap_or(0));
-                PartSummary { part: group.part.clone(), ns, tls_ns }
+                let counted = counted.filter(|_| area == Area::Stages);
+                let instructions = counted.and_then(|counted| counted.stages.get(&group.part).copied());
+                PartSummary { part: group.part.clone(), ns, tls_ns, instructions }
             };
             let mut parts: Vec<PartSummary> = groups.iter().filter(|group| of_area(group)).map(part).collect();
             parts.sort_by(|a, b| b.ns.value.total_cmp(&a.ns.value));
-            AreaSummary { area: area.name(), ns, tls_ns, parts }
+            let instructions = counted.and_then(|counted| counted.areas.get(area.name()).copied());
+            AreaSummary { area: area.name(), ns, tls_ns, instructions, parts }
         };
         let mut functions: Vec<(&String, &u64)> = self.all.functions.iter().collect();
         functions.sort_by_key(|(name, count)| (std::cmp::Reverse(**count), *name));

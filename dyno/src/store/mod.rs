@@ -22,7 +22,7 @@ pub use load::{LoadRecord, LoggedReuse};
 pub use location::default_path;
 pub use measured::Measured;
 pub use primitives::PrimitivesRecord;
-pub use profile::{ProfileBlock, ProfileRecord};
+pub use profile::{CountedAreas, ProfileBlock, ProfileRecord};
 pub use record::{
     BackendUse, Block, ClusterBlock, Configuration, EarlierRun, EarlierShare, FORMAT, Interval, Kind, LibraryUsed,
     Locality, Manifest, Preflight, Record, Slice, of_interval,

@@ -75,7 +75,7 @@ fn sampled(kind: &Value, area: &str) -> f64 {
 #[test]
 fn what_is_outside_of_the_stages_has_names() {
     let place = Place::new();
-    let printed = profiled(&place, &["--server", "nginx", "--cert", "p-256", "--no-removed"]);
+    let printed = profiled(&place, &["--server", "nginx", "--cert", "p-256", "--no-removed", "--counted"]);
     check_tls13(&printed);
     for kind in printed["profile"]["handshakes"].as_array().unwrap() {
         let parts = ["stages", "kernel", "libcrypto", "libssl", "C library", "server", "instrument", "unknown"];
@@ -90,6 +90,17 @@ fn what_is_outside_of_the_stages_has_names() {
         let named = kind["sampled"]["named_percent"].as_f64().unwrap();
         assert!((50.0..=150.0).contains(&named), "{named}: {}", kind["sampled"]["areas"]);
         assert!(sampled(kind, "unknown") < 0.05 && sampled(kind, "instrument") < 0.1, "{}", kind["sampled"]["areas"]);
+        let counted = |area: &str| {
+            let areas = kind["sampled"]["areas"].as_array().unwrap();
+            areas.iter().find(|of| of["area"] == area).unwrap()["instructions"].as_f64().unwrap()
+        };
+        // A handshake without RSA executes some millions.
+        assert!((100e3..20e6).contains(&counted("stages")), "{}", kind["sampled"]["areas"]);
+        assert!(
+            (50e3..5e6).contains(&counted("libcrypto")) && counted("libssl") > 10e3,
+            "{}",
+            kind["sampled"]["areas"]
+        );
         let functions = kind["sampled"]["functions"].as_array().unwrap();
         assert_eq!(functions.len(), 10, "{functions:?}");
         // Both look at the same calls: what they say of all stages is not far apart in a short run.

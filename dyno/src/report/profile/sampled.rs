@@ -9,11 +9,13 @@ use crate::report::document::{Cell, Chart, Column, Place, Section, Tone, row};
 use crate::report::text::stage_label;
 use crate::sampling::Stacks;
 use crate::stats::Estimate;
-use crate::stats::profile::{KindSummary, SampledSummary};
-use crate::units::{format_micros, format_percent};
+use crate::stats::profile::{AreaSummary, KindSummary, SampledSummary};
+use crate::units::{format_count, format_micros, format_percent, format_tenths};
 
 /// Parts of an area that cost less than this part of a hit are told together.
 const PART_LEAST: f64 = 0.002;
+/// Instructions per nanosecond that differ from the average by this factor are told.
+const FAR: f64 = 2.0;
 /// Functions narrower than this part of the chart are left out of it.
 const WIDTH_LEAST: f64 = 0.004;
 /// Names are written on what is wider than this part of the chart.
@@ -34,11 +36,45 @@ fn line(name: String, of: Estimate, whole: f64) -> Vec<Cell> {
     row([name, format_micros(of.value), interval(of), percent_of(of.value, whole)], false)
 }
 
-/// The same with what of it is TLS's own, where that is known.
-fn line_of_tls(name: String, of: Estimate, tls: Option<Estimate>, whole: f64) -> Vec<Cell> {
-    let mut cells = line(name, of, whole);
-    cells.extend(tls.into_iter().flat_map(|tls| row([format_micros(tls.value), interval(tls)], false)));
+/// The same with what of it is TLS's own, and with instructions where they are counted.
+fn line_of_tls(
+    name: String,
+    (ns, tls_ns, instructions): (Estimate, Option<Estimate>, Option<f64>),
+    sampled: &SampledSummary,
+) -> Vec<Cell> {
+    let mut cells = line(name, ns, sampled.whole_ns);
+    cells.extend(tls_ns.into_iter().flat_map(|tls| row([format_micros(tls.value), interval(tls)], false)));
+    if is_counted(sampled) {
+        let told = |count: f64| [format_count(count.max(0.0) as u64), format_tenths(count / ns.value.max(1.0))];
+        cells.extend(row(instructions.map_or([const { String::new() }; 2], told), false));
+    }
     cells
+}
+
+fn is_counted(sampled: &SampledSummary) -> bool {
+    sampled.areas.iter().any(|area| area.instructions.is_some())
+}
+
+/// Areas of user space whose instructions per nanosecond are far from those of all.
+fn unusual(sampled: &SampledSummary) -> Option<String> {
+    let counted = || sampled.areas.iter().filter_map(|area| Some((area, area.instructions?)));
+    let (count, ns) = counted().fold((0.0, 0.0), |(count, ns), (area, more)| (count + more, ns + area.ns.value));
+    let all = count / f64::max(ns, 1.0);
+    let far = |(area, count): (&AreaSummary, f64)| {
+        let own = count / area.ns.value.max(1.0);
+        let is_told = area.ns.value >= PART_LEAST * sampled.whole_ns;
+        let is_far = own > all * FAR || own < all / FAR;
+        (is_told && is_far).then(|| format!("{} {}", area_name(area.area), format_tenths(own)))
+    };
+    let far: Vec<String> = counted().filter_map(far).collect();
+    (!far.is_empty()).then(|| {
+        format!(
+            "Instructions per nanosecond are {} on average; far from that: {}. Less means waiting for memory, more \
+             means long rows of arithmetic.",
+            format_tenths(all),
+            far.join(", ")
+        )
+    })
 }
 
 fn areas(kind: &KindSummary, sampled: &SampledSummary) -> Section {
@@ -47,15 +83,18 @@ fn areas(kind: &KindSummary, sampled: &SampledSummary) -> Section {
     if sampled.named_percent.is_some() {
         columns.extend([Column::number("without plain"), Column::interval()]);
     }
+    if is_counted(sampled) {
+        columns.extend([Column::number("instructions"), Column::number("per ns")]);
+    }
     let (whole, width) = (sampled.whole_ns, columns.len());
     let mut rows = Vec::new();
     for area in &sampled.areas {
-        let head = line_of_tls(area_name(area.area), area.ns, area.tls_ns, whole);
+        let head = line_of_tls(area_name(area.area), (area.ns, area.tls_ns, area.instructions), sampled);
         rows.push(head.into_iter().map(|cell| cell.toned(Tone::Strong)).collect());
         let is_told = |ns: f64| ns >= PART_LEAST * whole;
         for part in area.parts.iter().filter(|part| is_told(part.ns.value)) {
             let name = if area.area == "stages" { stage_label(&part.part) } else { part.part.clone() };
-            rows.push(line_of_tls(format!("  {name}"), part.ns, part.tls_ns, whole));
+            rows.push(line_of_tls(format!("  {name}"), (part.ns, part.tls_ns, part.instructions), sampled));
         }
         let rest: Vec<f64> = area.parts.iter().map(|part| part.ns.value).filter(|ns| !is_told(*ns)).collect();
         if !rest.is_empty() {
@@ -76,9 +115,14 @@ fn areas(kind: &KindSummary, sampled: &SampledSummary) -> Section {
             format_percent(percent)
         )
     });
+    let counted = is_counted(sampled).then(|| {
+        "instructions: in user space, of one connection after the other under valgrind, which hides AVX-512, VAES and \
+         SHA instructions from OpenSSL; what is executed within a stage is of stages."
+            .to_owned()
+    });
     Section::titled("", format!("What a hit with a {} handshake is made of, by samples", kind.kind.name()))
         .table(columns, rows)
-        .notes([unnamed.to_owned()].into_iter().chain(opened))
+        .notes([unnamed.to_owned()].into_iter().chain(opened).chain(counted).chain(unusual(sampled)))
 }
 
 fn area_name(area: &str) -> String {

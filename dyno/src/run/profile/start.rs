@@ -9,7 +9,7 @@ use tlsdyno_engine::load::Resumption;
 use tlsdyno_tls::{Stage, StageSet};
 
 use super::sampled::Sampling;
-use super::{FreshServers, Profile, Sweeps, Timing, sliced_rounds};
+use super::{FreshServers, Profile, Sweeps, Timing, counted, sliced_rounds};
 use crate::fault::{Fault, OrFault};
 use crate::interrupt;
 use crate::model::job::TargetSpec;
@@ -43,6 +43,9 @@ impl Profile {
         stop: &AtomicBool,
         observer: &mut dyn Observer,
     ) -> Result<Profile> {
+        // Its servers end before those that are timed start.
+        let counted =
+            if experiment.counted { counted::instructions(experiment, cpus, stop, observer)? } else { Vec::new() };
         let servers = experiment.of_servers();
         let mut testbed = Testbed::prepare(&servers, cpus, &mut |text| observer.step(text))?;
         let clock = Clock::best();
@@ -73,6 +76,7 @@ impl Profile {
             clock,
             clock_reading_ps: (profiling.clock_ns()? * 1e3) as u64,
             sees_kernel: sampling.get(&PROFILED).map(Sampling::sees_kernel),
+            counted,
         });
         manifest::describe(&mut record.manifest, &servers, &mut testbed, cpus);
         observer.step("starting the load process");

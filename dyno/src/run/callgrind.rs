@@ -1,5 +1,6 @@
 //! valgrind's callgrind, which counts the instructions that the processes of a server execute in user space.
 
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -58,15 +59,15 @@ impl Callgrind {
         option
     }
 
-    /// What the server runs under.
-    pub(super) fn command(&self) -> Vec<OsString> {
+    /// What the server runs under, with further options of callgrind.
+    pub(super) fn command(&self, options: &[&str]) -> Vec<OsString> {
         let fixed = ["valgrind", "--tool=callgrind", "--trace-children=yes"].map(OsString::from);
         let files = [
             self.option("vgdb-prefix", "pipe"),
             self.option("callgrind-out-file", &format!("{COUNTS}%p")),
             self.option("log-file", "said.%p"),
         ];
-        fixed.into_iter().chain(files).collect()
+        fixed.into_iter().chain(files).chain(options.iter().map(OsString::from)).collect()
     }
 
     /// Waits until the server has come to rest, and lets every process write what it has executed since the last call.
@@ -75,6 +76,24 @@ impl Callgrind {
     /// # Errors
     /// The server does not come to rest, or one of its processes is out of reach.
     pub(super) fn dump(&self, instance: &Instance) -> Result<u64> {
+        self.dumped(instance)?.iter().map(|file| instructions_in(file)).sum()
+    }
+
+    /// The same by function.
+    ///
+    /// # Errors
+    /// As [`Callgrind::dump`].
+    pub(super) fn dump_by_function(&self, instance: &Instance) -> Result<ByFunction> {
+        let mut all = ByFunction::default();
+        for file in self.dumped(instance)? {
+            let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
+            all.add(&text).with_context(|| format!("{}: not a file of callgrind", file.display()))?;
+        }
+        Ok(all)
+    }
+
+    /// The files that every process writes once the server has come to rest.
+    fn dumped(&self, instance: &Instance) -> Result<Vec<PathBuf>> {
         ensure!(
             ProcessClocks::of(instance.pids()).rest_within(REST_WITHIN, REST),
             "the server still works {} s after its last connection, so that what it does for one cannot be counted; \
@@ -93,11 +112,7 @@ impl Callgrind {
             let said = String::from_utf8_lossy(&told.stderr);
             ensure!(told.status.success(), "vgdb could not reach process {pid}: {}", said.trim());
         }
-        let mut sum = 0;
-        for file in self.files()?.into_iter().filter(|file| !before.contains(file)) {
-            sum += instructions_in(&file)?;
-        }
-        Ok(sum)
+        Ok(self.files()?.into_iter().filter(|file| !before.contains(file)).collect())
     }
 
     /// What was written so far: `callgrind.PID.NUMBER`.
@@ -111,6 +126,67 @@ impl Callgrind {
             name.starts_with(COUNTS) && name.matches('.').count() == 2
         };
         Ok(paths.into_iter().filter(is_count).collect())
+    }
+}
+
+/// A function, by its object file and name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Function {
+    pub(super) object: String,
+    pub(super) name: String,
+}
+
+/// Instructions by function.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct ByFunction {
+    /// Its own.
+    pub(super) own: BTreeMap<Function, u64>,
+    /// Of what it calls, with what that calls.
+    pub(super) called: BTreeMap<Function, u64>,
+}
+
+impl ByFunction {
+    /// Adds what a file in callgrind's profile format says. `None`: it is none.
+    fn add(&mut self, text: &str) -> Option<()> {
+        let (mut objects, mut names) = (Names::default(), Names::default());
+        let mut function = Function::default();
+        let mut is_of_call = false;
+        for line in text.lines() {
+            if let Some(name) = line.strip_prefix("ob=") {
+                function.object = objects.told(name)?;
+            } else if let Some(name) = line.strip_prefix("fn=") {
+                function.name = names.told(name)?;
+            } else if let Some(name) = line.strip_prefix("cob=") {
+                objects.told(name)?;
+            } else if let Some(name) = line.strip_prefix("cfn=") {
+                names.told(name)?;
+            } else if line.starts_with("calls=") {
+                is_of_call = true;
+            } else if line.starts_with(|first: char| first.is_ascii_digit() || "+-*".contains(first)) {
+                // Behind `calls=` stands what the call cost in all.
+                let place = if is_of_call { &mut self.called } else { &mut self.own };
+                *place.entry(function.clone()).or_default() += line.split(' ').nth(1)?.parse::<u64>().ok()?;
+                is_of_call = false;
+            }
+        }
+        Some(())
+    }
+}
+
+/// Names are written once, with a number, and then as this number.
+#[derive(Default)]
+struct Names(HashMap<String, String>);
+
+impl Names {
+    /// `(5) name`, or `(5)`.
+    fn told(&mut self, text: &str) -> Option<String> {
+        match text.split_once(' ') {
+            Some((number, name)) => {
+                self.0.insert(number.to_owned(), name.to_owned());
+                Some(name.to_owned())
+            }
+            None => self.0.get(text).cloned(),
+        }
     }
 }
 
@@ -162,6 +238,20 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(said.contains("user root;"), "{said}");
+    }
+
+    #[test]
+    fn instructions_are_told_by_function() {
+        let text = "version: 1\nevents: Ir\n\nob=(1) /lib/a.so\nfl=(1) a.c\nfn=(1) work\n12 5\n+1 2\ncob=(2) /lib/b.so\n\
+                    cfn=(2) help\ncalls=1 9\n* 30\n* 1\n\nob=(2)\nfn=(2)\n9 30\n\ntotals: 38\n";
+        let mut all = ByFunction::default();
+        all.add(text).unwrap();
+        all.add(text).unwrap();
+        let of = |object: &str, name: &str| Function { object: object.to_owned(), name: name.to_owned() };
+        assert_eq!(all.own, BTreeMap::from([(of("/lib/a.so", "work"), 16), (of("/lib/b.so", "help"), 60)]));
+        assert_eq!(all.called, BTreeMap::from([(of("/lib/a.so", "work"), 60)]));
+        assert_eq!(all.add("fn=(7)\n"), None, "a number that nothing was said of");
+        assert_eq!(all.add("fn=(7) x\n12\n"), None);
     }
 
     #[test]
