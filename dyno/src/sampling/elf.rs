@@ -85,13 +85,16 @@ fn imports<'a>(file: &'a object::File<'a>) -> HashMap<u64, String> {
     all.filter_map(|(at, relocation)| Some((at, name(relocation.target())?))).collect()
 }
 
+/// A section of a file: its name, its address in the file's own count, and what is in it.
+pub type Section = (&'static str, std::ops::Range<u64>, Arc<[u8]>);
+
 /// What unwinding needs of a library.
 #[derive(Debug)]
 pub struct Tables {
     /// Where the file's first byte that is mapped there would be, by the file's own count, for an offset into the file.
     segments: Vec<(u64, u64, u64)>,
     /// Sections by name with their address in the file's own count.
-    pub sections: Vec<(&'static str, std::ops::Range<u64>, Arc<[u8]>)>,
+    pub sections: Vec<Section>,
     /// All code, with what the linker made for calls of other files, and its address in the file's own count.
     pub code: (u64, Arc<[u8]>),
     /// Functions of other files by where the loader puts their addresses.
