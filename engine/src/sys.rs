@@ -66,7 +66,7 @@ pub fn thread_cpu_ns() -> u64 {
 }
 
 /// CPU time of another process, user and system, of all its threads that are or were, in nanoseconds. `None`: there is
-/// no such process. Exact at every moment, also while the process runs.
+/// no such process. While the process runs, the kernel brings it up to date at ticks and when it stops running.
 pub fn process_cpu_ns(pid: u32) -> Option<u64> {
     // What clock_getcpuclockid(3) makes of a process id: its complement above three bits that say "all time of all
     // threads, as scheduled" (include/linux/posix-timers_types.h).

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tlsdyno_tls::{Effort, Stage, StageSet, Version};
 
 use super::workload::WorkloadSpec;
-use super::{ConfigurationModel, Experiment, Load, Measure, Server, ServerName, Tls};
+use super::{ConfigurationModel, Experiment, Load, Measure, Method, Server, ServerName, Tls};
 
 /// One profile of a server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -208,6 +208,8 @@ impl ProfileExperiment {
             },
             measure: self.measure.clone(),
             configurations,
+            // What is counted and what is timed is to be the same code.
+            methods: if self.counted { vec![Method::Removing, Method::Counting] } else { vec![Method::Removing] },
             ..Experiment::default()
         }
     }

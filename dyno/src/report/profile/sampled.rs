@@ -116,8 +116,9 @@ fn areas(kind: &KindSummary, sampled: &SampledSummary) -> Section {
         )
     });
     let counted = is_counted(sampled).then(|| {
-        "instructions: in user space, of one connection after the other under valgrind, which hides AVX-512, VAES and \
-         SHA instructions from OpenSSL; what is executed within a stage is of stages."
+        "instructions: in user space, of one connection after the other under valgrind, which knows no AVX-512, VAES \
+         and SHA instructions; all servers, timed or counted, do without them here. What is executed within a stage is \
+         of stages."
             .to_owned()
     });
     Section::titled("", format!("What a hit with a {} handshake is made of, by samples", kind.kind.name()))

@@ -11,7 +11,7 @@ use tlsdyno_tls::Session;
 use crate::fault::{Fault, OrFault};
 use crate::interrupt;
 use crate::model::profile::{Handshakes, ProfileExperiment};
-use crate::model::{ConfigurationModel, Experiment, Method};
+use crate::model::{ConfigurationModel, Experiment};
 use crate::native::profiler::layout;
 use crate::native::{Clock, Profiling};
 use crate::run::callgrind::{ByFunction, Callgrind};
@@ -44,7 +44,7 @@ pub(super) fn instructions(
     let named = |name: &str| ConfigurationModel { name: name.to_owned(), ..ConfigurationModel::as_is() };
     let mut configurations = vec![named("counted"), named("counted within stages")];
     configurations.extend(experiment.has_plain().then(ConfigurationModel::plain_http));
-    let servers = Experiment { configurations, methods: vec![Method::Counting], ..experiment.of_servers() };
+    let servers = Experiment { configurations, ..experiment.of_servers() };
     let mut testbed = Testbed::prepare(&servers, cpus, &mut |text| observer.step(text))?;
     let mut callgrinds = Vec::new();
     for index in 0..testbed.servers.len() {

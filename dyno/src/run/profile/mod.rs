@@ -26,7 +26,7 @@ use super::sliced::{self, Sweeps, sliced_rounds};
 use super::testbed::{Testbed, log_tail};
 use crate::fault::{Fault, OrFault};
 use crate::model::profile::ProfileExperiment;
-use crate::model::{ConfigurationModel, Experiment, Method};
+use crate::model::{ConfigurationModel, Experiment};
 use crate::native::ProfileCounts;
 use crate::random::SplitMix64;
 use crate::store::{Block, Journal, Warning};
@@ -51,9 +51,8 @@ pub fn run(experiment: &ProfileExperiment, stop: &AtomicBool, observer: &mut dyn
 /// What is wrong, and what to do about it.
 pub fn check(experiment: &ProfileExperiment) -> Result<()> {
     // The servers are of our own making.
-    let configurations = vec![ConfigurationModel::as_is()];
-    let methods = if experiment.counted { vec![Method::Counting] } else { experiment.of_servers().methods };
-    Experiment { configurations, methods, ..experiment.of_servers() }.check().or_fault(Fault::Usage)
+    let untouched = vec![ConfigurationModel::as_is()];
+    Experiment { configurations: untouched, ..experiment.of_servers() }.check().or_fault(Fault::Usage)
 }
 
 /// The cells of a profile.
