@@ -62,17 +62,8 @@ impl ProcessClocks {
 
     /// The same once they stand still, so that the last closes are in it.
     pub fn at_rest_ns(&self) -> Option<u64> {
-        let mut last = self.read_ns()?;
-        for _ in 0..ProcessClocks::LOOKS_MAX {
-            thread::sleep(ProcessClocks::LOOK);
-            let now = self.read_ns()?;
-            // One that ran until just now stood still by its clock too: what it used is seen once it does not run.
-            if now == last && !self.is_ready_to_run() && self.read_ns()? == last {
-                break;
-            }
-            last = now;
-        }
-        Some(last)
+        let pause = || thread::sleep(ProcessClocks::LOOK);
+        still(ProcessClocks::LOOKS_MAX, pause, || self.read_ns(), || self.is_ready_to_run())
     }
 
     /// Whether they come to rest within this time: their clocks stand still for `quiet`, and none has work.
@@ -94,6 +85,26 @@ impl ProcessClocks {
     fn is_ready_to_run(&self) -> bool {
         !process_tree::nobody_else_runs() && self.0.iter().any(|pid| process_tree::has_thread_to_run(*pid))
     }
+}
+
+/// What `read` says once it stands still, and nobody runs, after at most so many looks. A process that ran until just now
+/// stood still by its clock too: what it used is seen once it does not run, so that it is read once more then.
+fn still(
+    looks: u32,
+    mut pause: impl FnMut(),
+    mut read: impl FnMut() -> Option<u64>,
+    mut runs: impl FnMut() -> bool,
+) -> Option<u64> {
+    let mut last = read()?;
+    for _ in 0..looks {
+        pause();
+        let now = read()?;
+        if now == last && !runs() && read()? == last {
+            break;
+        }
+        last = now;
+    }
+    Some(last)
 }
 
 /// Where a server's CPU time is read.
@@ -193,9 +204,6 @@ fn thread_times(pid: u32) -> Vec<(u32, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{BufRead, BufReader, Write};
-    use std::process::Stdio;
-
     use super::*;
 
     /// Uses about `ms` milliseconds of CPU.
@@ -223,33 +231,15 @@ mod tests {
         assert_eq!((clocks.read_ns(), clocks.at_rest_ns()), (None, None));
     }
 
-    /// What a process used until it went to sleep is seen, however long it ran without a tick.
+    /// It ran without a tick between two looks, and went to sleep before its state was asked.
     #[test]
-    fn a_process_that_just_went_to_sleep_is_read_whole() {
-        let burning = "import sys, time\nfor line in sys.stdin:\n  until = time.perf_counter() + 0.0033\n  \
-                       while time.perf_counter() < until - 0.0003: pass\n  sys.stdout.write(line); \
-                       sys.stdout.flush()\n  while time.perf_counter() < until: pass\n";
-        let mut child = std::process::Command::new("python3")
-            .args(["-c", burning])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let clocks = ProcessClocks::of(vec![child.id()]);
-        let (mut asked, mut answers) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        let mut late = Vec::new();
-        for _ in 0..200 {
-            writeln!(asked, "on").unwrap();
-            answers.read_line(&mut String::new()).unwrap();
-            let at_rest = clocks.at_rest_ns().unwrap();
-            std::thread::sleep(Duration::from_millis(5));
-            late.push(clocks.read_ns().unwrap() - at_rest);
-        }
-        drop(asked);
-        child.wait().unwrap();
-        // Before the clocks were read once more after the look at the state, some 10 of 200 lacked milliseconds.
-        let lacking = late.iter().filter(|ns| **ns > 500_000).count();
-        assert!(lacking <= 2, "{lacking} of 200: {late:?}");
+    fn what_a_process_used_until_it_went_to_sleep_is_seen() {
+        let mut clock = [Some(7), Some(7), Some(9), Some(9), Some(9)].into_iter();
+        assert_eq!(still(400, || (), || clock.next()?, || false), Some(9));
+        let (mut clock, mut states) = ([Some(7); 9].into_iter(), [true, true, false].into_iter());
+        assert_eq!(still(400, || (), || clock.next()?, || states.next().unwrap()), Some(7));
+        assert_eq!(clock.len(), 4, "one look at the start, three, and one after the last state");
+        assert_eq!(still(400, || (), || None, || false), None);
     }
 
     #[test]
