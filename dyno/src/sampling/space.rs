@@ -112,16 +112,23 @@ impl Space {
         let mut registers = UnwindRegsX86_64::new(ip, sp, bp);
         let mut frame = Some(FrameAddress::from_instruction_pointer(ip));
         let mut addresses = Vec::new();
+        // Where the stack was searched last, and how many frames there were then.
+        let mut searched: Option<(usize, u64)> = None;
         while let Some(address) = frame.filter(|_| addresses.len() < FRAMES_MAX) {
             addresses.push(address.address_for_lookup());
-            let caller = match self.unwinder.unwind_frame(address, &mut registers, &mut self.cache, &mut read) {
-                Ok(caller) => caller,
-                // What cannot be unwound any further is told as far as it went.
-                Err(_) => self.caller_on_stack(address.address_for_lookup(), registers.sp(), &mut read).map(|found| {
-                    registers.set_sp(found.1);
-                    found.0
-                }),
-            };
+            let before_sp = registers.sp();
+            let caller = self.unwinder.unwind_frame(address, &mut registers, &mut self.cache, &mut read);
+            let known = caller.ok().flatten().filter(|caller| self.file_at(*caller).is_some());
+            let caller = known.or_else(|| {
+                // What was found on the stack and leads nowhere was left there by an earlier call.
+                let (count, from) = searched.unwrap_or((addresses.len(), before_sp));
+                addresses.truncate(count);
+                let (caller, at) = self.caller_on_stack(*addresses.last()?, from, &mut read)?;
+                searched = Some((count, at));
+                registers.set_sp(at);
+                Some(caller)
+            });
+            // What cannot be unwound any further is told as far as it went.
             frame = caller.and_then(FrameAddress::from_return_address);
         }
         addresses
