@@ -234,7 +234,7 @@ mod tests {
     /// It ran without a tick between two looks, and went to sleep before its state was asked.
     #[test]
     fn what_a_process_used_until_it_went_to_sleep_is_seen() {
-        let mut clock = [Some(7), Some(7), Some(9), Some(9), Some(9)].into_iter();
+        let mut clock = [Some(7), Some(7), Some(9), Some(9), Some(9), Some(9)].into_iter();
         assert_eq!(still(400, || (), || clock.next()?, || false), Some(9));
         let (mut clock, mut states) = ([Some(7); 9].into_iter(), [true, true, false].into_iter());
         assert_eq!(still(400, || (), || clock.next()?, || states.next().unwrap()), Some(7));
