@@ -94,6 +94,9 @@ struct ProfileArgs {
     /// Remove no stage: all of the time for the profile itself
     #[arg(long, help_heading = "Measuring")]
     no_removed: bool,
+    /// Compute each stage twice too, in a server beside it: the cost by doubling on the same line
+    #[arg(long, help_heading = "Measuring")]
+    doubled: bool,
     /// Do not sample what the server does outside of the stages
     #[arg(long, help_heading = "Measuring")]
     no_sampling: bool,
@@ -152,6 +155,7 @@ impl ProfileArgs {
                 ..self.repeat.measure(if self.quick { QUICK_S } else { self.time })
             },
             removed: !self.no_removed,
+            doubled: self.doubled,
             sampled: !self.no_sampling,
             counted: self.counted,
         }

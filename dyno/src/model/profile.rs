@@ -28,6 +28,9 @@ pub struct ProfileExperiment {
     pub measure: Measure,
     /// Stages are removed too, in a server beside it, to be compared with what timing says of them.
     pub removed: bool,
+    /// Stages are computed twice too, in another server beside it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub doubled: bool,
     /// The server's CPU is sampled, to see what the rest is made of.
     pub sampled: bool,
     /// Instructions are counted by area under valgrind, to stand beside.
@@ -78,6 +81,12 @@ pub enum Treatment {
     NothingOff,
     /// These stages are replaced by no-ops.
     Off(StageSet),
+    /// The doubler is loaded and computes nothing twice.
+    NothingDoubled,
+    /// It copies what records hold, as it must to compute them twice.
+    RecordsCopied,
+    /// These stages are computed twice.
+    Doubled(StageSet),
 }
 
 impl fmt::Display for Treatment {
@@ -91,6 +100,9 @@ impl fmt::Display for Treatment {
             Treatment::PlainSampled => f.write_str("plain HTTP, sampled"),
             Treatment::NothingOff => f.write_str("nothing off"),
             Treatment::Off(stages) => write!(f, "no {}", stages.to_string().replace('_', " ")),
+            Treatment::NothingDoubled => f.write_str("nothing doubled"),
+            Treatment::RecordsCopied => f.write_str("records copied"),
+            Treatment::Doubled(stages) => write!(f, "{} doubled", stages.to_string().replace('_', " ")),
         }
     }
 }
@@ -151,8 +163,8 @@ impl ProfileExperiment {
 
     fn treatments(&self, handshakes: Handshakes) -> impl Iterator<Item = Treatment> {
         let neighbours = self.has_neighbours();
-        let removed = neighbours && self.removed;
-        let off = removed_together().into_iter().filter(move |stages| self.occurs(handshakes, *stages));
+        let (removed, doubled) = (neighbours && self.removed, neighbours && self.doubled);
+        let occurring = move || removed_together().into_iter().filter(move |stages| self.occurs(handshakes, *stages));
         [
             (Treatment::AsIs, neighbours),
             (Treatment::NotTimed, true),
@@ -163,7 +175,9 @@ impl ProfileExperiment {
             (Treatment::NothingOff, removed),
         ]
         .into_iter()
-        .chain(off.map(move |stages| (Treatment::Off(stages), removed)))
+        .chain(occurring().map(move |stages| (Treatment::Off(stages), removed)))
+        .chain([(Treatment::NothingDoubled, doubled), (Treatment::RecordsCopied, doubled)])
+        .chain(occurring().map(move |stages| (Treatment::Doubled(stages), doubled)))
         .filter(|(_, wanted)| *wanted)
         .map(|(treatment, _)| treatment)
     }
@@ -193,6 +207,13 @@ impl ProfileExperiment {
                 ..ConfigurationModel::without("nothing off", [])
             });
             configurations.extend(removed_together().into_iter().map(without));
+        }
+        if self.has_neighbours() && self.doubled {
+            let doubling = |stages: StageSet| ConfigurationModel::doubling(&format!("{stages} twice"), stages);
+            let nothing = ConfigurationModel::doubling("nothing doubled", StageSet::NONE);
+            let copied = ConfigurationModel { copies: true, ..ConfigurationModel::as_is() };
+            configurations.extend([nothing, ConfigurationModel { name: "records copied".to_owned(), ..copied }]);
+            configurations.extend(removed_together().into_iter().map(doubling));
         }
         Experiment {
             question: self.question.clone(),
@@ -232,6 +253,7 @@ mod tests {
             effort: Effort::Lean,
             measure: Measure::default(),
             removed: true,
+            doubled: false,
             sampled: true,
             counted: false,
         }
@@ -248,6 +270,10 @@ mod tests {
         assert!(!names13.contains(&"resumed, no authentication".to_owned()), "{names13:?}");
         assert!(names13.contains(&"resumed, no key agreement".to_owned()), "{names13:?}");
         assert!(names13.contains(&"full, plain HTTP, sampled".to_owned()), "{names13:?}");
+        assert!(!names13.iter().any(|name| name.contains("doubled")), "{names13:?}");
+        let doubled = names(&ProfileExperiment { doubled: true, ..experiment() });
+        assert!(doubled.contains(&"resumed, kdf doubled".to_owned()), "{doubled:?}");
+        assert!(!doubled.contains(&"resumed, authentication doubled".to_owned()), "{doubled:?}");
         let tls = Tls { version: Version::Tls12, ..Tls::default() };
         assert!(!names(&ProfileExperiment { tls, ..experiment() }).contains(&"resumed, no key agreement".to_owned()));
     }

@@ -140,6 +140,10 @@ pub struct StageSummary {
     pub timed_ns: Estimate,
     /// What a hit is cheaper by without it; `None`: it was not removed.
     pub removed_ns: Option<Estimate>,
+    /// What a hit is dearer by with it computed twice; `None`: it was not doubled.
+    pub doubled_ns: Option<Estimate>,
+    /// Instructions in user space within its calls per hit; `None`: none were counted.
+    pub instructions: Option<f64>,
     /// The part of the samples that were in its calls; `None`: nothing was sampled.
     pub sampled_ns: Option<Estimate>,
     /// Removed less timed: what the stage costs outside of its calls, or how much of it removing leaves.
@@ -211,6 +215,20 @@ impl KindSummary {
             removed.push(savings.is_some().then_some(columns.len()));
             columns.extend(savings);
         }
+        // What doubling adds; to records, beyond what copying them does.
+        let mut column = |treatment| {
+            columns.push(sweeps.savings(treatment, Treatment::NothingDoubled)?);
+            Some(columns.len() - 1)
+        };
+        let copied = column(Treatment::RecordsCopied);
+        let doubled: Vec<Option<Vec<(usize, f64)>>> = groups
+            .iter()
+            .map(|stages| {
+                let twice = (column(Treatment::Doubled(*stages))?, -1.0);
+                let copied = copied.filter(|_| stages.contains(Stage::Cipher)).map(|copied| (copied, 1.0));
+                Some([twice].into_iter().chain(copied).collect())
+            })
+            .collect();
         let combination = |terms: Vec<(usize, f64)>| Combination { constant: 0.0, terms };
         let sampling = sweeps.savings(Treatment::Sampled, Treatment::NotTimed).map(|savings| {
             columns.push(savings);
@@ -231,6 +249,7 @@ impl KindSummary {
             asked.push(combination(vec![(timed + group, 1.0)]));
             asked.extend(removed.map(|removed| combination(vec![(removed, 1.0)])));
             asked.extend(removed.map(|removed| combination(vec![(removed, 1.0), (timed + group, -1.0)])));
+            asked.extend(doubled[group].clone().map(combination));
         }
         let mut estimates = estimate(&columns, &asked, RESAMPLES, SEED).into_iter();
         let mut next = || estimates.next().expect("an estimate for each combination");
@@ -244,12 +263,24 @@ impl KindSummary {
         let seen = seen_in(Treatment::Sampled, whole_ns);
         let seen_plain = plain_ns.and_then(|plain_ns| seen_in(Treatment::PlainSampled, plain_ns.value));
         let mut stages = Vec::new();
-        for (group, removed) in groups.into_iter().zip(removed) {
+        let counted = profile.counted.iter().find(|counted| counted.handshakes == kind);
+        for (index, (group, removed)) in groups.into_iter().zip(removed).enumerate() {
             let timed_ns = next();
             let removed_ns = removed.map(|_| next());
             let difference_ns = removed.map(|_| next());
+            let doubled_ns = doubled[index].is_some().then(&mut next);
             let sampled_ns = seen.as_ref().map(|seen| seen.of_stages(group));
-            stages.push(StageSummary { stages: group, timed_ns, removed_ns, difference_ns, sampled_ns });
+            let instructions =
+                counted.map(|counted| group.iter().filter_map(|stage| counted.stages.get(stage.name())).sum::<f64>());
+            stages.push(StageSummary {
+                stages: group,
+                timed_ns,
+                removed_ns,
+                difference_ns,
+                doubled_ns,
+                instructions,
+                sampled_ns,
+            });
         }
         let counts = Counts::of(record, &profile.cells, kind);
         Some(KindSummary {
@@ -267,10 +298,9 @@ impl KindSummary {
             calls_per_hit: counts.per_hit(counts.counts.calls().0),
             timed_per_hit: counts.per_hit(counts.counts.calls().1),
             classes: counts.classes(),
-            sampled: seen.zip(sampling_ns).map(|(seen, sampling_ns)| {
-                let counted = profile.counted.iter().find(|counted| counted.handshakes == kind);
-                seen.summary(sampling_ns, seen_plain.as_ref(), counted)
-            }),
+            sampled: seen
+                .zip(sampling_ns)
+                .map(|(seen, sampling_ns)| seen.summary(sampling_ns, seen_plain.as_ref(), counted)),
         })
     }
 

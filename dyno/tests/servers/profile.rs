@@ -48,11 +48,13 @@ fn check_tls13(printed: &Value) {
 #[test]
 fn stages_are_timed_and_removed_side_by_side() {
     let place = Place::new();
-    let printed = profiled(&place, &["--server", "nginx", "--cert", "p-256"]);
+    let printed = profiled(&place, &["--server", "nginx", "--cert", "p-256", "--doubled"]);
     check_tls13(&printed);
     for kind in printed["profile"]["handshakes"].as_array().unwrap() {
         assert!(kind["is_untouched"] == true && kind["library_ns"].is_object(), "{kind}");
         assert!(value(&stage(kind, "key_agreement")["removed_ns"]) > 0.0, "{kind}");
+        assert!(value(&stage(kind, "key_agreement")["doubled_ns"]) > 0.0, "{kind}");
+        assert!(stage(kind, "cipher")["doubled_ns"].is_object(), "{kind}");
     }
     let record = Store::open_for_reading_at(&place.path().join("store.sqlite")).unwrap().load("last").unwrap();
     assert_eq!(record.measured.profile().unwrap().cells.len(), record.configurations.len());

@@ -63,6 +63,8 @@ fn title(kind: &KindSummary) -> String {
 fn stages(kind: &KindSummary) -> Section {
     let has_removed = kind.stages.iter().any(|stage| stage.removed_ns.is_some());
     let has_sampled = kind.sampled.is_some();
+    let has_doubled = kind.stages.iter().any(|stage| stage.doubled_ns.is_some());
+    let has_counted = kind.stages.iter().any(|stage| stage.instructions.is_some());
     let mut columns =
         vec![Column::words(""), Column::number("of a hit"), Column::number("timed µs"), Column::interval()];
     if has_removed {
@@ -73,8 +75,14 @@ fn stages(kind: &KindSummary) -> Section {
             Column::interval(),
         ]);
     }
+    if has_doubled {
+        columns.extend([Column::number("doubled µs"), Column::interval()]);
+    }
     if has_sampled {
         columns.extend([Column::number("sampled µs"), Column::interval()]);
+    }
+    if has_counted {
+        columns.push(Column::number("instructions"));
     }
     let width = columns.len();
     let whole = kind.cpu_ns.value;
@@ -86,14 +94,18 @@ fn stages(kind: &KindSummary) -> Section {
     };
     let mut rows: Vec<Vec<Cell>> = Vec::new();
     for stage in kind.stages.iter().filter(|stage| occurs(stage)) {
-        let beside = [stage.removed_ns, stage.difference_ns].into_iter();
-        let beside = beside.flat_map(|of| match of {
+        let told = [
+            (has_removed, stage.removed_ns),
+            (has_removed, stage.difference_ns),
+            (has_doubled, stage.doubled_ns),
+            (has_sampled, stage.sampled_ns),
+        ];
+        let beside = told.into_iter().filter(|(is_told, _)| *is_told).flat_map(|(_, of)| match of {
             Some(of) => [format_micros(of.value), interval(of)],
             None => [NONE.to_owned(), String::new()],
         });
-        let beside = if has_removed { beside.collect() } else { Vec::new() };
-        let sampled = stage.sampled_ns.map(|of| [format_micros(of.value), interval(of)]);
-        rows.push(line(stage_name(stage), stage.timed_ns, [beside, sampled.into_iter().flatten().collect()].concat()));
+        let counted = stage.instructions.map(|count| format_count(count as u64));
+        rows.push(line(stage_name(stage), stage.timed_ns, beside.chain(counted).collect()));
     }
     rows.extend(kind.beside_stages().into_iter().map(|(name, of)| line(capitalised(name), of, Vec::new())));
     let all = line("A hit in all".to_owned(), kind.cpu_ns, Vec::new());
@@ -135,7 +147,8 @@ fn meaning(summary: &ProfileSummary) -> Section {
     Section::default().notes([format!(
         "A hit is one connection with its handshake and one request; its cost is server CPU {whole}. timed: time in \
          the calls of a stage, by the {} ({} a reading). removed: what a hit is cheaper by without the stage. \
-         difference: removed less timed. sampled: the part of all samples in its calls. 95 %: confidence interval.",
+         difference: removed less timed. doubled: what a hit is dearer by with the stage computed twice. sampled: the \
+         part of all samples in its calls. 95 %: confidence interval.",
         summary.clock,
         crate::units::format_duration(summary.clock_reading_ns)
     )])

@@ -20,7 +20,7 @@ use crate::run::cpus::Cpus;
 use crate::run::manifest;
 use crate::run::observer::Observer;
 use crate::run::preflight::{Check, can_resume, checks_of};
-use crate::run::testbed::Testbed;
+use crate::run::testbed::{ServerUnderTest, Testbed};
 use crate::store::{Configuration, Measured, ProfileRecord, Record, Warning};
 
 /// The configuration of the testbed that is profiled ([`ProfileExperiment::of_servers`]).
@@ -174,6 +174,10 @@ fn placed(experiment: &ProfileExperiment, testbed: &Testbed) -> Vec<Placed> {
             });
             found.map_or(PROFILED, |position| position + 1)
         };
+        let doubling = |doubled: Option<StageSet>, copies: bool| {
+            let is_it = |server: &ServerUnderTest| server.model.doubled == doubled && server.model.copies == copies;
+            testbed.servers.iter().position(is_it).unwrap_or(PROFILED)
+        };
         let plain = testbed.servers.iter().position(|server| server.model.plain_http).unwrap_or(PROFILED);
         match treatment {
             Treatment::NotTimed | Treatment::Timed | Treatment::Sampled => PROFILED,
@@ -181,6 +185,9 @@ fn placed(experiment: &ProfileExperiment, testbed: &Testbed) -> Vec<Placed> {
             Treatment::AsIs => is_it(StageSet::NONE, false),
             Treatment::NothingOff => is_it(StageSet::NONE, true),
             Treatment::Off(stages) => is_it(stages, false),
+            Treatment::NothingDoubled => doubling(Some(StageSet::NONE), false),
+            Treatment::RecordsCopied => doubling(None, true),
+            Treatment::Doubled(stages) => doubling(Some(stages), false),
         }
     };
     let base_of = |cell: &Cell| {
@@ -188,7 +195,12 @@ fn placed(experiment: &ProfileExperiment, testbed: &Testbed) -> Vec<Placed> {
             Treatment::Timed | Treatment::Sampled => Treatment::NotTimed,
             Treatment::Off(_) => Treatment::NothingOff,
             Treatment::PlainSampled => Treatment::Plain,
-            Treatment::AsIs | Treatment::NotTimed | Treatment::NothingOff | Treatment::Plain => return None,
+            Treatment::RecordsCopied | Treatment::Doubled(_) => Treatment::NothingDoubled,
+            Treatment::AsIs
+            | Treatment::NotTimed
+            | Treatment::NothingOff
+            | Treatment::NothingDoubled
+            | Treatment::Plain => return None,
         };
         cells.iter().position(|other| *other == Cell { treatment, ..*cell })
     };
