@@ -120,10 +120,12 @@ impl Space {
             let caller = self.unwinder.unwind_frame(address, &mut registers, &mut self.cache, &mut read);
             let known = caller.ok().flatten().filter(|caller| self.file_at(*caller).is_some());
             let caller = known.or_else(|| {
+                // The outermost frames have no caller.
+                self.file_at(*addresses.last()?).filter(|file| file.name.starts_with(LIBCRYPTO))?;
                 // What was found on the stack and leads nowhere was left there by an earlier call.
                 let (count, from) = searched.unwrap_or((addresses.len(), before_sp));
                 addresses.truncate(count);
-                let (caller, at) = self.caller_on_stack(*addresses.last()?, from, &mut read)?;
+                let (caller, at) = self.caller_on_stack(from, &mut read)?;
                 searched = Some((count, at));
                 registers.set_sp(at);
                 Some(caller)
@@ -136,16 +138,7 @@ impl Space {
 
     /// For code of libcrypto that carries no tables (what it has in assembler uses every register as it likes): the
     /// next word of the stack that is an address behind a call, and where the stack goes on behind it.
-    fn caller_on_stack(
-        &self,
-        address: u64,
-        sp: u64,
-        read: &mut impl FnMut(u64) -> Result<u64, ()>,
-    ) -> Option<(u64, u64)> {
-        let is_libcrypto = |address| self.file_at(address).is_some_and(|file| file.name.starts_with(LIBCRYPTO));
-        if !is_libcrypto(address) {
-            return None;
-        }
+    fn caller_on_stack(&self, sp: u64, read: &mut impl FnMut(u64) -> Result<u64, ()>) -> Option<(u64, u64)> {
         let mut at = sp;
         loop {
             let word = read(at).ok()?;
