@@ -1,7 +1,7 @@
 //! Compiles the provider (`native/provider`, C), the doubler (`native/doubler`), the profiler (`native/profiler`) and
 //! the shim (`native/shim`) into a shared library each, what measures primitives (`native/primitives`) and the stock
-//! client (`native/stock_client`) into programs, which `src/native` embeds, and lists the repository's experiments, which
-//! `src/run/files.rs` embeds.
+//! client (`native/stock_client`) into programs, which `src/native` embeds, and lists the repository's experiments,
+//! which `src/run/files.rs` embeds.
 
 use std::env;
 use std::path::{Path, PathBuf};

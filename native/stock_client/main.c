@@ -117,7 +117,8 @@ int main(int count, char **arguments)
     char line[256];
 
     if (count != 10) {
-        (void)fprintf(stderr, "usage: tlsdyno-stock-client ADDRESS PORT VERSION CIPHERS SUITES GROUPS NAME CA REQUEST\n");
+        (void)fprintf(stderr, "usage: tlsdyno-stock-client ADDRESS PORT VERSION CIPHERS SUITES GROUPS NAME CA "
+                              "REQUEST\n");
         return 2;
     }
     client.context = settings(arguments, &client);

@@ -170,7 +170,8 @@ fn append(line: &str) -> Result<()> {
     Ok(file.write_all(line.as_bytes())?)
 }
 
-/// Thread, moment in microseconds, and event of a line such as `nginx-12 [000] ..... 3.000001: enter: (0x7f) connection=0x5`.
+/// Thread, moment in microseconds, and event of a line such as `nginx-12 [000] ..... 3.000001: enter: (0x7f)
+/// connection=0x5`.
 fn event(line: &str) -> Option<(u32, f64, Event)> {
     let (head, tail) = line.split_once(": ")?;
     let seconds: f64 = head.rsplit(' ').next()?.parse().ok()?;

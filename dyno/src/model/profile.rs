@@ -191,7 +191,7 @@ impl ProfileExperiment {
     }
 
     /// The same server with the same traffic as an experiment with the profiled server, the untouched one, the one
-    /// without TLS, and the one with the no-ops, in the order of [`ProfileExperiment::servers`]: what the testbed starts.
+    /// without TLS, the one with the no-ops and the one with the doubler, each with its modes: what the testbed starts.
     pub fn of_servers(&self) -> Experiment {
         let mut configurations = vec![ConfigurationModel { name: PROFILED.to_owned(), ..ConfigurationModel::as_is() }];
         if self.has_neighbours() {

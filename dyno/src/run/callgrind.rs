@@ -242,8 +242,8 @@ mod tests {
 
     #[test]
     fn instructions_are_told_by_function() {
-        let text = "version: 1\nevents: Ir\n\nob=(1) /lib/a.so\nfl=(1) a.c\nfn=(1) work\n12 5\n+1 2\ncob=(2) /lib/b.so\n\
-                    cfn=(2) help\ncalls=1 9\n* 30\n* 1\n\nob=(2)\nfn=(2)\n9 30\n\ntotals: 38\n";
+        let text = "version: 1\nevents: Ir\n\nob=(1) /lib/a.so\nfl=(1) a.c\nfn=(1) work\n12 5\n+1 2\n\
+                    cob=(2) /lib/b.so\ncfn=(2) help\ncalls=1 9\n* 30\n* 1\n\nob=(2)\nfn=(2)\n9 30\n\ntotals: 38\n";
         let mut all = ByFunction::default();
         all.add(text).unwrap();
         all.add(text).unwrap();

@@ -87,8 +87,8 @@ impl ProcessClocks {
     }
 }
 
-/// What `read` says once it stands still, and nobody runs, after at most so many looks. A process that ran until just now
-/// stood still by its clock too: what it used is seen once it does not run, so that it is read once more then.
+/// What `read` says once it stands still, and nobody runs, after at most so many looks. A process that ran until just
+/// now stood still by its clock too: what it used is seen once it does not run, so that it is read once more then.
 fn still(
     looks: u32,
     mut pause: impl FnMut(),

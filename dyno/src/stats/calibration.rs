@@ -88,8 +88,8 @@ pub struct SliceTrial {
     pub instrument_low_us: f64,
     /// Upper end.
     pub instrument_high_us: f64,
-    /// What the difference of two equal modes (A/A) scatters by, microseconds. `None`: too few slices.
-    pub scatter_us: Option<Scatter>,
+    /// What the difference of two equal modes (A/A) scatters by. `None`: too few slices.
+    pub scatter: Option<Scatter>,
 }
 
 impl SliceTrial {
@@ -104,7 +104,7 @@ impl SliceTrial {
         let instrument = [difference_us(&rounds, as_is?, loaded?)];
         let Estimate { value, low, high } =
             *estimate(&instrument, &[Combination::column(0)], RESAMPLES, SEED).first()?;
-        let scatter = Sweeps::of_record(record).scatter(loaded?, rounds.named(&names.again)?);
+        let scatter = Sweeps::of_record(record).scatter(loaded?, rounds.named(&names.again)?, calibration.hit_us);
         let rounds_in_a_minute = f64::from(calibration.rounds) * 60e6 / (ended_us - began_us) as f64;
         Some(SliceTrial {
             slice_us: slices().map(|slice| f64::from(slice.elapsed_us)).sum::<f64>() / slices().count() as f64,
@@ -116,7 +116,7 @@ impl SliceTrial {
             instrument_us: value,
             instrument_low_us: low,
             instrument_high_us: high,
-            scatter_us: scatter.map(|scatter| scatter.times(calibration.hit_us)),
+            scatter,
         })
     }
 }

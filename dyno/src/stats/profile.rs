@@ -104,7 +104,7 @@ pub struct AreaSummary {
     /// What that is beyond what a hit without TLS spends there. `None`: plain HTTP was not sampled.
     pub tls_ns: Option<Estimate>,
     /// Instructions of a hit there, in user space. `None`: none were counted, or there.
-    pub instructions: Option<f64>,
+    pub instructions_count: Option<f64>,
     /// Its parts, the dearest first.
     pub parts: Vec<PartSummary>,
 }
@@ -119,7 +119,7 @@ pub struct PartSummary {
     /// What that is beyond what a hit without TLS spends there. `None`: plain HTTP was not sampled.
     pub tls_ns: Option<Estimate>,
     /// Instructions of a hit there, of stages. `None`: none were counted.
-    pub instructions: Option<f64>,
+    pub instructions_count: Option<f64>,
 }
 
 /// A function.
@@ -143,7 +143,7 @@ pub struct StageSummary {
     /// What a hit is dearer by with it computed twice; `None`: it was not doubled.
     pub doubled_ns: Option<Estimate>,
     /// Instructions in user space within its calls per hit; `None`: none were counted.
-    pub instructions: Option<f64>,
+    pub instructions_count: Option<f64>,
     /// The part of the samples that were in its calls; `None`: nothing was sampled.
     pub sampled_ns: Option<Estimate>,
     /// Removed less timed: what the stage costs outside of its calls, or how much of it removing leaves.
@@ -270,7 +270,7 @@ impl KindSummary {
             let difference_ns = removed.map(|_| next());
             let doubled_ns = doubled[index].is_some().then(&mut next);
             let sampled_ns = seen.as_ref().map(|seen| seen.of_stages(group));
-            let instructions =
+            let instructions_count =
                 counted.map(|counted| group.iter().filter_map(|stage| counted.stages.get(stage.name())).sum::<f64>());
             stages.push(StageSummary {
                 stages: group,
@@ -278,7 +278,7 @@ impl KindSummary {
                 removed_ns,
                 difference_ns,
                 doubled_ns,
-                instructions,
+                instructions_count,
                 sampled_ns,
             });
         }
@@ -476,13 +476,13 @@ impl SeenRounds {
             let part = |group: &&Group| {
                 let (ns, tls_ns) = self.costs(plain, |seen| seen.groups.get(*group).copied().unwrap_or(0));
                 let counted = counted.filter(|_| area == Area::Stages);
-                let instructions = counted.and_then(|counted| counted.stages.get(&group.part).copied());
-                PartSummary { part: group.part.clone(), ns, tls_ns, instructions }
+                let instructions_count = counted.and_then(|counted| counted.stages.get(&group.part).copied());
+                PartSummary { part: group.part.clone(), ns, tls_ns, instructions_count }
             };
             let mut parts: Vec<PartSummary> = groups.iter().filter(|group| of_area(group)).map(part).collect();
             parts.sort_by(|a, b| b.ns.value.total_cmp(&a.ns.value));
-            let instructions = counted.and_then(|counted| counted.areas.get(area.name()).copied());
-            AreaSummary { area: area.name(), ns, tls_ns, instructions, parts }
+            let instructions_count = counted.and_then(|counted| counted.areas.get(area.name()).copied());
+            AreaSummary { area: area.name(), ns, tls_ns, instructions_count, parts }
         };
         let mut functions: Vec<(&String, &u64)> = self.all.functions.iter().collect();
         functions.sort_by_key(|(name, count)| (std::cmp::Reverse(**count), *name));

@@ -77,12 +77,12 @@ impl Sweeps {
         }))
     }
 
-    /// What a mode's cost scatters by, as a part of its host's. `None`: too few slices.
-    pub(super) fn scatter(&self, host: usize, mode: usize) -> Option<Scatter> {
+    /// What a mode's cost scatters by, where its host's hit costs so much. `None`: too few slices.
+    pub(super) fn scatter(&self, host: usize, mode: usize, hit_us: f64) -> Option<Scatter> {
         let of_round = |sweeps: &Vec<Sweep>| -> Vec<Vec<f64>> {
             sweeps.iter().map(|sweep| parts_of_host(sweep, host, mode)).filter(|parts| !parts.is_empty()).collect()
         };
-        Scatter::of(self.rounds.iter().map(of_round).filter(|sweeps| !sweeps.is_empty()).collect())
+        Scatter::of(self.rounds.iter().map(of_round).filter(|sweeps| !sweeps.is_empty()).collect(), hit_us)
     }
 
     /// How many sweeps there were.
@@ -203,16 +203,16 @@ fn cost_at(points: &Points, at: f64) -> Option<f64> {
 }
 
 /// What a difference scatters by: the standard deviations of three nested causes, and what each makes of the variance
-/// of the mean (variance components by the method of moments: Searle, Casella and McCulloch, *Variance Components*, 1992,
-/// chapter 3). The values are Winsorised as those are that the trimmed mean is made of.
+/// of the mean (variance components by the method of moments: Searle, Casella and McCulloch, *Variance Components*,
+/// 1992, chapter 3). The values are Winsorised as those are that the trimmed mean is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Scatter {
     /// From slice to slice of one sweep.
-    pub slices: f64,
+    pub slices_us: f64,
     /// From sweep to sweep of one start of the servers, besides.
-    pub sweeps: f64,
+    pub sweeps_us: f64,
     /// From start to start, besides.
-    pub starts: f64,
+    pub starts_us: f64,
     /// Of the variance of the mean, what comes from slices, per cent.
     pub of_slices_percent: f64,
     /// From sweeps.
@@ -222,9 +222,9 @@ pub struct Scatter {
 }
 
 impl Scatter {
-    /// From values by round and sweep. `None`: fewer than two rounds, no round with two sweeps, or no sweep with two
+    /// From values by round and sweep, in a unit of so many microseconds. `None`: fewer than two rounds, no round with two sweeps, or no sweep with two
     /// slices.
-    fn of(mut rounds: Vec<Vec<Vec<f64>>>) -> Option<Scatter> {
+    fn of(mut rounds: Vec<Vec<Vec<f64>>>, unit_us: f64) -> Option<Scatter> {
         let all = sorted(&rounds.iter().flatten().flatten().copied().collect::<Vec<f64>>());
         let cut = trimmed_each_end(all.len());
         let (low, high) = (*all.get(cut)?, all[all.len() - 1 - cut]);
@@ -243,19 +243,13 @@ impl Scatter {
         let [of_slices, of_sweeps, of_starts] =
             of_mean.map(|part| part / of_mean.iter().sum::<f64>().max(f64::MIN_POSITIVE) * 100.0);
         Some(Scatter {
-            slices: within.sqrt(),
-            sweeps: between_sweeps.sqrt(),
-            starts: between_starts.sqrt(),
+            slices_us: within.sqrt() * unit_us,
+            sweeps_us: between_sweeps.sqrt() * unit_us,
+            starts_us: between_starts.sqrt() * unit_us,
             of_slices_percent: of_slices,
             of_sweeps_percent: of_sweeps,
             of_starts_percent: of_starts,
         })
-    }
-
-    /// The same in another unit.
-    pub(super) fn times(self, unit: f64) -> Scatter {
-        let [slices, sweeps, starts] = [self.slices, self.sweeps, self.starts].map(|one| one * unit);
-        Scatter { slices, sweeps, starts, ..self }
     }
 }
 
@@ -388,15 +382,18 @@ mod tests {
             };
             rounds.push((0..5).map(|_| sweep(&mut random)).collect());
         }
-        let scatter = Scatter::of(rounds).unwrap();
+        let scatter = Scatter::of(rounds, 1.0).unwrap();
         // Winsorising takes a part of all three.
         let near = |found: f64, injected: f64| (found / injected - 0.75).abs() < 0.2;
-        assert!(near(scatter.slices, 4.0) && near(scatter.sweeps, 2.0) && near(scatter.starts, 1.0), "{scatter:?}");
+        assert!(
+            near(scatter.slices_us, 4.0) && near(scatter.sweeps_us, 2.0) && near(scatter.starts_us, 1.0),
+            "{scatter:?}"
+        );
         // 16 / 8000, 4 / 2000 and 1 / 400: 31, 31 and 38 %.
         let percents = [scatter.of_slices_percent, scatter.of_sweeps_percent, scatter.of_starts_percent];
         assert!((percents.iter().sum::<f64>() - 100.0).abs() < 1e-9 && percents.iter().all(|one| *one > 15.0));
-        assert_eq!(Scatter::of(vec![vec![vec![1.0, 2.0]]]), None);
-        assert_eq!(Scatter::of(Vec::new()), None);
+        assert_eq!(Scatter::of(vec![vec![vec![1.0, 2.0]]], 1.0), None);
+        assert_eq!(Scatter::of(Vec::new(), 1.0), None);
     }
 
     #[test]

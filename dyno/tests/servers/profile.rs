@@ -94,7 +94,7 @@ fn what_is_outside_of_the_stages_has_names() {
         assert!(sampled(kind, "unknown") < 0.05 && sampled(kind, "instrument") < 0.1, "{}", kind["sampled"]["areas"]);
         let counted = |area: &str| {
             let areas = kind["sampled"]["areas"].as_array().unwrap();
-            areas.iter().find(|of| of["area"] == area).unwrap()["instructions"].as_f64().unwrap()
+            areas.iter().find(|of| of["area"] == area).unwrap()["instructions_count"].as_f64().unwrap()
         };
         // A handshake without RSA executes some millions.
         assert!((100e3..20e6).contains(&counted("stages")), "{}", kind["sampled"]["areas"]);

@@ -279,13 +279,13 @@ fn trials_section(trials: &[SliceTrial], starts: Option<Starts>, better_us: Opti
         ),
         None => "On this machine no other length of slices compares much better than the default.".to_owned(),
     });
-    let scatter = first.scatter_us.map(|scatter| {
-        let Scatter { slices, sweeps, starts, of_slices_percent, of_sweeps_percent, of_starts_percent } = scatter;
+    let scatter = first.scatter.map(|scatter| {
+        let Scatter { slices_us, sweeps_us, starts_us, of_slices_percent, of_sweeps_percent, of_starts_percent } = scatter;
         format!(
-            "The difference of two equal modes scatters by {slices:.1} µs from slice to slice, besides by {sweeps:.1} \
-             µs from sweep to sweep and by {starts:.1} µs from start to start of the server (standard deviations); of \
-             the variance of its mean {of_slices_percent:.0} % is of slices, {of_sweeps_percent:.0} % of sweeps, \
-             {of_starts_percent:.0} % of starts."
+            "The difference of two equal modes scatters by {slices_us:.1} µs from slice to slice, besides by \
+             {sweeps_us:.1} µs from sweep to sweep and by {starts_us:.1} µs from start to start of the server (standard \
+             deviations); of the variance of its mean {of_slices_percent:.0} % is of slices, {of_sweeps_percent:.0} % \
+             of sweeps, {of_starts_percent:.0} % of starts."
         )
     });
     let starts = starts.map(|Starts { starts_number, seen_us, explained_us }| {

@@ -64,7 +64,7 @@ fn stages(kind: &KindSummary) -> Section {
     let has_removed = kind.stages.iter().any(|stage| stage.removed_ns.is_some());
     let has_sampled = kind.sampled.is_some();
     let has_doubled = kind.stages.iter().any(|stage| stage.doubled_ns.is_some());
-    let has_counted = kind.stages.iter().any(|stage| stage.instructions.is_some());
+    let has_counted = kind.stages.iter().any(|stage| stage.instructions_count.is_some());
     let mut columns =
         vec![Column::words(""), Column::number("of a hit"), Column::number("timed µs"), Column::interval()];
     if has_removed {
@@ -104,7 +104,7 @@ fn stages(kind: &KindSummary) -> Section {
             Some(of) => [format_micros(of.value), interval(of)],
             None => [NONE.to_owned(), String::new()],
         });
-        let counted = stage.instructions.map(|count| format_count(count as u64));
+        let counted = stage.instructions_count.map(|count| format_count(count as u64));
         rows.push(line(stage_name(stage), stage.timed_ns, beside.chain(counted).collect()));
     }
     rows.extend(kind.beside_stages().into_iter().map(|(name, of)| line(capitalised(name), of, Vec::new())));

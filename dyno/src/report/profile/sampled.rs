@@ -52,12 +52,12 @@ fn line_of_tls(
 }
 
 fn is_counted(sampled: &SampledSummary) -> bool {
-    sampled.areas.iter().any(|area| area.instructions.is_some())
+    sampled.areas.iter().any(|area| area.instructions_count.is_some())
 }
 
 /// Areas of user space whose instructions per nanosecond are far from those of all.
 fn unusual(sampled: &SampledSummary) -> Option<String> {
-    let counted = || sampled.areas.iter().filter_map(|area| Some((area, area.instructions?)));
+    let counted = || sampled.areas.iter().filter_map(|area| Some((area, area.instructions_count?)));
     let (count, ns) = counted().fold((0.0, 0.0), |(count, ns), (area, more)| (count + more, ns + area.ns.value));
     let all = count / f64::max(ns, 1.0);
     let far = |(area, count): (&AreaSummary, f64)| {
@@ -89,12 +89,12 @@ fn areas(kind: &KindSummary, sampled: &SampledSummary) -> Section {
     let (whole, width) = (sampled.whole_ns, columns.len());
     let mut rows = Vec::new();
     for area in &sampled.areas {
-        let head = line_of_tls(area_name(area.area), (area.ns, area.tls_ns, area.instructions), sampled);
+        let head = line_of_tls(area_name(area.area), (area.ns, area.tls_ns, area.instructions_count), sampled);
         rows.push(head.into_iter().map(|cell| cell.toned(Tone::Strong)).collect());
         let is_told = |ns: f64| ns >= PART_LEAST * whole;
         for part in area.parts.iter().filter(|part| is_told(part.ns.value)) {
             let name = if area.area == "stages" { stage_label(&part.part) } else { part.part.clone() };
-            rows.push(line_of_tls(format!("  {name}"), (part.ns, part.tls_ns, part.instructions), sampled));
+            rows.push(line_of_tls(format!("  {name}"), (part.ns, part.tls_ns, part.instructions_count), sampled));
         }
         let rest: Vec<f64> = area.parts.iter().map(|part| part.ns.value).filter(|ns| !is_told(*ns)).collect();
         if !rest.is_empty() {
