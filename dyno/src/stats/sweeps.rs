@@ -222,8 +222,8 @@ pub struct Scatter {
 }
 
 impl Scatter {
-    /// From values by round and sweep, in a unit of so many microseconds. `None`: fewer than two rounds, no round with two sweeps, or no sweep with two
-    /// slices.
+    /// From values by round and sweep, in a unit of so many microseconds. `None`: fewer than two rounds, no round with
+    /// two sweeps, or no sweep with two slices.
     fn of(mut rounds: Vec<Vec<Vec<f64>>>, unit_us: f64) -> Option<Scatter> {
         let all = sorted(&rounds.iter().flatten().flatten().copied().collect::<Vec<f64>>());
         let cut = trimmed_each_end(all.len());

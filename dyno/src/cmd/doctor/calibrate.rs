@@ -20,7 +20,7 @@ use crate::report::document::{Column, Content, Document, Field, Section, Table, 
 use crate::report::terminal::{self, Style};
 use crate::run::modes::REFERENCE;
 use crate::run::single::run as run_experiment;
-use crate::stats::calibration::{Names, PaceEffect, Scatter, SliceTrial, Starts, evaluate};
+use crate::stats::calibration::{Names, PaceEffect, SliceTrial, Starts, evaluate};
 use crate::store::calibration::Recovered;
 use crate::store::{Calibration, Record};
 use crate::time::Time;
@@ -279,13 +279,12 @@ fn trials_section(trials: &[SliceTrial], starts: Option<Starts>, better_us: Opti
         ),
         None => "On this machine no other length of slices compares much better than the default.".to_owned(),
     });
-    let scatter = first.scatter.map(|scatter| {
-        let Scatter { slices_us, sweeps_us, starts_us, of_slices_percent, of_sweeps_percent, of_starts_percent } = scatter;
+    let scatter = first.scatter.map(|of| {
         format!(
-            "The difference of two equal modes scatters by {slices_us:.1} µs from slice to slice, besides by \
-             {sweeps_us:.1} µs from sweep to sweep and by {starts_us:.1} µs from start to start of the server (standard \
-             deviations); of the variance of its mean {of_slices_percent:.0} % is of slices, {of_sweeps_percent:.0} % \
-             of sweeps, {of_starts_percent:.0} % of starts."
+            "The difference of two equal modes scatters by {:.1} µs from slice to slice, besides by {:.1} µs from \
+             sweep to sweep and by {:.1} µs from start to start of the server (standard deviations); of the variance \
+             of its mean {:.0} % is of slices, {:.0} % of sweeps, {:.0} % of starts.",
+            of.slices_us, of.sweeps_us, of.starts_us, of.of_slices_percent, of.of_sweeps_percent, of.of_starts_percent
         )
     });
     let starts = starts.map(|Starts { starts_number, seen_us, explained_us }| {
