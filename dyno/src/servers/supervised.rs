@@ -13,6 +13,9 @@ use super::launch::{Launch, own_executable};
 use super::supervisor::{END, Event};
 use crate::process_tree::{self, ProcessStat};
 
+/// How long a supervisor may take to start its server: it does so at once, unless the machine is busy with dozens of
+/// them.
+const START_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a supervisor may take beyond the server's grace until it is given up.
 const SUPERVISOR_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -66,7 +69,7 @@ impl Supervised {
             grace,
             directory: launch.directory.clone(),
         };
-        let limit = Instant::now() + SUPERVISOR_PATIENCE;
+        let limit = Instant::now() + START_PATIENCE;
         while started.pid == 0 {
             started.read_events();
             // A server that fails at once has been started all the same: its own words are in its log.
