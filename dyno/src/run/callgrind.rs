@@ -165,7 +165,9 @@ impl ByFunction {
             } else if line.starts_with(|first: char| first.is_ascii_digit() || "+-*".contains(first)) {
                 // Behind `calls=` stands what the call cost in all.
                 let place = if is_of_call { &mut self.called } else { &mut self.own };
-                *place.entry(function.clone()).or_default() += line.split(' ').nth(1)?.parse::<u64>().ok()?;
+                let count: u64 = line.split(' ').nth(1)?.parse().ok()?;
+                let sum = place.entry(function.clone()).or_default();
+                *sum = sum.checked_add(count)?;
                 is_of_call = false;
             }
         }
@@ -221,6 +223,9 @@ fn total_of(text: &str) -> Option<u64> {
 mod tests {
     use std::os::unix::process::CommandExt;
 
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -238,6 +243,13 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(said.contains("user root;"), "{said}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_file_is_read_or_refused(lines in vec("(ob|fn|cob|cfn|calls)=(\\([0-9]\\)( x)?|[0-9 ]*)|[-+*0-9 x]{0,6}", 0..30)) {
+            ByFunction::default().add(&lines.join("\n"));
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ const INDIRECT: u8 = 0xff;
 const JUMP_BY_PLACE: u8 = 0x25;
 const CALL_BY_PLACE: u8 = 0x15;
 /// The longest entry of a table of jumps to other files: `endbr64`, `bnd jmp [rip + disp32]`.
-const ENTRY_BYTES: u64 = 12;
+const ENTRY_BYTES: usize = 12;
 
 /// Whether this code ends with a call.
 pub fn is_behind_call(code: &[u8]) -> bool {
@@ -33,10 +33,10 @@ pub fn slot_called_before(address: u64, start: u64, code: &[u8]) -> Option<u64> 
 /// Where the address is kept that the entry of a table of jumps goes to.
 fn slot_of_jump(entry: u64, start: u64, code: &[u8]) -> Option<u64> {
     let at = usize::try_from(entry.checked_sub(start)?).ok()?;
-    let entry_code = code.get(at..at + ENTRY_BYTES as usize)?;
+    let entry_code = code.get(at..)?.get(..ENTRY_BYTES)?;
     let jump = entry_code.windows(6).position(|bytes| bytes[..2] == [INDIRECT, JUMP_BY_PLACE])?;
     let disp: [u8; 4] = entry_code[jump + 2..jump + 6].try_into().ok()?;
-    Some(displaced(entry + jump as u64 + 6, disp))
+    Some(displaced(entry.wrapping_add(jump as u64 + 6), disp))
 }
 
 fn displaced(end: u64, disp: [u8; 4]) -> u64 {
@@ -45,7 +45,21 @@ fn displaced(end: u64, disp: [u8; 4]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn any_code_is_read(code in vec(any::<u8>(), 0..64), start: u64, more in 0_u64..80, address: u64) {
+            is_behind_call(&code);
+            slot_called_before(address, start, &code);
+            slot_called_before(start.wrapping_add(more), start, &code);
+            slot_of_jump(start.wrapping_add(more), start, &code);
+            slot_of_jump(address, 0, &code);
+        }
+    }
 
     #[test]
     fn what_stands_behind_a_call_is_known() {
