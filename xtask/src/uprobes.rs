@@ -130,6 +130,7 @@ struct Events;
 
 impl Events {
     fn define(library: &Path, offset: u64) -> Result<Events> {
+        remove();
         let place = format!("{}:{offset:#x}", library.canonicalize()?.display());
         let defined = || -> Result<()> {
             append(&format!("p:{GROUP}/enter {place} connection=%di"))?;
@@ -156,11 +157,16 @@ impl Events {
 
 impl Drop for Events {
     fn drop(&mut self) {
-        let _ = fs::write(Path::new(INSTANCE).join(format!("events/{GROUP}/enable")), "0");
-        let _ = fs::remove_dir(INSTANCE);
-        for event in ["enter", "leave"] {
-            let _ = append(&format!("-:{GROUP}/{event}"));
-        }
+        remove();
+    }
+}
+
+/// Takes the events away, also those that a run left behind which was killed.
+fn remove() {
+    let _ = fs::write(Path::new(INSTANCE).join(format!("events/{GROUP}/enable")), "0");
+    let _ = fs::remove_dir(INSTANCE);
+    for event in ["enter", "leave"] {
+        let _ = append(&format!("-:{GROUP}/{event}"));
     }
 }
 
