@@ -51,6 +51,7 @@ impl Client {
             Client::Own { config, session, .. } => *session = answered(target, config, None)?.sessions.pop(),
             Client::Stock(client) => {
                 let full = client.connections(false, (1, 1), Duration::ZERO);
+                interrupt::check_this_process()?;
                 full.map_err(|error| anyhow!("\"{}\": {error}", target.cell)).or_fault(Fault::Server)?;
             }
         }
@@ -79,6 +80,8 @@ impl Client {
             }),
             Client::Stock(client) => {
                 let all = client.connections(resumes, (least, CONNECTIONS_MAX), time);
+                // Ctrl-C ends that program too.
+                interrupt::check_this_process()?;
                 let all = all.map_err(|error| anyhow!("\"{}\": {error}", target.cell)).or_fault(Fault::Server)?;
                 let each = all.into_iter().map(|connection| {
                     is_right(target.cell, connection.is_resumed, connection.status)?;
