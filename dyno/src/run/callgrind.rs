@@ -247,7 +247,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_file_is_read_or_refused(lines in vec("(ob|fn|cob|cfn|calls)=(\\([0-9]\\)( x)?|[0-9 ]*)|[-+*0-9 x]{0,6}", 0..30)) {
+        fn any_file_is_read_or_refused(
+            lines in vec("(ob|fn|cob|cfn|calls)=(\\([0-9]\\)( x)?|[0-9 ]*)|[-+*0-9 x]{0,6}", 0..30),
+        ) {
             ByFunction::default().add(&lines.join("\n"));
         }
     }
