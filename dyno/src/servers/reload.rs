@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::listening;
 use crate::process_tree;
 
 /// How long a server may take until its new workers are there.
@@ -58,15 +59,28 @@ pub fn reload(how: Reload, subject: &Subject) -> Result<()> {
             let before = (subject.workers)();
             tell(signal)?;
             let new = || (subject.workers)().iter().filter(|pid| !before.contains(pid)).count();
-            await_that(subject, "no new worker appeared", || new() >= at_least)
+            await_that(subject, "no new worker appeared", || new() >= at_least)?;
+            // nginx lets its old workers take connections for 100 ms beside the new ones.
+            await_that(subject, "an old worker listens on", || listening::listening_addresses(&before).is_empty())
         }
         Reload::Restart { signal, says } => {
             let times = || (subject.said)().matches(says).count();
-            let before = times();
+            let (before, listening) = (times(), listening_processes(subject.first));
             tell(signal)?;
-            await_that(subject, "it did not say that it started again", || times() > before)
+            await_that(subject, "it did not say that it started again", || times() > before)?;
+            // lighttpd leaves its connections to a child, which takes new ones as well until it is told to end; then it
+            // cuts those.
+            let is_alone = || listening_processes(subject.first) <= listening;
+            await_that(subject, "a process of before listens on", is_alone)
         }
     }
+}
+
+/// How many processes of the server listen.
+fn listening_processes(first: u32) -> usize {
+    let descendants = process_tree::descendants(first).into_iter().map(|process| process.pid);
+    let processes = descendants.chain([first]);
+    processes.filter(|&pid| !listening::listening_addresses(&[pid]).is_empty()).count()
 }
 
 fn await_that(subject: &Subject, otherwise: &str, done: impl Fn() -> bool) -> Result<()> {

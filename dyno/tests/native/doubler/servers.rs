@@ -74,13 +74,8 @@ impl Stand {
         });
     }
 
-    /// Until a session of the new processes is resumed: lighttpd's old one may answer for a moment yet, and its ticket
-    /// keys go with it.
     fn reload(&mut self) {
         self.server.reload().unwrap_or_else(|error| panic!("{}: {error:#}", self.name));
-        eventually("sessions are resumed after a reload", || {
-            ["-tls1_3", "-tls1_2"].iter().all(|version| fetch_twice_with_one_session(&self.server, version))
-        });
     }
 }
 
