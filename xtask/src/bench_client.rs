@@ -34,8 +34,9 @@ pub struct Effort {
     /// How long each client runs in a round
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = value_parser!(u32).range(1..))]
     seconds: u32,
-    /// What is measured; may be repeated
-    #[arg(long = "operation", value_name = "NAME", default_values_t = Operation::ALL)]
+    /// What is measured; may be repeated. `hybrid` wants nginx, wrk and h2load on OpenSSL 3.5:
+    /// `LD_LIBRARY_PATH=PREFIX/lib`
+    #[arg(long = "operation", value_name = "NAME", default_values_t = Operation::usual())]
     operations: Vec<Operation>,
 }
 
@@ -62,7 +63,7 @@ pub struct Row {
 /// missing or fails is said.
 pub fn run(effort: &Effort) -> Result<()> {
     tlsdyno::built()?;
-    let server = Server::start()?;
+    let server = Server::start(&effort.operations)?;
     let mut rows = Vec::new();
     for &operation in &effort.operations {
         rows.extend(measure_operation(operation, &server, effort)?);

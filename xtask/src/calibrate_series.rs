@@ -35,12 +35,12 @@ struct Recovered {
     measured: f64,
     low: f64,
     high: f64,
-    /// What the same burn comes to on this machine with neither server nor instrument; of A/A nothing.
+    /// What the same burn comes to in a bare server without the instrument; of A/A nothing.
     alone: f64,
 }
 
-/// The bars: of 40 intervals at least 36 hold the truth, whose median half-width is at most 5 µs, and whose mean bias
-/// is at most the larger of 3 % and two standard errors. The truth of a burn is what it comes to on the machine alone.
+/// The bars: of 40 intervals of A/A at least 36 hold 0; the median half-width is at most 5 µs; the mean bias is at most
+/// the larger of 3 % and two standard errors. The truth of a burn is what it comes to on the machine alone.
 const HOLD_SHARE: f64 = 0.9;
 const HALF_WIDTH_MAX_US: f64 = 5.0;
 const BIAS_SHARE_MAX: f64 = 0.03;
@@ -125,7 +125,7 @@ fn table(rows: &[Vec<Recovered>], series: &Series) -> (String, usize) {
         let held = of.iter().filter(|one| one.low <= alone && alone <= one.high).count();
         let half_width = median(&of.iter().map(|one| (one.high - one.low) / 2.0).collect::<Vec<_>>());
         let misses = [
-            rows.len() - held > most_misses,
+            injected == 0.0 && rows.len() - held > most_misses,
             injected > 0.0 && half_width > HALF_WIDTH_MAX_US,
             injected > 0.0 && bias.abs() > (BIAS_SHARE_MAX * injected).max(STANDARD_ERRORS * error),
         ];
@@ -163,7 +163,7 @@ mod tests {
         };
         let of = |biases: &[f64]| table(&biases.iter().map(|bias| row(*bias).to_vec()).collect::<Vec<_>>(), &series).1;
         assert_eq!(of(&[1.0, -1.0, 2.0, -2.0]), 0);
-        // Intervals that miss the truth count for both costs, the bias for the injected one.
-        assert_eq!(of(&[5.0, 5.1, 5.2, 5.3]), 3);
+        // Intervals that miss the truth count for A/A, the bias for the injected cost.
+        assert_eq!(of(&[5.0, 5.1, 5.2, 5.3]), 2);
     }
 }

@@ -10,9 +10,10 @@ use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::load::limit::ChangeLimit;
 use crate::load::summary::{FORMAT, Summary};
+use crate::report::circumstances;
+use crate::report::compared::{self, Scatter};
 use crate::report::document::{Document, Section};
 use crate::report::terminal::{self, Style};
-use crate::report::{circumstances, compared};
 use crate::stats::compared::{Comparison, Gate, RUN_TO_RUN_PERCENT, Word, gate, repeats, single_runs, verdict};
 use crate::stats::load::{LoadSummary, Sample, sample_of_point, sample_of_whole, samples, samples_of_run};
 use crate::store::Store;
@@ -122,8 +123,9 @@ pub fn run(args: &Args) -> Result<Exit> {
             serde_json::json!({"format": 1, "verdict": verdict, "comparisons": comparisons, "warnings": remarks});
         super::print(super::json_of(&object)?)?;
     } else {
+        let scatter = if first.len() == 1 && second.len() == 1 { Scatter::Slices } else { Scatter::Repeats };
         let sections = [
-            compared::table(&comparisons),
+            compared::table(&comparisons, scatter),
             circumstances::warnings(remarks),
             Section::default().text(compared::sentence(&comparisons)),
         ];

@@ -20,7 +20,7 @@ const DURATION: Time = Time::seconds(10);
 /// For each percentage the connections are doubled from --connections until twice as many bring less than 5 % more
 /// hits/s: that is saturation. Then every percentage has one block in each round, in random order, and --duration in
 /// all. With --plain also the half serving point, with an interval: the smallest percent reuse at which half of the
-/// plain-text hits/s are reached (Mraz et al. 2002).
+/// plain-text hits/s are reached (Mraz et al. 2002, by hits).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   tlsdyno reuse https://localhost:8443/1k.bin --insecure --by hits --plain http://localhost:8080/1k.bin

@@ -53,7 +53,8 @@ pub enum Profile {
     /// One connection with one session, never resumed: a purchase. 25 requests each unless said otherwise (section 4,
     /// CDnow).
     OneTime,
-    /// Many short connections that resume the user's session until it is up: an auction.
+    /// Many short connections, one right after the other unless --pause is given, that resume the user's session until
+    /// it is up: an auction.
     Intermittent,
     /// A kept connection; when its session is up it closes, and the next begins with a full handshake: a trader's
     /// quotes.

@@ -9,8 +9,17 @@ use crate::stats::findings::ComparisonFinding;
 use crate::stats::{Direction, Ratio, Summary};
 use crate::units::{format_duration, format_interval_with, format_rate};
 
+/// What the 95 % of a table are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scatter {
+    /// Several runs on each side, or rounds in turn.
+    Repeats,
+    /// The slices of one run on each side.
+    Slices,
+}
+
 /// The table of comparisons, those of each point below its name.
-pub fn table(comparisons: &[Comparison]) -> Section {
+pub fn table(comparisons: &[Comparison], scatter: Scatter) -> Section {
     let fields: [Field<Comparison>; _] = [
         (Column::words(""), |of| of.quantity.to_owned()),
         (Column::number("first"), |of| value(of, of.first)),
@@ -28,7 +37,12 @@ pub fn table(comparisons: &[Comparison]) -> Section {
         // A sweep's points stand above what is said of them.
         table.rows.splice(number..number, comparisons[number].point.iter().map(|point| vec![point_cell(point)]));
     }
-    let note = "95 %: the intervals of all quantities of a comparison hold together in 95 of 100 comparisons.";
+    let note = match scatter {
+        Scatter::Repeats => {
+            "95 %: the intervals of all quantities of a comparison hold together in 95 of 100 comparisons."
+        }
+        Scatter::Slices => "95 %: of the slices of these two runs, each quantity by itself; equal runs differ by more.",
+    };
     Section::default().with(Content::Table(table)).notes([note.to_owned()])
 }
 

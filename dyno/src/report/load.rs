@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::charts::{COLOURS, line_legend, line_mark, palette, quantity, tooltip, with};
 use super::circumstances;
-use super::compared;
+use super::compared::{self, Scatter};
 use super::curve;
 use super::document::{Chart, Column, Content, Document, Field, Method, Place, Section, Table, Tone};
 use super::load_run;
@@ -20,8 +20,8 @@ pub fn document(record: &Record, summary: &LoadSummary) -> Document {
     let connections = record.measured.load().map_or(&[][..], |load| &load.connections);
     let mut sections = curve::sections(&summary.curves, summary.log.as_ref(), connections);
     if !summary.against.is_empty() {
-        sections
-            .push(Section { title: "The second against the first".to_owned(), ..compared::table(&summary.against) });
+        let table = compared::table(&summary.against, Scatter::Repeats);
+        sections.push(Section { title: "The second against the first".to_owned(), ..table });
     }
     sections.push(points(summary, !runs.is_empty()));
     match runs {

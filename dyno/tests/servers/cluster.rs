@@ -50,8 +50,9 @@ fn check_blocks_of(result: &Value, has_dispatcher: bool) {
     }
 }
 
-/// The claims of Apostolopoulos et al. 2000: blind dispatching keeps about one session in three, learning keeps all of
-/// them, and so does the source address, which sends everybody behind one proxy to one server.
+/// The dispatchers of Apostolopoulos et al. 2000: learning keeps nearly all sessions, and the source address sends
+/// everybody behind one proxy to one server, as they say. That blind dispatching keeps about one session in three is
+/// ours: they give no number.
 #[test]
 fn policies_differ_as_the_paper_says_and_the_proxy_objection_shows() {
     let place = Place::new();

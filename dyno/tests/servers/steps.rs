@@ -1,5 +1,7 @@
 //! `tlsdyno profile --keys` and `--events` from the command line to the record and the reports, on real servers.
 
+use std::process::{Command, Stdio};
+
 use serde_json::Value;
 use tlsdyno::report;
 use tlsdyno::store::Store;
@@ -118,6 +120,106 @@ fn a_stock_client_is_the_other_end() {
             assert!(messages(own).iter().all(|name| seen.contains(name)), "{flags:?}: {own}\n{stock}");
             assert!(value(&stock["client_ns"]) > 20_000.0, "{flags:?}: {stock}");
             assert_eq!(stock["flows"].as_array().unwrap().len(), 1, "{flags:?}");
+        }
+    }
+}
+
+/// Runs a command, and prints what it printed and how many connections on loopback had a handshake of so many bytes
+/// each way. Of TLS 1.2 these are all records of types 20 and 22; of TLS 1.3 the client's up to its Finished, the first
+/// of type 23, and what the server had sent by then. Connections that the kernel had no room for are left out.
+const CAPTURE: &str = r#"
+import collections, json, socket, struct, subprocess, sys
+SO_RCVBUFFORCE, OUTGOING, ETH_P_ALL = 33, 4, 3
+s = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_ALL))
+s.bind(("lo", ETH_P_ALL))
+s.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 512 << 20)
+said = subprocess.run(sys.argv[2:], stdout=subprocess.PIPE, check=True).stdout
+s.setblocking(False)
+class Connection:
+    def __init__(self):
+        self.sent, self.received, self.received_before_finished, self.whole = b"", b"", None, False
+connections = {}
+while True:
+    try:
+        packet, address = s.recvfrom(70000)
+    except BlockingIOError:
+        break
+    head = (packet[0] & 15) * 4
+    if address[2] != OUTGOING or packet[0] >> 4 != 4 or packet[9] != 6:
+        continue
+    source, destination = struct.unpack("!HH", packet[head:head + 4])
+    flags, data = packet[head + 13], packet[head + (packet[head + 12] >> 4) * 4:struct.unpack("!H", packet[2:4])[0]]
+    if flags & 0x12 == 2:
+        connections[source, destination] = Connection()
+    if (source, destination) in connections:
+        of = connections[source, destination]
+        if data and of.received and of.received_before_finished is None:
+            of.received_before_finished = len(of.received)
+        of.sent += data
+    elif (destination, source) in connections:
+        of = connections[destination, source]
+        of.received += data
+        of.whole |= bool(flags & 1)
+def records(stream):
+    while len(stream) >= 5:
+        length = 5 + struct.unpack("!H", stream[3:5])[0]
+        yield stream[0], length
+        stream = stream[length:]
+def of_1_2(stream):
+    return sum(length for kind, length in records(stream) if kind in (20, 22))
+def until_finished(stream):
+    total = 0
+    for kind, length in records(stream):
+        total += length
+        if kind == 23:
+            break
+    return total
+counts = collections.Counter()
+for of in connections.values():
+    if of.whole and of.sent[:1] == b"\x16":
+        sizes = (of_1_2(of.sent), of_1_2(of.received))
+        if sys.argv[1] == "1.3":
+            sizes = (until_finished(of.sent), of.received_before_finished)
+        counts[sizes] += 1
+print(json.dumps({"said": json.loads(said), "counts": [[*sizes, count] for sizes, count in counts.items()]}))
+"#;
+
+/// Means over hundreds of connections are the bytes of each, which a capture of the packets has too.
+#[test]
+fn bytes_are_those_of_a_capture() {
+    if !rustix::process::geteuid().is_root() {
+        return println!("only root captures packets: not tried");
+    }
+    for version in ["1.2", "1.3"] {
+        let place = Place::new();
+        let flags = ["profile", "--time", "4", "--server", "nginx", "--tls", version, "--cert", "rsa-2048"];
+        let profile = place.tlsdyno(&[&flags[..], &["--events", "1", "--no-report", "--json"]].concat());
+        // Nobody else's packets are on the loopback of a namespace of its own.
+        let mut command = Command::new("unshare");
+        command.args([
+            "--net",
+            "sh",
+            "-c",
+            "ip link set lo up && exec \"$@\"",
+            "sh",
+            "python3",
+            "-c",
+            CAPTURE,
+            version,
+        ]);
+        command.arg(profile.get_program()).args(profile.get_args()).current_dir(place.path()).stdin(Stdio::null());
+        command.envs(profile.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{version}: {}", String::from_utf8_lossy(&output.stderr));
+        let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let cells = printed["said"]["steps"]["cells"].as_array().unwrap();
+        assert_eq!(cells.len(), 2);
+        for cell in cells {
+            let ours = &cell["client_bytes"];
+            let is_it = |seen: &&Value| seen[0].as_f64() == ours[0].as_f64() && seen[1].as_f64() == ours[1].as_f64();
+            let seen = printed["counts"].as_array().unwrap().iter().find(is_it);
+            let enough = seen.is_some_and(|seen| seen[2].as_u64() > Some(20));
+            assert!(enough, "{version} {}: {ours} by the client, captured {}", cell["handshakes"], printed["counts"]);
         }
     }
 }

@@ -284,8 +284,8 @@ pub struct Plan {
     /// When the run ends.
     pub until: Until,
     /// How far requests may get ahead of each other in the order of the workload's trace: the newest presented is less
-    /// than so many places from the oldest unserved (Coarfa et al. 2006 section 2.2.2). `None`: users know nothing
-    /// of each other.
+    /// than so many places from the oldest unserved (our reading of Coarfa et al. 2006 section 2.2.2, which says "the
+    /// last request served"). `None`: users know nothing of each other.
     pub window: Option<u32>,
     /// Which redirects are followed; `None`: none, they are answers like others.
     pub redirects: Option<Redirects>,

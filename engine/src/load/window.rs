@@ -1,7 +1,8 @@
 //! How far the requests of a replayed trace may get ahead of each other: Coarfa, Druschel, Wallach 2006, section 2.2.2.
 //!
 //! Requests have places in the order of the trace. The distance from the oldest request that is not served yet to the
-//! newest that was presented stays below a limit.
+//! newest that was presented stays below a limit. The paper says "the last request served"; that it means the oldest
+//! one not served is our reading.
 
 use std::collections::VecDeque;
 use std::ops::Range;

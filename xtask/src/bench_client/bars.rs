@@ -24,7 +24,7 @@ const fn bar(operation: Operation, own: Effort, share: f64, against: &'static [C
     Bar { operation, own, share, against }
 }
 
-const BARS: [Bar; 13] = [
+const BARS: [Bar; 14] = [
     bar(Operation::Ecdsa, Effort::Honest, 0.28, COMMON),
     bar(Operation::Ecdsa, Effort::Floor, 0.09, COMMON),
     bar(Operation::Ecdsa, Effort::Honest, 0.75, OHA),
@@ -38,6 +38,7 @@ const BARS: [Bar; 13] = [
     bar(Operation::Psk13, Effort::Honest, 0.30, COMMON),
     bar(Operation::Kept1k, Effort::Honest, 0.60, COMMON),
     bar(Operation::Kept1m, Effort::Honest, 0.80, COMMON),
+    bar(Operation::Hybrid, Effort::Honest, 0.30, &[Client::H2load]),
 ];
 
 /// The Markdown table. Missing clients have a row that says how to get them.

@@ -38,6 +38,10 @@ impl Client {
             Operation::Tcp => &[Client::OwnBareTcp],
             _ => &[Client::Own(Effort::Honest), Client::Own(Effort::Lean), Client::Own(Effort::Floor)],
         };
+        // The others are linked to TLS libraries of their own, whose groups are theirs.
+        if operation.group().is_some() {
+            return [&[Client::Wrk, Client::H2load][..], own].concat();
+        }
         let floor: &[Client] = if operation == Operation::Ecdsa { &[Client::OwnBareTcp] } else { &[] };
         // tls-perf makes handshakes only, and those of TLS 1.3 it does not resume.
         let tls_perf: &[Client] = match operation {
@@ -101,7 +105,12 @@ impl Client {
         let ca = server.ca_file();
         let words = match self {
             Client::Wrk => [&["-t1", "-c", CONNECTIONS, "-d", &time], close, &[&url]].concat(),
-            Client::H2load => [&["--h1", "-t1", "-c", CONNECTIONS, "-n", &number], close, &[&url]].concat(),
+            Client::H2load => {
+                // It offers no others than these or those of its own list.
+                let group = operation.group().map(|group| ["--groups", group]);
+                let group = group.as_ref().map_or(&[][..], |words| &words[..]);
+                [&["--h1", "-t1", "-c", CONNECTIONS, "-n", &number], group, close, &[&url]].concat()
+            }
             // Not `--insecure`: that leaves out the server's signature too, which every other peer checks.
             Client::Oha => {
                 let close: &[&str] = if operation.keeps() { &[] } else { &["--disable-keepalive"] };
@@ -136,6 +145,9 @@ fn own(effort: Option<Effort>, operation: Operation, server: &Server, url: &str,
     let ca = server.ca_file();
     if let Some(version) = operation.version() {
         words.extend(["--tls", version, "--suite", operation.suite()]);
+    }
+    if let Some(group) = operation.group() {
+        words.extend(["--group", group]);
     }
     match effort {
         Some(Effort::Honest) => words.extend(["--effort", "honest", "--ca-file", &ca]),

@@ -22,6 +22,8 @@ pub enum Operation {
     Kept1m,
     /// TCP connect, request, 1 KB, close; no TLS.
     Tcp,
+    /// As `Ecdsa`, with X25519MLKEM768.
+    Hybrid,
 }
 
 impl ValueEnum for Operation {
@@ -42,7 +44,7 @@ impl fmt::Display for Operation {
 
 impl Operation {
     /// In the order of the table.
-    pub const ALL: [Operation; 7] = [
+    pub const ALL: [Operation; 8] = [
         Operation::Ecdsa,
         Operation::Rsa,
         Operation::Ticket12,
@@ -50,7 +52,13 @@ impl Operation {
         Operation::Kept1k,
         Operation::Kept1m,
         Operation::Tcp,
+        Operation::Hybrid,
     ];
+
+    /// What every OpenSSL of today can do.
+    pub fn usual() -> impl Iterator<Item = Operation> {
+        Operation::ALL.into_iter().filter(|operation| operation.group().is_none())
+    }
 
     /// The name that `--operation` takes.
     pub fn name(self) -> &'static str {
@@ -62,6 +70,7 @@ impl Operation {
             Operation::Kept1k => "kept-1k",
             Operation::Kept1m => "kept-1m",
             Operation::Tcp => "tcp",
+            Operation::Hybrid => "hybrid",
         }
     }
 
@@ -75,6 +84,7 @@ impl Operation {
             Operation::Kept1k => "kept request, 1 KB, TLS 1.3",
             Operation::Kept1m => "kept request, 1 MB, TLS 1.3",
             Operation::Tcp => "bare TCP, 1 KB, close",
+            Operation::Hybrid => "full TLS 1.3, ECDSA P-256, X25519MLKEM768, 1 KB, close",
         }
     }
 
@@ -110,6 +120,11 @@ impl Operation {
         }
     }
 
+    /// The one group of the server's port, where that is not left to server and client.
+    pub fn group(self) -> Option<&'static str> {
+        (self == Operation::Hybrid).then_some("X25519MLKEM768")
+    }
+
     /// The object that is asked for.
     pub fn path(self) -> &'static str {
         match self {
@@ -128,6 +143,7 @@ impl Operation {
             Operation::Kept1k => 40_000,
             Operation::Kept1m => 1_000,
             Operation::Tcp => 12_000,
+            Operation::Hybrid => 1_500,
         }
     }
 }

@@ -21,8 +21,7 @@ const LOG_WAIT: Duration = Duration::from_secs(2);
 pub struct Server {
     /// Its own port answers with the counters.
     nginx: Nginx,
-    /// In the order of [`Operation::ALL`].
-    ports: Vec<u16>,
+    ports: Vec<(Operation, u16)>,
 }
 
 /// What the server counted.
@@ -42,7 +41,7 @@ pub struct Logged {
 }
 
 impl Server {
-    pub fn start() -> Result<Server> {
+    pub fn start(operations: &[Operation]) -> Result<Server> {
         let directory = nginx::directory()?;
         let path = directory.path();
         fs::create_dir(path.join("html"))?;
@@ -50,16 +49,16 @@ impl Server {
         fs::write(path.join("html/1k.bin"), [b'x'; 1024])?;
         fs::write(path.join("html/1m.bin"), vec![b'x'; 1 << 20])?;
         write_certificates(path)?;
-        let mut ports = nginx::free_ports(1 + Operation::ALL.len())?;
+        let mut ports = nginx::free_ports(1 + operations.len())?;
         let port = ports.remove(0);
+        let ports: Vec<_> = operations.iter().copied().zip(ports).collect();
         let http = configuration(&ports, port);
         let settings = Settings { cpu: Some("0"), workers: 1, connections: 4096, http: &http, port };
         Ok(Server { nginx: Nginx::start(directory, &settings)?, ports })
     }
 
     pub fn port(&self, operation: Operation) -> u16 {
-        let place = Operation::ALL.iter().position(|&other| other == operation).expect("all operations have ports");
-        self.ports[place]
+        self.ports.iter().find(|(of, _)| *of == operation).expect("what is measured has a port").1
     }
 
     pub fn url(&self, operation: Operation) -> String {
@@ -112,9 +111,8 @@ impl Server {
     }
 }
 
-fn configuration(ports: &[u16], status_port: u16) -> String {
-    let servers: String =
-        Operation::ALL.iter().zip(ports).map(|(operation, port)| listener(*operation, *port)).collect();
+fn configuration(ports: &[(Operation, u16)], status_port: u16) -> String {
+    let servers: String = ports.iter().map(|(operation, port)| listener(*operation, *port)).collect();
     format!(
         "log_format reused '$ssl_session_reused';
   access_log off; root html; sendfile on; keepalive_timeout 60s;
@@ -134,13 +132,14 @@ fn listener(operation: Operation, port: u16) -> String {
         "1.2" => "ssl_ciphers ECDHE-ECDSA-AES128-GCM-SHA256".to_owned(),
         _ => format!("ssl_conf_command Ciphersuites {}", operation.suite()),
     };
+    let group = operation.group().map(|group| format!("ssl_ecdh_curve {group};")).unwrap_or_default();
     let tickets = if operation.resumes() { "on" } else { "off" };
     let log = if operation.shakes_hands() { "access_log reused.log reused buffer=64k flush=100ms;" } else { "" };
     format!(
         "  server {{
     listen 127.0.0.1:{port} ssl backlog=4096;
     ssl_certificate {key}.pem; ssl_certificate_key {key}.key;
-    ssl_protocols TLSv{version}; {suite};
+    ssl_protocols TLSv{version}; {suite}; {group}
     ssl_session_tickets {tickets}; ssl_session_cache off; {log}
   }}
 "

@@ -1,18 +1,18 @@
-//! What a machine makes of CPU time burnt between handshakes where there is neither a server nor an instrument: both
-//! ends in memory, one thread. Work that was warm is dearer after a pause that touched none of it, by as much as others
-//! use the core's caches meanwhile; what a calibration measures beyond that is the instrument's.
+//! What a machine makes of CPU time burnt in handshakes where there is no instrument: the barest of servers, one thread
+//! that accepts, shakes hands, answers and closes, and one client on a CPU of its own. Work that was warm is dearer
+//! after a pause that touched none of it, the kernel's too; what a calibration measures beyond that is the instrument's.
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use openssl::ssl::{ErrorCode, Ssl, SslContext, SslFiletype, SslMethod, SslSessionCacheMode, SslStream};
 use rustix::time::{ClockId, clock_gettime};
+use socket2::SockRef;
 
 use crate::affinity;
 use crate::model::CertificateKind;
@@ -21,37 +21,64 @@ use crate::servers::certificates;
 use crate::stats::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
 use crate::store::calibration::Recovered;
 
-/// Handshakes in a row, all with the same burn before each.
-const BATCH: u32 = 8;
+/// Connections that are open together, all with the same burn, so that the server need not wait for a client.
+const BATCH: usize = 8;
+/// What is asked for, and what is answered, bytes.
+const REQUEST_BYTES: usize = 64;
+const ANSWER_BYTES: usize = 1024;
+/// After how long an end gives up on the other.
+const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What burns of so many microseconds, one before each handshake in memory, cost on a CPU, measured for so long.
+/// The CPUs of both ends.
+#[derive(Clone, Copy)]
+pub(super) struct Cpus {
+    pub server: usize,
+    pub client: usize,
+}
+
+/// What burns of so many microseconds, one in each connection to a bare server, cost on its CPU, measured for so long.
 ///
 /// # Errors
-/// OpenSSL refuses to make a handshake with itself, or the thread cannot be bound.
+/// The two ends cannot be made, bound to their CPUs or connected.
 pub(super) fn recovered(
     burns_us: &[f64],
     certificate: CertificateKind,
-    cpu: usize,
-    length: Duration,
-    stop: &AtomicBool,
-) -> Result<Vec<Recovered>> {
-    std::thread::scope(|scope| {
-        let measured = scope.spawn(|| {
-            affinity::stay_on(cpu).with_context(|| format!("run on CPU {cpu}"))?;
-            measured(burns_us, certificate, length, stop)
-        });
-        measured.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
-
-fn measured(
-    burns_us: &[f64],
-    certificate: CertificateKind,
+    cpus: Cpus,
     length: Duration,
     stop: &AtomicBool,
 ) -> Result<Vec<Recovered>> {
     let directory = tempfile::tempdir().context("make a directory for a certificate")?;
-    let ends = Ends::new(certificate, directory.path())?;
+    let (server, client) = Server::with_client(certificate, directory.path())?;
+    let (address, done) = (server.listener.local_addr()?, AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let visit = || {
+            stay_on(cpus.client)?;
+            client.visit(address, &done)
+        };
+        let visitors: Vec<_> = (0..BATCH).map(|_| scope.spawn(visit)).collect();
+        let done = &done;
+        let measured = scope.spawn(move || {
+            stay_on(cpus.server)?;
+            let measured = measured(&server, burns_us, length, stop);
+            done.store(true, Ordering::Relaxed);
+            // The clients may have connected once more; closing what they wait for ends their wait.
+            drop(server);
+            measured
+        });
+        let measured = joined(measured);
+        visitors.into_iter().try_for_each(joined).and(measured)
+    })
+}
+
+fn stay_on(cpu: usize) -> Result<()> {
+    affinity::stay_on(cpu).with_context(|| format!("run on CPU {cpu}"))
+}
+
+fn joined<T>(thread: ScopedJoinHandle<Result<T>>) -> Result<T> {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn measured(server: &Server, burns_us: &[f64], length: Duration, stop: &AtomicBool) -> Result<Vec<Recovered>> {
     let costs: Vec<f64> = [0.0].iter().chain(burns_us).copied().collect();
     let mut columns: Vec<Column> = vec![Vec::new(); burns_us.len()];
     let places: Vec<usize> = (0..costs.len()).collect();
@@ -59,7 +86,7 @@ fn measured(
     while began.elapsed() < length && !stop.load(Ordering::Relaxed) {
         let mut found = vec![0.0; costs.len()];
         for index in random.shuffled(&places) {
-            found[index] = ends.cost_us(costs[index])?;
+            found[index] = server.cost_us(costs[index])?;
         }
         columns.iter_mut().zip(&found[1..]).for_each(|(column, cost)| column.push(Some(cost - found[0])));
     }
@@ -72,54 +99,102 @@ fn measured(
     Ok(burns_us.iter().zip(estimates).map(one).collect())
 }
 
-/// What both ends of a connection are made from.
-struct Ends {
-    server: SslContext,
-    client: SslContext,
+/// The end whose CPU time is measured.
+struct Server {
+    listener: TcpListener,
+    context: SslContext,
 }
 
-impl Ends {
-    fn new(certificate: CertificateKind, directory: &Path) -> Result<Ends> {
+impl Server {
+    fn with_client(certificate: CertificateKind, directory: &Path) -> Result<(Server, Client)> {
         let files = certificates::create(certificate, directory)?;
-        let mut server = SslContext::builder(SslMethod::tls_server())?;
-        server.set_certificate_chain_file(&files.chain)?;
-        server.set_private_key_file(&files.key, SslFiletype::PEM)?;
+        let mut context = SslContext::builder(SslMethod::tls_server())?;
+        context.set_certificate_chain_file(&files.chain)?;
+        context.set_private_key_file(&files.key, SslFiletype::PEM)?;
+        let listener = TcpListener::bind("127.0.0.1:0").context("listen on 127.0.0.1")?;
+        SockRef::from(&listener).set_read_timeout(Some(PATIENCE))?;
         let mut client = SslContext::builder(SslMethod::tls_client())?;
         client.set_session_cache_mode(SslSessionCacheMode::OFF);
-        Ok(Ends { server: server.build(), client: client.build() })
+        Ok((Server { listener, context: context.build() }, Client { context: client.build() }))
     }
 
-    /// CPU time of a full handshake with such a burn before it, on average over a batch, microseconds.
+    /// CPU time of a connection with such a burn, on average over a batch, microseconds.
     fn cost_us(&self, burn_us: f64) -> Result<f64> {
         let before = thread_cpu_ns();
-        for _ in 0..BATCH {
-            burn((burn_us * 1e3) as u64);
-            self.handshake()?;
-        }
-        Ok((thread_cpu_ns() - before) as f64 / 1e3 / f64::from(BATCH))
+        self.serve((burn_us * 1e3) as u64).context("serve clients of our own")?;
+        Ok((thread_cpu_ns() - before) as f64 / 1e3 / BATCH as f64)
     }
 
-    fn handshake(&self) -> Result<()> {
-        let (near, far) = Memory::pair();
-        let mut server = SslStream::new(Ssl::new(&self.server)?, near)?;
-        let mut client = SslStream::new(Ssl::new(&self.client)?, far)?;
-        loop {
-            let client_waits = waits(client.connect())?;
-            let server_waits = waits(server.accept())?;
-            if !client_waits && !server_waits {
-                return Ok(());
-            }
+    /// Serves a batch step by step, as servers with an event loop do: each step of all connections before the next.
+    fn serve(&self, burn_ns: u64) -> Result<()> {
+        let mut streams = Vec::with_capacity(BATCH);
+        for _ in 0..BATCH {
+            let (stream, _) = self.listener.accept()?;
+            streams.push(SslStream::new(Ssl::new(&self.context)?, patient(stream)?)?);
         }
+        for stream in &mut streams {
+            burn(burn_ns);
+            answer_hello(stream)?;
+        }
+        for stream in &mut streams {
+            stream.accept()?;
+            stream.read_exact(&mut [0; REQUEST_BYTES])?;
+            stream.write_all(&[b'x'; ANSWER_BYTES])?;
+            // Only said: the client closes when it has read all.
+            stream.shutdown()?;
+        }
+        Ok(())
     }
 }
 
-/// Whether the other end's turn has come before this one is done.
-fn waits(result: Result<(), openssl::ssl::Error>) -> Result<bool> {
-    match result {
-        Ok(()) => Ok(false),
-        Err(error) if error.code() == ErrorCode::WANT_READ => Ok(true),
-        Err(error) => Err(error).context("a handshake in memory"),
+/// Sends all that comes before the client's Finished.
+fn answer_hello(stream: &mut SslStream<TcpStream>) -> Result<()> {
+    // The hello is there by now, or is waited for; the rest is left for the next step.
+    stream.get_ref().peek(&mut [0])?;
+    stream.get_ref().set_nonblocking(true)?;
+    match stream.accept() {
+        Ok(()) => {}
+        Err(error) if error.code() == ErrorCode::WANT_READ => {}
+        Err(error) => return Err(error.into()),
     }
+    Ok(stream.get_ref().set_nonblocking(false)?)
+}
+
+/// The end that connects, again and again.
+struct Client {
+    context: SslContext,
+}
+
+impl Client {
+    fn visit(&self, address: SocketAddr, done: &AtomicBool) -> Result<()> {
+        while !done.load(Ordering::Relaxed) {
+            let visited = self.visit_once(address);
+            // The server leaves with a connection open.
+            if !done.load(Ordering::Relaxed) {
+                visited.context("visit a server of our own")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_once(&self, address: SocketAddr) -> Result<()> {
+        let stream = patient(TcpStream::connect(address)?)?;
+        // No TIME-WAIT is left behind, of which thousands would use the ports up.
+        SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
+        let mut stream = SslStream::new(Ssl::new(&self.context)?, stream)?;
+        stream.connect()?;
+        stream.write_all(&[b'x'; REQUEST_BYTES])?;
+        let mut answer = Vec::with_capacity(ANSWER_BYTES);
+        stream.read_to_end(&mut answer)?;
+        ensure!(answer.len() == ANSWER_BYTES, "the answer has {} bytes", answer.len());
+        Ok(())
+    }
+}
+
+fn patient(stream: TcpStream) -> Result<TcpStream> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    Ok(stream)
 }
 
 /// Reads the clock until the time is up, like `native/provider/burn.c`.
@@ -143,52 +218,27 @@ fn thread_cpu_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-type Bytes = Rc<RefCell<VecDeque<u8>>>;
-
-/// One end of a connection in memory.
-struct Memory {
-    incoming: Bytes,
-    outgoing: Bytes,
-}
-
-impl Memory {
-    fn pair() -> (Memory, Memory) {
-        let (one, other) = (Bytes::default(), Bytes::default());
-        (Memory { incoming: one.clone(), outgoing: other.clone() }, Memory { incoming: other, outgoing: one })
-    }
-}
-
-impl Read for Memory {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self.incoming.borrow_mut().read(into)? {
-            0 => Err(ErrorKind::WouldBlock.into()),
-            count => Ok(count),
-        }
-    }
-}
-
-impl Write for Memory {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.outgoing.borrow_mut().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn handshakes_in_memory_cost_what_is_burnt_besides() {
+    fn connections_to_a_bare_server_cost_what_is_burnt_besides() {
+        let cpu = affinity::allowed()[0];
+        let cpus = Cpus { server: cpu, client: cpu };
+        let length = Duration::from_millis(500);
+        let found = recovered(&[5_000.0], CertificateKind::P256, cpus, length, &AtomicBool::new(false)).unwrap();
+        assert!((4_500.0..8_000.0).contains(&found[0].measured_us), "{found:?}");
+    }
+
+    #[test]
+    fn a_client_without_a_server_says_so() {
         let directory = tempfile::tempdir().unwrap();
-        let ends = Ends::new(CertificateKind::P256, directory.path()).unwrap();
-        ends.cost_us(0.0).unwrap();
-        let least = |burn_us: f64| (0..5).map(|_| ends.cost_us(burn_us).unwrap()).fold(f64::INFINITY, f64::min);
-        let (without, with) = (least(0.0), least(20_000.0));
-        assert!(without > 10.0 && with - without > 19_000.0, "{without} {with}");
+        let (server, client) = Server::with_client(CertificateKind::P256, directory.path()).unwrap();
+        let address = server.listener.local_addr().unwrap();
+        drop(server);
+        let error = client.visit(address, &AtomicBool::new(false)).unwrap_err();
+        assert!(format!("{error:#}").contains("visit a server of our own: Connection refused"), "{error:#}");
     }
 
     #[test]

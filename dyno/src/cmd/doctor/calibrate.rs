@@ -90,7 +90,7 @@ struct Outcome<'a> {
     slice_trials: &'a [SliceTrial],
     /// `null`: too few of them.
     starts: Option<Starts>,
-    /// What the same burns come to between handshakes in memory, with neither server nor instrument.
+    /// What the same burns come to in a bare server without the instrument.
     alone: &'a [Recovered],
 }
 
@@ -117,9 +117,12 @@ pub fn run(args: &Args, json: bool) -> Result<String> {
     calibration.slice_us = better_length(&trials);
     let starts = Starts::of(&trials);
     let length = Duration::from_secs_f64((args.time * TRIAL_SHARE).min(ALONE_MOST_S));
-    let alone = match record.manifest.server_cpus.first() {
-        Some(cpu) => alone::recovered(&INJECTED_US, args.cert, *cpu as usize, length, &stop)?,
-        None => Vec::new(),
+    let alone = match (record.manifest.server_cpus.first(), record.manifest.client_cpus.first()) {
+        (Some(server), Some(client)) => {
+            let cpus = alone::Cpus { server: *server as usize, client: *client as usize };
+            alone::recovered(&INJECTED_US, args.cert, cpus, length, &stop)?
+        }
+        _ => Vec::new(),
     };
     let kept = if args.dry { None } else { Some(calibration.keep()?) };
     if json {
@@ -225,8 +228,8 @@ fn document(calibration: &Calibration, alone: &[Recovered], pace: Option<&PaceEf
         .collect();
     let without = (!alone.is_empty()).then(|| {
         format!(
-            "Between handshakes in the memory of one process, with neither server nor instrument, the same burns come \
-             to {} µs: so much dearer warm work is here after a pause.",
+            "In a bare server, a loop around OpenSSL without the instrument, the same burns come to {} µs: so much \
+             dearer warm work is here after a pause.",
             without.join(", ")
         )
     });
