@@ -1,6 +1,6 @@
 //! What a machine makes of CPU time burnt in handshakes where there is no instrument: the barest of servers, one thread
-//! that accepts, shakes hands, answers and closes, and one client on a CPU of its own. Work that was warm is dearer
-//! after a pause that touched none of it, the kernel's too; what a calibration measures beyond that is the instrument's.
+//! that accepts, shakes hands, answers and closes, and its clients on another CPU. Work that was warm is dearer after a
+//! pause that touched none of it, the kernel's too; what a calibration measures beyond that is the instrument's.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
