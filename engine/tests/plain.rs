@@ -90,12 +90,12 @@ fn parts_count_behind_the_lead_in_of_all() {
     const MS: u64 = 1_000_000;
     let (address, _) = counting_server();
     let mut whole = plan(address, workload(vec![object("GET", "/2", Some(2))], 4, 50_000, 1), connections(4, 1, None));
-    (whole.lead_in_ns, whole.until) = (500 * MS, Until::Elapsed(700 * MS));
+    (whole.lead_in_ns, whole.until) = (1_500 * MS, Until::Elapsed(2_500 * MS));
     let at_ns = tlsdyno_engine::sys::monotonic_ns();
     let part = |index: u32| {
         let part = whole.part(Share { index, count: 2 }).unwrap();
         run_together(&part, &AtomicBool::new(false), None, || {
-            std::thread::sleep(Duration::from_millis(300) * index);
+            std::thread::sleep(Duration::from_millis(1_000) * index);
             Some(at_ns)
         })
         .unwrap()
@@ -106,9 +106,9 @@ fn parts_count_behind_the_lead_in_of_all() {
     });
     for outcome in outcomes {
         let (began_ns, ended_ns) = (outcome.began_ns - at_ns, outcome.began_ns + outcome.elapsed_ns - at_ns);
-        // A lead-in of its own would end at 800 ms.
-        assert!((500 * MS..750 * MS).contains(&began_ns) && outcome.hits > 0, "{began_ns} ns");
-        assert!((700 * MS..950 * MS).contains(&ended_ns), "{ended_ns} ns");
+        // A lead-in of its own would end at 2,500 ms.
+        assert!((1_500 * MS..2_400 * MS).contains(&began_ns) && outcome.hits > 0, "{began_ns} ns");
+        assert!((2_500 * MS..3_400 * MS).contains(&ended_ns), "{ended_ns} ns");
     }
 }
 

@@ -93,6 +93,7 @@ static bool ask(const struct client *client, struct connection *connection)
 {
     static char response[BUFFER_BYTES];
     size_t first_bytes = 0;
+    int error;
     int returned = SSL_write(connection->ssl, client->request, (int)client->request_bytes);
 
     if (returned != (int)client->request_bytes) {
@@ -107,15 +108,20 @@ static bool ask(const struct client *client, struct connection *connection)
             first_bytes = kept + (size_t)returned;
             continue;
         }
-        if (SSL_get_error(connection->ssl, returned) == SSL_ERROR_ZERO_RETURN) {
+        error = SSL_get_error(connection->ssl, returned);
+        if (error != SSL_ERROR_WANT_READ && error != SSL_ERROR_WANT_WRITE) {
             break;
         }
         if (!wait_for(connection, returned)) {
-            /* Servers that close without a close_notify have answered too. */
-            break;
+            return false;
         }
     }
-    response[first_bytes < BUFFER_BYTES ? first_bytes : BUFFER_BYTES - 1] = '\0';
+    if (error != SSL_ERROR_ZERO_RETURN) {
+        /* Servers that close without a close_notify have answered too. Nothing may be written after an error, and the
+         * session is good all the same. */
+        SSL_set_quiet_shutdown(connection->ssl, 1);
+    }
+    response[first_bytes] = '\0';
     note(connection, DATA);
     return sscanf(response, "HTTP/1.%*d %d", &connection->status) == 1;
 }

@@ -6,6 +6,7 @@
  * `full` or `resumed`, asks for connections, one after the other, for so long and at least and at most so many. Each is
  * answered by its moments, `m AT_NS CPU_NS BYTES WHAT`, and `c RESUMED STATUS SENT RECEIVED`; all of them by `.` or by
  * `! REASON`. Ends with its input. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,6 +122,8 @@ int main(int count, char **arguments)
                               "REQUEST\n");
         return 2;
     }
+    /* A server that resets a connection is an error of that connection. */
+    (void)signal(SIGPIPE, SIG_IGN);
     client.context = settings(arguments, &client);
     if (client.context == NULL || !find_address(&client, arguments[1], arguments[2]) ||
         !read_request(arguments[9], &client)) {

@@ -40,7 +40,7 @@ struct Recovered {
 }
 
 /// The bars: of 40 intervals of A/A at least 36 hold 0; the median half-width is at most 5 µs; the mean bias is at most
-/// the larger of 3 % and two standard errors. The truth of a burn is what it comes to on the machine alone.
+/// the larger of 3 % and two standard errors. The truth of a burn is what it comes to in a bare server.
 const HOLD_SHARE: f64 = 0.9;
 const HALF_WIDTH_MAX_US: f64 = 5.0;
 const BIAS_SHARE_MAX: f64 = 0.03;
@@ -111,7 +111,7 @@ fn table(rows: &[Vec<Recovered>], series: &Series) -> (String, usize) {
         series.server,
         series.certificate
     );
-    text += "| injected µs | mean µs | machine alone µs | intervals that hold that | mean bias µs | standard error \
+    text += "| injected µs | mean µs | in a bare server µs | intervals that hold that | mean bias µs | standard error \
              µs | median half-width µs | |\n";
     text += "|---:|---:|---:|---:|---:|---:|---:|---|\n";
     let mut missed = 0;

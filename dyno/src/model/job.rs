@@ -1,9 +1,10 @@
 //! The contract between the runner and the load process (`tlsdyno load --job FILE`).
 //!
 //! The job file is JSON. The load process then reads one command per line on standard input and answers each with one
-//! line on standard output: `{"run": …}` with `{"outcome": …}` or `{"error": …}`. End of input ends the process. Before
-//! the first command it writes `{"ready": {"users": …, "requests": …}}`. A block with a lead-in has a line more, once
-//! it is known when it begins: `{"begun": {"at_ns": …}}`.
+//! line on standard output: `{"run": …}` with `{"outcome": …}` or `{"error": …}`. End of input ends the process,
+//! and where workers make the load, the block under way too. Before the first command it writes
+//! `{"ready": {"users": …, "requests": …}}`. A block with a lead-in has a line more, once it is known when it begins:
+//! `{"begun": {"at_ns": …}}`.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};

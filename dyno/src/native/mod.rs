@@ -12,6 +12,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 pub mod area;
+mod asked;
 pub mod doubler;
 pub mod primitives;
 pub mod profiler;

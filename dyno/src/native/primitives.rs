@@ -4,15 +4,14 @@
 //! It is compiled from `native/primitives` by the build script and embedded here. It is linked with no OpenSSL and
 //! opens those that it is told, so that a server's own are measured. It runs in no server.
 
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use super::asked::Asked;
 use super::write_file;
-use crate::affinity::on_cpu;
 
 /// The program, an ELF executable.
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-primitives"));
@@ -44,19 +43,9 @@ pub struct Calls {
 /// The running program. It ends when this value is dropped.
 #[derive(Debug)]
 pub struct Meter {
-    child: Child,
-    commands: Option<ChildStdin>,
-    replies: BufReader<ChildStdout>,
+    program: Asked,
     /// The version that the library says it has.
     pub version: String,
-}
-
-impl Drop for Meter {
-    fn drop(&mut self) {
-        // It ends with its input.
-        self.commands = None;
-        let _ = self.child.wait();
-    }
 }
 
 impl Meter {
@@ -69,17 +58,10 @@ impl Meter {
         write_file(&program, PROGRAM, 0o700)?;
         let mut command = Command::new(&program);
         command.args([opened.libcrypto, opened.libssl, opened.certificate, opened.key]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = on_cpu(cpu, || command.spawn().context("start the program that measures primitives"))?;
-        let commands = child.stdin.take();
-        let replies = BufReader::new(child.stdout.take().context("the program has no output")?);
-        let mut meter = Meter { child, commands, replies, version: String::new() };
-        let first = meter.line()?;
-        if let Some(reason) = first.strip_prefix("! ") {
-            bail!("{} cannot be measured: {reason}", opened.libcrypto.display());
-        }
-        meter.version = first;
-        Ok(meter)
+        let started = Asked::start("program that measures primitives", command, cpu);
+        let (program, version) =
+            started.with_context(|| format!("{} cannot be measured", opened.libcrypto.display()))?;
+        Ok(Meter { program, version })
     }
 
     /// Measures for about so much CPU time. `kind` and `name` as `native/primitives/main.c` takes them.
@@ -87,26 +69,12 @@ impl Meter {
     /// # Errors
     /// The library does not have it, or the program has died.
     pub fn measure(&mut self, kind: &str, name: &str, bytes: u64, cpu_time: Duration) -> Result<Calls> {
-        let commands = self.commands.as_mut().context("the program has ended")?;
-        writeln!(commands, "{kind} {name} {bytes} {}", cpu_time.as_nanos()).context("ask for a measurement")?;
-        commands.flush()?;
-        let reply = self.line()?;
-        if let Some(reason) = reply.strip_prefix("! ") {
-            bail!("{reason}");
-        }
+        self.program.ask(&format!("{kind} {name} {bytes} {}", cpu_time.as_nanos()))?;
+        let reply = self.program.line()?;
         let numbers: Option<Vec<u64>> = reply.split(' ').map(|text| text.parse().ok()).collect();
         let [count, cpu_ns, elapsed_ns] = numbers.unwrap_or_default()[..] else {
-            bail!("the program that measures primitives said \"{reply}\"");
+            bail!("{}", self.program.unknown(&reply));
         };
         Ok(Calls { count, cpu_ns, elapsed_ns })
-    }
-
-    fn line(&mut self) -> Result<String> {
-        let mut line = String::new();
-        self.replies.read_line(&mut line).context("read what the program that measures primitives says")?;
-        if line.is_empty() {
-            bail!("the program that measures primitives has ended: {}", self.child.wait()?);
-        }
-        Ok(line.trim_end().to_owned())
     }
 }

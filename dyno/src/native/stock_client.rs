@@ -3,18 +3,17 @@
 //!
 //! It is compiled from `native/stock_client` by the build script and embedded here. It runs in no server.
 
-use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use openssl::x509::X509;
 use tlsdyno_tls::{Settings, Version};
 
+use super::asked::Asked;
 use super::write_file;
-use crate::affinity::on_cpu;
 
 /// The program, an ELF executable.
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-stock-client"));
@@ -54,19 +53,9 @@ pub struct StockConnection {
 /// The running program. It ends when this value is dropped.
 #[derive(Debug)]
 pub struct StockClient {
-    child: Child,
-    commands: Option<ChildStdin>,
-    replies: BufReader<ChildStdout>,
+    program: Asked,
     /// The version that its library says it has.
     pub version: String,
-}
-
-impl Drop for StockClient {
-    fn drop(&mut self) {
-        // It ends with its input.
-        self.commands = None;
-        let _ = self.child.wait();
-    }
 }
 
 impl StockClient {
@@ -91,17 +80,8 @@ impl StockClient {
         let mut command = Command::new(&program);
         command.args([address.ip().to_string(), address.port().to_string(), version, ciphers, suites, groups]);
         command.arg(host).arg(trusted.as_deref().unwrap_or(Path::new(DEFAULT))).arg(&asked);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = on_cpu(cpu, || command.spawn().context("start the stock client"))?;
-        let commands = child.stdin.take();
-        let replies = BufReader::new(child.stdout.take().context("the stock client has no output")?);
-        let mut client = StockClient { child, commands, replies, version: String::new() };
-        let first = client.line()?;
-        if let Some(reason) = first.strip_prefix("! ") {
-            bail!("the stock client: {reason}");
-        }
-        client.version = first;
-        Ok(client)
+        let (program, version) = Asked::start("stock client", command, cpu).context("the stock client")?;
+        Ok(StockClient { program, version })
     }
 
     /// Connections one after the other, for so long, and at least and at most so many.
@@ -114,39 +94,24 @@ impl StockClient {
         (least, most): (u32, u32),
         time: Duration,
     ) -> Result<Vec<StockConnection>> {
-        let commands = self.commands.as_mut().context("the stock client has ended")?;
         let kind = if resumed { "resumed" } else { "full" };
-        writeln!(commands, "{kind} {least} {most} {}", time.as_nanos()).context("ask for connections")?;
-        commands.flush()?;
+        self.program.ask(&format!("{kind} {least} {most} {}", time.as_nanos()))?;
         let mut connections = Vec::new();
         let mut open = StockConnection::default();
         loop {
-            let line = self.line()?;
+            let line = self.program.line()?;
+            let unknown = || self.program.unknown(&line);
             match line.split_once(' ') {
                 None if line == "." => return Ok(connections),
-                Some(("!", reason)) => bail!("{reason}"),
-                Some(("m", rest)) => open.moments.push(moment(rest).with_context(|| unknown(&line))?),
+                Some(("m", rest)) => open.moments.push(moment(rest).with_context(unknown)?),
                 Some(("c", rest)) => {
-                    let ended = ended(rest, std::mem::take(&mut open)).with_context(|| unknown(&line))?;
+                    let ended = ended(rest, std::mem::take(&mut open)).with_context(unknown)?;
                     connections.push(ended);
                 }
-                _ => bail!("{}", unknown(&line)),
+                _ => bail!("{}", unknown()),
             }
         }
     }
-
-    fn line(&mut self) -> Result<String> {
-        let mut line = String::new();
-        self.replies.read_line(&mut line).context("read what the stock client says")?;
-        if line.is_empty() {
-            bail!("the stock client has ended: {}", self.child.wait()?);
-        }
-        Ok(line.trim_end().to_owned())
-    }
-}
-
-fn unknown(line: &str) -> String {
-    format!("the stock client said \"{line}\"")
 }
 
 fn moment(rest: &str) -> Option<StockMoment> {

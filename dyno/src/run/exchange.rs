@@ -13,6 +13,8 @@ use tlsdyno_wire::http::Response;
 
 /// How long one exchange may take. A mismatched pair of ends fails at once; only a hanging server takes this long.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
+/// The same for a server that may run under valgrind, where everything takes some fifty times as long.
+pub const TIME_LIMIT_COUNTED: Duration = Duration::from_secs(60);
 
 /// A completed exchange.
 #[derive(Debug)]
@@ -107,8 +109,8 @@ pub enum Failure {
     #[error("the response is not HTTP: {0}")]
     Http(String),
     /// Nothing happened for too long.
-    #[error("no answer within {} s", TIME_LIMIT.as_secs())]
-    Timeout,
+    #[error("no answer within {} s", .0.as_secs())]
+    Timeout(Duration),
 }
 
 impl Failure {
@@ -118,7 +120,7 @@ impl Failure {
         match self {
             Failure::Tls(_) | Failure::Closed => true,
             Failure::Io(error) => matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe),
-            Failure::Http(_) | Failure::Timeout => false,
+            Failure::Http(_) | Failure::Timeout(_) => false,
         }
     }
 }
@@ -187,22 +189,44 @@ pub fn exchange(
     session: Option<Session>,
     request: &[u8],
 ) -> Result<Answer, Failure> {
-    exchange_with(address, tls, session, request, b"")
+    exchange_with(address, tls, session, request, b"", TIME_LIMIT)
+}
+
+/// As [`exchange`], and may take so long.
+pub fn exchange_within(
+    limit: Duration,
+    address: SocketAddr,
+    tls: Option<&Arc<Config>>,
+    session: Option<Session>,
+    request: &[u8],
+) -> Result<Answer, Failure> {
+    exchange_with(address, tls, session, request, b"", limit)
 }
 
 /// As [`exchange`], and sends `raw` behind the request, past TLS: a server that takes records for plain HTTP would wait
 /// for the end of the head that they seem to be.
-pub fn exchange_with(
+pub fn exchange_past(
     address: SocketAddr,
     tls: Option<&Arc<Config>>,
     session: Option<Session>,
     request: &[u8],
     raw: &[u8],
 ) -> Result<Answer, Failure> {
-    let deadline = Instant::now() + TIME_LIMIT;
+    exchange_with(address, tls, session, request, raw, TIME_LIMIT)
+}
+
+fn exchange_with(
+    address: SocketAddr,
+    tls: Option<&Arc<Config>>,
+    session: Option<Session>,
+    request: &[u8],
+    raw: &[u8],
+    limit: Duration,
+) -> Result<Answer, Failure> {
+    let deadline = Instant::now() + limit;
     let beginning = Moment::now(doing::BEGINNING, 0);
-    let mut stream = TcpStream::connect_timeout(&address, TIME_LIMIT)?;
-    stream.set_read_timeout(Some(TIME_LIMIT))?;
+    let mut stream = TcpStream::connect_timeout(&address, limit)?;
+    stream.set_read_timeout(Some(limit))?;
     stream.set_nodelay(true)?;
     let mut gathered = Gathered {
         response: Response::new(false),
@@ -235,13 +259,13 @@ pub fn exchange_with(
             break;
         }
         if Instant::now() > deadline {
-            return Err(Failure::Timeout);
+            return Err(Failure::Timeout(limit));
         }
         let read = match stream.read(&mut buffer) {
             Ok(0) => 0,
             Ok(read) => read,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                return Err(Failure::Timeout);
+                return Err(Failure::Timeout(limit));
             }
             Err(error) => return Err(error.into()),
         };
@@ -313,7 +337,7 @@ mod tests {
         for tls in [Failure::Closed, io(ErrorKind::ConnectionReset), io(ErrorKind::BrokenPipe)] {
             assert!(tls.is_tls(), "{tls}");
         }
-        for other in [Failure::Timeout, Failure::Http("x".to_owned()), io(ErrorKind::ConnectionRefused)] {
+        for other in [Failure::Timeout(TIME_LIMIT), Failure::Http("x".to_owned()), io(ErrorKind::ConnectionRefused)] {
             assert!(!other.is_tls(), "{other}");
         }
     }

@@ -185,7 +185,7 @@ impl Subject for Foreign<'_> {
             seconds_per_request: 0.0,
         };
         let works = vec![self.warm_up(0, 1)];
-        let slices = SlicesOfRound { length: ROUND, rounds_wanted: None, rounds_per_blocks: u32::MAX };
+        let slices = SlicesOfRound { length: ROUND, rounds_wanted: None, rounds_least: 0, blocks_share: Some(0.0) };
         Plan { schedule, works, rounds_most: None, slices: Some(slices), warnings: Vec::new() }
     }
 

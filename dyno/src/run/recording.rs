@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result, ensure};
 use tlsdyno_tls::{Script, Scripts, Session, Settings, StageSet};
 
-use super::exchange::{Answer, exchange};
+use super::exchange::{Answer, TIME_LIMIT_COUNTED, exchange, exchange_within};
 use super::preflight::compile;
 
 /// What was seen on a server that is not altered.
@@ -50,7 +50,8 @@ fn script(answer: &Answer) -> Result<Script> {
 /// The server does not answer, or hands out no session.
 pub fn universal_session(address: SocketAddr, settings: &Settings, request: &[u8]) -> Result<Session> {
     let config = compile(&Settings { universal: None, ..settings.clone() })?;
-    let answer = exchange(address, Some(&config), None, request).context("failed to make the universal session")?;
+    let answer = exchange_within(TIME_LIMIT_COUNTED, address, Some(&config), None, request)
+        .context("failed to make the universal session")?;
     let session = answer.sessions.last().cloned();
     session.context("failed to make the universal session: the server handed out none")
 }

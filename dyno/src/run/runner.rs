@@ -120,16 +120,28 @@ pub struct SlicesOfRound {
     /// So many rounds are to fit into the time: where one takes longer than was planned, the slices of the next ones
     /// are fewer. `None`: as many as fit.
     pub rounds_wanted: Option<u32>,
-    /// Every so-manieth round has blocks too, from the first on; 0: none has.
-    pub rounds_per_blocks: u32,
+    /// So many of them at least, where starting servers takes longer than the slices: then rounds are fewer and longer.
+    pub rounds_least: u32,
+    /// The part of the time that blocks may take: the first round has some, and each round for which they took less
+    /// until then. `None`: there are none.
+    pub blocks_share: Option<f64>,
 }
 
 impl SlicesOfRound {
-    /// How long in a round for which so much time is left, and for those after it that are wanted. `beside`: what a
-    /// round takes besides.
-    fn fitting(&self, round: u32, left: Duration, beside: Duration) -> Duration {
-        let rounds = self.rounds_wanted.map_or(0, |wanted| wanted.saturating_sub(round));
-        left.checked_div(rounds).map_or(self.length, |each| each.saturating_sub(beside).min(self.length))
+    /// How long in a round for which so much time is left, and for those after it that are wanted. `starting`: what a
+    /// round takes to begin; `beside`: what it takes besides slices, with that.
+    fn fitting(&self, round: u32, left: Duration, beside: Duration, starting: Duration) -> Duration {
+        let wanted = self.rounds_wanted.map_or(0, |wanted| wanted.saturating_sub(round));
+        // So many have slices for as long as they take to begin.
+        let worth = (left.as_secs_f64() / (beside + starting).as_secs_f64()) as u32;
+        let rounds = wanted.min(worth.max(self.rounds_least.saturating_sub(round)).max(1));
+        let most = self.length.max(starting);
+        left.checked_div(rounds).map_or(self.length, |each| each.saturating_sub(beside).min(most))
+    }
+
+    /// Whether a round has blocks, when they have taken so much of the time.
+    fn has_blocks(&self, round: u32, taken: Duration, of: Duration) -> bool {
+        self.blocks_share.is_some_and(|share| round == 0 || taken <= of.mul_f64(share))
     }
 }
 
@@ -280,17 +292,19 @@ impl Run<'_, '_> {
             (None, None) if slices.is_none() => 1,
             (_, wanted) => wanted.map_or(ROUNDS_LEAST, |wanted| wanted.clamp(ROUNDS_LEAST, FEW_ROUNDS)),
         };
-        // What rounds took besides their slices.
-        let mut beside = Duration::ZERO;
+        let measuring = Instant::now();
+        // What rounds took besides their slices; of that, beginning them, and their blocks.
+        let [mut beside, mut starting, mut in_blocks] = [Duration::ZERO; 3];
         for (round, work) in (0_u32..).zip(works.iter().cycle()) {
             let work = self.subject.draw(work.clone(), &mut random);
             let order = order_of_round(&blocks, self.measure.turns, &mut random);
             let order: Vec<(u32, usize)> = order.into_iter().filter(|(_, index)| self.is_valid(*index)).collect();
             let blocks: Vec<usize> = blocks.iter().copied().filter(|index| self.is_valid(*index)).collect();
-            let has_blocks = slices.is_none_or(|slices| round.checked_rem(slices.rounds_per_blocks) == Some(0));
+            let has_blocks = slices.is_none_or(|slices| slices.has_blocks(round, in_blocks, measuring.elapsed()));
             let of_blocks = slowest.map(|slowest| schedule.predicted(work.piece.requests, slowest));
             let left = self.budget.saturating_sub(self.started.elapsed());
-            let length = slices.map(|slices| slices.fitting(round, left, beside / round.max(1)));
+            let [a_beside, a_starting] = [beside, starting].map(|all| all / round.max(1));
+            let length = slices.map(|slices| slices.fitting(round, left, a_beside, a_starting));
             let began = Instant::now();
             // A round that would not fit is not begun: --time is a bound.
             if let Some(of_blocks) = if has_blocks { of_blocks } else { Some(Duration::ZERO) }
@@ -303,6 +317,7 @@ impl Run<'_, '_> {
                 return if fits { self.slices(round.saturating_sub(1), left, &mut random) } else { Ok(()) };
             }
             self.subject.begin_round(&blocks, order[0].1)?;
+            starting += began.elapsed();
             // They come first: whoever stops it early has an interval.
             let mut sliced = Duration::ZERO;
             if let Some(length) = length {
@@ -319,6 +334,7 @@ impl Run<'_, '_> {
                     // A round with time-outs in it says nothing about the next.
                     continue;
                 }
+                in_blocks += blocks_began.elapsed();
                 let seconds = schedule.seconds_per_request_of(blocks_began.elapsed(), work.piece.requests);
                 slowest = Some(slowest.map_or(seconds, |slowest| slowest.max(seconds)));
             }
@@ -512,15 +528,45 @@ mod tests {
     #[test]
     fn slices_leave_time_for_the_rounds_that_are_wanted() {
         let seconds = Duration::from_secs;
-        let slices = SlicesOfRound { length: seconds(2), rounds_wanted: Some(8), rounds_per_blocks: 0 };
-        assert_eq!(slices.fitting(0, seconds(16), Duration::ZERO), seconds(2));
-        // Beginning a round takes half of what is left for it, or all of it.
-        assert_eq!(slices.fitting(4, seconds(8), seconds(1)), seconds(1));
-        assert_eq!(slices.fitting(4, seconds(8), seconds(3)), Duration::ZERO);
+        let slices = SlicesOfRound { length: seconds(2), rounds_wanted: Some(8), rounds_least: 8, blocks_share: None };
+        let none = Duration::ZERO;
+        assert_eq!(slices.fitting(0, seconds(16), none, none), seconds(2));
+        // What a round takes besides is half of what is left for it, or all of it.
+        assert_eq!(slices.fitting(4, seconds(8), seconds(1), seconds(1)), seconds(1));
+        assert_eq!(slices.fitting(4, seconds(8), seconds(3), seconds(3)), none);
         // More time than was planned makes no longer slices, and more rounds are as long as planned.
-        assert_eq!(slices.fitting(7, seconds(9), Duration::ZERO), seconds(2));
-        assert_eq!(slices.fitting(8, seconds(1), seconds(1)), seconds(2));
+        assert_eq!(slices.fitting(7, seconds(9), none, none), seconds(2));
+        assert_eq!(slices.fitting(8, seconds(1), seconds(1), seconds(1)), seconds(2));
         let unbounded = SlicesOfRound { rounds_wanted: None, ..slices };
-        assert_eq!(unbounded.fitting(4, seconds(8), seconds(3)), seconds(2));
+        assert_eq!(unbounded.fitting(4, seconds(8), seconds(3), seconds(3)), seconds(2));
+    }
+
+    #[test]
+    fn rounds_that_take_long_to_begin_are_fewer_and_longer() {
+        let seconds = Duration::from_secs;
+        let slices =
+            SlicesOfRound { length: seconds(4), rounds_wanted: Some(90), rounds_least: 8, blocks_share: Some(0.6) };
+        // As long as beginning them takes, whatever blocks take besides.
+        assert_eq!(slices.fitting(1, seconds(400), seconds(10), seconds(10)), seconds(10));
+        assert_eq!(slices.fitting(1, seconds(400), seconds(30), seconds(10)), seconds(10));
+        // Eight rounds come all the same.
+        assert_eq!(slices.fitting(2, seconds(120), seconds(16), seconds(16)), seconds(4));
+        // Those that begin at once are as planned.
+        assert_eq!(slices.fitting(1, seconds(445), seconds(1), seconds(0)), seconds(4));
+    }
+
+    #[test]
+    fn blocks_have_their_share_of_the_time() {
+        let seconds = Duration::from_secs;
+        let of =
+            |blocks_share| SlicesOfRound { length: seconds(4), rounds_wanted: None, rounds_least: 8, blocks_share };
+        assert!(of(Some(0.2)).has_blocks(0, seconds(0), seconds(0)) && !of(None).has_blocks(0, seconds(0), seconds(0)));
+        assert!(
+            !of(Some(0.2)).has_blocks(1, seconds(3), seconds(8))
+                && of(Some(0.2)).has_blocks(2, seconds(3), seconds(16))
+        );
+        // Some in the first round alone, or in each.
+        assert!(!of(Some(0.0)).has_blocks(9, seconds(1), seconds(900)));
+        assert!(of(Some(1.0)).has_blocks(9, seconds(900), seconds(900)));
     }
 }

@@ -23,7 +23,7 @@ use super::pace::Pace;
 use super::preflight::{compile, start_and_check};
 use super::runner::{self, Finished, Plan, SlicesOfRound, Start, Subject, boxed, run_in_turn};
 use super::schedule::{Work, drop_too_long, pieces, requests_of_users, schedule, typical_users};
-use super::sliced::sliced_rounds;
+use super::sliced::{SLICED_ROUNDS_MIN, sliced_rounds};
 use super::testbed::{Testbed, log_tail};
 use super::verify::{Achieved, death, is_dead};
 use super::{manifest, modes};
@@ -303,7 +303,8 @@ impl Subject for SingleServer<'_> {
         let slices = self.is_sliced.then(|| SlicesOfRound {
             length: left.saturating_sub(for_blocks) / sliced_rounds,
             rounds_wanted: Some(sliced_rounds),
-            rounds_per_blocks: if has_blocks { sliced_rounds.div_ceil(schedule.rounds_expected) } else { 0 },
+            rounds_least: self.experiment.measure.rounds.unwrap_or(SLICED_ROUNDS_MIN),
+            blocks_share: has_blocks.then_some(share),
         });
         if self.is_sliced {
             (schedule.rounds_expected, schedule.round) = (sliced_rounds, left / sliced_rounds);

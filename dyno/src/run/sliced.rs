@@ -36,7 +36,7 @@ const SLICE_REQUESTS_MIN: u64 = 5;
 /// are narrow enough.
 const SLICED_ROUND: Duration = Duration::from_secs(5);
 /// Rounds with slices that are planned at least.
-const SLICED_ROUNDS_MIN: u32 = 8;
+pub(super) const SLICED_ROUNDS_MIN: u32 = 8;
 /// Late work of more than this part of what was measured is told.
 const LATE_TOLD: f64 = 0.01;
 /// What to do about slices that are not counted.

@@ -403,7 +403,8 @@ impl Subject for LoadedUrl<'_> {
             let schedule =
                 Schedule { requests_per_block, rounds_expected, round, overhead: round, seconds_per_request: 0.0 };
             let works = vec![Piece { users: 0..0, requests: requests_per_block }.into()];
-            let slices = Some(SlicesOfRound { length: round, rounds_wanted: None, rounds_per_blocks: 0 });
+            let slices =
+                Some(SlicesOfRound { length: round, rounds_wanted: None, rounds_least: 0, blocks_share: None });
             return Plan { schedule, works, rounds_most: None, slices, warnings: Vec::new() };
         }
         if self.one_run.is_some() {

@@ -32,7 +32,7 @@ const STACK_BYTES: u32 = 16 * 1024;
 /// Bytes of the ring in which a thread's samples wait to be read: those of a slice.
 const RING_BYTES: usize = 2 * 1024 * 1024;
 /// The same where there are many threads, or the memory that may be locked is small.
-const RING_BYTES_LEAST: usize = 256 * 1024;
+const RING_BYTES_LEAST: usize = 128 * 1024;
 /// Threads from which on rings are small.
 const THREADS_MANY: usize = 16;
 /// Registers of x86-64 that unwinding begins with (`asm/perf_regs.h`): BP, SP, IP, in this order.

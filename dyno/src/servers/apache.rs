@@ -196,6 +196,7 @@ fn prepare(spec: &ServerSpec, mpm: Mpm, place: Place, cache: Option<Companion>) 
             signal: Signal::USR1,
             // Prefork replaces its processes one by one, those with a connection when that ends.
             at_least: if mpm == Mpm::Event { spec.workers as usize } else { 1 },
+            old_stop_listening: mpm == Mpm::Event,
         },
         companions: cache.into_iter().collect(),
         ..Prepared::new(program, arguments)

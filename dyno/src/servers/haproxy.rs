@@ -165,7 +165,7 @@ fn prepare(spec: &ServerSpec, place: Place, backend: Option<Companion>) -> Resul
         version: version(&program),
         session_log: spec.log_sessions.then_some(session_log),
         processes: 2,
-        reload: Reload::NewWorkers { signal: Signal::USR2, at_least: 1 },
+        reload: Reload::NewWorkers { signal: Signal::USR2, at_least: 1, old_stop_listening: true },
         companions: backend.into_iter().collect(),
         ..Prepared::new(program, arguments)
     })

@@ -145,7 +145,7 @@ fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
         session_log: spec.log_sessions.then_some(session_log),
         object_log: spec.log_objects.then(|| directory.join(OBJECT_LOG_FILE)),
         processes: 1 + spec.workers as usize,
-        reload: Reload::NewWorkers { signal: Signal::HUP, at_least: spec.workers as usize },
+        reload: Reload::NewWorkers { signal: Signal::HUP, at_least: spec.workers as usize, old_stop_listening: true },
         ..Prepared::new(program, arguments)
     })
 }

@@ -24,6 +24,8 @@ pub enum Reload {
         signal: Signal,
         /// So many new workers at least are there once it is done.
         at_least: usize,
+        /// Old workers stop listening at once, whatever connections they have.
+        old_stop_listening: bool,
     },
     /// Its process takes this signal, stays, and says in its error log that it has started again.
     Restart {
@@ -55,13 +57,14 @@ pub fn reload(how: Reload, subject: &Subject) -> Result<()> {
     };
     match how {
         Reload::Unknown => bail!("this server cannot be told to reload; stop it and start it anew"),
-        Reload::NewWorkers { signal, at_least } => {
+        Reload::NewWorkers { signal, at_least, old_stop_listening } => {
             let before = (subject.workers)();
             tell(signal)?;
             let new = || (subject.workers)().iter().filter(|pid| !before.contains(pid)).count();
             await_that(subject, "no new worker appeared", || new() >= at_least)?;
             // nginx lets its old workers take connections for 100 ms beside the new ones.
-            await_that(subject, "an old worker listens on", || listening::listening_addresses(&before).is_empty())
+            let done = || !old_stop_listening || listening::listening_addresses(&before).is_empty();
+            await_that(subject, "an old worker listens on", done)
         }
         Reload::Restart { signal, says } => {
             let times = || (subject.said)().matches(says).count();

@@ -11,6 +11,7 @@ use super::shares::{Share, Shares};
 use super::statement::{Metric, Verdict};
 pub use super::sweeps::Scatter;
 use super::sweeps::Sweeps;
+use crate::model::Measure;
 use crate::store::calibration::{Calibration, Recovered, this_machine};
 use crate::store::{Block, Kind, Record, Warning};
 
@@ -70,6 +71,8 @@ fn compared(record: &Record) -> impl Iterator<Item = &Block> {
 /// What a calibration says of the length of its slices, and of this start of its servers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SliceTrial {
+    /// The length of a slice that was asked for, microseconds.
+    pub asked_us: u64,
     /// Mean length of a slice, microseconds.
     pub slice_us: f64,
     /// Sweeps measured.
@@ -106,7 +109,9 @@ impl SliceTrial {
             *estimate(&instrument, &[Combination::column(0)], RESAMPLES, SEED).first()?;
         let scatter = Sweeps::of_record(record).scatter(loaded?, rounds.named(&names.again)?, calibration.hit_us);
         let rounds_in_a_minute = f64::from(calibration.rounds) * 60e6 / (ended_us - began_us) as f64;
+        let measure = &record.measured.experiment()?.measure;
         Some(SliceTrial {
+            asked_us: measure.slice_us.unwrap_or(Measure::SLICE_US),
             slice_us: slices().map(|slice| f64::from(slice.elapsed_us)).sum::<f64>() / slices().count() as f64,
             sweeps_number: rounds.sweeps(),
             hit_us: calibration.hit_us,

@@ -94,7 +94,7 @@ fn events_of_both_ends_are_on_one_clock() {
     assert!(report::html(&record).unwrap().contains("steps-flows-0"));
 }
 
-/// The client of the system's OpenSSL sees the same messages, and as many bytes.
+/// The client of the system's OpenSSL sees the same messages.
 #[test]
 fn a_stock_client_is_the_other_end() {
     let place = Place::new();
@@ -190,9 +190,9 @@ fn bytes_are_those_of_a_capture() {
     if !rustix::process::geteuid().is_root() {
         return println!("only root captures packets: not tried");
     }
-    for version in ["1.2", "1.3"] {
+    let captured = |version: &str, seconds: &str| {
         let place = Place::new();
-        let flags = ["profile", "--time", "4", "--server", "nginx", "--tls", version, "--cert", "rsa-2048"];
+        let flags = ["profile", "--time", seconds, "--server", "nginx", "--tls", version, "--cert", "rsa-2048"];
         let profile = place.tlsdyno(&[&flags[..], &["--events", "1", "--no-report", "--json"]].concat());
         // Nobody else's packets are on the loopback of a namespace of its own.
         let mut command = Command::new("unshare");
@@ -209,7 +209,12 @@ fn bytes_are_those_of_a_capture() {
         ]);
         command.arg(profile.get_program()).args(profile.get_args()).current_dir(place.path()).stdin(Stdio::null());
         command.envs(profile.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        let output = command.output().unwrap();
+        command.output().unwrap()
+    };
+    for version in ["1.2", "1.3"] {
+        // Four seconds can be too few on a busy machine.
+        let short = Some(captured(version, "4")).filter(|output| output.status.success());
+        let output = short.unwrap_or_else(|| captured(version, "16"));
         assert!(output.status.success(), "{version}: {}", String::from_utf8_lossy(&output.stderr));
         let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
         let cells = printed["said"]["steps"]["cells"].as_array().unwrap();

@@ -49,9 +49,10 @@ impl Server {
         fs::write(path.join("html/1k.bin"), [b'x'; 1024])?;
         fs::write(path.join("html/1m.bin"), vec![b'x'; 1 << 20])?;
         write_certificates(path)?;
-        let mut ports = nginx::free_ports(1 + operations.len())?;
+        let mut ports = nginx::free_ports(2 + operations.len())?;
         let port = ports.remove(0);
-        let ports: Vec<_> = operations.iter().copied().zip(ports).collect();
+        // Bare TCP stands beside handshakes.
+        let ports: Vec<_> = operations.iter().copied().chain([Operation::Tcp]).zip(ports).collect();
         let http = configuration(&ports, port);
         let settings = Settings { cpu: Some("0"), workers: 1, connections: 4096, http: &http, port };
         Ok(Server { nginx: Nginx::start(directory, &settings)?, ports })

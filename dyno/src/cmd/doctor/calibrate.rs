@@ -259,8 +259,7 @@ fn document(calibration: &Calibration, alone: &[Recovered], pace: Option<&PaceEf
 fn better_length(trials: &[SliceTrial]) -> Option<u64> {
     let (first, others) = trials.split_first()?;
     let narrowest = others.iter().min_by(|a, b| a.half_width_us.total_cmp(&b.half_width_us))?;
-    let whole_ms = (narrowest.slice_us / 1e3).round().max(1.0) as u64 * 1_000;
-    (narrowest.half_width_us < first.half_width_us * WORTH_CHANGING).then_some(whole_ms)
+    (narrowest.half_width_us < first.half_width_us * WORTH_CHANGING).then_some(narrowest.asked_us)
 }
 
 /// What slices of several lengths came to, what a difference scatters by, and what starts of the servers differ by.

@@ -17,7 +17,7 @@ pub use configurations::{can_resume, checks_of, kinds, start_and_check};
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::{Config, EarlyData, Session, Settings, Stage, Suite};
 
-use super::exchange::{Answer, Failure, exchange, exchange_with};
+use super::exchange::{Answer, Failure, exchange, exchange_past};
 use crate::native::{Doubled, Doubling, DoublingCounters, Injection, ShimCounters, ShimInjection};
 
 /// One check and what it found.
@@ -151,7 +151,7 @@ impl Attempt<'_> {
         const BLANK_LINES: &[u8] = b"\r\n\r\n\r\n";
         let config = compile(settings)?;
         let (address, session) = (self.target.address, self.session.cloned());
-        let answer = exchange_with(address, Some(&config), session, self.target.request, BLANK_LINES);
+        let answer = exchange_past(address, Some(&config), session, self.target.request, BLANK_LINES);
         Ok(match &answer {
             Err(failure) => (failure.is_tls(), failure.to_string()),
             Ok(answer) => (false, format!("completed with status {}", answer.status)),

@@ -16,7 +16,7 @@ use crate::native::profiler::layout;
 use crate::native::{Clock, Profiling};
 use crate::run::callgrind::{ByFunction, Callgrind};
 use crate::run::cpus::Cpus;
-use crate::run::exchange::exchange;
+use crate::run::exchange::{TIME_LIMIT_COUNTED, exchange_within};
 use crate::run::observer::Observer;
 use crate::run::preflight::compile;
 use crate::run::testbed::Testbed;
@@ -103,7 +103,8 @@ fn connections(
     let resumes = handshakes == Handshakes::Resumed && config.is_some();
     for _ in 0..CONNECTIONS {
         let is_to_resume = resumes && session.is_some();
-        let answer = exchange(testbed.address(index), config.as_ref(), session.clone().filter(|_| resumes), &request)
+        let (address, offered) = (testbed.address(index), session.clone().filter(|_| resumes));
+        let answer = exchange_within(TIME_LIMIT_COUNTED, address, config.as_ref(), offered, &request)
             .map_err(|failure| anyhow!("a connection to the server under callgrind failed: {failure}"))
             .or_fault(Fault::Server)?;
         ensure!(answer.status == 200, "the server under callgrind answered with status {}", answer.status);

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use self::sampled::Sampling;
 use self::slice::Timing;
@@ -52,7 +52,16 @@ pub fn run(experiment: &ProfileExperiment, stop: &AtomicBool, observer: &mut dyn
 pub fn check(experiment: &ProfileExperiment) -> Result<()> {
     // The servers are of our own making.
     let untouched = vec![ConfigurationModel::as_is()];
-    Experiment { configurations: untouched, ..experiment.of_servers() }.check().or_fault(Fault::Usage)
+    Experiment { configurations: untouched, ..experiment.of_servers() }.check().or_fault(Fault::Usage)?;
+    let beside = || {
+        ensure!(
+            experiment.has_neighbours() || !(experiment.counted || experiment.doubled),
+            "--counted and --doubled need another server beside, and this one has a fixed port: write {{port}} in \
+             --address"
+        );
+        Ok(())
+    };
+    beside().or_fault(Fault::Usage)
 }
 
 /// The cells of a profile.
@@ -103,7 +112,7 @@ impl Subject for Profile {
         let slices = left.saturating_sub(for_blocks) / schedule.rounds_expected;
         schedule.round += slices;
         let works = pieces.into_iter().map(Work::from).collect();
-        let slices = SlicesOfRound { length: slices, rounds_wanted: None, rounds_per_blocks: 1 };
+        let slices = SlicesOfRound { length: slices, rounds_wanted: None, rounds_least: 0, blocks_share: Some(1.0) };
         Plan { schedule, works, rounds_most: None, slices: Some(slices), warnings: Vec::new() }
     }
 

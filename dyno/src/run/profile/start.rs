@@ -114,13 +114,24 @@ fn sampling(experiment: &ProfileExperiment, testbed: &mut Testbed, record: &mut 
     }
     let is_sampled = |index: &usize| *index == PROFILED || testbed.servers[*index].model.plain_http;
     let sampled: Vec<usize> = (0..testbed.servers.len()).filter(is_sampled).collect();
-    let opened = sampled.into_iter().map(|index| Ok((index, Sampling::of(testbed, index)?)));
-    let refused = |error: anyhow::Error| {
-        let what = format!("everything outside of the stages is one number, for nothing could be sampled: {error:#}");
-        let remedy = "--no-sampling says that it is not wanted".to_owned();
-        record.warnings.push(Warning::Other { what, remedy });
-    };
-    opened.collect::<Result<_>>().map_err(refused).unwrap_or_default()
+    let mut opened = BTreeMap::new();
+    // The profiled server comes first: the other one's samples say nothing without its own.
+    for index in sampled {
+        match Sampling::of(testbed, index) {
+            Ok(sampling) => opened.insert(index, sampling),
+            Err(error) => {
+                let what = if index == PROFILED {
+                    format!("everything outside of the stages is one number, for nothing could be sampled: {error:#}")
+                } else {
+                    format!("the server without TLS could not be sampled: {error:#}")
+                };
+                let remedy = "--no-sampling says that it is not wanted".to_owned();
+                record.warnings.push(Warning::Other { what, remedy });
+                break;
+            }
+        };
+    }
+    opened
 }
 
 /// Starts a server and checks it. Of the profiled one calls must have been seen.

@@ -108,31 +108,33 @@ fn answered(target: &Target, config: &Arc<Config>, session: Option<Session>) -> 
     answer.map_err(|failure| anyhow!("\"{}\": {failure}", target.cell)).or_fault(Fault::Server)
 }
 
-fn seen(answer: &Answer) -> Seen {
-    let event = |pair: &[exchange::Moment]| FlowEvent {
-        name: pair[1].what.to_owned(),
-        from_ns: pair[0].at_ns as i64,
-        to_ns: pair[1].at_ns as i64,
-        cpu_ns: pair[1].cpu_ns.saturating_sub(pair[0].cpu_ns),
-        bytes: pair[1].bytes,
+/// What happened between moments, each with its name, clock, CPU time and bytes.
+fn events<'a>(moments: impl Iterator<Item = (&'a str, u64, u64, u64)>) -> Vec<FlowEvent> {
+    let moments: Vec<_> = moments.collect();
+    let event = |pair: &[(&str, u64, u64, u64)]| {
+        let ((_, from_ns, cpu_before_ns, _), (name, to_ns, cpu_ns, bytes)) = (pair[0], pair[1]);
+        FlowEvent {
+            name: name.to_owned(),
+            from_ns: from_ns as i64,
+            to_ns: to_ns as i64,
+            cpu_ns: cpu_ns.saturating_sub(cpu_before_ns),
+            bytes,
+        }
     };
+    moments.windows(2).map(event).collect()
+}
+
+fn seen(answer: &Answer) -> Seen {
     let handshake = answer.handshake.as_ref();
     Seen {
-        events: answer.moments.windows(2).map(event).collect(),
+        events: events(answer.moments.iter().map(|of| (of.what, of.at_ns, of.cpu_ns, of.bytes))),
         sent_bytes: handshake.map_or(0, |of| u64::from(of.bytes_out)),
         received_bytes: handshake.map_or(0, |of| u64::from(of.bytes_in)),
     }
 }
 
 fn seen_by_stock(connection: &StockConnection) -> Seen {
-    let pairs = connection.moments.windows(2);
-    let events = pairs.map(|pair| FlowEvent {
-        name: pair[1].what.clone(),
-        from_ns: pair[0].at_ns as i64,
-        to_ns: pair[1].at_ns as i64,
-        cpu_ns: pair[1].cpu_ns.saturating_sub(pair[0].cpu_ns),
-        bytes: pair[1].bytes,
-    });
+    let events = events(connection.moments.iter().map(|of| (of.what.as_str(), of.at_ns, of.cpu_ns, of.bytes)));
     let StockConnection { sent_bytes, received_bytes, .. } = *connection;
-    Seen { events: events.collect(), sent_bytes, received_bytes }
+    Seen { events, sent_bytes, received_bytes }
 }

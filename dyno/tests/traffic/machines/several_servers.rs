@@ -49,10 +49,10 @@ fn an_array_has_its_reuse_and_its_quotas_however_it_is_divided() {
         return println!("machines of an array have quotas, which cannot be had here: not tried");
     }
     let flags = "array --proxy own --proxies 0,2 --reuse 50,90 --cert p-256 --clients 5 --pages-per-handshake 0 \
-                 --transaction 1ms --time 8 --seed 1 --workers 3";
+                 --transaction 1ms --time 16 --seed 1 --workers 3";
     let result = run(flags);
     for level in levels(&result) {
-        assert!((number(&level["achieved_percent"]) - number(&level["asked_percent"])).abs() < 1.5, "{level}");
+        assert!((number(&level["achieved_percent"]) - number(&level["asked_percent"])).abs() < 3.0, "{level}");
     }
     for block in valid_blocks(&result) {
         let machines = block["cluster"]["backends"].as_array().unwrap();
