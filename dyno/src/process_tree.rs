@@ -111,20 +111,41 @@ pub fn descendants(ancestor: u32) -> Vec<ProcessStat> {
 }
 
 fn look_for_descendants(ancestor: u32) -> Vec<ProcessStat> {
-    let mut children: HashMap<u32, Vec<ProcessStat>> = HashMap::new();
-    for process in all() {
-        children.entry(process.parent).or_default().push(process);
-    }
-    let mut found = Vec::new();
-    let mut parents = vec![ancestor];
-    while let Some(parent) = parents.pop() {
-        for process in children.remove(&parent).unwrap_or_default() {
-            parents.push(process.pid);
-            found.push(process);
+    // Beside thousands of processes, as those of many servers with one for each connection, all would take long to read.
+    let mut found = if fs::exists(format!("/proc/{ancestor}/task/{ancestor}/children")).unwrap_or(false) {
+        with_descendants(ancestor, |parent| children_told(parent))
+    } else {
+        let mut children: HashMap<u32, Vec<ProcessStat>> = HashMap::new();
+        for process in all() {
+            children.entry(process.parent).or_default().push(process);
         }
-    }
+        with_descendants(ancestor, |parent| children.remove(&parent).unwrap_or_default())
+    };
     found.retain(|process| process.state != 'Z');
     found
+}
+
+fn with_descendants(ancestor: u32, mut children: impl FnMut(u32) -> Vec<ProcessStat>) -> Vec<ProcessStat> {
+    let mut found: Vec<ProcessStat> = Vec::new();
+    let mut parents = vec![ancestor];
+    while let Some(parent) = parents.pop() {
+        let of = children(parent);
+        parents.extend(of.iter().map(|process| process.pid));
+        found.extend(of);
+    }
+    found
+}
+
+/// The children of a process, as each of its threads tells those that it made (proc_pid_task(5); the kernel may leave
+/// this out).
+fn children_told(parent: u32) -> Vec<ProcessStat> {
+    let threads = numbers_in(&format!("/proc/{parent}/task"));
+    let told =
+        threads.iter().filter_map(|thread| fs::read_to_string(format!("/proc/{parent}/task/{thread}/children")).ok());
+    let pids: Vec<u32> = told
+        .flat_map(|text| text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
+        .collect();
+    pids.into_iter().filter_map(stat).filter(|process| process.parent == parent).collect()
 }
 
 /// Those of `processes` that are no other's parent: the workers of the usual master-and-workers servers.
@@ -162,6 +183,24 @@ mod tests {
         assert_eq!((parsed.ticks, parsed.children_ticks, parsed.started_ticks), (33, 77, 987_654));
         assert_eq!(parse_stat("42 (short) S 7"), None);
         assert_eq!(parse_stat(""), None);
+    }
+
+    #[test]
+    fn children_of_any_thread_are_told() {
+        let child = || std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let mut others = std::thread::spawn(move || [child(), child()]).join().unwrap();
+        let own = std::process::id();
+        let told: Vec<u32> = children_told(own).iter().map(|process| process.pid).collect();
+        let all: Vec<u32> = all().iter().filter(|process| process.parent == own).map(|process| process.pid).collect();
+        for child in &mut others {
+            // Where the kernel tells them at all.
+            assert!(
+                all.contains(&child.id()) && (told.is_empty() || told.contains(&child.id())),
+                "{told:?} of {all:?}"
+            );
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
     }
 
     #[test]

@@ -132,10 +132,10 @@ impl SlicesOfRound {
     /// round takes to begin; `beside`: what it takes besides slices, with that.
     fn fitting(&self, round: u32, left: Duration, beside: Duration, starting: Duration) -> Duration {
         let wanted = self.rounds_wanted.map_or(0, |wanted| wanted.saturating_sub(round));
-        // So many have slices for as long as they take to begin.
-        let worth = (left.as_secs_f64() / (beside + starting).as_secs_f64()) as u32;
-        let rounds = wanted.min(worth.max(self.rounds_least.saturating_sub(round)).max(1));
+        // So many have slices for as long as was planned, or as they take to begin.
         let most = self.length.max(starting);
+        let worth = (left.as_secs_f64() / (beside + most).as_secs_f64()) as u32;
+        let rounds = wanted.min(worth.max(self.rounds_least.saturating_sub(round)).max(1));
         left.checked_div(rounds).map_or(self.length, |each| each.saturating_sub(beside).min(most))
     }
 
@@ -551,6 +551,8 @@ mod tests {
         assert_eq!(slices.fitting(1, seconds(400), seconds(30), seconds(10)), seconds(10));
         // Eight rounds come all the same.
         assert_eq!(slices.fitting(2, seconds(120), seconds(16), seconds(16)), seconds(4));
+        // Blocks that take longer than planned, with servers that start at once, leave slices as they are planned.
+        assert_eq!(slices.fitting(1, seconds(280), seconds(10), seconds(0)), seconds(4));
         // Those that begin at once are as planned.
         assert_eq!(slices.fitting(1, seconds(445), seconds(1), seconds(0)), seconds(4));
     }
