@@ -324,6 +324,8 @@ impl Run<'_, '_> {
                 let began = Instant::now();
                 self.slices(round, length, &mut random)?;
                 sliced = began.elapsed().min(length);
+                // Servers that were just started get warm first.
+                starting += began.elapsed() - sliced;
             }
             if has_blocks {
                 let blocks_began = Instant::now();
@@ -356,7 +358,7 @@ impl Run<'_, '_> {
 
     /// Measures slices of all configurations for so long. What was measured is kept every now and then.
     fn slices(&mut self, round: u32, length: Duration, random: &mut SplitMix64) -> Result<()> {
-        let until = Instant::now() + length;
+        let (began, mut until) = (Instant::now(), None);
         let mut left = length;
         loop {
             interrupt::check(self.stop)?;
@@ -375,7 +377,10 @@ impl Run<'_, '_> {
             }
             self.progress(&format!("round {}: slices", round + 1));
             self.observer.interim(self.journal.record());
-            left = until.saturating_duration_since(Instant::now());
+            // What the first ones took beyond their time made servers warm.
+            let now = Instant::now();
+            let until = *until.get_or_insert(now + length.saturating_sub((now - began).min(SLICES_KEPT_AFTER)));
+            left = until.saturating_duration_since(now);
             // Slices end a little before or after their time.
             if left <= length.min(SLICES_KEPT_AFTER) / 2 {
                 return Ok(());

@@ -168,8 +168,8 @@ struct Row<'a, S> {
     blocks: BTreeMap<usize, Block>,
 }
 
-/// Measures whole sweeps of these configurations for about so long. A block for each that has anything to say: its
-/// slices and their sums.
+/// Measures whole sweeps of these configurations for about so long, after what servers that were just started need to
+/// get warm. A block for each that has anything to say: its slices and their sums.
 pub(super) fn sweeps<S: Sliced>(
     subject: &mut S,
     configurations: &[usize],
@@ -177,7 +177,6 @@ pub(super) fn sweeps<S: Sliced>(
     since: Instant,
     random: &mut SplitMix64,
 ) -> Result<Vec<Block>, Failed> {
-    let began = Instant::now();
     let new = |&configuration: &usize| (configuration, Block { configuration, ..Block::default() });
     let blocks = configurations.iter().map(new).collect();
     let stops = stops(subject, configurations);
@@ -185,6 +184,7 @@ pub(super) fn sweeps<S: Sliced>(
     for stop in &stops {
         row.begin(stop.host).map_err(|error| (stop.host, error))?;
     }
+    let began = Instant::now();
     let (mut counted, mut last) = (0, Duration::ZERO);
     // A sweep of which less than half would fit is not begun.
     while counted < SWEEPS_LEAST || began.elapsed() + last / 2 < length {
