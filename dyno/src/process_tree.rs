@@ -111,7 +111,7 @@ pub fn descendants(ancestor: u32) -> Vec<ProcessStat> {
 }
 
 fn look_for_descendants(ancestor: u32) -> Vec<ProcessStat> {
-    // Beside thousands of processes, as those of many servers with one for each connection, all would take long to read.
+    // Beside the thousands of processes of servers that have one for each connection, all would take long to read.
     let mut found = if fs::exists(format!("/proc/{ancestor}/task/{ancestor}/children")).unwrap_or(false) {
         with_descendants(ancestor, children_told)
     } else {

@@ -79,8 +79,8 @@ fn a_killed_server_costs_only_its_own_connections() {
     scene.crowd.await_more(200);
     let tally = scene.crowd.finish();
     println!("killed: {} served, {} cut", tally.visits.len(), tally.cut.len());
-    // Its processes end one after the other, and until the last one has, the kernel accepts connections for them: whoever
-    // was cut may be cut once more.
+    // Its processes end one after the other, and until the last one has, the kernel accepts connections for them:
+    // whoever was cut may be cut once more.
     assert!(tally.cut.len() <= 2 * MEMBERS, "only those that were on it: {:?}", tally.cut);
     scene.dispatcher.assert_at_rest(&scene.control, &before);
 }
