@@ -4,13 +4,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 
 use super::carried::Packer;
 use super::crew::Workers;
-use super::kubernetes::Pods;
+use super::kubernetes::{Lookout, Pods};
 use super::launch::{self, Launched};
 use super::slurm;
 use super::ssh::Ssh;
@@ -20,9 +20,6 @@ use crate::interrupt;
 use crate::load::threads::Threads;
 use crate::model::{Engine, WorkersModel};
 use crate::servers::listening::is_loopback;
-
-/// How often Kubernetes is asked whether its pods can start.
-const ASKED: Duration = Duration::from_secs(2);
 
 /// Workers that have joined, and what started them.
 #[derive(Debug)]
@@ -78,7 +75,9 @@ fn arguments_of_worker(may_load: &[String], threads: Option<Threads>) -> Vec<Str
 /// It cannot be encoded.
 pub fn manifest(model: &WorkersModel, image: &str, may_load: &[String], threads: Option<Threads>) -> Result<String> {
     let arguments = arguments_of_worker(may_load, threads);
-    let address = model.listen.map_or("COORDINATOR:PORT".to_owned(), |listen| listen.0.to_string());
+    let address = model.listen.map_or("COORDINATOR:0".to_owned(), |listen| listen.0.to_string());
+    // The system chooses one for each run.
+    let address = address.strip_suffix(":0").map_or(address.clone(), |host| format!("{host}:PORT"));
     let (name, workers) = (&name_of_job()?, model.count());
     let pods = Pods { name, image, address: &address, workers, arguments: &arguments };
     Ok(serde_json::to_string_pretty(&pods.manifest(None))? + "\n")
@@ -147,23 +146,26 @@ pub fn gather(
     let launched = launched.or_fault(Fault::Environment)?;
     let mut gathered = Gathered { workers, launched, _token_file: token_file };
     let Gathered { workers, launched, .. } = &mut gathered;
-    let mut asked = Instant::now();
+    let mut lookout = (model.engine == Some(Engine::Kubernetes)).then(|| Lookout::new(&pods));
     let is_well = || {
         interrupt::check(stop).context("stopped before all workers had joined")?;
         launched.check()?;
-        if model.engine == Some(Engine::Kubernetes) && asked.elapsed() > ASKED {
-            asked = Instant::now();
-            if let Some(why) = pods.hopeless() {
-                return Err(Fault::Environment.of(anyhow!(why)));
-            }
+        match lookout.as_mut().and_then(Lookout::hopeless) {
+            Some(why) => Err(Fault::Environment.of(anyhow!(why))),
+            None => Ok(()),
         }
-        Ok(())
     };
     let all = workers.gather(Duration::from_nanos(model.join_within.nanoseconds()?), is_well);
     if let Err(error) = all.or_fault(Fault::Unreachable) {
-        let said = if fault_of(&error) == Some(Fault::Unreachable) { launched.said() } else { String::new() };
+        if fault_of(&error) != Some(Fault::Unreachable) {
+            return Err(error);
+        }
+        let said = launched.said();
         let error = if said.is_empty() { error } else { error.context(format!("what starts workers wrote: {said}")) };
-        return Err(error);
+        return Err(match lookout.as_ref().and_then(Lookout::missing) {
+            Some(why) => error.context(why),
+            None => error,
+        });
     }
     Ok(gathered)
 }

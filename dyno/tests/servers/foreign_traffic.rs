@@ -174,10 +174,11 @@ fn stages_are_doubled_under_a_load_that_is_not_ours() {
     let stages: Vec<&str> = traffic.stages.iter().map(|share| share.stage.as_str()).collect();
     let all = ["authentication", "key_agreement", "record_protection", "digest", "kdf", "randomness"];
     assert_eq!(stages, all, "{traffic:?}");
-    // One computation of RSA-2048 takes longer than one of anything else, whatever else the machine does.
+    // One computation of RSA-2048 takes longer than one of anything else, as far as eight seconds tell.
     let authentication = &traffic.stages[0];
+    let mut told = traffic.stages[1..].iter().filter(|share| share.high.is_finite());
     assert!(authentication.percent > 0.0, "{traffic:?}");
-    assert!(traffic.stages[1..].iter().all(|share| share.ns_per_call < authentication.ns_per_call), "{traffic:?}");
+    assert!(told.all(|share| share.ns_per_call < authentication.ns_per_call), "{traffic:?}");
     assert!(traffic.added_percent > 0.0 && traffic.added_percent < 60.0, "{traffic:?}");
     assert!(traffic.handshakes_full >= answers / 3, "{traffic:?}");
 }

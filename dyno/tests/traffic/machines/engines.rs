@@ -194,7 +194,7 @@ fn slurm_starts_all_workers_at_once_and_ends_them() {
 }
 
 /// A kubectl that starts two workers in place of pods, unless it was given pods to show; then it does not come back
-/// from deleting them.
+/// from deleting them. With a file `silent` the second worker comes late, and who asks for pods waits.
 const KUBECTL: &str = r#"#!/bin/sh
 cd "$(dirname "$0")"
 umask 077
@@ -205,8 +205,13 @@ create)
     token=$(printf %s "$manifest" | sed 's/.*"token":"\([^"]*\)".*/\1/')
     address=$(printf %s "$manifest" | sed 's/.*"--join","\([^"]*\)".*/\1/')
     printf %b "$token" > token
-    for pod in 1 2; do TLSDYNO worker --join "$address" --token-file token > output 2>&1 & done ;;
-get) cat pods ;;
+    for pod in 1 2; do
+        TLSDYNO worker --join "$address" --token-file token > output 2>&1 &
+        if [ -e silent ] && [ $pod = 1 ]; then sleep 9; fi
+    done ;;
+get)
+    if [ -e silent ]; then exec sleep 7; fi
+    cat pods ;;
 delete)
     echo "$@" > deleted
     if [ -e pods ]; then exec sleep 1000; fi ;;
@@ -221,8 +226,8 @@ fn kubectl_makes_pods_and_is_not_waited_for_for_ever() {
     std::fs::set_permissions(path("kubectl"), PermissionsExt::from_mode(0o755)).unwrap();
     let (_site, url) = site();
     let run = || {
-        let flags =
-            ["-k", "--engine", "kubernetes", "--workers", "2", "--image", "none", "-n", "400", "--close", "--json"];
+        let engine = ["--engine", "kubernetes", "--workers", "2", "--image", "none", "--join-within", "30s"];
+        let flags = [&["-k", "-n", "400", "--close", "--json"], &engine[..]].concat();
         let programs = format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap());
         load(&[&[url.as_str()], &flags[..]].concat()).env("PATH", programs).output().unwrap()
     };
@@ -232,6 +237,12 @@ fn kubectl_makes_pods_and_is_not_waited_for_for_ever() {
     assert_eq!((&result["hits"], result["workers"].as_array().unwrap().len()), (&400.into(), 2));
     let deleted = std::fs::read_to_string(path("deleted")).unwrap();
     assert!(deleted.contains("job,secret tlsdyno-"), "{deleted}");
+
+    // Workers that have joined hear the coordinator, however long the cluster takes to say how pods are.
+    std::fs::write(path("silent"), "").unwrap();
+    let output = run();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    std::fs::remove_file(path("silent")).unwrap();
 
     // An image that cannot be pulled, and a cluster that does not answer any more.
     let waiting = r#"{"reason": "ImagePullBackOff", "message": "no such image"}"#;
