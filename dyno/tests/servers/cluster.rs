@@ -249,7 +249,7 @@ fn an_open_loop_is_checked_at_both_ends() {
     assert_eq!((checks.len(), &checks[0]["line"]), (1, &"direct, 50 % reuse".into()));
     // Wide, for machines that do other things beside: how near they come is what the report tells.
     let times = |name: &str| checks[0][name]["times"].as_f64().unwrap();
-    assert!((0.6..1.5).contains(&times("saturation")), "{checks:?}");
+    assert!((0.3..3.0).contains(&times("saturation")), "{checks:?}");
     assert!((0.1..10.0).contains(&times("light_latency")), "{checks:?}");
     let refused = place.run(&["cluster", "--checks"]);
     assert_eq!(refused.status.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stderr));
