@@ -13,8 +13,11 @@ const TICKS_PER_SECOND: f64 = 100.0;
 /// What processes beside this one and its own used of the server's CPUs while it was measured.
 #[derive(Debug, Default)]
 pub struct Neighbours {
-    /// Ticks of all processes when the block began.
+    /// Ticks of all others when the block began.
     before: BTreeMap<(u32, u64), u64>,
+    /// Processes that descend from this one. They are not read again: servers with a process for each connection have
+    /// thousands, and reading those twice for each block took longer than short blocks.
+    own: BTreeSet<u32>,
     began: Option<Instant>,
     /// Ticks in blocks, of those that were on a CPU of the server when a block ended.
     used: BTreeMap<(u32, u64), u64>,
@@ -24,7 +27,7 @@ pub struct Neighbours {
 impl Neighbours {
     /// A block begins.
     pub fn block_begins(&mut self) {
-        self.before = process_tree::all().iter().map(|process| (identity(process), process.ticks)).collect();
+        self.before = self.others().iter().map(|process| (identity(process), process.ticks)).collect();
         self.began = Some(Instant::now());
     }
 
@@ -32,13 +35,35 @@ impl Neighbours {
     pub fn block_ends(&mut self, cpus: &[usize]) {
         let Some(began) = self.began.take() else { return };
         self.measured += began.elapsed();
-        let own: BTreeSet<u32> = process_tree::descendants(std::process::id()).iter().map(|one| one.pid).collect();
-        let is_own = |process: &ProcessStat| process.pid == std::process::id() || own.contains(&process.pid);
-        let all = process_tree::all().into_iter();
-        for process in all.filter(|process| cpus.contains(&process.cpu) && !is_own(process)) {
+        for process in self.others().into_iter().filter(|process| cpus.contains(&process.cpu)) {
             let id = identity(&process);
             let before = self.before.get(&id).copied().unwrap_or(0);
             *self.used.entry(id).or_default() += process.ticks.saturating_sub(before);
+        }
+    }
+
+    /// Every process that is neither this one nor its own, nor was when it was first seen.
+    fn others(&mut self) -> Vec<ProcessStat> {
+        let pids = process_tree::numbers_in("/proc");
+        let there: BTreeSet<u32> = pids.iter().copied().collect();
+        self.own.retain(|pid| there.contains(pid));
+        self.own.insert(std::process::id());
+        let unknown = pids.into_iter().filter(|pid| !self.own.contains(pid));
+        let mut others: Vec<ProcessStat> =
+            unknown.collect::<Vec<_>>().into_iter().filter_map(process_tree::stat).collect();
+        // A child may come before its parent.
+        loop {
+            let before = others.len();
+            others.retain(|process| {
+                let is_own = self.own.contains(&process.parent);
+                if is_own {
+                    self.own.insert(process.pid);
+                }
+                !is_own
+            });
+            if others.len() == before {
+                return others;
+            }
         }
     }
 
@@ -109,8 +134,8 @@ mod tests {
             std::thread::yield_now();
         }
         let cpu = process_tree::stat(stranger).unwrap().cpu;
-        let mut elsewhere = Neighbours { before: neighbours.before.clone(), ..Neighbours::default() };
-        elsewhere.began = neighbours.began;
+        let mut elsewhere =
+            Neighbours { before: neighbours.before.clone(), began: neighbours.began, ..Neighbours::default() };
         neighbours.block_ends(&everywhere);
         elsewhere.block_ends(&[1024]);
         let pid = rustix::process::Pid::from_raw(stranger as i32).unwrap();

@@ -43,7 +43,9 @@ const SLICE_MAX: Duration = Duration::from_millis(250);
 /// Part of the time that blocks have, which tell hits per second at saturation, where slices tell CPU per hit.
 const BLOCKS_SHARE: f64 = 0.2;
 /// The same where hits per second are told on machines, which slices say nothing of.
-const BLOCKS_SHARE_OF_MACHINES: f64 = 0.6;
+const BLOCKS_SHARE_OF_MACHINES: f64 = 0.8;
+/// There, so many rounds with slices are one: each begins with servers that are started, and all of them have blocks.
+const SLICED_ROUNDS_OF_MACHINES: u32 = 3;
 /// The least piece of work of a warm-up: so many times the users that keep all connections busy.
 const WARM_UP_FACTOR: u32 = 2;
 /// Users for each worker process of a server that was just started: the first connections of each cost more.
@@ -88,6 +90,12 @@ fn run_under_foreign_traffic(
     runner::run(&experiment.question, &experiment.measure, stop, observer, move |record, observer| {
         Foreign::start(experiment, traffic, cpus, record, stop, observer)
     })
+}
+
+/// Rounds with slices in so much time.
+fn rounds_with_slices(experiment: &Experiment, time: Duration) -> u32 {
+    let each = if experiment.machines.is_empty() { 1 } else { SLICED_ROUNDS_OF_MACHINES };
+    experiment.measure.rounds.unwrap_or_else(|| (sliced_rounds(time) / each).max(SLICED_ROUNDS_MIN))
 }
 
 /// What a client sees of the server of a configuration: one request more.
@@ -161,7 +169,8 @@ impl<'a> SingleServer<'a> {
             );
             return Err(Fault::Usage.of(error));
         }
-        let of_slices = || is_sliced.then(|| sliced_rounds(Duration::from_secs_f64(experiment.measure.time_s)));
+        let time = Duration::from_secs_f64(experiment.measure.time_s);
+        let rounds = if is_sliced { Some(rounds_with_slices(experiment, time)) } else { experiment.measure.rounds };
         let mut subject = SingleServer {
             experiment,
             load,
@@ -176,7 +185,7 @@ impl<'a> SingleServer<'a> {
             failed: BTreeSet::new(),
             unsaturated: BTreeSet::new(),
             restarts: (Duration::ZERO, 0),
-            fresh: FreshServers::new(experiment.server.kind, experiment.measure.rounds.or_else(of_slices)),
+            fresh: FreshServers::new(experiment.server.kind, rounds),
         };
         subject.slices.sweeps.alternates = experiment.compares_builds();
         let valid: Vec<usize> =
@@ -269,7 +278,7 @@ impl Subject for SingleServer<'_> {
         // The short blocks of the warm-up saturate nothing.
         self.unsaturated.clear();
         self.neighbours = Neighbours::default();
-        let sliced_rounds = self.experiment.measure.rounds.unwrap_or_else(|| sliced_rounds(left));
+        let sliced_rounds = rounds_with_slices(self.experiment, left);
         let rounds = if self.is_sliced { Some(sliced_rounds) } else { self.experiment.measure.rounds };
         // Nothing is started for a block where the servers that are there already last for all rounds.
         let starts = self.fresh.pool_size < rounds.unwrap_or(u32::MAX);
@@ -380,6 +389,7 @@ impl Subject for SingleServer<'_> {
         let companion_cpu_ns = self.companion_cpu_ns(index)?.saturating_sub(beside_before);
         let verdict = self.judge(index, &outcome, work, (server_cpu_ns, companion_cpu_ns), journal)?;
         Ok(Block {
+            elapsed_ns: self.testbed.servers[index].placement.elapsed_ns(outcome.elapsed_ns, server_cpu_ns),
             server_cpu_ns,
             companion_cpu_ns,
             pace_ps: pace_after.since(&pace_before),

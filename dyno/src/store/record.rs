@@ -242,7 +242,7 @@ pub struct Block {
     pub position_in_round: u32,
     /// Start, nanoseconds after the start of the experiment.
     pub started_ns: u64,
-    /// Duration, nanoseconds.
+    /// Duration, nanoseconds. Of a server with a quota of CPU time no less than the quota needs for `server_cpu_ns`.
     pub elapsed_ns: u64,
     /// Completed requests whose whole response was as expected.
     pub hits: u64,
