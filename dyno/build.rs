@@ -14,6 +14,10 @@ const WARNINGS: [&str; 6] =
 /// Set by `make test`: warnings are errors. Elsewhere a compiler that warns of more must not stop an installation.
 const WARNINGS_ARE_ERRORS: &str = "TLSDYNO_WERROR";
 
+/// OpenSSL's series whose functions the C code calls, as its headers write a version: the oldest that a server may
+/// have. Newer headers then do not warn of what is deprecated since, whose replacements the oldest series lacks.
+const OPENSSL_API: &str = "30000";
+
 fn main() {
     let native = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../native");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
@@ -92,6 +96,7 @@ fn compile(folders: &[&Path]) -> Vec<PathBuf> {
         .files(folders.iter().flat_map(|folder| files_ending(folder, "c")))
         .std("c11")
         .define("_GNU_SOURCE", None)
+        .define("OPENSSL_API_COMPAT", OPENSSL_API)
         // The same code in debug and release builds: it is what gets measured.
         .opt_level(2)
         .debug(true)
