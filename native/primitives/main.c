@@ -123,9 +123,10 @@ int main(int count, char **arguments)
     set_identity(arguments[3], arguments[4]);
     /* What the server's own configuration says of providers is not asked for: primitives are those of the library. */
     (void)lib.OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, NULL);
-    (void)lib.OSSL_PROVIDER_load(NULL, "default");
+    OSSL_PROVIDER *defaults = lib.OSSL_PROVIDER_load(NULL, "default");
     /* Where it is not installed, what it has is refused by name. */
-    (void)lib.OSSL_PROVIDER_load(NULL, "legacy");
+    OSSL_PROVIDER *legacy = lib.OSSL_PROVIDER_load(NULL, "legacy");
+
     lib.ERR_clear_error();
     (void)printf("%s\n", lib.OpenSSL_version(OPENSSL_VERSION));
     (void)fflush(stdout);
@@ -134,5 +135,8 @@ int main(int count, char **arguments)
         answer(line, buffer);
         (void)fflush(stdout);
     }
+    /* OpenSSL 3.5 does not free at its end what is still loaded. NULL is none. */
+    (void)lib.OSSL_PROVIDER_unload(legacy);
+    (void)lib.OSSL_PROVIDER_unload(defaults);
     return 0;
 }

@@ -21,7 +21,7 @@
     of(EVP_EncryptInit_ex) of(EVP_EncryptUpdate) of(EVP_MAC_CTX_free) of(EVP_MAC_CTX_new) of(EVP_MAC_fetch) \
     of(EVP_MAC_final) of(EVP_MAC_free) of(EVP_MAC_init) of(EVP_MAC_update) of(EVP_MD_fetch) of(EVP_MD_free) \
     of(OPENSSL_init_crypto) of(OSSL_PARAM_construct_end) of(OSSL_PARAM_construct_utf8_string) of(OSSL_PROVIDER_load) \
-    of(OpenSSL_version)
+    of(OSSL_PROVIDER_unload) of(OpenSSL_version)
 #define SSL_FUNCTIONS(of) \
     of(SSL_CTX_ctrl) of(SSL_CTX_free) of(SSL_CTX_new) of(SSL_CTX_set_cipher_list) of(SSL_CTX_set_ciphersuites) \
     of(SSL_CTX_use_PrivateKey_file) of(SSL_CTX_use_certificate_chain_file) of(SSL_do_handshake) of(SSL_free) \
