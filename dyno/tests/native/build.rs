@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 /// Folder `native/` of the repository.
 pub fn native() -> PathBuf {
@@ -63,13 +64,23 @@ pub fn sanitized_library(name: &str, label: &str) -> PathBuf {
     library
 }
 
-/// Of LSAN_OPTIONS: LLVM 14's leak check may crash in the thread-local variables of libraries that were loaded late.
-/// Nothing is held there alone.
-pub const LEAK_CHECK: &str = "use_tls=0";
+/// Of LSAN_OPTIONS: whether the leak check looks at thread-local variables. That of LLVM 14 may crash in those of
+/// libraries that were loaded late; nothing is held there alone. Later ones must look, or they take for leaked the
+/// blocks that glibc 2.41's loader allocates for these variables.
+pub fn leak_check() -> &'static str {
+    static OPTION: OnceLock<&str> = OnceLock::new();
+    OPTION.get_or_init(|| if clang_version().is_some_and(|version| version > 14) { "use_tls=1" } else { "use_tls=0" })
+}
+
+/// The first part of it; `None` without clang.
+fn clang_version() -> Option<u32> {
+    let output = Command::new("clang").arg("-dumpversion").output().ok()?;
+    String::from_utf8(output.stdout).ok()?.split('.').next()?.parse().ok()
+}
 
 /// Runs a command to its end and returns what it printed; fails the test with all output otherwise.
 pub fn run(command: &mut Command) -> String {
-    let output = command.env("LSAN_OPTIONS", LEAK_CHECK).output().unwrap_or_else(|error| {
+    let output = command.env("LSAN_OPTIONS", leak_check()).output().unwrap_or_else(|error| {
         let program = Path::new(command.get_program()).to_string_lossy().into_owned();
         panic!("cannot run {program}: {error}; Debian: apt install {}", package_of(&program))
     });

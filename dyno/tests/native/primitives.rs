@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use tlsdyno::servers::{certificates, mapped};
 
-use crate::build::{LEAK_CHECK, SANITIZERS, native, out, run};
+use crate::build::{SANITIZERS, leak_check, native, out, run};
 
 #[test]
 fn every_operation_and_garbage_under_sanitizers() {
@@ -43,7 +43,7 @@ fn every_operation_and_garbage_under_sanitizers() {
         ["", "cipher", "cipher NONE 8 1", "record NONE 8 1", "cipher AES-128-GCM 0 1", "cipher AES-128-GCM 99999999 1"];
     let mut child = Command::new(&program)
         .args([find("libcrypto.so"), find("libssl.so"), identity.chain.clone(), identity.key.clone()])
-        .env("LSAN_OPTIONS", LEAK_CHECK)
+        .env("LSAN_OPTIONS", leak_check())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

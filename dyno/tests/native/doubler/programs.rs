@@ -107,7 +107,7 @@ fn passes_through_once_that_the_heartbeat_stops() {
         let mut process = Command::new(program)
             .args([doubling.handed().descriptors[0].to_string().as_str(), "gone"])
             .envs(doubling.let_children_inherit().unwrap())
-            .env("LSAN_OPTIONS", build::LEAK_CHECK)
+            .env("LSAN_OPTIONS", build::leak_check())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

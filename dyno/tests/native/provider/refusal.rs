@@ -93,7 +93,7 @@ fn refuses_once_that_the_heartbeat_stops() {
         let injection = Injection::prepare(dir.path(), StageSet::PROVIDER).unwrap();
         let mut process = Command::new(program)
             .envs(injection.let_children_inherit().unwrap())
-            .env("LSAN_OPTIONS", build::LEAK_CHECK)
+            .env("LSAN_OPTIONS", build::leak_check())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
