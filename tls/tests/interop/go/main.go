@@ -10,6 +10,8 @@ import (
 	"io"
 	"log"
 	"net"
+	"reflect"
+	"strings"
 )
 
 func main() {
@@ -43,18 +45,29 @@ func main() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		serve(tls.Server(connection, config))
+		serve(tls.Server(connection, config), uint16(*group))
 	}
 }
 
-func serve(connection *tls.Conn) {
+// The group of a handshake that allowed but one. Go before 1.25 does not say it.
+func agreed(state tls.ConnectionState, only uint16) uint16 {
+	if said := reflect.ValueOf(state).FieldByName("CurveID"); said.IsValid() {
+		return uint16(said.Uint())
+	}
+	if strings.HasPrefix(tls.CipherSuiteName(state.CipherSuite), "TLS_RSA_") {
+		return 0
+	}
+	return only
+}
+
+func serve(connection *tls.Conn, only uint16) {
 	defer connection.Close()
 	if err := connection.Handshake(); err != nil {
 		fmt.Println("failed:", err)
 		return
 	}
 	state := connection.ConnectionState()
-	group := uint16(state.CurveID)
+	group := agreed(state, only)
 	if state.Version == tls.VersionTLS12 && state.DidResume {
 		group = 0 // Go has that of the session's first handshake.
 	}
