@@ -202,7 +202,9 @@ fn lard_asks_each_backend_for_fewer_objects() {
     let report = std::fs::read_to_string(place.path().join("report.html")).unwrap();
     assert!(report.contains("<h2>Locality</h2>") && report.contains("own access log"), "locality is on the page");
     let shown = String::from_utf8(place.run(&["report", "last", "-o", "again.html"]).stdout).unwrap();
-    assert!(shown.contains("plain HTTP") && shown.contains("objects at each backend"), "{shown}");
+    // Where lines end depends on how long the server's version is.
+    let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("plain HTTP") && words.contains("objects at each backend"), "{shown}");
 }
 
 /// An open loop, shared ticket keys, and nginx's stream module where it is installed.
