@@ -156,7 +156,11 @@ impl Driver for Apache {
             Setting::Tickets(on) => vec![tickets(on)],
             Setting::TicketKeys(TicketKeys::Own) => Vec::new(),
             // Apache has no comments behind directives.
-            Setting::TicketKeys(_) => vec!["# openssl rand 48".to_owned(), format!("{TICKET_KEY} {SITE_TICKET_KEY}")],
+            Setting::TicketKeys(_) => vec![
+                "# openssl rand 48. On OpenSSL 3 mod_ssl 2.4 may lose its MAC key: see whether a restart keeps sessions"
+                    .to_owned(),
+                format!("{TICKET_KEY} {SITE_TICKET_KEY}"),
+            ],
             Setting::EarlyData => owned(&["# mod_ssl takes no early data"]),
             Setting::Processors(count) => vec![match self.0 {
                 Mpm::Event => format!("# the event MPM uses all CPUs: at least ServerLimit {count}"),

@@ -146,9 +146,12 @@ impl Files {
     }
 
     fn lighttpd(&self, certificate: &[String], lines: &[String]) -> String {
+        // Version 1.4.79 refuses TLS 1.2 when left alone. Lines of a remedy may set the same key, which is an error then.
+        let own = lines.iter().any(|line| line.contains("ssl-conf-cmd"));
+        let versions = if own { "" } else { "ssl.openssl.ssl-conf-cmd = (\"MinProtocol\" => \"TLSv1.2\")" };
         format!(
             "server.document-root = \"{}\"\nserver.bind = \"127.0.0.1\"\nserver.port = {}\n\
-             server.modules = (\"mod_openssl\")\nssl.engine = \"enable\"\n{}\n{}\n",
+             server.modules = (\"mod_openssl\")\nssl.engine = \"enable\"\n{versions}\n{}\n{}\n",
             self.directory.path().display(),
             self.port,
             certificate.join("\n"),
