@@ -3,7 +3,7 @@
 CARGO ?= cargo
 TLSDYNO = $(or $(CARGO_TARGET_DIR),./target)/release/tlsdyno
 
-.PHONY: demo test check build install bench papers test-openssl test-distributions test-probe test-machines clean
+.PHONY: demo test check build install bench papers test-openssl test-distributions test-debian13 test-probe test-machines clean
 
 demo: ## run the main job on the built-in server and write report.html
 	scripts/install-packages demo
@@ -52,6 +52,10 @@ test-openssl: ## provider, doubler and shim on OpenSSL 3.5 and 4.0, built from s
 test-distributions: ## every stage, server and classic experiment on Debian 12 and 13, in private roots; as root, long
 	scripts/install-packages distributions
 	$(CARGO) run -p xtask -- distributions
+
+test-debian13: ## `make test` on Debian 13, in a private root; as root, half an hour
+	scripts/install-packages distributions
+	$(CARGO) run -p xtask -- distributions --make-test trixie
 
 test-probe: ## the probe for months and minutes: sizes, kills, a thousand sites, a packet capture; as root, quiet
 	scripts/install-packages test

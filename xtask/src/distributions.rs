@@ -32,6 +32,9 @@ pub struct Arguments {
     /// Only checks whose name contains this
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
+    /// Instead of the checks: `make test` of this checkout, built there
+    #[arg(long, conflicts_with = "only")]
+    make_test: bool,
 }
 
 /// Makes the directories that are missing under `target/distributions`, checks in each, and prints what passed.
@@ -44,23 +47,34 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         is_root,
         "only root may mount and change the root directory; run this as root (sudo make test-distributions)"
     );
-    let xtask = std::env::current_exe().context("find this program itself")?;
-    let programs = Programs { tlsdyno: build()?, xtask, tests: build_tests("servers")? };
     let work = workspace().join("target/distributions");
     fs::create_dir_all(&work).with_context(|| format!("cannot make {}", work.display()))?;
-    let checks: Vec<Check> = checks()?.into_iter().filter(|check| check.name.contains(&arguments.only)).collect();
-    ensure!(!checks.is_empty(), "no check has `{}` in its name", arguments.only);
     let wanted =
         |name: &&str| arguments.distributions.is_empty() || arguments.distributions.iter().any(|one| one == name);
+    if arguments.make_test {
+        return NAMES.into_iter().filter(wanted).try_for_each(|name| make_test(name, &work));
+    }
+    let xtask = std::env::current_exe().context("find this program itself")?;
+    let programs = Programs { tlsdyno: build()?, xtask, tests: build_tests("servers")? };
+    let checks: Vec<Check> = checks()?.into_iter().filter(|check| check.name.contains(&arguments.only)).collect();
+    ensure!(!checks.is_empty(), "no check has `{}` in its name", arguments.only);
     let mut columns = Vec::new();
     for name in NAMES.into_iter().filter(wanted) {
-        let root = Root::made(name, &work, Mirror::of_this_machine)?;
+        let root = Root::made(name, "", root::SERVERS, &work, Mirror::of_this_machine)?;
         root.require_running(&programs.tlsdyno)?;
         columns.push(Column { name, outcomes: outcomes(&root, &checks, &programs, &work)? });
     }
     print!("{}", table(&checks, &columns));
     let failed = columns.iter().flat_map(|column| &column.outcomes).filter(|outcome| outcome.failure.is_some()).count();
     ensure!(failed == 0, "{failed} checks failed; what they said is in {}", work.join("logs").display());
+    Ok(())
+}
+
+fn make_test(name: &'static str, work: &Path) -> Result<()> {
+    let root = Root::made(name, "-to-build", root::TO_BUILD, work, Mirror::of_this_machine)?;
+    eprintln!("{name}: make test");
+    let status = root.make_test().status().context("cannot run setpriv (util-linux)")?;
+    ensure!(status.success(), "make test on {name}: {status}");
     Ok(())
 }
 

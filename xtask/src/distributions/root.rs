@@ -12,38 +12,58 @@ use super::mirror::Mirror;
 use crate::tlsdyno::workspace;
 
 /// The servers, with nothing that they only recommend.
-const PACKAGES: [&str; 6] = ["nginx-light", "apache2-bin", "haproxy", "lighttpd", "lighttpd-mod-openssl", "openssl"];
+pub const SERVERS: &[&str] = &["nginx-light", "apache2-bin", "haproxy", "lighttpd", "lighttpd-mod-openssl", "openssl"];
+/// All that `make test` does not install itself.
+pub const TO_BUILD: &[&str] = &["make", "ca-certificates"];
+const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 /// Kills what follows when xtask is gone, and keeps the mounts of what follows to itself.
 const PRIVATE: [&str; 7] = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private"];
-/// Mounts what programs need in the directory `$1`, `$2` among it at its own path, and becomes the rest of the
-/// arguments inside. What is temporary stays in memory.
+/// Mounts what programs need in the directory `$1`, with the options `$2` also what is named until `--`, each at its own
+/// path, makes it the root (tests make namespaces of their own, which a mere chroot refuses), and becomes the rest of
+/// the arguments in the directory that is named first. What is temporary stays in memory.
 const ENTER: &str = r#"set -e
-mount -t proc proc "$1/proc"
-mount --rbind /sys "$1/sys"
-mount --rbind /dev "$1/dev"
-mount -t tmpfs -o mode=1777 tmpfs "$1/tmp"
-mkdir -p "$1$2"
-mount --bind --options ro "$2" "$1$2"
-root=$1
+root=$1 options=$2 place=$3
 shift 2
-exec chroot "$root" "$@""#;
+mount --bind "$root" "$root"
+mount -t proc proc "$root/proc"
+mount --rbind /sys "$root/sys"
+mount --rbind /dev "$root/dev"
+mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
+while [ "$1" != -- ]; do
+    mkdir -p "$root$1"
+    mount --bind --options "$options" "$1" "$root$1"
+    shift
+done
+shift
+cd "$root"
+pivot_root . mnt
+exec chroot . sh -c 'umount -l /mnt && cd "$0" && exec "$@"' "$place" "$@""#;
 
-/// A distribution with the servers installed.
+/// A distribution with packages installed.
 pub struct Root {
     name: &'static str,
+    packages: &'static [&'static str],
     directory: PathBuf,
 }
 
 impl Root {
-    /// The one in `work`, made first where it is not there, or not whole, or of other packages.
-    pub fn made(name: &'static str, work: &Path, mirror: impl Fn() -> Result<Mirror>) -> Result<Root> {
-        let root = Root { name, directory: work.join(name) };
-        let complete = work.join(format!("{name}.complete"));
-        let packages = PACKAGES.join(" ");
+    /// The one in `work` that is for this `purpose`, made first where it is not there, or not whole, or of other
+    /// packages.
+    pub fn made(
+        name: &'static str,
+        purpose: &str,
+        packages: &'static [&'static str],
+        work: &Path,
+        mirror: impl Fn() -> Result<Mirror>,
+    ) -> Result<Root> {
+        let directory = work.join(format!("{name}{purpose}"));
+        let beside = |ending: &str| directory.with_extension(ending);
+        let (complete, log) = (beside("complete"), beside("log"));
+        let root = Root { name, packages, directory };
+        let packages = packages.join(" ");
         if fs::read_to_string(&complete).is_ok_and(|made_of| made_of == packages) {
             return Ok(root);
         }
-        let log = work.join(format!("{name}.log"));
         eprintln!("{name}: making it in {} (see {})", root.directory.display(), log.display());
         root.make(&mirror()?, &log)?;
         fs::write(&complete, packages).with_context(|| format!("cannot write {}", complete.display()))?;
@@ -72,11 +92,11 @@ impl Root {
         // Refuses to start the servers that are installed.
         write("usr/sbin/policy-rc.d", "#!/bin/sh\nexit 101\n")?;
         fs::set_permissions(self.directory.join("usr/sbin/policy-rc.d"), fs::Permissions::from_mode(0o755))?;
-        let mut update = self.enter();
+        let mut update = self.enter("ro", &[target()]);
         update.args(["apt-get", "update", "-q"]);
         step(update)?;
-        let mut install = self.enter();
-        install.args(["apt-get", "install", "-y", "-q", "--no-install-recommends"]).args(PACKAGES);
+        let mut install = self.enter("ro", &[target()]);
+        install.args(["apt-get", "install", "-y", "-q", "--no-install-recommends"]).args(self.packages);
         install.env("DEBIAN_FRONTEND", "noninteractive");
         step(install)
     }
@@ -88,8 +108,22 @@ impl Root {
 
     /// A program from `target`, to be run inside.
     pub fn command(&self, program: &Path) -> Command {
-        let mut command = self.enter();
+        let mut command = self.enter("ro", &[target()]);
         command.arg(program);
+        command
+    }
+
+    /// `make test` of this checkout, built inside by this machine's Rust, with an environment as [`Root::enter`] has it.
+    pub fn make_test(&self) -> Command {
+        let home = |variable: &str, name: &str| {
+            let in_home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(name);
+            std::env::var_os(variable).map_or_else(in_home, PathBuf::from)
+        };
+        let (cargo, rustup) = (home("CARGO_HOME", ".cargo"), home("RUSTUP_HOME", ".rustup"));
+        let mut command = self.enter("rw", &[workspace(), cargo.clone(), rustup.clone()]);
+        command.env("PATH", format!("{}/bin:{PATH}", cargo.display()));
+        command.envs([("CARGO_HOME", cargo), ("RUSTUP_HOME", rustup), ("CARGO_TARGET_DIR", "/var/tmp/target".into())]);
+        command.args(["make", "test"]);
         command
     }
 
@@ -106,14 +140,15 @@ impl Root {
         Ok(())
     }
 
-    /// What follows is run inside, with nothing of this process's environment but its proxies.
-    fn enter(&self) -> Command {
+    /// What follows is run inside, in the first of these directories, which are there too; with nothing of this
+    /// process's environment but its proxies.
+    fn enter(&self, options: &str, shared: &[PathBuf]) -> Command {
         let mut command = private();
-        command.args(["sh", "-c", ENTER, "sh"]).arg(&self.directory).arg(target());
+        command.args(["sh", "-c", ENTER, "sh"]).arg(&self.directory).arg(options).args(shared).arg("--");
         let proxies = ["http_proxy", "https_proxy", "no_proxy"];
         let kept = proxies.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
         command.env_clear().envs(kept.collect::<Vec<_>>());
-        command.envs([("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"), ("HOME", "/tmp"), ("LC_ALL", "C.UTF-8")]);
+        command.envs([("PATH", PATH), ("HOME", "/tmp"), ("LC_ALL", "C.UTF-8")]);
         command
     }
 }
