@@ -133,14 +133,15 @@ fn listener(operation: Operation, port: u16) -> String {
         "1.2" => "ssl_ciphers ECDHE-ECDSA-AES128-GCM-SHA256".to_owned(),
         _ => format!("ssl_conf_command Ciphersuites {}", operation.suite()),
     };
-    let group = operation.group().map(|group| format!("ssl_ecdh_curve {group};")).unwrap_or_default();
+    // From OpenSSL 3.5 on some clients would agree on a hybrid group where others do not.
+    let groups = operation.group().unwrap_or("X25519:prime256v1:secp384r1");
     let tickets = if operation.resumes() { "on" } else { "off" };
     let log = if operation.shakes_hands() { "access_log reused.log reused buffer=64k flush=100ms;" } else { "" };
     format!(
         "  server {{
     listen 127.0.0.1:{port} ssl backlog=4096;
     ssl_certificate {key}.pem; ssl_certificate_key {key}.key;
-    ssl_protocols TLSv{version}; {suite}; {group}
+    ssl_protocols TLSv{version}; {suite}; ssl_ecdh_curve {groups};
     ssl_session_tickets {tickets}; ssl_session_cache off; {log}
   }}
 "

@@ -120,7 +120,7 @@ impl Root {
             std::env::var_os(variable).map_or_else(in_home, PathBuf::from)
         };
         let (cargo, rustup) = (home("CARGO_HOME", ".cargo"), home("RUSTUP_HOME", ".rustup"));
-        let mut command = self.enter("rw", &[workspace(), cargo.clone(), rustup.clone()]);
+        let mut command = self.enter("rw", &[workspace().to_owned(), cargo.clone(), rustup.clone()]);
         command.env("PATH", format!("{}/bin:{PATH}", cargo.display()));
         command.envs([("CARGO_HOME", cargo), ("RUSTUP_HOME", rustup), ("CARGO_TARGET_DIR", "/var/tmp/target".into())]);
         command.args(["make", "test"]);
