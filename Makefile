@@ -3,7 +3,8 @@
 CARGO ?= cargo
 TLSDYNO = $(or $(CARGO_TARGET_DIR),./target)/release/tlsdyno
 
-.PHONY: demo test check build install bench papers test-openssl test-distributions test-debian13 test-probe test-machines clean
+.PHONY: demo test check build install bench papers clean
+.PHONY: test-openssl test-distributions test-debian13 test-probe test-machines
 
 demo: ## run the main job on the built-in server and write report.html
 	scripts/install-packages demo

@@ -63,8 +63,8 @@ fn of(record: &Record) -> (f64, f64) {
 
 #[test]
 fn two_runs_agree_and_one_per_cent_more_instructions_of_a_stage_are_found_in_it() {
-    // What 32 handshakes repeat to is a few hundredths of a per cent of a hit (OpenSSL 3.5), and the added one per cent of
-    // a stage is not ten times of that: once in a while it is not seen at first.
+    // What 32 handshakes repeat to is a few hundredths of a per cent of a hit (OpenSSL 3.5), and the added one per cent
+    // of a stage is not ten times of that: once in a while it is not seen at first.
     if let Err(said) = one_per_cent_is_found() {
         eprintln!("{said}; once more");
         one_per_cent_is_found().unwrap();

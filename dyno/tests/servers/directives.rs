@@ -146,7 +146,7 @@ impl Files {
     }
 
     fn lighttpd(&self, certificate: &[String], lines: &[String]) -> String {
-        // Version 1.4.79 refuses TLS 1.2 when left alone. Lines of a remedy may set the same key, which is an error then.
+        // Version 1.4.79 refuses TLS 1.2 when left alone. Lines of a remedy may set the same key: an error then.
         let own = lines.iter().any(|line| line.contains("ssl-conf-cmd"));
         let versions = if own { "" } else { "ssl.openssl.ssl-conf-cmd = (\"MinProtocol\" => \"TLSv1.2\")" };
         format!(

@@ -18,9 +18,9 @@ pub const TO_BUILD: &[&str] = &["make", "ca-certificates"];
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 /// Kills what follows when xtask is gone, and keeps the mounts of what follows to itself.
 const PRIVATE: [&str; 7] = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private"];
-/// Mounts what programs need in the directory `$1`, with the options `$2` also what is named until `--`, each at its own
-/// path, makes it the root (tests make namespaces of their own, which a mere chroot refuses), and becomes the rest of
-/// the arguments in the directory that is named first. What is temporary stays in memory.
+/// Mounts what programs need in the directory `$1`, with the options `$2` also what is named until `--`, each at its
+/// own path, makes it the root (tests make namespaces of their own, which a mere chroot refuses), and becomes the rest
+/// of the arguments in the directory that is named first. What is temporary stays in memory.
 const ENTER: &str = r#"set -e
 root=$1 options=$2 place=$3
 shift 2
@@ -113,7 +113,7 @@ impl Root {
         command
     }
 
-    /// `make test` of this checkout, built inside by this machine's Rust, with an environment as [`Root::enter`] has it.
+    /// `make test` of this checkout, built inside by this machine's Rust.
     pub fn make_test(&self) -> Command {
         let home = |variable: &str, name: &str| {
             let in_home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(name);
