@@ -37,7 +37,8 @@ pub struct Arguments {
     make_test: bool,
 }
 
-/// Makes the directories that are missing under `target/distributions`, checks in each, and prints what passed.
+/// Makes the directories that are missing under `target/distributions`, checks in each, and prints what passed, or runs
+/// `make test` there.
 ///
 /// # Errors
 /// Not run as root; a distribution cannot be made; a check failed.
@@ -60,7 +61,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     ensure!(!checks.is_empty(), "no check has `{}` in its name", arguments.only);
     let mut columns = Vec::new();
     for name in NAMES.into_iter().filter(wanted) {
-        let root = Root::made(name, "", root::SERVERS, &work, Mirror::of_this_machine)?;
+        let root = Root::made(name, "", root::PACKAGES_OF_SERVERS, &work, Mirror::of_this_machine)?;
         root.require_running(&programs.tlsdyno)?;
         columns.push(Column { name, outcomes: outcomes(&root, &checks, &programs, &work)? });
     }
@@ -71,7 +72,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 fn make_test(name: &'static str, work: &Path) -> Result<()> {
-    let root = Root::made(name, "-to-build", root::TO_BUILD, work, Mirror::of_this_machine)?;
+    let root = Root::made(name, "-to-build", root::PACKAGES_TO_BUILD, work, Mirror::of_this_machine)?;
     eprintln!("{name}: make test");
     let status = root.make_test().status().context("cannot run setpriv (util-linux)")?;
     ensure!(status.success(), "make test on {name}: {status}");

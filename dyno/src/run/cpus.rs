@@ -44,7 +44,7 @@ pub struct Placement {
 impl Placement {
     /// How long the machine takes for what used so much of the server's CPU time: no less than its quota lasts. A quota
     /// that stood idle has a period's time in hand, so that work which begins then is over up to a period sooner than
-    /// its machine could do it: a block of 20 ms in half the time.
+    /// its machine could do it: 20 ms of work in as little as half the time.
     pub fn elapsed_ns(&self, elapsed_ns: u64, server_cpu_ns: u64) -> u64 {
         self.quota_cpus.map_or(elapsed_ns, |cpus| elapsed_ns.max((server_cpu_ns as f64 / cpus) as u64))
     }

@@ -49,8 +49,7 @@ impl Neighbours {
         self.own.retain(|pid| there.contains(pid));
         self.own.insert(std::process::id());
         let unknown = pids.into_iter().filter(|pid| !self.own.contains(pid));
-        let mut others: Vec<ProcessStat> =
-            unknown.collect::<Vec<_>>().into_iter().filter_map(process_tree::stat).collect();
+        let mut others: Vec<ProcessStat> = unknown.filter_map(process_tree::stat).collect();
         // A child may come before its parent.
         loop {
             let before = others.len();

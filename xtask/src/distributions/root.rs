@@ -12,9 +12,10 @@ use super::mirror::Mirror;
 use crate::tlsdyno::workspace;
 
 /// The servers, with nothing that they only recommend.
-pub const SERVERS: &[&str] = &["nginx-light", "apache2-bin", "haproxy", "lighttpd", "lighttpd-mod-openssl", "openssl"];
+pub const PACKAGES_OF_SERVERS: &[&str] =
+    &["nginx-light", "apache2-bin", "haproxy", "lighttpd", "lighttpd-mod-openssl", "openssl"];
 /// All that `make test` does not install itself.
-pub const TO_BUILD: &[&str] = &["make", "ca-certificates"];
+pub const PACKAGES_TO_BUILD: &[&str] = &["make", "ca-certificates"];
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 /// Kills what follows when xtask is gone, and keeps the mounts of what follows to itself.
 const PRIVATE: [&str; 7] = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private"];
