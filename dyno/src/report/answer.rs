@@ -234,6 +234,7 @@ mod tests {
             warnings: vec![],
             detection: crate::stats::calibration::Detection { limit_percent: None, sentence: String::new() },
             pace: None,
+            moment: None,
             loaded: Loaded::default(),
         }
     }

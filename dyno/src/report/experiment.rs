@@ -10,6 +10,7 @@ use super::{
     accelerators, between_runs, findings, libraries, machines, methods, published, remedies, scoreboard, traffic,
 };
 use crate::model::ShareModel;
+use crate::stats::moment::Moment;
 use crate::stats::pace::Pace;
 use crate::stats::shares::MISSING;
 use crate::stats::statement::Difference;
@@ -136,11 +137,13 @@ pub(super) fn so_far(shares: &Shares, rows: usize) -> Option<Table> {
 fn remarks(record: &Record, summary: &Summary) -> Vec<String> {
     let sentences = [interaction(summary), instrument(summary), missing(record, summary)].into_iter().flatten();
     let pace = summary.pace.as_ref().map(Pace::sentence);
+    let moment = summary.moment.as_ref().map(Moment::sentence);
     let other_runs = between_runs::remark(record, summary);
     sentences
         .chain(precision(summary))
         .chain(other_runs)
         .chain(pace)
+        .chain(moment)
         .chain([summary.detection.sentence.clone()])
         .collect()
 }

@@ -63,6 +63,7 @@ fn fate_word(fate: Fate) -> &'static str {
 struct Entry {
     title: String,
     paper: String,
+    server: String,
     from: String,
     claims: Vec<Claim>,
 }
@@ -73,29 +74,98 @@ fn entry(record: &Record) -> Option<Entry> {
     let manifest = &record.manifest;
     let from = format!(
         "Record {} of {}, {}, {} ({}); {} rounds.",
-        record.id.get(..8).unwrap_or(&record.id),
+        short_id(record),
         format_date(record.created_unix_s as i64),
         manifest.server_version,
         manifest.certificate,
         manifest.workload,
         summary.rounds
     );
+    let server = format!("{} ({})", manifest.server_name, short_id(record));
     let paper = summary.published.as_ref().map(|published| published.source.clone() + ".").unwrap_or_default();
-    (!claims.is_empty()).then(|| Entry { title: record.question.clone(), paper, from, claims })
+    (!claims.is_empty()).then(|| Entry { title: record.question.clone(), paper, server, from, claims })
+}
+
+fn short_id(record: &Record) -> &str {
+    record.id.get(..8).unwrap_or(&record.id)
+}
+
+/// The records that asked the same of different servers, or again: side by side.
+struct Group<'a> {
+    entries: Vec<&'a Entry>,
+}
+
+impl Group<'_> {
+    /// In the order in which their first records come.
+    fn all(entries: &[Entry]) -> Vec<Group<'_>> {
+        let mut groups: Vec<Group> = Vec::new();
+        for entry in entries {
+            let same = |group: &&mut Group| group.title() == entry.title && group.paper() == entry.paper;
+            match groups.iter_mut().find(same) {
+                Some(group) => group.entries.push(entry),
+                None => groups.push(Group { entries: vec![entry] }),
+            }
+        }
+        groups
+    }
+
+    fn title(&self) -> &str {
+        &self.entries[0].title
+    }
+
+    fn paper(&self) -> &str {
+        &self.entries[0].paper
+    }
+
+    fn heads(&self) -> Vec<String> {
+        let servers = self.entries.iter().map(|entry| entry.server.as_str());
+        COLUMNS[..2].iter().copied().chain(servers).map(str::to_owned).collect()
+    }
+
+    /// A row for each claim that one of them has numbers of, and whether it is open in one of them.
+    fn rows(&self) -> Vec<(Vec<String>, bool)> {
+        let mut firsts: Vec<&Claim> = Vec::new();
+        for claim in self.entries.iter().flat_map(|entry| &entry.claims) {
+            if firsts.iter().all(|first| first.about != claim.about) {
+                firsts.push(claim);
+            }
+        }
+        let row = |first: &&Claim| {
+            let of = |entry: &&Entry| entry.claims.iter().find(|claim| claim.about == first.about).cloned();
+            let claims: Vec<Option<Claim>> = self.entries.iter().map(of).collect();
+            let said = claims.iter().map(|claim| claim.as_ref().map_or(NONE.to_owned(), in_one_cell));
+            let cells = [capitalised(&first.about), first.paper.clone()].into_iter().chain(said).collect();
+            (cells, claims.iter().flatten().any(is_open))
+        };
+        firsts.iter().map(row).collect()
+    }
+
+    fn from(&self) -> Vec<String> {
+        self.entries.iter().map(|entry| entry.from.clone()).collect()
+    }
+}
+
+fn in_one_cell(claim: &Claim) -> String {
+    let fate = fate_word(claim.fate);
+    claim.ours.map_or(fate.to_owned(), |ours| {
+        let [value, ends] = number(claim.unit, &ours);
+        format!("{value} {ends}: {fate}")
+    })
 }
 
 /// All of these records as a page.
 pub fn document(records: &[Record]) -> Document {
     let entries: Vec<Entry> = records.iter().filter_map(entry).collect();
-    let section = |entry: &Entry| {
-        let rows = entry.claims.iter().map(|claim| row(cells(claim), is_open(claim))).collect();
-        Section::titled("", &entry.title).text(entry.paper.clone()).table(columns(), rows).notes([entry.from.clone()])
+    let section = |group: &Group| {
+        let columns = group.heads().iter().map(Column::words).collect();
+        let rows = group.rows().into_iter().map(|(cells, is_open)| row(cells, is_open)).collect();
+        Section::titled("", group.title()).text(group.paper().to_owned()).table(columns, rows).notes(group.from())
     };
     let meaning = Section::default().notes([MEANING.to_owned()]);
     Document {
         title: "What became of the papers' claims?".to_owned(),
         answer: answer(&entries),
-        sections: entries.iter().map(section).chain([meaning]).collect(),
+        sections: Group::all(&entries).iter().map(section).chain([meaning]).collect(),
         ..Document::default()
     }
 }
@@ -117,11 +187,12 @@ fn answer(entries: &[Entry]) -> String {
 pub fn markdown(records: &[Record]) -> String {
     let entries: Vec<Entry> = records.iter().filter_map(entry).collect();
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | ").replace('\n', " "));
-    let table = |entry: &Entry| {
-        let rows: String = entry.claims.iter().map(|claim| line(&cells(claim))).collect();
-        let heads = line(&COLUMNS.map(str::to_owned)) + &line(&COLUMNS.map(|_| "---".to_owned()));
-        format!("**{}** {} {}\n\n{heads}{rows}", entry.title, entry.paper, entry.from)
+    let table = |group: &Group| {
+        let rows: String = group.rows().iter().map(|(cells, _)| line(cells)).collect();
+        let heads = group.heads();
+        let heads = line(&heads) + &line(&vec!["---".to_owned(); heads.len()]);
+        format!("**{}** {} {}\n\n{heads}{rows}", group.title(), group.paper(), group.from().join(" "))
     };
-    let tables: Vec<String> = entries.iter().map(table).collect();
+    let tables: Vec<String> = Group::all(&entries).iter().map(table).collect();
     format!("{}\n\n{}", answer(&entries), tables.join("\n"))
 }

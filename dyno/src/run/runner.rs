@@ -407,12 +407,12 @@ impl Run<'_, '_> {
         let valid: Vec<usize> = (0..configurations.len()).filter(|index| configurations[*index].valid).collect();
         let share = self.budget.mul_f64(WARM_UP_BUDGET / valid.len().max(1) as f64);
         let wanted = WARM_UP_MIN.min(share);
-        let mut factor = 1;
         let mut seconds = BTreeMap::new();
         // The untouched server first: what it achieves of the declared reuse is the measure of the others.
         let (as_is, others): (Vec<usize>, Vec<usize>) = valid.iter().partition(|index| self.is_as_is(**index));
         for (number, index) in (1..).zip(as_is.into_iter().chain(others)) {
             self.progress(&format!("warm-up {number} of {}", valid.len()));
+            let mut factor: u32 = 1;
             loop {
                 interrupt::check(self.stop)?;
                 let work = self.subject.warm_up(index, factor);

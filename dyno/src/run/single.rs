@@ -44,8 +44,9 @@ const SLICE_MAX: Duration = Duration::from_millis(250);
 const BLOCKS_SHARE: f64 = 0.2;
 /// The same where hits per second are told on machines, which slices say nothing of.
 const BLOCKS_SHARE_OF_MACHINES: f64 = 0.8;
-/// There, so many rounds with slices are one: each begins with servers that are started, and all of them have blocks.
-const SLICED_ROUNDS_OF_MACHINES: u32 = 3;
+/// Wanted length of an average block there, with what it costs besides. Longer blocks are no steadier: the machine's
+/// pace changes from second to second.
+const BLOCK_OF_MACHINES: Duration = Duration::from_millis(160);
 /// The least piece of work of a warm-up: so many times the users that keep all connections busy.
 const WARM_UP_FACTOR: u32 = 2;
 /// Users for each worker process of a server that was just started: the first connections of each cost more.
@@ -92,10 +93,15 @@ fn run_under_foreign_traffic(
     })
 }
 
-/// Rounds with slices in so much time.
+/// Rounds with slices in so much time. On machines all of them have blocks, so that they must be long enough for these.
 fn rounds_with_slices(experiment: &Experiment, time: Duration) -> u32 {
-    let each = if experiment.machines.is_empty() { 1 } else { SLICED_ROUNDS_OF_MACHINES };
-    experiment.measure.rounds.unwrap_or_else(|| (sliced_rounds(time) / each).max(SLICED_ROUNDS_MIN))
+    let mut rounds = sliced_rounds(time);
+    if !experiment.machines.is_empty() {
+        let blocks = BLOCK_OF_MACHINES * experiment.configurations.len() as u32;
+        let with_blocks = time.mul_f64(BLOCKS_SHARE_OF_MACHINES).as_secs_f64() / blocks.as_secs_f64();
+        rounds = rounds.min(with_blocks as u32).max(SLICED_ROUNDS_MIN);
+    }
+    experiment.measure.rounds.unwrap_or(rounds)
 }
 
 /// What a client sees of the server of a configuration: one request more.

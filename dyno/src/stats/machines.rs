@@ -4,10 +4,12 @@
 
 use serde::Serialize;
 
+use super::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
 use super::papers::implied_reference;
 use super::published::Published;
 use super::rounds::Rounds;
 use super::shares::{MISSING, Share, Shares};
+use super::statement::Ratio;
 use super::summary::ConfigurationSummary;
 use crate::model::{ConfigurationModel, Experiment, Machine, PaperModel, ShareModel};
 use crate::store::Record;
@@ -54,6 +56,9 @@ pub struct MachineShares {
 pub struct Machines {
     /// The machines, `2 x 933 MHz`.
     pub machines: Vec<String>,
+    /// CPU time of a hit on each machine by that without a quota, in blocks of the same rounds, all configurations
+    /// together: what the emulation itself costs or spares. `None` where no configuration has both.
+    pub cpu_times: Vec<Option<Ratio>>,
     /// Our hits per second for one of the paper's: by the untouched server on the first machine that both have. What
     /// charts draw the paper's bars with.
     pub scale_times: Option<f64>,
@@ -93,15 +98,35 @@ impl Machines {
         let scales = as_is.into_iter().flat_map(|at| &rows[at].machines);
         let scale = scales.filter_map(|cell| Some(cell.hits_per_s? / cell.paper_hits_per_second?)).next();
         let rounds = Rounds::of(record);
+        let cpu_times = machines.iter().map(|machine| cpu_times(experiment, &rounds, *machine)).collect();
         let shares = machines.iter().map(|machine| shares(experiment, &rounds, *machine, published)).collect();
         Some(Machines {
             machines: machines.iter().map(ToString::to_string).collect(),
+            cpu_times,
             scale_times: scale,
             rows,
             share_names: experiment.shares.iter().map(|share| share.name.clone()).collect(),
             shares,
         })
     }
+}
+
+fn cpu_times(experiment: &Experiment, rounds: &Rounds, machine: Machine) -> Option<Ratio> {
+    let bases = experiment.configurations.iter().filter(|model| is_base(experiment, model));
+    let pair = |model: &ConfigurationModel| {
+        let without = rounds.named(&model.name)?;
+        Some((rounds.cpu_in_blocks(without), rounds.cpu_in_blocks(rounds.named(&machine.name_of(&model.name))?)))
+    };
+    let pairs: Vec<(Column, Column)> = bases.filter_map(pair).collect();
+    let of_round = |round: usize| {
+        let times = pairs.iter().filter_map(|(without, with)| Some((with[round]? / without[round]?).ln()));
+        let (sum, count) = times.fold((0.0, 0u32), |(sum, count), times| (sum + times, count + 1));
+        (count > 0).then(|| sum / f64::from(count))
+    };
+    let column: Column = (0..pairs.first()?.0.len()).map(of_round).collect();
+    let count = column.iter().flatten().count() as u32;
+    let estimate = estimate(&[column], &[Combination::column(0)], RESAMPLES, SEED)[0];
+    (count > 0).then(|| Ratio::of_logarithm(estimate, count, false, false))
 }
 
 fn is_base(experiment: &Experiment, model: &ConfigurationModel) -> bool {

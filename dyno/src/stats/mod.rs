@@ -23,6 +23,7 @@ pub mod locality;
 pub mod log_on_curve;
 pub mod machines;
 pub mod methods;
+pub mod moment;
 pub mod pace;
 pub mod papers;
 pub mod primitives;

@@ -10,7 +10,7 @@ use super::statement::Metric;
 use crate::store::Block;
 
 /// Fewer blocks than this tell no relation.
-const BLOCKS_MIN: usize = 8;
+pub(super) const BLOCKS_MIN: usize = 8;
 /// No work is that much more sensitive than the sampled one: what says so is chance.
 const SENSITIVITY_MAX: f64 = 1.5;
 
@@ -113,7 +113,7 @@ pub(super) fn per_hit(block: &Block, metric: Metric) -> f64 {
 }
 
 /// The mean of each group; NaN for one without values.
-fn means(values: &[f64], groups: &[usize]) -> Vec<f64> {
+pub(super) fn means(values: &[f64], groups: &[usize]) -> Vec<f64> {
     let groups_total = groups.iter().max().map_or(0, |last| last + 1);
     let of_group =
         |wanted| values.iter().zip(groups).filter(move |(_, group)| **group == wanted).map(|(value, _)| *value);
@@ -121,11 +121,11 @@ fn means(values: &[f64], groups: &[usize]) -> Vec<f64> {
 }
 
 /// Deviations from the mean of the own group, as parts of it.
-fn relative(values: &[f64], means: &[f64], groups: &[usize]) -> Vec<f64> {
+pub(super) fn relative(values: &[f64], means: &[f64], groups: &[usize]) -> Vec<f64> {
     values.iter().zip(groups).map(|(value, group)| value / means[*group] - 1.0).collect()
 }
 
-fn mean(values: impl Iterator<Item = f64>) -> f64 {
+pub(super) fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (sum, count) = values.fold((0.0, 0u32), |(sum, count), value| (sum + value, count + 1));
     sum / f64::from(count)
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
+use super::moment::Moment;
 use super::pace::{self, Pace};
 use super::robust::TRIM;
 use super::statement::{Metric, Ratio};
@@ -20,6 +21,8 @@ pub(super) struct Rounds<'a> {
     numbers: Vec<u32>,
     /// How costs go with the machine's pace, where it was sampled.
     pace: Option<Pace>,
+    /// How time per hit goes with the moment and the traffic, in an experiment on machines.
+    moment: Option<Moment>,
     /// CPU per hit from slices instead of blocks, where there are slices.
     sweeps: Option<SweepCosts>,
 }
@@ -52,7 +55,9 @@ impl<'a> Rounds<'a> {
         }
         let pace = Pace::of(table.iter().flatten().flatten().copied());
         let sweeps = SweepCosts::of(record, table.iter().flatten().flatten().copied());
-        Rounds { record, blocks: table, numbers, pace, sweeps }
+        let moment = with_machines(record)
+            .and_then(|bases| Moment::of(table.iter().flatten().flatten().copied(), |index| bases[index]));
+        Rounds { record, blocks: table, numbers, pace, moment, sweeps }
     }
 
     /// The same with costs as they were measured, whatever the machine's pace was.
@@ -62,6 +67,7 @@ impl<'a> Rounds<'a> {
             blocks: self.blocks.clone(),
             numbers: self.numbers.clone(),
             pace: None,
+            moment: None,
             sweeps: self.sweeps.clone(),
         }
     }
@@ -69,6 +75,11 @@ impl<'a> Rounds<'a> {
     /// How costs go with the machine's pace, where it was sampled.
     pub(super) fn pace(&self) -> Option<&Pace> {
         self.pace.as_ref()
+    }
+
+    /// How time per hit goes with the moment and the traffic, in an experiment on machines.
+    pub(super) fn moment(&self) -> Option<&Moment> {
+        self.moment.as_ref()
     }
 
     /// Index of the first valid configuration of this kind that has at least one usable block.
@@ -101,6 +112,11 @@ impl<'a> Rounds<'a> {
             (Metric::Cpu, Some(sweeps)) => sweeps.of_configuration(index).clone(),
             _ => self.blocks[index].iter().map(|blocks| self.cost_per_hit(blocks, metric)).collect(),
         }
+    }
+
+    /// CPU per hit of a configuration in the blocks of each round, nanoseconds, whatever slices tell.
+    pub(super) fn cpu_in_blocks(&self, index: usize) -> Column {
+        self.blocks[index].iter().map(|blocks| self.cost_per_hit(blocks, Metric::Cpu)).collect()
     }
 
     /// CPU time of the load per hit in each round, nanoseconds.
@@ -149,6 +165,8 @@ impl<'a> Rounds<'a> {
         let blocks: Vec<&Block> = blocks.iter().copied().filter(|block| block.slices.is_empty()).collect();
         let cost = |block: &&Block| {
             let excess_ns = self.pace.as_ref().map_or(0.0, |pace| pace.excess_ns(block, metric));
+            let moment = self.moment.as_ref().filter(|_| metric == Metric::Throughput);
+            let excess_ns = excess_ns + moment.map_or(0.0, |moment| moment.excess_ns(block));
             (pace::per_hit(block, metric) - excess_ns) * block.hits as f64
         };
         let hits: u64 = blocks.iter().map(|block| block.hits).sum();
@@ -194,6 +212,18 @@ impl<'a> Rounds<'a> {
         };
         (0..self.numbers.len()).filter(has_blocks).count() as u32
     }
+}
+
+/// In an experiment on machines: of each configuration the one that it is on a machine, or itself.
+fn with_machines(record: &Record) -> Option<Vec<usize>> {
+    let experiment = record.measured.experiment().filter(|experiment| !experiment.machines.is_empty())?;
+    let names: Vec<&str> = record.configurations.iter().map(|configuration| configuration.name.as_str()).collect();
+    let base = |(index, name): (usize, &&str)| {
+        let model = experiment.configurations.iter().find(|model| model.name == **name);
+        let base = model.and_then(|model| model.base.as_deref());
+        base.and_then(|base| names.iter().position(|name| *name == base)).unwrap_or(index)
+    };
+    Some(names.iter().enumerate().map(base).collect())
 }
 
 fn usable(record: &Record, block: &Block) -> bool {

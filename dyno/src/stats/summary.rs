@@ -15,6 +15,7 @@ use super::libraries::Libraries;
 use super::loaded::Loaded;
 use super::machines::Machines;
 use super::methods::{self, ByMethods};
+use super::moment::Moment;
 use super::pace::Pace;
 use super::published::Published;
 use super::rounds::Rounds;
@@ -147,6 +148,8 @@ pub struct Summary {
     pub detection: Detection,
     /// What the machine's pace explains, where it was sampled.
     pub pace: Option<Pace>,
+    /// What the moments and the traffic of blocks explain, in an experiment on machines.
+    pub moment: Option<Moment>,
     /// What is loaded in the configuration that tells the instrument's own cost, where there is one.
     pub loaded: Loaded,
 }
@@ -176,7 +179,7 @@ impl Summary {
         let machines = Machines::of(record, &configurations, published.as_ref());
         let detection = Detection::of(record);
         warnings.extend(detection.below(&shares));
-        let pace = rounds.pace().cloned();
+        let (pace, moment) = (rounds.pace().cloned(), rounds.moment().cloned());
         let precision = Precision::of(record, &shares);
         Summary {
             precision,
@@ -196,6 +199,7 @@ impl Summary {
             warnings,
             detection,
             pace,
+            moment,
             loaded: Loaded::of(record),
         }
     }

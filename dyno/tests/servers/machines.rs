@@ -99,9 +99,13 @@ fn machines_share_a_server_and_have_their_quota_for_their_blocks_only() {
     assert!(hardware["as is, 500 MHz"].as_str().unwrap().contains("a quota of 0.200 CPUs"), "{hardware}");
     let page = std::fs::read_to_string(place.path().join("report.html")).unwrap();
     assert!(page.contains("On the paper") && page.contains("the paper"), "the report has a section of machines");
-    let output = place.tlsdyno(&["scoreboard", "last", "--markdown"]).output().unwrap();
+    assert!(result["machines"]["cpu_times"][0]["times"].as_f64().unwrap() > 0.3, "{}", result["machines"]);
+    assert!(result["moment"]["spread"].as_f64().unwrap() > 0.0, "{}", result["moment"]);
+    let output = place.tlsdyno(&["scoreboard", "last", "last", "--markdown"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success() && said.contains("| What does the other machine bring? |"), "{said}");
+    let heads = said.lines().find(|line| line.starts_with("| claim | the paper |")).unwrap();
+    assert_eq!(heads.matches("builtin (").count(), 2, "side by side: {heads}");
 }
 
 #[test]

@@ -20,6 +20,7 @@ use crate::stats::load_checks::LoadCheck;
 use crate::stats::log_on_curve::LogOnCurve;
 use crate::stats::machines::Machines;
 use crate::stats::methods::ByMethods;
+use crate::stats::moment::Moment;
 use crate::stats::pace::Pace;
 use crate::stats::primitives::PrimitivesSummary;
 use crate::stats::profile::ProfileSummary;
@@ -84,6 +85,8 @@ struct Results<'a> {
     interaction: &'a [Difference],
     instrument: &'a [Difference],
     pace: Option<&'a Pace>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    moment: Option<&'a Moment>,
     detection_limit_percent: Option<f64>,
     relative_to_plain_http: &'a [Relative],
     comparisons: &'a [ComparisonFinding],
@@ -111,6 +114,7 @@ pub fn results(record: &Record, summary: &Summary) -> String {
         interaction: &summary.shares.interaction,
         instrument: &summary.shares.instrument,
         pace: summary.pace.as_ref(),
+        moment: summary.moment.as_ref(),
         detection_limit_percent: summary.detection.limit_percent,
         relative_to_plain_http: &summary.findings.relative,
         comparisons: &summary.findings.comparisons,
