@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use super::charts::{COLOURS, axis, layer, names, palette, quantity, rule_mark, tooltip, with};
 use super::document::{Cell, Chart, Column, Content, Place, Section, Table, row};
 use super::text::stage_label;
-use crate::stats::Summary;
 use crate::stats::machines::{MachineRow, MachineShares, Machines, OnMachine};
+use crate::stats::{Ratio, Summary};
 use crate::store::Kind;
 use crate::units::{NONE, format_count, format_interval, format_interval_with, format_percent, format_quantity};
 
@@ -45,20 +45,16 @@ fn throughput(machines: &Machines, summary: &Summary) -> Section {
 
 /// What the quotas do to the CPU time of a hit.
 fn emulation(machines: &Machines) -> Option<String> {
-    let times: Vec<String> = machines
-        .machines
-        .iter()
-        .zip(&machines.cpu_times)
-        .filter_map(|(machine, times)| {
-            let times = times.as_ref()?;
-            let interval = format_interval_with(times.low, times.high, |end| format!("{end:.2}"));
-            Some(format!("{:.2} {interval} times on {machine}", times.times))
-        })
-        .collect();
+    let said = |(machine, times): (&String, &Option<Ratio>)| {
+        let times = times.as_ref()?;
+        let interval = format_interval_with(times.low, times.high, |end| format!("{end:.2}"));
+        Some(format!("{:.2} {interval} ({machine})", times.times))
+    };
+    let times: Vec<String> = machines.machines.iter().zip(&machines.cpu_times).filter_map(said).collect();
     (!times.is_empty()).then(|| {
         format!(
-            "A server that is stopped by its quota finds its caches cold when it goes on. By the blocks a hit costs \
-             {} the CPU time that it costs without a quota; hits per second are as much fewer.",
+            "A server that is stopped by its quota finds its caches cold when it goes on, so that the emulation moves \
+             hits per second by itself: by the blocks a hit takes {} times the CPU time that it takes without a quota.",
             times.join(", ")
         )
     })
