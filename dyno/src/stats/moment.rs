@@ -30,7 +30,7 @@ pub struct Moment {
     /// Standard deviation of the time per hit between blocks of one configuration, as a part of their mean.
     pub spread: f64,
     /// The same without what the moment and the traffic explain.
-    pub spread_left: f64,
+    pub unexplained_spread: f64,
     /// Start of each block, nanoseconds, ascending, and what both added to its time per hit, nanoseconds.
     #[serde(skip)]
     excess_ns: Vec<(u64, f64)>,
@@ -60,11 +60,11 @@ impl Moment {
             .map(|reach_s| met.explained(reach_s))
             .map(|explained| (root_mean_square(&met.centred(&explained)), explained))
             .min_by(|(a, _), (b, _)| a.total_cmp(b));
-        let (spread_left, explained) = explained?;
+        let (unexplained_spread, explained) = explained?;
         let excess = |(block, part): (&&Block, f64)| (block.started_ns, part * means_ns[block.configuration]);
         Some(Moment {
             spread: root_mean_square(&met.deviations),
-            spread_left,
+            unexplained_spread,
             excess_ns: blocks.iter().zip(explained).map(excess).collect(),
         })
     }
@@ -83,7 +83,7 @@ impl Moment {
              differed by {:.1} % (standard deviation) in time per hit, and by {:.1} % without what their neighbours \
              in time had in common with them and what bytes per hit explain.",
             self.spread * 100.0,
-            self.spread_left * 100.0
+            self.unexplained_spread * 100.0
         )
     }
 }
@@ -192,7 +192,7 @@ mod tests {
 
     /// What the machine is slower by at a moment: it moves between two paces, each for some seconds.
     fn slower(second: f64) -> f64 {
-        if (second / 3.0).floor() as u64 % 2 == 0 { 0.8 } else { 1.2 }
+        if ((second / 3.0).floor() as u64).is_multiple_of(2) { 0.8 } else { 1.2 }
     }
 
     /// Time per hit without the moment, nanoseconds.
@@ -227,7 +227,7 @@ mod tests {
         let moment = Moment::of(blocks.iter(), |configuration| configuration).unwrap();
         assert!((moment.spread - 0.2).abs() < 0.03, "{moment:?}");
         // Blocks between two paces keep a part.
-        assert!(moment.spread_left < 0.09, "{} of {}", moment.spread_left, moment.spread);
+        assert!(moment.unexplained_spread < 0.09, "{} of {}", moment.unexplained_spread, moment.spread);
         // Medians have no part of the few blocks between two paces.
         let level = |configuration| {
             let mut times = times_ns(&blocks, configuration, |block| moment.excess_ns(block));
@@ -249,7 +249,7 @@ mod tests {
             block.elapsed_ns = (per_hit * block.hits as f64) as u64;
         }
         let moment = Moment::of(blocks.iter(), |configuration| configuration).unwrap();
-        assert!(moment.spread_left > 0.95 * moment.spread, "{} of {}", moment.spread_left, moment.spread);
+        assert!(moment.unexplained_spread > 0.95 * moment.spread, "{} of {}", moment.unexplained_spread, moment.spread);
     }
 
     #[test]
@@ -268,7 +268,12 @@ mod tests {
             }
         }
         let moment = Moment::of(blocks.iter(), |configuration| configuration % 2).unwrap();
-        assert!(moment.spread > 0.15 && moment.spread_left < 0.03, "{} of {}", moment.spread_left, moment.spread);
+        assert!(
+            moment.spread > 0.15 && moment.unexplained_spread < 0.03,
+            "{} of {}",
+            moment.unexplained_spread,
+            moment.spread
+        );
     }
 
     #[test]
