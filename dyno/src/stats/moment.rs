@@ -30,7 +30,7 @@ pub struct Moment {
     /// Standard deviation of the time per hit between blocks of one configuration, as a part of their mean.
     pub spread: f64,
     /// The same without what the moment and the traffic explain.
-    pub unexplained_spread: f64,
+    pub unexplained_fraction: f64,
     /// Start of each block, nanoseconds, ascending, and what both added to its time per hit, nanoseconds.
     #[serde(skip)]
     excess_ns: Vec<(u64, f64)>,
@@ -60,11 +60,11 @@ impl Moment {
             .map(|reach_s| met.explained(reach_s))
             .map(|explained| (root_mean_square(&met.centred(&explained)), explained))
             .min_by(|(a, _), (b, _)| a.total_cmp(b));
-        let (unexplained_spread, explained) = explained?;
+        let (unexplained_fraction, explained) = explained?;
         let excess = |(block, part): (&&Block, f64)| (block.started_ns, part * means_ns[block.configuration]);
         Some(Moment {
             spread: root_mean_square(&met.deviations),
-            unexplained_spread,
+            unexplained_fraction,
             excess_ns: blocks.iter().zip(explained).map(excess).collect(),
         })
     }
@@ -83,7 +83,7 @@ impl Moment {
              differed by {:.1} % (standard deviation) in time per hit, and by {:.1} % without what their neighbours \
              in time had in common with them and what bytes per hit explain.",
             self.spread * 100.0,
-            self.unexplained_spread * 100.0
+            self.unexplained_fraction * 100.0
         )
     }
 }
@@ -227,7 +227,7 @@ mod tests {
         let moment = Moment::of(blocks.iter(), |configuration| configuration).unwrap();
         assert!((moment.spread - 0.2).abs() < 0.03, "{moment:?}");
         // Blocks between two paces keep a part.
-        assert!(moment.unexplained_spread < 0.09, "{} of {}", moment.unexplained_spread, moment.spread);
+        assert!(moment.unexplained_fraction < 0.09, "{} of {}", moment.unexplained_fraction, moment.spread);
         // Medians have no part of the few blocks between two paces.
         let level = |configuration| {
             let mut times = times_ns(&blocks, configuration, |block| moment.excess_ns(block));
@@ -249,7 +249,12 @@ mod tests {
             block.elapsed_ns = (per_hit * block.hits as f64) as u64;
         }
         let moment = Moment::of(blocks.iter(), |configuration| configuration).unwrap();
-        assert!(moment.unexplained_spread > 0.95 * moment.spread, "{} of {}", moment.unexplained_spread, moment.spread);
+        assert!(
+            moment.unexplained_fraction > 0.95 * moment.spread,
+            "{} of {}",
+            moment.unexplained_fraction,
+            moment.spread
+        );
     }
 
     #[test]
@@ -269,9 +274,9 @@ mod tests {
         }
         let moment = Moment::of(blocks.iter(), |configuration| configuration % 2).unwrap();
         assert!(
-            moment.spread > 0.15 && moment.unexplained_spread < 0.03,
+            moment.spread > 0.15 && moment.unexplained_fraction < 0.03,
             "{} of {}",
-            moment.unexplained_spread,
+            moment.unexplained_fraction,
             moment.spread
         );
     }
