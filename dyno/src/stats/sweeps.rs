@@ -15,8 +15,22 @@ use super::libraries;
 use super::robust::{sorted, trimmed_each_end, trimmed_mean};
 use crate::store::{Block, Kind, Record, Slice};
 
-/// The slices of one configuration in one sweep: the middle of each, microseconds after the start, and its cost.
-type Points = Vec<(f64, f64)>;
+/// A slice: its middle, microseconds after the start, its cost, nanoseconds per hit, and its hits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Seen {
+    at_us: f64,
+    ns: f64,
+    hits: f64,
+}
+
+/// The slices of one configuration in one sweep.
+type Points = Vec<Seen>;
+
+/// Traffic whose bytes per hit differ by this part of their mean from sweep to sweep (standard deviation) has typical
+/// slices that are not like the mean of all.
+const VARIED: f64 = 0.1;
+/// Fewer rounds tell no relation of costs to bytes.
+const ROUNDS_OF_TRAFFIC: usize = 4;
 
 /// With so many slices of another server, those that stand nearest, a slice is compared.
 const NEAREST: usize = 3;
@@ -28,6 +42,10 @@ type Sweep = BTreeMap<usize, Points>;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Sweeps {
     rounds: Vec<Vec<Sweep>>,
+    /// The number of each round.
+    numbers: Vec<u32>,
+    /// Slices differ in their traffic, so that each counts as much as it cost.
+    is_varied: bool,
 }
 
 /// What a slice says of one configuration, or of a part of its cost that has an index of its own.
@@ -40,6 +58,8 @@ pub(super) struct Point {
     pub(super) at_us: f64,
     /// Nanoseconds per hit.
     pub(super) ns: f64,
+    /// Hits.
+    pub(super) hits: f64,
 }
 
 impl Point {
@@ -51,6 +71,7 @@ impl Point {
             index: block.configuration,
             at_us: slice.started_us as f64 + f64::from(slice.elapsed_us) / 2.0,
             ns: slice.server_cpu_ns as f64 / f64::from(slice.hits),
+            hits: f64::from(slice.hits),
         }
     }
 }
@@ -58,11 +79,13 @@ impl Point {
 impl Sweeps {
     pub(super) fn of(points: impl Iterator<Item = Point>) -> Sweeps {
         let mut rounds: BTreeMap<u32, BTreeMap<u32, Sweep>> = BTreeMap::new();
-        for Point { round, sweep_number, index, at_us, ns } in points {
+        for Point { round, sweep_number, index, at_us, ns, hits } in points {
             let sweep = rounds.entry(round).or_default().entry(sweep_number).or_default();
-            sweep.entry(index).or_default().push((at_us, ns));
+            sweep.entry(index).or_default().push(Seen { at_us, ns, hits });
         }
-        Sweeps { rounds: rounds.into_values().map(|sweeps| sweeps.into_values().collect()).collect() }
+        let numbers = rounds.keys().copied().collect();
+        let rounds = rounds.into_values().map(|sweeps| sweeps.into_values().collect()).collect();
+        Sweeps { rounds, numbers, is_varied: false }
     }
 
     /// The slices of a record's usable blocks.
@@ -80,7 +103,9 @@ impl Sweeps {
     /// What a mode's cost scatters by, where its host's hit costs so much. `None`: too few slices.
     pub(super) fn scatter(&self, host: usize, mode: usize, hit_us: f64) -> Option<Scatter> {
         let of_round = |sweeps: &Vec<Sweep>| -> Vec<Vec<f64>> {
-            sweeps.iter().map(|sweep| parts_of_host(sweep, host, mode)).filter(|parts| !parts.is_empty()).collect()
+            let parts =
+                |sweep| parts_of_host(sweep, host, mode).into_iter().map(|(part, _)| part).collect::<Vec<f64>>();
+            sweeps.iter().map(parts).filter(|parts| !parts.is_empty()).collect()
         };
         Scatter::of(self.rounds.iter().map(of_round).filter(|sweeps| !sweeps.is_empty()).collect(), hit_us)
     }
@@ -97,25 +122,61 @@ impl Sweeps {
 
     /// The cost of a server by round, nanoseconds per hit: that of the base, times the ratio of both.
     pub(super) fn costs(&self, base: usize, server: usize) -> Column {
-        self.by_round(base, |sweeps| ratio_to(sweeps, base, server))
+        self.by_round(base, |sweeps| self.ratio_to(sweeps, base, server))
     }
 
     /// What a mode is cheaper by than its host, by round.
     pub(super) fn savings(&self, base: usize, host: usize, mode: usize) -> Column {
-        self.by_round(base, |sweeps| Some(ratio_to(sweeps, base, host)? * (1.0 - part_of_host(sweeps, host, mode)?)))
+        self.by_round(base, |sweeps| {
+            Some(self.ratio_to(sweeps, base, host)? * (1.0 - self.part_of_host(sweeps, host, mode)?))
+        })
     }
 
     /// What was measured as a part of its host's cost, by round.
     pub(super) fn parts(&self, base: usize, host: usize, part: usize) -> Column {
-        self.by_round(base, |sweeps| Some(ratio_to(sweeps, base, host)? * part_of_host(sweeps, host, part)?))
+        self.by_round(base, |sweeps| Some(self.ratio_to(sweeps, base, host)? * self.part_of_host(sweeps, host, part)?))
     }
 
     /// So many times the cost of the base.
     fn by_round(&self, base: usize, times: impl Fn(&[Sweep]) -> Option<f64>) -> Column {
         let of_base = |sweeps: &[Sweep]| -> Option<f64> {
-            trimmed_mean(&sweeps.iter().filter_map(|sweep| mean_cost(sweep.get(&base)?)).collect::<Vec<_>>())
+            self.mean(sweeps.iter().filter_map(|sweep| {
+                let points = sweep.get(&base)?;
+                Some((mean_cost(points)?, points[0].hits))
+            }))
         };
         self.rounds.iter().map(|sweeps| Some(of_base(sweeps)? * times(sweeps)?)).collect()
+    }
+
+    /// The cost of a server as a multiple of the base's: each slice of that is compared with those of the other that
+    /// stand nearest to it, since a machine changes within some tenths of a second.
+    fn ratio_to(&self, sweeps: &[Sweep], base: usize, server: usize) -> Option<f64> {
+        if base == server {
+            return Some(1.0);
+        }
+        let of_sweep = |sweep: &Sweep| -> Vec<(f64, f64)> {
+            let (Some(of_base), Some(own)) = (sweep.get(&base), sweep.get(&server)) else { return Vec::new() };
+            let ratio = |seen: &Seen| Some((mean_cost(&nearest(own, seen.at_us))? / seen.ns, seen.ns * seen.hits));
+            of_base.iter().filter_map(ratio).collect()
+        };
+        self.mean(sweeps.iter().flat_map(of_sweep))
+    }
+
+    /// A mode's cost, or what was measured in it, as a part of its host's cost.
+    fn part_of_host(&self, sweeps: &[Sweep], host: usize, index: usize) -> Option<f64> {
+        self.mean(sweeps.iter().flat_map(|sweep| parts_of_host(sweep, host, index)))
+    }
+
+    /// Of values with weights. Each slice is a value of its own, and all count alike: one that the machine disturbed is
+    /// left out without the others of its sweep. Where traffic is varied, the dearest slices are no disturbance but those
+    /// with the largest answers: there it is the mean by weight.
+    fn mean(&self, values: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
+        if !self.is_varied {
+            return trimmed_mean(&values.map(|(value, _)| value).collect::<Vec<_>>());
+        }
+        let (sum, weights) =
+            values.fold((0.0, 0.0), |(sum, weights), (value, weight)| (sum + value * weight, weights + weight));
+        (weights > 0.0).then(|| sum / weights)
     }
 }
 
@@ -129,8 +190,11 @@ pub(super) struct SweepCosts {
 impl SweepCosts {
     /// From usable blocks. `None`: there are no slices.
     pub(super) fn of<'a>(record: &Record, blocks: impl Iterator<Item = &'a Block>) -> Option<SweepCosts> {
-        let sweeps = Sweeps::of_blocks(blocks);
         let as_is = record.configurations.iter().position(|configuration| configuration.kind == Kind::AsIs)?;
+        let blocks: Vec<&Block> = blocks.collect();
+        let mut sweeps = Sweeps::of_blocks(blocks.iter().copied());
+        let traffic = Traffic::of(&blocks, as_is, &sweeps);
+        sweeps.is_varied = traffic.is_varied;
         let column = |index: usize| match record.configurations[index].host_number {
             None => sweeps.costs(as_is, index),
             Some(host) => {
@@ -139,7 +203,7 @@ impl SweepCosts {
                 each.map(|(whole, saved)| Some(whole? - saved?)).collect()
             }
         };
-        let columns = (0..record.configurations.len()).map(column).collect();
+        let columns = (0..record.configurations.len()).map(column).map(|column| traffic.at_the_mean(column)).collect();
         let sweeps = sweeps.count() as u32;
         (sweeps > 0).then_some(SweepCosts { columns, sweeps })
     }
@@ -155,50 +219,87 @@ impl SweepCosts {
     }
 }
 
-/// The cost of a server as a multiple of the base's: each slice of that is compared with those of the other that stand
-/// nearest to it, since a machine changes within some tenths of a second.
-fn ratio_to(sweeps: &[Sweep], base: usize, server: usize) -> Option<f64> {
-    if base == server {
-        return Some(1.0);
+/// What the traffic of a record's rounds was like. All configurations have the same in a sweep.
+#[derive(Debug, Default)]
+struct Traffic {
+    /// Bytes per hit in each round, relative to the mean of all hits, less 1.
+    deviations: Vec<f64>,
+    is_varied: bool,
+}
+
+impl Traffic {
+    /// As the slices of this configuration had it.
+    fn of(blocks: &[&Block], configuration: usize, sweeps: &Sweeps) -> Traffic {
+        let mut rounds: BTreeMap<u32, [u64; 2]> = BTreeMap::new();
+        for block in blocks.iter().filter(|block| block.configuration == configuration && !block.slices.is_empty()) {
+            let [bytes, hits] = rounds.entry(block.round).or_default();
+            *bytes += block.body_bytes;
+            *hits += block.hits;
+        }
+        let sum = |part: usize| rounds.values().map(|sums| sums[part]).sum::<u64>() as f64;
+        let mean = sum(0) / sum(1);
+        if rounds.len() < ROUNDS_OF_TRAFFIC || rounds.len() != sweeps.numbers.len() || !mean.is_normal() {
+            return Traffic::default();
+        }
+        let deviations: Vec<f64> =
+            rounds.values().map(|[bytes, hits]| *bytes as f64 / *hits as f64 / mean - 1.0).collect();
+        let squares = deviations.iter().map(|deviation| deviation * deviation).sum::<f64>();
+        // The mean of n sweeps varies by the root of n less than they do.
+        let of_sweeps =
+            (squares / deviations.len() as f64).sqrt() * (sweeps.count() as f64 / rounds.len() as f64).sqrt();
+        Traffic { deviations, is_varied: of_sweeps >= VARIED }
     }
-    let of_sweep = |sweep: &Sweep| -> Vec<f64> {
-        let (Some(of_base), Some(own)) = (sweep.get(&base), sweep.get(&server)) else { return Vec::new() };
-        of_base.iter().filter_map(|(at, cost)| Some(mean_cost(&nearest(own, *at))? / cost)).collect()
-    };
-    trimmed_mean(&sweeps.iter().flat_map(of_sweep).collect::<Vec<_>>())
+
+    /// The costs that the rounds would have had with the mean traffic: costs go with bytes per hit by a straight line
+    /// (analysis of covariance). Else a trimmed mean would leave out the rounds with the largest answers.
+    fn at_the_mean(&self, column: Column) -> Column {
+        if !self.is_varied {
+            return column;
+        }
+        let known: Vec<(f64, f64)> =
+            column.iter().zip(&self.deviations).filter_map(|(cost, deviation)| Some(((*cost)?, *deviation))).collect();
+        let count = known.len() as f64;
+        let (costs, deviations) = known.iter().fold((0.0, 0.0), |(a, b), (cost, deviation)| (a + cost, b + deviation));
+        let (cost, deviation) = (costs / count, deviations / count);
+        let (product, squares) = known.iter().fold((0.0, 0.0), |(product, squares), (own, of_round)| {
+            (product + (own - cost) * (of_round - deviation), squares + (of_round - deviation).powi(2))
+        });
+        let slope = if squares > 0.0 { product / squares } else { 0.0 };
+        column.iter().zip(&self.deviations).map(|(cost, deviation)| Some((*cost)? - slope * deviation)).collect()
+    }
 }
 
-/// A mode's cost, or what was measured in it, as a part of its host's cost. Each slice is a value of its own: one that
-/// the machine disturbed is left out without the others of its sweep.
-fn part_of_host(sweeps: &[Sweep], host: usize, index: usize) -> Option<f64> {
-    trimmed_mean(&sweeps.iter().flat_map(|sweep| parts_of_host(sweep, host, index)).collect::<Vec<_>>())
-}
-
-/// The same of each slice of one sweep.
-fn parts_of_host(sweep: &Sweep, host: usize, index: usize) -> Vec<f64> {
+/// A mode's cost as a part of its host's in each slice of one sweep, and the host's cost of the slice's hits.
+fn parts_of_host(sweep: &Sweep, host: usize, index: usize) -> Vec<(f64, f64)> {
     let (Some(of_host), Some(own)) = (sweep.get(&host), sweep.get(&index)) else { return Vec::new() };
-    own.iter().filter_map(|(at, cost)| Some(cost / cost_at(of_host, *at)?)).collect()
+    let part = |seen: &Seen| {
+        let whole_ns = cost_at(of_host, seen.at_us)?;
+        Some((seen.ns / whole_ns, whole_ns * seen.hits))
+    };
+    own.iter().filter_map(part).collect()
 }
 
 /// The points that stand nearest to a moment.
 fn nearest(points: &Points, moment: f64) -> Points {
     let mut points = points.clone();
-    points.sort_by(|a, b| (a.0 - moment).abs().total_cmp(&(b.0 - moment).abs()));
+    points.sort_by(|a, b| (a.at_us - moment).abs().total_cmp(&(b.at_us - moment).abs()));
     points.truncate(NEAREST);
     points
 }
 
 fn mean_cost(points: &Points) -> Option<f64> {
-    (!points.is_empty()).then(|| points.iter().map(|(_, cost)| cost).sum::<f64>() / points.len() as f64)
+    (!points.is_empty()).then(|| points.iter().map(|seen| seen.ns).sum::<f64>() / points.len() as f64)
 }
 
 /// The cost at a moment, on the line between the points before and after it; beyond the ends that of the nearest.
-fn cost_at(points: &Points, at: f64) -> Option<f64> {
-    let before = points.iter().filter(|point| point.0 <= at).max_by(|a, b| a.0.total_cmp(&b.0));
-    let after = points.iter().filter(|point| point.0 > at).min_by(|a, b| a.0.total_cmp(&b.0));
+fn cost_at(points: &Points, at_us: f64) -> Option<f64> {
+    let before = points.iter().filter(|point| point.at_us <= at_us).max_by(|a, b| a.at_us.total_cmp(&b.at_us));
+    let after = points.iter().filter(|point| point.at_us > at_us).min_by(|a, b| a.at_us.total_cmp(&b.at_us));
     match (before, after) {
-        (Some(before), Some(after)) => Some(before.1 + (after.1 - before.1) * (at - before.0) / (after.0 - before.0)),
-        (one, other) => one.or(other).map(|point| point.1),
+        (Some(before), Some(after)) => {
+            Some(before.ns + (after.ns - before.ns) * (at_us - before.at_us) / (after.at_us - before.at_us))
+        }
+        (one, other) => one.or(other).map(|point| point.ns),
     }
 }
 
@@ -346,7 +447,7 @@ mod tests {
     fn parts_and_savings_are_told_at_the_pace_of_their_moment() {
         // The host costs a tenth more than the base; the machine becomes half as fast between two sweeps. A part is a
         // fifth of its host, a mode three quarters.
-        let point = |sweep_number, index, at_us, ns| Point { round: 0, sweep_number, index, at_us, ns };
+        let point = |sweep_number, index, at_us, ns| Point { round: 0, sweep_number, index, at_us, ns, hits: 10.0 };
         let sweep = |sweep, pace: f64| {
             let costs = [(0, 0.0, 100.0), (1, 20.0, 110.0), (2, 30.0, 22.0), (3, 40.0, 82.5), (1, 60.0, 110.0)];
             costs.map(|(index, at_us, ns)| point(sweep, index, at_us, pace * ns))
@@ -394,6 +495,36 @@ mod tests {
         assert!((percents.iter().sum::<f64>() - 100.0).abs() < 1e-9 && percents.iter().all(|one| *one > 15.0));
         assert_eq!(Scatter::of(vec![vec![vec![1.0, 2.0]]], 1.0), None);
         assert_eq!(Scatter::of(Vec::new(), 1.0), None);
+    }
+
+    /// Sweeps of ten requests, one in ten of them with answers fifty times as large as the others. A hit takes 100 µs and
+    /// what its bytes take, of which the mode saves half.
+    #[test]
+    fn large_answers_count_as_much_as_they_cost() {
+        let mut random = SplitMix64::new(9);
+        let (mut blocks, mut all_us) = (Vec::new(), Vec::new());
+        for round in 0..12 {
+            let bytes_us: Vec<u64> = (0..30).map(|_| if random.below(10) == 0 { 1_000 } else { 20 }).collect();
+            let whole = |start_us: u64, cost_us: fn(u64) -> u64| -> Block {
+                let sweeps = bytes_us.iter().zip(0u32..);
+                let slices: Vec<_> = sweeps
+                    .map(|(us, sweep)| (sweep, u64::from(sweep) * 100_000 + start_us, 100 + cost_us(*us)))
+                    .collect();
+                Block { body_bytes: bytes_us.iter().sum::<u64>() * 10_000, hits: 300, ..block(round, 0, &slices) }
+            };
+            blocks.push(whole(0, |us| us));
+            blocks.push(Block { configuration: 2, ..whole(20_000, |us| us) });
+            blocks.push(Block { configuration: 1, ..whole(40_000, |us| us / 2) });
+            all_us.extend(bytes_us);
+        }
+        let bytes_us = all_us.iter().sum::<u64>() as f64 / all_us.len() as f64;
+        let costs = SweepCosts::of(&record(), blocks.iter()).unwrap();
+        let mean_us =
+            |index| trimmed_mean(&costs.of_configuration(index).iter().flatten().copied().collect::<Vec<_>>());
+        for (index, expected_us) in [(0, 100.0 + bytes_us), (2, 100.0 + bytes_us), (1, 100.0 + bytes_us / 2.0)] {
+            let found_us = mean_us(index).unwrap() / 1e3;
+            assert!((found_us / expected_us - 1.0).abs() < 1e-3, "{index}: {found_us} of {expected_us}");
+        }
     }
 
     #[test]

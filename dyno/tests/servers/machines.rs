@@ -105,7 +105,7 @@ fn machines_share_a_server_and_have_their_quota_for_their_blocks_only() {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success() && said.contains("| What does the other machine bring? |"), "{said}");
     let heads = said.lines().find(|line| line.starts_with("| claim | the paper |")).unwrap();
-    assert_eq!(heads.matches("builtin (").count(), 2, "side by side: {heads}");
+    assert_eq!(heads.matches("nginx (").count(), 2, "side by side: {heads}");
 }
 
 #[test]
