@@ -168,8 +168,8 @@ impl Sweeps {
     }
 
     /// Of values with weights. Each slice is a value of its own, and all count alike: one that the machine disturbed is
-    /// left out without the others of its sweep. Where traffic is varied, the dearest slices are no disturbance but those
-    /// with the largest answers: there it is the mean by weight.
+    /// left out without the others of its sweep. Where traffic is varied, the dearest slices are no disturbance but
+    /// those with the largest answers: there it is the mean by weight.
     fn mean(&self, values: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
         if !self.is_varied {
             return trimmed_mean(&values.map(|(value, _)| value).collect::<Vec<_>>());
@@ -497,8 +497,8 @@ mod tests {
         assert_eq!(Scatter::of(Vec::new(), 1.0), None);
     }
 
-    /// Sweeps of ten requests, one in ten of them with answers fifty times as large as the others. A hit takes 100 µs and
-    /// what its bytes take, of which the mode saves half.
+    /// One sweep in ten has answers fifty times as large as the others'. A hit takes 100 µs and what its bytes take, of
+    /// which the mode saves half.
     #[test]
     fn large_answers_count_as_much_as_they_cost() {
         let mut random = SplitMix64::new(9);
