@@ -42,8 +42,6 @@ type Sweep = BTreeMap<usize, Points>;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Sweeps {
     rounds: Vec<Vec<Sweep>>,
-    /// The number of each round.
-    numbers: Vec<u32>,
     /// Slices differ in their traffic, so that each counts as much as it cost.
     is_varied: bool,
 }
@@ -83,9 +81,8 @@ impl Sweeps {
             let sweep = rounds.entry(round).or_default().entry(sweep_number).or_default();
             sweep.entry(index).or_default().push(Seen { at_us, ns, hits });
         }
-        let numbers = rounds.keys().copied().collect();
         let rounds = rounds.into_values().map(|sweeps| sweeps.into_values().collect()).collect();
-        Sweeps { rounds, numbers, is_varied: false }
+        Sweeps { rounds, is_varied: false }
     }
 
     /// The slices of a record's usable blocks.
@@ -238,7 +235,7 @@ impl Traffic {
         }
         let sum = |part: usize| rounds.values().map(|sums| sums[part]).sum::<u64>() as f64;
         let mean = sum(0) / sum(1);
-        if rounds.len() < ROUNDS_OF_TRAFFIC || rounds.len() != sweeps.numbers.len() || !mean.is_normal() {
+        if rounds.len() < ROUNDS_OF_TRAFFIC || rounds.len() != sweeps.rounds.len() || !mean.is_normal() {
             return Traffic::default();
         }
         let deviations: Vec<f64> =
