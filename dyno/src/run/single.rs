@@ -93,7 +93,7 @@ fn run_under_foreign_traffic(
     })
 }
 
-/// Rounds with slices in so much time. On machines all of them have blocks, so that they must be long enough for these.
+/// Rounds with slices in so much time. On machines each has blocks too, and must be long enough for them.
 fn rounds_with_slices(experiment: &Experiment, time: Duration) -> u32 {
     let mut rounds = sliced_rounds(time);
     if !experiment.machines.is_empty() {

@@ -13,6 +13,7 @@ pub mod calibration;
 pub mod cluster;
 pub mod compared;
 pub mod counts;
+mod covariance;
 pub mod curve;
 pub mod findings;
 pub mod libraries;

@@ -10,7 +10,8 @@
 
 use serde::Serialize;
 
-use super::pace::{BLOCKS_MIN, mean, means, per_hit, relative};
+use super::covariance::{mean, means, relative, slope};
+use super::pace::{BLOCKS_MIN, per_hit};
 use super::statement::Metric;
 use crate::store::Block;
 
@@ -157,13 +158,6 @@ fn traffic(blocks: &[&Block], configurations: &[usize]) -> Vec<f64> {
     relative.into_iter().map(|value| if value.is_finite() { value } else { 0.0 }).collect()
 }
 
-/// Least squares through the origin.
-fn slope(x: &[f64], y: &[f64]) -> f64 {
-    let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-    let squares = product(x, x);
-    if squares > 0.0 { product(x, y) / squares } else { 0.0 }
-}
-
 /// The mean of the blocks before and after this one, weighted by `exp(−distance / reach)`.
 fn around(values: &[f64], middles_s: &[f64], reach_s: f64, at: usize) -> f64 {
     let neighbours = at.saturating_sub(NEIGHBOURS)..values.len().min(at + NEIGHBOURS + 1);
@@ -186,6 +180,7 @@ fn root_mean_square(values: &[f64]) -> f64 {
 mod tests {
     use super::*;
     use crate::random::SplitMix64;
+    use crate::store::Slice;
 
     const CONFIGURATIONS: usize = 24;
     const ROUNDS: usize = 20;
@@ -283,9 +278,11 @@ mod tests {
 
     #[test]
     fn few_blocks_and_those_of_slices_have_no_moment() {
-        let blocks = blocks(0.03);
-        assert_eq!(Moment::of(blocks[..BLOCKS_MIN - 1].iter(), |configuration| configuration), None);
-        let moment = Moment::of(blocks[1..].iter(), |configuration| configuration).unwrap();
+        let mut blocks = blocks(0.03);
+        blocks[0].slices = vec![Slice::default()];
+        assert_eq!(Moment::of(blocks[..BLOCKS_MIN].iter(), |configuration| configuration), None, "one is of slices");
+        assert_eq!(Moment::of(blocks[1..BLOCKS_MIN].iter(), |configuration| configuration), None);
+        let moment = Moment::of(blocks.iter(), |configuration| configuration).unwrap();
         assert_eq!(moment.excess_ns(&blocks[0]), 0.0, "not among them");
     }
 }

@@ -6,6 +6,7 @@
 
 use serde::Serialize;
 
+use super::covariance::{mean, means, relative, slope};
 use super::statement::Metric;
 use crate::store::Block;
 
@@ -92,12 +93,11 @@ impl Fit {
     fn of(paces: &[f64], costs: &[f64], configurations: &[usize]) -> Fit {
         let means_ns = means(costs, configurations);
         let costs = relative(costs, &means_ns, configurations);
-        let sum = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-        let (paces_squared, costs_squared) = (sum(paces, paces), sum(&costs, &costs));
-        if paces_squared <= 0.0 || costs_squared <= 0.0 {
+        let costs_squared: f64 = costs.iter().map(|cost| cost * cost).sum();
+        if costs_squared <= 0.0 {
             return Fit { means_ns, ..Fit::default() };
         }
-        let sensitivity = (sum(paces, &costs) / paces_squared).clamp(0.0, SENSITIVITY_MAX);
+        let sensitivity = slope(paces, &costs).clamp(0.0, SENSITIVITY_MAX);
         let left: f64 = paces.iter().zip(&costs).map(|(pace, cost)| (cost - sensitivity * pace).powi(2)).sum();
         Fit { sensitivity, explained: (1.0 - left / costs_squared).max(0.0), means_ns }
     }
@@ -110,24 +110,6 @@ pub(super) fn per_hit(block: &Block, metric: Metric) -> f64 {
         Metric::Throughput => block.elapsed_ns,
     };
     ns as f64 / block.hits as f64
-}
-
-/// The mean of each group; NaN for one without values.
-pub(super) fn means(values: &[f64], groups: &[usize]) -> Vec<f64> {
-    let groups_total = groups.iter().max().map_or(0, |last| last + 1);
-    let of_group =
-        |wanted| values.iter().zip(groups).filter(move |(_, group)| **group == wanted).map(|(value, _)| *value);
-    (0..groups_total).map(|group| mean(of_group(group))).collect()
-}
-
-/// Deviations from the mean of the own group, as parts of it.
-pub(super) fn relative(values: &[f64], means: &[f64], groups: &[usize]) -> Vec<f64> {
-    values.iter().zip(groups).map(|(value, group)| value / means[*group] - 1.0).collect()
-}
-
-pub(super) fn mean(values: impl Iterator<Item = f64>) -> f64 {
-    let (sum, count) = values.fold((0.0, 0u32), |(sum, count), value| (sum + value, count + 1));
-    sum / f64::from(count)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::bootstrap::Column;
+use super::covariance::slope;
 use super::libraries;
 use super::robust::{sorted, trimmed_each_end, trimmed_mean};
 use crate::store::{Block, Kind, Record, Slice};
@@ -253,15 +254,10 @@ impl Traffic {
         if !self.is_varied {
             return column;
         }
-        let known: Vec<(f64, f64)> =
-            column.iter().zip(&self.deviations).filter_map(|(cost, deviation)| Some(((*cost)?, *deviation))).collect();
-        let count = known.len() as f64;
-        let (costs, deviations) = known.iter().fold((0.0, 0.0), |(a, b), (cost, deviation)| (a + cost, b + deviation));
-        let (cost, deviation) = (costs / count, deviations / count);
-        let (product, squares) = known.iter().fold((0.0, 0.0), |(product, squares), (own, of_round)| {
-            (product + (own - cost) * (of_round - deviation), squares + (of_round - deviation).powi(2))
-        });
-        let slope = if squares > 0.0 { product / squares } else { 0.0 };
+        let known = column.iter().zip(&self.deviations).filter_map(|(cost, deviation)| Some(((*cost)?, *deviation)));
+        let (costs, deviations): (Vec<f64>, Vec<f64>) = known.unzip();
+        let centred = |values: &[f64]| values.iter().map(|value| value - mean(values)).collect::<Vec<f64>>();
+        let slope = slope(&centred(&deviations), &centred(&costs));
         column.iter().zip(&self.deviations).map(|(cost, deviation)| Some((*cost)? - slope * deviation)).collect()
     }
 }
