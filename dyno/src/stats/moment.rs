@@ -22,6 +22,9 @@ const NEIGHBOURS: usize = 30;
 /// How often means of configurations, moments and what traffic explains are found by turns, each without what the
 /// others explain. They hardly move after the second time.
 const TURNS: usize = 4;
+/// Of a configuration's blocks those tell little whose times scatter: how much they do is told by them and, as if they
+/// were so many, by all blocks.
+const BLOCKS_LIKE_ALL: f64 = 8.0;
 /// Traffic whose bytes per hit vary by less than this part of their mean (root mean square) explains nothing.
 const TRAFFIC_LEAST: f64 = 0.01;
 
@@ -109,10 +112,12 @@ impl Met {
     fn explained(&self, reach_s: f64) -> Vec<f64> {
         let mut by_moment = vec![0.0; self.deviations.len()];
         let mut by_traffic = by_moment.clone();
+        let mut weights = vec![1.0; self.deviations.len()];
         for _ in 0..TURNS {
             by_traffic = self.by_traffic(&self.centred(&by_moment));
             let left = self.centred(&sum(&by_moment, &by_traffic));
-            by_moment = self.by_moment(&sum(&left, &by_moment), reach_s);
+            by_moment = self.by_moment(&sum(&left, &by_moment), &weights, reach_s);
+            weights = self.weights(&self.centred(&sum(&by_moment, &by_traffic)));
         }
         // The mean moment is that of all blocks.
         let level = mean(by_moment.iter().copied());
@@ -121,11 +126,37 @@ impl Met {
 
     /// A multiple, found by least squares, of the mean deviation of the blocks around each, the nearer the heavier,
     /// without its own.
-    fn by_moment(&self, deviations: &[f64], reach_s: f64) -> Vec<f64> {
-        let around: Vec<f64> =
-            (0..deviations.len()).map(|at| around(deviations, &self.middles_s, reach_s, at)).collect();
+    fn by_moment(&self, deviations: &[f64], weights: &[f64], reach_s: f64) -> Vec<f64> {
+        let around: Vec<f64> = (0..deviations.len()).map(|at| self.around(deviations, weights, reach_s, at)).collect();
         let multiple = slope(&around, deviations).max(0.0);
         around.iter().map(|value| multiple * value).collect()
+    }
+
+    /// The mean of the blocks before and after this one, weighted by their weights and `exp(−distance / reach)`.
+    fn around(&self, values: &[f64], weights: &[f64], reach_s: f64, at: usize) -> f64 {
+        let neighbours = at.saturating_sub(NEIGHBOURS)..values.len().min(at + NEIGHBOURS + 1);
+        let (sum, all) = neighbours.filter(|other| *other != at).fold((0.0, 0.0), |(sum, all), other| {
+            let distance_s = (self.middles_s[other] - self.middles_s[at]).abs();
+            let weight = weights[other] * (-distance_s / reach_s).exp();
+            (sum + weight * values[other], all + weight)
+        });
+        if all > 0.0 { sum / all } else { 0.0 }
+    }
+
+    /// What a block counts for its neighbours: the reciprocal of what its configuration's blocks scatter by besides.
+    fn weights(&self, left: &[f64]) -> Vec<f64> {
+        let squares: Vec<f64> = left.iter().map(|value| value * value).collect();
+        let of_all = mean(squares.iter().copied());
+        if of_all <= 0.0 {
+            return vec![1.0; left.len()];
+        }
+        let total = 1 + self.configurations.iter().max().map_or(0, |last| *last);
+        let [mut sums, mut counts] = [BLOCKS_LIKE_ALL * of_all, BLOCKS_LIKE_ALL].map(|start| vec![start; total]);
+        for (square, configuration) in squares.iter().zip(&self.configurations) {
+            sums[*configuration] += square;
+            counts[*configuration] += 1.0;
+        }
+        self.configurations.iter().map(|configuration| counts[*configuration] / sums[*configuration]).collect()
     }
 
     /// What bytes per hit explain, by least squares for each group.
@@ -156,16 +187,6 @@ fn traffic(blocks: &[&Block], configurations: &[usize]) -> Vec<f64> {
     let means = means(&bytes, configurations);
     let relative = relative(&bytes, &means, configurations);
     relative.into_iter().map(|value| if value.is_finite() { value } else { 0.0 }).collect()
-}
-
-/// The mean of the blocks before and after this one, weighted by `exp(−distance / reach)`.
-fn around(values: &[f64], middles_s: &[f64], reach_s: f64, at: usize) -> f64 {
-    let neighbours = at.saturating_sub(NEIGHBOURS)..values.len().min(at + NEIGHBOURS + 1);
-    let (sum, weights) = neighbours.filter(|other| *other != at).fold((0.0, 0.0), |(sum, weights), other| {
-        let weight = (-(middles_s[other] - middles_s[at]).abs() / reach_s).exp();
-        (sum + weight * values[other], weights + weight)
-    });
-    if weights > 0.0 { sum / weights } else { 0.0 }
 }
 
 fn sum(a: &[f64], b: &[f64]) -> Vec<f64> {
@@ -233,6 +254,24 @@ mod tests {
         let of_all = mean(levels.iter().copied());
         assert!((of_all - 1.0).abs() < 0.05, "near the mean moment: {of_all}");
         assert!(levels.iter().all(|one| (one / of_all - 1.0).abs() < 0.04), "no difference is moved: {levels:?}");
+    }
+
+    #[test]
+    fn blocks_that_scatter_tell_their_neighbours_little() {
+        let mut random = SplitMix64::new(7);
+        let mut blocks = blocks(0.0);
+        // Two of three configurations are noisy.
+        for block in blocks.iter_mut().filter(|block| block.configuration % 3 != 0) {
+            block.elapsed_ns = (block.elapsed_ns as f64 * (1.0 + 0.5 * random.normal()).max(0.2)) as u64;
+        }
+        let moment = Moment::of(blocks.iter(), |configuration| configuration).unwrap();
+        let scatter = |configuration| {
+            let times = times_ns(&blocks, configuration, |block| moment.excess_ns(block));
+            root_mean_square(&relative(&times, &[mean(times.iter().copied())], &vec![0; times.len()]))
+        };
+        let of_quiet = mean((0..CONFIGURATIONS).step_by(3).map(scatter));
+        // 0.15 where all blocks count alike.
+        assert!(of_quiet < 0.13, "{of_quiet}");
     }
 
     #[test]

@@ -2,18 +2,27 @@
 //!
 //! The pace is sampled with fixed work on the server's CPUs while a block runs. Where no configuration changes it,
 //! regressing the costs on it (analysis of covariance, Fisher 1932) makes intervals narrower and moves no difference in
-//! expectation: what it moves is what the paces that the configurations met by chance differed by.
+//! expectation: what it moves is what the paces that the configurations met by chance differed by. Where configurations
+//! do change it (a server that fills the caches slows the sampling itself), costs stay as they were measured.
+
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::bootstrap::SEED;
 use super::covariance::{mean, means, relative, slope};
 use super::statement::Metric;
+use crate::random::SplitMix64;
 use crate::store::Block;
 
 /// Fewer blocks than this tell no relation.
 pub(super) const BLOCKS_MIN: usize = 8;
 /// No work is that much more sensitive than the sampled one: what says so is chance.
 const SENSITIVITY_MAX: f64 = 1.5;
+/// Random orders that tell by how much configurations differ in pace by chance. Where fewer of them than this show
+/// differences as large as the order that was measured, configurations are said to change the pace.
+const ORDERS: usize = 399;
+const ORDERS_AS_LARGE: usize = 4;
 
 /// How costs go with the pace: a pace that is 1 % longer than the mean makes them `sensitivity` % higher than their
 /// mean.
@@ -23,6 +32,8 @@ pub struct Pace {
     pub mean_ps: f64,
     /// Standard deviation between blocks, as a part of the mean.
     pub spread: f64,
+    /// Whether configurations differ in pace by more than chance has it: then nothing is corrected.
+    pub is_changed: bool,
     /// Of server CPU per hit.
     pub cpu: Fit,
     /// Of the time per hit.
@@ -51,14 +62,17 @@ impl Pace {
         }
         let paces: Vec<f64> = sampled.iter().map(|block| block.pace_ps as f64).collect();
         let configurations: Vec<usize> = sampled.iter().map(|block| block.configuration).collect();
+        let is_changed = is_changed(&sampled);
         let deviations = relative(&paces, &means(&paces, &configurations), &configurations);
         let fit = |metric| {
             let costs: Vec<f64> = sampled.iter().map(|block| per_hit(block, metric)).collect();
-            Fit::of(&deviations, &costs, &configurations)
+            let fit = Fit::of(&deviations, &costs, &configurations);
+            if is_changed { Fit { sensitivity: 0.0, explained: 0.0, ..fit } } else { fit }
         };
         let mean_ps = mean(paces.iter().copied());
         let variance = mean(paces.iter().map(|pace| (pace / mean_ps - 1.0).powi(2)));
-        Some(Pace { mean_ps, spread: variance.sqrt(), cpu: fit(Metric::Cpu), elapsed: fit(Metric::Throughput) })
+        let (cpu, elapsed) = (fit(Metric::Cpu), fit(Metric::Throughput));
+        Some(Pace { mean_ps, spread: variance.sqrt(), is_changed, cpu, elapsed })
     }
 
     /// What is to be taken from the cost of a hit in this block to have it at the mean pace, nanoseconds. In proportion
@@ -77,6 +91,14 @@ impl Pace {
 
     /// What reports say of it.
     pub fn sentence(&self) -> String {
+        if self.is_changed {
+            return format!(
+                "The machine's pace varied by {:.1} % (standard deviation) between blocks, and differed between \
+                 configurations by more than chance: they change it themselves, so that costs are told as they were \
+                 measured.",
+                self.spread * 100.0
+            );
+        }
         format!(
             "The machine's pace varied by {:.1} % (standard deviation) between blocks; costs are told at its mean, \
              which explains {:.0} % of what blocks of one configuration differed by in CPU per hit and {:.0} % in \
@@ -101,6 +123,38 @@ impl Fit {
         let left: f64 = paces.iter().zip(&costs).map(|(pace, cost)| (cost - sensitivity * pace).powi(2)).sum();
         Fit { sensitivity, explained: (1.0 - left / costs_squared).max(0.0), means_ns }
     }
+}
+
+/// Whether configurations differ in pace by more than chance has it, at a level of 1 %: their order in a round is
+/// random, so that any other order within the rounds is as likely where they do not (randomisation test, Fisher 1935).
+fn is_changed(blocks: &[&Block]) -> bool {
+    let mut rounds: BTreeMap<u32, Vec<&Block>> = BTreeMap::new();
+    for block in blocks {
+        rounds.entry(block.round).or_default().push(block);
+    }
+    let configurations: Vec<usize> = rounds.values().flatten().map(|block| block.configuration).collect();
+    // By logarithms, so that a slow moment counts no more than a fast one.
+    let mut paces: Vec<Vec<f64>> =
+        rounds.values().map(|round| round.iter().map(|block| (block.pace_ps as f64).ln()).collect()).collect();
+    for round in &mut paces {
+        let own = mean(round.iter().copied());
+        round.iter_mut().for_each(|pace| *pace -= own);
+    }
+    let between = |paces: &[Vec<f64>]| {
+        let mut sums: BTreeMap<usize, (f64, u32)> = BTreeMap::new();
+        for (pace, configuration) in paces.iter().flatten().zip(&configurations) {
+            let (sum, count) = sums.entry(*configuration).or_default();
+            (*sum, *count) = (*sum + pace, *count + 1);
+        }
+        sums.values().map(|(sum, count)| sum * sum / f64::from(*count)).sum::<f64>()
+    };
+    let measured = between(&paces);
+    let mut random = SplitMix64::new(SEED);
+    let as_large = (0..ORDERS).filter(|_| {
+        paces.iter_mut().for_each(|round| random.shuffle(round));
+        between(&paces) >= measured
+    });
+    as_large.count() < ORDERS_AS_LARGE
 }
 
 /// CPU or elapsed time per hit, nanoseconds. Usable blocks have hits.
@@ -184,6 +238,22 @@ mod tests {
             let expected = -pace.cpu.sensitivity * raw * (own / pace.mean_ps - 1.0);
             assert!((moved - expected).abs() < 1.0, "{moved} {expected}");
         }
+    }
+
+    #[test]
+    fn a_pace_that_configurations_change_corrects_nothing() {
+        let mut blocks = blocks(0.0, 0.01);
+        assert!(!Pace::of(blocks.iter()).unwrap().is_changed);
+        let mut slow = |factor: f64| {
+            for (number, block) in (0..).zip(&mut blocks) {
+                block.round = number / 4;
+                block.pace_ps = (block.pace_ps as f64 * if block.configuration == 1 { factor } else { 1.0 }) as u64;
+            }
+            let pace = Pace::of(blocks.iter()).unwrap();
+            (pace.is_changed, blocks.iter().all(|block| pace.excess_ns(block, Metric::Cpu) == 0.0))
+        };
+        assert_eq!(slow(1.01), (false, false), "a thirtieth of what the pace varies by may be chance");
+        assert_eq!(slow(1.25), (true, true));
     }
 
     #[test]

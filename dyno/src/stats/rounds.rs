@@ -164,9 +164,11 @@ impl<'a> Rounds<'a> {
     fn cost_per_hit(&self, blocks: &[&Block], metric: Metric) -> Option<f64> {
         let blocks: Vec<&Block> = blocks.iter().copied().filter(|block| block.slices.is_empty()).collect();
         let cost = |block: &&Block| {
-            let excess_ns = self.pace.as_ref().map_or(0.0, |pace| pace.excess_ns(block, metric));
-            let moment = self.moment.as_ref().filter(|_| metric == Metric::Throughput);
-            let excess_ns = excess_ns + moment.map_or(0.0, |moment| moment.excess_ns(block));
+            // A moment tells how fast the machine was, too: it is told once.
+            let excess_ns = match (metric, &self.moment) {
+                (Metric::Throughput, Some(moment)) => moment.excess_ns(block),
+                _ => self.pace.as_ref().map_or(0.0, |pace| pace.excess_ns(block, metric)),
+            };
             (pace::per_hit(block, metric) - excess_ns) * block.hits as f64
         };
         let hits: u64 = blocks.iter().map(|block| block.hits).sum();
