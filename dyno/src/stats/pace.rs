@@ -140,13 +140,14 @@ fn is_changed(blocks: &[&Block]) -> bool {
         let own = mean(round.iter().copied());
         round.iter_mut().for_each(|pace| *pace -= own);
     }
+    let total = 1 + configurations.iter().max().map_or(0, |last| *last);
     let between = |paces: &[Vec<f64>]| {
-        let mut sums: BTreeMap<usize, (f64, u32)> = BTreeMap::new();
+        let mut sums = vec![(0.0, 0u32); total];
         for (pace, configuration) in paces.iter().flatten().zip(&configurations) {
-            let (sum, count) = sums.entry(*configuration).or_default();
+            let (sum, count) = &mut sums[*configuration];
             (*sum, *count) = (*sum + pace, *count + 1);
         }
-        sums.values().map(|(sum, count)| sum * sum / f64::from(*count)).sum::<f64>()
+        sums.iter().filter(|(_, count)| *count > 0).map(|(sum, count)| sum * sum / f64::from(*count)).sum::<f64>()
     };
     let measured = between(&paces);
     let mut random = SplitMix64::new(SEED);
