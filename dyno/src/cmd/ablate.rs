@@ -282,7 +282,7 @@ impl Args {
             let installed = Installed::read(path)?;
             server.command = Some(nginx_program()?);
             server.plain_address = Some("127.0.0.1:{plain_port}".to_owned());
-            server.host = server.host.or(installed.host_names().into_iter().next());
+            server.host = installed.choice(server.host.as_deref()).host;
         }
         Ok(server)
     }
@@ -371,7 +371,8 @@ impl Args {
     /// The server command serves the objects that are made for it.
     fn mentions_docroot(&self) -> bool {
         let command = self.server_command.clone().unwrap_or_default();
-        CommandSpec { command, address: String::new(), plain_address: None, installed: None }.mentions("{docroot}")
+        CommandSpec { command, address: String::new(), plain_address: None, installed: None, host: None }
+            .mentions("{docroot}")
     }
 }
 

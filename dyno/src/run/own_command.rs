@@ -12,6 +12,7 @@ impl Experiment {
             address: server.address.unwrap_or_default(),
             plain_address: server.plain_address,
             installed: server.config,
+            host: server.host,
         }
     }
 

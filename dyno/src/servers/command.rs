@@ -12,7 +12,7 @@ use super::capabilities::Capabilities;
 use super::directives::{Setting, openssl_provider};
 use super::driver::Driver;
 use super::includes::Tree;
-use super::installed::Installed;
+use super::installed::{self, Installed};
 use super::instance::Addresses;
 use super::{Place, Prepared, ServerSpec, programs};
 use crate::model::ServerName;
@@ -69,6 +69,9 @@ pub struct CommandSpec {
     /// An installed nginx configuration, which a copy beside it is made of; the command is its program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub installed: Option<PathBuf>,
+    /// What clients ask for: which server of an installed configuration is measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
 }
 
 /// The placeholders of a server command and of the files that it names.
@@ -104,9 +107,10 @@ impl CommandSpec {
         if let Some(path) = &self.installed {
             let port = |name| values.get(name).and_then(|text: &String| text.parse().ok()).unwrap_or(0);
             let directory = Path::new(directory()?);
-            let text = Installed::read(path)?.text(port("port"), port("plain_port"), directory);
+            let installed = Installed::read(path)?.serving(self.host.as_deref());
+            let text = installed.text(port("port"), port("plain_port"), directory);
             let copy = directory.join("nginx.conf");
-            fs::write(&copy, text).with_context(|| format!("write {}", copy.display()))?;
+            fs::write(&copy, installed::bytes_of(&text)).with_context(|| format!("write {}", copy.display()))?;
             words.extend(["-c".to_owned(), copy.display().to_string()]);
             return Ok(words);
         }
@@ -154,8 +158,9 @@ impl CommandSpec {
 impl CommandSpec {
     /// The command line, and the copy of an installed configuration that it is started with.
     fn configuration(&self, words: &[String]) -> String {
-        let copy = words.last().filter(|_| self.installed.is_some()).and_then(|path| fs::read_to_string(path).ok());
-        copy.map_or_else(|| self.command.clone(), |text| format!("# {}\n{text}", words.join(" ")))
+        let copy = words.last().filter(|_| self.installed.is_some()).and_then(|path| fs::read(path).ok());
+        let text = |bytes: Vec<u8>| format!("# {}\n{}", words.join(" "), String::from_utf8_lossy(&bytes));
+        copy.map_or_else(|| self.command.clone(), text)
     }
 }
 
@@ -269,6 +274,7 @@ mod tests {
             address: address.into(),
             plain_address: plain.map(Into::into),
             installed: None,
+            host: None,
         }
     }
 

@@ -86,8 +86,13 @@ impl Place {
     }
 
     pub fn command(&self, command: &str, address: &str) -> ServerSpec {
-        let spec =
-            CommandSpec { command: command.into(), address: address.into(), plain_address: None, installed: None };
+        let spec = CommandSpec {
+            command: command.into(),
+            address: address.into(),
+            plain_address: None,
+            installed: None,
+            host: None,
+        };
         ServerSpec::of_command(spec, self.docroot())
     }
 

@@ -1,0 +1,119 @@
+//! What a site does against single clients and with the kernel's help, where the one client is the load on loopback:
+//! it is let in where others are, no limit for one address holds it back, and records pass through OpenSSL.
+
+use super::reader::Directive;
+
+/// Where clients of the copy come from: loopback, and its own servers.
+const OURS: [&str; 2] = ["127.0.0.1", "unix:"];
+/// Limits for one address, with what counts without holding back (nginx 1.17.6) and how loudly it says so.
+const LIMITS: [(&str, &str, &str); 2] = [
+    ("limit_req", "limit_req_dry_run", "limit_req_log_level"),
+    ("limit_conn", "limit_conn_dry_run", "limit_conn_log_level"),
+];
+
+/// Adapts directives of `http`, `server`, `location` and the like.
+pub(super) fn adapt(directives: &mut Vec<Directive>) {
+    directives.retain(|of| LIMITS.iter().all(|(_, dry, level)| of.name != *dry && of.name != *level));
+    if let Some(first) = directives.iter().position(|of| of.name == "allow" || of.name == "deny")
+        && directives.iter().any(|of| of.name == "allow")
+    {
+        let ours = OURS.map(|address| Directive::of("allow", vec![address.to_owned()]));
+        directives.splice(first..first, ours);
+    }
+    for directive in directives.iter_mut().filter(|of| is_kernel_tls(of)) {
+        let options = directive.values().nth(1).unwrap_or_default();
+        let without = options.split(',').filter(|option| !is_ktls(option)).chain(["-KTLS"]).collect::<Vec<_>>();
+        directive.arguments[1] = without.join(",");
+    }
+}
+
+/// Directives for `http` that keep limits from holding the load back.
+pub(super) fn unlimited(http: &[Directive]) -> Vec<Directive> {
+    let there = LIMITS.iter().filter(|(name, ..)| any(http, &|of| of.name == *name));
+    let directives = there.flat_map(|(_, dry, level)| [(dry, "on"), (level, "info")]);
+    directives.map(|(name, value)| Directive::of(name, vec![value.to_owned()])).collect()
+}
+
+/// What differs because of it, in sentences.
+pub(super) fn told(http: &[Directive]) -> Vec<String> {
+    let mut told = Vec::new();
+    let mut say = |is_so: bool, sentence: &str| told.extend(is_so.then(|| sentence.to_owned()));
+    say(
+        any(http, &is_kernel_tls),
+        "kernel TLS (`ssl_conf_command Options KTLS`) is off in the copy: with it records do not pass through OpenSSL, \
+         where their cost is measured",
+    );
+    say(
+        any(http, &|of| of.name == "allow"),
+        "the copy lets clients on loopback in wherever the configuration lets others in (`allow`)",
+    );
+    say(
+        any(http, &|of| LIMITS.iter().any(|(name, ..)| of.name == *name)),
+        "limits for one address (`limit_req`, `limit_conn`) count in the copy, but hold nobody back: all of the load \
+         comes from one address",
+    );
+    say(
+        any(http, &|of| of.name == "listen" && of.says("proxy_protocol")),
+        "the copy expects no PROXY protocol (`listen … proxy_protocol`): clients reach it without a balancer before it",
+    );
+    told
+}
+
+fn any(directives: &[Directive], is_so: &dyn Fn(&Directive) -> bool) -> bool {
+    directives.iter().filter(|of| !of.is_of_data()).any(|of| is_so(of) || any(of.inner(), is_so))
+}
+
+fn is_kernel_tls(directive: &Directive) -> bool {
+    let mut values = directive.values();
+    directive.name == "ssl_conf_command"
+        && values.next().is_some_and(|what| what.eq_ignore_ascii_case("Options"))
+        && values.next().is_some_and(|options| options.split(',').any(is_ktls))
+}
+
+fn is_ktls(option: &str) -> bool {
+    option.trim().trim_start_matches('+').eq_ignore_ascii_case("KTLS")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn directive(text: &str) -> Directive {
+        let mut words = text.split(' ').map(str::to_owned);
+        Directive::of(&words.next().unwrap(), words.collect())
+    }
+
+    fn adapted(texts: &[&str]) -> Vec<String> {
+        let mut directives: Vec<Directive> = texts.iter().map(|text| directive(text)).collect();
+        adapt(&mut directives);
+        let text = |of: Directive| std::iter::once(of.name).chain(of.arguments).collect::<Vec<_>>().join(" ");
+        directives.into_iter().map(text).collect()
+    }
+
+    #[test]
+    fn the_load_is_let_in_where_others_are() {
+        let admitted =
+            ["root /www", "allow 127.0.0.1", "allow unix:", "deny 10.1.0.0/16", "allow 10.0.0.0/8", "deny all"];
+        assert_eq!(adapted(&["root /www", "deny 10.1.0.0/16", "allow 10.0.0.0/8", "deny all"]), admitted);
+        assert_eq!(adapted(&["deny all"]), ["deny all"], "nobody is let in");
+    }
+
+    #[test]
+    fn records_pass_through_openssl() {
+        let of = |options: &str| adapted(&[&format!("ssl_conf_command {options}")]).remove(0);
+        assert_eq!(of("Options KTLS,PrioritizeChaCha"), "ssl_conf_command Options PrioritizeChaCha,-KTLS");
+        assert_eq!(of("Options +ktls"), "ssl_conf_command Options -KTLS");
+        for kept in ["Options -KTLS", "Options PrioritizeChaCha", "Ciphersuites KTLS"] {
+            assert_eq!(of(kept), format!("ssl_conf_command {kept}"));
+        }
+    }
+
+    #[test]
+    fn limits_count_and_hold_nobody_back() {
+        let http = [directive("limit_conn per 20"), directive("limit_conn_dry_run off")];
+        let names: Vec<String> = unlimited(&http).into_iter().map(|of| of.name).collect();
+        assert_eq!(names, ["limit_conn_dry_run", "limit_conn_log_level"]);
+        assert_eq!(adapted(&["limit_conn per 20", "limit_conn_dry_run off"]), ["limit_conn per 20"]);
+        assert!(told(&http).concat().contains("limit_conn") && told(&[]).is_empty());
+    }
+}
