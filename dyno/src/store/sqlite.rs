@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, Transaction, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Row, Transaction, TransactionBehavior, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -19,8 +19,9 @@ use super::record::{Block, Record};
 const SCHEMA_VERSION: i64 = 7;
 /// Marks the file as ours: `tlsd` in ASCII; kept in SQLite's `application_id`.
 const APPLICATION_ID: i64 = 0x746c_7364;
-/// How long to wait for another process that is writing.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long to wait for other processes that are writing: each has the file for some milliseconds at a time, and SQLite
+/// does not let them take turns.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Times and counts are integers; lists and maps are JSON text. `head` is the record without its blocks.
 const SCHEMA: &str = "
@@ -211,17 +212,18 @@ impl Store {
 
     /// Reads a record by id, by the beginning of an id that no other record shares, or the newest by `last`.
     pub fn load(&self, which: &str) -> Result<Record, StoreError> {
-        let id = self.resolve(which)?;
         let read = |error| self.failure(error);
-        let head: String = self
-            .connection
+        // All of it as of one moment: its run may be adding blocks.
+        let moment = self.connection.unchecked_transaction().map_err(read)?;
+        let id = self.resolve(which)?;
+        let head: String = moment
             .query_row("SELECT head FROM records WHERE id = ?1", [&id], |row| row.get(0))
             .map_err(read)?;
         let mut record: Record = serde_json::from_str(&head)
             .map_err(|error| StoreError::Unreadable { what: id.clone(), cause: error.to_string() })?;
         let mut phases = self.phases(&id).map_err(read)?;
         let mut statement =
-            self.connection.prepare("SELECT * FROM blocks WHERE record = ?1 ORDER BY sequence").map_err(read)?;
+            moment.prepare("SELECT * FROM blocks WHERE record = ?1 ORDER BY sequence").map_err(read)?;
         let blocks = statement.query_map([&id], block_from_row).map_err(read)?;
         for block in blocks {
             let (sequence, mut block) = block.map_err(read)?;
@@ -291,7 +293,10 @@ impl Store {
     }
 
     fn write(&mut self, change: impl FnOnce(&Transaction) -> rusqlite::Result<()>) -> Result<(), StoreError> {
-        let outcome = self.connection.transaction().and_then(|transaction| {
+        // A transaction that reads first and then wants to write is refused at once, without waiting, where another
+        // has begun to write: it asks for the right to write at its beginning.
+        let begun = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
+        let outcome = begun.and_then(|transaction| {
             change(&transaction)?;
             transaction.commit()
         });
@@ -299,13 +304,12 @@ impl Store {
     }
 
     fn make_tables(&mut self) -> Result<(), StoreError> {
-        let tables: Option<i64> = self
-            .connection
-            .query_row("SELECT 1 FROM sqlite_schema LIMIT 1", [], |row| row.get(0))
-            .optional()
-            .map_err(|error| self.failure(error))?;
-        if tables.is_none() {
+        if tables(&self.connection).map_err(|error| self.failure(error))? == 0 {
             self.write(|transaction| {
+                // Another process may have been faster.
+                if tables(transaction)? > 0 {
+                    return Ok(());
+                }
                 transaction.execute_batch(SCHEMA)?;
                 transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
                 transaction.pragma_update(None, "user_version", SCHEMA_VERSION)
@@ -363,6 +367,10 @@ impl Store {
 pub(super) fn fresh_id() -> String {
     let random = std::hash::RandomState::new().build_hasher().finish();
     format!("{:012x}", random >> 16)
+}
+
+fn tables(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.query_row("SELECT COUNT(*) FROM sqlite_schema", [], |row| row.get(0))
 }
 
 fn head(record: &Record) -> String {

@@ -161,3 +161,58 @@ fn a_killed_writer_loses_nothing() {
     let cycle = small().blocks;
     assert!(record.blocks.iter().zip(cycle.iter().cycle()).all(|(kept, made)| kept == made));
 }
+
+/// One run: a record with `BLOCKS_OF_RUN` blocks, read again while others go on.
+fn one_run(path: &Path) -> Result<(), StoreError> {
+    let record = small();
+    let mut store = Store::open_at(path)?;
+    let id = store.begin(&Record { blocks: Vec::new(), finished: false, ..record.clone() })?;
+    for block in record.blocks.iter().cycle().take(BLOCKS_OF_RUN) {
+        store.add_block(&id, block)?;
+    }
+    store.update(&id, &Record { finished: true, ..record })?;
+    let kept = Store::open_for_reading_at(path)?.load(&id)?;
+    assert!(kept.finished && kept.blocks.len() == BLOCKS_OF_RUN, "{} blocks", kept.blocks.len());
+    Ok(())
+}
+
+const BLOCKS_OF_RUN: usize = 12;
+
+/// Runs as a child process of the next test.
+#[test]
+#[ignore = "it is a child process of runs_at_the_same_time_all_keep_their_records"]
+fn one_of_many_runs() {
+    if let Some(path) = std::env::var_os("TLSDYNO_TEST_STORE") {
+        one_run(Path::new(&path)).expect("the store takes it");
+    }
+}
+
+/// In threads and in processes, on a store that is not there yet.
+#[test]
+fn runs_at_the_same_time_all_keep_their_records() {
+    const PROCESSES: usize = 4;
+    const THREADS: usize = 8;
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("records.sqlite");
+    let start = || {
+        Command::new(std::env::current_exe().expect("this test"))
+            .args(["--exact", "store::one_of_many_runs", "--ignored", "--nocapture"])
+            .env("TLSDYNO_TEST_STORE", &path)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("child")
+    };
+    let mut processes: Vec<_> = (0..PROCESSES).map(|_| start()).collect();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(|| one_run(&path))).collect();
+        for thread in threads {
+            thread.join().expect("no panic").expect("the store takes it");
+        }
+    });
+    for process in &mut processes {
+        assert!(process.wait().expect("wait").success());
+    }
+    let all = Store::open_for_reading_at(&path).expect("store").list().expect("list");
+    assert_eq!(all.len(), PROCESSES + THREADS);
+    assert!(all.iter().all(|one| one.finished && one.blocks == BLOCKS_OF_RUN as u64), "{all:?}");
+}
