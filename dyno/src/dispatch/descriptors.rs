@@ -25,8 +25,6 @@ const SPARE: u64 = 8;
 /// The descriptors that a dispatcher needs at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// Each has one connection at least.
-    loops: u64,
     /// Without a single connection.
     own: u64,
     connections: u64,
@@ -40,9 +38,9 @@ impl Need {
         let control = if config.control.is_some() { OF_CONTROL + CLIENTS_MAX as u64 } else { 0 };
         let of_loops = loops * (OF_LOOP + config.listen.len() as u64);
         let own = OF_PROCESS + of_loops + OF_CHECKS + config.backends.len() as u64 + control + SPARE;
-        let connections = u64::from(config.limits.connections).max(loops);
+        let connections = u64::from(config.limits.connections);
         // One for each direction: more are never used.
-        Need { loops, own, connections, pipes: u64::from(config.limits.pipes).min(2 * connections) }
+        Need { own, connections, pipes: u64::from(config.limits.pipes).min(2 * connections) }
     }
 
     fn all(&self) -> u64 {
@@ -61,8 +59,7 @@ impl Need {
     fn connections_within(&self, most: u64) -> u64 {
         let left = most.saturating_sub(self.own);
         let with_a_pipe_each = left / (OF_CONNECTION + OF_PIPE);
-        let fitting = with_a_pipe_each.max(left.saturating_sub(OF_PIPE * self.pipes) / OF_CONNECTION);
-        if fitting < self.loops { 0 } else { fitting }
+        with_a_pipe_each.max(left.saturating_sub(OF_PIPE * self.pipes) / OF_CONNECTION)
     }
 }
 
@@ -129,7 +126,7 @@ mod tests {
         assert_eq!(all(100, 50), 300);
         assert_eq!(all(100, 256), 600, "a pipe for each direction of each connection");
         assert_eq!(all(8192, 256), 16_384 + 512);
-        assert_eq!(all(1, 0), 4, "one for each loop");
+        assert_eq!(all(1, 0), 2, "however many loops there are");
         let mut controlled = config(2, 0);
         controlled.control = Some("control".into());
         assert_eq!(Need::of(&controlled).own - own, OF_CONTROL + CLIENTS_MAX as u64);

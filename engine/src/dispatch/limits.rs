@@ -32,6 +32,8 @@ pub const PATIENCE_NS: u64 = 200_000;
 pub const SPARE_PIPES: usize = 8;
 /// How long no connection is accepted after descriptors ran out.
 pub const ACCEPT_PAUSE_NS: u64 = 50_000_000;
+/// How long a loop that found no room for a connection waits before it asks again, unless one of its own ends before.
+pub const ROOM_PAUSE_NS: u64 = 1_000_000;
 /// Longest time between two looks at the time-outs.
 pub const SWEEP_NS_MAX: u64 = 1_000_000_000;
 /// Shortest time between two looks at the time-outs.

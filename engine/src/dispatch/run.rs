@@ -59,6 +59,10 @@ pub struct Loop<'s> {
     accepts: u32,
     /// Not before this instant.
     accept_at_ns: u64,
+    /// Which of the loops it is.
+    number: usize,
+    /// There was no room: not before this instant either, unless a connection of this loop ends.
+    room_at_ns: u64,
     places: Places,
     /// Connections that want another turn.
     unfinished: Vec<Id>,
@@ -96,6 +100,8 @@ impl Loop<'_> {
             accepting: false,
             accepts: 1,
             accept_at_ns: 0,
+            number,
+            room_at_ns: 0,
             places: Places::default(),
             unfinished: Vec::new(),
             patient: Vec::new(),
@@ -165,6 +171,11 @@ impl Loop<'_> {
         for id in std::mem::take(&mut self.unfinished) {
             self.drive(id);
         }
+        if self.shared.room.is_waiting(self.number) && self.may_accept() {
+            for listener in 0..self.listeners.len() {
+                self.accept(listener);
+            }
+        }
         if self.now_ns >= self.patience_at_ns {
             self.end_patience();
         }
@@ -179,7 +190,8 @@ impl Loop<'_> {
             return 0;
         }
         let sweep_at_ns = if self.places.open() == 0 { u64::MAX } else { self.sweep_at_ns };
-        let accept_at_ns = if self.accept_at_ns > self.now_ns { self.accept_at_ns } else { u64::MAX };
+        let accept_at_ns = self.accept_at_ns.max(self.room_at_ns);
+        let accept_at_ns = if accept_at_ns > self.now_ns { accept_at_ns } else { u64::MAX };
         sweep_at_ns.min(accept_at_ns).min(self.patience_at_ns).saturating_sub(self.now_ns).min(LONG_NS)
     }
 }

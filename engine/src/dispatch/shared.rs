@@ -7,6 +7,7 @@ use super::counters::Counts;
 use super::limits::BACKENDS_MAX;
 use super::memory::Memory;
 use super::per_address::PerAddress;
+use super::room::Room;
 use super::settings::{Backend, Policy, Settings, SettingsError};
 
 /// How far the end has come.
@@ -77,6 +78,8 @@ pub struct Shared {
     pub memory: Memory,
     /// Connections of each client address.
     pub(super) per_address: PerAddress,
+    /// Connections of all loops.
+    pub(super) room: Room,
     /// By loop.
     pub counts: Box<[Counts]>,
     snapshot: Mutex<Arc<Snapshot>>,
@@ -97,6 +100,7 @@ impl Shared {
             slots: std::array::from_fn(|_| Slot::default()),
             memory: Memory::new(table_entries),
             per_address: PerAddress::default(),
+            room: Room::new(loops),
             counts: (0..loops).map(|_| Counts::default()).collect(),
             snapshot: Mutex::new(Arc::new(Snapshot { settings: settings.clone(), targets: Vec::new() })),
             generation: AtomicU64::new(0),

@@ -304,6 +304,41 @@ fn an_address_gets_no_more_connections_than_allowed() {
     await_that("the next may come", || hold().is_some());
 }
 
+/// The kernel spreads clients over the loops at random, and one loop gets more of them than another.
+#[test]
+fn clients_below_the_limit_are_served_whichever_loop_they_come_to_and_the_others_wait() {
+    const MOST: usize = 100;
+    let (address, _done) = backend(|mut stream: TcpStream| {
+        let mut byte = [0];
+        while stream.read_exact(&mut byte).is_ok() && stream.write_all(&byte).is_ok() {}
+    });
+    let control = control_path();
+    let most = MOST.to_string();
+    let limits = ["--loops", "4", "--max-connections", &most, "--policy", "round-robin", "--check", "none"];
+    let dispatcher = Dispatcher::new(&[address], &[&limits[..], &["--control", &control]].concat());
+    let ask = || {
+        let mut client = dispatcher.connect();
+        client.write_all(b"x").unwrap();
+        client
+    };
+    let answered = |client: &mut TcpStream| client.read_exact(&mut [0]);
+    let mut served: Vec<TcpStream> = (0..MOST).map(|_| ask()).collect();
+    for (number, client) in served.iter_mut().enumerate() {
+        answered(client).unwrap_or_else(|error| panic!("client {number} below the limit: {error}"));
+    }
+    let mut waiting: Vec<TcpStream> = (0..20).map(|_| ask()).collect();
+    for client in &mut waiting {
+        client.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+        assert_eq!(answered(client).unwrap_err().kind(), ErrorKind::WouldBlock, "it is above the limit");
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+    }
+    assert_eq!((dispatcher.status(&control)["open"].as_u64(), MOST), (Some(MOST as u64), served.len()));
+    // Places of whichever loop go to those who wait, at whichever other.
+    served.drain(..waiting.len());
+    waiting.iter_mut().for_each(|client| answered(client).expect("there is room now"));
+    assert_eq!(dispatcher.count(&control, "accepted"), (MOST + waiting.len()) as u64);
+}
+
 #[test]
 fn proxy_headers_tell_the_client_and_the_bytes_follow() {
     for (version, start) in

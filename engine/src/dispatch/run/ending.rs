@@ -19,6 +19,8 @@ impl Loop<'_> {
         if connection.counted {
             self.shared.per_address.leave(connection.client_address.ip());
         }
+        self.shared.room.give_back();
+        self.room_at_ns = 0;
         self.counts.all.closed.add(1);
         let backend = connection.backend.as_ref().map(|backend| &backend.socket.descriptor);
         match connection.reset_by {

@@ -52,6 +52,7 @@ impl Bench<'_> {
         let (accepted, address) = front.accept().unwrap();
         accepted.set_nonblocking(true).unwrap();
         let mut this = Loop::new(shared, 0, Vec::new(), wake.into()).unwrap();
+        assert!(this.take_room());
         this.admit(accepted.into(), address);
         Bench { this, client }
     }
