@@ -14,7 +14,7 @@ use super::measure::{awake_ns, measure, now_unix_us};
 use super::schedule::{Due, Schedule};
 use super::site::Site;
 use super::spool::{Claim, Spool, taken};
-use super::store::{Address, Store};
+use super::store::{Address, Patience, Store};
 use crate::fault::{Fault, OrFault, fault_of};
 use crate::foreign::visible;
 use crate::random::SplitMix64;
@@ -49,8 +49,10 @@ pub struct Done {
     pub made_count: u64,
     /// Rounds whose time passed without one.
     pub missed_count: u64,
-    /// Rounds that wait in the spool, for the store did not take them.
+    /// Rounds wait in the spool, for the store did not take them.
     pub is_spooled: bool,
+    /// Rounds that neither the store nor the spool took: they are lost.
+    pub lost_count: u64,
     /// Rounds that found no room anywhere.
     pub dropped_count: u64,
     /// Lines of spools that nobody could read, kept aside.
@@ -69,6 +71,8 @@ struct Shared<'a> {
     keeping: Vec<Mutex<Keeping>>,
     end_ns: Option<u64>,
     spool: Spool,
+    /// With the store, which must not hold up the end.
+    patience: Patience,
     stop: &'a AtomicBool,
     /// All rounds are made: what is spooled goes to the store, and then it is over.
     over: AtomicBool,
@@ -95,7 +99,8 @@ pub fn run(
     let series: Vec<String> = orders.sites.iter().map(Site::series).collect();
     let claims = series.iter().map(|series| Claim::of(&directory, series)).collect::<Result<Vec<_>>>();
     let _claims = claims.or_fault(Fault::Store)?;
-    let store = match Store::open(address).and_then(|mut store| claim(&mut store, &series).map(|()| store)) {
+    let patience = Patience::default();
+    let store = match Store::open_within(address, &patience).and_then(|mut store| claim(&mut store, &series).map(|()| store)) {
         Err(error) if fault_of(&error) == Some(Fault::Unreachable) => {
             warn(&format!("the store is away; rounds wait in {}: {error:#}", directory.display()));
             None
@@ -118,6 +123,7 @@ pub fn run(
         keeping: orders.sites.iter().map(|_| Mutex::default()).collect(),
         end_ns: orders.duration.map(|duration| now_ns + duration.as_nanos() as u64),
         spool: Spool::take(&directory, orders.spool_bytes_max)?,
+        patience,
         stop,
         over: AtomicBool::new(false),
         refused: Mutex::new(None),
@@ -137,16 +143,20 @@ pub fn run(
             .collect();
         workers.into_iter().for_each(|worker| worker.join().expect("no worker panics"));
         shared.spool.close();
+        shared.patience.end();
         shared.over.store(true, Ordering::Release);
         keeper.join().expect("the keeper does not panic");
     });
+    // What the store took made room for the rest.
+    shared.spool.close();
     if let Some(text) = shared.refused.lock().expect("no holder panics").take() {
         return Err(anyhow!(text)).or_fault(Fault::Store);
     }
     Ok(Done {
         made_count: shared.made.load(Ordering::Relaxed),
         missed_count: shared.missed.load(Ordering::Relaxed),
-        is_spooled: !shared.spool.is_empty() || left.iter().any(|spool| !spool.is_empty()),
+        is_spooled: left.iter().chain([&shared.spool]).any(|spool| !spool.is_file_empty()),
+        lost_count: shared.spool.in_memory_count(),
         dropped_count: shared.spool.dropped_count(),
         damaged_count: left.iter().chain([&shared.spool]).map(Spool::damaged_count).sum(),
     })
@@ -272,7 +282,7 @@ impl Keeper<'_> {
         let now_us = now_unix_us();
         // The clock may have been set back.
         if is_last || now_us.abs_diff(*house_unix_us) > HOUSE_EVERY_US {
-            store.keep_house(now_us, self.shared.orders.raw_hours)?;
+            store.keep_house_warily(now_us, self.shared.orders.raw_hours)?;
             *house_unix_us = now_us;
         }
         self.store = Some(store);
@@ -280,7 +290,7 @@ impl Keeper<'_> {
     }
 
     fn reopen(&mut self) -> Result<Store> {
-        let mut store = Store::open(self.address)?;
+        let mut store = Store::open_within(self.address, &self.shared.patience)?;
         match claim(&mut store, self.series) {
             Ok(()) => self.was_claimed = true,
             Err(_) if self.was_claimed => {}
@@ -305,7 +315,6 @@ pub fn take(store: &mut Store, spool: &Spool) -> Result<()> {
         }
         spool.taken(until)?;
         if entries.is_empty() {
-            ensure!(!spool.waits_in_memory(), "the spool has no room on its disk, and rounds wait in memory");
             return Ok(());
         }
     }
@@ -321,9 +330,13 @@ pub fn keep_alone(entries: &[Entry], address: &Address, raw_hours: u64, spool_by
     let left = Spool::left(directory)?;
     let spool = Spool::take(directory, spool_bytes_max)?;
     entries.iter().for_each(|entry| spool.add(entry));
-    let waits = || format!("the rounds wait in {} for the next command on this store", directory.display());
+    spool.close();
+    let waits = || match spool.in_memory_count() {
+        0 => format!("the rounds wait in {} for the next command on this store", directory.display()),
+        lost => format!("{lost} rounds are lost: {} has no room for them either", directory.display()),
+    };
     let mut store = Store::open(address).with_context(waits)?;
     left.iter().chain([&spool]).try_for_each(|spool| take(&mut store, spool)).with_context(waits)?;
-    let in_order = store.keep_house(now_unix_us(), raw_hours);
+    let in_order = store.keep_house_warily(now_unix_us(), raw_hours);
     in_order.map(drop).context("the rounds are kept, but the store could not be put in order")
 }

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use super::entry::Entry;
 use super::site::file_of;
@@ -18,6 +18,10 @@ use super::site::file_of;
 const MEMORY_MAX: usize = 10_000;
 /// Spools in one directory: robots on one store at the same time.
 const SPOOLS_MAX: usize = 1000;
+/// Bytes read from a spool at once, and the longest line that is looked at.
+const PIECE: usize = 256 * 1024;
+/// Rounds taken from memory at once.
+const TAKEN_FROM_MEMORY: usize = 256;
 
 /// A file of entries, locked by this process.
 #[derive(Debug)]
@@ -26,6 +30,14 @@ pub struct Spool {
     bytes_max: u64,
     /// Where damaged lines go.
     aside: PathBuf,
+}
+
+/// How far a spool was read.
+#[derive(Clone, Copy, Debug)]
+pub struct Until {
+    file: u64,
+    /// Of what waits in memory, by the count of all lines that ever did.
+    memory: u64,
 }
 
 #[derive(Debug)]
@@ -39,6 +51,8 @@ struct State {
     examined: u64,
     /// Lines that could not be written yet.
     waiting: VecDeque<String>,
+    /// Lines that have left `waiting` so far.
+    left_memory: u64,
     /// Rounds that found no room, by run and series: the first of them, when it began, and how many.
     dropped: BTreeMap<(String, String), (u64, i64, u64)>,
     dropped_count: u64,
@@ -90,6 +104,7 @@ impl Spool {
             taken: 0,
             examined: 0,
             waiting: VecDeque::new(),
+            left_memory: 0,
             dropped: BTreeMap::new(),
             dropped_count: 0,
             damaged_count: 0,
@@ -126,53 +141,94 @@ impl Spool {
         state.write_waiting(self.bytes_max);
     }
 
-    /// Tells of rounds that were dropped, now that no other follows.
+    /// Tells of rounds that were dropped, and writes what waits in memory however long the file becomes: no other round
+    /// follows, and who ends has no memory.
     pub fn close(&self) {
         let mut state = self.state.lock().expect("no holder of the spool panics");
         let all: Vec<_> = state.dropped.keys().cloned().collect();
         all.iter().for_each(|series| state.own_up(series));
-        state.write_waiting(self.bytes_max);
+        state.write_waiting(u64::MAX);
     }
 
-    /// The oldest entries that the store does not have, and where the next ones begin. A damaged line is put aside.
+    /// The oldest entries that the store does not have, and where the next ones begin; none: it has all. Those that the
+    /// file does not take come from memory. A damaged line is put aside.
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn oldest(&self) -> Result<(Vec<Entry>, u64)> {
-        const PIECE: usize = 256 * 1024;
+    pub fn oldest(&self) -> Result<(Vec<Entry>, Until)> {
         let mut state = self.state.lock().expect("no holder of the spool panics");
         state.write_waiting(self.bytes_max);
-        let length = usize::try_from(state.bytes - state.taken).unwrap_or(PIECE).min(PIECE);
-        let mut bytes = vec![0; length];
-        state.file.read_exact_at(&mut bytes, state.taken).context("failed to read the spool")?;
-        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-        ensure!(whole > 0 || length < PIECE, "a line of the spool is longer than {PIECE} bytes");
-        let mut entries = Vec::new();
-        let mut at = state.taken;
-        for line in bytes[..whole].split_inclusive(|byte| *byte == b'\n') {
+        let (mut entries, mut at) = (Vec::new(), state.taken);
+        while entries.is_empty() && at < state.bytes {
+            at = self.read_piece(&mut state, at, &mut entries)?;
+        }
+        let mut until = Until { file: at, memory: state.left_memory };
+        if entries.is_empty() {
+            let lines = state.waiting.iter().take(TAKEN_FROM_MEMORY);
+            entries.extend(lines.filter_map(|line| serde_json::from_str::<Entry>(line).ok()));
+            until.memory += entries.len() as u64;
+        }
+        Ok((entries, until))
+    }
+
+    /// Reads the entries from there on, as many as are in a piece, and answers where the next ones begin.
+    fn read_piece(&self, state: &mut State, from: u64, entries: &mut Vec<Entry>) -> Result<u64> {
+        let bytes = state.piece(from)?;
+        let Some(last) = bytes.iter().rposition(|byte| *byte == b'\n') else {
+            return self.skip_line(state, from, bytes);
+        };
+        let mut at = from;
+        for line in bytes[..=last].split_inclusive(|byte| *byte == b'\n') {
             match serde_json::from_slice(line) {
                 Ok(entry) => entries.push(entry),
-                // A robot that was killed while it wrote, or a newer tlsdyno, for which it is kept. The same lines are
-                // read again while the store takes nothing.
-                Err(_) if at >= state.examined => {
-                    put_aside(&self.aside, line)?;
-                    state.damaged_count += 1;
-                }
-                Err(_) => {}
+                // A robot that was killed while it wrote, or a newer tlsdyno, for which it is kept.
+                Err(_) => self.note_damage(state, at, line)?,
             }
             at += line.len() as u64;
+            state.examined = state.examined.max(at);
         }
+        Ok(at)
+    }
+
+    /// Passes over a line that is longer than any that was written: a crash of the machine leaves zeros, for example.
+    /// Its beginning is put aside.
+    fn skip_line(&self, state: &mut State, from: u64, mut beginning: Vec<u8>) -> Result<u64> {
+        let mut at = from + beginning.len() as u64;
+        while at < state.bytes {
+            let piece = state.piece(at)?;
+            let end = memchr::memchr(b'\n', &piece);
+            at += end.map_or(piece.len(), |end| end + 1) as u64;
+            if end.is_some() {
+                break;
+            }
+        }
+        beginning.push(b'\n');
+        self.note_damage(state, from, &beginning)?;
         state.examined = state.examined.max(at);
-        Ok((entries, at))
+        Ok(at)
+    }
+
+    /// Counts a damaged line that begins there and puts it aside, once: lines are read again while the store takes
+    /// nothing.
+    fn note_damage(&self, state: &mut State, at: u64, line: &[u8]) -> Result<()> {
+        if at >= state.examined {
+            put_aside(&self.aside, line)?;
+            state.damaged_count += 1;
+        }
+        Ok(())
     }
 
     /// The store has everything before `until`.
     ///
     /// # Errors
     /// The file cannot be emptied.
-    pub fn taken(&self, until: u64) -> Result<()> {
+    pub fn taken(&self, until: Until) -> Result<()> {
         let mut state = self.state.lock().expect("no holder of the spool panics");
-        state.taken = until;
+        // Some may have found room in the file meanwhile: they are taken twice, which the store knows.
+        while state.left_memory < until.memory && state.waiting.pop_front().is_some() {
+            state.left_memory += 1;
+        }
+        state.taken = until.file;
         if state.taken == state.bytes && state.bytes > 0 {
             state.file.set_len(0).context("failed to empty the spool")?;
             (state.bytes, state.taken, state.examined) = (0, 0, 0);
@@ -186,9 +242,17 @@ impl Spool {
         state.taken == state.bytes && state.waiting.is_empty()
     }
 
-    /// Whether rounds wait in memory, for the file takes none.
-    pub fn waits_in_memory(&self) -> bool {
-        !self.state.lock().expect("no holder of the spool panics").waiting.is_empty()
+    /// Whether the file has rounds that the store has not.
+    pub fn is_file_empty(&self) -> bool {
+        let state = self.state.lock().expect("no holder of the spool panics");
+        state.taken == state.bytes
+    }
+
+    /// Rounds that wait in memory, for the file takes none: they end with this process.
+    pub fn in_memory_count(&self) -> u64 {
+        let state = self.state.lock().expect("no holder of the spool panics");
+        let rounds = state.waiting.iter().filter_map(|line| serde_json::from_str::<Entry>(line).ok());
+        rounds.filter(|entry| entry.missed_count.is_none()).count() as u64
     }
 
     /// Rounds that found no room on disk or in memory.
@@ -213,6 +277,13 @@ fn put_aside(path: &Path, line: &[u8]) -> Result<()> {
 }
 
 impl State {
+    /// What the file has from there on, but no more than [`PIECE`].
+    fn piece(&self, from: u64) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; usize::try_from(self.bytes - from).unwrap_or(PIECE).min(PIECE)];
+        self.file.read_exact_at(&mut bytes, from).context("failed to read the spool")?;
+        Ok(bytes)
+    }
+
     fn drop_entry(&mut self, entry: &Entry) {
         let count = entry.missed_count.unwrap_or(1);
         let series = (entry.run.clone(), entry.round.series());
@@ -242,6 +313,7 @@ impl State {
                 }
             }
             self.waiting.pop_front();
+            self.left_memory += 1;
         }
     }
 }
@@ -291,7 +363,7 @@ mod tests {
         Entry::made("run", number, Round { site: "https://a/".to_owned(), ..Round::default() })
     }
 
-    fn numbers(spool: &Spool) -> (Vec<u64>, u64) {
+    fn numbers(spool: &Spool) -> (Vec<u64>, Until) {
         let (entries, until) = spool.oldest().unwrap();
         (entries.iter().map(|entry| entry.number).collect(), until)
     }
@@ -378,6 +450,57 @@ mod tests {
         }
         assert_eq!((made.len() as u64 + missed, missed), (all + 1, spool.dropped_count()));
         assert!(made.is_sorted() && made.last() == Some(&all));
+    }
+
+    /// After a crash of the machine the file has zeros where its last writes should be.
+    #[test]
+    fn a_line_of_any_length_is_passed_over() {
+        let directory = tempfile::tempdir().unwrap();
+        for (count, length) in [300 * 1024, PIECE - 1, PIECE, 3 * PIECE + 5].into_iter().enumerate() {
+            let spool = Spool::take(directory.path(), 64 << 20).unwrap();
+            spool.add(&entry(0));
+            spool.state.lock().unwrap().file.write_all(&vec![0; length]).unwrap();
+            drop(spool);
+            let spool = Spool::take(directory.path(), 64 << 20).unwrap();
+            (1..3).for_each(|number| spool.add(&entry(number)));
+            let mut found = Vec::new();
+            for _ in 0..2 {
+                // Read again, as while the store takes nothing.
+                numbers(&spool);
+                let (some, until) = numbers(&spool);
+                found.extend(some);
+                spool.taken(until).unwrap();
+            }
+            assert_eq!((found, spool.damaged_count(), spool.is_empty()), (vec![0, 1, 2], 1, true), "{length}");
+            let aside = std::fs::metadata(directory.path().join("damaged")).unwrap().len();
+            assert!(aside <= (count as u64 + 1) * (PIECE as u64 + 1), "{aside}");
+        }
+    }
+
+    /// The store may be elsewhere, and take what the own disk does not.
+    #[test]
+    fn rounds_that_no_file_takes_come_from_memory_and_the_last_ones_are_written_all_the_same() {
+        let directory = tempfile::tempdir().unwrap();
+        let spool = Spool::take(directory.path(), 0).unwrap();
+        (0..600).for_each(|number| spool.add(&entry(number)));
+        assert_eq!((spool.in_memory_count(), spool.is_file_empty()), (600, true));
+        let (found, until) = numbers(&spool);
+        spool.add(&entry(600));
+        spool.taken(until).unwrap();
+        assert_eq!(spool.in_memory_count(), 601 - found.len() as u64);
+        let (second, until) = numbers(&spool);
+        // Meanwhile they found room: the store gets some of them twice.
+        spool.close();
+        spool.taken(until).unwrap();
+        assert_eq!(spool.in_memory_count(), 0);
+        assert_eq!([found, second].concat(), (0..512).collect::<Vec<_>>());
+        let mut last = Vec::new();
+        while !spool.is_empty() {
+            let (some, until) = numbers(&spool);
+            last.extend(some);
+            spool.taken(until).unwrap();
+        }
+        assert_eq!(last, (256..=600).collect::<Vec<_>>());
     }
 
     #[test]

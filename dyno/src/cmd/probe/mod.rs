@@ -24,7 +24,7 @@ use crate::fault::{Fault, OrFault};
 use crate::foreign::visible;
 use crate::interrupt;
 use crate::probe::entry::Entry;
-use crate::probe::robot::{self, Orders, keep_alone};
+use crate::probe::robot::{self, Done, Orders, keep_alone};
 use crate::probe::site::FOREIGN_EVERY_MIN;
 use crate::probe::store::Address;
 use crate::probe::{FaultKind, Keeping, Round, Site, SiteOptions, SiteSpec, measure, nagios};
@@ -312,15 +312,26 @@ fn go_on(args: &Args, every: Time, sites: &[Site], file: Option<&Settings>) -> R
         let place = address.robots_directory()?.join("damaged");
         tell!("warning: {} lines of a spool could not be read; they are in {}", done.damaged_count, place.display());
     }
-    if done.is_spooled || done.dropped_count > 0 {
-        let error = anyhow!(
-            "the store did not take all rounds: {} found no room and are told as missed, and the next robot on it \
-             takes those that wait in the spool",
-            done.dropped_count
-        );
-        return Err(error).or_fault(Fault::Store);
+    let directory = address.robots_directory()?;
+    if let Some(what) = not_stored(&done, &directory.display().to_string()) {
+        return Err(anyhow!("the store did not take all rounds: {what}")).or_fault(Fault::Store);
     }
     Ok(if stop.load(Ordering::Relaxed) { Exit::Interrupted } else { Exit::Done })
+}
+
+/// What became of rounds that are not in the store; `None`: all are there.
+fn not_stored(done: &Done, directory: &str) -> Option<String> {
+    let mut parts = Vec::new();
+    if done.is_spooled {
+        parts.push(format!("some wait in {directory}, and the next robot on this store takes them"));
+    }
+    if done.dropped_count > 0 {
+        parts.push(format!("{} found no room and are told as missed", done.dropped_count));
+    }
+    if done.lost_count > 0 {
+        parts.push(format!("{} are lost, for {directory} could not be written either", done.lost_count));
+    }
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 /// How the program ends after rounds that were printed.

@@ -37,7 +37,11 @@ impl Address {
     /// The environment names no place.
     pub fn robots_directory(&self) -> Result<PathBuf> {
         let (path, mut name) = match self {
-            Address::File(path) => (path.clone(), path.file_name().unwrap_or_default().to_owned()),
+            Address::File(path) => {
+                let path = real(path);
+                let name = path.file_name().unwrap_or_default().to_owned();
+                (path, name)
+            }
             Address::Server(url) => {
                 let records = store::default_path().or_fault(Fault::Store)?;
                 (records, format!("probe-{}", url.digest()).into())
@@ -60,6 +64,21 @@ impl Address {
                     .or_fault(Fault::Usage)
             }
         }
+    }
+}
+
+/// The one name of a file that may not be there yet: two robots on it must meet, whatever links they came by.
+fn real(path: &Path) -> PathBuf {
+    const LINKS_MAX: usize = 40;
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Ok(target) = std::fs::read_link(&path) else { break };
+        path = path.parent().unwrap_or(Path::new("")).join(target);
+    }
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match (std::fs::canonicalize(directory), path.file_name()) {
+        (Ok(directory), Some(name)) => directory.join(name),
+        _ => path,
     }
 }
 
@@ -117,5 +136,23 @@ mod tests {
         assert_eq!(file, Address::File("probe.sqlite".into()));
         assert!(file.robots_directory().unwrap().ends_with("probe.sqlite.robots"));
         file.with_password_file(Some(Path::new("x"))).unwrap_err();
+    }
+
+    #[test]
+    fn a_store_is_the_same_by_whatever_name_it_is_called() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        std::fs::create_dir(path("deep")).unwrap();
+        for (target, link) in [("deep", "way"), ("deep/probe.sqlite", "first"), ("first", "second")] {
+            std::os::unix::fs::symlink(target, path(link)).unwrap();
+        }
+        let robots = |name: &str| Address::File(path(name)).robots_directory().unwrap();
+        for is_there in [false, true] {
+            for name in ["first", "second", "way/probe.sqlite", "way/../deep/./probe.sqlite"] {
+                assert_eq!(robots(name), robots("deep/probe.sqlite"), "{name} {is_there}");
+            }
+            std::fs::write(path("deep/probe.sqlite"), "").unwrap();
+        }
+        assert_ne!(robots("deep/other.sqlite"), robots("deep/probe.sqlite"));
     }
 }

@@ -18,6 +18,8 @@ const HOUR_S: i64 = 3600;
 const HOUR_US: i64 = HOUR_S * 1_000_000;
 /// Microseconds of a day.
 pub const DAY_US: i64 = 24 * HOUR_US;
+/// So many hours with rounds make their clock known: one that was set wrong does so, but not before somebody notices.
+const HOURS_OF_TRUST: i64 = 24;
 /// A database takes a bounded number of parameters.
 const KEYS_OF_STATEMENT: usize = 1000;
 
@@ -157,6 +159,37 @@ impl Store {
             self.let_go(site, gone_us)?;
         }
         Ok(counted)
+    }
+
+    /// The same by a clock that may have been set forward: rounds are not let go of because of it before a day's rounds
+    /// were made by it. Who makes fewer rounds keeps them longer.
+    ///
+    /// # Errors
+    /// The database says why.
+    pub fn keep_house_warily(&mut self, now_unix_us: i64, raw_hours: u64) -> Result<u64> {
+        let ahead_hours = self.hours_ahead(now_unix_us)?;
+        self.keep_house(now_unix_us, raw_hours.saturating_add(ahead_hours))
+    }
+
+    /// How far a clock is ahead of what a day's counted hours of some site say, in hours.
+    fn hours_ahead(&mut self, now_unix_us: i64) -> Result<u64> {
+        let sql = format!(
+            "SELECT hour_unix_s FROM hours WHERE site = $1 AND hour_unix_s <= $2 ORDER BY hour_unix_s DESC
+             LIMIT {HOURS_OF_TRUST}"
+        );
+        let now_s = now_unix_us.div_euclid(1_000_000);
+        let mut known_s = i64::MIN;
+        for (site, _) in self.sites()? {
+            let mut hours = Vec::new();
+            self.database.query(&sql, &[site.into(), now_s.into()], &mut |row| {
+                hours.extend(row[0].integer());
+                Ok(())
+            })?;
+            if let Some(first_s) = hours.get(HOURS_OF_TRUST as usize - 1) {
+                known_s = known_s.max(first_s + HOURS_OF_TRUST * HOUR_S);
+            }
+        }
+        Ok(u64::try_from(now_s.saturating_sub(known_s) / HOUR_S).unwrap_or(0))
     }
 
     /// The first round of this time (microseconds since 1970; whole hours) whose hour is not counted, or was counted

@@ -5,11 +5,13 @@ mod address;
 mod database;
 mod days;
 mod hours;
+mod patience;
 mod postgres;
 mod rows;
 mod schema;
 mod server_url;
 mod sqlite;
+mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,6 +22,7 @@ pub use address::Address;
 use database::{Database, Texts, Value, places};
 pub use days::By;
 pub use hours::Hour;
+pub use patience::Patience;
 use postgres::Postgres;
 use rows::COLUMNS;
 use sqlite::Sqlite;
@@ -48,9 +51,17 @@ impl Store {
     /// It cannot be opened, is something else, or of a newer version. [`Fault::Unreachable`]: a server that may be
     /// there later.
     pub fn open(address: &Address) -> Result<Store> {
+        Store::open_within(address, &Patience::default())
+    }
+
+    /// The same for someone who may want to end meanwhile.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_within(address: &Address, patience: &Patience) -> Result<Store> {
         let mut store = match address {
             Address::File(path) => Store::with(Sqlite::open(path).or_fault(Fault::Store)?),
-            Address::Server(url) => Store::with(Postgres::connect(url).or_fault(Fault::Store)?),
+            Address::Server(url) => Store::with(Postgres::connect(url, patience).or_fault(Fault::Store)?),
         };
         schema::make(&mut store).or_fault(Fault::Store)?;
         Ok(store)
@@ -63,7 +74,7 @@ impl Store {
     pub fn open_for_reading(address: &Address) -> Result<Store> {
         let mut store = match address {
             Address::File(path) => Store::with(Sqlite::open_for_reading(path).or_fault(Fault::Input)?),
-            Address::Server(url) => Store::with(Postgres::connect(url).or_fault(Fault::Input)?),
+            Address::Server(url) => Store::with(Postgres::connect(url, &Patience::default()).or_fault(Fault::Input)?),
         };
         schema::check_for_reading(&mut *store.database).or_fault(Fault::Input)?;
         Ok(store)

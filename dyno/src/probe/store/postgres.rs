@@ -3,19 +3,22 @@
 use std::collections::HashMap;
 use std::error::Error;
 use std::io;
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use futures_util::{FutureExt, TryStreamExt};
 use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
-use postgres::config::SslMode;
-use postgres::error::SqlState;
-use postgres::fallible_iterator::FallibleIterator;
-use postgres::types::{ToSql, Type};
-use postgres::{Client, Row, Statement};
 use postgres_openssl::MakeTlsConnector;
+use tokio_postgres::config::SslMode;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Row, Statement};
 
 use super::database::{Database, Dialect, Value};
+use super::patience::Patience;
 use super::server_url::{ServerUrl, TlsMode};
+use super::wire::Wire;
 use crate::fault::Fault;
 
 /// How long the server may take to be connected to, and to acknowledge what it was sent.
@@ -25,7 +28,9 @@ const STATEMENTS_MAX: usize = 64;
 
 /// A connection to a server.
 pub struct Postgres {
+    // Before what carries it: the server is told of its end.
     client: Client,
+    wire: Wire,
     statements: HashMap<String, Statement>,
 }
 
@@ -34,11 +39,9 @@ impl Postgres {
     ///
     /// # Errors
     /// [`Fault::Unreachable`]: the server is not there now, and may be later. Otherwise something must be changed.
-    pub fn connect(url: &ServerUrl) -> Result<Postgres> {
+    pub fn connect(url: &ServerUrl, patience: &Patience) -> Result<Postgres> {
         let mut config = url.config()?;
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(PATIENCE);
-        }
+        let within = *config.get_connect_timeout().unwrap_or(&PATIENCE);
         if config.get_application_name().is_none() {
             config.application_name("tlsdyno probe");
         }
@@ -50,24 +53,44 @@ impl Postgres {
             _ => SslMode::Require,
         });
         let connector = tls(url, mode).context("failed to prepare TLS for the database")?;
-        let connected = config.connect(connector);
-        let client = connected.map_err(|error| {
+        let connected = Wire::connect(&config, connector, within, patience).and_then(|(client, wire)| {
+            let mut server = Postgres { client, wire, statements: HashMap::new() };
+            server.bound(patience)?;
+            Ok(server)
+        });
+        connected.map_err(|error| {
             let may_come_back = is_away(&error);
-            let error = anyhow::Error::new(error).context(format!("no connection to {url}"));
+            let error = error.context(format!("no connection to {url}"));
             if may_come_back { Fault::Unreachable.of(error) } else { error }
-        })?;
-        Ok(Postgres { client, statements: HashMap::new() })
+        })
+    }
+
+    /// Has the server give up what nobody waits for any more, and let go of the locks of one who is frozen.
+    fn bound(&mut self, patience: &Patience) -> Result<()> {
+        let answer_ms = patience.answer().as_millis();
+        self.batch(&format!(
+            "SET statement_timeout = {answer_ms}; SET idle_in_transaction_session_timeout = {answer_ms}"
+        ))
     }
 
     fn statement(&mut self, sql: &str) -> Result<Statement> {
         if let Some(statement) = self.statements.get(sql) {
             return Ok(statement.clone());
         }
-        let statement = self.client.prepare(sql)?;
+        let statement = self.wire.wait(self.client.prepare(sql))?;
         if self.statements.len() < STATEMENTS_MAX {
             self.statements.insert(sql.to_owned(), statement.clone());
         }
         Ok(statement)
+    }
+
+    /// The first column of a query's one row.
+    fn ask<T: for<'r> tokio_postgres::types::FromSql<'r>>(
+        &self,
+        sql: &str,
+        values: &[&(dyn ToSql + Sync)],
+    ) -> Result<T> {
+        Ok(self.wire.wait(self.client.query_one(sql, values))?.try_get(0)?)
     }
 }
 
@@ -90,13 +113,16 @@ fn tls(url: &ServerUrl, mode: TlsMode) -> Result<MakeTlsConnector> {
 }
 
 /// Whether the server cannot be reached or takes nobody now.
-fn is_away(error: &postgres::Error) -> bool {
+fn is_away(error: &anyhow::Error) -> bool {
     const NOT_NOW: [SqlState; 4] = [
         SqlState::CANNOT_CONNECT_NOW,
         SqlState::TOO_MANY_CONNECTIONS,
         SqlState::ADMIN_SHUTDOWN,
         SqlState::CRASH_SHUTDOWN,
     ];
+    let Some(error) = error.downcast_ref::<tokio_postgres::Error>() else {
+        return error.is::<io::Error>();
+    };
     match error.code() {
         Some(code) => NOT_NOW.contains(code),
         None => error.is_closed() || error.source().is_some_and(|cause| cause.is::<io::Error>()),
@@ -125,36 +151,40 @@ fn value(row: &Row, column: usize) -> Result<Value> {
 
 impl Database for Postgres {
     fn batch(&mut self, sql: &str) -> Result<()> {
-        Ok(self.client.batch_execute(sql)?)
+        self.wire.wait(self.client.batch_execute(sql))
     }
 
     fn execute(&mut self, sql: &str, values: &[Value]) -> Result<u64> {
         let statement = self.statement(sql)?;
         let values: Vec<_> = values.iter().map(parameter).collect();
-        Ok(self.client.execute(&statement, &values)?)
+        self.wire.wait(self.client.execute(&statement, &values))
     }
 
     fn query(&mut self, sql: &str, values: &[Value], row: &mut dyn FnMut(&[Value]) -> Result<()>) -> Result<()> {
         let statement = self.statement(sql)?;
-        let mut rows = self.client.query_raw(&statement, values.iter().map(parameter))?;
-        while let Some(next) = rows.next()? {
+        let mut rows = pin!(self.wire.wait(self.client.query_raw(&statement, values.iter().map(parameter)))?);
+        loop {
+            // Most rows are there already.
+            let next = match rows.try_next().now_or_never() {
+                Some(next) => next?,
+                None => self.wire.wait(rows.try_next())?,
+            };
+            let Some(next) = next else { return Ok(()) };
             let found = (0..next.len()).map(|column| value(&next, column)).collect::<Result<Vec<_>>>()?;
             row(&found)?;
         }
-        Ok(())
     }
 
     fn version(&mut self) -> Result<i64> {
-        let table: Option<String> =
-            self.client.query_one("SELECT to_regclass('probe_schema')::text", &[])?.try_get(0)?;
+        let table: Option<String> = self.ask("SELECT to_regclass('probe_schema')::text", &[])?;
         if table.is_none() {
             return Ok(0);
         }
-        Ok(self.client.query_one("SELECT MAX(version) FROM probe_schema", &[])?.try_get(0)?)
+        self.ask("SELECT MAX(version) FROM probe_schema", &[])
     }
 
     fn claim(&mut self, number: i64) -> Result<bool> {
-        Ok(self.client.query_one("SELECT pg_try_advisory_lock($1)", &[&number])?.try_get(0)?)
+        self.ask("SELECT pg_try_advisory_lock($1)", &[&number])
     }
 
     fn check(&self) -> Result<()> {

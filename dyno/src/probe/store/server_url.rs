@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context, Result};
-use postgres::Config;
-use postgres::config::Host;
 use tlsdyno_tls::named;
+use tokio_postgres::Config;
+use tokio_postgres::config::Host;
 
 named! {
     /// What is asked of TLS to the database; the names are those of libpq.

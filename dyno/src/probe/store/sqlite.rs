@@ -33,6 +33,13 @@ impl Sqlite {
             std::fs::create_dir_all(directory).with_context(|| format!("failed to make {}", directory.display()))?;
         }
         let connection = Connection::open(path).with_context(|| format!("failed to open {}", path.display()))?;
+        let names = std::fs::metadata(path).with_context(|| format!("failed to open {}", path.display()))?.nlink();
+        ensure!(
+            names <= 1,
+            "{} has {names} names (hard links): SQLite keeps its journal by the name and would damage it, and robots \
+             would not know of each other; remove the other names, or make them symbolic links",
+            path.display()
+        );
         Sqlite::with(connection, path, |connection| {
             // The rows of hours have some 1.5 kB each: large pages waste less. It only holds for a new file.
             connection.pragma_update(None, "page_size", 16384)?;

@@ -40,10 +40,12 @@ impl Fresh<'_> {
 type Check = (&'static str, fn(&Fresh<'_>));
 
 /// The suite.
-const CHECKS: [Check; 10] = [
+const CHECKS: [Check; 12] = [
     ("rounds", rounds_survive_and_none_is_there_twice),
     ("hours", hours_say_the_same_before_and_after_they_are_counted_and_when_rounds_are_gone),
     ("days", days_say_the_same_as_their_hours_whatever_comes_late),
+    ("crowd", robots_that_start_together_make_the_tables_once_and_lose_nothing),
+    ("clock", a_clock_set_forward_lets_go_of_no_rounds_for_a_day),
     ("together", two_who_count_while_a_third_adds_lose_nothing),
     ("report", a_report_of_hours_is_that_of_their_rounds),
     ("replay", what_comes_twice_is_known_when_its_rows_are_gone),
@@ -126,6 +128,25 @@ fn all(store: &mut Store, site: i64) -> Vec<Entry> {
 
 fn size_bytes(path: &Path) -> u64 {
     std::fs::metadata(path).unwrap().len()
+}
+
+fn robots_that_start_together_make_the_tables_once_and_lose_nothing(fresh: &Fresh<'_>) {
+    const ROBOTS: u64 = 6;
+    let address = &fresh.address;
+    std::thread::scope(|scope| {
+        for robot in 0..ROBOTS {
+            scope.spawn(move || {
+                let mut random = SplitMix64::new(robot);
+                let mut store = Store::open(address).unwrap();
+                for piece in minutes(&format!("https://{robot}/"), START_US, 20, &mut random).chunks(2) {
+                    assert_eq!(store.add(piece).unwrap(), 2);
+                    store.keep_house(START_US + DAY_US, RAW_HOURS).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!((fresh.number)("SELECT COUNT(*) FROM rounds"), 20 * ROBOTS);
+    assert_eq!((fresh.number)("SELECT SUM(made_count) FROM hours"), 20 * ROBOTS);
 }
 
 fn rounds_survive_and_none_is_there_twice(fresh: &Fresh<'_>) {
@@ -319,6 +340,30 @@ fn two_who_count_while_a_third_adds_lose_nothing(fresh: &Fresh<'_>) {
     for table in ["hours", "days"] {
         assert_eq!((fresh.number)(&format!("SELECT SUM(made_count) FROM {table}")), ROUNDS, "{table}");
     }
+}
+
+/// A robot by a clock that is a year ahead from one moment on, as far as the store can tell.
+fn a_clock_set_forward_lets_go_of_no_rounds_for_a_day(fresh: &Fresh<'_>) {
+    const YEAR_US: i64 = 365 * DAY_US;
+    let mut store = fresh.open();
+    let mut random = SplitMix64::new(31);
+    let mut number = 0;
+    let mut hour_passes = |store: &mut Store, now_us: i64| {
+        store.add(&[Entry::made("run", number, round("https://a/", now_us, &mut random))]).unwrap();
+        number += 1;
+        store.keep_house_warily(now_us + HOUR_US, RAW_HOURS).unwrap();
+        (fresh.number)("SELECT COUNT(*) FROM rounds")
+    };
+    let days = RAW_HOURS as i64 / 24 + 3;
+    let usual = (0..24 * days).map(|hour| hour_passes(&mut store, START_US + hour * HOUR_US)).last().unwrap();
+    assert!((RAW_HOURS..=RAW_HOURS + 2).contains(&usual), "a clock that goes on as it did is believed: {usual}");
+    // Wrong for most of a day: nothing of what was there goes.
+    let wrong_us = |hour: i64| START_US + YEAR_US + (24 * days + hour) * HOUR_US;
+    let wrong = (0..20).map(|hour| hour_passes(&mut store, wrong_us(hour))).last().unwrap();
+    assert!(wrong >= RAW_HOURS, "{wrong}");
+    // It was right: after a day the rounds of a year ago go.
+    let later = (20..30).map(|hour| hour_passes(&mut store, wrong_us(hour))).last().unwrap();
+    assert_eq!(later, 30);
 }
 
 /// A report says the same of a day before its rounds are counted and after they are gone.
