@@ -78,9 +78,9 @@ pub struct Args {
     /// The server keeps no sessions: --session-cache off
     #[arg(long, conflicts_with = "session_cache", help_heading = "TLS")]
     no_session_cache: bool,
-    /// Where the keys come from that protect the server's session tickets
-    #[arg(long, value_name = "KEYS", default_value_t, value_parser = choice(TicketKeys::ALL), help_heading = "TLS")]
-    ticket_keys: TicketKeys,
+    /// Where the keys come from that protect the server's session tickets [default: own]
+    #[arg(long, value_name = "KEYS", value_parser = choice(TicketKeys::ALL), help_heading = "TLS")]
+    ticket_keys: Option<TicketKeys>,
     /// Resumed connections send their first request with the hello (TLS 1.3), and the server takes it
     #[arg(long, help_heading = "TLS")]
     early_data: bool,
@@ -88,15 +88,14 @@ pub struct Args {
     #[arg(long, help_heading = "TLS")]
     no_encrypt_then_mac: bool,
 
-    /// Synthetic workload
+    /// Synthetic workload [default: ecommerce]
     #[arg(
         long,
         value_enum,
-        default_value_t = WorkloadChoice::Ecommerce,
-        conflicts_with_all = ["trace", "har"],
+        conflicts_with_all = ["trace", "har", "path", "paths", "server_config", "foreign_traffic"],
         help_heading = "Workload"
     )]
-    workload: WorkloadChoice,
+    workload: Option<WorkloadChoice>,
     /// Your own traffic: an access log in common or combined format, plain or gzip
     #[arg(long, value_name = "FILE", help_heading = "Workload")]
     trace: Option<PathBuf>,
@@ -117,9 +116,9 @@ pub struct Args {
     /// and behind a blank the status where that is not 200
     #[arg(long, value_name = "FILE", conflicts_with_all = ["trace", "har"], help_heading = "Workload")]
     paths: Option<PathBuf>,
-    /// Size of the department workload; 1 is the paper's 100,000 hits over 530 MB
-    #[arg(long, value_name = "FACTOR", default_value_t = 0.1, value_parser = factor, help_heading = "Workload")]
-    scale: f64,
+    /// Size of the department workload; 1 is the paper's 100,000 hits over 530 MB [default: 0.1]
+    #[arg(long, value_name = "FACTOR", requires = "workload", value_parser = factor, help_heading = "Workload")]
+    scale: Option<f64>,
 
     /// Most connections open at once
     #[arg(short, long, value_name = "N", default_value_t = Load::default().connections, help_heading = "Load")]
@@ -312,7 +311,7 @@ impl Args {
         let tls = self.tls.tls();
         Tls {
             group: self.group,
-            session_cache: if self.no_session_cache { SessionCache::Off } else { tls.session_cache },
+            session_cache: if self.no_session_cache { Some(SessionCache::Off) } else { tls.session_cache },
             ticket_keys: self.ticket_keys,
             early_data: self.early_data,
             encrypt_then_mac: !self.no_encrypt_then_mac,
@@ -365,7 +364,8 @@ impl Args {
         if let Some(path) = self.path.clone().or(own) {
             return Ok(WorkloadSpec::Url { path, bytes: None, users: 20_000, requests_per_user: 12 });
         }
-        Ok(self.workload.spec(None, self.scale, 1))
+        let workload = self.workload.unwrap_or(WorkloadChoice::Ecommerce);
+        Ok(workload.spec(None, self.scale.unwrap_or(0.1), 1))
     }
 
     /// The server command serves the objects that are made for it.

@@ -117,7 +117,7 @@ struct Flags {
     #[command(flatten)]
     tls: TlsArgs,
     /// Certificate: with RSA-4096 a full handshake costs some hundred times what passing a page on does, as in 2002
-    #[arg(long, value_name = "TYPE", default_value_t = ArrayExperiment::tls_default().certificate)]
+    #[arg(long, value_name = "TYPE", default_value_t = ArrayExperiment::tls_default().certificate())]
     #[arg(value_parser = choice(CertificateKind::ALL), help_heading = "TLS")]
     cert: CertificateKind,
 
@@ -180,7 +180,7 @@ impl Flags {
                 timeout_ms: defaults.timeout_ms,
                 address: defaults.address,
             },
-            tls: self.tls.with(self.cert),
+            tls: self.tls.with(Some(self.cert)),
             measure: self.repeat.measure(if self.quick { QUICK_S } else { self.time }),
             workers: None,
             paper: None,

@@ -29,7 +29,7 @@ pub struct TlsArgs {
 
 impl TlsArgs {
     /// With this certificate, and otherwise as by default.
-    pub fn with(&self, certificate: CertificateKind) -> Tls {
+    pub fn with(&self, certificate: Option<CertificateKind>) -> Tls {
         Tls { version: self.tls, suite: self.suite, certificate, tickets: !self.no_tickets, ..Tls::default() }
     }
 }
@@ -39,14 +39,13 @@ impl TlsArgs {
 pub struct ServerTlsArgs {
     #[command(flatten)]
     tls: TlsArgs,
-    /// Certificate
-    #[arg(long, value_name = "TYPE", default_value_t = CertificateKind::Rsa2048)]
-    #[arg(value_parser = choice(CertificateKind::ALL), help_heading = "TLS")]
-    cert: CertificateKind,
+    /// Certificate [default: rsa-2048, of your own server the one that it has]
+    #[arg(long, value_name = "TYPE", value_parser = choice(CertificateKind::ALL), help_heading = "TLS")]
+    cert: Option<CertificateKind>,
     /// Where each server keeps its sessions (resumption by ID in TLS 1.2, stateful tickets in TLS 1.3 with
-    /// --no-tickets)
-    #[arg(long, value_name = "CACHE", default_value_t, value_parser = choice(SessionCache::ALL), help_heading = "TLS")]
-    session_cache: SessionCache,
+    /// --no-tickets) [default: shared, of your own server as it is]
+    #[arg(long, value_name = "CACHE", value_parser = choice(SessionCache::ALL), help_heading = "TLS")]
+    session_cache: Option<SessionCache>,
 }
 
 impl ServerTlsArgs {

@@ -221,7 +221,7 @@ fn run_load(mut experiment: LoadExperiment, args: &Args) -> Result<Exit> {
 fn run_probe(mut experiment: ProbeExperiment, args: &Args) -> Result<Exit> {
     for site in &mut experiment.probe.site {
         site.server.kind = args.server.unwrap_or(site.server.kind);
-        site.tls.certificate = args.cert.unwrap_or(site.tls.certificate);
+        site.tls.certificate = args.cert.or(site.tls.certificate);
     }
     experiment.measure.time_s = args.time.unwrap_or(experiment.measure.time_s);
     experiment.measure.seed = args.seed.or(experiment.measure.seed);
@@ -259,7 +259,7 @@ pub fn perform_load(experiment: &LoadExperiment, options: &Options, results: &Re
 fn change(measure: &mut Measure, tls: &mut Tls, args: &Args) {
     measure.time_s = args.time.unwrap_or(measure.time_s);
     measure.seed = args.seed.or(measure.seed);
-    tls.certificate = args.cert.unwrap_or(tls.certificate);
+    tls.certificate = args.cert.or(tls.certificate);
 }
 
 /// The experiments that come with tlsdyno: name, measuring time, question.

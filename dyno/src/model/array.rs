@@ -221,7 +221,7 @@ impl Default for ArrayExperiment {
 impl ArrayExperiment {
     /// A handshake that costs many times as much as passing a page on, as in the paper: with RSA-4096 some hundred.
     pub fn tls_default() -> Tls {
-        Tls { certificate: CertificateKind::Rsa4096, ..Tls::default() }
+        Tls { certificate: Some(CertificateKind::Rsa4096), ..Tls::default() }
     }
 
     /// The experiment as a file.

@@ -143,6 +143,11 @@ impl Cluster {
         self.address.unwrap_or(LOOPBACK)
     }
 
+    /// Whether any clients connect through a dispatcher.
+    pub fn has_dispatcher(&self) -> bool {
+        self.policies.iter().any(|policy| *policy != Policy::Direct)
+    }
+
     /// Whether each client can have an address of its own: those of loopback are free for that, in IPv4. Elsewhere
     /// clients have the address of the machine that they are on.
     pub fn has_addresses(&self) -> bool {
@@ -205,13 +210,13 @@ impl Sharing {
     pub fn applied(self, tls: &Tls) -> Tls {
         let tls = tls.clone();
         match self {
-            Sharing::Own => Tls { ticket_keys: TicketKeys::Own, ..tls },
-            Sharing::TicketKeys => Tls { ticket_keys: TicketKeys::Shared, tickets: true, ..tls },
+            Sharing::Own => Tls { ticket_keys: Some(TicketKeys::Own), ..tls },
+            Sharing::TicketKeys => Tls { ticket_keys: Some(TicketKeys::Shared), tickets: true, ..tls },
             // Tickets with own keys would be preferred to the shared cache.
             Sharing::Memcached | Sharing::Redis => Tls {
-                session_cache: self.session_server().unwrap_or(tls.session_cache),
+                session_cache: self.session_server().or(tls.session_cache),
                 tickets: false,
-                ticket_keys: TicketKeys::Own,
+                ticket_keys: Some(TicketKeys::Own),
                 ..tls
             },
         }

@@ -197,8 +197,12 @@ impl Experiment {
         self.tls.encrypt_then_mac && self.tls.suite.is_some_and(|suite| suite.protection().is_cbc())
     }
 
-    /// Fills in the configurations where the experiment names none, and those on machines.
+    /// Fills in the configurations where the experiment names none, those on machines, and what TLS settings leave to
+    /// a server that tlsdyno configures.
     pub fn fill(&mut self) {
+        if self.server.kind != ServerName::Command {
+            self.tls = self.tls.filled();
+        }
         if self.configurations.is_empty() {
             let of_shim = if self.removes() { self.stages_of_shim() } else { Vec::new() };
             let stages: Vec<Stage> = Stage::PROVIDER.into_iter().chain(of_shim).collect();
@@ -236,7 +240,7 @@ impl Experiment {
 
     /// Names a suite where none is named: the first that the client would offer and the certificate can serve.
     pub fn pin_suite(&mut self) {
-        let rsa = self.tls.certificate.is_rsa();
+        let rsa = self.tls.certificate().is_rsa();
         let fits = |suite: &Suite| match suite.key_exchange() {
             KeyExchange::Tls13 => true,
             KeyExchange::EcdheRsa | KeyExchange::Rsa => rsa,

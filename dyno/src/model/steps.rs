@@ -192,7 +192,7 @@ impl StepsExperiment {
             question: self.question.clone(),
             server: self.server.clone(),
             // A suite that not all keys go with is that of configurations.
-            tls: Tls { suite: None, certificate: self.steps.keys[0], ..self.tls.clone() },
+            tls: Tls { suite: None, certificate: Some(self.steps.keys[0]), ..self.tls.clone() },
             workload: WorkloadSpec::Url {
                 path: "/object".to_owned(),
                 bytes: Some(1024),

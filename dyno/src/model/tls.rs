@@ -16,17 +16,22 @@ pub struct Tls {
     pub suite: Option<Suite>,
     /// The key-agreement group.
     pub group: Group,
-    /// The server's certificate.
-    pub certificate: CertificateKind,
+    /// The server's certificate; `None`: [`Tls::certificate`]. A server of the user's own has what stands in its
+    /// configuration, and so for the next two.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<CertificateKind>,
     /// Certificates that the server sends: its own, and those between it and the root.
     #[serde(skip_serializing_if = "is_one")]
     pub chain_count: u32,
     /// Session tickets on the server (TLS 1.3: stateless tickets).
     pub tickets: bool,
-    /// Where the keys of the tickets come from.
-    pub ticket_keys: TicketKeys,
-    /// Session cache on the server (TLS 1.2 IDs; TLS 1.3: stateful tickets where tickets are off).
-    pub session_cache: SessionCache,
+    /// Where the keys of the tickets come from; `None`: [`Tls::ticket_keys`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ticket_keys: Option<TicketKeys>,
+    /// Session cache on the server (TLS 1.2 IDs; TLS 1.3: stateful tickets where tickets are off); `None`:
+    /// [`Tls::session_cache`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_cache: Option<SessionCache>,
     /// How long the server resumes a session, seconds; `None`: as its driver has it, an hour where it can be told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_timeout_s: Option<u32>,
@@ -47,11 +52,11 @@ impl Default for Tls {
             version: Version::Tls13,
             suite: None,
             group: Group::X25519,
-            certificate: CertificateKind::Rsa2048,
+            certificate: None,
             chain_count: 1,
             tickets: true,
-            ticket_keys: TicketKeys::Own,
-            session_cache: SessionCache::Shared,
+            ticket_keys: None,
+            session_cache: None,
             session_timeout_s: None,
             early_data: false,
             encrypt_then_mac: true,
@@ -60,6 +65,47 @@ impl Default for Tls {
 }
 
 impl Tls {
+    /// The certificate of a server that tlsdyno configures.
+    pub fn certificate(&self) -> CertificateKind {
+        self.certificate.unwrap_or(CertificateKind::Rsa2048)
+    }
+
+    /// Where its ticket keys come from.
+    pub fn ticket_keys(&self) -> TicketKeys {
+        self.ticket_keys.unwrap_or_default()
+    }
+
+    /// Where it keeps sessions.
+    pub fn session_cache(&self) -> SessionCache {
+        self.session_cache.unwrap_or_default()
+    }
+
+    /// With all that is left to the server said, as one has it that tlsdyno configures.
+    #[must_use]
+    pub fn filled(&self) -> Tls {
+        Tls {
+            certificate: Some(self.certificate()),
+            ticket_keys: Some(self.ticket_keys()),
+            session_cache: Some(self.session_cache()),
+            ..self.clone()
+        }
+    }
+
+    /// What is asked of the server itself, not only of the handshakes that a client offers. It can be said as what a
+    /// configuration changes.
+    pub fn of_server(&self) -> TlsChange {
+        TlsChange {
+            certificate: self.certificate,
+            chain_count: (self.chain_count != 1).then_some(self.chain_count),
+            tickets: (!self.tickets).then_some(false),
+            ticket_keys: self.ticket_keys,
+            session_cache: self.session_cache,
+            session_timeout_s: self.session_timeout_s,
+            early_data: self.early_data.then_some(true),
+            ..TlsChange::default()
+        }
+    }
+
     /// The suites the client offers: the one asked for, or all of the version with AES-128-GCM first.
     pub fn suites(&self) -> Vec<Suite> {
         let of_version = |suite: &Suite| suite.version() == self.version;
@@ -70,13 +116,26 @@ impl Tls {
     /// certificate only if the client named its curve. A hybrid, which TLS 1.2 does not have, stays alone: a curve
     /// behind it would get a key share.
     pub fn groups(&self) -> Vec<Group> {
-        let curve = self.certificate.curve().filter(|curve| *curve != self.group && !self.group.is_hybrid());
-        [self.group].into_iter().chain(curve).collect()
+        self.groups_with(self.certificate().curve())
+    }
+
+    /// The same for a server of the user's own, whose certificate may be any where none is asked for.
+    pub fn groups_of_own(&self) -> Vec<Group> {
+        match self.certificate {
+            None if self.version == Version::Tls12 => self.groups_with([Group::P256, Group::P384]),
+            None => vec![self.group],
+            Some(_) => self.groups(),
+        }
+    }
+
+    fn groups_with(&self, curves: impl IntoIterator<Item = Group>) -> Vec<Group> {
+        let curves = curves.into_iter().filter(|curve| *curve != self.group && !self.group.is_hybrid());
+        [self.group].into_iter().chain(curves).collect()
     }
 
     /// Whether the server keeps or hands out sessions that can be resumed.
     pub fn is_resumable(&self) -> bool {
-        self.tickets || self.session_cache != SessionCache::Off
+        self.tickets || self.session_cache() != SessionCache::Off
     }
 }
 
@@ -125,11 +184,11 @@ impl TlsChange {
             version,
             suite: self.suite.or(tls.suite.filter(|_| version == tls.version)),
             group: self.group.unwrap_or(tls.group),
-            certificate: self.certificate.unwrap_or(tls.certificate),
+            certificate: self.certificate.or(tls.certificate),
             chain_count: self.chain_count.unwrap_or(tls.chain_count),
             tickets: self.tickets.unwrap_or(tls.tickets),
-            ticket_keys: self.ticket_keys.unwrap_or(tls.ticket_keys),
-            session_cache: self.session_cache.unwrap_or(tls.session_cache),
+            ticket_keys: self.ticket_keys.or(tls.ticket_keys),
+            session_cache: self.session_cache.or(tls.session_cache),
             session_timeout_s: self.session_timeout_s.or(tls.session_timeout_s),
             early_data: self.early_data.unwrap_or(tls.early_data),
             encrypt_then_mac: tls.encrypt_then_mac,
@@ -138,6 +197,23 @@ impl TlsChange {
 
     pub(super) fn is_none(&self) -> bool {
         *self == TlsChange::default()
+    }
+
+    /// These changes, and those of `base` where they say nothing.
+    #[must_use]
+    pub fn over(&self, base: &TlsChange) -> TlsChange {
+        TlsChange {
+            version: self.version.or(base.version),
+            suite: self.suite.or(base.suite),
+            group: self.group.or(base.group),
+            certificate: self.certificate.or(base.certificate),
+            chain_count: self.chain_count.or(base.chain_count),
+            tickets: self.tickets.or(base.tickets),
+            ticket_keys: self.ticket_keys.or(base.ticket_keys),
+            session_cache: self.session_cache.or(base.session_cache),
+            session_timeout_s: self.session_timeout_s.or(base.session_timeout_s),
+            early_data: self.early_data.or(base.early_data),
+        }
     }
 }
 
@@ -148,9 +224,12 @@ mod tests {
     #[test]
     fn the_certificates_curve_is_offered_behind_another_curve_only() {
         let groups = |group: &str, certificate: &str| {
-            let (group, certificate) = (group.parse().unwrap(), certificate.parse().unwrap());
+            let (group, certificate) = (group.parse().unwrap(), Some(certificate.parse().unwrap()));
             Tls { group, certificate, ..Tls::default() }.groups()
         };
+        let unknown = Tls { version: Version::Tls12, ..Tls::default() };
+        assert_eq!(unknown.groups_of_own(), [Group::X25519, Group::P256, Group::P384]);
+        assert_eq!((unknown.groups(), Tls::default().groups_of_own()), (vec![Group::X25519], vec![Group::X25519]));
         assert_eq!(groups("X25519", "rsa-2048"), [Group::X25519]);
         assert_eq!(groups("X25519", "p-384"), [Group::X25519, Group::P384]);
         assert_eq!(groups("P-256", "p-256"), [Group::P256]);

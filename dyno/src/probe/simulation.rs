@@ -95,7 +95,7 @@ fn real_rounds(
     let object = docroot.join("object");
     std::fs::write(&object, vec![b'x'; OBJECT_BYTES]).context("failed to write the object")?;
     std::fs::set_permissions(&object, std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
-    let credentials = Credentials::create(site.tls.certificate, directory)?;
+    let credentials = Credentials::create(site.tls.certificate(), directory)?;
     let tls = Some(credentials.server_tls(&site.tls));
     let server = servers::start(&ServerSpec { tls, ..ServerSpec::new(site.server.kind, docroot) }, directory)?;
     let options = SiteOptions {

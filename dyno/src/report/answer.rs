@@ -3,11 +3,13 @@
 use std::cmp::Ordering;
 
 use super::compared::Builds;
-use super::remedies::doubtful;
+use super::remedies::{doubtful, gain_in_words};
 use super::text::{capitalised, difference_with_interval, loaded_label, ratio_gain, share_with_interval, stage_label};
+use tlsdyno_tls::Stage;
+
 use super::{compared, findings, libraries, methods, traffic};
 use crate::stats::compared::CPU_START_TO_START_PERCENT;
-use crate::stats::findings::RemedyFinding;
+use crate::stats::findings::{RemedyFinding, Unmeasured};
 use crate::stats::shares::{MISSING, PLAIN_HTTP};
 use crate::stats::statement::Difference;
 use crate::stats::{Direction, Loaded, Metric, Share, Summary, Verdict};
@@ -42,15 +44,38 @@ pub fn answer(summary: &Summary) -> String {
     if let (true, Some(answer)) = (shares.is_empty(), methods::counted_answer(summary)) {
         return answer;
     }
+    let unmeasured = unmeasured(summary);
     if shares.is_empty() {
         return "There is no answer: no round was measured in which the server as is and another configuration could \
                 be compared."
-            .to_owned();
+            .to_owned()
+            + &unmeasured;
     }
     let mut stages: Vec<&Share> = shares.iter().copied().filter(|share| share.is_step()).collect();
     stages.sort_by(|a, b| b.percent.total_cmp(&a.percent));
     let plain = shares.iter().find(|share| share.stage == PLAIN_HTTP);
-    format!("{}{}", costliest(&stages), plain.map_or_else(String::new, |plain| without_tls(plain)))
+    let all_measured = unmeasured.is_empty();
+    let plain = plain.map_or_else(String::new, |plain| without_tls(plain));
+    format!("{}{unmeasured}{plain}", costliest(&stages, all_measured))
+}
+
+/// What was to be measured and was not, each in a sentence: it may well cost the most.
+fn unmeasured(summary: &Summary) -> String {
+    let said = |of: &Unmeasured| {
+        let elsewhere = match of.stage {
+            Stage::Authentication => {
+                "; where an engine, a card or another process holds the private key, its no-op replaces nothing"
+            }
+            _ => "",
+        };
+        format!(
+            " {} was not measured, because the server without it failed this check: {}{elsewhere}. It may cost more \
+             than anything that was.",
+            capitalised(&stage_label(of.stage.name())),
+            of.why
+        )
+    };
+    summary.findings.unmeasured.iter().map(said).collect()
 }
 
 fn instrument(summary: &Summary) -> Option<&Difference> {
@@ -79,23 +104,23 @@ fn from_comparisons(summary: &Summary) -> Option<String> {
 fn from_remedies(summary: &Summary) -> Option<String> {
     let mut ranked = summary.findings.remedies.iter().filter(|remedy| remedy.competes());
     let nothing = "No remedy was measured to gain anything; measure longer (--time), and see the warnings.".to_owned();
-    let gains = |remedy: &&RemedyFinding| remedy.ratio.is_some_and(|ratio| ratio.direction == Direction::Bigger);
+    let gains = |remedy: &&RemedyFinding| remedy.gain().is_some_and(|gain| gain.direction == Direction::Bigger);
     let Some(best) = ranked.clone().find(gains) else {
         return ranked.next().map(|_| nothing);
     };
-    let least = best.ratio?.low;
+    let least = best.gain()?.low;
     let rivals: Vec<String> = ranked
         .filter(|remedy| remedy.name != best.name)
-        .filter_map(|remedy| remedy.ratio.filter(|ratio| ratio.high >= least).map(|ratio| (remedy, ratio)))
-        .map(|(remedy, ratio)| format!("{} {}", remedy.name, ratio_gain(&ratio)))
+        .filter_map(|remedy| remedy.gain().filter(|gain| gain.high >= least).map(|gain| (remedy, gain)))
+        .map(|(remedy, gain)| format!("{} {}", remedy.name, ratio_gain(&gain)))
         .collect();
-    let gain = ratio_gain(&best.ratio?);
+    let gain = gain_in_words(best, &best.gain()?);
     let doubt = if best.is_doubtful() { format!(" Doubt it: {}.", doubtful(best)) } else { String::new() };
     let name = capitalised(&best.name);
     Some(match rivals.is_empty() {
-        true => format!("{name} gains most: {gain} hits/s.{doubt}"),
+        true => format!("{name} gains most: {gain}.{doubt}"),
         false => format!(
-            "{name} gains {gain} hits/s; whether it gains most is undecided, for others may gain as much: {}.{doubt}",
+            "{name} gains {gain}; whether it gains most is undecided, for others may gain as much: {}.{doubt}",
             rivals.join("; ")
         ),
     })
@@ -105,12 +130,13 @@ fn from_remedies(summary: &Summary) -> Option<String> {
 const NAMED_MAX: usize = 4;
 
 /// Which component costs most, as far as that is known: whoever may cost as much as one that is named is named too, or
-/// nothing is ranked. `stages`: all that can be compared, the largest first.
-fn costliest(stages: &[&Share]) -> String {
+/// nothing is ranked. `stages`: all that can be compared, the largest first; `all_measured`: and all that was asked for.
+fn costliest(stages: &[&Share], all_measured: bool) -> String {
     let is_known = |share: &Share| share.verdict == Verdict::Resolved && share.percent > 0.0;
     let Some(first) = stages.iter().copied().find(|share| is_known(share)) else {
         // Intervals that exclude 0 and are not resolved are those of too few rounds.
-        let few = stages.iter().copied().filter(|share| share.low > 0.0).max_by(|a, b| a.low.total_cmp(&b.low));
+        let few = stages.iter().copied().filter(|share| share.low > 0.0 && share.is_of_few_rounds());
+        let few = few.max_by(|a, b| a.low.total_cmp(&b.low));
         if let Some(most) = few {
             return format!(
                 "Too few rounds were measured to be sure of any component; so far {} is {} of this server's CPU per \
@@ -135,6 +161,11 @@ fn costliest(stages: &[&Share]) -> String {
     let (known, open) = named.split_at(named.partition_point(|share| is_known(share)));
     let label = |share: &Share| format!("{} ({})", stage_label(&share.stage), share_with_interval(share));
     match (known, open) {
+        ([only], []) if !all_measured => format!(
+            "{} costs most of what was measured: {} of this server's CPU per hit.",
+            capitalised(&stage_label(&only.stage)),
+            share_with_interval(only)
+        ),
         ([only], []) => format!(
             "{} costs most: {} of this server's CPU per hit.",
             capitalised(&stage_label(&only.stage)),
@@ -167,9 +198,9 @@ fn costliest(stages: &[&Share]) -> String {
 /// `MAC may cost up to 55.9 %`.
 fn may_cost(share: &Share) -> String {
     let label = stage_label(&share.stage);
-    match share.high.is_finite() {
-        true => format!("{label} may cost up to {}", format_percent(share.high)),
-        false => format!("what {label} costs is not known at all"),
+    match share.high {
+        high if (0.0..=100.0).contains(&high) => format!("{label} may cost up to {}", format_percent(high)),
+        _ => format!("what {label} costs is not known at all"),
     }
 }
 
@@ -184,6 +215,9 @@ fn listed(texts: impl Iterator<Item = String>) -> String {
 }
 
 fn without_tls(plain: &Share) -> String {
+    if !plain.known {
+        return " What the same hits would need without TLS could not be told.".to_owned();
+    }
     let times = if plain.percent > 0.0 {
         format!(": TLS makes a hit {:.1} times as expensive", 100.0 / plain.percent)
     } else {
@@ -208,9 +242,10 @@ mod tests {
             stage: stage.to_owned(),
             metric: Metric::Cpu,
             percent,
+            known: (0.0..=100.0).contains(&percent),
             low: percent - half,
             high: percent + half,
-            verdict: if percent.abs() > half { Verdict::Resolved } else { Verdict::Undecided },
+            verdict: if percent > half { Verdict::Resolved } else { Verdict::Undecided },
             bound: false,
             without: Vec::new(),
             left: stage == "plain_http" || stage == "other_tls",
@@ -266,6 +301,30 @@ mod tests {
         stopped.shares.shares.iter_mut().for_each(|share| share.verdict = Verdict::Undecided);
         let said = answer(&stopped);
         assert!(said.starts_with("Too few rounds") && said.contains("key agreement is 17.5 % [17.3, 17.7]"), "{said}");
+    }
+
+    #[test]
+    fn what_was_not_measured_is_said_beside_what_was() {
+        let why = "full: matching client passes (TLS failed)".to_owned();
+        let unmeasured = vec![Unmeasured { stage: Stage::Authentication, why }];
+        let findings = Findings { unmeasured, ..Findings::default() };
+        let said = answer(&Summary { findings: findings.clone(), ..summary(&[("kdf", 9.0, 1.0)]) });
+        let wanted = "KDF costs most of what was measured: 9.0 % [8.0, 10.0] of this server's CPU per hit. \
+                      Authentication was not measured, because the server without it failed this check: full: \
+                      matching client passes (TLS failed)";
+        assert!(said.starts_with(wanted) && said.ends_with("It may cost more than anything that was."), "{said}");
+        let none = answer(&Summary { findings: findings.clone(), ..summary(&[("kdf", 0.1, 1.0)]) });
+        assert!(none.contains("told from noise") && none.contains("Authentication was not measured"), "{none}");
+        let nothing = answer(&Summary { findings, ..summary(&[]) });
+        assert!(nothing.starts_with("There is no answer") && nothing.contains("Authentication was"), "{nothing}");
+    }
+
+    #[test]
+    fn no_headline_tells_what_cannot_be() {
+        let said = of(&[("cipher", -133.7, 1.0), ("kdf", -0.3, 0.6)]);
+        assert!(said.contains("told from noise") && said.contains("KDF may cost up to 0.3 %"), "{said}");
+        let said = of(&[("kdf", 9.0, 1.0), ("plain_http", 545.3, 10.0)]);
+        assert!(said.ends_with("What the same hits would need without TLS could not be told."), "{said}");
     }
 
     /// A1 of the trial: MAC 24.5 % [-7.7, 55.9] stood below a headline that named cipher.

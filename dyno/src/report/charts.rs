@@ -7,11 +7,11 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 use super::document::Chart;
-use super::text::{share_with_interval, short_share_label};
+use super::text::{share_number, share_with_interval, short_share_label};
 use crate::stats::shares::{MISSING, OTHER_TLS, REST, TOGETHER};
-use crate::stats::{ConfigurationSummary, Metric, Share, Summary, Verdict};
+use crate::stats::{ConfigurationSummary, Metric, Part, Share, Summary, Verdict};
 use crate::store::Kind;
-use crate::units::{format_duration, format_percent, format_quantity, format_tenths};
+use crate::units::{format_duration, format_quantity, format_tenths};
 
 /// Colours that are told apart with colour-vision deficiencies: the ten-colour palette of Observable.
 pub(super) const COLOURS: [&str; 9] =
@@ -109,7 +109,7 @@ pub fn cost_strip(summary: &Summary) -> Option<Chart> {
         let mut start = 0.0;
         for (share, (_, colour)) in summary.shares.by(metric).zip(stage_colours(summary)) {
             // A share below zero has no width; its number is in the table and in the chart of intervals.
-            let end = start + share.percent.max(0.0);
+            let end = start + if share.known { share.percent.max(0.0) } else { 0.0 };
             let row = json!({"start": start, "end": end, "middle": (start + end) / 2.0, "width": end - start});
             rows.push(with(row, with(share_row(share), json!({"ink": ink(colour)}))));
             start = end;
@@ -152,9 +152,14 @@ fn share_row(share: &Share) -> Value {
     })
 }
 
+/// The shares of which anything is known.
+fn shown(summary: &Summary) -> impl Iterator<Item = &Share> {
+    summary.shares.shares.iter().filter(|share| share.part() != Part::NotKnown)
+}
+
 /// Each share with its interval, by both metrics.
 pub fn cost_intervals(summary: &Summary) -> Option<Chart> {
-    let rows: Vec<Value> = summary.shares.shares.iter().map(share_row).collect();
+    let rows: Vec<Value> = shown(summary).map(share_row).collect();
     let zero = layer(
         json!({"type": "rule", "strokeDash": [2, 3], "opacity": 0.6, "aria": false}),
         json!({"x": axis("zero"), "y": null, "yOffset": null, "tooltip": null}),
@@ -178,7 +183,7 @@ pub fn cost_intervals(summary: &Summary) -> Option<Chart> {
     let body = json!({"encoding": common, "layer": [zero, intervals, points]});
     let [from, to] = interval_domain(summary);
     let is_cut = |share: &&Share| share.low.is_finite() && (share.low < from || share.high > to);
-    let cut = match summary.shares.shares.iter().any(|share| is_cut(&share)) {
+    let cut = match shown(summary).any(|share| is_cut(&share)) {
         true => " Very wide intervals by time are cut at the edge.",
         false => "",
     };
@@ -196,7 +201,7 @@ fn interval_domain(summary: &Summary) -> [f64; 2] {
         Metric::Cpu => [finite_or(share.low, share.percent), finite_or(share.high, share.percent)],
         Metric::Throughput => [share.percent, share.percent],
     };
-    let all: Vec<f64> = summary.shares.shares.iter().flat_map(ends).collect();
+    let all: Vec<f64> = shown(summary).flat_map(ends).collect();
     [all.iter().copied().fold(0.0, f64::min) - 1.0, all.iter().copied().fold(0.0, f64::max) + 1.0]
 }
 
@@ -376,6 +381,7 @@ fn metric_label(metric: Metric) -> &'static str {
 pub(super) fn verdict(share: &Share) -> &'static str {
     match share.verdict {
         Verdict::Resolved => "resolved",
+        Verdict::Undecided if share.is_of_few_rounds() => "too few rounds",
         Verdict::Undecided => "undecided",
     }
 }
@@ -384,7 +390,7 @@ fn shares_in_words(what: &str, summary: &Summary) -> String {
     let shares: Vec<String> = summary
         .shares
         .by(Metric::Cpu)
-        .map(|share| format!("{} {}", short_share_label(share), format_percent(share.percent)))
+        .map(|share| format!("{} {}", short_share_label(share), share_number(share)))
         .collect();
     format!("{what}; of server CPU: {}. The table has every number.", shares.join(", "))
 }

@@ -5,7 +5,8 @@ use super::answer::answer;
 use super::charts::{self, PHASES};
 use super::circumstances;
 use super::document::{Cell, Column, Content, Document, Field, Method, Place, Section, Table, Tone, row};
-use super::text::{difference_with_interval, loaded_label, share_label, share_with_interval, short_share_label};
+use super::text::{difference_with_interval, loaded_label, share_interval, share_label, share_number};
+use super::text::{share_with_interval, short_share_label};
 use super::{
     accelerators, between_runs, findings, libraries, machines, methods, published, remedies, scoreboard, traffic,
 };
@@ -53,7 +54,14 @@ pub fn document(record: &Record, summary: &Summary) -> Document {
     sections.extend(findings.into_iter().flatten().chain(published::sections(summary)));
     sections.extend(summary.has_rates().then(|| throughput(summary)));
     sections.extend([configurations(summary), latency(summary), warnings.on(Place::Terminal)]);
-    sections.extend(remedies);
+    // What the question is comes first.
+    let asks_for_remedies =
+        record.measured.experiment().is_some_and(|of| of.comparisons.is_empty() && of.paper.is_none());
+    match remedies {
+        Some(section) if asks_for_remedies => sections.insert(0, section),
+        other => sections.extend(other),
+    }
+    let see_also = see_also.filter(|_| !asks_for_remedies);
     let replaces = summary.configurations.iter().any(|of| !of.noop.is_empty());
     let method = if replaces { Method::Stages(summary.rounds) } else { Method::Doubling(summary.rounds) };
     Document { see_also, ..circumstances::document(record, summary.rounds, answer(summary), sections, method) }
@@ -69,28 +77,29 @@ fn shares(record: &Record, summary: &Summary) -> Section {
     let by_cpu: [Field<Both>; _] = [
         (Column::words("cost of").on(Place::Terminal), |(cpu, _)| short_share_label(cpu)),
         (Column::words("cost of").on(Place::Page), |(cpu, _)| share_label(cpu)),
-        (Column::number("CPU/hit"), |(cpu, _)| format_percent(cpu.percent)),
-        (Column::interval(), |(cpu, _)| format_interval(cpu.low, cpu.high)),
+        (Column::number("CPU/hit"), |(cpu, _)| share_number(cpu)),
+        (Column::interval(), |(cpu, _)| share_interval(cpu)),
         (Column::words("").on(Place::Terminal), |_| String::new()),
         (Column::words("verdict"), |(cpu, _)| charts::verdict(cpu).to_owned()),
     ];
     let by_time: [Field<Both>; _] = [
         (Column::number("time/hit"), |(_, time)| {
-            time.map_or(String::new(), |time| format_percent(time.percent) + if time.bound { "*" } else { "" })
+            time.map_or(String::new(), |time| share_number(time) + if time.bound { "*" } else { "" })
         }),
-        (Column::interval(), |(_, time)| time.map_or(String::new(), |time| format_interval(time.low, time.high))),
+        (Column::interval(), |(_, time)| time.map_or(String::new(), share_interval)),
     ];
     let fields = by_cpu.into_iter().chain(by_time.into_iter().filter(|_| summary.has_rates()));
     let of_time = |cpu: &Share| summary.shares.by(Metric::Throughput).find(|time| time.stage == cpu.stage);
     let both: Vec<Both> = summary.shares.by(Metric::Cpu).map(|cpu| (cpu, of_time(cpu))).collect();
     let mut table = Table::of(fields, &both);
-    let largest = both.iter().map(|(cpu, _)| cpu.percent).fold(1.0, f64::max);
+    let width = |share: &Share| if share.known { share.percent } else { 0.0 };
+    let largest = both.iter().map(|(cpu, _)| width(cpu)).fold(1.0, f64::max);
     for ((row, (cpu, _)), (_, colour)) in table.rows.iter_mut().zip(&both).zip(charts::stage_colours(summary)) {
         if cpu.verdict == Verdict::Undecided {
             row.iter_mut().for_each(|cell| cell.tone = Tone::Muted);
         }
         row[1].colour = Some(colour);
-        row[4].bar = Some(cpu.percent / largest);
+        row[4].bar = Some(width(cpu) / largest);
         row[4].tone = if cpu.is_step() { Tone::Plain } else { Tone::Muted };
     }
     let rounds = format!("{} {}", summary.rounds, if summary.rounds == 1 { "round" } else { "rounds" });
@@ -126,8 +135,8 @@ pub(super) fn so_far(shares: &Shares, rows: usize) -> Option<Table> {
     known.truncate(rows);
     let fields: [Field<&Share>; _] = [
         (Column::words("so far"), |share| short_share_label(share)),
-        (Column::number("CPU/hit"), |share| format_percent(share.percent)),
-        (Column::interval(), |share| format_interval(share.low, share.high)),
+        (Column::number("CPU/hit"), |share| share_number(share)),
+        (Column::interval(), |share| share_interval(share)),
         (Column::words("verdict"), |share| charts::verdict(share).to_owned()),
     ];
     (!known.is_empty()).then(|| Table::of(fields, &known))
@@ -155,12 +164,13 @@ fn by(differences: &[Difference], metric: Metric) -> Option<&Difference> {
 fn interaction(summary: &Summary) -> Option<String> {
     let overlap = by(&summary.shares.interaction, Metric::Cpu)?;
     let value = difference_with_interval(overlap);
+    let open = if overlap.is_of_few_rounds() { "cannot be told from so few rounds" } else { "is undecided" };
     if summary.configuration(&Kind::AllOff).is_none() {
         // Computed twice: what is shared by two stages would be added once only.
         return Some(match overlap.verdict {
             Verdict::Undecided => format!(
-                "Whether the stages' costs add up is undecided: the sum of their shares and what all of them computed \
-                 twice add differ by {value}."
+                "Whether the stages' costs add up {open}: the sum of their shares and what all of them computed twice \
+                 add differ by {value}."
             ),
             Verdict::Resolved => format!(
                 "The stages' costs do not add up: the sum of their shares and what all of them computed twice add \
@@ -170,8 +180,7 @@ fn interaction(summary: &Summary) -> Option<String> {
     }
     Some(match overlap.verdict {
         Verdict::Undecided => format!(
-            "Whether the stages overlap is undecided: the sum of their shares and what all off saves differ by \
-             {value}."
+            "Whether the stages overlap {open}: the sum of their shares and what all off saves differ by {value}."
         ),
         Verdict::Resolved if overlap.percent > 0.0 => {
             format!("The stages overlap: switched off together they save {value} less than the sum of their shares.")

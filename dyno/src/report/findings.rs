@@ -2,7 +2,7 @@
 
 use super::document::{Column, Content, Item, Section, row};
 use super::published;
-use super::text::{difference_with_interval, ratio_times};
+use super::text::{difference_with_interval, part_interval, part_number, ratio_times};
 use crate::stats::findings::{ComparisonFinding, SetupAndData};
 use crate::stats::statement::Difference;
 use crate::stats::{Metric, Ratio, Summary, Verdict};
@@ -76,6 +76,9 @@ fn by_cpu(finding: &ComparisonFinding, ratio: &Ratio) -> String {
     format!("by CPU per hit \"{}\" serves {} what \"{}\" serves", finding.b, ratio_times(ratio), finding.a)
 }
 
+/// What setup and data leave of the whole: it may be less than nothing.
+const DISCREPANCY: &str = "discrepancy";
+
 /// What connection setup and data exchange cost. `None` where it was not measured.
 pub(super) fn setup_and_data(summary: &Summary) -> Option<Section> {
     let parts = &summary.findings.setup_and_data;
@@ -84,7 +87,10 @@ pub(super) fn setup_and_data(summary: &Summary) -> Option<Section> {
     let paper = summary.published.as_ref().and_then(|published| published.setup_and_data.as_ref());
     let line = |name: &str, of: fn(&SetupAndData) -> &Difference, published: Option<&Vec<f64>>| {
         let both = [of(cpu), of(time)].into_iter();
-        let ours = both.flat_map(|of| [format_percent(of.percent), format_interval(of.low, of.high)]);
+        let ours = both.flat_map(|of| match name == DISCREPANCY {
+            true => [format_percent(of.percent), format_interval(of.low, of.high)],
+            false => [part_number(of.part()), part_interval(of.part(), of.low, of.high)],
+        });
         let published = published.map(|numbers| published::slashed(numbers));
         row([name.to_owned()].into_iter().chain(ours).chain(published), of(cpu).verdict == Verdict::Undecided)
     };
@@ -95,7 +101,7 @@ pub(super) fn setup_and_data(summary: &Summary) -> Option<Section> {
         line("TLS in all (as is – plain HTTP)", |part| &part.whole, paper.map(|of| &of.whole)),
         line("connection setup", |part| &part.setup, paper.map(|of| &of.setup)),
         line("data exchange", |part| &part.data, paper.map(|of| &of.data)),
-        line("discrepancy", |part| &part.discrepancy, paper.map(|of| &of.discrepancy)),
+        line(DISCREPANCY, |part| &part.discrepancy, paper.map(|of| &of.discrepancy)),
     ];
     let intro = "Measured without any handshake, and with data that are not encrypted (the minimal set-up and plain \
                  data of Coarfa et al. 2006, section 3.10).";
@@ -106,6 +112,9 @@ pub(super) fn setup_and_data(summary: &Summary) -> Option<Section> {
 fn discrepancy_note(cpu: &SetupAndData) -> String {
     let value = difference_with_interval(&cpu.discrepancy);
     match (cpu.discrepancy.verdict, cpu.discrepancy.percent > 0.0) {
+        (Verdict::Undecided, _) if cpu.discrepancy.is_of_few_rounds() => {
+            format!("Whether setup and data add up cannot be told from so few rounds (discrepancy {value} by CPU).")
+        }
         (Verdict::Undecided, _) => {
             format!(
                 "Setup and data add up to what TLS costs in all, as far as can be told (discrepancy {value} by CPU)."

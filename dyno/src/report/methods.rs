@@ -3,11 +3,11 @@
 use tlsdyno_tls::Stage;
 
 use super::document::{Column, Content, Field, Section, Table, Tone, row};
-use super::text::{capitalised, stage_label};
+use super::text::{capitalised, part_number, stage_label};
 use crate::model::{COUNTED_CODE, Method};
-use crate::stats::Summary;
 use crate::stats::counts::{Count, Instructions};
 use crate::stats::methods::{Agreement, ByMethods, Cost};
+use crate::stats::{Part, Summary};
 use crate::store::{Kind, Record};
 use crate::units::{format_count, format_interval_with, format_micros, format_percent};
 
@@ -30,7 +30,7 @@ pub fn section(summary: &Summary) -> Option<Section> {
         (Column::number("removing instr./hit"), |row| instructions(row, |counting| counting.removing_per_hit)),
         (Column::number("doubling instr./hit"), |row| instructions(row, |counting| counting.doubling_per_hit)),
         (Column::number("share"), |row| {
-            row.counting.map_or(String::new(), |counting| format_percent(counting.percent))
+            row.counting.map_or(String::new(), |counting| part_number(counted_part(counting.percent)))
         }),
     ];
     let is_timed = rows.iter().any(|row| row.removing.is_some() && rows.iter().any(|row| row.doubling.is_some()));
@@ -52,6 +52,11 @@ pub fn section(summary: &Summary) -> Option<Section> {
     let meaning = is_timed.then(|| meaning.to_owned());
     let section = Section::titled("methods", "The methods side by side").with(Content::Table(table));
     Some(section.notes(meaning.into_iter().chain(differences(summary)).chain(counting_note(summary))))
+}
+
+/// A share that was counted has no interval.
+fn counted_part(percent: f64) -> Part {
+    Part::of(percent, [f64::NEG_INFINITY, f64::INFINITY])
 }
 
 /// Place of the column "agree?".
@@ -97,8 +102,9 @@ pub fn counts(summary: &Summary) -> Option<Section> {
 /// The answer from counts alone.
 pub fn counted_answer(summary: &Summary) -> Option<String> {
     summary.counted.as_ref()?;
-    let share = |row: &ByMethods| row.counting.map_or(f64::NEG_INFINITY, |counting| counting.percent);
-    let mut rows: Vec<&ByMethods> = summary.by_methods.iter().filter(|row| row.counting.is_some()).collect();
+    let counted = |row: &ByMethods| Some(row.counting?.percent).filter(|of| counted_part(*of) != Part::NotKnown);
+    let share = |row: &ByMethods| counted(row).unwrap_or(f64::NEG_INFINITY);
+    let mut rows: Vec<&ByMethods> = summary.by_methods.iter().filter(|row| counted(row).is_some()).collect();
     rows.sort_by(|a, b| share(b).total_cmp(&share(a)));
     Some(match rows[..] {
         [] => "Instructions per hit of each configuration are in the table below.".to_owned(),

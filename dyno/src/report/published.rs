@@ -1,12 +1,13 @@
 //! A paper's numbers beside ours, and what changed since in a few sentences.
 
 use super::document::{Column, Place, Section, row};
-use super::text::{capitalised, ratio_percent, stage_label};
+use super::text::{capitalised, part_interval, part_number, ratio_percent, share_interval, share_number, stage_label};
 use crate::stats::Direction;
 use crate::stats::published::PublishedShare;
+use crate::stats::statement::Lies;
 use crate::stats::{Metric, Published, Ratio, Share, Summary, Verdict};
 use crate::store::Kind;
-use crate::units::{NONE, format_interval, format_percent};
+use crate::units::NONE;
 
 /// The paper's throughputs and shares beside ours, then what changed since. Empty where the experiment names no paper.
 pub fn sections(summary: &Summary) -> Vec<Section> {
@@ -25,9 +26,7 @@ pub fn slashed(numbers: &[f64]) -> String {
 fn shares(summary: &Summary, paper: &Published) -> Option<Section> {
     let ours = |metric: Metric, of: &PublishedShare| {
         let share = summary.shares.by(metric).find(|share| share.stage == of.share);
-        share.map_or([NONE.to_owned(), "not measured".to_owned()], |share| {
-            [format_percent(share.percent), format_interval(share.low, share.high)]
-        })
+        share.map_or([NONE.to_owned(), "not measured".to_owned()], |share| [share_number(share), share_interval(share)])
     };
     let line = |of: &PublishedShare| {
         let direction = of.by_cpu.unwrap_or(Direction::Undecided);
@@ -118,11 +117,11 @@ fn tls_factor(summary: &Summary, paper: &Published) -> Option<String> {
     if theirs.is_empty() || !to.is_finite() {
         return None;
     }
-    let word = match () {
-        () if from > high => "that is bigger",
-        () if to < low => "that is smaller",
-        () if from >= low && to <= high => "that lies between them",
-        () => "whether the two differ is undecided",
+    let word = match Lies::of([from, to], [low, high]) {
+        Lies::Above => "that is bigger",
+        Lies::Below => "that is smaller",
+        Lies::Within => "that lies between them",
+        Lies::Across => "whether the two differ is undecided",
     };
     let range = if theirs.len() > 1 { format!("{low:.1} to {high:.1}") } else { format!("{low:.1}") };
     Some(format!(
@@ -181,17 +180,17 @@ fn setup_against_data(summary: &Summary, paper: &Published) -> Option<String> {
     let ours = summary.findings.setup_and_data.iter().find(|part| part.metric == Metric::Cpu)?;
     let theirs = paper.setup_and_data.as_ref()?;
     let (setup, data) = (&ours.setup, &ours.data);
-    let word = match () {
-        () if setup.low > data.high => "Connection setup costs more than data exchange",
-        () if data.low > setup.high => "Data exchange costs more than connection setup",
-        () => "Which costs more, connection setup or data exchange, is undecided",
+    let word = match Lies::of([setup.low, setup.high], [data.low, data.high]) {
+        Lies::Above => "Connection setup costs more than data exchange",
+        Lies::Below => "Data exchange costs more than connection setup",
+        Lies::Within | Lies::Across => "Which costs more, connection setup or data exchange, is undecided",
     };
     Some(format!(
         "{word}: {} {} against {} {} of the cost of a hit (CPU); in the paper {} against {} %.",
-        format_percent(setup.percent),
-        format_interval(setup.low, setup.high),
-        format_percent(data.percent),
-        format_interval(data.low, data.high),
+        part_number(setup.part()),
+        part_interval(setup.part(), setup.low, setup.high),
+        part_number(data.part()),
+        part_interval(data.part(), data.low, data.high),
         slashed(&theirs.setup),
         slashed(&theirs.data)
     ))

@@ -11,7 +11,7 @@ use crate::servers::directives::{self, Setting};
 use crate::stats::Direction;
 use crate::stats::accelerators::Prediction;
 use crate::stats::findings::RemedyFinding;
-use crate::stats::{Ratio, Summary};
+use crate::stats::{Metric, Ratio, Summary};
 use crate::store::Record;
 
 /// What the server needs to have what this remedy changes, as lines of its configuration. Empty where no line does it.
@@ -36,10 +36,10 @@ fn changed_lines(experiment: &Experiment, before: &ConfigurationModel, after: &C
     if let Some(suite) = new.suite {
         changed(old.suite != new.suite, Setting::Suite(suite));
     }
-    changed(old.certificate != new.certificate, Setting::Certificate(new.certificate));
-    changed(old.session_cache != new.session_cache, Setting::SessionCache(new.session_cache));
+    changed(old.certificate != new.certificate, Setting::Certificate(new.certificate()));
+    changed(old.session_cache != new.session_cache, Setting::SessionCache(new.session_cache()));
     changed(old.tickets != new.tickets, Setting::Tickets(new.tickets));
-    changed(old.ticket_keys != new.ticket_keys, Setting::TicketKeys(new.ticket_keys));
+    changed(old.ticket_keys != new.ticket_keys, Setting::TicketKeys(new.ticket_keys()));
     changed(old.early_data != new.early_data && new.early_data, Setting::EarlyData);
     let count = |model: &ConfigurationModel| model.processors.unwrap_or_default().count;
     changed(count(before) != count(after), Setting::Processors(count(after)));
@@ -57,10 +57,11 @@ pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
     if remedies.is_empty() {
         return None;
     }
-    let intro = "By what each gains in hits per second over the server as is, the largest first. Nothing is \
-                 recommended that was not measured in this record.";
+    let intro = "By what each gains over the server as is, the largest first: in hits per second, or by CPU per hit \
+                 where something else than the server limited these. Nothing is recommended that was not measured in \
+                 this record.";
     let mut section = Section::titled("remedies", "What to do about it").text(intro);
-    let measured = || remedies.iter().filter_map(|remedy| remedy.ratio.map(|ratio| (remedy, ratio)));
+    let measured = || remedies.iter().filter_map(|remedy| remedy.gain().map(|gain| (remedy, gain)));
     let of = |remedy: &RemedyFinding| (remedy.in_place, remedy.over_as_is);
     let kinds = [
         ((false, true), ""),
@@ -71,14 +72,14 @@ pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
         let ranked = kind == (false, true);
         let of_kind = measured().filter(|(remedy, _)| of(remedy) == kind).zip(1..);
         let items: Vec<Item> = of_kind
-            .map(|((remedy, ratio), place)| item(remedy, ratio, ranked.then_some(place), summary, record))
+            .map(|((remedy, gain), place)| item(remedy, gain, ranked.then_some(place), summary, record))
             .collect();
         if !items.is_empty() {
             section = if head.is_empty() { section } else { section.text(head) };
             section = section.with(Content::Items(items));
         }
     }
-    let missing: Vec<&str> = remedies.iter().filter(|of| of.ratio.is_none()).map(|of| of.name.as_str()).collect();
+    let missing: Vec<&str> = remedies.iter().filter(|of| of.told_by.is_none()).map(|of| of.name.as_str()).collect();
     let mut notes: Vec<String> = signs(remedies.iter().filter_map(|of| of.ratio)).into_iter().collect();
     if !missing.is_empty() {
         notes.push(format!("Not measured here, so not recommended: {}.", missing.join(", ")));
@@ -86,20 +87,19 @@ pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
     Some(section.notes(notes))
 }
 
-fn item(remedy: &RemedyFinding, ratio: Ratio, place: Option<u32>, summary: &Summary, record: &Record) -> Item {
+fn item(remedy: &RemedyFinding, gain: Ratio, place: Option<u32>, summary: &Summary, record: &Record) -> Item {
     let server = record.measured.experiment().map_or("the server", |experiment| experiment.server.kind.name());
     let doubt = remedy.is_doubtful();
-    let word = match ratio.direction {
+    let word = match gain.direction {
         Direction::Bigger if doubt => " – doubtful",
         Direction::Bigger => "",
         Direction::Smaller => " – a loss",
         Direction::Undecided => " – undecided",
     };
     let bound = if remedy.bound { " (a bound: it cannot be had itself)" } else { "" };
-    let cpu = remedy.by_cpu.map_or_else(String::new, |cpu| format!("; from CPU per hit {}", ratio_gain(&cpu)));
-    let nothing_to_do = ratio.direction == Direction::Smaller || remedy.in_place;
+    let nothing_to_do = gain.direction == Direction::Smaller || remedy.in_place;
     let lines = if nothing_to_do { Vec::new() } else { configuration_lines(remedy, record) };
-    let mut text = vec![format!("{} the hits/s of \"{}\"{cpu}.", capitalised(&ratio_times(&ratio)), remedy.over)];
+    let mut text = vec![both_ways(remedy)];
     text.extend(predicted(remedy, summary));
     text.extend(doubt.then(|| capitalised(&doubtful(remedy)) + "."));
     if lines.is_empty() && !nothing_to_do {
@@ -107,11 +107,26 @@ fn item(remedy: &RemedyFinding, ratio: Ratio, place: Option<u32>, summary: &Summ
     }
     let place = place.map_or_else(String::new, |place| format!("{place}. "));
     Item {
-        head: format!("{place}{}{bound}: {} hits/s{word}", capitalised(&remedy.name), ratio_gain(&ratio)),
+        head: format!("{place}{}{bound}: {}{word}", capitalised(&remedy.name), gain_in_words(remedy, &gain)),
         text,
         code: lines,
-        muted: ratio.direction != Direction::Bigger || doubt,
+        muted: gain.direction != Direction::Bigger || doubt,
     }
+}
+
+/// `+44 % [+40, +48] hits/s`, or what CPU per hit gives.
+pub(super) fn gain_in_words(remedy: &RemedyFinding, gain: &Ratio) -> String {
+    let of = if remedy.told_by == Some(Metric::Cpu) { "hits per CPU second" } else { "hits/s" };
+    format!("{} {of}", ratio_gain(gain))
+}
+
+/// By hits per second and by CPU per hit, what tells first.
+fn both_ways(remedy: &RemedyFinding) -> String {
+    let over = &remedy.over;
+    let by_hits = remedy.ratio.map(|ratio| format!("{} the hits/s of \"{over}\"", ratio_times(&ratio)));
+    let by_cpu = remedy.by_cpu.map(|cpu| format!("{} the hits of \"{over}\" for the same CPU", ratio_times(&cpu)));
+    let both = if remedy.told_by == Some(Metric::Cpu) { [by_cpu, by_hits] } else { [by_hits, by_cpu] };
+    capitalised(&both.into_iter().flatten().collect::<Vec<_>>().join("; ")) + "."
 }
 
 /// What was to be expected of a remedy, beside what was measured.

@@ -1,8 +1,8 @@
 //! Stages, shares and ratios in words. Records never hold these, only reports do.
 
 use crate::stats::shares::{MISSING, OTHER_TLS, PLAIN_HTTP, TOGETHER};
-use crate::stats::statement::Difference;
-use crate::stats::{Loaded, Ratio, Share};
+use crate::stats::statement::{Difference, Lies};
+use crate::stats::{Loaded, Part, Ratio, Share};
 use crate::units::{format_interval, format_interval_with, format_percent, format_tenths};
 
 /// A stage or remainder as words.
@@ -48,7 +48,32 @@ pub fn loaded_label(loaded: Loaded) -> &'static str {
 
 /// `41.2 % [39.0, 43.1]`.
 pub fn share_with_interval(share: &Share) -> String {
-    format!("{} {}", format_percent(share.percent), format_interval(share.low, share.high))
+    [share_number(share), share_interval(share)].join(" ").trim_end().to_owned()
+}
+
+/// `41.2 %`; where the number cannot be what is known in its place.
+pub fn share_number(share: &Share) -> String {
+    part_number(share.part())
+}
+
+/// `[39.0, 43.1]`; empty where not even the interval holds what can be.
+pub fn share_interval(share: &Share) -> String {
+    part_interval(share.part(), share.low, share.high)
+}
+
+/// A part of a whole: `41.2 %`, `≤ 2.1 %`, `not known`.
+pub fn part_number(part: Part) -> String {
+    match part {
+        Part::Number(percent) => format_percent(percent),
+        Part::AtMost(percent) => format!("≤ {}", format_percent(percent)),
+        Part::AtLeast(percent) => format!("≥ {}", format_percent(percent)),
+        Part::NotKnown => "not known".to_owned(),
+    }
+}
+
+/// The interval of such a part.
+pub fn part_interval(part: Part, low: f64, high: f64) -> String {
+    if part == Part::NotKnown { String::new() } else { format_interval(low, high) }
 }
 
 /// `0.2 % [-0.1, 0.5]`.
@@ -90,6 +115,15 @@ fn bound_sign(ratio: &Ratio) -> &'static str {
         (true, false) => "≤ ",
         (false, true) => "≥ ",
         (true, true) => "? ",
+    }
+}
+
+/// How a check ended: its interval lies within what is allowed, beyond it, or tells neither.
+pub fn mark(lies: Lies) -> &'static str {
+    match lies {
+        Lies::Within => "✓",
+        Lies::Above | Lies::Below => "✗",
+        Lies::Across => "?",
     }
 }
 

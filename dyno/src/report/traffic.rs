@@ -1,10 +1,11 @@
 //! A server under somebody else's traffic: what its stages take of its CPU time.
 
 use super::document::{Column, Content, Field, Section, Table};
-use super::text::{capitalised, stage_label};
+use super::text::{capitalised, part_interval, part_number, stage_label};
 use crate::model::ForeignTraffic;
-use crate::stats::Summary;
+use crate::stats::statement::Lies;
 use crate::stats::traffic::TrafficShare;
+use crate::stats::{Part, Summary};
 use crate::store::Record;
 use crate::units::{format_bytes, format_count, format_duration, format_interval, format_percent, format_short};
 
@@ -14,8 +15,8 @@ pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
     let foreign: &ForeignTraffic = record.measured.experiment()?.foreign_traffic.as_ref()?;
     let fields: [Field<TrafficShare>; _] = [
         (Column::words("cost of"), |share| stage_label(&share.stage)),
-        (Column::number("CPU"), |share| format_percent(share.percent)),
-        (Column::interval(), |share| format_interval(share.low, share.high)),
+        (Column::number("CPU"), |share| part_number(part(share))),
+        (Column::interval(), |share| part_interval(part(share), share.low, share.high)),
         (Column::number("of one computation"), |share| format_duration(share.ns_per_call.max(0.0))),
         (Column::number("computations"), |share| format_count(share.calls)),
     ];
@@ -39,10 +40,16 @@ pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
     Some(Section::default().with(Content::Table(table)).notes([meaning, bounds]))
 }
 
+fn part(share: &TrafficShare) -> Part {
+    Part::of(share.percent, [share.low, share.high])
+}
+
 /// The answer in a sentence.
 pub fn answer(summary: &Summary) -> Option<String> {
     let traffic = summary.traffic.as_ref()?;
-    let resolved = traffic.stages.iter().filter(|share| share.low > 0.0);
+    let is_known =
+        |share: &&TrafficShare| Lies::of([share.low, share.high], [0.0, 0.0]) == Lies::Above && share.percent <= 100.0;
+    let resolved = traffic.stages.iter().filter(is_known);
     let first = resolved.max_by(|a, b| a.percent.total_cmp(&b.percent));
     Some(first.map_or_else(
         || {

@@ -3,6 +3,7 @@
 mod array;
 mod cluster;
 mod configuration;
+mod own_server;
 mod questions;
 #[cfg(test)]
 mod tests;
@@ -47,7 +48,7 @@ impl Experiment {
 
     /// Checks everything that can be known before anything is started.
     pub fn check(&self) -> Result<()> {
-        check_tls(&self.tls)?;
+        check_tls(&self.tls, self.server.kind)?;
         self.check_sessions(&self.tls, 1)?;
         self.load.reuse()?;
         ensure!(self.load.connections > 0, "at least one connection is needed (--connections)");
@@ -90,6 +91,7 @@ impl Experiment {
             "`machines` are quotas of servers that stay up: leave `measure.fresh_servers` out"
         );
         self.check_server()?;
+        self.check_own_settings()?;
         self.check_workers()?;
         self.check_configurations()?;
         self.check_answers()
@@ -100,7 +102,15 @@ impl Experiment {
     /// # Errors
     /// What it has instead, or which server has what is wanted.
     pub fn check_sessions(&self, tls: &Tls, workers: u32) -> Result<()> {
-        check_sessions(self.server.kind, tls, workers)
+        check_sessions(self.known_server(self.server.kind), tls, workers)
+    }
+
+    /// The server whose abilities count: a copy of an installed configuration is an nginx.
+    fn known_server(&self, server: ServerName) -> ServerName {
+        match server {
+            ServerName::Command if self.server.config.is_some() => ServerName::Nginx,
+            other => other,
+        }
     }
 
     fn check_server(&self) -> Result<()> {
@@ -156,7 +166,7 @@ impl Experiment {
         let alters = |model: &ConfigurationModel| model.needs_provider() || model.needs_shim();
         let tls = |model: &ConfigurationModel| model.tls.applied(&self.tls);
         let small = std::iter::once(self.tls.clone()).chain(self.configurations.iter().map(tls));
-        let small = small.map(|tls| tls.certificate).find(|certificate| certificate.is_small_rsa());
+        let small = small.map(|tls| tls.certificate()).find(|certificate| certificate.is_small_rsa());
         if let Some(certificate) = small {
             bail!(
                 "other hosts can reach `{text}`, and certificate {certificate} protects nothing any more; let it \
@@ -237,10 +247,10 @@ impl Experiment {
         for (index, configuration) in self.configurations.iter().enumerate() {
             check_combination(configuration.noop)
                 .and_then(|()| check_hardware(configuration))
-                .and_then(|()| check_tls(&configuration.tls.applied(&self.tls)))
+                .and_then(|()| check_tls(&configuration.tls.applied(&self.tls), self.server.kind))
                 .and_then(|()| {
                     let workers = configuration.processors.map_or(1, |processors| processors.count);
-                    let server = configuration.server(self.server.kind);
+                    let server = self.known_server(configuration.server(self.server.kind));
                     check_sessions(server, &configuration.tls.applied(&self.tls), workers)
                 })
                 .with_context(|| format!("configuration `{}`", configuration.name))?;
@@ -396,10 +406,10 @@ fn check_shim(off: StageSet, tls: &Tls) -> Result<()> {
 
 fn check_sessions(server: ServerName, tls: &Tls, workers: u32) -> Result<()> {
     let wanted = Wanted {
-        session_cache: tls.session_cache,
+        session_cache: tls.session_cache(),
         session_timeout_s: tls.session_timeout_s,
         tickets: tls.tickets,
-        ticket_keys: tls.ticket_keys,
+        ticket_keys: tls.ticket_keys(),
         early_data: tls.early_data,
         tls13: tls.version == Version::Tls13,
     };
@@ -407,17 +417,15 @@ fn check_sessions(server: ServerName, tls: &Tls, workers: u32) -> Result<()> {
 }
 
 /// Versions, suites, groups and certificates that go together.
-fn check_tls(tls: &Tls) -> Result<()> {
-    let rsa_certificate = tls.certificate.is_rsa();
+fn check_tls(tls: &Tls, server: ServerName) -> Result<()> {
+    let certificate = tls.certificate();
     ensure!(
-        tls.version == Version::Tls13 || !tls.certificate.is_post_quantum(),
-        "certificate {} belongs to TLS 1.3; choose --tls 1.3 or another --cert",
-        tls.certificate
+        tls.version == Version::Tls13 || !certificate.is_post_quantum(),
+        "certificate {certificate} belongs to TLS 1.3; choose --tls 1.3 or another --cert"
     );
     ensure!(
-        tls.version == Version::Tls12 || !tls.certificate.is_small_rsa(),
-        "certificate {} is of the time before TLS 1.3; choose --tls 1.2 or another --cert",
-        tls.certificate
+        tls.version == Version::Tls12 || !certificate.is_small_rsa(),
+        "certificate {certificate} is of the time before TLS 1.3; choose --tls 1.2 or another --cert"
     );
     let Some(suite) = tls.suite else {
         return Ok(());
@@ -428,6 +436,11 @@ fn check_tls(tls: &Tls) -> Result<()> {
         tls.version,
         of = suite.version()
     );
+    // What a server of the user's own has is not known where nothing is asked of it.
+    if server == ServerName::Command && tls.certificate.is_none() {
+        return Ok(());
+    }
+    let rsa_certificate = certificate.is_rsa();
     match suite.key_exchange() {
         KeyExchange::EcdheEcdsa if rsa_certificate => {
             bail!("suite {suite} needs an ECDSA certificate; choose --cert p-256, p-384 or ed25519")

@@ -28,7 +28,7 @@ pub fn cpus_of_load(workers: Option<&WorkersModel>, cpu: usize) -> Vec<u32> {
 pub fn describe(manifest: &mut Manifest, experiment: &Experiment, testbed: &mut Testbed, cpus: Cpus) {
     manifest.server_cpus = vec![cpus.server as u32];
     manifest.client_cpus = cpus_of_load(experiment.workers.as_ref(), cpus.load);
-    manifest.certificate = experiment.tls.certificate.to_string();
+    manifest.certificate = experiment.tls.certificate().to_string();
     manifest.effort = experiment.load.effort.to_string();
     manifest.workload = match &experiment.workload {
         WorkloadSpec::Paths { paths, .. } => {

@@ -1,6 +1,7 @@
 //! The user's own server command, as its driver takes it.
 
-use crate::model::{ConfigurationModel, Experiment, ServerName};
+use super::preflight::negotiated::Asked;
+use crate::model::{ConfigurationModel, Experiment, ServerName, Tls, TlsChange};
 use crate::servers::CommandSpec;
 
 impl Experiment {
@@ -30,9 +31,32 @@ impl Experiment {
         own.into_iter().chain(builds).collect()
     }
 
+    /// What a configuration asks of a server of the user's own itself, beyond what clients offer to it.
+    pub fn asked_of_installed(&self, model: &ConfigurationModel) -> TlsChange {
+        model.tls.over(&self.tls.of_server())
+    }
+
+    /// What the handshakes of a configuration must come to.
+    pub fn asked_of(&self, model: &ConfigurationModel) -> Asked {
+        let tls = model.tls.applied(&self.tls);
+        match self.server.kind {
+            ServerName::Command => Asked::of_own(&tls, shows_ours(&self.command_spec_of(model), &tls)),
+            _ => Asked::of(&tls),
+        }
+    }
+
     /// Builds that cannot be switched into each other, but can be up side by side: their CPU time is told by slices.
     pub fn compares_builds(&self) -> bool {
         let several = self.configurations.iter().any(|model| model.server_command.is_some());
         several && self.measure.slice_us != Some(0) && !self.command_specs().iter().any(CommandSpec::has_fixed_port)
+    }
+}
+
+/// Whether the server shows a certificate of ours: the copy of an installed one where one is asked for, a command where
+/// it has a place for it.
+pub fn shows_ours(command: &CommandSpec, tls: &Tls) -> bool {
+    match command.installed {
+        Some(_) => tls.certificate.is_some(),
+        None => ["{certificate}", "{pem}"].iter().any(|placeholder| command.mentions(placeholder)),
     }
 }

@@ -51,7 +51,7 @@ impl Started {
         };
         make_site(&workload, directory.path(), say)?;
         say("starting the server");
-        let credentials = Credentials::create(server.tls.certificate, directory.path())?;
+        let credentials = Credentials::create(server.tls.certificate(), directory.path())?;
         let wait_ns = |us: f64| Transaction { wait_ns: (us * 1e3) as u64, ..Transaction::default() };
         let spec = ServerSpec {
             tls: Some(credentials.server_tls(&server.tls)),

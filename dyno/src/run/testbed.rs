@@ -89,7 +89,7 @@ impl Testbed {
         let mut credentials = BTreeMap::new();
         for model in &experiment.configurations {
             let tls = model.tls.applied(&experiment.tls);
-            let (kind, length) = (tls.certificate, tls.chain_count);
+            let (kind, length) = (tls.certificate(), tls.chain_count);
             if let Entry::Vacant(place) = credentials.entry((kind, length)) {
                 let made = Credentials::with_chain(kind, length, directory.path())?;
                 place.insert(made);
@@ -159,6 +159,7 @@ impl Testbed {
         let spec = ServerSpec {
             command: (experiment.server.kind == ServerName::Command).then(|| experiment.command_spec_of(model)),
             tls: if plain { None } else { Some(self.credentials(&tls).server_tls(&tls)) },
+            asked_of_installed: experiment.asked_of_installed(model),
             // A server of others stays as it is.
             cpus: if foreign.is_some() { Vec::new() } else { placement.server.clone() },
             outlives_owner: foreign.is_some(),
@@ -191,6 +192,7 @@ impl Testbed {
             doubling,
             profiling: None,
             foreign_session: None,
+            asked: experiment.asked_of(model),
             tls,
             settings,
             spec,
@@ -247,12 +249,14 @@ impl Testbed {
     }
 
     fn credentials(&self, tls: &Tls) -> &Credentials {
-        &self.credentials[&(tls.certificate, tls.chain_count)]
+        &self.credentials[&(tls.certificate(), tls.chain_count)]
     }
 
     fn client_settings(&self, experiment: &Experiment, tls: &Tls, stages: StageSet) -> Settings {
         let settings = self.credentials(tls).client_settings(tls, experiment.load.effort);
-        Settings { stages_off: stages, server_name: Some(self.host_name.clone()), ..settings }
+        let is_own = experiment.server.kind == ServerName::Command;
+        let groups = if is_own { tls.groups_of_own() } else { tls.groups() };
+        Settings { stages_off: stages, server_name: Some(self.host_name.clone()), groups, ..settings }
     }
 
     /// The configuration whose server serves this one: its own, unless it is a mode of another.

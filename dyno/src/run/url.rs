@@ -325,7 +325,7 @@ impl<'a> LoadedUrl<'a> {
         if let (Some(started), Some(server)) = (&started, &experiment.server) {
             manifest::describe_server(&mut record.manifest, started.description());
             record.manifest.server_name = server.kind.to_string();
-            record.manifest.certificate = server.tls.certificate.to_string();
+            record.manifest.certificate = server.tls.certificate().to_string();
         }
         // Before workers come: they do not wait for whoever is silent while he reads a long log.
         let log = experiment.curve.as_ref().map(curve::logged).transpose()?.flatten();

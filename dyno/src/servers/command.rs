@@ -12,7 +12,7 @@ use super::capabilities::Capabilities;
 use super::directives::{Setting, openssl_provider};
 use super::driver::Driver;
 use super::includes::Tree;
-use super::installed::{self, Installed};
+use super::installed::{self, Installed, TlsSettings};
 use super::instance::Addresses;
 use super::{Place, Prepared, ServerSpec, programs};
 use crate::model::ServerName;
@@ -99,6 +99,11 @@ impl CommandSpec {
     /// Program and arguments, placeholders filled in. Files with placeholders are filled in as copies in `{dir}`, and
     /// named there.
     pub fn words(&self, values: &BTreeMap<&str, String>) -> Result<Vec<String>> {
+        self.words_with(values, &TlsSettings::default())
+    }
+
+    /// The same, and these settings in the copy of an installed configuration.
+    fn words_with(&self, values: &BTreeMap<&str, String>, tls: &TlsSettings) -> Result<Vec<String>> {
         let mut words = split_words(&self.command).with_context(|| format!("server command `{}`", self.command))?;
         if words.is_empty() {
             bail!("the server command is empty");
@@ -107,7 +112,8 @@ impl CommandSpec {
         if let Some(path) = &self.installed {
             let port = |name| values.get(name).and_then(|text: &String| text.parse().ok()).unwrap_or(0);
             let directory = Path::new(directory()?);
-            let installed = Installed::read(path)?.serving(self.host.as_deref());
+            let mut installed = Installed::read(path)?.serving(self.host.as_deref());
+            installed.change_tls(tls);
             let text = installed.text(port("port"), port("plain_port"), directory);
             let copy = directory.join("nginx.conf");
             fs::write(&copy, installed::bytes_of(&text)).with_context(|| format!("write {}", copy.display()))?;
@@ -135,7 +141,8 @@ impl CommandSpec {
             values.insert("key", path(&tls.certificate.key));
             values.insert("ca", path(&tls.certificate.ca));
         }
-        let words = self.words(&values)?;
+        let settings = spec.tls.as_ref().map(|tls| TlsSettings::of(&spec.asked_of_installed, tls, place));
+        let words = self.words_with(&values, &settings.transpose()?.unwrap_or_default())?;
         let resolved = |template: &str| resolve(&fill(template, &values)?);
         let addresses = Addresses {
             address: resolved(&self.address)?,

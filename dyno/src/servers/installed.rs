@@ -12,6 +12,7 @@ mod one_client;
 mod reader;
 mod scheme;
 mod text;
+mod tls_settings;
 
 use std::path::Path;
 
@@ -21,6 +22,7 @@ use listeners::{Listeners, has_tls, is_to_target};
 pub(super) use reader::FILES;
 use reader::{Block, Directive};
 pub use text::bytes_of;
+pub use tls_settings::TlsSettings;
 
 /// Directives of the whole program that the copy has of its own, or must not have.
 const OF_PROGRAM: [&str; 8] =

@@ -63,7 +63,7 @@ use instance::Addresses;
 use reload::Reload;
 use session_log::SessionLog;
 
-use crate::model::{ServerName, SessionCache, TicketKeys};
+use crate::model::{ServerName, SessionCache, TicketKeys, TlsChange};
 use crate::native::Handed;
 
 /// The servers under test. A new one is a file of its own and a line here; messages name servers in this order.
@@ -96,6 +96,8 @@ pub struct ServerSpec {
     /// TLS settings; `None` is plain HTTP. A user's own command has its own: only `certificate` is used, for its
     /// placeholders.
     pub tls: Option<ServerTls>,
+    /// What the copy of an installed configuration has instead of its own TLS settings.
+    pub asked_of_installed: TlsChange,
     /// The static objects.
     pub docroot: PathBuf,
     /// Processors that its processes run on; empty: wherever tlsdyno may run.
@@ -151,6 +153,7 @@ impl ServerSpec {
             kind,
             command: None,
             tls: None,
+            asked_of_installed: TlsChange::default(),
             docroot,
             cpus: Vec::new(),
             quota_cpus: None,

@@ -16,7 +16,7 @@ use super::programs::{self, Package};
 use super::reload::Reload;
 use super::session_log::SessionLog;
 use super::worker_user::{WorkerUser, create_for_workers, worker_user_of};
-use super::{Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, protocol, ticket_keys};
+use super::{CertificateFiles, Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, protocol, ticket_keys};
 use crate::model::{ServerName, SessionCache, TicketKeys};
 
 /// The error log, in the instance's directory.
@@ -28,7 +28,7 @@ const WORKER_CONNECTIONS: u64 = 16_384;
 /// Directives that both experiments and remedies have.
 const CERTIFICATE: &str = "ssl_certificate";
 const CERTIFICATE_KEY: &str = "ssl_certificate_key";
-const TICKET_KEY: &str = "ssl_session_ticket_key";
+pub(super) const TICKET_KEY: &str = "ssl_session_ticket_key";
 const EARLY_DATA: &str = "ssl_early_data on";
 /// Descriptors a worker needs besides connections (listeners, logs, channels, files being served).
 const OTHER_FILES: u64 = 64;
@@ -242,22 +242,21 @@ pub(super) fn worker_connections() -> u64 {
 
 fn tls_directives(tls: &ServerTls, place: Place) -> Result<Vec<String>> {
     let mut directives = vec![
-        format!("{CERTIFICATE} {}", quoted(&tls.certificate.chain)?),
-        format!("{CERTIFICATE_KEY} {}", quoted(&tls.certificate.key)?),
         "ssl_buffer_size 16k".to_owned(),
         "ssl_prefer_server_ciphers on".to_owned(),
-        format!("ssl_session_timeout {}s", tls.session_timeout_s()),
+        session_timeout(tls.session_timeout_s()),
         tickets(tls.tickets),
-        format!("ssl_session_cache {}", session_cache(tls.session_cache)),
+        session_cache_directive(tls.session_cache),
         protocols(&tls.versions()),
     ];
+    directives.splice(..0, certificate(&tls.certificate)?);
     directives.extend(tls.cipher_list().map(|list| suites(Version::Tls12, &list)));
     directives.extend(tls.ciphersuites().map(|list| suites(Version::Tls13, &list)));
-    directives.extend(tls.groups_list().map(|list| format!("ssl_ecdh_curve {list}")));
+    directives.extend(groups(tls));
     for (number, key) in ticket_keys::of_run(place.run, tls.ticket_keys)?.iter().enumerate() {
         let path = place.own.join(format!("ticket-key-{number}"));
         create_for_workers(&path, None, key)?;
-        directives.push(format!("{TICKET_KEY} {}", quoted(&path)?));
+        directives.push(ticket_key(&path)?);
     }
     if tls.early_data {
         directives.push(EARLY_DATA.to_owned());
@@ -268,18 +267,39 @@ fn tls_directives(tls: &ServerTls, place: Place) -> Result<Vec<String>> {
     Ok(directives)
 }
 
-fn protocols(versions: &[Version]) -> String {
+/// The directives of a certificate and its key.
+pub(super) fn certificate(files: &CertificateFiles) -> Result<[String; 2]> {
+    Ok([format!("{CERTIFICATE} {}", quoted(&files.chain)?), format!("{CERTIFICATE_KEY} {}", quoted(&files.key)?)])
+}
+
+pub(super) fn ticket_key(path: &Path) -> Result<String> {
+    Ok(format!("{TICKET_KEY} {}", quoted(path)?))
+}
+
+pub(super) fn groups(tls: &ServerTls) -> Option<String> {
+    tls.groups_list().map(|list| format!("ssl_ecdh_curve {list}"))
+}
+
+pub(super) fn session_timeout(seconds: u32) -> String {
+    format!("ssl_session_timeout {seconds}s")
+}
+
+pub(super) fn session_cache_directive(cache: SessionCache) -> String {
+    format!("ssl_session_cache {}", session_cache(cache))
+}
+
+pub(super) fn protocols(versions: &[Version]) -> String {
     format!("ssl_protocols {}", versions.iter().map(|version| protocol(*version)).collect::<Vec<_>>().join(" "))
 }
 
-fn suites(version: Version, list: &str) -> String {
+pub(super) fn suites(version: Version, list: &str) -> String {
     match version {
         Version::Tls12 => format!("ssl_ciphers {list}"),
         Version::Tls13 => format!("ssl_conf_command Ciphersuites {list}"),
     }
 }
 
-fn tickets(on: bool) -> String {
+pub(super) fn tickets(on: bool) -> String {
     format!("ssl_session_tickets {}", if on { "on" } else { "off" })
 }
 

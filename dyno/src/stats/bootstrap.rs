@@ -7,6 +7,7 @@
 use serde::Serialize;
 
 use super::robust::{quantile, trimmed_each_end, trimmed_mean};
+use super::statement::Direction;
 use crate::distribution::{CONFIDENCE, normal_cdf, student_t_two_sided};
 use crate::random::SplitMix64;
 
@@ -31,9 +32,14 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// The interval does not contain 0.
-    pub fn excludes_zero(&self) -> bool {
-        self.low > 0.0 || self.high < 0.0
+    /// On which side of 0 it lies.
+    pub fn direction(&self) -> Direction {
+        Direction::of(self.interval(), 0.0)
+    }
+
+    /// The ends of its interval.
+    pub fn interval(&self) -> [f64; 2] {
+        [self.low, self.high]
     }
 
     /// Value and ends multiplied by a positive `factor`.
@@ -218,7 +224,7 @@ mod tests {
     fn too_few_rounds_claim_nothing() {
         let got = one(&[4.0]);
         assert_eq!((got.value, got.low, got.high), (4.0, f64::NEG_INFINITY, f64::INFINITY));
-        assert!(!got.excludes_zero());
+        assert_eq!(got.direction(), Direction::Undecided);
         let nothing = estimate(&[vec![None, None]], &[Combination::column(0)], 100, SEED)[0];
         assert!(nothing.value.is_nan() && nothing.low.is_infinite());
     }

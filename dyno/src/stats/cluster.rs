@@ -180,7 +180,8 @@ impl ClusterSummary {
         }
         let bound: Vec<&str> = cells.iter().filter(|cell| cell.load_bound).map(|cell| cell.name.as_str()).collect();
         if !bound.is_empty() {
-            warnings.push(load_bound(&bound, cells.len()));
+            let has_dispatcher = experiment.cluster.has_dispatcher();
+            warnings.push(load_bound(&bound, cells.len(), has_dispatcher));
         }
         warnings.extend(stolen(record));
         warnings.extend(failures(record));
@@ -236,12 +237,13 @@ fn at_largest_load(all: &[Cell], policy: Policy, reuse_percent: f64) -> Option<u
     cells.max_by(|(_, a), (_, b)| load(a).total_cmp(&load(b))).map(|(index, _)| index)
 }
 
-fn load_bound(cells: &[&str], all: usize) -> Warning {
+fn load_bound(cells: &[&str], all: usize, has_dispatcher: bool) -> Warning {
     let place = if cells.len() == all { "every cell".to_owned() } else { format!("\"{}\"", cells.join("\", \"")) };
     Warning::Other {
         what: format!(
-            "the CPU of the load or of the dispatcher was full in {place}: hits per second are a lower bound of what \
-             the backends can serve there; CPU per hit and accepted resumptions stay valid"
+            "the CPU of the load{} was full in {place}: hits per second are a lower bound of what the backends can \
+             serve there; CPU per hit and accepted resumptions stay valid",
+            if has_dispatcher { " or of the dispatcher" } else { "" }
         ),
         remedy: "Lower --backend-cpus, choose --effort lean or a machine with more CPUs".to_owned(),
     }

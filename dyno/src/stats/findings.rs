@@ -13,7 +13,7 @@ use super::papers::share_saved;
 use super::rounds::Rounds;
 use super::statement::{Difference, Direction, Metric, Ratio};
 use crate::model::{ComparisonModel, ConfigurationModel, Experiment, RemedyModel, SessionCache};
-use crate::store::{Kind, Record};
+use crate::store::{Configuration, Kind, Record};
 
 /// Throughput of a configuration as a part of plain HTTP's (Coarfa et al. 2006 figure 10).
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -67,6 +67,9 @@ pub struct RemedyFinding {
     pub ratio: Option<Ratio>,
     /// CPU per hit without it by that with it.
     pub by_cpu: Option<Ratio>,
+    /// What tells how much it gains: hits per second, or CPU per hit where something else than the server limited
+    /// these and the processors are the same. `None`: it was not measured.
+    pub told_by: Option<Metric>,
     /// What it improves is the server as is, and that does not have it yet: only such gains can be compared with each
     /// other.
     pub over_as_is: bool,
@@ -81,6 +84,14 @@ impl RemedyFinding {
     /// It takes part in the ranking: it can be had, it is not there yet, and it is measured against the server as is.
     pub fn competes(&self) -> bool {
         self.over_as_is && !self.in_place && !self.bound
+    }
+
+    /// What it gains, by what tells it.
+    pub fn gain(&self) -> Option<Ratio> {
+        match self.told_by? {
+            Metric::Throughput => self.ratio,
+            Metric::Cpu => self.by_cpu,
+        }
     }
 
     /// It gains more than the processors that it adds can give: then something else changed too.
@@ -119,6 +130,17 @@ pub struct Findings {
     pub remedies: Vec<RemedyFinding>,
     /// Per metric; empty unless minimal set-up, plain data and plain HTTP were measured.
     pub setup_and_data: Vec<SetupAndData>,
+    /// Stages of the record that have no share, as their configuration failed its checks.
+    pub unmeasured: Vec<Unmeasured>,
+}
+
+/// A stage that was to be measured and was not.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Unmeasured {
+    /// The stage.
+    pub stage: Stage,
+    /// The check that its configuration failed.
+    pub why: String,
 }
 
 impl Findings {
@@ -129,6 +151,7 @@ impl Findings {
             return Findings {
                 relative: relative(record, &rounds),
                 setup_and_data: setup_and_data(&rounds),
+                unmeasured: unmeasured(record),
                 ..Findings::default()
             };
         };
@@ -147,8 +170,21 @@ impl Findings {
             accelerators: predictions(experiment, &rounds),
             remedies,
             setup_and_data: setup_and_data(&rounds),
+            unmeasured: unmeasured(record),
         }
     }
+}
+
+/// The stages of the provider whose configurations failed: what they cost may be the most of all. Those of the shim
+/// contain them, and many servers cannot have one or the other.
+fn unmeasured(record: &Record) -> Vec<Unmeasured> {
+    let failed = record.configurations.iter().filter(|configuration| !configuration.valid);
+    let of = |configuration: &Configuration| {
+        let Kind::StageOff(stage) = configuration.kind else { return None };
+        let why = configuration.preflight.failed.first()?.clone();
+        Stage::PROVIDER.contains(&stage).then_some(Unmeasured { stage, why })
+    };
+    failed.filter_map(of).collect()
 }
 
 fn relative(record: &Record, rounds: &Rounds) -> Vec<Relative> {
@@ -178,7 +214,7 @@ fn comparison_answer(experiment: &Experiment, model: &ComparisonModel, rounds: &
         of_builds: of_builds(experiment, model),
         decided_by: match () {
             () if decides(&ratio) => Some(Metric::Throughput),
-            () if limited && decides(&by_cpu) && cpu_is_capacity(experiment, model) => Some(Metric::Cpu),
+            () if limited && decides(&by_cpu) && cpu_is_capacity(experiment, &model.a, &model.b) => Some(Metric::Cpu),
             () => None,
         },
         paper: model.paper.clone(),
@@ -195,13 +231,13 @@ fn of_builds(experiment: &Experiment, comparison: &ComparisonModel) -> bool {
 
 /// Whether the one of the two that needs less CPU per hit could also serve more hits: both have the same processors,
 /// and do all of their work on them.
-fn cpu_is_capacity(experiment: &Experiment, comparison: &ComparisonModel) -> bool {
+fn cpu_is_capacity(experiment: &Experiment, a: &str, b: &str) -> bool {
     let of = |name: &str| experiment.configurations.iter().find(|model| model.name == name);
     let alone = |model: &ConfigurationModel| {
-        let cache = model.tls.applied(&experiment.tls).session_cache;
+        let cache = model.tls.applied(&experiment.tls).session_cache();
         model.accelerator.is_none() && !matches!(cache, SessionCache::Memcached | SessionCache::Redis)
     };
-    of(&comparison.a).zip(of(&comparison.b)).is_some_and(|(a, b)| a.processors == b.processors && alone(a) && alone(b))
+    of(a).zip(of(b)).is_some_and(|(a, b)| a.processors == b.processors && alone(a) && alone(b))
 }
 
 fn remedy_answer(experiment: &Experiment, model: &RemedyModel, as_is: &str, rounds: &Rounds) -> RemedyFinding {
@@ -211,6 +247,11 @@ fn remedy_answer(experiment: &Experiment, model: &RemedyModel, as_is: &str, roun
     let processors = |name: &str| {
         let processors = of(name)?.processors.unwrap_or_default();
         Some(f64::from(processors.count) * processors.speed)
+    };
+    let limited = ratio.is_none_or(|ratio| ratio.at_most || ratio.at_least);
+    let told_by = match limited && cpu_is_capacity(experiment, &over, &model.configuration) && by_cpu.is_some() {
+        true => Some(Metric::Cpu),
+        false => ratio.map(|_| Metric::Throughput),
     };
     let times = processors(&model.configuration).zip(processors(&over)).map(|(after, before)| after / before);
     RemedyFinding {
@@ -223,6 +264,7 @@ fn remedy_answer(experiment: &Experiment, model: &RemedyModel, as_is: &str, roun
         bound: model.bound,
         ratio,
         by_cpu,
+        told_by,
     }
 }
 
@@ -234,11 +276,12 @@ fn rank(remedy: &RemedyFinding) -> (u8, u8, f64) {
         (false, false) => 1,
         (false, true) => 2,
     };
-    let (direction, times) = match remedy.ratio {
+    let (direction, times) = match remedy.gain() {
         None => (0, 0.0),
         Some(ratio) => match ratio.direction {
             Direction::Smaller => (1, ratio.times),
-            Direction::Undecided => (2, ratio.times),
+            // Of a bound from above nothing is known.
+            Direction::Undecided => (2, if ratio.at_most { 0.0 } else { ratio.times }),
             Direction::Bigger => (3, ratio.times),
         },
     };

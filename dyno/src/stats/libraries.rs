@@ -8,7 +8,7 @@ use tlsdyno_tls::Stage;
 use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
 use super::methods::Cost;
 use super::rounds::Rounds;
-use super::statement::{FEW_ROUNDS, Metric};
+use super::statement::{Direction, FEW_ROUNDS, Metric};
 use crate::model::ConfigurationModel;
 use crate::store::{Kind, LibraryUsed, Record};
 
@@ -170,10 +170,10 @@ fn rows(named: Vec<(String, [Column; 2])>) -> Vec<OnBoth> {
 }
 
 fn change(difference: Estimate, pairs: u32) -> Change {
-    match () {
-        () if pairs < FEW_ROUNDS || !difference.excludes_zero() => Change::Undecided,
-        () if difference.low > 0.0 => Change::Dearer,
-        () => Change::Cheaper,
+    match difference.direction() {
+        Direction::Bigger if pairs >= FEW_ROUNDS => Change::Dearer,
+        Direction::Smaller if pairs >= FEW_ROUNDS => Change::Cheaper,
+        _ => Change::Undecided,
     }
 }
 

@@ -8,7 +8,7 @@ use tlsdyno_tls::{Stage, StageSet};
 use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
 use super::counts::{Counts, Instructions};
 use super::rounds::Rounds;
-use super::statement::{FEW_ROUNDS, Metric};
+use super::statement::{FEW_ROUNDS, Lies, Metric};
 use crate::store::{Kind, Record};
 
 /// Name of the stages cipher and MAC together, where they cannot be taken apart.
@@ -190,14 +190,12 @@ fn side_by_side(stages: StageSet, removed: Option<&Column>, doubled: Option<&Col
 }
 
 fn agreement(difference: Estimate, pairs: u32, largest_ns: f64) -> Agreement {
-    let Estimate { value, low, high } = difference;
     let bound = (AGREE_PART * largest_ns).max(AGREE_NS);
-    match () {
-        () if pairs < FEW_ROUNDS => Agreement::Undecided,
-        () if low >= -bound && high <= bound => Agreement::Agree,
-        () if value.abs() <= bound && low <= 0.0 && high >= 0.0 => Agreement::Agree,
-        () if low > bound || high < -bound => Agreement::Differ,
-        () => Agreement::Undecided,
+    match Lies::of(difference.interval(), [-bound, bound]) {
+        _ if pairs < FEW_ROUNDS => Agreement::Undecided,
+        Lies::Within => Agreement::Agree,
+        Lies::Above | Lies::Below => Agreement::Differ,
+        Lies::Across => Agreement::Undecided,
     }
 }
 
@@ -210,7 +208,8 @@ mod tests {
         let difference = |value, half| Estimate { value, low: value - half, high: value + half };
         assert_eq!(agreement(difference(4e3, 0.5e3), 9, 10e3), Agreement::Agree);
         assert_eq!(agreement(difference(20e3, 5e3), 9, 300e3), Agreement::Agree);
-        assert_eq!(agreement(difference(4e3, 6e3), 9, 10e3), Agreement::Agree);
+        assert_eq!(agreement(difference(4e3, 6e3), 9, 10e3), Agreement::Undecided);
+        assert_eq!(agreement(difference(0.0, f64::INFINITY), 9, 10e3), Agreement::Undecided);
         assert_eq!(agreement(difference(40e3, 5e3), 9, 300e3), Agreement::Differ);
         assert_eq!(agreement(difference(-40e3, 5e3), 9, 300e3), Agreement::Differ);
         assert_eq!(agreement(difference(40e3, 15e3), 9, 300e3), Agreement::Undecided);

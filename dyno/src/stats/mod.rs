@@ -45,5 +45,5 @@ pub use findings::Findings;
 pub use loaded::Loaded;
 pub use published::Published;
 pub use shares::{Share, Shares};
-pub use statement::{Direction, Metric, Ratio, Verdict};
+pub use statement::{Direction, Metric, Part, Ratio, Verdict};
 pub use summary::{ConfigurationSummary, Summary};

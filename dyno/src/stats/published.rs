@@ -230,10 +230,5 @@ fn against_range(share: &Share, published: &[f64]) -> Direction {
     let numbers = || published.iter().copied().filter(|number| number.is_finite());
     let low = numbers().fold(f64::INFINITY, f64::min) - HALF_A_DIGIT;
     let high = numbers().fold(f64::NEG_INFINITY, f64::max) + HALF_A_DIGIT;
-    match () {
-        () if share.bound => Direction::Undecided,
-        () if share.low > high => Direction::Bigger,
-        () if share.high < low => Direction::Smaller,
-        () => Direction::Undecided,
-    }
+    if share.bound { Direction::Undecided } else { Direction::against([share.low, share.high], [low, high]) }
 }

@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use super::findings::ComparisonFinding;
-use super::statement::{Metric, Ratio};
+use super::statement::{Lies, Metric, Ratio};
 use super::summary::Summary;
 use super::{Published, Share};
 
@@ -12,13 +12,13 @@ use super::{Published, Share};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
-    /// Our number lies in the paper's range.
+    /// Our whole interval lies in the paper's range.
     Stands,
     /// Our whole interval lies above the paper's range.
     Bigger,
     /// Our whole interval lies below it.
     Smaller,
-    /// Our number lies outside, our interval not wholly.
+    /// Our interval reaches across an end of the paper's range, or has no end itself.
     Undecided,
     /// Nothing usable was measured.
     NotMeasured,
@@ -111,13 +111,13 @@ fn of_shares(published: &Published, summary: &Summary) -> Vec<Claim> {
     published.shares.iter().map(claim).collect()
 }
 
-fn fate(ours: Option<Ours>, [low, high]: [f64; 2]) -> Fate {
+fn fate(ours: Option<Ours>, range: [f64; 2]) -> Fate {
     let Some(ours) = ours else { return Fate::NotMeasured };
-    match () {
-        () if (low..=high).contains(&ours.value) => Fate::Stands,
-        () if ours.low > high => Fate::Bigger,
-        () if ours.high < low => Fate::Smaller,
-        () => Fate::Undecided,
+    match Lies::of([ours.low, ours.high], range) {
+        Lies::Within => Fate::Stands,
+        Lies::Above => Fate::Bigger,
+        Lies::Below => Fate::Smaller,
+        Lies::Across => Fate::Undecided,
     }
 }
 
@@ -142,9 +142,16 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_stands_where_our_number_lies_in_its_range() {
+    fn a_claim_stands_where_our_interval_lies_in_its_range() {
         let fate = |times, low, high| comparison(&found(times, low, high, false)).unwrap().fate;
-        assert_eq!(fate(1.5, 1.3, 1.7), Fate::Stands);
+        assert_eq!(fate(1.7, 1.5, 1.9), Fate::Stands);
+        assert_eq!(fate(1.5, 1.3, 1.7), Fate::Undecided);
+        assert_eq!(fate(1.7, f64::NEG_INFINITY, f64::INFINITY), Fate::Undecided);
+        // Yes or no: more than once as many.
+        let yes = ComparisonFinding { published_times: Some([1.0, 10.0]), ..found(1.01, 0.99, 1.03, false) };
+        assert_eq!(comparison(&yes).unwrap().fate, Fate::Undecided);
+        let yes = ComparisonFinding { published_times: Some([1.0, 10.0]), ..found(1.02, 1.01, 1.03, false) };
+        assert_eq!(comparison(&yes).unwrap().fate, Fate::Stands);
         assert_eq!(fate(2.5, 2.2, 2.8), Fate::Bigger);
         assert_eq!(fate(2.5, 2.0, 3.0), Fate::Undecided);
         assert_eq!(fate(1.2, 1.1, 1.3), Fate::Smaller);

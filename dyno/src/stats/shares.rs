@@ -7,7 +7,7 @@ use super::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
 use super::methods::{self, Doubled};
 use super::papers::{relative_cost, relative_throughput, share_saved};
 use super::rounds::Rounds;
-use super::statement::{Difference, Metric, Verdict};
+use super::statement::{Difference, Direction, Metric, Part, Verdict};
 use crate::model::ShareModel;
 use crate::store::{Kind, Record};
 
@@ -36,11 +36,13 @@ pub struct Share {
     pub metric: Metric,
     /// Point estimate.
     pub percent: f64,
+    /// The point estimate can be: a share lies between 0 and 100 %. `false`: noise, or a limit elsewhere, gave it.
+    pub known: bool,
     /// Lower end of the 95 % interval; `-inf` (JSON: null) with fewer than two rounds.
     pub low: f64,
     /// Upper end; `inf` (JSON: null) with fewer than two rounds.
     pub high: f64,
-    /// Whether the interval excludes 0.
+    /// Whether the interval excludes 0. A number that cannot be is never resolved.
     pub verdict: Verdict,
     /// A block behind it was limited by the client: the percentage is a bound, not an estimate.
     pub bound: bool,
@@ -100,9 +102,7 @@ impl Shares {
                     let bound = metric == Metric::Throughput && rounds.client_bound(&involved);
                     let collects = [OTHER_TLS, REST, MISSING].contains(&stage.as_str());
                     let without = if collects { comparison.unmeasured.clone() } else { Vec::new() };
-                    let Difference { percent, low, high, verdict, .. } = difference;
-                    let stage = stage.clone();
-                    self.shares.push(Share { stage, metric, percent, low, high, verdict, bound, without, left: *left });
+                    self.shares.push(Share::of(&difference, stage, bound, without, *left));
                 }
                 Place::Interaction => self.interaction.push(difference),
                 Place::Instrument => self.instrument.push(difference),
@@ -137,6 +137,29 @@ impl Shares {
 }
 
 impl Share {
+    fn of(of: &Difference, stage: &str, bound: bool, without: Vec<String>, left: bool) -> Share {
+        let stage = stage.to_owned();
+        let Difference { metric, percent, low, high, verdict } = *of;
+        let share = Share { stage, metric, percent, known: true, low, high, verdict, bound, without, left };
+        let known = matches!(share.part(), Part::Number(_));
+        Share { known, verdict: if known { verdict } else { Verdict::Undecided }, ..share }
+    }
+
+    /// What is known of it.
+    pub fn part(&self) -> Part {
+        // What is saved together, or missing, may be less than nothing.
+        if [TOGETHER, MISSING].contains(&self.stage.as_str()) && self.percent.is_finite() {
+            return Part::Number(self.percent);
+        }
+        Part::of(self.percent, [self.low, self.high])
+    }
+
+    /// What makes it undecided is that it is of too few rounds: its interval excludes 0.
+    pub fn is_of_few_rounds(&self) -> bool {
+        let excludes_zero = Direction::of([self.low, self.high], 0.0) != Direction::Undecided;
+        self.known && self.verdict == Verdict::Undecided && excludes_zero
+    }
+
     /// It is what a step saves, not what is left.
     pub fn is_step(&self) -> bool {
         !self.left
@@ -298,5 +321,37 @@ impl Comparison {
 
     fn quantity(&mut self, place: Place, combination: Combination, configurations: Vec<usize>) {
         self.quantities.push(Quantity { place, combination, configurations });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bootstrap::Estimate;
+    use super::*;
+
+    fn share(stage: &str, value: f64, half: f64, rounds: u32) -> Share {
+        let estimate = Estimate { value, low: value - half, high: value + half };
+        Share::of(&Difference::of(estimate, Metric::Cpu, rounds), stage, false, Vec::new(), false)
+    }
+
+    #[test]
+    fn nothing_is_resolved_that_cannot_be() {
+        assert_eq!(share("kdf", 0.09, 0.01, 5).verdict, Verdict::Resolved);
+        for (value, half) in [(-0.085, 0.02), (-1.337, 0.1), (1.2, 0.1)] {
+            let impossible = share("cipher", value, half, 5);
+            assert!(!impossible.known && impossible.verdict == Verdict::Undecided, "{impossible:?}");
+            assert_eq!(impossible.part() == Part::NotKnown, value < 0.0 || value - half > 1.0, "{impossible:?}");
+        }
+        // What is saved only together may be less than nothing.
+        assert_eq!(share(TOGETHER, -0.05, 0.01, 5).verdict, Verdict::Resolved);
+    }
+
+    #[test]
+    fn of_few_rounds_it_is_said_why_nothing_is_resolved() {
+        let few = share("kdf", 0.09, 0.01, 4);
+        assert!(few.verdict == Verdict::Undecided && few.is_of_few_rounds());
+        assert!(!share("kdf", 0.09, 0.10, 4).is_of_few_rounds() && !share("kdf", 0.09, 0.01, 5).is_of_few_rounds());
+        let one = share("kdf", 0.09, f64::INFINITY, 1);
+        assert!(one.verdict == Verdict::Undecided && !one.is_of_few_rounds());
     }
 }

@@ -22,6 +22,32 @@ impl Metric {
     pub const ALL: [Metric; 2] = [Metric::Cpu, Metric::Throughput];
 }
 
+/// Where a number lies against a range, as far as its interval tells. Every verdict is made of this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lies {
+    /// The whole interval lies above the range.
+    Above,
+    /// The whole interval lies below it.
+    Below,
+    /// The whole interval lies within it.
+    Within,
+    /// The interval reaches across an end of the range, or has no end itself: nothing is known.
+    Across,
+}
+
+impl Lies {
+    /// An interval, whose ends may be infinite or no numbers, against a range.
+    pub fn of([low, high]: [f64; 2], [from, to]: [f64; 2]) -> Lies {
+        match () {
+            () if !(low.is_finite() && high.is_finite()) => Lies::Across,
+            () if low > to => Lies::Above,
+            () if high < from => Lies::Below,
+            () if low >= from && high <= to => Lies::Within,
+            () => Lies::Across,
+        }
+    }
+}
+
 /// Whether the interval excludes 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -51,10 +77,46 @@ impl Difference {
     /// Of an estimate from so many rounds. Below [`FEW_ROUNDS`] nothing is resolved: all of 4 rounds lie on one side of
     /// 0 by chance once in 8 times.
     pub(super) fn of(estimate: Estimate, metric: Metric, rounds: u32) -> Difference {
-        let resolved = rounds >= FEW_ROUNDS && estimate.excludes_zero();
+        let resolved = rounds >= FEW_ROUNDS && estimate.direction() != Direction::Undecided;
         let verdict = if resolved { Verdict::Resolved } else { Verdict::Undecided };
         let Estimate { value: percent, low, high } = estimate.scaled(100.0);
         Difference { metric, percent, low, high, verdict }
+    }
+
+    /// The interval excludes 0, and what makes it undecided is that it is of too few rounds.
+    pub fn is_of_few_rounds(&self) -> bool {
+        self.verdict == Verdict::Undecided && Direction::of([self.low, self.high], 0.0) != Direction::Undecided
+    }
+
+    /// What is known where it is a part of a whole.
+    pub fn part(&self) -> Part {
+        Part::of(self.percent, [self.low, self.high])
+    }
+}
+
+/// What is known of a part of a whole, in per cent. Noise, or a limit elsewhere, can give a number that no part can be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Part {
+    /// The number.
+    Number(f64),
+    /// The number is below 0; this, the end of its interval, is the most that it can be.
+    AtMost(f64),
+    /// The number is above 100; this, the end of its interval, is the least that it can be.
+    AtLeast(f64),
+    /// Nothing: not even its interval holds a number that can be.
+    NotKnown,
+}
+
+impl Part {
+    /// Of an estimate with its interval.
+    pub fn of(percent: f64, [low, high]: [f64; 2]) -> Part {
+        let can_be = |end: f64| (0.0..=100.0).contains(&end);
+        match () {
+            () if can_be(percent) => Part::Number(percent),
+            () if percent < 0.0 && can_be(high) && high > 0.0 => Part::AtMost(high),
+            () if percent > 100.0 && can_be(low) && low > 0.0 => Part::AtLeast(low),
+            () => Part::NotKnown,
+        }
     }
 }
 
@@ -68,6 +130,22 @@ pub enum Direction {
     Smaller,
     /// Neither, or too few rounds to say.
     Undecided,
+}
+
+impl Direction {
+    /// An interval against a number: undecided where it holds the number, or has no end.
+    pub fn of(interval: [f64; 2], against: f64) -> Direction {
+        Direction::against(interval, [against, against])
+    }
+
+    /// An interval against a range: undecided where it is not wholly beyond it, or has no end.
+    pub fn against(interval: [f64; 2], range: [f64; 2]) -> Direction {
+        match Lies::of(interval, range) {
+            Lies::Above => Direction::Bigger,
+            Lies::Below => Direction::Smaller,
+            Lies::Within | Lies::Across => Direction::Undecided,
+        }
+    }
 }
 
 /// How many times the hits per second of one configuration another one serves.
@@ -91,12 +169,56 @@ impl Ratio {
     /// The ratio whose logarithm was estimated from so many rounds.
     pub(super) fn of_logarithm(estimate: Estimate, pairs: u32, at_most: bool, at_least: bool) -> Ratio {
         let (low, high) = (estimate.low.exp(), estimate.high.exp());
-        let direction = match () {
-            () if pairs < FEW_ROUNDS => Direction::Undecided,
-            () if low > 1.0 && !at_most => Direction::Bigger,
-            () if high < 1.0 && !at_least => Direction::Smaller,
-            () => Direction::Undecided,
+        let direction = match Direction::of([low, high], 1.0) {
+            Direction::Bigger if pairs >= FEW_ROUNDS && !at_most => Direction::Bigger,
+            Direction::Smaller if pairs >= FEW_ROUNDS && !at_least => Direction::Smaller,
+            _ => Direction::Undecided,
         };
         Ratio { times: estimate.value.exp(), low, high, direction, at_most, at_least }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_decided_without_a_finite_interval() {
+        let (infinite, nan) = (f64::INFINITY, f64::NAN);
+        for interval in [[-infinite, infinite], [2.0, infinite], [-infinite, 0.5], [nan, nan], [2.0, nan]] {
+            assert_eq!(Lies::of(interval, [0.0, 1.0]), Lies::Across, "{interval:?}");
+            assert_eq!(Direction::of(interval, 1.0), Direction::Undecided, "{interval:?}");
+        }
+        assert_eq!(Lies::of([0.99, 1.03], [1.0, 10.0]), Lies::Across);
+        assert_eq!(Lies::of([1.01, 1.03], [1.0, 10.0]), Lies::Within);
+    }
+
+    #[test]
+    fn what_cannot_be_a_part_is_no_number() {
+        let infinite = [f64::NEG_INFINITY, f64::INFINITY];
+        assert_eq!(Part::of(12.0, infinite), Part::Number(12.0));
+        assert_eq!(Part::of(-133.7, infinite), Part::NotKnown);
+        assert_eq!(Part::of(545.3, infinite), Part::NotKnown);
+        assert_eq!(Part::of(-8.5, [-12.9, -1.9]), Part::NotKnown);
+        assert_eq!(Part::of(-0.3, [-1.2, 0.6]), Part::AtMost(0.6));
+        assert_eq!(Part::of(104.0, [97.0, 111.0]), Part::AtLeast(97.0));
+        assert_eq!(Part::of(f64::NAN, [0.0, 1.0]), Part::NotKnown);
+    }
+
+    proptest! {
+        /// A verdict turns into another only through being undecided, and never says more than its interval.
+        #[test]
+        fn verdicts_keep_to_their_interval(low in -3.0..3.0f64, width in 0.0..3.0f64, from in -3.0..3.0f64, to in 0.0..3.0f64) {
+            let (high, to) = (low + width, from + to);
+            match Lies::of([low, high], [from, to]) {
+                Lies::Above => prop_assert!(low > to),
+                Lies::Below => prop_assert!(high < from),
+                Lies::Within => prop_assert!(from <= low && high <= to),
+                Lies::Across => prop_assert!(low < from && high >= from || low <= to && high > to),
+            }
+            prop_assert_eq!(Lies::of([low, f64::INFINITY], [from, to]), Lies::Across);
+        }
     }
 }

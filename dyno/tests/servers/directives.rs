@@ -256,6 +256,7 @@ fn each_server_accepts_the_lines_of_every_remedy() {
                 bound: remedy.bound,
                 ratio: None,
                 by_cpu: None,
+                told_by: None,
                 over_as_is: true,
                 in_place: false,
                 processors_times: None,

@@ -14,7 +14,11 @@ use tlsdyno::servers::certificates;
 /// A shop in the layout of Debian: three servers (redirects, the shop, what its application answers), compression,
 /// includes by pattern and with relative names, ports that belong to somebody else.
 fn shop(at: &Path) {
-    let files = certificates::create(CertificateKind::P256, at).unwrap();
+    shop_with(at, CertificateKind::P256);
+}
+
+fn shop_with(at: &Path, certificate: CertificateKind) {
+    let files = certificates::create(certificate, at).unwrap();
     let write = |name: &str, text: &str| {
         let path = at.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -78,6 +82,69 @@ fn an_installed_nginx_is_measured_in_one_command() {
         result["configurations"].as_array().unwrap().iter().filter_map(|one| one["name"].as_str()).collect();
     assert!(names.contains(&"plain HTTP"), "the same objects without TLS: {names:?}");
     assert_eq!(fs::read_to_string(site.join("sites-enabled/shop")).unwrap(), before);
+}
+
+/// A certificate of another kind is put into the copy of an installed server; on a server that has no place for it, it
+/// is refused; and where it only seems to have one, the preflight sees that it is not there.
+#[test]
+fn another_certificate_of_an_own_server_is_applied_or_refused() {
+    let place = Place::new();
+    let site = place.path().join("etc");
+    fs::create_dir(&site).unwrap();
+    shop_with(&site, CertificateKind::Rsa2048);
+    let experiment = |name: &str, server: &str| {
+        let path = place.path().join(name);
+        let text = format!(
+            "question = \"ECDSA?\"\n[server]\nkind = \"command\"\naddress = \"127.0.0.1:{{port}}\"\n{server}\n\
+             [workload]\nkind = \"url\"\npath = \"/\"\nusers = 2000\nrequests_per_user = 1\n\
+             [measure]\ntime_s = 1.0\n[[configuration]]\nname = \"as is\"\n\
+             [[configuration]]\nname = \"ECDSA\"\ntls = {{ certificate = \"p-256\" }}\n"
+        );
+        fs::write(&path, text).unwrap();
+        let output = place.tlsdyno(&["run", &path.display().to_string(), "--json", "--no-report"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status, said, serde_json::from_slice::<Value>(&output.stdout).unwrap_or_default())
+    };
+    // What a client saw of each configuration, passed or failed.
+    let seen = |result: &Value, name: &str| {
+        let configurations = result["configurations"].as_array().unwrap();
+        let of = configurations.iter().find(|of| of["name"] == name).unwrap_or_else(|| panic!("{result}"));
+        (of["valid"].as_bool().unwrap(), of["preflight"].to_string() + &of["warnings"].to_string())
+    };
+
+    let config = site.join("nginx.conf").display().to_string();
+    let copy = format!("command = \"nginx\"\nconfig = \"{config}\"\nhost = \"shop.example\"");
+    let (status, said, result) = experiment("copy.toml", &copy);
+    assert!(status.success(), "{said}");
+    assert!(seen(&result, "as is").0 && seen(&result, "ECDSA").0, "{result}");
+    let cost = |name: &str| {
+        let configurations = result["configurations"].as_array().unwrap();
+        let of = configurations.iter().find(|of| of["name"] == name).unwrap();
+        of["server_cpu_ns_per_hit"].as_f64().unwrap()
+    };
+    assert!(cost("ECDSA") < 0.9 * cost("as is"), "a full handshake with ECDSA is cheaper: {result}");
+
+    let own = |comment: &str| {
+        let www = site.join("www");
+        let text = format!(
+            "daemon off; pid {{dir}}/nginx.pid; error_log stderr; {comment}\nevents {{}}\nhttp {{ access_log off; server {{\n\
+             listen 127.0.0.1:{{port}} ssl; root {}; ssl_certificate {}; ssl_certificate_key {}; }} }}\n",
+            www.display(),
+            site.join("shop.pem").display(),
+            site.join("shop.key").display()
+        );
+        let path = place.path().join("own.conf");
+        fs::write(&path, text).unwrap();
+        format!("command = \"nginx -p {{dir}} -e stderr -c {}\"", path.display())
+    };
+    let (status, said, _) = experiment("own.toml", &own(""));
+    let wanted = "`tls.certificate` has no effect here: the certificate of a server of your own stands in its own";
+    assert!(!status.success() && said.contains(wanted) && said.contains("server_command"), "{said}");
+
+    let (_, said, result) = experiment("vacuous.toml", &own("# {certificate} {key}"));
+    let (valid, text) = seen(&result, "ECDSA");
+    assert!(!valid && text.contains("asked for certificate p-256, negotiated rsa-2048"), "{said} {result}");
+    assert!(seen(&result, "as is").0, "{said} {result}");
 }
 
 /// The second build burns CPU time for each page.

@@ -220,7 +220,7 @@ pub fn tls_variants() -> Vec<(&'static str, Tls)> {
         version: suite.version(),
         suite: Some(suite),
         tickets,
-        certificate,
+        certificate: Some(certificate),
         ..Tls::default()
     };
     let mut variants = vec![

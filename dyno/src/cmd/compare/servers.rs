@@ -46,10 +46,9 @@ pub struct Servers {
     #[arg(value_parser = choice(Version::ALL))]
     tls: Version,
 
-    /// Certificate that {certificate} and {key} stand for
-    #[arg(long, value_name = "TYPE", default_value_t = CertificateKind::Rsa2048, help_heading = "Two builds")]
-    #[arg(value_parser = choice(CertificateKind::ALL))]
-    cert: CertificateKind,
+    /// Certificate that {certificate} and {key} stand for [default: rsa-2048]
+    #[arg(long, value_name = "TYPE", value_parser = choice(CertificateKind::ALL), help_heading = "Two builds")]
+    cert: Option<CertificateKind>,
 
     /// How long both together are measured [default: 60s]
     #[arg(short = 'd', short_alias = 't', long, alias = "time", value_name = "TIME", help_heading = "Two builds")]

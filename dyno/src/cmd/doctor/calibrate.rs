@@ -182,7 +182,7 @@ fn experiment(args: &Args) -> Result<Experiment> {
     Ok(Experiment {
         question: "What is the smallest difference that this machine can resolve?".to_owned(),
         server: Server { kind: args.server, ..Server::default() },
-        tls: Tls { certificate: args.cert, ..Tls::default() },
+        tls: Tls { certificate: Some(args.cert), ..Tls::default() },
         workload: WorkloadSpec::Url {
             path: "/object".to_owned(),
             bytes: Some(1024),

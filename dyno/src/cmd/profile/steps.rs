@@ -35,7 +35,7 @@ impl StepArgs {
             return None;
         }
         let steps = Steps {
-            keys: if keys.is_empty() { vec![tls.certificate] } else { keys.clone() },
+            keys: if keys.is_empty() { vec![tls.certificate()] } else { keys.clone() },
             chains: if chain.is_empty() { vec![1] } else { chain.clone() },
             events: events.unwrap_or(0),
             effort,

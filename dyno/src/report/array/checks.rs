@@ -2,9 +2,12 @@
 
 use crate::model::array::Spread;
 use crate::report::document::{Content, Item, Section};
+use crate::report::text::mark;
+use crate::stats::Estimate;
 use crate::stats::array::{ArrayLine, ArraySummary, Bound};
 use crate::stats::array_keys::KeySharing;
 use crate::stats::papers;
+use crate::stats::statement::Lies;
 use crate::units::{format_percent, format_quantity, format_tenths};
 
 /// Plain HTTP may be slower than the pages take by this part.
@@ -26,72 +29,95 @@ pub fn section(summary: &ArraySummary) -> Section {
     Section::titled("checks", "Checks").with(Content::Items(items))
 }
 
-/// A check that passed, or did not.
-fn item(agrees: bool, head: String) -> Item {
-    let word = if agrees { "✓" } else { "✗" };
-    Item { head: format!("{word} {head}"), muted: agrees, ..Item::default() }
+/// A check that passed, or did not; one that an interval leaves open is neither.
+fn item(lies: Lies, head: String) -> Item {
+    Item { head: format!("{} {head}", mark(lies)), muted: lies == Lies::Within, ..Item::default() }
 }
 
 /// The transaction server's own page times give the plain throughput.
 fn pages(summary: &ArraySummary) -> Option<Item> {
-    let plain = summary.plain.as_ref()?.hits_per_second.value;
+    let Estimate { value: plain, low, high } = summary.plain.as_ref()?.hits_per_second;
     let own = summary.pages_per_second();
     let limited = match summary.plain_bound_by {
         Some(Bound::Machines) => ", but the server's CPU time was used up",
         Some(Bound::Client) => ", but the load's CPU was full",
         _ => "",
     };
-    let agrees = (plain / own - 1.0).abs() <= PAGES_AGREE || !limited.is_empty();
+    let lies =
+        if limited.is_empty() { Lies::of([low / own, high / own], about(1.0, PAGES_AGREE)) } else { Lies::Across };
     let said = format!(
         "plain HTTP made {} pages/s; the time that a page takes makes {}{limited}",
         format_quantity(plain),
         format_quantity(own)
     );
-    Some(item(agrees, said))
+    Some(item(lies, said))
 }
 
 /// Pages were scaled by handshakes that were made before; the model tells how long those were that counted.
 fn scale(summary: &ArraySummary) -> Option<Item> {
     let wanted = Some(summary.experiment.array.handshake_pages_ratio).filter(|wanted| *wanted > 0.0)?;
     let model = summary.models.iter().find(|model| !model.is_of_server).or(summary.models.first())?;
-    let found = model.full_handshake_ns.value / 1e9 * summary.pages_per_second();
+    let in_pages = |ns: f64| ns / 1e9 * summary.pages_per_second();
+    let Estimate { value, low, high } = model.full_handshake_ns;
+    let found = in_pages(value);
     let said = format!(
         "a full handshake was to be {} pages long; by the model of {} it was {}",
         format_quantity(wanted),
         if model.is_of_server { "the server" } else { "proxies" },
         format_quantity(found)
     );
-    Some(item((found / wanted - 1.0).abs() <= SCALE_AGREES, said))
+    Some(item(Lies::of([in_pages(low), in_pages(high)], about(wanted, SCALE_AGREES)), said))
 }
 
 /// Full handshakes times what each costs, and with them all CPU time, stay within the quotas.
 fn quotas(summary: &ArraySummary) -> Option<Item> {
     let all = summary.lines.iter().flat_map(|line| line.levels.iter().map(move |level| (line, level)));
     let (line, fullest) = all.max_by(|a, b| a.1.fullest_percent.total_cmp(&b.1.fullest_percent))?;
-    let agrees = fullest.fullest_percent <= 100.0 * QUOTA_AGREES;
+    // It is what was counted, not an estimate.
+    let counted = fullest.fullest_percent;
+    let lies = Lies::of([counted, counted], [0.0, 100.0 * QUOTA_AGREES]);
     let said = format!(
         "no machine used more than its quota: the fullest, {} at {} %, used {} of it",
         line.name,
         fullest.asked_percent,
         format_percent(fullest.fullest_percent)
     );
-    Some(item(agrees, said))
+    Some(item(lies, said))
 }
 
 /// The half serving point by interpolation and by the model lie in each other's interval.
 fn both_ways(line: &ArrayLine) -> Option<Item> {
     let half = line.half_serving_point.as_ref()?;
     let (by_time, by_model) = (half.percent?, half.percent_by_model?);
-    let lies = |value: f64, low: f64, high: f64| (low..=high).contains(&value);
-    let agrees = lies(by_model.value, by_time.low, by_time.high) && lies(by_time.value, by_model.low, by_model.high);
+    let lies = both(by_time, by_model);
     let said = format!(
         "{}: half serving point {} by interpolation, {} by the model{}",
         line.name,
         format_percent(by_time.value),
         format_percent(by_model.value),
-        if agrees { ", each in the other's interval" } else { ", not in each other's interval" }
+        match lies {
+            Lies::Within => ", each in the other's interval",
+            Lies::Across => ", whether they agree is undecided",
+            Lies::Above | Lies::Below => ", and their intervals do not meet",
+        }
     );
-    Some(item(agrees, said))
+    Some(item(lies, said))
+}
+
+/// Of two estimates of one number: each in the other's interval, or apart, or neither.
+fn both(one: Estimate, other: Estimate) -> Lies {
+    let within = |value: f64, of: Estimate| Lies::of([value, value], of.interval()) == Lies::Within;
+    let is_known = |of: Estimate| of.low.is_finite() && of.high.is_finite();
+    match Lies::of(one.interval(), other.interval()) {
+        apart @ (Lies::Above | Lies::Below) => apart,
+        _ if is_known(one) && is_known(other) && within(one.value, other) && within(other.value, one) => Lies::Within,
+        _ => Lies::Across,
+    }
+}
+
+/// A range to either side of a number, by a part of it.
+fn about(number: f64, part: f64) -> [f64; 2] {
+    [number * (1.0 - part), number * (1.0 + part)]
 }
 
 /// The dispatcher keeps what shared keys keep.
@@ -100,19 +126,20 @@ fn same_as_shared(summary: &ArraySummary) -> Vec<Item> {
         let is_its = |other: &&KeySharing| {
             other.spread == spread && other.proxies == row.proxies && other.asked_percent == row.asked_percent
         };
-        summary.ticket_keys.iter().find(is_its).map(|found| found.accepted_percent.value)
+        summary.ticket_keys.iter().find(is_its).map(|found| found.accepted_percent)
     };
     let of_shared = |row: &KeySharing| {
-        let (shared, behind) = (row.accepted_percent.value, of(row, Spread::Dispatcher)?);
+        let (shared, behind) = (row.accepted_percent, of(row, Spread::Dispatcher)?);
         let said = format!(
             "{} proxies at {} %: own keys behind the dispatcher accept {}, shared keys {}, at most {} points apart",
             row.proxies,
             row.asked_percent,
-            format_percent(behind),
-            format_percent(shared),
+            format_percent(behind.value),
+            format_percent(shared.value),
             ACCEPTED_AGREES
         );
-        Some(item((behind - shared).abs() <= ACCEPTED_AGREES, said))
+        let apart = [behind.low - shared.high, behind.high - shared.low];
+        Some(item(Lies::of(apart, [-ACCEPTED_AGREES, ACCEPTED_AGREES]), said))
     };
     let shared = summary.ticket_keys.iter().filter(|row| row.spread == Spread::SharedKeys);
     shared.filter_map(of_shared).collect()
@@ -169,4 +196,27 @@ fn arithmetic(summary: &ArraySummary) -> Vec<Item> {
         ..Item::default()
     }));
     items
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn of(value: f64, half: f64) -> Estimate {
+        Estimate { value, low: value - half, high: value + half }
+    }
+
+    #[test]
+    fn without_finite_intervals_no_check_passes_or_fails() {
+        let infinite = Estimate { low: f64::NEG_INFINITY, high: f64::INFINITY, ..of(50.0, 0.0) };
+        for other in [infinite, of(50.0, 1.0), of(110.0, 1.0)] {
+            assert_eq!((both(infinite, other), both(other, infinite)), (Lies::Across, Lies::Across));
+        }
+        assert_eq!(both(of(50.0, 2.0), of(51.0, 2.0)), Lies::Within);
+        assert_eq!(both(of(50.0, 2.0), of(53.0, 2.0)), Lies::Across);
+        assert_eq!(both(of(50.0, 2.0), of(60.0, 2.0)), Lies::Below);
+        assert!(item(both(infinite, infinite), "half".to_owned()).head.starts_with("? half"));
+        assert!(item(Lies::Within, String::new()).head.starts_with('✓'));
+        assert!(item(Lies::Above, String::new()).head.starts_with('✗'));
+    }
 }

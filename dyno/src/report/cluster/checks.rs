@@ -1,10 +1,11 @@
 //! An open loop beside what it must agree with, at both ends of its lines.
 
 use crate::report::document::{Content, Item, Section};
-use crate::report::text::ratio_times;
+use crate::report::text::{mark, ratio_times};
 use crate::stats::Ratio;
 use crate::stats::cluster::ClusterSummary;
 use crate::stats::load_checks::LoadCheck;
+use crate::stats::statement::Lies;
 
 /// Throughput at saturation may differ from that of a closed loop by this part.
 const SATURATION_AGREES: f64 = 0.05;
@@ -26,9 +27,9 @@ pub fn section(summary: &ClusterSummary) -> Option<Section> {
 
 fn items(check: &LoadCheck) -> Vec<Item> {
     let item = |name: &str, ratio: &Ratio, tolerance: f64| {
-        let agrees = (ratio.times - 1.0).abs() <= tolerance;
-        let word = if agrees { "✓" } else { "✗" };
-        Item { head: format!("{word} {}: {name} {}", check.line, ratio_times(ratio)), muted: agrees, ..Item::default() }
+        let lies = Lies::of([ratio.low, ratio.high], [1.0 - tolerance, 1.0 + tolerance]);
+        let head = format!("{} {}: {name} {}", mark(lies), check.line, ratio_times(ratio));
+        Item { head, muted: lies == Lies::Within, ..Item::default() }
     };
     let saturation = check.saturation.iter().map(|ratio| item("saturation", ratio, SATURATION_AGREES));
     let light = check.light_latency.iter().map(|ratio| item("light load", ratio, LIGHT_AGREES));

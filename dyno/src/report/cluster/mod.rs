@@ -11,6 +11,7 @@ use super::document::{Cell, Column, Content, Document, Field, Method, Place, Sec
 use super::published::not_as_in;
 use super::text::{ratio_columns, ratio_times};
 use crate::histogram::Percentiles;
+use crate::model::Policy;
 use crate::model::cluster::LatencyPoint;
 use crate::stats::Direction;
 use crate::stats::Estimate;
@@ -180,8 +181,10 @@ fn bounds(summary: &ClusterSummary) -> impl Iterator<Item = String> {
     let any = |is: fn(&CellSummary) -> bool| summary.cells.iter().any(is);
     let behind = any(CellSummary::fell_behind)
         .then(|| "≥ before a latency: not all were served that were due, and these are in no latency.".to_owned());
-    let bound = any(|cell| cell.load_bound)
-        .then(|| "≥ before hits/s: the CPU of the load or of the dispatcher was full.".to_owned());
+    let bound = any(|cell| cell.load_bound).then(|| {
+        let dispatcher = if summary.has_one_server() { "" } else { " or of the dispatcher" };
+        format!("≥ before hits/s: the CPU of the load{dispatcher} was full.")
+    });
     behind.into_iter().chain(bound)
 }
 
@@ -201,8 +204,8 @@ fn cells(summary: &ClusterSummary) -> Section {
         (Column::interval(), |cell| interval(cell.backend_cpu_ns_per_hit, format_micros)),
         (page(Column::number("CPU times")), |cell| ratios(cell)[2].clone()),
         (page(Column::interval()), |cell| ratios(cell)[3].clone()),
-        (Column::number("µs/conn"), |cell| format_micros(cell.dispatcher_cpu_ns_per_connection.value)),
-        (page(Column::interval()), |cell| interval(cell.dispatcher_cpu_ns_per_connection, format_micros)),
+        (Column::number("µs/conn"), |cell| of_dispatcher(cell)[0].clone()),
+        (page(Column::interval()), |cell| of_dispatcher(cell)[1].clone()),
         (Column::number("p50"), |cell| latency(cell, |found| found.p50)),
         (Column::number("p99"), |cell| latency(cell, |found| found.p99)),
         (Column::number("busiest"), |cell| format_percent(cell.busiest_percent.value)),
@@ -235,6 +238,15 @@ fn cells(summary: &ClusterSummary) -> Section {
         summary.rounds
     );
     Section::default().with(Content::Table(table)).notes([meaning].into_iter().chain(bounds(summary)))
+}
+
+/// CPU time of the dispatcher for a connection, with its interval; clients that connect directly have none.
+fn of_dispatcher(cell: &CellSummary) -> [String; 2] {
+    if cell.cell.policy == Policy::Direct {
+        return [NONE.to_owned(), String::new()];
+    }
+    let of = cell.dispatcher_cpu_ns_per_connection;
+    [format_micros(of.value), interval(of, format_micros)]
 }
 
 fn interval(of: Estimate, format: fn(f64) -> String) -> String {

@@ -33,7 +33,7 @@ fn setting(record: &Record) -> Section {
     let manifest = &record.manifest;
     let tls = record.measured.profile().map_or(String::new(), |profile| {
         let tls = &profile.experiment.tls;
-        format!("TLS {}, certificate {}, group {}", tls.version, tls.certificate, tls.group)
+        format!("TLS {}, certificate {}, group {}", tls.version, tls.certificate(), tls.group)
     });
     Section::default().text(format!("{}, {tls}.", server_text(manifest)))
 }

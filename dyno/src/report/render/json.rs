@@ -13,7 +13,7 @@ use crate::stats::cluster::{CellSummary, ClusterSummary, PublishedStatement};
 use crate::stats::compared::{Comparison, Word, verdict};
 use crate::stats::counts::Counts;
 use crate::stats::curve::{CurveSummary, Limit};
-use crate::stats::findings::{ComparisonFinding, Relative, RemedyFinding, SetupAndData};
+use crate::stats::findings::{ComparisonFinding, Relative, RemedyFinding, SetupAndData, Unmeasured};
 use crate::stats::libraries::Libraries;
 use crate::stats::load::{LoadSummary, PointSummary};
 use crate::stats::load_checks::LoadCheck;
@@ -73,6 +73,8 @@ fn print<T: Serialize>(record: &Record, answer: String, rounds: u32, results: T,
 struct Results<'a> {
     shares: &'a [Share],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    unmeasured: &'a [Unmeasured],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
     between_runs: &'a [BetweenRuns],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     by_methods: &'a [ByMethods],
@@ -106,6 +108,7 @@ struct Results<'a> {
 pub fn results(record: &Record, summary: &Summary) -> String {
     let results = Results {
         shares: &summary.shares.shares,
+        unmeasured: &summary.findings.unmeasured,
         between_runs: &summary.between_runs,
         by_methods: &summary.by_methods,
         counted: summary.counted.as_ref(),

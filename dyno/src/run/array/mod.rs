@@ -102,7 +102,7 @@ fn describe(record: &mut Record, experiment: &ArrayExperiment, testbed: &ArrayTe
     manifest.server_cpus = cpus;
     manifest.client_cpus = manifest::cpus_of_load(experiment.workers.as_ref(), placement.load);
     manifest.hardware = BTreeMap::from([("array".to_owned(), placement.description(experiment.workers.as_ref()))]);
-    manifest.certificate = experiment.tls.certificate.to_string();
+    manifest.certificate = experiment.tls.certificate().to_string();
     manifest.effort = experiment.array.effort.to_string();
     manifest.workload = manifest::workload_line(&testbed.site.summary);
     manifest.server_name = match placement.proxies.is_empty() {

@@ -22,6 +22,7 @@ use crate::run::credentials::{Credentials, HOST};
 use crate::run::exchange::{exchange, plain_get};
 use crate::run::hardware::quota_check;
 use crate::run::load_process::LoadProcess;
+use crate::run::preflight::negotiated::Asked;
 use crate::run::testbed::{log_tail, make_site, stop_all};
 use crate::servers::cpu::at_rest;
 use crate::servers::dispatcher::{self, Dispatcher};
@@ -112,7 +113,7 @@ impl<'a> ArrayTestbed<'a> {
         };
         let site = make_site(&workload, directory.path(), say)?;
         say("making certificates");
-        let credentials = Credentials::create(experiment.tls.certificate, directory.path())?;
+        let credentials = Credentials::create(experiment.tls.certificate(), directory.path())?;
         let transaction_ns = (array.transaction_us * 1e3) as u64;
         let mut testbed = ArrayTestbed {
             experiment,
@@ -146,7 +147,7 @@ impl<'a> ArrayTestbed<'a> {
 
     /// The server's and the proxies' TLS settings.
     fn tls(&self, keys: TicketKeys) -> Tls {
-        Tls { ticket_keys: keys, ..self.experiment.tls.clone() }
+        Tls { ticket_keys: Some(keys), ..self.experiment.tls.clone() }
     }
 
     fn spec(&self, keys: TicketKeys, cpu: usize) -> ServerSpec {
@@ -253,6 +254,7 @@ impl<'a> ArrayTestbed<'a> {
         let config = tls.then(|| Config::new(self.settings(TicketKeys::Own)).map(Arc::new)).transpose()?;
         let answer = exchange(address, config.as_ref(), None, &request).map_err(|failure| anyhow!("{failure}"));
         let answer = answer.or_fault(Fault::Server)?;
+        Asked::of(&self.tls(TicketKeys::Own)).require(&answer).or_fault(Fault::Server)?;
         ensure!(answer.status == 200, "it answered with status {}", answer.status);
         let wanted = body_bytes.unwrap_or(answer.body_bytes);
         ensure!(wanted == answer.body_bytes, "a page of {wanted} bytes came with {}", answer.body_bytes);

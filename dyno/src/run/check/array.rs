@@ -83,7 +83,7 @@ impl ArrayExperiment {
             address: self.array.address,
             clients: (self.array.clients_count, "--clients"),
             window: None,
-            has_small_keys: self.tls.certificate.is_small_rsa(),
+            has_small_keys: self.tls.certificate().is_small_rsa(),
             effort: self.array.effort,
         }
         .check()

@@ -161,7 +161,7 @@ impl ClusterExperiment {
             address: self.cluster.address,
             clients: (clients, "--clients"),
             window: self.workload.window(),
-            has_small_keys: !self.cluster.plain && self.tls.certificate.is_small_rsa(),
+            has_small_keys: !self.cluster.plain && self.tls.certificate().is_small_rsa(),
             effort: self.traffic.effort,
         };
         far.check()?;
@@ -292,7 +292,7 @@ mod tests {
         assert!(with(&|e| e.cluster.sessions = vec![Sharing::Memcached]).contains("nginx has no session cache"));
         assert!(with(&|e| e.traffic.reuse_percent = vec![101.0]).contains("between 0 and 100"));
         assert!(
-            with(&|e| e.tls = Tls { tickets: false, session_cache: SessionCache::Off, ..Tls::default() })
+            with(&|e| e.tls = Tls { tickets: false, session_cache: Some(SessionCache::Off), ..Tls::default() })
                 .contains("no sessions at all")
         );
         assert!(

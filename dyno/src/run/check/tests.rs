@@ -88,18 +88,18 @@ fn impossible_combinations_are_refused_with_the_remedy() {
         with(&|e| {
             e.tls.version = Version::Tls12;
             e.tls.suite = Some(Suite::RsaAes128Sha);
-            e.tls.certificate = CertificateKind::P256;
+            e.tls.certificate = Some(CertificateKind::P256);
         })
         .contains("--cert rsa-2048")
     );
     assert!(
         with(&|e| {
             e.tls.version = Version::Tls12;
-            e.tls.certificate = CertificateKind::MlDsa65;
+            e.tls.certificate = Some(CertificateKind::MlDsa65);
         })
         .contains("--tls 1.3")
     );
-    assert!(with(&|e| e.tls.certificate = CertificateKind::Rsa1024).contains("--tls 1.2"));
+    assert!(with(&|e| e.tls.certificate = Some(CertificateKind::Rsa1024)).contains("--tls 1.2"));
     let dsa = Experiment::from_toml("question = \"q\"\n[tls]\ncertificate = \"dsa\"", Path::new("/")).unwrap_err();
     let said = dsa.to_string();
     assert!(["certificate = ", "`dsa`", "rsa-2048"].iter().all(|word| said.contains(word)), "{said}");

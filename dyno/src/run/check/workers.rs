@@ -84,7 +84,7 @@ impl Experiment {
             address: if has_address { Some(self.server.ip()?) } else { None },
             clients: (self.load.connections, "--connections"),
             window: self.workload.window(),
-            has_small_keys: configured.chain([self.tls.clone()]).any(|tls| tls.certificate.is_small_rsa()),
+            has_small_keys: configured.chain([self.tls.clone()]).any(|tls| tls.certificate().is_small_rsa()),
             effort: self.load.effort,
         };
         let beyond = far.check()?;

@@ -79,7 +79,8 @@ impl<'a> Cluster<'a> {
         let with_tls = experiment.cluster.sessions.iter().map(|sharing| (*sharing, false));
         for (sharing, is_plain_limit) in with_tls.chain(plain_limit) {
             interrupt::check(stop)?;
-            observer.step(&format!("starting {} servers and the dispatchers", experiment.cluster.backends));
+            let dispatchers = if experiment.cluster.has_dispatcher() { " and the dispatchers" } else { "" };
+            observer.step(&format!("starting {} servers{dispatchers}", experiment.cluster.backends));
             interrupt::before_measuring(stop, testbed.start_group(experiment, sharing, is_plain_limit))?;
         }
         let cells = experiment.cells();

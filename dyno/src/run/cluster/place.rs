@@ -128,12 +128,13 @@ impl Placement {
         let load = place_of_load(experiment.workers.as_ref(), self.load);
         let has_addresses = experiment.cluster.has_addresses();
         let from = if has_addresses { "" } else { "; clients have the addresses of their workers" };
-        format!(
-            "{} backends on CPU {}, {limit}; dispatcher on CPU {}; {load}{from}",
-            self.backends.len(),
-            backends.join(", "),
-            self.dispatcher
-        )
+        let count = self.backends.len();
+        let servers = if count == 1 { "1 backend".to_owned() } else { format!("{count} backends") };
+        let dispatcher = match experiment.cluster.has_dispatcher() {
+            true => format!("dispatcher on CPU {}", self.dispatcher),
+            false => "no dispatcher".to_owned(),
+        };
+        format!("{servers} on CPU {}, {limit}; {dispatcher}; {load}{from}", backends.join(", "))
     }
 }
 

@@ -28,7 +28,7 @@ pub fn describe(record: &mut Record, experiment: &ClusterExperiment, testbed: &C
     manifest.client_cpus = manifest::cpus_of_load(experiment.workers.as_ref(), placement.load);
     manifest.hardware = BTreeMap::from([("cluster".to_owned(), placement.description(experiment))]);
     if !experiment.cluster.plain {
-        manifest.certificate = experiment.tls.certificate.to_string();
+        manifest.certificate = experiment.tls.certificate().to_string();
     }
     manifest.effort = experiment.traffic.effort.to_string();
     manifest.workload = manifest::workload_line(&testbed.site.summary);

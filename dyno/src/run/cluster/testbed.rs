@@ -20,6 +20,7 @@ use crate::run::credentials::{Credentials, HOST};
 use crate::run::exchange::{exchange, plain_get};
 use crate::run::hardware::quota_check;
 use crate::run::load_process::LoadProcess;
+use crate::run::preflight::negotiated::Asked;
 use crate::run::testbed::{log_tail, make_site, stop_all};
 use crate::servers::cpu::at_rest;
 use crate::servers::dispatcher::{self, Dispatcher};
@@ -40,6 +41,8 @@ pub struct Group {
     is_plain_limit: bool,
     /// The clients' settings; `None`: plain HTTP.
     settings: Option<Settings>,
+    /// What their handshakes must come to.
+    asked: Asked,
     /// The servers.
     pub backends: Vec<Instance>,
     /// The server that keeps the sessions of all of them, where they share one.
@@ -122,7 +125,7 @@ impl ClusterTestbed {
         let directory = RunDirectory::create()?;
         let site = make_site(&experiment.workload, directory.path(), say)?;
         say("making certificates");
-        let credentials = Credentials::create(experiment.tls.certificate, directory.path())?;
+        let credentials = Credentials::create(experiment.tls.certificate(), directory.path())?;
         let backends = experiment.cluster.backends;
         let cache_bytes =
             experiment.cluster.cache_bytes.unwrap_or_else(|| locality::enough_for_all_together(&site, backends));
@@ -164,7 +167,9 @@ impl ClusterTestbed {
         };
         let address = session_server.as_ref().map(Instance::address);
         let (backends, checks) = (Vec::new(), Vec::new());
-        let mut group = Group { sharing, is_plain_limit, settings, backends, session_server, checks, logs: None };
+        let asked = Asked::of(&tls);
+        let mut group =
+            Group { sharing, is_plain_limit, settings, asked, backends, session_server, checks, logs: None };
         for &cpu in &self.placement.backends {
             let spec = ServerSpec {
                 tls: (!plain).then(|| self.credentials.server_tls(&tls)),
@@ -216,7 +221,10 @@ impl ClusterTestbed {
             }
         };
         let passed = self.pass_through(&self.groups[group], dispatcher.as_mut());
-        let passed = passed.with_context(|| format!("the dispatcher `{}` does not work", policy.name()));
+        let passed = passed.with_context(|| match policy {
+            Policy::Direct => "the server does not work".to_owned(),
+            _ => format!("the dispatcher `{}` does not work", policy.name()),
+        });
         let checks = self.groups[group].checks.iter().cloned().chain([passed.or_fault(Fault::Server)?]).collect();
         let caches = self.groups[group].logs.iter().flat_map(|_| vec![Cache::new(self.cache_bytes); addresses.len()]);
         let caches = caches.collect();
@@ -235,6 +243,7 @@ impl ClusterTestbed {
         let entry = dispatcher.as_ref().map_or(&group.backends[0], |dispatcher| &dispatcher.instance);
         let answer = exchange(entry.address(), config.as_ref(), None, &request);
         let answer = answer.map_err(|failure| anyhow!("{failure}{}", log_tail(entry)))?;
+        group.asked.require(&answer)?;
         ensure!(answer.status == 200, "a server behind it answered with status {}", answer.status);
         ensure!(
             body_bytes.is_none_or(|bytes| bytes == answer.body_bytes),

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Result, anyhow};
 use tlsdyno_tls::{Stage, StageSet};
 
-use super::{Check, Target, explain, preflight};
+use super::{Check, Target, explain, negotiated, preflight};
 use crate::fault::{Fault, OrFault, fault_of};
 use crate::interrupt;
 use crate::model::{ConfigurationModel, Experiment, Tls};
@@ -157,14 +157,14 @@ pub fn start_and_check(
 fn remedy(failed: &str, tls: &Tls) -> String {
     let version = tls.version;
     let suites = || tls.suite.map_or_else(|| "every suite of it".to_owned(), |suite| suite.openssl_name().to_owned());
-    let groups = || tls.groups().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let groups = || tls.groups_of_own().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     match () {
         () if failed.contains("alert protocol_version") => {
             format!(". It does not speak TLS {version}: let it, or measure another version (--tls)")
         }
         () if failed.contains("alert handshake_failure") => format!(
             ". It took none of what was offered: TLS {version}, {}, groups {}. Name another suite or group (--suite, \
-             --group), and its certificate where that is ECDSA (--cert p-256), for TLS 1.2 wants its curve",
+             --group)",
             suites(),
             groups()
         ),
@@ -218,6 +218,7 @@ pub fn checks_of(
         resumable,
     };
     checks.extend(preflight(&target)?);
+    checks.extend(negotiated::checks(&target, &server.asked)?);
     checks.extend(hardware::checks(&server.model, &target)?);
     if let (Some(instance), Some(vigil)) = (testbed.instance(index), &mut vigil) {
         let failed = checks.iter().any(|check| !check.passed);

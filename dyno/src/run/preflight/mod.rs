@@ -5,6 +5,7 @@
 
 mod configurations;
 mod doubler;
+pub mod negotiated;
 mod provider;
 pub(in crate::run) mod shim;
 

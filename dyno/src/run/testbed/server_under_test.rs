@@ -12,6 +12,7 @@ use crate::fault::{Fault, OrFault};
 use crate::model::{ConfigurationModel, Tls};
 use crate::native::{Doubled, Doubling, Injection, Profiling, ShimInjection};
 use crate::run::cpus::Placement;
+use crate::run::preflight::negotiated::Asked;
 use crate::servers::{self, Instance, ServerSpec};
 
 /// One configuration with its server.
@@ -41,6 +42,8 @@ pub struct ServerUnderTest {
     pub foreign_session: Option<Session>,
     /// The TLS settings that its handshakes have.
     pub(super) tls: Tls,
+    /// What its handshakes must come to.
+    pub asked: Asked,
     /// The matching client's settings; `None` for plain HTTP.
     pub settings: Option<Settings>,
     pub(super) spec: ServerSpec,
@@ -109,7 +112,7 @@ impl ServerUnderTest {
     fn needs_post_quantum(&self) -> Option<String> {
         let settings = self.settings.as_ref()?;
         let group = settings.groups.first().filter(|group| group.is_hybrid()).map(|group| format!("group {group}"));
-        let certificate = self.tls.certificate;
+        let certificate = self.tls.certificate();
         group.or_else(|| certificate.is_post_quantum().then(|| format!("certificate {certificate}")))
     }
 

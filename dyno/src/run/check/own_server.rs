@@ -1,0 +1,277 @@
+//! What a server of the user's own can be told: settings that stand in its configuration are put into the copy of an
+//! installed one, or where the command has a place for them. Others are refused; none is left out in silence.
+
+use anyhow::{Result, ensure};
+use tlsdyno_tls::Version;
+
+use crate::model::{ConfigurationModel, Experiment, ServerName, Tls, TlsChange};
+use crate::run::own_command::shows_ours;
+use crate::servers::CommandSpec;
+
+/// A setting of the server itself.
+struct OfServer {
+    key: &'static str,
+    flag: &'static str,
+    what: &'static str,
+    is_asked: fn(&TlsChange) -> bool,
+    /// A command that is not the copy of an installed configuration can have it.
+    is_applied: fn(&CommandSpec, &Tls) -> bool,
+    /// What else can be done where it cannot.
+    remedy: &'static str,
+}
+
+const WITH_CERTIFICATE: &str = "put {certificate} and {key} into the command or a file that it names, ";
+
+/// All of them: what is not here is offered by clients, and the preflight sees what becomes of it.
+const OF_SERVER: [OfServer; 6] = [
+    OfServer {
+        key: "certificate",
+        flag: "--cert",
+        what: "the certificate",
+        is_asked: |asked| asked.certificate.is_some(),
+        is_applied: shows_ours,
+        remedy: WITH_CERTIFICATE,
+    },
+    OfServer {
+        key: "chain_count",
+        flag: "",
+        what: "the certificate",
+        is_asked: |asked| asked.chain_count.is_some(),
+        is_applied: shows_ours,
+        remedy: WITH_CERTIFICATE,
+    },
+    OfServer {
+        key: "tickets",
+        flag: "--no-tickets",
+        what: "whether it issues tickets",
+        is_asked: |asked| asked.tickets.is_some(),
+        // Who does not offer to take any gets none.
+        is_applied: |_, tls| tls.version == Version::Tls12,
+        remedy: "",
+    },
+    OfServer {
+        key: "ticket_keys",
+        flag: "--ticket-keys",
+        what: "where the keys of its tickets come from",
+        is_asked: |asked| asked.ticket_keys.is_some(),
+        is_applied: |_, _| false,
+        remedy: "",
+    },
+    OfServer {
+        key: "session_cache",
+        flag: "--session-cache",
+        what: "where it keeps sessions",
+        is_asked: |asked| asked.session_cache.is_some(),
+        is_applied: |_, _| false,
+        remedy: "",
+    },
+    OfServer {
+        key: "session_timeout_s",
+        flag: "",
+        what: "how long its sessions last",
+        is_asked: |asked| asked.session_timeout_s.is_some(),
+        is_applied: |_, _| false,
+        remedy: "",
+    },
+];
+
+impl Experiment {
+    /// Refuses settings of a user's own server that have no effect on it.
+    ///
+    /// # Errors
+    /// Which one, whose it is, and what to do.
+    pub(super) fn check_own_settings(&self) -> Result<()> {
+        if self.server.kind != ServerName::Command {
+            return Ok(());
+        }
+        let all = self.tls.of_server();
+        for command in self.command_specs() {
+            refuse_idle(&all, &command, &self.tls, None)?;
+        }
+        for model in &self.configurations {
+            let (command, tls) = (self.command_spec_of(model), model.tls.applied(&self.tls));
+            refuse_idle(&model.tls, &command, &tls, Some(&model.name))?;
+            check_processors(model)?;
+        }
+        Ok(())
+    }
+}
+
+/// Refuses what is asked for and has no effect. `configuration`: that asks for it; `None`: all do.
+fn refuse_idle(asked: &TlsChange, command: &CommandSpec, tls: &Tls, configuration: Option<&str>) -> Result<()> {
+    for setting in OF_SERVER.iter().filter(|setting| (setting.is_asked)(asked)) {
+        let OfServer { key, flag, what, remedy, .. } = setting;
+        let is_applied = match command.installed {
+            Some(_) => *key != "chain_count" || tls.certificate.is_some(),
+            None => (setting.is_applied)(command, tls),
+        };
+        let (whose, another) = match configuration {
+            Some(name) => {
+                (format!("configuration `{name}`: `tls.{key}`"), "name another server by `server_command` there")
+            }
+            None if flag.is_empty() => (format!("`tls.{key}`"), "leave it out"),
+            None => (format!("{flag} (`tls.{key}`)"), "leave it out"),
+        };
+        ensure!(
+            is_applied || command.installed.is_some(),
+            "{whose} has no effect here: {what} of a server of your own stands in its own configuration. Change it \
+             there, {remedy}or {another}. --server-config measures a copy of an installed nginx with it"
+        );
+        ensure!(is_applied, "{whose} goes with a certificate of ours: name its kind too (`tls.certificate`, --cert)");
+    }
+    Ok(())
+}
+
+/// A server of others has as many workers as its configuration says.
+fn check_processors(model: &ConfigurationModel) -> Result<()> {
+    let count = model.processors.map_or(1, |processors| processors.count);
+    ensure!(
+        count == 1,
+        "configuration `{}`: `processors.count = {count}` has no effect here: how many workers a server of your own \
+         has stands in its own configuration. Name one with as many by `server_command`, or use --server nginx",
+        model.name
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tlsdyno_tls::{Group, Suite};
+
+    use super::*;
+    use crate::model::workload::WorkloadSpec;
+    use crate::model::{CertificateKind, Processors, Server, SessionCache, TicketKeys};
+
+    /// A server that is nobody's but the user's.
+    const OWN: &str = "server -c own.conf -p {port}";
+    /// One that shows what certificate it is given.
+    const WITH_PLACES: &str = "server --cert {certificate} --key {key} -p {port}";
+
+    fn experiment(command: &str, config: Option<&str>) -> Experiment {
+        let server = Server {
+            kind: ServerName::Command,
+            command: Some(command.to_owned()),
+            address: Some("127.0.0.1:{port}".to_owned()),
+            config: config.map(Into::into),
+            ..Server::default()
+        };
+        let workload = WorkloadSpec::Url { path: "/".to_owned(), bytes: None, users: 9, requests_per_user: 1 };
+        Experiment { server, workload, configurations: vec![ConfigurationModel::as_is()], ..Experiment::default() }
+    }
+
+    /// What is said of a configuration with this change, on the three kinds of own servers.
+    fn said(change: &TlsChange) -> [String; 3] {
+        [(OWN, None), (WITH_PLACES, None), ("nginx", Some("/etc/nginx/nginx.conf"))].map(|(command, config)| {
+            let mut of = experiment(command, config);
+            let name = "changed".to_owned();
+            of.configurations.push(ConfigurationModel { name, tls: change.clone(), ..ConfigurationModel::as_is() });
+            of.check().map_or_else(|error| format!("{error:#}"), |()| String::new())
+        })
+    }
+
+    /// Every key of a configuration's `tls`: a new one does not compile until it has its line here.
+    #[test]
+    fn every_setting_is_applied_or_refused() {
+        let all = TlsChange {
+            version: Some(Version::Tls12),
+            suite: Some(Suite::Tls13Aes256Gcm),
+            group: Some(Group::P256),
+            certificate: Some(CertificateKind::P256),
+            chain_count: Some(2),
+            tickets: Some(true),
+            ticket_keys: Some(TicketKeys::Shared),
+            session_cache: Some(SessionCache::Shared),
+            session_timeout_s: Some(9),
+            early_data: Some(true),
+        };
+        let TlsChange {
+            version,
+            suite,
+            group,
+            certificate,
+            chain_count,
+            tickets,
+            ticket_keys,
+            session_cache,
+            session_timeout_s,
+            early_data,
+        } = all;
+        let none = TlsChange::default;
+        let [yes, no] = [true, false];
+        // Of an own server, of one with places for a certificate, of the copy of an installed one.
+        let table = [
+            ("version", TlsChange { version, ..none() }, [yes; 3]),
+            ("suite", TlsChange { suite, ..none() }, [yes; 3]),
+            ("group", TlsChange { group, ..none() }, [yes; 3]),
+            ("certificate", TlsChange { certificate, ..none() }, [no, yes, yes]),
+            ("chain_count", TlsChange { chain_count, ..none() }, [no, yes, no]),
+            ("chain_count", TlsChange { certificate, chain_count, ..none() }, [no, yes, yes]),
+            ("tickets", TlsChange { tickets, ..none() }, [no, no, yes]),
+            ("tickets", TlsChange { version, tickets, ..none() }, [yes; 3]),
+            ("ticket_keys", TlsChange { ticket_keys, ..none() }, [no, no, yes]),
+            ("session_cache", TlsChange { session_cache, ..none() }, [no, no, yes]),
+            ("session_timeout_s", TlsChange { session_timeout_s, ..none() }, [no, no, yes]),
+            // Offered, and the preflight sees whether it is taken.
+            ("early_data", TlsChange { early_data, ..none() }, [yes; 3]),
+        ];
+        for (key, change, applied) in table {
+            for (said, applied) in said(&change).into_iter().zip(applied) {
+                let named =
+                    said.contains("configuration `changed`") && said.contains("tls.") && said.contains("rtificate")
+                        || said.contains(&format!("`tls.{key}`"));
+                assert_eq!(said.is_empty(), applied, "{key}: {said}");
+                assert!(applied || named, "{key}: {said}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_all_configurations_are_to_have_is_refused_by_its_flag() {
+        let said = |command: &str, config, edit: fn(&mut Tls)| {
+            let mut of = experiment(command, config);
+            edit(&mut of.tls);
+            of.check().map_or_else(|error| format!("{error:#}"), |()| String::new())
+        };
+        let edits: [(&str, fn(&mut Tls)); 5] = [
+            ("--cert", |tls| tls.certificate = Some(CertificateKind::P256)),
+            ("--session-cache", |tls| tls.session_cache = Some(SessionCache::Shared)),
+            ("--ticket-keys", |tls| tls.ticket_keys = Some(TicketKeys::Own)),
+            ("--no-tickets", |tls| tls.tickets = false),
+            ("tls.session_timeout_s", |tls| tls.session_timeout_s = Some(5)),
+        ];
+        for (flag, edit) in edits {
+            let refused = said(OWN, None, edit);
+            assert!(
+                refused.contains(flag) && refused.contains("of a server of your own stands in"),
+                "{flag}: {refused}"
+            );
+            assert_eq!(said("nginx", Some("/etc/nginx/nginx.conf"), edit), "", "{flag}");
+        }
+        assert_eq!(said(WITH_PLACES, None, |tls| tls.certificate = Some(CertificateKind::P256)), "");
+        assert_eq!(said(OWN, None, |_| ()), "");
+        let dbm: fn(&mut Tls) = |tls| tls.session_cache = Some(SessionCache::Dbm);
+        assert!(said("nginx", Some("/etc/nginx/nginx.conf"), dbm).contains("nginx has no session cache `dbm`"));
+    }
+
+    #[test]
+    fn workers_of_an_own_server_are_its_own() {
+        let mut of = experiment(OWN, None);
+        let processors = Some(Processors { count: 2, speed: 0.4 });
+        of.configurations.push(ConfigurationModel {
+            name: "two".to_owned(),
+            processors,
+            ..ConfigurationModel::as_is()
+        });
+        assert!(of.check().unwrap_err().to_string().contains("`processors.count = 2`"));
+    }
+
+    #[test]
+    fn an_ecdsa_suite_of_an_own_server_needs_no_word_on_its_certificate() {
+        let mut of = experiment(OWN, None);
+        of.tls.version = Version::Tls12;
+        of.tls.suite = Some(Suite::EcdheEcdsaAes128Gcm);
+        of.check().unwrap();
+        of.server = Server::default();
+        assert!(of.check().unwrap_err().to_string().contains("needs an ECDSA certificate"));
+    }
+}

@@ -1,0 +1,215 @@
+//! What a handshake came to, against what the configuration asks for: a server that has something else measures
+//! something else.
+
+use anyhow::{Result, ensure};
+use tlsdyno_tls::crypto::verify::{KeyKind, public_key};
+use tlsdyno_tls::{Group, Handshake, Session, SessionKind, Stage, StageSet, Suite, Version};
+
+use super::{Check, Target, compile};
+use crate::model::{CertificateKind, Tls};
+use crate::run::exchange::{Answer, exchange};
+
+/// What is asked for. What is `None` may be anything that the client offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    version: Version,
+    suite: Option<Suite>,
+    group: Group,
+    certificate: Option<CertificateKind>,
+    chain_count: Option<u32>,
+    tickets: Option<bool>,
+    resumes: bool,
+}
+
+impl Asked {
+    /// Of a server that tlsdyno configures: all that the settings say.
+    pub fn of(tls: &Tls) -> Asked {
+        Asked {
+            version: tls.version,
+            suite: tls.suite,
+            group: tls.group,
+            certificate: Some(tls.certificate()),
+            chain_count: Some(tls.chain_count),
+            tickets: Some(tls.tickets),
+            resumes: tls.is_resumable(),
+        }
+    }
+
+    /// Of a user's own server: what is offered to it, and what is asked of it besides. `has_ours`: it shows a
+    /// certificate of ours.
+    pub fn of_own(tls: &Tls, has_ours: bool) -> Asked {
+        let all = Asked::of(tls);
+        let asked = tls.of_server();
+        Asked {
+            certificate: all.certificate.filter(|_| has_ours || tls.certificate.is_some()),
+            chain_count: all.chain_count.filter(|_| has_ours),
+            tickets: asked.tickets,
+            ..all
+        }
+    }
+
+    /// What differs, as `asked for certificate p-256, negotiated rsa-2048`; empty: nothing.
+    fn missed(&self, handshake: &Handshake, chain: &[Vec<u8>]) -> Vec<String> {
+        let mut missed = Vec::new();
+        let mut compare = |what: &str, asked: String, seen: String| {
+            if asked != seen {
+                missed.push(format!("asked for {what} {asked}, negotiated {seen}"));
+            }
+        };
+        compare("TLS", self.version.to_string(), handshake.version.to_string());
+        if let Some(suite) = self.suite {
+            compare("suite", suite.to_string(), handshake.suite.to_string());
+        }
+        if let Some(group) = handshake.group {
+            compare("group", self.group.to_string(), group.to_string());
+        }
+        // A resumption shows no certificate.
+        if let Some(own) = chain.first() {
+            if let Some(certificate) = self.certificate {
+                compare("certificate", certificate.to_string(), key_text(own));
+            }
+            if let Some(count) = self.chain_count {
+                compare("certificates in the chain:", count.to_string(), chain.len().to_string());
+            }
+        }
+        missed
+    }
+
+    /// Whether nothing differs; `None` without a handshake. `kind`: of handshake.
+    fn check(&self, kind: &str, answer: &Answer) -> Option<Check> {
+        let handshake = answer.handshake.as_ref()?;
+        let missed = self.missed(handshake, &answer.chain);
+        let seen = if missed.is_empty() { as_text(handshake, &answer.chain) } else { missed.join("; ") };
+        Some(Check::new(format!("{kind}: what is negotiated is what is asked for"), missed.is_empty(), seen))
+    }
+
+    /// The same of a session: whether it is in a ticket.
+    fn check_session(&self, session: &Session) -> Option<Check> {
+        let asked = self.tickets.filter(|_| session.kind().version() == Version::Tls12)?;
+        let text = |in_ticket: bool| if in_ticket { "a ticket" } else { "a session ID" };
+        let (asked, seen) = (text(asked), text(session.kind() == SessionKind::Tls12Ticket));
+        let said = if asked == seen { seen.to_owned() } else { format!("asked for {asked}, negotiated {seen}") };
+        Some(Check::new("full: sessions are kept as is asked for", asked == seen, said))
+    }
+
+    /// Refuses an answer where something differs.
+    ///
+    /// # Errors
+    /// What was asked for and what was negotiated.
+    pub fn require(&self, answer: &Answer) -> Result<()> {
+        let missed = answer.handshake.as_ref().map_or_else(Vec::new, |of| self.missed(of, &answer.chain));
+        ensure!(missed.is_empty(), "{}", missed.join("; "));
+        Ok(())
+    }
+}
+
+/// Whether a full handshake, and one that resumes, come to what is asked for. A minimal set-up and a skeleton negotiate
+/// nothing.
+pub(super) fn checks(target: &Target, asked: &Asked) -> Result<Vec<Check>> {
+    let negotiates = |off: StageSet| !off.contains(Stage::Setup) && !off.contains(Stage::Handshake);
+    let Some(settings) = target.settings.filter(|settings| negotiates(settings.stages_off)) else {
+        return Ok(Vec::new());
+    };
+    let config = compile(settings)?;
+    let ask = |session| exchange(target.address, Some(&config), session, target.request);
+    // Who fails has failed in the other checks.
+    let Ok(full) = ask(None) else { return Ok(Vec::new()) };
+    let mut checks: Vec<Check> = asked.check("full", &full).into_iter().collect();
+    let Some(session) = full.sessions.last() else { return Ok(checks) };
+    if target.resumable {
+        checks.extend(asked.check_session(session));
+        let resumed = ask(Some(session.clone())).ok().filter(Answer::is_resumed);
+        checks.extend(resumed.and_then(|resumed| asked.check("resumed", &resumed)));
+    } else if !asked.resumes && settings.stages_off.shim().is_empty() {
+        let resumed = ask(Some(session.clone())).is_ok_and(|answer| answer.is_resumed());
+        let seen = if resumed { "asked for no resumption, negotiated a resumed session" } else { "a full handshake" };
+        checks.push(Check::new("full: no session is resumed where none is asked for", !resumed, seen));
+    }
+    Ok(checks)
+}
+
+/// `TLS 1.3, TLS_AES_128_GCM_SHA256, X25519, rsa-2048`.
+fn as_text(handshake: &Handshake, chain: &[Vec<u8>]) -> String {
+    let first = [format!("TLS {}", handshake.version), handshake.suite.to_string()];
+    let group = handshake.group.map(|group| group.to_string());
+    let key = chain.first().map(|own| key_text(own));
+    first.into_iter().chain(group).chain(key).collect::<Vec<_>>().join(", ")
+}
+
+/// The key of a certificate, as [`CertificateKind`] names it.
+pub fn key_text(certificate_der: &[u8]) -> String {
+    let kind = match public_key(certificate_der).map(|key| key.kind) {
+        Ok(KeyKind::Rsa { modulus_bytes }) => return format!("rsa-{}", 8 * modulus_bytes),
+        Ok(KeyKind::P256) => CertificateKind::P256,
+        Ok(KeyKind::P384) => CertificateKind::P384,
+        Ok(KeyKind::Ed25519) => CertificateKind::Ed25519,
+        Ok(KeyKind::MlDsa44) => CertificateKind::MlDsa44,
+        Ok(KeyKind::MlDsa65) => CertificateKind::MlDsa65,
+        Ok(KeyKind::MlDsa87) => CertificateKind::MlDsa87,
+        Ok(KeyKind::Other) => return "a key of another kind".to_owned(),
+        Err(_) => return "a certificate that cannot be read".to_owned(),
+    };
+    kind.name().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use tlsdyno_tls::EarlyData;
+
+    use super::*;
+    use crate::servers::certificates;
+
+    /// What is missed of `tls` where this is seen.
+    fn missed(asked: &Asked, certificate: CertificateKind, group: Option<Group>) -> String {
+        let directory = tempfile::tempdir().unwrap();
+        let files = certificates::create(certificate, directory.path()).unwrap();
+        let pem = std::fs::read(&files.chain).unwrap();
+        let der = openssl::x509::X509::from_pem(&pem).unwrap().to_der().unwrap();
+        let handshake = Handshake {
+            version: Version::Tls12,
+            suite: Suite::EcdheRsaAes128Gcm,
+            group,
+            resumed: None,
+            offered: None,
+            early_data: EarlyData::NotOffered,
+            hello_retry: false,
+            encrypt_then_mac: false,
+            extended_master_secret: true,
+            certificate_requested: false,
+            alpn: None,
+            bytes_in: 0,
+            bytes_out: 0,
+        };
+        asked.missed(&handshake, &[der]).join("; ")
+    }
+
+    #[test]
+    fn whatever_differs_is_named() {
+        use CertificateKind::{Ed25519, P256, P384, Rsa2048, Rsa3072};
+        let tls = Tls { version: Version::Tls12, suite: Some(Suite::EcdheRsaAes128Gcm), ..Tls::default() };
+        let asked = Asked::of(&tls);
+        let x25519 = Some(Group::X25519);
+        assert_eq!(missed(&asked, Rsa2048, x25519), "");
+        for (certificate, seen) in [(P256, "p-256"), (P384, "p-384"), (Ed25519, "ed25519"), (Rsa3072, "rsa-3072")] {
+            let wanted = format!("asked for certificate rsa-2048, negotiated {seen}");
+            assert_eq!(missed(&asked, certificate, x25519), wanted);
+        }
+        assert_eq!(missed(&asked, Rsa2048, Some(Group::P256)), "asked for group X25519, negotiated P-256");
+        assert_eq!(missed(&asked, Rsa2048, None), "", "static RSA has none");
+        let other = Tls { suite: Some(Suite::Tls13Aes128Gcm), version: Version::Tls13, ..tls.clone() };
+        let both = missed(&Asked::of(&other), Rsa2048, None);
+        assert!(both.starts_with("asked for TLS 1.3, negotiated 1.2; asked for suite "), "{both}");
+        let chain = missed(&Asked::of(&Tls { chain_count: 2, ..tls }), Rsa2048, x25519);
+        assert_eq!(chain, "asked for certificates in the chain: 2, negotiated 1");
+    }
+
+    #[test]
+    fn an_own_server_may_have_any_certificate_that_is_not_asked_for() {
+        let tls = Tls { version: Version::Tls12, ..Tls::default() };
+        let seen = |asked: Asked| missed(&asked, CertificateKind::P256, Some(Group::X25519));
+        assert_eq!(seen(Asked::of_own(&tls, false)), "");
+        assert_eq!(seen(Asked::of_own(&tls, true)), "asked for certificate rsa-2048, negotiated p-256");
+        let named = Tls { certificate: Some(CertificateKind::Rsa2048), ..tls };
+        assert_eq!(seen(Asked::of_own(&named, false)), "asked for certificate rsa-2048, negotiated p-256");
+    }
+}
