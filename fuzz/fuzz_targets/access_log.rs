@@ -3,6 +3,15 @@
 #[allow(dead_code)]
 #[path = "../../dyno/src/trace/access_log.rs"]
 mod access_log;
+#[allow(dead_code)]
+#[path = "../../dyno/src/trace/client.rs"]
+mod client;
+#[allow(dead_code)]
+#[path = "../../dyno/src/trace/fields.rs"]
+mod fields;
+#[allow(dead_code)]
+#[path = "../../dyno/src/trace/layout.rs"]
+mod layout;
 #[path = "../src/trace/access_log.rs"]
 mod run;
 

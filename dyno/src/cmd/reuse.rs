@@ -69,9 +69,10 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Exit> {
     let mut options = args.options.clone();
     let duration = options.duration.take().unwrap_or(DURATION);
-    let (log, exclude) = options.workload.take_log();
+    let (log, exclude, client_field) = options.workload.take_log();
     let (by, levels_percent, plain) = (args.by.clone(), args.levels.clone(), args.plain.clone());
-    let curve = Curve { by, levels_percent, plain, connections_max_count: args.connections_max, log, exclude };
+    let connections_max_count = args.connections_max;
+    let curve = Curve { by, levels_percent, plain, connections_max_count, log, exclude, client_field };
     let time_s = (duration.0 + WARM_UP).as_secs_f64() * curve.places().len() as f64;
     let experiment = LoadExperiment {
         question: format!("How sensitive is {} to its share of reuse?", args.url),

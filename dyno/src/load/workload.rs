@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 
 use crate::fault::{Fault, OrFault};
-use crate::model::workload::{HarSpec, NamesSpec, SessionsSpec, WorkloadSpec};
+use crate::model::workload::{ClientField, HarSpec, NamesSpec, SessionsSpec, WorkloadSpec};
 use crate::trace::flags::{self, ReplayArgs, WorkloadChoice};
 
 /// Places of a log that requests may get ahead of each other unless --window says otherwise: the value of Coarfa et al.
@@ -83,6 +83,10 @@ pub struct WorkloadFlags {
     /// Log: a user's connection closes after so long without a request [default: 75s]
     #[arg(long, value_name = "TIME", value_parser = flags::whole_seconds)]
     trace_keep_alive: Option<u32>,
+    /// Log: which field of a line is the client, by number from 1, or `last`; a text in quotation marks or square
+    /// brackets is one field [default: the address or host name before the time, or X-Forwarded-For behind a proxy]
+    #[arg(long, value_name = "N|last")]
+    client_field: Option<ClientField>,
 }
 
 /// Parses the value of --timing.
@@ -105,6 +109,7 @@ impl WorkloadFlags {
             pages: self.pages,
             session_lifetime: self.trace_session_lifetime,
             keep_alive: self.trace_keep_alive,
+            client_field: self.client_field,
         };
         if self.trace.is_none() {
             replay.ensure_absent("a load without --trace LOG").or_fault(Fault::Usage)?;
@@ -137,10 +142,11 @@ impl WorkloadFlags {
         Ok(self.workload.map(|choice| choice.spec(users, self.scale, 1)))
     }
 
-    /// Takes the log out, with what is left out of it, where it is not to be replayed.
-    pub fn take_log(&mut self) -> (Option<PathBuf>, Vec<String>) {
+    /// Takes the log out, with what is left out of it and which field is the client, where it is not to be replayed.
+    pub fn take_log(&mut self) -> (Option<PathBuf>, Vec<String>, Option<ClientField>) {
         let exclude = if self.trace.is_some() { std::mem::take(&mut self.exclude) } else { Vec::new() };
-        (self.trace.take(), exclude)
+        let client_field = if self.trace.is_some() { self.client_field.take() } else { None };
+        (self.trace.take(), exclude, client_field)
     }
 
     /// Whether the load is something else than one URL.

@@ -6,6 +6,8 @@ use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::named;
 
+use crate::model::workload::ClientField;
+
 named! {
     /// Of what percent reuse is a part.
     #[derive(Default)]
@@ -48,13 +50,16 @@ pub struct Curve {
     /// What is left out of the log, as `tlsdyno trace show --exclude` has it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<String>,
+    /// Which field of the log's lines is the client, as `tlsdyno trace show --client-field` has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_field: Option<ClientField>,
 }
 
 impl Default for Curve {
     fn default() -> Curve {
         let connections_max_count = Curve::connections_max_default();
         let (by, levels_percent, exclude) = (by_default(), Vec::new(), Vec::new());
-        Curve { by, levels_percent, plain: None, connections_max_count, log: None, exclude }
+        Curve { by, levels_percent, plain: None, connections_max_count, log: None, exclude, client_field: None }
     }
 }
 

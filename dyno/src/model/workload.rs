@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::foreign::quoted;
+
 /// A reproducible description of a workload (`dyno/trace` makes the workload from it).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
@@ -156,6 +158,10 @@ pub struct ReplaySpec {
     /// How far requests may get ahead of each other in the order of the log; 0: as far as their users come. 10,000 was
     /// enough for 60 clients in Coarfa et al. 2006 section 2.2.2.
     pub window: u32,
+    /// Which field of a line is the client; `None`: the address or name before the time, or the one that X-Forwarded-For
+    /// names where a proxy's address stands there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_field: Option<ClientField>,
     /// Only so many bytes of the file are read; `None`: all there are. A log that a server still writes to is the same
     /// for every process only up to here (`trace::make` fills it in).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -170,7 +176,58 @@ impl Default for ReplaySpec {
             keep_alive_s: 75,
             names: NamesSpec::Files,
             window: 10_000,
+            client_field: None,
             first_bytes: None,
+        }
+    }
+}
+
+/// Which field of a log's line is the client: words, texts in quotation marks and what stands in square brackets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "NumberOrWord", into = "NumberOrWord")]
+pub enum ClientField {
+    /// The field of this number, from 1.
+    Number(u32),
+    /// The last one.
+    Last,
+}
+
+/// How a file writes a [`ClientField`].
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum NumberOrWord {
+    Number(u32),
+    Word(String),
+}
+
+impl std::str::FromStr for ClientField {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ClientField, String> {
+        match (text, text.parse()) {
+            ("last", _) => Ok(ClientField::Last),
+            (_, Ok(number)) if number > 0 => Ok(ClientField::Number(number)),
+            _ => Err(format!("`{}` is no field of a line; write its number from 1, or last", quoted(text))),
+        }
+    }
+}
+
+impl TryFrom<NumberOrWord> for ClientField {
+    type Error = String;
+
+    fn try_from(read: NumberOrWord) -> Result<ClientField, String> {
+        match read {
+            NumberOrWord::Number(number) => number.to_string().parse(),
+            NumberOrWord::Word(word) => word.parse(),
+        }
+    }
+}
+
+impl From<ClientField> for NumberOrWord {
+    fn from(field: ClientField) -> NumberOrWord {
+        match field {
+            ClientField::Number(number) => NumberOrWord::Number(number),
+            ClientField::Last => NumberOrWord::Word("last".to_owned()),
         }
     }
 }

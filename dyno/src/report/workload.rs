@@ -59,7 +59,7 @@ pub fn workload(summary: &Summary) -> Document {
 
 /// What was found in a log that is replayed.
 fn replayed_log(log: &LogSummary) -> Facts {
-    let mut facts = Vec::from(used(&log.read));
+    let mut facts = used(&log.read);
     facts.push(fact("replayed as", listed(&log.replayed_as)));
     facts.extend(left_out(&log.read));
     let notes = [
@@ -113,10 +113,11 @@ pub fn log(scan: &LogScan) -> Document {
     Document { title, answer, sections, ..Document::default() }
 }
 
-fn used(read: &LogRead) -> [(String, String); 3] {
+fn used(read: &LogRead) -> Facts {
     let range = |(first, last)| format!(", {} to {}", format_date(first), format_date(last));
     let lines = format!("{} lines{}", format_count(read.lines), read.time_range_s.map_or_else(String::new, range));
-    [fact("log", lines), fact("methods", listed(&read.methods)), fact("statuses", listed(&read.statuses))]
+    let facts = [fact("log", lines), fact("methods", listed(&read.methods)), fact("statuses", listed(&read.statuses))];
+    facts.into_iter().chain(read.notes().iter().map(|note| fact("note", note))).collect()
 }
 
 fn left_out(read: &LogRead) -> Facts {

@@ -148,7 +148,9 @@ pub(super) fn saturated(
 /// The log cannot be read.
 pub(super) fn logged(curve: &Curve) -> Result<Option<LoggedReuse>> {
     let Some(path) = &curve.log else { return Ok(None) };
-    let scan = trace::scan_log(path, &curve.exclude, &ReplaySpec::default())?;
+    let rules = ReplaySpec { client_field: curve.client_field, ..ReplaySpec::default() };
+    let scan = trace::scan_log(path, &curve.exclude, &rules)?;
+    scan.read.tell(path);
     Ok(Some(LoggedReuse { path: path.display().to_string(), hits: scan.hits, reuse: scan.reuse }))
 }
 

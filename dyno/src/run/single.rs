@@ -153,7 +153,8 @@ impl<'a> SingleServer<'a> {
         if !experiment.has_plain_http() {
             record.warnings.push(Warning::NoPlainHttp);
         }
-        let log_warnings = testbed.site.summary.log.iter().flat_map(|log| log.read.warnings());
+        let log_warnings =
+            testbed.site.summary.log.iter().flat_map(|log| log.read.notes().into_iter().chain(log.read.warnings()));
         record.warnings.extend(log_warnings.map(|what| Warning::Other { what, remedy: LOG_REMEDY.to_owned() }));
         start_and_check(experiment, &mut testbed, record, stop, observer)?;
         manifest::describe(&mut record.manifest, experiment, &mut testbed, cpus);

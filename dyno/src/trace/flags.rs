@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
 use crate::fault::{Fault, OrFault};
-use crate::model::workload::{NamesSpec, OrderSpec, ReplaySpec, SessionsSpec, WorkloadSpec, hundred};
+use crate::model::workload::{ClientField, NamesSpec, OrderSpec, ReplaySpec, SessionsSpec, WorkloadSpec, hundred};
 use crate::time::Time;
 
 /// Synthetic workloads.
@@ -61,6 +61,10 @@ pub struct ReplayArgs {
     /// Log: a user's connection closes after so long without a request [default: 75s]
     #[arg(long = "trace-keep-alive", alias = "keep-alive", value_name = "TIME", value_parser = whole_seconds)]
     pub keep_alive: Option<u32>,
+    /// Log: which field of a line is the client, by number from 1, or `last`; a text in quotation marks or square
+    /// brackets is one field [default: the address or host name before the time, or X-Forwarded-For behind a proxy]
+    #[arg(long, value_name = "N|last")]
+    pub client_field: Option<ClientField>,
 }
 
 impl ReplayArgs {
@@ -72,6 +76,7 @@ impl ReplayArgs {
             sessions: self.session_lifetime.unwrap_or(defaults.sessions),
             keep_alive_s: self.keep_alive.unwrap_or(defaults.keep_alive_s),
             names,
+            client_field: self.client_field,
             ..defaults
         };
         WorkloadSpec::Trace { path, exclude: self.exclude.clone(), replay }
@@ -85,6 +90,7 @@ impl ReplayArgs {
             ("--pages", self.pages),
             ("--trace-session-lifetime", self.session_lifetime.is_some()),
             ("--trace-keep-alive", self.keep_alive.is_some()),
+            ("--client-field", self.client_field.is_some()),
         ];
         for (flag, given) in flags {
             ensure!(!given, "{flag} means nothing for {what}; leave it out");

@@ -2,6 +2,7 @@
 
 use super::access_log;
 use super::har::document;
+use super::layout;
 
 #[path = "../../../fuzz/src/trace/access_log.rs"]
 mod access_log_target;

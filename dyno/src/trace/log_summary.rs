@@ -2,16 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 
+use anyhow::{Result, bail};
 use serde::Serialize;
 
 use super::access_log::{Entry, Fault};
+use super::layout::Found;
 use super::logged::{Hit, Method, Replay, Response};
 use super::objects::Objects;
-use crate::foreign::clipped;
+use crate::foreign::{clipped, visible};
 
 /// Examples kept of each kind of malformed line.
 const EXAMPLES: usize = 3;
+/// So many of a hundred lines may have another word where the client belongs: one that is damaged, say.
+const NOT_CLIENTS_PERCENT: u64 = 5;
 /// Characters kept of an example.
 const EXAMPLE_CHARACTERS: usize = 160;
 /// Characters kept of a client: names of hosts have up to 253 (RFC 1035 section 2.3.4, written out).
@@ -40,6 +45,9 @@ pub struct LogRead {
     pub statuses: BTreeMap<u16, u64>,
     /// Bytes of all response bodies as logged; responses replayed differ where an object's size varied.
     pub logged_bytes: u64,
+    /// Where in the lines the clients were found.
+    #[serde(flatten)]
+    pub found: FoundClients,
     /// Lines stamped earlier than the line before; the order of the log is kept.
     pub backward_time_stamps: u64,
     /// Earliest and latest time stamp, seconds since 1970.
@@ -64,6 +72,23 @@ pub struct LogSummary {
     pub files_of_varying_size: u64,
     /// Files whose size the log does not tell; they are empty.
     pub files_of_unknown_size: u64,
+}
+
+/// Where in the lines of a log its clients were found, as far as that is not the first word.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct FoundClients {
+    /// Requests whose line has something before the client, which was cut.
+    pub with_prefix: u64,
+    /// What that is in the first of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_prefix: Option<String>,
+    /// Requests whose client was taken from behind the user agent (X-Forwarded-For): before the time stands a proxy.
+    pub forwarded: u64,
+    /// The proxy of the first of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_proxy: Option<String>,
+    /// Requests with an address behind the user agent that was not taken for the client.
+    pub forwarded_unused: u64,
 }
 
 /// Lines that could not be used for one reason.
@@ -109,7 +134,68 @@ pub struct Busy {
 /// A client with more than this share of the requests may be many users, or none.
 const BUSY_SHARE: f64 = 0.05;
 
+impl FoundClients {
+    fn add(&mut self, found: &Found<'_>) {
+        let shown = |text: &[u8]| clipped(text.escape_ascii().map(char::from), EXAMPLE_CHARACTERS);
+        match found {
+            Found::Words { before, another } => {
+                self.forwarded_unused += u64::from(*another);
+                if !before.is_empty() {
+                    self.with_prefix += 1;
+                    self.first_prefix.get_or_insert_with(|| shown(before));
+                }
+            }
+            Found::Forwarded { proxy } => {
+                self.forwarded += 1;
+                self.first_proxy.get_or_insert_with(|| shown(proxy));
+            }
+            Found::Asked => {}
+        }
+    }
+}
+
 impl LogRead {
+    /// Where the clients were found, where that is not the first word of each line, in sentences.
+    pub fn notes(&self) -> Vec<String> {
+        let found = &self.found;
+        let of_all = |number: u64| {
+            let hits = self.statuses.values().sum::<u64>();
+            if number == hits {
+                "each request's line".to_owned()
+            } else {
+                format!("{number} of {hits} requests' lines")
+            }
+        };
+        let mut notes = Vec::new();
+        if let Some(prefix) = &found.first_prefix {
+            let lines = of_all(found.with_prefix);
+            notes.push(format!("what stands before the client in {lines} was cut; the first is \"{prefix}\""));
+        }
+        if let Some(proxy) = &found.first_proxy {
+            notes.push(format!(
+                "the client in {} is the first address behind the user agent (X-Forwarded-For), since a proxy ({proxy}) \
+                 stands before the time; --client-field names another field",
+                of_all(found.forwarded)
+            ));
+        }
+        if found.forwarded_unused > 0 {
+            notes.push(format!(
+                "{} also have an address behind the user agent (X-Forwarded-For?), which was not taken for the client; \
+                 --client-field last would",
+                of_all(found.forwarded_unused)
+            ));
+        }
+        notes
+    }
+
+    /// Says on standard error how the log at `path` was read, where a workload is made of it and its numbers are not
+    /// shown.
+    pub fn tell(&self, path: &Path) {
+        let log = path.display();
+        let told = self.notes().into_iter().chain(self.warnings());
+        told.for_each(|told| tell!("log {}: {}", visible(&log.to_string()), visible(&told)));
+    }
+
     /// What a reader of results must know about how the log was read, each with its remedy.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings: Vec<String> =
@@ -163,6 +249,7 @@ pub(super) struct Counts {
     /// By status; the parser lets 100 to 599 pass.
     statuses: [u64; 600],
     last_s: Option<i64>,
+    found: FoundClients,
 }
 
 impl Default for Counts {
@@ -179,6 +266,7 @@ impl Default for Counts {
             methods: Vec::new(),
             statuses: [0; 600],
             last_s: None,
+            found: FoundClients::default(),
         }
     }
 }
@@ -202,6 +290,7 @@ impl Counts {
 
     pub(super) fn add_entry(&mut self, entry: &Entry<'_>) {
         self.add_method(entry.method);
+        self.found.add(&entry.found);
         self.statuses[usize::from(entry.status)] += 1;
         self.with_user_agent += u64::from(entry.user_agent.is_some());
         self.logged_bytes = self.logged_bytes.saturating_add(entry.bytes.unwrap_or(0));
@@ -219,6 +308,22 @@ impl Counts {
         } else {
             self.add_method(OTHER_METHODS);
         }
+    }
+
+    /// Refuses a log in more than a few of whose lines another word stands where the client belongs: what comes out
+    /// would be about these words.
+    pub(super) fn ensure_clients(&self, path: &str, hits: u64) -> Result<()> {
+        let Some((lines, examples)) = self.faults.get(&Fault::NotAClient) else { return Ok(()) };
+        let told = lines + hits + self.all_excluded();
+        if lines * 100 <= told * NOT_CLIENTS_PERCENT {
+            return Ok(());
+        }
+        let first = examples.first().map(|first| format!("line {}: {}", first.line, first.text)).unwrap_or_default();
+        bail!(
+            "{lines} of {told} lines of the log {path} have neither an address nor the name of a host where the client \
+             belongs, the first is {first}. Say which field is the client with --client-field (a number from 1, or \
+             last): what stands there is taken as it is"
+        )
     }
 
     /// Lines that were left out, in all.
@@ -261,6 +366,7 @@ impl Counts {
             backward_time_stamps: self.backward,
             time_range_s: self.range_s,
             damage: self.damage,
+            found: self.found,
         }
     }
 }

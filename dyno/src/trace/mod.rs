@@ -6,19 +6,23 @@
 
 mod access_log;
 mod cdnow;
+mod client;
 mod department;
 mod docroot;
 mod ecommerce;
 mod exclude;
+mod fields;
 pub mod flags;
 mod har;
 #[cfg(test)]
 pub(crate) mod kept_inputs;
+mod layout;
 mod log_file;
 mod log_summary;
 mod logged;
 mod names;
 mod objects;
+mod reading;
 mod replay;
 mod scan;
 mod sessions;

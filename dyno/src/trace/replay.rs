@@ -10,12 +10,11 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use tlsdyno_engine::load::Workload;
 
-use super::access_log::{self, Clock, Entry, Fault};
+use super::access_log::{Entry, Fault};
 use super::exclude::Exclude;
-use super::log_file::{self, Line};
 use super::log_summary::{Counts, LogSummary, busiest};
 use super::logged::{Hit, Replay, Target};
-use super::{Parts, objects, sessions};
+use super::{Parts, objects, reading, sessions};
 use crate::model::workload::ReplaySpec;
 
 /// What a log becomes.
@@ -32,7 +31,7 @@ pub(super) struct Made {
 /// The log cannot be read, holds no usable line, or nothing of it is left over.
 pub(super) fn make(path: &Path, exclude: &[String], excluded: Exclude, rules: &ReplaySpec) -> Result<Made> {
     let mut reading = Reading::new(excluded);
-    let read = log_file::for_each_line(path, rules.first_bytes, |line| reading.take(line))?;
+    let read = reading::for_each_entry(path, rules, |line, entry| reading.take(line, entry))?;
     reading.counts.damage = read.damage;
     ensure_usable(path, &reading.counts, reading.hits.len() as u64, exclude)?;
     let Reading { counts, targets, replays, hits, clients, .. } = reading;
@@ -48,6 +47,7 @@ pub(super) fn make(path: &Path, exclude: &[String], excluded: Exclude, rules: &R
 /// Refuses a log of which nothing can be replayed, and says what its lines lack.
 pub(super) fn ensure_usable(path: &Path, counts: &Counts, hits: u64, exclude: &[String]) -> Result<()> {
     let path = path.display();
+    counts.ensure_clients(&path.to_string(), hits)?;
     if hits > 0 {
         return Ok(());
     }
@@ -102,7 +102,6 @@ impl Clients {
 struct Reading {
     exclude: Exclude,
     counts: Counts,
-    clock: Clock,
     clients: Clients,
     targets: Vec<Target>,
     target_numbers: HashMap<Box<[u8]>, u32>,
@@ -126,7 +125,6 @@ impl Reading {
         Self {
             exclude,
             counts: Counts::default(),
-            clock: Clock::default(),
             clients: Clients::default(),
             targets: Vec::new(),
             target_numbers: HashMap::new(),
@@ -137,13 +135,9 @@ impl Reading {
         }
     }
 
-    fn take(&mut self, line: Line<'_>) -> Result<()> {
+    fn take(&mut self, line: &[u8], entry: Result<Entry<'_>, Fault>) -> Result<()> {
         self.counts.lines += 1;
-        let (line, parsed) = match line {
-            Line::Whole(line) => (line, access_log::parse_with(line, &mut self.clock)),
-            Line::TooLong(start) => (start, Err(Fault::TooLong)),
-        };
-        match parsed {
+        match entry {
             Ok(entry) => self.add(&entry).with_context(|| format!("at line {} of the log", self.counts.lines)),
             Err(fault) => {
                 self.counts.add_fault(fault, line);
@@ -173,11 +167,12 @@ impl Reading {
 
     /// The user that this line belongs to; none if it is excluded.
     fn user(&mut self, entry: &Entry<'_>) -> Result<Option<u32>> {
-        if !self.clients.known.contains_key(entry.client) {
-            let client = Client { excluded: self.exclude.client(entry.client), user: None };
-            self.clients.known.insert(entry.client.into(), client);
+        let name: &[u8] = &entry.client;
+        if !self.clients.known.contains_key(name) {
+            let client = Client { excluded: self.exclude.client(name), user: None };
+            self.clients.known.insert(name.into(), client);
         }
-        let client = self.clients.known.get_mut(entry.client).context("the client was just inserted")?;
+        let client = self.clients.known.get_mut(name).context("the client was just inserted")?;
         let excluded = client.excluded.or_else(|| entry.user_agent.and_then(|agent| self.exclude.agent(agent)));
         if let Some(pattern) = excluded {
             self.counts.add_excluded(pattern);

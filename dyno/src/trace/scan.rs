@@ -9,10 +9,10 @@ use anyhow::Result;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::access_log::{Clock, Entry, Fault, parse_with};
+use super::access_log::Entry;
 use super::exclude::Exclude;
-use super::log_file::{self, Line};
 use super::log_summary::{Counts, LogRead};
+use super::reading;
 use super::summary::Sizes;
 use crate::model::workload::{ReplaySpec, SessionsSpec};
 use distinct::Distinct;
@@ -64,8 +64,12 @@ pub struct LogScan {
 /// The log cannot be read, holds no usable line, or nothing of it is left over.
 pub(super) fn scan(path: &Path, exclude: &[String], excluded: Exclude, rules: &ReplaySpec) -> Result<LogScan> {
     let mut scan = Scan::new(excluded, rules.sessions);
-    let read = log_file::for_each_line(path, rules.first_bytes, |line| {
-        scan.take(line);
+    let read = reading::for_each_entry(path, rules, |line, entry| {
+        scan.counts.lines += 1;
+        match entry {
+            Ok(entry) => scan.add(&entry),
+            Err(fault) => scan.counts.add_fault(fault, line),
+        }
         Ok(())
     })?;
     scan.counts.damage = read.damage;
@@ -76,7 +80,6 @@ pub(super) fn scan(path: &Path, exclude: &[String], excluded: Exclude, rules: &R
 struct Scan {
     exclude: Exclude,
     counts: Counts,
-    clock: Clock,
     users: Users,
     distinct: Distinct,
     tally: Tally,
@@ -97,7 +100,6 @@ impl Scan {
         Scan {
             exclude,
             counts: Counts::default(),
-            clock: Clock::default(),
             users: Users::new(retention_s.saturating_add(DISORDER_S)),
             distinct: Distinct::default(),
             tally: Tally::default(),
@@ -110,21 +112,10 @@ impl Scan {
         }
     }
 
-    fn take(&mut self, line: Line<'_>) {
-        self.counts.lines += 1;
-        match line {
-            Line::Whole(line) => match parse_with(line, &mut self.clock) {
-                Ok(entry) => self.add(&entry),
-                Err(fault) => self.counts.add_fault(fault, line),
-            },
-            Line::TooLong(start) => self.counts.add_fault(Fault::TooLong, start),
-        }
-    }
-
     fn add(&mut self, entry: &Entry<'_>) {
         let at_s = super::replay::relative_s(entry.time_s, *self.first_s.get_or_insert(entry.time_s));
         let exclude = &self.exclude;
-        let (user, seen) = self.users.find(entry.client, at_s, || exclude.client(entry.client));
+        let (user, seen) = self.users.find(&entry.client, at_s, || exclude.client(&entry.client));
         let by_agent = || entry.user_agent.and_then(|agent| self.exclude.agent(agent));
         if let Some(pattern) = user.excluded.or_else(by_agent) {
             self.counts.add_excluded(pattern);
@@ -132,7 +123,7 @@ impl Scan {
         }
         let gap_s = (user.hits > 0).then(|| at_s.saturating_sub(user.last_s));
         if user.hits == 0 {
-            self.distinct.add(entry.client);
+            self.distinct.add(&entry.client);
         }
         self.sessions += match (gap_s, self.lifetime) {
             (None, SessionsSpec::LifetimeS(_)) => 1,

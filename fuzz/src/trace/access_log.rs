@@ -1,12 +1,22 @@
 //! What the fuzz target of access logs runs; in `dyno/src/trace/` the tests do it with the inputs that are kept.
 
-use super::access_log;
+use super::access_log::{self, parse_with};
+use super::layout::{Field, Found, Layout};
 
-/// Any bytes are an entry or a fault, and an entry written again reads as the same entry.
+/// Any bytes are an entry or a fault wherever the client is looked for, and an entry written again reads as the same
+/// entry.
 pub fn access_log_line(line: &[u8]) {
     let mut clock = access_log::Clock::default();
-    let Ok(entry) = access_log::parse_with(line, &mut clock) else { return };
-    assert_eq!(access_log::parse_with(line, &mut clock), Ok(entry), "a remembered time reads alike");
+    let usual = Layout::default();
+    let asked = [Field::Number(1), Field::Number(9), Field::Last].map(|field| Layout { field: Some(field), ..usual });
+    let others = [Layout { words_before: 2, ..usual }, Layout { behind_proxy: true, ..usual }];
+    for layout in asked.iter().chain(&others) {
+        if let Ok(entry) = parse_with(line, &mut clock, layout) {
+            assert!(!entry.client.is_empty() && entry.client.len() <= line.len().max(45), "a client is in the line");
+        }
+    }
+    let Ok(entry) = parse_with(line, &mut clock, &usual) else { return };
+    assert_eq!(parse_with(line, &mut clock, &usual), Ok(entry.clone()), "a remembered time reads alike");
     assert!(!entry.client.is_empty() && !entry.method.is_empty() && !entry.target.is_empty());
     assert!((100..600).contains(&entry.status));
 
@@ -17,11 +27,12 @@ pub fn access_log_line(line: &[u8]) {
     again.extend(entry.target);
     again.extend(format!(" HTTP/1.1\" {} ", entry.status).bytes());
     again.extend(entry.bytes.map_or("-".to_owned(), |bytes| bytes.to_string()).bytes());
-    if let Some(agent) = entry.user_agent {
+    if let Some(agent) = &entry.user_agent {
         again.extend(b" \"-\" \"");
-        again.extend(agent);
+        again.extend(*agent);
         again.push(b'"');
     }
-    let expected = access_log::Entry { time_s: 1_431_857_103, ..entry };
-    assert_eq!(access_log::parse_with(&again, &mut clock), Ok(expected), "{}", again.escape_ascii());
+    let found = Found::Words { before: b"", another: false };
+    let expected = access_log::Entry { time_s: 1_431_857_103, found, ..entry };
+    assert_eq!(parse_with(&again, &mut clock, &usual), Ok(expected), "{}", again.escape_ascii());
 }

@@ -6,7 +6,7 @@ use tlsdyno_engine::load::Object;
 
 use super::super::{Site, make};
 use super::*;
-use crate::model::workload::{SessionsSpec, WorkloadSpec};
+use crate::model::workload::{ClientField, SessionsSpec, WorkloadSpec};
 
 /// The real log in the repository (tests/data/README.md).
 fn semicomplete() -> PathBuf {
@@ -310,7 +310,11 @@ fn sizes_that_no_object_has_are_malformed_not_zero() {
 
 #[test]
 fn long_names_of_clients_are_clipped() {
-    let site = of_lines(&[&line(&"h".repeat(3_000), "GET /a", 200, "1")], &[]).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("access.log");
+    std::fs::write(&path, line(&"h".repeat(3_000), "GET /a", 200, "1")).unwrap();
+    let rules = ReplaySpec { client_field: Some(ClientField::Number(1)), ..ReplaySpec::default() };
+    let site = trace(path, &[], rules).unwrap();
     let client = site.summary.log.unwrap().read.busiest_clients[0].client.clone();
     assert!(client.ends_with("h…") && client.chars().count() == 254, "{client}");
 }

@@ -1,0 +1,216 @@
+use std::fmt::Write as _;
+
+use proptest::prelude::*;
+
+use super::super::{LogScan, scan_log};
+use super::*;
+
+fn of_text(text: &[u8], rules: &ReplaySpec) -> Result<LogScan> {
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().join("access.log");
+    std::fs::write(&path, text)?;
+    let mut scan = scan_log(&path, &[], rules)?;
+    scan.workload.clear();
+    Ok(scan)
+}
+
+fn scanned(text: &str) -> LogScan {
+    of_text(text.as_bytes(), &ReplaySpec::default()).unwrap()
+}
+
+fn refusal(text: &str) -> String {
+    of_text(text.as_bytes(), &ReplaySpec::default()).unwrap_err().to_string()
+}
+
+/// Of so many clients each ten requests, 30 s apart; the line's beginning is `client` of number and client.
+fn lines(clients: usize, client: impl Fn(usize, usize) -> String, end: &str) -> String {
+    let mut text = String::new();
+    for number in 0..clients * 10 {
+        let at_s = number / clients * 30 + number % clients;
+        let (minute, second) = (37 + at_s / 60, at_s % 60);
+        let client = client(number, number % clients + 1);
+        let time = format!("[04/Oct/2022:04:{minute}:{second:02} +0000]");
+        writeln!(text, "{client} - - {time} \"GET / HTTP/1.1\" 200 500 \"-\" \"M\"{end}").unwrap();
+    }
+    text
+}
+
+fn address(client: usize) -> String {
+    format!("198.51.100.{client}")
+}
+
+/// Users, and percent reuse with sessions of 300 s.
+fn outcome(scan: &LogScan) -> (u64, f64) {
+    let row = scan.reuse.rows.iter().find(|row| row.lifetime_s == 300).unwrap();
+    (scan.users, row.percent_by_limit[4])
+}
+
+#[test]
+fn the_same_hits_are_the_same_reuse_however_their_clients_are_written() {
+    let of = |client: &dyn Fn(usize, usize) -> String| outcome(&scanned(&lines(20, client, "")));
+    let clients: [&dyn Fn(usize, usize) -> String; 9] = [
+        &|_, client| address(client),
+        &|_, client| format!("web-1  | {}", address(client)),
+        &|number, client| format!("2022-10-04T04:37:00.{number:09}Z stdout F {}", address(client)),
+        &|number, client| format!("{}:{}", address(client), 40_000 + number),
+        &|_, client| format!("::ffff:{}", address(client)),
+        &|number, client| {
+            ["2001:db8::{}", "2001:DB8::0:{}", "[2001:db8:0::{}]:80"][number % 3].replace("{}", &client.to_string())
+        },
+        &|number, client| {
+            ["pc{}.example.net", "PC{}.Example.Net.", "pc{}.example.net:99"][number % 3]
+                .replace("{}", &client.to_string())
+        },
+        &|_, client| format!("{}, 10.0.0.7", address(client)),
+        &|_, client| format!("www.example.org:443 {}", address(client)),
+    ];
+    for client in clients {
+        assert_eq!(of(client), (20, 90.0), "{}", client(0, 1));
+    }
+}
+
+#[test]
+fn a_byte_order_mark_and_line_ends_of_windows_are_no_client() {
+    let text = "\u{feff}".to_owned() + &lines(1, |_, client| address(client), "\r");
+    assert_eq!(outcome(&scanned(&text)), (1, 90.0));
+}
+
+/// The address of a balancer first, the client's last.
+#[test]
+fn behind_a_proxy_the_client_is_the_forwarded_one_and_that_is_told() {
+    let mut forwarded = |proxy: &str| {
+        let mut text = String::new();
+        for number in 0..200 {
+            let line = lines(20, |_, _| proxy.to_owned(), "").lines().nth(number).unwrap().to_owned();
+            writeln!(text, "{line} \"{}\" 0.003", address(number % 20 + 1)).unwrap();
+        }
+        text
+    };
+    for proxy in ["10.0.0.7", "203.0.113.80", "unix:", "balancer.example"] {
+        let scan = scanned(&forwarded(proxy));
+        assert_eq!(outcome(&scan), (20, 90.0), "{proxy}");
+        assert_eq!(scan.read.found.forwarded, 200);
+        let notes = scan.read.notes().join("\n");
+        assert!(notes.contains("X-Forwarded-For") && notes.contains("--client-field"), "{notes}");
+    }
+    let first = ReplaySpec { client_field: Some(ClientField::Number(1)), ..ReplaySpec::default() };
+    assert_eq!(of_text(forwarded("10.0.0.7").as_bytes(), &first).unwrap().users, 1);
+    let health = lines(1, |_, _| "10.0.0.7".to_owned(), " \"-\"");
+    let scan = scanned(&(health + &forwarded("10.0.0.7")));
+    assert_eq!((scan.users, scan.read.found.forwarded), (21, 200), "checks of the balancer are its own");
+}
+
+/// nginx's own format logs X-Forwarded-For last; on a server that is its own front it is `-`, or what a client claims.
+#[test]
+fn a_claim_that_few_lines_make_is_told_and_not_believed() {
+    let text = lines(20, |_, client| address(client), " \"-\"").replacen("\"-\"\n", "\"203.0.113.1\"\n", 3);
+    let scan = scanned(&text);
+    assert_eq!((outcome(&scan), scan.read.found.forwarded_unused), ((20, 90.0), 3));
+    assert!(scan.read.notes()[0].contains("--client-field last"), "{:?}", scan.read.notes());
+    let upstream = lines(20, |_, client| address(client), " \"10.0.0.5:8080\"");
+    assert_eq!(outcome(&scanned(&upstream)), (20, 90.0), "a few servers behind many clients");
+    let inner = lines(20, |_, client| format!("10.1.1.{client}"), " \"10.0.0.5:8080\"");
+    assert_eq!(outcome(&scanned(&inner)), (20, 90.0));
+}
+
+#[test]
+fn other_words_than_clients_are_refused_with_the_line() {
+    let numbers = lines(3, |_, client| format!("{client}4600\u{1b}[31m"), "");
+    let error = refusal(&numbers);
+    assert!(error.contains("line 1: 14600\\x1b[31m - -") && error.contains("--client-field"), "{error}");
+    let own = ReplaySpec { client_field: Some(ClientField::Number(1)), ..ReplaySpec::default() };
+    assert_eq!(outcome(&of_text(numbers.as_bytes(), &own).unwrap()), (3, 90.0));
+    let few = lines(20, |number, client| if number == 7 { "7".to_owned() } else { address(client) }, "");
+    let scan = scanned(&few);
+    assert_eq!((scan.hits, scan.read.malformed[0].reason), (199, "not_a_client"));
+    let none = refusal(&lines(2, |_, _| "-".to_owned(), ""));
+    assert!(none.contains("have no client"), "{none}");
+}
+
+#[test]
+fn a_field_is_named_by_number_or_as_the_last() {
+    let text = lines(20, |number, client| format!("{number} {}", address(21 - client)), " \"x y\"").replace("x y", "Y");
+    for (field, users) in [(ClientField::Number(1), 200), (ClientField::Number(2), 20), (ClientField::Last, 1)] {
+        let rules = ReplaySpec { client_field: Some(field), ..ReplaySpec::default() };
+        assert_eq!(of_text(text.as_bytes(), &rules).unwrap().users, users, "{field:?}");
+    }
+    let beyond = ReplaySpec { client_field: Some(ClientField::Number(99)), ..ReplaySpec::default() };
+    assert!(of_text(text.as_bytes(), &beyond).unwrap_err().to_string().contains("have no client"));
+}
+
+#[test]
+fn a_field_is_written_in_files_as_a_number_or_a_word() {
+    for (written, field) in [("4", ClientField::Number(4)), ("\"last\"", ClientField::Last)] {
+        let rules: ReplaySpec = toml::from_str(&format!("client_field = {written}")).unwrap();
+        assert_eq!(rules.client_field, Some(field));
+        assert!(toml::to_string(&rules).unwrap().contains(&format!("client_field = {written}")));
+    }
+    assert!(toml::from_str::<ReplaySpec>("client_field = 0").is_err());
+}
+
+/// What collectors of logs put before a line; `{}` is the line's number.
+fn prefix() -> impl Strategy<Value = String> {
+    let word = "[a-z][a-z0-9]{0,8}(-[0-9]{1,2})?";
+    let id = "[0-9a-f]{12}";
+    prop_oneof![
+        word.prop_map(|name| format!("{name}  | ")),
+        Just("2022-10-04T04:37:00.{}Z stdout F ".to_owned()),
+        Just("2022-10-04T04:37:00.{}Z ".to_owned()),
+        Just("2022-10-04 04:37:00,{} INFO ".to_owned()),
+        word.prop_map(|name| format!("[pod/{name}-{{}}/nginx] ")),
+        (word, id).prop_map(|(pod, id)| format!("{pod} {id} ")),
+        id.prop_map(|id| format!("{id} ")),
+        (word, 1..99_999).prop_map(|(host, pid)| format!("Nov 26 10:00:00 {host} nginx[{pid}]: ")),
+        (1..=254_u8).prop_map(|host| format!("<134>Nov  6 10:00:00 10.0.0.{host} nginx: ")),
+        word.prop_map(|host| format!("<165>1 2022-10-04T04:37:00.{{}}Z {host}.example nginx - - - ")),
+        word.prop_map(|host| format!("2022-10-04T04:37:00+0000 {host} nginx[12]: ")),
+        word.prop_map(|file| format!("{file}.log:")),
+        word.prop_map(|host| format!("{host}.example:443 ")),
+        Just("[26/Nov/2026:10:00:00 +0000] ".to_owned()),
+        Just("\u{feff}".to_owned()),
+    ]
+}
+
+/// The addresses of clients of some kind.
+fn addresses() -> impl Strategy<Value = fn(usize) -> String> {
+    prop_oneof![
+        Just((|client| format!("198.51.100.{client}")) as fn(usize) -> String),
+        Just((|client| format!("10.9.8.{client}:40{client:03}")) as fn(usize) -> String),
+        Just((|client| format!("[2001:db8::{client:x}]")) as fn(usize) -> String),
+        Just((|client| format!("::ffff:192.0.2.{client}")) as fn(usize) -> String),
+    ]
+}
+
+/// What is known of the clients, without what is told of the prefix.
+fn summary(mut scan: LogScan) -> LogScan {
+    scan.read.found = Default::default();
+    scan
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// Whatever is put before the lines, the log says the same.
+    #[test]
+    fn a_prefix_changes_nothing(prefixes in proptest::collection::vec(prefix(), 1..3), client in addresses(), clients in 1_usize..15) {
+        // What is glued to the client comes last.
+        let (glued, words): (Vec<String>, Vec<String>) = prefixes.into_iter().partition(|prefix| !prefix.ends_with(' '));
+        let before = words.concat() + glued.first().map_or("", String::as_str);
+        let plain = scanned(&lines(clients, |_, number| client(number), ""));
+        let text = lines(clients, |number, of| before.replace("{}", &format!("{number:09}")) + &client(of), "");
+        let with_prefix = scanned(&text);
+        if before != "\u{feff}" {
+            prop_assert_eq!(with_prefix.read.found.with_prefix, with_prefix.hits, "{}", text.lines().next().unwrap());
+        }
+        prop_assert_eq!(summary(with_prefix), summary(plain), "{}", text.lines().next().unwrap());
+    }
+
+    /// The same where only the lines' names of hosts tell who asks, behind a prefix of whole words.
+    #[test]
+    fn a_prefix_changes_nothing_about_names(before in prefix().prop_filter("words", |prefix| prefix.ends_with(' ')), clients in 1_usize..15) {
+        let name = |client: usize| format!("pc{client}.example.net");
+        let plain = scanned(&lines(clients, |_, client| name(client), ""));
+        let with_prefix = scanned(&lines(clients, |number, client| before.replace("{}", &format!("{number:09}")) + &name(client), ""));
+        prop_assert_eq!(summary(with_prefix), summary(plain), "{}", before);
+    }
+}
