@@ -67,7 +67,7 @@ fn page(servers: &[ServerName]) -> Result<String> {
                 remarks.versions.push(column.version);
             }
         }
-        writeln!(tables, "\n## {variant}, {}, {}\n", tls.suites()[0], tls.certificate)?;
+        writeln!(tables, "\n## {variant}, {}, {}\n", tls.suites()[0], tls.certificate())?;
         let names: Vec<&str> = servers.iter().map(|server| server.name()).collect();
         writeln!(tables, "| configuration | {} |", names.join(" | "))?;
         writeln!(tables, "|---|{}", "---|".repeat(servers.len()))?;

@@ -15,7 +15,7 @@ mod pipes;
 mod places;
 mod relay;
 mod room;
-mod route;
+pub mod route;
 mod run;
 mod settings;
 mod shared;
