@@ -4,7 +4,7 @@ use std::io;
 use std::process::ExitCode;
 
 use crate::fault::{Fault, fault_of};
-use crate::foreign::visible;
+use crate::foreign::shortened;
 
 /// How the program ends. The numbers are part of the command line's contract: never renumber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ pub fn report(result: anyhow::Result<Exit>) -> Exit {
         Err(error) if is_broken_pipe(&error) => Exit::Done,
         Err(error) => {
             // Errors quote configurations and the logs of servers.
-            tell!("tlsdyno: {}", visible(&format!("{error:#}")));
+            tell!("tlsdyno: {}", shortened(&format!("{error:#}")));
             code_of(&error)
         }
     }

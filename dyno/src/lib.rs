@@ -5,10 +5,11 @@
 // They panic where the reader has gone (`2>&1 | head -1`): `tell!` and `cmd::print` do not.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
-/// Prints a line on standard error. That nobody reads it is no reason to end.
+/// Prints a line on standard error, harmless whoever wrote what it quotes. That nobody reads it is no reason to end.
 macro_rules! tell {
     ($($line:tt)*) => {{
-        let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{}\n", format_args!($($line)*)));
+        let line = format!($($line)*);
+        let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{}\n", $crate::foreign::visible(&line)));
     }};
 }
 
@@ -21,6 +22,7 @@ pub mod exit;
 pub mod fault;
 pub mod foreign;
 pub mod histogram;
+pub mod input;
 pub mod interrupt;
 pub mod load;
 pub mod machines;

@@ -289,7 +289,7 @@ impl Args {
     /// The lines of --paths, and the host that they name.
     fn listed(&self) -> Result<(Vec<String>, Option<String>)> {
         let Some(path) = &self.paths else { return Ok((Vec::new(), None)) };
-        let text = std::fs::read_to_string(path).with_context(|| format!("failed to read {}", path.display()))?;
+        let text = crate::input::text_of_regular(path).or_fault(Fault::Input)?;
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         let mut hosts = std::collections::BTreeSet::new();
         let mut paths = Vec::new();

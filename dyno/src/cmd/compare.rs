@@ -179,7 +179,7 @@ fn read(which: &Path) -> Result<Vec<Measured>> {
 }
 
 fn read_file(path: &Path) -> Result<Summary> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("failed to read {}", path.display()))?;
+    let text = crate::input::text(path)?;
     let summary: Summary = serde_json::from_str(&text)
         .with_context(|| format!("{} is no result of `tlsdyno load --output FILE.json`", path.display()))?;
     ensure!(summary.format == FORMAT, "{} has format {}, this tlsdyno reads {FORMAT}", path.display(), summary.format);

@@ -28,6 +28,7 @@ use std::io::Write;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
+use crate::foreign::harmless_json;
 use crate::time::Time;
 
 /// Prints what a subcommand answers.
@@ -42,5 +43,5 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 /// An answer as one JSON object.
 fn json_of(answer: &impl Serialize) -> Result<String> {
-    Ok(serde_json::to_string_pretty(answer)? + "\n")
+    Ok(harmless_json(&serde_json::to_string_pretty(answer)?).into_owned() + "\n")
 }

@@ -449,7 +449,7 @@ const BAR_LENGTH: u64 = 1000;
 
 impl Observer for Progress {
     fn step(&mut self, text: &str) {
-        self.bar.set_message(text.to_owned());
+        self.bar.set_message(visible(text).into_owned());
         if !self.terminal {
             tell!("{text}");
         }

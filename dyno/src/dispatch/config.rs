@@ -95,7 +95,7 @@ impl Config {
     /// # Errors
     /// It cannot be read, is no such TOML, or contradicts itself; ends the program with [`Fault::Input`].
     pub fn read(path: &Path) -> Result<Config> {
-        let text = std::fs::read_to_string(path)
+        let text = crate::input::text(path)
             .with_context(|| format!("failed to read the dispatcher's configuration {}", path.display()))
             .or_fault(Fault::Input)?;
         let parse = || -> Result<Config> {

@@ -305,7 +305,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
     ensure!(url.tls || options.client_cert.is_none(), "--client-cert is for TLS; the URL is plain http");
     let host =
         options.header.iter().find(|header| header.is_host()).map_or(url.host_header(), |header| header.value.clone());
-    let read = |path: &PathBuf| std::fs::read(path).with_context(|| format!("failed to read {}", path.display()));
+    let read = |path: &PathBuf| crate::input::read(path, BODY_BYTES_MAX);
     let body: Option<Arc<[u8]>> = options.body_file.as_ref().map(read).transpose()?.map(Arc::from);
     let body_bytes = body.as_ref().map_or(options.body, |body| body.len() as u64);
     let made = options.workload.spec(options.users)?;
@@ -316,7 +316,9 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
     );
     let (workload, per_user) = match &made {
         Some(spec) => {
-            (of_site(&trace::make(spec)?, &options.header_lines()), options.per_user.unwrap_or(BROWSER_CONNECTIONS))
+            let site = trace::make(spec)?;
+            site.summary.tell();
+            (of_site(&site, &options.header_lines()), options.per_user.unwrap_or(BROWSER_CONNECTIONS))
         }
         None => {
             let per_user = options.per_user.unwrap_or(1);
@@ -443,6 +445,8 @@ fn timeouts(options: &Options) -> Result<Timeouts> {
     })
 }
 
+/// Most bytes of --body-file: it is kept in memory.
+const BODY_BYTES_MAX: u64 = 1 << 30;
 /// How long a load lasts if nothing else is said: 10 s, in nanoseconds.
 const DURATION_NS: u64 = 10_000_000_000;
 

@@ -11,6 +11,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tlsdyno_tls::{ClientCertificate, Config, Effort, Session, Settings};
 
+use crate::input;
 use crate::model::job::TlsSpec;
 
 /// Compiles the client side of a target. `host`: the name sent and, at honest effort, verified; without port or
@@ -58,7 +59,7 @@ fn session(base64: &str) -> Result<Session> {
 /// A file cannot be read, or the key is not one of the certificate.
 pub fn client_certificate(certificate: &Path, key: &Path) -> Result<ClientCertificate> {
     let chain = certificates(certificate, "client certificate")?;
-    let private = PrivateKeyDer::from_pem_file(key).with_context(|| {
+    let private = PrivateKeyDer::from_pem_slice(&input::read(key, input::TEXT_BYTES_MAX)?).with_context(|| {
         format!("failed to read a private key in PEM form, without a passphrase, from {}", key.display())
     })?;
     ClientCertificate::new(chain, private.secret_der()).with_context(|| {
@@ -69,9 +70,8 @@ pub fn client_certificate(certificate: &Path, key: &Path) -> Result<ClientCertif
 /// The certificates in a file in PEM form, of which there must be one at least.
 fn certificates(path: &Path, what: &str) -> Result<Vec<Vec<u8>>> {
     let mut all = Vec::new();
-    for certificate in CertificateDer::pem_file_iter(path)
-        .with_context(|| format!("failed to read the {what} file {}", path.display()))?
-    {
+    let text = input::read(path, input::TEXT_BYTES_MAX).with_context(|| format!("failed to read the {what} file"))?;
+    for certificate in CertificateDer::pem_slice_iter(&text) {
         let certificate = certificate.with_context(|| format!("the {what} file {} is damaged", path.display()))?;
         all.push(certificate.as_ref().to_vec());
     }

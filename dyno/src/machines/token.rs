@@ -91,7 +91,7 @@ impl Token {
             std::io::stdin().lock().take(FILE_BYTES_MAX).read_to_string(&mut text)
         } else {
             let open = || format!("failed to read the token file {}", path.display());
-            let file = std::fs::File::open(path).with_context(open)?;
+            let file = crate::input::open(path).with_context(open)?;
             let about = file.metadata().with_context(open)?;
             let own = rustix::process::geteuid().as_raw();
             ensure!(

@@ -3,6 +3,8 @@
 
 use serde_json::{Value, json};
 
+use crate::foreign::visible;
+
 /// A report.
 #[derive(Clone, Debug, Default)]
 pub struct Document {
@@ -346,7 +348,20 @@ impl Chart {
     /// The specification for a script element. In JSON a `<` may be written as an escape, so that no text in a chart
     /// can end the element.
     pub fn script(&self) -> String {
-        self.specification.to_string().replace('<', "\\u003c")
+        let visible = text_by_text(&self.specification, &|text| visible(text).into_owned());
+        visible.to_string().replace('<', "\\u003c")
+    }
+}
+
+/// The same JSON with each text changed.
+fn text_by_text(value: &Value, change: &impl Fn(&str) -> String) -> Value {
+    match value {
+        Value::String(text) => Value::String(change(text)),
+        Value::Array(values) => values.iter().map(|value| text_by_text(value, change)).collect(),
+        Value::Object(entries) => {
+            entries.iter().map(|(name, value)| (name.clone(), text_by_text(value, change))).collect()
+        }
+        other => other.clone(),
     }
 }
 

@@ -8,7 +8,7 @@ use super::charts::{COLOURS, line_legend, palette, quantity, tooltip, with};
 use super::circumstances;
 use super::document::{Chart, Column, Content, Document, Place, Section, row};
 use crate::foreign::quoted;
-use crate::trace::{Excluded, LogRead, LogScan, LogSummary, Reuse, Row, Sizes, Summary};
+use crate::trace::{Excluded, HarSummary, LogRead, LogScan, LogSummary, Reuse, Row, Sizes, Summary};
 use crate::units::{format_binary_bytes, format_count, format_date, format_percent, format_seconds, format_tenths};
 
 /// The curve of sessions that each request renews.
@@ -35,7 +35,9 @@ pub fn workload(summary: &Summary) -> Document {
         let percent = format_percent(100.0 * summary.users as f64 / hits);
         facts.push(fact("", format!("({percent} if only the first request of each user did)")));
     }
-    let each = format_tenths(summary.hits as f64 / summary.pages.max(1) as f64);
+    let each_of = |number: u64| format_tenths(summary.hits as f64 / number.max(1) as f64);
+    facts.push(fact("per handshake", format!("{} hits for each full one", each_of(summary.sessions))));
+    let each = each_of(summary.pages);
     facts.extend([
         fact("pages", format!("{}, {each} hits each", format_count(summary.pages))),
         fact("connections", format!("closed {} times by the users", format_count(summary.closes))),
@@ -49,10 +51,10 @@ pub fn workload(summary: &Summary) -> Document {
         facts.push(fact("left out", format!("{} requests to other sites", format_count(har.other_origins))));
         facts.push(fact("", format!("{} entries that no server answered", format_count(har.not_requested))));
     }
-    let mut warnings = Vec::new();
+    let mut warnings: Vec<String> = summary.har.iter().flat_map(HarSummary::warnings).collect();
     if let Some(log) = &summary.log {
         facts.extend(replayed_log(log));
-        warnings = log.read.warnings();
+        warnings.extend(log.read.warnings());
     }
     Document::of([Section::default().with(Content::Facts(facts)), circumstances::warnings(warnings)])
 }
@@ -83,6 +85,7 @@ pub fn log(scan: &LogScan) -> Document {
         Some(seconds) => format!("a session ends after {} without a request", format_seconds(seconds)),
         None => "only the first request of each user needs one".to_owned(),
     };
+    let kept = format!("if connections close after {} without a request", format_seconds(scan.keep_alive_s));
     let responses = format!(
         "{} as logged: {}",
         format_binary_bytes(scan.read.logged_bytes as f64),
@@ -94,6 +97,8 @@ pub fn log(scan: &LogScan) -> Document {
         fact("users", format_count(scan.users) + estimated),
         fact("TLS sessions", sessions(scan.sessions, scan.full_handshakes_per_hit_percent)),
         fact("", format!("({lifetime})")),
+        fact("per handshake", format!("{} hits for each full one", format_tenths(scan.hits_per_full_handshake))),
+        fact("", format!("{} hits for each of either kind, {kept}", format_tenths(scan.hits_per_connection))),
         fact("responses", responses),
     ];
     facts.extend(used(&scan.read).into_iter().chain(left_out(&scan.read)));

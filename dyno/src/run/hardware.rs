@@ -68,7 +68,8 @@ fn engines(accelerator: &Accelerator, processors: Processors, own_ns: f64) -> En
 /// # Errors
 /// The key cannot be read, or the thread cannot run there.
 pub fn private_key_ns(key: &Path, cpu: usize) -> Result<f64> {
-    let pem = std::fs::read(key).with_context(|| format!("read the private key {}", key.display()))?;
+    let pem = crate::input::read(key, crate::input::TEXT_BYTES_MAX)
+        .with_context(|| format!("read the private key {}", key.display()))?;
     let key = PKey::private_key_from_pem(&pem).context("the server's private key")?;
     let measured = std::thread::scope(|scope| {
         scope

@@ -37,7 +37,7 @@ use crate::store::{Block, Calibration, Journal, Measured, Record, Warning};
 use sliced::Slices;
 
 /// Where the details of a log's troubles are.
-const LOG_REMEDY: &str = "`tlsdyno trace show LOG` tells more";
+const WORKLOAD_REMEDY: &str = "`tlsdyno trace show FILE` tells more";
 /// Longer slices compare no better than blocks.
 const SLICE_MAX: Duration = Duration::from_millis(250);
 /// Part of the time that blocks have, which tell hits per second at saturation, where slices tell CPU per hit.
@@ -153,9 +153,8 @@ impl<'a> SingleServer<'a> {
         if !experiment.has_plain_http() {
             record.warnings.push(Warning::NoPlainHttp);
         }
-        let log_warnings =
-            testbed.site.summary.log.iter().flat_map(|log| log.read.notes().into_iter().chain(log.read.warnings()));
-        record.warnings.extend(log_warnings.map(|what| Warning::Other { what, remedy: LOG_REMEDY.to_owned() }));
+        let told = testbed.site.summary.told().into_iter();
+        record.warnings.extend(told.map(|what| Warning::Other { what, remedy: WORKLOAD_REMEDY.to_owned() }));
         start_and_check(experiment, &mut testbed, record, stop, observer)?;
         manifest::describe(&mut record.manifest, experiment, &mut testbed, cpus);
         record.warnings.extend(manifest::same_version(&record.manifest));

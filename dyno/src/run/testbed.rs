@@ -531,6 +531,7 @@ fn counted_code() -> Handed {
 pub(super) fn make_site(workload: &WorkloadSpec, directory: &Path, say: &mut dyn FnMut(&str)) -> Result<Site> {
     say("making the workload");
     let site = trace::make(workload).context("failed to make the workload")?;
+    site.summary.told().iter().for_each(|told| say(told));
     say("writing the document root");
     trace::write_docroot(&site, &directory.join("docroot"))?;
     Ok(site)

@@ -39,9 +39,12 @@ impl WorkloadChoice {
 /// The absolute path of a log or recording, for it is read again by another process.
 ///
 /// # Errors
-/// There is no such file.
+/// There is no such file, or it is none that can be read again.
 pub fn input(path: &Path, what: &str) -> Result<PathBuf> {
-    path.canonicalize().with_context(|| format!("failed to read the {what} {}", path.display())).or_fault(Fault::Input)
+    let failed = || format!("failed to read the {what} {}", path.display());
+    let found = path.canonicalize().with_context(failed).or_fault(Fault::Input)?;
+    crate::input::ensure_regular(&found).with_context(failed).or_fault(Fault::Input)?;
+    Ok(found)
 }
 
 /// How an access log is replayed; the same flags wherever a log is taken.

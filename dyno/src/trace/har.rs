@@ -2,8 +2,6 @@
 //! the browser had outstanding together is a page of the engine, fetched over the user's connections.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -14,6 +12,7 @@ use super::logged::{Replay, Target};
 use super::summary::HarSummary;
 use super::{Parts, add_user, objects};
 use crate::foreign::quoted;
+use crate::input;
 use crate::model::workload::{HarSpec, NamesSpec, ReplaySpec};
 
 pub(super) mod document;
@@ -53,25 +52,31 @@ pub(super) fn make(path: &Path, spec: &HarSpec) -> Result<Made> {
         "{} users with {total} requests each are more requests than fit a workload (2^32 - 1)",
         spec.users
     );
-    let summary =
-        HarSummary { origin, pages: pages.len() as u64, other_origins, not_requested: document.not_requested };
+    let unknown = pages.iter().flatten().flatten().filter(|exchange| exchange.bytes.is_none()).count();
+    let summary = HarSummary {
+        origin,
+        pages: pages.len() as u64,
+        requests: total as u64,
+        other_origins,
+        not_requested: document.not_requested,
+        of_unknown_size: unknown as u64,
+    };
     Ok(Made { parts: parts(&pages, spec), summary })
 }
 
 fn read(path: &Path) -> Result<Document> {
     let name = || format!("failed to read the HAR file {}", path.display());
-    let file = File::open(path).with_context(name)?;
-    let bytes = file.metadata().with_context(name)?.len();
-    ensure!(bytes <= MAX_FILE_BYTES, "the HAR file {} is larger than 1 GiB; record fewer pages", path.display());
-    let mut text = Vec::new();
-    file.take(MAX_FILE_BYTES).read_to_end(&mut text).with_context(name)?;
+    let text = input::read(path, MAX_FILE_BYTES).context("the HAR file cannot be used")?;
     document::parse(&text).with_context(name)
 }
 
-/// The site asked for, or that of the first request: the page that was opened.
+/// The site asked for, or that of the page that was opened: of the first request that was not sent elsewhere, as from
+/// http to https, or from `example.org` to `www.example.org`.
 fn site_of(document: &Document, wanted: Option<&str>) -> Option<String> {
-    let first = document.pages.first()?.first()?.first()?;
-    Some(wanted.map_or_else(|| first.origin.clone(), |origin| origin.trim_end_matches('/').to_ascii_lowercase()))
+    let mut exchanges = document.pages.iter().flatten().flatten();
+    let first = exchanges.clone().next()?;
+    let opened = exchanges.find(|exchange| !(300..=399).contains(&exchange.status) || exchange.status == 304);
+    Some(wanted.map_or_else(|| opened.unwrap_or(first).origin.clone(), document::origin))
 }
 
 /// The sites of the recording for a message, the first few of them.
@@ -113,8 +118,10 @@ fn parts(pages: &[Vec<Vec<&Exchange>>], spec: &HarSpec) -> Parts {
             targets.push(Target::new(exchange.target.as_bytes()));
             targets.len() as u32 - 1
         });
-        let replay = Replay::new(target, exchange.method.as_bytes(), exchange.status, exchange.bytes);
-        targets[target as usize].note(&replay, exchange.bytes);
+        let replay = Replay::new(target, exchange.method.as_bytes(), exchange.status, exchange.bytes.unwrap_or(0));
+        if let Some(bytes) = exchange.bytes {
+            targets[target as usize].note(&replay, bytes);
+        }
         replays.push(replay);
     }
     let mut objects = objects::make(&targets, &replays, spec.names);

@@ -1,11 +1,12 @@
 //! Reads the lines of a log file, plain or gzip, without holding more than a piece of it.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read as _};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use flate2::bufread::MultiGzDecoder;
+
+use crate::input;
 
 /// Bytes read at once.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -68,11 +69,8 @@ pub(super) fn for_each_line(
 
 /// Opens the log, up to the bytes it has now or those asked for, and finds out how it is stored by its first bytes.
 fn open(path: &Path, first_bytes: Option<u64>) -> Result<(Box<dyn BufRead>, Option<u64>)> {
-    let file = File::open(path).with_context(|| format!("failed to open the log {}", path.display()))?;
+    let file = input::open(path).with_context(|| format!("failed to open the log {}", path.display()))?;
     let metadata = file.metadata().with_context(|| format!("failed to read the log {}", path.display()))?;
-    if metadata.is_dir() {
-        bail!("the log {} is a directory; name a file in it", path.display());
-    }
     let present = metadata.is_file().then_some(metadata.len());
     if first_bytes > present {
         bail!(
@@ -232,7 +230,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let missing = read(&directory.path().join("missing")).unwrap_err();
         assert!(format!("{missing:#}").contains("No such file"), "{missing:#}");
-        assert!(read(directory.path()).unwrap_err().to_string().contains("is a directory"));
+        assert!(format!("{:#}", read(directory.path()).unwrap_err()).contains("is a directory"));
+        assert!(format!("{:#}", read(Path::new("/dev/zero")).unwrap_err()).contains("is a device"));
         let zstd = read(&write(&directory, "log.zst", b"\x28\xb5\x2f\xfd....")).unwrap_err().to_string();
         assert!(zstd.contains("unzstd"), "{zstd}");
     }

@@ -188,8 +188,7 @@ impl LogRead {
         notes
     }
 
-    /// Says on standard error how the log at `path` was read, where a workload is made of it and its numbers are not
-    /// shown.
+    /// Says on standard error how the log at `path` was read, where its numbers are not shown.
     pub fn tell(&self, path: &Path) {
         let log = path.display();
         let told = self.notes().into_iter().chain(self.warnings());

@@ -50,6 +50,12 @@ pub struct LogScan {
     pub session_lifetime_s: Option<u32>,
     /// `sessions` in per cent of `hits`: the share of requests that need a full handshake.
     pub full_handshakes_per_hit_percent: f64,
+    /// `hits` by `sessions`.
+    pub hits_per_full_handshake: f64,
+    /// Hits for each connection, and so for each handshake of either kind.
+    pub hits_per_connection: f64,
+    /// After so long without a request a connection is closed, seconds.
+    pub keep_alive_s: u32,
     /// Most users in memory at once.
     pub users_held_at_most: u64,
     /// Sizes of responses whose length is logged, bytes; within 0.1 %.
@@ -63,7 +69,7 @@ pub struct LogScan {
 /// # Errors
 /// The log cannot be read, holds no usable line, or nothing of it is left over.
 pub(super) fn scan(path: &Path, exclude: &[String], excluded: Exclude, rules: &ReplaySpec) -> Result<LogScan> {
-    let mut scan = Scan::new(excluded, rules.sessions);
+    let mut scan = Scan::new(excluded, rules);
     let read = reading::for_each_entry(path, rules, |line, entry| {
         scan.counts.lines += 1;
         match entry {
@@ -87,11 +93,14 @@ struct Scan {
     size_total: u128,
     lifetime: SessionsSpec,
     sessions: u64,
+    keep_alive_s: u32,
+    connections: u64,
     first_s: Option<i64>,
 }
 
 impl Scan {
-    fn new(exclude: Exclude, lifetime: SessionsSpec) -> Scan {
+    fn new(exclude: Exclude, rules: &ReplaySpec) -> Scan {
+        let lifetime = rules.sessions;
         let longest_s = LIFETIMES_S[LIFETIMES_S.len() - 1];
         let retention_s = match lifetime {
             SessionsSpec::LifetimeS(seconds) => longest_s.max(seconds),
@@ -108,6 +117,8 @@ impl Scan {
             size_total: 0,
             lifetime,
             sessions: 0,
+            keep_alive_s: rules.keep_alive_s,
+            connections: 0,
             first_s: None,
         }
     }
@@ -130,6 +141,7 @@ impl Scan {
             (Some(gap_s), SessionsSpec::LifetimeS(lifetime_s)) => u64::from(gap_s > lifetime_s),
             (_, SessionsSpec::PerAddress) => 0,
         };
+        self.connections += u64::from(gap_s.is_none_or(|gap_s| gap_s > self.keep_alive_s));
         self.tally.hit(&mut user.sessions, at_s, gap_s);
         user.hits += 1;
         user.last_s = user.last_s.max(at_s);
@@ -160,6 +172,9 @@ impl Scan {
                 SessionsSpec::PerAddress => None,
             },
             full_handshakes_per_hit_percent: 100.0 * sessions as f64 / hits.max(1) as f64,
+            hits_per_full_handshake: hits as f64 / sessions.max(1) as f64,
+            hits_per_connection: hits as f64 / self.connections.max(1) as f64,
+            keep_alive_s: self.keep_alive_s,
             users_held_at_most: self.users.most() as u64,
             response_size_bytes: Sizes {
                 mean: self.size_total as f64 / known as f64,

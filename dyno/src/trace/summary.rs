@@ -1,9 +1,12 @@
 //! A workload in numbers.
 
+use std::sync::Once;
+
 use serde::Serialize;
 use tlsdyno_engine::load::{Request, Workload};
 
 use super::{DocrootFile, LogSummary};
+use crate::foreign::visible;
 
 /// A workload in numbers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -51,10 +54,43 @@ pub struct HarSummary {
     pub origin: String,
     /// Pages visited there.
     pub pages: u64,
+    /// Requests to it, of one user.
+    pub requests: u64,
     /// Requests to other sites, left out.
     pub other_origins: u64,
     /// Entries that no server answered (cache, blocked, `data:`), left out.
     pub not_requested: u64,
+    /// Requests whose response has a body of which the recording does not tell the size.
+    pub of_unknown_size: u64,
+}
+
+impl HarSummary {
+    /// What a reader of results must know about the recording, each with its remedy.
+    pub fn warnings(&self) -> Vec<String> {
+        let HarSummary { of_unknown_size, requests, .. } = self;
+        let unknown = (*of_unknown_size > 0).then(|| {
+            format!(
+                "the recording does not tell how long {of_unknown_size} of the {requests} responses are, and they are \
+                 taken as empty where the server's own are not asked for; record the pages with a browser that \
+                 writes `content.size` or Content-Length (Chrome, Edge)"
+            )
+        });
+        unknown.into_iter().collect()
+    }
+}
+
+impl Summary {
+    /// What a reader of results must know about the log or recording that the workload is, and how the log was read.
+    pub fn told(&self) -> Vec<String> {
+        let log = self.log.iter().flat_map(|log| log.read.notes().into_iter().chain(log.read.warnings()));
+        log.chain(self.har.iter().flat_map(HarSummary::warnings)).collect()
+    }
+
+    /// Says the same on standard error: once, though a workload is made anew for each rate.
+    pub fn tell(&self) {
+        static SAID: Once = Once::new();
+        SAID.call_once(|| self.told().iter().for_each(|told| tell!("{}: {}", self.workload, visible(told))));
+    }
 }
 
 /// A distribution of sizes, bytes.

@@ -65,6 +65,85 @@ fn ask(stream: &mut BufReader<TcpStream>, object: &Object) -> (u16, u64) {
     (status, body)
 }
 
+/// A named pipe that nobody writes to, and a device that never ends, wherever a file is named: by a flag, by the user's
+/// file, by what that file extends.
+#[test]
+fn what_is_no_file_is_refused_at_once() {
+    let place = tempfile::tempdir().unwrap();
+    let at = |name: &str| place.path().join(name).display().to_string();
+    let (pipe, zero) = (at("pipe.toml"), at("zero.toml"));
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    std::os::unix::fs::symlink("/dev/zero", &zero).unwrap();
+    let body = "https://127.0.0.1:1/";
+    std::thread::scope(|scope| {
+        for odd in [&pipe, &zero] {
+            let mine = format!("{odd}.mine.toml");
+            fs::write(&mine, format!("question = \"q\"\nextends = \"{odd}\"\n")).unwrap();
+            let har = format!("{odd}.har");
+            std::os::unix::fs::symlink(odd, &har).unwrap();
+            let commands: [(Vec<&str>, i32); 9] = [
+                (vec!["run", odd], 3),
+                (vec!["trace", "show", odd], 3),
+                (vec!["trace", "show", &har], 3),
+                (vec!["load", body, "--trace", odd], 3),
+                (vec!["load", body, "--ca-file", odd], 2),
+                (vec!["load", body, "--method", "POST", "--body-file", odd], 2),
+                (vec!["ablate", "--server-command", "x {port}", "--paths", odd], 3),
+                (vec!["dispatch", "--config", odd], 3),
+                (vec!["compare", odd, odd], 3),
+            ];
+            for (arguments, code) in commands {
+                scope.spawn(move || {
+                    let output = within_30_s(&arguments);
+                    let said = text(&output.stderr);
+                    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+                    assert!(
+                        ["a device", "nobody writes", "no regular file"].iter().any(|word| said.contains(word)),
+                        "{said}"
+                    );
+                });
+            }
+            scope.spawn(move || {
+                let said = text(&within_30_s(&["run", &mine]).stderr);
+                assert!(said.contains("line 2") && said.contains("no regular file"), "{said}");
+            });
+        }
+    });
+}
+
+/// What the program ends with; it must not wait.
+fn within_30_s(arguments: &[&str]) -> Output {
+    let limited = ["30", env!("CARGO_BIN_EXE_tlsdyno")];
+    // Killed: whoever waits in the kernel does not see a milder signal.
+    Command::new("timeout").args(["-s", "KILL"]).args(limited).args(arguments).output().unwrap()
+}
+
+/// A pipe with a writer is a log too, and what a foreign text says reaches the terminal short and harmless.
+#[test]
+fn a_log_from_a_pipe_is_read_and_foreign_texts_are_harmless() {
+    let place = tempfile::tempdir().unwrap();
+    let log: String = (0..50).map(|number| {
+        format!("web-1  | 198.51.100.{}:4{number:03} - - [04/Oct/2022:04:37:{number:02} +0000] \"GET / HTTP/1.1\" 200 5\n", number % 5)
+    }).collect();
+    let path = place.path().join("access.log");
+    fs::write(&path, log).unwrap();
+    let shell = format!("cat {} | {} trace show /dev/stdin", path.display(), env!("CARGO_BIN_EXE_tlsdyno"));
+    let said = text(&Command::new("sh").args(["-c", &shell]).output().unwrap().stdout);
+    assert!(said.contains("90.0 % of the hits reuse one") && said.contains("\"web-1  | \""), "{said}");
+    assert!(said.contains("10.0 hits for each full one"), "{said}");
+
+    let odd = place.path().join("odd.toml");
+    fs::write(&odd, format!("question = \"\u{202e}\"\nx{} = 1\n", "y".repeat(200_000))).unwrap();
+    let error = text(&tlsdyno(&["run", odd.to_str().unwrap()]).stderr);
+    assert!(error.contains("line 2: unknown field `xyyy") && error.len() < 5_000, "{} bytes", error.len());
+    let name = place.path().join("\u{202e}gol.access");
+    fs::write(&name, "1 - - [04/Oct/2022:04:37:00 +0000] \"GET / HTTP/1.1\" 200 5\n").unwrap();
+    let refused = tlsdyno(&["trace", "show", name.to_str().unwrap()]);
+    let error = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(3), "{error}");
+    assert!(error.contains("\\u{202e}gol.access") && error.contains("line 1: 1 - - ["), "{error}");
+}
+
 /// `tlsdyno … 2>&1 | head -1`: whoever has stopped reading makes no panic (exit code 101) of any answer.
 #[test]
 fn a_reader_that_has_gone_is_no_panic() {

@@ -22,6 +22,7 @@ const ORDER: [&str; 26] = [
     "foreign",
     "choice",
     "fault",
+    "input",
     "interrupt",
     "random",
     "distribution",

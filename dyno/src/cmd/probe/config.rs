@@ -46,7 +46,7 @@ impl Settings {
     /// # Errors
     /// It cannot be read or understood; says where.
     pub fn read(path: &Path) -> Result<Settings> {
-        let text = std::fs::read_to_string(path).with_context(|| format!("failed to read {}", path.display()))?;
+        let text = crate::input::text(path)?;
         Settings::parse(&text).with_context(|| format!("in {}", path.display()))
     }
 

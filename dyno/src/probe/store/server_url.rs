@@ -122,7 +122,7 @@ impl fmt::Display for ServerUrl {
 
 /// A password from a file of its own: its first line.
 fn password_of_file(path: &Path) -> Result<String> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("failed to read {}", path.display()))?;
+    let text = crate::input::text(path)?;
     Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
@@ -138,7 +138,7 @@ fn entry_of(path: &Path, config: &Config) -> Result<Option<String>> {
     let failed = || format!("failed to read {}", path.display());
     let mode = std::fs::metadata(path).with_context(failed)?.permissions().mode();
     anyhow::ensure!(mode & 0o077 == 0, "{} can be read by other users, and is not used: chmod 600 {0}", path.display());
-    let text = std::fs::read_to_string(path).with_context(failed)?;
+    let text = crate::input::text(path)?;
     let user = config.get_user().map_or_else(own_name, str::to_owned);
     let database = config.get_dbname().unwrap_or(&user).to_owned();
     let port = config.get_ports().first().copied().unwrap_or(5432).to_string();

@@ -2,6 +2,7 @@
 
 use askama::Template;
 
+use crate::foreign::visible;
 use crate::report::document::{Content, Document, Method, Place};
 
 /// The viewer, in the order in which a page must load it (versions and licences: `assets/vega/README.md`).
@@ -21,7 +22,7 @@ struct Page<'a> {
     licences: &'static str,
 }
 
-/// The page of a document.
+/// The page of a document. Characters that a browser would obey, as those that turn the direction of writing, are shown.
 ///
 /// # Errors
 /// The template cannot be filled, which no document can bring about.
@@ -34,6 +35,7 @@ pub fn page(document: &Document) -> Result<String, askama::Error> {
         licences: include_str!("../../../assets/vega/LICENCES.txt"),
     }
     .render()
+    .map(|page| visible(&page).into_owned())
 }
 
 /// The scripts without their references to source maps, which a browser's developer tools would try to fetch.
@@ -109,6 +111,14 @@ mod tests {
     #[test]
     fn numbers_stay_on_one_line() {
         assert_eq!(unbroken("A (1.2 % [1.0, 1.4]) b"), "A (1.2\u{a0}%\u{a0}[1.0,\u{a0}1.4]) b");
+    }
+
+    #[test]
+    fn no_text_turns_the_direction_of_what_follows() {
+        let title = "Is \u{202e}exe.cod\u{2069} safe?".to_owned();
+        let page = page(&Document { answer: title.clone(), title, ..Document::default() }).unwrap();
+        assert_eq!(page.matches("Is \\u{202e}exe.cod\\u{2069} safe?").count(), page.matches("safe?").count());
+        assert!(visible(&viewer()).len() == viewer().len(), "the scripts need no such character");
     }
 
     #[test]

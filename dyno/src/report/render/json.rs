@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::foreign::harmless_json;
 use crate::report::answer::answer;
 use crate::report::{array, cluster, load, primitives, profile, published, remedies, steps};
 use crate::stats::accelerators::Prediction;
@@ -65,7 +66,8 @@ fn print<T: Serialize>(record: &Record, answer: String, rounds: u32, results: T,
         manifest: &record.manifest,
         blocks: record.blocks.iter().map(without_histograms).collect(),
     };
-    serde_json::to_string_pretty(&printed).expect("results have string keys only, so that they are always JSON")
+    let json = serde_json::to_string_pretty(&printed).expect("results have string keys only: they are always JSON");
+    harmless_json(&json).into_owned()
 }
 
 /// The results of an experiment with one server.
@@ -262,5 +264,5 @@ pub fn steps_results(record: &Record, summary: &StepsSummary) -> String {
 /// # Errors
 /// It cannot be encoded, which no run can bring about.
 pub fn load(summary: &crate::load::summary::Summary) -> serde_json::Result<String> {
-    Ok(serde_json::to_string_pretty(summary)? + "\n")
+    Ok(harmless_json(&serde_json::to_string_pretty(summary)?).into_owned() + "\n")
 }

@@ -8,6 +8,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::{BASES, EMBEDDED};
+use crate::foreign::shortened;
+use crate::input;
 use crate::run::control_characters;
 
 /// The key that names what a file extends.
@@ -30,13 +32,15 @@ impl Source {
     /// # Errors
     /// There is none of this name, or it cannot be read.
     pub fn find(which: &Path) -> Result<Source> {
-        if which.exists() { Source::of_file(which) } else { Source::embedded(&which.to_string_lossy(), &[EMBEDDED]) }
+        match which.exists() {
+            true => Ok(Source::of_file(which, input::text(which)?)),
+            false => Source::embedded(&which.to_string_lossy(), &[EMBEDDED]),
+        }
     }
 
-    fn of_file(path: &Path) -> Result<Source> {
-        let text = std::fs::read_to_string(path).with_context(|| format!("failed to read {}", path.display()))?;
+    fn of_file(path: &Path, text: String) -> Source {
         let directory = path.parent().unwrap_or(Path::new(".")).to_owned();
-        Ok(Source { name: path.display().to_string(), text, directory })
+        Source { name: path.display().to_string(), text, directory }
     }
 
     fn embedded(name: &str, lists: &[&[(&str, &str)]]) -> Result<Source> {
@@ -45,8 +49,9 @@ impl Source {
         match all.filter(|(full, _)| matches(full)).collect::<Vec<_>>()[..] {
             [(full, text)] => Ok(Source::new(full, text)),
             [] => bail!(
-                "there is no file {name}, and no experiment of that name; `tlsdyno run --list` shows those that there \
-                 are"
+                "there is no file {}, and no experiment of that name; `tlsdyno run --list` shows those that there \
+                 are",
+                shortened(name)
             ),
             _ => bail!(
                 "`{name}` is the name of several experiments; write the folder too, as `tlsdyno run --list` shows"
@@ -69,7 +74,8 @@ impl Source {
         };
         // An ending tells a file from a name: what is read does not depend on where tlsdyno is started.
         let found = if which.ends_with(".toml") {
-            Source::of_file(&self.directory.join(&**which))
+            let path = self.directory.join(&**which);
+            input::text_of_regular(&path).map(|text| Source::of_file(&path, text))
         } else {
             Source::embedded(which, &[EMBEDDED, BASES])
         };
@@ -93,7 +99,8 @@ impl Source {
         let before = self.text.get(..start).unwrap_or_default();
         let number = before.matches('\n').count() + 1;
         let line = self.text.lines().nth(number - 1).unwrap_or_default();
-        anyhow!("in {}, line {number}: {}\n  {number} | {line}", self.name, message.trim_end())
+        let (name, message, line) = (shortened(&self.name), shortened(message.trim_end()), shortened(line));
+        anyhow!("in {name}, line {number}: {message}\n  {number} | {line}")
     }
 
     /// Two sources of one file are one, however its path is written.

@@ -5,7 +5,10 @@
 //! unknown, and only what makes a request unknowable (no URL, no time, no believable size) is an error. The file
 //! depends on serde, time and `foreign.rs` alone, so that the fuzzer can build it.
 
-use serde::Deserialize;
+use std::fmt;
+
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -24,8 +27,9 @@ pub struct Exchange {
     pub posted_bytes: u64,
     /// Status code, 100 to 599.
     pub status: u16,
-    /// Bytes of the response's body as transferred; of its content where the browser did not say.
-    pub bytes: u64,
+    /// Bytes of the response's body as transferred; of its content where the browser did not say; `None` where the
+    /// recording does not tell.
+    pub bytes: Option<u64>,
     /// When the request began, milliseconds since 1970.
     pub began_ms: i64,
     /// When the response was complete, milliseconds since 1970.
@@ -59,7 +63,8 @@ struct Entry {
     started_date_time: String,
     time: Option<f64>,
     request: Request,
-    response: Response,
+    /// Missing where none came.
+    response: Option<Response>,
     #[serde(rename = "_fromCache")]
     from_cache: Option<serde::de::IgnoredAny>,
 }
@@ -75,15 +80,48 @@ struct Request {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Response {
-    status: f64,
+    status: Option<f64>,
+    headers_size: Option<f64>,
     body_size: Option<f64>,
     content: Option<Content>,
+    #[serde(default)]
+    headers: Vec<Header>,
+    /// Head and body as transferred, as Chrome writes it.
+    #[serde(rename = "_transferSize")]
+    transfer_size: Option<f64>,
+}
+
+#[derive(Deserialize)]
+struct Header {
+    name: String,
+    value: String,
 }
 
 #[derive(Deserialize)]
 struct Content {
     size: Option<f64>,
     compression: Option<f64>,
+    text: Option<Length>,
+    encoding: Option<String>,
+}
+
+/// How long a text is, bytes: those of responses are not kept.
+struct Length(u64);
+
+impl<'de> Deserialize<'de> for Length {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Length, D::Error> {
+        struct Measured;
+        impl Visitor<'_> for Measured {
+            type Value = Length;
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a text")
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Length, E> {
+                Ok(Length(text.len() as u64))
+            }
+        }
+        deserializer.deserialize_str(Measured)
+    }
 }
 
 /// Why a HAR file is of no use.
@@ -165,7 +203,8 @@ fn milliseconds(text: &str) -> Option<i64> {
 
 fn exchange(entry: &Entry, began_ms: i64) -> Option<Exchange> {
     let (origin, target) = split_url(&entry.request.url)?;
-    let status = entry.response.status;
+    let response = entry.response.as_ref()?;
+    let status = response.status.unwrap_or(0.0);
     if entry.from_cache.is_some() || !(100.0..600.0).contains(&status) || entry.request.method.is_empty() {
         return None;
     }
@@ -176,7 +215,7 @@ fn exchange(entry: &Entry, began_ms: i64) -> Option<Exchange> {
         method: entry.request.method.clone(),
         posted_bytes: size(entry.request.body_size).unwrap_or(0),
         status: status as u16,
-        bytes: response_bytes(&entry.response),
+        bytes: response_bytes(&entry.request.method, status as u16, response),
         began_ms,
         ended_ms: began_ms.saturating_add(took_ms as i64),
     })
@@ -189,8 +228,16 @@ const MAX_BYTES: f64 = 1_125_899_906_842_624.0;
 
 /// Refuses sizes beyond [`MAX_BYTES`]: taken for unknown, they would become 0.
 fn refuse_sizes(entry: &Entry, number: usize) -> Result<(), Fault> {
-    let content = entry.response.content.as_ref();
-    let sizes = [entry.request.body_size, entry.response.body_size, content.and_then(|content| content.size)];
+    let response = entry.response.as_ref();
+    let content = response.and_then(|response| response.content.as_ref());
+    let of_response = |size: fn(&Response) -> Option<f64>| response.and_then(size);
+    let sizes = [
+        entry.request.body_size,
+        of_response(|response| response.body_size),
+        of_response(|response| response.transfer_size),
+        of_response(|response| response.header("content-length")?.parse().ok()),
+        content.and_then(|content| content.size),
+    ];
     match sizes.into_iter().flatten().find(|bytes| *bytes > MAX_BYTES) {
         Some(bytes) => Err(Fault::Size { entry: number, bytes }),
         None => Ok(()),
@@ -202,19 +249,50 @@ fn size(value: Option<f64>) -> Option<u64> {
     value.filter(|value| (0.0..=MAX_BYTES).contains(value)).map(|value| value as u64)
 }
 
-fn response_bytes(response: &Response) -> u64 {
-    if let Some(transferred) = size(response.body_size).filter(|bytes| *bytes > 0) {
-        return transferred;
+impl Response {
+    fn header(&self, name: &str) -> Option<&str> {
+        let header = self.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
+        header.map(|header| header.value.trim())
     }
-    let Some(content) = &response.content else { return 0 };
-    // A revalidated object has content, from the cache, that was not transferred.
-    if response.status == 304.0 {
-        return 0;
-    }
-    size(content.size).unwrap_or(0).saturating_sub(size(content.compression).unwrap_or(0))
 }
 
-/// `scheme://authority` in lower case, and path with query; `None` for what is not requested from a web server.
+impl Content {
+    /// Bytes of the content, less what compressing it saved.
+    fn bytes(&self) -> Option<u64> {
+        size(self.size).map(|bytes| bytes.saturating_sub(size(self.compression).unwrap_or(0)))
+    }
+
+    /// Bytes of the content where the recording holds it; of an empty text nothing is known.
+    fn held_bytes(&self) -> Option<u64> {
+        let Length(length) = self.text.as_ref().filter(|text| text.0 > 0)?;
+        let is_base64 = self.encoding.as_ref().is_some_and(|encoding| encoding.eq_ignore_ascii_case("base64"));
+        Some(if is_base64 { length / 4 * 3 } else { *length })
+    }
+}
+
+/// Bytes of a response's body by what the recording says of it, best first: Firefox, Safari and exporters leave out
+/// some, Chrome others, and all write -1 or 0 for what they do not know.
+fn response_bytes(method: &str, status: u16, response: &Response) -> Option<u64> {
+    // A revalidated object has content, from the cache, that was not transferred.
+    if method == "HEAD" || matches!(status, 100..=199 | 204 | 205 | 304) {
+        return Some(0);
+    }
+    let content = response.content.as_ref();
+    let transferred = || {
+        let whole = size(response.transfer_size)?;
+        Some(whole.saturating_sub(size(response.headers_size).unwrap_or(0)))
+    };
+    let length = || size(response.header("content-length")?.parse().ok());
+    let found = size(response.body_size).filter(|bytes| *bytes > 0).or_else(length);
+    let found = found.or_else(|| content.and_then(Content::bytes).filter(|bytes| *bytes > 0));
+    let found = found.or_else(|| transferred().filter(|bytes| *bytes > 0));
+    let found = found.or_else(|| content.and_then(Content::held_bytes));
+    // Nothing says more than that there was nothing: so it was, where both sizes say so, and on the way elsewhere.
+    let is_empty = || size(response.body_size).is_some() || content.and_then(Content::bytes).is_some();
+    found.or_else(|| (is_empty() || (300..400).contains(&status)).then_some(0))
+}
+
+/// `scheme://authority` in lower case and without the port that the scheme has anyway, and path with query; `None` for what is not requested from a web server.
 fn split_url(url: &str) -> Option<(String, String)> {
     let (scheme, rest) = url.split_once("://")?;
     if !scheme.eq_ignore_ascii_case("https") && !scheme.eq_ignore_ascii_case("http") {
@@ -227,7 +305,14 @@ fn split_url(url: &str) -> Option<(String, String)> {
         return None;
     }
     let slash = if target.starts_with('/') { "" } else { "/" };
-    Some((format!("{scheme}://{authority}").to_ascii_lowercase(), format!("{slash}{target}")))
+    Some((origin(&format!("{scheme}://{authority}")), format!("{slash}{target}")))
+}
+
+/// `scheme://host[:port]` in lower case, without the port that the scheme has anyway.
+pub fn origin(text: &str) -> String {
+    let lower = text.trim_end_matches('/').to_ascii_lowercase();
+    let port = if lower.starts_with("https://") { ":443" } else { ":80" };
+    lower.strip_suffix(port).map_or_else(|| lower.clone(), str::to_owned)
 }
 
 /// Exchanges by page, pages in the order in which each began.
@@ -304,7 +389,7 @@ mod tests {
             [vec![vec!["/?q=1"], vec!["/a.png", "/b.png"], vec!["/late.js"]], vec![vec!["/next"]]]
         );
         assert_eq!(document.pages[0][1][0].origin, "https://shop.example");
-        assert_eq!(document.pages[0][0][0].bytes, 100, "as transferred, not as unpacked");
+        assert_eq!(document.pages[0][0][0].bytes, Some(100), "as transferred, not as unpacked");
     }
 
     #[test]
@@ -317,6 +402,55 @@ mod tests {
         ]);
         let document = parse(&bytes).unwrap();
         assert_eq!((document.not_requested, targets(&document)), (3, vec![vec![vec!["/"]]]));
+    }
+
+    #[test]
+    fn a_size_is_taken_from_whatever_tells_it() {
+        let cases: [(&str, Option<u64>); 14] = [
+            (r#""status": 200, "bodySize": 100, "content": {"size": 300}"#, Some(100)),
+            (r#""status": 200, "bodySize": -1, "content": {"size": 300, "compression": 100}"#, Some(200)),
+            (r#""status": 200, "bodySize": 0, "content": {"size": 300}"#, Some(300)),
+            (
+                r#""status": 200, "bodySize": -1, "content": {"size": -1}, "headers": [{"name": "Content-Length", "value": "70"}]"#,
+                Some(70),
+            ),
+            (r#""status": 200, "headers": [{"name": "content-length", "value": "70"}]"#, Some(70)),
+            (r#""status": 200, "bodySize": -1, "content": {}, "_transferSize": 1200"#, Some(1200)),
+            (r#""status": 200, "headersSize": 200, "bodySize": -1, "content": {}, "_transferSize": 1200"#, Some(1000)),
+            (r#""status": 200, "content": {"text": "12345"}"#, Some(5)),
+            (r#""status": 200, "content": {"text": "MTIzNDU2", "encoding": "base64"}"#, Some(6)),
+            (r#""status": 200, "bodySize": -1, "content": {"mimeType": "text/html"}"#, None),
+            (r#""status": 200"#, None),
+            (r#""status": 200, "bodySize": 0, "content": {"size": 0}"#, Some(0)),
+            (r#""status": 304, "content": {"size": 300}"#, Some(0)),
+            (r#""status": 301, "bodySize": -1"#, Some(0)),
+        ];
+        for (response, bytes) in cases {
+            let good = entry("p", "https://a/", 0, 5, "");
+            let start = good.find(r#""status": 200"#).unwrap();
+            let bytes_of = har(&[format!("{}{response}}}}}", &good[..start])]);
+            assert_eq!(parse(&bytes_of).unwrap().pages[0][0][0].bytes, bytes, "{response}");
+        }
+    }
+
+    #[test]
+    fn an_entry_without_a_response_had_none() {
+        let good = entry("p", "https://a/", 0, 5, "");
+        let start = good.find(r#""response""#).unwrap();
+        let aborted = good[..start].trim_end().trim_end_matches(',').to_owned();
+        let bytes = har(&[format!("{aborted}}}"), format!("{aborted}, \"response\": null}}"), good]);
+        let document = parse(&bytes).unwrap();
+        assert_eq!((document.not_requested, document.pages[0].len()), (2, 1));
+    }
+
+    #[test]
+    fn one_site_has_one_origin() {
+        for url in ["https://WWW.A.example/x", "https://www.a.example:443/x", "HTTPS://user@www.a.example/x"] {
+            assert_eq!(split_url(url), Some(("https://www.a.example".to_owned(), "/x".to_owned())), "{url}");
+        }
+        assert_eq!(split_url("http://a:80").unwrap().0, "http://a");
+        assert_eq!(split_url("https://a:80/").unwrap().0, "https://a:80");
+        assert_eq!(split_url("https://[::443]/").unwrap().0, "https://[::443]");
     }
 
     #[test]

@@ -22,6 +22,30 @@ fn site(entries: &[String], change: impl FnOnce(&mut HarSpec)) -> Result<Site> {
     super::super::make(&WorkloadSpec::Har { path, har: spec })
 }
 
+#[test]
+fn the_site_is_that_of_the_page_opened_after_redirects() {
+    let entries = [
+        entry("http://shop.example/", "GET", 301, 0, 0),
+        entry("https://shop.example/", "GET", 302, 1, 0),
+        entry("https://WWW.shop.example:443/", "GET", 200, 2, 100),
+        entry("https://www.shop.example/a", "GET", 200, 3, 100),
+    ];
+    let har = site(&entries, |_| ()).unwrap().summary.har.unwrap();
+    assert_eq!((har.origin.as_str(), har.requests, har.other_origins), ("https://www.shop.example", 2, 2));
+    let asked = site(&entries, |spec| spec.origin = Some("https://WWW.shop.example:443/".to_owned())).unwrap();
+    assert_eq!(asked.summary.har.unwrap().requests, 2);
+}
+
+#[test]
+fn sizes_that_a_recording_does_not_tell_are_counted_and_told() {
+    let mut entries = shop();
+    entries[1] = entries[1].replace("\"bodySize\": 100", "\"bodySize\": -1, \"content\": {}");
+    let summary = site(&entries, |_| ()).unwrap().summary;
+    assert_eq!(summary.har.as_ref().unwrap().of_unknown_size, 1);
+    assert!(summary.told()[0].contains("1 of the 4 responses"), "{:?}", summary.told());
+    assert!(site(&shop(), |_| ()).unwrap().summary.told().is_empty());
+}
+
 fn shop() -> Vec<String> {
     vec![
         entry("https://shop.example/", "GET", 200, 0, 5_000),
