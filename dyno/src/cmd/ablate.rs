@@ -1,5 +1,7 @@
 //! `tlsdyno ablate`: the main job. Flags build the same experiment that TOML files hold.
 
+mod installed_server;
+
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
@@ -9,12 +11,13 @@ use super::flags::{RepeatArgs, ServerTlsArgs, libraries};
 use crate::choice::choice;
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
+use crate::load::values::Header;
 use crate::model::workload::{HarSpec, NamesSpec, WorkloadSpec};
 use crate::model::{
-    Experiment, ForeignTraffic, Load, Measure, Method, Server, ServerName, SessionCache, TicketKeys, Tls, WorkersModel,
+    ClientModel, Experiment, ForeignTraffic, Load, Measure, Method, Server, ServerName, SessionCache, TicketKeys, Tls,
+    WorkersModel,
 };
-use crate::servers::installed::Installed;
-use crate::servers::{CommandSpec, driver_of};
+use crate::servers::CommandSpec;
 use crate::time::Time;
 use crate::trace::flags::{self, ReplayArgs, WorkloadChoice};
 
@@ -25,7 +28,7 @@ pub struct Args {
     #[arg(long, default_value_t, value_parser = choice(ServerName::configured()), help_heading = "Server")]
     server: ServerName,
     /// Your own server and configuration: a command line that stays in the foreground; {port} {plain_port} {docroot}
-    /// {dir} {certificate} {key} are filled in, also in files that it names (as copies: write absolute paths there)
+    /// {dir} {certificate} {key} {pem} are filled in, also in files that it names (as copies: write absolute paths there)
     #[arg(long, value_name = "COMMAND", conflicts_with = "server", help_heading = "Server")]
     server_command: Option<String>,
     /// Where the server command listens: 127.0.0.1:{port} if nothing else is said, or a fixed 127.0.0.1:8443 (then
@@ -37,10 +40,19 @@ pub struct Args {
     /// the one that runs; with --paths what is requested of it, otherwise its front page
     #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "server_command"], help_heading = "Server")]
     server_config: Option<PathBuf>,
-    /// The name that clients ask for [default: that of --paths or of the first server of --server-config, else
-    /// localhost]
+    /// The name that clients ask for, with its port where that is not 443 [default: that of --paths, else of the
+    /// default server of --server-config, else localhost]
     #[arg(long, value_name = "NAME", help_heading = "Server")]
     host: Option<String>,
+    /// A further header of each request to your own server, for example 'Authorization: Basic …' (several times)
+    #[arg(short = 'H', long, value_name = "HEADER", help_heading = "Server")]
+    header: Vec<Header>,
+    /// Certificate, with its chain, for your own server that asks its clients for one (PEM)
+    #[arg(long, value_name = "FILE", requires = "client_key", help_heading = "Server")]
+    client_cert: Option<PathBuf>,
+    /// Key of --client-cert (PEM, without a passphrase)
+    #[arg(long, value_name = "FILE", requires = "client_cert", help_heading = "Server")]
+    client_key: Option<PathBuf>,
     /// The server uses the OpenSSL in this prefix instead of the system's. Twice: it is measured on both, side by side
     #[arg(long, value_name = "PREFIX", num_args = 1, help_heading = "Server")]
     library: Vec<PathBuf>,
@@ -213,16 +225,20 @@ pub(super) fn percent(text: &str) -> Result<f64, String> {
 
 /// Runs the ablation.
 pub fn run(args: &Args) -> Result<Exit> {
-    super::run::perform(&args.experiment()?, &args.output)
+    let (experiment, told) = args.experiment()?;
+    told.iter().for_each(|line| eprintln!("{line}"));
+    super::run::perform(&experiment, &args.output)
 }
 
 impl Args {
-    /// The experiment that these flags describe.
-    fn experiment(&self) -> Result<Experiment> {
+    /// The experiment that these flags describe, and what is said before it.
+    fn experiment(&self) -> Result<(Experiment, Vec<String>)> {
+        let server = self.server_model().or_fault(Fault::Input)?;
+        let (tls, told) = installed_server::negotiated(&server, self.tls_model()).or_fault(Fault::Input)?;
         let mut experiment = Experiment {
             methods: self.method.clone(),
-            server: self.server_model().or_fault(Fault::Input)?,
-            tls: self.tls_model(),
+            server,
+            tls,
             load: self.load_model(),
             foreign_traffic: self.foreign_traffic.then_some(ForeignTraffic {
                 at_most_percent: self.at_most,
@@ -253,17 +269,20 @@ impl Args {
         experiment.fill();
         experiment.check().or_fault(Fault::Usage)?;
         super::run::check_cpus(&experiment).or_fault(Fault::Usage)?;
-        Ok(experiment)
+        Ok((experiment, told))
     }
 
     fn server_model(&self) -> Result<Server> {
         let own = self.server_command.is_some() || self.server_config.is_some();
-        let needs_own = self.path.is_some() || self.paths.is_some() || self.host.is_some();
+        let asks = !self.header.is_empty() || self.client_cert.is_some();
+        let needs_own = self.path.is_some() || self.paths.is_some() || self.host.is_some() || asks;
         ensure!(
             own || !needs_own,
-            "--path, --paths and --host are for your own server: give --server-command or --server-config"
+            "--path, --paths, --host, --header and --client-cert are for your own server: give --server-command or \
+             --server-config"
         );
-        let mut server = Server {
+        ensure!(self.header.iter().all(|header| !header.is_host()), "--host says what clients ask for, not --header");
+        let server = Server {
             kind: if own { ServerName::Command } else { self.server },
             command: self.server_command.clone(),
             address: match own {
@@ -273,17 +292,28 @@ impl Args {
             plain_address: self.plain_address.clone(),
             config: self.server_config.clone(),
             host: self.host.clone().or(self.listed()?.1),
+            client: self.client_model()?,
             libraries: libraries(&self.library)?,
             allow_insecure_listen: self.allow_insecure_listen,
         };
-        if let Some(path) = &self.server_config {
-            server.config = Some(flags::input(path, "server configuration")?);
-            let installed = Installed::read(path)?;
-            server.command = Some(nginx_program()?);
-            server.plain_address = Some("127.0.0.1:{plain_port}".to_owned());
-            server.host = installed.choice(server.host.as_deref()).host;
+        match &self.server_config {
+            Some(path) => installed_server::fit(path, server),
+            None => Ok(server),
         }
-        Ok(server)
+    }
+
+    /// What clients bring.
+    fn client_model(&self) -> Result<ClientModel> {
+        ensure!(
+            self.client_cert.is_none() || !self.stages.contains(&Stage::Authentication),
+            "without `authentication` the server refuses every certificate of a client: leave it out of --stages"
+        );
+        let file = |path: &Option<PathBuf>| path.as_deref().map(|path| flags::input(path, "client's file")).transpose();
+        Ok(ClientModel {
+            headers: self.header.iter().map(|header| header.line().trim_end().to_owned()).collect(),
+            certificate: file(&self.client_cert)?,
+            key: file(&self.client_key)?,
+        })
     }
 
     /// The lines of --paths, and the host that they name.
@@ -374,10 +404,4 @@ impl Args {
         CommandSpec { command, address: String::new(), plain_address: None, installed: None, host: None }
             .mentions("{docroot}")
     }
-}
-
-/// The nginx that is installed.
-fn nginx_program() -> Result<String> {
-    let program = driver_of(ServerName::Nginx).package().context("nginx has a package")?.require("")?;
-    Ok(program.display().to_string())
 }

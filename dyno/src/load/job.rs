@@ -7,15 +7,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use tlsdyno_engine::load::{
     Arrivals, Connections, HeldSessions, Outcome, Pacing, Pause, Plan, Rate, Resumption, Route, SessionLimits, Share,
     Spread, Target, Timeouts, Until, Workload, run_together_holding,
 };
 use tlsdyno_engine::sys::monotonic_ns;
+use tlsdyno_tls::{ClientCertificate, Stage};
 
+use crate::load::options::of_site;
+use crate::load::values::Header;
 use crate::load::{record, tls};
-use crate::model::job::{Command, Job, OutcomeRecord, Reply, TargetSpec};
+use crate::model::ClientModel;
+use crate::model::job::{Command, Job, OutcomeRecord, Reply, TargetSpec, TlsSpec};
 use crate::{open_files, trace};
 
 /// A job whose workload is made and whose targets are compiled.
@@ -136,9 +140,10 @@ impl Prepared {
         let own = job.targets.iter().filter_map(|target| target.load.connections);
         open_files::make_room_for(own.fold(job.connections.total, u32::max))?;
         let site = trace::make(&job.workload).context("failed to make the workload")?;
-        let targets = job.targets.iter().map(loaded).collect::<Result<_>>()?;
+        let targets = job.targets.iter().map(|target| loaded(target, &job.client)).collect::<Result<_>>()?;
         let window = job.workload.window();
-        let workload = if job.requests_alone { Arc::new(trace::requests_alone(&site.workload)) } else { site.workload };
+        let workload = of_site(&site, &header_lines(&job.client)?);
+        let workload = if job.requests_alone { Arc::new(trace::requests_alone(&workload)) } else { workload };
         Ok(Prepared {
             workload,
             window,
@@ -269,8 +274,29 @@ pub fn say(output: &mut impl Write, reply: &Reply) -> Result<()> {
     output.write_all(&line).and_then(|()| output.flush()).context("failed to write a reply")
 }
 
-fn loaded(spec: &TargetSpec) -> Result<Loaded> {
-    let compile = |tls_spec| tls::config(tls_spec, bare_host(&spec.host), &[], None);
+/// The headers that clients bring, as they are sent.
+///
+/// # Errors
+/// One is none.
+pub fn header_lines(client: &ClientModel) -> Result<String> {
+    let line = |text: &String| text.parse::<Header>().map(|header| header.line()).map_err(|what| anyhow!("{what}"));
+    client.headers.iter().map(line).collect()
+}
+
+/// The certificate that they bring.
+///
+/// # Errors
+/// A file cannot be read, or the key is not one of the certificate.
+pub fn client_certificate(client: &ClientModel) -> Result<Option<ClientCertificate>> {
+    client.certificate.as_ref().zip(client.key.as_ref()).map(|(of, key)| tls::client_certificate(of, key)).transpose()
+}
+
+fn loaded(spec: &TargetSpec, client: &ClientModel) -> Result<Loaded> {
+    let compile = |tls_spec: &TlsSpec| {
+        let signs = !tls_spec.noop.contains(Stage::Authentication);
+        let certificate = if signs { client_certificate(client)? } else { None };
+        tls::config(tls_spec, bare_host(&spec.host), &[], certificate)
+    };
     let tls = spec.tls.as_ref().map(compile).transpose().with_context(|| format!("target {}", spec.name))?;
     let load = &spec.load;
     Ok(Loaded {
@@ -294,7 +320,7 @@ fn loaded(spec: &TargetSpec) -> Result<Loaded> {
 }
 
 /// A Host header's value without its port and brackets.
-fn bare_host(host: &str) -> &str {
+pub fn bare_host(host: &str) -> &str {
     if let Some((literal, _)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         return literal;
     }

@@ -454,7 +454,7 @@ const DURATION_NS: u64 = 10_000_000_000;
 const BROWSER_CONNECTIONS: u32 = 4;
 
 /// The site's workload with these further headers in each request.
-fn of_site(site: &trace::Site, lines: &str) -> Arc<Workload> {
+pub fn of_site(site: &trace::Site, lines: &str) -> Arc<Workload> {
     if lines.is_empty() {
         return Arc::clone(&site.workload);
     }

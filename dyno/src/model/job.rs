@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use tlsdyno_engine::load::{Connections, Life, Resumption, Slice, WindowUse};
 use tlsdyno_tls::{Effort, Group, Scripts, StageSet, Suite, Version};
 
-use super::WorkersModel;
 use super::workload::WorkloadSpec;
+use super::{ClientModel, WorkersModel};
 use crate::fault::{Fault, fault_of};
 
 /// What the load process needs to know once.
@@ -27,6 +27,9 @@ pub struct Job {
     /// Each request of the workload is a user by itself.
     #[serde(default)]
     pub requests_alone: bool,
+    /// What clients bring that the targets ask for.
+    #[serde(default)]
+    pub client: ClientModel,
     /// The targets, one for each configuration.
     pub targets: Vec<TargetSpec>,
     /// How connections are used.

@@ -43,7 +43,7 @@ pub use machine::{Machine, speed_beside};
 pub use method::{COUNTED_CODE, Method};
 pub use policy::Policy;
 pub use questions::{ComparisonModel, PaperModel, RemedyModel, ShareModel};
-pub use server::{Server, ServerName};
+pub use server::{ClientModel, Server, ServerName};
 pub use sessions::{SessionCache, TicketKeys};
 pub use tls::{Tls, TlsChange};
 pub use workers::{Engine, Listen, OnLoss, WorkersModel, place_of_load};

@@ -30,12 +30,43 @@ pub struct Server {
     /// `command` only: the name that clients ask for, as server name and in the header Host; `None`: localhost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
+    /// `command` only: what clients bring that it asks for.
+    #[serde(skip_serializing_if = "ClientModel::is_nothing")]
+    pub client: ClientModel,
     /// Installations of OpenSSL (prefixes): the server uses the first instead of the system's. With a second each
     /// configuration is there once more on that, and the two are compared.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub libraries: Vec<PathBuf>,
     /// Let a server with no-op stages listen beyond loopback: a total break of its TLS for everybody who can reach it.
     pub allow_insecure_listen: bool,
+}
+
+/// What clients bring that a server of the user's own asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClientModel {
+    /// Further headers of each request: `Name: value`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<String>,
+    /// Their certificate with its chain, a PEM file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<PathBuf>,
+    /// Its key, a PEM file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<PathBuf>,
+}
+
+impl ClientModel {
+    fn is_nothing(&self) -> bool {
+        *self == ClientModel::default()
+    }
+
+    /// Without the values of headers: they may be passwords, and a record may be given to others.
+    #[must_use]
+    pub fn without_secrets(&self) -> ClientModel {
+        let named = |header: &String| format!("{}: …", header.split(':').next().unwrap_or_default());
+        ClientModel { headers: self.headers.iter().map(named).collect(), ..self.clone() }
+    }
 }
 
 impl Server {

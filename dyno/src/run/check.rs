@@ -123,6 +123,9 @@ impl Experiment {
         ensure!(self.server.command.is_some(), "server kind `command` needs the command line (--server-command)");
         let address = self.server.address.as_deref();
         let address = address.context("the server command needs its address (--address 127.0.0.1:{port})")?;
+        if let Some(path) = self.command_specs().iter().find_map(CommandSpec::missing_file) {
+            bail!("the server command names {}, and there is no such file", path.display());
+        }
         let serves_ours = self.command_specs().iter().all(|command| command.mentions("{docroot}"));
         ensure!(
             serves_ours || self.workload.is_servers_own(),

@@ -74,7 +74,7 @@ impl Counting {
             callgrind.insert(index, own);
         }
         if record.configurations.is_empty() {
-            record.measured = Measured::from(experiment.clone());
+            record.measured = Measured::from(experiment.without_secrets());
             start_and_check(&under, &mut testbed, record, stop, observer)?;
             manifest::describe(&mut record.manifest, &under, &mut testbed, cpus);
         } else {

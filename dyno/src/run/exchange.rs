@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
-use tlsdyno_engine::load::{Object, Workload};
+use tlsdyno_engine::load::{Expect, Object, Workload};
 use tlsdyno_tls::{Client, Config, Entropy, Handshake, Receiver, Script, Session};
 use tlsdyno_wire::handshake;
 use tlsdyno_wire::http::Response;
@@ -85,6 +85,14 @@ impl Answer {
     pub fn body(&self) -> &[u8] {
         let head = self.response.windows(4).position(|window| window == b"\r\n\r\n");
         head.map_or(&[], |at| &self.response[at + 4..])
+    }
+
+    /// A header of the response by its name.
+    pub fn header(&self, name: &str) -> Option<String> {
+        let head = String::from_utf8_lossy(&self.response);
+        let lines = head.split("\r\n\r\n").next().unwrap_or_default().lines();
+        let mut values = lines.filter_map(|line| line.split_once(':'));
+        values.find(|(of, _)| of.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim().to_owned())
     }
 
     /// Whether a session was resumed, be it by a real handshake or a skeleton.
@@ -169,17 +177,23 @@ pub fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
-/// A whole GET of an object of the workload that answers with status 200, and its body length, to try a server with.
-pub fn plain_get(workload: &Workload, host: &str) -> (Vec<u8>, Option<u64>) {
+/// A whole GET of an object of the workload, of one that answers with status 200 if there is one, and what it must be
+/// answered with, to try a server with.
+pub fn plain_get(workload: &Workload, host: &str) -> (Vec<u8>, Expect) {
     let objects = || workload.objects.iter().filter(|object| object.method == "GET");
     let answers = |object: &&Object| matches!(object.expect.status, Some(200) | None);
     // Headers may make it a request for a part, or none for what is known already.
     let bare = objects().filter(|object| object.headers.is_empty()).find(answers);
     let object = bare.or_else(|| objects().filter(|object| object.expect.body_bytes.is_none()).find(answers));
-    let (path, bytes) = object.map_or(("/", None), |object| (object.path.as_str(), object.expect.body_bytes));
-    let headers = object.map_or("", |object| object.headers.as_str());
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{headers}Connection: close\r\n\r\n");
-    (request.into_bytes(), bytes)
+    match object.or_else(|| objects().next()) {
+        Some(object) => (get(&object.path, &object.headers, host), object.expect),
+        None => (get("/", "", host), Expect::default()),
+    }
+}
+
+/// A whole GET, after which the server closes.
+pub fn get(path: &str, headers: &str, host: &str) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{headers}Connection: close\r\n\r\n").into_bytes()
 }
 
 /// Sends `request` (a whole GET) over one new connection and reads the response.
@@ -242,6 +256,7 @@ fn exchange_with(
     let (mut requested, mut is_data) = (false, false);
     let (mut bytes_in, mut bytes_out) = (0, 0);
     let mut buffer = vec![0; 32 * 1024];
+    let mut handshake = None;
     loop {
         if !requested {
             // With the hello, where that is possible.
@@ -271,6 +286,8 @@ fn exchange_with(
         };
         if read == 0 {
             if let Some(client) = &mut client {
+                // An ended client knows no handshake any more.
+                handshake = client.handshake().cloned();
                 client.end_of_input()?;
             }
             gathered.response.end_of_input().map_err(|_| Failure::Closed)?;
@@ -295,7 +312,13 @@ fn exchange_with(
         if let Some(fault) = gathered.fault {
             return Err(Failure::Http(fault));
         }
+        // Nothing comes behind close_notify, also where the server waits for ours before it closes.
+        if client.as_ref().is_some_and(Client::peer_closed) {
+            gathered.response.end_of_input().map_err(|_| Failure::Closed)?;
+            break;
+        }
     }
+    let handshake = handshake.or_else(|| client.as_ref()?.handshake().cloned());
     if let Some(client) = &mut client {
         client.close(&mut out);
         let _ = stream.write_all(&out);
@@ -306,7 +329,7 @@ fn exchange_with(
     Ok(Answer {
         status: head.status,
         body_bytes: gathered.response.body_bytes(),
-        handshake: client.as_ref().and_then(|client| client.handshake().cloned()),
+        handshake,
         sessions: gathered.sessions,
         chain: gathered.chain,
         response: gathered.bytes,

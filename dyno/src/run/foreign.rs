@@ -71,7 +71,7 @@ impl<'a> Foreign<'a> {
         observer: &mut dyn Observer,
     ) -> Result<Foreign<'a>> {
         let mut testbed = Testbed::prepare(experiment, cpus, &mut |text| observer.step(text))?;
-        record.measured = Measured::from(experiment.clone());
+        record.measured = Measured::from(experiment.without_secrets());
         let host = testbed.servers.iter().position(|server| server.host.is_none()).context("there is no server")?;
         observer.step("starting the server");
         testbed.activate(host)?;

@@ -11,6 +11,7 @@ use openssl::x509::X509;
 use super::cpus::Cpus;
 use super::exchange::Answer;
 use super::testbed::Testbed;
+use super::url::hide_headers;
 use crate::model::workload::WorkloadSpec;
 use crate::model::{Experiment, ServerName, WorkersModel};
 use crate::servers::Description;
@@ -38,7 +39,8 @@ pub fn describe(manifest: &mut Manifest, experiment: &Experiment, testbed: &mut 
         _ => workload_line(&testbed.site.summary),
     };
     describe_seed(manifest, &experiment.workload);
-    if let Ok(toml) = experiment.to_toml() {
+    hide_headers(&mut manifest.command_line);
+    if let Ok(toml) = experiment.without_secrets().to_toml() {
         manifest.server_config.insert("experiment.toml".to_owned(), toml);
     }
     manifest.hardware = testbed

@@ -3,6 +3,8 @@
 use super::preflight::negotiated::Asked;
 use crate::model::{ConfigurationModel, Experiment, ServerName, Tls, TlsChange};
 use crate::servers::CommandSpec;
+use crate::servers::installed::Installed;
+use crate::store::Warning;
 
 impl Experiment {
     /// The server command as its driver sees it.
@@ -15,6 +17,22 @@ impl Experiment {
             installed: server.config,
             host: server.host,
         }
+    }
+
+    /// The installed configuration that a copy is made of.
+    fn installed(&self) -> Option<Installed> {
+        self.server.config.as_ref().and_then(|path| Installed::read(path).ok())
+    }
+
+    /// What a copy of an installed configuration does otherwise than the original.
+    pub fn told_of_copy(&self) -> Vec<Warning> {
+        let told = self.installed().map_or_else(Vec::new, |installed| installed.told());
+        told.into_iter().map(|(what, remedy)| Warning::Other { what, remedy }).collect()
+    }
+
+    /// Whether the server under test is known to ask others over TLS.
+    pub fn server_is_tls_client(&self) -> bool {
+        self.installed().is_some_and(|installed| installed.is_tls_client())
     }
 
     /// That of a configuration, which may be another build.

@@ -146,13 +146,14 @@ impl<'a> SingleServer<'a> {
         observer: &mut dyn Observer,
     ) -> Result<SingleServer<'a>> {
         let mut testbed = Testbed::prepare(experiment, cpus, &mut |text| observer.step(text))?;
-        record.measured = Measured::from(experiment.clone());
+        record.measured = Measured::from(experiment.without_secrets());
         if cpus.shared() {
             record.warnings.push(Warning::SharedCpus { cause: format!("only CPU {} may be used", cpus.server) });
         }
         if !experiment.has_plain_http() {
             record.warnings.push(Warning::NoPlainHttp);
         }
+        record.warnings.extend(experiment.told_of_copy());
         let told = testbed.site.summary.told().into_iter();
         record.warnings.extend(told.map(|what| Warning::Other { what, remedy: WORKLOAD_REMEDY.to_owned() }));
         start_and_check(experiment, &mut testbed, record, stop, observer)?;

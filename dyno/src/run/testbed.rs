@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 pub use server_under_test::ServerUnderTest;
-use tlsdyno_engine::load::Connections;
+use tlsdyno_engine::load::{Connections, Expect};
 use tlsdyno_engine::serve::Transaction;
-use tlsdyno_tls::{Settings, Stage, StageSet};
+use tlsdyno_tls::{ClientCertificate, Settings, Stage, StageSet};
 
 use super::cpus::{self, Cpus};
 use super::credentials::{Credentials, HOST};
@@ -21,10 +21,13 @@ use super::load_process::LoadProcess;
 use super::recording::{self, Recording};
 use super::{exchange, hardware, modes};
 use crate::fault::{Fault, OrFault};
+use crate::load::job;
+use crate::load::options::of_site;
 use crate::model::job::{Job, TargetLoad, TargetSpec};
 use crate::model::workload::WorkloadSpec;
 use crate::model::{
-    COUNTED_CODE, CertificateKind, ConfigurationModel, Experiment, Load, Method, ServerName, Tls, WorkersModel,
+    COUNTED_CODE, CertificateKind, ClientModel, ConfigurationModel, Experiment, Load, Method, ServerName, Tls,
+    WorkersModel,
 };
 use crate::native::{Doubling, Handed, Injection, ShimInjection, ShimSettings, Unpacked};
 use crate::servers::{self, Instance, Library, RunDirectory, ServerSpec, listening};
@@ -43,8 +46,13 @@ pub struct Testbed {
     pub cpus: Cpus,
     /// The name that clients ask for.
     host_name: String,
+    /// What they bring, and their certificate.
+    client: ClientModel,
+    client_certificate: Option<Arc<ClientCertificate>>,
     /// Who makes the load, if that is not this machine.
     workers: Option<WorkersModel>,
+    /// The server under test asks others over TLS.
+    pub server_is_tls_client: bool,
     /// The address that servers listen on.
     ip: IpAddr,
     /// Only one server can run at a time, because its port is fixed.
@@ -79,6 +87,8 @@ impl Testbed {
         let is_command = experiment.server.kind == ServerName::Command;
         let directory = if is_command { RunDirectory::create_for_command() } else { RunDirectory::create() }?;
         let mut site = make_site(&experiment.workload, directory.path(), say)?;
+        let client = &experiment.server.client;
+        site.workload = of_site(&site, &job::header_lines(client).or_fault(Fault::Usage)?);
         let hosts = modes::hosts(experiment);
         // Slices are shorter than what a user of many requests takes.
         let requests_alone = experiment.load.requests_are_alone() && hosts.iter().any(Option::is_some);
@@ -101,7 +111,10 @@ impl Testbed {
             servers: Vec::new(),
             cpus,
             host_name: experiment.server.host.clone().unwrap_or_else(|| HOST.to_owned()),
+            client: client.clone(),
+            client_certificate: job::client_certificate(client).or_fault(Fault::Input)?.map(Arc::new),
             workers: experiment.workers.clone(),
+            server_is_tls_client: experiment.server_is_tls_client(),
             ip: experiment.server.ip()?,
             take_turns: false,
             credentials,
@@ -256,7 +269,13 @@ impl Testbed {
         let settings = self.credentials(tls).client_settings(tls, experiment.load.effort);
         let is_own = experiment.server.kind == ServerName::Command;
         let groups = if is_own { tls.groups_of_own() } else { tls.groups() };
-        Settings { stages_off: stages, server_name: Some(self.host_name.clone()), groups, ..settings }
+        let client_certificate = match &self.client_certificate {
+            // Who has the signatures of the server's side off checks none (docs/NOOP.md).
+            Some(certificate) if !stages.contains(Stage::Authentication) => Some(Arc::clone(certificate)),
+            _ => None,
+        };
+        let server_name = Some(job::bare_host(&self.host_name).to_owned());
+        Settings { stages_off: stages, server_name, client_certificate, groups, ..settings }
     }
 
     /// The configuration whose server serves this one: its own, unless it is a mode of another.
@@ -454,6 +473,7 @@ impl Testbed {
         let job = Job {
             workload: self.site.spec.clone(),
             requests_alone: self.requests_alone,
+            client: self.client.clone(),
             targets,
             connections: connections(load),
             workers: self.workers.clone(),
@@ -509,8 +529,9 @@ impl Testbed {
         self.directory.path().join("docroot")
     }
 
-    /// A whole GET of an object that answers with status 200, and its body length, for the preflight.
-    pub fn preflight_request(&self) -> (Vec<u8>, Option<u64>) {
+    /// A whole GET of an object, of one that answers with status 200 if there is one, and what it must be answered
+    /// with, for the preflight.
+    pub fn preflight_request(&self) -> (Vec<u8>, Expect) {
         exchange::plain_get(&self.site.workload, &self.host_name)
     }
 }

@@ -104,7 +104,7 @@ impl Runs {
 }
 
 /// Takes the values of headers out of a command line: they may be passwords, and a record may be given to others.
-fn hide_headers(arguments: &mut [String]) {
+pub(super) fn hide_headers(arguments: &mut [String]) {
     let named = |text: &str| text.split_once(':').map_or_else(|| text.to_owned(), |(name, _)| format!("{name}: …"));
     let mut is_header = false;
     for argument in arguments {

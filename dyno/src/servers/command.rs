@@ -14,6 +14,7 @@ use super::driver::Driver;
 use super::includes::Tree;
 use super::installed::{self, Installed, TlsSettings};
 use super::instance::Addresses;
+use super::worker_user::create_for_workers;
 use super::{Place, Prepared, ServerSpec, programs};
 use crate::model::ServerName;
 
@@ -56,7 +57,7 @@ impl Driver for OwnCommand {
 ///
 /// The line is split into words as a shell would (quotes, backslashes), but no shell runs: nothing is expanded besides
 /// the placeholders `{port}`, `{plain_port}`, `{docroot}`, `{dir}` (a private directory), `{certificate}`, `{key}`,
-/// `{ca}`. Who wants a shell writes `sh -c '…'`.
+/// `{pem}` (both in one file), `{ca}`. Who wants a shell writes `sh -c '…'`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CommandSpec {
@@ -75,7 +76,10 @@ pub struct CommandSpec {
 }
 
 /// The placeholders of a server command and of the files that it names.
-const PLACEHOLDERS: [&str; 7] = ["{port}", "{plain_port}", "{docroot}", "{dir}", "{certificate}", "{key}", "{ca}"];
+const PLACEHOLDERS: [&str; 8] =
+    ["{port}", "{plain_port}", "{docroot}", "{dir}", "{certificate}", "{key}", "{pem}", "{ca}"];
+/// What the names of configuration files end with.
+const CONFIGURATIONS: [&str; 9] = ["conf", "cfg", "cnf", "ini", "toml", "yaml", "yml", "json", "xml"];
 
 impl CommandSpec {
     /// The command always listens on the same port, so that its configurations must take turns.
@@ -94,6 +98,26 @@ impl CommandSpec {
         }
         let words = split_words(&self.command).unwrap_or_default();
         self.command.contains(placeholder) || templates(&words).iter().any(|(_, file)| file.mentions(placeholder))
+    }
+
+    /// The configuration file that the command names and that is nowhere where a server would look for it.
+    pub fn missing_file(&self) -> Option<PathBuf> {
+        let words = split_words(&self.command).unwrap_or_default();
+        let is_file = |word: &&String| {
+            let ending = Path::new(word).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+            CONFIGURATIONS.contains(&ending) && !word.contains(['{', ' ', '=', '*', ':', ';', '\n'])
+        };
+        // What is to lie in the private directory may be made by the command itself.
+        if self.command.contains("{dir}") {
+            return None;
+        }
+        let directories: Vec<&Path> = words.iter().map(Path::new).filter(|word| word.is_absolute()).collect();
+        words.iter().skip(1).filter(is_file).find_map(|word| {
+            // Beside a directory that the command names, there or not.
+            let mut places = directories.iter().map(|at| at.join(word)).chain([PathBuf::from(word)]).rev();
+            let last = directories.last().map_or_else(|| PathBuf::from(word), |at| at.join(word));
+            (!places.any(|place| place.exists())).then_some(last)
+        })
     }
 
     /// Program and arguments, placeholders filled in. Files with placeholders are filled in as copies in `{dir}`, and
@@ -140,6 +164,13 @@ impl CommandSpec {
             values.insert("certificate", path(&tls.certificate.chain));
             values.insert("key", path(&tls.certificate.key));
             values.insert("ca", path(&tls.certificate.ca));
+            if self.mentions("{pem}") {
+                let both = place.own.join("certificate-and-key.pem");
+                let parts = [&tls.certificate.chain, &tls.certificate.key].map(fs::read);
+                let [chain, key] = parts.map(|part| part.context("read a certificate of ours"));
+                create_for_workers(&both, None, &[chain?, key?].concat())?;
+                values.insert("pem", path(&both));
+            }
         }
         let settings = spec.tls.as_ref().map(|tls| TlsSettings::of(&spec.asked_of_installed, tls, place));
         let words = self.words_with(&values, &settings.transpose()?.unwrap_or_default())?;
@@ -212,7 +243,7 @@ pub fn fill(template: &str, values: &BTreeMap<&str, String>) -> Result<String> {
                 filled.push_str(&values[name]);
                 rest = &rest[name.len() + 2..];
             }
-            Some(name @ ("certificate" | "key" | "ca")) => {
+            Some(name @ ("certificate" | "key" | "pem" | "ca")) => {
                 bail!("the server command uses {{{name}}}, but this configuration has no TLS settings of tlsdyno");
             }
             _ => {
@@ -308,6 +339,25 @@ mod tests {
         let filled = "http { server { listen 127.0.0.1:81; root /d; } }";
         assert_eq!(fs::read_to_string(copy).unwrap(), filled);
         assert_eq!(fs::read_to_string(site.join("my.conf")).unwrap(), original);
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let place = tempfile::tempdir().unwrap();
+        let at = place.path().display().to_string();
+        fs::write(place.path().join("my.conf"), "").unwrap();
+        let missing = |command: &str| spec(command, "a", None).missing_file().map(|path| path.display().to_string());
+        assert_eq!(missing("nginx -p /no/site -c my.conf").as_deref(), Some("/no/site/my.conf"));
+        assert_eq!(missing(&format!("nginx -p {at} -c other.conf")), Some(format!("{at}/other.conf")));
+        assert_eq!(missing("haproxy -db -f here.cfg").as_deref(), Some("here.cfg"));
+        for there in [format!("nginx -p {at} -c my.conf"), format!("nginx -c {at}/my.conf")] {
+            assert_eq!(missing(&there), None, "{there}");
+        }
+        for none in
+            ["x {dir}/my.conf", "sh -c 'cat a.conf'", "nginx -g 'include a.conf;'", "x --set a=b.conf", "x -c y"]
+        {
+            assert_eq!(missing(none), None, "{none}");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ mod tls_settings;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
-pub use hosts::Choice;
+pub use hosts::{Choice, Offer};
 use listeners::{Listeners, has_tls, is_to_target};
 pub(super) use reader::FILES;
 use reader::{Block, Directive};
@@ -66,9 +66,19 @@ impl Installed {
         Choice::of(self.http(), asked)
     }
 
-    /// What the copy does otherwise than the installed server beside where it listens and writes, in sentences.
-    pub fn told(&self) -> Vec<String> {
+    /// What the server of this host negotiates.
+    pub fn offer(&self, host: Option<&str>) -> Offer {
+        Offer::of(self.http(), host)
+    }
+
+    /// What the copy does otherwise than the installed server beside where it listens and writes, and why, in sentences.
+    pub fn told(&self) -> Vec<(String, String)> {
         one_client::told(self.http())
+    }
+
+    /// Whether its servers ask others over TLS.
+    pub fn is_tls_client(&self) -> bool {
+        listeners::any_target(self.http(), &|target| target.starts_with("https://") || target.starts_with("grpcs://"))
     }
 
     /// What stands in `http`.

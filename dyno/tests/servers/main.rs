@@ -9,6 +9,7 @@ mod experiments;
 mod faults;
 mod foreign_traffic;
 mod hardware;
+mod installed_nginx;
 mod libraries;
 mod lifecycle;
 mod machines;

@@ -13,6 +13,7 @@ use tlsdyno::native::Injection;
 use tlsdyno::run::preflight::{Check, Target, preflight};
 use tlsdyno::servers::certificates::has_post_quantum;
 use tlsdyno::servers::{self, CertificateFiles, Instance, RunDirectory, ServerSpec, ServerTls};
+use tlsdyno_engine::load::Expect;
 use tlsdyno_tls::{Effort, Group, Settings, Stage, StageSet, Suite, Version};
 
 const OBJECT_BYTES: usize = 20_000;
@@ -168,8 +169,9 @@ impl Bench {
             doubler: None,
             foreign_session: None,
             request: REQUEST,
-            body_bytes: Some(OBJECT_BYTES as u64),
+            expect: Expect { status: Some(200), body_bytes: Some(OBJECT_BYTES as u64) },
             resumable: true,
+            is_tls_client: false,
         };
         preflight(&target).unwrap()
     }

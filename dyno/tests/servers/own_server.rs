@@ -27,6 +27,7 @@ fn shop_with(at: &Path, certificate: CertificateKind) {
     fs::copy(&files.chain, at.join("shop.pem")).unwrap();
     fs::copy(&files.key, at.join("shop.key")).unwrap();
     write("mime.types", "types { text/html html; text/css css; }");
+    write("staff", "me:{PLAIN}a secret\n");
     write("proxy_params", "proxy_set_header Host $host;");
     write("www/index.html", &"<p>An item of the shop</p>".repeat(200));
     write("www/site.css", &"p { margin: 0 }\n".repeat(500));
@@ -41,6 +42,7 @@ fn shop_with(at: &Path, certificate: CertificateKind) {
         "server {{ listen 80 default_server; return 301 https://$host$request_uri; }}\n\
          server {{ listen 443 ssl default_server; server_name shop.example; root {};\n\
          ssl_certificate shop.pem; ssl_certificate_key shop.key;\n\
+         auth_basic shop; auth_basic_user_file staff;\n\
          location /app/ {{ include proxy_params; proxy_pass http://127.0.0.1:9000/; }} }}\n",
         www.display()
     );
@@ -62,7 +64,9 @@ fn an_installed_nginx_is_measured_in_one_command() {
     fs::write(&paths, "https://shop.example/\n/site.css\n\n# what the application answers\n/app/?user=7\n/none 404\n")
         .unwrap();
     let (config, paths) = (site.join("nginx.conf").display().to_string(), paths.display().to_string());
-    let arguments = ["ablate", "--server-config", &config, "--paths", &paths, "--stages", "authentication"];
+    let password = "Authorization: Basic bWU6YSBzZWNyZXQ=";
+    let arguments =
+        ["ablate", "--server-config", &config, "--paths", &paths, "--stages", "authentication", "-H", password];
     let output = place.tlsdyno(&[&arguments[..], &["--time", "6", "--json", "--no-report"]].concat()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
@@ -78,6 +82,8 @@ fn an_installed_nginx_is_measured_in_one_command() {
         assert_eq!(configuration["valid"], true, "{configuration}");
         assert_eq!(configuration["errors"], serde_json::json!({}), "{configuration}");
     }
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("bWU6"), "a password is in the record");
+    assert!(said.contains("Measured: shop.example of"), "{said}");
     let names: Vec<&str> =
         result["configurations"].as_array().unwrap().iter().filter_map(|one| one["name"].as_str()).collect();
     assert!(names.contains(&"plain HTTP"), "the same objects without TLS: {names:?}");
@@ -181,6 +187,7 @@ fn what_is_no_configuration_to_measure_is_refused_at_once() {
         path.display().to_string()
     };
     let plain = file("plain.conf", "events {} http { server { listen 80; } }");
+    let haproxy = file("haproxy.cfg", "global\n  daemon\n");
     let empty = file("empty.txt", "# nothing\n");
     let hosts = file("hosts.txt", "https://a/\nhttps://b/\n");
     for (arguments, word) in [
@@ -189,9 +196,12 @@ fn what_is_no_configuration_to_measure_is_refused_at_once() {
         (&["--server-command", "x {port}", "--paths", &empty][..], "names no path"),
         (&["--server-command", "x {port}", "--paths", &hosts][..], "several hosts"),
         (&["--server", "nginx", "--paths", &hosts][..], "--server-config"),
+        (&["--server-command", "nginx -p /no/site -c my.conf", "--path", "/"][..], "/no/site/my.conf, and there is no"),
+        (&["--server-config", &haproxy][..], "haproxy -db -f"),
+        (&["--server-config", &plain, "-H", "Host: x"][..], "--host"),
     ] {
         let output = place.tlsdyno(&[&["ablate"][..], arguments].concat()).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
+        let said = String::from_utf8_lossy(&output.stderr).replace('\n', " ");
         assert!(!output.status.success() && said.contains(word), "{arguments:?}: {said}");
     }
 }

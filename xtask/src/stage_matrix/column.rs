@@ -132,10 +132,10 @@ pub fn check(
 }
 
 fn checks_of_server(testbed: &mut Testbed, index: usize, resumable: bool) -> Result<Vec<Check>> {
-    let (request, body_bytes) = testbed.preflight_request();
+    let (request, expect) = testbed.preflight_request();
     testbed.activate(index)?;
     testbed.make_universal(index, &request, resumable)?;
-    let mut checks = checks_of(testbed, index, &request, body_bytes, resumable)?;
+    let mut checks = checks_of(testbed, index, &request, expect, resumable)?;
     // The clients that had to fail left their traces in the log; from here on nobody may.
     let instance = testbed.servers[index].instance().context("the server does not run")?;
     instance.error_log_alarms();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use tlsdyno_engine::dispatch;
-use tlsdyno_engine::load::{Connections, Resumption};
+use tlsdyno_engine::load::{Connections, Expect, Resumption};
 use tlsdyno_engine::serve::Transaction;
 use tlsdyno_tls::{Config, Settings};
 
@@ -17,7 +17,7 @@ use crate::model::array::{ArrayExperiment, ArrayPlace, PageCost, Spread};
 use crate::model::curve::{ReuseAxis, hits_per_handshake};
 use crate::model::job::{Job, TargetLoad, TargetSpec};
 use crate::model::workload::WorkloadSpec;
-use crate::model::{Policy, ServerName, TicketKeys, Tls};
+use crate::model::{ClientModel, Policy, ServerName, TicketKeys, Tls};
 use crate::run::credentials::{Credentials, HOST};
 use crate::run::exchange::{exchange, plain_get};
 use crate::run::hardware::quota_check;
@@ -250,7 +250,7 @@ impl<'a> ArrayTestbed<'a> {
 
     /// Gets the page over a connection of its own. Answers what came.
     fn get(&self, address: SocketAddr, tls: bool) -> Result<String> {
-        let (request, body_bytes) = plain_get(&self.site.workload, HOST);
+        let (request, Expect { body_bytes, .. }) = plain_get(&self.site.workload, HOST);
         let config = tls.then(|| Config::new(self.settings(TicketKeys::Own)).map(Arc::new)).transpose()?;
         let answer = exchange(address, config.as_ref(), None, &request).map_err(|failure| anyhow!("{failure}"));
         let answer = answer.or_fault(Fault::Server)?;
@@ -395,6 +395,7 @@ impl<'a> ArrayTestbed<'a> {
         let job = Job {
             requests_alone: false,
             workload: self.site.spec.clone(),
+            client: ClientModel::default(),
             targets: places.iter().map(target).collect::<Result<_>>()?,
             connections: Connections {
                 total: array.clients_count,

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use tlsdyno_engine::load::Connections;
+use tlsdyno_engine::load::{Connections, Expect};
 use tlsdyno_tls::{Config, Settings};
 
 use super::locality::{self, Cache, Logs};
 use super::place::Placement;
 use crate::fault::{Fault, OrFault};
-use crate::model::Policy;
 use crate::model::cell::Cell;
 use crate::model::cluster::{ClusterExperiment, Sharing};
 use crate::model::job::{Job, TargetLoad, TargetSpec};
+use crate::model::{ClientModel, Policy};
 use crate::run::credentials::{Credentials, HOST};
 use crate::run::exchange::{exchange, plain_get};
 use crate::run::hardware::quota_check;
@@ -234,7 +234,7 @@ impl ClusterTestbed {
     }
 
     fn pass_through(&self, group: &Group, mut dispatcher: Option<&mut Dispatcher>) -> Result<String> {
-        let (request, body_bytes) = plain_get(&self.site.workload, HOST);
+        let (request, Expect { body_bytes, .. }) = plain_get(&self.site.workload, HOST);
         let before: u64 = match &mut dispatcher {
             Some(dispatcher) => dispatcher.connections()?.iter().sum(),
             None => 0,
@@ -337,6 +337,7 @@ impl ClusterTestbed {
         let job = Job {
             requests_alone: false,
             workload: self.site.spec.clone(),
+            client: ClientModel::default(),
             targets: self.cells.iter().enumerate().map(target).collect(),
             connections: Connections {
                 total: 1,

@@ -4,9 +4,10 @@
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Result, anyhow};
+use tlsdyno_engine::load::Expect;
 use tlsdyno_tls::{Stage, StageSet};
 
-use super::{Check, Target, explain, negotiated, preflight};
+use super::{Check, Target, explain, negotiated, paths, preflight};
 use crate::fault::{Fault, OrFault, fault_of};
 use crate::interrupt;
 use crate::model::{ConfigurationModel, Experiment, Tls};
@@ -112,7 +113,7 @@ pub fn start_and_check(
     stop: &AtomicBool,
     observer: &mut dyn Observer,
 ) -> Result<()> {
-    let (request, body_bytes) = testbed.preflight_request();
+    let (request, expect) = testbed.preflight_request();
     let (singles, doubled) = (single_stages(experiment), doubled_sets(experiment));
     let quota_refused = quota_refused(testbed)?;
     for index in 0..testbed.servers.len() {
@@ -129,7 +130,15 @@ pub fn start_and_check(
             None => match testbed.activate(index).and_then(|_| testbed.make_universal(index, &request, resumable)) {
                 Ok(()) => match testbed.servers[index].base {
                     Some(base) => checks_on_machine(testbed, index, &record.configurations[base]),
-                    None => checks_of(testbed, index, &request, body_bytes, resumable)?,
+                    None => {
+                        let mut checks = checks_of(testbed, index, &request, expect, resumable)?;
+                        let has_paths = experiment.workload.is_servers_own() && testbed.host(index) == index;
+                        let is_tried = has_paths && (untouched || testbed.servers[index].model.plain_http);
+                        if is_tried && checks.iter().all(|check| check.passed) {
+                            checks.extend(paths::check(testbed, index)?);
+                        }
+                        checks
+                    }
                 },
                 // The others can do without it.
                 Err(error) if !untouched && fault_of(&error).is_some_and(Fault::is_of_server) => {
@@ -140,6 +149,9 @@ pub fn start_and_check(
         };
         // Who is stopped while a server does not answer is not told that it does not.
         interrupt::before_measuring(stop, interrupt::check(stop))?;
+        if checks.iter().any(|check| !check.passed) {
+            testbed.instance(index).map_or(Ok(()), |instance| instance.refuse_closed_descriptors())?;
+        }
         let configuration = configuration(&testbed.servers[index], singles, &doubled, &checks);
         observer.preflight(&configuration.name, configuration.preflight.passed.len(), &configuration.preflight.failed);
         if configuration.kind == Kind::AsIs && !configuration.valid {
@@ -192,7 +204,7 @@ pub fn checks_of(
     testbed: &mut Testbed,
     index: usize,
     request: &[u8],
-    body_bytes: Option<u64>,
+    expect: Expect,
     resumable: bool,
 ) -> Result<Vec<Check>> {
     let (host, address) = (testbed.host(index), testbed.address(index));
@@ -214,8 +226,9 @@ pub fn checks_of(
         doubler: testbed.servers[host].doubling.as_ref().map(|doubling| (doubling, server.doubled())),
         foreign_session: server.foreign_session.as_ref(),
         request,
-        body_bytes,
+        expect,
         resumable,
+        is_tls_client: testbed.server_is_tls_client,
     };
     checks.extend(preflight(&target)?);
     checks.extend(negotiated::checks(&target, &server.asked)?);

@@ -6,6 +6,7 @@
 mod configurations;
 mod doubler;
 pub mod negotiated;
+mod paths;
 mod provider;
 pub(in crate::run) mod shim;
 
@@ -16,6 +17,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 pub use configurations::{can_resume, checks_of, kinds, start_and_check};
 use serde::{Deserialize, Serialize};
+use tlsdyno_engine::load::Expect;
 use tlsdyno_tls::{Config, EarlyData, Session, Settings, Stage, Suite};
 
 use super::exchange::{Answer, Failure, exchange, exchange_past};
@@ -71,10 +73,12 @@ pub struct Target<'a> {
     pub foreign_session: Option<&'a Session>,
     /// A whole GET request.
     pub request: &'a [u8],
-    /// Length of the body it must be answered with; `None`: any.
-    pub body_bytes: Option<u64>,
+    /// What it must be answered with.
+    pub expect: Expect,
     /// Sessions must be resumable, so that resumed handshakes are checked too.
     pub resumable: bool,
+    /// The server asks others over TLS for what it answers: what its libraries count is not of our connections only.
+    pub is_tls_client: bool,
 }
 
 /// Runs every check that needs connections.
@@ -82,13 +86,14 @@ pub fn preflight(target: &Target) -> Result<Vec<Check>> {
     let mut checks = Vec::new();
     let Some(settings) = target.settings else {
         let answer = exchange(target.address, None, None, target.request);
-        checks.push(response_check("plain request answered", &answer, target.body_bytes));
+        checks.push(response_check("plain request answered", &answer, target));
         return Ok(checks);
     };
     let config = compile(settings)?;
     let full = observed(target, &config, None)?;
-    checks.push(response_check("full: matching client passes", &full.answer, target.body_bytes));
-    let Ok(answer) = &full.answer else {
+    checks.push(response_check("full: matching client passes", &full.answer, target));
+    // What answers otherwise than expected would do so in all that follows.
+    let (true, Ok(answer)) = (checks.iter().all(|check| check.passed), &full.answer) else {
         return Ok(checks);
     };
     // A minimal set-up negotiates none: it has the one that it was given.
@@ -102,7 +107,7 @@ pub fn preflight(target: &Target) -> Result<Vec<Check>> {
     if !settings.stages_off.is_empty() {
         // A server that failed the unmatched clients because it went down would fail this one too.
         let Observed { answer, .. } = observed(target, &config, None)?;
-        checks.push(response_check("afterwards: matching client passes again", &answer, target.body_bytes));
+        checks.push(response_check("afterwards: matching client passes again", &answer, target));
     }
     Ok(checks)
 }
@@ -174,7 +179,7 @@ fn resumed_checks(
         return Ok(());
     };
     let resumed = observed(target, config, Some(session.clone()))?;
-    checks.push(response_check("resumed: matching client passes", &resumed.answer, target.body_bytes));
+    checks.push(response_check("resumed: matching client passes", &resumed.answer, target));
     let Ok(answer) = &resumed.answer else { return Ok(()) };
     let accepted = answer.is_resumed();
     let seen = if accepted { "accepted" } else { "a full handshake instead" };
@@ -227,14 +232,9 @@ pub fn compile(settings: &Settings) -> Result<Arc<Config>> {
     Ok(Arc::new(Config::new(settings.clone()).context("settings of the lean client")?))
 }
 
-fn response_check(name: &str, answer: &Result<Answer, Failure>, body_bytes: Option<u64>) -> Check {
-    match answer {
-        Err(failure) => Check::new(name, false, failure.to_string()),
-        Ok(answer) => {
-            let right = answer.status == 200 && body_bytes.is_none_or(|bytes| bytes == answer.body_bytes);
-            Check::new(name, right, format!("status {}, {} bytes", answer.status, answer.body_bytes))
-        }
-    }
+fn response_check(name: &str, answer: &Result<Answer, Failure>, target: &Target) -> Check {
+    let (right, seen) = paths::judge(answer, target.request, &target.expect);
+    Check::new(name, right, seen)
 }
 
 #[cfg(test)]

@@ -136,14 +136,14 @@ fn sampling(experiment: &ProfileExperiment, testbed: &mut Testbed, record: &mut 
 
 /// Starts a server and checks it. Of the profiled one calls must have been seen.
 fn check(servers: &Experiment, testbed: &mut Testbed, index: usize) -> Result<Vec<Check>> {
-    let (request, body_bytes) = testbed.preflight_request();
+    let (request, expect) = testbed.preflight_request();
     let resumable = can_resume(servers, &testbed.servers[index].model);
     testbed.activate(index)?;
     let profiling = |testbed: &Testbed, timed: bool| -> Result<()> {
         testbed.servers[index].profiling.as_ref().map_or(Ok(()), |profiling| profiling.set_timed(timed))
     };
     profiling(testbed, true)?;
-    let mut checks = checks_of(testbed, index, &request, body_bytes, resumable)?;
+    let mut checks = checks_of(testbed, index, &request, expect, resumable)?;
     profiling(testbed, false)?;
     let failed: Vec<String> =
         checks.iter().filter(|check| !check.passed).map(|check| format!("{} ({})", check.name, check.seen)).collect();

@@ -124,3 +124,141 @@ impl Choice {
         Choice { others: others.collect(), host: chosen }
     }
 }
+
+/// What the measured socket's servers negotiate, as the configuration says it; empty: nginx's own choice.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Offer {
+    /// Versions: `TLSv1.3`.
+    pub protocols: Vec<String>,
+    /// Groups by OpenSSL's names, the preferred one first.
+    pub groups: Vec<String>,
+}
+
+impl Offer {
+    /// Of the socket that serves `host`: its default server decides, before the client's name is known.
+    pub(super) fn of(http: &[Directive], host: Option<&str>) -> Offer {
+        let listeners = Listeners::of(http, host);
+        let servers = Server::all(http);
+        let there: Vec<(bool, &[Directive])> = match listeners.measured() {
+            Some(socket) => servers.iter().filter_map(|of| Some((of.listens_on(socket)?, of.directives))).collect(),
+            None => Vec::new(),
+        };
+        let default = there.iter().find(|(is_default, _)| *is_default).or(there.first()).map_or(&[][..], |of| of.1);
+        // A server's own take the place of what stands in `http`.
+        let of_either = |pick: &dyn Fn(&Directive) -> Option<Vec<String>>| {
+            default.iter().rev().find_map(pick).or_else(|| http.iter().rev().find_map(pick)).unwrap_or_default()
+        };
+        let protocols = of_either(&|of| (of.name == "ssl_protocols").then(|| of.values().collect()));
+        let groups = of_either(&|of| {
+            let mut values = of.values();
+            let first = values.next().unwrap_or_default();
+            let list = match of.name.as_str() {
+                "ssl_ecdh_curve" => first,
+                "ssl_conf_command" if ["groups", "curves"].contains(&&*first.to_ascii_lowercase()) => values.next()?,
+                _ => return None,
+            };
+            Some(list.split(':').filter(|group| *group != "auto").map(str::to_owned).collect())
+        });
+        Offer { protocols, groups }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reader::directives_of;
+    use super::*;
+
+    fn choice(http: &str, asked: Option<&str>) -> (String, String) {
+        let http = directives_of(http).unwrap();
+        let Choice { host, others } = Choice::of(&http, asked);
+        (host.unwrap_or_else(|| "any".to_owned()), others.join(" "))
+    }
+
+    fn said((host, others): (&str, &str)) -> (String, String) {
+        (host.to_owned(), others.to_owned())
+    }
+
+    #[test]
+    fn the_default_server_is_measured_where_it_has_pages() {
+        let two = "server { listen 443 ssl; server_name blog.example; }\n\
+                   server { listen 443 ssl default_server; server_name shop.example; }";
+        assert_eq!(choice(two, None), said(("shop.example", "blog.example")));
+        assert_eq!(choice(two, Some("blog.example")), said(("blog.example", "shop.example")));
+        let first =
+            "server { listen 443 ssl; server_name a.example; } server { listen 443 ssl; server_name b.example; }";
+        assert_eq!(choice(first, None), said(("a.example", "b.example")));
+        for elsewhere in [
+            "return 301 https://www.x.example$request_uri;",
+            "return https://www.x.example/;",
+            "rewrite ^(.*)$ https://www.x.example$1 permanent;",
+            "location / { return 302 https://www.x.example/; }",
+            "ssl_reject_handshake on;",
+            "return 444;",
+        ] {
+            let canonical = format!(
+                "server {{ listen 443 ssl default_server; server_name x.example; {elsewhere} }}\n\
+                 server {{ listen 443 ssl; server_name www.x.example; location /old {{ return 301 /new; }} }}"
+            );
+            assert_eq!(choice(&canonical, None), said(("www.x.example", "x.example")), "{elsewhere}");
+        }
+        let catch_all = "server { listen 443 ssl default_server; server_name _; root /x; }";
+        assert_eq!(choice(catch_all, None), said(("any", "")));
+        let ports =
+            "server { listen 8443 ssl; server_name admin.example; } server { listen 443 ssl; server_name x.example; }";
+        assert_eq!(choice(ports, None), said(("x.example", "admin.example:8443")));
+    }
+
+    #[test]
+    fn servers_with_many_names_are_asked_for_by_one() {
+        for (names, wanted) in [
+            (".localhost", "localhost"),
+            ("\"localhost\"", "localhost"),
+            ("'shop.example'", "shop.example"),
+            ("*.shop.example", "www.shop.example"),
+            ("shop.*", "shop.com"),
+            ("*.x.example x.example", "x.example"),
+            ("~^(www\\.)?x\\.example$ x.example", "x.example"),
+            ("_", "any"),
+            ("\"\"", "any"),
+            ("~^x$", "any"),
+            ("$hostname", "any"),
+        ] {
+            let server = format!("server {{ listen 443 ssl; server_name {names}; }}");
+            assert_eq!(choice(&server, None).0, wanted, "{names}");
+        }
+    }
+
+    #[test]
+    fn names_are_known_as_nginx_knows_them() {
+        let knows = |names: &str, name: &str| {
+            let server = directives_of(&format!("server_name {names};")).unwrap();
+            knows(&server, name)
+        };
+        for (names, name, is) in [
+            ("x.example", "X.Example", true),
+            (".x.example", "x.example", true),
+            (".x.example", "a.x.example", true),
+            (".x.example", "ax.example", false),
+            ("*.x.example", "a.b.x.example", true),
+            ("*.x.example", "x.example", false),
+            ("x.*", "x.org", true),
+            ("x.*", "x.", false),
+            ("a b", "b", true),
+        ] {
+            assert_eq!(knows(names, name), is, "{names} {name}");
+        }
+    }
+
+    #[test]
+    fn the_default_server_decides_what_is_negotiated() {
+        let of = |http: &str| Offer::of(&directives_of(http).unwrap(), Some("b"));
+        let http = "ssl_protocols TLSv1.2; ssl_ecdh_curve auto;\n\
+                    server { listen 443 ssl default_server; ssl_ecdh_curve secp384r1:prime256v1; }\n\
+                    server { listen 443 ssl; server_name b; ssl_protocols TLSv1.3; }";
+        let groups = ["secp384r1", "prime256v1"].map(str::to_owned).to_vec();
+        assert_eq!(of(http), Offer { protocols: vec!["TLSv1.2".to_owned()], groups });
+        assert_eq!(of("server { listen 443 ssl; }"), Offer::default());
+        let command = of("server { listen 443 ssl; ssl_conf_command Options x; ssl_conf_command Groups X25519; }");
+        assert_eq!(command.groups, ["X25519"]);
+    }
+}

@@ -295,6 +295,13 @@ fn for_each_target(directives: &[Directive], tell: &mut dyn FnMut(&str)) {
     }
 }
 
+/// Whether a proxy has such a target.
+pub(super) fn any_target(directives: &[Directive], is_such: &dyn Fn(&str) -> bool) -> bool {
+    let mut found = false;
+    for_each_target(directives, &mut |target| found |= is_such(target));
+    found
+}
+
 /// Whether the first argument says where requests go on.
 pub(super) fn is_to_target(directive: &Directive) -> bool {
     match directive.name.as_str() {

@@ -34,27 +34,29 @@ pub(super) fn unlimited(http: &[Directive]) -> Vec<Directive> {
     directives.map(|(name, value)| Directive::of(name, vec![value.to_owned()])).collect()
 }
 
-/// What differs because of it, in sentences.
-pub(super) fn told(http: &[Directive]) -> Vec<String> {
+/// What differs because of it, and why, in sentences.
+pub(super) fn told(http: &[Directive]) -> Vec<(String, String)> {
     let mut told = Vec::new();
-    let mut say = |is_so: bool, sentence: &str| told.extend(is_so.then(|| sentence.to_owned()));
+    let mut say = |is_so: bool, what: &str, why: &str| told.extend(is_so.then(|| (what.to_owned(), why.to_owned())));
     say(
         any(http, &is_kernel_tls),
-        "kernel TLS (`ssl_conf_command Options KTLS`) is off in the copy: with it records do not pass through OpenSSL, \
-         where their cost is measured",
+        "Kernel TLS (`ssl_conf_command Options KTLS`) is off in the copy",
+        "With it records do not pass through OpenSSL, where their cost is measured",
     );
     say(
         any(http, &|of| of.name == "allow"),
-        "the copy lets clients on loopback in wherever the configuration lets others in (`allow`)",
+        "The copy lets clients on loopback in wherever the configuration lets others in (`allow`)",
+        "All of the load comes from there",
     );
     say(
         any(http, &|of| LIMITS.iter().any(|(name, ..)| of.name == *name)),
-        "limits for one address (`limit_req`, `limit_conn`) count in the copy, but hold nobody back: all of the load \
-         comes from one address",
+        "Limits for one address (`limit_req`, `limit_conn`) count in the copy, but hold nobody back",
+        "All of the load comes from one address",
     );
     say(
         any(http, &|of| of.name == "listen" && of.says("proxy_protocol")),
-        "the copy expects no PROXY protocol (`listen … proxy_protocol`): clients reach it without a balancer before it",
+        "The copy expects no PROXY protocol (`listen … proxy_protocol`)",
+        "Clients reach it without a balancer before it",
     );
     told
 }
@@ -114,6 +116,6 @@ mod tests {
         let names: Vec<String> = unlimited(&http).into_iter().map(|of| of.name).collect();
         assert_eq!(names, ["limit_conn_dry_run", "limit_conn_log_level"]);
         assert_eq!(adapted(&["limit_conn per 20", "limit_conn_dry_run off"]), ["limit_conn per 20"]);
-        assert!(told(&http).concat().contains("limit_conn") && told(&[]).is_empty());
+        assert!(told(&http)[0].0.contains("limit_conn") && told(&[]).is_empty());
     }
 }

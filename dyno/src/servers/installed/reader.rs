@@ -134,17 +134,17 @@ pub(super) fn read(path: &Path) -> Result<Vec<Directive>> {
     if let Some(advice) = elsewhere::advice(&path, &text_of(&bytes)) {
         bail!("{advice}");
     }
-    with_includes(directives_of(&path, &bytes)?, home, DEPTH_MAX)
+    with_includes(parsed(&path, &bytes)?, home, DEPTH_MAX)
 }
 
 /// Reads a file with all that it includes. `home`: where nginx looks for relative names.
 fn read_file(path: &Path, home: &Path, depth: u32) -> Result<Vec<Directive>> {
     ensure!(depth > 0, "{} is included within itself", path.display());
     let bytes = fs::read(path).with_context(|| format!("read {}", path.display()))?;
-    with_includes(directives_of(path, &bytes)?, home, depth)
+    with_includes(parsed(path, &bytes)?, home, depth)
 }
 
-fn directives_of(path: &Path, bytes: &[u8]) -> Result<Vec<Directive>> {
+fn parsed(path: &Path, bytes: &[u8]) -> Result<Vec<Directive>> {
     let text = text_of(bytes);
     let mut words = Words { text: &text, at: 0 };
     words.directives(0).with_context(|| format!("{} is no nginx configuration: line {}", path.display(), words.line()))
@@ -295,16 +295,18 @@ fn plain_name(word: String) -> String {
     }
 }
 
+/// The directives of a text without includes.
+#[cfg(test)]
+pub(super) fn directives_of(text: &str) -> Result<Vec<Directive>> {
+    Words { text, at: 0 }.directives(0)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::super::text::bytes_of;
     use super::*;
-
-    fn directives(text: &str) -> Result<Vec<Directive>> {
-        Words { text, at: 0 }.directives(0)
-    }
 
     fn written(directives: &[Directive]) -> String {
         let mut text = String::new();
@@ -314,15 +316,15 @@ mod tests {
 
     #[test]
     fn words_are_what_nginx_takes_for_one() {
-        let words = |text: &str| directives(text).unwrap()[0].arguments.clone();
+        let words = |text: &str| directives_of(text).unwrap()[0].arguments.clone();
         assert_eq!(words("x a\u{a0}b\u{b}c d;"), ["a\u{a0}b\u{b}c", "d"]);
         assert_eq!(words("x ${a}b a}b a#b \"a;\" 'b{' a\\;b;"), ["${a}b", "a}b", "a#b", "\"a;\"", "'b{'", "a\\;b"]);
         assert_eq!(words("x ($a = \"b\") {}"), ["($a", "=", "\"b\"", ")"]);
         assert_eq!(words("x ~ ^/a\\{2\\}$ {}"), ["~", "^/a\\{2\\}$"]);
         assert_eq!(words("x $ {}"), ["$"]);
         assert_eq!(words("x\r\n y\t# } ; \"\r\n z;"), ["y", "z"]);
-        assert_eq!(directives("\"listen\" 80; '~a' b;").unwrap()[0].name, "listen");
-        assert_eq!(directives("'~a' b;").unwrap()[0].name, "'~a'");
+        assert_eq!(directives_of("\"listen\" 80; '~a' b;").unwrap()[0].name, "listen");
+        assert_eq!(directives_of("'~a' b;").unwrap()[0].name, "'~a'");
     }
 
     #[test]
@@ -375,17 +377,17 @@ mod tests {
     fn scripts_stay_as_they_are() {
         let script = " t = { \"}\", '{' } -- } it's\n ngx.print([[}]]) ";
         let text = format!("location / {{ set_by_lua_block $x {{{script}}} a b; }}");
-        let read = directives(&text).unwrap();
+        let read = directives_of(&text).unwrap();
         assert_eq!(read[0].inner()[0].block, Some(Block::Raw(script.to_owned())));
-        assert_eq!(directives(&written(&read)).unwrap(), read);
+        assert_eq!(directives_of(&written(&read)).unwrap(), read);
     }
 
     proptest! {
         /// Whatever stands in a file: it is read or refused, and what is read means the same when it is written.
         #[test]
         fn what_is_read_survives_being_written(text in "[ab \"'${};#\\\\\n\t\u{a0}\u{10ff80})]{0,60}") {
-            if let Ok(read) = directives(&text) {
-                prop_assert_eq!(directives(&written(&read)).unwrap(), read);
+            if let Ok(read) = directives_of(&text) {
+                prop_assert_eq!(directives_of(&written(&read)).unwrap(), read);
             }
         }
     }

@@ -13,6 +13,8 @@ use crate::servers::{ServerSpec, listening};
 const OWN_READY_WITHIN: Duration = Duration::from_secs(15);
 /// How long a user's own server may take, or one that runs under another program.
 const COMMAND_READY_WITHIN: Duration = Duration::from_secs(60);
+/// What the libraries say that find no memory of tlsdyno behind their descriptor (`native`).
+const NO_AREA: &str = "is not an area of tlsdyno";
 /// Pause between two looks at a starting server.
 const READY_POLL: Duration = Duration::from_millis(5);
 
@@ -23,7 +25,9 @@ impl super::Instance {
         let limit = Instant::now() + patience;
         loop {
             interrupt::check_this_process().context("stopped while the server was starting")?;
-            if let Some(status) = self.supervised.ended().map(str::to_owned) {
+            let ended = self.supervised.ended().map(str::to_owned);
+            if let Some(status) = ended {
+                self.refuse_closed_descriptors()?;
                 let what = anyhow!("the server did not start ({status}); it said:\n{}", self.last_words());
                 return Err(self.with_fault(what));
             }
@@ -59,6 +63,23 @@ impl super::Instance {
     /// The server's own words for EADDRINUSE, which all C libraries put alike.
     fn says_port_is_taken(&self) -> bool {
         self.log_tail().to_ascii_lowercase().contains("address already in use")
+    }
+
+    /// Fails if a library of ours has refused to act, because its process has none of the descriptors that the server
+    /// was started with: no configuration of such a server can pass.
+    ///
+    /// # Errors
+    /// What the server must not do, and the remedy: [`Fault::Environment`].
+    pub fn refuse_closed_descriptors(&self) -> Result<()> {
+        if !self.log_tail().contains(NO_AREA) {
+            return Ok(());
+        }
+        let what = anyhow!(
+            "the server command closes inherited descriptors, or starts its workers without them, and by one of them a \
+             worker knows that stages may be off. Measure it with one process (uvicorn without --workers), with workers \
+             that are forked (gunicorn), or without the program between that closes them (sudo, a service manager)"
+        );
+        Err(Fault::Environment.of(what))
     }
 
     fn with_fault(&self, error: Error) -> Error {

@@ -1,0 +1,125 @@
+//! An installed nginx under test: what is measured of it, and what its configuration makes of flags that say nothing.
+
+use std::path::{Path, absolute};
+
+use anyhow::{Context, Result};
+use tlsdyno_tls::{Group, Version};
+
+use crate::model::{Server, ServerName, Tls};
+use crate::servers::installed::{Installed, Offer};
+use crate::servers::{driver_of, programs};
+
+/// The first version whose own choice of protocols has TLS 1.3.
+const SPEAKS_TLS13: [u32; 3] = [1, 23, 4];
+
+/// The server of this configuration, with the host that clients ask for.
+///
+/// # Errors
+/// There is no nginx here, or the configuration cannot be read.
+pub(super) fn fit(path: &Path, server: Server) -> Result<Server> {
+    let installed = Installed::read(path)?;
+    let program = driver_of(ServerName::Nginx).package().context("nginx has a package")?.require("")?;
+    Ok(Server {
+        // Not its target, where it is a link: nginx looks for includes beside the link.
+        config: Some(absolute(path).with_context(|| format!("read {}", path.display()))?),
+        command: Some(program.display().to_string()),
+        plain_address: Some("127.0.0.1:{plain_port}".to_owned()),
+        host: installed.choice(server.host.as_deref()).host,
+        ..server
+    })
+}
+
+/// TLS as the server speaks it, where it speaks nothing of what the flags say, and what must be said before the run.
+///
+/// # Errors
+/// The configuration cannot be read.
+pub(super) fn negotiated(server: &Server, tls: Tls) -> Result<(Tls, Vec<String>)> {
+    let Some(path) = &server.config else { return Ok((tls, Vec::new())) };
+    let installed = Installed::read(path)?;
+    let host = server.host.as_deref();
+    let mut told = Vec::new();
+    let others = installed.choice(host).others;
+    let shown = host.unwrap_or("the default server");
+    told.push(match others.len() {
+        0 => format!("Measured: {shown} of {}", path.display()),
+        _ => format!("Measured: {shown} of {}. --host NAME chooses another: {}", path.display(), some(&others)),
+    });
+    told.extend(installed.told().into_iter().map(|(what, why)| format!("{what}. {why}")));
+    let offer = installed.offer(host);
+    let version = version(&offer, tls.version, server.command.as_deref().unwrap_or_default());
+    if version != tls.version {
+        told.push(format!("The configuration speaks no TLS {}: it is measured with TLS {version}", tls.version));
+    }
+    let group = group(&offer, tls.group);
+    if group != tls.group {
+        told.push(format!("The configuration takes no group {}: it is measured with {group}", tls.group));
+    }
+    // A suite belongs to a version.
+    let suite = tls.suite.filter(|_| version == tls.version);
+    Ok((Tls { version, group, suite, ..tls }, told))
+}
+
+/// A few of many.
+fn some(names: &[String]) -> String {
+    const NAMED_MAX: usize = 8;
+    let named = names.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = names.len().saturating_sub(NAMED_MAX);
+    if more > 0 { format!("{named} and {more} more") } else { named }
+}
+
+/// The version asked for, or the highest that the server speaks instead.
+fn version(offer: &Offer, asked: Version, program: &str) -> Version {
+    let speaks = |version: Version| match version {
+        _ if !offer.protocols.is_empty() => offer.protocols.iter().any(|protocol| protocol == name(version)),
+        Version::Tls12 => true,
+        Version::Tls13 => version_of(&programs::output_of(Path::new(program), &["-v"])) >= Some(SPEAKS_TLS13),
+    };
+    let all = [asked, Version::Tls13, Version::Tls12];
+    all.into_iter().find(|version| speaks(*version)).unwrap_or(asked)
+}
+
+fn name(version: Version) -> &'static str {
+    match version {
+        Version::Tls12 => "TLSv1.2",
+        Version::Tls13 => "TLSv1.3",
+    }
+}
+
+/// `nginx version: nginx/1.22.1 (Ubuntu)`.
+fn version_of(said: &str) -> Option<[u32; 3]> {
+    let (_, behind) = said.split_once("nginx/")?;
+    let end = behind.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(behind.len());
+    let numbers: Vec<u32> = behind[..end].split('.').filter_map(|number| number.parse().ok()).collect();
+    numbers.try_into().ok()
+}
+
+/// The group asked for, or the first that both know.
+fn group(offer: &Offer, asked: Group) -> Group {
+    let known: Vec<Group> = offer.groups.iter().filter_map(|group| group.parse().ok()).collect();
+    if known.contains(&asked) { asked } else { known.first().copied().unwrap_or(asked) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_server_speaks_takes_the_place_of_what_it_does_not() {
+        let offer = |protocols: &[&str], groups: &[&str]| Offer {
+            protocols: protocols.iter().map(|text| (*text).to_owned()).collect(),
+            groups: groups.iter().map(|text| (*text).to_owned()).collect(),
+        };
+        let old = offer(&["TLSv1.1", "TLSv1.2"], &["secp384r1", "prime256v1"]);
+        assert_eq!(version(&old, Version::Tls13, ""), Version::Tls12);
+        assert_eq!(group(&old, Group::X25519), Group::P384);
+        assert_eq!(group(&old, Group::P256), Group::P256);
+        let new = offer(&["TLSv1.2", "TLSv1.3"], &["X25519"]);
+        assert_eq!(version(&new, Version::Tls12, ""), Version::Tls12);
+        assert_eq!(version(&offer(&["TLSv1.3"], &[]), Version::Tls12, ""), Version::Tls13);
+        assert_eq!(group(&offer(&[], &[]), Group::X25519), Group::X25519);
+        assert_eq!(group(&offer(&[], &["brainpoolP256r1"]), Group::X25519), Group::X25519);
+        assert_eq!(version_of("nginx version: nginx/1.22.1 (Ubuntu)\n"), Some([1, 22, 1]));
+        assert!(version_of("nginx version: openresty/1.25.3.1") < Some(SPEAKS_TLS13));
+        assert_eq!(version(&offer(&[], &[]), Version::Tls13, "/no/such/nginx"), Version::Tls12);
+    }
+}
