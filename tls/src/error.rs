@@ -77,6 +77,9 @@ pub enum Error {
     /// The server refused to go on and said why.
     #[error("the server sent the alert {0}")]
     AlertReceived(Alert),
+    /// The same after it had asked for a client certificate and got none.
+    #[error("the server asked for a client certificate, got none and sent the alert {0}")]
+    CertificateWanted(Alert),
     /// The server sent a message that cannot be read.
     #[error("the server sent an invalid message: {0}")]
     InvalidMessage(#[from] DecodeError),
@@ -134,7 +137,8 @@ impl Error {
     /// The fatal alert that the server is sent for this error; `None` where none is due.
     pub fn alert(&self) -> Option<Alert> {
         match self {
-            Error::AlertReceived(_) | Error::ClosedInHandshake | Error::Truncated => None,
+            Error::AlertReceived(_) | Error::CertificateWanted(_) => None,
+            Error::ClosedInHandshake | Error::Truncated => None,
             Error::NotConnected | Error::Failed => None,
             Error::InvalidMessage(_) => Some(Alert::DECODE_ERROR),
             // A record but for its type: RFC 9846 section 5.
@@ -164,10 +168,10 @@ fn refusal_alert(fault: &CryptoError) -> Alert {
         }
         CryptoError::UnsuitableKey(_) => Alert::UNSUPPORTED_CERTIFICATE,
         CryptoError::SmallRsaKey { .. } => Alert::INSUFFICIENT_SECURITY,
-        CryptoError::UnknownIssuer => Alert::UNKNOWN_CA,
+        CryptoError::UnknownIssuer | CryptoError::SelfSigned => Alert::UNKNOWN_CA,
         CryptoError::CertificateExpired(_) => Alert::CERTIFICATE_EXPIRED,
         CryptoError::BadSignature => Alert::DECRYPT_ERROR,
-        CryptoError::MalformedCertificate(_) | CryptoError::NameMismatch(_) | CryptoError::BadCertificate(_) => {
+        CryptoError::MalformedCertificate(_) | CryptoError::NameMismatch { .. } | CryptoError::BadCertificate(_) => {
             Alert::BAD_CERTIFICATE
         }
     }
@@ -201,6 +205,7 @@ mod tests {
         assert_eq!(Error::from(CryptoError::UnknownIssuer).alert(), Some(Alert::UNKNOWN_CA));
         for silent in [
             Error::AlertReceived(Alert(40)),
+            Error::CertificateWanted(Alert(116)),
             Error::ClosedInHandshake,
             Error::Truncated,
             Error::NotConnected,

@@ -93,7 +93,7 @@ impl Cause {
 impl From<tlsdyno_tls::Error> for Cause {
     fn from(error: tlsdyno_tls::Error) -> Cause {
         let kind = match error {
-            tlsdyno_tls::Error::AlertReceived(_) => FaultKind::Alert,
+            tlsdyno_tls::Error::AlertReceived(_) | tlsdyno_tls::Error::CertificateWanted(_) => FaultKind::Alert,
             tlsdyno_tls::Error::ClosedInHandshake | tlsdyno_tls::Error::Truncated => FaultKind::Closed,
             _ => FaultKind::Tls,
         };

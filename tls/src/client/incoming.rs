@@ -232,6 +232,9 @@ impl Client {
             alert if level == 1 && alert != Alert::CLOSE_NOTIFY && self.version() != Some(Version::Tls13) => {
                 self.ignore()
             }
+            alert if self.summary.certificate_requested && self.config.settings().client_certificate.is_none() => {
+                Err(Error::CertificateWanted(alert))
+            }
             alert => Err(Error::AlertReceived(alert)),
         }
     }

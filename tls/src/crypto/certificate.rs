@@ -47,6 +47,8 @@ pub struct Certificate<'a> {
     pub not_before_unix_s: u64,
     /// Last second of validity, in Unix time.
     pub not_after_unix_s: u64,
+    /// Issuer and subject are the same.
+    pub self_issued: bool,
 }
 
 const SEQUENCE: u8 = 0x30;
@@ -80,13 +82,13 @@ impl<'a> Certificate<'a> {
         }
         tbs.read(INTEGER)?; // serial number
         tbs.read(SEQUENCE)?; // signature algorithm
-        tbs.read(SEQUENCE)?; // issuer
+        let issuer = tbs.read(SEQUENCE)?;
         let mut validity = Der(tbs.read(SEQUENCE)?);
         let not_before_unix_s = validity.read_time()?;
         let not_after_unix_s = validity.read_time()?;
-        tbs.read(SEQUENCE)?; // subject
+        let self_issued = tbs.read(SEQUENCE)? == issuer;
         let public_key = PublicKey::from_spki(tbs.read_whole(SEQUENCE)?)?;
-        Ok(Certificate { public_key, not_before_unix_s, not_after_unix_s })
+        Ok(Certificate { public_key, not_before_unix_s, not_after_unix_s, self_issued })
     }
 }
 

@@ -71,12 +71,20 @@ pub enum CryptoError {
         "the certificate was issued by an authority that is not trusted (give the authority's certificate as CA file)"
     )]
     UnknownIssuer,
+    /// The server's certificate is issued by itself, and is not among those that are trusted.
+    #[error("the certificate is self-signed, and is not itself among those that are trusted")]
+    SelfSigned,
     /// A certificate of the chain has expired or is not valid yet.
     #[error("the certificate is outside its validity period: {0}")]
     CertificateExpired(String),
     /// The certificate is for other names.
-    #[error("the certificate is not valid for the name `{0}`")]
-    NameMismatch(String),
+    #[error("the certificate is not valid for the name `{asked}`, but for {}", names(presented))]
+    NameMismatch {
+        /// The name that it was to be valid for.
+        asked: String,
+        /// The first few names of hosts that it is valid for.
+        presented: Vec<String>,
+    },
     /// Any other fault of the chain.
     #[error("the certificate chain is not acceptable: {0}")]
     BadCertificate(String),
@@ -86,6 +94,10 @@ pub enum CryptoError {
     /// A signature that does not verify, or is not the no-op's constant.
     #[error("a handshake signature is wrong")]
     BadSignature,
+}
+
+fn names(presented: &[String]) -> String {
+    if presented.is_empty() { "no name of a host".to_owned() } else { presented.join(", ") }
 }
 
 /// Bytes of a hexadecimal test vector.

@@ -52,7 +52,7 @@ impl Trust {
         let (end_entity, rest) =
             chain_der.split_first().ok_or(CryptoError::MalformedCertificate("the chain is empty"))?;
         let end_entity_der = CertificateDer::from(*end_entity);
-        let certificate = EndEntityCert::try_from(&end_entity_der).map_err(|fault| chain_fault(fault, server_name))?;
+        let certificate = EndEntityCert::try_from(&end_entity_der).map_err(chain_fault)?;
         if self.certificates.iter().any(|trusted| trusted == end_entity) {
             within_validity(&Certificate::from_der(end_entity)?, now_unix_s)?;
         } else {
@@ -68,11 +68,30 @@ impl Trust {
                     None,
                     None,
                 )
-                .map_err(|fault| chain_fault(fault, server_name))?;
+                .map_err(|fault| match fault {
+                    webpki::Error::UnknownIssuer | webpki::Error::CaUsedAsEndEntity if is_self_issued(end_entity) => {
+                        CryptoError::SelfSigned
+                    }
+                    fault => chain_fault(fault),
+                })?;
         }
-        let name = ServerName::try_from(server_name).map_err(|_| CryptoError::NameMismatch(server_name.to_owned()))?;
-        certificate.verify_is_valid_for_subject_name(&name).map_err(|fault| chain_fault(fault, server_name))
+        let mismatch = || CryptoError::NameMismatch {
+            asked: server_name.to_owned(),
+            presented: certificate.valid_dns_names().take(NAMES_TOLD).map(str::to_owned).collect(),
+        };
+        let name = ServerName::try_from(server_name).map_err(|_| mismatch())?;
+        certificate.verify_is_valid_for_subject_name(&name).map_err(|fault| match fault {
+            webpki::Error::CertNotValidForName(_) => mismatch(),
+            fault => chain_fault(fault),
+        })
     }
+}
+
+/// Names of a certificate that an error tells.
+const NAMES_TOLD: usize = 3;
+
+fn is_self_issued(certificate_der: &[u8]) -> bool {
+    Certificate::from_der(certificate_der).is_ok_and(|certificate| certificate.self_issued)
 }
 
 fn within_validity(certificate: &Certificate<'_>, now_unix_s: u64) -> Result<(), CryptoError> {
@@ -80,21 +99,35 @@ fn within_validity(certificate: &Certificate<'_>, now_unix_s: u64) -> Result<(),
         return Err(CryptoError::CertificateExpired("it is not valid yet".to_owned()));
     }
     if now_unix_s > certificate.not_after_unix_s {
-        return Err(CryptoError::CertificateExpired("it has expired".to_owned()));
+        return Err(expired(now_unix_s, certificate.not_after_unix_s));
     }
     Ok(())
 }
 
-fn chain_fault(fault: webpki::Error, server_name: &str) -> CryptoError {
+fn expired(now_unix_s: u64, not_after_unix_s: u64) -> CryptoError {
+    let days = now_unix_s.saturating_sub(not_after_unix_s) / 86_400;
+    CryptoError::CertificateExpired(format!("it expired {days} days ago"))
+}
+
+fn chain_fault(fault: webpki::Error) -> CryptoError {
+    let bad = |what: &str| CryptoError::BadCertificate(what.to_owned());
     match fault {
         webpki::Error::UnknownIssuer => CryptoError::UnknownIssuer,
-        webpki::Error::CertExpired { .. } => CryptoError::CertificateExpired("it has expired".to_owned()),
+        webpki::Error::CertExpired { time, not_after } => expired(time.as_secs(), not_after.as_secs()),
         webpki::Error::CertNotValidYet { .. } => CryptoError::CertificateExpired("it is not valid yet".to_owned()),
-        webpki::Error::CertNotValidForName(_) => CryptoError::NameMismatch(server_name.to_owned()),
-        webpki::Error::InvalidSignatureForPublicKey => CryptoError::BadCertificate(
-            "a certificate was not signed with the key of the authority that it names (was that authority made anew?)"
-                .to_owned(),
+        webpki::Error::InvalidSignatureForPublicKey => bad(
+            "a certificate was not signed with the key of the authority that it names (was that authority made anew?)",
         ),
+        webpki::Error::CaUsedAsEndEntity => bad("the server uses the certificate of an authority as its own"),
+        webpki::Error::EndEntityUsedAsCa => bad("a certificate that is no authority's issued another"),
+        webpki::Error::RequiredEkuNotFoundContext(_) => {
+            bad("it was not issued for servers (its extended key usage lacks serverAuth)")
+        }
+        webpki::Error::UnsupportedSignatureAlgorithmContext(_)
+        | webpki::Error::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => {
+            bad("a certificate is signed by an algorithm that is not accepted, as SHA-1 is not")
+        }
+        webpki::Error::UnsupportedCertVersion => bad("it is no X.509 certificate of version 3"),
         other => CryptoError::BadCertificate(format!("{other:?}")),
     }
 }
@@ -426,6 +459,10 @@ mod tests {
         params.signed_by(&key, &authority.issuer).unwrap().der().to_vec()
     }
 
+    fn mismatch(asked: &str) -> CryptoError {
+        CryptoError::NameMismatch { asked: asked.to_owned(), presented: vec!["server.example".to_owned()] }
+    }
+
     #[test]
     fn chains_are_verified_up_to_a_trusted_authority() {
         let root = authority("root", None);
@@ -436,7 +473,7 @@ mod tests {
         assert_eq!(trust.verify(&chain, "server.example", NOW), Ok(()));
         assert_eq!(trust.verify(&chain, "192.0.2.7", NOW), Ok(()));
         for wrong in ["other.example", "192.0.2.8", "not a name"] {
-            assert_eq!(trust.verify(&chain, wrong, NOW), Err(CryptoError::NameMismatch(wrong.to_owned())));
+            assert_eq!(trust.verify(&chain, wrong, NOW), Err(mismatch(wrong)));
         }
         assert_eq!(trust.verify(&chain[..1], "server.example", NOW), Err(CryptoError::UnknownIssuer));
         let stranger = Trust::new(&[authority("stranger", None).der]).unwrap();
@@ -463,10 +500,10 @@ mod tests {
         let der = params.self_signed(&key(&rcgen::PKCS_ECDSA_P256_SHA256)).unwrap().der().to_vec();
         let trust = Trust::new(std::slice::from_ref(&der)).unwrap();
         assert_eq!(trust.verify(&[&der], "server.example", NOW), Ok(()));
-        assert_eq!(
-            trust.verify(&[&der], "other.example", NOW),
-            Err(CryptoError::NameMismatch("other.example".to_owned()))
-        );
+        assert_eq!(trust.verify(&[&der], "other.example", NOW), Err(mismatch("other.example")));
+        for stranger in [Trust::new(&[]).unwrap(), Trust::new(&[authority("stranger", None).der]).unwrap()] {
+            assert_eq!(stranger.verify(&[&der], "server.example", NOW), Err(CryptoError::SelfSigned));
+        }
         for outside in [1_577_836_799, 1_893_456_001] {
             let fault = trust.verify(&[&der], "server.example", outside);
             assert!(matches!(fault, Err(CryptoError::CertificateExpired(_))), "{outside} {fault:?}");
