@@ -317,7 +317,7 @@ fn a_server_that_dies_ends_the_run_and_keeps_what_was_measured() {
 }
 
 #[test]
-fn time_and_connections_end_a_run() {
+fn time_connections_and_requests_end_a_run() {
     let address = server(well_behaved);
     let mut plan = plan(address, workload(vec![object("GET", "/1", Some(1))], 3, 5, 1), connections(3, 1, None));
     plan.until = Until::Elapsed(200_000_000);
@@ -329,6 +329,15 @@ fn time_and_connections_end_a_run() {
     plan.connections.requests_each = Some(1);
     let outcome = go(&plan);
     assert_eq!((outcome.connections, outcome.hits, outcome.errors.len()), (50, 50, 0));
+
+    plan.until = Until::Requests(50);
+    plan.connections.requests_each = None;
+    let outcome = go(&plan);
+    assert_eq!((outcome.hits, outcome.errors.len()), (50, 0));
+    assert!(outcome.connections < 50, "{} connections", outcome.connections);
+    plan.until = Until::Requests(2);
+    let outcome = go(&plan);
+    assert_eq!((outcome.connections, outcome.hits, outcome.errors.len()), (2, 2, 0), "no connection without a request");
 }
 
 #[test]
@@ -436,6 +445,7 @@ fn plans_that_cannot_be_run_are_refused() {
     refuse(|plan| plan.connections.timeout_ns = 0, "time-out");
     refuse(|plan| plan.resumption = tlsdyno_engine::load::Resumption::Share(1.5), "between 0 and 1");
     refuse(|plan| plan.until = Until::ConnectionsMade(0), "no connections");
+    refuse(|plan| plan.until = Until::Requests(0), "no requests");
     refuse(|plan| Arc::make_mut(&mut plan.workload).requests[0].object = 1, "object");
     let any = Expect::default();
     assert_eq!((any.status, any.body_bytes), (None, None));

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use tlsdyno_engine::load::{ErrorKind, Outcome};
@@ -16,6 +17,7 @@ use crate::fault::{Fault, OrFault};
 use crate::foreign::visible;
 use crate::histogram::Percentiles;
 use crate::load::asked::Asked;
+use crate::load::diagnosis::{self, Sent};
 use crate::load::limit::{ChangeLimit, Limit, RunLimit};
 use crate::load::options::{self, Options};
 use crate::load::screen::{self, Display};
@@ -24,7 +26,7 @@ use crate::load::sweep::{Point, RateRange};
 use crate::load::threads::{Crew, Loops, Threads};
 use crate::load::url::Url;
 use crate::load::warning::{Warning, warnings};
-use crate::load::{diagnosis, permission, sweep, window_search};
+use crate::load::{permission, sweep, window_search};
 use crate::machines::crew::Workers;
 use crate::machines::gather::{gather, manifest};
 use crate::machines::job;
@@ -97,7 +99,7 @@ pub struct Args {
     output: Vec<PathBuf>,
 
     /// Rates one after the other, for example 100..5000, until the server is saturated: latency against throughput
-    #[arg(long, value_name = "FROM..TO", conflicts_with_all = ["rate", "total_connections", "strict"])]
+    #[arg(long, value_name = "FROM..TO", conflicts_with_all = ["rate", "total_connections", "requests", "strict"])]
     sweep: Option<RateRange>,
 
     /// Each rate of --sweep is so many times the last
@@ -106,7 +108,8 @@ pub struct Args {
 
     /// Load this URL too, in turn with the first, and say whether it is slower: both have the same flags, --duration is
     /// the time of each. Exit code 10: it is slower
-    #[arg(long, value_name = "URL", conflicts_with_all = ["sweep", "total_connections", "job", "remote"])]
+    #[arg(long, value_name = "URL")]
+    #[arg(conflicts_with_all = ["sweep", "total_connections", "requests", "job", "remote"])]
     against: Option<String>,
 
     /// Fail with exit code 12 where the run is beyond this limit, for example 'p99 > 50ms', 'hits/s < 2000' or
@@ -114,6 +117,11 @@ pub struct Args {
     /// only the limits decide
     #[arg(long, value_name = "LIMIT", conflicts_with_all = ["sweep", "job"])]
     fail_if: Vec<Limit>,
+
+    /// Keep the result as a record under this name (`tlsdyno list`), however short the run; without it one of 10 s or
+    /// more is kept
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["job", "print_manifest"])]
+    name: Option<String>,
 
     #[command(flatten)]
     progress: screen::Flag,
@@ -186,20 +194,26 @@ pub fn run(args: &Args) -> Result<Exit> {
     if let Some(range) = args.sweep {
         return sweep(args, range, &url, address, crew, &stop);
     }
-    let mut runs = Runs::begin(format!("What does {text} serve?"), text);
+    let mut runs = Runs::begin(question(args, format!("What does {text} serve?")), text);
     let display = Display::new(args.progress, text, crew);
     let outcome = match options.workload.searches_window() {
         true => window_search::smallest(plan, |plan| display.run(plan, &stop))?,
         false => display.run(&plan, &stop)?,
     };
     let asked = options::asked(options, &url);
-    let mut warnings = warnings(&outcome, address, &asked, args.strict);
+    let sent = options::sent(options, &url, address);
+    let mut warnings = warnings(&outcome, &sent, &asked, args.strict);
     warnings.extend(crew.losses());
     let effort = url.tls.then(|| options::effort(options).to_string());
     let summary = Summary::new(text.to_owned(), effort, &asked, &outcome, &warnings);
     print(&summary, args.json)?;
-    runs.add(text.to_owned(), &outcome, summary.clone())?;
-    keep(runs, !outcome.stopped, args.json);
+    if args.name.is_some() || is_worth_keeping(&outcome, options.duration) {
+        runs.add(text.to_owned(), &outcome, summary.clone())?;
+        keep(runs, !outcome.stopped, args.json);
+    } else if !args.json && outcome.hits > 0 {
+        let line = format!("\nNot kept as a record: runs below {KEPT_FROM} are not (--name NAME keeps one).\n");
+        let _ = std::io::stdout().write_all(line.as_bytes());
+    }
     for path in &args.output {
         write_load(path, &summary).or_fault(Fault::Store)?;
     }
@@ -207,8 +221,25 @@ pub fn run(args: &Args) -> Result<Exit> {
     for limit in &broken {
         tell!("tlsdyno: {limit}");
     }
-    let end = exit(&outcome, &warnings, (address, &options::offered(options)), args.strict)?;
+    let end = exit(&outcome, &warnings, &sent, args.strict)?;
     Ok(if broken.is_empty() || end == Exit::Interrupted { end } else { Exit::Limit })
+}
+
+/// Runs from this time on are records without a name too.
+const KEPT_FROM: Time = Time::seconds(10);
+
+/// Whether somebody may want to see a run again that has no name: it served, and lasted or was to last.
+fn is_worth_keeping(outcome: &Outcome, asked: Option<Time>) -> bool {
+    let lasted = Duration::from_nanos(outcome.elapsed_ns);
+    outcome.hits > 0 && asked.map_or(lasted, |asked| asked.0.max(lasted)) >= KEPT_FROM.0
+}
+
+/// The question of a record, with the name that it is kept under.
+fn question(args: &Args, question: String) -> String {
+    match &args.name {
+        Some(name) => format!("{name}: {question}"),
+        None => question,
+    }
 }
 
 /// The limits of --fail-if: on a run, or on what changes from one URL to the other.
@@ -239,7 +270,7 @@ fn against(args: &Args, url: &str, other: &str, limits: &[ChangeLimit]) -> Resul
     let mut options = args.options.clone();
     let each = options.duration.take().unwrap_or(DURATION_AGAINST);
     let experiment = LoadExperiment {
-        question: format!("Is {other} slower than {url}?"),
+        question: question(args, format!("Is {other} slower than {url}?")),
         url: url.to_owned(),
         against: Some(other.to_owned()),
         measure: Measure { time_s: 2.0 * (each.0 + WARM_UP).as_secs_f64(), ..Measure::default() },
@@ -276,7 +307,8 @@ fn sweep(
         writeln!(out, "{}", streamed_line(SWEEP_WIDTHS, ["asked", "achieved", "p50", "p90", "p99"]))?;
     }
     let text = args.url.as_deref().unwrap_or_default();
-    let mut runs = Runs::begin(format!("How does the latency of {text} grow with its throughput?"), text);
+    let question = question(args, format!("How does the latency of {text} grow with its throughput?"));
+    let mut runs = Runs::begin(question, text);
     let display = Display::of_steps(args.progress, text, crew);
     let mut lost = false;
     let load = |plan: &_| display.run(plan, stop);
@@ -321,7 +353,8 @@ pub(super) fn summary_of(
     address: SocketAddr,
 ) -> Summary {
     let effort = url.tls.then(|| options::effort(options).to_string());
-    Summary::new(text.to_owned(), effort, asked, outcome, &warnings(outcome, address, asked, false))
+    let sent = options::sent(options, url, address);
+    Summary::new(text.to_owned(), effort, asked, outcome, &warnings(outcome, &sent, asked, false))
 }
 
 /// Ends the record and says where it is. That it could not be kept does not change how the program ends: the result
@@ -363,12 +396,12 @@ fn print(summary: &Summary, json: bool) -> Result<()> {
 }
 
 /// How the program ends after a run that was printed.
-fn exit(outcome: &Outcome, warnings: &[Warning], (address, offered): (SocketAddr, &str), strict: bool) -> Result<Exit> {
+fn exit(outcome: &Outcome, warnings: &[Warning], sent: &Sent, strict: bool) -> Result<Exit> {
     if outcome.stopped {
         return Ok(Exit::Interrupted);
     }
     if outcome.hits == 0 {
-        let why = diagnosis::of(outcome, address, offered);
+        let why = diagnosis::of(outcome, sent);
         let local = diagnosis::main_kind(outcome).is_some_and(ErrorKind::is_local);
         let fault = if local { Fault::Environment } else { Fault::Unreachable };
         return Err(anyhow::anyhow!("not one request succeeded: {why}")).or_fault(fault);

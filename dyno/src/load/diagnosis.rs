@@ -1,8 +1,19 @@
 //! What went wrong in a run, whose fault it is, and what to do: from the kinds of its errors.
 
-use std::net::SocketAddr;
-
 use tlsdyno_engine::load::{ErrorKind, Outcome};
+
+/// What a load sent and where, as far as it tells causes apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// The server as messages name it: its address, or the path of its Unix socket.
+    pub server: String,
+    /// It is a Unix socket.
+    pub unix: bool,
+    /// What the hellos offer, in words; `None`: plain HTTP.
+    pub offered: Option<String>,
+    /// The server name in the hellos; `None`: the URL names an address, and no name is sent.
+    pub name: Option<String>,
+}
 
 /// The most frequent kind of error.
 pub fn main_kind(outcome: &Outcome) -> Option<ErrorKind> {
@@ -10,27 +21,90 @@ pub fn main_kind(outcome: &Outcome) -> Option<ErrorKind> {
 }
 
 /// What the main kind of error of a run means.
-/// `offered`: what the client's hellos held, in words; empty: not told.
-pub fn of(outcome: &Outcome, address: SocketAddr, offered: &str) -> String {
+pub fn of(outcome: &Outcome, sent: &Sent) -> String {
+    let server = &sent.server;
     let Some(kind) = main_kind(outcome) else {
-        return format!("{address} answered nothing in the time; give it more (--duration)");
+        return format!("{server} answered nothing in the time; give it more (--duration)");
     };
     let fault = outcome.tls_faults.iter().max_by_key(|(_, count)| **count).map(|(fault, _)| fault.as_str());
+    let completed = outcome.handshakes.full + outcome.handshakes.resumed_accepted;
     match (kind, fault) {
-        (ErrorKind::Tls, Some(fault)) if fault.contains("authenticated") => {
-            format!("{fault}; trust its certificate with --ca-file, or do not verify with --insecure")
+        (ErrorKind::Tls, Some(fault)) => of_tls(fault, sent),
+        (ErrorKind::Refused, _) if sent.unix => {
+            format!("nothing listens on the Unix socket {server} any more, or its backlog is full")
         }
-        (ErrorKind::Tls, Some(fault)) if fault.ends_with("alert handshake_failure") => {
-            let offered = if offered.is_empty() { String::new() } else { format!(" ({offered})") };
-            format!(
-                "{fault}: most likely it has none of the groups or suites offered{offered}; name others (--group, \
-                 --suite, --tls) or leave these flags out"
-            )
+        (ErrorKind::Unreachable, _) if sent.unix => {
+            format!("the Unix socket {server} cannot be connected to: it is gone, or its permissions forbid it")
         }
-        (ErrorKind::Tls, Some(fault)) => fault.to_owned(),
+        (ErrorKind::Closed | ErrorKind::Reset, _) if sent.offered.is_some() && completed == 0 => format!(
+            "{server} ends connections in the TLS handshake without a word; does it speak TLS on that port?{}",
+            nameless(sent)
+        ),
+        (ErrorKind::Status, _) => format!("{server} {}", of_status(outcome, sent)),
         (kind, _) if kind.is_local() => of_kind(kind),
-        (kind, _) => format!("{address} {}", of_kind(kind)),
+        (kind, _) => format!("{server} {}", of_kind(kind)),
     }
+}
+
+/// What ends a handshake, by words of the fault, and what to do about it. The first that fits counts.
+const TLS_FAULTS: [(&[&str], &str); 11] = [
+    (&["asked for a client certificate"], ": name one (--client-cert FILE --client-key FILE)"),
+    (&["self-signed"], ": give it as --ca-file FILE, or do not verify the server (--insecure)"),
+    (&["not valid for the name"], ": name another (--sni NAME), or do not verify the server (--insecure)"),
+    (&["outside its validity period"], ": renew it, or do not verify the server (--insecure)"),
+    (
+        &["authority that is not trusted"],
+        ": that is --ca-file FILE; or let the server send the certificates between its own and an authority that this \
+         machine trusts, or do not verify it (--insecure)",
+    ),
+    (&["authenticated"], "; trust its certificate with --ca-file, or do not verify with --insecure"),
+    (&["`HTTP/`"], ": it answers in plain HTTP; write http:// for https://, or the port of its TLS side"),
+    (&["alert unrecognized_name"], ": it has no site of the name that the hello asks for; name one of its own (--sni)"),
+    (&["alert no_application_protocol"], ": it speaks none of the protocols of --alpn; leave that out"),
+    (
+        &["certificate", "alert unknown_ca", "alert access_denied"],
+        ": it refuses the certificate of --client-cert; name one that its authority issued",
+    ),
+    (
+        &["alert handshake_failure", "alert protocol_version", "alert insufficient_security"],
+        ": most likely it has none of the versions, groups or suites offered; name others (--group, --suite, --tls) or \
+         leave these flags out",
+    ),
+];
+
+/// What a fault of TLS means.
+fn of_tls(fault: &str, sent: &Sent) -> String {
+    let fits = |words: &&[&str]| words.iter().any(|words| fault.contains(words));
+    let remedy = TLS_FAULTS.iter().find(|(words, _)| fits(words)).map_or("", |(_, remedy)| *remedy);
+    let is_alert = fault.starts_with("the server sent the alert");
+    let offered = sent.offered.as_ref().filter(|_| remedy.contains("offered"));
+    let offered = offered.map_or(String::new(), |offered| format!(" ({offered})"));
+    format!("{fault}{remedy}{offered}{}", if is_alert { nameless(sent) } else { String::new() })
+}
+
+/// Where no server name was sent, which some servers do not answer: how to send one.
+fn nameless(sent: &Sent) -> String {
+    match sent.name {
+        Some(_) => String::new(),
+        None => ". No server name was sent, as the URL names an address: --sni NAME sends one".to_owned(),
+    }
+}
+
+/// What responses mean none of which had the expected status: a predicate on the server.
+fn of_status(outcome: &Outcome, sent: &Sent) -> String {
+    let Some((status, _)) = outcome.statuses.iter().max_by_key(|(_, count)| **count) else {
+        return of_kind(ErrorKind::Status);
+    };
+    let remedy = match status {
+        300..400 => "--follow-redirects follows where that leads, --expect-status takes it for a hit",
+        400 if sent.offered.is_some() => {
+            "so nginx answers whoever has no client certificate, where it asks for one (--client-cert), and others a \
+             Host header that they do not like (-H)"
+        }
+        421 => "the server name of the hello (--sni) and the Host header (-H) are of different sites",
+        _ => "correct the URL or the Host header (-H), or take it for a hit (--expect-status)",
+    };
+    format!("answers with status {status}, which is not the one expected: {remedy}")
 }
 
 /// What a kind of error means: a predicate on the server's address or, where this machine is at fault, a sentence of
@@ -77,7 +151,7 @@ pub fn of_kind(kind: ErrorKind) -> String {
         ErrorKind::RedirectMalformed => {
             "redirects to what is no URL: see the Location header that `curl -v` shows".to_owned()
         }
-        ErrorKind::Status => "answers with another status than expected: see --expect-status".to_owned(),
+        ErrorKind::Status => "answers with another status than expected; see --expect-status".to_owned(),
         ErrorKind::Length => "answers with another length than expected".to_owned(),
         ErrorKind::Ports => "this machine has no local port left for that address (each closed connection holds one \
                              for 60 s). More ports: `sudo sysctl -w net.ipv4.ip_local_port_range=\"1024 65535\" \
@@ -90,5 +164,45 @@ pub fn of_kind(kind: ErrorKind) -> String {
         ErrorKind::Resources => "this machine has no memory left for connections; use fewer --connections, or raise \
                                  `sysctl net.ipv4.tcp_mem`"
             .to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(name: Option<&str>) -> Sent {
+        let offered = Some("offered were TLS 1.3".to_owned());
+        Sent { server: "192.0.2.1:443".to_owned(), unix: false, offered, name: name.map(str::to_owned) }
+    }
+
+    #[test]
+    fn every_fault_of_tls_has_its_own_remedy() {
+        use tlsdyno_tls::crypto::CryptoError;
+        use tlsdyno_tls::{Alert, Error};
+        let refused = |fault| Error::Refused(fault).to_string();
+        let alert = |alert| Error::AlertReceived(alert).to_string();
+        let mismatch = CryptoError::NameMismatch { asked: "a".to_owned(), presented: vec!["b".to_owned()] };
+        let expired = CryptoError::CertificateExpired("it expired 3 days ago".to_owned());
+        let cases = [
+            (refused(CryptoError::SelfSigned), "give it as --ca-file"),
+            (refused(CryptoError::UnknownIssuer), "--ca-file FILE; or let the server send"),
+            (refused(mismatch), "`a`, but for b: name another (--sni NAME)"),
+            (refused(expired), "3 days ago: renew it"),
+            (refused(CryptoError::BadSignature), "trust its certificate"),
+            (Error::CertificateWanted(Alert::HANDSHAKE_FAILURE).to_string(), "name one (--client-cert"),
+            (alert(Alert::CERTIFICATE_UNKNOWN), "it refuses the certificate of --client-cert"),
+            (alert(Alert::UNKNOWN_CA), "it refuses the certificate of --client-cert"),
+            (alert(Alert::UNRECOGNIZED_NAME), "no site of the name"),
+            (alert(Alert::NO_APPLICATION_PROTOCOL), "--alpn"),
+            (alert(Alert::HANDSHAKE_FAILURE), "leave these flags out (offered were TLS 1.3)"),
+            (alert(Alert::PROTOCOL_VERSION), "versions, groups or suites offered"),
+        ];
+        for (fault, remedy) in cases {
+            let said = of_tls(&fault, &sent(Some("a")));
+            assert!(said.starts_with(&fault) && said.contains(remedy), "{said}");
+            assert!(!said.contains("no server name"), "{said}");
+        }
+        assert!(of_tls(&alert(Alert::INTERNAL_ERROR), &sent(None)).contains("--sni NAME sends one"));
     }
 }

@@ -2,6 +2,7 @@
 //! Circle: load/redirects judges whether the whole of the flags allows redirects, as part of making the plan.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,10 +15,11 @@ use tlsdyno_tls::{Effort, Group, StageSet, Suite, Version};
 
 use crate::choice::choice;
 use crate::load::asked::Asked;
+use crate::load::diagnosis::Sent;
 use crate::load::places::{self, Sources};
 use crate::load::shape::Shape;
 use crate::load::url::Url;
-use crate::load::values::{ExpectedStatus, Header, PauseFlag, PerSecond, Profile, Reuse, parse_method};
+use crate::load::values::{ExpectedStatus, Header, PauseFlag, PerSecond, Profile, Reuse, parse_alpn, parse_method};
 use crate::load::workload::WorkloadFlags;
 use crate::load::{redirects, tls, urls};
 use crate::model::job::TlsSpec;
@@ -34,11 +36,10 @@ pub struct Options {
 
     /// How long, for example 10, 500ms, 2m. Then nothing is begun any more; what is under way may go on for --timeout
     /// at most, and is cut after that [default: 10s; a log is replayed once]
-    #[arg(short, short_aliases = ['t', 'z'], long, alias = "time", value_name = "TIME")]
+    #[arg(short, short_alias = 'z', long, alias = "time", value_name = "TIME")]
     pub duration: Option<Time>,
 
-    /// Requests, as ab and oha count them: where each connection makes so many of them (--close, --reuse,
-    /// --requests-per-connection) the same as --total-connections
+    /// End after so many requests, instead of after a time
     #[arg(short = 'n', long, value_name = "N", conflicts_with_all = ["duration", "total_connections"])]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub requests: Option<u64>,
@@ -123,6 +124,11 @@ pub struct Options {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub per_user: Option<u32>,
 
+    /// A user opens all connections of a page at once, instead of waiting for the first handshake, whose session the
+    /// others could resume: more full handshakes. Goes with a workload, or with --per-user above 1
+    #[arg(long)]
+    pub all_at_once: bool,
+
     /// How much of TLS the client does: honest verifies the server and makes keys of every ticket, lean only of those
     /// that will be used; floor also saves the key agreement and acknowledgements without data (own servers on
     /// loopback only: such a connection has no secrecy)
@@ -202,8 +208,8 @@ pub struct Options {
     #[arg(long, value_name = "NAME")]
     pub sni: Option<String>,
 
-    /// Application protocols to offer, best first (the requests are HTTP/1.1 in any case)
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    /// Application protocols to offer, best first; the requests are HTTP/1.1
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = parse_alpn)]
     pub alpn: Vec<String>,
 
     /// File that is sent as body of every request
@@ -325,6 +331,10 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
             (Arc::new(urls::workload(options, url, per_user, body_bytes)?), per_user)
         }
     };
+    ensure!(
+        !options.all_at_once || per_user > 1,
+        "--all-at-once is about the connections of a user, of which each has one here: add --per-user or a workload"
+    );
     let users = workload.users.len() as u32;
     let shape = Shape::of(options);
     shape.check(options, url)?;
@@ -362,7 +372,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         connections: Connections {
             total: options.connections,
             per_user,
-            first_alone: true,
+            first_alone: !options.all_at_once,
             requests_each: shape.requests_each,
             timeout_ns: options.timeout.nanoseconds()?,
             batch_ns: options.batch.map_or(0, |batch| batch.0.as_nanos() as u64),
@@ -375,12 +385,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         window: window.filter(|_| options.rate.is_none() && speed.is_none()),
         redirects: options.follow_redirects.map(|most| redirects::here(most, options, url, address, &host)),
         numbered,
-        until: match (options.total_connections.or(connections_of(options, shape.requests_each)?), options.duration) {
-            (Some(count), _) => Until::ConnectionsMade(count),
-            (None, Some(duration)) => Until::Elapsed(duration.nanoseconds()?),
-            (None, None) if options.workload.is_trace() => Until::Laps(1),
-            (None, None) => Until::Elapsed(DURATION_NS),
-        },
+        until: until(options)?,
         share: Share::default(),
         lead_in_ns: 0,
         slice_ns: Some(
@@ -389,24 +394,35 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
     })
 }
 
-/// The connections that make as many requests as -n says.
-fn connections_of(options: &Options, each: Option<u32>) -> Result<Option<u64>> {
-    let Some(requests) = options.requests else { return Ok(None) };
-    let each = each.with_context(|| {
-        format!(
-            "-n {requests} counts requests, but kept connections end with the time: give --close for a connection for \
-             each request, or --requests-per-connection, or a time (-d 10s)"
-        )
-    })?;
+/// When the load ends.
+fn until(options: &Options) -> Result<Until> {
     ensure!(
-        requests % u64::from(each) == 0,
-        "-n {requests} is no multiple of the {each} requests that each connection makes"
+        options.requests.is_none() || !options.workload.is_trace(),
+        "-n would end a log in the middle of its order; it is replayed once, or until --duration or \
+         --total-connections end it"
     );
-    Ok(Some(requests / u64::from(each)))
+    Ok(match (options.requests, options.total_connections, options.duration) {
+        (Some(count), ..) => Until::Requests(count),
+        (None, Some(count), _) => Until::ConnectionsMade(count),
+        (None, None, Some(duration)) => Until::Elapsed(duration.nanoseconds()?),
+        (None, None, None) if options.workload.is_trace() => Until::Laps(1),
+        (None, None, None) => Until::Elapsed(DURATION_NS),
+    })
+}
+
+/// What the load sends and where, for the diagnosis of a run that fails.
+pub fn sent(options: &Options, url: &Url, address: SocketAddr) -> Sent {
+    let name = options.sni.as_ref().unwrap_or(&url.host);
+    Sent {
+        server: options.unix.as_ref().map_or_else(|| address.to_string(), |path| path.display().to_string()),
+        unix: options.unix.is_some(),
+        offered: url.tls.then(|| offered(options)),
+        name: name.parse::<std::net::IpAddr>().is_err().then(|| name.clone()),
+    }
 }
 
 /// What the client's hellos offer, in words: what a server that refuses all of it did not find there.
-pub fn offered(options: &Options) -> String {
+fn offered(options: &Options) -> String {
     let versions = options.version.map_or_else(|| "1.2 and 1.3".to_owned(), |version| version.to_string());
     let named = |texts: Vec<String>, all: &str| if texts.is_empty() { all.to_owned() } else { texts.join(", ") };
     let suites = options.suite.iter().map(|suite| suite.openssl_name().to_owned()).collect();
@@ -472,10 +488,16 @@ const SLICE_NS_MAX: u64 = 10_000_000_000;
 /// this machine.
 ///
 /// # Errors
-/// A name is not known.
+/// A name is not known, or there is no such socket.
 pub fn address(options: &Options, url: &Url) -> Result<SocketAddr> {
     match (&options.unix, &options.connect_to) {
-        (Some(_), _) => Ok(SocketAddr::new(std::net::Ipv4Addr::LOCALHOST.into(), url.port)),
+        (Some(path), _) => {
+            let found = std::fs::metadata(path).with_context(|| {
+                format!("there is no Unix socket {} (--unix); does the server run?", path.display())
+            })?;
+            ensure!(found.file_type().is_socket(), "{} is no Unix socket (--unix)", path.display());
+            Ok(SocketAddr::new(std::net::Ipv4Addr::LOCALHOST.into(), url.port))
+        }
         (None, Some(text)) => places::resolve(text),
         (None, None) => url.resolve(),
     }
@@ -488,7 +510,7 @@ pub fn asked(options: &Options, url: &Url) -> Asked {
         rate_per_second: options.rate.map(|rate| rate.0),
         hits_per_handshake: options.hits_per_handshake,
         users: options.users.unwrap_or(options.connections),
-        status: options.expect_status.0,
+        status: options.expect_status.0.filter(|_| !options.workload.is_given()),
         early_data: options.early_data,
     }
 }

@@ -159,6 +159,17 @@ pub fn parse_method(text: &str) -> Result<String, String> {
     Ok(text.to_ascii_uppercase())
 }
 
+/// A name of an application protocol that the requests can be made in.
+///
+/// # Errors
+/// It is another version of HTTP.
+pub fn parse_alpn(text: &str) -> Result<String, String> {
+    if ["h2", "h3", "spdy"].iter().any(|other| text.starts_with(other)) {
+        return Err(format!("a server that takes `{text}` would not understand what follows: tlsdyno speaks HTTP/1.1"));
+    }
+    Ok(text.to_owned())
+}
+
 /// The status of a hit; `None`: any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpectedStatus(pub Option<u16>);

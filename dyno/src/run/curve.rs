@@ -134,7 +134,7 @@ pub(super) fn saturated(
             bail!(
                 "not one request of \"{}\" succeeded: {}",
                 point.name,
-                diagnosis::of(&outcome, address, &options::offered(&point.options))
+                diagnosis::of(&outcome, &options::sent(&point.options, &point.url, address))
             )
         };
         error().or_fault(Fault::Unreachable)?;

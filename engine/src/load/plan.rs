@@ -232,6 +232,8 @@ pub enum Until {
     Elapsed(u64),
     /// The users over and over until this many connections were made; what is in flight then completes.
     ConnectionsMade(u64),
+    /// The users over and over until this many requests were begun; what is in flight then completes.
+    Requests(u64),
 }
 
 /// Where the load goes.
@@ -333,6 +335,10 @@ impl Plan {
         }
         if self.window.is_some() && self.pacing != Pacing::Closed {
             return Err("a window over the order of a trace is for a closed loop");
+        }
+        let keeps_order = self.window.is_some() || matches!(self.pacing, Pacing::Recorded(_));
+        if keeps_order && matches!(self.until, Until::Requests(_)) {
+            return Err("a number of requests would end a trace in the middle of its order");
         }
         if self.lead_in_ns > 0 {
             let is_simple = self.window.is_none() && self.redirects.is_none() && self.slice_ns.is_none();

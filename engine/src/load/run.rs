@@ -141,7 +141,7 @@ fn pacer(plan: &Plan) -> Option<Pacer> {
     };
     let length_ns = match plan.until {
         Until::Elapsed(elapsed_ns) => Some(elapsed_ns),
-        Until::Laps(_) | Until::ConnectionsMade(_) => None,
+        Until::Laps(_) | Until::ConnectionsMade(_) | Until::Requests(_) => None,
     };
     Some(Pacer::new(rate, length_ns, plan.share))
 }
@@ -222,12 +222,13 @@ impl<'p> Run<'p> {
         let system = |what| move |error| LoadError::System { what, error };
         let requests = Requests::new(&plan.workload, &plan.target.host)
             .ok_or(LoadError::Plan("its requests take more than 4 GiB"))?;
-        let connections_max = match plan.until {
-            Until::ConnectionsMade(count) => Some(count),
-            Until::Laps(_) | Until::Elapsed(_) => None,
+        let (connections_max, requests_max) = match plan.until {
+            Until::ConnectionsMade(count) => (Some(count), None),
+            Until::Requests(count) => (None, Some(count)),
+            Until::Laps(_) | Until::Elapsed(_) => (None, None),
         };
-        if connections_max == Some(0) {
-            return Err(LoadError::Plan("it makes no connections"));
+        if connections_max == Some(0) || requests_max == Some(0) {
+            return Err(LoadError::Plan("it makes no connections or no requests"));
         }
         let alone = plan.target.tls.is_some() && sessions.want_first_alone();
         let speed = if let Pacing::Recorded(speed) = plan.pacing { Some(speed) } else { None };
@@ -241,6 +242,7 @@ impl<'p> Run<'p> {
             requests,
             users: Users::new(&plan.workload, plan.users.clone(), laps, plan.connections, connections_max, alone)
                 .with_share(plan.share)
+                .with_requests(requests_max)
                 .with_session_limits(plan.session_limits)
                 .with_pacer(pacer(plan))
                 .with_pauses(if let Pacing::Pauses(pause) = plan.pacing { Some(pause) } else { None })

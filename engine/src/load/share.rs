@@ -9,7 +9,7 @@ use super::plan::{Pacing, Pause, Plan, Until};
 use super::route::Route;
 
 /// One part of a load that is cut into `count`: of what is numbered (users, arrivals of an open loop, source addresses)
-/// it has what leaves the remainder `index`, of what is counted (connections) an equal share.
+/// it has what leaves the remainder `index`, of what is counted (connections, requests) an equal share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     /// Which part, from 0.
@@ -62,18 +62,20 @@ impl Plan {
                         parts; replay the log in one loop, or at its own times (--timing)");
         }
         let least = match self.until {
-            Until::ConnectionsMade(count) => count,
+            Until::ConnectionsMade(count) | Until::Requests(count) => count,
             Until::Laps(_) | Until::Elapsed(_) => u64::MAX,
         };
         let least = least.min(u64::from(self.connections.total)).min(self.users.len() as u64);
         if least < u64::from(share.count) {
-            return Err("it has fewer connections or users than loops, and each needs one; raise --connections (and \
-                        --users, if given), or use fewer --threads or --workers");
+            return Err(
+                "it has fewer connections, users or requests than loops, and each needs one; raise --connections \
+                        (and --users or -n, if given), or use fewer --threads or --workers",
+            );
         }
         let mut plan = self.clone();
         plan.share = share;
         plan.connections.total = share.of(u64::from(self.connections.total)) as u32;
-        if let Until::ConnectionsMade(count) = &mut plan.until {
+        if let Until::ConnectionsMade(count) | Until::Requests(count) = &mut plan.until {
             *count = share.of(*count);
         }
         if let Pacing::Pauses(Pause { seed, .. }) = &mut plan.pacing {

@@ -188,6 +188,8 @@ pub struct Users<'w> {
     limits: Connections,
     /// Connections that may still be opened; `None`: any number.
     connections_left: Option<u64>,
+    /// Requests that no page has yet; `None`: any number.
+    requests_left: Option<u64>,
     connections: Vec<Connection>,
     free_connections: Vec<ConnectionId>,
     open: u32,
@@ -239,6 +241,7 @@ impl<'w> Users<'w> {
             laps_left: laps,
             limits,
             connections_left: connections_max,
+            requests_left: None,
             connections: Vec::new(),
             free_connections: Vec::new(),
             open: 0,
@@ -266,6 +269,11 @@ impl<'w> Users<'w> {
     /// The same with a part of the users only. Comes before what looks at the users.
     pub fn with_share(self, share: Share) -> Users<'w> {
         Users { next_user: self.range.start + share.index, share, ..self }
+    }
+
+    /// The same with so many requests: the last page is as long as they are.
+    pub fn with_requests(self, requests_left: Option<u64>) -> Users<'w> {
+        Users { requests_left, ..self }
     }
 
     /// The same with limits on the users' TLS sessions.

@@ -239,6 +239,7 @@ impl Goal {
         match plan.until {
             Until::Elapsed(elapsed_ns) => Goal::Time(Duration::from_nanos(elapsed_ns)),
             Until::ConnectionsMade(count) => Goal::Connections(count),
+            Until::Requests(count) => Goal::Requests(count),
             Until::Laps(laps) => {
                 let users = &plan.workload.users[plan.users.start as usize..plan.users.end as usize];
                 Goal::Requests(laps * users.iter().map(|user| user.requests.len() as u64).sum::<u64>())

@@ -65,6 +65,57 @@ fn nginx_takes_the_certificate_and_names_its_subject() {
     refuse(&["http://127.0.0.1/", "--client-cert", certificate, "--client-key", other_key], 2, &["plain http"]);
 }
 
+/// Makes `NAME.pem` and `NAME.key` in `directory`, self-signed for `server.example`, up to this year.
+fn own_certificate(directory: &Path, name: &str, until_year: i32) -> String {
+    let mut params = rcgen::CertificateParams::new(vec!["server.example".to_owned()]).unwrap();
+    params.distinguished_name.push(rcgen::DnType::CommonName, name);
+    params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+    params.not_after = rcgen::date_time_ymd(until_year, 1, 1);
+    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+    let certificate = directory.join(format!("{name}.pem"));
+    fs::write(&certificate, params.self_signed(&key).unwrap().pem()).unwrap();
+    fs::write(directory.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+    certificate.display().to_string()
+}
+
+/// The commonest certificates of staging servers, each with what to do about it.
+#[test]
+fn what_is_wrong_with_a_certificate_is_told_with_its_remedy() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path();
+    let stranger = own_certificate(place, "stranger", 2090);
+    let refused = |port: u16, ca: &str, words: &[&str]| {
+        let connect_to = format!("127.0.0.1:{port}");
+        let url = ["https://server.example/", "--connect-to", &connect_to, "--i-may-load-this", "server.example"];
+        refuse(&[&url[..], &["--ca-file", ca, "-c", "1", "-n", "1"]].concat(), 4, words);
+    };
+    let with = |name: &str, flags: &[&str]| SServer::start(place, name, flags);
+    let own = own_certificate(place, "own", 2090);
+    let server = with("own", &[]);
+    refused(server.address.port(), &stranger, &["is self-signed", "give it as --ca-file", "--insecure"]);
+    let by_address = format!("https://{}/", server.address);
+    let named = ["not valid for the name `127.0.0.1`", "but for server.example", "--sni NAME"];
+    refuse(&[&by_address, "--ca-file", &own, "-c", "1", "-n", "1"], 4, &named);
+    let expired = own_certificate(place, "expired", 2021);
+    let server = with("expired", &[]);
+    refused(server.address.port(), &expired, &["it expired", "days ago", "renew it"]);
+    let server = with("own", &["-Verify", "1", "-verify_return_error", "-CAfile", &stranger]);
+    for version in ["1.2", "1.3"] {
+        let url = format!("https://{}/", server.address);
+        let flags = ["-k", "-c", "1", "-n", "1", "--tls", version];
+        refuse(&[&[url.as_str()], &flags[..]].concat(), 4, &["asked for a client certificate", "--client-cert FILE"]);
+    }
+
+    self_signed(place, "server", &P256);
+    let url = |nginx: &Nginx| format!("https://127.0.0.1:{}/", nginx.port);
+    let nginx = Nginx::start(place, "ssl_reject_handshake on;");
+    let nameless = ["unrecognized_name", "No server name was sent", "--sni NAME"];
+    refuse(&[&url(&nginx), "-k", "-c", "1", "-n", "1"], 4, &nameless);
+    drop(nginx);
+    let nginx = Nginx::start(place, &format!("ssl_verify_client on; ssl_client_certificate {stranger};"));
+    refuse(&[&url(&nginx), "-k", "-c", "1", "-n", "1"], 4, &["status 400", "--client-cert"]);
+}
+
 /// One nginx process with the certificate `server` of its place.
 pub struct Nginx {
     _process: Running,

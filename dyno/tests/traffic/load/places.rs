@@ -27,7 +27,14 @@ fn a_unix_socket_is_loaded() {
     let output = load(&[&["http://example.org/"], &flags[..]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(json(&output)["hits"].as_u64().unwrap() > 10);
-    refuse(&["http://localhost/", "--unix", "/no/such/socket", "--duration", "100ms"], 4, &["cannot be reached"]);
+    let to = |path: &str, words: &[&str]| refuse(&["http://localhost/", "--unix", path, "-d", "100ms"], 4, words);
+    to("/no/such/socket", &["there is no Unix socket /no/such/socket"]);
+    let file = directory.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    to(file.to_str().unwrap(), &["is no Unix socket"]);
+    let left = directory.path().join("left");
+    drop(UnixListener::bind(&left).unwrap());
+    to(left.to_str().unwrap(), &["nothing listens on the Unix socket", "left"]);
 }
 
 #[test]
@@ -115,8 +122,9 @@ fn server_name_and_protocols_are_as_asked_for() {
     let flags = ["--connect-to", &connect_to, "--ca-file", &ca, "--close", "--total-connections", "3"];
     let run = |more: &[&str]| load(&[&[url.as_str()], &flags[..], more].concat());
     assert_eq!(run(&[]).status.code(), Some(4), "the certificate is for another name");
-    let output = run(&["--sni", "localhost", "--alpn", "h2,http/1.1"]);
+    let output = run(&["--sni", "localhost", "--alpn", "http/1.0,http/1.1"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     refuse(&[&url, "--connect-to", &connect_to, "-k", "--alpn", ""], 2, &["ALPN"]);
+    refuse(&[&url, "-k", "--alpn", "h2,http/1.1"], 2, &["`h2`", "tlsdyno speaks HTTP/1.1"]);
     server.stop().unwrap();
 }

@@ -1,12 +1,14 @@
 //! Sweeps, files and comparisons.
 
 use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
 use std::process::{Output, Stdio};
+use std::sync::Arc;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{Running, built_in, json, load, refuse, stderr, tlsdyno};
+use super::{Running, built_in, json, load, refuse, serve, stderr, tlsdyno};
 
 fn run(arguments: &[&str]) -> Output {
     tlsdyno().args(arguments).stdin(Stdio::null()).output().unwrap()
@@ -80,19 +82,67 @@ fn urls_are_compared_in_turn_and_limits_are_kept() {
     let (code, _, said) = changed("cpu/hit > -90%");
     assert!(code == Some(12) && said.contains("cpu/hit > -90% fails: it is"), "{said}");
     assert!(changed("p99 > 50ms").2.contains("with its sign"));
-    let limited = |limit: &str| run(&["load", &url, "-k", "-t", "300ms", "--fail-if", limit]);
+    let limited = |limit: &str| run(&["load", &url, "-k", "-d", "300ms", "--fail-if", limit]);
     assert!(limited("cpu/hit > +3%").2.contains("--against"));
     let (code, _, said) = limited("hits/s < 1000000000");
     assert!(code == Some(12) && said.contains("hits/s < 1000000000 fails: it is"), "{said}");
     assert_eq!(limited("errors > 0").0, Some(0));
     assert!(limited("p99 > 50").2.contains("50ms"));
-    // The flags of ab and oha.
-    let (code, text, said) = run(&["load", &url, "-k", "--close", "-n", "40", "-c", "4", "--json"]);
-    let result: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{said}"));
-    assert_eq!((code, result["hits"].as_u64()), (Some(0), Some(40)), "{said}");
-    assert!(run(&["load", &url, "-k", "-n", "40"]).2.contains("--close"));
-    assert_eq!(run(&["load", &url, "-k", "-z", "300ms"]).0, Some(0));
     server.stop().unwrap();
+}
+
+/// As ab, oha and h2load count: exactly so many requests, over kept connections, in one loop or several.
+#[test]
+fn a_number_of_requests_is_made_over_kept_connections() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, _) = built_in(directory.path());
+    let url = format!("https://{}/x", server.address());
+    let made = |more: &[&str]| {
+        let output = load(&[&[&url, "-k", "--json"], more].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let result = json(&output);
+        (result["hits"].as_u64().unwrap(), result["connections"].as_u64().unwrap())
+    };
+    assert_eq!(made(&["-n", "3000", "-c", "50"]), (3000, 50));
+    assert_eq!(made(&["-n", "1001", "-c", "10", "--threads", "2"]), (1001, 10));
+    assert_eq!(made(&["-n", "41", "-c", "4", "--close"]), (41, 41));
+    assert_eq!(made(&["-n", "40", "-c", "4", "--requests-per-connection", "7"]).0, 40);
+    assert_eq!(made(&["-n", "3", "-c", "64"]), (3, 3));
+    assert_eq!(made(&["-n", "50", "-c", "4", "--rate", "1000/s"]).0, 50);
+    assert!(made(&["-z", "300ms"]).0 > 0, "hey and oha");
+    let log = directory.path().join("log");
+    std::fs::write(&log, "192.0.2.1 - - [26/Nov/2026:10:00:00 +0000] \"GET /x HTTP/1.1\" 200 1\n").unwrap();
+    refuse(&[&url.replace("/x", "/"), "-n", "9", "--trace", log.to_str().unwrap()], 2, &["end a log", "--duration"]);
+    server.stop().unwrap();
+}
+
+/// What a log says of a request is what is expected of it: its own 404s are hits, and no warning counts them.
+#[test]
+fn a_logs_own_404_is_no_failure() {
+    let answer = |head: &str| {
+        let status = ["/gone", "/broken"].iter().position(|path| head.starts_with(&format!("GET {path} ")));
+        let status = status.map_or("200 OK", |at| ["404 Not Found", "500 Internal Server Error"][at]);
+        format!("HTTP/1.1 {status}\r\nContent-Length: 1\r\n\r\nx")
+    };
+    let (address, _) = serve(TcpListener::bind("127.0.0.1:0").unwrap(), Arc::new(answer));
+    let directory = tempfile::tempdir().unwrap();
+    let replay = |requests: &[(&str, u16)]| {
+        let line = |(path, status): &(&str, u16)| {
+            format!("192.0.2.1 - - [26/Nov/2026:10:00:00 +0000] \"GET {path} HTTP/1.1\" {status} 1\n")
+        };
+        let log = directory.path().join("log");
+        std::fs::write(&log, requests.iter().map(line).collect::<String>()).unwrap();
+        load(&[&format!("http://{address}/"), "--trace", log.to_str().unwrap(), "--json"])
+    };
+    let output = replay(&[("/x", 200), ("/gone", 404), ("/gone", 404)]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let result = json(&output);
+    assert_eq!((&result["hits"], &result["statuses"]["404"]), (&3.into(), &2.into()), "{result}");
+    assert!(!result["warnings"].to_string().contains("status"), "{result}");
+    let output = replay(&[("/x", 200), ("/gone", 404), ("/broken", 200)]);
+    assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
+    let warnings = json(&output)["warnings"].to_string();
+    assert!(warnings.contains("1 responses had another status") && warnings.contains("1 × 500"), "{warnings}");
 }
 
 /// The words of the first column of `tlsdyno list`, newest first.
@@ -113,10 +163,15 @@ fn loads_and_sweeps_are_records_that_can_be_shown_and_compared() {
         let output = tlsdyno().args(arguments).env("TLSDYNO_STORE", &store).stdin(Stdio::null()).output().unwrap();
         (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
     };
-    let kept = ["load", &url, "-k", "--connections", "4", "--duration", "1s", "--progress", "none"];
-    let (code, text, said) = run(&[&kept[..], &["-H", "X-Password: secret"]].concat());
+    let short = ["load", &url, "-k", "--connections", "4", "--duration", "1s", "--progress", "none"];
+    let (code, text, said) = run(&short);
+    assert!(code == Some(0) && text.contains("--name NAME keeps one"), "{text}{said}");
+    assert_eq!(listed(&store), [""; 0], "a run of a second floods no list");
+    let named = |name| [&short[..], &["--name", name]].concat();
+    let (code, text, said) = run(&[&named("kept")[..], &["-H", "X-Password: secret"]].concat());
     assert!(code == Some(0) && text.contains("shows it again"), "{text}{said}");
-    assert_eq!(run(&[&kept[..], &["--close"]].concat()).0, Some(0));
+    assert_eq!(run(&[&named("closing")[..], &["--close"]].concat()).0, Some(0));
+    assert!(run(&["list"]).1.contains("closing: What does"));
     let sweep = path("sweep.toml");
     let experiment = format!(
         "question = \"What does closing cost?\"\nurl = \"{url}\"\n[load]\ninsecure = true\nconnections = 4\n\

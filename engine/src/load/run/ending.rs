@@ -20,7 +20,7 @@ impl Run<'_> {
     pub(super) fn deadline_ns(&self) -> Option<u64> {
         match self.plan.until {
             Until::Elapsed(elapsed_ns) => Some(self.start_ns().unwrap_or(self.now_ns).saturating_add(elapsed_ns)),
-            Until::Laps(_) | Until::ConnectionsMade(_) => None,
+            Until::Laps(_) | Until::ConnectionsMade(_) | Until::Requests(_) => None,
         }
     }
 

@@ -41,7 +41,7 @@ impl Users<'_> {
     }
 
     pub(super) fn users_left(&self) -> bool {
-        !self.draining && self.next_user < self.range.end
+        !self.draining && self.requests_left != Some(0) && self.next_user < self.range.end
     }
 
     pub(super) fn may_open(&self) -> bool {

@@ -76,7 +76,7 @@ impl Users<'_> {
     /// Goes on to the next page or, at the end, lets the user go. Answers whether it could.
     pub(super) fn end_page(&mut self, id: ActiveId) -> bool {
         let user = &self.users[id as usize];
-        let done = user.next == user.end;
+        let done = user.next == user.end || self.requests_left == Some(0);
         if done || self.workload.requests[user.next as usize - 1].close_after || self.forgets_next(id) {
             self.close_idle(id);
             // The next page, or user, begins on a clean table.
@@ -126,6 +126,27 @@ impl Users<'_> {
         let length = rest.iter().position(|request| request.page_end);
         user.page_end = length.map_or(user.end, |last| user.next + last as u32 + 1);
         user.page_requests = user.page_end - user.next;
+        self.take_requests(id);
+    }
+
+    /// Takes the requests of the user's page from those that the run makes. The last page may be cut short, and those
+    /// who wait for their next one go.
+    fn take_requests(&mut self, id: ActiveId) {
+        let Some(left) = &mut self.requests_left else { return };
+        let user = &mut self.users[id as usize];
+        user.page_requests = u64::from(user.page_requests).min(*left) as u32;
+        user.page_end = user.next + user.page_requests;
+        *left -= u64::from(user.page_requests);
+        if *left > 0 {
+            return;
+        }
+        self.held.clear();
+        self.stop_pauses();
+        for id in 0..self.users.len() as ActiveId {
+            if std::mem::take(&mut self.users[id as usize].held) {
+                self.advance(id);
+            }
+        }
     }
 
     fn forget(&mut self, id: ActiveId) {

@@ -78,6 +78,23 @@ proptest! {
         prop_assert_eq!(opened(seeds.0), opened(seeds.1));
     }
 
+    /// Each request comes to its end once, as a response or a failure, however pages and connections are cut.
+    #[test]
+    fn a_number_of_requests_is_kept_exactly(
+        users in any_users(), limits in any_limits(), trouble in any_trouble(), number in 1u64..200, seed: u64
+    ) {
+        let mut users = users;
+        users.push(vec![(true, false, false)]);
+        let workload = workload(&users);
+        // The network of the simulation tells redirects apart by their request, which is made many times here.
+        let trouble = Trouble { redirects: 0, ..trouble };
+        let mut simulation = Simulation::new(&workload, limits, Some(u64::MAX), false, trouble, seed);
+        simulation.users = simulation.users.with_requests(Some(number));
+        let end = simulation.run();
+        prop_assert_eq!(end.finished.len() as u64 + u64::from(end.failed), number);
+        prop_assert!(end.most_open <= limits.total);
+    }
+
     #[test]
     fn a_number_of_connections_is_kept_exactly(
         limits in any_limits(), trouble in any_trouble(), number in 1u64..200, seed: u64

@@ -40,6 +40,8 @@ struct Seen {
     /// Requests sent when a session was forgotten.
     forgotten_at: Vec<usize>,
     unserved: u64,
+    /// Nothing was under way when nothing more was to come.
+    done: bool,
 }
 
 /// Runs the users until `end_ns`; `done_ns` tells when a request that is sent now is answered.
@@ -74,6 +76,7 @@ fn simulate_requests(mut users: Users, end_ns: u64, done_ns: impl Fn(u64, u32) -
         let next = [next_done, users.next_due_ns(now)].into_iter().flatten().min();
         let Some(next) = next.filter(|&next| next < end_ns) else {
             seen.unserved = users.take_unserved(end_ns);
+            seen.done = users.is_done();
             return seen;
         };
         now = now.max(next);
@@ -308,4 +311,19 @@ fn users_pause_between_their_connections() {
     // Random pauses have their mean.
     let seen = simulate(users(Spread::Exponential, Some(1), none), 60_000 * MS, |now| now + 10 * MS);
     assert!((1_850..2_150).contains(&seen.requests.len()), "{}", seen.requests.len());
+}
+
+/// Those who wait for the schedule or pause when the last request is begun wait no longer.
+#[test]
+fn a_number_of_requests_ends_schedules_and_pauses() {
+    use crate::load::plan::{Pause, Spread};
+    let workload = workload(4, 2000);
+    let ten = |users: Users| {
+        let seen = simulate(users.with_requests(Some(10)), 4000 * MS, |now| now + MS);
+        assert_eq!((seen.requests.len(), seen.done), (10, true));
+    };
+    ten(open_loop(&workload, 1000.0, limits(4, None)));
+    let pause = Some(Pause { mean_ns: 50 * MS, spread: Spread::Constant, seed: 0 });
+    ten(Users::new(&workload, 0..4, u64::MAX, limits(4, Some(1)), None, false).with_pauses(pause));
+    ten(Users::new(&workload, 0..4, u64::MAX, limits(4, None), None, false));
 }
