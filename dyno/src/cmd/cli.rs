@@ -3,6 +3,7 @@
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::cmd;
+use crate::cmd::other_tools;
 use crate::exit::{self, Exit};
 
 /// A dynamometer for TLS web servers: what each TLS component costs the real server, and what each remedy would buy.
@@ -81,7 +82,11 @@ pub fn command() -> clap::Command {
 
 /// Parses the arguments and runs the subcommand. Wrong arguments end the process here, with [`Exit::Usage`].
 pub fn run() -> anyhow::Result<Exit> {
-    let parsed = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
+    let matches = command().try_get_matches();
+    let parsed = matches.and_then(|matches| Cli::from_arg_matches(&matches)).unwrap_or_else(|error| {
+        let arguments: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into()).collect();
+        other_tools::explained(error, command(), &arguments).exit()
+    });
     match parsed.command {
         Command::Ablate(args) => cmd::ablate::run(&args),
         Command::Array(args) => cmd::array::run(&args),

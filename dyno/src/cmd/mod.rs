@@ -12,6 +12,7 @@ pub mod flags;
 pub mod list;
 pub mod load;
 pub mod man;
+pub mod other_tools;
 pub mod probe;
 pub mod profile;
 pub mod report;
