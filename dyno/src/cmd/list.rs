@@ -1,8 +1,11 @@
 //! `tlsdyno list`: the records in the store.
 
+use std::io::IsTerminal;
+
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
-use crate::report::document::{Column, Field, Table};
+use crate::foreign::{clipped, visible};
+use crate::report::document::{Cell, Column, Field, Table};
 use crate::report::terminal::{Style, table_text};
 use crate::store::{Listing, Store, StoreError};
 use crate::units::format_date;
@@ -24,11 +27,17 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         Err(StoreError::Empty { .. }) => Vec::new(),
         records => records.or_fault(Fault::Input)?,
     };
-    super::print(if args.json { super::json_of(&records)? } else { as_table(&records, Style::of_stdout()) })?;
+    let text = match (args.json, std::io::stdout().is_terminal()) {
+        (true, _) => super::json_of(&records)?,
+        (false, true) => as_table(&records, Style::of_stdout(), true),
+        (false, false) => as_table(&records, Style::of_stdout(), false),
+    };
+    super::print(text)?;
     Ok(Exit::Done)
 }
 
-fn as_table(records: &[Listing], style: Style) -> String {
+/// A line per record: whole, or `fitted` into the width of the style.
+fn as_table(records: &[Listing], style: Style, fitted: bool) -> String {
     if records.is_empty() {
         return "No records yet. `tlsdyno ablate --quick` makes one.\n".to_owned();
     }
@@ -41,7 +50,51 @@ fn as_table(records: &[Listing], style: Style) -> String {
         (Column::words("TLS, certificate, workload"), measured),
         (Column::words("question"), |record| record.question.clone()),
     ];
-    table_text(&Table::of(fields, records), style) + "\n"
+    let mut table = Table::of(fields, records);
+    if fitted {
+        fit(&mut table, style.width);
+    }
+    table_text(&table, style) + "\n"
+}
+
+/// The columns of the table.
+const BEGAN: usize = 1;
+const SERVER: usize = 2;
+const BLOCKS: usize = 3;
+const STATE: usize = 4;
+const MEASURED: usize = 5;
+/// Columns that a terminal must have to show what was measured, and how far it came.
+const WIDE: usize = 140;
+const MIDDLE: usize = 100;
+/// Most of a server's name, and least of a question, that a terminal shows.
+const SERVER_MAX: usize = 20;
+const QUESTION_MIN: usize = 12;
+
+/// One line for each record on a terminal of this width: without the less important columns, and with the server and
+/// the question, which is the last, cut.
+fn fit(table: &mut Table, width: usize) {
+    let cut = |cell: &mut Cell, most: usize| cell.text = clipped(visible(&cell.text).chars(), most);
+    table.rows.iter_mut().for_each(|row| cut(&mut row[SERVER], SERVER_MAX - 1));
+    if width < MIDDLE {
+        table.columns[BEGAN].name = "began, UTC".to_owned();
+        let cells = table.rows.iter_mut().map(|row| &mut row[BEGAN].text);
+        cells.for_each(|text| *text = text.trim_end_matches(" UTC").to_owned());
+    }
+    for (column, least) in [(MEASURED, WIDE), (STATE, MIDDLE), (BLOCKS, MIDDLE)] {
+        if width < least {
+            table.columns.remove(column);
+            table.rows.iter_mut().for_each(|row| drop(row.remove(column)));
+        }
+    }
+    let widest = |column: usize| {
+        let cells = table.rows.iter().map(|row| row[column].text.chars().count());
+        cells.max().unwrap_or(0).max(table.columns[column].name.chars().count())
+    };
+    let last = table.columns.len() - 1;
+    // Each column has a space on both sides, and what is cut an ellipsis.
+    let others: usize = (0..last).map(|column| widest(column) + 2).sum();
+    let room = width.saturating_sub(others + 3).max(QUESTION_MIN);
+    table.rows.iter_mut().for_each(|row| cut(&mut row[last], room));
 }
 
 /// An own command by its program alone.
@@ -65,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_line_per_record() {
-        assert!(as_table(&[], Style::PLAIN).contains("ablate --quick"));
+        assert!(as_table(&[], Style::PLAIN, false).contains("ablate --quick"));
         let record = Listing {
             id: "3fd1c07a92e4".to_owned(),
             created_unix_s: 1_795_190_400,
@@ -78,15 +131,27 @@ mod tests {
             certificate: "rsa-2048".to_owned(),
             workload: "ecommerce: 240,000 hits".to_owned(),
         };
-        let text = as_table(std::slice::from_ref(&record), Style::PLAIN);
+        let text = as_table(std::slice::from_ref(&record), Style::PLAIN, false);
         let line = text.lines().nth(1).expect("a line");
         let words: Vec<&str> = line.split_whitespace().collect();
         assert!(
-            as_table(&[Listing { question: "q\u{1b}[31m".to_owned(), ..record }], Style::PLAIN)
+            as_table(&[Listing { question: "q\u{1b}[31m".to_owned(), ..record.clone() }], Style::PLAIN, false)
                 .contains("q\\u{1b}[31m")
         );
         assert_eq!(server("/opt/nginx-new/nginx -p {dir} -c nginx.conf"), "nginx …");
         assert!(line.contains("1.3 AES128-GCM X25519, rsa-2048, ecommerce"), "{line}");
+        let long = Listing {
+            question: "What does each TLS component cost this server, and what else? ".repeat(3),
+            server: "https://a-long-name.of-a-server.example/with/a/path".to_owned(),
+            ..record
+        };
+        for width in [80, 100, 120, 140, 200] {
+            let text = as_table(std::slice::from_ref(&long), Style { rich: false, width }, true);
+            assert_eq!(text.lines().count(), 2, "{width}: {text}");
+            assert!(text.lines().all(|line| line.chars().count() <= width) && text.contains("What does"), "{text}");
+            assert_eq!([text.contains("rsa-2048"), text.contains("41")], [width >= WIDE, width >= MIDDLE], "{text}");
+        }
+        assert!(!as_table(&[long], Style::PLAIN, false).contains('…'), "a file has all of it");
         assert_eq!(words[..7], ["3fd1c07a92e4", "2026-11-20", "16:00", "UTC", "nginx", "41", "stopped"]);
     }
 }
