@@ -4,7 +4,7 @@ mod servers;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
@@ -15,14 +15,19 @@ use crate::report::compared::{self, Scatter};
 use crate::report::document::{Document, Section};
 use crate::report::terminal::{self, Style};
 use crate::stats::compared::{Comparison, Gate, RUN_TO_RUN_PERCENT, Word, gate, repeats, single_runs, verdict};
+use crate::stats::compared_shares;
 use crate::stats::load::{LoadSummary, Sample, sample_of_point, sample_of_whole, samples, samples_of_run};
-use crate::store::Store;
+use crate::stats::statement::Direction;
+use crate::stats::summary::Summary as Costs;
+use crate::store::{self, Record, Store};
 
-/// Compare loads: faster, slower or undecided
+/// Compare loads: faster, slower or undecided; or the costs that two records of `ablate` tell
 ///
 /// What is compared are files of `tlsdyno load --output FILE.json`, or records by their ids (`tlsdyno list`): several
 /// repeats on either side of `--`, of which each run is one sample. With one run on each side only what no equal runs
 /// differ by is called a difference. With --run two builds of a server are started side by side and loaded in turn.
+///
+/// Of two records of one experiment (`ablate`, `run`) each share of CPU time per hit is compared: bigger, smaller or undecided.
 ///
 /// Exit code 10: the second is slower in hits/s or in a latency; 0 otherwise, or with --strict 11 where nothing is
 /// decided.
@@ -114,6 +119,9 @@ pub fn run(args: &Args) -> Result<Exit> {
         return servers::run(&experiment, &args.servers, &args.gates, args.json);
     }
     let (first, second) = sides(&args.first, &args.second).or_fault(Fault::Usage)?;
+    if let Some(records) = of_shares(first, second).or_fault(Fault::Input)? {
+        return compare_shares(&records, args, tolerance);
+    }
     let read_all = |side: &[PathBuf]| side.iter().map(|which| read(which)).collect::<Result<Vec<_>>>();
     let (first, second) = (read_all(first).or_fault(Fault::Input)?, read_all(second).or_fault(Fault::Input)?);
     let (comparisons, remarks) = compare_all(&first, &second, tolerance).or_fault(Fault::Input)?;
@@ -143,6 +151,48 @@ fn sides<'a>(first: &'a [PathBuf], second: &'a [PathBuf]) -> Result<(&'a [PathBu
     }
 }
 
+/// The record that an id names; `None`: it is a file, whose name holds a dot or a slash.
+fn record(which: &Path) -> Result<Option<Record>> {
+    let text = which.to_string_lossy();
+    if which.exists() || text.contains(['.', '/']) {
+        return Ok(None);
+    }
+    Ok(Some(Store::open_for_reading()?.load(&text)?))
+}
+
+/// Two records that tell shares; `None`: something else is to be compared.
+fn of_shares(first: &[PathBuf], second: &[PathBuf]) -> Result<Option<[Record; 2]>> {
+    let ([first], [second]) = (first, second) else { return Ok(None) };
+    let both = record(first)?.zip(record(second)?);
+    let is_of_stages = |of: &Record| matches!(of.measured, store::Measured::Untold | store::Measured::Experiment(_));
+    let tell_shares = |of: &(Record, Record)| is_of_stages(&of.0) && is_of_stages(&of.1);
+    Ok(both.filter(tell_shares).map(<[Record; 2]>::from))
+}
+
+/// Compares the shares of two records, and prints.
+fn compare_shares(records: &[Record; 2], args: &Args, tolerance: f64) -> Result<Exit> {
+    if !args.gates.fail_if.is_empty() {
+        return Err(anyhow!("--fail-if limits changes of loads, and these are other records")).or_fault(Fault::Usage);
+    }
+    let [first, second] = records.each_ref().map(Costs::of);
+    let changes = compared_shares::compared(&first, &second, tolerance);
+    ensure!(!changes.is_empty(), "the records have no share in common");
+    let remarks = circumstances::changed(&records[0], &records[1]);
+    let undecided = changes.iter().all(|change| change.direction == Direction::Undecided);
+    if args.json {
+        let object = serde_json::json!({"format": 1, "shares": changes, "warnings": remarks});
+        super::print(super::json_of(&object)?)?;
+    } else {
+        let sections = [
+            compared::shares(&changes),
+            circumstances::warnings(remarks),
+            Section::default().text(compared::shares_sentence(&changes)),
+        ];
+        super::print(terminal::text(&Document::of(sections), Style::of_stdout()))?;
+    }
+    Ok(if undecided && args.gates.strict { Exit::Undecided } else { Exit::Done })
+}
+
 /// Something that was measured: a run, or a point of a record.
 struct Measured {
     name: String,
@@ -157,16 +207,15 @@ struct Measured {
 /// A file that `tlsdyno load --output` wrote, or a record by its id.
 fn read(which: &Path) -> Result<Vec<Measured>> {
     let text = which.to_string_lossy();
-    // Ids hold no dot and no slash, so a file cannot be mistaken for one.
-    if which.exists() || text.contains(['.', '/']) {
+    let Some(record) = record(which)? else {
         let run = read_file(which)?;
         let (slices, whole) = (samples_of_run(&run), sample_of_whole(&run));
         return Ok(vec![Measured { name: run.url.clone(), slices, whole, run: Some(run) }]);
-    }
-    let record = Store::open_for_reading()?.load(&text)?;
+    };
     let summary = LoadSummary::of(&record);
-    let summary =
-        summary.with_context(|| format!("record {text} is not one of a load: `tlsdyno report {text}` shows it"))?;
+    let summary = summary.with_context(|| {
+        format!("record {text} is not one of a load; of others two are compared, if both tell shares of CPU per hit")
+    })?;
     let points = summary.points.iter().enumerate();
     Ok(points
         .map(|(index, point)| Measured {

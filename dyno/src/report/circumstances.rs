@@ -1,6 +1,7 @@
 //! What every report of a record ends with: the circumstances, how it was measured, how to do it again.
 
 use super::document::{Content, Document, Method, Place, Section};
+use crate::foreign::quoted;
 use crate::store::{Manifest, Record, Warning};
 use crate::units::format_date;
 
@@ -36,7 +37,9 @@ pub fn warnings(texts: Vec<String>) -> Section {
 /// What was measured, for a terminal: a page has it among the circumstances.
 fn measured_line(record: &Record) -> Option<Section> {
     let manifest = &record.manifest;
-    let server = server_text(manifest);
+    // nginx names the library that it was built with too; where it runs with the same, once is enough.
+    let library = manifest.openssl_version.split(" (").next().unwrap_or_default();
+    let server = server_text(manifest).replace(&format!(", built with {library}"), "");
     let parts = [&server, &manifest.openssl_version, &manifest.negotiated, &manifest.certificate, &manifest.workload];
     let parts = parts.into_iter().map(|part| part.trim()).filter(|part| !part.is_empty());
     let text = parts.collect::<Vec<_>>().join(" · ");
@@ -53,6 +56,27 @@ pub(super) fn server_text(manifest: &Manifest) -> String {
         true => said.to_owned(),
         false => format!("{name} {said}").trim_end().to_owned(),
     }
+}
+
+/// What two records were not measured alike in: the question, the server, the machine, the tool.
+pub fn changed(first: &Record, second: &Record) -> Vec<String> {
+    let all = |record: &Record| {
+        let of = &record.manifest;
+        [
+            ("question", record.question.clone()),
+            ("server", server_text(of)),
+            ("OpenSSL", of.openssl_version.clone()),
+            ("certificate", of.certificate.clone()),
+            ("negotiated", of.negotiated.clone()),
+            ("workload", of.workload.clone()),
+            ("client effort", of.effort.clone()),
+            ("CPU", of.cpu_model.clone()),
+            ("system", of.kernel.clone()),
+            ("version of tlsdyno", of.tool_version.clone()),
+        ]
+    };
+    let both = all(first).into_iter().zip(all(second)).filter(|((_, a), (_, b))| a != b);
+    both.map(|((name, a), (_, b))| format!("the {name} differs: {}, then {}", quoted(&a), quoted(&b))).collect()
 }
 
 /// Where a terminal's reader finds the page; `None` of a record that is in no store.

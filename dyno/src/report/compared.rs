@@ -1,13 +1,82 @@
 //! Two loads beside each other: a table, and what it comes to.
 
 use super::document::{Cell, Column, Content, Field, Section, Table, Tone};
-use super::text::ratio_gain;
+use super::text::{ratio_gain, stage_label};
 use crate::stats::compared::{
     CPU_PER_HIT, Comparison, HITS_PER_SECOND, INSTRUCTIONS_PER_HIT, RUN_TO_RUN_PERCENT, Word, verdict,
 };
+use crate::stats::compared_shares::{CPU_PER_HIT as CPU_PER_HIT_NS, Known, ShareChange};
 use crate::stats::findings::ComparisonFinding;
 use crate::stats::{Direction, Ratio, Summary};
-use crate::units::{format_duration, format_interval_with, format_rate};
+use crate::units::{format_duration, format_interval, format_interval_with, format_percent, format_rate};
+
+/// The table of two records' shares.
+pub fn shares(changes: &[ShareChange]) -> Section {
+    let is_cost = |of: &ShareChange| of.stage == CPU_PER_HIT_NS;
+    let value = |of: &ShareChange, known: &Known| match is_cost(of) {
+        true => format_duration(known.value),
+        false => format_percent(known.value),
+    };
+    let ends = |of: &ShareChange, known: &Known| match is_cost(of) {
+        true => format_interval_with(known.low, known.high, format_duration),
+        false => format_interval(known.low, known.high),
+    };
+    let fields: [Field<ShareChange>; _] = [
+        (Column::words("CPU per hit"), |of| match of.stage == CPU_PER_HIT_NS {
+            true => "as is".to_owned(),
+            false => stage_label(&of.stage),
+        }),
+        (Column::number("first"), |_| String::new()),
+        (Column::interval(), |_| String::new()),
+        (Column::number("second"), |_| String::new()),
+        (Column::interval(), |_| String::new()),
+        (Column::number("change"), share_change),
+        (Column::interval(), |of| format_interval_with(of.change.low, of.change.high, |end| format!("{end:+.1}"))),
+        (Column::words(""), |of| direction(of.direction).to_owned()),
+    ];
+    let mut table = Table::of(fields, changes);
+    for (row, of) in table.rows.iter_mut().zip(changes) {
+        let known = [value(of, &of.first), ends(of, &of.first), value(of, &of.second), ends(of, &of.second)];
+        row.iter_mut().skip(1).zip(known).for_each(|(cell, text)| cell.text = text);
+        if of.direction == Direction::Undecided {
+            row.iter_mut().for_each(|cell| cell.tone = Tone::Muted);
+        }
+    }
+    let note = "Changes of shares are in percentage points, that of the cost of a hit as is in per cent. Their intervals \
+                hold together in 95 of 100 comparisons, as far as the intervals of both records do: those of fewer than \
+                four runs do not hold what equal runs differ by.";
+    Section::default().with(Content::Table(table)).notes([note.to_owned()])
+}
+
+/// What two records come to, in a sentence.
+pub fn shares_sentence(changes: &[ShareChange]) -> String {
+    let told = |of: &&ShareChange| of.direction != Direction::Undecided;
+    let name = |of: &ShareChange| match of.stage == CPU_PER_HIT_NS {
+        true => "the cost of a hit".to_owned(),
+        false => stage_label(&of.stage),
+    };
+    let told: Vec<String> = changes
+        .iter()
+        .filter(told)
+        .map(|of| format!("{} is {} ({})", name(of), direction(of.direction), share_change(of)))
+        .collect();
+    match told.is_empty() {
+        true => "No difference between the two is decided.".to_owned(),
+        false => format!("In the second record {}.", told.join("; ")),
+    }
+}
+
+fn share_change(of: &ShareChange) -> String {
+    if of.stage == CPU_PER_HIT_NS { signed(of.change.value) } else { format!("{:+.1}", of.change.value) }
+}
+
+fn direction(of: Direction) -> &'static str {
+    match of {
+        Direction::Bigger => "bigger",
+        Direction::Smaller => "smaller",
+        Direction::Undecided => "undecided",
+    }
+}
 
 /// What the 95 % of a table are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,6 +12,7 @@ pub mod bootstrap;
 pub mod calibration;
 pub mod cluster;
 pub mod compared;
+pub mod compared_shares;
 pub mod counts;
 mod covariance;
 pub mod curve;

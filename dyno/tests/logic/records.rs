@@ -55,6 +55,35 @@ fn a_record_is_listed_and_shown_in_every_form() {
 }
 
 #[test]
+fn two_ablations_are_compared_share_by_share() {
+    let directory = tempfile::tempdir().expect("directory");
+    let at = directory.path();
+    let mut store = Store::open_at(&at.join("records.sqlite")).expect("store");
+    let made = |seed| Synthetic { seed, rounds: 6, ..Synthetic::default() }.record();
+    let [first, again, mut other] = [1, 2, 3].map(made);
+    let no_kdf = other.configurations.iter().position(|of| of.name == "no kdf").expect("a stage");
+    // The KDF costs a tenth of a hit more there.
+    let blocks = other.blocks.iter_mut().filter(|block| block.configuration == no_kdf);
+    blocks.for_each(|block| block.server_cpu_ns = block.server_cpu_ns * 9 / 10);
+    other.manifest.server_version = "nginx/1.99.0".to_owned();
+    let [first, again, other] = [first, again, other].map(|record| store.begin(&record).expect("record"));
+    drop(store);
+    let same = tlsdyno(at, &["compare", &first, &again, "--strict"]);
+    let shown = text(&same.stdout);
+    assert_eq!(same.status.code(), Some(11), "{shown}");
+    assert!(shown.contains("No difference between the two is decided") && !shown.contains("differs"), "{shown}");
+    let changed = tlsdyno(at, &["compare", &first, &other, "--json"]);
+    assert_eq!(changed.status.code(), Some(0), "{changed:?}");
+    let changed: Value = serde_json::from_slice(&changed.stdout).expect("JSON");
+    let shares = changed["shares"].as_array().expect("shares");
+    let told: Vec<&Value> = shares.iter().filter(|share| share["direction"] != "undecided").collect();
+    assert!(shares.len() > 8 && told.iter().any(|share| share["stage"] == "kdf" && share["direction"] == "bigger"));
+    assert!(shares.iter().any(|share| share["stage"] == "cpu_per_hit_ns" && share["direction"] == "undecided"));
+    assert!(changed["warnings"][0].as_str().is_some_and(|text| text.contains("the server differs")), "{changed}");
+    assert_refused(&tlsdyno(at, &["compare", &first, &other, "--fail-if", "p99 > +5%"]), 2, "changes of loads");
+}
+
+#[test]
 fn a_saved_file_is_shown_too() {
     let directory = tempfile::tempdir().expect("directory");
     let record = Synthetic { rounds: 5, ..Synthetic::default() }.record();
