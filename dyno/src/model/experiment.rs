@@ -292,10 +292,19 @@ pub fn without_in_words(stage: Stage) -> String {
         Stage::Setup => "no connection setup".to_owned(),
         Stage::Handshake => "bare handshake".to_owned(),
         Stage::RoundTrip => "one round trip less".to_owned(),
-        other => format!("no {}", other.name().replace('_', " ")),
+        other => format!("no {}", spoken_stage(other.name())),
+    }
+}
+
+/// The name of a stage as words.
+pub fn spoken_stage(name: &str) -> String {
+    match name {
+        "mac" => "MAC".to_owned(),
+        "kdf" => "KDF".to_owned(),
+        other => other.replace('_', " "),
     }
 }
 
 fn spoken_set(stages: StageSet) -> String {
-    stages.iter().map(|stage| stage.name().replace('_', " ")).collect::<Vec<_>>().join(" and ")
+    stages.iter().map(|stage| spoken_stage(stage.name())).collect::<Vec<_>>().join(" and ")
 }

@@ -115,7 +115,11 @@ pub fn cost_strip(summary: &Summary) -> Option<Chart> {
             start = end;
         }
     }
+    // Shares that overlap add up to more than 100, and the axis goes as far as they do.
+    let most = rows.iter().filter_map(|row| row["end"].as_f64()).fold(100.0, f64::max);
+    let scale = json!({"domain": [0, most], "nice": false});
     let x = with(quantity("start", "% of the cost of a hit"), json!({"axis": {"grid": false, "tickCount": 5}}));
+    let x = with(x, json!({"scale": scale}));
     let fields = [("stage", "cost of"), ("metric", "by"), ("share", "share")];
     let stroke = json!({"value": "rgba(255,255,255,0.55)"});
     let strips = layer(
@@ -171,7 +175,8 @@ pub fn cost_intervals(summary: &Summary) -> Option<Chart> {
         json!({"type": "rule", "strokeWidth": 2.5, "strokeCap": "round", "clip": true}),
         json!({"x": x, "x2": {"field": "high"}, "color": colours(summary)}),
     );
-    let legend = json!({"title": null, "orient": "top", "direction": "horizontal", "columns": 2});
+    let two = metrics(summary).len() > 1;
+    let legend = two.then(|| json!({"title": null, "orient": "top", "direction": "horizontal", "columns": 2}));
     let shape = json!({"field": "metric", "sort": null, "scale": {"range": ["circle", "diamond"]}, "legend": legend});
     let points = layer(
         json!({"type": "point", "size": 60, "strokeWidth": 2, "filled": false}),

@@ -53,7 +53,9 @@ pub fn document(record: &Record, summary: &Summary) -> Document {
     sections.extend(scoreboard::section(summary));
     sections.extend(findings.into_iter().flatten().chain(published::sections(summary)));
     sections.extend(summary.has_rates().then(|| throughput(summary)));
-    sections.extend([configurations(summary), latency(summary), warnings.on(Place::Terminal)]);
+    sections.push(configurations(summary));
+    sections.extend(latency(summary));
+    sections.push(warnings.on(Place::Terminal));
     // What the question is comes first.
     let asks_for_remedies =
         record.measured.experiment().is_some_and(|of| of.comparisons.is_empty() && of.paper.is_none());
@@ -313,18 +315,19 @@ fn companions(summary: &Summary) -> Option<String> {
     })
 }
 
-fn latency(summary: &Summary) -> Section {
+/// `None` where no latencies were taken: slices have none.
+fn latency(summary: &Summary) -> Option<Section> {
+    let rows: Vec<Vec<Cell>> = summary.off_machines().flat_map(latency_rows).collect();
+    if rows.is_empty() {
+        return None;
+    }
     let text = "At saturation, so these hold waiting for a busy server; they compare configurations, they do not say \
                 what a visitor of a quiet site feels.";
     let names = ["count", "median", "90 %", "99 %", "99.9 %", "largest"];
     let columns = ["configuration", "phase"].map(Column::words).into_iter().chain(names.map(Column::number)).collect();
-    let rows = summary.off_machines().flat_map(latency_rows).collect();
     let table = Section::default().table(columns, rows).parts;
-    Section::titled("", "Latency by phase")
-        .on(Place::Page)
-        .text(text)
-        .charts(charts::latency(summary))
-        .with(Content::Folded("Table of latencies".to_owned(), table))
+    let section = Section::titled("", "Latency by phase").on(Place::Page).text(text).charts(charts::latency(summary));
+    Some(section.with(Content::Folded("Table of latencies".to_owned(), table)))
 }
 
 fn latency_rows(configuration: &ConfigurationSummary) -> Vec<Vec<Cell>> {

@@ -1,5 +1,6 @@
 //! Stages, shares and ratios in words. Records never hold these, only reports do.
 
+use crate::model::spoken_stage;
 use crate::stats::shares::{MISSING, OTHER_TLS, PLAIN_HTTP, TOGETHER};
 use crate::stats::statement::{Difference, Lies};
 use crate::stats::{Loaded, Part, Ratio, Share};
@@ -8,8 +9,6 @@ use crate::units::{format_interval, format_interval_with, format_percent, format
 /// A stage or remainder as words.
 pub fn stage_label(stage: &str) -> String {
     match stage {
-        "mac" => "MAC".to_owned(),
-        "kdf" => "KDF".to_owned(),
         OTHER_TLS => "rest of TLS".to_owned(),
         PLAIN_HTTP => "plain HTTP".to_owned(),
         TOGETHER => "saved only together".to_owned(),
@@ -17,7 +16,7 @@ pub fn stage_label(stage: &str) -> String {
         "marshalling" => "record processing".to_owned(),
         "setup" => "connection setup".to_owned(),
         "round_trip" => "a round trip".to_owned(),
-        other => other.replace('_', " "),
+        other => spoken_stage(other),
     }
 }
 

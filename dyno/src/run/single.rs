@@ -34,6 +34,7 @@ use crate::random::SplitMix64;
 use crate::servers::Instance;
 use crate::servers::cpu::at_rest;
 use crate::store::{Block, Calibration, Journal, Measured, Record, Warning};
+use crate::units::format_count;
 use sliced::Slices;
 
 /// Where the details of a log's troubles are.
@@ -311,10 +312,12 @@ impl Subject for SingleServer<'_> {
         let mut pieces = pieces(&requests_of_users, schedule.requests_per_block, self.users_min());
         let dropped = drop_too_long(&mut pieces, &schedule, left);
         let what = format!(
-            "{dropped} of {requests} requests of the workload were left out: they and their neighbours would take \
-             more than half of the measuring time at once"
+            "The run takes a sample of the workload: {} of its {} requests. The others' pieces would each take more \
+             than half of the measuring time",
+            format_count(u64::from(requests).saturating_sub(dropped)),
+            format_count(u64::from(requests))
         );
-        let warning = Warning::Other { what, remedy: "Measure longer (--time)".to_owned() };
+        let warning = Warning::Other { what, remedy: "A longer run takes more of them (--time)".to_owned() };
         let warnings = (dropped > 0).then_some(warning).into_iter().collect();
         let slices = self.is_sliced.then(|| SlicesOfRound {
             length: left.saturating_sub(for_blocks) / sliced_rounds,

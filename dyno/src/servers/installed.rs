@@ -86,6 +86,11 @@ impl Installed {
         self.directives.iter().find(|of| of.name == "http").map_or(&[], Directive::inner)
     }
 
+    /// How many of its servers speak TLS.
+    pub fn tls_servers(&self) -> usize {
+        self.http().iter().filter(|of| of.name == "server" && has_tls(of.inner())).count()
+    }
+
     /// The configuration that listens on `port` with TLS and on `plain_port` without, for the same servers, and keeps
     /// what it writes in `directory`. [`bytes_of`] makes the file of it.
     pub fn text(&self, port: u16, plain_port: u16, directory: &Path) -> String {
@@ -207,6 +212,7 @@ mod tests {
         let place = site();
         let installed = Installed::read(&place.path().join("nginx.conf")).unwrap();
         assert_eq!(installed.choice(None).host.as_deref(), Some("shop.example"));
+        assert_eq!(installed.tls_servers(), 1, "of four");
         let text = installed.text(4443, 4080, Path::new("/run/here"));
         for there in [
             "user www-data;",
