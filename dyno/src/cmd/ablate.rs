@@ -4,7 +4,7 @@ mod installed_server;
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use tlsdyno_tls::{Effort, Group, Stage};
 
 use super::flags::{RepeatArgs, ServerTlsArgs, libraries};
@@ -14,10 +14,11 @@ use crate::fault::{Fault, OrFault};
 use crate::load::values::Header;
 use crate::model::workload::{HarSpec, NamesSpec, WorkloadSpec};
 use crate::model::{
-    ConfigurationModel, Experiment, ForeignTraffic, Load, Measure, Method, Server, ServerName, SessionCache,
-    TicketKeys, Tls, WorkersModel,
+    ClientModel, ConfigurationModel, Experiment, ForeignTraffic, Load, Measure, Method, Server, ServerName,
+    SessionCache, TicketKeys, Tls, WorkersModel,
 };
 use crate::servers::CommandSpec;
+use crate::servers::installed::Installed;
 use crate::time::Time;
 use crate::trace::flags::{self, ReplayArgs, WorkloadChoice};
 

@@ -78,7 +78,7 @@ fn a_byte_order_mark_and_line_ends_of_windows_are_no_client() {
 /// The address of a balancer first, the client's last.
 #[test]
 fn behind_a_proxy_the_client_is_the_forwarded_one_and_that_is_told() {
-    let mut forwarded = |proxy: &str| {
+    let forwarded = |proxy: &str| {
         let mut text = String::new();
         for number in 0..200 {
             let line = lines(20, |_, _| proxy.to_owned(), "").lines().nth(number).unwrap().to_owned();
