@@ -139,6 +139,11 @@ pub struct Options {
     #[arg(short = 'k', long, conflicts_with = "effort")]
     pub insecure: bool,
 
+    /// Take RSA keys below 2048 bits from a server on this machine, as the papers have them: they protect nothing. Who
+    /// does not verify the server (-k, --effort lean) takes them there anyway
+    #[arg(long)]
+    pub small_rsa_keys: bool,
+
     /// TLS version [default: both]
     #[arg(long = "tls", value_name = "VERSION", value_parser = choice(Version::ALL))]
     pub version: Option<Version>,
@@ -284,6 +289,11 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         "effort floor sends a key share without a secret, and is for your own servers on this machine only; {address} \
          is not: use lean"
     );
+    ensure!(
+        !options.small_rsa_keys || is_loopback(address.ip()),
+        "--small-rsa-keys is for servers of experiments on this machine; {address} is not on it: give the server a key \
+         of 2048 bits or more"
+    );
     let spec = TlsSpec {
         versions: options.version.into_iter().collect(),
         suites: options.suite.clone(),
@@ -293,7 +303,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         encrypt_then_mac: true,
         tickets: !options.no_tickets,
         early_data: options.early_data,
-        small_rsa_keys: is_loopback(address.ip()),
+        small_rsa_keys: is_loopback(address.ip()) && (options.small_rsa_keys || effort != Effort::Honest),
         universal: None,
         scripts: None,
         ca_file: options.ca_file.clone(),

@@ -29,11 +29,15 @@ use crate::model::OnLoss;
 use crate::model::worker::{Data, FromWorker, LoadPlan, SILENCE_NS_MAX, ToWorker, VERSION};
 use crate::servers::listening::is_loopback;
 
-/// Peers that have not said who they are, at most.
+/// Peers that have not said who they are, at most, beside as many as there are workers. Where more come, the one that
+/// has been silent longest makes place.
 const STRANGERS_MAX: usize = 64;
 
-/// How long they may take for it, in nanoseconds.
-const STRANGER_NS_MAX: u64 = 10_000_000_000;
+/// How long they may take for it, in nanoseconds: two round trips.
+const STRANGER_NS_MAX: u64 = 5_000_000_000;
+
+/// Accepted in one turn, so that those who are here get theirs.
+const ACCEPTS_PER_TURN: usize = 256;
 
 /// How often it is timed how far workers are.
 const ROUNDS: usize = 10;
@@ -73,6 +77,8 @@ struct Inner {
     /// By worker, while it makes its part.
     watched: BTreeMap<usize, Watched>,
     losses: Vec<Warning>,
+    /// Workers that were refused, and why, as far as that was told: they may ask again.
+    refused: BTreeSet<String>,
     /// Nobody joins any more: the servers have been told who may connect.
     is_closed: bool,
 }
@@ -81,6 +87,8 @@ struct Inner {
 struct Peer {
     link: Link,
     since_ns: u64,
+    /// It last said something then.
+    said_ns: u64,
     /// Its number, once it is known.
     member: Option<usize>,
     /// Data that are on their way to it, with what has left.
@@ -117,6 +125,7 @@ impl Workers {
             sources: BTreeMap::new(),
             watched: BTreeMap::new(),
             losses: Vec::new(),
+            refused: BTreeSet::new(),
             is_closed: false,
             listener,
         };
@@ -350,15 +359,19 @@ impl Inner {
     }
 
     fn accept(&mut self) {
-        while let Ok((socket, _)) = self.listener.accept() {
-            let strangers = self.peers.iter().filter(|peer| peer.member.is_none()).count();
+        for _ in 0..ACCEPTS_PER_TURN {
+            let Ok((socket, _)) = self.listener.accept() else { return };
+            let Ok(link) = self.link(socket) else { continue };
+            let strangers = || self.peers.iter().enumerate().filter(|(_, peer)| peer.member.is_none());
             // All workers of an engine may dial at the same moment.
-            if strangers < STRANGERS_MAX + self.count
-                && let Ok(link) = self.link(socket)
+            if strangers().count() >= STRANGERS_MAX + self.count
+                && let Some((longest, _)) = strangers().min_by_key(|(_, peer)| peer.said_ns)
             {
-                let since_ns = monotonic_ns();
-                self.peers.push(Peer { link, since_ns, member: None, sending: VecDeque::new(), is_leaving: false });
+                self.peers.swap_remove(longest);
             }
+            let since_ns = monotonic_ns();
+            let (member, sending, is_leaving) = (None, VecDeque::new(), false);
+            self.peers.push(Peer { link, since_ns, said_ns: since_ns, member, sending, is_leaving });
         }
     }
 
@@ -369,8 +382,11 @@ impl Inner {
     /// Takes what a peer says.
     fn receive(&mut self, at: usize) -> Result<()> {
         let lines = self.peers[at].link.receive()?;
-        if let Some(member) = self.peers[at].member.filter(|_| self.peers[at].link.has_heard()) {
-            self.coordinator.note_life(member, monotonic_ns());
+        let peer = &mut self.peers[at];
+        // A hello is only half of what makes a worker known.
+        peer.said_ns = monotonic_ns();
+        if let Some(member) = peer.member.filter(|_| peer.link.has_heard()) {
+            self.coordinator.note_life(member, peer.said_ns);
         }
         for line in lines {
             let message: FromWorker = serde_json::from_str(&line).context("it says what no worker says")?;
@@ -395,20 +411,24 @@ impl Inner {
     /// Lets a worker in that knows the secret, if there is room for it and it is of this version.
     fn greet(&mut self, at: usize, version: &str, secret: &str, name: &str, loops: u32) -> Result<()> {
         ensure!(self.token.is_secret(secret), "it does not know the secret");
-        let reason = if version != VERSION {
-            Some(format!("it is tlsdyno {version}, and the coordinator {VERSION}; give it the same program"))
+        let refused = if version != VERSION {
+            Some((format!("it is tlsdyno {version}, and the coordinator {VERSION}; give it the same program"), false))
         } else if self.is_closed {
-            Some("the load has begun, and servers take connections from the first workers only".to_owned())
+            Some(("the load has begun, and servers take connections from the first workers only".to_owned(), false))
         } else if self.coordinator.present().count() >= self.count {
-            Some(format!("the load has its {} workers already", self.count))
+            // It may be one of them, started again, whose end nobody has noticed yet.
+            Some((format!("the load has its {} workers already", self.count), true))
         } else {
             None
         };
         let peer = &mut self.peers[at];
-        if let Some(reason) = reason {
-            tell!("warning: a worker ({}) was refused: {reason}", crate::foreign::visible(name));
+        if let Some((reason, may_ask_again)) = refused {
+            let name = crate::foreign::visible(name).to_string();
+            if self.refused.insert(format!("{name}: {reason}")) {
+                tell!("warning: a worker ({name}) was refused: {reason}");
+            }
             peer.is_leaving = true;
-            return peer.link.say(&ToWorker::Refused { reason });
+            return peer.link.say(&ToWorker::Refused { reason, may_ask_again });
         }
         peer.link.trust();
         let name = crate::foreign::visible(name).to_string();

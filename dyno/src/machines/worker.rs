@@ -21,7 +21,7 @@ use super::carried::{self, DATA_BYTES_MAX, Unpacker};
 use super::coordinator::ASLEEP_NS;
 use super::link::Link;
 use super::token::{Token, hash_of};
-use crate::fault::{Fault, OrFault};
+use crate::fault::{Fault, OrFault, fault_of};
 use crate::load::record;
 use crate::load::threads::{Crew, Loops};
 use crate::model::job::{OutcomeRecord, Reply};
@@ -29,8 +29,11 @@ use crate::model::worker::{Data, FromWorker, LoadPlan, SILENCE_NS_MAX, ToWorker,
 use crate::open_files;
 use crate::servers::listening::is_loopback;
 
-/// Pause between two attempts to reach the coordinator.
+/// Pause after the first vain attempt to join the coordinator; each further one is twice as long.
 const RETRY: Duration = Duration::from_millis(200);
+
+/// The longest of them.
+const RETRY_MAX: Duration = Duration::from_secs(2);
 
 /// Longest wait for something to happen, in nanoseconds.
 const WAIT_NS_MAX: u64 = 500_000_000;
@@ -53,62 +56,58 @@ pub struct Setting {
     pub loops: Loops,
 }
 
-/// Joins the coordinator and does what it says until it has nothing more to do, or `stop` is set.
+/// Joins the coordinator and does what it says until it has nothing more to do, or `stop` is set. Before the coordinator
+/// listens, a tunnel to it stands, or it has a place for this worker, it is tried again.
 ///
 /// # Errors
 /// The coordinator cannot be reached, is another one, refuses this worker, or falls silent.
 pub fn work(setting: &Setting, stop: &Arc<AtomicBool>) -> Result<()> {
-    let socket = dial(&setting.join, setting.within, stop).or_fault(Fault::Unreachable)?;
-    let mut link = Link::new(setting.token.client()?.into(), socket)?;
-    link.trust();
-    link.say(&FromWorker::Hello {
-        version: VERSION.to_owned(),
-        secret: setting.token.secret().to_owned(),
-        name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-        loops: setting.loops.count() as u32,
-    })?;
-    let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).context("make a descriptor")?;
-    let (jobs, waiting) = channel::<LoadJob>();
-    thread::spawn(move || {
-        let mut kept = Kept::default();
-        waiting.iter().for_each(|job| job(&mut kept));
-    });
-    let now_ns = monotonic_ns();
-    let mut worker = Worker {
-        setting,
-        link,
-        wake: Arc::new(wake),
-        data: Data::new(),
-        arriving: Vec::new(),
-        part: None,
-        jobs,
-        heard_ns: now_ns,
-        said_ns: now_ns,
-        is_member: false,
+    let until_ns = monotonic_ns() + setting.within.as_nanos() as u64;
+    let mut pause = RETRY;
+    loop {
+        let failed = match attempt(&setting.join) {
+            Err(error) => Fault::Unreachable.of(error.context(format!(
+                "no coordinator at {}; it listens on loopback unless `load --listen` names an address that this \
+                 machine reaches",
+                setting.join
+            ))),
+            Ok(socket) => match serve(setting, socket, stop) {
+                Err(NotJoined(error)) => error,
+                Ok(end) => return end,
+            },
+        };
+        let next_ns = monotonic_ns() + pause.as_nanos() as u64;
+        if next_ns >= until_ns || stop.load(Ordering::Relaxed) {
+            return Err(failed);
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(RETRY_MAX);
+    }
+}
+
+/// Why a worker was not let in, where another attempt may help.
+struct NotJoined(anyhow::Error);
+
+/// Serves one coordinator to its end.
+fn serve(setting: &Setting, socket: TcpStream, stop: &Arc<AtomicBool>) -> Result<Result<()>, NotJoined> {
+    let mut worker = match Worker::new(setting, socket) {
+        Ok(worker) => worker,
+        Err(error) => return Ok(Err(error)),
     };
     let end = worker.serve(stop);
     if let Some(part) = &worker.part {
         part.stop.store(true, Ordering::Relaxed);
     }
-    end
+    match end {
+        Err(error) if !worker.is_member && !is_final(&error) => Err(NotJoined(error)),
+        end => Ok(end),
+    }
 }
 
-/// Connects. Before the coordinator listens, or a tunnel to it stands, it is tried again.
-fn dial(join: &str, within: Duration, stop: &AtomicBool) -> Result<TcpStream> {
-    let until_ns = monotonic_ns() + within.as_nanos() as u64;
-    loop {
-        let attempt = attempt(join);
-        match attempt {
-            Ok(socket) => return Ok(socket),
-            Err(error) if monotonic_ns() >= until_ns || stop.load(Ordering::Relaxed) => {
-                return Err(error.context(format!(
-                    "no coordinator at {join}; it listens on loopback unless `load --listen` names an address that \
-                     this machine reaches"
-                )));
-            }
-            Err(_) => thread::sleep(RETRY),
-        }
-    }
+/// Whether it will be the same the next time: another coordinator, a refusal for good, Ctrl-C.
+fn is_final(error: &anyhow::Error) -> bool {
+    let is_other = error.chain().any(|cause| cause.is::<rustls::Error>());
+    is_other || matches!(fault_of(error), Some(Fault::Usage | Fault::Interrupted))
 }
 
 fn attempt(join: &str) -> Result<TcpStream> {
@@ -174,7 +173,38 @@ enum Event {
     Ended(Result<Vec<(String, Outcome)>>),
 }
 
-impl Worker<'_> {
+impl<'a> Worker<'a> {
+    /// Says hello over a connection to the coordinator.
+    fn new(setting: &'a Setting, socket: TcpStream) -> Result<Worker<'a>> {
+        let mut link = Link::new(setting.token.client()?.into(), socket)?;
+        link.trust();
+        link.say(&FromWorker::Hello {
+            version: VERSION.to_owned(),
+            secret: setting.token.secret().to_owned(),
+            name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            loops: setting.loops.count() as u32,
+        })?;
+        let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).context("make a descriptor")?;
+        let (jobs, waiting) = channel::<LoadJob>();
+        thread::spawn(move || {
+            let mut kept = Kept::default();
+            waiting.iter().for_each(|job| job(&mut kept));
+        });
+        let now_ns = monotonic_ns();
+        Ok(Worker {
+            setting,
+            link,
+            wake: Arc::new(wake),
+            data: Data::new(),
+            arriving: Vec::new(),
+            part: None,
+            jobs,
+            heard_ns: now_ns,
+            said_ns: now_ns,
+            is_member: false,
+        })
+    }
+
     fn serve(&mut self, stop: &AtomicBool) -> Result<()> {
         let mut awake_ns = monotonic_ns();
         loop {
@@ -249,8 +279,9 @@ impl Worker<'_> {
     fn carry_out(&mut self, message: ToWorker) -> Result<bool> {
         match message {
             ToWorker::Welcome { .. } => self.is_member = true,
-            ToWorker::Refused { reason } => {
-                return Err(anyhow!("the coordinator refuses this worker: {reason}")).or_fault(Fault::Usage);
+            ToWorker::Refused { reason, may_ask_again } => {
+                let fault = if may_ask_again { Fault::Unreachable } else { Fault::Usage };
+                return Err(anyhow!("the coordinator refuses this worker: {reason}")).or_fault(fault);
             }
             ToWorker::Ping { number } => {
                 self.said_ns = monotonic_ns();

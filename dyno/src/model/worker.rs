@@ -37,6 +37,9 @@ pub enum ToWorker {
     Refused {
         /// Why, and what to do.
         reason: String,
+        /// It may be otherwise soon.
+        #[serde(default)]
+        may_ask_again: bool,
     },
     /// To be answered at once: a sign of life, and how far the clocks are apart.
     Ping {

@@ -46,6 +46,35 @@ named! {
     }
 }
 
+impl Measure {
+    /// Its number in the histograms of every hour that was ever stored. A new measure gets the next one; none changes,
+    /// and none is given again.
+    pub const fn number(self) -> u8 {
+        match self {
+            Measure::Lookup => 0,
+            Measure::Tcp => 1,
+            Measure::FullHello => 2,
+            Measure::Full => 3,
+            Measure::FullFirstByte => 4,
+            Measure::FullWhole => 5,
+            Measure::ResumedHello => 6,
+            Measure::Resumed => 7,
+            Measure::ResumedFirstByte => 8,
+            Measure::ResumedWhole => 9,
+            Measure::Early => 10,
+            Measure::Without => 11,
+            Measure::With => 12,
+            Measure::Saved => 13,
+            Measure::Lost => 14,
+        }
+    }
+
+    /// The measure of a number; `None`: this version does not know it.
+    fn numbered(number: u8) -> Option<Measure> {
+        Measure::ALL.iter().copied().find(|measure| measure.number() == number)
+    }
+}
+
 /// Longer times are counted as this, in nanoseconds: an hour.
 const MAX_NS: u64 = 3_600_000_000_000;
 
@@ -172,7 +201,7 @@ impl Measures {
             let counts = self.ascending(measure);
             if !counts.is_empty() {
                 let bytes = v2_bytes(&counts, MAX_NS);
-                encoder.write_all(&[measure as u8])?;
+                encoder.write_all(&[measure.number()])?;
                 encoder.write_all(&(bytes.len() as u32).to_be_bytes())?;
                 encoder.write_all(&bytes)?;
             }
@@ -187,8 +216,8 @@ impl Measures {
     pub fn from_bytes(bytes: &[u8]) -> Result<Measures> {
         let mut measures = Measures::default();
         for (number, counts) in buckets::read(bytes).map_err(Error::msg)? {
-            if let Some(known) = measures.0.get_mut(usize::from(number)) {
-                *known = counts;
+            if let Some(known) = Measure::numbered(number) {
+                measures.0[known as usize] = counts;
             }
         }
         Ok(measures)
@@ -213,7 +242,7 @@ mod tests {
     use hdrhistogram::serialization::Deserializer;
 
     use super::*;
-    use crate::probe::round::Visit;
+    use crate::probe::round::{Resumption, Visit};
 
     #[test]
     fn measures_survive_and_add_up() {
@@ -238,6 +267,48 @@ mod tests {
         let without = read.quantile(Measure::Without, 0.5).unwrap() as f64;
         assert!((without / 16e6 - 1.0).abs() < 0.001, "{without}");
         assert!(Measures::from_bytes(&[1, 2, 3]).is_err());
+    }
+
+    /// What these bytes say was written by tlsdyno 0.1 and must be read for ever.
+    #[test]
+    fn numbers_on_disk_never_change() {
+        let names: Vec<&str> = (0..=u8::MAX).map_while(Measure::numbered).map(Measure::name).collect();
+        let known = [
+            "lookup",
+            "tcp",
+            "full_hello",
+            "full",
+            "full_first_byte",
+            "full_whole",
+            "resumed_hello",
+            "resumed",
+            "resumed_first_byte",
+            "resumed_whole",
+            "early",
+            "without",
+            "with",
+            "saved",
+            "lost",
+        ];
+        // Whoever adds one adds it behind these.
+        assert_eq!(names[..known.len()], known);
+        assert_eq!(names.len(), Measure::ALL.len(), "each has a number, without gaps");
+        let became = (0..).map_while(Resumption::numbered).map(Resumption::name).collect::<Vec<_>>();
+        assert_eq!(became[..4], ["untried", "not_given", "rejected", "accepted"]);
+        assert_eq!(became.len(), Resumption::ALL.len());
+        let mut measures = Measures::default();
+        for measure in Measure::ALL {
+            measures.record(measure, 1000 + u64::from(measure.number()));
+        }
+        let mut bytes = Vec::new();
+        let deflated = measures.to_bytes().unwrap();
+        std::io::Read::read_to_end(&mut flate2::read::DeflateDecoder::new(&deflated[..]), &mut bytes).unwrap();
+        let (mut numbers, mut rest) = (Vec::new(), &bytes[..]);
+        while let [number, a, b, c, d, behind @ ..] = rest {
+            numbers.push(*number);
+            rest = &behind[u32::from_be_bytes([*a, *b, *c, *d]) as usize..];
+        }
+        assert_eq!(numbers, (0..Measure::ALL.len() as u8).collect::<Vec<_>>());
     }
 
     /// HdrHistogram's own idea of its buckets, for values of every size.

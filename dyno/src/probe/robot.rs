@@ -100,13 +100,14 @@ pub fn run(
     let claims = series.iter().map(|series| Claim::of(&directory, series)).collect::<Result<Vec<_>>>();
     let _claims = claims.or_fault(Fault::Store)?;
     let patience = Patience::default();
-    let store = match Store::open_within(address, &patience).and_then(|mut store| claim(&mut store, &series).map(|()| store)) {
-        Err(error) if fault_of(&error) == Some(Fault::Unreachable) => {
-            warn(&format!("the store is away; rounds wait in {}: {error:#}", directory.display()));
-            None
-        }
-        opened => Some(opened?),
-    };
+    let store =
+        match Store::open_within(address, &patience).and_then(|mut store| claim(&mut store, &series).map(|()| store)) {
+            Err(error) if fault_of(&error) == Some(Fault::Unreachable) => {
+                warn(&format!("the store is away; rounds wait in {}: {error:#}", directory.display()));
+                None
+            }
+            opened => Some(opened?),
+        };
     // What a robot left that was killed; this one's own comes behind, and so later.
     let left = Spool::left(&directory)?;
     let mut order: Vec<usize> = (0..orders.sites.len()).collect();

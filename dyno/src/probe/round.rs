@@ -92,6 +92,21 @@ named! {
 }
 
 impl Resumption {
+    /// Its number in the rows of every store. A new one gets the next; none changes, and none is given again.
+    pub const fn number(self) -> u8 {
+        match self {
+            Resumption::Untried => 0,
+            Resumption::NotGiven => 1,
+            Resumption::Rejected => 2,
+            Resumption::Accepted => 3,
+        }
+    }
+
+    /// That of a number; `None`: this version does not know it.
+    pub fn numbered(number: u64) -> Option<Resumption> {
+        Resumption::ALL.into_iter().find(|one| u64::from(one.number()) == number)
+    }
+
     /// Whether a session was offered.
     pub fn is_offered(self) -> bool {
         matches!(self, Resumption::Accepted | Resumption::Rejected)

@@ -216,14 +216,12 @@ impl Store {
         // All of it as of one moment: its run may be adding blocks.
         let moment = self.connection.unchecked_transaction().map_err(read)?;
         let id = self.resolve(which)?;
-        let head: String = moment
-            .query_row("SELECT head FROM records WHERE id = ?1", [&id], |row| row.get(0))
-            .map_err(read)?;
+        let head: String =
+            moment.query_row("SELECT head FROM records WHERE id = ?1", [&id], |row| row.get(0)).map_err(read)?;
         let mut record: Record = serde_json::from_str(&head)
             .map_err(|error| StoreError::Unreadable { what: id.clone(), cause: error.to_string() })?;
         let mut phases = self.phases(&id).map_err(read)?;
-        let mut statement =
-            moment.prepare("SELECT * FROM blocks WHERE record = ?1 ORDER BY sequence").map_err(read)?;
+        let mut statement = moment.prepare("SELECT * FROM blocks WHERE record = ?1 ORDER BY sequence").map_err(read)?;
         let blocks = statement.query_map([&id], block_from_row).map_err(read)?;
         for block in blocks {
             let (sequence, mut block) = block.map_err(read)?;

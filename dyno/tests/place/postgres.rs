@@ -147,6 +147,18 @@ impl Postgres {
         path
     }
 
+    /// Stops all of its processes where they are, or lets them go on.
+    pub fn freeze(&self, is_frozen: bool) {
+        let signal = if is_frozen { rustix::process::Signal::STOP } else { rustix::process::Signal::CONT };
+        let Some(child) = &self.child else { return };
+        // The first one first: stopped, it starts no other.
+        super::signal(child.id(), signal);
+        for process in tlsdyno::process_tree::descendants(child.id()) {
+            // One may have ended meanwhile.
+            let _ = rustix::process::kill_process(rustix::process::Pid::from_raw(process.pid as i32).unwrap(), signal);
+        }
+    }
+
     /// Without a chance to end cleanly.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
@@ -158,6 +170,7 @@ impl Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
+        self.freeze(false);
         if let Some(mut child) = self.child.take() {
             // SIGQUIT ends it and its children at once; killed, it would leave them a moment.
             super::signal(child.id(), rustix::process::Signal::QUIT);

@@ -59,8 +59,9 @@ pub enum CryptoError {
     UnsuitableKey(&'static str),
     /// An RSA key below 2048 bits that only servers of experiments may have.
     #[error(
-        "the server's RSA key has {bits} bits: keys below 2048 are for experiments with servers on loopback, and no \
-         protection anywhere else"
+        "the server's RSA key has {bits} bits, and keys below 2048 bits protect nothing: give the server a larger one, \
+         or, for an experiment with a server on this machine, allow small ones (--small-rsa-keys) or do not verify it \
+         (--effort lean)"
     )]
     SmallRsaKey {
         /// Bits of the modulus, in whole bytes.

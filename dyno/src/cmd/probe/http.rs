@@ -1,8 +1,9 @@
 //! The sockets of `tlsdyno probe serve`: GET, one answer a connection.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use crate::servers::listening::is_loopback;
 
 /// How long a client may take to ask, and to take the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Connections at once.
+/// Connections at once. Where more come, the one that has kept us waiting longest makes place.
 const CONNECTIONS_MAX: usize = 32;
 /// How often the flag is looked at.
 const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
@@ -39,7 +40,7 @@ impl Answer {
 /// The socket fails.
 pub fn serve(listener: &TcpListener, stop: &AtomicBool, answer: &(dyn Fn(&Query<'_>) -> Answer + Sync)) -> Result<()> {
     listener.set_nonblocking(true).context("failed to prepare the socket")?;
-    let open = &AtomicUsize::new(0);
+    let places = &Places::default();
     thread::scope(|scope| {
         while !stop.load(Ordering::Relaxed) {
             let ready = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&NAP));
@@ -47,18 +48,73 @@ pub fn serve(listener: &TcpListener, stop: &AtomicBool, answer: &(dyn Fn(&Query<
                 continue;
             }
             let Ok((stream, peer)) = listener.accept() else { continue };
-            if open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
-                open.fetch_sub(1, Ordering::Relaxed);
-                continue;
-            }
+            let Some(number) = places.take(&stream) else { continue };
             scope.spawn(move || {
                 // Whoever goes away before the answer gets none.
-                let _ = converse(stream, is_loopback(peer.ip()), answer);
-                open.fetch_sub(1, Ordering::Relaxed);
+                let _ = converse(stream, is_loopback(peer.ip()), &|query| {
+                    // Reading the store is our time, not the client's.
+                    places.set_waiting(number, false);
+                    let answer = answer(query);
+                    places.set_waiting(number, true);
+                    answer
+                });
+                places.leave(number);
             });
         }
     });
     Ok(())
+}
+
+/// The connections that are open.
+#[derive(Default)]
+struct Places(Mutex<Taken>);
+
+#[derive(Default)]
+struct Taken {
+    /// Those that came so far.
+    count: u64,
+    /// In the order in which they came.
+    open: Vec<Place>,
+}
+
+struct Place {
+    number: u64,
+    /// We wait for its client, who asks or takes the answer.
+    is_waiting: bool,
+    stream: TcpStream,
+}
+
+impl Places {
+    fn with<T>(&self, work: impl FnOnce(&mut Taken) -> T) -> T {
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A number for a new connection, for which another is closed where there are too many; `None`: it cannot be, for
+    /// all others wait for us.
+    fn take(&self, stream: &TcpStream) -> Option<u64> {
+        let stream = stream.try_clone().ok()?;
+        self.with(|taken| {
+            if taken.open.len() >= CONNECTIONS_MAX {
+                let longest = taken.open.iter().position(|place| place.is_waiting)?;
+                // Its thread, which waits for it, wakes up and ends.
+                let _ = taken.open.remove(longest).stream.shutdown(Shutdown::Both);
+            }
+            taken.count += 1;
+            taken.open.push(Place { number: taken.count, is_waiting: true, stream });
+            Some(taken.count)
+        })
+    }
+
+    fn set_waiting(&self, number: u64, is_waiting: bool) {
+        self.with(|taken| {
+            let own = taken.open.iter_mut().find(|place| place.number == number);
+            own.into_iter().for_each(|place| place.is_waiting = is_waiting);
+        });
+    }
+
+    fn leave(&self, number: u64) {
+        self.with(|taken| taken.open.retain(|place| place.number != number));
+    }
 }
 
 fn converse(mut stream: TcpStream, is_local: bool, answer: &dyn Fn(&Query<'_>) -> Answer) -> io::Result<()> {

@@ -323,7 +323,7 @@ fn go_on(args: &Args, every: Time, sites: &[Site], file: Option<&Settings>) -> R
 fn not_stored(done: &Done, directory: &str) -> Option<String> {
     let mut parts = Vec::new();
     if done.is_spooled {
-        parts.push(format!("some wait in {directory}, and the next robot on this store takes them"));
+        parts.push(format!("some wait in the spool in {directory}, and the next robot on this store takes them"));
     }
     if done.dropped_count > 0 {
         parts.push(format!("{} found no room and are told as missed", done.dropped_count));

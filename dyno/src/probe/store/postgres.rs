@@ -202,3 +202,102 @@ impl Database for Postgres {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::thread;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::fault::fault_of;
+
+    /// A server that does this with each connection, and its URL.
+    fn server(serve: impl Fn(TcpStream) -> io::Result<()> + Send + 'static) -> ServerUrl {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        thread::spawn(move || {
+            // Whoever has heard enough hangs up.
+            listener.incoming().map_while(Result::ok).for_each(|stream| drop(serve(stream)));
+        });
+        format!("postgres://me@127.0.0.1:{port}/x?connect_timeout=1&sslmode=disable").parse().unwrap()
+    }
+
+    fn connect(url: &ServerUrl) -> (anyhow::Error, Duration) {
+        let began = Instant::now();
+        let error = Postgres::connect(url, &Patience::of(Duration::from_millis(300))).err().expect("no server");
+        (error, began.elapsed())
+    }
+
+    /// A message of the protocol.
+    fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+        [&[kind][..], &(body.len() as u32 + 4).to_be_bytes(), body].concat()
+    }
+
+    fn notice() -> Vec<u8> {
+        message(b'N', format!("SNOTICE\0VNOTICE\0C00000\0M{}\0\0", "x".repeat(4000)).as_bytes())
+    }
+
+    fn say_for_ever(mut stream: TcpStream, what: &[u8]) -> io::Result<()> {
+        loop {
+            stream.write_all(what)?;
+        }
+    }
+
+    #[test]
+    fn a_silent_server_is_away() {
+        let url = server(|mut stream| stream.read_to_end(&mut Vec::new()).map(drop));
+        let (error, took) = connect(&url);
+        assert_eq!(fault_of(&error), Some(Fault::Unreachable));
+        assert!(format!("{error:#}").contains("did not answer within 1.0 s"), "{error:#}");
+        assert!(took < Duration::from_secs(5), "{took:?}");
+    }
+
+    #[test]
+    fn a_server_that_goes_silent_once_it_is_ready_is_given_up() {
+        let url = server(|mut stream| {
+            stream.read_exact(&mut [0; 8])?;
+            stream.write_all(&[message(b'R', &[0; 4]), message(b'Z', b"I")].concat())?;
+            stream.read_to_end(&mut Vec::new()).map(drop)
+        });
+        let (error, took) = connect(&url);
+        assert!(format!("{error:#}").contains("did not answer within 0.3 s"), "{error:#}");
+        assert!(took < Duration::from_secs(3), "{took:?}");
+    }
+
+    /// Before it is ready the library keeps each notice; afterwards it takes them for ever.
+    #[test]
+    fn a_server_that_only_sends_notices_is_not_listened_to_for_long() {
+        for ready in [message(b'R', &[0; 4]), [message(b'R', &[0; 4]), message(b'Z', b"I")].concat()] {
+            let url = server(move |mut stream| {
+                stream.read_exact(&mut [0; 8])?;
+                stream.write_all(&ready)?;
+                say_for_ever(stream, &notice())
+            });
+            let (error, took) = connect(&url);
+            assert_eq!(fault_of(&error), Some(Fault::Unreachable), "{error:#}");
+            assert!(took < Duration::from_secs(5), "{took:?}");
+        }
+    }
+
+    /// The budget says how much is held, whatever the time.
+    #[test]
+    fn what_is_held_of_a_greeting_has_a_bound() {
+        let said = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let counted = std::sync::Arc::clone(&said);
+        let url = server(move |mut stream| {
+            stream.read_exact(&mut [0; 8])?;
+            stream.write_all(&message(b'R', &[0; 4]))?;
+            let notice = notice();
+            loop {
+                stream.write_all(&notice)?;
+                counted.fetch_add(notice.len(), std::sync::atomic::Ordering::Relaxed);
+            }
+        });
+        let (error, _) = connect(&url);
+        assert!(format!("{error:#}").contains("says much"), "{error:#}");
+        // What the sockets between hold is on top.
+        assert!(said.load(std::sync::atomic::Ordering::Relaxed) < 32 << 20);
+    }
+}

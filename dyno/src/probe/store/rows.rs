@@ -68,14 +68,14 @@ pub fn values(entry: &Entry, texts: &mut Texts, database: &mut dyn Database) -> 
         values.extend(times(visit).map(Value::from));
     }
     values.extend([
-        (is_made).then_some(round.resumption as u64).into(),
-        (is_made).then_some(round.early_data as u64).into(),
+        (is_made).then_some(u64::from(round.resumption.number())).into(),
+        (is_made).then_some(u64::from(round.early_data.number())).into(),
         round.status.map(u64::from).into(),
         round.body_bytes.into(),
         facts.into(),
         fault.into(),
         round.kept.map(|kept| u64::from(kept.age_s)).into(),
-        round.kept.map(|kept| kept.became as u64).into(),
+        round.kept.map(|kept| u64::from(kept.became.number())).into(),
     ]);
     Ok(values)
 }
@@ -104,7 +104,7 @@ pub fn entry(row: &[Value], texts: &BTreeMap<i64, String>) -> Result<Entry> {
             whole_ns: number(first + 4)?,
         })
     };
-    let became = |column| number(column).and_then(|number| Resumption::ALL.get(number as usize)).copied();
+    let became = |column| number(column).and_then(Resumption::numbered);
     let facts = text(26).map(|text| serde_json::from_str(text)).transpose().context("facts are damaged")?;
     let fault = text(27).map(|text| serde_json::from_str(text)).transpose().context("a fault is damaged")?;
     let kept = number(28).zip(became(29)).map(|(age_s, became)| Kept { age_s: age_s as u32, became });

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tlsdyno::servers::programs;
 
-use super::s_server::{P256, P384, RSA, SServer, self_signed};
+use super::s_server::{P256, P384, RSA, SMALL_RSA, SServer, self_signed};
 use super::{Running, json, load, refuse, stderr};
 
 fn with_certificate(url: &str, version: &str, certificate: &Path, key: &Path) -> Output {
@@ -114,6 +114,25 @@ fn what_is_wrong_with_a_certificate_is_told_with_its_remedy() {
     drop(nginx);
     let nginx = Nginx::start(place, &format!("ssl_verify_client on; ssl_client_certificate {stranger};"));
     refuse(&[&url(&nginx), "-k", "-c", "1", "-n", "1"], 4, &["status 400", "--client-cert"]);
+}
+
+/// A client that verifies the server refuses a key that proves nothing, in either version, unless told to take it.
+#[test]
+fn small_rsa_keys_are_refused_by_who_verifies() {
+    let directory = tempfile::tempdir().unwrap();
+    let (certificate, _) = self_signed(directory.path(), "localhost", &SMALL_RSA);
+    let ca = certificate.to_str().unwrap();
+    let server = SServer::start(directory.path(), "localhost", &["-cipher", "DEFAULT@SECLEVEL=0"]);
+    let url = format!("https://localhost:{}/", server.address.port());
+    for version in ["1.2", "1.3"] {
+        let all = [&url, "--tls", version, "--close", "--total-connections", "2", "--connections", "1"];
+        refuse(&[&all[..], &["--ca-file", ca]].concat(), 4, &["RSA key has 1024 bits", "--small-rsa-keys"]);
+        for allowed in [&["--ca-file", ca, "--small-rsa-keys"][..], &["-k"]] {
+            let output = load(&[&all[..], allowed].concat());
+            assert_eq!(output.status.code(), Some(0), "{version} {allowed:?}: {}", stderr(&output));
+        }
+    }
+    refuse(&["https://192.0.2.1/", "--i-may-load-this", "192.0.2.1", "--small-rsa-keys"], 2, &["2048 bits or more"]);
 }
 
 /// One nginx process with the certificate `server` of its place.

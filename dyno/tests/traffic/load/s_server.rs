@@ -51,3 +51,4 @@ pub fn self_signed(directory: &Path, name: &str, key: &[&str]) -> (PathBuf, Path
 pub const P256: [&str; 3] = ["ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
 pub const P384: [&str; 3] = ["ec", "-pkeyopt", "ec_paramgen_curve:P-384"];
 pub const RSA: [&str; 1] = ["rsa:2048"];
+pub const SMALL_RSA: [&str; 3] = ["rsa:1024", "-addext", "subjectAltName=DNS:localhost"];

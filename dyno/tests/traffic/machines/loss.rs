@@ -1,8 +1,9 @@
 //! Workers that die, freeze or stay behind, and coordinators that do.
 
 use std::io::Read;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::ExitStatusExt;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -116,6 +117,55 @@ fn workers_end_with_their_coordinator_and_ctrl_c_keeps_what_was_measured() {
     let (result, code, said) = crew.end();
     assert_eq!((code, &result["stopped"]), (130, &true.into()), "{said}");
     assert_eq!(result["workers"].as_array().unwrap().len(), 3);
+}
+
+/// A way to `to` that breaks so many connections before it lets one through.
+fn bad_way(to: SocketAddr, mut broken: u32) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for near in listener.incoming().map_while(Result::ok) {
+            if broken > 0 {
+                broken -= 1;
+                continue;
+            }
+            let far = TcpStream::connect(to).unwrap();
+            for (mut from, mut into) in [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)] {
+                std::thread::spawn(move || {
+                    // Until one of them ends.
+                    let _ = std::io::copy(&mut from, &mut into);
+                    let _ = into.shutdown(Shutdown::Both);
+                });
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn neither_silent_strangers_nor_a_broken_attempt_keep_a_worker_from_joining() {
+    let (_site, url) = site();
+    let place = tempfile::tempdir().unwrap();
+    let told = place.path().join("told");
+    let tell = format!("echo {{address}} {{token_file}} > {0}.part; mv {0}.part {0}; exec sleep 60", told.display());
+    let flags = ["-k", "--workers", "1", "--launch", &tell, "--duration", "200ms", "--json"];
+    let mut command = load(&[&[url.as_str()], &flags[..]].concat());
+    let mut load = Load(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    until("listening", || told.exists());
+    let told = std::fs::read_to_string(told).unwrap();
+    let (address, token) = told.trim().split_once(' ').unwrap();
+    let address: SocketAddr = address.parse().unwrap();
+    let _strangers: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let way = bad_way(address, 2).to_string();
+    let arguments = ["worker", "--join", &way, "--token-file", token, "--join-within", "20s"];
+    let worker = Command::new(TLSDYNO).args(arguments).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut out = Vec::new();
+    load.0.stdout.take().unwrap().read_to_end(&mut out).unwrap();
+    let worker = worker.wait_with_output().unwrap();
+    assert_eq!(worker.status.code(), Some(0), "{}", text(&worker.stderr));
+    assert_eq!(load.0.wait().unwrap().code(), Some(0));
+    let result: Value = serde_json::from_slice(&out).unwrap();
+    assert!(result["hits"].as_u64() > Some(0), "{result}");
 }
 
 #[test]

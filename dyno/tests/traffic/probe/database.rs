@@ -73,6 +73,29 @@ fn a_database_that_is_killed_and_comes_back_has_all_rounds() {
     assert_eq!(site.requests(), 2 * site.rows(), "{said}");
 }
 
+/// Its kernel takes connections and bytes all the same: nothing is ever refused.
+#[test]
+fn a_frozen_database_keeps_no_robot_from_ending_and_gets_the_rounds_later() {
+    let site = Site::start();
+    let mut robot = site.robot(&["--every", "50ms"]);
+    eventually("there are tables", || site.database.sql("probe", "SELECT 1 FROM rounds").status.success());
+    eventually("rounds are in the store", || site.rows() > 2);
+    site.database.freeze(true);
+    let requests = site.requests();
+    eventually("rounds go on", || site.requests() > requests + 10);
+    super::super::place::signal(robot.id(), rustix::process::Signal::INT);
+    let began = std::time::Instant::now();
+    let mut said = String::new();
+    std::io::Read::read_to_string(robot.stderr.as_mut().unwrap(), &mut said).unwrap();
+    assert_eq!(robot.wait().unwrap().code(), Some(9), "{said}");
+    assert!(began.elapsed() < std::time::Duration::from_secs(15), "{:?}", began.elapsed());
+    assert!(said.contains("did not answer within") && said.contains("some wait in the spool"), "{said}");
+    site.database.freeze(false);
+    let robot = site.robot(&["--every", "1h", "--for", "1s"]).wait_with_output().unwrap();
+    assert_eq!(robot.status.code(), Some(0), "{}", stderr(&robot));
+    assert_eq!(site.requests(), 2 * site.rows());
+}
+
 #[test]
 fn a_database_that_is_away_at_the_start_gets_the_rounds_later_and_wrong_passwords_are_told_at_once() {
     let mut site = Site::start();

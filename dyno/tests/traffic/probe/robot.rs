@@ -317,6 +317,10 @@ fn a_site_has_one_robot_for_a_store_and_strangers_are_left_in_peace() {
     let (url, store) = (site.url(), site.store.to_str().unwrap());
     let second = probe(&site.place, &[&url, "--every", "1s", "--for", "1s", "--store", store]);
     assert!(!second.status.success() && stderr(&second).contains("another robot probes"), "{}", stderr(&second));
+    let link = site.place.path().join("link.sqlite");
+    std::os::unix::fs::symlink("probe.sqlite", &link).unwrap();
+    let linked = probe(&site.place, &[&url, "--every", "1s", "--for", "1s", "--store", link.to_str().unwrap()]);
+    assert!(!linked.status.success() && stderr(&linked).contains("another robot probes"), "{}", stderr(&linked));
     // One round beside it is nobody's harm, and the store takes it.
     let once = probe(&site.place, &[&url, "--once", "--store", store]);
     assert_eq!(once.status.code(), Some(0), "{}", stderr(&once));

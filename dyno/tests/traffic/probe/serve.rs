@@ -1,8 +1,9 @@
 //! `tlsdyno probe serve`: metrics and a page, while a robot writes.
 
-use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use super::super::place::{Place, eventually, request, signal};
 use super::super::stacks::go_server::GoServer;
@@ -70,6 +71,23 @@ fn metrics_and_page_follow_the_robot() {
     assert!(posted.starts_with("HTTP/1.1 405 "), "{posted}");
     signal(robot.id(), rustix::process::Signal::INT);
     assert_eq!(robot.wait().unwrap().code(), Some(130));
+}
+
+#[test]
+fn clients_that_say_nothing_or_take_nothing_close_it_to_nobody() {
+    let place = Place::new();
+    let served = Served::start(&place, place.path().join("probe.sqlite").to_str().unwrap());
+    let connect = |said: &[u8]| {
+        let mut stream = TcpStream::connect(served.address).unwrap();
+        stream.write_all(said).unwrap();
+        stream
+    };
+    let began = Instant::now();
+    let _silent: Vec<TcpStream> = (0..100).map(|at| connect(&b"GET /metrics HTTP/1.1\r\nHost: x"[..at % 30])).collect();
+    for _ in 0..40 {
+        assert!(served.get("/metrics").contains("tlsdyno_probe_store_up"));
+    }
+    assert!(began.elapsed() < Duration::from_secs(9), "nobody waited for the others' time to be over");
 }
 
 #[test]
