@@ -38,11 +38,13 @@ fn main() {
         println!("cargo::rerun-if-changed={}", native.join(source).display());
     }
     println!("cargo::rerun-if-env-changed={WARNINGS_ARE_ERRORS}");
-    // Not linked with libcrypto: they take that of the server that loads them, of whatever series (3.0, 3.5, 4.0); two
-    // in one process crash. `nodelete`: threads and fork handlers may still point into them after they are unloaded.
+    // Not linked with libcrypto: they look up that of the server that loads them, of whatever series (3.0, 3.5, 4.0);
+    // two in one process crash. `defs`: no name of it is left for the loader to find, which might find none, or another
+    // one. `nodelete`: threads and fork handlers may still point into them after they are unloaded.
     for name in ["provider", "doubler", "profiler"] {
         let library = out.join(format!("tlsdyno-{name}.so"));
-        build(&[&native.join(name), &native.join("wrapping")], &library, &["-Wl,-z,nodelete,-z,relro,-z,now"]);
+        let link = ["-Wl,-z,nodelete,-z,relro,-z,now,-z,defs", "-ldl"];
+        build(&[&native.join(name), &native.join("wrapping")], &library, &link);
     }
     // Linked with libssl: servers that load it late (Apache, lighttpd) then find the shim in front of it.
     build(

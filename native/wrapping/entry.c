@@ -117,14 +117,9 @@ const char *section_want(const struct section *section, const char *name)
     return value;
 }
 
-static bool initialise(const OSSL_CORE_HANDLE *core, const OSSL_DISPATCH *core_functions)
+static bool initialise(const struct section *section)
 {
-    const struct section section = {
-        .core = core,
-        .get_params = (OSSL_FUNC_core_get_params_fn *)table_find(core_functions, OSSL_FUNC_CORE_GET_PARAMS),
-    };
-
-    if (section.get_params == NULL || !this_library.begin(&section, state.ready))
+    if (!this_library.begin(section, state.ready))
         return false;
     if (state.ready)
         return true;
@@ -145,16 +140,22 @@ __attribute__((visibility("default"))) int OSSL_provider_init(const OSSL_CORE_HA
                                                               const OSSL_DISPATCH **functions, void **context)
 {
     static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
-    bool initialised;
+    function *found = table_find(core_functions, OSSL_FUNC_CORE_GET_PARAMS);
+    const struct section section = {.core = core, .get_params = (OSSL_FUNC_core_get_params_fn *)found};
+    bool initialised = false;
 
-    pthread_mutex_lock(&one_at_a_time);
-    errors_load();
-    initialised = initialise(core, core_functions);
-    pthread_mutex_unlock(&one_at_a_time);
-    if (!initialised) {
-        errors_complain(this_library.not_loaded);
+    if (found == NULL)
         return 0;
+    pthread_mutex_lock(&one_at_a_time);
+    if (libcrypto_find(found)) {
+        errors_load();
+        initialised = initialise(&section);
+        if (!initialised)
+            errors_complain(this_library.not_loaded);
     }
+    pthread_mutex_unlock(&one_at_a_time);
+    if (!initialised)
+        return 0;
     *functions = PROVIDER_FUNCTIONS;
     *context = state.wrapped.context;
     return 1;

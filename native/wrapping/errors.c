@@ -49,22 +49,30 @@ void raise_error_at(const char *file, int line, const char *function_name, enum 
     va_end(arguments);
 }
 
+void complain(const char *format, ...)
+{
+    struct stat status;
+    va_list arguments;
+
+    if (fstat(STDERR_FILENO, &status) != 0 || S_ISSOCK(status.st_mode))
+        return;
+    va_start(arguments, format);
+    vdprintf(STDERR_FILENO, format, arguments);
+    va_end(arguments);
+}
+
 /*
  * libcrypto drops what stands on the queue when a provider named in openssl.cnf does not load, and the server then says
- * "no ciphers" or nothing. So the reason also goes to standard error, unless descriptor 2 is something else by now (a
- * daemon's socket).
+ * "no ciphers" or nothing. So the reason also goes to standard error.
  */
 void errors_complain(const char *what)
 {
     const char *data = "";
     const char *reason;
     int flags = 0;
-    struct stat status;
     unsigned long error = ERR_peek_last_error_all(NULL, NULL, NULL, &data, &flags);
 
-    if (fstat(STDERR_FILENO, &status) != 0 || S_ISSOCK(status.st_mode))
-        return;
     reason = ERR_reason_error_string(error);
-    dprintf(STDERR_FILENO, "%s: %s%s%s\n", what, reason == NULL ? "unknown error" : reason,
-            (flags & ERR_TXT_STRING) != 0 ? ": " : "", (flags & ERR_TXT_STRING) != 0 ? data : "");
+    complain("%s: %s%s%s\n", what, reason == NULL ? "unknown error" : reason,
+             (flags & ERR_TXT_STRING) != 0 ? ": " : "", (flags & ERR_TXT_STRING) != 0 ? data : "");
 }

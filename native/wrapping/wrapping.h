@@ -52,6 +52,8 @@ enum reason {
 
 /* errors.c */
 void errors_load(void);
+/* Says something on standard error, unless descriptor 2 is something else by now (a daemon's socket). */
+void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* `what` went wrong, because of the last error raised. */
 void errors_complain(const char *what);
 void raise_error_at(const char *file, int line, const char *function_name, enum reason reason, const char *format, ...)
@@ -97,6 +99,12 @@ const OSSL_ALGORITHM *algorithms_wrap(const OSSL_ALGORITHM *originals, const str
 #define FUNCTION_FIELD(operation, OPERATION, name, NAME) OSSL_FUNC_##operation##_##name##_fn *name;
 #define FIND_FUNCTION(operation, OPERATION, name, NAME)                                                                \
     real->name = (OSSL_FUNC_##operation##_##name##_fn *)table_find(table, OSSL_FUNC_##OPERATION##_##NAME);
+
+/*
+ * libcrypto.c: finds the functions of the libcrypto that holds `of_it`, before any of them is called. False (complained
+ * of): it has not all of them, or those of another one are in use.
+ */
+bool libcrypto_find(function *of_it);
 
 /* entry.c: the library's section of openssl.cnf, to be read in init only. */
 struct section {

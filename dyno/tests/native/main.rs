@@ -5,6 +5,7 @@ mod doubler;
 #[path = "../place/mod.rs"]
 mod place;
 mod primitives;
+mod private_libcrypto;
 mod profiler;
 mod provider;
 mod shim;
