@@ -355,6 +355,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_server_is_tried_with_a_page_if_there_is_one() {
+        let object = |path: &str, status| Object {
+            method: "GET".to_owned(),
+            path: path.to_owned(),
+            headers: "X: y\r\n".to_owned(),
+            body_bytes: 0,
+            expect: Expect { status: Some(status), body_bytes: None },
+        };
+        let tried = |objects: Vec<Object>| {
+            let (request, expect) = plain_get(&Workload { objects, ..Workload::default() }, "a");
+            (String::from_utf8(request).unwrap().lines().next().unwrap().to_owned(), expect.status)
+        };
+        let redirect = || object("/old", 301);
+        assert_eq!(tried(vec![redirect()]), ("GET /old HTTP/1.1".to_owned(), Some(301)));
+        assert_eq!(tried(vec![redirect(), object("/new", 200)]), ("GET /new HTTP/1.1".to_owned(), Some(200)));
+        assert_eq!(tried(Vec::new()), ("GET / HTTP/1.1".to_owned(), None));
+    }
+
+    #[test]
     fn only_failures_of_tls_count_as_such() {
         let io = |kind: ErrorKind| Failure::Io(kind.into());
         for tls in [Failure::Closed, io(ErrorKind::ConnectionReset), io(ErrorKind::BrokenPipe)] {

@@ -11,7 +11,6 @@ use openssl::x509::X509;
 use super::cpus::Cpus;
 use super::exchange::Answer;
 use super::testbed::Testbed;
-use super::url::hide_headers;
 use crate::model::workload::WorkloadSpec;
 use crate::model::{Experiment, ServerName, WorkersModel};
 use crate::servers::Description;
@@ -97,6 +96,28 @@ fn certificate_text(chain: &[Vec<u8>]) -> Option<String> {
         name.and_then(|name| name.data().to_string().ok()).map_or_else(String::new, |name| format!(" of {name}"));
     let bytes: usize = chain.iter().map(Vec::len).sum();
     Some(format!("{kind}{name}, chain of {}, {} bytes", chain.len(), format_count(bytes as u64)))
+}
+
+/// Takes the values of headers out of a command line: they may be passwords, and a record may be given to others.
+pub(super) fn hide_headers(arguments: &mut [String]) {
+    let named = |text: &str| text.split_once(':').map_or_else(|| text.to_owned(), |(name, _)| format!("{name}: …"));
+    let mut is_header = false;
+    for argument in arguments {
+        if is_header {
+            *argument = named(argument);
+            is_header = false;
+            continue;
+        }
+        // Short flags may stand together, and the value may follow at once.
+        let short = argument.strip_prefix('-').filter(|rest| !rest.starts_with('-'));
+        let header = short.and_then(|rest| rest.split_once('H'));
+        is_header = argument == "--header" || header.is_some_and(|(_, value)| value.is_empty());
+        if let Some(value) = argument.strip_prefix("--header=") {
+            *argument = format!("--header={}", named(value));
+        } else if let Some((flags, value)) = header {
+            *argument = format!("-{flags}H{}", named(value));
+        }
+    }
 }
 
 /// Tool, command line and machine.
@@ -211,5 +232,16 @@ mod tests {
     fn what_was_negotiated_most_often_comes_first() {
         let counts = BTreeMap::from([("a".to_owned(), 2), ("b".to_owned(), 7)]);
         assert_eq!(negotiated_text(&counts), "b; a");
+    }
+
+    #[test]
+    fn values_of_headers_are_not_kept() {
+        let hidden = |line: &str| {
+            let mut line: Vec<String> = line.split('|').map(str::to_owned).collect();
+            hide_headers(&mut line);
+            line.join("|")
+        };
+        let kept = "load|-kH|A: …|-HB: …|-H=C: …|--header=D: …|--header|E: …|-k|https://x/H:1";
+        assert_eq!(hidden(&kept.replace('…', "secret")), kept);
     }
 }

@@ -65,7 +65,7 @@ impl Runs {
         let mut record = Record::begun_now(&question, 0);
         record.manifest.seeds.clear();
         manifest::describe_machine(&mut record.manifest);
-        hide_headers(&mut record.manifest.command_line);
+        manifest::hide_headers(&mut record.manifest.command_line);
         record.manifest.server_name = url.to_owned();
         let experiment = LoadExperiment { question, url: url.to_owned(), ..LoadExperiment::default() };
         record.measured = Measured::from(LoadRecord { experiment, ..LoadRecord::default() });
@@ -100,28 +100,6 @@ impl Runs {
             blocks.iter().try_for_each(|block| store.add_block(&record.id, block))
         });
         (Record { blocks, ..record }, stored)
-    }
-}
-
-/// Takes the values of headers out of a command line: they may be passwords, and a record may be given to others.
-pub(super) fn hide_headers(arguments: &mut [String]) {
-    let named = |text: &str| text.split_once(':').map_or_else(|| text.to_owned(), |(name, _)| format!("{name}: …"));
-    let mut is_header = false;
-    for argument in arguments {
-        if is_header {
-            *argument = named(argument);
-            is_header = false;
-            continue;
-        }
-        // Short flags may stand together, and the value may follow at once.
-        let short = argument.strip_prefix('-').filter(|rest| !rest.starts_with('-'));
-        let header = short.and_then(|rest| rest.split_once('H'));
-        is_header = argument == "--header" || header.is_some_and(|(_, value)| value.is_empty());
-        if let Some(value) = argument.strip_prefix("--header=") {
-            *argument = format!("--header={}", named(value));
-        } else if let Some((flags, value)) = header {
-            *argument = format!("-{flags}H{}", named(value));
-        }
     }
 }
 
@@ -320,7 +298,7 @@ impl<'a> LoadedUrl<'a> {
             record.configurations.push(Configuration::setting(name.clone(), url.tls, Vec::new()));
             addresses.push(address);
         }
-        hide_headers(&mut record.manifest.command_line);
+        manifest::hide_headers(&mut record.manifest.command_line);
         record.manifest.server_name = experiment.url.clone();
         if let (Some(started), Some(server)) = (&started, &experiment.server) {
             manifest::describe_server(&mut record.manifest, started.description());
@@ -546,17 +524,6 @@ fn block_of(outcome: &Outcome) -> Result<Block> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn values_of_headers_are_not_kept() {
-        let hidden = |line: &str| {
-            let mut line: Vec<String> = line.split('|').map(str::to_owned).collect();
-            hide_headers(&mut line);
-            line.join("|")
-        };
-        let kept = "load|-kH|A: …|-HB: …|-H=C: …|--header=D: …|--header|E: …|-k|https://x/H:1";
-        assert_eq!(hidden(&kept.replace('…', "secret")), kept);
-    }
 
     #[test]
     fn flags_that_are_none_are_refused_with_the_point() {

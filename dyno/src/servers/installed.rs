@@ -8,19 +8,23 @@ mod elsewhere;
 mod hosts;
 mod listeners;
 mod lua;
+mod names;
 mod one_client;
 mod reader;
 mod scheme;
+mod targets;
 mod text;
 mod tls_settings;
+mod variable_targets;
 
 use std::path::Path;
 
 use anyhow::{Result, ensure};
 pub use hosts::{Choice, Offer};
-use listeners::{Listeners, has_tls, is_to_target};
+use listeners::{Listeners, has_tls};
 pub(super) use reader::FILES;
 use reader::{Block, Directive};
+use targets::is_to_target;
 pub use text::bytes_of;
 pub use tls_settings::TlsSettings;
 
@@ -49,7 +53,7 @@ impl Installed {
         let installed = Installed { directives: reader::read(path)?, host: None };
         ensure!(
             installed.http().iter().any(|of| of.name == "server" && has_tls(of.inner())),
-            "no server in {} listens with TLS (`listen … ssl`), so that there is nothing to measure",
+            "no server of the `http` block in {} listens with TLS (`listen … ssl`), so that there is nothing to measure",
             path.display()
         );
         Ok(installed)
@@ -78,7 +82,7 @@ impl Installed {
 
     /// Whether its servers ask others over TLS.
     pub fn is_tls_client(&self) -> bool {
-        listeners::any_target(self.http(), &|target| target.starts_with("https://") || target.starts_with("grpcs://"))
+        targets::any_target(self.http(), &|target| target.starts_with("https://") || target.starts_with("grpcs://"))
     }
 
     /// What stands in `http`.
@@ -128,6 +132,7 @@ impl Ports<'_> {
         let Some(Block::Directives(inner)) = &mut http.block else { return };
         let unlimited = one_client::unlimited(inner);
         self.adapt(inner, &mut 0);
+        variable_targets::adapt(inner, &|value| self.listeners.in_group(value, self));
         inner.splice(..0, unlimited);
         scheme::adapt(inner, [self.port, self.plain_port], self.listeners.measured_port());
         let temporary = ["client_body_temp_path", "proxy_temp_path"]

@@ -229,10 +229,11 @@ fn what_proxies_to_itself_asks_the_copy_not_the_live_server() {
     let http = b"upstream inner { server localhost:LIVE; keepalive 4; }\n\
         server { listen 443 ssl; KEYS location /a { proxy_pass https://127.0.0.1:LIVE/; }\n\
         location /b { proxy_pass https://inner; } location /c { proxy_pass https://[::1]:LIVE/; }\n\
+        set $up https://127.0.0.1:LIVE; location /e { proxy_pass $up; }\n\
         location /d { proxy_pass https://localhost/front; } location /front { return 200 inner; } }\n\
         server { listen LIVE ssl; listen [::]:LIVE ssl; KEYS return 200 inner; }";
     let (instance, host) = installation.start(&place, http, None);
-    for path in ["/a", "/b", "/c", "/d"] {
+    for path in ["/a", "/b", "/c", "/d", "/e"] {
         let answer = ask(&instance, &host, &get(path, "", &host), &ClientModel::default());
         assert_eq!(answer.body(), b"inner", "{path}: {}", String::from_utf8_lossy(&answer.response));
     }
@@ -246,14 +247,19 @@ fn a_server_that_wants_certificates_of_clients_gets_one() {
     let site = tempfile::tempdir_in(place.path()).unwrap();
     fs::set_permissions(site.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let installation = Installation::new(site.path());
-    let http = b"server { listen 443 ssl; KEYS ssl_client_certificate tls/ca.pem; ssl_verify_client on;\n\
+    let at = |name: &str| site.path().join("tls").join(name);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let own = rcgen::CertificateParams::new(vec!["client".to_owned()]).unwrap().self_signed(&key).unwrap();
+    fs::write(at("client.pem"), own.pem()).unwrap();
+    fs::write(at("client.key"), key.serialize_pem()).unwrap();
+    let http = b"server { listen 443 ssl; KEYS ssl_client_certificate tls/client.pem; ssl_verify_client on;\n\
         return 200 $ssl_client_verify; }";
     let (instance, host) = installation.start(&place, http, None);
     let request = get("/", "", &host);
     let refused = ask(&instance, &host, &request, &ClientModel::default());
     assert_eq!(refused.status, 400);
-    let at = |name: &str| Some(site.path().join("tls").join(name));
-    let client = ClientModel { certificate: at("chain.pem"), key: at("key.pem"), ..ClientModel::default() };
+    let (certificate, key) = (Some(at("client.pem")), Some(at("client.key")));
+    let client = ClientModel { certificate, key, ..ClientModel::default() };
     let answer = ask(&instance, &host, &request, &client);
     assert_eq!(answer.body(), b"SUCCESS", "{}", String::from_utf8_lossy(&answer.response));
     instance.stop().unwrap();

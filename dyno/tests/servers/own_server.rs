@@ -9,7 +9,10 @@ use std::path::Path;
 use place::Place;
 use serde_json::Value;
 use tlsdyno::model::CertificateKind;
-use tlsdyno::servers::certificates;
+use tlsdyno::run::exchange::{exchange, get};
+use tlsdyno::run::preflight::compile;
+use tlsdyno::servers::{ServerSpec, ServerTls, certificates};
+use tlsdyno_tls::{Effort, Settings};
 
 /// A shop in the layout of Debian: three servers (redirects, the shop, what its application answers), compression,
 /// includes by pattern and with relative names, ports that belong to somebody else.
@@ -204,4 +207,52 @@ fn what_is_no_configuration_to_measure_is_refused_at_once() {
         let said = String::from_utf8_lossy(&output.stderr).replace('\n', " ");
         assert!(!output.status.success() && said.contains(word), "{arguments:?}: {said}");
     }
+}
+
+/// `openssl s_server -WWW` answers as HTTP/1.0 does, and waits for the client's close_notify before it closes.
+#[test]
+fn an_answer_without_a_length_ends_with_close_notify() {
+    let place = Place::new();
+    let files = certificates::create(CertificateKind::P256, place.path()).unwrap();
+    let (at, chain, key) = (place.docroot(), files.chain.display(), files.key.display());
+    let serve = format!("openssl s_server -quiet -WWW -accept 127.0.0.1:{{port}} -cert {chain} -key {key}");
+    let command = format!("sh -c 'cd {} && exec {serve}'", at.display());
+    let instance = place.start(&place.command(&command, "127.0.0.1:{port}")).unwrap();
+    let config = compile(&Settings { effort: Effort::Lean, ..Settings::default() }).unwrap();
+    let answer = exchange(instance.address(), Some(&config), None, &get("/hello.txt", "", "localhost")).unwrap();
+    assert!(answer.status == 200 && answer.response.ends_with(b"hello, world\n"));
+    assert!(answer.handshake.is_some());
+    instance.stop().unwrap();
+}
+
+#[test]
+fn haproxy_gets_certificate_and_key_in_one_file() {
+    let place = Place::new();
+    let path = place.path().join("haproxy.cfg");
+    let text = "defaults\n  mode http\n  timeout client 5s\n  timeout connect 5s\n  timeout server 5s\n\
+                frontend site\n  bind 127.0.0.1:{port} ssl crt {pem}\n\
+                \u{20} http-request return status 200 content-type text/plain string hello\n";
+    fs::write(&path, text).unwrap();
+    let tls = ServerTls::new(certificates::create(CertificateKind::P256, place.path()).unwrap());
+    let command = place.command(&format!("haproxy -db -f {}", path.display()), "127.0.0.1:{port}");
+    let instance = place.start(&ServerSpec { tls: Some(tls), ..command }).unwrap();
+    let config = compile(&Settings { effort: Effort::Lean, ..Settings::default() }).unwrap();
+    let answer = exchange(instance.address(), Some(&config), None, &get("/", "", "localhost")).unwrap();
+    assert_eq!(answer.body(), b"hello");
+    instance.stop().unwrap();
+}
+
+#[test]
+fn a_server_that_closes_descriptors_is_refused_once() {
+    let place = Place::new();
+    let script = place.path().join("start.sh");
+    let text = "for f in /proc/$$/fd/*; do n=${f##*/}\n\
+                if [ $n -gt 9 ] && [ $n -ne 255 ]; then eval \"exec $n>&-\"; fi; done\nexec \"$@\"\n";
+    fs::write(&script, text).unwrap();
+    let serve = "serve --docroot {docroot} --listen 127.0.0.1:{port} --certificate {certificate} --key {key}";
+    let command = format!("bash {} {} {serve}", script.display(), env!("CARGO_BIN_EXE_tlsdyno"));
+    let output = place.run(&["ablate", "--quick", "--no-report", "--server-command", &command]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(6), "{said}");
+    assert_eq!(said.matches("closes inherited descriptors").count(), 1, "{said}");
 }

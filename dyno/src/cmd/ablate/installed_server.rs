@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use tlsdyno_tls::{Group, Version};
 
 use crate::model::{Server, ServerName, Tls};
-use crate::servers::installed::{Installed, Offer};
+use crate::servers::installed::{Choice, Installed, Offer};
 use crate::servers::{driver_of, programs};
 
 /// The first version whose own choice of protocols has TLS 1.3.
@@ -38,12 +38,15 @@ pub(super) fn negotiated(server: &Server, tls: Tls) -> Result<(Tls, Vec<String>)
     let installed = Installed::read(path)?;
     let host = server.host.as_deref();
     let mut told = Vec::new();
-    let others = installed.choice(host).others;
+    let Choice { others, is_known, .. } = installed.choice(host);
     let shown = host.unwrap_or("the default server");
     told.push(match others.len() {
         0 => format!("Measured: {shown} of {}", path.display()),
         _ => format!("Measured: {shown} of {}. --host NAME chooses another: {}", path.display(), some(&others)),
     });
+    if let Some(host) = host.filter(|_| !is_known) {
+        told.push(format!("No server there is named {host}: the default server answers, unless a pattern (`~`) fits"));
+    }
     told.extend(installed.told().into_iter().map(|(what, why)| format!("{what}. {why}")));
     let offer = installed.offer(host);
     let version = version(&offer, tls.version, server.command.as_deref().unwrap_or_default());

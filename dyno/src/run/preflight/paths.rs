@@ -45,7 +45,7 @@ fn advice(status: u16, location: Option<&str>, path: &str, host: &str, answer: &
     let elsewhere = location.and_then(|location| location.split_once("://"));
     let other = elsewhere.map(|(_, rest)| rest.split(['/', '?', '#']).next().unwrap_or_default());
     let declared = format!("or write `{path} {status}` into the file of --paths, if that is what is to be measured");
-    let asks_for_certificate = || String::from_utf8_lossy(answer.body()).contains("SSL certificate");
+    let says = |text: &str| String::from_utf8_lossy(answer.body()).contains(text);
     match (status, other, location) {
         (USUAL_STATUS, ..) => format!("leave the status behind {path} in the file of --paths out"),
         (300..=399, Some(other), _) if !other.eq_ignore_ascii_case(host) => {
@@ -55,7 +55,10 @@ fn advice(status: u16, location: Option<&str>, path: &str, host: &str, answer: &
             format!("name the page that it leads to, {location} (--path, --paths), {declared}")
         }
         (401, ..) => format!("give what it asks for (-H 'Authorization: …'), {declared}"),
-        (400, ..) if asks_for_certificate() => {
+        (400, ..) if says("SSL certificate error") => {
+            "it does not take the certificate of --client-cert; its log says why".to_owned()
+        }
+        (400, ..) if says("SSL certificate") => {
             "it wants a certificate of its clients: give one (--client-cert, --client-key)".to_owned()
         }
         (403, ..) => format!("name a page that clients on loopback may have (--path, --paths), {declared}"),
@@ -129,6 +132,7 @@ mod tests {
         for (head, remedy) in [
             ("401 Unauthorized\r\nWWW-Authenticate: Basic\r\n\r\n", "-H 'Authorization"),
             ("400 Bad Request\r\n\r\nNo required SSL certificate was sent", "--client-cert"),
+            ("400 Bad Request\r\n\r\nThe SSL certificate error", "does not take"),
             ("403 Forbidden\r\n\r\n", "loopback"),
             ("404 Not Found\r\n\r\n", "--paths"),
             ("502 Bad Gateway\r\n\r\n", "application behind it"),

@@ -1,34 +1,11 @@
 //! The names of a configuration's servers, and which of them is measured.
 
 use super::listeners::{Listeners, Server, Socket};
+use super::names::{knows, names, split};
 use super::reader::Directive;
 
 /// What a redirect of every path looks like.
 const EVERY_PATH: [&str; 6] = ["^", ".*", "^.*", "^.*$", "^(.*)$", "^/(.*)$"];
-
-/// A name, and the port where one is given.
-pub(super) fn split(host: &str) -> (&str, Option<u16>) {
-    match host.rsplit_once(':') {
-        Some((name, port)) if !port.ends_with(']') => (name, port.parse().ok()),
-        _ => (host, None),
-    }
-}
-
-/// The names of a server.
-fn names(server: &[Directive]) -> impl Iterator<Item = String> {
-    server.iter().filter(|of| of.name == "server_name").flat_map(Directive::values)
-}
-
-/// Whether a server has a name. Patterns (`~`) are not looked into.
-pub(super) fn knows(server: &[Directive], name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    names(server).map(|of| of.to_ascii_lowercase()).any(|of| match (of.strip_prefix('.'), of.strip_prefix('*')) {
-        (Some(domain), _) => name.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')),
-        (_, Some(domain)) => name.ends_with(domain) && name.len() > domain.len(),
-        _ if of.ends_with(".*") => name.starts_with(&of[..of.len() - 1]) && name.len() > of.len() - 1,
-        _ => of == name,
-    })
-}
 
 /// A name by which clients can ask for a server; of those for many names one. `None`: a pattern, or none at all.
 fn name_to_ask(server: &[Directive]) -> Option<String> {
@@ -97,6 +74,8 @@ pub struct Choice {
     pub host: Option<String>,
     /// The others that could be.
     pub others: Vec<String>,
+    /// A server has this name, patterns apart; otherwise the default server answers.
+    pub is_known: bool,
 }
 
 impl Choice {
@@ -121,7 +100,11 @@ impl Choice {
             None => all.iter().find(|(_, only)| !only).or(all.first()).and_then(|(host, _)| host.clone()),
         };
         let others = all.into_iter().filter_map(|(host, _)| host).filter(|host| Some(host) != chosen.as_ref());
-        Choice { others: others.collect(), host: chosen }
+        let others = others.collect();
+        let name = chosen.as_deref().map_or("", |host| split(host).0);
+        let is_there = |server: &&Server| listeners.measured().is_some_and(|of| server.listens_on(of).is_some());
+        let is_known = servers.iter().filter(is_there).any(|server| knows(server.directives, name));
+        Choice { host: chosen, others, is_known }
     }
 }
 
@@ -170,7 +153,7 @@ mod tests {
 
     fn choice(http: &str, asked: Option<&str>) -> (String, String) {
         let http = directives_of(http).unwrap();
-        let Choice { host, others } = Choice::of(&http, asked);
+        let Choice { host, others, .. } = Choice::of(&http, asked);
         (host.unwrap_or_else(|| "any".to_owned()), others.join(" "))
     }
 
@@ -225,27 +208,6 @@ mod tests {
         ] {
             let server = format!("server {{ listen 443 ssl; server_name {names}; }}");
             assert_eq!(choice(&server, None).0, wanted, "{names}");
-        }
-    }
-
-    #[test]
-    fn names_are_known_as_nginx_knows_them() {
-        let knows = |names: &str, name: &str| {
-            let server = directives_of(&format!("server_name {names};")).unwrap();
-            knows(&server, name)
-        };
-        for (names, name, is) in [
-            ("x.example", "X.Example", true),
-            (".x.example", "x.example", true),
-            (".x.example", "a.x.example", true),
-            (".x.example", "ax.example", false),
-            ("*.x.example", "a.b.x.example", true),
-            ("*.x.example", "x.example", false),
-            ("x.*", "x.org", true),
-            ("x.*", "x.", false),
-            ("a b", "b", true),
-        ] {
-            assert_eq!(knows(names, name), is, "{names} {name}");
         }
     }
 

@@ -5,10 +5,11 @@
 //! where somebody may ask for it.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, TcpListener, ToSocketAddrs};
 
 use super::reader::Directive;
-use super::{Ports, hosts};
+use super::targets::{Place, Target, for_each_target, is_address, is_this_machine};
+use super::variable_targets::{self, InGroup};
+use super::{Ports, names};
 
 /// Where a server that says nothing listens, and where one that names an address only.
 const PORT_BY_DEFAULT: u16 = 80;
@@ -192,11 +193,11 @@ impl Listeners {
 
     /// The socket with TLS on which a server has this name, or answers to all.
     fn serving(&self, servers: &[Server], host: Option<&str>) -> Option<usize> {
-        let (name, port) = host.map_or(("", None), hosts::split);
+        let (name, port) = host.map_or(("", None), names::split);
         let mut sockets = self.with_tls();
         sockets.sort_by_key(|socket| port.is_some_and(|port| !matches!(socket, Socket::Tcp(_, of) if *of == port)));
         let knows = |socket: &&Socket| {
-            servers.iter().any(|server| server.listens_on(socket).is_some() && hosts::knows(server.directives, name))
+            servers.iter().any(|server| server.listens_on(socket).is_some() && names::knows(server.directives, name))
         };
         let socket = sockets.iter().copied().find(knows).or(sockets.first().copied())?;
         self.index_of(socket)
@@ -213,7 +214,9 @@ impl Listeners {
         for listen in servers.iter().filter(is_elsewhere).flat_map(|server| &server.listens) {
             needed.extend(self.index_of(&listen.socket));
         }
-        for_each_target(http, &mut |target| needed.extend(self.asked(target).map(|(index, _)| index)));
+        let mut need = |target: &str| needed.extend(self.asked(target).map(|(index, _)| index));
+        for_each_target(http, &mut need);
+        variable_targets::all(http).iter().filter(|value| is_address(value)).for_each(|value| need(value));
         for index in needed {
             self.groups[index].is_needed = true;
         }
@@ -258,6 +261,13 @@ impl Listeners {
         Some(format!("{scheme}{address}{colon}{path}"))
     }
 
+    /// The same for a value that a variable has.
+    pub(super) fn in_group(&self, value: &str, ports: &Ports) -> Option<InGroup> {
+        let (index, Target { scheme, path, .. }) = self.asked(value).filter(|_| is_address(value))?;
+        let group = format!("tlsdyno-listen-{index}");
+        Some(InGroup { value: format!("{scheme}{group}{path}"), group, address: self.address(index, ports) })
+    }
+
     /// The socket of this configuration that a target reaches.
     fn asked<'t>(&self, target: &'t str) -> Option<(usize, Target<'t>)> {
         let target = Target::of(target)?;
@@ -280,77 +290,6 @@ impl Listeners {
         candidates.sort_by_key(|group| matches!(&group.socket, Socket::Tcp(of, _) if (of == ANY_V4) == is_v6));
         let found = candidates.first().filter(|_| is_this_machine(host))?;
         self.index_of(&found.socket)
-    }
-}
-
-/// Calls `tell` with each target of a proxy.
-fn for_each_target(directives: &[Directive], tell: &mut dyn FnMut(&str)) {
-    for directive in directives.iter().filter(|of| !of.is_of_data()) {
-        if is_to_target(directive)
-            && let Some(target) = directive.first()
-        {
-            tell(&target);
-        }
-        for_each_target(directive.inner(), tell);
-    }
-}
-
-/// Whether a proxy has such a target.
-pub(super) fn any_target(directives: &[Directive], is_such: &dyn Fn(&str) -> bool) -> bool {
-    let mut found = false;
-    for_each_target(directives, &mut |target| found |= is_such(target));
-    found
-}
-
-/// Whether the first argument says where requests go on.
-pub(super) fn is_to_target(directive: &Directive) -> bool {
-    match directive.name.as_str() {
-        "proxy_pass" | "grpc_pass" => true,
-        // Of `upstream`.
-        "server" => directive.block.is_none(),
-        _ => false,
-    }
-}
-
-/// Where a proxy sends requests on: `http://127.0.0.1:8080/app/`, `https://unix:/run/s:/`, `localhost:9000`.
-struct Target<'a> {
-    scheme: &'a str,
-    place: Place<'a>,
-    path: &'a str,
-}
-
-enum Place<'a> {
-    Tcp(&'a str, u16),
-    Unix(&'a str),
-}
-
-impl Target<'_> {
-    /// `None`: it holds a variable.
-    fn of(target: &str) -> Option<Target<'_>> {
-        let (scheme, rest) = target.split_at(target.find("://").map_or(0, |at| at + 3));
-        if let Some(unix) = rest.strip_prefix("unix:") {
-            let (path, behind) = unix.split_once(':').unwrap_or((unix, ""));
-            return Some(Target { scheme, place: Place::Unix(path), path: behind });
-        }
-        let (place, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let is_secure = scheme == "https://" || scheme == "grpcs://";
-        let by_default = if is_secure { PORT_OF_TLS } else { PORT_BY_DEFAULT };
-        let (host, port) = match place.rsplit_once(':') {
-            Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()?),
-            _ => (place, by_default),
-        };
-        (!host.contains('$')).then_some(Target { scheme, place: Place::Tcp(host, port), path })
-    }
-}
-
-/// Whether what is sent to this host stays on this machine.
-fn is_this_machine(host: &str) -> bool {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let is_here = |ip: IpAddr| ip.is_loopback() || ip.is_unspecified() || TcpListener::bind((ip, 0)).is_ok();
-    match bare.parse::<IpAddr>() {
-        Ok(ip) => is_here(ip),
-        Err(_) if host == "localhost" => true,
-        Err(_) => (bare, 0).to_socket_addrs().is_ok_and(|mut all| all.any(|address| is_here(address.ip()))),
     }
 }
 
@@ -377,30 +316,6 @@ mod tests {
             ("8000-8002", "*:8000 *:8001 *:8002"),
         ] {
             assert_eq!(sockets(listen), wanted, "{listen}");
-        }
-    }
-
-    #[test]
-    fn targets_are_taken_apart() {
-        let parts = |target: &str| {
-            let Target { scheme, place, path } = Target::of(target)?;
-            Some(match place {
-                Place::Tcp(host, port) => format!("{scheme} {host} {port} {path}"),
-                Place::Unix(socket) => format!("{scheme} {socket} {path}"),
-            })
-        };
-        for (target, wanted) in [
-            ("http://127.0.0.1:8080/app/", Some("http:// 127.0.0.1 8080 /app/")),
-            ("https://[::1]/", Some("https:// [::1] 443 /")),
-            ("grpcs://a:1", Some("grpcs:// a 1 ")),
-            ("localhost:9000", Some(" localhost 9000 ")),
-            ("app", Some(" app 80 ")),
-            ("http://unix:/run/a:/b", Some("http:// /run/a /b")),
-            ("unix:/run/a", Some(" /run/a ")),
-            ("http://$backend/", None),
-            ("http://a:$port", None),
-        ] {
-            assert_eq!(parts(target).as_deref(), wanted, "{target}");
         }
     }
 }

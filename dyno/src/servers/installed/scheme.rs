@@ -51,11 +51,12 @@ fn replaced(word: &str) -> Option<String> {
         let brace = if variable.starts_with('{') { 1 } else { 0 };
         let name = &variable[brace..];
         let length = name.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(name.len());
-        let of_copy = VARIABLES.iter().find(|(of_nginx, _)| *of_nginx == &name[..length]).map(|(_, of_copy)| of_copy);
+        let (name, behind) = name.split_at(length);
+        let of_copy = VARIABLES.iter().find(|(of_nginx, _)| *of_nginx == name).map(|(_, of_copy)| *of_copy);
         found |= of_copy.is_some();
         new.push_str(&variable[..brace]);
-        new.push_str(of_copy.unwrap_or(&&name[..length]));
-        rest = &name[length..];
+        new.push_str(of_copy.unwrap_or(name));
+        rest = behind;
     }
     new.push_str(rest);
     found.then_some(new)

@@ -1,0 +1,111 @@
+//! Where proxies of a configuration send requests on.
+
+use std::net::{IpAddr, TcpListener, ToSocketAddrs};
+
+use super::reader::Directive;
+
+/// Whether a value can be nothing but an address: a scheme or a port stands in it.
+pub(super) fn is_address(value: &str) -> bool {
+    let port = value.rsplit(':').next().unwrap_or_default();
+    value.contains("://") || value.starts_with("unix:") || (port.parse::<u16>().is_ok() && port.len() < value.len())
+}
+
+/// Calls `tell` with each target of a proxy.
+pub(super) fn for_each_target(directives: &[Directive], tell: &mut dyn FnMut(&str)) {
+    for directive in directives.iter().filter(|of| !of.is_of_data()) {
+        if is_to_target(directive)
+            && let Some(target) = directive.first()
+        {
+            tell(&target);
+        }
+        for_each_target(directive.inner(), tell);
+    }
+}
+
+/// Whether a proxy has such a target.
+pub(super) fn any_target(directives: &[Directive], is_such: &dyn Fn(&str) -> bool) -> bool {
+    let mut found = false;
+    for_each_target(directives, &mut |target| found |= is_such(target));
+    found
+}
+
+/// Whether the first argument says where requests go on.
+pub(super) fn is_to_target(directive: &Directive) -> bool {
+    match directive.name.as_str() {
+        "proxy_pass" | "grpc_pass" => true,
+        // Of `upstream`.
+        "server" => directive.block.is_none(),
+        _ => false,
+    }
+}
+
+/// Where a proxy sends requests on: `http://127.0.0.1:8080/app/`, `https://unix:/run/s:/`, `localhost:9000`.
+pub(super) struct Target<'a> {
+    pub(super) scheme: &'a str,
+    pub(super) place: Place<'a>,
+    pub(super) path: &'a str,
+}
+
+pub(super) enum Place<'a> {
+    Tcp(&'a str, u16),
+    Unix(&'a str),
+}
+
+impl Target<'_> {
+    /// `None`: it holds a variable.
+    pub(super) fn of(target: &str) -> Option<Target<'_>> {
+        let (scheme, rest) = target.split_at(target.find("://").map_or(0, |at| at + 3));
+        if let Some(unix) = rest.strip_prefix("unix:") {
+            let (path, behind) = unix.split_once(':').unwrap_or((unix, ""));
+            return Some(Target { scheme, place: Place::Unix(path), path: behind });
+        }
+        let (place, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let is_secure = scheme == "https://" || scheme == "grpcs://";
+        let by_default = if is_secure { 443 } else { 80 };
+        let (host, port) = match place.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()?),
+            _ => (place, by_default),
+        };
+        (!host.contains('$')).then_some(Target { scheme, place: Place::Tcp(host, port), path })
+    }
+}
+
+/// Whether what is sent to this host stays on this machine.
+pub(super) fn is_this_machine(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let is_here = |ip: IpAddr| ip.is_loopback() || ip.is_unspecified() || TcpListener::bind((ip, 0)).is_ok();
+    match bare.parse::<IpAddr>() {
+        Ok(ip) => is_here(ip),
+        Err(_) if host == "localhost" => true,
+        Err(_) => (bare, 0).to_socket_addrs().is_ok_and(|mut all| all.any(|address| is_here(address.ip()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_taken_apart() {
+        let parts = |target: &str| {
+            let Target { scheme, place, path } = Target::of(target)?;
+            Some(match place {
+                Place::Tcp(host, port) => format!("{scheme} {host} {port} {path}"),
+                Place::Unix(socket) => format!("{scheme} {socket} {path}"),
+            })
+        };
+        for (target, wanted) in [
+            ("http://127.0.0.1:8080/app/", Some("http:// 127.0.0.1 8080 /app/")),
+            ("https://[::1]/", Some("https:// [::1] 443 /")),
+            ("grpcs://a:1", Some("grpcs:// a 1 ")),
+            ("localhost:9000", Some(" localhost 9000 ")),
+            ("app", Some(" app 80 ")),
+            ("http://unix:/run/a:/b", Some("http:// /run/a /b")),
+            ("unix:/run/a", Some(" /run/a ")),
+            ("http://$backend/", None),
+            ("http://a:$port", None),
+        ] {
+            assert_eq!(parts(target).as_deref(), wanted, "{target}");
+        }
+    }
+}
