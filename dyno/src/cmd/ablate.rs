@@ -29,7 +29,8 @@ pub struct Args {
     #[arg(long, default_value_t, value_parser = choice(ServerName::configured()), help_heading = "Server")]
     server: ServerName,
     /// Your own server and configuration: a command line that stays in the foreground; {port} {plain_port} {docroot}
-    /// {dir} {certificate} {key} {pem} are filled in, also in files that it names (as copies: write absolute paths there)
+    /// {dir} {certificate} {key} {pem} are filled in, also in files that it names (as copies: write absolute
+    /// paths there)
     #[arg(long, value_name = "COMMAND", conflicts_with = "server", help_heading = "Server")]
     server_command: Option<String>,
     /// Where the server command listens: 127.0.0.1:{port} if nothing else is said, or a fixed 127.0.0.1:8443 (then

@@ -5,8 +5,8 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-/// The files of a pattern with `*`, `?` and `[…]` in any part of its path, in the order of their names. Hidden ones only
-/// where the pattern begins with a dot.
+/// The files of a pattern with `*`, `?` and `[…]` in any part of its path, in the order of their names. Hidden ones
+/// only where the pattern begins with a dot.
 pub fn files(pattern: &Path) -> Vec<PathBuf> {
     let mut found = vec![PathBuf::new()];
     for part in pattern.components() {

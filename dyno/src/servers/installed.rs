@@ -52,8 +52,8 @@ impl Installed {
     pub fn read(path: &Path) -> Result<Installed> {
         let installed = Installed { directives: reader::read(path)?, host: None };
         ensure!(
-            installed.http().iter().any(|of| of.name == "server" && has_tls(of.inner())),
-            "no server of the `http` block in {} listens with TLS (`listen … ssl`), so that there is nothing to measure",
+            installed.http().iter().any(|of| of.name == "server" && has_tls(of.inner()) || of.name == "ssl"),
+            "no server of `http` in {} listens with TLS (`listen … ssl`), so that there is nothing to measure",
             path.display()
         );
         Ok(installed)
@@ -75,7 +75,8 @@ impl Installed {
         Offer::of(self.http(), host)
     }
 
-    /// What the copy does otherwise than the installed server beside where it listens and writes, and why, in sentences.
+    /// What the copy does otherwise than the installed server beside where it listens and writes, and why, in
+    /// sentences.
     pub fn told(&self) -> Vec<(String, String)> {
         one_client::told(self.http())
     }
@@ -130,6 +131,8 @@ struct Ports<'a> {
 impl Ports<'_> {
     fn adapt_http(&self, http: &mut Directive) {
         let Some(Block::Directives(inner)) = &mut http.block else { return };
+        // Listeners say which of them speak TLS.
+        inner.retain(|of| of.name != "ssl");
         let unlimited = one_client::unlimited(inner);
         self.adapt(inner, &mut 0);
         variable_targets::adapt(inner, &|value| self.listeners.in_group(value, self));
@@ -252,5 +255,9 @@ mod tests {
         let path = place.path().join("x.conf");
         fs::write(&path, "http { server { listen 80; } }").unwrap();
         assert!(Installed::read(&path).unwrap_err().to_string().contains("listens with TLS"));
+        // As configurations before nginx 1.15 say it.
+        fs::write(&path, "http { ssl on; server { listen 443; } }").unwrap();
+        let text = Installed::read(&path).unwrap().text(1, 2, Path::new("/x"));
+        assert!(text.contains("listen 127.0.0.1:1 ssl;") && !text.contains("ssl on"), "{text}");
     }
 }

@@ -48,7 +48,8 @@ const SITES: [Site; 17] = [
         "rejected handshakes",
         b"server { listen 443 ssl default_server; listen [::]:443 ssl default_server; ssl_reject_handshake on; }\n\
           server { listen 80 default_server; return 444; }\n\
-          server { listen 443 ssl; listen [::]:443 ssl; server_name www.x.example; KEYS return 301 https://x.example/; }\n\
+          server { listen 443 ssl; listen [::]:443 ssl; server_name www.x.example; KEYS\n\
+          return 301 https://x.example/; }\n\
           server { listen 443 ssl; listen [::]:443 ssl; server_name x.example; KEYS return 200 x; }",
         b"x",
     ),

@@ -68,8 +68,8 @@ fn advice(status: u16, location: Option<&str>, path: &str, host: &str, answer: &
     }
 }
 
-/// Whether the server of a configuration answers every path of the workload as expected; `None`: there is one path only,
-/// which the other checks have asked for.
+/// Whether the server of a configuration answers every path of the workload as expected; `None`: there is one path
+/// only, which the other checks have asked for.
 ///
 /// # Errors
 /// The client cannot be set up.

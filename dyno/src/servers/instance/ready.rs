@@ -76,8 +76,9 @@ impl super::Instance {
         }
         let what = anyhow!(
             "the server command closes inherited descriptors, or starts its workers without them, and by one of them a \
-             worker knows that stages may be off. Measure it with one process (uvicorn without --workers), with workers \
-             that are forked (gunicorn), or without the program between that closes them (sudo, a service manager)"
+             worker knows that stages may be off. Measure it with one process (uvicorn without --workers), with \
+             workers that are forked (gunicorn), or without the program between that closes them (sudo, a service \
+             manager)"
         );
         Err(Fault::Environment.of(what))
     }
