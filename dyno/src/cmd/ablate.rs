@@ -2,7 +2,7 @@
 
 mod installed_server;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use tlsdyno_tls::{Effort, Group, Stage};
@@ -42,6 +42,10 @@ pub struct Args {
     /// the one that runs; with --paths what is requested of it, otherwise its front page
     #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "server_command"], help_heading = "Server")]
     server_config: Option<PathBuf>,
+    /// A directory that your server writes for real. What it writes elsewhere goes to a layer that ends with it, where
+    /// this system allows that (root); reading files below a layer takes it some microseconds more. `/`: no layers
+    #[arg(long, value_name = "DIR", num_args = 1, help_heading = "Server")]
+    writable: Vec<PathBuf>,
     /// The name that clients ask for, with its port where that is not 443 [default: that of --paths, else of the
     /// default server of --server-config, else localhost]
     #[arg(long, value_name = "NAME", help_heading = "Server")]
@@ -292,6 +296,7 @@ impl Args {
 
     fn server_model(&self) -> Result<Server> {
         let own = self.server_command.is_some() || self.server_config.is_some();
+        ensure!(own || self.writable.is_empty(), "--writable is for --server-command and --server-config");
         let asks = !self.header.is_empty() || self.client_cert.is_some();
         let needs_own = self.path.is_some() || self.paths.is_some() || self.host.is_some() || asks;
         ensure!(
@@ -312,6 +317,7 @@ impl Args {
             host: self.host.clone().or(self.listed()?.1),
             client: self.client_model()?,
             libraries: libraries(&self.library)?,
+            writable: self.writable.iter().map(|path| writable(path)).collect::<Result<_>>()?,
             allow_insecure_listen: self.allow_insecure_listen,
         };
         match &self.server_config {
@@ -422,4 +428,11 @@ impl Args {
         CommandSpec { command, address: String::new(), plain_address: None, installed: None, host: None }
             .mentions("{docroot}")
     }
+}
+
+/// A directory that a server may write.
+fn writable(path: &Path) -> Result<PathBuf> {
+    let found = path.canonicalize().with_context(|| format!("--writable {}", path.display()))?;
+    ensure!(found.is_dir(), "--writable {}: it is no directory", path.display());
+    Ok(found)
 }

@@ -455,6 +455,10 @@ impl Observer for Progress {
         }
     }
 
+    fn tell(&mut self, text: &str) {
+        self.line(text);
+    }
+
     fn preflight(&mut self, name: &str, passed: usize, failed: &[String]) {
         for check in failed {
             self.line(&format!("preflight of \"{name}\" failed: {check}"));

@@ -37,6 +37,10 @@ pub struct Server {
     /// configuration is there once more on that, and the two are compared.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub libraries: Vec<PathBuf>,
+    /// `command` only: directories that it writes for real. What it writes elsewhere is thrown away where the system
+    /// allows that.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub writable: Vec<PathBuf>,
     /// Let a server with no-op stages listen beyond loopback: a total break of its TLS for everybody who can reach it.
     pub allow_insecure_listen: bool,
 }

@@ -53,6 +53,11 @@ impl Callgrind {
         Ok(())
     }
 
+    /// Where the server under it writes.
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     fn option(&self, name: &str, file: &str) -> OsString {
         let mut option = OsString::from(format!("--{name}="));
         option.push(self.folder.path().join(file));

@@ -9,6 +9,10 @@ use crate::store::Record;
 pub trait Observer {
     /// A step of the preparation began.
     fn step(&mut self, text: &str);
+    /// Something that the reader should know before anything is measured.
+    fn tell(&mut self, text: &str) {
+        self.step(text);
+    }
     /// The preflight of a configuration is done.
     fn preflight(&mut self, name: &str, passed: usize, failed: &[String]);
     /// Something went wrong that does not stop the experiment.

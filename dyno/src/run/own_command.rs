@@ -1,5 +1,10 @@
 //! The user's own server command, as its driver takes it.
 
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+
+use super::observer::Observer;
 use super::preflight::negotiated::Asked;
 use crate::model::{ConfigurationModel, Experiment, ServerName, Tls, TlsChange};
 use crate::servers::CommandSpec;
@@ -61,6 +66,22 @@ impl Experiment {
             ServerName::Command => Asked::of_own(&tls, shows_ours(&self.command_spec_of(model), &tls)),
             _ => Asked::of(&tls),
         }
+    }
+
+    /// Tells what becomes of whatever these commands do besides answering.
+    ///
+    /// # Errors
+    /// An installed configuration cannot be copied.
+    pub fn tell_effects(&self, observer: &mut dyn Observer) -> Result<()> {
+        let mut told = BTreeSet::new();
+        for command in self.command_specs() {
+            for line in command.told(&self.server.writable)? {
+                if told.insert(line.clone()) {
+                    observer.tell(&line);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Builds that cannot be switched into each other, but can be up side by side: their CPU time is told by slices.

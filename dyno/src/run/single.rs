@@ -147,6 +147,7 @@ impl<'a> SingleServer<'a> {
         observer: &mut dyn Observer,
     ) -> Result<SingleServer<'a>> {
         let mut testbed = Testbed::prepare(experiment, cpus, &mut |text| observer.step(text))?;
+        experiment.tell_effects(observer).or_fault(Fault::Input)?;
         record.measured = Measured::from(experiment.without_secrets());
         if cpus.shared() {
             record.warnings.push(Warning::SharedCpus { cause: format!("only CPU {} may be used", cpus.server) });

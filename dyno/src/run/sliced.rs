@@ -20,8 +20,8 @@ use crate::interrupt;
 use crate::model::Measure;
 use crate::model::job::OutcomeRecord;
 use crate::random::SplitMix64;
-use crate::servers::Instance;
-use crate::servers::cpu::ProcessClocks;
+use crate::servers::cpu::{Clocks, ProcessClocks};
+use crate::servers::{Instance, Vigil};
 use crate::store::{Block, Slice, Warning};
 
 /// So many sweeps that count are made for each row whatever time they take.
@@ -39,6 +39,15 @@ const SLICED_ROUND: Duration = Duration::from_secs(5);
 pub(super) const SLICED_ROUNDS_MIN: u32 = 8;
 /// Late work of more than this part of what was measured is told.
 const LATE_TOLD: f64 = 0.01;
+/// So often processes may end while a server is looked at.
+const ENDINGS_MAX: u32 = 20;
+/// By so much the account of a server may be ahead of its clocks, nanoseconds: where it is exact, and where it counts
+/// what has ended in ticks.
+const SLACK_NS: u64 = 500_000;
+const SLACK_OF_TICKS_NS: u64 = 50_000_000;
+const COME_AND_GO: &str = "it has processes that come and go, as one for each connection";
+const WITHOUT_GROUP: &str = "only a control group tells what those use within milliseconds, and none can be made \
+                             here: run tlsdyno as root, or compare in blocks (--slice 0)";
 /// What to do about slices that are not counted.
 const LEFT_OUT_SLICES: &str = "These slices are left out";
 
@@ -66,6 +75,8 @@ pub(super) struct Sweeps {
     next: u32,
     /// The stores of sessions have those of the servers that run; the next sweep fills them where they are new.
     stores_are_filled: bool,
+    /// Servers whose processes come and go: their control groups' accounts tell what they use.
+    by_group: BTreeSet<usize>,
     /// Servers that came into the place of others for this round, and have done nothing yet.
     pub(super) cold: BTreeSet<usize>,
     /// Slices that were to count.
@@ -156,8 +167,15 @@ pub(super) trait Sliced: Subject {
 
 /// A server at the moment when it last rested.
 struct Resting {
-    clocks: Rc<ProcessClocks>,
+    clocks: Rc<Clocks>,
     cpu_ns: u64,
+    /// When these clocks were first read: what they said, and the account of the whole server, which also has what
+    /// ended.
+    begun_ns: [u64; 2],
+    /// No slice was measured by these clocks yet.
+    is_new: bool,
+    /// Which of its processes a signal ends.
+    vigil: Vigil,
 }
 
 /// Some sweeps in a row, of the same servers.
@@ -198,7 +216,7 @@ pub(super) fn sweeps<S: Sliced>(
         counted += u32::from(!fills);
         last = sweep_began.elapsed();
     }
-    row.drop_if_workers_changed();
+    row.drop_if_workers_changed()?;
     let says_something =
         |block: &Block| !(block.slices.is_empty() && block.errors.is_empty() && block.warnings.is_empty());
     Ok(row.blocks.into_values().filter(says_something).collect())
@@ -231,9 +249,7 @@ impl<S: Sliced> Row<'_, S> {
             self.subject.testbed().enter_mode(server)?;
             self.subject.warm(host)?;
         }
-        let clocks = Rc::new(self.clocks(host)?);
-        let cpu_ns = self.rest(host, &clocks)?;
-        self.servers.insert(key, Resting { clocks, cpu_ns });
+        self.rest_anew(host, key)?;
         self.subject.begin_row(host)
     }
 
@@ -267,8 +283,7 @@ impl<S: Sliced> Row<'_, S> {
         self.subject.testbed().enter_mode(server)?;
         let work = Work { laps: self.laps(index, work), ..work.clone() };
         let requests = work.laps * work.piece.requests;
-        let clocks = Rc::clone(&self.servers[&key].clocks);
-        let cpu_before = self.cpu_now(index, key, &clocks)?;
+        let cpu_before = self.cpu_now(index, key)?;
         self.subject.begin_slice(index)?;
         let address = self.subject.testbed().address(server);
         let began = self.since.elapsed();
@@ -285,16 +300,15 @@ impl<S: Sliced> Row<'_, S> {
         let us_per_request = elapsed.as_secs_f64() * 1e6 / requests.max(1) as f64;
         self.subject.state().us_per_request.insert(index, us_per_request);
         if is_dead(&outcome) {
-            self.refuse_ended(index)?;
+            self.account_ns(index)?;
             return Err(death(&self.subject.name(index), &outcome, &self.subject.log_tail(index)));
         }
-        let cpu_ns = self.rest(index, &clocks)?;
-        self.servers.insert(key, Resting { clocks, cpu_ns });
+        let (cpu_ns, not_seen) = self.cpu_after(index, key)?;
         let server_cpu_ns = cpu_ns.saturating_sub(cpu_before);
         self.subject.state().within_ns += server_cpu_ns;
         let (fault, seen) = self.subject.end_slice(index, &outcome, server_cpu_ns)?;
         let asked = verify_requests(&outcome, requests);
-        let fault = fault.or_else(|| asked.warnings.first().map(Warning::to_string));
+        let fault = not_seen.or(fault).or_else(|| asked.warnings.first().map(Warning::to_string));
         let slice = Slice {
             sweep_number,
             started_us: began.as_micros() as u64,
@@ -347,9 +361,12 @@ impl<S: Sliced> Row<'_, S> {
         self.subject.keep(block, seen);
     }
 
-    /// The clocks of all processes of a server.
-    fn clocks(&mut self, index: usize) -> Result<ProcessClocks> {
-        Ok(ProcessClocks::of(self.instance(index)?.pids()))
+    /// What tells the CPU time of a server.
+    fn clocks(&mut self, index: usize, key: usize) -> Result<Clocks> {
+        let by_group = self.subject.state().by_group.contains(&key);
+        let instance = self.instance(index)?;
+        let group = if by_group { instance.group_clock() } else { None };
+        Ok(group.map_or_else(|| Clocks::Processes(ProcessClocks::of(instance.pids())), Clocks::Group))
     }
 
     fn instance(&mut self, index: usize) -> Result<&mut Instance> {
@@ -359,38 +376,92 @@ impl<S: Sliced> Row<'_, S> {
         running.map_err(|error| Fault::Server.of(error))
     }
 
-    /// If all of a server has died, that is the news.
-    fn refuse_ended(&mut self, index: usize) -> Result<()> {
-        let name = self.subject.name(index);
-        let died = |_: &Instance, obituary: &str| format!("configuration \"{name}\": {obituary}");
-        self.instance(index)?.living_cpu_ns(died).map(|_| ())
-    }
-
-    /// The CPU time of a server once it rests.
-    fn rest(&mut self, index: usize, clocks: &ProcessClocks) -> Result<u64> {
-        if let Some(cpu_ns) = clocks.at_rest_ns() {
+    /// Looks at a server anew, by the processes that it has now, once it rests.
+    fn rest_anew(&mut self, index: usize, key: usize) -> Result<u64> {
+        for _ in 0..ENDINGS_MAX {
+            let vigil = self.instance(index)?.watch();
+            let clocks = Rc::new(self.clocks(index, key)?);
+            let Some(cpu_ns) = clocks.at_rest_ns() else { continue };
+            let account_ns = self.account_ns(index)?;
+            self.servers.insert(key, Resting { clocks, cpu_ns, begun_ns: [cpu_ns, account_ns], is_new: true, vigil });
             return Ok(cpu_ns);
         }
-        self.refuse_ended(index)?;
+        self.account_ns(index)?;
         let (log, name) = (self.subject.log_tail(index), self.subject.name(index));
-        Err(Fault::Server.of(anyhow!("a process of the server of \"{name}\" has ended{log}")))
+        Err(Fault::Server.of(anyhow!("processes of the server of \"{name}\" end one after the other{log}")))
+    }
+
+    /// The account of all that a server ever used. If all of it has died, that is the news.
+    fn account_ns(&mut self, index: usize) -> Result<u64> {
+        let name = self.subject.name(index);
+        let died = |_: &Instance, obituary: &str| format!("configuration \"{name}\": {obituary}");
+        self.instance(index)?.living_cpu_ns(died)
     }
 
     /// The CPU time of a server that has rested since the last slice; what its clocks have gone on is late work.
-    fn cpu_now(&mut self, index: usize, key: usize, clocks: &ProcessClocks) -> Result<u64> {
-        let Some(now) = clocks.read_ns() else { return self.rest(index, clocks) };
+    fn cpu_now(&mut self, index: usize, key: usize) -> Result<u64> {
+        let Some(now) = self.servers[&key].clocks.read_ns() else { return self.after_an_ending(index, key) };
         self.subject.state().late_ns += now.saturating_sub(self.servers[&key].cpu_ns);
         Ok(now)
     }
 
+    /// The CPU time of a server once it rests after a slice; and why that is not all of it, if it is not.
+    fn cpu_after(&mut self, index: usize, key: usize) -> Result<(u64, Option<String>)> {
+        let clocks = Rc::clone(&self.servers[&key].clocks);
+        let Some(cpu_ns) = clocks.at_rest_ns() else {
+            return Ok((
+                self.after_an_ending(index, key)?,
+                Some("a process of the server ended in a slice".to_owned()),
+            ));
+        };
+        let is_new = self.servers[&key].is_new;
+        if let Some(resting) = self.servers.get_mut(&key) {
+            (resting.cpu_ns, resting.is_new) = (cpu_ns, false);
+        }
+        let has_group = self.instance(index)?.group_clock().is_some();
+        if is_new && has_group && self.misses_processes(index, key)? {
+            self.subject.state().by_group.insert(key);
+            return Ok((self.rest_anew(index, key)?, Some(COME_AND_GO.to_owned())));
+        }
+        Ok((cpu_ns, None))
+    }
+
+    /// A process has ended: that its work is done is no death.
+    fn after_an_ending(&mut self, index: usize, key: usize) -> Result<u64> {
+        self.account_ns(index)?;
+        if let Some(mut before) = self.servers.remove(&key)
+            && let Some(death) = self.instance(index)?.awaited_death(&mut before.vigil)
+        {
+            let (log, name) = (self.subject.log_tail(index), self.subject.name(index));
+            return Err(Fault::Server.of(anyhow!("the server of \"{name}\": {death}{log}")));
+        }
+        self.rest_anew(index, key)
+    }
+
+    /// Whether processes that its clocks do not know have worked since these were first read.
+    fn misses_processes(&mut self, index: usize, key: usize) -> Result<bool> {
+        let account_ns = self.account_ns(index)?;
+        let slack_ns = if self.instance(index)?.group_clock().is_some() { SLACK_NS } else { SLACK_OF_TICKS_NS };
+        let Some(resting) = self.servers.get(&key) else { return Ok(false) };
+        if matches!(*resting.clocks, Clocks::Group(_)) {
+            return Ok(false);
+        }
+        let [clocks_ns, all_ns] = resting.begun_ns;
+        let (seen, all) = (resting.cpu_ns.saturating_sub(clocks_ns), account_ns.saturating_sub(all_ns));
+        Ok(all > seen + seen / 10 + slack_ns)
+    }
+
     /// Slices of a server whose processes came or went do not count: what these did is not in its clocks.
-    fn drop_if_workers_changed(&mut self) {
+    ///
+    /// # Errors
+    /// They come and go, and nothing tells what they use.
+    fn drop_if_workers_changed(&mut self) -> Result<(), Failed> {
         let mut changed: BTreeMap<usize, bool> = BTreeMap::new();
         for index in self.blocks.keys().copied().collect::<Vec<_>>() {
             let key = self.key(index);
             let has_changed = match changed.get(&key) {
                 Some(known) => *known,
-                None => !self.clocks(index).is_ok_and(|now| now == *self.servers[&key].clocks),
+                None => self.has_changed(index, key).map_err(|error| (index, error))?,
             };
             changed.insert(key, has_changed);
             if let Some(block) = self.blocks.get_mut(&index).filter(|_| has_changed) {
@@ -399,5 +470,21 @@ impl<S: Sliced> Row<'_, S> {
                 block.warnings.push(Warning::Other { what, remedy: LEFT_OUT_SLICES.to_owned() });
             }
         }
+        Ok(())
+    }
+
+    fn has_changed(&mut self, index: usize, key: usize) -> Result<bool> {
+        if !self.clocks(index, key).is_ok_and(|now| now == *self.servers[&key].clocks) {
+            return Ok(true);
+        }
+        if !self.misses_processes(index, key)? {
+            return Ok(false);
+        }
+        if self.instance(index)?.group_clock().is_none() {
+            let name = self.subject.name(index);
+            return Err(Fault::Environment.of(anyhow!("the server of \"{name}\": {COME_AND_GO}; {WITHOUT_GROUP}")));
+        }
+        self.subject.state().by_group.insert(key);
+        Ok(true)
     }
 }

@@ -176,6 +176,7 @@ impl Testbed {
             // A server of others stays as it is.
             cpus: if foreign.is_some() { Vec::new() } else { placement.server.clone() },
             outlives_owner: foreign.is_some(),
+            writable: experiment.server.writable.clone(),
             quota_cpus: placement.quota_cpus,
             changing_quota: modes::is_on_machines(experiment, index),
             handed,
@@ -299,11 +300,13 @@ impl Testbed {
     /// # Errors
     /// One has not: [`Fault::Server`].
     pub fn require_libraries(&mut self, index: usize) -> Result<Vec<u32>> {
-        let workers = self.instance(index).map_or(Vec::new(), |instance| instance.worker_pids());
-        for (what, library) in self.servers[self.host(index)].libraries() {
-            servers::require_mapped(&workers, &library).with_context(|| what.to_owned()).or_fault(Fault::Server)?;
+        let libraries = self.servers[self.host(index)].libraries();
+        let instance = self.instance(index).context("the server does not run").or_fault(Fault::Server)?;
+        for (what, library) in libraries {
+            let mapped = instance.of_living_workers(|workers| servers::require_mapped(workers, &library));
+            mapped.with_context(|| what.to_owned()).or_fault(Fault::Server)?;
         }
-        Ok(workers)
+        Ok(instance.worker_pids())
     }
 
     /// Switches the server of this configuration to its stages, where it has several modes, for connections from now

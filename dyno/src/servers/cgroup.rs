@@ -22,28 +22,15 @@ pub(super) enum Version {
     Two,
 }
 
-/// A control group made by us. Removed when dropped (if no process is left in it).
-#[derive(Debug)]
-pub struct Cgroup {
+/// The CPU account of a control group, to be read by whoever has no part in the group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupClock {
     path: PathBuf,
     version: Version,
 }
 
-impl Cgroup {
-    /// Makes a new, empty group below the one that tlsdyno itself is in; the error says why that is not possible.
-    pub fn create() -> Result<Cgroup> {
-        let (parent, version) = own_group("cpuacct")?;
-        let group = Cgroup { path: make_group(&parent)?, version };
-        group.cpu_ns()?;
-        Ok(group)
-    }
-
-    /// Where it is in the file system.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// CPU time that all its processes ever used, in nanoseconds. Version 2 has the account in every group.
+impl GroupClock {
+    /// CPU time that all processes of the group ever used, in nanoseconds. Version 2 has the account in every group.
     pub fn cpu_ns(&self) -> Result<u64> {
         let path = self.path.join(match self.version {
             Version::One => "cpuacct.usage",
@@ -52,11 +39,46 @@ impl Cgroup {
         let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
         parse_account(self.version, &text).with_context(|| format!("{} has no CPU account", path.display()))
     }
+
+    /// The processes that are in the group now.
+    pub fn pids(&self) -> Vec<u32> {
+        let text = fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).collect()
+    }
+}
+
+/// A control group made by us. Removed when dropped (if no process is left in it).
+#[derive(Debug)]
+pub struct Cgroup(GroupClock);
+
+impl Cgroup {
+    /// Makes a new, empty group below the one that tlsdyno itself is in; the error says why that is not possible.
+    pub fn create() -> Result<Cgroup> {
+        let (parent, version) = own_group("cpuacct")?;
+        let group = Cgroup(GroupClock { path: make_group(&parent)?, version });
+        group.cpu_ns()?;
+        Ok(group)
+    }
+
+    /// Where it is in the file system.
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// CPU time that all its processes ever used, in nanoseconds.
+    pub fn cpu_ns(&self) -> Result<u64> {
+        self.0.cpu_ns()
+    }
+
+    /// Its account.
+    pub fn clock(&self) -> GroupClock {
+        self.0.clone()
+    }
 }
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        remove_group(&self.path);
+        remove_group(&self.0.path);
     }
 }
 

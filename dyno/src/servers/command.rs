@@ -5,7 +5,7 @@ use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::capabilities::Capabilities;
@@ -14,6 +14,7 @@ use super::driver::Driver;
 use super::includes::Tree;
 use super::installed::{self, Installed, TlsSettings};
 use super::instance::Addresses;
+use super::view::{self, View};
 use super::worker_user::create_for_workers;
 use super::{Place, Prepared, ServerSpec, programs};
 use crate::model::ServerName;
@@ -138,10 +139,13 @@ impl CommandSpec {
             let directory = Path::new(directory()?);
             let mut installed = Installed::read(path)?.serving(self.host.as_deref());
             installed.change_tls(tls);
-            let text = installed.text(port("port"), port("plain_port"), directory);
+            let text = installed.text(port("port"), port("plain_port"), directory)?;
+            let text = installed::fitting(&text, &build_of(&words[0]));
             let copy = directory.join("nginx.conf");
             fs::write(&copy, installed::bytes_of(&text)).with_context(|| format!("write {}", copy.display()))?;
-            words.extend(["-c".to_owned(), copy.display().to_string()]);
+            // Before it reads a configuration, nginx opens the log that it was built with.
+            let log = directory.join("error.log").display().to_string();
+            words.extend(["-e".to_owned(), log, "-c".to_owned(), copy.display().to_string()]);
             return Ok(words);
         }
         for (word, file) in templates(&words) {
@@ -152,6 +156,33 @@ impl CommandSpec {
 }
 
 impl CommandSpec {
+    /// What it may write where the system allows a view of its own, with these directories for real.
+    ///
+    /// # Errors
+    /// Its user wants it to write everything; an installed configuration cannot be read.
+    pub fn view(&self, writable: &[PathBuf]) -> Result<View> {
+        ensure!(!writable.iter().any(|path| path == Path::new("/")), "--writable / was given");
+        let installed = self.installed.as_deref().map(Installed::read).transpose()?;
+        let layered = installed.as_ref().is_none_or(Installed::runs_code);
+        let documents = installed.as_ref().map(Installed::documents).unwrap_or_default();
+        Ok(View { writable: writable.to_vec(), layered, documents })
+    }
+
+    /// What becomes of whatever it does besides answering, in sentences.
+    ///
+    /// # Errors
+    /// An installed configuration cannot be read, or has what no copy can have.
+    pub fn told(&self, writable: &[PathBuf]) -> Result<Vec<String>> {
+        let mut told = match &self.installed {
+            Some(path) => Installed::read(path)?.serving(self.host.as_deref()).effects()?,
+            None => Vec::new(),
+        };
+        let view = self.view(writable).map_err(|error| format!("{error:#}"));
+        let view = view.as_ref().map_err(String::as_str).and_then(|view| view::allowed(view.layered).map(|()| view));
+        told.push(view::told(view));
+        Ok(told)
+    }
+
     fn prepare(&self, spec: &ServerSpec, place: Place) -> Result<Prepared> {
         let path = |path: &Path| path.display().to_string();
         let mut values = BTreeMap::from([
@@ -200,6 +231,11 @@ impl CommandSpec {
         let text = |bytes: Vec<u8>| format!("# {}\n{}", words.join(" "), String::from_utf8_lossy(&bytes));
         copy.map_or_else(|| self.command.clone(), text)
     }
+}
+
+/// How an nginx was built, as it says.
+fn build_of(program: &str) -> String {
+    programs::output_of(Path::new(program), &["-V"])
 }
 
 /// What a program says that it is, where it is one that we know how to ask.

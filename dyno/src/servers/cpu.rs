@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use tlsdyno_engine::sys::process_cpu_ns;
 
-use super::cgroup::Cgroup;
+use super::cgroup::{Cgroup, GroupClock};
 use crate::process_tree::{self, ProcessStat};
 
 /// Nanoseconds per clock tick of `/proc/PID/stat`: USER_HZ is 100 on every Linux platform that Rust supports.
@@ -84,6 +84,36 @@ impl ProcessClocks {
     /// Whether a thread of theirs runs or waits for a CPU, so that its clock stands still all the same.
     fn is_ready_to_run(&self) -> bool {
         !process_tree::nobody_else_runs() && self.0.iter().any(|pid| process_tree::has_thread_to_run(*pid))
+    }
+}
+
+/// How the CPU time of a server is read between two moments of rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Clocks {
+    /// By the clocks of its processes, which are always the same.
+    Processes(ProcessClocks),
+    /// By the account of its control group: its processes come and go, as those of a server with one for each
+    /// connection.
+    Group(GroupClock),
+}
+
+impl Clocks {
+    /// CPU time so far, nanoseconds; `None`: a process has ended, so that its clock is gone.
+    pub fn read_ns(&self) -> Option<u64> {
+        match self {
+            Clocks::Processes(clocks) => clocks.read_ns(),
+            Clocks::Group(clock) => clock.cpu_ns().ok(),
+        }
+    }
+
+    /// The same once they stand still, so that the last closes are in it.
+    pub fn at_rest_ns(&self) -> Option<u64> {
+        let clock = match self {
+            Clocks::Processes(clocks) => return clocks.at_rest_ns(),
+            Clocks::Group(clock) => clock,
+        };
+        let runs = || clock.pids().iter().any(|pid| process_tree::has_thread_to_run(*pid));
+        still(ProcessClocks::LOOKS_MAX, || thread::sleep(ProcessClocks::LOOK), || clock.cpu_ns().ok(), runs)
     }
 }
 

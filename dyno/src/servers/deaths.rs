@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use signal_hook::low_level::signal_name;
 
 use super::growing_log::GrowingLog;
+use super::listening;
 use crate::process_tree;
 use kernel_log::KernelLog;
 
@@ -18,8 +19,9 @@ const SIGNAL_STATUS: i32 = 128;
 /// What is said of a server's deaths from its making on.
 #[derive(Debug)]
 pub struct Vigil {
-    processes: Vec<u32>,
-    /// The same by the numbers that the server's own log calls them: they may live in a PID namespace of their own.
+    /// Those that listen: of the others one may end when its work is done.
+    serving: Vec<u32>,
+    /// All processes by the numbers that the server's own log calls them: they may live in a PID namespace of their own.
     own_numbers: BTreeMap<u32, u32>,
     /// The kernel names the thread that failed, not its process.
     threads: BTreeSet<u32>,
@@ -29,12 +31,14 @@ pub struct Vigil {
 }
 
 impl Vigil {
-    /// Begins now: what the logs held before is skipped.
+    /// Begins now: what the logs held before is skipped. Where nobody is seen to listen, every process is taken to
+    /// serve.
     pub(super) fn begin(processes: Vec<u32>, logs: Vec<PathBuf>) -> Vigil {
+        let listeners = listening::listeners(&processes);
         let mut vigil = Vigil {
             own_numbers: processes.iter().filter_map(|&pid| Some((process_tree::own_number_of(pid)?, pid))).collect(),
             threads: processes.iter().flat_map(|pid| process_tree::numbers_in(&format!("/proc/{pid}/task"))).collect(),
-            processes,
+            serving: if listeners.is_empty() { processes } else { listeners },
             logs: logs.into_iter().map(GrowingLog::new).collect(),
             kernel: KernelLog::from_now_on(),
             deaths: Vec::new(),
@@ -56,10 +60,12 @@ impl Vigil {
         Some(place.map_or(told.clone(), |place| format!("{told}, in {place}")))
     }
 
-    /// A process that was there in the beginning and is not there any more.
-    pub(super) fn missing(&self) -> Option<u32> {
+    /// A process that served in the beginning and is not there any more, unless another serves in its place. `now`: the
+    /// processes of the server.
+    pub(super) fn missing(&self, now: &[u32]) -> Option<u32> {
         let is_gone = |pid: &u32| process_tree::stat(*pid).is_none_or(|process| process.state == 'Z');
-        self.processes.iter().copied().find(is_gone)
+        let missing = self.serving.iter().copied().find(is_gone)?;
+        (listening::listeners(now).len() < self.serving.len()).then_some(missing)
     }
 
     fn new_lines(&mut self) -> Vec<String> {
@@ -136,7 +142,7 @@ mod tests {
         writeln!(log, "worker process 1 exited on signal 9").unwrap();
         let mut vigil = Vigil::begin(vec![std::process::id()], vec![log.path().to_owned(), "/nowhere/log".into()]);
         assert_eq!(vigil.look(None), None);
-        assert_eq!(vigil.missing(), None);
+        assert_eq!(vigil.missing(&[std::process::id()]), None);
         let gone = "the server has died (exit status 1)".to_owned();
         assert_eq!(vigil.look(Some(gone.clone())), Some(gone.clone()));
         writeln!(log, "worker process 2 exited on signal 11\nworker process 3 exited on signal 11").unwrap();

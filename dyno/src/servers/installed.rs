@@ -4,6 +4,7 @@
 //! What stays: servers, locations, proxies, compression, TLS settings, certificates. What changes: where it listens,
 //! its process files and logs (docs/TUTORIAL.md has the list).
 
+mod effects;
 mod elsewhere;
 mod hosts;
 mod listeners;
@@ -17,9 +18,12 @@ mod text;
 mod tls_settings;
 mod variable_targets;
 
-use std::path::Path;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
+use effects::Contained;
+pub use effects::fitting;
 pub use hosts::{Choice, Offer};
 use listeners::{Listeners, has_tls};
 pub(super) use reader::FILES;
@@ -28,14 +32,6 @@ use targets::is_to_target;
 pub use text::bytes_of;
 pub use tls_settings::TlsSettings;
 
-/// Directives of the whole program that the copy has of its own, or must not have.
-const OF_PROGRAM: [&str; 8] =
-    ["daemon", "master_process", "pid", "lock_file", "error_log", "worker_processes", "worker_cpu_affinity", "env"];
-/// Blocks beside `http`: they have listeners of their own.
-const OTHER_BLOCKS: [&str; 2] = ["stream", "mail"];
-/// Directories that a running server must not share with another.
-const TEMPORARY: [&str; 5] =
-    ["client_body_temp_path", "proxy_temp_path", "fastcgi_temp_path", "uwsgi_temp_path", "scgi_temp_path"];
 /// An installed configuration, read with all that it includes.
 #[derive(Clone, Debug)]
 pub struct Installed {
@@ -98,25 +94,57 @@ impl Installed {
 
     /// The configuration that listens on `port` with TLS and on `plain_port` without, for the same servers, and keeps
     /// what it writes in `directory`. [`bytes_of`] makes the file of it.
-    pub fn text(&self, port: u16, plain_port: u16, directory: &Path) -> String {
+    ///
+    /// # Errors
+    /// It has a directive that no copy can have.
+    pub fn text(&self, port: u16, plain_port: u16, directory: &Path) -> Result<String> {
+        let copy = self.copy(port, plain_port, directory)?;
+        let mut text = String::new();
+        for line in copy.told(directory) {
+            let _ = writeln!(text, "# {}", line.replace(['\n', '\r'], " "));
+        }
+        copy.directives.iter().for_each(|directive| directive.write(&mut text, 0));
+        Ok(text)
+    }
+
+    /// What becomes in the copy of all that the installed server does besides answering, in sentences.
+    ///
+    /// # Errors
+    /// It has a directive that no copy can have.
+    pub fn effects(&self) -> Result<Vec<String>> {
+        let directory = Path::new("/the/private/directory");
+        Ok(self.copy(0, 0, directory)?.told(directory))
+    }
+
+    /// Whether the copy runs code, so that nobody knows what it writes.
+    pub fn runs_code(&self) -> bool {
+        self.copy(0, 0, Path::new("/")).is_ok_and(|copy| copy.effects.runs_code())
+    }
+
+    /// Directories of its documents.
+    pub fn documents(&self) -> Vec<PathBuf> {
+        effects::documents(&self.directives).into_iter().map(PathBuf::from).collect()
+    }
+
+    fn copy(&self, port: u16, plain_port: u16, directory: &Path) -> Result<Copy> {
+        let mut directives = self.directives.clone();
+        let effects = effects::contain(&mut directives, directory)?;
         let listeners = Listeners::of(self.http(), self.host.as_deref());
         let place = Ports { port, plain_port, directory, listeners };
-        let mut text = format!(
-            "daemon off;\npid {0}/nginx.pid;\nerror_log {0}/error.log;\nworker_processes 1;\n",
-            directory.display()
-        );
-        for directive in &self.directives {
-            let name = directive.name.as_str();
-            if OF_PROGRAM.contains(&name) || OTHER_BLOCKS.contains(&name) {
-                continue;
-            }
-            let mut copy = directive.clone();
-            if name == "http" {
-                place.adapt_http(&mut copy);
-            }
-            copy.write(&mut text, 0);
-        }
-        text
+        directives.iter_mut().filter(|of| of.name == "http").for_each(|http| place.adapt_http(http));
+        Ok(Copy { directives, effects })
+    }
+}
+
+/// A configuration that runs beside the installed one.
+struct Copy {
+    directives: Vec<Directive>,
+    effects: Contained,
+}
+
+impl Copy {
+    fn told(&self, directory: &Path) -> Vec<String> {
+        self.effects.told(&effects::applications(&self.directives, directory))
     }
 }
 
@@ -134,35 +162,20 @@ impl Ports<'_> {
         // Listeners say which of them speak TLS.
         inner.retain(|of| of.name != "ssl");
         let unlimited = one_client::unlimited(inner);
-        self.adapt(inner, &mut 0);
+        self.adapt(inner);
         variable_targets::adapt(inner, &|value| self.listeners.in_group(value, self));
         inner.splice(..0, unlimited);
         scheme::adapt(inner, [self.port, self.plain_port], self.listeners.measured_port());
-        let temporary = ["client_body_temp_path", "proxy_temp_path"]
-            .map(|name| Directive::of(name, vec![format!("{}/{name}", self.directory.display())]));
-        inner.splice(..0, temporary);
     }
 
     /// Adapts directives of `http`, `server`, `location` and the like.
-    fn adapt(&self, directives: &mut Vec<Directive>, count: &mut u32) {
-        directives.retain(|of| !TEMPORARY.contains(&of.name.as_str()) && of.name != "error_log");
+    fn adapt(&self, directives: &mut Vec<Directive>) {
         one_client::adapt(directives);
         for directive in directives.iter_mut() {
-            let path = |name: &str| format!("{}/{name}", self.directory.display());
             if is_to_target(directive)
                 && let Some(target) = directive.first().and_then(|target| self.listeners.in_copy(&target, self))
             {
                 directive.arguments[0] = text::word_of(&target);
-            }
-            match (directive.name.as_str(), directive.arguments.first_mut()) {
-                ("access_log", Some(file)) if file != "off" && !file.starts_with("syslog:") => {
-                    *file = path("access.log");
-                }
-                ("proxy_cache_path" | "fastcgi_cache_path" | "uwsgi_cache_path", Some(file)) => {
-                    *count += 1;
-                    *file = path(&format!("cache-{count}"));
-                }
-                _ => {}
             }
             let (is_server, is_of_data) = (directive.name == "server", directive.is_of_data());
             if let Some(Block::Directives(inner)) = &mut directive.block
@@ -171,7 +184,7 @@ impl Ports<'_> {
                 if is_server {
                     self.adapt_listens(inner);
                 }
-                self.adapt(inner, count);
+                self.adapt(inner);
             }
         }
     }
@@ -221,7 +234,7 @@ mod tests {
         let installed = Installed::read(&place.path().join("nginx.conf")).unwrap();
         assert_eq!(installed.choice(None).host.as_deref(), Some("shop.example"));
         assert_eq!(installed.tls_servers(), 1, "of four");
-        let text = installed.text(4443, 4080, Path::new("/run/here"));
+        let text = installed.text(4443, 4080, Path::new("/run/here")).unwrap();
         for there in [
             "user www-data;",
             "daemon off;",

@@ -15,6 +15,7 @@ use serde::Serialize;
 pub use start::start;
 pub(super) use start::{Addresses, Ports, on_free_ports, start_prepared};
 
+use super::cgroup::GroupClock;
 use super::cpu::CpuAccount;
 use super::deaths::Vigil;
 use super::launch::{STDERR_FILE, STDOUT_FILE};
@@ -30,6 +31,8 @@ use crate::process_tree;
 /// How much of each log goes into messages, in bytes from its end.
 const LOG_TAIL_BYTES: usize = 4096;
 
+/// How often workers are looked at of which some have ended meanwhile.
+const WORKER_LOOKS: u32 = 50;
 /// How long it may take until a process that has closed its connections is known to be dead.
 const DEATH_PATIENCE: Duration = Duration::from_millis(250);
 /// How long it may take until anybody says how a process ended that is gone.
@@ -110,6 +113,33 @@ impl Instance {
         self.supervised.processes().iter().map(|process| process.pid).collect()
     }
 
+    /// What `check` says of its workers. Where one of them has ended meanwhile, as that of a connection does, of those
+    /// that work then.
+    ///
+    /// # Errors
+    /// What `check` says of workers that live.
+    pub fn of_living_workers(&self, check: impl Fn(&[u32]) -> Result<()>) -> Result<()> {
+        let mut looks = 0;
+        loop {
+            let pids = self.worker_pids();
+            let said = check(&pids);
+            let is_gone = |pid: &u32| process_tree::stat(*pid).is_none_or(|process| process.state == 'Z');
+            looks += 1;
+            if said.is_ok() || looks == WORKER_LOOKS || !pids.iter().any(is_gone) {
+                return said;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The account of its control group, where it has one.
+    pub fn group_clock(&self) -> Option<GroupClock> {
+        match &*self.cpu.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) {
+            CpuAccount::Cgroup(group) => Some(group.clock()),
+            CpuAccount::Threads(_) => None,
+        }
+    }
+
     /// CPU time that all its processes used so far, user and system, in nanoseconds; differences of two readings count.
     pub fn cpu_ns(&self) -> Result<u64> {
         let mut account = self.cpu.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -171,7 +201,7 @@ impl Instance {
         let began = Instant::now();
         loop {
             let death = self.death(vigil);
-            let missing = vigil.missing();
+            let missing = vigil.missing(&self.pids());
             let patience = if missing.is_some() { OBITUARY_PATIENCE } else { DEATH_PATIENCE };
             if death.is_some() || began.elapsed() > patience {
                 // lighttpd writes down nothing of its workers' deaths.

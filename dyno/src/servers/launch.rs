@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+use super::view::View;
 use crate::native::Handed;
 
 /// File in the instance's directory that holds the [`Launch`] as JSON.
@@ -46,6 +47,8 @@ pub struct Launch {
     pub cpus: Vec<usize>,
     /// Control groups to join for CPU accounting and a quota; removed in the end.
     pub cgroups: Vec<PathBuf>,
+    /// What it may write; `None`: whatever its user may.
+    pub view: Option<View>,
     /// Raise the soft limit of open files to the hard one (our own servers; a user's server keeps what it has).
     pub raise_open_files: bool,
     /// How long the server may take to end after SIGTERM before it is killed, in milliseconds.

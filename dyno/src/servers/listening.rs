@@ -194,6 +194,16 @@ pub fn owner_numbers(wanted: &SocketAddr) -> Option<Vec<u32>> {
     Some(process_tree::numbers_in("/proc").into_iter().filter(holds).collect())
 }
 
+/// Those of these processes that listen: a worker does, the loader of a cache does not.
+pub fn listeners(pids: &[u32]) -> Vec<u32> {
+    let mut tables = ListeningTables::default();
+    let mut listens = |pid: &u32| {
+        let table = tables.of(*pid);
+        socket_inodes(*pid).iter().any(|inode| table.contains_key(inode))
+    };
+    pids.iter().copied().filter(|pid| listens(pid)).collect()
+}
+
 /// Inodes of the sockets among a process's descriptors; none where they cannot be read.
 fn socket_inodes(pid: u32) -> HashSet<u64> {
     try_socket_inodes(pid).unwrap_or_default()

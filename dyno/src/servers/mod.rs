@@ -36,6 +36,7 @@ mod stunnel;
 pub mod supervised;
 pub mod supervisor;
 mod ticket_keys;
+pub mod view;
 mod worker_user;
 
 use std::ffi::OsString;
@@ -115,6 +116,8 @@ pub struct ServerSpec {
     pub library: Option<Library>,
     /// A program with its arguments that the server's own command line is given to (valgrind); empty: none.
     pub under: Vec<OsString>,
+    /// Directories that it writes for real, besides its private one, where its view of the file system is its own.
+    pub writable: Vec<PathBuf>,
     /// It goes on when tlsdyno dies (not when tlsdyno ends it): others depend on it, and nothing in it is insecure.
     pub outlives_owner: bool,
     /// Write the log that [`Instance::session_counts`] reads (not while measuring; not for a user's own command).
@@ -162,6 +165,7 @@ impl ServerSpec {
             handed: Handed::default(),
             library: None,
             under: Vec::new(),
+            writable: Vec::new(),
             outlives_owner: false,
             log_sessions: false,
             log_objects: false,

@@ -253,12 +253,16 @@ pub fn become_server(note: &Path, parent: u32) -> Result<()> {
     if launch.raise_open_files {
         raise_open_files();
     }
+    let descriptors = take_descriptors(&launch)?;
+    // Control groups and what the owner shares are outside.
+    if let Some(view) = &launch.view {
+        view.enter(&launch.directory).context("give the server its view of the file system")?;
+    }
     let mut command = Command::new(&launch.program);
     for name in &launch.without {
         command.env_remove(name);
     }
     command.args(&launch.arguments).envs(environment(&launch)).current_dir(&launch.working_directory);
-    let descriptors = take_descriptors(&launch)?;
     let error = command.exec();
     drop(descriptors);
     Err(error).with_context(|| format!("cannot run {}", launch.program.display()))

@@ -65,6 +65,16 @@ impl Place {
         covered
     }
 
+    /// The same command where all files beyond this place are read-only, for root.
+    pub fn with_all_else_read_only(&self, command: &Command) -> Command {
+        let hold = "mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro / && exec \"$@\"";
+        let mut held = Command::new("unshare");
+        held.args(["--mount", "sh", "-c", hold]).arg(self.path());
+        held.arg(command.get_program()).args(command.get_args()).current_dir(self.path()).stdin(Stdio::null());
+        held.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        held
+    }
+
     pub fn run(&self, arguments: &[&str]) -> Output {
         self.tlsdyno(arguments).output().unwrap()
     }

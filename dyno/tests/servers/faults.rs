@@ -199,7 +199,8 @@ fn a_server_that_dies_in_mid_run_loses_nothing_measured() {
     let pids = place.file("pids", b"");
     let serve = "serve --docroot {docroot} --certificate {certificate} --key {key} --listen 127.0.0.1:{port}";
     let command = format!("sh -c 'echo $$ >> {}; exec {tlsdyno} {serve}'", text(&pids));
-    let server = ["--server-command", &command, "--address", "127.0.0.1:{port}"];
+    let writable = text(place.path());
+    let server = ["--server-command", &command, "--address", "127.0.0.1:{port}", "--writable", writable];
     let running = place.measure(&[&LONG[..], &server[..]].concat());
     // The untouched server's: without it there is nothing to compare with.
     let pids = std::fs::read_to_string(&pids).unwrap();

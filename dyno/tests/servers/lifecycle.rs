@@ -174,6 +174,7 @@ fn the_environment_reaches_the_server_alone() {
     let probe = place.directory.path().join("probe");
     let command = format!("sh -c 'env > \"{}\"; exit 3'", probe.display());
     let mut spec = place.command(&command, "127.0.0.1:1");
+    spec.writable.push(place.path().to_owned());
     spec.handed.environment = vec![("TLSDYNO_PROBE".into(), "seen".into())];
     let error = format!("{:#}", place.start(&spec).unwrap_err());
     assert!(error.contains("exit status 3"), "{error}");

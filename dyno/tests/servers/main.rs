@@ -5,6 +5,7 @@ mod calibrate;
 mod cluster;
 mod counting;
 mod directives;
+mod effects;
 mod experiments;
 mod faults;
 mod foreign_traffic;

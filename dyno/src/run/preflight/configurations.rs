@@ -212,7 +212,7 @@ pub fn checks_of(
     let mut vigil = testbed.instance(index).map(|instance| instance.watch());
     for (what, library) in testbed.servers[host].libraries() {
         let Some(instance) = testbed.instance(index) else { break };
-        let mapped = servers::require_mapped(&instance.worker_pids(), &library);
+        let mapped = instance.of_living_workers(|pids| servers::require_mapped(pids, &library));
         let seen = mapped.as_ref().map_or_else(|error| format!("{error:#}"), |()| "mapped".to_owned());
         checks.push(Check::new(format!("{what} is mapped in every worker"), mapped.is_ok(), seen));
     }

@@ -51,7 +51,8 @@ pub(super) fn instructions(
         interrupt::check(stop)?;
         observer.step(&format!("starting under callgrind: {}", testbed.servers[index].model.name));
         let callgrind = Callgrind::new()?;
-        testbed.servers[index].run_under(callgrind.command(if index == WITHIN { &[ONLY_WITHIN] } else { &[] }));
+        testbed.servers[index]
+            .run_under(callgrind.command(if index == WITHIN { &[ONLY_WITHIN] } else { &[] }), callgrind.folder());
         callgrinds.push(callgrind);
         if index != PLAIN {
             let profiling = Profiling::prepare(&testbed.make_directory(&format!("counted-{index}"))?, Clock::best())?;

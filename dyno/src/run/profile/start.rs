@@ -48,6 +48,7 @@ impl Profile {
             if experiment.counted { counted::instructions(experiment, cpus, stop, observer)? } else { Vec::new() };
         let servers = experiment.of_servers();
         let mut testbed = Testbed::prepare(&servers, cpus, &mut |text| observer.step(text))?;
+        servers.tell_effects(observer).or_fault(Fault::Input)?;
         let clock = Clock::best();
         let profiling = Profiling::prepare(&testbed.make_directory("profiler")?, clock)?;
         testbed.servers[PROFILED].profile_with(profiling);

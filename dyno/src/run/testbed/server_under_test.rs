@@ -128,9 +128,11 @@ impl ServerUnderTest {
         self.shim = Some(shim);
     }
 
-    /// Lets its server run under another program, given with its arguments, from its next start on.
-    pub fn run_under(&mut self, program: Vec<OsString>) {
+    /// Lets its server run under another program, given with its arguments, from its next start on. It writes to this
+    /// directory.
+    pub fn run_under(&mut self, program: Vec<OsString>, writes: &Path) {
         self.spec.under = program;
+        self.spec.writable.push(writes.to_owned());
     }
 
     /// Where `instance` serves what this configuration measures.

@@ -16,6 +16,7 @@ use crate::servers::cpu::CpuAccount;
 use crate::servers::launch::{FOREIGN_VARIABLES, Launch};
 use crate::servers::quota::Quota;
 use crate::servers::supervised::Supervised;
+use crate::servers::view::{self, View};
 use crate::servers::{Place, Prepared, ServerSpec, Wanted, driver_of, listening, run_directory, small_keys};
 
 /// How often another free port is tried when somebody was faster.
@@ -150,7 +151,7 @@ pub(in crate::servers) fn start_prepared(
     };
     instance.await_ready(spec)?;
     if let Some(library) = &spec.library {
-        library.require_mapped(&instance.worker_pids())?;
+        instance.of_living_workers(|pids| library.require_mapped(pids))?;
     }
     Ok(instance)
 }
@@ -162,6 +163,10 @@ fn launch(spec: &ServerSpec, directory: &Path, prepared: &Prepared, cgroups: Vec
     let here = || std::env::current_dir().unwrap_or_else(|_| directory.to_owned());
     let mut environment = small_keys::environment(spec, directory)?;
     environment.extend(spec.library.as_ref().map(|library| library.variable(directory)).transpose()?);
+    let view = view_of(spec, directory);
+    if view.as_ref().is_some_and(|view| !view.layered) {
+        environment.push(("TMPDIR".into(), directory.as_os_str().to_owned()));
+    }
     let mut words = spec.under.iter().chain([&prepared.program]).chain(&prepared.arguments).cloned();
     Ok(Launch {
         program: words.next().unwrap_or_default(),
@@ -177,10 +182,26 @@ fn launch(spec: &ServerSpec, directory: &Path, prepared: &Prepared, cgroups: Vec
         working_directory: if is_command { here() } else { directory.to_owned() },
         cpus: spec.cpus.clone(),
         cgroups,
+        view,
         raise_open_files: prepared.raise_open_files,
         grace_ms: prepared.grace_ms,
         outlives_owner: spec.outlives_owner,
     })
+}
+
+/// What the server may write; `None`: nothing holds it back. One that others depend on is let be.
+fn view_of(spec: &ServerSpec, directory: &Path) -> Option<View> {
+    if spec.outlives_owner {
+        return None;
+    }
+    let command = spec.command.as_ref();
+    let mut view = command.map_or(Ok(View::default()), |command| command.view(&spec.writable)).ok()?;
+    view::allowed(view.layered).ok()?;
+    view.writable.clone_from(&spec.writable);
+    view.documents.push(spec.docroot.clone());
+    // Certificates and libraries of the run.
+    view.documents.extend(directory.parent().map(Path::to_owned));
+    Some(view)
 }
 
 /// Somebody else at our address would be measured in our server's place.

@@ -1,0 +1,292 @@
+//! What servers under test do to the system that they run on: nothing, beyond their private directory.
+
+use crate::place;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{TcpListener, UdpSocket};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
+
+use place::{Place, get};
+use serde_json::Value;
+use tlsdyno::model::CertificateKind;
+use tlsdyno::servers::{CommandSpec, ServerSpec, certificates, view};
+
+/// An nginx that is installed below `at`, with all that it writes, and whom it asks. Nobody may hear of the copy.
+struct Live {
+    logs: UdpSocket,
+    asked: TcpListener,
+}
+
+impl Live {
+    fn install(at: &Path) -> Live {
+        let files = certificates::create(CertificateKind::P256, at).unwrap();
+        let logs = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let asked = TcpListener::bind("127.0.0.1:0").unwrap();
+        logs.set_nonblocking(true).unwrap();
+        asked.set_nonblocking(true).unwrap();
+        for name in ["www", "cache", "scgi", "stored", "temporary", "logs"] {
+            fs::create_dir(at.join(name)).unwrap();
+            fs::set_permissions(at.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        fs::set_permissions(at, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(at.join("www/index.html"), "the front page\n".repeat(100)).unwrap();
+        fs::write(at.join("scgi/0123456789abcdef0123456789abcdef"), "an answer that is kept\n").unwrap();
+        let (syslog, port) = (logs.local_addr().unwrap(), asked.local_addr().unwrap());
+        let text = format!(
+            "error_log syslog:server={syslog} info; pid {at}/nginx.pid; events {{}}\n\
+             http {{ proxy_cache_path {at}/cache keys_zone=c:1m; scgi_cache_path {at}/scgi keys_zone=s:1m inactive=1s \
+             max_size=1k;\n fastcgi_temp_path {at}/temporary; ssl_protocols TLSv1.2 TLSv1.3;\n\
+             server {{ listen 8443 ssl; server_name shop.example; root {at}/www;\n\
+             ssl_certificate {}; ssl_certificate_key {}; ssl_trusted_certificate {};\n\
+             ssl_stapling on; ssl_stapling_responder http://{port}/;\n\
+             location / {{ mirror /mirror; dav_methods PUT; }}\n\
+             location = /mirror {{ internal; proxy_pass http://{port}; }}\n\
+             location /logged {{ access_log syslog:server={syslog},tag=live; return 200 logged; }}\n\
+             location /inner {{ proxy_pass http://127.0.0.1:8080; proxy_store {at}/stored$uri; proxy_cache c; }} }}\n\
+             server {{ listen 127.0.0.1:8080; access_log {at}/logs/inner.log; return 200 inner; }} }}\n",
+            files.chain.display(),
+            files.key.display(),
+            files.ca.display(),
+            at = at.display(),
+        );
+        fs::write(at.join("nginx.conf"), text).unwrap();
+        Live { logs, asked }
+    }
+
+    fn has_heard_nothing(&self) {
+        let mut line = [0; 200];
+        let heard = self.logs.recv(&mut line);
+        assert!(heard.is_err(), "the live syslog heard {}", String::from_utf8_lossy(&line));
+        assert!(self.asked.accept().is_err(), "a live server was asked");
+    }
+}
+
+/// All that can be told of the files below a directory without opening them.
+fn state(at: &Path) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut directories = vec![at.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            let of = entry.metadata().unwrap();
+            let told = format!(
+                "inode {} mode {:o} owner {}:{} {} bytes written {}.{:09} changed {}.{:09}",
+                of.ino(),
+                of.mode(),
+                of.uid(),
+                of.gid(),
+                of.size(),
+                of.mtime(),
+                of.mtime_nsec(),
+                of.ctime(),
+                of.ctime_nsec()
+            );
+            found.insert(entry.path().display().to_string(), told);
+            if of.is_dir() {
+                directories.push(entry.path());
+            }
+        }
+    }
+    found
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[test]
+fn the_installed_server_is_as_it_was() {
+    let place = Place::new();
+    let at = place.path().join("live");
+    fs::create_dir(&at).unwrap();
+    let live = Live::install(&at);
+    let paths = place.path().join("paths.txt");
+    fs::write(&paths, "/\n/logged\n/inner\n").unwrap();
+    // Whose owners nginx changes where it runs as root.
+    let installed = ["/var/lib/nginx", "/var/log/nginx"];
+    let before = (state(&at), installed.map(|path| state(Path::new(path))));
+    let (config, paths) = (at.join("nginx.conf").display().to_string(), paths.display().to_string());
+    let arguments = ["ablate", "--server-config", &config, "--paths", &paths, "--stages", "authentication"];
+    let mut command = place.tlsdyno(&[&arguments[..], &["--time", "1", "--json", "--no-report"]].concat());
+    if is_root() {
+        command = place.with_all_else_read_only(&command);
+    }
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let result = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    assert_eq!((state(&at), installed.map(|path| state(Path::new(path)))), before);
+    live.has_heard_nothing();
+    for told in ["access_log", "proxy_cache_path", "Switched off: dav_methods, mirror, proxy_store, ssl_stapling"] {
+        assert!(said.contains(told), "{told} is not in {said}");
+    }
+    assert!(result.contains("# Switched off: "), "the record has it too");
+}
+
+/// By the system's own word: every address that the copy connects or sends to.
+#[test]
+fn a_copy_asks_nobody() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        panic!("strace is missing: scripts/install-packages installs it");
+    }
+    let place = Place::new();
+    let at = place.path().join("live");
+    fs::create_dir(&at).unwrap();
+    let live = Live::install(&at);
+    let command = CommandSpec {
+        command: "nginx".to_owned(),
+        address: "127.0.0.1:{port}".to_owned(),
+        plain_address: Some("127.0.0.1:{plain_port}".to_owned()),
+        installed: Some(at.join("nginx.conf")),
+        host: None,
+    };
+    let calls = place.path().join("calls");
+    fs::create_dir(&calls).unwrap();
+    let mut spec = ServerSpec::of_command(command, place.docroot());
+    let trace = ["strace", "-f", "-e", "trace=connect,sendto,sendmsg", "-o"].map(Into::into);
+    spec.under = trace.into_iter().chain([calls.join("trace").into_os_string()]).collect();
+    spec.writable.push(calls.clone());
+    let server = place.start(&spec).unwrap();
+    let plain = server.plain_address().unwrap();
+    let host = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n");
+    for (path, wanted) in [("/", "the front page"), ("/logged", "logged"), ("/inner", "inner")] {
+        let answer = place::request(plain, &host(path));
+        assert!(answer.contains(wanted), "{path}: {answer}\n{}", server.log_tail());
+    }
+    let handshake = place::handshake(&server, &["-status"]);
+    assert!(handshake.contains("Cipher is"), "{handshake}");
+    let own = server.directory().display().to_string();
+    server.stop().unwrap();
+    let text = fs::read_to_string(calls.join("trace")).unwrap();
+    // glibc looks for a cache of names, nginx's own processes talk over pairs of sockets that have no name.
+    let is_address = |line: &&str| line.contains("sa_family=") && !line.contains("/nscd/socket");
+    let strangers: Vec<&str> = text.lines().filter(is_address).filter(|line| !line.contains(&own)).collect();
+    assert_eq!(strangers, Vec::<&str>::new());
+    assert!(text.contains("listen-") && text.contains(&own), "the inner server was asked: {text}");
+    live.has_heard_nothing();
+}
+
+/// What a user's command writes: nothing for real but where it may, though it sees what it wrote.
+#[test]
+fn a_command_writes_to_a_layer() {
+    let place = Place::new();
+    if let Err(why) = view::allowed(true) {
+        assert!(!is_root(), "{why}");
+        return;
+    }
+    // A directory of the root that is no place of tests, and one of tests.
+    let outside = tempfile::Builder::new().prefix("tlsdyno-test-").tempdir_in("/var/tmp").unwrap();
+    let (data, kept) = (outside.path().join("data"), place.path().join("kept"));
+    fs::create_dir(&kept).unwrap();
+    fs::write(&data, "as it was\n").unwrap();
+    let socket = outside.path().join("socket");
+    let _listens = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let before = state(outside.path());
+    let tlsdyno = env!("CARGO_BIN_EXE_tlsdyno");
+    let seen = kept.join("seen");
+    let script = place.path().join("serve.sh");
+    let text = format!(
+        "set -e\necho more >> {data}\ncp {data} {outside}/copy\ntouch /run/tlsdyno-test /tmp/tlsdyno-test\n\
+         python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect(\"{outside}/socket\")'\ncp {data} {seen}\n\
+         exec {tlsdyno} serve --docroot \"$1\" --listen 127.0.0.1:\"$2\"\n",
+        data = data.display(),
+        outside = outside.path().display(),
+        seen = seen.display(),
+    );
+    fs::write(&script, text).unwrap();
+    let mut spec = place.command(&format!("sh {} {{docroot}} {{port}}", script.display()), "127.0.0.1:{port}");
+    spec.writable.push(kept.clone());
+    let server = place.start(&spec).unwrap();
+    assert!(get(server.address()).ends_with("hello, world\n"));
+    assert_eq!(fs::read_to_string(&seen).unwrap(), "as it was\nmore\n", "{}", server.log_tail());
+    server.stop().unwrap();
+    assert_eq!(state(outside.path()), before);
+    for name in ["/run/tlsdyno-test", "/tmp/tlsdyno-test"] {
+        assert!(!Path::new(name).exists(), "{name}");
+    }
+}
+
+/// A server with a child for each connection, or with one thread for each and a child that ends when its work is done,
+/// as the loader of nginx's caches does.
+const FORKING: &str = r#"
+import os, socket, ssl, sys, threading
+port, chain, key, way = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(chain, key)
+listener = socket.create_server(('127.0.0.1', port), backlog=256)
+def serve(connection):
+    try:
+        tls, data = context.wrap_socket(connection, server_side=True), b''
+        while True:
+            while b'\r\n\r\n' not in data:
+                more = tls.recv(4096)
+                if not more: return
+                data += more
+            data = data.split(b'\r\n\r\n', 1)[1]
+            tls.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello')
+    except OSError:
+        pass
+    finally:
+        connection.close()
+ends, done = os.pipe()
+if way == 'loader' and os.fork() == 0:
+    listener.close()
+    os.close(done)
+    os.read(ends, 1)
+    os._exit(0)
+served = 0
+while True:
+    connection, _ = listener.accept()
+    served += 1
+    if served == 150: os.close(done)
+    if way == 'loader':
+        threading.Thread(target=serve, args=(connection,)).start()
+    elif os.fork() == 0:
+        listener.close()
+        serve(connection)
+        os._exit(0)
+    else:
+        connection.close()
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]: pass
+    except ChildProcessError:
+        pass
+"#;
+
+/// Whether `ablate` measures that server, and what it said.
+fn is_measured(place: &Place, way: &str) -> Value {
+    let script = place.path().join("forking.py");
+    fs::write(&script, FORKING).unwrap();
+    let command = format!("python3 {} {{port}} {{certificate}} {{key}} {way}", script.display());
+    let server = ["ablate", "--server-command", &command, "--path", "/", "--stages", "authentication"];
+    let output = place.run(&[&server[..], &["--cert", "rsa-2048", "--time", "3", "--json", "--no-report"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stdout));
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for configuration in result["configurations"].as_array().unwrap() {
+        assert_eq!(configuration["valid"], true, "{configuration}");
+        assert_eq!(configuration["errors"], serde_json::json!({}), "{configuration}");
+    }
+    result
+}
+
+#[test]
+fn a_process_whose_work_is_done_is_no_death() {
+    is_measured(&Place::new(), "loader");
+}
+
+#[test]
+fn children_of_connections_are_accounted_for() {
+    let place = Place::new();
+    let result = is_measured(&place, "children");
+    let all = result["configurations"].as_array().unwrap();
+    let cost = |name: &str| {
+        let of = all.iter().find(|one| one["name"] == name).unwrap();
+        of["server_cpu_ns"].as_f64().unwrap() / of["hits"].as_f64().unwrap()
+    };
+    println!("{result}");
+    // A signature with a key of 2048 bits takes hundreds of microseconds, and a connection twelve requests.
+    assert!(cost("as is") > 50_000.0, "{result}");
+}
