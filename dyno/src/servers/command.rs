@@ -14,9 +14,9 @@ use super::driver::Driver;
 use super::includes::Tree;
 use super::installed::{self, Installed, TlsSettings};
 use super::instance::Addresses;
-use super::view::{self, View};
+use super::view::View;
 use super::worker_user::create_for_workers;
-use super::{Place, Prepared, ServerSpec, programs};
+use super::{Place, Prepared, ServerSpec, held_back, programs};
 use crate::model::ServerName;
 
 /// Whatever the user's command line starts.
@@ -178,8 +178,9 @@ impl CommandSpec {
             None => Vec::new(),
         };
         let view = self.view(writable).map_err(|error| format!("{error:#}"));
-        let view = view.as_ref().map_err(String::as_str).and_then(|view| view::allowed(view.layered).map(|()| view));
-        told.push(view::told(view));
+        let view =
+            view.as_ref().map_err(String::as_str).and_then(|view| held_back::allowed(view.layered).map(|()| view));
+        told.push(held_back::told(view));
         Ok(told)
     }
 

@@ -163,6 +163,8 @@ fn configuration(spec: &ServerSpec, place: Place, user: Option<&WorkerUser>) -> 
     lines.push(format!("server.document-root = {}", quoted(&spec.docroot)?));
     lines.push(format!("server.bind = \"{}\"\nserver.port = {port}", place.ip));
     lines.push(format!("server.errorlog = {}", own(ERROR_LOG_FILE)?));
+    // Long bodies of requests.
+    lines.push(format!("server.upload-dirs = ( {} )", quoted(directory)?));
     if let Some(user) = user {
         lines.push(format!("server.username = \"nobody\"\nserver.groupname = \"{}\"", user.group));
     }

@@ -15,6 +15,7 @@ mod driver;
 mod glob;
 pub mod growing_log;
 mod haproxy;
+pub mod held_back;
 mod includes;
 pub mod installed;
 pub mod instance;

@@ -16,8 +16,8 @@ use crate::servers::cpu::CpuAccount;
 use crate::servers::launch::{FOREIGN_VARIABLES, Launch};
 use crate::servers::quota::Quota;
 use crate::servers::supervised::Supervised;
-use crate::servers::view::{self, View};
-use crate::servers::{Place, Prepared, ServerSpec, Wanted, driver_of, listening, run_directory, small_keys};
+use crate::servers::view::View;
+use crate::servers::{Place, Prepared, ServerSpec, Wanted, driver_of, held_back, listening, run_directory, small_keys};
 
 /// How often another free port is tried when somebody was faster.
 const PORT_ATTEMPTS: u32 = 5;
@@ -196,7 +196,7 @@ fn view_of(spec: &ServerSpec, directory: &Path) -> Option<View> {
     }
     let command = spec.command.as_ref();
     let mut view = command.map_or(Ok(View::default()), |command| command.view(&spec.writable)).ok()?;
-    view::allowed(view.layered).ok()?;
+    held_back::allowed(view.layered).ok()?;
     view.writable.clone_from(&spec.writable);
     view.documents.push(spec.docroot.clone());
     // Certificates and libraries of the run.
