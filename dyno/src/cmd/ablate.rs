@@ -4,7 +4,7 @@ mod installed_server;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use tlsdyno_tls::{Effort, Group, Stage};
 
 use super::flags::{RepeatArgs, ServerTlsArgs, libraries};

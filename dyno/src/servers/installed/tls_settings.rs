@@ -129,7 +129,7 @@ mod tests {
             Place { run: place.path(), own: place.path(), ip: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 1, plain_port: 2 };
         let mut installed = Installed::read(&path).unwrap();
         installed.change_tls(&TlsSettings::of(asked, &ServerTls::new(certificate), at).unwrap());
-        installed.text(1, 2, place.path()).replace(&place.path().display().to_string(), "HERE")
+        installed.text(1, 2, place.path()).unwrap().replace(&place.path().display().to_string(), "HERE")
     }
 
     #[test]
