@@ -133,6 +133,8 @@ fn drop_false_tips(error: &mut Error) {
     let Some(ContextValue::String(tip)) = error.get(ContextKind::SuggestedArg) else { return };
     if strsim::damerau_levenshtein(&unknown, tip) > unknown.len() / 4 {
         error.remove(ContextKind::SuggestedArg);
+        // It is that of the tip.
+        error.remove(ContextKind::Usage);
     }
 }
 
@@ -206,6 +208,7 @@ mod tests {
         for line in ["load --frobnicate http://localhost/", "load --sweep-up 5 http://localhost/", "ablate --qps 5"] {
             let told = told(line);
             assert!(told.contains("unexpected argument") && !told.contains("tip:"), "{line}: {told}");
+            assert!(!told.contains("--on"), "{line}: {told}");
         }
         assert!(told("load --threads x http://localhost/").contains("invalid value 'x'"));
     }

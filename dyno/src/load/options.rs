@@ -6,7 +6,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use tlsdyno_engine::load::limits::CONNECTIONS_MAX;
 use tlsdyno_engine::load::{
     Arrivals, Connections, Pacing, Pause, Plan, Rate, Route, Share, Target, Timeouts, Until, Workload,
@@ -502,8 +502,8 @@ const SLICE_NS_MAX: u64 = 10_000_000_000;
 pub fn address(options: &Options, url: &Url) -> Result<SocketAddr> {
     match (&options.unix, &options.connect_to) {
         (Some(path), _) => {
-            let found = std::fs::metadata(path).with_context(|| {
-                format!("there is no Unix socket {} (--unix); does the server run?", path.display())
+            let found = std::fs::metadata(path).map_err(|error| {
+                anyhow!("there is no Unix socket {} (--unix): {error}; does the server run?", path.display())
             })?;
             ensure!(found.file_type().is_socket(), "{} is no Unix socket (--unix)", path.display());
             Ok(SocketAddr::new(std::net::Ipv4Addr::LOCALHOST.into(), url.port))

@@ -115,11 +115,7 @@ pub fn cost_strip(summary: &Summary) -> Option<Chart> {
             start = end;
         }
     }
-    // Shares that overlap add up to more than 100, and the axis goes as far as they do.
-    let most = rows.iter().filter_map(|row| row["end"].as_f64()).fold(100.0, f64::max);
-    let scale = json!({"domain": [0, most], "nice": false});
     let x = with(quantity("start", "% of the cost of a hit"), json!({"axis": {"grid": false, "tickCount": 5}}));
-    let x = with(x, json!({"scale": scale}));
     let fields = [("stage", "cost of"), ("metric", "by"), ("share", "share")];
     let stroke = json!({"value": "rgba(255,255,255,0.55)"});
     let strips = layer(

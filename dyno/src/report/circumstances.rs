@@ -37,13 +37,20 @@ pub fn warnings(texts: Vec<String>) -> Section {
 /// What was measured, for a terminal: a page has it among the circumstances.
 fn measured_line(record: &Record) -> Option<Section> {
     let manifest = &record.manifest;
-    // nginx names the library that it was built with too; where it runs with the same, once is enough.
-    let library = manifest.openssl_version.split(" (").next().unwrap_or_default();
-    let server = server_text(manifest).replace(&format!(", built with {library}"), "");
-    let parts = [&server, &manifest.openssl_version, &manifest.negotiated, &manifest.certificate, &manifest.workload];
-    let parts = parts.into_iter().map(|part| part.trim()).filter(|part| !part.is_empty());
+    let server = server_text(manifest);
+    let server = without_library(&server, manifest.openssl_version.split(" (").next().unwrap_or_default());
+    let others = [&manifest.openssl_version, &manifest.negotiated, &manifest.certificate, &manifest.workload];
+    let parts = [server].into_iter().chain(others.into_iter().map(String::as_str));
+    let parts = parts.map(str::trim).filter(|part| !part.is_empty());
     let text = parts.collect::<Vec<_>>().join(" · ");
     (!text.is_empty()).then(|| Section::default().text(format!("Measured: {text}.")).on(Place::Terminal))
+}
+
+/// What a server says of itself, without the library that it says that it runs with, where that stands beside it.
+fn without_library<'a>(server: &'a str, library: &str) -> &'a str {
+    let named = server.find(", built with ").or_else(|| server.find(&format!(", {library}")));
+    let named = named.filter(|&at| !library.is_empty() && server[at..].contains(library));
+    named.map_or(server, |at| &server[..at])
 }
 
 /// Name and version of what was measured, each once: most versions name the server, and a command of the user's own is
@@ -155,6 +162,17 @@ fn shell_command(arguments: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_library_is_named_once() {
+        let library = "OpenSSL 3.0.19 27 Jan 2026";
+        let nginx = format!("nginx/1.22.1, built with OpenSSL 3.0.22 25 Aug 2026 (running with {library})");
+        assert_eq!(without_library(&nginx, library), "nginx/1.22.1");
+        assert_eq!(without_library(&format!("HAProxy version 2.6, {library}"), library), "HAProxy version 2.6");
+        for whole in ["Apache/2.4.71 (Debian), event", "nginx/1.22.1, built with OpenSSL 3.0.22"] {
+            assert_eq!([without_library(whole, library), without_library(whole, "")], [whole; 2]);
+        }
+    }
 
     #[test]
     fn commands_survive_the_shell() {
