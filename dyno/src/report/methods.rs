@@ -72,13 +72,19 @@ fn instructions(row: &ByMethods, of: fn(&Instructions) -> Option<f64>) -> String
 
 /// How instructions were counted, and how well that repeats.
 fn counting_note(summary: &Summary) -> Option<String> {
-    let spread = summary.counted.as_ref()?.spread_percent;
+    let counted = summary.counted.as_ref()?;
     let (name, value) = COUNTED_CODE;
-    let repeats =
-        spread.map_or(String::new(), |spread| format!(" Rounds differ from their mean by at most {spread:.2} %."));
+    let repeats = match (counted.shares_spread_percent, counted.spread_percent) {
+        (Some(spread), _) => {
+            format!(" Shares of rounds differ from their mean by at most {spread:.2} percentage points.")
+        }
+        (None, Some(spread)) => format!(" Rounds differ from their mean by at most {spread:.2} %."),
+        (None, None) => String::new(),
+    };
     Some(format!(
         "Instructions are those in user space, counted by valgrind's callgrind with one connection after the other; \
-         what the kernel does is not in them.{repeats} Every server, timed or counted, ran with {name}={value}: \
+         what the kernel does is not in them. What OpenSSL does at every 32nd operation with an RSA key (new blinding \
+         values) is spread over all of them.{repeats} Every server, timed or counted, ran with {name}={value}: \
          without AVX-512, VAES, SHA and ADX instructions, which valgrind does not know, so that a processor that has \
          them is faster at these stages than told here."
     ))

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -19,6 +19,11 @@ use crate::servers::cpu::ProcessClocks;
 const REST_WITHIN: Duration = Duration::from_secs(60);
 /// A server whose CPU clocks stand still for so long has come to rest.
 const REST: Duration = Duration::from_millis(30);
+/// OpenSSL makes new blinding values at each so many-th operation with an RSA key (`BN_BLINDING_COUNTER`).
+const OPERATIONS_PER_RENEWAL: f64 = 32.0;
+/// What it calls to make them, and in each operation.
+const RENEW: &str = "BN_BLINDING_create_param";
+const BLIND: &str = "BN_BLINDING_convert_ex";
 /// How the names of callgrind's files begin.
 const COUNTS: &str = "callgrind.";
 
@@ -76,19 +81,11 @@ impl Callgrind {
     }
 
     /// Waits until the server has come to rest, and lets every process write what it has executed since the last call.
-    /// Answers the sum.
+    /// Answers the sum, by function.
     ///
     /// # Errors
     /// The server does not come to rest, or one of its processes is out of reach.
-    pub(super) fn dump(&self, instance: &Instance) -> Result<u64> {
-        self.dumped(instance)?.iter().map(|file| instructions_in(file)).sum()
-    }
-
-    /// The same by function.
-    ///
-    /// # Errors
-    /// As [`Callgrind::dump`].
-    pub(super) fn dump_by_function(&self, instance: &Instance) -> Result<ByFunction> {
+    pub(super) fn dump(&self, instance: &Instance) -> Result<ByFunction> {
         let mut all = ByFunction::default();
         for file in self.dumped(instance)? {
             let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
@@ -148,14 +145,57 @@ pub(super) struct ByFunction {
     pub(super) own: BTreeMap<Function, u64>,
     /// Of what it calls, with what that calls.
     pub(super) called: BTreeMap<Function, u64>,
+    /// By the name of what is called: how often, and with what that calls.
+    callees: BTreeMap<String, Calls>,
+}
+
+/// Calls of a function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Calls {
+    pub(super) count: u64,
+    /// With what it calls.
+    pub(super) instructions: u64,
+}
+
+impl Calls {
+    /// Counts these too.
+    pub(super) fn add(&mut self, more: Calls) {
+        self.count += more.count;
+        self.instructions += more.instructions;
+    }
 }
 
 impl ByFunction {
+    /// Instructions of all functions.
+    pub(super) fn total(&self) -> u64 {
+        self.own.values().sum()
+    }
+
+    /// The renewals of RSA's blinding values.
+    pub(super) fn renewals(&self) -> Calls {
+        self.calls_of(RENEW)
+    }
+
+    /// Instructions of all functions, where each operation with an RSA key has its part of what renewals cost anywhere:
+    /// one falls into this piece of work or not as the operations before it are.
+    pub(super) fn with_renewals_evened(&self, anywhere: Calls) -> u64 {
+        let each = anywhere.instructions as f64 / anywhere.count.max(1) as f64 / OPERATIONS_PER_RENEWAL;
+        let evened = each * self.calls_of(BLIND).count as f64;
+        self.total().saturating_sub(self.renewals().instructions) + evened.round() as u64
+    }
+
+    /// Calls of a function of this name, whatever file it is of.
+    fn calls_of(&self, name: &str) -> Calls {
+        self.callees.get(name).copied().unwrap_or_default()
+    }
+
     /// Adds what a file in callgrind's profile format says. `None`: it is none.
     fn add(&mut self, text: &str) -> Option<()> {
         let (mut objects, mut names) = (Names::default(), Names::default());
         let mut function = Function::default();
-        let mut is_of_call = false;
+        let mut callee = String::new();
+        let mut calls = None;
+        let before = self.total();
         for line in text.lines() {
             if let Some(name) = line.strip_prefix("ob=") {
                 function.object = objects.told(name)?;
@@ -164,19 +204,26 @@ impl ByFunction {
             } else if let Some(name) = line.strip_prefix("cob=") {
                 objects.told(name)?;
             } else if let Some(name) = line.strip_prefix("cfn=") {
-                names.told(name)?;
-            } else if line.starts_with("calls=") {
-                is_of_call = true;
+                callee = names.told(name)?;
+            } else if let Some(told) = line.strip_prefix("calls=") {
+                calls = Some(told.split(' ').next()?.parse::<u64>().ok()?);
             } else if line.starts_with(|first: char| first.is_ascii_digit() || "+-*".contains(first)) {
-                // Behind `calls=` stands what the call cost in all.
-                let place = if is_of_call { &mut self.called } else { &mut self.own };
-                let count: u64 = line.split(' ').nth(1)?.parse().ok()?;
+                let instructions: u64 = line.split(' ').nth(1)?.parse().ok()?;
+                // Behind `calls=` stands what the calls cost in all.
+                let place = if calls.is_some() { &mut self.called } else { &mut self.own };
                 let sum = place.entry(function.clone()).or_default();
-                *sum = sum.checked_add(count)?;
-                is_of_call = false;
+                *sum = sum.checked_add(instructions)?;
+                if let Some(count) = calls.take() {
+                    let of = self.callees.entry(callee.clone()).or_default();
+                    *of = Calls {
+                        count: of.count.checked_add(count)?,
+                        instructions: of.instructions.checked_add(instructions)?,
+                    };
+                }
             }
         }
-        Some(())
+        let total = self.own.values().try_fold(0_u64, |sum, own| sum.checked_add(*own))?;
+        (total == before.checked_add(total_of(text)?)?).then_some(())
     }
 }
 
@@ -213,12 +260,7 @@ fn refuse_other_users(pids: &[u32]) -> Result<()> {
     .or_fault(Fault::Input)
 }
 
-/// The total of one file in callgrind's profile format.
-fn instructions_in(file: &Path) -> Result<u64> {
-    let text = fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
-    total_of(&text).with_context(|| format!("{}: callgrind wrote no total", file.display()))
-}
-
+/// The total that a file says itself.
 fn total_of(text: &str) -> Option<u64> {
     let total = text.lines().find_map(|line| line.strip_prefix("totals: ").or(line.strip_prefix("summary: ")));
     total?.trim().parse().ok()
@@ -253,7 +295,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_file_is_read_or_refused(
-            lines in vec("(ob|fn|cob|cfn|calls)=(\\([0-9]\\)( x)?|[0-9 ]*)|[-+*0-9 x]{0,6}", 0..30),
+            lines in vec("(ob|fn|cob|cfn|calls|totals)[=:] ?(\\([0-9]\\)( x)?|[0-9 ]*)|[-+*0-9 x]{0,6}", 0..30),
         ) {
             ByFunction::default().add(&lines.join("\n"));
         }
@@ -269,8 +311,37 @@ mod tests {
         let of = |object: &str, name: &str| Function { object: object.to_owned(), name: name.to_owned() };
         assert_eq!(all.own, BTreeMap::from([(of("/lib/a.so", "work"), 16), (of("/lib/b.so", "help"), 60)]));
         assert_eq!(all.called, BTreeMap::from([(of("/lib/a.so", "work"), 60)]));
+        assert_eq!(all.calls_of("help"), Calls { count: 2, instructions: 60 });
+        assert_eq!((all.total(), all.calls_of("work")), (76, Calls::default()));
+        assert_eq!(all.clone().add(&text.replace("38", "39")), None, "another total than the sum");
         assert_eq!(all.add("fn=(7)\n"), None, "a number that nothing was said of");
         assert_eq!(all.add("fn=(7) x\n12\n"), None);
+    }
+
+    /// Two pieces of work of 16 signatures each, of which the second had the renewal.
+    #[test]
+    fn renewals_are_spread_over_the_operations() {
+        let piece = |renewals: u64| {
+            let text = format!(
+                "fn=(1) sign\n1 1000\ncfn=(2) BN_BLINDING_convert_ex\ncalls=16 1\n1 {}\nfn=(2)\n2 160\n\
+                 cfn=(3) BN_BLINDING_create_param\ncalls={renewals} 1\n1 {}\nfn=(3)\n3 {}\ntotals: {}\n",
+                160 + renewals * 640,
+                renewals * 640,
+                renewals * 640,
+                1160 + renewals * 640
+            );
+            let mut of = ByFunction::default();
+            of.add(&text).unwrap();
+            of
+        };
+        let (without, with) = (piece(0), piece(1));
+        assert_eq!((without.total(), with.total()), (1160, 1800));
+        let mut anywhere = without.renewals();
+        anywhere.add(with.renewals());
+        assert_eq!(anywhere, Calls { count: 1, instructions: 640 });
+        // Half a renewal for each.
+        assert_eq!(without.with_renewals_evened(anywhere), 1480);
+        assert_eq!(with.with_renewals_evened(anywhere), 1480);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::callgrind::Callgrind;
+use super::callgrind::{ByFunction, Callgrind, Calls};
 use super::cpus::Cpus;
 use super::load_process::LoadProcess;
 use super::manifest;
@@ -24,8 +24,8 @@ use crate::model::{Experiment, Load};
 use crate::servers::Instance;
 use crate::store::{Block, Journal, Measured, Record, Warning};
 
-/// Requests of a block. A multiple of 32: at every 32nd signature OpenSSL makes new blinding values. A warm-up is one
-/// block, for the first handshakes of each process fetch and allocate what later ones find.
+/// Requests of a block. A warm-up is one block, for the first handshakes of each process fetch and allocate what later
+/// ones find.
 const BLOCK_REQUESTS: u64 = 32;
 /// Rounds. Their spread says how well the counts repeat; from more nothing more is learned.
 const ROUNDS: u32 = 2;
@@ -43,6 +43,8 @@ pub(super) struct Counting {
     work: Work,
     /// Of each configuration: whether its server hands out sessions.
     resumable: Vec<bool>,
+    /// All that were counted so far, whatever configuration they fell into.
+    renewals: Calls,
 }
 
 impl Counting {
@@ -90,20 +92,23 @@ impl Counting {
         let load = testbed.start_load(&under, |index| record.configurations[index].valid)?;
         let pieces = pieces(&requests_of_users(&testbed.site.workload), BLOCK_REQUESTS, 1);
         let piece = pieces.into_iter().next().context("the workload has no requests")?;
-        Ok(Counting { load, testbed, callgrind, check: ModeCheck::default(), work: piece.into(), resumable })
+        let (check, renewals) = (ModeCheck::default(), Calls::default());
+        Ok(Counting { load, testbed, callgrind, check, work: piece.into(), resumable, renewals })
     }
 
-    /// The instructions of the server of this configuration since the last call, once it has come to rest.
-    fn dump(&mut self, index: usize) -> Result<u64> {
+    /// What the server of this configuration has executed since the last call, once it has come to rest.
+    fn dump(&mut self, index: usize) -> Result<ByFunction> {
         let host = self.testbed.host(index);
         let name = self.testbed.servers[host].model.name.clone();
         let callgrind = self.callgrind.get(&host).with_context(|| format!("\"{name}\" is not under callgrind"))?;
         let instance = self.testbed.instance(index);
         let instance: &Instance = instance.with_context(|| format!("the server of \"{name}\" does not run"))?;
-        callgrind
+        let executed = callgrind
             .dump(instance)
             .with_context(|| format!("count the instructions of \"{name}\""))
-            .or_fault(Fault::Server)
+            .or_fault(Fault::Server)?;
+        self.renewals.add(executed.renewals());
+        Ok(executed)
     }
 }
 
@@ -140,7 +145,8 @@ impl Subject for Counting {
         if is_dead(&outcome) {
             return Err(death(&name.clone(), &outcome, &self.log_tail(index)));
         }
-        let instructions = self.dump(index)?;
+        let executed = self.dump(index)?;
+        let instructions = executed.with_renewals_evened(self.renewals);
         let after = Counted::of(&self.testbed.servers[host])?;
         let mode = self.check.fault((index, &self.testbed.servers[index]), &outcome, &before, &after);
         let asked = verify_requests(&outcome, work.piece.requests);

@@ -6,7 +6,7 @@ use serde::Serialize;
 use tlsdyno_tls::{Stage, StageSet};
 
 use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
-use super::counts::{Counts, Instructions};
+use super::counts::{Counts, Instructions, stages_of};
 use super::rounds::Rounds;
 use super::statement::{FEW_ROUNDS, Lies, Metric};
 use crate::store::{Kind, Record};
@@ -122,12 +122,7 @@ pub fn by_methods(record: &Record) -> Vec<ByMethods> {
     let doubled = as_is.map_or_else(Vec::new, |as_is| doubled(record, &rounds, as_is, Metric::Cpu));
     let removed = as_is.map_or_else(Vec::new, |as_is| removed(record, &rounds, as_is));
     let counts = Counts::of(record);
-    let of_kind = |kind: &Kind| match kind {
-        Kind::StageOff(stage) => Some(StageSet::NONE.with(*stage)),
-        Kind::Doubled(stages) => Some(*stages),
-        _ => None,
-    };
-    let counted = record.configurations.iter().filter_map(|configuration| of_kind(&configuration.kind));
+    let counted = record.configurations.iter().filter_map(|configuration| stages_of(&configuration.kind));
     let counted: Vec<StageSet> = counts.iter().flat_map(|_| counted.clone()).collect();
     if counts.is_none() && (doubled.is_empty() || removed.is_empty()) {
         return Vec::new();
@@ -143,7 +138,7 @@ pub fn by_methods(record: &Record) -> Vec<ByMethods> {
     let row = |stages: StageSet| {
         let removed = removed.iter().find(|(of, _)| *of == stages).map(|(_, column)| column);
         let doubled = doubled.iter().find(|one| one.stages == stages).map(|one| &one.added_ns);
-        let counting = counts.as_ref().and_then(|counts| counts.of_stages(record, stages));
+        let counting = counts.as_ref().and_then(|counts| counts.told_of(record, stages));
         ByMethods { counting, ..side_by_side(stages, removed, doubled) }
     };
     sets.into_iter().map(row).collect()

@@ -179,13 +179,15 @@ impl Summary {
         let machines = Machines::of(record, &configurations, published.as_ref());
         let detection = Detection::of(record);
         warnings.extend(detection.below(&shares));
+        let counted = Counts::of(record);
+        warnings.extend(counted.as_ref().and_then(|counted| counted.impossible(record)));
         let (pace, moment) = (rounds.pace().cloned(), rounds.moment().cloned());
         let precision = Precision::of(record, &shares);
         Summary {
             precision,
             between_runs: between_runs(&shares, &record.manifest.earlier_runs),
             by_methods: methods::by_methods(record),
-            counted: Counts::of(record),
+            counted,
             libraries: Libraries::of(record),
             traffic: Traffic::of(record),
             shares,

@@ -83,7 +83,7 @@ pub(super) fn instructions(
 fn counts(testbed: &mut Testbed, index: usize, callgrind: &Callgrind, handshakes: Handshakes) -> Result<ByFunction> {
     let dump = |testbed: &mut Testbed| {
         let instance = testbed.instance(index).context("the server under callgrind does not run")?;
-        callgrind.dump_by_function(&*instance).or_fault(Fault::Server)
+        callgrind.dump(&*instance).or_fault(Fault::Server)
     };
     let session = connections(testbed, index, handshakes, None)?;
     // What was executed until here is not counted.
