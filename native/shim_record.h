@@ -13,7 +13,7 @@
 #include "owner.h"
 
 #define TLSDYNO_SHIM_MAGIC "TLSSHIM" /* with its NUL: 8 bytes */
-#define TLSDYNO_SHIM_ABI_VERSION 5u
+#define TLSDYNO_SHIM_ABI_VERSION 6u
 #define TLSDYNO_SHIM_FLIGHTS 8u
 #define TLSDYNO_SHIM_SESSION_SIZE 2048u /* DER of a session without certificates has 130 to 300 bytes */
 #define TLSDYNO_SHIM_SESSION_NAME_SIZE 32u
@@ -22,6 +22,7 @@
 #define TLSDYNO_SHIM_STAMPS 4096u
 #define TLSDYNO_SHIM_STEPS 24u
 #define TLSDYNO_SHIM_PEERS 48u
+#define TLSDYNO_SHIM_TOO_LONG_NS UINT32_MAX /* in a time stamp: 4.29 s or more */
 
 /* Stages, each a bit of `stages_off` and of the mode: X(name in C, name in reports), docs/NOOP.md. */
 #define TLSDYNO_SHIM_STAGES(X)                                                                                         \
@@ -109,8 +110,8 @@ struct tlsdyno_shim_slot {
 struct tlsdyno_step {
     uint16_t state; /* OSSL_HANDSHAKE_STATE, openssl/ssl.h of OpenSSL 3.0 */
     uint16_t reserved;
-    uint32_t after_ns; /* since start_ns */
-    uint32_t cpu_ns;   /* CPU time of the process since then */
+    uint32_t after_ns; /* since start_ns, or TLSDYNO_SHIM_TOO_LONG_NS */
+    uint32_t cpu_ns;   /* CPU time of the process since then, or TLSDYNO_SHIM_TOO_LONG_NS */
 };
 
 /* The set-up of one connection. */
@@ -122,9 +123,9 @@ struct tlsdyno_stamp {
     uint64_t bytes_sent;
     uint32_t pid;
     uint16_t kind;  /* one of TLSDYNO_SHIM_KINDS */
-    uint16_t calls; /* of the server that drove the handshake */
+    uint16_t calls; /* of the server that drove the handshake; UINT16_MAX: so many or more */
     uint32_t step_count;
-    uint32_t cpu_ns; /* CPU time of the process from the first call to completion */
+    uint32_t cpu_ns; /* CPU time of the process from the first call to completion, or TLSDYNO_SHIM_TOO_LONG_NS */
     struct tlsdyno_step steps[TLSDYNO_SHIM_STEPS];
 };
 

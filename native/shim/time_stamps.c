@@ -44,14 +44,32 @@ struct stamp *stamp_new(void)
     return calloc(1, sizeof(struct stamp));
 }
 
-/* The state by the numbers of OpenSSL 3.0: 3.2 put four states of compressed certificates in between. */
+/* States of compressed certificates, as OpenSSL 3.2 numbers them: it put them in between. */
+enum {
+    VERSION_WITH_COMPRESSED_CERTIFICATES = 0x30200000,
+    CLIENT_READS_COMPRESSED = 5,
+    CLIENT_WRITES_COMPRESSED = 15,
+    SERVER_WRITES_COMPRESSED = 26,
+    SERVER_READS_COMPRESSED = 31,
+};
+
+/* The state by the numbers of OpenSSL 3.0; that of a compressed certificate is the one of the certificate. */
 static uint16_t state_of(const SSL *ssl)
 {
     int state = (int)SSL_get_state(ssl);
 
-    if (OpenSSL_version_num() >= 0x30200000UL)
-        state -= (state >= 5) + (state >= 15) + (state >= 26) + (state >= 31);
+    if (OpenSSL_version_num() >= VERSION_WITH_COMPRESSED_CERTIFICATES)
+        state -= (state >= CLIENT_READS_COMPRESSED) + (state >= CLIENT_WRITES_COMPRESSED)
+                 + (state >= SERVER_WRITES_COMPRESSED) + (state >= SERVER_READS_COMPRESSED);
     return (uint16_t)state;
+}
+
+/* What a time stamp has room for. */
+static uint32_t since(uint64_t now, uint64_t start)
+{
+    uint64_t passed = now - start;
+
+    return passed < TLSDYNO_SHIM_TOO_LONG_NS ? (uint32_t)passed : TLSDYNO_SHIM_TOO_LONG_NS;
 }
 
 static void step(struct stamp *stamp, const SSL *ssl)
@@ -61,8 +79,8 @@ static void step(struct stamp *stamp, const SSL *ssl)
     if (stamp->step_count == TLSDYNO_SHIM_STEPS)
         return;
     next->state = state_of(ssl);
-    next->after_ns = (uint32_t)(now_ns() - stamp->start_ns);
-    next->cpu_ns = (uint32_t)(cpu_ns() - stamp->start_cpu_ns);
+    next->after_ns = since(now_ns(), stamp->start_ns);
+    next->cpu_ns = since(cpu_ns(), stamp->start_cpu_ns);
     stamp->step_count++;
 }
 
@@ -100,7 +118,7 @@ void stamp_begin(struct connection *connection, SSL *ssl)
 
 void stamp_call(struct connection *connection)
 {
-    if (connection->stamp != NULL)
+    if (connection->stamp != NULL && connection->stamp->calls < UINT16_MAX)
         connection->stamp->calls++;
 }
 
@@ -124,7 +142,7 @@ void stamp_end(struct connection *connection, SSL *ssl, enum tlsdyno_shim_counte
     entry->kind = (uint16_t)kind;
     entry->calls = stamp->calls;
     entry->step_count = stamp->step_count;
-    entry->cpu_ns = (uint32_t)(cpu_ns() - stamp->start_cpu_ns);
+    entry->cpu_ns = since(cpu_ns(), stamp->start_cpu_ns);
     memcpy(entry->steps, stamp->steps, sizeof(entry->steps));
     atomic_store_explicit(&entry->number, number + 1, memory_order_release);
 }

@@ -8,6 +8,7 @@
 
 int main(void)
 {
+    printf("too_long_ns %u\n", TLSDYNO_SHIM_TOO_LONG_NS);
     printf("abi_version %u\n", TLSDYNO_SHIM_ABI_VERSION);
     printf("abi_version_at %zu\n", offsetof(struct tlsdyno_shim_area, head.abi_version));
     printf("slot_count_at %zu\n", offsetof(struct tlsdyno_shim_area, head.slot_count));

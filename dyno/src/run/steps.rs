@@ -240,7 +240,7 @@ impl Subject for StepByStep {
         let time = work.timed.map_or(Duration::ZERO, |timed| Duration::from_nanos(timed.for_ns));
         let answers = self.clients[server].connections(&target, work.piece.requests as u32, time)?;
         let elapsed_ns = began.elapsed().as_nanos() as u64;
-        let stamps = self.seen(index, before, answers.len())?;
+        let mut stamps = self.seen(index, before, answers.len())?;
         let server_cpu_ns = cpu_ns(&mut self.testbed)?.saturating_sub(cpu_before);
         let some = || -> Result<()> {
             ensure!(
@@ -251,6 +251,7 @@ impl Subject for StepByStep {
             Ok(())
         };
         some().or_fault(Fault::Server)?;
+        stamps.retain(|stamp| !stamp.is_too_long());
         let lost_count = answers.len().saturating_sub(stamps.len()) as u64;
         let mut steps = StepsBlock { lost_count, ..StepsBlock::default() };
         for stamp in &stamps {

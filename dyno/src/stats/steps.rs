@@ -84,7 +84,7 @@ impl StepsSummary {
         let lost: u64 = cells.iter().map(|cell| cell.lost_count).sum();
         if lost > 0 {
             let what =
-                format!("the server's steps of {lost} connections were lost: its ring had no room, or it was slow");
+                format!("the server's steps of {lost} connections were lost: its ring had no room, or one took 4.29 s");
             warnings.push(Warning::Other { what, remedy: "Measure shorter (--time), or fewer cells".to_owned() });
         }
         Some(StepsSummary {

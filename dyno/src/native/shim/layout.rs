@@ -7,7 +7,7 @@ pub use crate::native::area::layout::*;
 /// First bytes of an area.
 pub const MAGIC: [u8; 8] = *b"TLSSHIM\0";
 /// Raised with every change of the layout.
-pub const ABI_VERSION: u32 = 5;
+pub const ABI_VERSION: u32 = 6;
 /// Offset of the stages that a mode may switch off, `u32`: bits in the order of [`STAGES`].
 pub const STAGES_OFF_AT: usize = 112;
 /// Offset of the flags, `u32`: bits in the order of [`FLAGS`].
@@ -82,6 +82,8 @@ pub mod stamp {
     /// nanoseconds of CPU time since then.
     pub const STEPS_AT: usize = 56;
 }
+/// In a time stamp: so long or longer, nanoseconds.
+pub const TOO_LONG_NS: u32 = u32::MAX;
 /// Steps of a time stamp at most.
 pub const STEPS: usize = 24;
 /// Size of the file in bytes.

@@ -21,7 +21,8 @@ pub struct TimeStamp {
     pub bytes_received: u64,
     /// Bytes sent until then.
     pub bytes_sent: u64,
-    /// CPU time of the server's process between the two, nanoseconds: of this connection where there is no other.
+    /// CPU time of the server's process between the two, nanoseconds: of this connection where there is no other. No
+    /// more than [`layout::TOO_LONG_NS`], as the times of its steps.
     pub cpu_ns: u32,
     /// Steps of libssl's state machine. Empty where there was no real handshake; cut after [`layout::STEPS`].
     pub steps: Vec<Step>,
@@ -39,6 +40,14 @@ pub struct Step {
 }
 
 impl TimeStamp {
+    /// It took so long that its times are not known: 4.29 s or more.
+    pub fn is_too_long(&self) -> bool {
+        let is = |ns: u32| ns == layout::TOO_LONG_NS;
+        self.end_ns.saturating_sub(self.start_ns) >= u64::from(layout::TOO_LONG_NS)
+            || is(self.cpu_ns)
+            || self.steps.iter().any(|step| is(step.after_ns) || is(step.cpu_ns))
+    }
+
     /// `None` for an entry that was never written, or is being written.
     pub(super) fn read(bytes: &[u8]) -> Option<TimeStamp> {
         use layout::stamp as at;
@@ -65,5 +74,33 @@ impl TimeStamp {
                 .map(|at| Step { state: u16_at(at), after_ns: u32_at(at + 4), cpu_ns: u32_at(at + 8) })
                 .collect(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_beyond_what_a_stamp_holds_are_known_to_be_unknown() {
+        let step = Step { state: 20, after_ns: 1_000, cpu_ns: 900 };
+        let stamp = TimeStamp {
+            number: 1,
+            kind: "full_handshakes",
+            pid: 1,
+            calls: 1,
+            start_ns: 10,
+            end_ns: 4_000_000_010,
+            bytes_received: 1,
+            bytes_sent: 1,
+            cpu_ns: 4_000_000_000,
+            steps: vec![step],
+        };
+        assert!(!stamp.is_too_long());
+        let max = layout::TOO_LONG_NS;
+        let late = TimeStamp { steps: vec![step, Step { after_ns: max, ..step }], ..stamp.clone() };
+        let dear = TimeStamp { cpu_ns: max, ..stamp.clone() };
+        let long = TimeStamp { end_ns: 10 + u64::from(max), ..stamp };
+        assert!(late.is_too_long() && dear.is_too_long() && long.is_too_long());
     }
 }

@@ -61,6 +61,7 @@ fn layout_is_mirrored() {
     let program = build::test_program("cc", "shim_layout", "plain", &[]);
     let mut mirror = String::new();
     for (name, value) in [
+        ("too_long_ns", layout::TOO_LONG_NS as usize),
         ("abi_version", layout::ABI_VERSION as usize),
         ("abi_version_at", layout::ABI_VERSION_AT),
         ("slot_count_at", layout::SLOT_COUNT_AT),
