@@ -12,8 +12,9 @@
 #include "owner.h"
 
 #define PROFILER_MAGIC "TLSDYN3" /* with its NUL: 8 bytes */
-#define PROFILER_ABI_VERSION 1u
+#define PROFILER_ABI_VERSION 2u
 #define PROFILER_SLOTS 256u
+#define PROFILER_SLOT_SHARED 0u
 #define PROFILER_CLASSES_MAX 31u
 #define PROFILER_TRAMPOLINES 512u
 
@@ -27,8 +28,9 @@
 #define PROFILER_SHORT_EVERY 16u
 
 /*
- * A call that took this long, and so many times the mean of its class, was interrupted: the processor was given to
- * somebody else meanwhile. It is left out of the times, and counted.
+ * A call during which the processor was given to somebody else is left out of the times, and counted. The kernel says
+ * which ones those are (interruptions.c); where it does not, and for what a hypervisor takes, it is a call that took
+ * this long, and so many times the mean of its class.
  */
 #define PROFILER_INTERRUPTED_NS 50000u
 #define PROFILER_INTERRUPTED_TIMES 8u
@@ -79,26 +81,30 @@ struct profiler_count {
 };
 
 /*
- * The counts of one thread. Only their own thread writes them, so that an addition needs no lock; where there are more
- * threads than slots, those that come late are not timed but counted in `threads_lost`.
+ * The counts of one thread, and of those before it that had the slot: a thread gives it back when it ends. Only their
+ * own thread writes them, so that an addition needs no lock, except in the slot PROFILER_SLOT_SHARED: that belongs to
+ * all threads that found no other, and every access to it is atomic.
  */
 struct profiler_slot {
     struct profiler_count classes[PROFILER_CLASSES_MAX];
-    _Atomic uint64_t interrupted; /* calls, with the clock of the processor only */
+    _Atomic uint64_t interrupted; /* timed calls that are in no time, with the clock of the processor only */
     uint64_t reserved[3];
 };
 
 struct profiler_record {
     struct tlsdyno_head head;
-    _Atomic uint32_t slots_claimed; /* only ever grows */
+    _Atomic uint32_t slots_used; /* all that ever were stand before this number */
     _Atomic uint32_t modes_ignored; /* readings of a mode with bits that mean nothing */
-    _Atomic uint32_t threads_lost; /* threads without a slot */
+    _Atomic uint32_t claims; /* of slots so far */
     uint32_t clock; /* which clock to read: PROFILER_CLOCK_; tlsdyno's choice */
     _Atomic uint64_t ticks_per_s; /* of that clock; 0: not loaded yet */
     _Atomic uint64_t empty_ticks; /* between two readings with nothing in between */
     /* For each trampoline the class of its function, plus one; 0: unused. Set before the provider is handed out. */
     unsigned char trampoline_classes[PROFILER_TRAMPOLINES];
-    unsigned char reserved[4096 - 144 - PROFILER_TRAMPOLINES];
+    /* The claim by which a thread has its slot; 0: nobody has it. Who ends gives back its own claim and no other. */
+    _Atomic uint32_t slot_claims[PROFILER_SLOTS];
+    _Atomic uint32_t sees_interruptions; /* 1: the kernel tells which calls were interrupted */
+    unsigned char reserved[4096 - 148 - PROFILER_TRAMPOLINES - 4 * PROFILER_SLOTS];
     struct profiler_slot slots[PROFILER_SLOTS];
 };
 
@@ -108,10 +114,11 @@ struct profiler_record {
 
 static_assert(PROFILER_CLASS_TOTAL <= PROFILER_CLASSES_MAX, "a slot is too small");
 static_assert(sizeof(struct profiler_slot) == 1024, "slots are multiples of a cache line");
-static_assert(offsetof(struct profiler_record, slots_claimed) == 112, "layout");
+static_assert(offsetof(struct profiler_record, slots_used) == 112, "layout");
 static_assert(offsetof(struct profiler_record, clock) == 124, "layout");
 static_assert(offsetof(struct profiler_record, ticks_per_s) == 128, "layout");
 static_assert(offsetof(struct profiler_record, trampoline_classes) == 144, "layout");
+static_assert(offsetof(struct profiler_record, slot_claims) == 656, "layout");
 static_assert(offsetof(struct profiler_record, slots) == 4096, "layout");
 static_assert(sizeof(struct profiler_record) == 4096 + 256 * 1024, "layout");
 static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "counts are shared between processes, so they must be lock-free");

@@ -47,6 +47,11 @@ void clock_choose(uint32_t wanted)
     chosen = wanted == PROFILER_CLOCK_TSC && HAS_COUNTER ? PROFILER_CLOCK_TSC : PROFILER_CLOCK_THREAD;
 }
 
+bool clock_counts_interruptions(void)
+{
+    return chosen == PROFILER_CLOCK_TSC;
+}
+
 uint64_t clock_ticks(void)
 {
     return chosen == PROFILER_CLOCK_TSC ? counter() : nanoseconds_of(CLOCK_THREAD_CPUTIME_ID);

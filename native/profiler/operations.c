@@ -6,20 +6,26 @@
 
 enum { NO_LENGTH = -1 };
 
-/* A function of an operation. The length is that of what it reads or makes, where it has one. */
+/*
+ * A function of an operation. The length is that of what it reads or makes, where it has one. Where a call may only ask
+ * for the size of the answer, that is no work, and of another class.
+ */
 struct rule {
     int id;
     enum profiler_class class;
+    enum profiler_class class_of_size;
     int length_argument;
 };
 
-#define RULE(OPERATION, name, class, length) {OSSL_FUNC_##OPERATION##_##name, PROFILER_CLASS_##class, length}
-#define LAST_RULE {0, PROFILER_CLASS_TOTAL, NO_LENGTH}
+#define RULE_SIZED(OPERATION, name, class, class_of_size, length)                                                      \
+    {OSSL_FUNC_##OPERATION##_##name, PROFILER_CLASS_##class, PROFILER_CLASS_##class_of_size, length}
+#define RULE(OPERATION, name, class, length) RULE_SIZED(OPERATION, name, class, class, length)
+#define LAST_RULE {0, PROFILER_CLASS_TOTAL, PROFILER_CLASS_TOTAL, NO_LENGTH}
 
 static const struct rule SIGNATURE_RULES[] = {
-    RULE(SIGNATURE, SIGN, SIGN, 5),
-    RULE(SIGNATURE, DIGEST_SIGN_FINAL, SIGN, NO_LENGTH),
-    RULE(SIGNATURE, DIGEST_SIGN, SIGN, 5),
+    RULE_SIZED(SIGNATURE, SIGN, SIGN, SIGN_AROUND, 5),
+    RULE_SIZED(SIGNATURE, DIGEST_SIGN_FINAL, SIGN, SIGN_AROUND, NO_LENGTH),
+    RULE_SIZED(SIGNATURE, DIGEST_SIGN, SIGN, SIGN_AROUND, 5),
     RULE(SIGNATURE, VERIFY, VERIFY, 4),
     RULE(SIGNATURE, DIGEST_VERIFY_FINAL, VERIFY, NO_LENGTH),
     RULE(SIGNATURE, DIGEST_VERIFY, VERIFY, 4),
@@ -49,7 +55,7 @@ static const struct rule RECORD_HMAC_RULES[] = {
 };
 
 static const struct rule ASYM_CIPHER_RULES[] = {
-    RULE(ASYM_CIPHER, DECRYPT, RSA_DECRYPT, 5),
+    RULE_SIZED(ASYM_CIPHER, DECRYPT, RSA_DECRYPT, SIGN_AROUND, 5),
     RULE(ASYM_CIPHER, NEWCTX, SIGN_AROUND, NO_LENGTH),
     RULE(ASYM_CIPHER, FREECTX, SIGN_AROUND, NO_LENGTH),
     RULE(ASYM_CIPHER, DECRYPT_INIT, SIGN_AROUND, NO_LENGTH),
@@ -76,7 +82,7 @@ static const struct rule KEYMGMT_RULES[] = {
 };
 
 static const struct rule KEYEXCH_RULES[] = {
-    RULE(KEYEXCH, DERIVE, KEY_DERIVE, NO_LENGTH),
+    RULE_SIZED(KEYEXCH, DERIVE, KEY_DERIVE, KEY_AROUND, NO_LENGTH),
     RULE(KEYEXCH, NEWCTX, KEY_AROUND, NO_LENGTH),
     RULE(KEYEXCH, FREECTX, KEY_AROUND, NO_LENGTH),
     RULE(KEYEXCH, INIT, KEY_AROUND, NO_LENGTH),
@@ -86,8 +92,8 @@ static const struct rule KEYEXCH_RULES[] = {
 };
 
 static const struct rule KEM_RULES[] = {
-    RULE(KEM, ENCAPSULATE, ENCAPSULATE, NO_LENGTH),
-    RULE(KEM, DECAPSULATE, DECAPSULATE, NO_LENGTH),
+    RULE_SIZED(KEM, ENCAPSULATE, ENCAPSULATE, KEY_AROUND, NO_LENGTH),
+    RULE_SIZED(KEM, DECAPSULATE, DECAPSULATE, KEY_AROUND, NO_LENGTH),
     RULE(KEM, NEWCTX, KEY_AROUND, NO_LENGTH),
     RULE(KEM, FREECTX, KEY_AROUND, NO_LENGTH),
     RULE(KEM, ENCAPSULATE_INIT, KEY_AROUND, NO_LENGTH),
@@ -198,7 +204,7 @@ static void time_functions(OSSL_DISPATCH *table, const struct rule *rules)
         while (rule->id != 0 && rule->id != table->function_id)
             rule++;
         if (rule->id != 0)
-            table->function = trampoline_to(table->function, rule->class, rule->length_argument);
+            table->function = trampoline_to(table->function, rule->class, rule->class_of_size, rule->length_argument);
     }
 }
 

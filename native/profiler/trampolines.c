@@ -16,8 +16,8 @@ typedef word words_function(word, word, word, word, word, word, word, word);
 /* Filled in init, constant afterwards. */
 static struct timed {
     words_function *real;
-    unsigned char class; /* enum profiler_class */
-    bool is_short;
+    unsigned char class;         /* enum profiler_class */
+    unsigned char class_of_size; /* of a call that only asks how long the answer would be: its second word is none */
     signed char length_argument;
 } timed[PROFILER_TRAMPOLINES];
 static size_t used;
@@ -30,10 +30,16 @@ static const bool IS_SHORT[] = {
 
 static _Thread_local bool is_within __attribute__((tls_model("initial-exec")));
 
-/* Of a count that only this thread writes, and others read at any time. */
-static void add(_Atomic uint64_t *count, uint64_t amount)
+/* Answers what the count was before. Where only this thread writes it, that needs no lock. */
+static uint64_t add(const struct profiler_slot *slot, _Atomic uint64_t *count, uint64_t amount)
 {
-    atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + amount, memory_order_relaxed);
+    uint64_t before;
+
+    if (slot_is_shared(slot))
+        return atomic_fetch_add_explicit(count, amount, memory_order_relaxed);
+    before = atomic_load_explicit(count, memory_order_relaxed);
+    atomic_store_explicit(count, before + amount, memory_order_relaxed);
+    return before;
 }
 
 /* NULL: the call is passed on and left alone. */
@@ -42,18 +48,24 @@ static struct profiler_slot *slot_now(void)
     return mode_now() == 0 || is_within ? NULL : slot_of_thread();
 }
 
-/* Counts a call, and says whether it is to be timed. */
-static bool count(struct profiler_count *of_class, const struct timed *of, const word arguments[8])
+static unsigned char class_of(const struct timed *of, const word arguments[8])
 {
-    uint64_t calls = atomic_load_explicit(&of_class->calls, memory_order_relaxed);
-
-    atomic_store_explicit(&of_class->calls, calls + 1, memory_order_relaxed);
-    if (of->length_argument >= 0)
-        add(&of_class->bytes, arguments[of->length_argument]);
-    return !of->is_short || calls % PROFILER_SHORT_EVERY == 0;
+    return arguments[1] == 0 ? of->class_of_size : of->class;
 }
 
-static bool was_interrupted(const struct profiler_count *of_class, uint64_t ticks)
+/* Counts a call, and says whether it is to be timed. */
+static bool count(struct profiler_slot *slot, const struct timed *of, const word arguments[8])
+{
+    unsigned char class = class_of(of, arguments);
+    struct profiler_count *of_class = &slot->classes[class];
+    uint64_t calls = add(slot, &of_class->calls, 1);
+
+    if (of->length_argument >= 0)
+        add(slot, &of_class->bytes, arguments[of->length_argument]);
+    return !IS_SHORT[class] || calls % PROFILER_SHORT_EVERY == 0;
+}
+
+static bool was_too_long(const struct profiler_count *of_class, uint64_t ticks)
 {
     uint64_t timed_so_far;
 
@@ -65,16 +77,16 @@ static bool was_interrupted(const struct profiler_count *of_class, uint64_t tick
                   > atomic_load_explicit(&of_class->ticks, memory_order_relaxed) / timed_so_far;
 }
 
-static void time_call(struct profiler_slot *slot, const struct timed *of, uint64_t ticks)
+static void time_call(struct profiler_slot *slot, unsigned char class, uint64_t ticks, bool was_interrupted)
 {
-    struct profiler_count *of_class = &slot->classes[of->class];
+    struct profiler_count *of_class = &slot->classes[class];
 
-    if (was_interrupted(of_class, ticks)) {
-        add(&slot->interrupted, 1);
+    if (clock_counts_interruptions() && (was_interrupted || was_too_long(of_class, ticks))) {
+        add(slot, &slot->interrupted, 1);
         return;
     }
-    add(&of_class->ticks, ticks);
-    add(&of_class->timed, 1);
+    add(slot, &of_class->ticks, ticks);
+    add(slot, &of_class->timed, 1);
 }
 
 #if defined(__clang__)
@@ -86,12 +98,13 @@ static void time_call(struct profiler_slot *slot, const struct timed *of, uint64
 static ANY_TYPE word pass(const struct timed *of, const word arguments[8])
 {
     struct profiler_slot *slot = slot_now();
-    bool is_timed = slot != NULL && count(&slot->classes[of->class], of, arguments);
+    bool is_timed = slot != NULL && count(slot, of, arguments);
     uint64_t began = 0;
     word answer;
 
     if (is_timed) {
         is_within = true;
+        interruptions_watch();
         began = clock_ticks();
     }
     answer = of->real(arguments[0], arguments[1], arguments[2], arguments[3], arguments[4], arguments[5], arguments[6],
@@ -100,7 +113,7 @@ static ANY_TYPE word pass(const struct timed *of, const word arguments[8])
         uint64_t ended = clock_ticks();
 
         is_within = false;
-        time_call(slot, of, ended - began);
+        time_call(slot, class_of(of, arguments), ended - began, interruptions_were_seen());
     }
     return answer;
 }
@@ -134,14 +147,15 @@ static words_function *const TRAMPOLINES[] = {
 };
 static_assert(sizeof(TRAMPOLINES) / sizeof(TRAMPOLINES[0]) == PROFILER_TRAMPOLINES, "one for each place");
 
-function *trampoline_to(function *real, enum profiler_class class, int length_argument)
+function *trampoline_to(function *real, enum profiler_class class, enum profiler_class class_of_size,
+                        int length_argument)
 {
     if (used == PROFILER_TRAMPOLINES)
         return real;
     timed[used] = (struct timed){
         .real = (words_function *)real,
         .class = (unsigned char)class,
-        .is_short = IS_SHORT[class],
+        .class_of_size = (unsigned char)class_of_size,
         .length_argument = (signed char)length_argument,
     };
     area_name_trampoline(used, class);

@@ -6,13 +6,15 @@
 int main(void)
 {
     printf("abi_version %u\n", PROFILER_ABI_VERSION);
-    printf("slots_claimed_at %zu\n", offsetof(struct profiler_record, slots_claimed));
-    printf("threads_lost_at %zu\n", offsetof(struct profiler_record, threads_lost));
+    printf("slots_used_at %zu\n", offsetof(struct profiler_record, slots_used));
+    printf("claims_at %zu\n", offsetof(struct profiler_record, claims));
     printf("clock_at %zu\n", offsetof(struct profiler_record, clock));
     printf("ticks_per_s_at %zu\n", offsetof(struct profiler_record, ticks_per_s));
     printf("empty_ticks_at %zu\n", offsetof(struct profiler_record, empty_ticks));
     printf("trampoline_classes_at %zu\n", offsetof(struct profiler_record, trampoline_classes));
     printf("trampolines %u\n", PROFILER_TRAMPOLINES);
+    printf("slot_claims_at %zu\n", offsetof(struct profiler_record, slot_claims));
+    printf("sees_interruptions_at %zu\n", offsetof(struct profiler_record, sees_interruptions));
     printf("slots_at %zu\n", offsetof(struct profiler_record, slots));
     printf("slots %u\n", PROFILER_SLOTS);
     printf("classes_max %u\n", PROFILER_CLASSES_MAX);

@@ -30,6 +30,8 @@ use crate::run::runner::Finished;
 use crate::run::schedule::Schedule;
 use crate::run::single::run as run_experiment;
 use crate::run::{array, cluster, cpus, files, primitives, profile, steps, url};
+use crate::stats::counts::Counts;
+use crate::stats::profile::ProfileSummary;
 use crate::store::{Record, Warning};
 use crate::{interrupt, report};
 
@@ -378,7 +380,9 @@ fn exit_of(finished: &Finished) -> Exit {
     let record = &finished.record;
     let invalid = record.configurations.iter().any(|configuration| !configuration.valid)
         || record.blocks.iter().any(|block| !block.valid)
-        || record.warnings.iter().any(|warning| matches!(warning, Warning::Missed { .. }));
+        || record.warnings.iter().any(|warning| matches!(warning, Warning::Missed { .. }))
+        || ProfileSummary::of(record).is_some_and(|profile| profile.is_contradicted())
+        || Counts::of(record).is_some_and(|counts| counts.impossible(record).is_some());
     match &finished.cut_short {
         Some(error) => exit::code_of(error),
         None if invalid => Exit::Invalid,

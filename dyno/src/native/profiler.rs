@@ -29,11 +29,11 @@ pub mod layout {
     /// First bytes of a profiler's area.
     pub const MAGIC: [u8; 8] = *b"TLSDYN3\0";
     /// Raised with every change of the layout.
-    pub const ABI_VERSION: u32 = 1;
-    /// Offset of the number of slots claimed so far, `u32`.
-    pub const SLOTS_CLAIMED_AT: usize = 112;
-    /// Offset of the number of threads that found no slot, `u32`.
-    pub const THREADS_LOST_AT: usize = 120;
+    pub const ABI_VERSION: u32 = 2;
+    /// Offset of the number before which all slots stand that were ever used, `u32`.
+    pub const SLOTS_USED_AT: usize = 112;
+    /// Offset of the number of claims of slots so far, `u32`.
+    pub const CLAIMS_AT: usize = 120;
     /// Offset of the clock to read, `u32`.
     pub const CLOCK_AT: usize = 124;
     /// Offset of the ticks of that clock in a second, `u64`.
@@ -44,9 +44,13 @@ pub mod layout {
     pub const TRAMPOLINE_CLASSES_AT: usize = 144;
     /// Number of trampolines.
     pub const TRAMPOLINES: usize = 512;
+    /// Offset of the claim by which a thread has each slot, `u32` each.
+    pub const SLOT_CLAIMS_AT: usize = TRAMPOLINE_CLASSES_AT + TRAMPOLINES;
+    /// Offset of whether the kernel tells which calls were interrupted, `u32`.
+    pub const SEES_INTERRUPTIONS_AT: usize = SLOT_CLAIMS_AT + 4 * SLOTS;
     /// Offset of the first slot.
     pub const SLOTS_AT: usize = 4096;
-    /// Number of slots; each thread of the server counts in one.
+    /// Number of slots; each thread of the server counts in one as long as it lives, or in the first with others.
     pub const SLOTS: usize = 256;
     /// Classes that a slot has room for.
     pub const CLASSES_MAX: usize = 31;
@@ -199,8 +203,8 @@ impl Profiling {
     /// The area cannot be written.
     pub fn forget_threads(&self) -> Result<()> {
         self.area.write(layout::SLOTS_AT, &vec![0; layout::SIZE - layout::SLOTS_AT])?;
-        self.area.write(layout::THREADS_LOST_AT, &0_u32.to_ne_bytes())?;
-        self.area.write(layout::SLOTS_CLAIMED_AT, &0_u32.to_ne_bytes())
+        self.area.write(layout::SLOT_CLAIMS_AT, &[0; 4 * layout::SLOTS])?;
+        self.area.write(layout::SLOTS_USED_AT, &0_u32.to_ne_bytes())
     }
 
     /// Calls that were interrupted, and are in no time.
@@ -213,15 +217,17 @@ impl Profiling {
 
     /// The numbers of a slot, summed over all of them.
     fn totals(&self) -> Result<Vec<u64>> {
-        self.area.sum_slots(layout::SLOTS_CLAIMED_AT, layout::SLOTS, layout::SLOTS_AT, layout::SLOT_NUMBERS)
+        self.area.sum_slots(layout::SLOTS_USED_AT, layout::SLOTS, layout::SLOTS_AT, layout::SLOT_NUMBERS)
     }
 
-    /// Threads of the servers whose calls are not counted, because there are more of them than slots.
+    /// Whether the kernel tells which calls were interrupted. `None`: no server has loaded the library yet.
     ///
     /// # Errors
     /// The area cannot be read.
-    pub fn threads_lost(&self) -> Result<u32> {
-        self.area.read_u32(layout::THREADS_LOST_AT)
+    pub fn sees_interruptions(&self) -> Result<Option<bool>> {
+        let is_loaded = self.number(layout::TICKS_PER_S_AT)? != 0;
+        let sees = self.area.read_u32(layout::SEES_INTERRUPTIONS_AT)? != 0;
+        Ok(is_loaded.then_some(sees))
     }
 
     /// What one reading of the clock takes, nanoseconds; 0: no server has loaded the library yet.
@@ -389,7 +395,7 @@ mod tests {
         let put = |at: usize, value: u64| profiling.area.write(at, &value.to_ne_bytes()).unwrap();
         put(layout::TICKS_PER_S_AT, 2_000_000_000);
         put(layout::EMPTY_TICKS_AT, 40);
-        profiling.area.write(layout::SLOTS_CLAIMED_AT, &2u32.to_ne_bytes()).unwrap();
+        profiling.area.write(layout::SLOTS_USED_AT, &2u32.to_ne_bytes()).unwrap();
         let before = profiling.counts().unwrap();
         for slot in 0..2 {
             let at = layout::SLOTS_AT + slot * layout::SLOT_NUMBERS * 8;

@@ -22,7 +22,7 @@ pub use samples::{Samples, Trampolines};
 use space::Space;
 pub use stacks::Stacks;
 
-use crate::process_tree;
+use crate::{affinity, process_tree};
 
 /// CPU time between two samples of a thread, nanoseconds: no divisor of what servers do in rhythm.
 pub const PERIOD_NS: u64 = 97_000;
@@ -35,6 +35,8 @@ const RING_BYTES: usize = 2 * 1024 * 1024;
 const RING_BYTES_LEAST: usize = 128 * 1024;
 /// Threads from which on rings are small.
 const THREADS_MANY: usize = 16;
+/// Rings at most.
+const RINGS_MOST: usize = 256;
 /// Registers of x86-64 that unwinding begins with (`asm/perf_regs.h`): BP, SP, IP, in this order.
 const REGISTERS: u64 = 1 << 6 | 1 << 7 | 1 << 8;
 /// The samples of user space alone, in the type of a record (`PERF_RECORD_MISC_CPUMODE_MASK`).
@@ -51,7 +53,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Of all threads that these processes have now. Nothing is sampled until [`Sampler::enable`].
+    /// Of all threads that these processes have now, and of those that they start. Nothing is sampled until [`Sampler::enable`].
     ///
     /// # Errors
     /// The kernel does not allow it, and what to do about it.
@@ -115,12 +117,28 @@ impl Sampler {
     }
 }
 
+/// Of each thread on each of its CPUs, with those that it will start; where there are too many of both, or the kernel
+/// knows no such thing (before Linux 5.13), of the threads that there are.
 fn open_all(threads: &[(u32, u32)], kernel: bool) -> std::io::Result<Vec<(u32, perf_event::Sampler)>> {
+    let cpus = |tid: u32| affinity::of_process(Some(tid)).unwrap_or_default();
+    let each: Vec<(u32, u32, Option<usize>)> =
+        threads.iter().flat_map(|&(pid, tid)| cpus(tid).into_iter().map(move |cpu| (pid, tid, Some(cpu)))).collect();
+    let alone = || threads.iter().map(|&(pid, tid)| (pid, tid, None)).collect::<Vec<_>>();
+    if each.is_empty() || each.len() > RINGS_MOST {
+        return open_each(&alone(), kernel);
+    }
+    match open_each(&each, kernel) {
+        Err(error) if error.kind() != ErrorKind::PermissionDenied => open_each(&alone(), kernel),
+        opened => opened,
+    }
+}
+
+fn open_each(threads: &[(u32, u32, Option<usize>)], kernel: bool) -> std::io::Result<Vec<(u32, perf_event::Sampler)>> {
     let mut ring = if threads.len() < THREADS_MANY { RING_BYTES } else { RING_BYTES_LEAST };
     let mut opened = Vec::new();
-    for &(pid, tid) in threads {
+    for &(pid, tid, cpu) in threads {
         let thread = loop {
-            match open(tid, kernel, ring) {
+            match open(tid, cpu, kernel, ring) {
                 // The rest of the memory that may be locked.
                 Err(error) if error.kind() == ErrorKind::PermissionDenied && ring > RING_BYTES_LEAST => ring /= 2,
                 other => break other?,
@@ -131,16 +149,21 @@ fn open_all(threads: &[(u32, u32)], kernel: bool) -> std::io::Result<Vec<(u32, p
     Ok(opened)
 }
 
-fn open(tid: u32, kernel: bool, ring_bytes: usize) -> std::io::Result<perf_event::Sampler> {
+/// One thread; on one CPU with those that it will start, else wherever it runs.
+fn open(tid: u32, cpu: Option<usize>, kernel: bool, ring_bytes: usize) -> std::io::Result<perf_event::Sampler> {
     let mut builder = Builder::new(Software::CPU_CLOCK);
     builder
         .observe_pid(tid as i32)
-        .any_cpu()
         .sample_period(PERIOD_NS)
         .sample(SampleFlag::IP | SampleFlag::REGS_USER | SampleFlag::STACK_USER)
         .sample_regs_user(REGISTERS)
         .sample_stack_user(STACK_BYTES)
         .exclude_kernel(!kernel)
         .exclude_hv(true);
+    match cpu {
+        // The kernel lets no ring be shared by all CPUs that threads yet to come may run on.
+        Some(cpu) => builder.one_cpu(cpu).inherit(true).inherit_thread(true),
+        None => builder.any_cpu(),
+    };
     builder.build()?.sampled(ring_bytes)
 }

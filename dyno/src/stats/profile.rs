@@ -1,23 +1,24 @@
 //! From the blocks of a profile to what a hit costs by stage, and what is left over, for full and resumed handshakes.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod contradictions;
+mod sampled;
+
+use std::collections::BTreeSet;
 
 use serde::Serialize;
 use tlsdyno_tls::{Stage, StageSet};
 
-use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate, expanded_tail};
-use super::robust::quantile;
+use self::sampled::SeenRounds;
+use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
 use super::sweeps::{Point, Sweeps};
 use crate::model::profile::{Cell, Handshakes, Treatment, removed_together};
 use crate::native::ProfileCounts;
-use crate::random::SplitMix64;
-use crate::sampling::{Area, Group, Samples, Stacks};
-use crate::store::{Block, CountedAreas, ProfileRecord, Record, Slice, Warning};
+use crate::sampling::Stacks;
+use crate::store::{Block, ProfileRecord, Record, Slice, Warning};
 
-/// Functions that are told.
-const FUNCTIONS_TOLD: usize = 10;
-/// Resamples of rounds for the interval of each group of samples, of which there are dozens.
-const RESAMPLES_OF_SAMPLES: usize = 1_000;
+/// What samples are good for that stand for too little of the server's work.
+const NOT_SAMPLED: &str = "Processes that begin later are not sampled, nor are threads where there are very many; what is timed is not \
+     concerned";
 /// Fewer sweeps than this are told.
 const SWEEPS_FEW: usize = 20;
 
@@ -70,8 +71,10 @@ pub struct KindSummary {
     pub timed_per_hit: f64,
     /// The classes of functions that were called.
     pub classes: Vec<ClassSummary>,
-    /// What sampling found; `None`: nothing was sampled.
+    /// What sampling found; `None`: nothing was sampled, or too little of the server's work.
     pub sampled: Option<SampledSummary>,
+    /// Why the times of calls are not what the calls cost; empty: nothing says so.
+    pub contradictions: Vec<String>,
 }
 
 /// What sampling found: costs are parts of the profiled server's hit, not timed.
@@ -180,9 +183,10 @@ impl ProfileSummary {
     pub fn of(record: &Record) -> Option<ProfileSummary> {
         let profile = record.measured.profile()?;
         let kinds: BTreeSet<Handshakes> = profile.cells.iter().map(|cell| cell.handshakes).collect();
-        let handshakes: Vec<KindSummary> =
-            kinds.into_iter().filter_map(|kind| KindSummary::of(record, profile, kind)).collect();
         let mut warnings = record.warnings.clone();
+        let handshakes: Vec<KindSummary> =
+            kinds.into_iter().filter_map(|kind| KindSummary::of(record, profile, kind, &mut warnings)).collect();
+        warnings.extend(handshakes.iter().filter_map(KindSummary::contradicted));
         let few = handshakes.iter().map(|kind| kind.sweeps).min().unwrap_or(0);
         if few < SWEEPS_FEW {
             let what = format!("only {few} sweeps were measured, so that intervals mean little");
@@ -196,10 +200,20 @@ impl ProfileSummary {
             warnings,
         })
     }
+
+    /// Whether the times of calls of one kind of handshake are not what these cost.
+    pub fn is_contradicted(&self) -> bool {
+        self.handshakes.iter().any(|kind| !kind.contradictions.is_empty())
+    }
 }
 
 impl KindSummary {
-    fn of(record: &Record, profile: &ProfileRecord, kind: Handshakes) -> Option<KindSummary> {
+    fn of(
+        record: &Record,
+        profile: &ProfileRecord,
+        kind: Handshakes,
+        warnings: &mut Vec<Warning>,
+    ) -> Option<KindSummary> {
         let sweeps = OfKind::of(record, &profile.cells, kind);
         let server = sweeps.base();
         let is_untouched = server == Treatment::AsIs;
@@ -257,11 +271,16 @@ impl KindSummary {
         let sampling_ns = sampling.map(|_| next());
         let (plain_ns, rest_ns) = (plain.map(|_| next()), plain.map(|_| next()));
         let whole_ns = cpu_ns.value + library_ns.value;
-        let seen_in = |treatment, whole_ns| {
-            SeenRounds::of(record, &profile.cells, Cell { handshakes: kind, treatment }, whole_ns)
+        let mut seen_in = |treatment, whole: usize, whole_ns| {
+            let whole = sweeps.sweeps.numbered(&columns[whole]);
+            let cell = Cell { handshakes: kind, treatment };
+            SeenRounds::of(record, &profile.cells, cell, &whole, whole_ns)
+                .map_err(|what| warnings.push(Warning::Other { what, remedy: NOT_SAMPLED.to_owned() }))
+                .unwrap_or_default()
         };
-        let seen = seen_in(Treatment::Sampled, whole_ns);
-        let seen_plain = plain_ns.and_then(|plain_ns| seen_in(Treatment::PlainSampled, plain_ns.value));
+        let seen = seen_in(Treatment::Sampled, 1, whole_ns);
+        let seen_plain =
+            plain.zip(plain_ns).and_then(|(column, plain_ns)| seen_in(Treatment::PlainSampled, column, plain_ns.value));
         let mut stages = Vec::new();
         let counted = profile.counted.iter().find(|counted| counted.handshakes == kind);
         for (index, (group, removed)) in groups.into_iter().zip(removed).enumerate() {
@@ -283,7 +302,7 @@ impl KindSummary {
             });
         }
         let counts = Counts::of(record, &profile.cells, kind);
-        Some(KindSummary {
+        let summary = KindSummary {
             kind,
             sweeps: sweeps.sweeps.count(),
             cpu_ns,
@@ -301,6 +320,21 @@ impl KindSummary {
             sampled: seen
                 .zip(sampling_ns)
                 .map(|(seen, sampling_ns)| seen.summary(sampling_ns, seen_plain.as_ref(), counted)),
+            contradictions: Vec::new(),
+        };
+        Some(KindSummary { contradictions: contradictions::of(&summary), ..summary })
+    }
+
+    /// Why nothing is said of the stages by the times of their calls; `None`: these can be right.
+    pub fn contradicted(&self) -> Option<Warning> {
+        (!self.contradictions.is_empty()).then(|| Warning::Missed {
+            what: format!(
+                "{} handshakes: the times of calls are not what these cost, as {}. The clock went on while other work \
+                 had the processor, or calls were not seen: profile on a machine without other work; what removing, \
+                 doubling and samples say stands",
+                self.kind.name(),
+                self.contradictions.join("; ")
+            ),
         })
     }
 
@@ -405,117 +439,6 @@ impl Counts {
         };
         self.counts.iter().filter(|(.., count)| count.calls > 0).map(class).collect()
     }
-}
-
-/// Samples of one cell, round by round.
-struct SeenRounds {
-    rounds: Vec<Samples>,
-    all: Samples,
-    /// What all samples together cost.
-    whole_ns: f64,
-}
-
-impl SeenRounds {
-    fn of(record: &Record, cells: &[Cell], cell: Cell, whole_ns: f64) -> Option<SeenRounds> {
-        let mut rounds: BTreeMap<u32, Samples> = BTreeMap::new();
-        let mut all = Samples::default();
-        for block in record.blocks.iter().filter(|block| block.valid && cells[block.configuration] == cell) {
-            let samples = block.profile.iter().filter_map(|profile| profile.samples.as_ref());
-            for samples in samples.filter(|samples| samples.count() > 0) {
-                rounds.entry(block.round).or_default().add(samples);
-                all.add(samples);
-            }
-        }
-        (!rounds.is_empty()).then_some(SeenRounds { rounds: rounds.into_values().collect(), all, whole_ns })
-    }
-
-    /// The cost of those samples that `of` counts: their part of all, with the interval of a bootstrap over rounds.
-    fn cost(&self, of: impl Fn(&Samples) -> u64) -> Estimate {
-        let counts: Vec<(u64, u64)> = self.rounds.iter().map(|samples| (of(samples), samples.count())).collect();
-        let part = |drawn: &mut dyn Iterator<Item = (u64, u64)>| {
-            let (some, all) = drawn.fold((0, 0), |(some, all), (more, of)| (some + more, all + of));
-            some as f64 / all.max(1) as f64
-        };
-        let value = part(&mut counts.iter().copied()) * self.whole_ns;
-        if counts.len() < 2 {
-            return Estimate { value, low: f64::NEG_INFINITY, high: f64::INFINITY };
-        }
-        let mut random = SplitMix64::new(SEED);
-        let mut drawn: Vec<f64> = (0..RESAMPLES_OF_SAMPLES)
-            .map(|_| part(&mut (0..counts.len()).map(|_| counts[random.below(counts.len())])) * self.whole_ns)
-            .collect();
-        drawn.sort_unstable_by(f64::total_cmp);
-        let tail = expanded_tail(counts.len());
-        let end = |q| quantile(&drawn, q).unwrap_or(value);
-        Estimate { value, low: end(tail), high: end(1.0 - tail) }
-    }
-
-    fn of_stages(&self, stages: StageSet) -> Estimate {
-        let is_it = |group: &Group| stages.iter().any(|stage| group.area == Area::Stages && group.part == stage.name());
-        self.cost(|samples| samples.groups.iter().filter(|(group, _)| is_it(group)).map(|(_, count)| count).sum())
-    }
-
-    /// The costs of those samples that `of` counts, and how much more they are than without TLS.
-    fn costs(&self, plain: Option<&SeenRounds>, of: impl Fn(&Samples) -> u64) -> (Estimate, Option<Estimate>) {
-        let ns = self.cost(&of);
-        (ns, plain.map(|plain| difference(ns, plain.cost(&of))))
-    }
-
-    fn summary(
-        self,
-        sampling_ns: Estimate,
-        plain: Option<&SeenRounds>,
-        counted: Option<&CountedAreas>,
-    ) -> SampledSummary {
-        let groups: BTreeSet<&Group> =
-            self.all.groups.keys().chain(plain.iter().flat_map(|plain| plain.all.groups.keys())).collect();
-        let area = |area: Area| {
-            let of_area = |group: &Group| group.area == area;
-            let count = |seen: &Samples| seen.groups.iter().filter(|(group, _)| of_area(group)).map(|(_, n)| n).sum();
-            let (ns, tls_ns) = self.costs(plain, count);
-            let part = |group: &&Group| {
-                let (ns, tls_ns) = self.costs(plain, |seen| seen.groups.get(*group).copied().unwrap_or(0));
-                let counted = counted.filter(|_| area == Area::Stages);
-                let instructions_count = counted.and_then(|counted| counted.stages.get(&group.part).copied());
-                PartSummary { part: group.part.clone(), ns, tls_ns, instructions_count }
-            };
-            let mut parts: Vec<PartSummary> = groups.iter().filter(|group| of_area(group)).map(part).collect();
-            parts.sort_by(|a, b| b.ns.value.total_cmp(&a.ns.value));
-            let instructions_count = counted.and_then(|counted| counted.areas.get(area.name()).copied());
-            AreaSummary { area: area.name(), ns, tls_ns, instructions_count, parts }
-        };
-        let mut functions: Vec<(&String, &u64)> = self.all.functions.iter().collect();
-        functions.sort_by_key(|(name, count)| (std::cmp::Reverse(**count), *name));
-        let function = |(name, _): &(&String, &u64)| FunctionSummary {
-            name: (*name).clone(),
-            ns: self.cost(|seen| seen.functions.get(*name).copied().unwrap_or(0)),
-        };
-        let named_percent = plain.map(|plain| {
-            let of = |wanted: &dyn Fn(&Group) -> bool| {
-                let is_it = |group: &Group| group.area != Area::Stages && wanted(group);
-                let count = |seen: &Samples| seen.groups.iter().filter(|(group, _)| is_it(group)).map(|(_, n)| n).sum();
-                self.cost(count).value - plain.cost(count).value
-            };
-            of(&Group::is_named) / of(&|_| true) * 100.0
-        });
-        SampledSummary {
-            samples: self.all.count(),
-            named_percent,
-            sampling_ns,
-            whole_ns: self.whole_ns,
-            areas: Area::ALL.into_iter().map(area).filter(|area| !area.parts.is_empty()).collect(),
-            functions: functions.iter().take(FUNCTIONS_TOLD).map(function).collect(),
-            stacks: self.all.stacks.clone(),
-        }
-    }
-}
-
-/// The difference of two estimates that were made apart from each other.
-fn difference(one: Estimate, less: Estimate) -> Estimate {
-    let value = one.value - less.value;
-    let down = (one.value - one.low).hypot(less.high - less.value);
-    let up = (one.high - one.value).hypot(less.value - less.low);
-    Estimate { value, low: value - down, high: value + up }
 }
 
 /// From blocks without slices. `None`: there is none.

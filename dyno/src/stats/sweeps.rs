@@ -43,6 +43,8 @@ type Sweep = BTreeMap<usize, Points>;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Sweeps {
     rounds: Vec<Vec<Sweep>>,
+    /// Of each round.
+    numbers: Vec<u32>,
     /// Slices differ in their traffic, so that each counts as much as it cost.
     is_varied: bool,
 }
@@ -82,8 +84,9 @@ impl Sweeps {
             let sweep = rounds.entry(round).or_default().entry(sweep_number).or_default();
             sweep.entry(index).or_default().push(Seen { at_us, ns, hits });
         }
-        let rounds = rounds.into_values().map(|sweeps| sweeps.into_values().collect()).collect();
-        Sweeps { rounds, is_varied: false }
+        let (numbers, rounds) =
+            rounds.into_iter().map(|(number, sweeps)| (number, sweeps.into_values().collect())).unzip();
+        Sweeps { rounds, numbers, is_varied: false }
     }
 
     /// The slices of a record's usable blocks.
@@ -111,6 +114,11 @@ impl Sweeps {
     /// How many sweeps there were.
     pub(super) fn count(&self) -> usize {
         self.rounds.iter().map(Vec::len).sum()
+    }
+
+    /// The values of a column by the number of their round.
+    pub(super) fn numbered(&self, column: &Column) -> BTreeMap<u32, f64> {
+        self.numbers.iter().zip(column).filter_map(|(number, value)| Some((*number, (*value)?))).collect()
     }
 
     /// Whether there is a slice of this one.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tlsdyno::native::profiler::layout;
-use tlsdyno::native::{Clock, ProfileCounts, Profiling};
+use tlsdyno::native::{ClassCount, Clock, ProfileCounts, Profiling};
 use tlsdyno_tls::Stage;
 
 use crate::build::{self, SANITIZERS, sanitized_library};
@@ -17,13 +17,15 @@ fn layout_is_mirrored() {
     let mut mirror = String::new();
     for (name, value) in [
         ("abi_version", layout::ABI_VERSION as usize),
-        ("slots_claimed_at", layout::SLOTS_CLAIMED_AT),
-        ("threads_lost_at", layout::THREADS_LOST_AT),
+        ("slots_used_at", layout::SLOTS_USED_AT),
+        ("claims_at", layout::CLAIMS_AT),
         ("clock_at", layout::CLOCK_AT),
         ("ticks_per_s_at", layout::TICKS_PER_S_AT),
         ("empty_ticks_at", layout::EMPTY_TICKS_AT),
         ("trampoline_classes_at", layout::TRAMPOLINE_CLASSES_AT),
         ("trampolines", layout::TRAMPOLINES),
+        ("slot_claims_at", layout::SLOT_CLAIMS_AT),
+        ("sees_interruptions_at", layout::SEES_INTERRUPTIONS_AT),
         ("slots_at", layout::SLOTS_AT),
         ("slots", layout::SLOTS),
         ("classes_max", layout::CLASSES_MAX),
@@ -66,15 +68,34 @@ fn exports_one_symbol_and_is_made_of_nothing_else() {
 fn run(program: &mut Command, library: Option<&Path>, clock: Clock, timed: bool) -> ProfileCounts {
     let dir = tempfile::tempdir().unwrap();
     let profiling = Profiling::prepare(dir.path(), clock).unwrap();
+    run_with(&profiling, program, library, timed).0
+}
+
+/// The same, and what the program printed.
+fn run_with(
+    profiling: &Profiling,
+    program: &mut Command,
+    library: Option<&Path>,
+    timed: bool,
+) -> (ProfileCounts, String) {
     profiling.set_timed(timed).unwrap();
     if let Some(library) = library {
         std::fs::copy(library, profiling.library_path()).unwrap();
     }
-    build::run(program.envs(profiling.let_children_inherit().unwrap()));
-    assert_eq!(profiling.threads_lost().unwrap(), 0);
+    let printed = build::run(program.envs(profiling.let_children_inherit().unwrap()));
     let used = profiling.trampolines().unwrap().iter().flatten().count();
     assert!((200..layout::TRAMPOLINES).contains(&used), "{used} trampolines, of which there must be enough");
-    profiling.counts().unwrap()
+    (profiling.counts().unwrap(), printed)
+}
+
+/// The number behind a word.
+fn number(printed: &str, word: &str) -> u64 {
+    let line = printed.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{word}: {printed}")).parse().unwrap()
+}
+
+fn class<'a>(counts: &'a ProfileCounts, name: &str) -> &'a ClassCount {
+    counts.iter().find(|(_, class, _)| *class == name).unwrap().2
 }
 
 /// The program plain, and together with the profiler under sanitizers.
@@ -108,10 +129,44 @@ fn threads_and_forks_are_timed_each_by_itself() {
             let counts = run(&mut Command::new(program), library.as_deref(), Clock::best(), true);
             check(&counts, name);
             // In each of 50 rounds of 8 threads two keys of two kinds, of which two derive: no update was lost.
-            let generated = counts.iter().find(|(_, class, _)| *class == "key_generate").unwrap().2.calls;
+            let generated = class(&counts, "key_generate").calls;
             assert!(name != "threads" || generated == 50 * 8 * 4, "{generated}");
         }
     }
+}
+
+/// A slot goes from a thread that ends to one that begins, with what it holds; where there are too many at once, they
+/// share one.
+#[test]
+fn no_call_is_lost_however_many_threads_there_are() {
+    for (program, library) in builds("ends") {
+        let dir = tempfile::tempdir().unwrap();
+        let profiling = Profiling::prepare(dir.path(), Clock::best()).unwrap();
+        let (counts, printed) = run_with(&profiling, &mut Command::new(program), library.as_deref(), true);
+        let generated = class(&counts, "key_generate");
+        assert_eq!(generated.calls, number(&printed, "keys"));
+        assert!(generated.timed_count > generated.calls / 2, "{generated:?}");
+    }
+}
+
+/// What else runs on the processor meanwhile is in no time, though the processor's counter goes on.
+#[test]
+fn interruptions_are_in_no_time() {
+    let program = build::test_program("cc", "preempted", "profiler", &[]);
+    let dir = tempfile::tempdir().unwrap();
+    let profiling = Profiling::prepare(dir.path(), Clock::Counter).unwrap();
+    let cpu = *tlsdyno::affinity::allowed().last().unwrap();
+    let (counts, printed) = run_with(&profiling, Command::new(program).arg(cpu.to_string()), None, true);
+    let (sign, cpu_ns) = (class(&counts, "sign"), number(&printed, "signed_ns") as f64);
+    eprintln!("{sign:?} within {cpu_ns} ns of CPU time, {} interrupted", profiling.interrupted().unwrap());
+    assert_eq!(sign.calls, 300);
+    if profiling.sees_interruptions().unwrap() == Some(false) {
+        eprintln!("this kernel or C library does not tell of interruptions: nothing was compared");
+        return;
+    }
+    assert!(profiling.interrupted().unwrap() > 5 && sign.timed_count > 50, "{sign:?}");
+    let part = sign.all_ns() / cpu_ns;
+    assert!((0.7..1.1).contains(&part), "{part}: {sign:?} within {cpu_ns} ns of CPU time");
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub fn all(summary: &ProfileSummary) -> Vec<Chart> {
     };
     let mut rows = Vec::new();
     let mut told = Vec::new();
-    for kind in &summary.handshakes {
+    for kind in summary.handshakes.iter().filter(|kind| kind.contradictions.is_empty()) {
         for (place, (part, ns)) in parts(kind).into_iter().enumerate() {
             told.push(format!("{} {part} {} µs", kind.kind.name(), format_micros(ns)));
             rows.push(json!({"handshake": kind.kind.name(), "part": part, "us": ns / 1e3, "place": place}));

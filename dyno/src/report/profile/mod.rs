@@ -87,7 +87,9 @@ fn stages(kind: &KindSummary) -> Section {
     let width = columns.len();
     let whole = kind.cpu_ns.value;
     let line = |name: String, of: Estimate, rest: Vec<String>| {
-        let mut texts = vec![name, percent_of(of.value, whole), format_micros(of.value), interval(of)];
+        let is_known = kind.contradictions.is_empty() || of == kind.cpu_ns;
+        let part = if is_known { percent_of(of.value, whole) } else { NONE.to_owned() };
+        let mut texts = vec![name, part, format_micros(of.value), interval(of)];
         texts.extend(rest);
         texts.resize(width, String::new());
         row(texts, false)
@@ -175,6 +177,15 @@ pub fn answer(summary: &ProfileSummary) -> String {
     let told = |kind: &KindSummary| {
         let dearest = kind.stages.iter().max_by(|a, b| a.timed_ns.value.total_cmp(&b.timed_ns.value))?;
         let whole = kind.cpu_ns.value;
+        if let Some(why) = kind.contradictions.first() {
+            return Some(format!(
+                "A hit with a {} handshake costs {} µs {}. What its stages cost cannot be told by the times of their \
+                 calls: {why}.",
+                kind.kind.name(),
+                format_micros(whole),
+                interval(kind.cpu_ns),
+            ));
+        }
         let beside = kind.beside_stages().into_iter();
         let beside = beside.map(|(name, of)| format!("{} in {name}", percent_of(of.value, whole)));
         let beside = beside.collect::<Vec<_>>().join(", ");

@@ -24,7 +24,7 @@ const STORE_OF_BLOCKS: u32 = u32::MAX;
 /// More slices left out than this part of them are told.
 const LEFT_OUT_TOLD: f64 = 0.02;
 /// More interrupted calls than this part of those that were timed are told.
-const INTERRUPTED_TOLD: f64 = 1e-4;
+const INTERRUPTED_TOLD: f64 = 1e-3;
 
 /// What was seen of the server's inside in a slice.
 pub(super) struct Seen {
@@ -39,7 +39,8 @@ pub(super) struct Seen {
 pub(super) struct Timing {
     timed_count: u64,
     interrupted_count: u64,
-    threads_lost_count: u32,
+    /// The kernel of a server did not tell which calls were interrupted.
+    is_blind: bool,
 }
 
 impl Sliced for Profile {
@@ -187,7 +188,7 @@ impl Profile {
         for profiling in self.testbed.servers.iter().filter_map(|server| server.profiling.as_ref()) {
             timing.timed_count += profiling.counts()?.calls().1;
             timing.interrupted_count += profiling.interrupted()?;
-            timing.threads_lost_count += profiling.threads_lost()?;
+            timing.is_blind |= profiling.sees_interruptions()? == Some(false);
         }
         Ok(timing)
     }
@@ -211,18 +212,20 @@ impl Profile {
 impl Timing {
     /// What the reader must know of it.
     fn told(self) -> Vec<Warning> {
-        let Timing { timed_count: timed, interrupted_count: interrupted, threads_lost_count: lost } = self;
+        let Timing { timed_count: timed, interrupted_count: interrupted, is_blind } = self;
         let mut warnings = Vec::new();
-        if lost > 0 {
-            let what =
-                format!("the calls of {lost} threads of the server were not counted: there are too many threads");
-            warnings.push(Warning::Other { what, remedy: "Give the server fewer threads".to_owned() });
-        }
         if interrupted as f64 > INTERRUPTED_TOLD * timed as f64 {
-            let what =
-                format!("{interrupted} of {timed} timed calls were interrupted by other work, and are in no time");
-            let remedy = "Shorter interruptions are in the times: profile on a machine without other work".to_owned();
-            warnings.push(Warning::Other { what, remedy });
+            let what = format!(
+                "{interrupted} of {timed} timed calls were interrupted by other work; in their place the mean of the \
+                 others is taken"
+            );
+            let remedy = if is_blind {
+                "Only the longest interruptions are recognised here, the others are in the times: profile on a machine \
+                 without other work, or with a C library and a kernel that know rseq(2)"
+            } else {
+                "The times stand; the machine has other work"
+            };
+            warnings.push(Warning::Other { what, remedy: remedy.to_owned() });
         }
         warnings
     }
