@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use openssl::nid::Nid;
 use openssl::pkey::Id;
@@ -10,7 +10,7 @@ use openssl::x509::X509;
 
 use super::cpus::Cpus;
 use super::exchange::Answer;
-use super::testbed::Testbed;
+use super::testbed::{ServerUnderTest, Testbed};
 use crate::model::workload::WorkloadSpec;
 use crate::model::{Experiment, ServerName, WorkersModel};
 use crate::servers::Description;
@@ -18,6 +18,9 @@ use crate::servers::library::version_of;
 use crate::store::{LibraryUsed, Manifest, Warning};
 use crate::trace::Summary;
 use crate::units::{format_binary_bytes, format_count};
+
+/// Of an OpenSSL in a server of somebody else's in which nothing sees handshakes.
+const NOT_COUNTED: &str = ", which is mapped (whether it did the TLS was not counted)";
 
 /// The CPU of the load, where this machine makes it. Those of workers are not known here.
 pub fn cpus_of_load(workers: Option<&WorkersModel>, cpu: usize) -> Vec<u32> {
@@ -57,6 +60,10 @@ pub fn describe(manifest: &mut Manifest, experiment: &Experiment, testbed: &mut 
         .collect();
     if let Some(instance) = testbed.servers.first_mut().and_then(|server| server.instance()) {
         describe_server(manifest, instance.description());
+    }
+    let is_counted = testbed.servers.iter().any(ServerUnderTest::is_instrumented);
+    if experiment.server.kind == ServerName::Command && !is_counted && !manifest.openssl_version.is_empty() {
+        manifest.openssl_version.push_str(NOT_COUNTED);
     }
     manifest.server_name = match experiment.server.kind {
         ServerName::Command => experiment.server.command.clone().unwrap_or_default(),
@@ -171,10 +178,16 @@ pub fn negotiated_text(negotiated: &BTreeMap<String, u64>) -> String {
     texts.into_iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>().join("; ")
 }
 
-/// The version of the libcrypto that the server has mapped.
+/// The versions of the libcryptos that the server has mapped: a program may have one of its own beside the system's.
 fn openssl_of(libraries: &[PathBuf]) -> String {
-    let library = libraries.iter().find(|path| path.to_string_lossy().contains("libcrypto"));
-    library.map_or_else(String::new, |path| format!("{} ({})", version_of(path), path.display()))
+    let libraries = libraries.iter().filter(|path| is_libcrypto(path));
+    let texts: Vec<String> = libraries.map(|path| format!("{} ({})", version_of(path), path.display())).collect();
+    texts.join(" and ")
+}
+
+/// Whether a file is a libcrypto by its name.
+pub fn is_libcrypto(file: &Path) -> bool {
+    file.file_name().is_some_and(|name| name.to_string_lossy().contains("libcrypto"))
 }
 
 /// A workload in one line.
@@ -226,6 +239,14 @@ mod tests {
         };
         assert!(warns(Some("powersave")));
         assert!(!warns(Some("performance")) && !warns(None));
+    }
+
+    #[test]
+    fn every_libcrypto_is_named() {
+        let files = ["/usr/lib/libssl.so.3", "/a/libcrypto.so.3", "/b/libcrypto-1a2b.so.3"].map(PathBuf::from);
+        let told = openssl_of(&files);
+        assert!(told.contains("(/a/libcrypto.so.3) and ") && told.contains("(/b/libcrypto-1a2b.so.3)"), "{told}");
+        assert_eq!(openssl_of(&files[..1]), "");
     }
 
     #[test]

@@ -7,15 +7,19 @@ use anyhow::{Result, anyhow};
 use tlsdyno_engine::load::Expect;
 use tlsdyno_tls::{Stage, StageSet};
 
-use super::{Check, Target, explain, negotiated, paths, preflight};
+use super::{ASKED, Check, Target, explain, negotiated, paths, preflight};
 use crate::fault::{Fault, OrFault, fault_of};
 use crate::interrupt;
 use crate::model::{ConfigurationModel, Experiment, Tls};
 use crate::run::hardware;
+use crate::run::manifest::is_libcrypto;
 use crate::run::observer::Observer;
 use crate::run::testbed::{ServerUnderTest, Testbed};
 use crate::servers::{self, quota};
 use crate::store::{Configuration, Kind, Preflight, Record, Warning};
+
+/// What the checks of mapped libraries end with.
+const IS_MAPPED: &str = " is mapped in every worker";
 
 /// The stages of the provider that an experiment replaces one by one. Those of the shim overlap with them and with each
 /// other, so that there is no configuration without any of them.
@@ -116,6 +120,7 @@ pub fn start_and_check(
     let (request, expect) = testbed.preflight_request();
     let (singles, doubled) = (single_stages(experiment), doubled_sets(experiment));
     let quota_refused = quota_refused(testbed)?;
+    let mut seen = Vec::new();
     for index in 0..testbed.servers.len() {
         interrupt::before_measuring(stop, interrupt::check(stop))?;
         observer.step(&format!("starting and checking: {}", testbed.servers[index].model.name));
@@ -147,6 +152,9 @@ pub fn start_and_check(
                 Err(error) => return interrupt::before_measuring(stop, Err(error)),
             },
         };
+        if is_asked(&checks) {
+            seen.extend(testbed.servers[testbed.host(index)].saw_handshakes()?);
+        }
         // Who is stopped while a server does not answer is not told that it does not.
         interrupt::before_measuring(stop, interrupt::check(stop))?;
         if checks.iter().any(|check| !check.passed) {
@@ -162,7 +170,31 @@ pub fn start_and_check(
         }
         record.configurations.push(configuration);
     }
-    Ok(())
+    refuse_another_library(testbed, &seen)
+}
+
+/// Whether a library of ours was mapped, and a client came.
+fn is_asked(checks: &[Check]) -> bool {
+    let mapped = |check: &&Check| check.name.ends_with(IS_MAPPED);
+    checks.iter().any(|check| check.name == ASKED)
+        && checks.iter().filter(mapped).count() > 0
+        && checks.iter().filter(mapped).all(|check| check.passed)
+}
+
+/// Fails where nothing that was put into the server's OpenSSL has seen a handshake: `seen` is what each of them says.
+fn refuse_another_library(testbed: &mut Testbed, seen: &[bool]) -> Result<()> {
+    if seen.is_empty() || seen.contains(&true) {
+        return Ok(());
+    }
+    let files = testbed.servers.iter_mut().filter_map(|server| server.instance());
+    let files = files.flat_map(|instance| instance.description().openssl_libraries).find(|file| is_libcrypto(file));
+    let file = files.map_or_else(String::new, |file| format!(" ({})", file.display()));
+    Err(anyhow!(
+        "no handshake of this server went through the OpenSSL that it has mapped{file}: what was put in there was \
+         never called. Its TLS is another library's, or an OpenSSL's inside of the program or of another process; \
+         stages can be removed from a shared OpenSSL 3 only. `tlsdyno load` and `compare` measure it as it is"
+    ))
+    .or_fault(Fault::Environment)
 }
 
 /// What to do where the untouched server refuses the client.
@@ -214,7 +246,7 @@ pub fn checks_of(
         let Some(instance) = testbed.instance(index) else { break };
         let mapped = instance.of_living_workers(|pids| servers::require_mapped(pids, &library));
         let seen = mapped.as_ref().map_or_else(|error| format!("{error:#}"), |()| "mapped".to_owned());
-        checks.push(Check::new(format!("{what} is mapped in every worker"), mapped.is_ok(), seen));
+        checks.push(Check::new(format!("{what}{IS_MAPPED}"), mapped.is_ok(), seen));
     }
     checks.extend(quota_check(testbed, index));
     let server = &testbed.servers[index];

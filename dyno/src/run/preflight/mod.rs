@@ -23,6 +23,9 @@ use tlsdyno_tls::{Config, EarlyData, Session, Settings, Stage, Suite};
 use super::exchange::{Answer, Failure, exchange, exchange_past};
 use crate::native::{Doubled, Doubling, DoublingCounters, Injection, ShimCounters, ShimInjection};
 
+/// The check that a client of the configuration is answered.
+const ASKED: &str = "full: matching client passes";
+
 /// One check and what it found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
@@ -91,7 +94,7 @@ pub fn preflight(target: &Target) -> Result<Vec<Check>> {
     };
     let config = compile(settings)?;
     let full = observed(target, &config, None)?;
-    checks.push(response_check("full: matching client passes", &full.answer, target));
+    checks.push(response_check(ASKED, &full.answer, target));
     // What answers otherwise than expected would do so in all that follows.
     let (true, Ok(answer)) = (checks.iter().all(|check| check.passed), &full.answer) else {
         return Ok(checks);

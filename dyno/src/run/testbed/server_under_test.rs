@@ -86,6 +86,28 @@ impl ServerUnderTest {
         provider.chain(shim).chain(doubler).chain(profiler).collect()
     }
 
+    /// Whether handshakes went through the OpenSSL that its server has mapped, by what was put in there. `None`: that
+    /// would not tell.
+    pub fn saw_handshakes(&self) -> Result<Option<bool>> {
+        let mut seen = Vec::new();
+        if let Some(shim) = &self.shim {
+            seen.push(shim.counters()?.iter().any(|(_, count)| count > 0));
+        }
+        // No handshake does without a key schedule, and nothing else derives keys so.
+        if let Some(doubling) = &self.doubling {
+            seen.push(doubling.counters()?.iter().any(|(stage, _, calls, _)| stage == Stage::Kdf && calls > 0));
+        }
+        if let Some(injection) = self.injection.as_ref().filter(|injection| injection.stages().contains(Stage::Kdf)) {
+            seen.push(injection.counters()?.of(Stage::Kdf) > 0);
+        }
+        Ok(seen.into_iter().reduce(|one, other| one || other))
+    }
+
+    /// Whether anything is in its server that sees handshakes.
+    pub fn is_instrumented(&self) -> bool {
+        !self.libraries().is_empty()
+    }
+
     /// Whether its client knows the sizes of flights.
     pub(super) fn has_scripts(&self) -> bool {
         self.settings.as_ref().is_some_and(|settings| settings.scripts.is_some())
