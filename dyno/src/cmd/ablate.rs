@@ -12,7 +12,7 @@ use crate::choice::choice;
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::load::values::Header;
-use crate::model::workload::{HarSpec, NamesSpec, WorkloadSpec};
+use crate::model::workload::{HITS_LEAST, HarSpec, NamesSpec, WorkloadSpec};
 use crate::model::{
     ClientModel, ConfigurationModel, Experiment, ForeignTraffic, Load, Measure, Method, Server, ServerName,
     SessionCache, TicketKeys, Tls, WorkersModel,
@@ -134,6 +134,10 @@ pub struct Args {
     /// and behind a blank the status where that is not 200
     #[arg(long, value_name = "FILE", conflicts_with_all = ["trace", "har"], help_heading = "Workload")]
     paths: Option<PathBuf>,
+    /// Requests of your own server for each connection and its handshake, as your log has them; 2.5 too. Without it
+    /// each connection asks for all of --paths, or 12 times for the one path
+    #[arg(long, value_name = "N", value_parser = hits, help_heading = "Workload")]
+    hits_per_handshake: Option<f64>,
     /// Size of the department workload; 1 is the paper's 100,000 hits over 530 MB [default: 0.1]
     #[arg(long, value_name = "FACTOR", requires = "workload", value_parser = factor, help_heading = "Workload")]
     scale: Option<f64>,
@@ -201,6 +205,14 @@ fn factor(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value > 0.0 && value <= 100.0 => Ok(value),
         _ => Err(format!("`{text}` is not a factor above 0 and up to 100")),
+    }
+}
+
+/// Parses a number of hits.
+fn hits(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if (1.0..=100_000.0).contains(&value) => Ok(value),
+        _ => Err(format!("`{text}` is not a number of hits from 1 to 100,000")),
     }
 }
 
@@ -396,7 +408,33 @@ impl Args {
         }
     }
 
+    /// Refuses hits per handshake where the workload or the load has them already.
+    fn check_hits(&self) -> Result<()> {
+        ensure!(
+            self.trace.is_none() && self.har.is_none(),
+            "a log or recording gives the hits per handshake itself; leave --hits-per-handshake out"
+        );
+        ensure!(
+            self.reuse.is_none() && self.requests_per_connection.is_none(),
+            "--reuse and --requests-per-connection say how many hits a handshake has; leave --hits-per-handshake out"
+        );
+        ensure!(
+            !self.foreign_traffic && (self.path.is_some() || self.paths.is_some() || self.server_config.is_some()),
+            "--hits-per-handshake is for paths of your own server (--path, --paths, --server-config); a generated \
+             workload has its own number"
+        );
+        ensure!(
+            self.path.is_none() || self.hits_per_handshake.is_some_and(|hits| hits.fract() == 0.0),
+            "of one --path a connection has a whole number of hits; --paths takes {} too",
+            self.hits_per_handshake.unwrap_or_default()
+        );
+        Ok(())
+    }
+
     fn workload_spec(&self) -> Result<WorkloadSpec> {
+        if self.hits_per_handshake.is_some() {
+            self.check_hits().or_fault(Fault::Usage)?;
+        }
         if let Some(path) = &self.trace {
             let serves_ours =
                 self.server_config.is_none() && self.server_command.as_ref().is_none_or(|_| self.mentions_docroot());
@@ -410,13 +448,15 @@ impl Args {
         }
         let own = self.foreign_traffic.then(|| "/".to_owned());
         if self.paths.is_some() {
-            return Ok(WorkloadSpec::Paths { paths: self.listed()?.0, users: 20_000 });
+            return Ok(WorkloadSpec::of_paths(self.listed()?.0, self.hits_per_handshake));
         }
         if self.path.is_none() && self.server_config.is_some() {
-            return Ok(WorkloadSpec::Paths { paths: vec!["/".to_owned()], users: 20_000 });
+            return Ok(WorkloadSpec::of_paths(vec!["/".to_owned()], self.hits_per_handshake));
         }
         if let Some(path) = self.path.clone().or(own) {
-            return Ok(WorkloadSpec::Url { path, bytes: None, users: 20_000, requests_per_user: 12 });
+            let requests_per_user = self.hits_per_handshake.map_or(HITS_LEAST, |hits| hits as u32);
+            let users = 4_000_000 / requests_per_user.max(200);
+            return Ok(WorkloadSpec::Url { path, bytes: None, users, requests_per_user });
         }
         let workload = self.workload.unwrap_or(WorkloadChoice::Ecommerce);
         Ok(workload.spec(None, self.scale.unwrap_or(0.1), 1))

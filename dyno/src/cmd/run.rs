@@ -32,6 +32,7 @@ use crate::run::single::run as run_experiment;
 use crate::run::{array, cluster, cpus, files, primitives, profile, steps, url};
 use crate::stats::counts::Counts;
 use crate::stats::profile::ProfileSummary;
+use crate::stats::statement::FEW_ROUNDS;
 use crate::store::{Record, Warning};
 use crate::{interrupt, report};
 
@@ -409,13 +410,19 @@ fn refuse_unwritable(path: &Path) -> Result<()> {
 pub struct Progress {
     bar: ProgressBar,
     terminal: bool,
-    /// What was measured so far, as a table, and when it was made.
+    /// What was measured so far, as a table, when it was made, and how long that took.
     so_far: String,
-    shown: Option<Instant>,
+    shown: Option<(Instant, Duration)>,
+    /// When a line was last printed, where there is no terminal.
+    told: Instant,
 }
 
-/// How often the table of what was measured so far is renewed: it takes some tenths of a second to make.
+/// How often the table of what was measured so far is renewed.
 const RENEWED: Duration = Duration::from_secs(5);
+/// And no more often than this many times what it takes to make: that is no time of measuring.
+const RENEWED_TIMES: u32 = 20;
+/// How often somebody who has no bar to look at is told how far it is.
+const TOLD: Duration = Duration::from_secs(10);
 /// Its rows.
 const ROWS_SO_FAR: usize = 12;
 
@@ -428,7 +435,7 @@ impl Default for Progress {
         bar.set_style(
             ProgressStyle::with_template("{spinner} {msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()),
         );
-        Progress { bar, terminal, so_far: String::new(), shown: None }
+        Progress { bar, terminal, so_far: String::new(), shown: None, told: Instant::now() }
     }
 }
 
@@ -448,6 +455,25 @@ impl Progress {
     }
 }
 
+/// What the rounds are to do, as far as is known before them.
+fn measuring(schedule: &Schedule, configurations: usize, left: Duration) -> String {
+    let (rounds, round_s, left_s) = (schedule.rounds_expected, schedule.round.as_secs_f64(), left.as_secs_f64());
+    let text = format!("measuring {configurations} configurations in random order for at most {left_s:.0} s");
+    let wanted_s = round_s * f64::from(FEW_ROUNDS);
+    let blocks = match schedule.requests_per_block {
+        0 | 1 => String::new(),
+        requests => format!(", {requests} requests a block"),
+    };
+    match () {
+        () if left.is_zero() => format!("measuring {configurations} configurations: warming up took the time"),
+        () if wanted_s > left_s * 1.5 => format!(
+            "{text}; a round takes about {round_s:.0} s, and fewer than {FEW_ROUNDS} resolve nothing: give --time {:.0}",
+            (wanted_s * 2.0 / 10.0).ceil() * 10.0
+        ),
+        () => format!("{text}, up to {rounds} rounds of {round_s:.1} s{blocks}"),
+    }
+}
+
 /// Resolution of the bar; measuring time is a fraction, not a count.
 const BAR_LENGTH: u64 = 1000;
 
@@ -456,6 +482,7 @@ impl Observer for Progress {
         self.bar.set_message(visible(text).into_owned());
         if !self.terminal {
             tell!("{text}");
+            self.told = Instant::now();
         }
     }
 
@@ -477,31 +504,32 @@ impl Observer for Progress {
         self.line(&format!("warning: {text}"));
     }
 
-    fn measuring(&mut self, schedule: &Schedule, configurations: usize) {
-        let mut text = format!(
-            "measuring {configurations} configurations in random order, about {} rounds of {:.1} s",
-            schedule.rounds_expected,
-            schedule.round.as_secs_f64()
-        );
-        if schedule.requests_per_block > 0 {
-            text.push_str(&format!(", {} requests a block", schedule.requests_per_block));
-        }
-        self.line(&text);
+    fn measuring(&mut self, schedule: &Schedule, configurations: usize, left: Duration) {
+        self.line(&measuring(schedule, configurations, left));
         self.bar.set_length(BAR_LENGTH);
-        let style = ProgressStyle::with_template("{spinner} [{bar:30}] {prefix} left  {msg}");
+        let style = ProgressStyle::with_template("{spinner} [{bar:30}] {prefix}  {msg}");
         self.bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     }
 
-    fn progress(&mut self, done: f64, left: Duration, text: &str) {
-        self.bar.set_position((done * BAR_LENGTH as f64) as u64);
-        self.bar.set_prefix(format!("{:.0} s", left.as_secs_f64()));
+    fn progress(&mut self, elapsed: Duration, time: Duration, text: &str) {
+        let done = elapsed.as_secs_f64() / time.as_secs_f64();
+        self.bar.set_position((done.min(1.0) * BAR_LENGTH as f64) as u64);
+        let left = time.saturating_sub(elapsed);
+        let times = format!("{:.0} s, {:.0} s left", elapsed.as_secs_f64(), left.as_secs_f64());
         self.bar.set_message(format!("{text}\n{}", self.so_far));
+        if !self.terminal && self.told.elapsed() >= TOLD {
+            tell!("{text}: {times}");
+            self.told = Instant::now();
+        }
+        self.bar.set_prefix(times);
     }
 
     fn interim(&mut self, record: &Record) {
-        if self.terminal && self.shown.is_none_or(|shown| shown.elapsed() >= RENEWED) {
+        let is_due = |(shown, took): (Instant, Duration)| shown.elapsed() >= RENEWED.max(took * RENEWED_TIMES);
+        if self.terminal && self.shown.is_none_or(is_due) {
+            let began = Instant::now();
             self.so_far = report::so_far(record, ROWS_SO_FAR);
-            self.shown = Some(Instant::now());
+            self.shown = Some((Instant::now(), began.elapsed()));
         }
     }
 

@@ -78,7 +78,23 @@ pub enum WorkloadSpec {
         paths: Vec<String>,
         /// Users.
         users: u32,
+        /// Requests of each user, on the average, over a connection with one handshake; the users together walk through
+        /// the list over and over. `None`: each asks for all of it, and for [`HITS_LEAST`] objects at least.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hits_per_handshake: Option<f64>,
     },
+}
+
+/// A user of a short list asks for so many objects at least.
+pub const HITS_LEAST: u32 = 12;
+/// Users of a list, as long as they make no more than [`REQUESTS_MOST`].
+const USERS_OF_A_LIST: f64 = 20_000.0;
+/// Requests of a list's users together.
+const REQUESTS_MOST: f64 = 4e6;
+
+/// The requests of a user who asks for the whole list, over and over until there are enough.
+pub const fn hits_of_paths(paths: u32) -> u32 {
+    if paths == 0 { HITS_LEAST } else { paths * HITS_LEAST.div_ceil(paths) }
 }
 
 /// Requests of a SPECweb96 user unless a file says otherwise.
@@ -91,6 +107,39 @@ fn is_hundred(requests: &u32) -> bool {
 }
 
 impl WorkloadSpec {
+    /// Objects of an own server, with so many hits for each handshake.
+    pub fn of_paths(paths: Vec<String>, hits_per_handshake: Option<f64>) -> WorkloadSpec {
+        let each = hits_per_handshake.unwrap_or_else(|| f64::from(hits_of_paths(paths.len() as u32)));
+        let users = USERS_OF_A_LIST.min(REQUESTS_MOST / each).max(1.0) as u32;
+        WorkloadSpec::Paths { paths, users, hits_per_handshake }
+    }
+
+    /// What a list of paths, or a single one, takes for granted of hits and handshakes, where nobody has said it.
+    pub fn assumption(&self) -> Option<String> {
+        let (hits, of) = match self {
+            WorkloadSpec::Paths { paths, hits_per_handshake: None, .. } => {
+                let hits = hits_of_paths(paths.len() as u32);
+                let times = match hits / paths.len().max(1) as u32 {
+                    1 => String::new(),
+                    times => format!(" {times} times"),
+                };
+                let of = match paths.len() {
+                    1 => format!("the one path{times}"),
+                    all => format!("all {all} paths{times}"),
+                };
+                (hits, of)
+            }
+            WorkloadSpec::Url { bytes: None, requests_per_user, .. } => {
+                (*requests_per_user, format!("the one path {requests_per_user} times"))
+            }
+            _ => return None,
+        };
+        Some(format!(
+            "each new connection asks for {of}: {hits} hits per handshake. If your log says otherwise, give \
+             --hits-per-handshake"
+        ))
+    }
+
     /// The requests are for what the server has anyway, not for files made for it.
     pub fn is_servers_own(&self) -> bool {
         match self {

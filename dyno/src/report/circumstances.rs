@@ -2,8 +2,8 @@
 
 use super::document::{Content, Document, Method, Place, Section};
 use crate::foreign::quoted;
-use crate::store::{Manifest, Record, Warning};
-use crate::units::format_date;
+use crate::store::{Kind, Manifest, Record, Warning};
+use crate::units::{format_date, format_percent, format_tenths};
 
 /// When it was measured, and how much of it.
 fn meta(record: &Record, rounds: u32) -> String {
@@ -39,9 +39,10 @@ fn measured_line(record: &Record) -> Option<Section> {
     let manifest = &record.manifest;
     let server = server_text(manifest);
     let server = without_library(&server, manifest.openssl_version.split(" (").next().unwrap_or_default());
-    let others = [&manifest.openssl_version, &manifest.negotiated, &manifest.certificate, &manifest.workload];
-    let parts = [server].into_iter().chain(others.into_iter().map(String::as_str));
-    let parts = parts.map(str::trim).filter(|part| !part.is_empty());
+    let hits = hits_per_handshake(record).unwrap_or_default();
+    let parts =
+        [server, &manifest.openssl_version, &manifest.negotiated, &manifest.certificate, &manifest.workload, &hits];
+    let parts = parts.into_iter().map(str::trim).filter(|part| !part.is_empty());
     let text = parts.collect::<Vec<_>>().join(" · ");
     (!text.is_empty()).then(|| Section::default().text(format!("Measured: {text}.")).on(Place::Terminal))
 }
@@ -51,6 +52,29 @@ fn without_library<'a>(server: &'a str, library: &str) -> &'a str {
     let named = server.find(", built with ").or_else(|| server.find(&format!(", {library}")));
     let named = named.filter(|&at| !library.is_empty() && server[at..].contains(library));
     named.map_or(server, |at| &server[..at])
+}
+
+/// How many hits came to a handshake of the server as is, or of what was loaded: what TLS costs a hit depends on it more
+/// than on anything else.
+fn hits_per_handshake(record: &Record) -> Option<String> {
+    let as_is = record.configurations.iter().position(|of| of.kind == Kind::AsIs).unwrap_or(0);
+    let of = record.blocks.iter().filter(|block| block.valid && block.configuration == as_is);
+    let [hits, full, resumed] = of.fold([0, 0, 0], |[hits, full, resumed], block| {
+        [hits + block.hits, full + block.handshakes_full, resumed + block.resumed_accepted]
+    });
+    if full + resumed == 0 {
+        return None;
+    }
+    let each = format_tenths(hits as f64 / (full + resumed) as f64);
+    let percent = format_percent(100.0 * full as f64 / (full + resumed) as f64);
+    Some(match (full, resumed) {
+        (_, 0) => format!("{each} hits per handshake, all of them full"),
+        (0, _) => format!("{each} hits per handshake, all of them resumed"),
+        _ => {
+            let of_full = format_tenths(hits as f64 / full as f64);
+            format!("{each} hits per handshake, {percent} of them full ({of_full} hits per full handshake)")
+        }
+    })
 }
 
 /// Name and version of what was measured, each once: most versions name the server, and a command of the user's own is
@@ -131,6 +155,7 @@ fn manifest(record: &Record) -> Vec<(String, String)> {
         ("certificate", manifest.certificate.clone()),
         ("negotiated", manifest.negotiated.clone()),
         ("workload", manifest.workload.clone()),
+        ("handshakes", hits_per_handshake(record).unwrap_or_default()),
         ("client effort", manifest.effort.clone()),
         ("CPU", manifest.cpu_model.clone()),
         ("CPUs of the machine", manifest.cpus.to_string()),
@@ -162,6 +187,25 @@ fn shell_command(arguments: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Block;
+
+    #[test]
+    fn hits_per_handshake_are_told_of_the_server_as_is() {
+        let block = |configuration, hits, handshakes_full, resumed_accepted| Block {
+            configuration,
+            valid: true,
+            hits,
+            handshakes_full,
+            resumed_accepted,
+            ..Block::default()
+        };
+        let said = |blocks: Vec<Block>| hits_per_handshake(&Record { blocks, ..Record::begun_now("q", 1) });
+        let all_full = said(vec![block(0, 60, 5, 0), block(0, 60, 5, 0), block(1, 60, 60, 0)]);
+        assert_eq!(all_full.as_deref(), Some("12.0 hits per handshake, all of them full"));
+        let some = said(vec![block(0, 120, 10, 30)]);
+        assert_eq!(some.as_deref(), Some("3.0 hits per handshake, 25.0 % of them full (12.0 hits per full handshake)"));
+        assert_eq!(said(vec![block(0, 120, 0, 0)]), None);
+    }
 
     #[test]
     fn a_library_is_named_once() {

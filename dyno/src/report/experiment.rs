@@ -19,8 +19,8 @@ use crate::stats::summary::Precision;
 use crate::stats::{ConfigurationSummary, Loaded, Metric, Share, Shares, Summary, Verdict};
 use crate::store::{Kind, Record};
 use crate::units::{
-    format_count, format_duration, format_interval, format_interval_with, format_micros, format_percent,
-    format_quantity,
+    NONE, format_count, format_duration, format_interval, format_interval_with, format_micros, format_percent,
+    format_quantity, format_tenths,
 };
 
 /// The document of a record.
@@ -152,6 +152,7 @@ fn remarks(record: &Record, summary: &Summary) -> Vec<String> {
     let other_runs = between_runs::remark(record, summary);
     sentences
         .chain(precision(summary))
+        .chain(times(record))
         .chain(other_runs)
         .chain(pace)
         .chain(moment)
@@ -197,8 +198,8 @@ fn interaction(summary: &Summary) -> Option<String> {
 
 /// Whether measuring ended because the shares were known well enough.
 fn precision(summary: &Summary) -> Option<String> {
-    let Precision { wanted_percent, reached_percent, used_s, planned_s } = summary.precision?;
-    let (reached, time) = (format_percent(reached_percent), format!("after {used_s:.0} s of at most {planned_s:.0} s"));
+    let Precision { wanted_percent, reached_percent, used_s } = summary.precision?;
+    let (reached, time) = (format_percent(reached_percent), format!("after {used_s:.0} s"));
     Some(if reached_percent <= wanted_percent {
         format!("Every stage's share of CPU is known to ± {reached} of the cost of a hit, {time}.")
     } else {
@@ -206,6 +207,19 @@ fn precision(summary: &Summary) -> Option<String> {
             "Wanted was every stage's share of CPU to ± {}; the widest reached ± {reached} {time}. Measure longer \
              (--time).",
             format_percent(wanted_percent)
+        )
+    })
+}
+
+/// How long it took, where measuring was bounded and that is known.
+fn times(record: &Record) -> Option<String> {
+    let most_s = record.measured.experiment().filter(|experiment| experiment.is_timed())?.measure.time_s;
+    let [preparing_s, measuring_s] =
+        [record.manifest.preparing_ns, record.manifest.measuring_ns].map(|ns| ns as f64 / 1e9);
+    (measuring_s > 0.0).then(|| {
+        format!(
+            "Measured for {measuring_s:.0} s of at most {most_s:.0} s; starting and checking the servers took \
+             {preparing_s:.0} s before."
         )
     })
 }
@@ -288,6 +302,7 @@ fn configurations(summary: &Summary) -> Section {
         (Column::number("client µs/hit"), |of| format_micros(of.client_cpu_ns_per_hit)),
         (Column::number("full"), |of| format_count(of.handshakes_full)),
         (Column::number("resumed"), |of| format_count(of.handshakes_resumed)),
+        (Column::number("hits/handshake"), |of| of.hits_per_handshake.map_or(NONE.to_owned(), format_tenths)),
         // One that is not valid has no usable block.
         (Column::number("blocks"), |of| if of.valid { of.blocks.to_string() } else { "INVALID".to_owned() }),
     ];

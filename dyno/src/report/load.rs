@@ -12,7 +12,9 @@ use crate::histogram::Percentiles;
 use crate::load::summary::Summary;
 use crate::stats::load::{LoadSummary, PointSummary};
 use crate::store::Record;
-use crate::units::{NONE, format_count, format_duration, format_interval_with, format_percent, format_quantity};
+use crate::units::{
+    NONE, format_count, format_duration, format_interval_with, format_percent, format_quantity, format_tenths,
+};
 
 /// The document of a record.
 pub fn document(record: &Record, summary: &LoadSummary) -> Document {
@@ -89,6 +91,7 @@ fn points(summary: &LoadSummary, in_one_run: bool) -> Section {
             let percent = 100.0 * point.handshakes_resumed as f64 / handshakes.max(1) as f64;
             if handshakes > 0 { format_percent(percent) } else { NONE.to_owned() }
         }),
+        (Column::number("hits/handshake"), |point| point.hits_per_handshake.map_or(NONE.to_owned(), format_tenths)),
         (Column::number("errors"), |point| format_count(point.errors.values().sum())),
     ];
     let mut table = Table::of(fields, &summary.points);

@@ -98,6 +98,9 @@ fn counts_rows(summary: &Summary) -> Vec<Vec<Cell>> {
             format_count(counts.resumed_offered)
         );
         line("resumed", format_count(counts.resumed_accepted), more);
+        let handshakes = counts.full + counts.resumed_accepted;
+        let each = format_tenths(summary.hits as f64 / handshakes.max(1) as f64);
+        line("each", each, "hits for each handshake, full or resumed".to_owned());
         if counts.early_offered > 0 {
             let more = format!("requests with the hello were taken (offered {})", format_count(counts.early_offered));
             line("early data", format_count(counts.early_accepted), more);

@@ -97,8 +97,13 @@ pub fn so_far(record: &Record, rows: usize) -> String {
     if record.measured.load().is_some() || record.measured.cluster().is_some() {
         return String::new();
     }
-    let table = experiment::so_far(&Shares::of(record), rows);
-    table.map_or_else(String::new, |table| terminal::table_text(&table, Style { rich: false, ..Style::of_stderr() }))
+    let shares = Shares::of(record);
+    let table = experiment::so_far(&shares, rows);
+    let table = table
+        .map_or_else(String::new, |table| terminal::table_text(&table, Style { rich: false, ..Style::of_stderr() }));
+    let widest =
+        shares.widest_points().map(|points| format!("the widest interval of a stage is ± {points:.1} points\n"));
+    widest.unwrap_or_default() + &table
 }
 
 /// The results of a record as one JSON object (docs/FORMAT.md).

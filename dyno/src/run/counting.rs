@@ -68,6 +68,8 @@ impl Counting {
         let one_by_one = Load { connections: 1, per_user: 1, timeout_ms: TIMEOUT_MS, ..experiment.load.clone() };
         let under = Experiment { load: one_by_one, ..experiment.clone() };
         let mut testbed = Testbed::prepare(&under, cpus, &mut |text| observer.step(text))?;
+        // Under valgrind all of it takes long.
+        testbed.prepared_until = None;
         let resumable: Vec<bool> = testbed.servers.iter().map(|server| can_resume(&under, &server.model)).collect();
         let mut callgrind = BTreeMap::new();
         for (index, server) in testbed.servers.iter_mut().enumerate().filter(|(_, server)| server.host.is_none()) {

@@ -32,12 +32,23 @@ impl FreshServers {
         FreshServers { pool_size: rounds.unwrap_or(most).min(most), time_to_start: Duration::ZERO }
     }
 
-    /// Fills the pools of these configurations with new servers.
-    pub(super) fn start(&mut self, testbed: &mut Testbed, indices: &BTreeSet<usize>) -> Result<()> {
+    /// Fills the pools of these configurations with new servers. After `until` one of each is the last, and
+    /// the pools are that much smaller.
+    pub(super) fn start(
+        &mut self,
+        testbed: &mut Testbed,
+        indices: &BTreeSet<usize>,
+        until: Option<Instant>,
+    ) -> Result<()> {
         let began = Instant::now();
-        testbed.fill_pools(indices, self.pool_size)?;
-        let count = self.pool_size * indices.len().max(1) as u32;
-        self.time_to_start = self.time_to_start.max(began.elapsed() / count);
+        let mut started = 0;
+        while started < self.pool_size && (started == 0 || until.is_none_or(|until| Instant::now() < until)) {
+            testbed.fill_pools(indices, 1)?;
+            started += 1;
+        }
+        self.pool_size = started;
+        let count = started * indices.len().max(1) as u32;
+        self.time_to_start = self.time_to_start.max(began.elapsed() / count.max(1));
         Ok(())
     }
 

@@ -35,9 +35,11 @@ pub fn describe(manifest: &mut Manifest, experiment: &Experiment, testbed: &mut 
     manifest.effort = experiment.load.effort.to_string();
     manifest.workload = match &experiment.workload {
         WorkloadSpec::Paths { paths, .. } => {
-            format!("GET {} of {}, as a browser asks", paths.join(", "), testbed.host_name())
+            format!("{} of {}, as a browser asks{}", listed(paths), testbed.host_name(), assumed(experiment))
         }
-        WorkloadSpec::Url { path, bytes: None, .. } => format!("GET {path} of {}, over and over", testbed.host_name()),
+        WorkloadSpec::Url { path, bytes: None, .. } => {
+            format!("GET {path} of {}, over and over{}", testbed.host_name(), assumed(experiment))
+        }
         _ => workload_line(&testbed.site.summary),
     };
     describe_seed(manifest, &experiment.workload);
@@ -69,6 +71,28 @@ pub fn describe(manifest: &mut Manifest, experiment: &Experiment, testbed: &mut 
         ServerName::Command => experiment.server.command.clone().unwrap_or_default(),
         kind => kind.name().to_owned(),
     };
+}
+
+/// All of a few paths, or how many and the first.
+fn listed(paths: &[String]) -> String {
+    const ALL: usize = 5;
+    const FIRST: usize = 3;
+    match paths.len() {
+        ..=ALL => format!("GET {}", paths.join(", ")),
+        many => format!("{many} paths, the first GET {}", paths[..FIRST].join(", ")),
+    }
+}
+
+/// What is taken for granted of hits and handshakes, in brackets, where flags of the load say nothing of it.
+fn assumed(experiment: &Experiment) -> String {
+    assumption(experiment).map_or_else(String::new, |assumption| format!(" ({assumption})"))
+}
+
+/// The same by itself.
+pub fn assumption(experiment: &Experiment) -> Option<String> {
+    let load = &experiment.load;
+    let is_said = load.requests_per_connection.is_some() || load.reuse_percent.is_some();
+    experiment.workload.assumption().filter(|_| !is_said && experiment.foreign_traffic.is_none())
 }
 
 /// What a client saw of a server that is not configured by us: its certificate, and what it calls itself.
@@ -247,6 +271,21 @@ mod tests {
         let told = openssl_of(&files);
         assert!(told.contains("(/a/libcrypto.so.3) and ") && told.contains("(/b/libcrypto-1a2b.so.3)"), "{told}");
         assert_eq!(openssl_of(&files[..1]), "");
+    }
+
+    #[test]
+    fn a_long_list_of_paths_is_told_by_its_beginning() {
+        let paths: Vec<String> = (0..120).map(|path| format!("/{path}")).collect();
+        assert_eq!(listed(&paths), "120 paths, the first GET /0, /1, /2");
+        assert_eq!(listed(&paths[..4]), "GET /0, /1, /2, /3");
+        let mut experiment =
+            Experiment { workload: WorkloadSpec::of_paths(paths[..6].to_vec(), None), ..Experiment::default() };
+        let said = assumed(&experiment);
+        assert!(said.contains("all 6 paths 2 times: 12 hits per handshake") && said.contains("--hits-per-"), "{said}");
+        experiment.load.reuse_percent = Some(0.0);
+        assert_eq!(assumed(&experiment), "");
+        experiment = Experiment { workload: WorkloadSpec::of_paths(paths, Some(12.0)), ..Experiment::default() };
+        assert_eq!(assumed(&experiment), "");
     }
 
     #[test]

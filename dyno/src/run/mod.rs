@@ -4,6 +4,7 @@
 //! one.
 
 pub mod array;
+pub mod bound;
 mod callgrind;
 mod check;
 pub mod cluster;

@@ -22,15 +22,25 @@ pub enum NoSlices {
     AsExpected,
     /// It could be otherwise: why, in words.
     Because(&'static str),
+    /// Its servers take turns by restart, because they have one port.
+    FixedPort,
 }
 
 impl NoSlices {
     /// What the reader must know of it.
     pub fn told(self) -> Option<Warning> {
-        let NoSlices::Because(why) = self else { return None };
+        let (why, remedy) = match self {
+            NoSlices::AsExpected => return None,
+            NoSlices::Because(why) => (why, "Intervals are wider so; measure longer (--time)"),
+            NoSlices::FixedPort => (
+                "the port is fixed, so that the server is restarted for each of them",
+                "Less than --time 300 resolves hardly anything so. Write {port} in place of the port, in --address \
+                 and in the server's configuration",
+            ),
+        };
         let what =
-            format!("CPU time was compared between blocks of tenths of a second, not slices of milliseconds: {why}");
-        Some(Warning::Other { what, remedy: "Intervals are wider so; measure longer (--time)".to_owned() })
+            format!("CPU time is compared between blocks of tenths of a second, not slices of milliseconds: {why}");
+        Some(Warning::Other { what, remedy: remedy.to_owned() })
     }
 }
 
@@ -60,9 +70,7 @@ pub fn with_host(experiment: &Experiment) -> Result<Experiment, NoSlices> {
     if experiment.server.kind == ServerName::Command
         && experiment.command_specs().iter().any(CommandSpec::has_fixed_port)
     {
-        return because(
-            "the port is fixed, so that the untouched server and the one with its modes cannot run side by side",
-        );
+        return Err(NoSlices::FixedPort);
     }
     // On machines they are measured in blocks only.
     let limited = |model: &ConfigurationModel| {
@@ -277,6 +285,7 @@ mod tests {
         let why = |change: fn(&mut Experiment)| match with_host(&ablation(change)).unwrap_err() {
             NoSlices::AsExpected => "",
             NoSlices::Because(why) => why,
+            NoSlices::FixedPort => "fixed",
         };
         assert_eq!(why(|experiment| experiment.measure.slice_us = Some(0)), "");
         assert_eq!(why(|experiment| experiment.measure.fresh_servers = true), "");

@@ -17,10 +17,10 @@ pub trait Observer {
     fn preflight(&mut self, name: &str, passed: usize, failed: &[String]);
     /// Something went wrong that does not stop the experiment.
     fn warn(&mut self, text: &str);
-    /// Measuring began.
-    fn measuring(&mut self, schedule: &Schedule, configurations: usize);
-    /// This part of the measuring time is over, 0 to 1, with the time left.
-    fn progress(&mut self, done: f64, left: Duration, text: &str);
+    /// Measuring begins; so much of its time is left.
+    fn measuring(&mut self, schedule: &Schedule, configurations: usize, left: Duration);
+    /// So much of the measuring time is over.
+    fn progress(&mut self, elapsed: Duration, time: Duration, text: &str);
     /// What was measured so far.
     fn interim(&mut self, _record: &Record) {}
     /// Everything is done or was stopped.

@@ -1,26 +1,31 @@
 //! The one runner of all experiments: measures the blocks of a [`Subject`] round after round in random order until the
 //! time is up, and adds each to the record at once, so that nothing is lost when something breaks later.
 
+mod course;
+mod plan;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow};
+pub use plan::{Plan, SlicesOfRound};
 
+use self::course::{Course, Parts};
+use super::bound::{Bound, Clock, MachineClock};
 use super::manifest;
 use super::observer::Observer;
-use super::schedule::{Schedule, Work, order_of_round};
+use super::schedule::{Work, order_of_round};
 use crate::fault::{Fault, OrFault, fault_of};
 use crate::interrupt;
 use crate::model::{Experiment, Measure};
 use crate::random::SplitMix64;
-use crate::stats::statement::FEW_ROUNDS;
 use crate::stats::{Shares, between_runs};
 use crate::store::{Block, Calibration, EarlierRun, Journal, Kind, Listing, Record, Store, StoreError, Warning};
 
-/// Where a number of rounds is asked for, and where there are slices, so many are measured whatever time they take:
-/// fewer have no spread. Where slices are to fit a number of rounds it is [`FEW_ROUNDS`]: fewer resolve nothing.
+/// Where a number of rounds is asked for, and where there are slices, so many are measured whatever time they take, of
+/// subjects that keep to no bound: fewer have no spread.
 const ROUNDS_LEAST: u32 = 3;
 /// What was measured in slices is kept in the store after so long.
 const SLICES_KEPT_AFTER: Duration = Duration::from_secs(2);
@@ -45,6 +50,11 @@ pub trait Subject {
     /// A warm-up of which this came shows that the configuration can be measured.
     fn is_warm(&self, block: &Block) -> bool {
         block.errors.is_empty()
+    }
+
+    /// Measuring ends then, whatever is under way. Whether this subject keeps to it.
+    fn ends_at(&mut self, _end: Instant) -> bool {
+        false
     }
 
     /// Chooses the size of blocks for the time left, from the seconds that a request took in each block of a round.
@@ -85,6 +95,11 @@ pub trait Subject {
         Ok(Vec::new())
     }
 
+    /// What a round takes at least, as far as is known; zero: nothing is.
+    fn round_takes(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Ends a configuration whose server has failed. Whether the others can be measured without it.
     fn leave_out(&mut self, _index: usize) -> bool {
         false
@@ -96,54 +111,6 @@ pub trait Subject {
     /// What the reader must know after the last block.
     fn warnings(&self) -> Vec<Warning> {
         Vec::new()
-    }
-}
-
-/// What the rounds will do.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// The size of blocks and rounds.
-    pub schedule: Schedule,
-    /// The works that rounds walk through, over and over.
-    pub works: Vec<Work>,
-    /// So many rounds are enough; `None`: as many as there is time for.
-    pub rounds_most: Option<u32>,
-    /// Slices in each round; `None`: there are none.
-    pub slices: Option<SlicesOfRound>,
-    /// What the reader must know about it.
-    pub warnings: Vec<Warning>,
-}
-
-/// What rounds have of slices.
-#[derive(Clone, Copy, Debug)]
-pub struct SlicesOfRound {
-    /// How long, in each round, at most.
-    pub length: Duration,
-    /// So many rounds are to fit into the time: where one takes longer than was planned, the slices of the next ones
-    /// are fewer. `None`: as many as fit.
-    pub rounds_wanted: Option<u32>,
-    /// So many of them at least, where starting servers takes longer than the slices: then rounds are fewer and longer.
-    pub rounds_least: u32,
-    /// The part of the time that blocks may take: the first round has some, and each round for which they took less
-    /// until then. `None`: there are none.
-    pub blocks_share: Option<f64>,
-}
-
-impl SlicesOfRound {
-    /// How long in a round for which so much time is left, and for those after it that are wanted. `starting`: what a
-    /// round takes to begin; `beside`: what it takes besides slices, with that.
-    fn fitting(&self, round: u32, left: Duration, beside: Duration, starting: Duration) -> Duration {
-        let wanted = self.rounds_wanted.map_or(0, |wanted| wanted.saturating_sub(round));
-        // So many have slices for as long as was planned, or as they take to begin.
-        let most = self.length.max(starting);
-        let worth = (left.as_secs_f64() / (beside + most).as_secs_f64()) as u32;
-        let rounds = wanted.min(worth.max(self.rounds_least.saturating_sub(round)).max(1));
-        left.checked_div(rounds).map_or(self.length, |each| each.saturating_sub(beside).min(most))
-    }
-
-    /// Whether a round has blocks, when they have taken so much of the time.
-    fn has_blocks(&self, round: u32, taken: Duration, of: Duration) -> bool {
-        self.blocks_share.is_some_and(|share| round == 0 || taken <= of.mul_f64(share))
     }
 }
 
@@ -187,7 +154,7 @@ pub fn run_in_turn<'a>(
     observer: &mut dyn Observer,
     starts: impl IntoIterator<Item = Start<'a>>,
 ) -> Result<Finished> {
-    let mut starts = starts.into_iter();
+    let (mut starts, mut preparing) = (starts.into_iter(), Instant::now());
     let now_ns = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64);
     let seed = measure.seed.unwrap_or_else(now_ns);
     let mut record = Record::begun_now(question, seed);
@@ -204,11 +171,18 @@ pub fn run_in_turn<'a>(
     let budget = Duration::from_secs_f64(measure.time_s);
     let mut first_round = 0;
     let outcome = loop {
-        let started = Instant::now();
-        let mut run = Run { subject, measure, journal, stop, observer, started, budget, first_round };
+        let bound = Bound::new(Instant::now(), budget);
+        let prepared = preparing.elapsed();
+        let mut run = Run { subject, measure, journal, stop, observer, clock: &MachineClock, bound, first_round };
         let outcome = run.measure(seed);
+        let nothing = outcome.is_ok().then(|| run.nothing_to_tell()).flatten();
         journal = run.journal;
-        let warnings = run.subject.warnings();
+        let warnings = run.subject.warnings().into_iter().chain(nothing);
+        preparing = Instant::now();
+        journal.change(|record| {
+            record.manifest.preparing_ns += prepared.as_nanos() as u64;
+            record.manifest.measuring_ns += (preparing - bound.started()).as_nanos() as u64;
+        });
         // Its servers end before those of the next one start.
         drop(run.subject);
         journal.change(|record| record.warnings.extend(warnings));
@@ -263,6 +237,16 @@ fn end(mut journal: Journal, outcome: Result<()>) -> Finished {
     Finished { record, cut_short, stored }
 }
 
+/// What came of the blocks of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BlocksOfRound {
+    Complete,
+    /// A configuration had to be left out.
+    Broken,
+    /// The time was up.
+    OutOfTime,
+}
+
 /// A subject that is being measured.
 struct Run<'a, 'b> {
     subject: Box<dyn Subject + 'b>,
@@ -270,8 +254,8 @@ struct Run<'a, 'b> {
     journal: Journal,
     stop: &'a AtomicBool,
     observer: &'a mut dyn Observer,
-    started: Instant,
-    budget: Duration,
+    clock: &'a dyn Clock,
+    bound: Bound,
     /// Number of its first round in the record.
     first_round: u32,
 }
@@ -282,94 +266,144 @@ impl Run<'_, '_> {
         let seconds_per_request = self.warm_up()?;
         let blocks = self.blocks_of_round(seconds_per_request.keys().copied().collect());
         let turns = (0..self.measure.turns).flat_map(|_| blocks.iter().map(|index| seconds_per_request[index]));
-        let left = self.budget.saturating_sub(self.started.elapsed());
-        let Plan { schedule, works, rounds_most, slices, warnings } =
-            self.subject.plan(&turns.collect::<Vec<_>>(), left);
+        let left = self.left();
+        let mut plan = self.subject.plan(&turns.collect::<Vec<_>>(), left);
+        let warnings = std::mem::take(&mut plan.warnings);
         self.journal.change(|record| record.warnings.extend(warnings));
-        self.observer.measuring(&schedule, seconds_per_request.len());
-        let mut random = SplitMix64::new(seed);
-        let mut slowest: Option<f64> = None;
-        let wanted = slices.and_then(|slices| slices.rounds_wanted);
-        let least = match (self.measure.rounds, wanted) {
-            (None, None) if slices.is_none() => 1,
-            (_, wanted) => wanted.map_or(ROUNDS_LEAST, |wanted| wanted.clamp(ROUNDS_LEAST, FEW_ROUNDS)),
-        };
-        let measuring = Instant::now();
-        // What rounds took besides their slices; of that, beginning them, and their blocks.
-        let [mut beside, mut starting, mut in_blocks] = [Duration::ZERO; 3];
-        for (round, work) in (0_u32..).zip(works.iter().cycle()) {
-            let work = self.subject.draw(work.clone(), &mut random);
-            let order = order_of_round(&blocks, self.measure.turns, &mut random);
-            let order: Vec<(u32, usize)> = order.into_iter().filter(|(_, index)| self.is_valid(*index)).collect();
-            let blocks: Vec<usize> = blocks.iter().copied().filter(|index| self.is_valid(*index)).collect();
-            let has_blocks = slices.is_none_or(|slices| slices.has_blocks(round, in_blocks, measuring.elapsed()));
-            let of_blocks = slowest.map(|slowest| schedule.predicted(work.piece.requests, slowest));
-            let left = self.budget.saturating_sub(self.started.elapsed());
-            let [a_beside, a_starting] = [beside, starting].map(|all| all / round.max(1));
-            let length = slices.map(|slices| slices.fitting(round, left, a_beside, a_starting));
-            let began = Instant::now();
-            // A round that would not fit is not begun: --time is a bound.
-            if let Some(of_blocks) = if has_blocks { of_blocks } else { Some(Duration::ZERO) }
-                && round >= least
-                && (left.is_zero()
-                    || self.subject.time_to_begin_round(&blocks) + length.unwrap_or_default() + of_blocks > left)
-            {
-                // Slices fit into any time; their servers are those of the round before.
-                let fits = slices.is_some() && !left.is_zero();
-                return if fits { self.slices(round.saturating_sub(1), left, &mut random) } else { Ok(()) };
-            }
-            self.subject.begin_round(&blocks, order[0].1)?;
-            starting += began.elapsed();
-            // They come first: whoever stops it early has an interval.
-            let mut sliced = Duration::ZERO;
-            if let Some(length) = length {
-                let began = Instant::now();
-                self.slices(round, length, &mut random)?;
-                sliced = began.elapsed().min(length);
-                // Servers that were just started get warm first.
-                starting += began.elapsed() - sliced;
-            }
-            if has_blocks {
-                let blocks_began = Instant::now();
-                if !self.round(round, &order, &work)? {
-                    if rounds_most == Some(round + 1) {
-                        break;
-                    }
-                    // A round with time-outs in it says nothing about the next.
-                    continue;
-                }
-                in_blocks += blocks_began.elapsed();
-                let seconds = schedule.seconds_per_request_of(blocks_began.elapsed(), work.piece.requests);
-                slowest = Some(slowest.map_or(seconds, |slowest| slowest.max(seconds)));
-            }
-            beside += began.elapsed().saturating_sub(sliced);
-            self.observer.interim(self.journal.record());
-            if self.is_precise(round + 1) || rounds_most == Some(round + 1) {
+        self.observer.measuring(&plan.schedule, seconds_per_request.len(), left);
+        let is_bounded = self.subject.ends_at(self.bound.end());
+        let least = if self.measure.rounds.is_none() && plan.slices.is_none() { 1 } else { ROUNDS_LEAST };
+        let random = SplitMix64::new(seed);
+        let began = self.clock.now();
+        let [beside, starting, in_blocks] = [Duration::ZERO; 3];
+        let mut course =
+            Course { plan, blocks, random, is_bounded, least, began, slowest: None, beside, starting, in_blocks };
+        for round in 0.. {
+            if !self.one_round(round, &mut course)? {
                 break;
             }
         }
         Ok(())
     }
 
+    /// Measures a round, where there is time for it. Whether others may follow.
+    fn one_round(&mut self, round: u32, course: &mut Course) -> Result<bool> {
+        let works = &course.plan.works;
+        let work = self.subject.draw(works[round as usize % works.len()].clone(), &mut course.random);
+        let order = order_of_round(&course.blocks, self.measure.turns, &mut course.random);
+        let order: Vec<(u32, usize)> = order.into_iter().filter(|(_, index)| self.is_valid(*index)).collect();
+        let blocks: Vec<usize> = course.blocks.iter().copied().filter(|index| self.is_valid(*index)).collect();
+        let began = self.clock.now();
+        let left = self.left();
+        let parts = course.parts(round, work.piece.requests, began, left);
+        if self.has_to_end(round, course, &parts, &blocks) {
+            // Slices fit into any time; their servers are those of the round before.
+            if parts.slices.is_some() && !left.is_zero() {
+                self.slices(round.saturating_sub(1), left, &mut course.random)?;
+            }
+            return Ok(false);
+        }
+        self.subject.begin_round(&blocks, order[0].1)?;
+        course.starting += self.clock.now() - began;
+        // They come first: whoever stops it early has an interval.
+        let mut sliced = Duration::ZERO;
+        if let Some(length) = parts.slices {
+            let began = self.clock.now();
+            self.slices(round, length, &mut course.random)?;
+            let took = self.clock.now() - began;
+            sliced = took.min(length);
+            // Servers that were just started get warm first.
+            course.starting += took - sliced;
+        }
+        let is_last = course.plan.rounds_most == Some(round + 1);
+        if let Some(blocks) = parts.blocks {
+            let began = self.clock.now();
+            let each = course.is_bounded.then(|| blocks / order.len().max(1) as u32);
+            match self.round(round, &order, &work, each)? {
+                BlocksOfRound::Complete => self.found(),
+                BlocksOfRound::OutOfTime => return Ok(false),
+                // A round with time-outs in it says nothing about the next.
+                BlocksOfRound::Broken => return Ok(!is_last),
+            }
+            course.blocks_took(self.clock.now() - began, work.piece.requests);
+        }
+        course.beside += (self.clock.now() - began).saturating_sub(sliced);
+        self.observer.interim(self.journal.record());
+        Ok(!is_last && !self.is_precise(round + 1))
+    }
+
+    /// Whether no round follows. One that would not fit is not begun, for --time is a bound; but before there is
+    /// anything to tell there is one in any case, within [`Bound::end`].
+    fn has_to_end(&self, round: u32, course: &Course, parts: &Parts, blocks: &[usize]) -> bool {
+        let (left, to_begin) = (self.left(), self.subject.time_to_begin_round(blocks));
+        let starting = course.starting / round.max(1);
+        let (has_enough, to_begin, is_known) = match course.is_bounded {
+            true => (self.bound.has_result(), to_begin.max(starting), true),
+            false => (round >= course.least, to_begin, course.slowest.is_some() || parts.blocks.is_none()),
+        };
+        let takes = to_begin + parts.slices.unwrap_or_default() + parts.blocks.unwrap_or_default();
+        has_enough && is_known && (left.is_zero() || takes > left) || course.is_bounded && self.is_over()
+    }
+
+    /// What the reader must know where the time was too short for a single round.
+    fn nothing_to_tell(&mut self) -> Option<Warning> {
+        let is_bounded = self.subject.ends_at(self.bound.end());
+        let (had_s, takes_s) = (self.bound.time().as_secs_f64(), self.subject.round_takes().as_secs_f64());
+        let longer = match takes_s * 2.0 > had_s {
+            true => format!("one takes {takes_s:.0} s or more, so give --time {:.0}", (takes_s * 8.0).ceil()),
+            false => "measure longer (--time)".to_owned(),
+        };
+        let what = format!(
+            "not one round of all configurations was complete within {had_s:.0} s, so that nothing can be compared: \
+             {longer}, or measure fewer stages, with fewer hits per handshake, or on a machine with less else to do"
+        );
+        (is_bounded && !self.bound.has_result()).then_some(Warning::Missed { what })
+    }
+
+    /// What is left of the time that was asked for.
+    fn left(&self) -> Duration {
+        self.bound.left(self.clock.now())
+    }
+
+    /// Whether measuring ends now, whatever is under way.
+    fn is_over(&self) -> bool {
+        self.clock.now() >= self.bound.end()
+    }
+
+    /// A sweep or a round is complete.
+    fn found(&mut self) {
+        self.bound.found();
+        self.subject.ends_at(self.bound.end());
+    }
+
     /// Whether every share is known as well as was asked for, after so many rounds.
     fn is_precise(&self, rounds: u32) -> bool {
         let reached = || Shares::of(self.journal.record()).widest_points();
-        let wanted = self.measure.until_percent.filter(|_| rounds >= ROUNDS_BEFORE_LOOK);
+        // It takes long to find out, and nobody needs it when the time is up.
+        let is_looked_at = rounds >= ROUNDS_BEFORE_LOOK && !self.left().is_zero();
+        let wanted = self.measure.until_percent.filter(|_| is_looked_at);
         wanted.is_some_and(|wanted| reached().is_some_and(|reached| reached <= wanted))
     }
 
     /// Measures slices of all configurations for so long. What was measured is kept every now and then.
     fn slices(&mut self, round: u32, length: Duration, random: &mut SplitMix64) -> Result<()> {
-        let (began, mut until) = (Instant::now(), None);
+        let (began, mut until) = (self.clock.now(), None);
         let mut left = length;
         loop {
             interrupt::check(self.stop)?;
+            let is_bounded = self.subject.ends_at(self.bound.end());
+            if is_bounded && self.is_over() {
+                return Ok(());
+            }
             let valid: Vec<usize> =
                 (0..self.journal.record().configurations.len()).filter(|index| self.is_valid(*index)).collect();
             let steal_before = manifest::steal_ns();
-            match self.subject.slices(&valid, left.min(SLICES_KEPT_AFTER), self.started, random) {
+            match self.subject.slices(&valid, left.min(SLICES_KEPT_AFTER), self.bound.started(), random) {
                 Ok(blocks) => {
                     let mut steal_ns = manifest::steal_ns().saturating_sub(steal_before);
+                    if blocks.iter().any(|block| !block.slices.is_empty()) {
+                        self.found();
+                    }
                     for (position_in_round, block) in (0..).zip(blocks) {
                         // It is the machine's; one of them has it.
                         self.add(Block { round, position_in_round, steal_ns: std::mem::take(&mut steal_ns), ..block });
@@ -380,11 +414,11 @@ impl Run<'_, '_> {
             self.progress(&format!("round {}: slices", round + 1));
             self.observer.interim(self.journal.record());
             // What the first ones took beyond their time made servers warm.
-            let now = Instant::now();
+            let now = self.clock.now();
             let until = *until.get_or_insert(now + length.saturating_sub((now - began).min(SLICES_KEPT_AFTER)));
             left = until.saturating_duration_since(now);
             // Slices end a little before or after their time.
-            if left <= length.min(SLICES_KEPT_AFTER) / 2 {
+            if left <= length.min(SLICES_KEPT_AFTER) / 2 || is_bounded && self.left().is_zero() {
                 return Ok(());
             }
         }
@@ -407,14 +441,23 @@ impl Run<'_, '_> {
     fn warm_up(&mut self) -> Result<BTreeMap<usize, f64>> {
         let configurations = &self.journal.record().configurations;
         let valid: Vec<usize> = (0..configurations.len()).filter(|index| configurations[*index].valid).collect();
-        let share = self.budget.mul_f64(WARM_UP_BUDGET / valid.len().max(1) as f64);
-        let wanted = WARM_UP_MIN.min(share);
-        let mut seconds = BTreeMap::new();
+        let budget = self.bound.time().mul_f64(WARM_UP_BUDGET);
+        let wanted = WARM_UP_MIN.min(budget / valid.len().max(1) as u32);
+        let mut seconds: BTreeMap<usize, f64> = BTreeMap::new();
         // The untouched server first: what it achieves of the declared reuse is the measure of the others.
         let (as_is, others): (Vec<usize>, Vec<usize>) = valid.iter().partition(|index| self.is_as_is(**index));
+        let is_bounded = self.subject.ends_at(self.bound.end());
+        let (mut first, mut longest) = (1_u32, Duration::ZERO);
         for (number, index) in (1..).zip(as_is.into_iter().chain(others)) {
             self.progress(&format!("warm-up {number} of {}", valid.len()));
-            let mut factor: u32 = 1;
+            let slowest = seconds.values().copied().reduce(f64::max);
+            let is_late = is_bounded && self.left() + budget <= self.bound.time() + longest;
+            if let (true, Some(slowest)) = (is_late, slowest) {
+                // There is no time for it: it is taken to be as slow as the slowest of the others.
+                seconds.insert(index, slowest);
+                continue;
+            }
+            let mut factor = first;
             loop {
                 interrupt::check(self.stop)?;
                 let work = self.subject.warm_up(index, factor);
@@ -426,9 +469,12 @@ impl Run<'_, '_> {
                     }
                 };
                 let elapsed = Duration::from_nanos(block.elapsed_ns);
+                longest = longest.max(elapsed);
                 let more = factor.saturating_mul(2);
                 if elapsed >= wanted || self.subject.warm_up(index, more) == work {
                     seconds.insert(index, elapsed.as_secs_f64() / block.hits.max(1) as f64);
+                    // The others do about as much.
+                    first = if number == 1 { (factor / 2).max(1) } else { first };
                     break;
                 }
                 factor = more;
@@ -453,30 +499,44 @@ impl Run<'_, '_> {
         Err(error).or_fault(Fault::Server)
     }
 
-    /// Measures the configurations in this order. Whether none had to be left out.
-    fn round(&mut self, round: u32, order: &[(u32, usize)], work: &Work) -> Result<bool> {
-        let mut complete = true;
+    /// Measures the configurations in this order. `each`: what a block takes about, where the time is a bound.
+    fn round(
+        &mut self,
+        round: u32,
+        order: &[(u32, usize)],
+        work: &Work,
+        each: Option<Duration>,
+    ) -> Result<BlocksOfRound> {
+        let (began, mut done) = (self.clock.now(), 0);
+        let mut outcome = BlocksOfRound::Complete;
         for (position, &(turn, index)) in (0..).zip(order) {
             interrupt::check(self.stop)?;
             if !self.is_valid(index) {
                 continue;
             }
+            let now = self.clock.now();
+            // As slow as those before it.
+            let takes = each.map(|each| if done > 0 { each.max((now - began) / done) } else { each });
+            if takes.is_some_and(|takes| now + takes > self.bound.end()) {
+                return Ok(BlocksOfRound::OutOfTime);
+            }
             match self.block(index, Some(turn), work) {
                 Ok(block) => self.add(Block { round, position_in_round: position, ..block }),
                 Err(error) => {
                     self.leave_out(index, error)?;
-                    complete = false;
+                    outcome = BlocksOfRound::Broken;
                     continue;
                 }
             }
+            done += 1;
             self.progress(&format!("round {}: {}", round + 1, self.name(index)));
         }
-        Ok(complete)
+        Ok(outcome)
     }
 
     fn block(&mut self, index: usize, turn: Option<u32>, work: &Work) -> Result<Block> {
         self.subject.ready(index, turn)?;
-        let started_ns = self.started.elapsed().as_nanos() as u64;
+        let started_ns = (self.clock.now() - self.bound.started()).as_nanos() as u64;
         let steal_before = manifest::steal_ns();
         let block = self.subject.block(index, work, &mut self.journal)?;
         let steal_ns = manifest::steal_ns().saturating_sub(steal_before);
@@ -513,9 +573,7 @@ impl Run<'_, '_> {
     }
 
     fn progress(&mut self, text: &str) {
-        let elapsed = self.started.elapsed();
-        let done = elapsed.as_secs_f64() / self.budget.as_secs_f64();
-        self.observer.progress(done.min(1.0), self.budget.saturating_sub(elapsed), text);
+        self.observer.progress(self.clock.now() - self.bound.started(), self.bound.time(), text);
     }
 
     fn name(&self, index: usize) -> &str {
@@ -551,78 +609,4 @@ fn warmed(mut once: impl FnMut() -> Result<Block>) -> Result<(Block, Option<Warn
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The blocks of warm-ups with so many failed requests each, and so many hits.
-    fn warm_ups(failures: &[u64], hits: u64) -> (usize, Block, Option<String>) {
-        let mut count = 0;
-        let (block, warning) = warmed(|| {
-            let failed = failures[count.min(failures.len() - 1)];
-            count += 1;
-            let errors = (failed > 0).then(|| ("reset".to_owned(), failed)).into_iter().collect();
-            Ok(Block { errors, hits, ..Block::default() })
-        })
-        .unwrap();
-        (count, block, warning.map(|warning| warning.to_string()))
-    }
-
-    #[test]
-    fn a_warm_up_with_failed_requests_is_repeated_and_counted() {
-        let (count, block, said) = warm_ups(&[0], 9);
-        assert!(count == 1 && block.errors.is_empty() && said.is_none());
-        let (count, block, said) = warm_ups(&[1, 2, 0], 9);
-        assert!(count == 3 && block.errors.is_empty(), "{count}");
-        assert!(said.unwrap().contains("repeated: 3 (reset)"));
-        let (count, block, _) = warm_ups(&[1], 9);
-        assert!(count == WARM_UPS_MAX as usize && !block.errors.is_empty(), "who fails each time is left out");
-        assert_eq!(warm_ups(&[1], 0).0, 1, "who answers nothing is not asked again");
-    }
-
-    #[test]
-    fn slices_leave_time_for_the_rounds_that_are_wanted() {
-        let seconds = Duration::from_secs;
-        let slices = SlicesOfRound { length: seconds(2), rounds_wanted: Some(8), rounds_least: 8, blocks_share: None };
-        let none = Duration::ZERO;
-        assert_eq!(slices.fitting(0, seconds(16), none, none), seconds(2));
-        // What a round takes besides is half of what is left for it, or all of it.
-        assert_eq!(slices.fitting(4, seconds(8), seconds(1), seconds(1)), seconds(1));
-        assert_eq!(slices.fitting(4, seconds(8), seconds(3), seconds(3)), none);
-        // More time than was planned makes no longer slices, and more rounds are as long as planned.
-        assert_eq!(slices.fitting(7, seconds(9), none, none), seconds(2));
-        assert_eq!(slices.fitting(8, seconds(1), seconds(1), seconds(1)), seconds(2));
-        let unbounded = SlicesOfRound { rounds_wanted: None, ..slices };
-        assert_eq!(unbounded.fitting(4, seconds(8), seconds(3), seconds(3)), seconds(2));
-    }
-
-    #[test]
-    fn rounds_that_take_long_to_begin_are_fewer_and_longer() {
-        let seconds = Duration::from_secs;
-        let slices =
-            SlicesOfRound { length: seconds(4), rounds_wanted: Some(90), rounds_least: 8, blocks_share: Some(0.6) };
-        // As long as beginning them takes, whatever blocks take besides.
-        assert_eq!(slices.fitting(1, seconds(400), seconds(10), seconds(10)), seconds(10));
-        assert_eq!(slices.fitting(1, seconds(400), seconds(30), seconds(10)), seconds(10));
-        // Eight rounds come all the same.
-        assert_eq!(slices.fitting(2, seconds(120), seconds(16), seconds(16)), seconds(4));
-        // Blocks that take longer than planned, with servers that start at once, leave slices as they are planned.
-        assert_eq!(slices.fitting(1, seconds(280), seconds(10), seconds(0)), seconds(4));
-        // Those that begin at once are as planned.
-        assert_eq!(slices.fitting(1, seconds(445), seconds(1), seconds(0)), seconds(4));
-    }
-
-    #[test]
-    fn blocks_have_their_share_of_the_time() {
-        let seconds = Duration::from_secs;
-        let of =
-            |blocks_share| SlicesOfRound { length: seconds(4), rounds_wanted: None, rounds_least: 8, blocks_share };
-        assert!(of(Some(0.2)).has_blocks(0, seconds(0), seconds(0)) && !of(None).has_blocks(0, seconds(0), seconds(0)));
-        assert!(
-            !of(Some(0.2)).has_blocks(1, seconds(3), seconds(8))
-                && of(Some(0.2)).has_blocks(2, seconds(3), seconds(16))
-        );
-        // Some in the first round alone, or in each.
-        assert!(!of(Some(0.0)).has_blocks(9, seconds(1), seconds(900)));
-        assert!(of(Some(1.0)).has_blocks(9, seconds(900), seconds(900)));
-    }
-}
+mod tests;

@@ -48,6 +48,8 @@ const BLOCKS_SHARE_OF_MACHINES: f64 = 0.8;
 /// Wanted length of an average block there, with what it costs besides. Longer blocks are no steadier: the machine's
 /// pace changes from second to second.
 const BLOCK_OF_MACHINES: Duration = Duration::from_millis(160);
+/// Servers are started anew where this many times as long is left to measure them.
+const STARTS_WORTH_IT: u32 = 4;
 /// The least piece of work of a warm-up: so many times the users that keep all connections busy.
 const WARM_UP_FACTOR: u32 = 2;
 /// Users for each worker process of a server that was just started: the first connections of each cost more.
@@ -64,6 +66,9 @@ pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observ
     let sliced = modes::with_host(experiment);
     let experiment = sliced.as_ref().unwrap_or(experiment);
     let told = sliced.as_ref().err().and_then(|why| why.told());
+    if let Some(told) = &told {
+        observer.warn(&told.to_string());
+    }
     let cpus = cpus::choose(&cpus::allowed(), experiment.measure.server_cpu, experiment.measure.load_cpu)?;
     let mut starts: Vec<Start> = Vec::new();
     if experiment.is_timed() {
@@ -125,6 +130,8 @@ struct SingleServer<'a> {
     /// Slices of configurations that are modes of one server.
     slices: Slices,
     is_sliced: bool,
+    /// What a sweep of slices takes at least, as far as the warm-up tells.
+    a_sweep: Duration,
     /// Who else used the server's CPUs in the blocks.
     neighbours: Neighbours,
     /// Configurations that were left out.
@@ -146,6 +153,9 @@ impl<'a> SingleServer<'a> {
         stop: &AtomicBool,
         observer: &mut dyn Observer,
     ) -> Result<SingleServer<'a>> {
+        if let Some(assumption) = manifest::assumption(experiment) {
+            observer.tell(&assumption);
+        }
         let mut testbed = Testbed::prepare(experiment, cpus, &mut |text| observer.step(text))?;
         experiment.tell_effects(observer).or_fault(Fault::Input)?;
         record.measured = Measured::from(experiment.without_secrets());
@@ -190,6 +200,7 @@ impl<'a> SingleServer<'a> {
             reuse_told: false,
             slices: Slices::default(),
             is_sliced,
+            a_sweep: Duration::ZERO,
             neighbours: Neighbours::default(),
             failed: BTreeSet::new(),
             unsaturated: BTreeSet::new(),
@@ -202,7 +213,8 @@ impl<'a> SingleServer<'a> {
         let replaced = subject.replaced(&valid);
         if !replaced.is_empty() {
             observer.step("starting more servers of each configuration");
-            subject.fresh.start(&mut subject.testbed, &replaced)?;
+            let until = subject.testbed.prepared_until;
+            subject.fresh.start(&mut subject.testbed, &replaced, until)?;
         }
         Ok(subject)
     }
@@ -278,9 +290,16 @@ impl<'a> SingleServer<'a> {
 }
 
 impl Subject for SingleServer<'_> {
+    /// What is behind a server of the user's own may be slow: it begins with a single user.
     fn warm_up(&self, _index: usize, factor: u32) -> Work {
-        let users = (self.users_min() * WARM_UP_FACTOR).saturating_mul(factor).min(self.load.users);
+        let least = if self.is_own_command() { self.load.loops } else { self.users_min() * WARM_UP_FACTOR };
+        let users = least.saturating_mul(factor).min(self.load.users);
         typical_users(&requests_of_users(&self.testbed.site.workload), users).into()
+    }
+
+    fn ends_at(&mut self, end: Instant) -> bool {
+        self.slices.sweeps.end = Some(end);
+        true
     }
 
     fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
@@ -308,10 +327,13 @@ impl Subject for SingleServer<'_> {
             let calibrated = || Calibration::last(&self.experiment.server.kind.to_string())?.slice_us;
             let slice_us = self.experiment.measure.slice_us.or_else(calibrated);
             let least_us = self.load.slice_us_min();
-            self.slices.sweeps.plan(slice_us, least_us, (&requests_of_users, self.load.loops), seconds_per_request);
+            let users = (&requests_of_users[..], self.load.loops);
+            let for_slices = left.saturating_sub(for_blocks);
+            self.slices.sweeps.plan(for_slices, slice_us, least_us, users, seconds_per_request);
         }
         let mut pieces = pieces(&requests_of_users, schedule.requests_per_block, self.users_min());
-        let dropped = drop_too_long(&mut pieces, &schedule, left);
+        // Without blocks nothing is taken of them.
+        let dropped = if has_blocks || !self.is_sliced { drop_too_long(&mut pieces, &schedule, left) } else { 0 };
         let what = format!(
             "The run takes a sample of the workload: {} of its {} requests. The others' pieces would each take more \
              than half of the measuring time",
@@ -327,17 +349,22 @@ impl Subject for SingleServer<'_> {
             blocks_share: has_blocks.then_some(share),
         });
         if self.is_sliced {
-            (schedule.rounds_expected, schedule.round) = (sliced_rounds, left / sliced_rounds);
+            self.a_sweep = self.expected_sweep();
+            (schedule.rounds_expected, schedule.round) = (sliced_rounds, (left / sliced_rounds).max(self.a_sweep));
             schedule.requests_per_block *= u64::from(has_blocks);
         }
         Plan { schedule, works: pieces.into_iter().map(Work::from).collect(), rounds_most: None, slices, warnings }
     }
 
-    /// Nothing while the pools have a server for each block.
+    /// Nothing while the pools have a server for each block, or where there is no time for more.
     fn time_to_begin_round(&self, blocks: &[usize]) -> Duration {
         let blocks_of = |index: usize| blocks.iter().filter(|other| **other == index).count();
         let wanted = |index: usize| if self.is_sliced { 1 } else { blocks_of(index) };
-        self.fresh.time(&self.testbed, &self.replaced(blocks), wanted)
+        let takes = self.fresh.time(&self.testbed, &self.replaced(blocks), wanted);
+        // Where none is worth its start any more, the last ones are measured on.
+        let end = self.slices.sweeps.end.filter(|_| self.is_sliced && !self.experiment.measure.fresh_servers);
+        let is_worth_it = end.is_none_or(|end| Instant::now() + takes * STARTS_WORTH_IT < end);
+        if is_worth_it { takes } else { Duration::ZERO }
     }
 
     /// A listener that a server opens after its start is found here. One server a round, drawn by the order of blocks:
@@ -345,7 +372,7 @@ impl Subject for SingleServer<'_> {
     fn begin_round(&mut self, blocks: &[usize], first: usize) -> Result<()> {
         let replaced = self.replaced(blocks);
         if !self.time_to_begin_round(blocks).is_zero() {
-            self.fresh.start(&mut self.testbed, &replaced)?;
+            self.fresh.start(&mut self.testbed, &replaced, self.slices.sweeps.end)?;
         }
         if self.is_sliced {
             self.slices.sweeps.swap_servers(&mut self.testbed, &replaced);
@@ -422,6 +449,10 @@ impl Subject for SingleServer<'_> {
         let configurations = configurations.iter().copied();
         let sliced = configurations.filter(|index| self.testbed.servers[*index].model.base.is_none());
         self.sweeps(&sliced.collect::<Vec<_>>(), length, since, random)
+    }
+
+    fn round_takes(&self) -> Duration {
+        self.a_sweep
     }
 
     fn leave_out(&mut self, index: usize) -> bool {

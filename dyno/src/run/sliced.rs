@@ -22,10 +22,13 @@ use crate::model::job::OutcomeRecord;
 use crate::random::SplitMix64;
 use crate::servers::cpu::{Clocks, ProcessClocks};
 use crate::servers::{Instance, Vigil};
+use crate::stats::statement::FEW_ROUNDS;
 use crate::store::{Block, Slice, Warning};
 
-/// So many sweeps that count are made for each row whatever time they take.
+/// So many sweeps that count are made for each row whatever time they take, within the bound of measuring.
 const SWEEPS_LEAST: u32 = 1;
+/// So long a slice makes up for a cold start: what the first 15 ms cost more is a fiftieth of it then.
+const LONG_SLICE: Duration = Duration::from_millis(150);
 /// So long a server's hits are dearer after another server had the CPU (docs/METHODOLOGY.md, "Slices").
 const COLD: Duration = Duration::from_millis(15);
 /// Most slices that do not count for that.
@@ -73,6 +76,16 @@ pub(super) struct Sweeps {
     us_per_request: BTreeMap<usize, f64>,
     /// Number of the next sweep.
     next: u32,
+    /// Measuring ends then, within a sweep too.
+    pub(super) end: Option<Instant>,
+    /// Seconds that a request of the slowest configuration took before there were slices.
+    slowest: f64,
+    /// The time for all sweeps. Where less than [`FEW_ROUNDS`] whole ones fit into it they are short.
+    time: Duration,
+    /// Every configuration has as few slices in a sweep as can be.
+    is_short: bool,
+    /// Sweeps that came to their end.
+    complete: u32,
     /// The stores of sessions have those of the servers that run; the next sweep fills them where they are new.
     stores_are_filled: bool,
     /// Servers whose processes come and go: their control groups' accounts tell what they use.
@@ -95,6 +108,7 @@ impl Sweeps {
     /// `least_us`: no shorter than that; `users_min`: no fewer in a slice.
     pub(super) fn plan(
         &mut self,
+        time: Duration,
         slice_us: Option<u64>,
         least_us: u64,
         (requests_of_users, users_min): (&[u32], u32),
@@ -102,9 +116,48 @@ impl Sweeps {
     ) {
         self.slice_us = slice_us.filter(|us| *us > 0).unwrap_or(Measure::SLICE_US).max(least_us);
         let slowest = seconds_per_request.iter().copied().fold(1e-9, f64::max);
+        (self.time, self.slowest) = (time, slowest);
         let requests = ((self.slice_us as f64 / 1e6 / slowest) as u64).max(SLICE_REQUESTS_MIN);
         let pieces = varied_pieces(requests_of_users, requests, users_min, &mut SplitMix64::new(1));
         self.works = pieces.into_iter().map(Work::from).collect();
+    }
+
+    /// Whether measuring is over.
+    fn is_over(&self) -> bool {
+        self.end.is_some_and(|end| Instant::now() >= end)
+    }
+
+    /// What is known once a sweep has taken so long.
+    fn took(&mut self, length: Duration) {
+        self.complete += 1;
+        // One that was short says nothing of whole ones.
+        self.is_short |= length * FEW_ROUNDS > self.time;
+    }
+
+    /// Whether measuring is over before half of this slice has passed.
+    fn is_too_late(&self, index: usize, work: &Work) -> bool {
+        self.end.is_some_and(|end| Instant::now() + self.length_of_slice(index, work) / 2 >= end)
+    }
+
+    /// How long a short sweep with these stops takes, as far as is known before the first. Where whole ones would take
+    /// too long, all are short.
+    pub(super) fn expect(&mut self, stops: &[Stop]) -> Duration {
+        let requests: u64 = self.works.iter().map(|work| work.piece.requests).sum();
+        let each = self.slowest * requests as f64 / self.works.len().max(1) as f64;
+        let takes = |is_short| {
+            let slices = |stop: &Stop| stop.positions(0, is_short, &mut BTreeMap::new()).len();
+            Duration::from_secs_f64(each * stops.iter().map(slices).sum::<usize>() as f64)
+        };
+        if self.complete == 0 {
+            self.is_short = takes(false) * FEW_ROUNDS > self.time;
+        }
+        takes(true)
+    }
+
+    /// About how long a slice of this work lasts.
+    fn length_of_slice(&self, index: usize, work: &Work) -> Duration {
+        let us_per_request = self.us_per_request.get(&index).copied().unwrap_or_default();
+        Duration::from_secs_f64(us_per_request * work.piece.requests as f64 / 1e6)
     }
 
     /// Puts the next servers of these configurations' pools into the place of those of the round before.
@@ -178,6 +231,15 @@ struct Resting {
     vigil: Vigil,
 }
 
+/// How a sweep ended.
+enum End {
+    Complete,
+    /// Ctrl-C.
+    Interrupted,
+    /// The time of measuring was up.
+    OutOfTime,
+}
+
 /// Some sweeps in a row, of the same servers.
 struct Row<'a, S> {
     subject: &'a mut S,
@@ -200,21 +262,36 @@ pub(super) fn sweeps<S: Sliced>(
     let stops = stops(subject, configurations);
     let mut row = Row { subject, since, servers: BTreeMap::new(), blocks };
     for stop in &stops {
+        if row.subject.state().is_over() {
+            return Ok(Vec::new());
+        }
         row.begin(stop.host).map_err(|error| (stop.host, error))?;
     }
+    row.subject.state().expect(&stops);
     let began = Instant::now();
     let (mut counted, mut last) = (0, Duration::ZERO);
     // A sweep of which less than half would fit is not begun.
-    while counted < SWEEPS_LEAST || began.elapsed() + last / 2 < length {
+    while (counted < SWEEPS_LEAST || began.elapsed() + last / 2 < length) && !row.subject.state().is_over() {
         let sweep_began = Instant::now();
         // Sessions that one sweep leaves to the next are those of a running count; users bring none.
         let filled = std::mem::replace(&mut row.subject.state().stores_are_filled, true);
         let fills = !filled && row.subject.keeps_sessions();
-        if !row.sweep(order(&stops, random), fills)? {
-            break;
+        let before = row.blocks.clone();
+        match row.sweep(order(&stops, random), fills)? {
+            End::Complete => {}
+            End::Interrupted => break,
+            // Half a sweep compares nothing, unless it is all there is and has all configurations.
+            End::OutOfTime => {
+                let is_all_there_is = row.subject.state().complete == 0 && row.has_all(configurations);
+                row.blocks = if is_all_there_is { row.blocks } else { before };
+                break;
+            }
         }
         counted += u32::from(!fills);
         last = sweep_began.elapsed();
+        if !fills {
+            row.subject.state().took(last);
+        }
     }
     row.drop_if_workers_changed()?;
     let says_something =
@@ -223,7 +300,7 @@ pub(super) fn sweeps<S: Sliced>(
 }
 
 /// The servers with their configurations.
-fn stops(subject: &mut impl Sliced, configurations: &[usize]) -> Vec<Stop> {
+pub(super) fn stops(subject: &mut impl Sliced, configurations: &[usize]) -> Vec<Stop> {
     let mut by_host: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for &index in configurations {
         let modes = by_host.entry(subject.host(index)).or_default();
@@ -253,27 +330,37 @@ impl<S: Sliced> Row<'_, S> {
         self.subject.begin_row(host)
     }
 
-    /// Whether it went to its end: Ctrl-C ends it between two slices, and what came before counts.
-    fn sweep(&mut self, stops: Vec<Stop>, fills: bool) -> Result<bool, Failed> {
+    /// Whether each of them has a slice.
+    fn has_all(&self, configurations: &[usize]) -> bool {
+        configurations.iter().all(|index| self.blocks.get(index).is_some_and(|block| !block.slices.is_empty()))
+    }
+
+    /// Ctrl-C and the bound of measuring end it between two slices.
+    fn sweep(&mut self, stops: Vec<Stop>, fills: bool) -> Result<End, Failed> {
         let state = self.subject.state();
         let number = state.next;
         let work = state.works[number as usize % state.works.len()].clone();
-        let alternates = state.alternates;
+        let (alternates, is_short) = (state.alternates, state.is_short);
         let mut stores = BTreeMap::new();
         for stop in stops {
-            let (lead_in, turns) = if alternates && stop.modes.is_empty() { (0, 1) } else { (LEAD_IN_MAX, usize::MAX) };
+            let is_long = self.subject.state().length_of_slice(stop.host, &work) >= LONG_SLICE;
+            let lead_in = if is_long || alternates && stop.modes.is_empty() { 0 } else { LEAD_IN_MAX };
+            let turns = if alternates && stop.modes.is_empty() { 1 } else { usize::MAX };
             let arrived = Instant::now();
             let warm = |position: &Position| position.counts || arrived.elapsed() < COLD;
-            for position in stop.positions(lead_in, &mut stores).into_iter().filter(warm).take(turns) {
+            for position in stop.positions(lead_in, is_short, &mut stores).into_iter().filter(warm).take(turns) {
+                if self.subject.state().is_too_late(position.configuration, &work) {
+                    return Ok(End::OutOfTime);
+                }
                 let counts = position.counts && !fills;
                 self.slice(&position, counts, &work, number).map_err(|error| (position.configuration, error))?;
                 if interrupt::check_this_process().is_err() {
-                    return Ok(false);
+                    return Ok(End::Interrupted);
                 }
             }
         }
         self.subject.state().next += 1;
-        Ok(true)
+        Ok(End::Complete)
     }
 
     /// One slice: from rest to rest. The one that Ctrl-C cut, which the load process gets too, is none.

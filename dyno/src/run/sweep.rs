@@ -34,11 +34,16 @@ pub(super) struct Position {
 impl Stop {
     /// The slices of this visit, of which the first `lead_in` do not count. Modes come twice, the second time in
     /// mirrored order, so that linear drift cancels out. Slices of the host stand at both ends and between groups of
-    /// modes, about √k for k modes: each takes part in all comparisons (Dunnett 1955). `stores`: the last store of each
-    /// configuration that this sweep has used.
-    pub(super) fn positions(&self, lead_in: usize, stores: &mut BTreeMap<usize, u32>) -> Vec<Position> {
-        let mut configurations =
-            if self.modes.is_empty() { vec![self.host; TURNS_ALONE] } else { self.there_and_back() };
+    /// modes, about √k for k modes: each takes part in all comparisons (Dunnett 1955). `is_short`: every mode comes
+    /// once, and the host at both ends and between groups. `stores`: the last store of each configuration that this
+    /// sweep has used.
+    pub(super) fn positions(&self, lead_in: usize, is_short: bool, stores: &mut BTreeMap<usize, u32>) -> Vec<Position> {
+        let mut configurations = match (self.modes.is_empty(), is_short) {
+            (true, true) => vec![self.host],
+            (true, false) => vec![self.host; TURNS_ALONE],
+            (false, true) => self.there().into_iter().chain([self.host]).collect(),
+            (false, false) => self.there_and_back(),
+        };
         configurations.splice(..0, vec![self.host; lead_in]);
         let position = |(place, configuration): (usize, usize)| {
             let counts = place >= lead_in;
@@ -49,10 +54,14 @@ impl Stop {
         configurations.into_iter().enumerate().map(position).collect()
     }
 
-    fn there_and_back(&self) -> Vec<usize> {
+    fn there(&self) -> Vec<usize> {
         let groups = (self.modes.len() as f64).sqrt().round().max(1.0) as usize;
         let groups = self.modes.chunks(self.modes.len().div_ceil(groups));
-        let there: Vec<usize> = groups.flat_map(|modes| [&[self.host], modes].concat()).collect();
+        groups.flat_map(|modes| [&[self.host], modes].concat()).collect()
+    }
+
+    fn there_and_back(&self) -> Vec<usize> {
+        let there = self.there();
         let end = [self.host; TURNS_ALONE - 1];
         let back = there.iter().rev().copied();
         end.into_iter().chain(there.iter().copied()).chain([self.host]).chain(back).chain(end).collect()
@@ -94,7 +103,7 @@ mod tests {
     #[test]
     fn every_mode_stands_near_the_reference_and_comes_back_in_mirrored_order() {
         let positions =
-            Stop { host: 11, modes: (1..10).collect(), is_untouched: false }.positions(2, &mut BTreeMap::new());
+            Stop { host: 11, modes: (1..10).collect(), is_untouched: false }.positions(2, false, &mut BTreeMap::new());
         let configurations: Vec<usize> = positions.iter().map(|position| position.configuration).collect();
         let there = [11, 1, 2, 3, 11, 4, 5, 6, 11, 7, 8, 9];
         assert_eq!(configurations[..4], [11; 4]);
@@ -104,8 +113,11 @@ mod tests {
         assert_eq!(configurations[29..], [11; 2]);
         assert!(positions.iter().position(|position| position.counts) == Some(2));
         for modes in 1..12 {
-            let positions =
-                Stop { host: 99, modes: (0..modes).collect(), is_untouched: false }.positions(3, &mut BTreeMap::new());
+            let positions = Stop { host: 99, modes: (0..modes).collect(), is_untouched: false }.positions(
+                3,
+                false,
+                &mut BTreeMap::new(),
+            );
             let counted = positions.iter().filter(|position| position.counts);
             let stores: BTreeSet<(usize, u32)> =
                 counted.clone().map(|position| (position.configuration, position.store)).collect();
@@ -116,8 +128,23 @@ mod tests {
     #[test]
     fn a_server_with_one_mode_warms_up_too() {
         let counts: Vec<bool> =
-            stops()[0].positions(2, &mut BTreeMap::new()).iter().map(|position| position.counts).collect();
+            stops()[0].positions(2, false, &mut BTreeMap::new()).iter().map(|position| position.counts).collect();
         assert_eq!(counts, [false, false, true, true, true]);
+    }
+
+    #[test]
+    fn a_short_sweep_has_each_mode_once_between_slices_of_its_host() {
+        for modes in 1..12 {
+            let stop = Stop { host: 99, modes: (0..modes).collect(), is_untouched: false };
+            let positions = stop.positions(0, true, &mut BTreeMap::new());
+            let configurations: Vec<usize> = positions.iter().map(|position| position.configuration).collect();
+            assert!((0..modes).all(|mode| configurations.iter().filter(|one| **one == mode).count() == 1));
+            assert_eq!((configurations[0], configurations[configurations.len() - 1]), (99, 99));
+            assert!(positions.iter().all(|position| position.counts));
+            let whole = stop.positions(0, false, &mut BTreeMap::new());
+            assert!(2 * positions.len() < whole.len());
+        }
+        assert_eq!(stops()[0].positions(0, true, &mut BTreeMap::new()).len(), 1);
     }
 
     #[test]
@@ -128,7 +155,8 @@ mod tests {
             (0..20).map(|_| order(&stops(), &mut random).iter().map(|stop| stop.host).collect()).collect();
         assert!(orders.into_iter().eq([vec![0, 11, 0, 10], vec![10, 0, 11, 0]]));
         let visits = order(&stops(), &mut random);
-        let untouched = visits.iter().filter(|stop| stop.host == 0).flat_map(|stop| stop.positions(2, &mut stores));
+        let untouched =
+            visits.iter().filter(|stop| stop.host == 0).flat_map(|stop| stop.positions(2, false, &mut stores));
         assert!(untouched.map(|position| position.store).eq([0, 0, 1, 2, 3, 0, 0, 4, 5, 6]));
     }
 

@@ -8,13 +8,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 pub use server_under_test::ServerUnderTest;
 use tlsdyno_engine::load::{Connections, Expect};
 use tlsdyno_engine::serve::Transaction;
-use tlsdyno_tls::{ClientCertificate, Settings, Stage, StageSet};
+use tlsdyno_tls::{ClientCertificate, Config, Settings, Stage, StageSet};
 
+use super::bound::preparing_most;
 use super::cpus::{self, Cpus};
 use super::credentials::{Credentials, HOST};
 use super::load_process::LoadProcess;
@@ -30,7 +32,7 @@ use crate::model::{
     WorkersModel,
 };
 use crate::native::{Doubling, Handed, Injection, ShimInjection, ShimSettings, Unpacked};
-use crate::servers::{self, Instance, Library, RunDirectory, ServerSpec, listening};
+use crate::servers::{self, Instance, Library, RunDirectory, ServerSpec, listening, tls_library};
 use crate::trace::{self, Site};
 use server_pool::ServerPool;
 
@@ -57,6 +59,10 @@ pub struct Testbed {
     ip: IpAddr,
     /// Only one server can run at a time, because its port is fixed.
     pub take_turns: bool,
+    /// A server of the user's own may have any TLS library: nobody has looked yet.
+    library_is_open: bool,
+    /// Servers whose first start was not begun by then are left out; `None`: none is.
+    pub prepared_until: Option<Instant>,
     /// The certificates that the configurations use, by kind and length of the chain.
     credentials: BTreeMap<(CertificateKind, u32), Credentials>,
     /// What was recorded of untouched servers, by their TLS settings and library.
@@ -77,6 +83,7 @@ impl Testbed {
     /// Makes the workload, its files, certificates and provider settings. Starts nothing yet. `say` is told what is
     /// being done.
     pub fn prepare(experiment: &Experiment, cpus: Cpus, say: &mut dyn FnMut(&str)) -> Result<Testbed> {
+        let prepared_until = Some(Instant::now() + preparing_most(&experiment.measure));
         let mut libraries = Vec::new();
         let of_configurations = experiment.configurations.iter().filter_map(|model| model.library.as_ref());
         for prefix in experiment.server.libraries.iter().chain(of_configurations) {
@@ -117,6 +124,8 @@ impl Testbed {
             server_is_tls_client: experiment.server_is_tls_client(),
             ip: experiment.server.ip()?,
             take_turns: false,
+            library_is_open: is_command,
+            prepared_until,
             credentials,
             recordings: Vec::new(),
             libraries,
@@ -356,8 +365,26 @@ impl Testbed {
             let instance = server.start(self.directory.path())?;
             server.address = server.address_of(&instance);
             server.instance = Some(instance);
+            self.require_openssl(index)?;
         }
         Ok(start)
+    }
+
+    /// Looks once at the TLS library of a server of the user's own, where something is to be put into one.
+    fn require_openssl(&mut self, index: usize) -> Result<()> {
+        let is_open = std::mem::take(&mut self.library_is_open);
+        if !is_open || self.servers.iter().all(|server| server.libraries().is_empty()) {
+            return Ok(());
+        }
+        let server = &self.servers[index];
+        let workers = server.instance.as_ref().map_or(Vec::new(), Instance::worker_pids);
+        if tls_library::require_openssl(&workers).is_ok() {
+            return Ok(());
+        }
+        // Some load it with their first connection.
+        let config = server.settings.clone().map(|settings| Config::new(settings).map(Arc::new)).transpose()?;
+        let _ = exchange::exchange(server.address, config.as_ref(), None, &self.preflight_request().0);
+        tls_library::require_openssl(&workers)
     }
 
     /// Servers of a configuration, beside the one that runs, that were not measured.

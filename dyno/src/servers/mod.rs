@@ -37,6 +37,7 @@ mod stunnel;
 pub mod supervised;
 pub mod supervisor;
 mod ticket_keys;
+pub mod tls_library;
 pub mod view;
 mod worker_user;
 

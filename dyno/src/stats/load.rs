@@ -115,6 +115,8 @@ pub struct PointSummary {
     pub handshakes_full: u64,
     /// Resumed handshakes.
     pub handshakes_resumed: u64,
+    /// Hits for each handshake, full or resumed; `null` without handshakes.
+    pub hits_per_handshake: Option<f64>,
     /// Failed requests and connections by kind.
     pub errors: BTreeMap<String, u64>,
     /// Latency of whole responses, of an open loop from the intended send time; `null` without a hit.
@@ -181,6 +183,7 @@ fn point(record: &Record, index: usize, of: ConfigurationSummary) -> PointSummar
         hits: of.hits,
         handshakes_full: of.handshakes_full,
         handshakes_resumed: of.handshakes_resumed,
+        hits_per_handshake: of.hits_per_handshake,
         errors: of.errors,
     }
 }

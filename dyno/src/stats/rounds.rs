@@ -34,7 +34,7 @@ impl<'a> Rounds<'a> {
         for block in record.blocks.iter().filter(|block| block.instructions.is_none()) {
             by_round.entry(block.round).or_default().push(block);
         }
-        // A stopped experiment ends in the middle of a round: what is compared is whole rounds only.
+        // Ctrl-C and the bound of measuring end it in the middle of a round: what is compared is whole rounds only.
         // A configuration that failed its preflight has no blocks in any round.
         let valid: BTreeSet<usize> =
             (0..record.configurations.len()).filter(|&index| record.configurations[index].valid).collect();
@@ -42,8 +42,12 @@ impl<'a> Rounds<'a> {
             let measured: BTreeSet<usize> = blocks.iter().map(|block| block.configuration).collect();
             measured.is_superset(&valid)
         };
-        let cut_short = by_round.values().next_back().is_some_and(|blocks| !whole(blocks));
-        if !record.finished && cut_short {
+        let has_slices = |blocks: &Vec<&Block>| blocks.iter().any(|block| !block.slices.is_empty());
+        // The bound cuts rounds of one server only, and leaves no slices of a sweep that it has cut.
+        let keeps =
+            |blocks: &Vec<&Block>| record.finished && (record.measured.experiment().is_none() || has_slices(blocks));
+        let is_cut = |blocks: &Vec<&Block>| !whole(blocks) && !keeps(blocks);
+        if by_round.values().next_back().is_some_and(is_cut) {
             by_round.pop_last();
         }
         let numbers = by_round.keys().copied().collect();
@@ -195,6 +199,11 @@ impl<'a> Rounds<'a> {
     /// Sweeps of slices; 0: there are none.
     pub(super) fn sweeps(&self) -> u32 {
         self.sweeps.as_ref().map_or(0, SweepCosts::sweeps)
+    }
+
+    /// Rounds of what costs are told by: of slices, where there are any.
+    pub(super) fn compared(&self) -> u32 {
+        if self.sweeps() > 0 { self.numbers.len() as u32 } else { self.measured() }
     }
 
     /// Rounds with blocks; where there are none, rounds.

@@ -70,6 +70,10 @@ pub struct ConfigurationSummary {
     pub handshakes_full: u64,
     /// Resumed handshakes (accepted by the server).
     pub handshakes_resumed: u64,
+    /// Hits for each handshake, full or resumed; `None` without handshakes.
+    pub hits_per_handshake: Option<f64>,
+    /// Hits for each full handshake; `None` without any.
+    pub hits_per_full_handshake: Option<f64>,
     /// Connections that the plan wanted to resume.
     pub resumed_intended: u64,
     /// Connections whose ClientHello carried a session.
@@ -93,8 +97,6 @@ pub struct Precision {
     pub reached_percent: f64,
     /// Time that measuring took, seconds.
     pub used_s: f64,
-    /// Time that it had, seconds.
-    pub planned_s: f64,
 }
 
 impl Precision {
@@ -106,7 +108,6 @@ impl Precision {
             wanted_percent: measure.until_percent?,
             reached_percent: shares.widest_points()?,
             used_s: end_ns as f64 / 1e9,
-            planned_s: measure.time_s,
         })
     }
 }
@@ -244,6 +245,7 @@ fn summarise(
     }
     let models = record.measured.experiment().into_iter().flat_map(|experiment| &experiment.configurations);
     let base = models.into_iter().find(|model| model.name == configuration.name).and_then(|model| model.base.clone());
+    let each = |handshakes: fn(&crate::store::Block) -> u64| ratio(sum(|block| block.hits), sum(handshakes));
     ConfigurationSummary {
         name: configuration.name.clone(),
         base,
@@ -264,6 +266,8 @@ fn summarise(
         connections: sum(|block| block.connections),
         handshakes_full: sum(|block| block.handshakes_full),
         handshakes_resumed: sum(|block| block.resumed_accepted),
+        hits_per_handshake: each(|block| block.handshakes_full + block.resumed_accepted),
+        hits_per_full_handshake: each(|block| block.handshakes_full),
         resumed_intended: sum(|block| block.resumed_intended),
         resumed_offered: sum(|block| block.resumed_offered),
         errors,
@@ -271,6 +275,11 @@ fn summarise(
         valid: configuration.valid && !all_invalid(record, index),
         warnings: configuration_warnings(record, index).iter().map(Warning::to_string).collect(),
     }
+}
+
+/// How many of the first come to each of the second, if there are any.
+pub(super) fn ratio(many: u64, each: u64) -> Option<f64> {
+    (each > 0).then(|| many as f64 / each as f64)
 }
 
 /// CPU time per hit of the servers beside the server. It is read at the ends of blocks only, not of slices.
@@ -369,8 +378,8 @@ fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Wa
     let measured = rounds.measured();
     let compares = |experiment: &Experiment| experiment.is_timed() && experiment.foreign_traffic.is_none();
     let compares = record.measured.experiment().is_none_or(compares);
-    if measured < FEW_ROUNDS && rounds.sweeps() < FEW_ROUNDS && compares {
-        warnings.push(Warning::FewRounds { rounds: measured });
+    if (1..FEW_ROUNDS).contains(&rounds.compared()) && compares {
+        warnings.push(Warning::FewRounds { rounds: rounds.compared() });
     }
     if let Some(as_is) = rounds.find(&Kind::AsIs) {
         for (index, configuration) in

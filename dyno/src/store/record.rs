@@ -118,6 +118,16 @@ pub struct Manifest {
     /// What earlier runs of the same experiment told on this machine, the oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier_runs: Vec<EarlierRun>,
+    /// How long servers were started and checked before measuring, nanoseconds; 0: not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub preparing_ns: u64,
+    /// How long was measured, warm-ups included, nanoseconds; 0: not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub measuring_ns: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// An installation of OpenSSL that servers used instead of the system's.

@@ -145,7 +145,7 @@ impl fmt::Display for Warning {
                 write!(
                     f,
                     "stopped early ({cause}), before one round was complete: there is nothing to compare. \
-                    Run it again; --quick needs about 20 seconds."
+                    Run it again."
                 )
             }
             Warning::Stopped { rounds, cause } => {

@@ -109,7 +109,9 @@ pub fn make(spec: &WorkloadSpec) -> anyhow::Result<Site> {
         WorkloadSpec::Url { path, bytes, users, requests_per_user } => {
             ("url", url::make(path, *bytes, *users, *requests_per_user))
         }
-        WorkloadSpec::Paths { paths, users } => ("paths", url::make_paths(paths, *users)),
+        WorkloadSpec::Paths { paths, users, hits_per_handshake } => {
+            ("paths", url::make_paths(paths, *users, *hits_per_handshake))
+        }
         WorkloadSpec::Specweb96 { users, seed, requests_per_user } => {
             ("specweb96", specweb96::make(*users, *seed, *requests_per_user))
         }

@@ -1,6 +1,7 @@
 //! What needs servers under test: their drivers, the no-ops inside them, and experiments from end to end.
 
 mod array;
+mod bounds;
 mod calibrate;
 mod cluster;
 mod counting;

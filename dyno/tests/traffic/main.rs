@@ -6,6 +6,7 @@
 mod dispatch;
 mod load;
 mod machines;
+mod other_libraries;
 #[path = "../place/mod.rs"]
 mod place;
 mod probe;

@@ -2,8 +2,9 @@
 //! marked invalid.
 
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use tlsdyno_engine::load::Expect;
 use tlsdyno_tls::{Stage, StageSet};
 
@@ -120,9 +121,15 @@ pub fn start_and_check(
     let (request, expect) = testbed.preflight_request();
     let (singles, doubled) = (single_stages(experiment), doubled_sets(experiment));
     let quota_refused = quota_refused(testbed)?;
+    let began = Instant::now();
     let mut seen = Vec::new();
-    for index in 0..testbed.servers.len() {
+    let mut checked: Vec<Option<Configuration>> = testbed.servers.iter().map(|_| None).collect();
+    for (rank, index) in in_order_of_need(&testbed.servers) {
         interrupt::before_measuring(stop, interrupt::check(stop))?;
+        if rank > Need::Host && testbed.prepared_until.is_some_and(|until| Instant::now() > until) {
+            checked[index] = Some(not_begun(&testbed.servers[index], singles, &doubled, began.elapsed()));
+            continue;
+        }
         observer.step(&format!("starting and checking: {}", testbed.servers[index].model.name));
         if let Some(base) = testbed.servers[index].base {
             testbed.follow_base(index, base);
@@ -134,7 +141,7 @@ pub fn start_and_check(
             Some(why) => vec![Check::new("its CPU time can be limited", false, why.clone())],
             None => match testbed.activate(index).and_then(|_| testbed.make_universal(index, &request, resumable)) {
                 Ok(()) => match testbed.servers[index].base {
-                    Some(base) => checks_on_machine(testbed, index, &record.configurations[base]),
+                    Some(base) => checks_on_machine(testbed, index, checked[base].as_ref().context("its base")?),
                     None => {
                         let mut checks = checks_of(testbed, index, &request, expect, resumable)?;
                         let has_paths = experiment.workload.is_servers_own() && testbed.host(index) == index;
@@ -168,7 +175,15 @@ pub fn start_and_check(
             let said = format!("the untouched server does not pass its checks: {failed}{remedy}");
             return Err(anyhow!(said)).or_fault(Fault::Server);
         }
-        record.configurations.push(configuration);
+        checked[index] = Some(configuration);
+    }
+    record.configurations.extend(checked.into_iter().flatten());
+    let left_out = record.configurations.iter().filter(|of| of.preflight == Preflight::default()).count();
+    if left_out > 0 {
+        observer.warn(&format!(
+            "{left_out} configurations are not measured: starting and checking the others took {:.0} s",
+            began.elapsed().as_secs_f64()
+        ));
     }
     refuse_another_library(testbed, &seen)
 }
@@ -195,6 +210,43 @@ fn refuse_another_library(testbed: &mut Testbed, seen: &[bool]) -> Result<()> {
          stages can be removed from a shared OpenSSL 3 only. `tlsdyno load` and `compare` measure it as it is"
     ))
     .or_fault(Fault::Environment)
+}
+
+/// What a configuration is to the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Need {
+    /// All are compared with it.
+    Untouched,
+    /// Its server has others as its modes.
+    Host,
+    Other,
+    /// It is another one on a machine.
+    OnMachine,
+}
+
+/// The configurations in the order in which they are checked: should the time be too short, those come first without
+/// which the others say nothing.
+fn in_order_of_need(servers: &[ServerUnderTest]) -> Vec<(Need, usize)> {
+    let need = |(index, server): (usize, &ServerUnderTest)| {
+        let need = match () {
+            () if server.base.is_some() => Need::OnMachine,
+            () if server.model.without_library().is_untouched() => Need::Untouched,
+            () if servers.iter().any(|other| other.host == Some(index)) => Need::Host,
+            () => Need::Other,
+        };
+        (need, index)
+    };
+    let mut order: Vec<(Need, usize)> = servers.iter().enumerate().map(need).collect();
+    order.sort_unstable();
+    order
+}
+
+/// A configuration for which there was no time.
+fn not_begun(server: &ServerUnderTest, singles: StageSet, doubled: &[StageSet], taken: Duration) -> Configuration {
+    let what = format!("not measured: starting and checking the others took {:.0} s", taken.as_secs_f64());
+    let remedy = "Measure longer (--time), fewer stages, or on a machine with less else to do".to_owned();
+    let warnings = vec![Warning::Other { what, remedy }];
+    Configuration { valid: false, warnings, ..configuration(server, singles, doubled, &[]) }
 }
 
 /// What to do where the untouched server refuses the client.

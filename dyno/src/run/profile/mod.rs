@@ -101,15 +101,16 @@ impl Subject for Profile {
 
     fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
         let requests = requests_of_users(&self.testbed.site.workload);
-        self.sweeps.plan(self.slice_us, 0, (&requests, 1), seconds_per_request);
         let rounds = sliced_rounds(left);
         let for_blocks = left.mul_f64(BLOCKS_SHARE);
+        let for_slices = left.saturating_sub(for_blocks);
+        self.sweeps.plan(for_slices, self.slice_us, 0, (&requests, 1), seconds_per_request);
         let total = requests.len() as u64;
         let mut schedule = schedule(Some(rounds), for_blocks, seconds_per_request, Duration::ZERO, total);
         let least = u64::from(self.connections * WARM_UP_FACTOR).min(total);
         schedule.requests_per_block = schedule.requests_per_block.max(least);
         let pieces = pieces(&requests, schedule.requests_per_block, self.connections);
-        let slices = left.saturating_sub(for_blocks) / schedule.rounds_expected;
+        let slices = for_slices / schedule.rounds_expected;
         schedule.round += slices;
         let works = pieces.into_iter().map(Work::from).collect();
         let slices = SlicesOfRound { length: slices, rounds_wanted: None, rounds_least: 0, blocks_share: Some(1.0) };
@@ -125,7 +126,7 @@ impl Subject for Profile {
         let starts = !self.time_to_begin_round(blocks).is_zero();
         let Some(fresh) = &mut self.fresh else { return Ok(()) };
         if starts {
-            fresh.start(&mut self.testbed, &hosts)?;
+            fresh.start(&mut self.testbed, &hosts, None)?;
         }
         self.sweeps.swap_servers(&mut self.testbed, &hosts);
         self.forget_threads()

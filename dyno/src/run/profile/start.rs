@@ -102,7 +102,7 @@ impl Profile {
             observer.step("starting more servers of each kind");
             // What the threads of these did in checks and warm-up is forgotten, so that they are not measured.
             hosts.iter().for_each(|host| profile.testbed.is_measured(*host));
-            fresh.start(&mut profile.testbed, &hosts)?;
+            fresh.start(&mut profile.testbed, &hosts, None)?;
         }
         Ok(profile)
     }

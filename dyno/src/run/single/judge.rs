@@ -22,6 +22,8 @@ impl SingleServer<'_> {
         journal: &mut Journal,
     ) -> Result<Verdict> {
         let users = work.piece.users.clone();
+        // Few users are no measure of the share that resumes.
+        let enough = users.len() >= self.users_min() as usize;
         let mut expected = Expected::of(&self.testbed.site.workload, users, &self.experiment.load)?;
         if !can_resume(self.experiment, &self.testbed.servers[index].model) {
             // No cache and no tickets, whatever the workload's users would resume.
@@ -29,7 +31,7 @@ impl SingleServer<'_> {
         }
         let configuration = &journal.record().configurations[index];
         let (kind, tls) = (configuration.kind.clone(), configuration.tls);
-        if kind == Kind::AsIs && outcome.errors.is_empty() {
+        if kind == Kind::AsIs && outcome.errors.is_empty() && enough {
             self.as_is = expected.achieved(outcome);
             if journal.record().manifest.negotiated.is_empty() {
                 let negotiated = manifest::negotiated_text(&outcome.negotiated);

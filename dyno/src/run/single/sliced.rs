@@ -92,6 +92,15 @@ impl SingleServer<'_> {
         Ok(blocks)
     }
 
+    /// How long a sweep takes at least, as far as the warm-up tells.
+    pub(super) fn expected_sweep(&mut self) -> Duration {
+        let is_sliced =
+            |index: &usize| self.testbed.servers[*index].model.base.is_none() && !self.failed.contains(index);
+        let configurations: Vec<usize> = (0..self.testbed.servers.len()).filter(is_sliced).collect();
+        let stops = sliced::stops(self, &configurations);
+        self.slices.sweeps.expect(&stops)
+    }
+
     /// A mode ends with the server that it is one of.
     pub(super) fn require_host(&self, index: usize) -> Result<()> {
         let host = self.testbed.host(index);

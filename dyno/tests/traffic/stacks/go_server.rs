@@ -29,6 +29,11 @@ static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
     program
 });
 
+/// The program: `-certificate FILE -key FILE -object FILE`, and where it listens with `-listen ADDRESS`.
+pub fn program() -> &'static Path {
+    &PROGRAM
+}
+
 /// A running one; ended with the test.
 pub struct GoServer {
     pub address: SocketAddr,

@@ -16,6 +16,7 @@ func main() {
 	certificate := flag.String("certificate", "", "PEM file of the certificate")
 	key := flag.String("key", "", "PEM file of its key")
 	object := flag.String("object", "", "file that answers every request")
+	address := flag.String("listen", "127.0.0.1:0", "where it listens")
 	path := flag.String("log", "", "file for a line about each request")
 	flag.Parse()
 
@@ -33,7 +34,7 @@ func main() {
 			log.Fatal(err)
 		}
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", *address)
 	if err != nil {
 		log.Fatal(err)
 	}
