@@ -6,7 +6,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Result, anyhow, ensure};
 use tlsdyno_engine::load::limits::CONNECTIONS_MAX;
 use tlsdyno_engine::load::{
     Arrivals, Connections, Pacing, Pause, Plan, Rate, Route, Share, Target, Timeouts, Until, Workload,

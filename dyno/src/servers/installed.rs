@@ -270,7 +270,7 @@ mod tests {
         assert!(Installed::read(&path).unwrap_err().to_string().contains("listens with TLS"));
         // As configurations before nginx 1.15 say it.
         fs::write(&path, "http { ssl on; server { listen 443; } }").unwrap();
-        let text = Installed::read(&path).unwrap().text(1, 2, Path::new("/x"));
+        let text = Installed::read(&path).unwrap().text(1, 2, Path::new("/x")).unwrap();
         assert!(text.contains("listen 127.0.0.1:1 ssl;") && !text.contains("ssl on"), "{text}");
     }
 }
