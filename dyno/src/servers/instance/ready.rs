@@ -13,6 +13,8 @@ use crate::servers::{ServerSpec, listening};
 const OWN_READY_WITHIN: Duration = Duration::from_secs(15);
 /// How long a user's own server may take, or one that runs under another program.
 const COMMAND_READY_WITHIN: Duration = Duration::from_secs(60);
+/// A server that is not ready after that and says that descriptors are closed will never be.
+const REFUSED_AFTER: Duration = Duration::from_secs(3);
 /// What the libraries say that find no memory of tlsdyno behind their descriptor (`native`).
 const NO_AREA: &str = "is not an area of tlsdyno";
 /// Pause between two looks at a starting server.
@@ -22,7 +24,7 @@ impl super::Instance {
     pub(super) fn await_ready(&mut self, spec: &ServerSpec) -> Result<()> {
         let slow = spec.is_users_own() || !spec.under.is_empty();
         let patience = if slow { COMMAND_READY_WITHIN } else { OWN_READY_WITHIN };
-        let limit = Instant::now() + patience;
+        let (limit, refused) = (Instant::now() + patience, Instant::now() + REFUSED_AFTER);
         loop {
             interrupt::check_this_process().context("stopped while the server was starting")?;
             let ended = self.supervised.ended().map(str::to_owned);
@@ -41,6 +43,10 @@ impl super::Instance {
             if self.says_port_is_taken() {
                 let what = anyhow!("the server did not start; it said:\n{}", self.log_tail());
                 return Err(self.with_fault(what));
+            }
+            // Not at once: a program that the server has started beside its workers may have closed them.
+            if Instant::now() > refused {
+                self.refuse_closed_descriptors()?;
             }
             // On a busy machine a look takes long: it may have become ready since the last one.
             if Instant::now() > limit && !self.is_ready() {
