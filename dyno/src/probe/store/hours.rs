@@ -146,7 +146,8 @@ impl Store {
     /// The database says why.
     pub fn keep_house(&mut self, now_unix_us: i64, raw_hours: u64) -> Result<u64> {
         let now_us = hour_of(now_unix_us) * 1_000_000;
-        let gone_us = now_us - i64::try_from(raw_hours).unwrap_or(i64::MAX / HOUR_US / 2) * HOUR_US;
+        const LONGEST: i64 = i64::MAX / HOUR_US / 2;
+        let gone_us = now_us - i64::try_from(raw_hours).unwrap_or(LONGEST).min(LONGEST) * HOUR_US;
         let mut counted = 0;
         for (site, _) in self.sites()? {
             while let Some(first_us) = self.first_uncounted(site, (i64::MIN, now_us))? {

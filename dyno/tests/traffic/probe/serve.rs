@@ -74,7 +74,7 @@ fn metrics_and_page_follow_the_robot() {
 }
 
 #[test]
-fn clients_that_say_nothing_or_take_nothing_close_it_to_nobody() {
+fn clients_that_say_nothing_close_it_to_nobody() {
     let place = Place::new();
     let served = Served::start(&place, place.path().join("probe.sqlite").to_str().unwrap());
     let connect = |said: &[u8]| {
