@@ -56,8 +56,8 @@ pub struct Setting {
     pub loops: Loops,
 }
 
-/// Joins the coordinator and does what it says until it has nothing more to do, or `stop` is set. Before the coordinator
-/// listens, a tunnel to it stands, or it has a place for this worker, it is tried again.
+/// Joins the coordinator and does what it says until it has nothing more to do, or `stop` is set. It is tried again
+/// before the coordinator listens, a tunnel to it stands, or it has a place for this worker.
 ///
 /// # Errors
 /// The coordinator cannot be reached, is another one, refuses this worker, or falls silent.
