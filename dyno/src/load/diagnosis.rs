@@ -47,7 +47,7 @@ pub fn of(outcome: &Outcome, sent: &Sent) -> String {
 }
 
 /// What ends a handshake, by words of the fault, and what to do about it. The first that fits counts.
-const TLS_FAULTS: [(&[&str], &str); 11] = [
+const TLS_FAULTS: [(&[&str], &str); 12] = [
     (&["asked for a client certificate"], ": name one (--client-cert FILE --client-key FILE)"),
     (&["self-signed"], ": give it as --ca-file FILE, or do not verify the server (--insecure)"),
     (&["not valid for the name"], ": name another (--sni NAME), or do not verify the server (--insecure)"),
@@ -66,9 +66,13 @@ const TLS_FAULTS: [(&[&str], &str); 11] = [
         ": it refuses the certificate of --client-cert; name one that its authority issued",
     ),
     (
-        &["alert handshake_failure", "alert protocol_version", "alert insufficient_security"],
-        ": most likely it has none of the versions, groups or suites offered; name others (--group, --suite, --tls) or \
-         leave these flags out",
+        &["alert handshake_failure", "alert insufficient_security"],
+        ": most likely it has none of the groups or suites offered; name others (--group, --suite, --tls) or leave \
+         these flags out",
+    ),
+    (
+        &["alert protocol_version"],
+        ": it has none of the versions of TLS offered; name another (--tls) or leave that out",
     ),
 ];
 
@@ -196,7 +200,7 @@ mod tests {
             (alert(Alert::UNRECOGNIZED_NAME), "no site of the name"),
             (alert(Alert::NO_APPLICATION_PROTOCOL), "--alpn"),
             (alert(Alert::HANDSHAKE_FAILURE), "leave these flags out (offered were TLS 1.3)"),
-            (alert(Alert::PROTOCOL_VERSION), "versions, groups or suites offered"),
+            (alert(Alert::PROTOCOL_VERSION), "leave that out (offered were TLS 1.3)"),
         ];
         for (fault, remedy) in cases {
             let said = of_tls(&fault, &sent(Some("a")));
