@@ -21,7 +21,7 @@ use crate::model::primitives::PrimitivesExperiment;
 use crate::model::probe_experiment::ProbeExperiment;
 use crate::model::profile::ProfileExperiment;
 use crate::model::steps::StepsExperiment;
-use crate::model::{CertificateKind, Experiment, Measure, ServerName, Tls};
+use crate::model::{CertificateKind, ConfigurationModel, Experiment, Measure, ServerName, Tls};
 use crate::probe::simulation;
 use crate::report::Style;
 use crate::run::files::AnyExperiment;
@@ -149,6 +149,7 @@ fn run_server(mut experiment: Experiment, file: &Path, args: &Args) -> Result<Ex
             file.display()
         );
         experiment.server.kind = server;
+        leave_out_unable(&mut experiment);
     }
     change(&mut experiment.measure, &mut experiment.tls, args);
     let mut address = None;
@@ -165,6 +166,29 @@ fn run_server(mut experiment: Experiment, file: &Path, args: &Args) -> Result<Ex
     experiment.check().or_fault(Fault::Usage)?;
     check_cpus(&experiment).or_fault(Fault::Input)?;
     perform(&experiment, &args.output)
+}
+
+/// Leaves out the remedies that a server named instead of the file's cannot have, and says so. What is asked for by
+/// name elsewhere stays, and is refused.
+fn leave_out_unable(experiment: &mut Experiment) {
+    let unable = |model: &ConfigurationModel| {
+        let workers = model.processors.map_or(1, |processors| processors.count);
+        experiment.check_sessions(&model.tls.applied(&experiment.tls), workers).err()
+    };
+    let is_asked = |name: &str| {
+        let compared = experiment.comparisons.iter().any(|of| of.a == name || of.b == name);
+        compared || experiment.shares.iter().any(|of| of.on == name || of.off.as_deref() == Some(name))
+    };
+    let models = experiment.configurations.iter().filter(|model| !model.is_untouched() && !is_asked(&model.name));
+    let found: Vec<(String, anyhow::Error)> =
+        models.filter_map(|model| Some((model.name.clone(), unable(model)?))).collect();
+    let of_remedy = |name: &str| experiment.remedies.iter().any(|of| of.configuration == name);
+    let found: Vec<_> = found.into_iter().filter(|(name, _)| of_remedy(name)).collect();
+    for (name, why) in found {
+        tell!("tlsdyno: \"{name}\" is left out: {why}");
+        experiment.configurations.retain(|model| model.name != name);
+        experiment.remedies.retain(|of| of.configuration != name && of.over.as_ref() != Some(&name));
+    }
 }
 
 fn run_cluster(mut experiment: ClusterExperiment, args: &Args) -> Result<Exit> {

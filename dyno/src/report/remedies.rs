@@ -6,7 +6,7 @@ use tlsdyno_tls::Stage;
 use super::document::{Content, Item, Section};
 use super::findings::signs;
 use super::text::{capitalised, ratio_gain, ratio_times};
-use crate::model::{ConfigurationModel, Experiment};
+use crate::model::{ConfigurationModel, Experiment, ServerName};
 use crate::servers::directives::{self, Setting};
 use crate::stats::Direction;
 use crate::stats::accelerators::Prediction;
@@ -27,7 +27,8 @@ pub fn configuration_lines(remedy: &RemedyFinding, record: &Record) -> Vec<Strin
 }
 
 fn changed_lines(experiment: &Experiment, before: &ConfigurationModel, after: &ConfigurationModel) -> Vec<String> {
-    let server = experiment.server.kind;
+    // A copy of an installed configuration is nginx's.
+    let server = if experiment.server.config.is_some() { ServerName::Nginx } else { experiment.server.kind };
     let (old, new) = (before.tls.applied(&experiment.tls), after.tls.applied(&experiment.tls));
     let mut lines = Vec::new();
     let mut changed =
@@ -123,10 +124,18 @@ pub(super) fn gain_in_words(remedy: &RemedyFinding, gain: &Ratio) -> String {
 /// By hits per second and by CPU per hit, what tells first.
 fn both_ways(remedy: &RemedyFinding) -> String {
     let over = &remedy.over;
-    let by_hits = remedy.ratio.map(|ratio| format!("{} the hits/s of \"{over}\"", ratio_times(&ratio)));
-    let by_cpu = remedy.by_cpu.map(|cpu| format!("{} the hits of \"{over}\" for the same CPU", ratio_times(&cpu)));
-    let both = if remedy.told_by == Some(Metric::Cpu) { [by_cpu, by_hits] } else { [by_hits, by_cpu] };
-    capitalised(&both.into_iter().flatten().collect::<Vec<_>>().join("; ")) + "."
+    let said = match (remedy.told_by, remedy.ratio, remedy.by_cpu) {
+        (Some(Metric::Cpu), by_hits, Some(cpu)) => {
+            let hits = by_hits.map(|hits| format!("; in hits/s {}, {}", ratio_times(&hits), ratio_gain(&hits)));
+            format!("{} the hits of \"{over}\" for the same CPU{}", ratio_times(&cpu), hits.unwrap_or_default())
+        }
+        (_, Some(hits), by_cpu) => {
+            let cpu = by_cpu.map(|cpu| format!("; from CPU per hit {}", ratio_gain(&cpu)));
+            format!("{} the hits/s of \"{over}\"{}", ratio_times(&hits), cpu.unwrap_or_default())
+        }
+        _ => "not measured".to_owned(),
+    };
+    capitalised(&said) + "."
 }
 
 /// What was to be expected of a remedy, beside what was measured.

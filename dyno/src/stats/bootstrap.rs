@@ -7,7 +7,6 @@
 use serde::Serialize;
 
 use super::robust::{quantile, trimmed_each_end, trimmed_mean};
-use super::statement::Direction;
 use crate::distribution::{CONFIDENCE, normal_cdf, student_t_two_sided};
 use crate::random::SplitMix64;
 
@@ -32,11 +31,6 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// On which side of 0 it lies.
-    pub fn direction(&self) -> Direction {
-        Direction::of(self.interval(), 0.0)
-    }
-
     /// The ends of its interval.
     pub fn interval(&self) -> [f64; 2] {
         [self.low, self.high]
@@ -193,6 +187,7 @@ fn ascending(column: &Column) -> Vec<(usize, f64)> {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::statement::Direction;
     use super::*;
 
     const SCIPY_TAIL: f64 = 0.009722406900079611;

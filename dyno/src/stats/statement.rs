@@ -132,6 +132,13 @@ pub enum Direction {
     Undecided,
 }
 
+impl Estimate {
+    /// On which side of 0 it lies.
+    pub fn direction(&self) -> Direction {
+        Direction::of(self.interval(), 0.0)
+    }
+}
+
 impl Direction {
     /// An interval against a number: undecided where it holds the number, or has no end.
     pub fn of(interval: [f64; 2], against: f64) -> Direction {

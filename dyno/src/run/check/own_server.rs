@@ -115,7 +115,8 @@ fn refuse_idle(asked: &TlsChange, command: &CommandSpec, tls: &Tls, configuratio
         ensure!(
             is_applied || command.installed.is_some(),
             "{whose} has no effect here: {what} of a server of your own stands in its own configuration. Change it \
-             there, {remedy}or {another}. --server-config measures a copy of an installed nginx with it"
+             there, {remedy}or {another}. `tlsdyno ablate --server-config` measures a copy \
+             of an installed nginx with it"
         );
         ensure!(is_applied, "{whose} goes with a certificate of ours: name its kind too (`tls.certificate`, --cert)");
     }

@@ -53,7 +53,8 @@ pub fn describe(record: &mut Record, experiment: &ClusterExperiment, testbed: &C
         manifest.server_config.insert("experiment.toml".to_owned(), toml);
     }
     let is_loaded_here = experiment.workers.is_none() || is_loopback(experiment.cluster.ip());
-    record.warnings.extend(sharing_warnings(placement, is_loaded_here));
+    let has_dispatcher = experiment.cluster.has_dispatcher();
+    record.warnings.extend(sharing_warnings(placement, is_loaded_here, has_dispatcher));
 }
 
 /// That the backends have no limit of CPU time because this machine does not let us set one.
@@ -67,7 +68,7 @@ pub fn unlimited_warning(placement: &Placement) -> Option<Warning> {
 
 /// What it means that the machine has fewer CPUs than the cluster has machines. `is_loaded_here`: the load is one of
 /// them.
-fn sharing_warnings(placement: &Placement, is_loaded_here: bool) -> Vec<Warning> {
+fn sharing_warnings(placement: &Placement, is_loaded_here: bool, has_dispatcher: bool) -> Vec<Warning> {
     let mut warnings = Vec::new();
     if is_loaded_here && placement.load_shares_backends() {
         let cause = format!("backends and load are on CPU {}", placement.load);
@@ -92,7 +93,7 @@ fn sharing_warnings(placement: &Placement, is_loaded_here: bool) -> Vec<Warning>
             .to_owned();
         warnings.push(Warning::Other { what, remedy });
     }
-    if is_loaded_here && placement.dispatcher_shares_load() {
+    if is_loaded_here && has_dispatcher && placement.dispatcher_shares_load() {
         let what = "the dispatcher shares the load's CPU: what it costs is measured, but not how much it could carry"
             .to_owned();
         warnings.push(Warning::Other { what, remedy: "A machine with more CPUs gives it one of its own".to_owned() });
@@ -108,7 +109,7 @@ mod tests {
     fn one_cpu_for_everything_is_said() {
         let by = |allowed: &[usize], is_loaded_here| {
             let placement = Placement::of(&ClusterExperiment::default(), allowed).unwrap();
-            sharing_warnings(&placement, is_loaded_here)
+            sharing_warnings(&placement, is_loaded_here, true)
         };
         let warnings = |allowed: &[usize]| by(allowed, true);
         let one = warnings(&[0]);
@@ -116,13 +117,17 @@ mod tests {
         assert_eq!(warnings(&[0, 1]).len(), 2);
         assert_eq!(warnings(&[0, 1, 2, 3, 4]), []);
         assert_eq!((by(&[0], false).len(), by(&[0, 1], false).len()), (1, 1), "the load is on another machine");
+        let placement = Placement::of(&ClusterExperiment::default(), &[0, 1]).unwrap();
+        let said = sharing_warnings(&placement, true, false).iter().map(Warning::to_string).collect::<String>();
+        assert!(!said.contains("dispatcher"), "who connects directly has none: {said}");
     }
 
     #[test]
     fn a_limit_that_cannot_be_set_is_said_with_the_flag() {
         let placement = Placement::of(&ClusterExperiment::default(), &[0, 1]).unwrap();
         let placement = placement.or_unlimited(&ClusterExperiment::default(), || anyhow::bail!("read-only")).unwrap();
-        let said = sharing_warnings(&placement, true).iter().map(Warning::to_string).collect::<Vec<_>>().join("\n");
+        let said =
+            sharing_warnings(&placement, true, true).iter().map(Warning::to_string).collect::<Vec<_>>().join("\n");
         assert!(said.contains("read-only") && said.contains("--backend-cpus 0"), "{said}");
         assert!(said.contains("share CPUs without a quota"), "{said}");
     }
