@@ -130,8 +130,8 @@ struct SingleServer<'a> {
     /// Slices of configurations that are modes of one server.
     slices: Slices,
     is_sliced: bool,
-    /// What a sweep of slices takes at least, as far as the warm-up tells.
-    a_sweep: Duration,
+    /// What a round takes at least, as far as the warm-up tells.
+    a_round: Duration,
     /// Who else used the server's CPUs in the blocks.
     neighbours: Neighbours,
     /// Configurations that were left out.
@@ -200,7 +200,7 @@ impl<'a> SingleServer<'a> {
             reuse_told: false,
             slices: Slices::default(),
             is_sliced,
-            a_sweep: Duration::ZERO,
+            a_round: Duration::ZERO,
             neighbours: Neighbours::default(),
             failed: BTreeSet::new(),
             unsaturated: BTreeSet::new(),
@@ -348,9 +348,10 @@ impl Subject for SingleServer<'_> {
             rounds_least: self.experiment.measure.rounds.unwrap_or(SLICED_ROUNDS_MIN),
             blocks_share: has_blocks.then_some(share),
         });
+        self.a_round = schedule.round;
         if self.is_sliced {
-            self.a_sweep = self.expected_sweep();
-            (schedule.rounds_expected, schedule.round) = (sliced_rounds, (left / sliced_rounds).max(self.a_sweep));
+            self.a_round = self.expected_sweep();
+            (schedule.rounds_expected, schedule.round) = (sliced_rounds, (left / sliced_rounds).max(self.a_round));
             schedule.requests_per_block *= u64::from(has_blocks);
         }
         Plan { schedule, works: pieces.into_iter().map(Work::from).collect(), rounds_most: None, slices, warnings }
@@ -452,7 +453,7 @@ impl Subject for SingleServer<'_> {
     }
 
     fn round_takes(&self) -> Duration {
-        self.a_sweep
+        self.a_round
     }
 
     fn leave_out(&mut self, index: usize) -> bool {

@@ -156,7 +156,7 @@ impl Sweeps {
 
     /// About how long a slice of this work lasts.
     fn length_of_slice(&self, index: usize, work: &Work) -> Duration {
-        let us_per_request = self.us_per_request.get(&index).copied().unwrap_or_default();
+        let us_per_request = self.us_per_request.get(&index).copied().unwrap_or(self.slowest * 1e6);
         Duration::from_secs_f64(us_per_request * work.piece.requests as f64 / 1e6)
     }
 

@@ -32,9 +32,9 @@ fn measuring_keeps_its_time_beside_two_busy_programs() {
     let manifest = &result["manifest"];
     let [preparing_s, measuring_s] =
         ["preparing_ns", "measuring_ns"].map(|name| manifest[name].as_u64().unwrap() as f64 / 1e9);
-    // Before the first result it may be 10 s; what is under way ends.
+    // Before the first result it may be 10 s; servers that get warm, and what else is under way, comes to its end.
     let most_s = if result["rounds"].as_u64() > Some(1) { 4.0 } else { 10.0 };
-    assert!(measuring_s <= most_s + 2.0 && preparing_s > 0.0, "{measuring_s} s, {result:#}");
+    assert!(measuring_s <= most_s + 4.0 && preparing_s > 0.0, "{measuring_s} s, {result:#}");
     let is_complete = output.status.success() || result["rounds"] == 0;
     assert!(is_complete && said.contains("for at most"), "{said}");
     let as_is = &result["configurations"][0];

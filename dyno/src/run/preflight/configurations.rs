@@ -181,7 +181,8 @@ pub fn start_and_check(
     let left_out = record.configurations.iter().filter(|of| of.preflight == Preflight::default()).count();
     if left_out > 0 {
         observer.warn(&format!(
-            "{left_out} configurations are not measured: starting and checking the others took {:.0} s",
+            "{left_out} of {} configurations will not be measured: starting and checking the others took {:.0} s",
+            record.configurations.len(),
             began.elapsed().as_secs_f64()
         ));
     }
