@@ -527,14 +527,15 @@ impl<S: Sliced> Row<'_, S> {
 
     /// Whether processes that its clocks do not know have worked since these were first read.
     fn misses_processes(&mut self, index: usize, key: usize) -> Result<bool> {
-        let account_ns = self.account_ns(index)?;
-        let slack_ns = if self.instance(index)?.group_clock().is_some() { SLACK_NS } else { SLACK_OF_TICKS_NS };
         let Some(resting) = self.servers.get(&key) else { return Ok(false) };
-        if matches!(*resting.clocks, Clocks::Group(_)) {
+        let (clocks, [clocks_ns, all_ns]) = (Rc::clone(&resting.clocks), resting.begun_ns);
+        if matches!(*clocks, Clocks::Group(_)) {
             return Ok(false);
         }
-        let [clocks_ns, all_ns] = resting.begun_ns;
-        let (seen, all) = (resting.cpu_ns.saturating_sub(clocks_ns), account_ns.saturating_sub(all_ns));
+        // Both now: the last slice may have been cut.
+        let Some(now_ns) = clocks.at_rest_ns() else { return Ok(true) };
+        let (seen, all) = (now_ns.saturating_sub(clocks_ns), self.account_ns(index)?.saturating_sub(all_ns));
+        let slack_ns = if self.instance(index)?.group_clock().is_some() { SLACK_NS } else { SLACK_OF_TICKS_NS };
         Ok(all > seen + seen / 10 + slack_ns)
     }
 
