@@ -228,7 +228,7 @@ mod tests {
         let with = with_host(&ablation(|experiment| experiment.server.libraries = libraries)).unwrap();
         let place = |name: &str| with.configurations.iter().position(|model| model.name == name).unwrap();
         let hosts = hosts(&with);
-        for (name, host) in [("no kdf", "nothing off"), ("no kdf, library B", "nothing off, library B")] {
+        for (name, host) in [("no KDF", "nothing off"), ("no KDF, library B", "nothing off, library B")] {
             assert_eq!(hosts[place(name)], Some(place(host)), "{name}");
         }
         assert_eq!(with.configurations[place("nothing off, library B")].library, Some("/b".into()));
@@ -273,7 +273,7 @@ mod tests {
         for (encrypt_then_mac, alone) in [(true, false), (false, true)] {
             let with = with_host(&cbc(encrypt_then_mac)).unwrap();
             let hosts = hosts(&with);
-            for name in ["no cipher", "no mac"] {
+            for name in ["no cipher", "no MAC"] {
                 let index = with.configurations.iter().position(|model| model.name == name).unwrap();
                 assert_eq!(hosts[index].is_none(), alone, "{name}");
             }

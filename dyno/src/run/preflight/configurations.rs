@@ -394,8 +394,8 @@ mod tests {
         assert_eq!(kind("as is"), Kind::AsIs);
         assert_eq!(kind("nothing doubled"), Kind::NothingDoubled);
         assert_eq!(kind("records copied"), Kind::Copies);
-        assert_eq!(kind("kdf twice"), Kind::Doubled([Stage::Kdf].into_iter().collect()));
-        assert_eq!(kind("cipher and mac twice"), Kind::Doubled([Stage::Cipher, Stage::Mac].into_iter().collect()));
+        assert_eq!(kind("KDF twice"), Kind::Doubled([Stage::Kdf].into_iter().collect()));
+        assert_eq!(kind("cipher and MAC twice"), Kind::Doubled([Stage::Cipher, Stage::Mac].into_iter().collect()));
         assert_eq!(kind("all twice"), Kind::AllDoubled);
     }
 }
