@@ -293,8 +293,8 @@ impl Args {
         Ok((experiment, told))
     }
 
-    /// With the shim's session cache, nginx with several servers with TLS makes a full handshake of each resumption (seen
-    /// with 1.22, whatever its own cache). The preflight would only find that out.
+    /// With the shim's session cache, nginx with several servers with TLS makes a full handshake of each resumption
+    /// (seen with 1.22, whatever its own cache). The preflight would only find that out.
     fn leave_out_session_cache(&self, experiment: &mut Experiment) -> Result<()> {
         let Some(path) = &self.server_config else { return Ok(()) };
         let servers = Installed::read(path)?.tls_servers();

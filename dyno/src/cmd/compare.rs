@@ -27,7 +27,8 @@ use crate::store::{self, Record, Store};
 /// repeats on either side of `--`, of which each run is one sample. With one run on each side only what no equal runs
 /// differ by is called a difference. With --run two builds of a server are started side by side and loaded in turn.
 ///
-/// Of two records of one experiment (`ablate`, `run`) each share of CPU time per hit is compared: bigger, smaller or undecided.
+/// Of two records of one experiment (`ablate`, `run`) each share of CPU time per hit is compared: bigger, smaller or
+/// undecided.
 ///
 /// Exit code 10: the second is slower in hits/s or in a latency; 0 otherwise, or with --strict 11 where nothing is
 /// decided.

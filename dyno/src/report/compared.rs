@@ -42,9 +42,9 @@ pub fn shares(changes: &[ShareChange]) -> Section {
             row.iter_mut().for_each(|cell| cell.tone = Tone::Muted);
         }
     }
-    let note = "Changes of shares are in percentage points, that of the cost of a hit as is in per cent. Their intervals \
-                hold together in 95 of 100 comparisons, as far as the intervals of both records do: those of fewer than \
-                four runs do not hold what equal runs differ by.";
+    let note = "Changes of shares are in percentage points, that of the cost of a hit as is in per cent. Their \
+                intervals hold together in 95 of 100 comparisons, as far as the intervals of both records do: those of \
+                fewer than four runs do not hold what equal runs differ by.";
     Section::default().with(Content::Table(table)).notes([note.to_owned()])
 }
 
