@@ -9,7 +9,8 @@
 macro_rules! tell {
     ($($line:tt)*) => {{
         let line = format!($($line)*);
-        let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{}\n", $crate::foreign::visible(&line)));
+        let line = $crate::foreign::visible(&line);
+        let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{line}\n"));
     }};
 }
 

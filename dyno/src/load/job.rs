@@ -63,14 +63,16 @@ impl Loaded {
     }
 }
 
+/// Most bytes of a job file.
+const JOB_BYTES_MAX: u64 = 1 << 30;
+
 /// Reads a job file.
 ///
 /// # Errors
 /// It cannot be read.
 pub fn read(path: &Path) -> Result<Job> {
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("failed to read the job file {}", path.display()))?;
-    serde_json::from_str(&text).with_context(|| format!("the job file {} is malformed", path.display()))
+    let text = crate::input::read(path, JOB_BYTES_MAX)?;
+    serde_json::from_slice(&text).with_context(|| format!("the job file {} is malformed", path.display()))
 }
 
 /// Others who make the load in place of this process.

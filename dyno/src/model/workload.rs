@@ -207,8 +207,8 @@ pub struct ReplaySpec {
     /// How far requests may get ahead of each other in the order of the log; 0: as far as their users come. 10,000 was
     /// enough for 60 clients in Coarfa et al. 2006 section 2.2.2.
     pub window: u32,
-    /// Which field of a line is the client; `None`: the address or name before the time, or the one that X-Forwarded-For
-    /// names where a proxy's address stands there.
+    /// Which field of a line is the client; `None`: the address or name before the time, or that of X-Forwarded-For
+    /// where a proxy's stands there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_field: Option<ClientField>,
     /// Only so many bytes of the file are read; `None`: all there are. A log that a server still writes to is the same

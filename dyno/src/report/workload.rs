@@ -36,7 +36,7 @@ pub fn workload(summary: &Summary) -> Document {
         facts.push(fact("", format!("({percent} if only the first request of each user did)")));
     }
     let each_of = |number: u64| format_tenths(summary.hits as f64 / number.max(1) as f64);
-    facts.push(fact("per handshake", format!("{} hits for each full one", each_of(summary.sessions))));
+    facts.push(fact("", format!("{} hits for each full handshake", each_of(summary.sessions))));
     let each = each_of(summary.pages);
     facts.extend([
         fact("pages", format!("{}, {each} hits each", format_count(summary.pages))),
@@ -97,7 +97,7 @@ pub fn log(scan: &LogScan) -> Document {
         fact("users", format_count(scan.users) + estimated),
         fact("TLS sessions", sessions(scan.sessions, scan.full_handshakes_per_hit_percent)),
         fact("", format!("({lifetime})")),
-        fact("per handshake", format!("{} hits for each full one", format_tenths(scan.hits_per_full_handshake))),
+        fact("", format!("{} hits for each full handshake", format_tenths(scan.hits_per_full_handshake))),
         fact("", format!("{} hits for each of either kind, {kept}", format_tenths(scan.hits_per_connection))),
         fact("responses", responses),
     ];

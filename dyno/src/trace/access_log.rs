@@ -6,8 +6,8 @@
 //!
 //! Logs hold foreign bytes: nothing here assumes text, and what does not fit is a [`Fault`], never a panic. Fields are
 //! slices of the line; escapes (`\"`, `\x16`) are left as they are. `layout.rs` knows which
-//! word is the client. The file depends on memchr and its neighbours `layout.rs` and `fields.rs`, so that the fuzzer can
-//! build it.
+//! word is the client. The file depends on memchr and its neighbours `layout.rs`, `client.rs` and `fields.rs`, so that
+//! the fuzzer can build it.
 
 use std::borrow::Cow;
 

@@ -1,14 +1,16 @@
-//! The fields of a log's line: words, and texts in quotation marks. The file depends on memchr alone, so that the fuzzer
-//! can build it.
+//! The fields of a log's line: words, and texts in quotation marks. The file depends on memchr alone, so that the
+//! fuzzer can build it.
 
 use memchr::{memchr, memchr2};
 
 /// What stands between words.
+#[inline]
 pub fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
 }
 
 /// The next word and what follows it.
+#[inline]
 pub fn word(bytes: &[u8]) -> (&[u8], &[u8]) {
     let bytes = bytes.trim_ascii_start();
     let end = memchr2(b' ', b'\t', bytes).unwrap_or(bytes.len());
@@ -16,6 +18,7 @@ pub fn word(bytes: &[u8]) -> (&[u8], &[u8]) {
 }
 
 /// The next word or list of words with commas at their ends (`203.0.113.1, 10.0.0.7`), and what follows it.
+#[inline]
 pub fn listed(bytes: &[u8]) -> (&[u8], &[u8]) {
     let bytes = bytes.trim_ascii_start();
     let (first, mut rest) = word(bytes);
@@ -29,6 +32,7 @@ pub fn listed(bytes: &[u8]) -> (&[u8], &[u8]) {
 
 /// The next field in quotation marks and what follows it. A mark inside is escaped by a backslash; since not every
 /// writer escapes, a mark closes the field only if what follows it satisfies `follows`.
+#[inline]
 pub fn quoted(bytes: &[u8], follows: fn(&[u8]) -> bool) -> Option<(&[u8], &[u8])> {
     let inside = bytes.trim_ascii_start().strip_prefix(b"\"")?;
     let mut from = 0;
@@ -44,6 +48,7 @@ pub fn quoted(bytes: &[u8], follows: fn(&[u8]) -> bool) -> Option<(&[u8], &[u8])
 }
 
 /// The end of the line or a blank.
+#[inline]
 pub fn is_end(rest: &[u8]) -> bool {
     rest.first().is_none_or(|byte| is_blank(*byte))
 }
@@ -79,7 +84,8 @@ mod tests {
 
     #[test]
     fn fields_are_words_quotations_and_brackets() {
-        let line = b"web-1  | 203.0.113.1, 10.0.0.7\t- [17/May/2015:10:05:03 +0000] \"GET /a b \\\"c\\\" HTTP/1.1\" 200 \"\" \"x\" [::1]:80";
+        let line = b"web-1  | 203.0.113.1, 10.0.0.7\t- [17/May/2015:10:05:03 +0000] \
+            \"GET /a b \\\"c\\\" HTTP/1.1\" 200 \"\" \"x\" [::1]:80";
         let all: Vec<String> = fields(line).map(|field| String::from_utf8_lossy(field).into_owned()).collect();
         let expected = [
             "web-1",

@@ -1,8 +1,8 @@
 //! Which word of a log's line is its client.
 //!
 //! Programs that collect logs put words before each line (container, time, host and process), and behind a proxy the
-//! client's address is logged last while the proxy's stands first. docs/WORKLOADS.md gives the rules. The file depends on
-//! its neighbours `client.rs` and `fields.rs` alone, so that the fuzzer can build it.
+//! client's address is logged last while the proxy's stands first. docs/WORKLOADS.md gives the rules. The file depends
+//! on its neighbours `client.rs` and `fields.rs` alone, so that the fuzzer can build it.
 
 use std::borrow::Cow;
 
@@ -65,6 +65,7 @@ const WORDS_MAX: usize = 64;
 ///
 /// # Errors
 /// There is none.
+#[inline]
 pub fn find<'line>(
     line: &'line [u8],
     before_time: &'line [u8],
@@ -105,6 +106,7 @@ fn asked(line: &[u8], field: Field) -> Result<Cow<'_, [u8]>, Lack> {
 }
 
 /// The first address in quotation marks behind the user agent.
+#[inline]
 fn forwarded(further: &[u8]) -> Option<Client<'_>> {
     let mut rest = further.trim_ascii_start();
     while !rest.is_empty() {
@@ -125,6 +127,7 @@ fn is_unknown(word: &[u8]) -> bool {
 
 /// The client among the words before the time, and what stands before it: the word in the place that most lines have it
 /// in, if it can be one, else by its neighbours.
+#[inline]
 fn in_words(before_time: &[u8], words_before: usize) -> Result<(Client<'_>, &[u8]), Lack> {
     let mut rest = before_time;
     for _ in 0..words_before {
@@ -140,8 +143,8 @@ fn in_words(before_time: &[u8], words_before: usize) -> Result<(Client<'_>, &[u8
     by_neighbours(before_time, is_unknown(usual))
 }
 
-/// The client by what stands beside it: `client ident user`, where ident is nearly always `-`. `unknown`: its usual place
-/// says that there is none, so that only an address is believed.
+/// The client by what stands beside it: `client ident user`, where ident is nearly always `-`. `unknown`: its usual
+/// place says that there is none, so that only an address is believed.
 fn by_neighbours(before_time: &[u8], unknown: bool) -> Result<(Client<'_>, &[u8]), Lack> {
     let (mut words, mut starts): (Vec<&[u8]>, Vec<usize>) = (Vec::new(), Vec::new());
     let text = before_time.trim_ascii_end();

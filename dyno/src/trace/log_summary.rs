@@ -11,7 +11,7 @@ use super::access_log::{Entry, Fault};
 use super::layout::Found;
 use super::logged::{Hit, Method, Replay, Response};
 use super::objects::Objects;
-use crate::foreign::{clipped, visible};
+use crate::foreign::clipped;
 
 /// Examples kept of each kind of malformed line.
 const EXAMPLES: usize = 3;
@@ -173,8 +173,8 @@ impl LogRead {
         }
         if let Some(proxy) = &found.first_proxy {
             notes.push(format!(
-                "the client in {} is the first address behind the user agent (X-Forwarded-For), since a proxy ({proxy}) \
-                 stands before the time; --client-field names another field",
+                "the client in {} is the first address behind the user agent (X-Forwarded-For), since a proxy \
+                 ({proxy}) stands before the time; --client-field names another field",
                 of_all(found.forwarded)
             ));
         }
@@ -190,9 +190,8 @@ impl LogRead {
 
     /// Says on standard error how the log at `path` was read, where its numbers are not shown.
     pub fn tell(&self, path: &Path) {
-        let log = path.display();
         let told = self.notes().into_iter().chain(self.warnings());
-        told.for_each(|told| tell!("log {}: {}", visible(&log.to_string()), visible(&told)));
+        told.for_each(|told| tell!("log {}: {told}", path.display()));
     }
 
     /// What a reader of results must know about how the log was read, each with its remedy.

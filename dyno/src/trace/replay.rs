@@ -62,10 +62,13 @@ pub(super) fn ensure_usable(path: &Path, counts: &Counts, hits: u64, exclude: &[
         counts.lines,
         exclude.join(", ")
     );
-    let faults: Vec<String> = counts.malformed().iter().map(|fault| fault.to_string()).collect();
+    let malformed = counts.malformed();
+    let faults: Vec<String> = malformed.iter().map(ToString::to_string).collect();
+    let is_json = malformed.iter().flat_map(|fault| &fault.examples).all(|example| example.text.starts_with('{'));
+    let json = if is_json { "; its lines are JSON: `jq -r .log` takes them out of a file of Docker's" } else { "" };
     bail!(
         "the log {path} has no usable line; of its {} lines {}. It must be in common or combined format, like: \
-         192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET /index.html HTTP/1.1\" 200 5120",
+         192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET /index.html HTTP/1.1\" 200 5120{json}",
         counts.lines,
         faults.join("; ")
     )

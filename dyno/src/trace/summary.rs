@@ -6,7 +6,6 @@ use serde::Serialize;
 use tlsdyno_engine::load::{Request, Workload};
 
 use super::{DocrootFile, LogSummary};
-use crate::foreign::visible;
 
 /// A workload in numbers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -89,7 +88,7 @@ impl Summary {
     /// Says the same on standard error: once, though a workload is made anew for each rate.
     pub fn tell(&self) {
         static SAID: Once = Once::new();
-        SAID.call_once(|| self.told().iter().for_each(|told| tell!("{}: {}", self.workload, visible(told))));
+        SAID.call_once(|| self.told().iter().for_each(|told| tell!("{}: {told}", self.workload)));
     }
 }
 

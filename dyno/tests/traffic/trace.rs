@@ -74,20 +74,22 @@ fn what_is_no_file_is_refused_at_once() {
     let (pipe, zero) = (at("pipe.toml"), at("zero.toml"));
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     std::os::unix::fs::symlink("/dev/zero", &zero).unwrap();
-    let body = "https://127.0.0.1:1/";
+    let url = "https://127.0.0.1:1/";
+    let files = [&pipe, &zero].map(|odd| {
+        let (mine, har) = (format!("{odd}.mine.toml"), format!("{odd}.har"));
+        fs::write(&mine, format!("question = \"q\"\nextends = \"{odd}\"\n")).unwrap();
+        std::os::unix::fs::symlink(odd, &har).unwrap();
+        (odd, mine, har)
+    });
     std::thread::scope(|scope| {
-        for odd in [&pipe, &zero] {
-            let mine = format!("{odd}.mine.toml");
-            fs::write(&mine, format!("question = \"q\"\nextends = \"{odd}\"\n")).unwrap();
-            let har = format!("{odd}.har");
-            std::os::unix::fs::symlink(odd, &har).unwrap();
+        for (odd, mine, har) in &files {
             let commands: [(Vec<&str>, i32); 9] = [
                 (vec!["run", odd], 3),
                 (vec!["trace", "show", odd], 3),
-                (vec!["trace", "show", &har], 3),
-                (vec!["load", body, "--trace", odd], 3),
-                (vec!["load", body, "--ca-file", odd], 2),
-                (vec!["load", body, "--method", "POST", "--body-file", odd], 2),
+                (vec!["trace", "show", har], 3),
+                (vec!["load", url, "--trace", odd], 3),
+                (vec!["load", url, "--ca-file", odd], 2),
+                (vec!["load", url, "--method", "POST", "--body-file", odd], 2),
                 (vec!["ablate", "--server-command", "x {port}", "--paths", odd], 3),
                 (vec!["dispatch", "--config", odd], 3),
                 (vec!["compare", odd, odd], 3),
@@ -104,7 +106,7 @@ fn what_is_no_file_is_refused_at_once() {
                 });
             }
             scope.spawn(move || {
-                let said = text(&within_30_s(&["run", &mine]).stderr);
+                let said = text(&within_30_s(&["run", mine]).stderr);
                 assert!(said.contains("line 2") && said.contains("no regular file"), "{said}");
             });
         }
@@ -122,15 +124,17 @@ fn within_30_s(arguments: &[&str]) -> Output {
 #[test]
 fn a_log_from_a_pipe_is_read_and_foreign_texts_are_harmless() {
     let place = tempfile::tempdir().unwrap();
-    let log: String = (0..50).map(|number| {
-        format!("web-1  | 198.51.100.{}:4{number:03} - - [04/Oct/2022:04:37:{number:02} +0000] \"GET / HTTP/1.1\" 200 5\n", number % 5)
-    }).collect();
+    let line = |number: usize| {
+        let (client, time) = (number % 5, format!("[04/Oct/2022:04:37:{number:02} +0000]"));
+        format!("web-1  | 198.51.100.{client}:4{number:03} - - {time} \"GET / HTTP/1.1\" 200 5\n")
+    };
+    let log: String = (0..50).map(line).collect();
     let path = place.path().join("access.log");
     fs::write(&path, log).unwrap();
     let shell = format!("cat {} | {} trace show /dev/stdin", path.display(), env!("CARGO_BIN_EXE_tlsdyno"));
     let said = text(&Command::new("sh").args(["-c", &shell]).output().unwrap().stdout);
     assert!(said.contains("90.0 % of the hits reuse one") && said.contains("\"web-1  | \""), "{said}");
-    assert!(said.contains("10.0 hits for each full one"), "{said}");
+    assert!(said.contains("10.0 hits for each full handshake"), "{said}");
 
     let odd = place.path().join("odd.toml");
     fs::write(&odd, format!("question = \"\u{202e}\"\nx{} = 1\n", "y".repeat(200_000))).unwrap();

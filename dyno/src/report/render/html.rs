@@ -22,7 +22,8 @@ struct Page<'a> {
     licences: &'static str,
 }
 
-/// The page of a document. Characters that a browser would obey, as those that turn the direction of writing, are shown.
+/// The page of a document. Characters that a browser would obey, as those that turn the direction of writing, are
+/// shown.
 ///
 /// # Errors
 /// The template cannot be filled, which no document can bring about.

@@ -80,7 +80,7 @@ impl Source {
             Source::embedded(which, &[EMBEDDED, BASES])
         };
         let base =
-            found.map_err(|error| self.fault(span.clone(), &format!("what it extends is missing: {error:#}")))?;
+            found.map_err(|error| self.fault(span.clone(), &format!("what it extends cannot be read: {error:#}")))?;
         Ok(Some((base, span)))
     }
 

@@ -292,7 +292,7 @@ fn response_bytes(method: &str, status: u16, response: &Response) -> Option<u64>
     found.or_else(|| (is_empty() || (300..400).contains(&status)).then_some(0))
 }
 
-/// `scheme://authority` in lower case and without the port that the scheme has anyway, and path with query; `None` for what is not requested from a web server.
+/// The [`origin`], and path with query; `None` for what is not requested from a web server.
 fn split_url(url: &str) -> Option<(String, String)> {
     let (scheme, rest) = url.split_once("://")?;
     if !scheme.eq_ignore_ascii_case("https") && !scheme.eq_ignore_ascii_case("http") {
@@ -411,7 +411,8 @@ mod tests {
             (r#""status": 200, "bodySize": -1, "content": {"size": 300, "compression": 100}"#, Some(200)),
             (r#""status": 200, "bodySize": 0, "content": {"size": 300}"#, Some(300)),
             (
-                r#""status": 200, "bodySize": -1, "content": {"size": -1}, "headers": [{"name": "Content-Length", "value": "70"}]"#,
+                r#""status": 200, "bodySize": -1, "content": {"size": -1},
+                    "headers": [{"name": "Content-Length", "value": "70"}]"#,
                 Some(70),
             ),
             (r#""status": 200, "headers": [{"name": "content-length", "value": "70"}]"#, Some(70)),

@@ -192,9 +192,13 @@ proptest! {
 
     /// Whatever is put before the lines, the log says the same.
     #[test]
-    fn a_prefix_changes_nothing(prefixes in proptest::collection::vec(prefix(), 1..3), client in addresses(), clients in 1_usize..15) {
+    fn a_prefix_changes_nothing(
+        prefixes in proptest::collection::vec(prefix(), 1..3),
+        client in addresses(),
+        clients in 1_usize..15,
+    ) {
         // What is glued to the client comes last.
-        let (glued, words): (Vec<String>, Vec<String>) = prefixes.into_iter().partition(|prefix| !prefix.ends_with(' '));
+        let (words, glued): (Vec<_>, Vec<_>) = prefixes.into_iter().partition(|prefix| prefix.ends_with(' '));
         let before = words.concat() + glued.first().map_or("", String::as_str);
         let plain = scanned(&lines(clients, |_, number| client(number), ""));
         let text = lines(clients, |number, of| before.replace("{}", &format!("{number:09}")) + &client(of), "");
@@ -207,10 +211,14 @@ proptest! {
 
     /// The same where only the lines' names of hosts tell who asks, behind a prefix of whole words.
     #[test]
-    fn a_prefix_changes_nothing_about_names(before in prefix().prop_filter("words", |prefix| prefix.ends_with(' ')), clients in 1_usize..15) {
+    fn a_prefix_changes_nothing_about_names(
+        before in prefix().prop_filter("words", |prefix| prefix.ends_with(' ')),
+        clients in 1_usize..15,
+    ) {
         let name = |client: usize| format!("pc{client}.example.net");
         let plain = scanned(&lines(clients, |_, client| name(client), ""));
-        let with_prefix = scanned(&lines(clients, |number, client| before.replace("{}", &format!("{number:09}")) + &name(client), ""));
+        let before_of = |number: usize| before.replace("{}", &format!("{number:09}"));
+        let with_prefix = scanned(&lines(clients, |number, client| before_of(number) + &name(client), ""));
         prop_assert_eq!(summary(with_prefix), summary(plain), "{}", before);
     }
 }
