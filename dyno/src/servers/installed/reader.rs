@@ -130,7 +130,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Directive>> {
     let path = absolute(path).with_context(|| format!("read {}", path.display()))?;
     let home = path.parent().unwrap_or(Path::new("/"));
     ensure!(!path.is_dir(), "{0} is a directory; name the file in it: {0}/nginx.conf", path.display());
-    let bytes = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+    let bytes = input::read(&path, input::TEXT_BYTES_MAX).with_context(|| format!("read {}", path.display()))?;
     if let Some(advice) = elsewhere::advice(&path, &text_of(&bytes)) {
         bail!("{advice}");
     }
@@ -140,7 +140,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Directive>> {
 /// Reads a file with all that it includes. `home`: where nginx looks for relative names.
 fn read_file(path: &Path, home: &Path, depth: u32) -> Result<Vec<Directive>> {
     ensure!(depth > 0, "{} is included within itself", path.display());
-    let bytes = fs::read(path).with_context(|| format!("read {}", path.display()))?;
+    let bytes = input::read(path, input::TEXT_BYTES_MAX).with_context(|| format!("read {}", path.display()))?;
     with_includes(parsed(path, &bytes)?, home, depth)
 }
 

@@ -48,7 +48,7 @@ impl GoServer {
         let files = certificates::create(CertificateKind::P256, directory.path()).unwrap();
         let object = directory.path().join("object");
         std::fs::write(&object, content).unwrap();
-        let mut child = Command::new(&*PROGRAM)
+        let mut child = Command::new(program())
             .args([Path::new("-certificate"), &files.chain, Path::new("-key"), &files.key])
             .args([Path::new("-object"), &object])
             .args(log.iter().flat_map(|log| [Path::new("-log"), log]))
