@@ -40,6 +40,9 @@ impl Client<'_> {
 /// After these, what a program glued to the client ends: `access.log:192.0.2.1`, `client=192.0.2.1`.
 const SEPARATORS: &[u8] = b":|=>])}\"'";
 
+/// The longest word at whose end a client is looked for: longer ones would take long.
+const GLUED_BYTES_MAX: usize = 512;
+
 /// What some editors put at the beginning of a file.
 pub const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -56,6 +59,9 @@ pub fn of_word(word: &[u8]) -> Option<Client<'_>> {
     }
     if word.contains(&b',') {
         return of_list(word);
+    }
+    if word.len() > GLUED_BYTES_MAX {
+        return None;
     }
     if let Some(rest) = word.strip_prefix(BYTE_ORDER_MARK) {
         return plain(rest, BYTE_ORDER_MARK.len());

@@ -57,7 +57,7 @@ pub enum Lack {
     OtherWords,
 }
 
-/// Words before the time that are looked at; no line has so many.
+/// Words before the time, and fields behind the user agent, that are looked at; no line has so many.
 const WORDS_MAX: usize = 64;
 
 /// The client of `line`. `before_time` is its beginning up to the time, `further` what follows its last field of the
@@ -109,7 +109,10 @@ fn asked(line: &[u8], field: Field) -> Result<Cow<'_, [u8]>, Lack> {
 #[inline]
 fn forwarded(further: &[u8]) -> Option<Client<'_>> {
     let mut rest = further.trim_ascii_start();
-    while !rest.is_empty() {
+    for _ in 0..WORDS_MAX {
+        if rest.is_empty() {
+            break;
+        }
         let field = quoted(rest, is_end);
         let client = field.and_then(|(field, _)| client::of_list(field));
         if client.is_some() {
