@@ -21,7 +21,8 @@ const SIGNAL_STATUS: i32 = 128;
 pub struct Vigil {
     /// Those that listen: of the others one may end when its work is done.
     serving: Vec<u32>,
-    /// All processes by the numbers that the server's own log calls them: they may live in a PID namespace of their own.
+    /// All processes by the numbers that the server's own log calls them: they may live in a PID namespace of their
+    /// own.
     own_numbers: BTreeMap<u32, u32>,
     /// The kernel names the thread that failed, not its process.
     threads: BTreeSet<u32>,

@@ -208,8 +208,8 @@ fn a_command_writes_to_a_layer() {
     }
 }
 
-/// A server with a child for each connection, or with one thread for each and children that end when their work is done,
-/// as the loader of nginx's caches does.
+/// A server with a child for each connection, or with one thread for each and children that end when their work is
+/// done, as the loader of nginx's caches does.
 const FORKING: &str = r#"
 import os, socket, ssl, sys, threading
 port, chain, key, way = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
