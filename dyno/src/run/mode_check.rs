@@ -55,7 +55,11 @@ impl ModeCheck {
             let [full, resumed] = [false, true].map(|resumed| counted.get(counter(off, resumed)).unwrap_or_default());
             // A minimal set-up is neither, and so counted under one name for both.
             let of_mode = if counter(off, false) == counter(off, true) { full } else { full + resumed };
-            if of_mode != outcome.connections || counted.connections() != outcome.connections {
+            let is_exact = of_mode == outcome.connections && counted.connections() == outcome.connections;
+            let is_enough = server.is_tls_client && of_mode >= outcome.connections;
+            // `openssl s_server` leaves its handshakes to a BIO of libssl, as the preflight has said.
+            let is_unseen = after.connections() == 0 && on_the_wire.shim().is_empty();
+            if !(is_exact || is_enough || is_unseen) {
                 let counted = if counted.connections() > 0 { counted.to_string() } else { "none".to_owned() };
                 return Some(format!("of {} connections the shim counted {counted}", outcome.connections));
             }

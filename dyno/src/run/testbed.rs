@@ -53,8 +53,6 @@ pub struct Testbed {
     client_certificate: Option<Arc<ClientCertificate>>,
     /// Who makes the load, if that is not this machine.
     workers: Option<WorkersModel>,
-    /// The server under test asks others over TLS.
-    pub server_is_tls_client: bool,
     /// The address that servers listen on.
     ip: IpAddr,
     /// Only one server can run at a time, because its port is fixed.
@@ -121,7 +119,6 @@ impl Testbed {
             client: client.clone(),
             client_certificate: job::client_certificate(client).or_fault(Fault::Input)?.map(Arc::new),
             workers: experiment.workers.clone(),
-            server_is_tls_client: experiment.server_is_tls_client(),
             ip: experiment.server.ip()?,
             take_turns: false,
             library_is_open: is_command,
@@ -216,6 +213,7 @@ impl Testbed {
             profiling: None,
             foreign_session: None,
             asked: experiment.asked_of(model),
+            is_tls_client: experiment.server_is_tls_client(),
             tls,
             settings,
             spec,

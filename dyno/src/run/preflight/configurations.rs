@@ -313,7 +313,7 @@ pub fn checks_of(
         request,
         expect,
         resumable,
-        is_tls_client: testbed.server_is_tls_client,
+        is_tls_client: server.is_tls_client,
     };
     checks.extend(preflight(&target)?);
     checks.extend(negotiated::checks(&target, &server.asked)?);

@@ -40,6 +40,8 @@ pub struct ServerUnderTest {
     pub profiling: Option<Profiling>,
     /// A session of another server, which a perfect cache must not take.
     pub foreign_session: Option<Session>,
+    /// It asks others over TLS for what it answers: what its libraries count is not of clients' connections only.
+    pub is_tls_client: bool,
     /// The TLS settings that its handshakes have.
     pub(super) tls: Tls,
     /// What its handshakes must come to.
