@@ -101,62 +101,84 @@ static const char *const NAMES[] = {
 
 enum { FUNCTION_TOTAL = sizeof(NAMES) / sizeof(NAMES[0]) };
 
-/* The file that holds this code, which is there already: nothing is loaded. */
-static void *open_again(const Dl_info *file, const struct link_map *map)
-{
-    bool is_program = map->l_name == NULL || map->l_name[0] == '\0';
-
-    return dlopen(is_program ? NULL : file->dli_fname, RTLD_NOW | RTLD_NOLOAD);
-}
+/* A file of this process. */
+struct file {
+    Dl_info is;
+    const struct link_map *map;
+    void *handle; /* NULL: it was not opened again */
+};
 
 /*
- * Never more than one libcrypto: what another file of the process has under the same name does not count. The handle is
- * kept for good, as what was found is used as long as the process lives.
+ * The file is there already: nothing is loaded. The handle is kept for good, as what was found is used as long as the
+ * process lives.
  */
-static bool look_up(void *addresses[FUNCTION_TOTAL], void *handle, const Dl_info *file)
+static void *handle_of(struct file *file)
 {
-    for (size_t i = 0; i < FUNCTION_TOTAL; i++) {
-        Dl_info found;
+    bool is_program = file->map->l_name == NULL || file->map->l_name[0] == '\0';
 
-        addresses[i] = dlsym(handle, NAMES[i]);
-        if (addresses[i] != NULL && dladdr(addresses[i], &found) != 0 && found.dli_fbase == file->dli_fbase)
-            continue;
-        complain("%s: the OpenSSL of this process (%s) shows no function %s to what it loads\n",
-                 this_library.not_loaded, file->dli_fname, NAMES[i]);
-        return false;
+    if (file->handle == NULL)
+        file->handle = dlopen(is_program ? NULL : file->is.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+    return file->handle;
+}
+
+static bool is_in(const struct file *file, const void *address)
+{
+    Dl_info found;
+
+    return address != NULL && dladdr(address, &found) != 0 && found.dli_fbase == file->is.dli_fbase;
+}
+
+/* What another file of the process has under the same name does not count: never more than one libcrypto. */
+static void *look_up(struct file *file, const char *name)
+{
+    void *address = dlsym(RTLD_DEFAULT, name);
+    void *handle;
+
+    if (is_in(file, address))
+        return address;
+    handle = handle_of(file);
+    address = handle == NULL ? NULL : dlsym(handle, name);
+    if (is_in(file, address))
+        return address;
+    complain("%s: the OpenSSL of this process (%s) shows no function %s to what it loads\n", this_library.not_loaded,
+             file->is.dli_fname, name);
+    return NULL;
+}
+
+static bool look_up_all(struct file *file)
+{
+    void *addresses[FUNCTION_TOTAL];
+    size_t next = 0;
+
+    for (size_t i = 0; i < FUNCTION_TOTAL; i++) {
+        addresses[i] = look_up(file, NAMES[i]);
+        if (addresses[i] == NULL)
+            return false;
     }
+/* dlsym answers an object pointer; POSIX demands that it can hold a function's address. */
+#define KEEP_IT(returns, answer, name, parameters, arguments) memcpy(&real.name, &addresses[next++], sizeof(real.name));
+    LIBCRYPTO_FUNCTIONS(KEEP_IT)
+#undef KEEP_IT
+    real.base = file->is.dli_fbase;
     return true;
 }
 
 bool libcrypto_find(function *of_it)
 {
-    void *addresses[FUNCTION_TOTAL];
-    void *handle;
+    struct file file = {.handle = NULL};
     struct link_map *map = NULL;
-    Dl_info file;
     int before = errno;
     bool found = false;
 
-    if (dladdr1((const void *)of_it, &file, (void **)&map, RTLD_DL_LINKMAP) == 0 || map == NULL) {
+    if (dladdr1((const void *)of_it, &file.is, (void **)&map, RTLD_DL_LINKMAP) == 0 || map == NULL) {
         complain("%s: no file holds the code of this process's OpenSSL\n", this_library.not_loaded);
     } else if (real.base != NULL) {
-        found = real.base == file.dli_fbase;
+        found = real.base == file.is.dli_fbase;
         if (!found)
-            complain("%s: %s is a second OpenSSL in this process\n", this_library.not_loaded, file.dli_fname);
+            complain("%s: %s is a second OpenSSL in this process\n", this_library.not_loaded, file.is.dli_fname);
     } else {
-        handle = open_again(&file, map);
-        if (handle == NULL)
-            complain("%s: %s cannot be opened again\n", this_library.not_loaded, file.dli_fname);
-        found = handle != NULL && look_up(addresses, handle, &file);
-        if (found) {
-            size_t next = 0;
-
-/* dlsym answers an object pointer; POSIX demands that it can hold a function's address. */
-#define KEEP_IT(returns, answer, name, parameters, arguments) memcpy(&real.name, &addresses[next++], sizeof(real.name));
-            LIBCRYPTO_FUNCTIONS(KEEP_IT)
-#undef KEEP_IT
-            real.base = file.dli_fbase;
-        }
+        file.map = map;
+        found = look_up_all(&file);
     }
     errno = before;
     return found;

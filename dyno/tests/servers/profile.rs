@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 
 use serde_json::Value;
+use tlsdyno::model::ServerName;
 use tlsdyno::report;
 use tlsdyno::store::Store;
 
@@ -239,4 +240,45 @@ fn a_server_that_does_not_load_the_profiler_is_refused() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(5), "{said}");
     assert!(said.contains("tlsdyno-profiler.so is not loaded in the server process"), "{said}");
+}
+
+/// Has OpenSSL mapped, and hands all bytes on to a TLS server that is no process of its own.
+const RELAY: &str = r#"
+import asyncio, ssl, sys
+port, to = map(int, sys.argv[1:])
+
+async def pump(reader, writer):
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    except OSError:
+        pass
+    writer.close()
+
+async def relay(reader, writer):
+    there_reader, there_writer = await asyncio.open_connection("127.0.0.1", to)
+    await asyncio.gather(pump(reader, there_writer), pump(there_reader, writer))
+
+async def main():
+    ssl.create_default_context()
+    server = await asyncio.start_server(relay, "127.0.0.1", port)
+    await server.serve_forever()
+
+asyncio.run(main())
+"#;
+
+#[test]
+fn a_server_whose_mapped_openssl_does_no_tls_is_refused() {
+    let place = Place::new();
+    let server = place.start(&place.spec(ServerName::Nginx)).unwrap();
+    std::fs::write(place.path().join("relay.py"), RELAY).unwrap();
+    std::fs::write(place.path().join("paths.txt"), "/hello.txt\n").unwrap();
+    let command = format!("python3 {}/relay.py {{port}} {}", place.path().display(), server.address().port());
+    let arguments = ["ablate", "--quick", "--no-report", "--stages", "kdf", "--paths", "paths.txt"];
+    let output =
+        place.run(&[&arguments[..], &["--address", "127.0.0.1:{port}", "--server-command", &command]].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(6), "{said}");
+    assert!(said.contains("no handshake of this server went through the OpenSSL that it has mapped (/"), "{said}");
 }
