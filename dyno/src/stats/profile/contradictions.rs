@@ -119,7 +119,7 @@ mod tests {
     fn stages_that_take_more_than_the_hit_are_impossible() {
         let said = with(1_800.0, |_| ());
         assert_eq!(said.len(), 1, "{said:?}");
-        assert!(said[0].contains("458 % of a hit (400.0 µs"), "{said:?}");
+        assert!(said[0].contains("457.5 % of a hit (400.0 µs"), "{said:?}");
         assert!(with(300.0, |_| ()).is_empty());
     }
 

