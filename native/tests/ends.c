@@ -35,8 +35,16 @@ static void *among_others(void *unused)
     return unused;
 }
 
+/* In a child: its first thread ends like any other, and the process only then. */
+static void *outlives(void *first)
+{
+    CHECK(pthread_join(*(pthread_t *)first, NULL) == 0);
+    _exit(0);
+}
+
 static void *forks(void *unused)
 {
+    static pthread_t first, second;
     pid_t child;
     int status;
 
@@ -46,7 +54,9 @@ static void *forks(void *unused)
     if (child == 0) {
         generate();
         generate();
-        pthread_exit(NULL); /* and with its only thread the process */
+        first = pthread_self();
+        CHECK(pthread_create(&second, NULL, outlives, &first) == 0);
+        pthread_exit(NULL);
     }
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
     generate();
