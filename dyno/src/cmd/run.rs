@@ -540,12 +540,12 @@ impl Observer for Progress {
         self.bar.set_position((done.min(1.0) * BAR_LENGTH as f64) as u64);
         let left = time.saturating_sub(elapsed);
         let times = format!("{:.0} s, {:.0} s left", elapsed.as_secs_f64(), left.as_secs_f64());
-        self.bar.set_message(format!("{text}\n{}", self.so_far));
         if !self.terminal && self.told.elapsed() >= TOLD {
             tell!("{text}: {times}");
             self.told = Instant::now();
         }
         self.bar.set_prefix(times);
+        self.bar.set_message(format!("{text}\n{}", self.so_far));
     }
 
     fn interim(&mut self, record: &Record) {
