@@ -130,7 +130,8 @@ fn from_remedies(summary: &Summary) -> Option<String> {
 const NAMED_MAX: usize = 4;
 
 /// Which component costs most, as far as that is known: whoever may cost as much as one that is named is named too, or
-/// nothing is ranked. `stages`: all that can be compared, the largest first; `all_measured`: and all that was asked for.
+/// nothing is ranked. `stages`: all that can be compared, the largest first; `all_measured`: and all that was asked
+/// for.
 fn costliest(stages: &[&Share], all_measured: bool) -> String {
     let is_known = |share: &Share| share.verdict == Verdict::Resolved && share.percent > 0.0;
     let Some(first) = stages.iter().copied().find(|share| is_known(share)) else {

@@ -21,9 +21,10 @@ pub fn section(summary: &Summary) -> Option<Section> {
     })
 }
 
-const MEANING: &str = "Stands: our whole 95 % interval lies in the paper's range, which is that of all its \
-                       machines. Bigger, smaller: it lies beyond it. Undecided: it reaches across an end. (CPU): from CPU time per hit, as something \
-                       else than the server limited hits per second, or because a share is told by it.";
+const MEANING: &str = "Stands: our whole 95 % interval lies in the paper's range, which is that of all its machines. \
+                       Bigger, smaller: it lies beyond it. Undecided: it reaches across an end. (CPU): from CPU time \
+                       per hit, as something else than the server limited hits per second, or because a share is told \
+                       by it.";
 
 fn columns() -> Vec<Column> {
     COLUMNS.iter().map(|name| Column::words(*name)).collect()

@@ -43,3 +43,4 @@ mod sweep;
 pub mod testbed;
 pub mod url;
 pub mod verify;
+mod warm_up;

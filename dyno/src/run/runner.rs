@@ -17,6 +17,7 @@ use super::bound::{Bound, Clock, MachineClock};
 use super::manifest;
 use super::observer::Observer;
 use super::schedule::{Work, order_of_round};
+use super::warm_up::warmed;
 use crate::fault::{Fault, OrFault, fault_of};
 use crate::interrupt;
 use crate::model::{Experiment, Measure};
@@ -36,8 +37,6 @@ const ROUNDS_BEFORE_LOOK: u32 = 6;
 const WARM_UP_MIN: Duration = Duration::from_millis(120);
 /// Part of the time budget that the warm-ups may take.
 const WARM_UP_BUDGET: f64 = 0.2;
-/// So often a warm-up is tried in which some requests fail.
-const WARM_UPS_MAX: u32 = 3;
 
 /// What is measured: configurations that are up, each of which can carry out a block of work.
 ///
@@ -587,25 +586,6 @@ impl Run<'_, '_> {
     fn is_as_is(&self, index: usize) -> bool {
         self.journal.record().configurations[index].kind == Kind::AsIs
     }
-}
-
-/// Warms up. Where some requests fail it does so again, and tells: only who fails each time cannot serve.
-fn warmed(mut once: impl FnMut() -> Result<Block>) -> Result<(Block, Option<Warning>)> {
-    let (mut block, mut failed) = (once()?, BTreeMap::<String, u64>::new());
-    for _ in 1..WARM_UPS_MAX {
-        // Of a server that answers nothing no repetition tells more.
-        if block.errors.is_empty() || block.hits == 0 {
-            break;
-        }
-        block.errors.iter().for_each(|(kind, count)| *failed.entry(kind.clone()).or_default() += count);
-        block = once()?;
-    }
-    let kinds: Vec<String> = failed.iter().map(|(kind, count)| format!("{count} ({kind})")).collect();
-    let warning = (!kinds.is_empty()).then(|| Warning::Other {
-        what: format!("requests failed in a warm-up, which was repeated: {}", kinds.join(", ")),
-        remedy: "What was measured has its own count of failures; the server's error log may say why".to_owned(),
-    });
-    Ok((block, warning))
 }
 
 #[cfg(test)]

@@ -136,7 +136,8 @@ fn another_certificate_of_an_own_server_is_applied_or_refused() {
     let own = |comment: &str| {
         let www = site.join("www");
         let text = format!(
-            "daemon off; pid {{dir}}/nginx.pid; error_log stderr; {comment}\nevents {{}}\nhttp {{ access_log off; server {{\n\
+            "daemon off; pid {{dir}}/nginx.pid; error_log stderr; {comment}\nevents {{}}\n\
+             http {{ access_log off; server {{\n\
              listen 127.0.0.1:{{port}} ssl; root {}; ssl_certificate {}; ssl_certificate_key {}; }} }}\n",
             www.display(),
             site.join("shop.pem").display(),

@@ -202,7 +202,7 @@ fn arithmetic(summary: &ArraySummary) -> Vec<Item> {
 mod tests {
     use super::*;
 
-    const fn of(value: f64, half: f64) -> Estimate {
+    fn of(value: f64, half: f64) -> Estimate {
         Estimate { value, low: value - half, high: value + half }
     }
 

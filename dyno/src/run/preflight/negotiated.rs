@@ -115,12 +115,14 @@ pub(super) fn checks(target: &Target, asked: &Asked) -> Result<Vec<Check>> {
     // Who fails has failed in the other checks.
     let Ok(full) = ask(None) else { return Ok(Vec::new()) };
     let mut checks: Vec<Check> = asked.check("full", &full).into_iter().collect();
-    let Some(session) = full.sessions.last() else { return Ok(checks) };
+    // Stages of the shim have sessions of their own, which the other checks see.
+    let is_plain = settings.stages_off.shim().is_empty();
+    let Some(session) = full.sessions.last().filter(|_| is_plain) else { return Ok(checks) };
     if target.resumable {
         checks.extend(asked.check_session(session));
         let resumed = ask(Some(session.clone())).ok().filter(Answer::is_resumed);
         checks.extend(resumed.and_then(|resumed| asked.check("resumed", &resumed)));
-    } else if !asked.resumes && settings.stages_off.shim().is_empty() {
+    } else if !asked.resumes {
         let resumed = ask(Some(session.clone())).is_ok_and(|answer| answer.is_resumed());
         let seen = if resumed { "asked for no resumption, negotiated a resumed session" } else { "a full handshake" };
         checks.push(Check::new("full: no session is resumed where none is asked for", !resumed, seen));

@@ -266,28 +266,3 @@ fn time_is_a_bound_whatever_the_machine_does() {
         }
     }
 }
-
-/// The blocks of warm-ups with so many failed requests each, and so many hits.
-fn warm_ups(failures: &[u64], hits: u64) -> (usize, Block, Option<String>) {
-    let mut count = 0;
-    let (block, warning) = warmed(|| {
-        let failed = failures[count.min(failures.len() - 1)];
-        count += 1;
-        let errors = (failed > 0).then(|| ("reset".to_owned(), failed)).into_iter().collect();
-        Ok(Block { errors, hits, ..Block::default() })
-    })
-    .unwrap();
-    (count, block, warning.map(|warning| warning.to_string()))
-}
-
-#[test]
-fn a_warm_up_with_failed_requests_is_repeated_and_counted() {
-    let (count, block, said) = warm_ups(&[0], 9);
-    assert!(count == 1 && block.errors.is_empty() && said.is_none());
-    let (count, block, said) = warm_ups(&[1, 2, 0], 9);
-    assert!(count == 3 && block.errors.is_empty(), "{count}");
-    assert!(said.unwrap().contains("repeated: 3 (reset)"));
-    let (count, block, _) = warm_ups(&[1], 9);
-    assert!(count == WARM_UPS_MAX as usize && !block.errors.is_empty(), "who fails each time is left out");
-    assert_eq!(warm_ups(&[1], 0).0, 1, "who answers nothing is not asked again");
-}

@@ -2,12 +2,13 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, absolute};
-use std::{fs, iter};
+use std::iter;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use super::text::{name_of, path_of, text_of, value, word_of};
 use super::{elsewhere, lua};
+use crate::input;
 use crate::servers::glob;
 
 /// Includes within includes; more is a circle.

@@ -1,0 +1,59 @@
+//! Warm-ups in which requests fail.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+
+use crate::store::{Block, Warning};
+
+/// So often a warm-up is tried in which some requests fail.
+const WARM_UPS_MAX: u32 = 3;
+
+/// Warms up. Where some requests fail it does so again, and tells: only who fails each time cannot serve.
+pub fn warmed(mut once: impl FnMut() -> Result<Block>) -> Result<(Block, Option<Warning>)> {
+    let (mut block, mut failed) = (once()?, BTreeMap::<String, u64>::new());
+    for _ in 1..WARM_UPS_MAX {
+        // Of a server that answers nothing no repetition tells more.
+        if block.errors.is_empty() || block.hits == 0 {
+            break;
+        }
+        block.errors.iter().for_each(|(kind, count)| *failed.entry(kind.clone()).or_default() += count);
+        block = once()?;
+    }
+    let kinds: Vec<String> = failed.iter().map(|(kind, count)| format!("{count} ({kind})")).collect();
+    let warning = (!kinds.is_empty()).then(|| Warning::Other {
+        what: format!("requests failed in a warm-up, which was repeated: {}", kinds.join(", ")),
+        remedy: "What was measured has its own count of failures; the server's error log may say why".to_owned(),
+    });
+    Ok((block, warning))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The blocks of warm-ups with so many failed requests each, and so many hits.
+    fn warm_ups(failures: &[u64], hits: u64) -> (usize, Block, Option<String>) {
+        let mut count = 0;
+        let (block, warning) = warmed(|| {
+            let failed = failures[count.min(failures.len() - 1)];
+            count += 1;
+            let errors = (failed > 0).then(|| ("reset".to_owned(), failed)).into_iter().collect();
+            Ok(Block { errors, hits, ..Block::default() })
+        })
+        .unwrap();
+        (count, block, warning.map(|warning| warning.to_string()))
+    }
+
+    #[test]
+    fn a_warm_up_with_failed_requests_is_repeated_and_counted() {
+        let (count, block, said) = warm_ups(&[0], 9);
+        assert!(count == 1 && block.errors.is_empty() && said.is_none());
+        let (count, block, said) = warm_ups(&[1, 2, 0], 9);
+        assert!(count == 3 && block.errors.is_empty(), "{count}");
+        assert!(said.unwrap().contains("repeated: 3 (reset)"));
+        let (count, block, _) = warm_ups(&[1], 9);
+        assert!(count == WARM_UPS_MAX as usize && !block.errors.is_empty(), "who fails each time is left out");
+        assert_eq!(warm_ups(&[1], 0).0, 1, "who answers nothing is not asked again");
+    }
+}
