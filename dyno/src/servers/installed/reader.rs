@@ -304,6 +304,8 @@ pub(super) fn directives_of(text: &str) -> Result<Vec<Directive>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use proptest::prelude::*;
 
     use super::super::text::bytes_of;
