@@ -155,7 +155,7 @@ fn python(place: &Place) -> String {
 fn a_server_with_a_thread_for_each_connection_and_a_private_libssl_is_profiled() {
     let place = Place::new();
     let arguments = ["--address", "127.0.0.1:{port}", "--cert", "p-256", "--no-removed", "--server-command"];
-    let printed = profiled(&place, &[&arguments[..], &[&python(&place)]].concat());
+    let printed = profiled(&place, &[&arguments[..], &[python(&place).as_str()]].concat());
     for kind in printed["profile"]["handshakes"].as_array().unwrap() {
         let whole = value(&kind["cpu_ns"]);
         let sum: f64 = kind["stages"].as_array().unwrap().iter().map(|stage| value(&stage["timed_ns"])).sum();
