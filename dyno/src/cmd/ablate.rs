@@ -244,7 +244,7 @@ pub(super) fn percent(text: &str) -> Result<f64, String> {
 /// Runs the ablation.
 pub fn run(args: &Args) -> Result<Exit> {
     let (experiment, told) = args.experiment()?;
-    told.iter().for_each(|line| eprintln!("{line}"));
+    told.iter().for_each(|line| tell!("{line}"));
     super::run::perform(&experiment, &args.output)
 }
 
