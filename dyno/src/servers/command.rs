@@ -143,9 +143,11 @@ impl CommandSpec {
             let text = installed::fitting(&text, &build_of(&words[0]));
             let copy = directory.join("nginx.conf");
             fs::write(&copy, installed::bytes_of(&text)).with_context(|| format!("write {}", copy.display()))?;
-            // Before it reads a configuration, nginx opens the log that it was built with.
-            let log = directory.join("error.log").display().to_string();
-            words.extend(["-e".to_owned(), log, "-c".to_owned(), copy.display().to_string()]);
+            // Before it reads a configuration, nginx opens the log that it was built with; from 1.19.5 on it can be told.
+            if programs::output_of(Path::new(&words[0]), &["-h"]).contains("-e filename") {
+                words.extend(["-e".to_owned(), directory.join("error.log").display().to_string()]);
+            }
+            words.extend(["-c".to_owned(), copy.display().to_string()]);
             return Ok(words);
         }
         for (word, file) in templates(&words) {
