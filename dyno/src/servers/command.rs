@@ -143,7 +143,7 @@ impl CommandSpec {
             let text = installed::fitting(&text, &build_of(&words[0]));
             let copy = directory.join("nginx.conf");
             fs::write(&copy, installed::bytes_of(&text)).with_context(|| format!("write {}", copy.display()))?;
-            // Before it reads a configuration, nginx opens the log that it was built with; from 1.19.5 on it can be told.
+            // nginx first opens the log that it was built with; from 1.19.5 on it can be told another.
             if programs::output_of(Path::new(&words[0]), &["-h"]).contains("-e filename") {
                 words.extend(["-e".to_owned(), directory.join("error.log").display().to_string()]);
             }
