@@ -233,7 +233,8 @@ mod tests {
             edit(&mut of.tls);
             of.check().map_or_else(|error| format!("{error:#}"), |()| String::new())
         };
-        let edits: [(&str, fn(&mut Tls)); 5] = [
+        type Edit = fn(&mut Tls);
+        let edits: [(&str, Edit); 5] = [
             ("--cert", |tls| tls.certificate = Some(CertificateKind::P256)),
             ("--session-cache", |tls| tls.session_cache = Some(SessionCache::Shared)),
             ("--ticket-keys", |tls| tls.ticket_keys = Some(TicketKeys::Own)),
@@ -250,7 +251,7 @@ mod tests {
         }
         assert_eq!(said(WITH_PLACES, None, |tls| tls.certificate = Some(CertificateKind::P256)), "");
         assert_eq!(said(OWN, None, |_| ()), "");
-        let dbm: fn(&mut Tls) = |tls| tls.session_cache = Some(SessionCache::Dbm);
+        let dbm: Edit = |tls| tls.session_cache = Some(SessionCache::Dbm);
         assert!(said("nginx", Some("/etc/nginx/nginx.conf"), dbm).contains("nginx has no session cache `dbm`"));
     }
 
