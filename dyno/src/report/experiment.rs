@@ -302,7 +302,9 @@ fn configurations(summary: &Summary) -> Section {
         (Column::number("client µs/hit"), |of| format_micros(of.client_cpu_ns_per_hit)),
         (Column::number("full"), |of| format_count(of.handshakes_full)),
         (Column::number("resumed"), |of| format_count(of.handshakes_resumed)),
-        (Column::number("hits/handshake"), |of| of.hits_per_handshake.map_or(NONE.to_owned(), format_tenths)),
+        (Column::number("hits/handshake").on(Place::Page), |of| {
+            of.hits_per_handshake.map_or(NONE.to_owned(), format_tenths)
+        }),
         // One that is not valid has no usable block.
         (Column::number("blocks"), |of| if of.valid { of.blocks.to_string() } else { "INVALID".to_owned() }),
     ];

@@ -144,7 +144,7 @@ mod tests {
     use crate::model::{CertificateKind, Processors, Server, SessionCache, TicketKeys};
 
     /// A server that is nobody's but the user's.
-    const OWN: &str = "server -c own.conf -p {port}";
+    const OWN: &str = "server -p {port}";
     /// One that shows what certificate it is given.
     const WITH_PLACES: &str = "server --cert {certificate} --key {key} -p {port}";
 

@@ -1,8 +1,8 @@
 //! Reads a configuration as nginx itself does (`ngx_conf_file.c`), with all that it includes, and writes it again.
 
 use std::fmt::Write as _;
-use std::path::{Path, absolute};
 use std::iter;
+use std::path::{Path, absolute};
 
 use anyhow::{Context, Result, bail, ensure};
 
