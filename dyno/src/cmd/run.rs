@@ -491,7 +491,8 @@ fn measuring(schedule: &Schedule, configurations: usize, left: Duration) -> Stri
     match () {
         () if left.is_zero() => format!("measuring {configurations} configurations: warming up took the time"),
         () if wanted_s > left_s * 1.5 => format!(
-            "{text}; a round takes about {round_s:.0} s, and fewer than {FEW_ROUNDS} resolve nothing: give --time {:.0}",
+            "{text}; a round takes about {round_s:.0} s, and fewer than {FEW_ROUNDS} resolve nothing: \
+             give --time {:.0}",
             (wanted_s * 2.0 / 10.0).ceil() * 10.0
         ),
         () => format!("{text}, up to {rounds} rounds of {round_s:.1} s{blocks}"),

@@ -54,8 +54,8 @@ fn without_library<'a>(server: &'a str, library: &str) -> &'a str {
     named.map_or(server, |at| &server[..at])
 }
 
-/// How many hits came to a handshake of the server as is, or of what was loaded: what TLS costs a hit depends on it more
-/// than on anything else.
+/// How many hits came to a handshake of the server as is, or of what was loaded: what TLS costs a hit depends most on
+/// it.
 fn hits_per_handshake(record: &Record) -> Option<String> {
     let as_is = record.configurations.iter().position(|of| of.kind == Kind::AsIs).unwrap_or(0);
     let of = record.blocks.iter().filter(|block| block.valid && block.configuration == as_is);

@@ -1,5 +1,6 @@
 //! The testbed: everything that is started and written before the first block, and taken down after the last.
 
+mod recordings;
 mod server_pool;
 mod server_under_test;
 
@@ -20,7 +21,7 @@ use super::bound::preparing_most;
 use super::cpus::{self, Cpus};
 use super::credentials::{Credentials, HOST};
 use super::load_process::LoadProcess;
-use super::recording::{self, Recording};
+use super::recording::Recording;
 use super::{exchange, hardware, modes};
 use crate::fault::{Fault, OrFault};
 use crate::load::job;
@@ -418,57 +419,6 @@ impl Testbed {
     /// The running server of this configuration is measured: [`Testbed::swap_in`] will not bring it back.
     pub fn is_measured(&mut self, index: usize) {
         self.servers[index].pool.running_is_measured();
-    }
-
-    /// Gives a configuration what its stages need of real handshakes: recorded on an untouched server with the same TLS
-    /// settings, which runs for this only.
-    fn give_recording(&mut self, index: usize) -> Result<()> {
-        let key = (self.servers[index].tls.clone(), self.servers[index].spec.library.clone());
-        let known = self.recordings.iter().find(|(of, _)| *of == key).map(|(_, recording)| recording.clone());
-        let recording = match known {
-            Some(recording) => recording,
-            None => {
-                let recording = self.record(index).or_fault(Fault::Server)?;
-                self.recordings.push((key, recording.clone()));
-                recording
-            }
-        };
-        let host = self.host(index);
-        let is_first = !self.servers.iter().any(|other| other.host == Some(host) && other.has_scripts());
-        if let Some(shim) = self.servers[host].shim.as_ref().filter(|_| is_first) {
-            shim.set_scripts(Some(&recording.scripts.full), recording.scripts.resumed.as_ref())?;
-        }
-        let server = &mut self.servers[index];
-        server.foreign_session = recording.session;
-        if let Some(settings) = &mut server.settings {
-            settings.scripts = Some(recording.scripts);
-        }
-        Ok(())
-    }
-
-    fn record(&self, index: usize) -> Result<Recording> {
-        let server = &self.servers[index];
-        let settings = server.settings.as_ref().context("plain HTTP has no handshakes to record")?;
-        let untouched = ServerSpec { handed: Handed::default(), ..server.spec.clone() };
-        let instance = servers::start(&untouched, self.directory.path())
-            .context("failed to start an untouched server to record its handshakes")?;
-        let (request, _) = self.preflight_request();
-        let recording = recording::record(instance.address(), settings, &request)?;
-        instance.stop()?;
-        Ok(recording)
-    }
-
-    /// Makes the universal session of a perfect cache: the first connection that its server has in its life.
-    pub fn make_universal(&mut self, index: usize, request: &[u8], resumable: bool) -> Result<()> {
-        let server = &mut self.servers[index];
-        let stages = server.shim.as_ref().map_or(StageSet::NONE, ShimInjection::stages);
-        // A skeleton has none.
-        let wanted = resumable && stages.contains(Stage::SessionCache) && !stages.contains(Stage::Handshake);
-        if let Some(settings) = server.settings.as_mut().filter(|settings| wanted && settings.universal.is_none()) {
-            let session = recording::universal_session(server.address, settings, request).or_fault(Fault::Server)?;
-            settings.universal = Some(session);
-        }
-        Ok(())
     }
 
     /// Stops the server of one configuration, if it runs. One that does not stop is killed with its supervisor.

@@ -53,7 +53,8 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Of all threads that these processes have now, and of those that they start. Nothing is sampled until [`Sampler::enable`].
+    /// Of all threads that these processes have now, and of those that they start. Nothing is sampled until
+    /// [`Sampler::enable`].
     ///
     /// # Errors
     /// The kernel does not allow it, and what to do about it.

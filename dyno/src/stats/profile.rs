@@ -17,8 +17,8 @@ use crate::sampling::Stacks;
 use crate::store::{Block, ProfileRecord, Record, Slice, Warning};
 
 /// What samples are good for that stand for too little of the server's work.
-const NOT_SAMPLED: &str = "Processes that begin later are not sampled, nor are threads where there are very many; what is timed is not \
-     concerned";
+const NOT_SAMPLED: &str = "Processes that begin later are not sampled, nor are threads where there are very many; \
+     what is timed is not concerned";
 /// Fewer sweeps than this are told.
 const SWEEPS_FEW: usize = 20;
 
