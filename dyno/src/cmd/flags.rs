@@ -9,7 +9,7 @@ use tlsdyno_tls::{Suite, Version};
 use crate::choice::choice;
 use crate::model::{CertificateKind, Measure, SessionCache, Tls, WorkersModel};
 use crate::servers::Library;
-use crate::trace::flags::input;
+use crate::trace::flags::absolute;
 
 /// TLS as servers are configured and clients offer it.
 #[derive(clap::Args, Clone, Debug)]
@@ -106,7 +106,7 @@ impl RepeatArgs {
 pub fn libraries(prefixes: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let library = |prefix: &PathBuf| -> Result<PathBuf> {
         Library::at(prefix)?;
-        input(prefix, "library")
+        absolute(prefix, "library")
     };
     prefixes.iter().map(library).collect()
 }

@@ -21,6 +21,8 @@ const SIGNAL_STATUS: i32 = 128;
 pub struct Vigil {
     /// Those that listen: of the others one may end when its work is done.
     serving: Vec<u32>,
+    /// It may have ended one of them because it had enough of them: another serves in its place.
+    may_replace: bool,
     /// All processes by the numbers that the server's own log calls them: they may live in a PID namespace of their
     /// own.
     own_numbers: BTreeMap<u32, u32>,
@@ -34,12 +36,13 @@ pub struct Vigil {
 impl Vigil {
     /// Begins now: what the logs held before is skipped. Where nobody is seen to listen, every process is taken to
     /// serve.
-    pub(super) fn begin(processes: Vec<u32>, logs: Vec<PathBuf>) -> Vigil {
+    pub(super) fn begin(processes: Vec<u32>, logs: Vec<PathBuf>, may_replace: bool) -> Vigil {
         let listeners = listening::listeners(&processes);
         let mut vigil = Vigil {
             own_numbers: processes.iter().filter_map(|&pid| Some((process_tree::own_number_of(pid)?, pid))).collect(),
             threads: processes.iter().flat_map(|pid| process_tree::numbers_in(&format!("/proc/{pid}/task"))).collect(),
             serving: if listeners.is_empty() { processes } else { listeners },
+            may_replace,
             logs: logs.into_iter().map(GrowingLog::new).collect(),
             kernel: KernelLog::from_now_on(),
             deaths: Vec::new(),
@@ -61,12 +64,13 @@ impl Vigil {
         Some(place.map_or(told.clone(), |place| format!("{told}, in {place}")))
     }
 
-    /// A process that served in the beginning and is not there any more, unless another serves in its place. `now`: the
-    /// processes of the server.
+    /// A process that served in the beginning and is not there any more, unless the server may put another in its place
+    /// and has. `now`: the processes of the server.
     pub(super) fn missing(&self, now: &[u32]) -> Option<u32> {
         let is_gone = |pid: &u32| process_tree::stat(*pid).is_none_or(|process| process.state == 'Z');
         let missing = self.serving.iter().copied().find(is_gone)?;
-        (listening::listeners(now).len() < self.serving.len()).then_some(missing)
+        let is_replaced = self.may_replace && listening::listeners(now).len() >= self.serving.len();
+        (!is_replaced).then_some(missing)
     }
 
     fn new_lines(&mut self) -> Vec<String> {
@@ -141,7 +145,8 @@ mod tests {
     fn only_what_is_new_counts() {
         let mut log = tempfile::NamedTempFile::new().unwrap();
         writeln!(log, "worker process 1 exited on signal 9").unwrap();
-        let mut vigil = Vigil::begin(vec![std::process::id()], vec![log.path().to_owned(), "/nowhere/log".into()]);
+        let mut vigil =
+            Vigil::begin(vec![std::process::id()], vec![log.path().to_owned(), "/nowhere/log".into()], false);
         assert_eq!(vigil.look(None), None);
         assert_eq!(vigil.missing(&[std::process::id()]), None);
         let gone = "the server has died (exit status 1)".to_owned();

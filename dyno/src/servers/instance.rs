@@ -77,6 +77,8 @@ pub struct Instance {
     searched: Mutex<BTreeMap<PathBuf, usize>>,
     /// Parts of its cryptography are switched off: beyond loopback it may be reached at this address, and no other.
     permitted: Option<IpAddr>,
+    /// A server of the user's own, which may end processes that it has enough of.
+    is_own_command: bool,
     // After `supervised`: what it needs ends after it.
     companions: Vec<Companion>,
 }
@@ -186,7 +188,7 @@ impl Instance {
 
     /// Watches for processes that a signal ends from now on.
     pub fn watch(&self) -> Vigil {
-        Vigil::begin(self.pids(), self.logs())
+        Vigil::begin(self.pids(), self.logs(), self.is_own_command)
     }
 
     /// Which of its processes a signal has ended since `vigil` began, and where that is known, in which library.

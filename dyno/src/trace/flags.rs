@@ -41,10 +41,18 @@ impl WorkloadChoice {
 /// # Errors
 /// There is no such file, or it is none that can be read again.
 pub fn input(path: &Path, what: &str) -> Result<PathBuf> {
+    let found = absolute(path, what)?;
     let failed = || format!("failed to read the {what} {}", path.display());
-    let found = path.canonicalize().with_context(failed).or_fault(Fault::Input)?;
     crate::input::ensure_regular(&found).with_context(failed).or_fault(Fault::Input)?;
     Ok(found)
+}
+
+/// The absolute path of a file or directory.
+///
+/// # Errors
+/// There is none.
+pub fn absolute(path: &Path, what: &str) -> Result<PathBuf> {
+    path.canonicalize().with_context(|| format!("failed to read the {what} {}", path.display())).or_fault(Fault::Input)
 }
 
 /// How an access log is replayed; the same flags wherever a log is taken.

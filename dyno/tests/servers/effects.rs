@@ -260,7 +260,7 @@ fn is_measured(place: &Place, way: &str) -> Value {
     fs::write(&script, FORKING).unwrap();
     let command = format!("python3 {} {{port}} {{certificate}} {{key}} {way}", script.display());
     let server = ["ablate", "--server-command", &command, "--path", "/", "--stages", "authentication"];
-    let output = place.run(&[&server[..], &["--cert", "rsa-2048", "--time", "3", "--json", "--no-report"]].concat());
+    let output = place.run(&[&server[..], &["--cert", "rsa-2048", "--time", "8", "--json", "--no-report"]].concat());
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stdout));
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();

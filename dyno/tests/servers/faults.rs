@@ -255,13 +255,13 @@ fn a_server_of_several_modes_that_fails_takes_only_these_with_it() {
              { name = \"plain HTTP\", plain_http = true }]\n";
         let file = place.file("experiment.toml", experiment.as_bytes());
         let running = place.measure(&["run", text(&file), "--json", "--no-report"]);
-        // In the order of their start: as is, the one of the modes, plain HTTP; then those of later rounds, in the
-        // order of the configurations, the one of the modes last.
+        // In the order of their start: as is, the one of the modes, plain HTTP; then those of later rounds, one of each
+        // configuration at a time, the one of the modes last.
         let servers = place.servers();
         let (first, later) = servers.split_at(3);
         assert!(!later.is_empty() && later.len().is_multiple_of(3), "{servers:?}");
-        let of_modes = &later[later.len() / 3 * 2..];
-        for pid in of_modes.iter().chain([&first[1]]) {
+        let of_modes = later.chunks(3).map(|of_each| &of_each[2]);
+        for pid in of_modes.chain([&first[1]]) {
             kill_process(Pid::from_raw(*pid).unwrap(), signal).unwrap();
         }
         let (code, result, said) = running.end();

@@ -105,7 +105,7 @@ fn another_certificate_of_an_own_server_is_applied_or_refused() {
         let path = place.path().join(name);
         let text = format!(
             "question = \"ECDSA?\"\n[server]\nkind = \"command\"\naddress = \"127.0.0.1:{{port}}\"\n{server}\n\
-             [workload]\nkind = \"url\"\npath = \"/\"\nusers = 2000\nrequests_per_user = 1\n\
+             [server.client]\nheaders = [\"Authorization: Basic bWU6YSBzZWNyZXQ=\"]\n[workload]\nkind = \"url\"\npath = \"/\"\nusers = 2000\nrequests_per_user = 1\n\
              [measure]\ntime_s = 1.0\n[[configuration]]\nname = \"as is\"\n\
              [[configuration]]\nname = \"ECDSA\"\ntls = {{ certificate = \"p-256\" }}\n"
         );

@@ -3,8 +3,9 @@
 use std::net::TcpListener;
 
 use serde_json::Value;
-use tlsdyno::model::ServerName;
+use tlsdyno::model::{CertificateKind, ServerName};
 use tlsdyno::report;
+use tlsdyno::servers::{ServerSpec, ServerTls, certificates};
 use tlsdyno::store::Store;
 
 use crate::place::Place;
@@ -271,7 +272,9 @@ asyncio.run(main())
 #[test]
 fn a_server_whose_mapped_openssl_does_no_tls_is_refused() {
     let place = Place::new();
-    let server = place.start(&place.spec(ServerName::Nginx)).unwrap();
+    let certificate = certificates::create(CertificateKind::Rsa2048, place.path()).unwrap();
+    let spec = ServerSpec { tls: Some(ServerTls::new(certificate)), ..place.spec(ServerName::Nginx) };
+    let server = place.start(&spec).unwrap();
     std::fs::write(place.path().join("relay.py"), RELAY).unwrap();
     std::fs::write(place.path().join("paths.txt"), "/hello.txt\n").unwrap();
     let command = format!("python3 {}/relay.py {{port}} {}", place.path().display(), server.address().port());

@@ -44,7 +44,7 @@ fn check(record: &Record, what: &str, reference: &str) {
             assert!(serde_json::to_string(slice).unwrap().len() <= 64);
         }
     }
-    assert!(work.len() >= 2, "{what}: {} sweeps", work.len());
+    assert!(!work.is_empty(), "{what}: no sweep");
     for (sweep, of_sweep) in &work {
         assert_eq!(of_sweep.len(), record.configurations.len(), "{what}: sweep {sweep}");
         let tls = of_sweep.iter().filter(|(index, _)| record.configurations[**index].tls);
@@ -72,7 +72,7 @@ fn the_papers_suite_and_users_with_sessions_are_sliced_too() {
 fn stages_are_computed_twice_in_one_process_and_one_counts_what_that_adds() {
     let stages = ["--method", "doubling", "--stages", "authentication,cipher,mac,kdf", "--reuse", "50%"];
     for server in ["nginx", "haproxy", "builtin"] {
-        let record = measured(server, "6", &stages);
+        let record = measured(server, "12", &stages);
         check(&record, server, "nothing doubled");
         let experiment = record.measured.experiment().unwrap();
         assert_eq!(experiment.methods, [Method::Doubling]);

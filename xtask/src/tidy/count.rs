@@ -22,21 +22,39 @@ const PARTS: [(&str, &str, Language); 8] = [
 /// Its folders are counted one by one, too.
 const DYNO: &str = "dyno/src/";
 
-/// Each part with its lines of code.
-pub fn table(files: &[File]) -> String {
+/// A part of the workspace with its lines of code.
+pub struct Part<'a> {
+    /// As it stands in the table, for example `dyno/src`.
+    pub title: &'static str,
+    /// Lines of code.
+    pub lines: usize,
+    /// The same for each folder of `dyno/src`; empty for other parts.
+    pub folders: BTreeMap<&'a str, usize>,
+}
+
+/// Counts each part.
+pub fn parts(files: &[File]) -> Vec<Part<'_>> {
     let product = of_product(files);
     let counted: Vec<(&File, usize)> =
         files.iter().filter(|file| is_counted(file, &product)).map(|file| (file, lines_of_code(file))).collect();
-    let mut text = String::new();
-    for (title, folder, language) in PARTS {
+    let part = |(title, folder, language): (&'static str, &str, Language)| {
         let of_part =
             || counted.iter().filter(|(file, _)| file.path.starts_with(folder) && file.language == Some(language));
-        let _ = writeln!(text, "{:>7}  {title}", of_part().map(|(_, lines)| lines).sum::<usize>());
-        let mut below: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut folders: BTreeMap<&str, usize> = BTreeMap::new();
         for (file, lines) in of_part().filter(|_| folder == DYNO) {
-            *below.entry(folder_of(&file.path[folder.len()..])).or_default() += lines;
+            *folders.entry(folder_of(&file.path[folder.len()..])).or_default() += lines;
         }
-        for (name, lines) in below {
+        Part { title, lines: of_part().map(|(_, lines)| lines).sum(), folders }
+    };
+    PARTS.into_iter().map(part).collect()
+}
+
+/// Each part with its lines of code.
+pub fn table(files: &[File]) -> String {
+    let mut text = String::new();
+    for part in parts(files) {
+        let _ = writeln!(text, "{:>7}  {}", part.lines, part.title);
+        for (name, lines) in part.folders {
             let _ = writeln!(text, "{:>7}    {name}", format!("({lines})"));
         }
     }

@@ -1,6 +1,7 @@
-//! What no compiler checks: lines and files that are too long, what was left undone, files that nothing reaches,
+//! What no compiler checks: lines, files and parts that are too long, what was left undone, files that nothing reaches,
 //! imports against the order of folders, numbers without a unit.
 
+mod budget;
 mod count;
 mod files;
 mod finding;
@@ -55,7 +56,8 @@ pub struct Arguments {
     ///
     /// A line of code is one that is neither blank, comment nor test. Comment: nothing but a comment stands on it.
     /// Test: files below a folder `tests`, files `tests.rs`, `*_tests.rs`, items under `#[cfg(test)]`, and files that
-    /// only such items reach. Lines in brackets are parts of the number above them.
+    /// only such items reach. Lines in brackets are parts of the number above them. Each part has a budget in
+    /// xtask/src/tidy/budgets.txt.
     #[arg(long)]
     count: bool,
 }
@@ -82,6 +84,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 /// What must not be.
 fn faults(files: &[File]) -> Vec<Finding> {
     [
+        budget::exceeded(files),
         length::long_files(files),
         length::long_lines(files),
         undone::marks(files),

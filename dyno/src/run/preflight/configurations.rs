@@ -189,10 +189,11 @@ pub fn start_and_check(
     refuse_another_library(testbed, &seen)
 }
 
-/// Whether a library of ours was mapped, and a client came.
+/// Whether a library of ours was mapped, and a client came to a server that lived on.
 fn is_asked(checks: &[Check]) -> bool {
     let mapped = |check: &&Check| check.name.ends_with(IS_MAPPED);
     checks.iter().any(|check| check.name == ASKED)
+        && !checks.iter().any(|check| check.crashed)
         && checks.iter().filter(mapped).count() > 0
         && checks.iter().filter(mapped).all(|check| check.passed)
 }

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use super::Instance;
 use crate::fault::{Fault, OrFault, fault_of};
+use crate::model::ServerName;
 use crate::native::Handed;
 use crate::servers::cpu::CpuAccount;
 use crate::servers::launch::{FOREIGN_VARIABLES, Launch};
@@ -147,6 +148,7 @@ pub(in crate::servers) fn start_prepared(
         reload: prepared.reload,
         searched: Mutex::new(BTreeMap::new()),
         permitted: (spec.is_altered() && !spec.allow_insecure_listen).then_some(spec.ip),
+        is_own_command: spec.kind == ServerName::Command,
         companions: prepared.companions,
     };
     instance.await_ready(spec)?;

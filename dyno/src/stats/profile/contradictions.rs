@@ -3,6 +3,7 @@
 
 use super::{KindSummary, StageSummary};
 use crate::stats::bootstrap::Estimate;
+use crate::stats::statement::FEW_ROUNDS;
 use crate::units::{format_interval_with, format_micros, format_percent};
 
 /// What two methods say of a stage contradicts itself where their intervals are apart by more than this part of the
@@ -15,6 +16,8 @@ const APART_OF_HIT: f64 = 0.05;
 pub(super) fn of(kind: &KindSummary) -> Vec<String> {
     let mut found = Vec::new();
     let (whole, stages) = (kind.cpu_ns, kind.stages_ns());
+    // Intervals of fewer sweeps are too narrow by chance.
+    let has_intervals = kind.sweeps >= FEW_ROUNDS as usize;
     // Nothing is left for the server itself and the kernel.
     if kind.other_ns.value < 0.0 {
         let percent = format_percent(stages / whole.value.max(1.0) * 100.0);
@@ -22,6 +25,7 @@ pub(super) fn of(kind: &KindSummary) -> Vec<String> {
         found.push(format!("all calls together took {stages} µs, which is {percent} of a hit ({})", told(whole)));
     } else if let (Some(plain), Some(rest)) = (kind.plain_ns, kind.rest_ns)
         && rest.high < 0.0
+        && has_intervals
     {
         let stages = format_micros(stages);
         found.push(format!(
@@ -31,7 +35,9 @@ pub(super) fn of(kind: &KindSummary) -> Vec<String> {
             told(whole)
         ));
     }
-    found.extend(kind.stages.iter().filter_map(|stage| of_stage(stage, whole.value)));
+    if has_intervals {
+        found.extend(kind.stages.iter().filter_map(|stage| of_stage(stage, whole.value)));
+    }
     found
 }
 
