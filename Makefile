@@ -4,7 +4,7 @@ CARGO ?= cargo
 TLSDYNO = $(or $(CARGO_TARGET_DIR),./target)/release/tlsdyno
 
 .PHONY: demo test check build install bench papers clean
-.PHONY: test-openssl test-distributions test-debian13 test-probe test-machines
+.PHONY: test-openssl test-distributions test-debian13 test-probe test-machines test-bounds
 
 demo: ## run the main job on the built-in server and write report.html
 	scripts/install-packages demo
@@ -65,6 +65,10 @@ test-probe: ## the probe for months and minutes: sizes, kills, a thousand sites,
 test-machines: ## workers by ssh and Slurm, kills and freezes twenty times each, start skew; as root, a few minutes
 	scripts/install-packages machines
 	$(CARGO) test -p tlsdyno --test traffic machines:: -- --ignored --nocapture --test-threads 1
+
+test-bounds: ## --time as a bound beside two busy programs, which disturb every other test; half a minute
+	scripts/install-packages test
+	$(CARGO) test -p tlsdyno --test servers bounds:: -- --ignored --nocapture
 
 clean:
 	$(CARGO) clean

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use tlsdyno_engine::load::{ErrorKind, Outcome};
 
 use crate::cmd;
@@ -27,6 +27,7 @@ use crate::load::threads::{Crew, Loops, Threads};
 use crate::load::url::Url;
 use crate::load::warning::{Warning, warnings};
 use crate::load::{permission, sweep, window_search};
+use crate::machines::carried::UNIX_SOCKET_IS_HERE;
 use crate::machines::crew::Workers;
 use crate::machines::gather::{gather, manifest};
 use crate::machines::job;
@@ -159,6 +160,9 @@ pub fn run(args: &Args) -> Result<Exit> {
     let text = args.url.as_deref().expect("clap requires the URL where there is no job");
     let url = Url::parse(text).or_fault(Fault::Usage)?;
     let options = &args.options;
+    if args.machines.are_given() && options.unix.is_some() {
+        return Err(anyhow!(UNIX_SOCKET_IS_HERE)).or_fault(Fault::Usage);
+    }
     let address = options::address(options, &url).or_fault(Fault::Unreachable)?;
     let plan = options::plan(options, &url, address).or_fault(Fault::Usage)?;
     match args.sweep.is_some() || args.against.is_some() {

@@ -33,6 +33,9 @@ pub struct Packer {
     data: Data,
 }
 
+/// Why workers take no Unix socket.
+pub const UNIX_SOCKET_IS_HERE: &str = "a Unix socket is on one machine; workers connect over TCP: leave out --unix";
+
 impl Packer {
     /// A plan for the workers; [`Packer::data`] has what it names. Whose part it is, and whether somebody watches, is
     /// filled in for each of them.
@@ -40,10 +43,7 @@ impl Packer {
     /// # Errors
     /// It needs something of this machine.
     pub fn pack(&mut self, plan: &Plan) -> Result<LoadPlan> {
-        ensure!(
-            plan.route.unix_path.is_none(),
-            "a Unix socket is on one machine; workers connect over TCP: leave out --unix"
-        );
+        ensure!(plan.route.unix_path.is_none(), UNIX_SOCKET_IS_HERE);
         ensure!(plan.window.is_none(), "a window cannot be cut into parts");
         let tls = plan.target.tls.as_ref();
         ensure!(

@@ -130,12 +130,15 @@ impl WorkloadSpec {
                 (hits, of)
             }
             WorkloadSpec::Url { bytes: None, requests_per_user, .. } => {
-                (*requests_per_user, format!("the one path {requests_per_user} times"))
+                let times =
+                    if *requests_per_user == 1 { "once".to_owned() } else { format!("{requests_per_user} times") };
+                (*requests_per_user, format!("the one path {times}"))
             }
             _ => return None,
         };
+        let hits = if hits == 1 { "1 hit".to_owned() } else { format!("{hits} hits") };
         Some(format!(
-            "each new connection asks for {of}: {hits} hits per handshake. If your log says otherwise, give \
+            "each new connection asks for {of}: {hits} per handshake. If your log says otherwise, give \
              --hits-per-handshake"
         ))
     }

@@ -59,7 +59,7 @@ pub(super) fn make(path: &Path, spec: &HarSpec) -> Result<Made> {
         requests: total as u64,
         other_origins,
         not_requested: document.not_requested,
-        of_unknown_size: unknown as u64,
+        unknown_size_count: unknown as u64,
     };
     Ok(Made { parts: parts(&pages, spec), summary })
 }

@@ -78,17 +78,17 @@ pub struct LogSummary {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct FoundClients {
     /// Requests whose line has something before the client, which was cut.
-    pub with_prefix: u64,
+    pub with_prefix_count: u64,
     /// What that is in the first of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_prefix: Option<String>,
     /// Requests whose client was taken from behind the user agent (X-Forwarded-For): before the time stands a proxy.
-    pub forwarded: u64,
+    pub forwarded_count: u64,
     /// The proxy of the first of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_proxy: Option<String>,
     /// Requests with an address behind the user agent that was not taken for the client.
-    pub forwarded_unused: u64,
+    pub forwarded_unused_count: u64,
 }
 
 /// Lines that could not be used for one reason.
@@ -139,14 +139,14 @@ impl FoundClients {
         let shown = |text: &[u8]| clipped(text.escape_ascii().map(char::from), EXAMPLE_CHARACTERS);
         match found {
             Found::Words { before, another } => {
-                self.forwarded_unused += u64::from(*another);
+                self.forwarded_unused_count += u64::from(*another);
                 if !before.is_empty() {
-                    self.with_prefix += 1;
+                    self.with_prefix_count += 1;
                     self.first_prefix.get_or_insert_with(|| shown(before));
                 }
             }
             Found::Forwarded { proxy } => {
-                self.forwarded += 1;
+                self.forwarded_count += 1;
                 self.first_proxy.get_or_insert_with(|| shown(proxy));
             }
             Found::Asked => {}
@@ -168,21 +168,21 @@ impl LogRead {
         };
         let mut notes = Vec::new();
         if let Some(prefix) = &found.first_prefix {
-            let lines = of_all(found.with_prefix);
+            let lines = of_all(found.with_prefix_count);
             notes.push(format!("what stands before the client in {lines} was cut; the first is \"{prefix}\""));
         }
         if let Some(proxy) = &found.first_proxy {
             notes.push(format!(
                 "the client in {} is the first address behind the user agent (X-Forwarded-For), since a proxy \
                  ({proxy}) stands before the time; --client-field names another field",
-                of_all(found.forwarded)
+                of_all(found.forwarded_count)
             ));
         }
-        if found.forwarded_unused > 0 {
+        if found.forwarded_unused_count > 0 {
             notes.push(format!(
                 "{} also have an address behind the user agent (X-Forwarded-For?), which was not taken for the client; \
                  --client-field last would",
-                of_all(found.forwarded_unused)
+                of_all(found.forwarded_unused_count)
             ));
         }
         notes
@@ -377,7 +377,7 @@ impl LogSummary {
             replayed_as: replayed_as(replays, hits),
             renamed_files: objects.renamed,
             files_of_varying_size: objects.of_varying_size,
-            files_of_unknown_size: objects.of_unknown_size,
+            files_of_unknown_size: objects.unknown_size_count,
         }
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct Objects {
     /// Files that are not requested under the path of the log.
     pub renamed: u64,
     /// Files whose size the log does not tell (only asked for by HEAD or conditional requests); made empty.
-    pub of_unknown_size: u64,
+    pub unknown_size_count: u64,
     /// Files whose whole response had several sizes; the most usual was taken.
     pub of_varying_size: u64,
 }
@@ -49,7 +49,7 @@ pub(super) fn make(targets: &[Target], replays: &[Replay], names: NamesSpec) -> 
     Objects {
         objects,
         embedded: embedded.collect(),
-        of_unknown_size: count(|target| target.sizes.usual().is_none() && target.other_bytes == 0),
+        unknown_size_count: count(|target| target.sizes.usual().is_none() && target.other_bytes == 0),
         of_varying_size: count(|target| target.sizes.varying),
         renamed: making.renamed,
         files: making.files,

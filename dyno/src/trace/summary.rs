@@ -60,16 +60,16 @@ pub struct HarSummary {
     /// Entries that no server answered (cache, blocked, `data:`), left out.
     pub not_requested: u64,
     /// Requests whose response has a body of which the recording does not tell the size.
-    pub of_unknown_size: u64,
+    pub unknown_size_count: u64,
 }
 
 impl HarSummary {
     /// What a reader of results must know about the recording, each with its remedy.
     pub fn warnings(&self) -> Vec<String> {
-        let HarSummary { of_unknown_size, requests, .. } = self;
-        let unknown = (*of_unknown_size > 0).then(|| {
+        let HarSummary { unknown_size_count, requests, .. } = self;
+        let unknown = (*unknown_size_count > 0).then(|| {
             format!(
-                "the recording does not tell how long {of_unknown_size} of the {requests} responses are, and they are \
+                "the recording does not tell how long {unknown_size_count} of the {requests} responses are, and they are \
                  taken as empty where the server's own are not asked for; record the pages with a browser that \
                  writes `content.size` or Content-Length (Chrome, Edge)"
             )

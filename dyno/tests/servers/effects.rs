@@ -262,8 +262,10 @@ fn is_measured(place: &Place, way: &str) -> Value {
     let server = ["ablate", "--server-command", &command, "--path", "/", "--stages", "authentication"];
     let output = place.run(&[&server[..], &["--cert", "rsa-2048", "--time", "8", "--json", "--no-report"]].concat());
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stdout));
+    // 8: on a busy machine there may be too few rounds for a verdict.
+    assert!([Some(0), Some(8)].contains(&output.status.code()), "{said}\n{}", String::from_utf8_lossy(&output.stdout));
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(result["configurations"][0]["hits"].as_u64() > Some(0), "{result}");
     for configuration in result["configurations"].as_array().unwrap() {
         assert_eq!(configuration["valid"], true, "{configuration}");
         assert_eq!(configuration["errors"], serde_json::json!({}), "{configuration}");

@@ -105,13 +105,15 @@ fn another_certificate_of_an_own_server_is_applied_or_refused() {
         let path = place.path().join(name);
         let text = format!(
             "question = \"ECDSA?\"\n[server]\nkind = \"command\"\naddress = \"127.0.0.1:{{port}}\"\n{server}\n\
-             [server.client]\nheaders = [\"Authorization: Basic bWU6YSBzZWNyZXQ=\"]\n[workload]\nkind = \"url\"\npath = \"/\"\nusers = 2000\nrequests_per_user = 1\n\
-             [measure]\ntime_s = 1.0\n[[configuration]]\nname = \"as is\"\n\
+             [server.client]\nheaders = [\"Authorization: Basic bWU6YSBzZWNyZXQ=\"]\n\
+             [workload]\nkind = \"url\"\npath = \"/\"\nusers = 2000\nrequests_per_user = 1\n\
+             [measure]\ntime_s = 3.0\n[[configuration]]\nname = \"as is\"\n\
              [[configuration]]\nname = \"ECDSA\"\ntls = {{ certificate = \"p-256\" }}\n"
         );
         fs::write(&path, text).unwrap();
         let output = place.tlsdyno(&["run", &path.display().to_string(), "--json", "--no-report"]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        println!("{said}");
         (output.status, said, serde_json::from_slice::<Value>(&output.stdout).unwrap_or_default())
     };
     // What a client saw of each configuration, passed or failed.
@@ -138,7 +140,8 @@ fn another_certificate_of_an_own_server_is_applied_or_refused() {
         let text = format!(
             "daemon off; pid {{dir}}/nginx.pid; error_log stderr; {comment}\nevents {{}}\n\
              http {{ access_log off; server {{\n\
-             listen 127.0.0.1:{{port}} ssl; root {}; ssl_certificate {}; ssl_certificate_key {}; }} }}\n",
+             listen 127.0.0.1:{{port}} ssl; ssl_protocols TLSv1.2 TLSv1.3; root {};\n\
+             ssl_certificate {}; ssl_certificate_key {}; }} }}\n",
             www.display(),
             site.join("shop.pem").display(),
             site.join("shop.key").display()

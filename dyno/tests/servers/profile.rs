@@ -12,11 +12,11 @@ use crate::place::Place;
 
 /// Runs a short profile and gives what it prints as JSON.
 fn profiled(place: &Place, more: &[&str]) -> Value {
-    let mut arguments = vec!["profile", "--time", "6", "--seed", "7", "--no-report", "--json"];
+    let mut arguments = vec!["profile", "--time", "12", "--seed", "7", "--no-report", "--json"];
     arguments.extend(more);
     let output = place.tlsdyno(&arguments).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{more:?}: {said}");
+    assert!(output.status.success(), "{more:?}: {said}{}", String::from_utf8_lossy(&output.stdout));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 

@@ -52,6 +52,8 @@ fn of_stage(stage: &StageSummary, whole_ns: f64) -> Option<String> {
     let (other, what) = others
         .into_iter()
         .filter_map(|(other, what)| Some((other?, what)))
+        // What a method says that cannot be is no word against another.
+        .filter(|(other, _)| other.high > 0.0)
         .find(|(other, _)| is_far(timed, *other, whole_ns))?;
     let names: Vec<&str> = stage.stages.iter().map(|stage| stage.name()).collect();
     let names = names.join(" and ").replace('_', " ");
@@ -153,6 +155,9 @@ mod tests {
         for (timed, other) in [(200.0, 212.0), (27.0, 38.0), (3.1, 12.0), (200.0, 290.0)] {
             assert!(with(timed, removed(other)).is_empty(), "{timed} {other}");
         }
+        // Removing makes nothing dearer.
+        let below = Estimate { value: -21e3, low: -32e3, high: -11e3 };
+        assert!(with(27.0, |stage| stage.removed_ns = Some(below)).is_empty());
         // Few rounds say little.
         let unknown = Estimate { value: 10e3, low: f64::NEG_INFINITY, high: f64::INFINITY };
         assert!(with(340.0, |stage| stage.removed_ns = Some(unknown)).is_empty());

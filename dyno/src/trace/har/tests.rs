@@ -41,7 +41,7 @@ fn sizes_that_a_recording_does_not_tell_are_counted_and_told() {
     let mut entries = shop();
     entries[1] = entries[1].replace("\"bodySize\": 100", "\"bodySize\": -1, \"content\": {}");
     let summary = site(&entries, |_| ()).unwrap().summary;
-    assert_eq!(summary.har.as_ref().unwrap().of_unknown_size, 1);
+    assert_eq!(summary.har.as_ref().unwrap().unknown_size_count, 1);
     assert!(summary.told()[0].contains("1 of the 4 responses"), "{:?}", summary.told());
     assert!(site(&shop(), |_| ()).unwrap().summary.told().is_empty());
 }

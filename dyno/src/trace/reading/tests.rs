@@ -89,7 +89,7 @@ fn behind_a_proxy_the_client_is_the_forwarded_one_and_that_is_told() {
     for proxy in ["10.0.0.7", "203.0.113.80", "unix:", "balancer.example"] {
         let scan = scanned(&forwarded(proxy));
         assert_eq!(outcome(&scan), (20, 90.0), "{proxy}");
-        assert_eq!(scan.read.found.forwarded, 200);
+        assert_eq!(scan.read.found.forwarded_count, 200);
         let notes = scan.read.notes().join("\n");
         assert!(notes.contains("X-Forwarded-For") && notes.contains("--client-field"), "{notes}");
     }
@@ -97,7 +97,7 @@ fn behind_a_proxy_the_client_is_the_forwarded_one_and_that_is_told() {
     assert_eq!(of_text(forwarded("10.0.0.7").as_bytes(), &first).unwrap().users, 1);
     let health = lines(1, |_, _| "10.0.0.7".to_owned(), " \"-\"");
     let scan = scanned(&(health + &forwarded("10.0.0.7")));
-    assert_eq!((scan.users, scan.read.found.forwarded), (21, 200), "checks of the balancer are its own");
+    assert_eq!((scan.users, scan.read.found.forwarded_count), (21, 200), "checks of the balancer are its own");
 }
 
 /// nginx's own format logs X-Forwarded-For last; on a server that is its own front it is `-`, or what a client claims.
@@ -105,7 +105,7 @@ fn behind_a_proxy_the_client_is_the_forwarded_one_and_that_is_told() {
 fn a_claim_that_few_lines_make_is_told_and_not_believed() {
     let text = lines(20, |_, client| address(client), " \"-\"").replacen("\"-\"\n", "\"203.0.113.1\"\n", 3);
     let scan = scanned(&text);
-    assert_eq!((outcome(&scan), scan.read.found.forwarded_unused), ((20, 90.0), 3));
+    assert_eq!((outcome(&scan), scan.read.found.forwarded_unused_count), ((20, 90.0), 3));
     assert!(scan.read.notes()[0].contains("--client-field last"), "{:?}", scan.read.notes());
     let upstream = lines(20, |_, client| address(client), " \"10.0.0.5:8080\"");
     assert_eq!(outcome(&scanned(&upstream)), (20, 90.0), "a few servers behind many clients");
@@ -204,7 +204,7 @@ proptest! {
         let text = lines(clients, |number, of| before.replace("{}", &format!("{number:09}")) + &client(of), "");
         let with_prefix = scanned(&text);
         if before != "\u{feff}" {
-            prop_assert_eq!(with_prefix.read.found.with_prefix, with_prefix.hits, "{}", text.lines().next().unwrap());
+            prop_assert_eq!(with_prefix.read.found.with_prefix_count, with_prefix.hits, "{}", text.lines().next().unwrap());
         }
         prop_assert_eq!(summary(with_prefix), summary(plain), "{}", text.lines().next().unwrap());
     }
