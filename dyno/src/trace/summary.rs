@@ -69,8 +69,8 @@ impl HarSummary {
         let HarSummary { unknown_size_count, requests, .. } = self;
         let unknown = (*unknown_size_count > 0).then(|| {
             format!(
-                "the recording does not tell how long {unknown_size_count} of the {requests} responses are, and they are \
-                 taken as empty where the server's own are not asked for; record the pages with a browser that \
+                "the recording does not tell how long {unknown_size_count} of the {requests} responses are, and they \
+                 are taken as empty where the server's own are not asked for; record the pages with a browser that \
                  writes `content.size` or Content-Length (Chrome, Edge)"
             )
         });

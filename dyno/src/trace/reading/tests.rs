@@ -204,7 +204,8 @@ proptest! {
         let text = lines(clients, |number, of| before.replace("{}", &format!("{number:09}")) + &client(of), "");
         let with_prefix = scanned(&text);
         if before != "\u{feff}" {
-            prop_assert_eq!(with_prefix.read.found.with_prefix_count, with_prefix.hits, "{}", text.lines().next().unwrap());
+            let cut = with_prefix.read.found.with_prefix_count;
+            prop_assert_eq!(cut, with_prefix.hits, "{}", text.lines().next().unwrap());
         }
         prop_assert_eq!(summary(with_prefix), summary(plain), "{}", text.lines().next().unwrap());
     }
