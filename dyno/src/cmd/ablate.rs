@@ -338,7 +338,6 @@ impl Args {
         }
     }
 
-    /// What clients bring.
     fn client_model(&self) -> Result<ClientModel> {
         ensure!(
             self.client_cert.is_none() || !self.stages.contains(&Stage::Authentication),
