@@ -53,9 +53,12 @@ fn check_result(result: &serde_json::Value, path: &Path) {
     assert!(experiment.configurations.iter().all(|model| named.contains(&model.name.as_str())), "{place}: {named:?}");
     for configuration in configurations {
         assert_eq!(configuration["valid"], true, "{place}: {configuration}");
-        for key in ["hits_per_second", "server_cpu_ns_per_hit", "client_cpu_ns_per_hit"] {
-            assert!(configuration[key].as_f64().unwrap() > 0.0, "{place}: {key} of {configuration}");
+        for key in ["server_cpu_ns_per_hit", "client_cpu_ns_per_hit"] {
+            assert!(configuration[key].as_f64().is_some_and(|ns| ns > 0.0), "{place}: {key} of {configuration}");
         }
+        // A busy machine may have no time for the last block of all.
+        let hits_per_second = &configuration["hits_per_second"];
+        assert!(hits_per_second.is_null() || hits_per_second.as_f64() > Some(0.0), "{place}: {configuration}");
     }
     let as_is = configurations.iter().find(|configuration| configuration["kind"] == "as_is").unwrap();
     assert!(as_is["handshakes_full"].as_u64().unwrap() > 0, "{place}");
