@@ -50,7 +50,7 @@ mod tests {
     use tlsdyno_tls::{Effort, Group, Script, Scripts, Stage, StageSet, Suite, Version};
 
     use super::*;
-    use crate::model::cluster::Sharing;
+    use crate::kinds::cluster::file::Sharing;
     use crate::model::{Card, CertificateKind, Method, Policy, ServerName, SessionCache, TicketKeys};
 
     /// These are the names in files and records that people have: they must not change.

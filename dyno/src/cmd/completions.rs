@@ -6,7 +6,7 @@ use clap_complete::Shell;
 
 use crate::cmd::cli::command;
 use crate::exit::Exit;
-use crate::run::files;
+use crate::kinds::files;
 
 /// Print shell completions
 ///
@@ -22,7 +22,7 @@ const EXPERIMENTS: [(&str, &str); 3] = [("run", "file"), ("cluster", "config"), 
 
 /// Prints the completions on standard output.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
-    super::print(script(args.shell))?;
+    crate::printing::print(script(args.shell))?;
     Ok(Exit::Done)
 }
 

@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use clap::CommandFactory;
 
-use crate::cmd::cli::Cli;
+use crate::cmd::cli::command;
 use crate::exit::Exit;
 
 /// Print the manual page, or write one page per subcommand
@@ -21,12 +20,12 @@ pub struct Args {
 /// Prints or writes the pages.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     if let Some(directory) = &args.directory {
-        clap_mangen::generate_to(Cli::command(), directory)
+        clap_mangen::generate_to(command(), directory)
             .with_context(|| format!("failed to write manual pages into {}", directory.display()))?;
     } else {
         let mut page = Vec::new();
-        clap_mangen::Man::new(Cli::command()).render(&mut page)?;
-        super::print(page)?;
+        clap_mangen::Man::new(command()).render(&mut page)?;
+        crate::printing::print(page)?;
     }
     Ok(Exit::Done)
 }

@@ -6,7 +6,8 @@ use anyhow::Context;
 
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
-use crate::report::{self, Style, csv};
+use crate::kinds;
+use crate::report::{Style, csv};
 use crate::store::{Record, Store, StoreError, read_json};
 
 /// Show a record again: print its table and write report.html, or print JSON or CSV
@@ -33,17 +34,17 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let record = find(&args.record).or_fault(Fault::Input)?;
     let output = args.output.clone().or_else(|| (!args.json && !args.csv).then(|| PathBuf::from("report.html")));
     if let Some(path) = &output {
-        std::fs::write(path, report::html(&record)?)
+        std::fs::write(path, kinds::html(&record)?)
             .with_context(|| format!("failed to write {}; name another file with --output", path.display()))?;
     }
     let text = if args.json {
-        report::json_text(&record) + "\n"
+        kinds::json_text(&record)? + "\n"
     } else if args.csv {
         csv::blocks(&record)
     } else {
-        report::terminal_text(&record, Style::of_stdout())
+        kinds::terminal_text(&record, Style::of_stdout())?
     };
-    super::print(text)?;
+    crate::printing::print(text)?;
     if let Some(path) = output {
         tell!("Wrote {}.", path.display());
     }

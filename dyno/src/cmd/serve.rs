@@ -17,9 +17,9 @@ use tlsdyno_tls::{Group, Suite, Version};
 use crate::choice::choice;
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
+use crate::kinds::flags::parse_transaction;
 use crate::model::CertificateKind;
 use crate::servers::{CertificateFiles, RunDirectory, certificates, listening};
-use crate::time::Time;
 
 /// Serve a directory of static files over HTTPS and HTTP
 ///
@@ -95,28 +95,6 @@ pub struct Args {
     /// Allow addresses that other hosts can reach
     #[arg(long)]
     allow_insecure_listen: bool,
-}
-
-/// Parses the value of --transaction.
-pub(super) fn parse_transaction(text: &str) -> Result<Transaction, String> {
-    let mut transaction = Transaction::default();
-    for part in text.split('+') {
-        let (what, time) = part.split_once(':').unwrap_or(("wait", part));
-        let time: Time = time.parse()?;
-        let cost = match what {
-            "cpu" => &mut transaction.cpu_ns,
-            "wait" => &mut transaction.wait_ns,
-            other => return Err(format!("`{other}` is no cost of a page; write cpu:2ms, wait:5ms, or both with a +")),
-        };
-        if *cost > 0 {
-            return Err(format!("`{what}` stands there twice"));
-        }
-        *cost = time.0.as_nanos() as u64;
-    }
-    if transaction == Transaction::default() {
-        return Err("a page that costs nothing is what there is without --transaction".to_owned());
-    }
-    Ok(transaction)
 }
 
 /// A line of `--print-address`.

@@ -199,7 +199,11 @@ fn print_workload(summary: &Summary, json: bool) -> anyhow::Result<()> {
 }
 
 fn print(numbers: &impl serde::Serialize, json: bool, document: impl FnOnce() -> Document) -> anyhow::Result<()> {
-    super::print(if json { super::json_of(numbers)? } else { terminal::text(&document(), Style::of_stdout()) })
+    crate::printing::print(if json {
+        crate::printing::json_of(numbers)?
+    } else {
+        terminal::text(&document(), Style::of_stdout())
+    })
 }
 
 fn import(workload: &WorkloadArgs, output: &Path, json: bool) -> anyhow::Result<()> {
@@ -211,7 +215,7 @@ fn import(workload: &WorkloadArgs, output: &Path, json: bool) -> anyhow::Result<
     let site = make(&workload.spec()?)?;
     write_docroot(&site, &output.join("docroot"))?;
     let summary = output.join("summary.json");
-    fs::write(&summary, super::json_of(&site.summary)?)
+    fs::write(&summary, crate::printing::json_of(&site.summary)?)
         .with_context(|| format!("failed to write {}", summary.display()))?;
     print_workload(&site.summary, json)
 }

@@ -4,31 +4,23 @@
 //!
 //! Every table refuses unknown keys, so that a typing error never silently measures something else.
 
-pub mod array;
-pub mod cell;
 mod certificate;
-pub mod cluster;
 mod configuration;
-pub mod curve;
 mod experiment;
 mod foreign_traffic;
 pub mod job;
 mod library;
 mod load;
-pub mod load_experiment;
 mod machine;
 mod method;
 pub mod network;
 mod policy;
-pub mod primitives;
 pub mod probe_experiment;
-pub mod profile;
 mod questions;
-mod sentences;
+pub(crate) mod sentences;
 mod server;
 mod sessions;
-pub mod steps;
-mod tls;
+pub(crate) mod tls;
 pub mod worker;
 mod workers;
 pub mod workload;

@@ -6,7 +6,7 @@ use serde::Deserializer;
 use serde::de::{MapAccess, SeqAccess, Visitor};
 
 /// Reads a list, or the values of a table in its order.
-pub(super) fn sentences<'de, D: Deserializer<'de>>(reader: D) -> Result<Vec<String>, D::Error> {
+pub(crate) fn sentences<'de, D: Deserializer<'de>>(reader: D) -> Result<Vec<String>, D::Error> {
     reader.deserialize_any(Sentences)
 }
 

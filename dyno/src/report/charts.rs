@@ -14,7 +14,7 @@ use crate::store::Kind;
 use crate::units::{format_duration, format_quantity, format_tenths};
 
 /// Colours that are told apart with colour-vision deficiencies: the ten-colour palette of Observable.
-pub(super) const COLOURS: [&str; 9] =
+pub(crate) const COLOURS: [&str; 9] =
     ["#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#a463f2", "#ff8ab7", "#3ca951", "#9c6b4e", OTHER_COLOUR];
 /// Of these, the colours of stages.
 const STAGE_COLOURS: usize = 8;
@@ -22,7 +22,7 @@ const OTHER_COLOUR: &str = "#97a3b6";
 const PLAIN_COLOUR: &str = "#5f6b7c";
 
 /// The phases in the order of a connection's life, with their labels and colours.
-pub(super) const PHASES: [(&str, &str, &str); 5] = [
+pub(crate) const PHASES: [(&str, &str, &str); 5] = [
     ("tcp_connect", "TCP connect", "#97a3b6"),
     ("full_handshake", "full handshake", "#4269d0"),
     ("resumed_handshake", "resumed handshake", "#6cc5b0"),
@@ -35,7 +35,7 @@ const PERCENTILE_LABEL: &str = "datum.value == 0 ? '0' : datum.value < 0.5 ? '50
     : datum.value == 2 ? '99' : datum.value == 3 ? '99.9' : '99.99'";
 
 /// A value with all fields of both, those of `more` last.
-pub(super) fn with(mut base: Value, more: Value) -> Value {
+pub(crate) fn with(mut base: Value, more: Value) -> Value {
     if let (Some(fields), Value::Object(more)) = (base.as_object_mut(), more) {
         fields.extend(more);
     }
@@ -43,12 +43,12 @@ pub(super) fn with(mut base: Value, more: Value) -> Value {
 }
 
 /// A channel of numbers under the title of its axis.
-pub(super) fn quantity(field: &str, title: &str) -> Value {
+pub(crate) fn quantity(field: &str, title: &str) -> Value {
     json!({"field": field, "type": "quantitative", "title": title})
 }
 
 /// The same channel where another layer has the title.
-pub(super) fn axis(field: &str) -> Value {
+pub(crate) fn axis(field: &str) -> Value {
     json!({"field": field, "type": "quantitative"})
 }
 
@@ -58,46 +58,46 @@ fn as_given(field: &str) -> Value {
 }
 
 /// A layer of a chart.
-pub(super) fn layer(mark: Value, encoding: Value) -> Value {
+pub(crate) fn layer(mark: Value, encoding: Value) -> Value {
     json!({"mark": mark, "encoding": encoding})
 }
 
 /// An interval.
-pub(super) fn rule_mark() -> Value {
+pub(crate) fn rule_mark() -> Value {
     json!({"type": "rule", "strokeWidth": 1.5})
 }
 
 /// Names down the left side, in the order of the data.
-pub(super) fn names(field: &str, width: usize) -> Value {
+pub(crate) fn names(field: &str, width: usize) -> Value {
     let axis = json!({"ticks": false, "domain": false, "labelPadding": 8, "labelLimit": width});
     json!({"field": field, "type": "nominal", "sort": null, "title": null, "axis": axis})
 }
 
 /// A channel of colours without a legend, each for one name.
-pub(super) fn palette(field: &str, names: &[impl AsRef<str>], colours: &[&str]) -> Value {
+pub(crate) fn palette(field: &str, names: &[impl AsRef<str>], colours: &[&str]) -> Value {
     let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
     let scale = json!({"domain": names, "range": &colours[..colours.len().min(names.len())]});
     json!({"field": field, "type": "nominal", "sort": null, "scale": scale, "legend": null})
 }
 
 /// A legend above the chart, of coloured areas.
-pub(super) fn legend_above(columns: usize) -> Value {
+pub(crate) fn legend_above(columns: usize) -> Value {
     json!({"legend": {"title": null, "orient": "top", "columns": columns, "labelLimit": 0}})
 }
 
 /// A legend above the chart, of coloured lines.
-pub(super) fn line_legend(title: Option<&str>, columns: usize) -> Value {
+pub(crate) fn line_legend(title: Option<&str>, columns: usize) -> Value {
     let lines = json!({"symbolType": "stroke", "symbolStrokeWidth": 3, "symbolOpacity": 1, "labelLimit": 0});
     json!({"legend": with(json!({"title": title, "orient": "top", "columns": columns}), lines)})
 }
 
 /// A line with points.
-pub(super) fn line_mark() -> Value {
+pub(crate) fn line_mark() -> Value {
     json!({"type": "line", "strokeWidth": 2, "point": {"size": 40, "filled": true}})
 }
 
 /// What a reader sees who points at a mark: fields with their names.
-pub(super) fn tooltip<const N: usize>(fields: [(&str, &str); N]) -> Value {
+pub(crate) fn tooltip<const N: usize>(fields: [(&str, &str); N]) -> Value {
     fields.map(|(field, title)| json!({"field": field, "title": title})).into_iter().collect()
 }
 
@@ -262,7 +262,7 @@ pub fn latency(summary: &Summary) -> Option<Chart> {
 }
 
 /// Percentile curves of the phases of one or two loads; the second is dashed.
-pub(super) fn percentile_curves<'a>(
+pub(crate) fn percentile_curves<'a>(
     id: &str,
     loads: impl Iterator<Item = (&'a str, &'a BTreeMap<String, Histogram<u64>>)>,
     caption: &str,
@@ -338,7 +338,7 @@ fn colours(summary: &Summary) -> Value {
 }
 
 /// The colour of each share, in their order.
-pub(super) fn stage_colours(summary: &Summary) -> Vec<(String, &'static str)> {
+pub(crate) fn stage_colours(summary: &Summary) -> Vec<(String, &'static str)> {
     let mut next = COLOURS.iter().take(STAGE_COLOURS).cycle();
     let colour = |share: &Share| match share.stage.as_str() {
         OTHER_TLS | REST | MISSING | TOGETHER => OTHER_COLOUR,
@@ -363,7 +363,7 @@ fn configuration_colour(summary: &Summary, kind: &Kind) -> &'static str {
 }
 
 /// A text colour that can be read on `background` (`#rrggbb`): by relative luminance, WCAG 2.2.
-pub(super) fn ink(background: &str) -> &'static str {
+pub(crate) fn ink(background: &str) -> &'static str {
     let channel = |at: usize| {
         let value = f64::from(u8::from_str_radix(&background[at..at + 2], 16).expect("a colour of this file")) / 255.0;
         if value <= 0.04045 { value / 12.92 } else { ((value + 0.055) / 1.055).powf(2.4) }
@@ -379,7 +379,7 @@ fn metric_label(metric: Metric) -> &'static str {
     }
 }
 
-pub(super) fn verdict(share: &Share) -> &'static str {
+pub(crate) fn verdict(share: &Share) -> &'static str {
     match share.verdict {
         Verdict::Resolved => "resolved",
         Verdict::Undecided if share.is_of_few_rounds() => "too few rounds",

@@ -79,7 +79,7 @@ fn hits_per_handshake(record: &Record) -> Option<String> {
 
 /// Name and version of what was measured, each once: most versions name the server, and a command of the user's own is
 /// told by what it says that it is.
-pub(super) fn server_text(manifest: &Manifest) -> String {
+pub(crate) fn server_text(manifest: &Manifest) -> String {
     let (name, version) = (&manifest.server_name, &manifest.server_version);
     let said = version.trim_start_matches("own command: ");
     let kind = name.split('-').next().unwrap_or_default().to_lowercase();

@@ -90,7 +90,7 @@ fn changes(summary: &Summary, paper: &Published) -> Option<Section> {
 }
 
 /// What is not as in the paper, where anything is.
-pub(super) fn not_as_in(differences: &[String]) -> Option<String> {
+pub(crate) fn not_as_in(differences: &[String]) -> Option<String> {
     (!differences.is_empty()).then(|| format!("Not as in the paper: {}", differences.join(" ")))
 }
 

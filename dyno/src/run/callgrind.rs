@@ -28,7 +28,7 @@ const BLIND: &str = "BN_BLINDING_convert_ex";
 const COUNTS: &str = "callgrind.";
 
 /// callgrind of one server.
-pub(super) struct Callgrind {
+pub(crate) struct Callgrind {
     /// Its files, and the pipes by which it is told what to do.
     folder: TempDir,
 }
@@ -38,7 +38,7 @@ impl Callgrind {
     ///
     /// # Errors
     /// There is none.
-    pub(super) fn new() -> Result<Callgrind> {
+    pub(crate) fn new() -> Result<Callgrind> {
         Ok(Callgrind { folder: tempfile::tempdir().context("make a directory for callgrind's files")? })
     }
 
@@ -46,7 +46,7 @@ impl Callgrind {
     ///
     /// # Errors
     /// The remedy.
-    pub(super) fn require() -> Result<()> {
+    pub(crate) fn require() -> Result<()> {
         for program in ["valgrind", "vgdb"] {
             let mut command = Command::new(program);
             let ran = command.arg("--help").stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -59,7 +59,7 @@ impl Callgrind {
     }
 
     /// Where the server under it writes.
-    pub(super) fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
@@ -70,7 +70,7 @@ impl Callgrind {
     }
 
     /// What the server runs under, with further options of callgrind.
-    pub(super) fn command(&self, options: &[&str]) -> Vec<OsString> {
+    pub(crate) fn command(&self, options: &[&str]) -> Vec<OsString> {
         let fixed = ["valgrind", "--tool=callgrind", "--trace-children=yes"].map(OsString::from);
         let files = [
             self.option("vgdb-prefix", "pipe"),
@@ -85,7 +85,7 @@ impl Callgrind {
     ///
     /// # Errors
     /// The server does not come to rest, or one of its processes is out of reach.
-    pub(super) fn dump(&self, instance: &Instance) -> Result<ByFunction> {
+    pub(crate) fn dump(&self, instance: &Instance) -> Result<ByFunction> {
         let mut all = ByFunction::default();
         for file in self.dumped(instance)? {
             let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
@@ -133,33 +133,33 @@ impl Callgrind {
 
 /// A function, by its object file and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Function {
-    pub(super) object: String,
-    pub(super) name: String,
+pub(crate) struct Function {
+    pub(crate) object: String,
+    pub(crate) name: String,
 }
 
 /// Instructions by function.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct ByFunction {
+pub(crate) struct ByFunction {
     /// Its own.
-    pub(super) own: BTreeMap<Function, u64>,
+    pub(crate) own: BTreeMap<Function, u64>,
     /// Of what it calls, with what that calls.
-    pub(super) called: BTreeMap<Function, u64>,
+    pub(crate) called: BTreeMap<Function, u64>,
     /// By the name of what is called: how often, and with what that calls.
     callees: BTreeMap<String, Calls>,
 }
 
 /// Calls of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Calls {
-    pub(super) count: u64,
+pub(crate) struct Calls {
+    pub(crate) count: u64,
     /// With what it calls.
-    pub(super) instructions: u64,
+    pub(crate) instructions: u64,
 }
 
 impl Calls {
     /// Counts these too.
-    pub(super) fn add(&mut self, more: Calls) {
+    pub(crate) fn add(&mut self, more: Calls) {
         self.count += more.count;
         self.instructions += more.instructions;
     }
@@ -167,18 +167,18 @@ impl Calls {
 
 impl ByFunction {
     /// Instructions of all functions.
-    pub(super) fn total(&self) -> u64 {
+    pub(crate) fn total(&self) -> u64 {
         self.own.values().sum()
     }
 
     /// The renewals of RSA's blinding values.
-    pub(super) fn renewals(&self) -> Calls {
+    pub(crate) fn renewals(&self) -> Calls {
         self.calls_of(RENEW)
     }
 
     /// Instructions of all functions, where each operation with an RSA key has its part of what renewals cost anywhere:
     /// one falls into this piece of work or not as the operations before it are.
-    pub(super) fn with_renewals_evened(&self, anywhere: Calls) -> u64 {
+    pub(crate) fn with_renewals_evened(&self, anywhere: Calls) -> u64 {
         let each = anywhere.instructions as f64 / anywhere.count.max(1) as f64 / OPERATIONS_PER_RENEWAL;
         let evened = each * self.calls_of(BLIND).count as f64;
         self.total().saturating_sub(self.renewals().instructions) + evened.round() as u64

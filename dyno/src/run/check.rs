@@ -1,13 +1,11 @@
 //! Everything that can be known to be wrong before anything is started, each with its remedy.
 
-mod array;
-mod cluster;
 mod configuration;
 mod own_server;
 mod questions;
 #[cfg(test)]
 mod tests;
-mod workers;
+pub mod workers;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -26,14 +24,16 @@ use configuration::{check_combination, check_doubled, check_hardware, setting};
 impl Experiment {
     /// Reads an experiment file that extends no other and lies in `directory`: relative paths are relative to the file.
     pub fn from_toml(text: &str, directory: &Path) -> Result<Experiment> {
-        toml::from_str::<Experiment>(text)?.completed(directory)
+        let mut experiment: Experiment = toml::from_str(text)?;
+        experiment.complete(directory)?;
+        Ok(experiment)
     }
 
-    /// What a file says, with all that follows from it. A path of a log or a recording is relative to `directory`.
+    /// Fills in what follows from what a file says. A path of a log or a recording is relative to `directory`.
     ///
     /// # Errors
     /// It asks for what cannot be.
-    pub fn completed(mut self, directory: &Path) -> Result<Experiment> {
+    pub fn complete(&mut self, directory: &Path) -> Result<()> {
         if let WorkloadSpec::Trace { path, .. } | WorkloadSpec::Har { path, .. } = &mut self.workload {
             *path = directory.join(&*path);
         }
@@ -42,8 +42,7 @@ impl Experiment {
         }
         // Shares and comparisons may name the configurations of an ablation.
         self.fill();
-        self.check()?;
-        Ok(self)
+        self.check()
     }
 
     /// Checks everything that can be known before anything is started.

@@ -33,7 +33,7 @@ const ROUNDS: u32 = 2;
 const TIMEOUT_MS: u64 = 60_000;
 
 /// The configurations under callgrind.
-pub(super) struct Counting {
+pub(crate) struct Counting {
     load: LoadProcess,
     testbed: Testbed,
     /// Of each configuration with a server of its own.
@@ -52,13 +52,13 @@ impl Counting {
     ///
     /// # Errors
     /// The remedy.
-    pub(super) fn require() -> Result<()> {
+    pub(crate) fn require() -> Result<()> {
         Callgrind::require()
     }
 
     /// Starts all servers under callgrind. Configurations that the record has already are counted as they are; where
     /// it has none they are checked and added.
-    pub(super) fn start(
+    pub(crate) fn start(
         experiment: &Experiment,
         cpus: Cpus,
         record: &mut Record,

@@ -38,7 +38,7 @@ const ROUND: Duration = Duration::from_secs(10);
 const ADDED_MOST: f64 = 0.5;
 
 /// The server and whoever watches it.
-pub(super) struct Foreign<'a> {
+pub(crate) struct Foreign<'a> {
     testbed: Testbed,
     /// The configuration whose server it is: nothing doubled.
     host: usize,
@@ -62,7 +62,7 @@ struct Moment {
 }
 
 impl<'a> Foreign<'a> {
-    pub(super) fn start(
+    pub(crate) fn start(
         experiment: &Experiment,
         traffic: &ForeignTraffic,
         cpus: Cpus,

@@ -17,16 +17,16 @@ const POOL_MAX_OF_MANY_PROCESSES: u32 = 4;
 
 /// How they are started: several at a time, in advance.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FreshServers {
+pub(crate) struct FreshServers {
     /// Servers of one configuration that are started at a time.
-    pub(super) pool_size: u32,
+    pub(crate) pool_size: u32,
     /// Time to start one.
-    pub(super) time_to_start: Duration,
+    pub(crate) time_to_start: Duration,
 }
 
 impl FreshServers {
     /// For servers of this kind that are measured in so many rounds; `None`: in as many as there is time for.
-    pub(super) fn new(kind: ServerName, rounds: Option<u32>) -> FreshServers {
+    pub(crate) fn new(kind: ServerName, rounds: Option<u32>) -> FreshServers {
         let many_processes = driver_of(kind).capabilities().is_some_and(|can| can.process_per_connection);
         let most = if many_processes { POOL_MAX_OF_MANY_PROCESSES } else { POOL_MAX };
         FreshServers { pool_size: rounds.unwrap_or(most).min(most), time_to_start: Duration::ZERO }
@@ -34,7 +34,7 @@ impl FreshServers {
 
     /// Fills the pools of these configurations with new servers. After `until` one of each is the last, and
     /// the pools are that much smaller.
-    pub(super) fn start(
+    pub(crate) fn start(
         &mut self,
         testbed: &mut Testbed,
         indices: &BTreeSet<usize>,
@@ -53,7 +53,7 @@ impl FreshServers {
     }
 
     /// Time that filling them will take; nothing while each has as many as are `wanted`.
-    pub(super) fn time(
+    pub(crate) fn time(
         &self,
         testbed: &Testbed,
         indices: &BTreeSet<usize>,

@@ -130,7 +130,7 @@ fn certificate_text(chain: &[Vec<u8>]) -> Option<String> {
 }
 
 /// Takes the values of headers out of a command line: they may be passwords, and a record may be given to others.
-pub(super) fn hide_headers(arguments: &mut [String]) {
+pub(crate) fn hide_headers(arguments: &mut [String]) {
     let named = |text: &str| text.split_once(':').map_or_else(|| text.to_owned(), |(name, _)| format!("{name}: …"));
     let mut is_header = false;
     for argument in arguments {

@@ -428,7 +428,7 @@ impl Run<'_, '_> {
     /// name compares two single ones.
     fn blocks_of_round(&self, mut blocks: Vec<usize>) -> Vec<usize> {
         const COMPARISONS_WORTH_IT: usize = 3;
-        let experiment = self.journal.record().measured.experiment();
+        let experiment = self.journal.record().measured.of::<Experiment>();
         let repeats = |experiment: &Experiment| experiment.configurations.iter().any(|one| one.repeat_of.is_some());
         if blocks.len() > COMPARISONS_WORTH_IT && !experiment.is_some_and(repeats) {
             blocks.extend(blocks.iter().copied().find(|index| self.is_as_is(*index)));

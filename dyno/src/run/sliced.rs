@@ -39,7 +39,7 @@ const SLICE_REQUESTS_MIN: u64 = 5;
 /// are narrow enough.
 const SLICED_ROUND: Duration = Duration::from_secs(5);
 /// Rounds with slices that are planned at least.
-pub(super) const SLICED_ROUNDS_MIN: u32 = 8;
+pub(crate) const SLICED_ROUNDS_MIN: u32 = 8;
 /// Late work of more than this part of what was measured is told.
 const LATE_TOLD: f64 = 0.01;
 /// So often processes may end while a server is looked at.
@@ -55,29 +55,29 @@ const WITHOUT_GROUP: &str = "only a control group tells what those use within mi
 const LEFT_OUT_SLICES: &str = "These slices are left out";
 
 /// A failure, and of which configuration.
-pub(super) type Failed = (usize, anyhow::Error);
+pub(crate) type Failed = (usize, anyhow::Error);
 
 /// Rounds with slices in so much time. Some may be cut for a sweep that takes long.
-pub(super) fn sliced_rounds(time: Duration) -> u32 {
+pub(crate) fn sliced_rounds(time: Duration) -> u32 {
     ((time.as_secs_f64() / SLICED_ROUND.as_secs_f64()).round() as u32).max(SLICED_ROUNDS_MIN)
 }
 
 /// What goes on over all rows.
 #[derive(Debug, Default)]
-pub(super) struct Sweeps {
+pub(crate) struct Sweeps {
     /// The works that sweeps walk through, over and over.
     works: Vec<Work>,
     /// Wanted length of a slice, microseconds.
     slice_us: u64,
     /// Every visit to a server without modes is one slice, which counts: two builds are met cold alike, and the less
     /// time passes between them, the less of what the machine does meanwhile is between them.
-    pub(super) alternates: bool,
+    pub(crate) alternates: bool,
     /// How long a request of a configuration took in its last slice, microseconds.
     us_per_request: BTreeMap<usize, f64>,
     /// Number of the next sweep.
     next: u32,
     /// Measuring ends then, within a sweep too.
-    pub(super) end: Option<Instant>,
+    pub(crate) end: Option<Instant>,
     /// Seconds that a request of the slowest configuration took before there were slices.
     slowest: f64,
     /// The time for all sweeps. Where less than [`FEW_ROUNDS`] whole ones fit into it they are short.
@@ -91,13 +91,13 @@ pub(super) struct Sweeps {
     /// Servers whose processes come and go: their control groups' accounts tell what they use.
     by_group: BTreeSet<usize>,
     /// Servers that came into the place of others for this round, and have done nothing yet.
-    pub(super) cold: BTreeSet<usize>,
+    pub(crate) cold: BTreeSet<usize>,
     /// Slices that were to count.
-    pub(super) measured: u64,
+    pub(crate) measured: u64,
     /// Those that do not.
-    pub(super) left_out: u64,
+    pub(crate) left_out: u64,
     /// Why the last one does not.
-    pub(super) fault: String,
+    pub(crate) fault: String,
     /// CPU time within slices, and of the same servers between them, nanoseconds.
     within_ns: u64,
     late_ns: u64,
@@ -106,7 +106,7 @@ pub(super) struct Sweeps {
 impl Sweeps {
     /// Chooses the work of slices, about so long, of a workload whose users have so many requests each.
     /// `least_us`: no shorter than that; `users_min`: no fewer in a slice.
-    pub(super) fn plan(
+    pub(crate) fn plan(
         &mut self,
         time: Duration,
         slice_us: Option<u64>,
@@ -141,7 +141,7 @@ impl Sweeps {
 
     /// How long a short sweep with these stops takes, as far as is known before the first. Where whole ones would take
     /// too long, all are short.
-    pub(super) fn expect(&mut self, stops: &[Stop]) -> Duration {
+    pub(crate) fn expect(&mut self, stops: &[Stop]) -> Duration {
         let requests: u64 = self.works.iter().map(|work| work.piece.requests).sum();
         let each = self.slowest * requests as f64 / self.works.len().max(1) as f64;
         let takes = |is_short| {
@@ -161,7 +161,7 @@ impl Sweeps {
     }
 
     /// Puts the next servers of these configurations' pools into the place of those of the round before.
-    pub(super) fn swap_servers(&mut self, testbed: &mut Testbed, indices: &BTreeSet<usize>) {
+    pub(crate) fn swap_servers(&mut self, testbed: &mut Testbed, indices: &BTreeSet<usize>) {
         self.stores_are_filled = false;
         for &index in indices {
             testbed.swap_in(index);
@@ -171,7 +171,7 @@ impl Sweeps {
     }
 
     /// What the reader must know of slices after the last one.
-    pub(super) fn late_work(&self) -> Option<Warning> {
+    pub(crate) fn late_work(&self) -> Option<Warning> {
         let part = self.late_ns as f64 / self.within_ns.max(1) as f64;
         (part > LATE_TOLD).then(|| Warning::Other {
             what: format!("{:.1} % of the servers' CPU time fell between slices", part * 100.0),
@@ -181,7 +181,7 @@ impl Sweeps {
 }
 
 /// A subject whose configurations are measured in slices.
-pub(super) trait Sliced: Subject {
+pub(crate) trait Sliced: Subject {
     /// What was seen of a slice besides.
     type Seen;
 
@@ -250,7 +250,7 @@ struct Row<'a, S> {
 
 /// Measures whole sweeps of these configurations for about so long, after what servers that were just started need to
 /// get warm. A block for each that has anything to say: its slices and their sums.
-pub(super) fn sweeps<S: Sliced>(
+pub(crate) fn sweeps<S: Sliced>(
     subject: &mut S,
     configurations: &[usize],
     length: Duration,
@@ -300,7 +300,7 @@ pub(super) fn sweeps<S: Sliced>(
 }
 
 /// The servers with their configurations.
-pub(super) fn stops(subject: &mut impl Sliced, configurations: &[usize]) -> Vec<Stop> {
+pub(crate) fn stops(subject: &mut impl Sliced, configurations: &[usize]) -> Vec<Stop> {
     let mut by_host: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for &index in configurations {
         let modes = by_host.entry(subject.host(index)).or_default();

@@ -10,25 +10,25 @@ const TURNS_ALONE: usize = 3;
 
 /// One visit of a sweep to a server: what it has, in the order of their slices.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Stop {
+pub(crate) struct Stop {
     /// The configuration whose server it is; where there are modes, with nothing off, and what they are compared with.
-    pub(super) host: usize,
+    pub(crate) host: usize,
     /// The others.
-    pub(super) modes: Vec<usize>,
+    pub(crate) modes: Vec<usize>,
     /// The server that the others are compared with, or the same on another library.
-    pub(super) is_untouched: bool,
+    pub(crate) is_untouched: bool,
 }
 
 /// The place of one slice in a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Position {
+pub(crate) struct Position {
     /// Whose slice.
-    pub(super) configuration: usize,
+    pub(crate) configuration: usize,
     /// The first slices of a visit do not count: caches are still full of another server.
-    pub(super) counts: bool,
+    pub(crate) counts: bool,
     /// Whose sessions: each of the configuration's slices of a sweep has a store of its own, so that all of them do
     /// as many full handshakes.
-    pub(super) store: u32,
+    pub(crate) store: u32,
 }
 
 impl Stop {
@@ -37,7 +37,7 @@ impl Stop {
     /// modes, about √k for k modes: each takes part in all comparisons (Dunnett 1955). `is_short`: every mode comes
     /// once, and the host at both ends and between groups. `stores`: the last store of each configuration that this
     /// sweep has used.
-    pub(super) fn positions(&self, lead_in: usize, is_short: bool, stores: &mut BTreeMap<usize, u32>) -> Vec<Position> {
+    pub(crate) fn positions(&self, lead_in: usize, is_short: bool, stores: &mut BTreeMap<usize, u32>) -> Vec<Position> {
         let mut configurations = match (self.modes.is_empty(), is_short) {
             (true, true) => vec![self.host],
             (true, false) => vec![self.host; TURNS_ALONE],
@@ -70,7 +70,7 @@ impl Stop {
 
 /// The random order of a sweep. The untouched server is visited just before and just after the one with modes: the
 /// machine changes within some tenths of a second, which a sweep takes.
-pub(super) fn order(stops: &[Stop], random: &mut SplitMix64) -> Vec<Stop> {
+pub(crate) fn order(stops: &[Stop], random: &mut SplitMix64) -> Vec<Stop> {
     let shuffled = |stop: &Stop| Stop { modes: random.shuffled(&stop.modes), ..*stop };
     let stops: Vec<Stop> = stops.iter().map(shuffled).collect();
     let (with_modes, alone): (Vec<Stop>, Vec<Stop>) = stops.iter().cloned().partition(|stop| !stop.modes.is_empty());

@@ -527,7 +527,7 @@ fn counted_code() -> Handed {
 }
 
 /// Makes the workload, and writes its files into `docroot` of this directory.
-pub(super) fn make_site(workload: &WorkloadSpec, directory: &Path, say: &mut dyn FnMut(&str)) -> Result<Site> {
+pub(crate) fn make_site(workload: &WorkloadSpec, directory: &Path, say: &mut dyn FnMut(&str)) -> Result<Site> {
     say("making the workload");
     let site = trace::make(workload).context("failed to make the workload")?;
     site.summary.told().iter().for_each(|told| say(told));
@@ -537,13 +537,13 @@ pub(super) fn make_site(workload: &WorkloadSpec, directory: &Path, say: &mut dyn
 }
 
 /// What the server's log says, as the end of an error message.
-pub(super) fn log_tail(instance: &Instance) -> String {
+pub(crate) fn log_tail(instance: &Instance) -> String {
     let tail = instance.log_tail();
     if tail.is_empty() { String::new() } else { format!("; the server's log ends with:\n{tail}") }
 }
 
 /// Ends servers all at once: one after the other would take seconds.
-pub(super) fn stop_all(servers: Vec<Instance>) {
+pub(crate) fn stop_all(servers: Vec<Instance>) {
     std::thread::scope(|scope| {
         for server in servers {
             // One that does not stop in order is ended when it is dropped.

@@ -58,7 +58,7 @@ pub use instance::{Description, Instance, start};
 pub use library::Library;
 pub use listening::{listening_addresses, refuse_open_listeners};
 pub use mapped::{MappedLibrary, mapped_libraries, refuse_secure_execution, require_mapped};
-pub use proxy::start_proxy;
+pub use proxy::{Proxy, start_proxy};
 pub use run_directory::RunDirectory;
 pub use session_log::SessionCounts;
 

@@ -8,7 +8,23 @@ use anyhow::{Context, Result};
 use super::programs::Package;
 use super::{Instance, ServerSpec, haproxy, nginx, start, stunnel};
 use crate::model::ServerName;
-use crate::model::array::Proxy;
+use tlsdyno_tls::named;
+
+named! {
+    /// A proxy that ends TLS in front of the transaction server.
+    #[derive(Default)]
+    pub enum Proxy: "proxy" {
+        /// tlsdyno's own (`tlsdyno serve --origin`), which keeps connections to the server
+        Own = "own",
+        /// the installed HAProxy, which keeps connections to the server (`http-reuse always`)
+        #[default]
+        Haproxy = "haproxy",
+        /// the installed nginx, which keeps connections to the server (`keepalive`)
+        Nginx = "nginx",
+        /// the installed stunnel, which connects to the server anew for each client's connection
+        Stunnel = "stunnel",
+    }
+}
 
 impl Proxy {
     /// What it is installed by; `None`: it is part of tlsdyno.

@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::shares::Shares;
 use super::statement::Metric;
 use crate::distribution::student_t_two_sided;
+use crate::model::Experiment;
 use crate::store::{EarlierRun, EarlierShare, Record};
 
 /// Name of what provider and shim cost with nothing off.
@@ -65,12 +66,12 @@ pub fn is_another_run(of: &Record, earlier: &Record) -> bool {
         (of.tool_version, of.kernel, of.cpu_model, of.cpus, of.openssl_version, of.server_version)
     };
     let asked = |record: &Record| {
-        let mut experiment = record.measured.experiment().cloned()?;
+        let mut experiment = record.measured.of::<Experiment>().cloned()?;
         let measure = &mut experiment.measure;
         (measure.seed, measure.time_s, measure.until_percent) = (None, 0.0, None);
         Some(experiment)
     };
-    let is_experiment = of.measured.experiment().is_some();
+    let is_experiment = of.measured.of::<Experiment>().is_some();
     is_experiment && circumstances(of) == circumstances(earlier) && asked(of) == asked(earlier)
 }
 

@@ -11,6 +11,7 @@ use super::shares::{Share, Shares};
 use super::statement::{Metric, Verdict};
 pub use super::sweeps::Scatter;
 use super::sweeps::Sweeps;
+use crate::model::Experiment;
 use crate::model::Measure;
 use crate::store::calibration::{Calibration, Recovered, this_machine};
 use crate::store::{Block, Kind, Record, Warning};
@@ -109,7 +110,7 @@ impl SliceTrial {
             *estimate(&instrument, &[Combination::column(0)], RESAMPLES, SEED).first()?;
         let scatter = Sweeps::of_record(record).scatter(loaded?, rounds.named(&names.again)?, calibration.hit_us);
         let rounds_in_a_minute = f64::from(calibration.rounds) * 60e6 / (ended_us - began_us) as f64;
-        let measure = &record.measured.experiment()?.measure;
+        let measure = &record.measured.of::<Experiment>()?.measure;
         Some(SliceTrial {
             asked_us: measure.slice_us.unwrap_or(Measure::SLICE_US),
             slice_us: slices().map(|slice| f64::from(slice.elapsed_us)).sum::<f64>() / slices().count() as f64,

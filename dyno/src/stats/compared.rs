@@ -20,7 +20,6 @@ use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use super::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
-use super::load::Sample;
 use super::robust::{sorted, trimmed_each_end, trimmed_mean};
 use crate::distribution::{CONFIDENCE, student_t_two_sided};
 use crate::load::limit::ChangeLimit;
@@ -59,6 +58,19 @@ impl fmt::Display for Word {
             Word::Undecided => "undecided",
         })
     }
+}
+
+/// A slice of a run, a block, or a whole run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample {
+    /// Hits by elapsed time.
+    pub hits_per_second: f64,
+    /// Median latency, nanoseconds.
+    pub latency_ns_p50: f64,
+    /// The 99th percentile of the same.
+    pub latency_ns_p99: f64,
+    /// CPU time of the server's processes by hits, nanoseconds; `None`: they are not on this machine, or not known.
+    pub server_cpu_ns_per_hit: Option<f64>,
 }
 
 /// One quantity of two loads.

@@ -147,7 +147,7 @@ impl Findings {
     /// Computes the findings of a record.
     pub fn of(record: &Record) -> Findings {
         let rounds = Rounds::of(record);
-        let Some(experiment) = record.measured.experiment() else {
+        let Some(experiment) = record.measured.of::<Experiment>() else {
             return Findings {
                 relative: relative(record, &rounds),
                 setup_and_data: setup_and_data(&rounds),

@@ -10,6 +10,7 @@ use super::methods::Cost;
 use super::rounds::Rounds;
 use super::statement::{Direction, FEW_ROUNDS, Metric};
 use crate::model::ConfigurationModel;
+use crate::model::Experiment;
 use crate::store::{Kind, LibraryUsed, Record};
 
 /// Name of the row of a whole hit.
@@ -114,7 +115,7 @@ pub(super) fn untouched(record: &Record, index: usize) -> Option<usize> {
 }
 
 fn models(record: &Record) -> &[ConfigurationModel] {
-    record.measured.experiment().map_or(&[], |experiment| &experiment.configurations)
+    record.measured.of::<Experiment>().map_or(&[], |experiment| &experiment.configurations)
 }
 
 fn is_untouched_on_other(model: &ConfigurationModel) -> bool {

@@ -1,6 +1,7 @@
 //! Which part of the instrument an experiment on its own cost has loaded.
 
 use crate::model::ConfigurationModel;
+use crate::model::Experiment;
 use crate::store::{Kind, Record};
 
 /// What of the instrument is loaded where nothing is switched off.
@@ -24,7 +25,7 @@ impl Loaded {
         if loaded.is_none() && idle(&Kind::NothingDoubled) {
             return Loaded::Doubler;
         }
-        let models = record.measured.experiment().into_iter().flat_map(|experiment| &experiment.configurations);
+        let models = record.measured.of::<Experiment>().into_iter().flat_map(|experiment| &experiment.configurations);
         let model = loaded.and_then(|loaded| models.into_iter().find(|model| model.name == loaded.name));
         let wraps = |model: &ConfigurationModel| {
             let (provider, shim) = (!model.wrapped.provider().is_empty(), !model.wrapped.is_empty());

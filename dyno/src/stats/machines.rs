@@ -77,7 +77,7 @@ impl Machines {
         configurations: &[ConfigurationSummary],
         published: Option<&Published>,
     ) -> Option<Machines> {
-        let experiment = record.measured.experiment()?;
+        let experiment = record.measured.of::<Experiment>()?;
         let machines = &experiment.machines;
         if machines.is_empty() {
             return None;

@@ -5,40 +5,29 @@
 //! resample, so that what is left over ("other TLS") has an interval of its own and the sum is 100 % by construction.
 
 pub mod accelerators;
-pub mod array;
-pub mod array_keys;
 pub mod between_runs;
 pub mod bootstrap;
 pub mod calibration;
-pub mod cluster;
 pub mod compared;
 pub mod compared_shares;
 pub mod counts;
-mod covariance;
-pub mod curve;
+pub mod covariance;
 pub mod findings;
 pub mod libraries;
-pub mod load;
-pub mod load_checks;
-mod loaded;
-pub mod locality;
-pub mod log_on_curve;
+pub mod loaded;
 pub mod machines;
 pub mod methods;
 pub mod moment;
 pub mod pace;
 pub mod papers;
-pub mod primitives;
-pub mod profile;
 pub mod published;
 pub mod robust;
-mod rounds;
+pub mod rounds;
 pub mod scoreboard;
 pub mod shares;
 pub mod statement;
-pub mod steps;
 pub mod summary;
-mod sweeps;
+pub mod sweeps;
 pub mod traffic;
 
 pub use bootstrap::Estimate;

@@ -84,7 +84,7 @@ pub struct Published {
 impl Published {
     /// The paper of a record's experiment. `None` where it names none.
     pub fn of(record: &Record, shares: &Shares, findings: &Findings) -> Option<Published> {
-        let experiment = record.measured.experiment()?;
+        let experiment = record.measured.of::<Experiment>()?;
         let paper = experiment.paper.as_ref()?;
         let published = Paper { experiment, paper };
         let reference = published.reference().unwrap_or_default();

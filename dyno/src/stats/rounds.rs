@@ -8,10 +8,11 @@ use super::pace::{self, Pace};
 use super::robust::TRIM;
 use super::statement::{Metric, Ratio};
 use super::sweeps::SweepCosts;
-use crate::store::{Block, Kind, Record};
+use crate::model::Experiment;
+use crate::store::{Block, Kind, LOAD, Record};
 
 /// The usable blocks of a record, by configuration and round.
-pub(super) struct Rounds<'a> {
+pub(crate) struct Rounds<'a> {
     record: &'a Record,
     /// One row per configuration, one place per round. A round may hold several blocks of one configuration: the
     /// server as is takes part in every comparison, so that measuring it more than once per round narrows all
@@ -28,7 +29,7 @@ pub(super) struct Rounds<'a> {
 }
 
 impl<'a> Rounds<'a> {
-    pub(super) fn of(record: &'a Record) -> Rounds<'a> {
+    pub(crate) fn of(record: &'a Record) -> Rounds<'a> {
         let mut by_round: BTreeMap<u32, Vec<&Block>> = BTreeMap::new();
         // What was counted was not timed.
         for block in record.blocks.iter().filter(|block| block.instructions.is_none()) {
@@ -44,8 +45,9 @@ impl<'a> Rounds<'a> {
         };
         let has_slices = |blocks: &Vec<&Block>| blocks.iter().any(|block| !block.slices.is_empty());
         // The bound cuts rounds of one server only, and leaves no slices of a sweep that it has cut.
-        let keeps =
-            |blocks: &Vec<&Block>| record.finished && (record.measured.experiment().is_none() || has_slices(blocks));
+        let keeps = |blocks: &Vec<&Block>| {
+            record.finished && (record.measured.of::<Experiment>().is_none() || has_slices(blocks))
+        };
         let is_cut = |blocks: &Vec<&Block>| !whole(blocks) && !keeps(blocks);
         if by_round.values().next_back().is_some_and(is_cut) {
             by_round.pop_last();
@@ -105,7 +107,7 @@ impl<'a> Rounds<'a> {
     }
 
     /// The usable blocks of a configuration.
-    pub(super) fn of_configuration(&self, index: usize) -> impl Iterator<Item = &'a Block> {
+    pub(crate) fn of_configuration(&self, index: usize) -> impl Iterator<Item = &'a Block> {
         self.blocks[index].iter().flatten().copied()
     }
 
@@ -134,13 +136,13 @@ impl<'a> Rounds<'a> {
 
     /// One value per round from a configuration alone, where its block has one. Of several blocks in a round the first
     /// counts.
-    pub(super) fn values(&self, index: usize, value: impl Fn(&Block) -> Option<f64>) -> Column {
+    pub(crate) fn values(&self, index: usize, value: impl Fn(&Block) -> Option<f64>) -> Column {
         self.blocks[index].iter().map(|blocks| value(blocks.first()?)).collect()
     }
 
     /// How many times the work of configuration `a` configuration `b` does for the same cost. `None` without a common
     /// round.
-    pub(super) fn times(&self, a: usize, b: usize, metric: Metric) -> Option<Ratio> {
+    pub(crate) fn times(&self, a: usize, b: usize, metric: Metric) -> Option<Ratio> {
         let column = self.paired(a, b, metric, |a, b| (a / b).ln());
         let pairs = self.pairs(a, b, metric);
         if pairs == 0 {
@@ -181,7 +183,7 @@ impl<'a> Rounds<'a> {
 
     /// Whether something else than the server limited one of these configurations: more of its blocks than a trimmed
     /// mean leaves out.
-    pub(super) fn client_bound(&self, configurations: &[usize]) -> bool {
+    pub(crate) fn client_bound(&self, configurations: &[usize]) -> bool {
         configurations.iter().any(|&index| {
             let (bound, all) = self
                 .of_configuration(index)
@@ -215,7 +217,7 @@ impl<'a> Rounds<'a> {
     }
 
     /// Rounds that were measured whole (an unusable block counts as measured), beside what they had of slices.
-    pub(super) fn measured(&self) -> u32 {
+    pub(crate) fn measured(&self) -> u32 {
         let has_blocks = |round: &usize| {
             let of_round = self.record.blocks.iter().filter(|block| block.round == self.numbers[*round]);
             // Without slices, and without time: what is left of slices that do not count.
@@ -227,7 +229,7 @@ impl<'a> Rounds<'a> {
 
 /// In an experiment on machines: of each configuration the one that it is on a machine, or itself.
 fn with_machines(record: &Record) -> Option<Vec<usize>> {
-    let experiment = record.measured.experiment().filter(|experiment| !experiment.machines.is_empty())?;
+    let experiment = record.measured.of::<Experiment>().filter(|experiment| !experiment.machines.is_empty())?;
     let names: Vec<&str> = record.configurations.iter().map(|configuration| configuration.name.as_str()).collect();
     let base = |(index, name): (usize, &&str)| {
         let model = experiment.configurations.iter().find(|model| model.name == **name);
@@ -241,6 +243,6 @@ fn usable(record: &Record, block: &Block) -> bool {
     let valid_configuration =
         record.configurations.get(block.configuration).is_some_and(|configuration| configuration.valid);
     // What a server behind a URL costs is not known.
-    let costs = block.server_cpu_ns > 0 || record.measured.load().is_some();
+    let costs = block.server_cpu_ns > 0 || record.measured.field() == LOAD;
     valid_configuration && block.valid && block.hits > 0 && block.elapsed_ns > 0 && costs
 }

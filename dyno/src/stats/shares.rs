@@ -8,6 +8,7 @@ use super::methods::{self, Doubled};
 use super::papers::{relative_cost, relative_throughput, share_saved};
 use super::rounds::Rounds;
 use super::statement::{Difference, Direction, Metric, Part, Verdict};
+use crate::model::Experiment;
 use crate::model::ShareModel;
 use crate::store::{Kind, Record};
 
@@ -77,7 +78,7 @@ impl Shares {
         if let Some(as_is) = rounds.find(&Kind::AsIs) {
             // Where there are no blocks, nothing is known of hits per second.
             for metric in Metric::ALL.into_iter().filter(|metric| rounds.pairs(as_is, as_is, *metric) > 0) {
-                let named = record.measured.experiment().map_or(&[][..], |experiment| &experiment.shares);
+                let named = record.measured.of::<Experiment>().map_or(&[][..], |experiment| &experiment.shares);
                 let comparison = match named {
                     [] => Comparison::of_stages(record, &rounds, as_is, metric),
                     named => Comparison::named(named, &rounds, as_is, metric),

@@ -174,7 +174,7 @@ pub struct Ratio {
 
 impl Ratio {
     /// The ratio whose logarithm was estimated from so many rounds.
-    pub(super) fn of_logarithm(estimate: Estimate, pairs: u32, at_most: bool, at_least: bool) -> Ratio {
+    pub(crate) fn of_logarithm(estimate: Estimate, pairs: u32, at_most: bool, at_least: bool) -> Ratio {
         let (low, high) = (estimate.low.exp(), estimate.high.exp());
         let direction = match Direction::of([low, high], 1.0) {
             Direction::Bigger if pairs >= FEW_ROUNDS && !at_most => Direction::Bigger,

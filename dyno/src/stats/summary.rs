@@ -101,7 +101,7 @@ pub struct Precision {
 
 impl Precision {
     fn of(record: &Record, shares: &Shares) -> Option<Precision> {
-        let measure = &record.measured.experiment()?.measure;
+        let measure = &record.measured.of::<Experiment>()?.measure;
         let timed = record.blocks.iter().filter(|block| block.instructions.is_none());
         let end_ns = timed.map(|block| block.started_ns + block.elapsed_ns).max()?;
         Some(Precision {
@@ -243,7 +243,7 @@ fn summarise(
             *errors.entry(kind.clone()).or_default() += count;
         }
     }
-    let models = record.measured.experiment().into_iter().flat_map(|experiment| &experiment.configurations);
+    let models = record.measured.of::<Experiment>().into_iter().flat_map(|experiment| &experiment.configurations);
     let base = models.into_iter().find(|model| model.name == configuration.name).and_then(|model| model.base.clone());
     let each = |handshakes: fn(&crate::store::Block) -> u64| ratio(sum(|block| block.hits), sum(handshakes));
     ConfigurationSummary {
@@ -290,13 +290,13 @@ fn companion_cpu_ns(rounds: &Rounds, index: usize) -> f64 {
 }
 
 /// Blocks were measured and not one passed its checks.
-pub(super) fn all_invalid(record: &Record, index: usize) -> bool {
+pub(crate) fn all_invalid(record: &Record, index: usize) -> bool {
     let mut blocks = record.blocks.iter().filter(|block| block.configuration == index).peekable();
     blocks.peek().is_some() && blocks.all(|block| !block.valid)
 }
 
 /// A configuration's own warnings and those of its blocks, each once; counts of the same are added up.
-pub(super) fn configuration_warnings(record: &Record, index: usize) -> Vec<Warning> {
+pub(crate) fn configuration_warnings(record: &Record, index: usize) -> Vec<Warning> {
     let configuration = &record.configurations[index];
     let mut warnings = configuration.warnings.clone();
     if !configuration.valid {
@@ -353,7 +353,7 @@ fn add_warning(warnings: &mut Vec<Warning>, new: &Warning) {
 
 /// The histograms of each phase over the usable blocks of a configuration. One that cannot be read is left out: a
 /// latency curve less is better than no report, and the record still holds it.
-pub(super) fn merge_phases(rounds: &Rounds, index: usize) -> BTreeMap<String, Histogram<u64>> {
+pub(crate) fn merge_phases(rounds: &Rounds, index: usize) -> BTreeMap<String, Histogram<u64>> {
     let mut merged: BTreeMap<String, Histogram<u64>> = BTreeMap::new();
     for (phase, text) in rounds.of_configuration(index).flat_map(|block| &block.phases) {
         let Some(histogram) = histogram::decode(text) else {
@@ -377,7 +377,7 @@ fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Wa
     let mut warnings = Vec::new();
     let measured = rounds.measured();
     let compares = |experiment: &Experiment| experiment.is_timed() && experiment.foreign_traffic.is_none();
-    let compares = record.measured.experiment().is_none_or(compares);
+    let compares = record.measured.of::<Experiment>().is_none_or(compares);
     if (1..FEW_ROUNDS).contains(&rounds.compared()) && compares {
         warnings.push(Warning::FewRounds { rounds: rounds.compared() });
     }
@@ -438,7 +438,7 @@ fn unsteady(rounds: &Rounds) -> Option<Warning> {
 }
 
 /// Steal above 2 % of the time of the machine's CPUs.
-pub(super) fn stolen(record: &Record) -> Option<Warning> {
+pub(crate) fn stolen(record: &Record) -> Option<Warning> {
     let steal_ns: u64 = record.blocks.iter().map(|block| block.steal_ns).sum();
     let elapsed_ns: u64 = record.blocks.iter().map(|block| block.elapsed_ns).sum();
     let available_ns = elapsed_ns.saturating_mul(u64::from(record.manifest.cpus.max(1)));
@@ -447,7 +447,7 @@ pub(super) fn stolen(record: &Record) -> Option<Warning> {
 }
 
 /// Failed requests by kind, over all blocks.
-pub(super) fn failures(record: &Record) -> Vec<Warning> {
+pub(crate) fn failures(record: &Record) -> Vec<Warning> {
     let hits: u64 = record.blocks.iter().map(|block| block.hits).sum();
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for (kind, count) in record.blocks.iter().flat_map(|block| &block.errors).filter(|(_, count)| **count > 0) {

@@ -41,7 +41,7 @@ type Sweep = BTreeMap<usize, Points>;
 
 /// Slices by round and sweep.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Sweeps {
+pub(crate) struct Sweeps {
     rounds: Vec<Vec<Sweep>>,
     /// Of each round.
     numbers: Vec<u32>,
@@ -51,21 +51,21 @@ pub(super) struct Sweeps {
 
 /// What a slice says of one configuration, or of a part of its cost that has an index of its own.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Point {
-    pub(super) round: u32,
-    pub(super) sweep_number: u32,
-    pub(super) index: usize,
+pub(crate) struct Point {
+    pub(crate) round: u32,
+    pub(crate) sweep_number: u32,
+    pub(crate) index: usize,
     /// The middle of the slice, microseconds after the start.
-    pub(super) at_us: f64,
+    pub(crate) at_us: f64,
     /// Nanoseconds per hit.
-    pub(super) ns: f64,
+    pub(crate) ns: f64,
     /// Hits.
-    pub(super) hits: f64,
+    pub(crate) hits: f64,
 }
 
 impl Point {
     /// What a slice of a block says: its cost.
-    pub(super) fn of(block: &Block, slice: &Slice) -> Point {
+    pub(crate) fn of(block: &Block, slice: &Slice) -> Point {
         Point {
             round: block.round,
             sweep_number: slice.sweep_number,
@@ -78,7 +78,7 @@ impl Point {
 }
 
 impl Sweeps {
-    pub(super) fn of(points: impl Iterator<Item = Point>) -> Sweeps {
+    pub(crate) fn of(points: impl Iterator<Item = Point>) -> Sweeps {
         let mut rounds: BTreeMap<u32, BTreeMap<u32, Sweep>> = BTreeMap::new();
         for Point { round, sweep_number, index, at_us, ns, hits } in points {
             let sweep = rounds.entry(round).or_default().entry(sweep_number).or_default();
@@ -90,7 +90,7 @@ impl Sweeps {
     }
 
     /// The slices of a record's usable blocks.
-    pub(super) fn of_record(record: &Record) -> Sweeps {
+    pub(crate) fn of_record(record: &Record) -> Sweeps {
         Sweeps::of_blocks(record.blocks.iter().filter(|block| block.valid))
     }
 
@@ -102,7 +102,7 @@ impl Sweeps {
     }
 
     /// What a mode's cost scatters by, where its host's hit costs so much. `None`: too few slices.
-    pub(super) fn scatter(&self, host: usize, mode: usize, hit_us: f64) -> Option<Scatter> {
+    pub(crate) fn scatter(&self, host: usize, mode: usize, hit_us: f64) -> Option<Scatter> {
         let of_round = |sweeps: &Vec<Sweep>| -> Vec<Vec<f64>> {
             let parts =
                 |sweep| parts_of_host(sweep, host, mode).into_iter().map(|(part, _)| part).collect::<Vec<f64>>();
@@ -112,34 +112,34 @@ impl Sweeps {
     }
 
     /// How many sweeps there were.
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.rounds.iter().map(Vec::len).sum()
     }
 
     /// The values of a column by the number of their round.
-    pub(super) fn numbered(&self, column: &Column) -> BTreeMap<u32, f64> {
+    pub(crate) fn numbered(&self, column: &Column) -> BTreeMap<u32, f64> {
         self.numbers.iter().zip(column).filter_map(|(number, value)| Some((*number, (*value)?))).collect()
     }
 
     /// Whether there is a slice of this one.
-    pub(super) fn has(&self, index: usize) -> bool {
+    pub(crate) fn has(&self, index: usize) -> bool {
         self.rounds.iter().flatten().any(|sweep| sweep.contains_key(&index))
     }
 
     /// The cost of a server by round, nanoseconds per hit: that of the base, times the ratio of both.
-    pub(super) fn costs(&self, base: usize, server: usize) -> Column {
+    pub(crate) fn costs(&self, base: usize, server: usize) -> Column {
         self.by_round(base, |sweeps| self.ratio_to(sweeps, base, server))
     }
 
     /// What a mode is cheaper by than its host, by round.
-    pub(super) fn savings(&self, base: usize, host: usize, mode: usize) -> Column {
+    pub(crate) fn savings(&self, base: usize, host: usize, mode: usize) -> Column {
         self.by_round(base, |sweeps| {
             Some(self.ratio_to(sweeps, base, host)? * (1.0 - self.part_of_host(sweeps, host, mode)?))
         })
     }
 
     /// What was measured as a part of its host's cost, by round.
-    pub(super) fn parts(&self, base: usize, host: usize, part: usize) -> Column {
+    pub(crate) fn parts(&self, base: usize, host: usize, part: usize) -> Column {
         self.by_round(base, |sweeps| Some(self.ratio_to(sweeps, base, host)? * self.part_of_host(sweeps, host, part)?))
     }
 
@@ -188,14 +188,14 @@ impl Sweeps {
 
 /// The costs of each configuration by round, nanoseconds per hit.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct SweepCosts {
+pub(crate) struct SweepCosts {
     columns: Vec<Column>,
     sweeps: u32,
 }
 
 impl SweepCosts {
     /// From usable blocks. `None`: there are no slices.
-    pub(super) fn of<'a>(record: &Record, blocks: impl Iterator<Item = &'a Block>) -> Option<SweepCosts> {
+    pub(crate) fn of<'a>(record: &Record, blocks: impl Iterator<Item = &'a Block>) -> Option<SweepCosts> {
         let as_is = record.configurations.iter().position(|configuration| configuration.kind == Kind::AsIs)?;
         let blocks: Vec<&Block> = blocks.collect();
         let mut sweeps = Sweeps::of_blocks(blocks.iter().copied());
@@ -215,12 +215,12 @@ impl SweepCosts {
     }
 
     /// Those of one configuration.
-    pub(super) fn of_configuration(&self, index: usize) -> &Column {
+    pub(crate) fn of_configuration(&self, index: usize) -> &Column {
         &self.columns[index]
     }
 
     /// How many sweeps there were.
-    pub(super) fn sweeps(&self) -> u32 {
+    pub(crate) fn sweeps(&self) -> u32 {
         self.sweeps
     }
 }

@@ -12,6 +12,7 @@ use tlsdyno_tls::{Stage, StageSet};
 use super::bootstrap::{RESAMPLES, SEED, expanded_tail};
 use super::methods::name;
 use super::robust::quantile;
+use crate::model::Experiment;
 use crate::random::SplitMix64;
 use crate::store::{Interval, Record, of_interval};
 
@@ -77,7 +78,7 @@ const COPIES: usize = REGRESSORS - 1;
 impl Traffic {
     /// Of a record of somebody else's traffic; `None`: it is none, or too little of it.
     pub fn of(record: &Record) -> Option<Traffic> {
-        record.measured.experiment()?.foreign_traffic.as_ref()?;
+        record.measured.of::<Experiment>()?.foreign_traffic.as_ref()?;
         let mut groups: BTreeMap<u64, Sums> = BTreeMap::new();
         let mut intervals = 0;
         for interval in record.blocks.iter().flat_map(|block| &block.intervals) {

@@ -1,18 +1,6 @@
-//! What the record of handshakes step by step holds beside its blocks, and its blocks beside theirs.
+//! What a block of handshakes step by step holds besides.
 
 use serde::{Deserialize, Serialize};
-
-use crate::model::steps::{StepsCell, StepsExperiment};
-
-/// The steps of a record.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StepsRecord {
-    /// What was asked for.
-    pub experiment: StepsExperiment,
-    /// The cells, in the order of the configurations.
-    pub cells: Vec<StepsCell>,
-}
 
 /// What a block of them holds besides: sums over its connections, of which `hits` says how many there were.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

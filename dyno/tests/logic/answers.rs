@@ -4,8 +4,10 @@
 use crate::questions;
 
 use serde_json::Value;
+use tlsdyno::kinds;
+use tlsdyno::model::Experiment;
 use tlsdyno::model::Processors;
-use tlsdyno::report::{self, Style, json};
+use tlsdyno::report::{self, Style};
 use tlsdyno::stats::shares::MISSING;
 use tlsdyno::stats::{Direction, Metric, Share, Summary, Verdict};
 use tlsdyno::store::Record;
@@ -18,7 +20,7 @@ fn record() -> Record {
 /// The same record with `a` and `b` of the first comparison exchanged.
 fn turned(record: &Record) -> Record {
     let mut record = record.clone();
-    let first = &mut record.measured.experiment_mut().expect("kept").comparisons[0];
+    let first = &mut record.measured.of_mut::<Experiment>().expect("kept").comparisons[0];
     std::mem::swap(&mut first.a, &mut first.b);
     record
 }
@@ -53,7 +55,7 @@ fn a_share_whose_configuration_failed_is_missing_to_100_percent() {
     let missing = share(&summary, MISSING, Metric::Cpu);
     assert_eq!(missing.without, ["RSA", "session cache"]);
     assert!((missing.percent - 70.0).abs() < 2.0, "the session cache is a step from \"no RSA\": {missing:?}");
-    let text = report::terminal_text(&record, Style::PLAIN);
+    let text = kinds::terminal_text(&record, Style::PLAIN).unwrap();
     assert!(
         text.contains("missing to 100 % (with RSA, session cache)")
             && text.contains("no share of its own for RSA, session cache"),
@@ -98,10 +100,10 @@ fn a_bound_decides_only_what_it_can() {
     let ratio = answer.ratio.expect("measured");
     assert!(ratio.at_most && ratio.direction == Direction::Undecided, "{ratio:?}");
     assert_eq!(answer.decided_by, Some(Metric::Cpu));
-    let text = report::terminal_text(&record, Style::PLAIN);
+    let text = kinds::terminal_text(&record, Style::PLAIN).unwrap();
     assert!(text.contains("by CPU per hit \"no RSA\" serves"), "{text}");
     // Not where one has more processors than the other.
-    let models = &mut record.measured.experiment_mut().expect("kept").configurations;
+    let models = &mut record.measured.of_mut::<Experiment>().expect("kept").configurations;
     let model = models.iter_mut().find(|model| model.name == "no RSA").expect("there");
     model.processors = Some(Processors { count: 2, ..Processors::default() });
     assert_eq!(Summary::of(&record).findings.comparisons[0].decided_by, None);
@@ -121,7 +123,7 @@ fn remedies_are_ranked_by_what_they_gain_and_nothing_unmeasured_is_recommended()
     let summary = Summary::of(&record);
     let names: Vec<&str> = summary.findings.remedies.iter().map(|of| of.name.as_str()).collect();
     assert_eq!(names, ["a perfect accelerator", "the same again", "more memory", "a tenth server", "a session cache"]);
-    let text = report::terminal_text(&record, Style::PLAIN);
+    let text = kinds::terminal_text(&record, Style::PLAIN).unwrap();
     let place = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what} is not in\n{text}"));
     assert!(place("1. A perfect accelerator (a bound: it cannot be had itself): +") < place("2. The same again"));
     assert!(place("2. The same again") < place("hits/s – undecided"));
@@ -153,12 +155,12 @@ fn what_amdahl_predicts_of_an_accelerator_stands_beside_what_was_measured() {
     near(two.by[1].predicted.times, 1.0 / 0.75);
     assert!(two.by.iter().all(|by| by.measured_by_predicted.direction == Direction::Undecided), "{two:#?}");
 
-    let text = report::terminal_text(&record, Style::PLAIN).replace("\n    ", " ").replace("\n  ", " ");
+    let text = kinds::terminal_text(&record, Style::PLAIN).unwrap().replace("\n    ", " ").replace("\n  ", " ");
     assert!(text.contains("\"accelerator\", 4 times as fast as the server's CPU"), "{text}");
     assert!(text.contains("the measured gain is larger (1.1"), "{text}");
     assert!(text.contains("larger or smaller is undecided"), "{text}");
-    assert!(report::html(&record).expect("a page").contains("id=\"accelerators\""));
-    let printed: Value = serde_json::from_str(&json::results(&record, &summary)).expect("JSON");
+    assert!(kinds::html(&record).expect("a page").contains("id=\"accelerators\""));
+    let printed: Value = serde_json::from_str(&kinds::json_text(&record).unwrap()).expect("JSON");
     assert_eq!(printed["accelerators"][0]["by"][1]["share"]["metric"], "throughput");
 }
 
@@ -217,7 +219,7 @@ fn the_papers_numbers_stand_beside_ours() {
             .contains("Largest first, here: RSA, session cache; in the paper, over its machines: RSA, session cache"),
         "{changed}"
     );
-    let text = report::terminal_text(&record, Style::PLAIN);
+    let text = kinds::terminal_text(&record, Style::PLAIN).unwrap();
     assert!(text.contains("58 / 56") || text.contains("58 / 57"), "{text}");
     assert!(text.contains("Not as in the paper: Another server."), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= Style::PLAIN.width), "{text}");
@@ -226,7 +228,7 @@ fn the_papers_numbers_stand_beside_ours() {
 #[test]
 fn without_plain_http_throughputs_are_parts_of_the_first_that_was_published() {
     let mut record = record();
-    let paper = record.measured.experiment_mut().and_then(|experiment| experiment.paper.as_mut()).expect("there");
+    let paper = record.measured.of_mut::<Experiment>().and_then(|experiment| experiment.paper.as_mut()).expect("there");
     paper.hits_per_s.remove("plain HTTP").expect("published");
     let summary = Summary::of(&record);
     let beside = summary.published.as_ref().expect("the experiment names a paper");
@@ -235,14 +237,14 @@ fn without_plain_http_throughputs_are_parts_of_the_first_that_was_published() {
     assert_eq!((row("as is").percent_of_reference[0], row("as is").ratio), (100.0, None));
     let ours = row("no RSA").ratio.expect("measured");
     assert!((ours.times - 2.0).abs() < 0.05 && row("no RSA").by_cpu.is_none(), "{ours:?}");
-    let text = report::terminal_text(&record, Style::PLAIN);
+    let text = kinds::terminal_text(&record, Style::PLAIN).unwrap();
     assert!(text.contains("Per cent of the hits per second of \"as is\"") && !text.contains("from CPU, %"), "{text}");
 }
 
 #[test]
 fn the_page_and_the_json_hold_the_same() {
     let record = record();
-    let page = report::html(&record).expect("a page");
+    let page = kinds::html(&record).expect("a page");
     for part in [
         "id=\"comparisons\"",
         "id=\"paper-shares\"",
@@ -253,7 +255,7 @@ fn the_page_and_the_json_hold_the_same() {
         assert!(page.contains(part), "{part}");
     }
     assert!(page.contains("In place already") && page.contains("missing to 100 %"));
-    let printed: Value = serde_json::from_str(&json::results(&record, &Summary::of(&record))).expect("JSON");
+    let printed: Value = serde_json::from_str(&kinds::json_text(&record).unwrap()).expect("JSON");
     let remedies = printed["remedies"].as_array().expect("a list");
     let cache = remedies.iter().find(|remedy| remedy["name"] == "a session cache").expect("there");
     assert_eq!(cache["configuration_lines"][0], "ssl_session_cache shared:SSL:10m;");
@@ -267,7 +269,7 @@ fn the_page_and_the_json_hold_the_same() {
 #[test]
 fn without_shares_the_answer_comes_from_comparisons() {
     let mut record = record();
-    let experiment = record.measured.experiment_mut().expect("kept");
+    let experiment = record.measured.of_mut::<Experiment>().expect("kept");
     experiment.shares.clear();
     record.configurations.retain(|of| of.kind != tlsdyno::store::Kind::PlainHttp);
     record.configurations.iter_mut().for_each(|of| {
@@ -278,7 +280,7 @@ fn without_shares_the_answer_comes_from_comparisons() {
     let count = record.configurations.len();
     record.blocks.retain(|block| block.configuration < count);
     let summary = Summary::of(&record);
-    let answer = report::answer::answer(&summary);
+    let answer = kinds::ablation::page::answer::answer(&summary);
     assert!(answer.starts_with("\"no RSA\" serves ") && answer.ends_with("the hits/s of \"as is\"."), "{answer}");
 }
 
@@ -286,7 +288,7 @@ fn without_shares_the_answer_comes_from_comparisons() {
 #[test]
 fn more_than_the_added_processors_can_give_is_doubted_and_does_not_compete() {
     let mut record = record();
-    let experiment = record.measured.experiment_mut().expect("kept");
+    let experiment = record.measured.of_mut::<Experiment>().expect("kept");
     let model = |of: &mut tlsdyno::model::Experiment, name: &str| {
         of.configurations.iter().position(|model| model.name == name).expect("there")
     };
@@ -301,7 +303,7 @@ fn more_than_the_added_processors_can_give_is_doubted_and_does_not_compete() {
     let finding = Summary::of(&record).findings.remedies.into_iter().find(|of| !of.over_as_is).expect("there");
     assert!(finding.is_doubtful(), "2.5 times with twice the processors: {finding:?}");
     assert!(!finding.competes());
-    let text = report::terminal_text(&record, Style::PLAIN).replace("\n     ", " ").replace("\n  ", " ");
+    let text = kinds::terminal_text(&record, Style::PLAIN).unwrap().replace("\n     ", " ").replace("\n  ", " ");
     assert!(text.contains("doubtful") && text.contains("2.0 times the processors cannot serve more"), "{text}");
     assert!(text.contains("Over another base than the server as is"), "{text}");
     assert!(text.contains("Predicted if all of it scales: +100 %, and no more."), "{text}");

@@ -16,6 +16,7 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use synthetic::Synthetic;
 use tempfile::TempDir;
+use tlsdyno::kinds;
 use tlsdyno::probe::entry::Entry;
 use tlsdyno::probe::round::{Facts, Visit as VisitTimes};
 use tlsdyno::probe::store::Hour;
@@ -238,7 +239,7 @@ fn requested(event: &Value) -> Option<String> {
 }
 
 fn page(synthetic: &Synthetic) -> String {
-    report::html(&synthetic.record()).expect("page")
+    kinds::html(&synthetic.record()).expect("page")
 }
 
 fn assert_clean(visit: &Visit) {
@@ -271,7 +272,7 @@ fn pages() -> Vec<(&'static str, String)> {
     let answers = questions::record(12, 0.01);
     let accelerators = questions::accelerators(12, 0.005);
     let pages = [("rest", rest), ("answers", answers), ("accelerators", accelerators)];
-    let pages = pages.map(|(name, record)| (name, report::html(&record).expect("page")));
+    let pages = pages.map(|(name, record)| (name, kinds::html(&record).expect("page")));
     let probe = report::html::page(&report::probe::page(&probed())).expect("page");
     let more = [("load", load_page()), ("cluster", old_records::page_of_cluster()), ("probe", probe)];
     pages.into_iter().chain(more).chain(old_records::pages()).collect()
@@ -303,7 +304,7 @@ fn load_page() -> String {
     for (phase, first) in [("full_handshake", 900_000), ("whole_response", 200_000)] {
         summary.histograms.insert(phase.to_owned(), histogram(first));
     }
-    report::html::page(&report::load_run::document(&summary)).expect("page")
+    report::html::page(&kinds::load::run_page::document(&summary)).expect("page")
 }
 
 /// No text stands outside of the page, no table is cut, on wide and narrow screens, in the dark and on paper, where
@@ -380,7 +381,7 @@ fn a_record_with_next_to_nothing_in_it_is_still_a_page() {
     let record = Synthetic { rounds: 1, plain: false, ..Synthetic::default() }.record();
     let nothing = Record { blocks: Vec::new(), finished: false, ..record.clone() };
     for record in [record, nothing] {
-        let visit = Browser::visit(&report::html(&record).expect("page"), 1280);
+        let visit = Browser::visit(&kinds::html(&record).expect("page"), 1280);
         assert_clean(&visit);
         assert!(visit.page["warnings"].as_u64() > Some(0), "{}", visit.page);
     }
@@ -393,7 +394,7 @@ fn hostile_texts_stay_texts() {
     record.question = hostile.to_owned();
     record.configurations[1].name = hostile.to_owned();
     record.manifest.server_config.insert(hostile.to_owned(), hostile.to_owned());
-    let visit = Browser::visit(&report::html(&record).expect("page"), 1280);
+    let visit = Browser::visit(&kinds::html(&record).expect("page"), 1280);
     assert_clean(&visit);
     assert_eq!(visit.page["heading"], hostile);
 }

@@ -3,8 +3,9 @@
 use crate::synthetic;
 
 use synthetic::{ALL_OFF, PLAIN_HTTP, STAGES, Synthetic};
-use tlsdyno::report::answer::answer;
-use tlsdyno::report::{self, Style};
+use tlsdyno::kinds;
+use tlsdyno::kinds::ablation::page::answer::answer;
+use tlsdyno::report::Style;
 use tlsdyno::stats::{Metric, Share, Summary, Verdict};
 use tlsdyno::store::{Kind, Record, Slice, Warning};
 use tlsdyno_tls::{Stage, StageSet};
@@ -63,7 +64,7 @@ fn what_is_left_is_measured_where_there_are_slices() {
     let width = |name: &str| share(&summary, name, Metric::Cpu).high - share(&summary, name, Metric::Cpu).low;
     assert!(width("other_tls") < width("together"), "it does not have the errors of all stages");
     assert_eq!(summary.shares.widest_points().map(|widest| widest < width("together") / 2.0), Some(true));
-    assert!(report::terminal_text(&record, Style::PLAIN).contains("saved only together"));
+    assert!(kinds::terminal_text(&record, Style::PLAIN).unwrap().contains("saved only together"));
 }
 
 #[test]
@@ -219,10 +220,10 @@ fn a_stage_that_was_not_measured_is_named_where_its_cost_is() {
     }
     let stages = vec!["mac".to_owned(), "digest".to_owned()];
     assert!(summary.warnings.contains(&Warning::Unmeasured { stages, share: "other_tls".to_owned() }));
-    let text = report::terminal_text(&record, Style::PLAIN);
+    let text = kinds::terminal_text(&record, Style::PLAIN).unwrap();
     assert!(text.contains("rest of TLS (with MAC, digest)"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= Style::PLAIN.width), "{text}");
-    assert!(report::html(&record).expect("page").contains("rest of TLS (with MAC, digest)"));
+    assert!(kinds::html(&record).expect("page").contains("rest of TLS (with MAC, digest)"));
     let whole = Summary::of(&Synthetic { rounds: 6, ..Synthetic::default() }.record());
     assert!(whole.shares.shares.iter().all(|share| share.without.is_empty()));
     assert!(!whole.warnings.iter().any(|warning| matches!(warning, Warning::Unmeasured { .. })));
@@ -251,10 +252,10 @@ fn without_stages_the_answer_is_the_cost_of_the_instrument() {
     let answer = answer(&summary);
     assert!(answer.starts_with("The idle provider costs ") && answer.contains(" % ["), "{answer}");
     assert!(answer.ends_with("] of this server's CPU per hit."), "{answer}");
-    let text = report::terminal_text(&record, Style::PLAIN);
+    let text = kinds::terminal_text(&record, Style::PLAIN).unwrap();
     assert!(text.contains("The idle provider costs") && text.contains("of the time per hit"), "{text}");
-    assert!(report::html(&record).expect("page").contains("The idle provider costs"));
-    let json: serde_json::Value = serde_json::from_str(&report::json::results(&record, &summary)).expect("JSON");
+    assert!(kinds::html(&record).expect("page").contains("The idle provider costs"));
+    let json: serde_json::Value = serde_json::from_str(&kinds::json_text(&record).unwrap()).expect("JSON");
     assert_eq!(json["answer"], answer);
 }
 
@@ -267,7 +268,7 @@ fn several_stages_off_together_are_in_no_share() {
     let summary = Summary::of(&record);
     assert_eq!(summary.shares.shares, expected);
     assert!(summary.shares.interaction.is_empty());
-    assert!(report::terminal_text(&record, Style::PLAIN).contains("all off"), "it is in the table");
+    assert!(kinds::terminal_text(&record, Style::PLAIN).unwrap().contains("all off"), "it is in the table");
 }
 
 #[test]

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-use tlsdyno::model::{CertificateKind, ServerName, SessionCache, TicketKeys};
-use tlsdyno::report::remedies::configuration_lines;
-use tlsdyno::run::files::{AnyExperiment, find};
+use tlsdyno::kinds::ablation::page::remedies::configuration_lines;
+use tlsdyno::kinds::find;
+use tlsdyno::model::{CertificateKind, Experiment, ServerName, SessionCache, TicketKeys};
 use tlsdyno::servers::directives::{self, Setting};
 use tlsdyno::servers::{certificates, programs};
 use tlsdyno::stats::findings::RemedyFinding;
@@ -248,9 +248,9 @@ fn each_server_accepts_the_lines_of_every_remedy() {
     let asked = ["remedies.toml", "second-cpu.toml"].into_iter().flat_map(|file| servers().map(move |of| (file, of)));
     for (file, server) in asked {
         let path = experiments.join(file);
-        let Ok(AnyExperiment::Server(mut experiment)) = find(&path) else { panic!("{}", path.display()) };
+        let mut experiment: Experiment = find(&path, "one server").unwrap();
         experiment.server.kind = server;
-        let record = Record { measured: experiment.as_ref().clone().into(), ..Record::begun_now("", 1) };
+        let record = Record { measured: experiment.clone().into(), ..Record::begun_now("", 1) };
         for remedy in experiment.remedies {
             let answer = RemedyFinding {
                 name: remedy.name,

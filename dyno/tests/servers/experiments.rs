@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use tlsdyno::kinds;
+use tlsdyno::kinds::files::find;
 use tlsdyno::model::{ConfigurationModel, Experiment, SessionCache};
-use tlsdyno::run::files::{AnyExperiment, find};
 use tlsdyno_tls::{Stage, StageSet};
 
 fn folder(name: &str) -> PathBuf {
@@ -77,10 +78,7 @@ fn check_result(result: &serde_json::Value, path: &Path) {
 }
 
 fn read(path: &Path) -> Experiment {
-    match find(path) {
-        Ok(AnyExperiment::Server(experiment)) => *experiment,
-        other => panic!("{}: {other:?}", path.display()),
-    }
+    kinds::find(path, "one server").unwrap()
 }
 
 /// The stages off in a configuration, as the paper's setting has them: with static RSA there is no key agreement.

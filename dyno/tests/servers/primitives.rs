@@ -1,7 +1,7 @@
 //! `tlsdyno profile primitives` from the command line to the record and the reports, on a real server's OpenSSL.
 
 use serde_json::Value;
-use tlsdyno::report;
+use tlsdyno::kinds;
 use tlsdyno::store::Store;
 
 use crate::place::Place;
@@ -38,9 +38,9 @@ fn primitives_of_a_servers_own_openssl_are_measured_by_size() {
         assert!((-60.0..150.0).contains(&percent), "{check}");
     }
     let record = Store::open_for_reading_at(&place.path().join("store.sqlite")).unwrap().load("last").unwrap();
-    let again: Value = serde_json::from_str(&report::json_text(&record)).unwrap();
+    let again: Value = serde_json::from_str(&kinds::json_text(&record).unwrap()).unwrap();
     assert_eq!(again["primitives"], printed["primitives"], "the record holds what was printed");
-    assert!(report::html(&record).unwrap().contains("primitives-throughput"));
+    assert!(kinds::html(&record).unwrap().contains("primitives-throughput"));
 }
 
 #[test]

@@ -3,8 +3,9 @@
 use std::net::TcpListener;
 
 use serde_json::Value;
+use tlsdyno::kinds;
+use tlsdyno::kinds::profile::ProfileRecord;
 use tlsdyno::model::{CertificateKind, ServerName};
-use tlsdyno::report;
 use tlsdyno::servers::{ServerSpec, ServerTls, certificates};
 use tlsdyno::store::Store;
 
@@ -61,11 +62,11 @@ fn stages_are_timed_and_removed_side_by_side() {
         assert!(stage(kind, "cipher")["doubled_ns"].is_object(), "{kind}");
     }
     let record = Store::open_for_reading_at(&place.path().join("store.sqlite")).unwrap().load("last").unwrap();
-    assert_eq!(record.measured.profile().unwrap().cells.len(), record.configurations.len());
+    assert_eq!(record.measured.of::<ProfileRecord>().unwrap().cells.len(), record.configurations.len());
     assert!(record.blocks.iter().any(|block| block.profile.is_some()));
-    let again: Value = serde_json::from_str(&report::json_text(&record)).unwrap();
+    let again: Value = serde_json::from_str(&kinds::json_text(&record).unwrap()).unwrap();
     assert_eq!(again["profile"], printed["profile"], "the record holds what was printed");
-    assert!(report::html(&record).unwrap().contains("profile-stages"));
+    assert!(kinds::html(&record).unwrap().contains("profile-stages"));
     let listed = place.tlsdyno(&["list"]).output().unwrap();
     assert!(String::from_utf8_lossy(&listed.stdout).contains("Where does the time of a handshake go?"));
 }
@@ -115,7 +116,7 @@ fn what_is_outside_of_the_stages_has_names() {
         assert!((0.6..1.6).contains(&ratio), "{ratio}: {kind}");
     }
     let record = Store::open_for_reading_at(&place.path().join("store.sqlite")).unwrap().load("last").unwrap();
-    assert!(report::html(&record).unwrap().contains("profile-stacks-full"));
+    assert!(kinds::html(&record).unwrap().contains("profile-stacks-full"));
 }
 
 /// Python loads libssl privately, and gives each connection a thread of its own.

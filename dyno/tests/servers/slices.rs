@@ -5,8 +5,10 @@ use crate::place;
 use std::collections::{BTreeMap, BTreeSet};
 
 use place::Place;
+use tlsdyno::kinds;
+use tlsdyno::model::Experiment;
 use tlsdyno::model::Method;
-use tlsdyno::report::{Style, terminal_text};
+use tlsdyno::report::Style;
 use tlsdyno::stats::{Metric, Share, Shares};
 use tlsdyno::store::{Record, Store};
 
@@ -74,7 +76,7 @@ fn stages_are_computed_twice_in_one_process_and_one_counts_what_that_adds() {
     for server in ["nginx", "haproxy", "builtin"] {
         let record = measured(server, "12", &stages);
         check(&record, server, "nothing doubled");
-        let experiment = record.measured.experiment().unwrap();
+        let experiment = record.measured.of::<Experiment>().unwrap();
         assert_eq!(experiment.methods, [Method::Doubling]);
         assert!(record.configurations.iter().all(|one| one.noop.is_empty()), "{server}: nothing is replaced");
         let shares = Shares::of(&record);
@@ -84,7 +86,7 @@ fn stages_are_computed_twice_in_one_process_and_one_counts_what_that_adds() {
         // An RSA-2048 signature in every second hit is most of what a hit costs.
         assert!((15.0..85.0).contains(&steps[0].percent), "{server}: {:?}", steps[0]);
         assert!(steps[1].percent < steps[0].percent && steps[2].percent < steps[0].percent, "{server}: {steps:?}");
-        let text = terminal_text(&record, Style { rich: false, width: 1_000 });
+        let text = kinds::terminal_text(&record, Style { rich: false, width: 1_000 }).unwrap();
         assert!(text.contains("Doubling measures CPU time, not latency"), "{server}: {text}");
     }
 }

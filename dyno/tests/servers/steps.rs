@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use tlsdyno::report;
+use tlsdyno::kinds;
 use tlsdyno::store::Store;
 
 use crate::place::Place;
@@ -59,9 +59,9 @@ fn steps_of_handshakes_by_key_and_chain() {
     let sent = |length| of("rsa-2048", length, "full")["server_bytes"][0].as_f64().unwrap();
     assert!(sent(2) > sent(1) + 500.0, "{} {}", sent(1), sent(2));
     let record = Store::open_for_reading_at(&place.path().join("store.sqlite")).unwrap().load("last").unwrap();
-    let again: Value = serde_json::from_str(&report::json_text(&record)).unwrap();
+    let again: Value = serde_json::from_str(&kinds::json_text(&record).unwrap()).unwrap();
     assert_eq!(again["steps"], printed["steps"], "the record holds what was printed");
-    assert!(report::html(&record).unwrap().contains("steps-bars"));
+    assert!(kinds::html(&record).unwrap().contains("steps-bars"));
 }
 
 /// Servers of threads, of processes, and one that drives its handshakes by reading.
@@ -91,7 +91,7 @@ fn events_of_both_ends_are_on_one_clock() {
         assert_eq!(cpu_ns(&cells[1], "server", "CertificateVerify"), None, "{server}");
     }
     let record = Store::open_for_reading_at(&place.path().join("store.sqlite")).unwrap().load("last").unwrap();
-    assert!(report::html(&record).unwrap().contains("steps-flows-0"));
+    assert!(kinds::html(&record).unwrap().contains("steps-flows-0"));
 }
 
 /// The client of the system's OpenSSL sees the same messages.

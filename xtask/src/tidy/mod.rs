@@ -19,7 +19,7 @@ use finding::Finding;
 
 /// The folders of dyno/src and the files in its root, each of which may import only what stands before it.
 /// docs/ARCHITECTURE.md says what each is for.
-const ORDER: [&str; 27] = [
+const ORDER: [&str; 29] = [
     "foreign",
     "choice",
     "fault",
@@ -46,6 +46,8 @@ const ORDER: [&str; 27] = [
     "probe",
     "report",
     "exit",
+    "printing",
+    "kinds",
     "cmd",
 ];
 

@@ -3,9 +3,9 @@
 use anyhow::Result;
 use tlsdyno_tls::named;
 
-use super::print;
 use crate::choice::choice;
 use crate::exit::Exit;
+use crate::printing::print;
 
 /// Print a file to start from: a configuration, units for systemd, a dashboard for Grafana
 #[derive(Debug, clap::Args)]

@@ -71,30 +71,18 @@ fn cluster_names(record: &Record) -> Vec<String> {
 }
 
 /// Machines that a block of a cluster or of an array has at most.
-fn backends_most(record: &Record) -> u32 {
-    let of_array = record
-        .measured
-        .array()
-        .into_iter()
-        .flat_map(|array| &array.experiment.array.proxies)
-        .map(|count| (*count).max(1));
-    record
-        .measured
-        .cluster()
-        .into_iter()
-        .map(|experiment| experiment.cluster.backends)
-        .chain(of_array)
-        .max()
-        .unwrap_or(0)
+fn backends_most(record: &Record) -> usize {
+    let counts = record.blocks.iter().filter_map(|block| Some(block.cluster.as_ref()?.backends.len()));
+    counts.max().unwrap_or(0)
 }
 
 /// Their numbers; blocks of an array with fewer machines have empty fields for the others.
-fn cluster_numbers(block: &Block, most: u32) -> Vec<String> {
+fn cluster_numbers(block: &Block, most: usize) -> Vec<String> {
     let Some(parts) = &block.cluster else { return Vec::new() };
     let backends = parts.backends.iter().flat_map(|backend| [backend.cpu_ns, backend.connections]);
     let numbers = [parts.dispatcher_cpu_ns, parts.unserved].into_iter().chain(backends);
     let mut fields: Vec<String> = numbers.map(|number| number.to_string()).collect();
-    fields.resize(2 + 2 * most as usize, String::new());
+    fields.resize(2 + 2 * most, String::new());
     fields
 }
 

@@ -9,19 +9,19 @@ use crate::model::{Experiment, Method, ServerName, WorkersModel};
 use crate::servers::listening;
 
 /// A load that workers may make, and the servers that it is for, as far as all experiments are alike in them.
-pub(super) struct FarLoad<'a> {
+pub(crate) struct FarLoad<'a> {
     /// Who makes it, if that is not this machine.
-    pub(super) workers: Option<&'a WorkersModel>,
+    pub(crate) workers: Option<&'a WorkersModel>,
     /// The address of this machine that servers listen on for them; `None`: loopback.
-    pub(super) address: Option<IpAddr>,
+    pub(crate) address: Option<IpAddr>,
     /// How many connections there are at once, where they are fewest, and by which flag.
-    pub(super) clients: (u32, &'a str),
+    pub(crate) clients: (u32, &'a str),
     /// The window over a trace that is replayed in its order.
-    pub(super) window: Option<u32>,
+    pub(crate) window: Option<u32>,
     /// Some server has an RSA key below 2048 bits.
-    pub(super) has_small_keys: bool,
+    pub(crate) has_small_keys: bool,
     /// How much clients do.
-    pub(super) effort: Effort,
+    pub(crate) effort: Effort,
 }
 
 impl FarLoad<'_> {
@@ -30,7 +30,7 @@ impl FarLoad<'_> {
     ///
     /// # Errors
     /// What contradicts itself, with the remedy.
-    pub(super) fn check(&self) -> Result<Option<IpAddr>> {
+    pub(crate) fn check(&self) -> Result<Option<IpAddr>> {
         let Some(workers) = self.workers else {
             ensure!(
                 self.address.is_none(),
@@ -75,7 +75,7 @@ impl FarLoad<'_> {
 impl Experiment {
     /// Whether workers can make the load, and the server can be where they reach it. Who reaches a server without parts
     /// of its cryptography is known by its address: this machine, and the workers that have joined.
-    pub(super) fn check_workers(&self) -> Result<()> {
+    pub(crate) fn check_workers(&self) -> Result<()> {
         let is_command = self.server.kind == ServerName::Command;
         let has_address = self.server.address.is_some() && !(is_command && self.workers.is_none());
         let configured = self.configurations.iter().map(|model| model.tls.applied(&self.tls));

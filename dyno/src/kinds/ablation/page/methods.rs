@@ -1,0 +1,212 @@
+//! How costs of stages were found out: what each method says, side by side, and what it means where they differ.
+
+use tlsdyno_tls::Stage;
+
+use crate::model::Experiment;
+use crate::model::{COUNTED_CODE, Method};
+use crate::report::document::{Column, Content, Field, Section, Table, Tone, row};
+use crate::report::text::{capitalised, part_number, stage_label};
+use crate::stats::counts::{Count, Instructions};
+use crate::stats::methods::{Agreement, ByMethods, Cost};
+use crate::stats::{Part, Summary};
+use crate::store::{Kind, Record};
+use crate::units::{format_count, format_interval_with, format_micros, format_percent};
+
+/// The table of all methods, where there are several, or instructions were counted.
+pub fn section(summary: &Summary) -> Option<Section> {
+    let rows = &summary.by_methods;
+    if rows.is_empty() {
+        return None;
+    }
+    type Fields = Vec<Field<ByMethods>>;
+    let stage: Fields = vec![(Column::words("cost of"), |row| stage_label(&row.stage))];
+    let timed: Fields = vec![
+        (Column::number("removing µs/hit"), |row| micros(row.removing)),
+        (Column::interval(), |row| interval(row.removing)),
+        (Column::number("doubling µs/hit"), |row| micros(row.doubling)),
+        (Column::interval(), |row| interval(row.doubling)),
+        (Column::words("agree?"), |row| agreement(row).to_owned()),
+    ];
+    let counted: Fields = vec![
+        (Column::number("removing instr./hit"), |row| instructions(row, |counting| counting.removing_per_hit)),
+        (Column::number("doubling instr./hit"), |row| instructions(row, |counting| counting.doubling_per_hit)),
+        (Column::number("share"), |row| {
+            row.counting.map_or(String::new(), |counting| part_number(counted_part(counting.percent)))
+        }),
+    ];
+    let is_timed = rows.iter().any(|row| row.removing.is_some() && rows.iter().any(|row| row.doubling.is_some()));
+    let is_counted = summary.counted.is_some();
+    let fields = stage
+        .into_iter()
+        .chain(timed.into_iter().filter(|_| is_timed))
+        .chain(counted.into_iter().filter(|_| is_counted));
+    let mut table = Table::of(fields, rows);
+    for (row, of) in table.rows.iter_mut().zip(rows).filter(|_| is_timed) {
+        row[AGREEMENT_COLUMN].tone = match of.agreement {
+            Some(Agreement::Differ) => Tone::Strong,
+            Some(Agreement::Agree) => Tone::Plain,
+            Some(Agreement::Undecided) | None => Tone::Muted,
+        };
+    }
+    let meaning = "Server CPU time per hit by each method. Removing: what a hit costs less without the stage. \
+                   Doubling: what it costs more with the stage computed twice. They agree within 10 % or 5 µs.";
+    let meaning = is_timed.then(|| meaning.to_owned());
+    let section = Section::titled("methods", "The methods side by side").with(Content::Table(table));
+    Some(section.notes(meaning.into_iter().chain(differences(summary)).chain(counting_note(summary))))
+}
+
+/// A share that was counted has no interval.
+fn counted_part(percent: f64) -> Part {
+    Part::of(percent, [f64::NEG_INFINITY, f64::INFINITY])
+}
+
+/// Place of the column "agree?".
+const AGREEMENT_COLUMN: usize = 5;
+
+fn instructions(row: &ByMethods, of: fn(&Instructions) -> Option<f64>) -> String {
+    let count = row.counting.as_ref().and_then(of);
+    count.map_or_else(
+        || "–".to_owned(),
+        |count| format!("{}{}", if count < 0.0 { "-" } else { "" }, format_count(count.abs() as u64)),
+    )
+}
+
+/// How instructions were counted, and how well that repeats.
+fn counting_note(summary: &Summary) -> Option<String> {
+    let counted = summary.counted.as_ref()?;
+    let (name, value) = COUNTED_CODE;
+    let repeats = match (counted.shares_spread_percent, counted.spread_percent) {
+        (Some(spread), _) => {
+            format!(" Shares of rounds differ from their mean by at most {spread:.2} percentage points.")
+        }
+        (None, Some(spread)) => format!(" Rounds differ from their mean by at most {spread:.2} %."),
+        (None, None) => String::new(),
+    };
+    Some(format!(
+        "Instructions are those in user space, counted by valgrind's callgrind with one connection after the other; \
+         what the kernel does is not in them. What OpenSSL does at every 32nd operation with an RSA key (new blinding \
+         values) is spread over all of them.{repeats} Every server, timed or counted, ran with {name}={value}: \
+         without AVX-512, VAES, SHA and ADX instructions, which valgrind does not know, so that a processor that has \
+         them is faster at these stages than told here."
+    ))
+}
+
+/// The instructions of each configuration, where they were counted.
+pub fn counts(summary: &Summary) -> Option<Section> {
+    let counted = summary.counted.as_ref()?;
+    let as_is = summary.configurations.iter().position(|of| of.kind == Kind::AsIs);
+    let as_is = as_is.and_then(|index| counted.per_hit(index));
+    let line = |of: &Count| {
+        let count = of.instructions_per_hit?;
+        let percent = as_is.map_or_else(String::new, |as_is| format_percent(100.0 * count / as_is));
+        Some(row([of.name.clone(), format_count(count.round() as u64), percent], false))
+    };
+    let columns = vec![Column::words("configuration"), Column::number("instructions/hit"), Column::number("of as is")];
+    let rows = counted.configurations.iter().filter_map(line).collect();
+    Some(Section::titled("", "Instructions in user space").table(columns, rows))
+}
+
+/// The answer from counts alone.
+pub fn counted_answer(summary: &Summary) -> Option<String> {
+    summary.counted.as_ref()?;
+    let counted = |row: &ByMethods| Some(row.counting?.percent).filter(|of| counted_part(*of) != Part::NotKnown);
+    let share = |row: &ByMethods| counted(row).unwrap_or(f64::NEG_INFINITY);
+    let mut rows: Vec<&ByMethods> = summary.by_methods.iter().filter(|row| counted(row).is_some()).collect();
+    rows.sort_by(|a, b| share(b).total_cmp(&share(a)));
+    Some(match rows[..] {
+        [] => "Instructions per hit of each configuration are in the table below.".to_owned(),
+        [first, ..] => format!(
+            "{} takes most: {} of this server's instructions per hit in user space.",
+            capitalised(&stage_label(&first.stage)),
+            format_percent(share(first))
+        ),
+    })
+}
+
+fn micros(cost: Option<Cost>) -> String {
+    cost.map_or_else(|| "–".to_owned(), |cost| format_micros(cost.cpu_ns_per_hit))
+}
+
+fn interval(cost: Option<Cost>) -> String {
+    cost.map_or_else(String::new, |cost| format_interval_with(cost.low_ns, cost.high_ns, format_micros))
+}
+
+fn agreement(row: &ByMethods) -> &'static str {
+    match row.agreement {
+        Some(Agreement::Agree) => "yes",
+        Some(Agreement::Differ) => "no",
+        Some(Agreement::Undecided) => "undecided",
+        None => "–",
+    }
+}
+
+/// What it means where removing and doubling differ: a sentence for each such stage.
+fn differences(summary: &Summary) -> Vec<String> {
+    let differing = summary.by_methods.iter().filter(|row| row.agreement == Some(Agreement::Differ));
+    differing.map(difference).collect()
+}
+
+/// Counts tell whether the second computation does less, or does the same in less time.
+fn difference(row: &ByMethods) -> String {
+    let doubling_is_more = row.difference.is_some_and(|difference| difference.cpu_ns_per_hit > 0.0);
+    let both = row.counting.and_then(|counting| counting.removing_per_hit.zip(counting.doubling_per_hit));
+    let same_work =
+        both.map(|(removing, doubling)| (removing - doubling).abs() <= 0.1 * removing.abs().max(doubling.abs()));
+    let why = match (doubling_is_more, same_work) {
+        (false, Some(true)) => {
+            "both are as many instructions, so the second computation is faster: its code and tables are in the \
+             caches. Removing tells what taking the stage away gives"
+        }
+        (true, Some(true)) => {
+            "both are as many instructions, so something else gets slower without the stage, or slower beside two of \
+             it. Doubling tells what the computation takes"
+        }
+        (false, Some(false)) => {
+            "it is also another number of instructions: what stands around the stage goes with it. Removing tells what \
+             taking it away gives, doubling what the computation takes"
+        }
+        (true, Some(false)) => {
+            "it is also another number of instructions: its no-op costs something, or the stage is not removed whole. \
+             Doubling tells what the computation takes"
+        }
+        (false, None) => {
+            "the second computation finds its code and tables in the caches, or what stands around the stage goes with \
+             it. Removing tells what taking the stage away gives"
+        }
+        (true, None) => {
+            "without the stage others get dearer, or its no-op costs something. Doubling tells what the computation \
+             takes"
+        }
+    };
+    let (more, less) = if doubling_is_more { ("doubling", "removing") } else { ("removing", "doubling") };
+    format!("{} costs more by {more} than by {less}: {why}.", capitalised(&stage_label(&row.stage)))
+}
+
+/// What doubling measures, and of what it says nothing; `None`: nothing was doubled.
+pub fn doubling_note(record: &Record, summary: &Summary) -> Option<String> {
+    let doubled = summary.configurations.iter().filter_map(|of| match of.kind {
+        Kind::Doubled(stages) => Some(stages),
+        _ => None,
+    });
+    let doubled: Vec<_> = doubled.collect();
+    if doubled.is_empty() {
+        return None;
+    }
+    let is_together = doubled.iter().any(|stages| stages.only().is_none());
+    let together = "Cipher and MAC are one computation here, which only doubles as a whole (record protection).";
+    let shim: Vec<String> = Stage::SHIM.iter().map(|stage| stage_label(stage.name())).collect();
+    let secure = record.measured.of::<Experiment>().is_some_and(|experiment| experiment.methods == [Method::Doubling]);
+    Some(
+        [
+            "Doubling measures CPU time, not latency: what a hit costs more when the stage is computed twice and one \
+             result is kept.",
+            if secure { "TLS was as secure as ever, and the client an ordinary one." } else { "" },
+            if is_together { together } else { "" },
+            &format!("Not doubled, as they are no computations: {}.", shim.join(", ")),
+        ]
+        .into_iter()
+        .filter(|sentence| !sentence.is_empty())
+        .collect::<Vec<_>>()
+        .join(" "),
+    )
+}

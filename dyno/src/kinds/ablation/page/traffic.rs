@@ -1,0 +1,69 @@
+//! A server under somebody else's traffic: what its stages take of its CPU time.
+
+use crate::model::Experiment;
+use crate::model::ForeignTraffic;
+use crate::report::document::{Column, Content, Field, Section, Table};
+use crate::report::text::{capitalised, part_interval, part_number, stage_label};
+use crate::stats::statement::Lies;
+use crate::stats::traffic::TrafficShare;
+use crate::stats::{Part, Summary};
+use crate::store::Record;
+use crate::units::{format_bytes, format_count, format_duration, format_interval, format_percent, format_short};
+
+/// The table, and what it means.
+pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
+    let traffic = summary.traffic.as_ref()?;
+    let foreign: &ForeignTraffic = record.measured.of::<Experiment>()?.foreign_traffic.as_ref()?;
+    let fields: [Field<TrafficShare>; _] = [
+        (Column::words("cost of"), |share| stage_label(&share.stage)),
+        (Column::number("CPU"), |share| part_number(part(share))),
+        (Column::interval(), |share| part_interval(part(share), share.low, share.high)),
+        (Column::number("of one computation"), |share| format_duration(share.ns_per_call.max(0.0))),
+        (Column::number("computations"), |share| format_count(share.calls)),
+    ];
+    let table = Table::of(fields, &traffic.stages);
+    let meaning = format!(
+        "Share of the server's CPU time that computing the stage once takes, from {} intervals of 20 to 100 ms in \
+         random modes, in which the server used {} of CPU time for {} full handshakes and {} in records. Doubling \
+         measures CPU time, not latency, and changes nothing on the wire.",
+        format_count(traffic.intervals),
+        format_duration(traffic.server_cpu_ns as f64),
+        format_count(traffic.handshakes_full),
+        format_bytes(traffic.record_bytes as f64)
+    );
+    let bounds = format!(
+        "Doubling added {} of CPU time (at most {} % was allowed), and would have ended if the median of our own \
+         requests had taken {} % longer than before, or some had failed.",
+        format_percent(traffic.added_percent),
+        format_short(foreign.at_most_percent),
+        format_short(foreign.latency_within_percent)
+    );
+    Some(Section::default().with(Content::Table(table)).notes([meaning, bounds]))
+}
+
+fn part(share: &TrafficShare) -> Part {
+    Part::of(share.percent, [share.low, share.high])
+}
+
+/// The answer in a sentence.
+pub fn answer(summary: &Summary) -> Option<String> {
+    let traffic = summary.traffic.as_ref()?;
+    let is_known =
+        |share: &&TrafficShare| Lies::of([share.low, share.high], [0.0, 0.0]) == Lies::Above && share.percent <= 100.0;
+    let resolved = traffic.stages.iter().filter(is_known);
+    let first = resolved.max_by(|a, b| a.percent.total_cmp(&b.percent));
+    Some(first.map_or_else(
+        || {
+            "The cost of no stage could be told from noise; measure longer (--time), or allow more (--at-most)."
+                .to_owned()
+        },
+        |first| {
+            format!(
+                "{} takes most: {} {} of the server's CPU time under its own traffic.",
+                capitalised(&stage_label(&first.stage)),
+                format_percent(first.percent),
+                format_interval(first.low, first.high)
+            )
+        },
+    ))
+}

@@ -1,0 +1,71 @@
+//! What `tlsdyno run` changes of an experiment that is in a file.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+
+use super::flags::FarArgs;
+use crate::choice::choice;
+use crate::fault::{Fault, OrFault};
+use crate::model::{CertificateKind, Measure, ServerName};
+
+/// Flags of `tlsdyno run`, each instead of what the file says.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Changes {
+    /// Bound on the measuring time, for example 90 or 3m, instead of the file's
+    #[arg(short, short_alias = 'd', long, alias = "duration", value_name = "TIME")]
+    #[arg(value_parser = crate::printing::seconds)]
+    pub time: Option<f64>,
+    /// Server under test, instead of the file's
+    #[arg(long, value_parser = choice(ServerName::configured()))]
+    pub server: Option<ServerName>,
+    /// The OpenSSL of the server under test by its prefix, or twice, two that are compared, instead of the file's
+    #[arg(long, value_name = "PREFIX", num_args = 1)]
+    pub library: Vec<PathBuf>,
+    /// Certificate, instead of the file's
+    #[arg(long, value_name = "TYPE", value_parser = choice(CertificateKind::ALL))]
+    pub cert: Option<CertificateKind>,
+    /// Seed of the order of blocks, instead of the file's
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Let servers without stages listen at --address: workers and this machine are served, and who sits between can
+    /// read and forge everything
+    #[arg(long, requires = "remote")]
+    pub allow_insecure_listen: bool,
+    /// Workers that make the load.
+    #[command(flatten, next_help_heading = "Several machines")]
+    pub far: FarArgs,
+}
+
+impl Changes {
+    /// Changes how long and in which order is measured.
+    pub fn change(&self, measure: &mut Measure) {
+        measure.time_s = self.time.unwrap_or(measure.time_s);
+        measure.seed = self.seed.or(measure.seed);
+    }
+
+    /// Refuses workers for an experiment called `name` that this machine measures alone.
+    ///
+    /// # Errors
+    /// There are workers; [`Fault::Usage`].
+    pub fn refuse_workers(&self, name: &str) -> Result<()> {
+        let refused = || -> Result<()> {
+            ensure!(
+                !self.far.workers.are_given(),
+                "{name} is measured from this machine only; workers make the load of experiments that compare servers, \
+                 arrays, clusters and curves over reuse, and of URLs"
+            );
+            Ok(())
+        };
+        refused().or_fault(Fault::Usage)
+    }
+
+    /// Refuses libraries for an experiment called `name` that is not about one server.
+    ///
+    /// # Errors
+    /// There are some.
+    pub fn refuse_libraries(&self, name: &str) -> Result<()> {
+        ensure!(self.library.is_empty(), "--library is for experiments with one server, which {name} is not");
+        Ok(())
+    }
+}

@@ -1,0 +1,110 @@
+//! What makes a block of a cluster valid: it did the work that it claims, everybody's counts agree, and it is known
+//! where the load side was the limit.
+
+use super::testbed::Usage;
+use crate::kinds::cluster::cell::Cell;
+use crate::model::job::OutcomeRecord;
+use crate::run::verify::{LEFT_OUT, Verdict, is_busy, load_is_busy, reuse_warning, verify_requests};
+use crate::store::Warning;
+
+/// Offered resumptions may differ from what was asked for by this part of all connections, and one for each client.
+const OFFERED_TOLERANCE: f64 = 0.02;
+
+/// Checks one block. `requests`: of the block's users, `None` in an open loop; `used`: CPU times and counts of the
+/// block; `dispatcher_shares_load`: both run on one CPU.
+pub fn verify(
+    cell: &Cell,
+    outcome: &OutcomeRecord,
+    used: &Usage,
+    requests: Option<u64>,
+    dispatcher_shares_load: bool,
+) -> Verdict {
+    let Verdict { mut valid, mut warnings, .. } = verify_requests(outcome, requests.unwrap_or(outcome.hits));
+    let passed: u64 = used.connections.iter().sum();
+    if outcome.errors.is_empty() && passed != outcome.connections {
+        let what =
+            format!("the clients made {} connections, but the dispatcher passed {passed} on", outcome.connections);
+        valid = false;
+        warnings.push(Warning::Other { what, remedy: LEFT_OUT.to_owned() });
+    }
+    // The clients' part: what was asked for must have been offered, whatever the servers made of it.
+    let connections = outcome.handshakes_full + outcome.resumed_accepted;
+    let asked = cell.reuse_percent / 100.0 * connections as f64;
+    let tolerance = OFFERED_TOLERANCE * connections as f64 + f64::from(cell.clients);
+    if (outcome.resumed_offered as f64 - asked).abs() > tolerance {
+        warnings.push(reuse_warning(outcome));
+    }
+    // Servers that backends need beside them run where the dispatcher does.
+    let dispatcher_ns = used.dispatcher_ns + used.companions_ns;
+    let beside_ns = if dispatcher_shares_load { dispatcher_ns } else { 0 };
+    let client_bound = load_is_busy(outcome, beside_ns, 1.0) || is_busy(dispatcher_ns, outcome);
+    Verdict { valid, client_bound, warnings, ..Verdict::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::kinds::cluster::file::ClusterExperiment;
+
+    fn outcome() -> OutcomeRecord {
+        OutcomeRecord {
+            hits: 1000,
+            connections: 1000,
+            handshakes_full: 730,
+            resumed_intended: 790,
+            resumed_offered: 790,
+            resumed_accepted: 270,
+            elapsed_ns: 1_000_000_000,
+            client_cpu_ns: 400_000_000,
+            ..OutcomeRecord::default()
+        }
+    }
+
+    fn used() -> Usage {
+        Usage { dispatcher_ns: 100_000_000, connections: vec![333, 333, 334], ..Usage::default() }
+    }
+
+    fn check(outcome: &OutcomeRecord, used: &Usage) -> Verdict {
+        let cell = ClusterExperiment::default().cells().remove(2);
+        verify(&cell, outcome, used, Some(1000), true)
+    }
+
+    #[test]
+    fn a_good_block_passes_without_a_word() {
+        assert_eq!(check(&outcome(), &used()), Verdict { valid: true, ..Verdict::default() });
+    }
+
+    #[test]
+    fn lost_work_and_miscounts_make_it_invalid() {
+        let failed = OutcomeRecord { errors: BTreeMap::from([("reset".to_owned(), 3)]), hits: 997, ..outcome() };
+        assert!(!check(&failed, &used()).valid);
+        assert!(!check(&OutcomeRecord { hits: 999, ..outcome() }, &used()).valid);
+        let miscounted = Usage { connections: vec![333, 333, 333], ..used() };
+        let verdict = check(&outcome(), &miscounted);
+        assert!(!verdict.valid && verdict.warnings[0].to_string().contains("passed 999 on"));
+    }
+
+    #[test]
+    fn clients_must_offer_what_was_asked_for() {
+        let few = OutcomeRecord { resumed_offered: 700, ..outcome() };
+        let verdict = check(&few, &used());
+        assert!(verdict.valid && matches!(verdict.warnings[..], [Warning::Reuse { offered: 700, .. }]));
+    }
+
+    #[test]
+    fn a_full_cpu_of_the_load_is_named() {
+        let busy = OutcomeRecord { client_cpu_ns: 870_000_000, ..outcome() };
+        assert!(check(&busy, &used()).client_bound, "together with the dispatcher");
+        let cell = ClusterExperiment::default().cells().remove(2);
+        assert!(!verify(&cell, &busy, &used(), Some(1000), false).client_bound, "the dispatcher runs elsewhere");
+        let full = |dispatcher_ns, companions_ns| {
+            let used = Usage { dispatcher_ns, companions_ns, ..used() };
+            verify(&cell, &outcome(), &used, Some(1000), false).client_bound
+        };
+        assert!(full(960_000_000, 0), "the dispatcher's own CPU");
+        assert!(full(500_000_000, 460_000_000), "a cache runs there too");
+        assert!(!full(900_000_000, 0));
+    }
+}

@@ -1,0 +1,427 @@
+//! `tlsdyno load`: load on anybody's server, or the load process of an experiment.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use tlsdyno_engine::load::{ErrorKind, Outcome};
+
+use crate::exit::Exit;
+use crate::fault::{Fault, OrFault};
+use crate::foreign::visible;
+use crate::histogram::Percentiles;
+use crate::kinds::load::compare::gate_exit;
+use crate::kinds::load::file::LoadExperiment;
+use crate::kinds::load::run_files::{check_endings, check_record_endings, write_load, write_record};
+use crate::kinds::load::run_page;
+use crate::kinds::load::subject;
+use crate::kinds::load::subject::{Runs, WARM_UP};
+use crate::kinds::load::summary::LoadSummary;
+use crate::kinds::perform::ResultArgs;
+use crate::load::asked::Asked;
+use crate::load::diagnosis::{self, Sent};
+use crate::load::limit::{ChangeLimit, Limit, RunLimit};
+use crate::load::options::{self, Options};
+use crate::load::screen::{self, Display};
+use crate::load::summary::Summary;
+use crate::load::sweep::{Point, RateRange};
+use crate::load::threads::{Crew, Loops, Threads};
+use crate::load::url::Url;
+use crate::load::warning::{Warning, warnings};
+use crate::load::{permission, sweep, window_search};
+use crate::machines::carried::UNIX_SOCKET_IS_HERE;
+use crate::machines::crew::Workers;
+use crate::machines::gather::{gather, manifest};
+use crate::machines::job;
+use crate::model::{Measure, WorkersModel};
+use crate::report::json;
+use crate::report::terminal::{Style, streamed_line, text};
+use crate::run::cpus;
+use crate::stats::compared::{Word, verdict};
+use crate::store::Record;
+use crate::time::Time;
+use crate::units::{NONE, format_duration, format_rate};
+use crate::{interrupt, open_files};
+
+/// Load a server and measure it: throughput, latency by phase, handshakes by kind
+///
+/// A closed loop, in which every connection makes its next request as soon as the last response is complete, or with
+/// --rate an open one. Without --reuse or --profile nothing is resumed and connections are kept; with --reuse each
+/// connection makes one request (unless --requests-per-connection says otherwise) and exactly that share of them
+/// resumes a session. Requests are HTTP/1.1; one loop on one CPU makes them unless --threads or --on gives more.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  tlsdyno load https://localhost:8443/1k.bin --insecure
+  tlsdyno load https://localhost:8443/ \
+                        --reuse 80% --tls 1.3 --duration 30s --json
+  tlsdyno load https://localhost:8443/ --threads auto
+  tlsdyno load https://localhost:8443/ --rate 500/s \
+                        --arrivals poisson
+  tlsdyno load https://localhost:8443/ --profile continuous --session-limit \
+                        500
+  tlsdyno load http://[::1]:8080/ --connections 16 --requests-per-connection 100
+  tlsdyno load \
+                        https://shop.example/ --har shop.har --users 500 --duration 1m
+  tlsdyno load https://localhost:8443/ \
+                        --trace access.log
+
+Phases: tcp_connect (connect called until the first bytes leave), full_handshake and resumed_handshake (ClientHello
+sent until complete), first_byte and whole_response (request sent until then); with --rate also scheduled_response
+(intended send time until the response is complete: connecting, handshake and waiting for a free user included).")]
+pub struct Args {
+    /// What to request, for example https://localhost:8443/1k.bin
+    #[arg(required_unless_present = "job")]
+    url: Option<String>,
+
+    /// Run the blocks of an experiment on command (one JSON line each on standard input)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["url", "remote"])]
+    job: Option<PathBuf>,
+
+    /// Measured and printed, but not what was asked for (reuse, rate, hits per handshake): exit code 8 even where
+    /// requests failed
+    #[arg(long)]
+    strict: bool,
+
+    /// Run on this CPU only
+    #[arg(long, value_name = "CPU", conflicts_with = "remote")]
+    cpu: Option<usize>,
+
+    /// Load with so many loops, each on a CPU of its own, with an exact share of the users, connections and rate;
+    /// `auto`: one for each CPU that the server, where it is on this machine, does not need [default: one loop]. With
+    /// --on or --engine so many in each worker
+    #[arg(long, value_name = "N|auto", conflicts_with_all = ["cpu", "job", "against", "launch"])]
+    threads: Option<Threads>,
+
+    /// Also write the result to a file (several times): .json, .csv, .prom (Prometheus text), .html, or .hdr
+    /// (percentiles of every phase, as HdrHistogram plots them); .json is what `tlsdyno compare` reads. Of --sweep and
+    /// --against .html, .json and .csv
+    #[arg(short, long, value_name = "FILE")]
+    output: Vec<PathBuf>,
+
+    /// Rates one after the other, for example 100..5000, until the server is saturated: latency against throughput
+    #[arg(long, value_name = "FROM..TO", conflicts_with_all = ["rate", "total_connections", "requests", "strict"])]
+    sweep: Option<RateRange>,
+
+    /// Each rate of --sweep is so many times the last
+    #[arg(long, default_value_t = 1.5, value_name = "FACTOR", requires = "sweep")]
+    factor: f64,
+
+    /// Load this URL too, in turn with the first, and say whether it is slower: both have the same flags, --duration is
+    /// the time of each. Exit code 10: it is slower
+    #[arg(long, value_name = "URL")]
+    #[arg(conflicts_with_all = ["sweep", "total_connections", "requests", "job", "remote"])]
+    against: Option<String>,
+
+    /// Fail with exit code 12 where the run is beyond this limit, for example 'p99 > 50ms', 'hits/s < 2000' or
+    /// 'errors > 0.1%' (several times); with --against a change, for example 'cpu/hit > +3%' or 'p99 > +20%', and then
+    /// only the limits decide
+    #[arg(long, value_name = "LIMIT", conflicts_with_all = ["sweep", "job"])]
+    fail_if: Vec<Limit>,
+
+    /// Keep the result as a record under this name (`tlsdyno list`), however short the run; without it one of 10 s or
+    /// more is kept
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["job", "print_manifest"])]
+    name: Option<String>,
+
+    #[command(flatten)]
+    progress: screen::Flag,
+
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    json: bool,
+
+    // Their headings are those of whatever comes after them.
+    #[command(flatten)]
+    options: Options,
+
+    /// Print what --engine kubernetes would make, and end
+    #[arg(long, requires = "image", help_heading = "Several machines")]
+    print_manifest: bool,
+
+    #[command(flatten, next_help_heading = "Several machines")]
+    machines: WorkersModel,
+}
+
+/// Runs the load and prints what it measured.
+pub fn run(args: &Args) -> Result<Exit> {
+    let stop = interrupt::flag(Exit::Interrupted as i32)?;
+    if let Some(cpu) = args.cpu {
+        pin_to(cpu).or_fault(Fault::Environment)?;
+    }
+    if let Some(path) = &args.job {
+        // Killed in mid-block, the runner leaves nobody to load for; the end of standard input is only seen between
+        // blocks.
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+            .context("failed to tie the load process to its runner")?;
+        job::serve(path, &stop)?;
+        return Ok(Exit::Done);
+    }
+    let text = args.url.as_deref().expect("clap requires the URL where there is no job");
+    let url = Url::parse(text).or_fault(Fault::Usage)?;
+    let options = &args.options;
+    if args.machines.are_given() && options.unix.is_some() {
+        return Err(anyhow!(UNIX_SOCKET_IS_HERE)).or_fault(Fault::Usage);
+    }
+    let address = options::address(options, &url).or_fault(Fault::Unreachable)?;
+    let plan = options::plan(options, &url, address).or_fault(Fault::Usage)?;
+    match args.sweep.is_some() || args.against.is_some() {
+        true => check_record_endings(&args.output).or_fault(Fault::Usage)?,
+        false => check_endings(&args.output).or_fault(Fault::Usage)?,
+    }
+    let (of_run, of_change) = limits(args).or_fault(Fault::Usage)?;
+    if let Some(other) = &args.against {
+        return against(args, text, other, &of_change);
+    }
+    permission::check(&url.host, address, &options.i_may_load_this).or_fault(Fault::Usage)?;
+    let (machines, may_load) = (&args.machines, &options.i_may_load_this);
+    // Workers make the connections; each of them has one to this process, and what starts it two files.
+    let files = if machines.are_given() { 3 * machines.count() as u32 } else { options.connections };
+    open_files::make_room_for(files).or_fault(Fault::Environment)?;
+    if let Some(image) = machines.image.as_ref().filter(|_| args.print_manifest) {
+        crate::printing::print(manifest(machines, image, may_load, args.threads)?)?;
+        return Ok(Exit::Done);
+    }
+    let gathered = match machines.are_given() {
+        true => {
+            let packer = Workers::check(&plan, machines.count()).or_fault(Fault::Usage)?;
+            Some(gather(machines, packer, address, may_load, args.threads, &stop)?)
+        }
+        false => None,
+    };
+    let loops = Loops::choose(args.threads.filter(|_| gathered.is_none()), Some(address));
+    loops.check(&plan).or_fault(Fault::Usage)?;
+    if loops.crowded() > 0 {
+        tell!("warning: {} loops share their CPU with another one; use fewer --threads", loops.crowded());
+    }
+    let crew: &dyn Crew = gathered.as_ref().map_or(&loops, |gathered| &gathered.workers);
+    if let Some(range) = args.sweep {
+        return sweep(args, range, &url, address, crew, &stop);
+    }
+    let mut runs = Runs::begin(question(args, format!("What does {text} serve?")), text);
+    let display = Display::new(args.progress, text, crew);
+    let outcome = match options.workload.searches_window() {
+        true => window_search::smallest(plan, |plan| display.run(plan, &stop))?,
+        false => display.run(&plan, &stop)?,
+    };
+    let asked = options::asked(options, &url);
+    let sent = options::sent(options, &url, address);
+    let mut warnings = warnings(&outcome, &sent, &asked, args.strict);
+    warnings.extend(crew.losses());
+    let effort = url.tls.then(|| options::effort(options).to_string());
+    let summary = Summary::new(text.to_owned(), effort, &asked, &outcome, &warnings);
+    print(&summary, args.json)?;
+    if args.name.is_some() || is_worth_keeping(&outcome, options.duration) {
+        runs.add(text.to_owned(), &outcome, summary.clone())?;
+        keep(runs, !outcome.stopped, args.json);
+    } else if !args.json && outcome.hits > 0 {
+        let line = format!("\nNot kept as a record: runs below {KEPT_FROM} are not (--name NAME keeps one).\n");
+        let _ = std::io::stdout().write_all(line.as_bytes());
+    }
+    for path in &args.output {
+        write_load(path, &summary).or_fault(Fault::Store)?;
+    }
+    let broken: Vec<String> = of_run.iter().filter_map(|limit| limit.broken_by(&summary)).collect();
+    for limit in &broken {
+        tell!("tlsdyno: {limit}");
+    }
+    let end = exit(&outcome, &warnings, &sent, args.strict)?;
+    Ok(if broken.is_empty() || end == Exit::Interrupted { end } else { Exit::Limit })
+}
+
+/// Runs from this time on are records without a name too.
+const KEPT_FROM: Time = Time::seconds(10);
+
+/// Whether somebody may want to see a run again that has no name: it served, and lasted or was to last.
+fn is_worth_keeping(outcome: &Outcome, asked: Option<Time>) -> bool {
+    let lasted = Duration::from_nanos(outcome.elapsed_ns);
+    outcome.hits > 0 && asked.map_or(lasted, |asked| asked.0.max(lasted)) >= KEPT_FROM.0
+}
+
+/// The question of a record, with the name that it is kept under.
+fn question(args: &Args, question: String) -> String {
+    match &args.name {
+        Some(name) => format!("{name}: {question}"),
+        None => question,
+    }
+}
+
+/// The limits of --fail-if: on a run, or on what changes from one URL to the other.
+fn limits(args: &Args) -> Result<(Vec<RunLimit>, Vec<ChangeLimit>)> {
+    let (mut of_run, mut of_change) = (Vec::new(), Vec::new());
+    for limit in &args.fail_if {
+        match limit {
+            Limit::Run(limit) => of_run.push(limit.clone()),
+            Limit::Change(limit) => of_change.push(limit.clone()),
+        }
+    }
+    match args.against {
+        Some(_) => ensure!(
+            of_run.is_empty(),
+            "with --against a limit is on a change: write it with its sign, for example 'cpu/hit > +3%'"
+        ),
+        None => ensure!(
+            of_change.is_empty(),
+            "`{}` limits a change; say from what (--against URL), or compare results (`tlsdyno compare --fail-if`)",
+            of_change[0]
+        ),
+    }
+    Ok((of_run, of_change))
+}
+
+/// Loads two URLs in turn, and says whether the second is slower.
+fn against(args: &Args, url: &str, other: &str, limits: &[ChangeLimit]) -> Result<Exit> {
+    let mut options = args.options.clone();
+    let each = options.duration.take().unwrap_or(DURATION_AGAINST);
+    let experiment = LoadExperiment {
+        question: question(args, format!("Is {other} slower than {url}?")),
+        url: url.to_owned(),
+        against: Some(other.to_owned()),
+        measure: Measure { time_s: 2.0 * (each.0 + WARM_UP).as_secs_f64(), ..Measure::default() },
+        ..LoadExperiment::default()
+    };
+    let (end, record) = subject::perform(&experiment, &options, &ResultArgs::of(args.json, None))?;
+    args.output.iter().try_for_each(|path| write_record(path, &record)).or_fault(Fault::Store)?;
+    let comparisons = LoadSummary::of(&record).map(|summary| summary.against).unwrap_or_default();
+    Ok(match verdict(&comparisons) {
+        _ if end != Exit::Done => end,
+        _ if !limits.is_empty() => gate_exit(limits, &comparisons, args.strict),
+        Word::Slower => Exit::Slower,
+        Word::Undecided if args.strict => Exit::Undecided,
+        Word::Faster | Word::Undecided => Exit::Done,
+    })
+}
+
+/// How long each of two URLs is loaded if nothing else is said.
+const DURATION_AGAINST: Time = Time::seconds(10);
+
+/// Runs the rates of --sweep and prints them.
+fn sweep(
+    args: &Args,
+    range: RateRange,
+    url: &Url,
+    address: SocketAddr,
+    crew: &dyn Crew,
+    stop: &AtomicBool,
+) -> Result<Exit> {
+    ensure!(args.factor > 1.0, "--factor must be above 1");
+    let mut out = std::io::stdout().lock();
+    if !args.json {
+        writeln!(out, "latency from the intended send time; {}\n", sweep::RATE_RULE)?;
+        writeln!(out, "{}", streamed_line(SWEEP_WIDTHS, ["asked", "achieved", "p50", "p90", "p99"]))?;
+    }
+    let text = args.url.as_deref().unwrap_or_default();
+    let question = question(args, format!("How does the latency of {text} grow with its throughput?"));
+    let mut runs = Runs::begin(question, text);
+    let display = Display::of_steps(args.progress, text, crew);
+    let mut lost = false;
+    let load = |plan: &_| display.run(plan, stop);
+    let points = sweep::by_rate(&args.options, url, address, range.rates(args.factor), load, |point, outcome| {
+        let rate_per_second = point.rate_per_second_asked;
+        let name = format!("{}/s", rate_per_second.unwrap_or(0.0));
+        let asked = Asked { rate_per_second, ..options::asked(&args.options, url) };
+        runs.add(name, outcome, summary_of(text, url, &args.options, &asked, outcome, address))?;
+        for loss in crew.losses() {
+            tell!("warning: {loss}");
+            lost = true;
+        }
+        if !args.json {
+            // Nobody is helped by ending the sweep because its display went away; the last write tells.
+            let _ = writeln!(out, "{}", sweep_line(point)).and_then(|()| out.flush());
+        }
+        Ok(())
+    })?;
+    if args.json {
+        let object = serde_json::json!({"format": 1, "rule": sweep::RATE_RULE, "points": points});
+        writeln!(out, "{object:#}").context("failed to print")?;
+    }
+    let record = keep(runs, !stop.load(Ordering::Relaxed), args.json);
+    args.output.iter().try_for_each(|path| write_record(path, &record)).or_fault(Fault::Store)?;
+    if stop.load(Ordering::Relaxed) {
+        return Ok(Exit::Interrupted);
+    }
+    ensure!(
+        points.iter().any(|point| point.hits_per_second > 0.0),
+        "not one request succeeded; without --sweep the cause is named"
+    );
+    Ok(if lost { Exit::Invalid } else { Exit::Done })
+}
+
+/// What a run of a sweep would have printed by itself.
+pub(super) fn summary_of(
+    text: &str,
+    url: &Url,
+    options: &Options,
+    asked: &Asked,
+    outcome: &Outcome,
+    address: SocketAddr,
+) -> Summary {
+    let effort = url.tls.then(|| options::effort(options).to_string());
+    let sent = options::sent(options, url, address);
+    Summary::new(text.to_owned(), effort, asked, outcome, &warnings(outcome, &sent, asked, false))
+}
+
+/// Ends the record and says where it is. That it could not be kept does not change how the program ends: the result
+/// was printed.
+fn keep(runs: Runs, finished: bool, json: bool) -> Record {
+    let (record, kept) = runs.keep(finished);
+    match kept {
+        Ok(()) if !json => {
+            let line = format!("\nRecord {id}: `tlsdyno report {id}` shows it again.\n", id = record.id);
+            let _ = std::io::stdout().write_all(line.as_bytes());
+        }
+        Ok(()) => {}
+        Err(error) => tell!("warning: no record was kept: {}", visible(&error.to_string())),
+    }
+    record
+}
+
+/// Widths of the columns of --sweep.
+const SWEEP_WIDTHS: [usize; 5] = [14, 14, 12, 12, 12];
+
+fn sweep_line(point: &Point) -> String {
+    let asked = format_rate(point.rate_per_second_asked.unwrap_or(0.0));
+    let latency = |of: fn(&Percentiles) -> u64| {
+        point.latency_ns.as_ref().map_or(NONE.to_owned(), |latency| format_duration(of(latency) as f64))
+    };
+    let [p50, p90, p99] = [latency(|of| of.p50), latency(|of| of.p90), latency(|of| of.p99)];
+    let end = if point.saturated { "   saturated" } else { "" };
+    streamed_line(SWEEP_WIDTHS, [&asked, &format_rate(point.hits_per_second), &p50, &p90, &p99]) + end
+}
+
+fn print(summary: &Summary, json: bool) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    let text = match json {
+        true => json::load(summary).context("failed to encode the result")?,
+        // The screen has gone by now; its terminal gets what a file would get.
+        false => text(&run_page::document(summary), Style { rich: false, ..Style::of_stdout() }),
+    };
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("failed to print")
+}
+
+/// How the program ends after a run that was printed.
+fn exit(outcome: &Outcome, warnings: &[Warning], sent: &Sent, strict: bool) -> Result<Exit> {
+    if outcome.stopped {
+        return Ok(Exit::Interrupted);
+    }
+    if outcome.hits == 0 {
+        let why = diagnosis::of(outcome, sent);
+        let local = diagnosis::main_kind(outcome).is_some_and(ErrorKind::is_local);
+        let fault = if local { Fault::Environment } else { Fault::Unreachable };
+        return Err(anyhow::anyhow!("not one request succeeded: {why}")).or_fault(fault);
+    }
+    let missed = warnings.iter().any(Warning::is_a_miss);
+    let lost = warnings.iter().any(|warning| matches!(warning, Warning::WorkerLost { .. }));
+    Ok(match (outcome.errors.is_empty(), missed) {
+        (false, true) if strict || lost => Exit::Invalid,
+        (false, _) => Exit::Errors,
+        (true, true) => Exit::Invalid,
+        (true, false) => Exit::Done,
+    })
+}
+
+fn pin_to(cpu: usize) -> Result<()> {
+    cpus::stay_on(cpu).with_context(|| format!("failed to move to CPU {cpu}; `nproc --all` tells how many there are"))
+}

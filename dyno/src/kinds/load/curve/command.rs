@@ -1,0 +1,87 @@
+//! `tlsdyno reuse`: how sensitive a server is to its traffic's percentage of session reuse.
+
+use anyhow::Result;
+
+use crate::choice::choice;
+use crate::exit::Exit;
+use crate::kinds::load::curve::file::{Curve, ReuseAxis};
+use crate::kinds::load::file::LoadExperiment;
+use crate::kinds::load::subject;
+use crate::kinds::load::subject::WARM_UP;
+use crate::kinds::perform::ResultArgs;
+use crate::load::options::Options;
+use crate::model::{Measure, WorkersModel};
+use crate::time::Time;
+
+/// How long each percentage is measured if nothing else is said.
+const DURATION: Time = Time::seconds(10);
+
+/// Throughput at saturation over percent reuse, and the half serving point
+///
+/// For each percentage the connections are doubled from --connections until twice as many bring less than 5 % more
+/// hits/s: that is saturation. Then every percentage has one block in each round, in random order, and --duration in
+/// all. With --plain also the half serving point, with an interval: the smallest percent reuse at which half of the
+/// plain-text hits/s are reached (Mraz et al. 2002, by hits).
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  tlsdyno reuse https://localhost:8443/1k.bin --insecure --by hits --plain http://localhost:8080/1k.bin
+  tlsdyno reuse https://localhost:8443/ --by hits,connections --levels 0,50,90,98 --plain http://localhost:8080/ --json
+  tlsdyno reuse https://localhost:8443/ --by hits --plain http://localhost:8080/ --trace access.log
+
+Percent reuse by hits is 1 − full handshakes / requests, on kept connections that close when their session is up: that
+of Mraz et al. By connections it is the resumed share of handshakes, with a connection for each request unless
+--requests-per-connection says otherwise; the two have half serving points of their own.
+
+--trace LOG is not replayed here but laid over the curve by hits: the reuse that the log would give for each session
+lifetime, and how far that is from the half serving point.")]
+pub struct Args {
+    /// What to request, for example https://localhost:8443/1k.bin
+    url: String,
+
+    /// Of what percent reuse is a part; of both there are two curves
+    #[arg(long, value_name = "AXIS", value_delimiter = ',', default_value = "connections")]
+    #[arg(value_parser = choice(ReuseAxis::ALL.iter().copied()))]
+    by: Vec<ReuseAxis>,
+
+    /// Percentages, ascending [default: by hits 0,50,75,90,96,98, by connections 0,10,33,50,80,96,98,100]
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',')]
+    levels: Vec<f64>,
+
+    /// The same objects in plain HTTP: gives the half serving point
+    #[arg(long, value_name = "URL")]
+    plain: Option<String>,
+
+    /// Most connections to saturate the server with
+    #[arg(long, default_value_t = Curve::connections_max_default(), value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    connections_max: u32,
+
+    #[command(flatten)]
+    options: Options,
+
+    #[command(flatten)]
+    results: ResultArgs,
+
+    #[command(flatten, next_help_heading = "Several machines")]
+    workers: WorkersModel,
+}
+
+/// Measures the curve and shows it.
+pub fn run(args: &Args) -> Result<Exit> {
+    let mut options = args.options.clone();
+    let duration = options.duration.take().unwrap_or(DURATION);
+    let (log, exclude, client_field) = options.workload.take_log();
+    let (by, levels_percent, plain) = (args.by.clone(), args.levels.clone(), args.plain.clone());
+    let connections_max_count = args.connections_max;
+    let curve = Curve { by, levels_percent, plain, connections_max_count, log, exclude, client_field };
+    let time_s = (duration.0 + WARM_UP).as_secs_f64() * curve.places().len() as f64;
+    let experiment = LoadExperiment {
+        question: format!("How sensitive is {} to its share of reuse?", args.url),
+        url: args.url.clone(),
+        curve: Some(curve),
+        measure: Measure { time_s, ..Measure::default() },
+        workers: args.workers.given(),
+        ..LoadExperiment::default()
+    };
+    subject::perform(&experiment, &options, &args.results).map(|(exit, _)| exit)
+}

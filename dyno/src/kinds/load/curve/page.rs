@@ -1,0 +1,300 @@
+//! Curves over percent reuse: the half serving point in a sentence, what stands behind it, and the picture.
+
+use serde_json::{Value, json};
+
+use crate::kinds::load::curve::file::ReuseAxis;
+use crate::kinds::load::curve::log::{Lifetime, LogOnCurve};
+use crate::kinds::load::curve::summary::{Costs, Crossing, CurveSummary, HalfServingPoint, Level, Theory};
+use crate::report::charts::{
+    COLOURS, axis, layer, line_legend, line_mark, palette, quantity, rule_mark, tooltip, with,
+};
+use crate::report::document::{Chart, Column, Content, Field, Section, Table};
+use crate::stats::Estimate;
+use crate::units::{
+    NONE, format_count, format_duration, format_interval, format_interval_with, format_percent, format_quantity,
+    format_seconds, format_tenths,
+};
+
+/// The half serving points, in sentences; without plain HTTP, what reuse brings.
+pub fn answer(curves: &[CurveSummary], log: Option<&LogOnCurve>) -> String {
+    curves.iter().map(sentence).chain(log.and_then(log_sentence)).collect::<Vec<_>>().join(" ")
+}
+
+fn log_sentence(log: &LogOnCurve) -> Option<String> {
+    let typical = log.typical()?;
+    let at = format!(
+        "The log {}, with sessions of {}, reuses {} by hits",
+        log.path,
+        format_seconds(typical.lifetime_s),
+        format_percent(typical.percent)
+    );
+    let hits = typical.hits_per_second.map_or(String::new(), |hits| format!(": {} hits/s", format_quantity(hits)));
+    let (Some(half), Some(points)) = (log.half_percent, typical.headroom_percent) else {
+        return Some(format!("{at}{hits}."));
+    };
+    let word = if points < 0.0 { "below" } else { "above" };
+    let beyond = if log.is_extrapolated { "extrapolated " } else { "" };
+    let half = format_percent(half);
+    let points = format_tenths(points.abs());
+    Some(format!("{at}, {points} points {word} the {beyond}half serving point of {half}{hits}."))
+}
+
+fn sentence(curve: &CurveSummary) -> String {
+    let (Some(first), Some(last)) = (curve.levels.first(), curve.levels.last()) else {
+        return format!("Nothing was measured of reuse by {}.", curve.by);
+    };
+    let Some(half) = &curve.half_serving_point else {
+        let (low, high) = (&first.hits_per_second, &last.hits_per_second);
+        return format!(
+            "At {} reuse by {} {} hits/s, at {} {}: {} times.",
+            format_percent(first.achieved_percent),
+            curve.by,
+            format_quantity(low.value),
+            format_percent(last.achieved_percent),
+            format_quantity(high.value),
+            format_quantity(high.value / low.value),
+        );
+    };
+    let of = format!("half of {} hits/s in plain HTTP", format_quantity(2.0 * half.hits_per_second));
+    let bound = if half.is_lower_bound { "at least " } else { "" };
+    match half.crossing {
+        Crossing::NoLimit => format!(
+            "By {} no half serving point: plain HTTP was slower than TLS, so that something else than the server was \
+             its limit.",
+            curve.by
+        ),
+        Crossing::Between => format!(
+            "The half serving point by {} is {bound}{} reuse {}, where {of} are reached.",
+            curve.by,
+            half.percent.map_or(NONE.to_owned(), format_percent),
+            ends(half),
+        ),
+        Crossing::AtFirst if half.is_lower_bound => format!(
+            "By {} the {} hits/s of plain HTTP that the client could ask for are half reached at {} reuse already; \
+             where those of the server are is not known.",
+            curve.by,
+            format_quantity(2.0 * half.hits_per_second),
+            format_percent(first.achieved_percent)
+        ),
+        Crossing::AtFirst => format!(
+            "The half serving point by {} is not above {} reuse, the lowest level: {of} are reached there already.",
+            curve.by,
+            format_percent(first.achieved_percent)
+        ),
+        Crossing::Never => format!(
+            "No half serving point by {} up to {} reuse: {of} are not reached; {}.",
+            curve.by,
+            format_percent(last.achieved_percent),
+            extrapolation(half),
+        ),
+    }
+}
+
+/// The interval of a half serving point, of which an end may lie beyond the levels.
+fn ends(half: &HalfServingPoint) -> String {
+    match (half.low_percent, half.high_percent) {
+        (Some(low), Some(high)) => format_interval(low, high),
+        (Some(low), None) => format!("[{}, above all levels]", format_tenths(low)),
+        (None, Some(high)) => format!("[below all levels, {}]", format_tenths(high)),
+        (None, None) => format!("[{NONE}]"),
+    }
+}
+
+fn extrapolation(half: &HalfServingPoint) -> String {
+    match half.percent_by_costs {
+        Some(fit) => format!(
+            "by the fitted costs it would be at {} {} (extrapolated)",
+            format_percent(fit.value),
+            estimate_ends(fit, format_tenths)
+        ),
+        None => "by the fitted costs no reuse reaches them".to_owned(),
+    }
+}
+
+fn estimate_ends(found: Estimate, format: impl Fn(f64) -> String) -> String {
+    format_interval_with(found.low, found.high, format)
+}
+
+/// What stands behind the answer, a section for each curve.
+pub fn sections(curves: &[CurveSummary], log: Option<&LogOnCurve>, connections: &[u32]) -> Vec<Section> {
+    let section = |curve: &CurveSummary| {
+        let section = Section::titled("", format!("Reuse by {}", curve.by)).with(Content::Table(table(curve)));
+        section.notes(notes(curve, connections)).charts(chart(curve, log.filter(|_| curve.by == ReuseAxis::Hits)))
+    };
+    curves.iter().map(section).chain(log.map(log_section)).collect()
+}
+
+/// The reuse of a log for each session lifetime, on the curve.
+fn log_section(log: &LogOnCurve) -> Section {
+    let fields: [Field<Lifetime>; 4] = [
+        (Column::words("session lifetime"), |lifetime| format_seconds(lifetime.lifetime_s)),
+        (Column::number("reuse by hits"), |lifetime| format_percent(lifetime.percent)),
+        (Column::number("hits/s by costs"), |lifetime| {
+            lifetime.hits_per_second.map_or(NONE.to_owned(), format_quantity)
+        }),
+        (Column::number("points above half"), |lifetime| {
+            lifetime.headroom_percent.map_or(NONE.to_owned(), format_tenths)
+        }),
+    ];
+    let counted = if log.is_renewed {
+        "A lifetime counts from the user's last request, because each connection of TLS 1.3 renews the session."
+    } else {
+        "A lifetime counts from the full handshake, as for IDs and tickets of TLS 1.2."
+    };
+    Section::titled("", format!("{}: {} requests on this curve", log.path, format_count(log.hits)))
+        .with(Content::Table(Table::of(fields, &log.lifetimes)))
+        .notes([format!("{counted} Users are client addresses; `tlsdyno trace show` tells more.")])
+}
+
+fn table(curve: &CurveSummary) -> Table {
+    let fields: [Field<Level>; 6] = [
+        (Column::words("asked"), |level| format_percent(level.asked_percent)),
+        (Column::number("achieved"), |level| format!("{:.2} %", level.achieved_percent)),
+        (Column::number("hits/s"), |level| {
+            let bound = if level.client_bound { "≥ " } else { "" };
+            format!("{bound}{}", format_quantity(level.hits_per_second.value))
+        }),
+        (Column::interval(), |level| estimate_ends(level.hits_per_second, format_quantity)),
+        (Column::number("by costs"), |level| level.by_costs_hits_per_second.map_or(NONE.to_owned(), format_quantity)),
+        (Column::number("by theory"), |level| level.by_theory_hits_per_second.map_or(NONE.to_owned(), format_quantity)),
+    ];
+    Table::of(fields, &curve.levels)
+}
+
+fn notes(curve: &CurveSummary, connections: &[u32]) -> Vec<String> {
+    let mut notes =
+        vec![match curve.by {
+        ReuseAxis::Hits => {
+            "Reuse by hits: 1 − full handshakes / requests (Mraz et al. 2002, equation 1), on kept connections; \
+             achieved by the counts of handshakes and requests."
+        }
+        ReuseAxis::Connections => "Reuse by connections: resumed handshakes / all handshakes.",
+    }
+    .to_owned()];
+    if let Some(plain) = &curve.plain {
+        let bound = if plain.client_bound { "≥ " } else { "" };
+        let why = if plain.client_bound {
+            "; the client's CPU was full, so that this and the half serving point are lower bounds"
+        } else {
+            ""
+        };
+        let (value, ends) =
+            (format_quantity(plain.hits_per_second.value), estimate_ends(plain.hits_per_second, format_quantity));
+        notes.push(format!("Plain HTTP: {bound}{value} hits/s {ends}{why}."));
+    }
+    notes.extend(curve.costs.as_ref().map(|costs| costs_note(costs, curve.half_serving_point.as_ref())));
+    notes.extend(curve.theory.as_ref().map(|theory| theory_note(theory, curve.half_serving_point.as_ref())));
+    if let (Some(least), Some(most)) = (connections.iter().min(), connections.iter().max()) {
+        let range = if least == most { least.to_string() } else { format!("{least} to {most}") };
+        notes.push(format!("Saturated by {range} connections: twice as many brought less than 5 % more."));
+    }
+    notes
+}
+
+fn costs_note(costs: &Costs, half: Option<&HalfServingPoint>) -> String {
+    let time = |found: Estimate| format!("{} {}", format_duration(found.value), estimate_ends(found, format_duration));
+    let at = half.and_then(|half| Some((half.percent_by_costs?, half.is_extrapolated)));
+    let at = at.map_or(String::new(), |(fit, extrapolated)| {
+        let word = if extrapolated { ", extrapolated" } else { "" };
+        format!("; half serving point {} {}{word}", format_percent(fit.value), estimate_ends(fit, format_tenths))
+    });
+    format!(
+        "By costs, 1 / (e + (1 − r) H): H = {} for a full handshake, e = {} for a request with everything else, at \
+         most {} off{at}.",
+        time(costs.full_handshake_ns),
+        time(costs.hit_ns),
+        format_percent(costs.residual_percent)
+    )
+}
+
+fn theory_note(theory: &Theory, half: Option<&HalfServingPoint>) -> String {
+    let found = theory.requests_per_handshake;
+    let at = half.and_then(|half| half.percent_by_theory).map_or(String::new(), |at| {
+        format!("; half serving point 1 − 1/h = {} {}", format_percent(at.value), estimate_ends(at, format_tenths))
+    });
+    format!(
+        "By theory (Mraz et al. 2002, section 3), P / (1 + (1 − r) h), where encryption costs nothing: h = {} {} \
+         requests of plain HTTP, at most {} off{at}.",
+        format_quantity(found.value),
+        estimate_ends(found, format_quantity),
+        format_percent(theory.residual_percent)
+    )
+}
+
+/// Levels at which the drawn forms are computed, per cent.
+const DRAWN: usize = 101;
+
+/// Throughput over reuse with the forms fitted to it, plain HTTP and half of it.
+fn chart(curve: &CurveSummary, log: Option<&LogOnCurve>) -> Option<Chart> {
+    let measured = curve.levels.iter().map(|level| {
+        let found = level.hits_per_second;
+        let end = |end: f64| if end.is_finite() { end } else { found.value };
+        let label = format!("{} {}", format_quantity(found.value), estimate_ends(found, format_quantity));
+        json!({
+            "line": "measured", "reuse": level.achieved_percent, "hits": found.value, "low": end(found.low),
+            "high": end(found.high), "label": label,
+        })
+    });
+    let mut rows: Vec<Value> = measured.collect();
+    let words: Vec<String> =
+        rows.iter().map(|row| format!("{:.1} % {}", row["reuse"].as_f64().unwrap_or(0.0), row["label"])).collect();
+    let drawn = |line: &'static str, of: &dyn Fn(f64) -> f64| -> Vec<Value> {
+        let at = |percent: usize| percent as f64;
+        let point = |percent: f64| json!({"line": line, "reuse": percent, "hits": of(percent / 100.0)});
+        (0..DRAWN).map(at).map(point).filter(|row| row["hits"].as_f64().is_some_and(f64::is_finite)).collect()
+    };
+    if let Some(costs) = &curve.costs {
+        let (full, hit) = (costs.full_handshake_ns.value / 1e9, costs.hit_ns.value / 1e9);
+        rows.extend(drawn("by costs", &|reuse| 1.0 / (hit + (1.0 - reuse) * full)));
+    }
+    if let Some(plain) = &curve.plain {
+        let plain = plain.hits_per_second.value;
+        if let Some(theory) = &curve.theory {
+            let handshake = theory.requests_per_handshake.value;
+            rows.extend(drawn("by theory", &|reuse| {
+                crate::stats::papers::throughput_at_reuse(plain, handshake, reuse)
+            }));
+        }
+        for (line, hits) in [("plain HTTP", plain), ("half of it", plain / 2.0)] {
+            rows.extend([0.0, 100.0].map(|reuse| json!({"line": line, "reuse": reuse, "hits": hits})));
+        }
+    }
+    let logged = log.and_then(LogOnCurve::typical);
+    rows.extend(logged.map(|at| json!({"line": "your log", "reuse": at.percent, "label": at.hits_per_second})));
+    let is_drawn = |line: &str| rows.iter().any(|row| row["line"] == line);
+    // Each line with its colour and dashes, whichever others there are.
+    let lines = ["measured", "by costs", "by theory", "plain HTTP", "half of it", "your log"];
+    let dashes = [[1, 0], [6, 3], [2, 3], [1, 0], [6, 6], [1, 0]];
+    let drawn_ones = || lines.iter().zip(COLOURS).zip(dashes).filter(|((line, _), _)| is_drawn(line));
+    let lines: Vec<&str> = drawn_ones().map(|((line, _), _)| *line).collect();
+    let colours: Vec<&str> = drawn_ones().map(|((_, colour), _)| colour).collect();
+    let dashes: Vec<[u32; 2]> = drawn_ones().map(|(_, dashes)| dashes).collect();
+    let dashes = json!({"domain": lines, "range": dashes});
+    let of = |line: &str, layer: Value| with(layer, json!({"transform": [{"filter": format!("datum.line {line}")}]}));
+    let rules = json!({"y": axis("low"), "y2": {"field": "high"}});
+    let mut layers = vec![
+        of("== 'measured'", layer(rule_mark(), rules)),
+        of("== 'measured'", layer(line_mark(), json!({"y": quantity("hits", "hits per second")}))),
+    ];
+    // Of one without rows the viewer would complain.
+    if is_drawn("your log") {
+        layers.push(of("== 'your log'", layer(rule_mark(), json!({}))));
+    }
+    if lines.iter().any(|line| !["measured", "your log"].contains(line)) {
+        let dashed = json!({"field": "line", "type": "nominal", "scale": dashes, "title": null});
+        let drawn = json!({"y": axis("hits"), "strokeDash": dashed});
+        let drawn = layer(json!({"type": "line", "strokeWidth": 1.5}), drawn);
+        layers.push(of("!= 'measured' && datum.line != 'your log'", drawn));
+    }
+    let body = json!({
+        "encoding": {
+            "x": with(quantity("reuse", &format!("reuse, % by {}", curve.by)), json!({"scale": {"domain": [0, 100]}})),
+            "color": with(palette("line", &lines, &colours), line_legend(None, 6)),
+            "tooltip": tooltip([("line", "line"), ("reuse", "reuse, %"), ("label", "hits/s")]),
+        },
+        "layer": layers,
+    });
+    let caption = format!("Hits per second at saturation over reuse by {}, with 95 % intervals.", curve.by);
+    let words = format!("A line of hits per second over reuse by {}: {}.", curve.by, words.join("; "));
+    Some(Chart::new(format!("curve-{}", curve.by), 280, rows, body)?.told(caption, words))
+}

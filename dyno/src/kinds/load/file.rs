@@ -1,0 +1,153 @@
+//! The load on a server of which nothing but its URL is known, as data: what a file with a swept flag says, and what
+//! the record of a load run says that it was.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::kinds::load::curve::file::Curve;
+use crate::model::{Measure, ServerName, Tls, WorkersModel};
+
+/// A load experiment. Its points are the configurations of its record, in their order.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoadExperiment {
+    /// What is asked, in one sentence ending in a question mark.
+    pub question: String,
+    /// What is requested.
+    pub url: String,
+    /// A server that is started for the experiment: of the URL only the path counts then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<StartedServer>,
+    /// Each point is one run, whose course over time is kept, in place of blocks in rounds: when sessions renew.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub one_run: bool,
+    /// Another URL, which is loaded in turn with the first: how the two compare.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub against: Option<String>,
+    /// Flags of `tlsdyno load` by their long names: `reuse = "80%"`, `connections = 32`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub load: BTreeMap<String, FlagValue>,
+    /// Flags with all the values that they take: every combination is a point.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sweep: BTreeMap<String, Vec<FlagValue>>,
+    /// Throughput at saturation over percent reuse, in place of a sweep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub curve: Option<Curve>,
+    /// How long it is measured.
+    #[serde(default)]
+    pub measure: Measure,
+    /// Who makes the load, if that is not this process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<WorkersModel>,
+}
+
+/// A server that is started for the experiment, with one object.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StartedServer {
+    /// Which server.
+    pub kind: ServerName,
+    /// Size of the object.
+    pub object_bytes: u64,
+    /// Each page takes so long beside the server, one after the other, microseconds (built-in server: the transaction
+    /// server of Mraz et al. 2002).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transaction_us: Option<f64>,
+    /// TLS as it is configured; what clients offer is among the flags.
+    pub tls: Tls,
+}
+
+impl Default for StartedServer {
+    fn default() -> StartedServer {
+        StartedServer { kind: ServerName::Nginx, object_bytes: 7168, transaction_us: None, tls: Tls::default() }
+    }
+}
+
+/// The value of a flag.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum FlagValue {
+    /// A flag without a value is given, or not.
+    Switch(bool),
+    /// A whole number.
+    Whole(i64),
+    /// Any other number.
+    Number(f64),
+    /// A text.
+    Text(String),
+}
+
+impl fmt::Display for FlagValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FlagValue::Switch(value) => value.fmt(f),
+            FlagValue::Whole(value) => value.fmt(f),
+            FlagValue::Number(value) => value.fmt(f),
+            FlagValue::Text(value) => value.fmt(f),
+        }
+    }
+}
+
+/// A combination of the swept values.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LoadPoint {
+    /// The swept flags with their values; the URL where nothing is swept.
+    pub name: String,
+    /// All flags, as on a command line.
+    pub flags: Vec<String>,
+}
+
+impl LoadExperiment {
+    /// The points: the last flag of the sweep changes fastest.
+    pub fn points(&self) -> Vec<LoadPoint> {
+        let mut chosen: Vec<Vec<(&String, &FlagValue)>> = vec![Vec::new()];
+        for (name, values) in &self.sweep {
+            let with = |point: &Vec<_>| values.iter().map(|value| [&point[..], &[(name, value)]].concat()).collect();
+            chosen = chosen.iter().flat_map::<Vec<Vec<_>>, _>(with).collect();
+        }
+        chosen.iter().map(|swept| self.point(swept)).collect()
+    }
+
+    fn point(&self, swept: &[(&String, &FlagValue)]) -> LoadPoint {
+        let told = |(name, value): &(&String, &FlagValue)| match value {
+            FlagValue::Switch(true) => (*name).clone(),
+            FlagValue::Switch(false) => format!("not {name}"),
+            value => format!("{name} {value}"),
+        };
+        let name = swept.iter().map(told).collect::<Vec<_>>().join(", ");
+        let fixed = self.load.iter().filter(|(name, _)| !self.sweep.contains_key(*name));
+        let flag = |(name, value): (&String, &FlagValue)| match value {
+            FlagValue::Switch(false) => None,
+            FlagValue::Switch(true) => Some(format!("--{name}")),
+            value => Some(format!("--{name}={value}")),
+        };
+        LoadPoint {
+            name: if name.is_empty() { self.url.clone() } else { name },
+            flags: fixed.chain(swept.iter().copied()).filter_map(flag).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_combination_is_a_point_with_its_flags() {
+        let text = "question = \"q?\"\nurl = \"https://localhost/\"\n[load]\ninsecure = true\nconnections = 8\n\
+                    [sweep]\nconnections = [1, 2]\nreuse = [\"0%\", \"50%\"]\n";
+        let experiment: LoadExperiment = toml::from_str(text).unwrap();
+        let points = experiment.points();
+        let names: Vec<&str> = points.iter().map(|point| point.name.as_str()).collect();
+        assert_eq!(names[..2], ["connections 1, reuse 0%", "connections 1, reuse 50%"]);
+        assert_eq!(points.len(), 4);
+        assert_eq!(points[3].flags, ["--insecure", "--connections=2", "--reuse=50%"]);
+        let switch = BTreeMap::from([("staggered".to_owned(), [false, true].map(FlagValue::Switch).to_vec())]);
+        let switched = LoadExperiment { sweep: switch, ..experiment.clone() }.points();
+        assert_eq!([&switched[0].name, &switched[1].name], ["not staggered", "staggered"]);
+        let single = LoadExperiment { sweep: BTreeMap::new(), ..experiment };
+        assert_eq!(single.points()[0].name, "https://localhost/");
+    }
+}

@@ -1,0 +1,149 @@
+//! A load experiment as a document: a table of its points, and what each run printed.
+
+use serde_json::{Value, json};
+
+use crate::histogram::Percentiles;
+use crate::kinds::load::LoadRecord;
+use crate::kinds::load::summary::{LoadSummary, PointSummary};
+use crate::kinds::load::{curve, run_page};
+use crate::load::summary::Summary;
+use crate::report::charts::{COLOURS, line_legend, line_mark, palette, quantity, tooltip, with};
+use crate::report::circumstances;
+use crate::report::compared::{self, Scatter};
+use crate::report::document::{Chart, Column, Content, Document, Field, Method, Place, Section, Table, Tone};
+use crate::store::Record;
+use crate::units::{
+    NONE, format_count, format_duration, format_interval_with, format_percent, format_quantity, format_tenths,
+};
+
+/// The document of a record.
+pub fn document(record: &Record, summary: &LoadSummary) -> Document {
+    let runs = record.measured.of::<LoadRecord>().map_or(&[][..], |load| &load.runs);
+    let connections = record.measured.of::<LoadRecord>().map_or(&[][..], |load| &load.connections);
+    let mut sections = curve::page::sections(&summary.curves, summary.log.as_ref(), connections);
+    if !summary.against.is_empty() {
+        let table = compared::table(&summary.against, Scatter::Repeats);
+        sections.push(Section { title: "The second against the first".to_owned(), ..table });
+    }
+    sections.push(points(summary, !runs.is_empty()));
+    match runs {
+        // It tells its warnings itself.
+        [run] => sections.extend(run_page::document(run).sections),
+        runs => {
+            let is_one_run = record.measured.of::<LoadRecord>().is_some_and(|load| load.experiment.one_run);
+            sections.extend(is_one_run.then(|| run_page::courses(&summary.points, runs)));
+            let parts = summary.points.iter().map(|point| (&point.name, &point.warnings));
+            sections.push(circumstances::warnings(circumstances::texts(&summary.warnings, parts)));
+            sections.extend(summary.points.iter().zip(runs).flat_map(run_of_several));
+        }
+    }
+    circumstances::document(record, summary.rounds, answer(summary), sections, Method::Load)
+}
+
+/// What a page tells of one of several runs: its tables. The warnings of all stand together, and charts over time of
+/// each would hide how the points differ.
+fn run_of_several((point, run): (&PointSummary, &Summary)) -> impl Iterator<Item = Section> {
+    let document = run_page::document(run);
+    let is_table = |part: &Content| !part.is_chart() && !matches!(part, Content::Warnings(_));
+    let tables = document.sections.into_iter().filter(move |section| section.parts.iter().all(is_table));
+    let title = Section::titled("", &point.name).text(document.answer);
+    [title].into_iter().chain(tables).map(|section| section.on(Place::Page))
+}
+
+/// The half serving points, or the point of the most throughput, in a sentence.
+pub fn answer(summary: &LoadSummary) -> String {
+    if !summary.curves.is_empty() {
+        return curve::page::answer(&summary.curves, summary.log.as_ref());
+    }
+    if !summary.against.is_empty() {
+        return compared::sentence(&summary.against);
+    }
+    let surges = run_page::surges_in_words(&summary.points);
+    if !surges.is_empty() {
+        return surges;
+    }
+    let served = summary.points.iter().filter(|point| point.hits > 0);
+    let Some(best) = served.max_by(|a, b| a.hits_per_second.total_cmp(&b.hits_per_second)) else {
+        return "Not one request succeeded.".to_owned();
+    };
+    let at = if summary.points.len() > 1 { format!(", at {}", best.name) } else { String::new() };
+    let most = if summary.points.len() > 1 { "At most " } else { "" };
+    format!("{most}{} hits/s {}{at}.", format_quantity(best.hits_per_second), ends(best))
+}
+
+fn ends(point: &PointSummary) -> String {
+    format_interval_with(point.hits_per_second_low, point.hits_per_second_high, format_quantity)
+}
+
+/// The table of the points.
+fn points(summary: &LoadSummary, in_one_run: bool) -> Section {
+    let fields: [Field<PointSummary>; _] = [
+        (Column::words(""), |point| point.name.clone()),
+        (Column::number("hits/s"), |point| {
+            let bound = if point.client_bound { "≥ " } else { "" };
+            format!("{bound}{}", format_quantity(point.hits_per_second))
+        }),
+        (Column::interval(), ends),
+        (Column::number("p50"), |point| latency(point, |of| of.p50)),
+        (Column::number("p99"), |point| latency(point, |of| of.p99)),
+        (Column::number("resumed"), |point| {
+            let handshakes = point.handshakes_full + point.handshakes_resumed;
+            let percent = 100.0 * point.handshakes_resumed as f64 / handshakes.max(1) as f64;
+            if handshakes > 0 { format_percent(percent) } else { NONE.to_owned() }
+        }),
+        (Column::number("hits/handshake"), |point| point.hits_per_handshake.map_or(NONE.to_owned(), format_tenths)),
+        (Column::number("errors"), |point| format_count(point.errors.values().sum())),
+    ];
+    let mut table = Table::of(fields, &summary.points);
+    for (row, _) in table.rows.iter_mut().zip(&summary.points).filter(|(_, point)| point.hits == 0) {
+        row.iter_mut().for_each(|cell| cell.tone = Tone::Muted);
+    }
+    let of = if in_one_run { "slices of the run".to_owned() } else { format!("{} rounds", summary.rounds) };
+    let place = if summary.curves.is_empty() { Place::Everywhere } else { Place::Page };
+    Section::titled("points", "Throughput and latency")
+        .on(place)
+        .charts(saturation_chart(summary))
+        .with(Content::Table(table))
+        .notes([format!(
+            "95 %: confidence interval, from {of}. p50, p99: whole responses, of an open loop from the intended send \
+         time. resumed: of the handshakes. ≥: the client's CPU was full."
+        )])
+}
+
+/// Latency against throughput, where there are several points and they are not on a curve of their own.
+fn saturation_chart(summary: &LoadSummary) -> Option<Chart> {
+    let served = summary.points.iter().filter(|point| point.hits > 0);
+    let rows: Vec<Value> = served
+        .filter_map(|point| Some((point, point.latency_ns.as_ref()?)))
+        .flat_map(|(point, latency)| {
+            [("p50", latency.p50), ("p99", latency.p99)].map(|(line, ns)| {
+                json!({"point": point.name, "line": line, "rate": point.hits_per_second,
+                       "label": format_quantity(point.hits_per_second), "milliseconds": ns as f64 / 1e6,
+                       "latency": format_duration(ns as f64)})
+            })
+        })
+        .collect();
+    if rows.len() < 6 || !summary.curves.is_empty() || !summary.against.is_empty() {
+        return None;
+    }
+    let logarithmic = json!({"scale": {"type": "log", "nice": true}, "axis": {"format": "~g", "tickCount": 6}});
+    let fields = [("point", "point"), ("label", "hits/s"), ("line", "percentile"), ("latency", "latency")];
+    let body = json!({
+        "mark": line_mark(),
+        "encoding": {
+            "x": with(quantity("rate", "hits per second"), json!({"scale": {"zero": true}})),
+            "y": with(quantity("milliseconds", "milliseconds (log scale)"), logarithmic),
+            "color": with(palette("line", &["p50", "p99"], &COLOURS), line_legend(None, 2)),
+            "tooltip": tooltip(fields),
+        },
+    });
+    let words = format!("Latency against throughput at {} points; the table has every number.", rows.len() / 2);
+    Some(
+        Chart::new("saturation", 300, rows, body)?
+            .told("Latency against throughput: where it bends, the server is full.", words),
+    )
+}
+
+fn latency(point: &PointSummary, of: fn(&Percentiles) -> u64) -> String {
+    point.latency_ns.as_ref().map_or(NONE.to_owned(), |latency| format_duration(of(latency) as f64))
+}

@@ -1,0 +1,334 @@
+//! A load run as a document: the counts, the latencies, and both over time.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use tlsdyno_engine::load::{Life, Part, Phase, Slice};
+
+use crate::histogram;
+use crate::kinds::load::summary::PointSummary;
+use crate::load::summary::Summary;
+use crate::report::charts::{COLOURS, line_legend, palette, percentile_curves, quantity, tooltip, with};
+use crate::report::circumstances;
+use crate::report::document::{Cell, Chart, Column, Document, Place, Section, row};
+use crate::report::text::capitalised;
+use crate::units::{
+    NONE, format_bytes, format_count, format_duration, format_percent, format_quantity, format_rate, format_tenths,
+};
+
+/// The document of a run.
+pub fn document(summary: &Summary) -> Document {
+    let effort = summary.effort.as_ref().map_or("plain HTTP".to_owned(), |effort| format!("effort {effort}"));
+    let negotiated = summary.negotiated.iter();
+    let negotiated = negotiated.map(|(tls, count)| format!("TLS {tls}: {} handshakes.", format_count(*count)));
+    let faults = summary.tls_faults.iter().map(|(fault, count)| format!("{} × {fault}", format_count(*count)));
+    let counts = ["", "", ""].map(Column::words).into_iter().zip(["", "number", ""]);
+    let columns = counts.map(|(column, class)| Column { class, ..column }).collect();
+    let over_time = Section::titled("", "Over time").on(Place::Page).charts(charts(&summary.slices)).charts(gantt(
+        "connections",
+        "Connections of the first clients",
+        &summary.lives,
+    ));
+    Document {
+        title: format!("{}: {effort}, {}", summary.url, format_duration(summary.elapsed_ns as f64)),
+        answer: answer(summary),
+        sections: vec![
+            Section::default().notes(negotiated.chain(trusting(summary))),
+            circumstances::warnings(summary.warnings.clone()).on(Place::Page),
+            if over_time.parts.is_empty() { Section::default() } else { over_time },
+            Section::default().table(columns, counts_rows(summary)).notes(faults),
+            latencies(summary),
+            workers(summary),
+            Section::titled("", "Latency by phase").on(Place::Page).charts(percentile_chart(summary)),
+            circumstances::warnings(summary.warnings.clone()).on(Place::Terminal),
+        ],
+        ..Document::default()
+    }
+}
+
+/// What a client that does not verify saves itself.
+fn trusting(summary: &Summary) -> Option<String> {
+    let lean = summary.effort.as_deref() == Some("lean");
+    lean.then(|| {
+        "Effort lean (--insecure): the client verifies neither certificates nor signatures, which saves it CPU time. \
+         Compare runs of one effort only."
+            .to_owned()
+    })
+}
+
+fn answer(summary: &Summary) -> String {
+    let latency = Phase::ALL.iter().rev().find_map(|phase| Some((phase, summary.latency_ns.get(phase.name())?)));
+    let latency = latency.map_or(String::new(), |(phase, found)| {
+        let (p50, p99) = (format_duration(found.p50 as f64), format_duration(found.p99 as f64));
+        format!("; {} {p50} in the median, {p99} at the 99th percentile", phase.name().replace('_', " "))
+    });
+    format!("{} hits/s{latency}.", format_quantity(summary.hits_per_second))
+}
+
+/// Name, number, and what belongs to it.
+fn counts_rows(summary: &Summary) -> Vec<Vec<Cell>> {
+    let mut rows = Vec::new();
+    let mut line = |name: &str, value: String, more: String| rows.push(row([name.to_owned(), value, more], false));
+    line("hits", format_count(summary.hits), format_rate(summary.hits_per_second));
+    match summary.rate_per_second_asked {
+        Some(rate) => line("unserved", format_count(summary.unserved), format!("of the open loop at {rate} /s")),
+        None if summary.unserved > 0 => {
+            line("unserved", format_count(summary.unserved), "by the times of the trace".to_owned());
+        }
+        None => {}
+    }
+    let seconds = summary.elapsed_ns as f64 / 1e9;
+    let rate = if seconds > 0.0 { summary.body_bytes as f64 / seconds } else { 0.0 };
+    line("body", format_bytes(summary.body_bytes as f64), format!("{}/s", format_bytes(rate)));
+    let (followed, unfinished) = (summary.redirects_followed, summary.redirects_unfinished);
+    if followed + unfinished > 0 {
+        let more = format!("followed, {} more came as the run ended", format_count(unfinished));
+        line("redirects", format_count(followed), more);
+    }
+    line("connections", format_count(summary.connections), String::new());
+    let counts = summary.handshakes;
+    if let Some(achieved) = summary.reuse_percent_achieved {
+        line("full", format_count(counts.full), "handshakes".to_owned());
+        let asked = summary.reuse_percent_asked;
+        let asked = asked.map_or(String::new(), |asked| format!(", asked for {}", format_percent(asked)));
+        let more = format!(
+            "handshakes, {}{asked} (intended {}, offered {})",
+            format_percent(achieved),
+            format_count(counts.resumed_intended),
+            format_count(counts.resumed_offered)
+        );
+        line("resumed", format_count(counts.resumed_accepted), more);
+        let handshakes = counts.full + counts.resumed_accepted;
+        let each = format_tenths(summary.hits as f64 / handshakes.max(1) as f64);
+        line("each", each, "hits for each handshake, full or resumed".to_owned());
+        if counts.early_offered > 0 {
+            let more = format!("requests with the hello were taken (offered {})", format_count(counts.early_offered));
+            line("early data", format_count(counts.early_accepted), more);
+        }
+    }
+    if counts.retried_count > 0 {
+        let more = "handshakes, a round trip more each: the server asked for another group's key share (--group)";
+        line("retried", format_count(counts.retried_count), more.to_owned());
+    }
+    if let Some(window) = summary.window {
+        let limit = window.limit.map(format_count);
+        let limit = limit.map_or("no bound".to_owned(), |limit| format!("window {limit}"));
+        let more = format!("requests apart at most ({limit}), {} stalls", format_count(window.stalls));
+        line("order", format_count(window.largest_distance), more);
+    }
+    let per_hit = summary.client_cpu_ns_per_hit.map_or(NONE.to_owned(), |ns| format!("{}/hit", format_duration(ns)));
+    let whose = if summary.workers.is_empty() { String::new() } else { format!(", by the busiest {}", whose(summary)) };
+    line("client CPU", per_hit, format!("{:.0} % of a core{whose}", summary.client_busy_fraction * 100.0));
+    let errors: Vec<String> =
+        summary.errors.iter().map(|(kind, count)| format!("{} {kind}", format_count(*count))).collect();
+    let none = if errors.is_empty() { "none" } else { "" };
+    line("errors", none.to_owned(), errors.join(", "));
+    rows
+}
+
+fn latencies(summary: &Summary) -> Section {
+    let names = ["count", "mean", "p50", "p90", "p99", "p99.9", "max"];
+    let columns = [Column::words("latency")].into_iter().chain(names.map(Column::number)).collect();
+    let line = |phase: &Phase| {
+        let found = summary.latency_ns.get(phase.name())?;
+        let texts = [phase.name().replace('_', " "), format_count(found.count)];
+        let times = [found.mean, found.p50, found.p90, found.p99, found.p999, found.max];
+        Some(row(texts.into_iter().chain(times.map(|ns| format_duration(ns as f64))), false))
+    };
+    Section::default().table(columns, Phase::ALL.iter().filter_map(line).collect())
+}
+
+/// Who the rows of [`workers`] are, as their names begin: loops of one process, or workers.
+fn whose(summary: &Summary) -> &str {
+    summary.workers.first().and_then(|part| part.name.split(' ').next()).unwrap_or("loop")
+}
+
+/// What each of several loops or workers did.
+fn workers(summary: &Summary) -> Section {
+    if summary.workers.is_empty() {
+        return Section::default();
+    }
+    let names = ["hits", "hits/s", "connections", "resumed", "errors", "busy", "began after"];
+    let columns = [Column::words(whose(summary))].into_iter().chain(names.map(Column::number)).collect();
+    let line = |part: &Part| {
+        let all = part.handshakes.full + part.handshakes.resumed_accepted;
+        let resumed = 100.0 * part.handshakes.resumed_accepted as f64 / all as f64;
+        let cells = [
+            part.name.clone(),
+            format_count(part.hits),
+            format_quantity(part.hits as f64 * 1e9 / part.elapsed_ns.max(1) as f64),
+            format_count(part.connections),
+            if all == 0 { NONE.to_owned() } else { format_percent(resumed) },
+            format_count(part.errors),
+            format!("{:.0} %", part.busy_fraction() * 100.0),
+            format_duration(part.began_after_ns as f64),
+        ];
+        row(cells, false)
+    };
+    Section::default().table(columns, summary.workers.iter().map(line).collect())
+}
+
+/// Percentile curves of the run's phases.
+fn percentile_chart(summary: &Summary) -> Option<Chart> {
+    let decoded = |(phase, text): (&String, &String)| Some((phase.clone(), histogram::decode(text)?));
+    let phases: BTreeMap<_, _> = summary.histograms.iter().filter_map(decoded).collect();
+    let caption = "How long each phase took, by the share of requests or handshakes that were at least as fast.";
+    percentile_curves("percentiles", [(summary.url.as_str(), &phases)].into_iter(), caption)
+}
+
+/// Throughput and latency over time, where there are slices enough to show any.
+fn charts(slices: &[Slice]) -> Vec<Chart> {
+    let rate = |slice: &Slice| slice.hits as f64 * 1e9 / slice.elapsed_ns.max(1) as f64;
+    let hits = over_time("hits", "hits per second", slices, [("hits/s", rate)]);
+    let [p50, p99]: [fn(&Slice) -> f64; 2] =
+        [|slice| slice.latency_ns_p50 as f64 / 1e6, |slice| slice.latency_ns_p99 as f64 / 1e6];
+    let latency = over_time("latency", "latency in milliseconds", slices, [("p50", p50), ("p99", p99)]);
+    let [full, resumed]: [fn(&Slice) -> f64; 2] = [
+        |slice| slice.handshakes_full as f64 * 1e9 / slice.elapsed_ns.max(1) as f64,
+        |slice| slice.handshakes_resumed as f64 * 1e9 / slice.elapsed_ns.max(1) as f64,
+    ];
+    let handshakes = over_time("handshakes", "handshakes per second", slices, [("full", full), ("resumed", resumed)]);
+    [hits, latency, handshakes].into_iter().flatten().collect()
+}
+
+/// The full handshakes of several runs over time, where surges show, and the connections of each.
+pub(super) fn courses(points: &[PointSummary], runs: &[Summary]) -> Section {
+    // A run that Ctrl-C left out has nothing to draw.
+    let gantts = (1..).zip(runs).filter(|(_, run)| run.hits > 0).filter_map(|(number, run)| {
+        gantt(&format!("connections-{number}"), &format!("Connections of the first clients, {}", run.url), &run.lives)
+    });
+    Section::titled("course", "Over time").on(Place::Page).charts(surges(points, runs)).charts(gantts)
+}
+
+/// Connections of at least this part of the time have a mark where they begin.
+const LONG_PART: f64 = 0.02;
+
+/// How steep the surges of several runs are, in a sentence; empty where their course was not kept.
+pub(super) fn surges_in_words(points: &[PointSummary]) -> String {
+    let steep =
+        |point: &PointSummary| Some(format!("{} ({})", format_quantity(point.surge_full_per_second?), point.name));
+    let each: Vec<String> = points.iter().filter_map(steep).collect();
+    match each.is_empty() {
+        true => String::new(),
+        false => format!("After the beginning at most {} full handshakes per second.", each.join(", ")),
+    }
+}
+
+/// Full handshakes a second, a line for each run.
+fn surges(points: &[PointSummary], runs: &[Summary]) -> Option<Chart> {
+    let names: Vec<&str> = runs.iter().map(|run| run.url.as_str()).collect();
+    let of_run = |run: &Summary| {
+        let mut ends_ns = 0;
+        let row = |slice: &Slice| {
+            let middle_s = (ends_ns as f64 + slice.elapsed_ns as f64 / 2.0) / 1e9;
+            ends_ns += slice.elapsed_ns;
+            let value = slice.handshakes_full as f64 * 1e9 / slice.elapsed_ns.max(1) as f64;
+            json!({"seconds": middle_s, "at": format_tenths(middle_s), "line": run.url, "value": value,
+                   "label": format_quantity(value)})
+        };
+        run.slices.iter().map(row).collect::<Vec<Value>>()
+    };
+    let rows: Vec<Value> = runs.iter().flat_map(of_run).collect();
+    let body = json!({
+        "mark": {"type": "line", "strokeWidth": 2, "interpolate": "step"},
+        "encoding": {
+            "x": quantity("seconds", "seconds"),
+            "y": with(quantity("value", "full handshakes per second"), json!({"scale": {"zero": true}})),
+            "color": with(palette("line", &names, &COLOURS), line_legend(None, names.len())),
+            "tooltip": tooltip([("at", "seconds"), ("line", "run"), ("label", "full handshakes/s")]),
+        },
+    });
+    let words = surges_in_words(points);
+    let caption =
+        format!("Full handshakes per second, over time: where sessions renew together there are surges. {words}");
+    Some(Chart::new("surges", 240, rows, body)?.told(caption, words))
+}
+
+/// The connections of the first clients over time, as Figure 2 of Mraz et al. 2002 draws profiles.
+fn gantt(id: &str, title: &str, lives: &[Life]) -> Option<Chart> {
+    const KINDS: [&str; 3] = ["full handshake", "resumed", "no session"];
+    let kind = |life: &Life| match life.resumed {
+        Some(false) => KINDS[0],
+        Some(true) => KINDS[1],
+        None => KINDS[2],
+    };
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    let row = |life: &Life| {
+        json!({
+            "client": life.client_number + 1, "from": seconds(life.opened_ns), "to": seconds(life.closed_ns),
+            "kind": kind(life), "requests": life.served_count,
+            "lasted": format_duration((life.closed_ns - life.opened_ns) as f64),
+        })
+    };
+    let rows: Vec<Value> = lives.iter().map(row).collect();
+    let clients = lives.iter().map(|life| life.client_number + 1).max()?;
+    // A mark stands where a longer connection begins, so that the next of its kind is told from it.
+    let longest_s = lives.iter().map(|life| seconds(life.closed_ns)).fold(0.0, f64::max);
+    let long = format!("datum.to - datum.from > {}", longest_s * LONG_PART);
+    let body = json!({
+        "encoding": {
+            "y": {"field": "client", "type": "ordinal", "title": "client"},
+            "x": quantity("from", "seconds"),
+            "tooltip": tooltip([("client", "client"), ("kind", "began with"), ("requests", "requests"),
+                                ("lasted", "lasted")]),
+        },
+        "layer": [
+            {
+                "mark": {"type": "bar", "height": {"band": 0.6}, "strokeWidth": 1},
+                "encoding": {
+                    "x2": {"field": "to"},
+                    "color": with(palette("kind", &KINDS, &COLOURS), line_legend(None, 3)),
+                    // A short connection would be too narrow to be seen without an edge.
+                    "stroke": palette("kind", &KINDS, &COLOURS),
+                },
+            },
+            {
+                "transform": [{"filter": long}],
+                "mark": {"type": "tick", "thickness": 2, "height": {"band": 0.8}, "color": "#1b2430"},
+            },
+        ],
+    });
+    let count = |wanted: &str| lives.iter().filter(|life| kind(life) == wanted).count();
+    let words = format!(
+        "Connections of {clients} clients as strips over time: {} with a full handshake, {} resumed.",
+        count(KINDS[0]),
+        count(KINDS[1])
+    );
+    let caption = format!("{title}: each strip is one, coloured by how its session began.");
+    Some(Chart::new(id, 20 * clients as usize + 20, rows, body)?.told(caption, words))
+}
+
+fn over_time<const N: usize>(
+    id: &str,
+    title: &str,
+    slices: &[Slice],
+    lines: [(&str, impl Fn(&Slice) -> f64); N],
+) -> Option<Chart> {
+    let mut ends_ns = 0;
+    let points = slices.iter().flat_map(|slice| {
+        ends_ns += slice.elapsed_ns;
+        let seconds = ends_ns as f64 / 1e9;
+        lines.each_ref().map(|(name, value)| {
+            let value = value(slice);
+            json!({"seconds": seconds, "at": format_tenths(seconds), "line": name, "value": value,
+                   "label": format_quantity(value)})
+        })
+    });
+    let rows: Vec<Value> = points.collect();
+    let most = rows.iter().filter_map(|row| row["value"].as_f64()).fold(0.0, f64::max);
+    if slices.len() < 2 || most <= 0.0 {
+        return None;
+    }
+    let names = lines.map(|(name, _)| name);
+    let body = json!({
+        "mark": {"type": "line", "strokeWidth": 2},
+        "encoding": {
+            "x": quantity("seconds", "seconds"),
+            "y": with(quantity("value", title), json!({"scale": {"zero": true}})),
+            "color": with(palette("line", &names, &COLOURS), line_legend(None, N)),
+            "tooltip": tooltip([("at", "seconds"), ("line", "line"), ("label", title)]),
+        },
+    });
+    let words = format!("{title} over time, at most {}.", format_quantity(most));
+    Some(Chart::new(id, 220, rows, body)?.told(capitalised(&format!("{title}, over time.")), words))
+}

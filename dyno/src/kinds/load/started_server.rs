@@ -1,0 +1,76 @@
+//! A server that a load experiment starts for itself, where no URL of anybody's is meant.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result, ensure};
+use tlsdyno_engine::serve::Transaction;
+
+use crate::fault::{Fault, OrFault};
+use crate::kinds::load::file::StartedServer;
+use crate::load::url::Url;
+use crate::model::ServerName;
+use crate::model::workload::WorkloadSpec;
+use crate::run::credentials::Credentials;
+use crate::run::testbed::make_site;
+use crate::servers::{self, Description, Instance, RunDirectory, ServerSpec};
+
+/// The server with its files. It ends when this is dropped.
+pub struct Started {
+    instance: Instance,
+    // Last: the server must be stopped before its directory goes.
+    _directory: RunDirectory,
+}
+
+/// Refuses what such a server cannot be.
+///
+/// # Errors
+/// Names the key.
+pub fn check(server: &StartedServer, url: &Url) -> Result<()> {
+    ensure!(server.kind != ServerName::Command, "`[server]` starts one that is installed; a command has a URL");
+    ensure!(url.tls, "`[server]` is one with TLS: the URL is an https one, of which the path counts");
+    ensure!(server.object_bytes > 0, "`server.object_bytes` must be above 0");
+    ensure!(
+        server.transaction_us.is_none() || server.kind == ServerName::Builtin,
+        "`server.transaction_us` is for kind = \"builtin\": pages of the others cost what they cost"
+    );
+    Ok(())
+}
+
+impl Started {
+    /// Starts it with one object at the path of the URL.
+    ///
+    /// # Errors
+    /// It is not installed, or does not start.
+    pub fn start(server: &StartedServer, url: &Url, connections: u32, say: &mut dyn FnMut(&str)) -> Result<Started> {
+        let directory = RunDirectory::create()?;
+        let workload = WorkloadSpec::Url {
+            path: url.path.clone(),
+            bytes: Some(server.object_bytes),
+            users: 1,
+            requests_per_user: 1,
+        };
+        make_site(&workload, directory.path(), say)?;
+        say("starting the server");
+        let credentials = Credentials::create(server.tls.certificate(), directory.path())?;
+        let wait_ns = |us: f64| Transaction { wait_ns: (us * 1e3) as u64, ..Transaction::default() };
+        let spec = ServerSpec {
+            tls: Some(credentials.server_tls(&server.tls)),
+            connections,
+            transaction: server.transaction_us.map(wait_ns),
+            ..ServerSpec::new(server.kind, directory.path().join("docroot"))
+        };
+        let started = servers::start(&spec, directory.path());
+        let instance = started.context("failed to start the server").or_fault(Fault::Server)?;
+        Ok(Started { instance, _directory: directory })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.instance.address()
+    }
+
+    /// What it is.
+    pub fn description(&self) -> Description {
+        self.instance.description()
+    }
+}

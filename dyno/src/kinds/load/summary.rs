@@ -1,0 +1,183 @@
+//! Load experiments in numbers: each point by itself. `compared` has one against another.
+
+use anyhow::Result;
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use tlsdyno_engine::load::Slice;
+
+use crate::histogram::{self, Percentiles, percentiles};
+use crate::kinds::load::LoadRecord;
+use crate::kinds::load::curve::log::LogOnCurve;
+use crate::kinds::load::curve::summary::CurveSummary;
+use crate::load::summary::Summary;
+use crate::stats::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
+use crate::stats::compared::{self, Comparison, Sample};
+use crate::stats::summary::{self, ConfigurationSummary};
+use crate::store::{Block, Record, Warning};
+
+/// The phases whose latency counts: of an open loop from the intended send time.
+const PHASES: [&str; 2] = ["scheduled_response", "whole_response"];
+
+/// The slices of a run in which something was served.
+pub fn samples_of_run(run: &Summary) -> Vec<Sample> {
+    let served = run.slices.iter().filter(|slice| slice.hits > 0);
+    served
+        .map(|slice| Sample {
+            hits_per_second: slice.hits as f64 * 1e9 / slice.elapsed_ns.max(1) as f64,
+            latency_ns_p50: slice.latency_ns_p50 as f64,
+            latency_ns_p99: slice.latency_ns_p99 as f64,
+            server_cpu_ns_per_hit: None,
+        })
+        .collect()
+}
+
+/// A run as a whole; `None` without a hit.
+pub fn sample_of_whole(run: &Summary) -> Option<Sample> {
+    let latency = PHASES.iter().find_map(|phase| run.latency_ns.get(*phase)).filter(|_| run.hits > 0)?;
+    Some(Sample {
+        hits_per_second: run.hits_per_second,
+        latency_ns_p50: latency.p50 as f64,
+        latency_ns_p99: latency.p99 as f64,
+        server_cpu_ns_per_hit: None,
+    })
+}
+
+/// A point of a record as a whole; `None` without a hit.
+pub fn sample_of_point(point: &PointSummary) -> Option<Sample> {
+    let latency = point.latency_ns.as_ref().filter(|_| point.hits > 0)?;
+    Some(Sample {
+        hits_per_second: point.hits_per_second,
+        latency_ns_p50: latency.p50 as f64,
+        latency_ns_p99: latency.p99 as f64,
+        server_cpu_ns_per_hit: None,
+    })
+}
+
+/// Two configurations that were measured in the same rounds: their samples of each round that has both.
+fn paired(record: &Record, [first, second]: [usize; 2]) -> Vec<[Sample; 2]> {
+    let of = |configuration: usize, round: u32| {
+        let block = |block: &&Block| block.configuration == configuration && block.round == round && block.valid;
+        record.blocks.iter().find(block).and_then(sample_of)
+    };
+    let rounds: BTreeSet<u32> = record.blocks.iter().map(|block| block.round).collect();
+    rounds.into_iter().filter_map(|round| Some([of(first, round)?, of(second, round)?])).collect()
+}
+
+/// The samples of a configuration: the slices of its run, or its blocks. Empty where the record is of another kind.
+pub fn samples(record: &Record, index: usize) -> Vec<Sample> {
+    let Some(load) = record.measured.of::<LoadRecord>() else { return Vec::new() };
+    if let Some(run) = load.runs.get(index) {
+        return samples_of_run(run);
+    }
+    record.blocks.iter().filter(|block| block.configuration == index && block.valid).filter_map(sample_of).collect()
+}
+
+fn sample_of(block: &Block) -> Option<Sample> {
+    let phase = PHASES.iter().find_map(|phase| block.phases.get(*phase))?;
+    let latency = percentiles(&histogram::decode(phase)?);
+    Some(Sample {
+        hits_per_second: block.hits as f64 * 1e9 / block.elapsed_ns.max(1) as f64,
+        latency_ns_p50: latency.p50 as f64,
+        latency_ns_p99: latency.p99 as f64,
+        server_cpu_ns_per_hit: (block.server_cpu_ns > 0 && block.hits > 0)
+            .then(|| block.server_cpu_ns as f64 / block.hits as f64),
+    })
+}
+
+/// A point of a load experiment.
+#[derive(Clone, Debug, Serialize)]
+pub struct PointSummary {
+    /// Its name.
+    pub name: String,
+    /// Hits per second of elapsed time.
+    pub hits_per_second: f64,
+    /// Lower end of its 95 % interval; `null`: too few samples.
+    pub hits_per_second_low: f64,
+    /// Upper end.
+    pub hits_per_second_high: f64,
+    /// The client's CPU was full: hits per second are a lower bound.
+    pub client_bound: bool,
+    /// Completed requests.
+    pub hits: u64,
+    /// Full handshakes.
+    pub handshakes_full: u64,
+    /// Resumed handshakes.
+    pub handshakes_resumed: u64,
+    /// Hits for each handshake, full or resumed; `null` without handshakes.
+    pub hits_per_handshake: Option<f64>,
+    /// Failed requests and connections by kind.
+    pub errors: BTreeMap<String, u64>,
+    /// Latency of whole responses, of an open loop from the intended send time; `null` without a hit.
+    pub latency_ns: Option<Percentiles>,
+    /// Where the course of its one run was kept: the most full handshakes a second in two neighbouring slices,
+    /// but for the first, in which everybody comes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub surge_full_per_second: Option<f64>,
+    /// What the reader must know about it.
+    pub warnings: Vec<String>,
+}
+
+/// A load experiment.
+#[derive(Clone, Debug, Serialize)]
+pub struct LoadSummary {
+    /// The points, in the order of the record.
+    pub points: Vec<PointSummary>,
+    /// Curves over percent reuse; empty where the record is of something else.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub curves: Vec<CurveSummary>,
+    /// A log laid over the curve by hits.
+    #[serde(rename = "log_on_curve", skip_serializing_if = "Option::is_none")]
+    pub log: Option<LogOnCurve>,
+    /// Of two URLs that were loaded in turn: the second against the first.
+    #[serde(rename = "comparisons", skip_serializing_if = "Vec::is_empty")]
+    pub against: Vec<Comparison>,
+    /// Rounds measured.
+    #[serde(skip)]
+    pub rounds: u32,
+    /// The record's own warnings.
+    #[serde(skip)]
+    pub warnings: Vec<Warning>,
+}
+
+impl LoadSummary {
+    /// Sums a record up, if it is one of a load experiment.
+    pub fn of(record: &Record) -> Result<LoadSummary> {
+        record.measured.understood::<LoadRecord>()?;
+        let summary = summary::Summary::of(record);
+        let points = summary.configurations.into_iter().enumerate();
+        let points = points.map(|(index, of)| point(record, index, of)).collect();
+        let curves = CurveSummary::all(record);
+        let log = LogOnCurve::of(record, &curves);
+        let is_pair = record.measured.of::<LoadRecord>().is_some_and(|load| load.experiment.against.is_some());
+        let against = if is_pair { compared::rounds(&paired(record, [0, 1])) } else { Vec::new() };
+        Ok(LoadSummary { points, curves, log, against, rounds: summary.rounds, warnings: record.warnings.clone() })
+    }
+}
+
+fn point(record: &Record, index: usize, of: ConfigurationSummary) -> PointSummary {
+    let column: Column = samples(record, index).iter().map(|sample| Some(sample.hits_per_second)).collect();
+    let interval = estimate(&[column], &[Combination::column(0)], RESAMPLES, SEED)[0];
+    let load = record.measured.of::<LoadRecord>();
+    let run = load.and_then(|load| load.runs.get(index));
+    let sum = |pair: &[Slice], of: fn(&Slice) -> u64| pair.iter().map(of).sum::<u64>() as f64;
+    let full_per_second =
+        |pair: &[Slice]| sum(pair, |slice| slice.handshakes_full) * 1e9 / sum(pair, |slice| slice.elapsed_ns).max(1.0);
+    let surge = |run: &Summary| run.slices.windows(2).skip(1).map(full_per_second).fold(0.0, f64::max);
+    PointSummary {
+        // What a run printed is its whole throughput; over blocks it is the mean.
+        hits_per_second: run.map_or(interval.value, |run| run.hits_per_second),
+        hits_per_second_low: interval.low,
+        hits_per_second_high: interval.high,
+        latency_ns: PHASES.iter().find_map(|phase| of.latency_ns.get(*phase)).cloned(),
+        surge_full_per_second: run.filter(|_| load.is_some_and(|load| load.experiment.one_run)).map(surge),
+        warnings: run.map_or(of.warnings, |run| run.warnings.clone()),
+        name: of.name,
+        client_bound: of.client_bound,
+        hits: of.hits,
+        handshakes_full: of.handshakes_full,
+        handshakes_resumed: of.handshakes_resumed,
+        hits_per_handshake: of.hits_per_handshake,
+        errors: of.errors,
+    }
+}

@@ -1,0 +1,162 @@
+//! `tlsdyno profile`: where the time of a handshake goes, timed inside the unmodified server.
+
+use anyhow::Result;
+use tlsdyno_tls::{Effort, Group};
+
+use crate::choice::choice;
+use crate::exit::Exit;
+use crate::kinds::flags::{RepeatArgs, ServerTlsArgs};
+use crate::kinds::perform::OutputArgs;
+use crate::kinds::profile::file::ProfileExperiment;
+use crate::kinds::{AnyExperiment, primitives, steps};
+use crate::model::workload::WorkloadSpec;
+use crate::model::{Load, Measure, Server, ServerName, Tls};
+use crate::time::Time;
+
+/// Measuring time unless --time says otherwise, seconds.
+const TIME_S: f64 = 60.0;
+/// Of --quick, seconds.
+const QUICK_S: f64 = 20.0;
+/// Users of the one object, each with one request: blocks and slices can be cut anywhere.
+const USERS: u32 = 100_000;
+
+/// Where the time of a handshake goes, timed inside the server, for full and resumed handshakes
+///
+/// A library that wraps OpenSSL's default provider and changes nothing times the calls into it. Slices in which it does
+/// alternate with slices in which it does not, so that its own cost is a number in the same report. The same stages are
+/// removed in a server beside it, unless --no-removed says otherwise. docs/PROFILE.md says what can be seen so.
+#[derive(clap::Args, Clone, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+#[command(after_help = "Examples:
+  tlsdyno profile --server nginx --tls 1.3 --cert p-256
+  tlsdyno profile --server nginx --tls 1.2 --keys rsa-512,rsa-1024,rsa-2048,p-256 --chain 1,2,3
+  tlsdyno profile --server nginx --events 5
+  tlsdyno profile primitives --server nginx --legacy
+  tlsdyno profile --server haproxy --tls 1.2 --quick --no-removed
+  tlsdyno profile --server-command 'nginx -p {dir} -c /path/nginx.conf' --address 127.0.0.1:{port}")]
+pub struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+    #[command(flatten)]
+    profile: ProfileArgs,
+}
+
+#[derive(clap::Subcommand, Clone, Debug)]
+enum Action {
+    /// Throughput of the primitives of a server's own OpenSSL by size of a call, beside that of `openssl speed`
+    Primitives(Box<primitives::command::Args>),
+}
+
+#[derive(clap::Args, Clone, Debug)]
+struct ProfileArgs {
+    /// The server
+    #[arg(long, default_value_t, value_parser = choice(ServerName::configured()), help_heading = "Server")]
+    server: ServerName,
+    /// Your own server and configuration: a command line that stays in the foreground; {port} {docroot} {dir}
+    /// {certificate} {key} are filled in, also in files that it names (as copies: write absolute paths there)
+    #[arg(long, value_name = "COMMAND", requires = "address", conflicts_with = "server", help_heading = "Server")]
+    server_command: Option<String>,
+    /// Where the server command listens: 127.0.0.1:{port}, or a fixed 127.0.0.1:8443 (then it is profiled without
+    /// others beside it: no column `removed`)
+    #[arg(long, value_name = "IP:PORT", requires = "server_command", help_heading = "Server")]
+    address: Option<String>,
+    /// The object that is requested, by its path on the server command
+    #[arg(long, value_name = "PATH", requires = "server_command", conflicts_with = "size", help_heading = "Server")]
+    path: Option<String>,
+
+    #[command(flatten)]
+    tls: ServerTlsArgs,
+    /// Key-agreement group; hybrids with ML-KEM need a server on OpenSSL 3.5 or later
+    #[arg(long, value_name = "NAME", default_value_t = Group::X25519)]
+    #[arg(value_parser = choice(Group::ALL), help_heading = "TLS")]
+    group: Group,
+
+    /// Connections open at once
+    #[arg(short, long, value_name = "N", default_value_t = Load::default().connections, help_heading = "Load")]
+    connections: u32,
+    /// Size of the object that each connection requests, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 1024, help_heading = "Load")]
+    size: u64,
+    /// How much the client does
+    #[arg(long, value_name = "EFFORT", default_value_t = Effort::Lean)]
+    #[arg(value_parser = choice(Effort::ALL), help_heading = "Load")]
+    effort: Effort,
+
+    /// Bound on the measuring time, for example 90 or 3m
+    #[arg(short, short_alias = 'd', long, alias = "duration", value_name = "TIME")]
+    #[arg(value_parser = crate::printing::seconds)]
+    #[arg(default_value_t = TIME_S, help_heading = "Measuring")]
+    time: f64,
+    /// A first look: 20 seconds of measuring
+    #[arg(long, conflicts_with = "time", help_heading = "Measuring")]
+    quick: bool,
+    /// Remove no stage: all of the time for the profile itself
+    #[arg(long, help_heading = "Measuring")]
+    no_removed: bool,
+    /// Compute each stage twice too, in a server beside it: the cost by doubling on the same line
+    #[arg(long, help_heading = "Measuring")]
+    doubled: bool,
+    /// Do not sample what the server does outside of the stages
+    #[arg(long, help_heading = "Measuring")]
+    no_sampling: bool,
+    /// Count instructions by area too, under valgrind: some seconds more
+    #[arg(long, conflicts_with = "no_sampling", help_heading = "Measuring")]
+    counted: bool,
+    /// Length of the slices in which calls are timed, and of those between them, for example 5ms
+    #[arg(long, value_name = "TIME", help_heading = "Measuring")]
+    slice: Option<Time>,
+    #[command(flatten)]
+    repeat: RepeatArgs,
+    #[command(flatten)]
+    steps: steps::command::StepArgs,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Runs the profile, or measures primitives.
+pub fn run(args: &Args) -> Result<Exit> {
+    match &args.action {
+        Some(Action::Primitives(args)) => primitives::command::run(args),
+        None => {
+            let (profile, output) = (args.profile.experiment(), &args.profile.output);
+            let of = profile.clone();
+            match args.profile.steps.experiment(of.server, of.tls, of.effort, of.measure) {
+                Some(steps) => steps.perform(output),
+                None => profile.perform(output),
+            }
+        }
+    }
+}
+
+impl ProfileArgs {
+    /// The profile that these flags describe.
+    fn experiment(&self) -> ProfileExperiment {
+        let kind = if self.server_command.is_some() { ServerName::Command } else { self.server };
+        let (path, bytes) = match &self.path {
+            Some(path) => (path.clone(), None),
+            None => ("/object".to_owned(), Some(self.size)),
+        };
+        ProfileExperiment {
+            question: "Where does the time of a handshake go?".to_owned(),
+            server: Server {
+                kind,
+                command: self.server_command.clone(),
+                address: self.address.clone(),
+                ..Server::default()
+            },
+            tls: Tls { group: self.group, ..self.tls.tls() },
+            workload: WorkloadSpec::Url { path, bytes, users: USERS, requests_per_user: 1 },
+            connections: self.connections,
+            effort: self.effort,
+            measure: Measure {
+                slice_us: self.slice.map(|slice| slice.0.as_micros() as u64),
+                ..self.repeat.measure(if self.quick { QUICK_S } else { self.time })
+            },
+            removed: !self.no_removed,
+            doubled: self.doubled,
+            sampled: !self.no_sampling,
+            counted: self.counted,
+        }
+    }
+}

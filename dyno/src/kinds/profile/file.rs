@@ -1,0 +1,291 @@
+//! The profile as data: what the flags of `tlsdyno profile` build, and what its record says that it was.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use tlsdyno_tls::{Effort, Stage, StageSet, Version};
+
+use crate::model::workload::WorkloadSpec;
+use crate::model::{ConfigurationModel, Experiment, Load, Measure, Method, Server, ServerName, Tls};
+
+/// One profile of a server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProfileExperiment {
+    /// What is asked, one sentence.
+    pub question: String,
+    /// The server.
+    pub server: Server,
+    /// TLS as the server is configured and as the client offers it.
+    pub tls: Tls,
+    /// The one object that is requested, once on each connection.
+    pub workload: WorkloadSpec,
+    /// Connections open at once.
+    pub connections: u32,
+    /// How much the client does.
+    pub effort: Effort,
+    /// How long and where it is measured.
+    pub measure: Measure,
+    /// Stages are removed too, in a server beside it, to be compared with what timing says of them.
+    pub removed: bool,
+    /// Stages are computed twice too, in another server beside it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub doubled: bool,
+    /// The server's CPU is sampled, to see what the rest is made of.
+    pub sampled: bool,
+    /// Instructions are counted by area under valgrind, to stand beside.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub counted: bool,
+}
+
+/// How the connections of a cell begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Handshakes {
+    /// Every one with a full handshake.
+    Full,
+    /// Every one resumes a session, the first few of each store excepted.
+    Resumed,
+}
+
+impl Handshakes {
+    /// Both kinds.
+    pub const ALL: [Handshakes; 2] = [Handshakes::Full, Handshakes::Resumed];
+
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Handshakes::Full => "full",
+            Handshakes::Resumed => "resumed",
+        }
+    }
+}
+
+/// What is done to the server in a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Treatment {
+    /// The untouched server.
+    AsIs,
+    /// The profiler is loaded and times nothing.
+    NotTimed,
+    /// Calls into the provider are timed.
+    Timed,
+    /// The CPU is sampled, and no call is timed.
+    Sampled,
+    /// The untouched server without TLS.
+    Plain,
+    /// The same, with its CPU sampled.
+    PlainSampled,
+    /// The provider of the no-ops is loaded, with nothing off.
+    NothingOff,
+    /// These stages are replaced by no-ops.
+    Off(StageSet),
+    /// The doubler is loaded and computes nothing twice.
+    NothingDoubled,
+    /// It copies what records hold, as it must to compute them twice.
+    RecordsCopied,
+    /// These stages are computed twice.
+    Doubled(StageSet),
+}
+
+impl fmt::Display for Treatment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Treatment::AsIs => f.write_str("as is"),
+            Treatment::NotTimed => f.write_str("not timed"),
+            Treatment::Timed => f.write_str("timed"),
+            Treatment::Sampled => f.write_str("sampled"),
+            Treatment::Plain => f.write_str("plain HTTP"),
+            Treatment::PlainSampled => f.write_str("plain HTTP, sampled"),
+            Treatment::NothingOff => f.write_str("nothing off"),
+            Treatment::Off(stages) => write!(f, "no {}", stages.to_string().replace('_', " ")),
+            Treatment::NothingDoubled => f.write_str("nothing doubled"),
+            Treatment::RecordsCopied => f.write_str("records copied"),
+            Treatment::Doubled(stages) => write!(f, "{} doubled", stages.to_string().replace('_', " ")),
+        }
+    }
+}
+
+/// What is measured under one name: a configuration of the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cell {
+    /// How its connections begin.
+    pub handshakes: Handshakes,
+    /// What is done to the server.
+    pub treatment: Treatment,
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}", self.handshakes.name(), self.treatment)
+    }
+}
+
+/// The stages that are removed together: an AEAD is one call, so that its halves cannot be timed apart.
+pub fn removed_together() -> [StageSet; 6] {
+    let of = |stages: &[Stage]| stages.iter().copied().collect();
+    [
+        of(&[Stage::Authentication]),
+        of(&[Stage::KeyAgreement]),
+        of(&[Stage::Cipher, Stage::Mac]),
+        of(&[Stage::Digest]),
+        of(&[Stage::Kdf]),
+        of(&[Stage::Randomness]),
+    ]
+}
+
+impl ProfileExperiment {
+    /// Whether servers stand beside the profiled one: where the port is fixed there can be one only.
+    pub fn has_neighbours(&self) -> bool {
+        let address = self.server.address.as_deref().unwrap_or_default();
+        self.server.kind != ServerName::Command || address.contains("{port}")
+    }
+
+    /// Whether one without TLS does: of somebody's own command nobody knows how it would be told to.
+    pub fn has_plain(&self) -> bool {
+        self.server.kind != ServerName::Command
+    }
+
+    /// What is measured, by server: the cell that the others of the same server and kind of handshake are compared with
+    /// comes first.
+    pub fn cells(&self) -> Vec<Cell> {
+        let kinds = Handshakes::ALL.into_iter().filter(|kind| self.has(*kind));
+        kinds
+            .flat_map(|handshakes| self.treatments(handshakes).map(move |t| Cell { handshakes, treatment: t }))
+            .collect()
+    }
+
+    fn has(&self, handshakes: Handshakes) -> bool {
+        handshakes == Handshakes::Full || self.tls.is_resumable()
+    }
+
+    fn treatments(&self, handshakes: Handshakes) -> impl Iterator<Item = Treatment> {
+        let neighbours = self.has_neighbours();
+        let (removed, doubled) = (neighbours && self.removed, neighbours && self.doubled);
+        let occurring = move || removed_together().into_iter().filter(move |stages| self.occurs(handshakes, *stages));
+        [
+            (Treatment::AsIs, neighbours),
+            (Treatment::NotTimed, true),
+            (Treatment::Timed, true),
+            (Treatment::Sampled, self.sampled),
+            (Treatment::Plain, self.has_plain()),
+            (Treatment::PlainSampled, self.has_plain() && self.sampled),
+            (Treatment::NothingOff, removed),
+        ]
+        .into_iter()
+        .chain(occurring().map(move |stages| (Treatment::Off(stages), removed)))
+        .chain([(Treatment::NothingDoubled, doubled), (Treatment::RecordsCopied, doubled)])
+        .chain(occurring().map(move |stages| (Treatment::Doubled(stages), doubled)))
+        .filter(|(_, wanted)| *wanted)
+        .map(|(treatment, _)| treatment)
+    }
+
+    /// Whether stages have something to do in such a handshake.
+    fn occurs(&self, handshakes: Handshakes, stages: StageSet) -> bool {
+        let resumed = handshakes == Handshakes::Resumed;
+        let of_full = stages.contains(Stage::Authentication)
+            || stages.contains(Stage::KeyAgreement) && self.tls.version == Version::Tls12;
+        !(resumed && of_full)
+    }
+
+    /// The same server with the same traffic as an experiment with the profiled server, the untouched one, the one
+    /// without TLS, the one with the no-ops and the one with the doubler, each with its modes: what the testbed starts.
+    pub fn of_servers(&self) -> Experiment {
+        let mut configurations = vec![ConfigurationModel { name: PROFILED.to_owned(), ..ConfigurationModel::as_is() }];
+        if self.has_neighbours() {
+            configurations.push(ConfigurationModel::as_is());
+        }
+        if self.has_plain() {
+            configurations.push(ConfigurationModel::plain_http());
+        }
+        if self.has_neighbours() && self.removed {
+            let without = |stages: StageSet| ConfigurationModel::without(&stages.to_string(), stages.iter());
+            configurations.push(ConfigurationModel {
+                wrapped: StageSet::PROVIDER,
+                ..ConfigurationModel::without("nothing off", [])
+            });
+            configurations.extend(removed_together().into_iter().map(without));
+        }
+        if self.has_neighbours() && self.doubled {
+            let doubling = |stages: StageSet| ConfigurationModel::doubling(&format!("{stages} twice"), stages);
+            let nothing = ConfigurationModel::doubling("nothing doubled", StageSet::NONE);
+            let copied = ConfigurationModel { copies: true, ..ConfigurationModel::as_is() };
+            configurations.extend([nothing, ConfigurationModel { name: "records copied".to_owned(), ..copied }]);
+            configurations.extend(removed_together().into_iter().map(doubling));
+        }
+        Experiment {
+            question: self.question.clone(),
+            server: self.server.clone(),
+            tls: self.tls.clone(),
+            workload: self.workload.clone(),
+            load: Load {
+                connections: self.connections,
+                requests_per_connection: Some(1),
+                reuse_percent: Some(if self.tls.is_resumable() { 100.0 } else { 0.0 }),
+                effort: self.effort,
+                ..Load::default()
+            },
+            measure: self.measure.clone(),
+            configurations,
+            // What is counted and what is timed is to be the same code.
+            methods: if self.counted { vec![Method::Removing, Method::Counting] } else { vec![Method::Removing] },
+            ..Experiment::default()
+        }
+    }
+}
+
+/// Name of the profiled server.
+pub const PROFILED: &str = "profiled";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn experiment() -> ProfileExperiment {
+        ProfileExperiment {
+            question: "?".to_owned(),
+            server: Server::default(),
+            tls: Tls::default(),
+            workload: WorkloadSpec::Url { path: "/".to_owned(), bytes: Some(1), users: 1, requests_per_user: 1 },
+            connections: 8,
+            effort: Effort::Lean,
+            measure: Measure::default(),
+            removed: true,
+            doubled: false,
+            sampled: true,
+            counted: false,
+        }
+    }
+
+    fn names(experiment: &ProfileExperiment) -> Vec<String> {
+        experiment.cells().iter().map(Cell::to_string).collect()
+    }
+
+    #[test]
+    fn stages_are_removed_where_they_occur() {
+        let names13 = names(&experiment());
+        assert!(names13.contains(&"full, no authentication".to_owned()), "{names13:?}");
+        assert!(!names13.contains(&"resumed, no authentication".to_owned()), "{names13:?}");
+        assert!(names13.contains(&"resumed, no key agreement".to_owned()), "{names13:?}");
+        assert!(names13.contains(&"full, plain HTTP, sampled".to_owned()), "{names13:?}");
+        assert!(!names13.iter().any(|name| name.contains("doubled")), "{names13:?}");
+        let doubled = names(&ProfileExperiment { doubled: true, ..experiment() });
+        assert!(doubled.contains(&"resumed, kdf doubled".to_owned()), "{doubled:?}");
+        assert!(!doubled.contains(&"resumed, authentication doubled".to_owned()), "{doubled:?}");
+        let tls = Tls { version: Version::Tls12, ..Tls::default() };
+        assert!(!names(&ProfileExperiment { tls, ..experiment() }).contains(&"resumed, no key agreement".to_owned()));
+    }
+
+    #[test]
+    fn a_fixed_port_has_one_server() {
+        let address = Some("127.0.0.1:8443".to_owned());
+        let server = Server { kind: ServerName::Command, address, ..Server::default() };
+        let alone = ProfileExperiment { server, ..experiment() };
+        let full = ["full, not timed", "full, timed", "full, sampled"];
+        assert_eq!(names(&alone)[..3], full);
+        assert_eq!(names(&alone).len(), 6);
+        assert_eq!(alone.of_servers().configurations.len(), 1);
+    }
+}

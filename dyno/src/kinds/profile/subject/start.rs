@@ -1,0 +1,236 @@
+//! What is started and checked before a profile is measured.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tlsdyno_engine::load::Resumption;
+use tlsdyno_tls::{Stage, StageSet};
+
+use super::sampled::Sampling;
+use super::{FreshServers, Profile, Sweeps, Timing, counted, sliced_rounds};
+use crate::fault::{Fault, OrFault};
+use crate::interrupt;
+use crate::kinds::profile::ProfileRecord;
+use crate::kinds::profile::file::{Cell, Handshakes, ProfileExperiment, Treatment};
+use crate::model::job::TargetSpec;
+use crate::model::{Experiment, ServerName};
+use crate::native::{Clock, Profiling};
+use crate::run::cpus::Cpus;
+use crate::run::manifest;
+use crate::run::observer::Observer;
+use crate::run::preflight::{Check, can_resume, checks_of};
+use crate::run::testbed::{ServerUnderTest, Testbed};
+use crate::store::{Configuration, Measured, Record, Warning};
+
+/// The configuration of the testbed that is profiled ([`ProfileExperiment::of_servers`]).
+const PROFILED: usize = 0;
+
+/// A cell, and where it is measured.
+pub(super) struct Placed {
+    pub(super) cell: Cell,
+    /// The configuration of the testbed.
+    pub(super) server: usize,
+    /// The cell that this one is compared with.
+    pub(super) base: Option<usize>,
+}
+
+impl Profile {
+    pub(super) fn start(
+        experiment: &ProfileExperiment,
+        cpus: Cpus,
+        record: &mut Record,
+        stop: &AtomicBool,
+        observer: &mut dyn Observer,
+    ) -> Result<Profile> {
+        // Its servers end before those that are timed start.
+        let counted =
+            if experiment.counted { counted::instructions(experiment, cpus, stop, observer)? } else { Vec::new() };
+        let servers = experiment.of_servers();
+        let mut testbed = Testbed::prepare(&servers, cpus, &mut |text| observer.step(text))?;
+        servers.tell_effects(observer).or_fault(Fault::Input)?;
+        let clock = Clock::best();
+        let profiling = Profiling::prepare(&testbed.make_directory("profiler")?, clock)?;
+        testbed.servers[PROFILED].profile_with(profiling);
+        let mut checks = Vec::new();
+        for index in 0..testbed.servers.len() {
+            interrupt::before_measuring(stop, interrupt::check(stop))?;
+            observer.step(&format!("starting and checking: {}", testbed.servers[index].model.name));
+            checks.push(interrupt::before_measuring(stop, check(&servers, &mut testbed, index))?);
+        }
+        let sampling = sampling(experiment, &mut testbed, record);
+        let experiment = &ProfileExperiment { sampled: !sampling.is_empty(), ..experiment.clone() };
+        let cells = placed(experiment, &testbed);
+        for Placed { cell, server, base } in &cells {
+            let passed: Vec<String> =
+                checks[*server].iter().map(|check| format!("{} ({})", check.name, check.seen)).collect();
+            observer.preflight(&cell.to_string(), passed.len(), &[]);
+            record.configurations.push(configuration(cell, *base, passed));
+        }
+        if cpus.shared() {
+            record.warnings.push(Warning::SharedCpus { cause: format!("only CPU {} may be used", cpus.server) });
+        }
+        let profiling = testbed.servers[PROFILED].profiling.as_ref().context("the profiler was prepared")?;
+        record.measured = Measured::from(ProfileRecord {
+            experiment: experiment.clone(),
+            cells: cells.iter().map(|placed| placed.cell).collect(),
+            clock,
+            clock_reading_ps: (profiling.clock_ns()? * 1e3) as u64,
+            sees_kernel: sampling.get(&PROFILED).map(Sampling::sees_kernel),
+            counted,
+        });
+        manifest::describe(&mut record.manifest, &servers, &mut testbed, cpus);
+        observer.step("starting the load process");
+        let targets = cells.iter().map(|placed| target(&servers, &testbed, placed)).collect::<Result<_>>()?;
+        let load = testbed.start_load_on(targets, &servers.load)?;
+        let rounds = sliced_rounds(Duration::from_secs_f64(experiment.measure.time_s));
+        let is_own = servers.server.kind == ServerName::Command;
+        let mut profile = Profile {
+            cells,
+            connections: experiment.connections,
+            slice_us: experiment.measure.slice_us,
+            testbed,
+            load,
+            sampling,
+            sweeps: Sweeps::default(),
+            counts_before: None,
+            timing: Timing::default(),
+            fresh: (!is_own).then(|| FreshServers::new(servers.server.kind, Some(rounds))),
+        };
+        let hosts = profile.hosts();
+        if let Some(fresh) = &mut profile.fresh {
+            observer.step("starting more servers of each kind");
+            // What the threads of these did in checks and warm-up is forgotten, so that they are not measured.
+            hosts.iter().for_each(|host| profile.testbed.is_measured(*host));
+            fresh.start(&mut profile.testbed, &hosts, None)?;
+        }
+        Ok(profile)
+    }
+}
+
+/// The samplers by server, where they are wanted; none, with a warning, where the machine does not allow it.
+fn sampling(experiment: &ProfileExperiment, testbed: &mut Testbed, record: &mut Record) -> BTreeMap<usize, Sampling> {
+    if !experiment.sampled {
+        return BTreeMap::new();
+    }
+    let is_sampled = |index: &usize| *index == PROFILED || testbed.servers[*index].model.plain_http;
+    let sampled: Vec<usize> = (0..testbed.servers.len()).filter(is_sampled).collect();
+    let mut opened = BTreeMap::new();
+    // The profiled server comes first: the other one's samples say nothing without its own.
+    for index in sampled {
+        match Sampling::of(testbed, index) {
+            Ok(sampling) => opened.insert(index, sampling),
+            Err(error) => {
+                let what = if index == PROFILED {
+                    format!("everything outside of the stages is one number, for nothing could be sampled: {error:#}")
+                } else {
+                    format!("the server without TLS could not be sampled: {error:#}")
+                };
+                let remedy = "--no-sampling says that it is not wanted".to_owned();
+                record.warnings.push(Warning::Other { what, remedy });
+                break;
+            }
+        };
+    }
+    opened
+}
+
+/// Starts a server and checks it. Of the profiled one calls must have been seen.
+fn check(servers: &Experiment, testbed: &mut Testbed, index: usize) -> Result<Vec<Check>> {
+    let (request, expect) = testbed.preflight_request();
+    let resumable = can_resume(servers, &testbed.servers[index].model);
+    testbed.activate(index)?;
+    let profiling = |testbed: &Testbed, timed: bool| -> Result<()> {
+        testbed.servers[index].profiling.as_ref().map_or(Ok(()), |profiling| profiling.set_timed(timed))
+    };
+    profiling(testbed, true)?;
+    let mut checks = checks_of(testbed, index, &request, expect, resumable)?;
+    profiling(testbed, false)?;
+    let failed: Vec<String> =
+        checks.iter().filter(|check| !check.passed).map(|check| format!("{} ({})", check.name, check.seen)).collect();
+    let name = &testbed.servers[index].model.name;
+    ensure_server(failed.is_empty(), || {
+        format!("the server \"{name}\" does not pass its checks: {}", failed.join("; "))
+    })?;
+    if let Some(profiling) = &testbed.servers[index].profiling {
+        let counts = profiling.counts()?;
+        let (calls, timed) = counts.calls();
+        ensure_server(timed > 0 && counts.ns_of(Stage::Kdf) > 0.0, || {
+            format!(
+                "the server answered, but none of its handshakes called the profiled provider ({calls} calls): it may \
+                 be linked with an OpenSSL of its own, use another TLS library, or fetch from a provider that its own \
+                 openssl.cnf names"
+            )
+        })?;
+        checks.push(Check::new("calls into the provider are timed", true, format!("{timed} of {calls} calls")));
+    }
+    Ok(checks)
+}
+
+fn ensure_server(holds: bool, why: impl FnOnce() -> String) -> Result<()> {
+    let checked = || -> Result<()> {
+        ensure!(holds, "{}", why());
+        Ok(())
+    };
+    checked().or_fault(Fault::Server)
+}
+
+/// The cells with their servers.
+fn placed(experiment: &ProfileExperiment, testbed: &Testbed) -> Vec<Placed> {
+    let cells = experiment.cells();
+    let server_of = |treatment: Treatment| {
+        let is_it = |off: StageSet, wraps: bool| {
+            let found = testbed.servers.iter().skip(1).position(|server| {
+                let model = &server.model;
+                !model.plain_http && model.noop == off && model.wrapped.is_empty() != wraps
+            });
+            found.map_or(PROFILED, |position| position + 1)
+        };
+        let doubling = |doubled: Option<StageSet>, copies: bool| {
+            let is_it = |server: &ServerUnderTest| server.model.doubled == doubled && server.model.copies == copies;
+            testbed.servers.iter().position(is_it).unwrap_or(PROFILED)
+        };
+        let plain = testbed.servers.iter().position(|server| server.model.plain_http).unwrap_or(PROFILED);
+        match treatment {
+            Treatment::NotTimed | Treatment::Timed | Treatment::Sampled => PROFILED,
+            Treatment::Plain | Treatment::PlainSampled => plain,
+            Treatment::AsIs => is_it(StageSet::NONE, false),
+            Treatment::NothingOff => is_it(StageSet::NONE, true),
+            Treatment::Off(stages) => is_it(stages, false),
+            Treatment::NothingDoubled => doubling(Some(StageSet::NONE), false),
+            Treatment::RecordsCopied => doubling(None, true),
+            Treatment::Doubled(stages) => doubling(Some(stages), false),
+        }
+    };
+    let base_of = |cell: &Cell| {
+        let treatment = match cell.treatment {
+            Treatment::Timed | Treatment::Sampled => Treatment::NotTimed,
+            Treatment::Off(_) => Treatment::NothingOff,
+            Treatment::PlainSampled => Treatment::Plain,
+            Treatment::RecordsCopied | Treatment::Doubled(_) => Treatment::NothingDoubled,
+            Treatment::AsIs
+            | Treatment::NotTimed
+            | Treatment::NothingOff
+            | Treatment::NothingDoubled
+            | Treatment::Plain => return None,
+        };
+        cells.iter().position(|other| *other == Cell { treatment, ..*cell })
+    };
+    cells.iter().map(|cell| Placed { cell: *cell, server: server_of(cell.treatment), base: base_of(cell) }).collect()
+}
+
+fn configuration(cell: &Cell, base: Option<usize>, passed: Vec<String>) -> Configuration {
+    let noop = if let Treatment::Off(stages) = cell.treatment { stages } else { StageSet::NONE };
+    Configuration { noop, host_number: base, ..Configuration::setting(cell.to_string(), true, passed) }
+}
+
+fn target(servers: &Experiment, testbed: &Testbed, placed: &Placed) -> Result<TargetSpec> {
+    let target = testbed.target(servers, placed.server)?;
+    let is_plain = target.tls.is_none();
+    let reuse = match placed.cell.handshakes {
+        Handshakes::Resumed if !is_plain => Resumption::Share(1.0),
+        Handshakes::Full | Handshakes::Resumed => Resumption::Never,
+    };
+    Ok(TargetSpec { name: placed.cell.to_string(), reuse, ..target })
+}
