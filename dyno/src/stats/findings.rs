@@ -148,12 +148,7 @@ impl Findings {
     pub fn of(record: &Record) -> Findings {
         let rounds = Rounds::of(record);
         let Some(experiment) = record.measured.of::<Experiment>() else {
-            return Findings {
-                relative: relative(record, &rounds),
-                setup_and_data: setup_and_data(&rounds),
-                unmeasured: unmeasured(record),
-                ..Findings::default()
-            };
+            return Findings::default();
         };
         let as_is = record.configurations.iter().find(|configuration| configuration.kind == Kind::AsIs);
         let as_is = as_is.map_or("", |configuration| configuration.name.as_str());

@@ -7,7 +7,7 @@ use crate::store::{Kind, Record};
 /// What of the instrument is loaded where nothing is switched off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Loaded {
-    /// The provider, which is all there was in records from before experiments were kept.
+    /// The provider.
     #[default]
     Provider,
     /// The shim.

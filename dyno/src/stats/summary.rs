@@ -377,7 +377,7 @@ fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Wa
     let mut warnings = Vec::new();
     let measured = rounds.measured();
     let compares = |experiment: &Experiment| experiment.is_timed() && experiment.foreign_traffic.is_none();
-    let compares = record.measured.of::<Experiment>().is_none_or(compares);
+    let compares = record.measured.of::<Experiment>().is_some_and(compares);
     if (1..FEW_ROUNDS).contains(&rounds.compared()) && compares {
         warnings.push(Warning::FewRounds { rounds: rounds.compared() });
     }

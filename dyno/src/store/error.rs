@@ -43,17 +43,17 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
-    /// The file was written by a later version.
+    /// The file was written by an older or a newer version.
     #[error(
-        "the record store {path} has schema {found}, this tlsdyno knows up to {known}. Use a newer tlsdyno, or \
-            set TLSDYNO_STORE to another file"
+        "the record store {path} has schema {found}, this tlsdyno reads and writes {known} only: move the file away \
+         (or set TLSDYNO_STORE to another one) and measure again, or use the tlsdyno that wrote it"
     )]
-    Newer {
+    OtherVersion {
         /// The store.
         path: PathBuf,
         /// Its schema.
         found: i64,
-        /// The newest schema this program knows.
+        /// The schema of this program.
         known: i64,
     },
     /// Nothing has been recorded yet.
@@ -80,8 +80,8 @@ pub enum StoreError {
     },
     /// A record cannot be understood.
     #[error(
-        "the record {what} cannot be read: {cause}. It was written by another version of tlsdyno, or the file is \
-         damaged"
+        "the record {what} cannot be read ({cause}): it is damaged, or another version of tlsdyno wrote it; measure \
+         again, or use that version"
     )]
     Unreadable {
         /// Its id or file.

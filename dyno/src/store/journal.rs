@@ -64,7 +64,7 @@ impl Journal {
 
     /// Adds a block; it is on disk when this returns, unless the store failed.
     pub fn add_block(&mut self, block: Block) {
-        self.in_store(|store, id, _| store.add_block(id, &block));
+        self.in_store(|store, record| store.add_block(&record.id, record.blocks.len(), &block));
         self.record.blocks.push(block);
     }
 
@@ -72,7 +72,7 @@ impl Journal {
     /// [`Journal::add_block`].
     pub fn change(&mut self, change: impl FnOnce(&mut Record)) {
         change(&mut self.record);
-        self.in_store(|store, id, record| store.update(id, record));
+        self.in_store(Store::update);
     }
 
     /// Ends the record; `finished` says whether the experiment ran to its planned end. When the store failed, the
@@ -88,9 +88,9 @@ impl Journal {
         (self.record, stored)
     }
 
-    fn in_store(&mut self, write: impl FnOnce(&mut Store, &str, &Record) -> Result<(), StoreError>) {
+    fn in_store(&mut self, write: impl FnOnce(&mut Store, &mut Record) -> Result<(), StoreError>) {
         if let Some(store) = &mut self.store
-            && let Err(error) = write(store, &self.record.id, &self.record)
+            && let Err(error) = write(store, &mut self.record)
         {
             self.give_up_store(error);
         }
@@ -168,7 +168,7 @@ mod tests {
         let path = directory.path().join("records.sqlite");
         let mut store = Store::open_at(&path).expect("store");
         let id = store.begin(&empty_record()).expect("record");
-        store.add_block(&id, &block(0)).expect("first block");
+        store.add_block(&id, 0, &block(0)).expect("first block");
         store.limit_to_current_size();
         let mut journal = Journal {
             record: Record { id: id.clone(), blocks: vec![block(0)], ..empty_record() },

@@ -12,7 +12,6 @@ use crate::sampling::Samples;
 #[serde(deny_unknown_fields)]
 pub struct ProfileBlock {
     /// What was counted in all slices of the block.
-    #[serde(default)]
     pub counts: ProfileCounts,
     /// Nanoseconds of each slice by stage, in the order of [`Stage::PROVIDER`]: one for each slice of the block.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use tlsdyno_tls::{Stage, StageSet};
 
 use super::calibration::Calibration;
@@ -24,7 +25,8 @@ pub const FORMAT: u32 = 1;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
-    /// [`FORMAT`] of the tool that wrote it.
+    /// [`FORMAT`].
+    #[serde(deserialize_with = "this_format")]
     pub format: u32,
     /// Assigned by the store: 12 hexadecimal digits. Empty until then.
     pub id: String,
@@ -45,6 +47,13 @@ pub struct Record {
     /// What was measured.
     #[serde(flatten)]
     pub measured: Measured,
+}
+
+fn this_format<'de, D: Deserializer<'de>>(reader: D) -> Result<u32, D::Error> {
+    match u32::deserialize(reader)? {
+        FORMAT => Ok(FORMAT),
+        other => Err(D::Error::custom(format!("format {other}, not {FORMAT}"))),
+    }
 }
 
 impl Record {
@@ -264,7 +273,6 @@ pub struct Block {
     pub client_cpu_ns: u64,
     /// CPU time of servers that the server needs beside it (HAProxy's backend, memcached, redis), nanoseconds: no part
     /// of `server_cpu_ns`.
-    #[serde(default)]
     pub companion_cpu_ns: u64,
     /// Connections opened.
     pub connections: u64,
@@ -281,7 +289,6 @@ pub struct Block {
     /// CPU time that the hypervisor took from this machine, nanoseconds, summed over its CPUs.
     pub steal_ns: u64,
     /// Mean time of a step of fixed work that was done now and then on the server's CPUs, picoseconds; 0: not sampled.
-    #[serde(default)]
     pub pace_ps: u64,
     /// The client, not the server, was the bottleneck: hits per second are a lower bound. CPU per hit stays valid.
     pub client_bound: bool,

@@ -23,13 +23,13 @@ fn a_record_comes_back_as_it_was() {
     let mut store = Store::open_at(&path).expect("store");
     record.id = store.begin(&record).expect("begin");
     for block in blocks {
-        store.add_block(&record.id, &block).expect("block");
+        store.add_block(&record.id, record.blocks.len(), &block).expect("block");
         record.blocks.push(block);
         assert_eq!(store.list().expect("list")[0].blocks, record.blocks.len() as u64);
     }
     assert_eq!(store.load(&record.id).expect("load"), record);
     record.finished = true;
-    store.update(&record.id, &record).expect("update");
+    store.update(&mut record).expect("update");
     let reader = Store::open_for_reading_at(&path).expect("a second reader");
     assert_eq!(reader.load("last").expect("load"), record);
     let listing = &reader.list().expect("list")[0];
@@ -77,40 +77,32 @@ fn what_is_no_store_is_refused_and_left_alone() {
     rusqlite::Connection::open(&foreign).expect("database").execute_batch("CREATE TABLE theirs (x)").expect("table");
     assert!(matches!(Store::open_at(&foreign), Err(StoreError::NotAStore { .. })));
 
-    let newer = directory.path().join("newer.sqlite");
-    drop(Store::open_at(&newer).expect("store"));
-    rusqlite::Connection::open(&newer).expect("database").pragma_update(None, "user_version", 99).expect("version");
-    let error = Store::open_at(&newer).expect_err("newer");
-    assert!(matches!(error, StoreError::Newer { found: 99, .. }), "{error}");
-
     assert!(matches!(Store::open_for_reading_at(&directory.path().join("absent")), Err(StoreError::Empty { .. })));
     assert!(!directory.path().join("absent").exists());
     assert!(Store::open_at(Path::new("/dev/full")).is_err());
 }
 
 #[test]
-fn a_store_of_version_1_is_upgraded_and_can_be_read_before_that() {
+fn a_store_or_a_record_of_another_version_is_refused_with_the_remedy_and_left_alone() {
     let directory = tempfile::tempdir().expect("directory");
-    let path = directory.path().join("old.sqlite");
-    let mut record = small();
-    let id = Store::open_at(&path).expect("store").begin(&record).expect("begin");
-    let old = rusqlite::Connection::open(&path).expect("database");
-    old.execute_batch(
-        "ALTER TABLE blocks DROP COLUMN companion_cpu_ns; ALTER TABLE blocks DROP COLUMN pace_ps; ALTER TABLE blocks \
-         DROP COLUMN cluster; ALTER TABLE blocks DROP COLUMN slices; ALTER TABLE blocks DROP COLUMN profile; ALTER \
-         TABLE blocks DROP COLUMN instructions; ALTER TABLE blocks DROP COLUMN intervals; PRAGMA user_version = 1",
-    )
-    .expect("as it was");
-    drop(old);
-    for block in &mut record.blocks {
-        block.companion_cpu_ns = 0;
-        block.pace_ps = 0;
+    for version in [1, 7, 99] {
+        let path = directory.path().join(format!("{version}.sqlite"));
+        Store::open_at(&path).expect("store").begin(&small()).expect("begin");
+        let other = rusqlite::Connection::open(&path).expect("database");
+        other.pragma_update(None, "user_version", version).expect("version");
+        drop(other);
+        let before = std::fs::read(&path).expect("read");
+        for refused in [Store::open_at(&path), Store::open_for_reading_at(&path)] {
+            let error = refused.expect_err("another version");
+            assert!(matches!(error, StoreError::OtherVersion { found, .. } if found == version), "{error}");
+            assert!(error.to_string().contains("move the file away"), "{error}");
+        }
+        assert_eq!(std::fs::read(&path).expect("read"), before);
     }
-    record.id = id.clone();
-    assert_eq!(Store::open_for_reading_at(&path).expect("read only").load(&id).expect("load"), record);
-    let mut store = Store::open_at(&path).expect("upgrade");
-    assert_eq!(store.load(&id).expect("load"), record);
-    store.begin(&record).expect("a record of today");
+    let path = directory.path().join("record.json");
+    write_json(&Record { format: 2, ..small() }, &path).expect("write");
+    let error = read_json(&path).expect_err("another format").to_string();
+    assert!(error.contains("format 2, not 1") && error.contains("measure again"), "{error}");
 }
 
 #[test]
@@ -136,7 +128,7 @@ fn endless_writer() {
     let record = small();
     let id = store.begin(&Record { blocks: Vec::new(), finished: false, ..record.clone() }).expect("begin");
     for (count, block) in record.blocks.iter().cycle().enumerate() {
-        store.add_block(&id, block).expect("block");
+        store.add_block(&id, count, block).expect("block");
         println!("written {}", count + 1);
     }
 }
@@ -167,10 +159,10 @@ fn one_run(path: &Path) -> Result<(), StoreError> {
     let record = small();
     let mut store = Store::open_at(path)?;
     let id = store.begin(&Record { blocks: Vec::new(), finished: false, ..record.clone() })?;
-    for block in record.blocks.iter().cycle().take(BLOCKS_OF_RUN) {
-        store.add_block(&id, block)?;
+    for (sequence, block) in record.blocks.iter().cycle().take(BLOCKS_OF_RUN).enumerate() {
+        store.add_block(&id, sequence, block)?;
     }
-    store.update(&id, &Record { finished: true, ..record })?;
+    store.update(&mut Record { id: id.clone(), finished: true, ..record })?;
     let kept = Store::open_for_reading_at(path)?.load(&id)?;
     assert!(kept.finished && kept.blocks.len() == BLOCKS_OF_RUN, "{} blocks", kept.blocks.len());
     Ok(())

@@ -101,7 +101,8 @@ impl Runs {
         let blocks = std::mem::take(&mut record.blocks);
         let stored = Store::open().and_then(|mut store| {
             record.id = store.begin(&record)?;
-            blocks.iter().try_for_each(|block| store.add_block(&record.id, block))
+            let mut numbered = blocks.iter().enumerate();
+            numbered.try_for_each(|(sequence, block)| store.add_block(&record.id, sequence, block))
         });
         (Record { blocks, ..record }, stored)
     }
