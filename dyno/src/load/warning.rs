@@ -7,6 +7,7 @@ use tlsdyno_engine::load::{ErrorKind, Handshakes, Outcome, Part};
 
 use crate::load::asked::Asked;
 use crate::load::diagnosis::{self, Sent};
+use crate::stats::load::is_rate_missed;
 use crate::units::{format_count, format_duration};
 
 /// A doubt about a measurement.
@@ -142,9 +143,6 @@ const REUSE_TOLERANCE: f64 = 0.5;
 /// The same with --strict.
 const STRICT_REUSE_TOLERANCE: f64 = 0.2;
 
-/// Of a thousand requests that were due, so many may remain unsent.
-const UNSERVED_PER_MILLE: u64 = 1;
-
 /// The warnings that an outcome gives rise to.
 pub fn warnings(outcome: &Outcome, sent: &Sent, asked: &Asked, strict: bool) -> Vec<Warning> {
     let mut warnings = Vec::new();
@@ -245,11 +243,6 @@ fn missed_rate(outcome: &Outcome, asked: &Asked) -> Option<Warning> {
         unserved: outcome.unserved,
         due,
     })
-}
-
-/// More of the requests that were due remained unsent than may.
-pub fn is_rate_missed(unserved: u64, due: u64) -> bool {
-    unserved * 1000 > due * UNSERVED_PER_MILLE
 }
 
 fn missed_hits_per_handshake(outcome: &Outcome, asked: &Asked) -> Option<Warning> {

@@ -8,7 +8,8 @@ use super::charts::{COLOURS, line_legend, palette, quantity, tooltip, with};
 use super::circumstances;
 use super::document::{Chart, Column, Content, Document, Place, Section, row};
 use crate::foreign::quoted;
-use crate::trace::{Excluded, HarSummary, LogRead, LogScan, LogSummary, Reuse, Row, Sizes, Summary};
+use crate::store::{Reuse, Row};
+use crate::trace::{Excluded, HarSummary, LogRead, LogScan, LogSummary, Sizes, Summary};
 use crate::units::{format_binary_bytes, format_count, format_date, format_percent, format_seconds, format_tenths};
 
 /// The curve of sessions that each request renews.

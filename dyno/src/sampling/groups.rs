@@ -1,111 +1,7 @@
 //! What a sample was doing: in a stage, in the kernel for a system call, in one of the libraries outside of stages, or
 //! in the server's own code.
 
-use std::fmt;
-
-use serde::{Deserialize, Serialize};
-
-/// Where a sample was, in the order of reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Area {
-    /// Within a call into the provider: a stage.
-    Stages,
-    /// In the kernel, by what it was asked for.
-    Kernel,
-    /// In libcrypto, outside of stages.
-    Libcrypto,
-    /// In libssl.
-    Libssl,
-    /// In the C library: allocation, copying.
-    Memory,
-    /// In the program itself and its other libraries.
-    Server,
-    /// In the profiler's own library.
-    Instrument,
-    /// Nobody knows.
-    Unknown,
-}
-
-impl Area {
-    /// All of them.
-    pub const ALL: [Area; 8] = [
-        Area::Stages,
-        Area::Kernel,
-        Area::Libcrypto,
-        Area::Libssl,
-        Area::Memory,
-        Area::Server,
-        Area::Instrument,
-        Area::Unknown,
-    ];
-
-    /// Its name in records.
-    pub fn name(self) -> &'static str {
-        match self {
-            Area::Stages => "stages",
-            Area::Kernel => "kernel",
-            Area::Libcrypto => "libcrypto",
-            Area::Libssl => "libssl",
-            Area::Memory => "C library",
-            Area::Server => "server",
-            Area::Instrument => "instrument",
-            Area::Unknown => "unknown",
-        }
-    }
-}
-
-/// An area, and a part of it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Group {
-    /// The area.
-    pub area: Area,
-    /// The part.
-    pub part: String,
-}
-
-impl Group {
-    fn of(area: Area, part: impl Into<String>) -> Group {
-        Group { area, part: part.into() }
-    }
-
-    /// Whether its name says what was done, not only that nothing is known.
-    pub fn is_named(&self) -> bool {
-        let vague = ["other", "other system calls", NO_ENTRANCE, UNSEEN_KERNEL];
-        self.area != Area::Unknown && !vague.contains(&self.part.as_str())
-    }
-
-    /// The kernel, where only time outside of it is sampled.
-    pub fn unseen_kernel() -> Group {
-        Group::of(Area::Kernel, UNSEEN_KERNEL)
-    }
-}
-
-impl TryFrom<String> for Group {
-    type Error = String;
-
-    /// From a record: `libssl/SSL_read`.
-    fn try_from(text: String) -> Result<Group, String> {
-        let parts = text.split_once('/');
-        let found = parts.and_then(|(area, part)| {
-            let area = Area::ALL.into_iter().find(|candidate| candidate.name() == area)?;
-            Some(Group::of(area, part))
-        });
-        found.ok_or_else(|| format!("`{text}` is no group of samples"))
-    }
-}
-
-impl From<Group> for String {
-    fn from(group: Group) -> String {
-        group.to_string()
-    }
-}
-
-impl fmt::Display for Group {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.area.name(), self.part)
-    }
-}
+use crate::store::samples::{Area, Group, NO_ENTRANCE};
 
 /// A place in the code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -175,10 +71,6 @@ fn stack_of(group: &Group, is_kernel: bool, frames: &[Frame]) -> Vec<String> {
     names
 }
 
-/// What was called in libssl, where no function of the stack has a name.
-const NO_ENTRANCE: &str = "functions without a name";
-/// The kernel's time where it is not sampled.
-const UNSEEN_KERNEL: &str = "not seen, by what is missing";
 /// What no system call asked the kernel for.
 const UNASKED: &str = "interrupts and page faults";
 

@@ -6,9 +6,7 @@
 mod calls;
 mod elf;
 mod groups;
-mod samples;
 mod space;
-mod stacks;
 
 use std::io::ErrorKind;
 
@@ -17,15 +15,15 @@ use perf_event::data::Record;
 use perf_event::events::Software;
 use perf_event::{Builder, SampleFlag};
 
-pub use groups::{Area, Group, area_of};
-pub use samples::{Samples, Trampolines};
+pub use groups::area_of;
 use space::Space;
-pub use stacks::Stacks;
 
+use crate::store::samples::{PERIOD_NS, Samples};
 use crate::{affinity, process_tree};
 
-/// CPU time between two samples of a thread, nanoseconds: no divisor of what servers do in rhythm.
-pub const PERIOD_NS: u64 = 97_000;
+/// What the library of the profiler has between libcrypto and its provider: stages by trampoline.
+pub type Trampolines = Vec<Option<&'static str>>;
+
 /// Bytes of the stack in a sample: a signature needs some thousands (with AVX-512 IFMA, RSA-2048 of OpenSSL 3.0 has one
 /// frame of 11,328 bytes), and what calls it hundreds.
 const STACK_BYTES: u32 = 16 * 1024;

@@ -22,7 +22,6 @@ use serde::Serialize;
 use super::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
 use super::robust::{sorted, trimmed_each_end, trimmed_mean};
 use crate::distribution::{CONFIDENCE, student_t_two_sided};
-use crate::load::limit::ChangeLimit;
 
 /// What is compared of each pair, CPU time per hit where it is known on both sides.
 pub const CPU_PER_HIT: &str = "CPU per hit";

@@ -8,6 +8,8 @@ pub mod accelerators;
 pub mod between_runs;
 pub mod bootstrap;
 pub mod calibration;
+pub mod change_limit;
+pub mod cluster;
 pub mod compared;
 pub mod compared_shares;
 pub mod counts;

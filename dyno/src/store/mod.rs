@@ -3,11 +3,15 @@
 pub mod calibration;
 mod error;
 mod journal;
+pub mod load_run;
 mod location;
 mod measured;
 mod profile;
 pub mod record;
+mod reuse;
+pub mod samples;
 mod sqlite;
+pub mod stacks;
 mod steps;
 pub mod warning;
 
@@ -21,6 +25,7 @@ pub use record::{
     BackendUse, Block, ClusterBlock, Configuration, EarlierRun, EarlierShare, FORMAT, Interval, Kind, LibraryUsed,
     Locality, Manifest, Preflight, Record, Slice, of_interval,
 };
+pub use reuse::{Reuse, Row};
 pub use sqlite::{Listing, Store};
 pub use steps::{Flow, FlowEvent, StepSum, StepsBlock};
 pub use warning::Warning;

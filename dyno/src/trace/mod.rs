@@ -39,7 +39,6 @@ use tlsdyno_engine::load::{Expect, Object, Request, User, Workload};
 pub use docroot::{MODIFIED, MODIFIED_UNIX_S, write as write_docroot};
 pub use log_summary::{Example, Excluded, LogRead, LogSummary, Malformed};
 pub use scan::LogScan;
-pub use scan::sessions::{Reuse, Row};
 pub use summary::{HarSummary, Sizes, Summary};
 pub use synth::write_log;
 

@@ -15,8 +15,9 @@ use super::log_summary::{Counts, LogRead};
 use super::reading;
 use super::summary::Sizes;
 use crate::model::workload::{ReplaySpec, SessionsSpec};
+use crate::store::Reuse;
 use distinct::Distinct;
-use sessions::{LIFETIMES_S, Reuse, Tally};
+use sessions::{LIFETIMES_S, Tally};
 use users::{Seen, Users};
 
 pub(super) mod distinct;

@@ -284,7 +284,7 @@ fn load_page() -> String {
         (0..1000).for_each(|value| histogram.record(first + value * 5_000).expect("record"));
         tlsdyno::histogram::encode(&histogram).expect("text")
     };
-    let mut summary = tlsdyno::load::summary::Summary {
+    let mut summary = tlsdyno::store::load_run::Summary {
         url: "https://a-shop-with-a-long-name.example.test:8443/objects/with/a/long/path.html".to_owned(),
         effort: Some("lean".to_owned()),
         hits: 17_373,

@@ -12,7 +12,6 @@ use crate::histogram::{Percentiles, percentiles};
 use crate::kinds::cluster::cell::{Cell, Role};
 use crate::kinds::cluster::file::ClusterExperiment;
 use crate::kinds::cluster::file::{LatencyPoint, Statement};
-use crate::load::warning::is_rate_missed;
 use crate::model::Policy;
 use crate::stats::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
 use crate::stats::rounds::Rounds;

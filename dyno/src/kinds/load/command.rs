@@ -23,15 +23,14 @@ use crate::kinds::load::summary::LoadSummary;
 use crate::kinds::perform::ResultArgs;
 use crate::load::asked::Asked;
 use crate::load::diagnosis::{self, Sent};
-use crate::load::limit::{ChangeLimit, Limit, RunLimit};
+use crate::load::limit::{Limit, RunLimit};
 use crate::load::options::{self, Options};
 use crate::load::screen::{self, Display};
-use crate::load::summary::Summary;
 use crate::load::sweep::{Point, RateRange};
 use crate::load::threads::{Crew, Loops, Threads};
 use crate::load::url::Url;
 use crate::load::warning::{Warning, warnings};
-use crate::load::{permission, sweep, window_search};
+use crate::load::{permission, summary, sweep, window_search};
 use crate::machines::carried::UNIX_SOCKET_IS_HERE;
 use crate::machines::crew::Workers;
 use crate::machines::gather::{gather, manifest};
@@ -40,8 +39,10 @@ use crate::model::{Measure, WorkersModel};
 use crate::report::json;
 use crate::report::terminal::{Style, streamed_line, text};
 use crate::run::cpus;
+use crate::stats::change_limit::ChangeLimit;
 use crate::stats::compared::{Word, verdict};
 use crate::store::Record;
+use crate::store::load_run::Summary;
 use crate::time::Time;
 use crate::units::{NONE, format_duration, format_rate};
 use crate::{interrupt, open_files};
@@ -211,7 +212,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     let mut warnings = warnings(&outcome, &sent, &asked, args.strict);
     warnings.extend(crew.losses());
     let effort = url.tls.then(|| options::effort(options).to_string());
-    let summary = Summary::new(text.to_owned(), effort, &asked, &outcome, &warnings);
+    let summary = summary::of(text.to_owned(), effort, &asked, &outcome, &warnings);
     print(&summary, args.json)?;
     if args.name.is_some() || is_worth_keeping(&outcome, options.duration) {
         runs.add(text.to_owned(), &outcome, summary.clone())?;
@@ -360,7 +361,7 @@ pub(super) fn summary_of(
 ) -> Summary {
     let effort = url.tls.then(|| options::effort(options).to_string());
     let sent = options::sent(options, url, address);
-    Summary::new(text.to_owned(), effort, asked, outcome, &warnings(outcome, &sent, asked, false))
+    summary::of(text.to_owned(), effort, asked, outcome, &warnings(outcome, &sent, asked, false))
 }
 
 /// Ends the record and says where it is. That it could not be kept does not change how the program ends: the result

@@ -10,18 +10,19 @@ use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::kinds::load::LoadRecord;
 use crate::kinds::load::summary::{LoadSummary, sample_of_point, sample_of_whole, samples, samples_of_run};
-use crate::load::limit::ChangeLimit;
-use crate::load::summary::{FORMAT, Summary};
 use crate::model::Experiment;
 use crate::report::circumstances;
 use crate::report::compared::{self, Scatter};
 use crate::report::document::{Document, Section};
 use crate::report::terminal::{self, Style};
 use crate::stats::compared::{Comparison, Gate, RUN_TO_RUN_PERCENT, Sample, Word, gate, repeats, single_runs, verdict};
+use crate::stats::change_limit::ChangeLimit;
+use crate::stats::compared::{Comparison, Gate, RUN_TO_RUN_PERCENT, Word, gate, repeats, single_runs, verdict};
 use crate::stats::compared_shares;
 use crate::stats::statement::Direction;
 use crate::stats::summary::Summary as Costs;
 use crate::store::{OfKind, Record, Store};
+use crate::store::load_run::{FORMAT, Summary};
 
 /// Compare loads: faster, slower or undecided; or the costs that two records of `ablate` tell
 ///

@@ -6,12 +6,12 @@ use crate::histogram::Percentiles;
 use crate::kinds::load::LoadRecord;
 use crate::kinds::load::summary::{LoadSummary, PointSummary};
 use crate::kinds::load::{curve, run_page};
-use crate::load::summary::Summary;
 use crate::report::charts::{COLOURS, line_legend, line_mark, palette, quantity, tooltip, with};
 use crate::report::circumstances;
 use crate::report::compared::{self, Scatter};
 use crate::report::document::{Chart, Column, Content, Document, Field, Method, Place, Section, Table, Tone};
 use crate::store::Record;
+use crate::store::load_run::Summary;
 use crate::units::{
     NONE, format_count, format_duration, format_interval_with, format_percent, format_quantity, format_tenths,
 };

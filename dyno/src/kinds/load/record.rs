@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::kinds::load::file::LoadExperiment;
-use crate::load::summary::Summary;
-use crate::trace::Reuse;
+use crate::store::Reuse;
+use crate::store::load_run::Summary;
 
 /// The load experiment of a record.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

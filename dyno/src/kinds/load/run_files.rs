@@ -8,9 +8,9 @@ use anyhow::{Context, Result, bail};
 use crate::histogram;
 use crate::kinds::load::run_page;
 use crate::kinds::{html as page_of, json_text};
-use crate::load::summary::Summary;
 use crate::report::render::{csv, html, json};
 use crate::store::Record;
+use crate::store::load_run::Summary;
 
 /// Whether every file has an ending that says what to write.
 ///

@@ -7,11 +7,11 @@ use tlsdyno_engine::load::{Life, Part, Phase, Slice};
 
 use crate::histogram;
 use crate::kinds::load::summary::PointSummary;
-use crate::load::summary::Summary;
 use crate::report::charts::{COLOURS, line_legend, palette, percentile_curves, quantity, tooltip, with};
 use crate::report::circumstances;
 use crate::report::document::{Cell, Chart, Column, Document, Place, Section, row};
 use crate::report::text::capitalised;
+use crate::store::load_run::Summary;
 use crate::units::{
     NONE, format_bytes, format_count, format_duration, format_percent, format_quantity, format_rate, format_tenths,
 };

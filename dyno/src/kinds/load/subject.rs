@@ -22,7 +22,7 @@ use crate::kinds::load::file::{LoadExperiment, LoadPoint};
 use crate::kinds::perform::{ResultArgs, perform_and_keep};
 use crate::load::asked::Asked;
 use crate::load::options::{self, Options};
-use crate::load::summary::Summary;
+use crate::load::summary;
 use crate::load::threads::Crew;
 use crate::load::url::Url;
 use crate::load::warning::busy_fraction;
@@ -40,6 +40,7 @@ use crate::run::verify::{death, is_dead, verify_requests};
 use crate::servers::cpu::ProcessClocks;
 use crate::servers::listening;
 use crate::store::{Block, Configuration, Journal, Measured, Record, Store, StoreError, Warning};
+use crate::store::load_run::Summary;
 use crate::{interrupt, open_files, process_tree};
 
 /// The client counts as the bottleneck from here on, as a part of its CPU.
@@ -445,7 +446,7 @@ impl Subject for LoadedUrl<'_> {
         // The points come in random order, and their runs are told in theirs.
         let asking = self.one_run.as_ref().filter(|_| self.is_planned).map(|all| &all[index]);
         if let Some(Asking { asked, effort }) = asking {
-            let run = Summary::new(self.names[index].clone(), effort.clone(), asked, &outcome, &[]);
+            let run = summary::of(self.names[index].clone(), effort.clone(), asked, &outcome, &[]);
             let (points, empty) = (self.plans.len(), Summary::default());
             journal.change(|record| {
                 let Some(load) = record.measured.of_mut::<LoadRecord>() else { return };

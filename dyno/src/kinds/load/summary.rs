@@ -10,10 +10,10 @@ use crate::histogram::{self, Percentiles, percentiles};
 use crate::kinds::load::LoadRecord;
 use crate::kinds::load::curve::log::LogOnCurve;
 use crate::kinds::load::curve::summary::CurveSummary;
-use crate::load::summary::Summary;
 use crate::stats::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
 use crate::stats::compared::{self, Comparison, Sample};
 use crate::stats::summary::{self, ConfigurationSummary};
+use crate::store::load_run::Summary;
 use crate::store::{Block, Record, Warning};
 
 /// The phases whose latency counts: of an open loop from the intended send time.
@@ -153,6 +153,14 @@ impl LoadSummary {
         let against = if is_pair { compared::rounds(&paired(record, [0, 1])) } else { Vec::new() };
         Ok(LoadSummary { points, curves, log, against, rounds: summary.rounds, warnings: record.warnings.clone() })
     }
+}
+
+/// Of a thousand requests that were due, so many may remain unsent.
+const UNSERVED_PER_MILLE: u64 = 1;
+
+/// More of the requests that were due remained unsent than may.
+pub fn is_rate_missed(unserved: u64, due: u64) -> bool {
+    unserved * 1000 > due * UNSERVED_PER_MILLE
 }
 
 fn point(record: &Record, index: usize, of: ConfigurationSummary) -> PointSummary {

@@ -13,10 +13,10 @@ use self::sampled::SeenRounds;
 use crate::kinds::profile::ProfileRecord;
 use crate::kinds::profile::file::{Cell, Handshakes, Treatment, removed_together};
 use crate::native::ProfileCounts;
-use crate::sampling::Stacks;
 use crate::stats::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
 use crate::stats::sweeps::{Point, Sweeps};
 use crate::store::{Block, Record, Slice, Warning};
+use crate::store::stacks::Stacks;
 
 /// What samples are good for that stand for too little of the server's work.
 const NOT_SAMPLED: &str = "Processes that begin later are not sampled, nor are threads where there are very many; \

@@ -1,7 +1,7 @@
 //! The raw blocks as comma-separated values (RFC 4180), one line per block, for spreadsheets and data frames.
 
 use crate::foreign::visible;
-use crate::load::summary::Summary;
+use crate::store::load_run::Summary;
 use crate::store::{Block, Kind, Record};
 
 /// A number or mark of a block, with the name of its column.

@@ -56,6 +56,6 @@ fn without_histograms(block: &Block) -> Value {
 ///
 /// # Errors
 /// It cannot be encoded, which no run can bring about.
-pub fn load(summary: &crate::load::summary::Summary) -> serde_json::Result<String> {
+pub fn load(summary: &crate::store::load_run::Summary) -> serde_json::Result<String> {
     Ok(harmless_json(&serde_json::to_string_pretty(summary)?).into_owned() + "\n")
 }

@@ -6,7 +6,7 @@
 //! resumed connection brings new tickets, so that a session ends only by a pause: the lifetime then counts from the
 //! user's last request.
 
-use serde::{Deserialize, Serialize};
+use crate::store::{Reuse, Row};
 
 /// Session lifetimes, ascending, seconds. 300 is the default of nginx and Apache; Mraz et al. name 100 to 300 as
 /// typical.
@@ -99,26 +99,6 @@ impl Tally {
         let limit = |limit: u32| (limit != u32::MAX).then_some(limit);
         Reuse { limits: LIMITS.map(limit).to_vec(), rows: (0..LIFETIMES_S.len()).map(row).collect() }
     }
-}
-
-/// Percent reuse (1 − full handshakes / hits) by session lifetime and limit.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Reuse {
-    /// Most requests of a session, for each column; `None`: no limit.
-    pub limits: Vec<Option<u32>>,
-    /// One for each lifetime, ascending.
-    pub rows: Vec<Row>,
-}
-
-/// Percent reuse at one session lifetime.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Row {
-    /// The lifetime, seconds.
-    pub lifetime_s: u32,
-    /// Where it counts from the full handshake, for each limit, per cent of hits.
-    pub percent_by_limit: Vec<f64>,
-    /// Where it counts from the user's last request (TLS 1.3 tickets), without limit, per cent of hits.
-    pub percent_renewed: f64,
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ impl LogOnCurve {
         let half = curve.half_serving_point.as_ref();
         let half_percent = half.and_then(percent_of);
         let is_renewed = record.manifest.negotiated.starts_with("1.3");
-        let lifetime = |row: &crate::trace::Row| {
+        let lifetime = |row: &crate::store::Row| {
             let unlimited = row.percent_by_limit.last().copied().unwrap_or(row.percent_renewed);
             let percent = if is_renewed { row.percent_renewed } else { unlimited };
             Lifetime {
@@ -90,8 +90,7 @@ mod tests {
     use crate::kinds::load::curve::file::Curve;
     use crate::kinds::load::file::LoadExperiment;
     use crate::kinds::load::{LoadRecord, LoggedReuse};
-    use crate::store::{Block, Configuration, Measured};
-    use crate::trace::{Reuse, Row};
+    use crate::store::{Block, Configuration, Measured, Reuse, Row};
 
     /// 500 hits/s in plain HTTP, a handshake costs 50 of them: the half serving point is 98 %.
     fn record(negotiated: &str) -> Record {

@@ -8,8 +8,8 @@ use crate::kinds::profile::summary::{AreaSummary, KindSummary, SampledSummary};
 use crate::report::charts::{COLOURS, ink, legend_above, palette, with};
 use crate::report::document::{Cell, Chart, Column, Place, Section, Tone, row};
 use crate::report::text::stage_label;
-use crate::sampling::Stacks;
 use crate::stats::Estimate;
+use crate::store::stacks::Stacks;
 use crate::units::{format_count, format_micros, format_percent, format_tenths};
 
 /// Parts of an area that cost less than this part of a hit are told together.

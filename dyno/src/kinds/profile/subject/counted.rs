@@ -21,7 +21,8 @@ use crate::run::exchange::{TIME_LIMIT_COUNTED, exchange_within};
 use crate::run::observer::Observer;
 use crate::run::preflight::compile;
 use crate::run::testbed::Testbed;
-use crate::sampling::{Area, area_of};
+use crate::sampling::area_of;
+use crate::store::samples::Area;
 
 /// Connections that are counted, and before them as many that are not. A multiple of 32: at every 32nd signature
 /// OpenSSL makes new blinding values.

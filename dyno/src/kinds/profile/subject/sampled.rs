@@ -5,8 +5,9 @@ use anyhow::{Context, Result};
 use crate::fault::{Fault, OrFault};
 use crate::native::profiler::layout;
 use crate::run::testbed::Testbed;
-use crate::sampling::{PERIOD_NS, Sampler, Samples, Trampolines};
+use crate::sampling::{Sampler, Trampolines};
 use crate::store::Warning;
+use crate::store::samples::{PERIOD_NS, Samples};
 
 /// More samples without room than this part of all are told.
 const LOST_TOLD: f64 = 0.01;

@@ -14,9 +14,9 @@ use crate::run::schedule::Work;
 use crate::run::sliced::{Sliced, Sweeps};
 use crate::run::testbed::Testbed;
 use crate::run::verify::{death, is_dead, verify_requests};
-use crate::sampling::Samples;
 use crate::servers::Instance;
 use crate::servers::cpu::at_rest;
+use crate::store::samples::Samples;
 use crate::store::{Block, ProfileBlock, Warning};
 
 /// The store of sessions that blocks have; those of slices are numbered from 0.

@@ -8,10 +8,10 @@ use super::{AreaSummary, FunctionSummary, PartSummary, SampledSummary};
 use crate::kinds::profile::CountedAreas;
 use crate::kinds::profile::file::Cell;
 use crate::random::SplitMix64;
-use crate::sampling::{Area, Group, PERIOD_NS, Samples};
 use crate::stats::bootstrap::{Estimate, SEED, expanded_tail};
 use crate::stats::robust::{quantile, trimmed_mean};
-use crate::store::Record;
+use crate::store::{Record};
+use crate::store::samples::{Area, Group, PERIOD_NS, Samples};
 use crate::units::format_percent;
 
 /// Functions that are told.

@@ -1,0 +1,50 @@
+//! Limits of what a change may be, as a gate in continuous integration gives them: `cpu/hit > +3%` fails.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// What a change must not be shown to be beyond.
+#[derive(Clone, Debug)]
+pub struct ChangeLimit {
+    text: String,
+    /// Of what, by the name in the table of comparisons.
+    pub quantity: &'static str,
+    /// It fails above the limit, else below it.
+    pub fails_above: bool,
+    /// The second by the first less one, per cent.
+    pub percent: f64,
+}
+
+/// What is compared, by its names in limits and in tables.
+const CHANGES: [(&[&str], &str); 5] = [
+    (&["cpu/hit", "cpu", "cpu per hit"], "CPU per hit"),
+    (&["instructions/hit", "instructions"], "instructions per hit"),
+    (&["hits/s", "rps", "requests/s"], "hits/s"),
+    (&["p50", "median"], "latency p50"),
+    (&["p99"], "latency p99"),
+];
+
+impl FromStr for ChangeLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ChangeLimit, String> {
+        let form = || format!("`{text}` limits no change; write for example 'cpu/hit > +3%' or 'hits/s < -5%'");
+        let at = text.find(['<', '>']).ok_or_else(form)?;
+        let name = text[..at].trim().to_ascii_lowercase();
+        let known = CHANGES.iter().find(|(names, _)| names.contains(&name.as_str()));
+        let (_, quantity) = known.ok_or_else(|| {
+            format!("`{name}` is nothing that two are compared by; known are cpu/hit, instructions, hits/s, p50, p99")
+        })?;
+        let value = text[at + 1..].trim_start_matches('=').trim();
+        let is_signed = value.starts_with(['+', '-']);
+        let number = value.strip_suffix('%').filter(|_| is_signed).ok_or_else(form)?;
+        let percent = number.trim().parse().map_err(|_| form())?;
+        Ok(ChangeLimit { text: text.trim().to_owned(), quantity, fails_above: text[at..].starts_with('>'), percent })
+    }
+}
+
+impl fmt::Display for ChangeLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
