@@ -10,7 +10,8 @@ use crate::exit::{self, Exit};
 use crate::interrupt;
 use crate::report::Style;
 use crate::run::runner::Finished;
-use crate::store::{Record, Warning};
+use crate::store::Record;
+use crate::store::warning::code;
 
 /// Where results go, and what else can be done with an experiment.
 #[derive(clap::Args, Clone, Debug)]
@@ -111,7 +112,7 @@ fn exit_of(finished: &Finished) -> Exit {
     let record = &finished.record;
     let invalid = record.configurations.iter().any(|configuration| !configuration.valid)
         || record.blocks.iter().any(|block| !block.valid)
-        || record.warnings.iter().any(|warning| matches!(warning, Warning::Missed { .. }))
+        || record.warnings.iter().any(|warning| warning.code == code::MISSED)
         || summary(record).is_ok_and(|summary| summary.is_contradicted(record));
     match &finished.cut_short {
         Some(error) => exit::code_of(error),

@@ -5,7 +5,8 @@ use tlsdyno_engine::load::Outcome;
 use crate::histogram::percentiles;
 use crate::load::asked::Asked;
 use crate::load::record;
-use crate::load::warning::{Warning, achieved_reuse_percent, busy_fraction};
+use crate::load::warning::{achieved_reuse_percent, busy_fraction};
+use crate::store::Warning;
 use crate::store::load_run::{FORMAT, Summary};
 
 /// Sums up an outcome.

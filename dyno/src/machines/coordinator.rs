@@ -7,10 +7,12 @@ use tlsdyno_engine::load::{Outcome, merge};
 use super::clock::Clock;
 use crate::fault::{Fault, OrFault};
 use crate::load::record;
-use crate::load::warning::Warning;
+use crate::load::warning::WORKER_LOST;
 use crate::model::OnLoss;
 use crate::model::job::{OutcomeRecord, Reply};
 use crate::model::worker::{FromWorker, LoadPlan, SILENCE_NS_MAX, ToWorker, WORD_EVERY_NS};
+use crate::store::Warning;
+use crate::units::format_duration;
 
 /// Questions about a worker's clock before a start. The soonest answer counts.
 const QUESTIONS: usize = 10;
@@ -425,13 +427,15 @@ impl Coordinator {
         let began_ns = run.begins_ns.unwrap_or(0);
         let left = run.size - run.losses.len();
         let went_on = self.on_loss == OnLoss::GoOn;
-        let warning = |loss: &Loss| Warning::WorkerLost {
-            name: loss.name.clone(),
-            why: loss.why.clone(),
-            after_ns: loss.at_ns.saturating_sub(began_ns),
-            left,
-            of: run.size,
-            went_on,
+        let warning = |Loss { name, why, at_ns }: &Loss| {
+            let after = format_duration(at_ns.saturating_sub(began_ns) as f64);
+            let of = run.size;
+            let rest = match went_on {
+                true => format!("the other {left} of {of} went on: from then on the load was {left}/{of} of it"),
+                false => "the others were stopped (--on-loss go-on lets them go on)".to_owned(),
+            };
+            let what = format!("{name} was lost after {after}: {why}. What it did is not in the result; {rest}");
+            Warning::new(WORKER_LOST, what)
         };
         let losses: Vec<Warning> = run.losses.iter().map(warning).collect();
         let nobody = || match run.losses.first() {

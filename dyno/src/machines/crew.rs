@@ -24,10 +24,10 @@ use super::token::Token;
 use crate::fault::{Fault, OrFault};
 use crate::load::job::Held;
 use crate::load::threads::Crew;
-use crate::load::warning::Warning;
 use crate::model::OnLoss;
 use crate::model::worker::{Data, FromWorker, LoadPlan, SILENCE_NS_MAX, ToWorker, VERSION};
 use crate::servers::listening::is_loopback;
+use crate::store::Warning;
 
 /// Peers that have not said who they are, at most, beside as many as there are workers. Where more come, the one that
 /// has been silent longest makes place.

@@ -12,11 +12,11 @@ use super::coordinator::{Action, Coordinator};
 use crate::load::options::{self, Options};
 use crate::load::record;
 use crate::load::url::Url;
-use crate::load::warning::Warning;
 use crate::model::OnLoss;
 use crate::model::job::Reply;
 use crate::model::worker::{FromWorker, ToWorker};
 use crate::random::SplitMix64;
+use crate::store::Warning;
 
 const MS: u64 = 1_000_000;
 

@@ -153,8 +153,7 @@ impl Subject for Counting {
         let mode = self.check.fault((index, &self.testbed.servers[index]), &outcome, &before, &after);
         let asked = verify_requests(&outcome, work.piece.requests);
         let mut warnings = asked.warnings;
-        let remedy = "This block is left out".to_owned();
-        warnings.extend(mode.map(|what| Warning::Other { what, remedy }));
+        warnings.extend(mode.map(|what| Warning::new("counters", what).with_remedy("This block is left out")));
         // A connection that had no session to offer was counted with a full handshake.
         if self.resumable[index] && outcome.resumed_offered < outcome.resumed_intended {
             warnings.push(reuse_warning(&outcome));

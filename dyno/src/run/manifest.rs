@@ -183,16 +183,17 @@ pub fn describe_server(manifest: &mut Manifest, description: Description) {
 /// Two libraries of one version: two builds of it may well be what is asked for, and may as well be a mistake.
 pub fn same_version(manifest: &Manifest) -> Option<Warning> {
     let [first, second] = &manifest.libraries[..] else { return None };
-    (first.version == second.version).then(|| Warning::Other {
-        what: format!("Both libraries say that they are {}", first.version),
-        remedy: "That is as it should be for two builds of one version only".to_owned(),
-    })
+    let what = format!("Both libraries say that they are {}", first.version);
+    let remedy = "That is as it should be for two builds of one version only";
+    (first.version == second.version).then(|| Warning::new("same_version", what).with_remedy(remedy))
 }
 
 /// What the machine's frequency governor deserves to be said, if it can be read.
 pub fn governor_warning(manifest: &Manifest) -> Option<Warning> {
     let governor = manifest.governor.as_ref().filter(|governor| *governor != "performance")?;
-    Some(Warning::Governor { governor: governor.clone() })
+    let what = format!("the CPU frequency governor is `{governor}`: the clock may change between blocks");
+    let remedy = "Set it to `performance` while measuring (cpupower frequency-set -g performance).";
+    Some(Warning::new("governor", what).with_remedy(remedy))
 }
 
 /// What the handshakes of a run negotiated, most frequent first, as `version suite group`.

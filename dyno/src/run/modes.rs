@@ -40,7 +40,7 @@ impl NoSlices {
         };
         let what =
             format!("CPU time is compared between blocks of tenths of a second, not slices of milliseconds: {why}");
-        Some(Warning::Other { what, remedy: remedy.to_owned() })
+        Some(Warning::new("no_slices", what).with_remedy(remedy))
     }
 }
 

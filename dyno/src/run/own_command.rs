@@ -32,7 +32,7 @@ impl Experiment {
     /// What a copy of an installed configuration does otherwise than the original.
     pub fn told_of_copy(&self) -> Vec<Warning> {
         let told = self.installed().map_or_else(Vec::new, |installed| installed.told());
-        told.into_iter().map(|(what, remedy)| Warning::Other { what, remedy }).collect()
+        told.into_iter().map(|(what, remedy)| Warning::new("copied_configuration", what).with_remedy(remedy)).collect()
     }
 
     /// Whether the server under test is known to ask others over TLS.

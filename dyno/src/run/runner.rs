@@ -23,6 +23,7 @@ use crate::interrupt;
 use crate::model::{Experiment, Measure};
 use crate::random::SplitMix64;
 use crate::stats::{Shares, between_runs};
+use crate::store::warning::code;
 use crate::store::{Block, Calibration, EarlierRun, Journal, Kind, Listing, Record, Store, StoreError, Warning};
 
 /// Where a number of rounds is asked for, and where there are slices, so many are measured whatever time they take, of
@@ -229,8 +230,7 @@ fn end(mut journal: Journal, outcome: Result<()>) -> Finished {
             Some(Fault::Interrupted) => interrupt::CAUSE.to_owned(),
             _ => format!("{error:#}"),
         };
-        let warning = Warning::Stopped { rounds: journal.complete_rounds(), cause };
-        journal.change(|record| record.warnings.push(warning));
+        journal.stop(&cause);
     }
     let (record, stored) = journal.finish(cut_short.is_none(), Path::new("."));
     Finished { record, cut_short, stored }
@@ -356,7 +356,7 @@ impl Run<'_, '_> {
             "not one round of all configurations was complete within {had_s:.0} s, so that nothing can be compared: \
              {longer}, or measure fewer stages, with fewer hits per handshake, or on a machine with less else to do"
         );
-        (is_bounded && !self.bound.has_result()).then_some(Warning::Missed { what })
+        (is_bounded && !self.bound.has_result()).then(|| Warning::new(code::MISSED, what))
     }
 
     /// What is left of the time that was asked for.
@@ -563,10 +563,10 @@ impl Run<'_, '_> {
         }
         let what = format!("\"{}\" was left out: {error:#}", self.name(index));
         self.observer.warn(&what);
-        let remedy = "The other results stand; read its server's error log".to_owned();
+        let remedy = "The other results stand; read its server's error log";
         self.journal.change(|record| {
             record.configurations[index].valid = false;
-            record.configurations[index].warnings.push(Warning::Other { what, remedy });
+            record.configurations[index].warnings.push(Warning::new("left_out", what).with_remedy(remedy));
         });
         Ok(())
     }

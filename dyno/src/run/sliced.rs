@@ -173,10 +173,9 @@ impl Sweeps {
     /// What the reader must know of slices after the last one.
     pub(crate) fn late_work(&self) -> Option<Warning> {
         let part = self.late_ns as f64 / self.within_ns.max(1) as f64;
-        (part > LATE_TOLD).then(|| Warning::Other {
-            what: format!("{:.1} % of the servers' CPU time fell between slices", part * 100.0),
-            remedy: "It is in no configuration's cost; longer slices have less of it (--slice 50ms)".to_owned(),
-        })
+        let what = format!("{:.1} % of the servers' CPU time fell between slices", part * 100.0);
+        let remedy = "It is in no configuration's cost; longer slices have less of it (--slice 50ms)";
+        (part > LATE_TOLD).then(|| Warning::new("late_work", what).with_remedy(remedy))
     }
 }
 
@@ -441,7 +440,7 @@ impl<S: Sliced> Row<'_, S> {
         if let Some(what) = fault {
             state.left_out += 1;
             state.fault.clone_from(&what);
-            block.warnings.push(Warning::Other { what, remedy: LEFT_OUT_SLICES.to_owned() });
+            block.warnings.push(Warning::new("slice_left_out", what).with_remedy(LEFT_OUT_SLICES));
             return;
         }
         block.add_slice(slice, &outcome);
@@ -554,8 +553,8 @@ impl<S: Sliced> Row<'_, S> {
             changed.insert(key, has_changed);
             if let Some(block) = self.blocks.get_mut(&index).filter(|_| has_changed) {
                 block.valid = false;
-                let what = "processes of the server began or ended within a row of slices".to_owned();
-                block.warnings.push(Warning::Other { what, remedy: LEFT_OUT_SLICES.to_owned() });
+                let what = "processes of the server began or ended within a row of slices";
+                block.warnings.push(Warning::new("processes_changed", what).with_remedy(LEFT_OUT_SLICES));
             }
         }
         Ok(())

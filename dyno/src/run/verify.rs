@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow};
 use crate::fault::Fault;
 use crate::model::Load;
 use crate::model::job::OutcomeRecord;
-use crate::store::Warning;
+use crate::store::warning::{self, Warning};
 
 /// The server counts as the bottleneck while it is at least this busy.
 const SERVER_BUSY_MIN: f64 = 0.85;
@@ -153,15 +153,13 @@ pub fn verify(
         warnings.push(reuse_warning(outcome));
     }
     if outcome.early_accepted < outcome.early_offered {
-        warnings.push(Warning::Other {
-            what: format!(
-                "early data were taken on {} of the {} connections that sent them",
-                outcome.early_accepted, outcome.early_offered
-            ),
-            remedy: "Tickets that are some seconds older than they should be are refused, and so are those of another \
-                     server"
-                .to_owned(),
-        });
+        let what = format!(
+            "early data were taken on {} of the {} connections that sent them",
+            outcome.early_accepted, outcome.early_offered
+        );
+        let remedy =
+            "Tickets that are some seconds older than they should be are refused, and so are those of another server";
+        warnings.push(Warning::new("early_data", what).with_remedy(remedy));
     }
     let elapsed = outcome.elapsed_ns.max(1) as f64;
     let client_busy = load_is_busy(outcome, capacity.beside_load_ns, capacity.load_cpus);
@@ -201,11 +199,7 @@ pub fn differs(outcome: &OutcomeRecord, expected: Expected, as_is: Achieved) -> 
 
 /// What to say of reuse that was not as declared.
 pub fn reuse_warning(outcome: &OutcomeRecord) -> Warning {
-    Warning::Reuse {
-        intended: outcome.resumed_intended,
-        offered: outcome.resumed_offered,
-        accepted: outcome.resumed_accepted,
-    }
+    warning::reuse(outcome.resumed_intended, outcome.resumed_offered, outcome.resumed_accepted)
 }
 
 fn handshakes(outcome: &OutcomeRecord) -> u64 {
@@ -217,9 +211,9 @@ pub fn verify_requests(outcome: &OutcomeRecord, requests: u64) -> Verdict {
     let mut warnings = error_warnings(outcome, requests);
     if outcome.errors.is_empty() && !outcome.stopped && outcome.hits != requests {
         let what = format!("{} of {requests} requests were answered as expected", outcome.hits);
-        warnings.push(Warning::Other { what, remedy: LEFT_OUT.to_owned() });
+        warnings.push(Warning::new("requests_missing", what).with_remedy(LEFT_OUT));
     }
-    let lost = |what: &String| Warning::Other { what: what.clone(), remedy: LEFT_OUT.to_owned() };
+    let lost = |what: &String| Warning::new("worker_lost", what).with_remedy(LEFT_OUT);
     warnings.extend(outcome.losses.iter().map(lost));
     let valid = warnings.is_empty() && !outcome.stopped && !outcome.gave_up;
     Verdict { valid, warnings, ..Verdict::default() }
@@ -245,10 +239,10 @@ fn error_warnings(outcome: &OutcomeRecord, requests: u64) -> Vec<Warning> {
         .errors
         .iter()
         .filter(|(_, count)| **count > 0)
-        .map(|(kind, count)| Warning::Errors { kind: kind.clone(), count: *count, requests })
+        .map(|(kind, count)| warning::errors(kind, *count, requests))
         .collect();
     if let Some(what) = tls_faults(outcome) {
-        warnings.push(Warning::Other { what, remedy: "The server's error log tells its side".to_owned() });
+        warnings.push(Warning::new("tls_faults", what).with_remedy("The server's error log tells its side"));
     }
     warnings
 }
@@ -308,7 +302,7 @@ mod tests {
     fn a_block_that_reuses_otherwise_than_the_untouched_server_is_invalid() {
         let refused = OutcomeRecord { handshakes_full: 250, resumed_accepted: 150, ..outcome() };
         let verdict = check(&refused);
-        assert!(!verdict.valid && matches!(verdict.warnings[..], [Warning::Reuse { accepted: 150, .. }]));
+        assert!(!verdict.valid && verdict.warnings == [warning::reuse(300, 300, 150)]);
         let alike = Some(EXPECTED.achieved(&refused));
         assert!(
             verify(&refused, EXPECTED, 990_000_000, alike, Capacity::default()).valid,

@@ -21,11 +21,9 @@ pub fn warmed(mut once: impl FnMut() -> Result<Block>) -> Result<(Block, Option<
         block = once()?;
     }
     let kinds: Vec<String> = failed.iter().map(|(kind, count)| format!("{count} ({kind})")).collect();
-    let warning = (!kinds.is_empty()).then(|| Warning::Other {
-        what: format!("requests failed in a warm-up, which was repeated: {}", kinds.join(", ")),
-        remedy: "What was measured has its own count of failures; the server's error log may say why".to_owned(),
-    });
-    Ok((block, warning))
+    let what = format!("requests failed in a warm-up, which was repeated: {}", kinds.join(", "));
+    let remedy = "What was measured has its own count of failures; the server's error log may say why";
+    Ok((block, (!kinds.is_empty()).then(|| Warning::new("warm_up_errors", what).with_remedy(remedy))))
 }
 
 #[cfg(test)]

@@ -264,7 +264,14 @@ impl Detection {
         let small = |share: &&Share| share.verdict == Verdict::Resolved && share.percent.abs() < limit;
         let names: Vec<String> =
             shares.by(Metric::Cpu).filter(small).map(|share| share.stage.replace('_', " ")).collect();
-        (!names.is_empty()).then_some(Warning::BelowDetectionLimit { shares: names, limit_percent: limit })
+        let what = format!(
+            "below the detection limit of {limit:.1} % of a hit: {}. Such a share may be chance, or what two starts \
+             of one server differ by",
+            names.join(", ")
+        );
+        let remedy = "Measure longer (--time), and calibrate again if the machine is quieter now (tlsdyno doctor \
+                      --calibrate).";
+        (!names.is_empty()).then(|| Warning::new("below_detection_limit", what).with_remedy(remedy))
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use tlsdyno_tls::{Stage, StageSet};
 
+use crate::store::warning::code;
 use crate::store::{Block, Configuration, Kind, Record, Warning};
 use crate::units::format_percent;
 
@@ -92,13 +93,12 @@ impl Counts {
         };
         let told: Vec<String> =
             record.configurations.iter().filter_map(|of_one| of(stages_of(&of_one.kind)?)).collect();
-        (!told.is_empty()).then(|| Warning::Missed {
-            what: format!(
-                "counts that cannot be a share of the server's instructions are left out ({}): the server did not do \
-                 the same work with and without the stage; count more requests, or read its log",
-                told.join(", ")
-            ),
-        })
+        let what = format!(
+            "counts that cannot be a share of the server's instructions are left out ({}): the server did not do the \
+             same work with and without the stage; count more requests, or read its log",
+            told.join(", ")
+        );
+        (!told.is_empty()).then(|| Warning::new(code::MISSED, what))
     }
 
     /// Of the configuration with this number.

@@ -19,12 +19,13 @@ use super::moment::Moment;
 use super::pace::Pace;
 use super::published::Published;
 use super::rounds::Rounds;
-use super::shares::Shares;
+use super::shares::{Share, Shares};
 use super::statement::{FEW_ROUNDS, Metric};
 use super::traffic::Traffic;
 use crate::histogram::{self, Percentiles, percentiles};
 use crate::model::Experiment;
-use crate::store::{Kind, Record, Warning};
+use crate::store::warning::{self, Places, code};
+use crate::store::{Block, Kind, Record, Warning};
 
 /// What one configuration did, over its usable blocks. Rates and costs are 20 % trimmed means over rounds with 95 %
 /// intervals.
@@ -162,7 +163,7 @@ impl Summary {
         let shares = Shares::of(record);
         let mut warnings = record.warnings.clone();
         // It speaks of the rest between the stages, which an experiment without stages does not have.
-        warnings.retain(|warning| *warning != Warning::NoPlainHttp || has_stages(record));
+        warnings.retain(|warning| warning.code != code::NO_PLAIN_HTTP || has_stages(record));
         for warning in derived_warnings(record, &rounds, &shares) {
             if !warnings.contains(&warning) {
                 warnings.push(warning);
@@ -295,60 +296,32 @@ pub(crate) fn all_invalid(record: &Record, index: usize) -> bool {
     blocks.peek().is_some() && blocks.all(|block| !block.valid)
 }
 
-/// A configuration's own warnings and those of its blocks, each once; counts of the same are added up.
+/// A configuration's own warnings and those of its blocks, each code once. Counts are added up over the blocks. Other
+/// texts of one code differ from block to block in their numbers only: the first one is said, the others counted.
 pub(crate) fn configuration_warnings(record: &Record, index: usize) -> Vec<Warning> {
-    let configuration = &record.configurations[index];
-    let mut warnings = configuration.warnings.clone();
-    if !configuration.valid {
-        let is_told = |failed: &&String| configuration.warnings.iter().any(|warning| names_check(warning, failed));
-        let untold = configuration.preflight.failed.iter().filter(|failed| !is_told(failed));
-        untold.for_each(|check| add_warning(&mut warnings, &Warning::PreflightFailed { check: check.clone() }));
+    let blocks = || record.blocks.iter().filter(|block| block.configuration == index);
+    let with = |code: &'static str| blocks().filter(move |block| block.warnings.iter().any(|of| of.code == code));
+    let mut warnings = record.configurations[index].warnings.clone();
+    if with(code::REUSE).next().is_some() {
+        let sum = |value: fn(&Block) -> u64| with(code::REUSE).map(value).sum();
+        warnings.retain(|warning| warning.code != code::REUSE);
+        warnings.push(warning::reuse(
+            sum(|block| block.resumed_intended),
+            sum(|block| block.resumed_offered),
+            sum(|block| block.resumed_accepted),
+        ));
     }
-    let blocks = record.blocks.iter().filter(|block| block.configuration == index);
-    // Texts of one remedy differ from block to block in their numbers only: the first one is said, the others counted.
-    let mut others: BTreeMap<&str, (&str, u32)> = BTreeMap::new();
-    for warning in blocks.flat_map(|block| &block.warnings) {
-        match warning {
-            Warning::Other { what, remedy } => others.entry(remedy).or_insert((what, 0)).1 += 1,
-            warning => add_warning(&mut warnings, warning),
-        }
+    warnings.extend(failures(with(code::ERRORS)));
+    let mut others: BTreeMap<&str, (&Warning, u32)> = BTreeMap::new();
+    let is_summed = |warning: &&Warning| [code::REUSE, code::ERRORS].contains(&warning.code.as_str());
+    for warning in blocks().flat_map(|block| &block.warnings).filter(|warning| !is_summed(warning)) {
+        others.entry(&warning.code).or_insert((warning, 0)).1 += 1;
     }
-    for (remedy, (what, times)) in others {
-        let what = if times > 1 { format!("{what} (and {} more like it)", times - 1) } else { what.to_owned() };
-        warnings.push(Warning::Other { what, remedy: remedy.to_owned() });
-    }
+    warnings.extend(others.into_values().map(|(first, times)| match times {
+        1 => first.clone(),
+        _ => Warning { what: format!("{} (and {} more like it)", first.what, times - 1), ..first.clone() },
+    }));
     warnings
-}
-
-fn names_check(warning: &Warning, failed: &str) -> bool {
-    matches!(warning, Warning::PreflightFailed { check } | Warning::PreflightCrash { check } if check == failed)
-}
-
-/// Adds a warning unless it is there; counts are added to those of a warning of the same kind.
-fn add_warning(warnings: &mut Vec<Warning>, new: &Warning) {
-    for old in warnings.iter_mut() {
-        match (old, new) {
-            (Warning::Errors { kind, count, requests }, Warning::Errors { kind: other, count: more, requests: of })
-                if kind == other =>
-            {
-                *count += more;
-                *requests += of;
-                return;
-            }
-            (
-                Warning::Reuse { intended, offered, accepted },
-                Warning::Reuse { intended: i, offered: o, accepted: a },
-            ) => {
-                *intended += i;
-                *offered += o;
-                *accepted += a;
-                return;
-            }
-            (old, new) if old == new => return,
-            _ => {}
-        }
-    }
-    warnings.push(new.clone());
 }
 
 /// The histograms of each phase over the usable blocks of a configuration. One that cannot be read is left out: a
@@ -379,7 +352,7 @@ fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Wa
     let compares = |experiment: &Experiment| experiment.is_timed() && experiment.foreign_traffic.is_none();
     let compares = record.measured.of::<Experiment>().is_some_and(compares);
     if (1..FEW_ROUNDS).contains(&rounds.compared()) && compares {
-        warnings.push(Warning::FewRounds { rounds: rounds.compared() });
+        warnings.push(few_rounds(rounds.compared()));
     }
     if let Some(as_is) = rounds.find(&Kind::AsIs) {
         for (index, configuration) in
@@ -387,38 +360,77 @@ fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Wa
         {
             let dropped = measured.saturating_sub(rounds.pairs(as_is, index, Metric::Throughput));
             if dropped > 0 {
-                warnings.push(Warning::RoundsDropped {
-                    configuration: configuration.name.clone(),
-                    dropped,
-                    of: measured,
-                });
+                let what = format!(
+                    "{dropped} of {measured} rounds were left out because the block of \"{}\" was missing or invalid",
+                    configuration.name
+                );
+                let remedy = "The warnings of its blocks in the record say why.";
+                warnings.push(Warning::new("rounds_dropped", what).with_remedy(remedy));
             }
         }
     }
     let has_plain_http = record.configurations.iter().any(|configuration| configuration.kind == Kind::PlainHttp);
     if has_stages(record) && !has_plain_http && compares {
-        warnings.push(Warning::NoPlainHttp);
+        warnings.push(warning::no_plain_http());
     }
     if let Some(share) = shares.by(Metric::Cpu).find(|share| !share.without.is_empty()) {
-        warnings.push(Warning::Unmeasured { stages: share.without.clone(), share: share.stage.clone() });
+        warnings.push(without_share(share));
     }
-    let told = record.warnings.iter().flat_map(|warning| match warning {
-        Warning::Unsaturated { configurations, .. } => &configurations[..],
-        _ => &[],
-    });
     // Where neither side was busy that is told with its cause.
-    let told: Vec<&String> = told.collect();
-    let bound = record.configurations.iter().enumerate().filter(|&(index, _)| rounds.client_bound(&[index]));
-    let bound = bound.map(|(_, configuration)| configuration.name.clone());
-    let configurations: Vec<String> = bound.filter(|name| !told.contains(&name)).collect();
-    if !configurations.is_empty() {
-        let all = record.configurations.len() as u32;
-        warnings.push(Warning::ClientBound { configurations, all, effort: record.manifest.effort.clone() });
+    let is_told = |index: usize| {
+        let is_unsaturated = |block: &Block| block.configuration == index && block.unsaturated;
+        record.warnings.iter().any(|warning| warning.code == code::UNSATURATED)
+            && record.blocks.iter().any(is_unsaturated)
+    };
+    let bound = record.configurations.iter().enumerate();
+    let bound = bound.filter(|&(index, _)| rounds.client_bound(&[index]) && !is_told(index));
+    let bound: Vec<String> = bound.map(|(_, configuration)| configuration.name.clone()).collect();
+    if !bound.is_empty() {
+        warnings.push(client_bound(&bound, record));
     }
     warnings.extend(stolen(record));
     warnings.extend(unsteady(rounds));
-    warnings.extend(failures(record));
+    warnings.extend(failures(&record.blocks));
     warnings
+}
+
+pub(crate) fn few_rounds(rounds: u32) -> Warning {
+    let what = format!(
+        "only {rounds} complete {}: an interval from fewer than 5 is a rough guess, and no share is called resolved",
+        if rounds == 1 { "round" } else { "rounds" }
+    );
+    Warning::new("few_rounds", what).with_remedy("Measure longer (--time).")
+}
+
+/// Stages have no share of their own, so that this one holds their cost.
+fn without_share(share: &Share) -> Warning {
+    let holder = match share.stage.as_str() {
+        "rest" => "rest",
+        "missing_to_100" => "missing to 100 %",
+        _ => "rest of TLS",
+    };
+    let what = format!(
+        "no share of its own for {}: not selected, or the configuration failed its checks. \"{holder}\" holds that \
+         cost too",
+        share.without.join(", ").replace('_', " ")
+    );
+    Warning::new("unmeasured", what).with_remedy("Measure all stages, or see what is said of those configurations.")
+}
+
+/// The server was not the bottleneck in these configurations. A lower effort of the load may help where it was in none.
+fn client_bound(configurations: &[String], record: &Record) -> Warning {
+    let all = record.configurations.len();
+    let what = format!(
+        "something else than the server was the limit in {} (the load client, or requests that wait for each other): \
+         hits per second and shares from throughput are bounds there. CPU per hit stays valid.",
+        Places(configurations, all as u32)
+    );
+    let more = match record.manifest.effort.as_str() {
+        _ if configurations.len() < all => "",
+        "honest" => " Give the client more CPUs, or --effort lean.",
+        _ => " Give the client more CPUs.",
+    };
+    Warning::new("client_bound", what + more)
 }
 
 /// Whether the experiment switches single stages off, or doubles them.
@@ -434,7 +446,14 @@ fn unsteady(rounds: &Rounds) -> Option<Warning> {
     let as_is = rounds.find(&Kind::AsIs).filter(|_| rounds.sweeps() > 0)?;
     let costs: Vec<f64> = rounds.cost(as_is, Metric::Cpu).into_iter().flatten().collect();
     let (least_ns, most_ns) = (costs.iter().copied().reduce(f64::min)?, costs.iter().copied().reduce(f64::max)?);
-    (most_ns >= UNSTEADY_TIMES * least_ns).then_some(Warning::UnsteadyPace { least_ns, most_ns })
+    let what = format!(
+        "a hit of the server as is cost from {:.0} to {:.0} µs of CPU time by round: this machine's pace changes, for \
+         others use its caches and CPUs. Shares were compared within milliseconds and stand this; µs per hit do not",
+        least_ns / 1e3,
+        most_ns / 1e3
+    );
+    let warning = || Warning::new("unsteady_pace", what).with_remedy("Measure on a quieter or dedicated machine.");
+    (most_ns >= UNSTEADY_TIMES * least_ns).then(warning)
 }
 
 /// Steal above 2 % of the time of the machine's CPUs.
@@ -443,16 +462,25 @@ pub(crate) fn stolen(record: &Record) -> Option<Warning> {
     let elapsed_ns: u64 = record.blocks.iter().map(|block| block.elapsed_ns).sum();
     let available_ns = elapsed_ns.saturating_mul(u64::from(record.manifest.cpus.max(1)));
     // The clock that tells it ticks a hundred times a second.
-    (steal_ns > available_ns / 50 && steal_ns >= 100_000_000).then_some(Warning::Steal { steal_ns, elapsed_ns })
+    let what = format!(
+        "the hypervisor took {:.1} CPU seconds in {:.1} seconds: hits per second suffer, CPU per hit less",
+        steal_ns as f64 / 1e9,
+        elapsed_ns as f64 / 1e9
+    );
+    let warning = || Warning::new("steal", what).with_remedy("Measure on a quieter or dedicated machine.");
+    (steal_ns > available_ns / 50 && steal_ns >= 100_000_000).then(warning)
 }
 
-/// Failed requests by kind, over all blocks.
-pub(crate) fn failures(record: &Record) -> Vec<Warning> {
-    let hits: u64 = record.blocks.iter().map(|block| block.hits).sum();
-    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
-    for (kind, count) in record.blocks.iter().flat_map(|block| &block.errors).filter(|(_, count)| **count > 0) {
-        *counts.entry(kind).or_default() += count;
+/// Failed requests by kind, over these blocks.
+pub(crate) fn failures<'a>(blocks: impl IntoIterator<Item = &'a Block>) -> Vec<Warning> {
+    let (mut requests, mut counts) = (0, BTreeMap::<&str, u64>::new());
+    for block in blocks {
+        requests += block.hits;
+        for (kind, count) in &block.errors {
+            *counts.entry(kind).or_default() += count;
+        }
     }
-    let requests = hits + counts.values().sum::<u64>();
-    counts.into_iter().map(|(kind, count)| Warning::Errors { kind: kind.to_owned(), count, requests }).collect()
+    requests += counts.values().sum::<u64>();
+    let counts = counts.into_iter().filter(|(_, count)| *count > 0);
+    counts.map(|(kind, count)| warning::errors(kind, count, requests)).collect()
 }

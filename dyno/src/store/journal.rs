@@ -7,7 +7,7 @@ use std::path::Path;
 use super::error::StoreError;
 use super::record::{Block, Record};
 use super::sqlite::{Store, fresh_id};
-use super::warning::Warning;
+use super::warning::{Warning, code};
 
 /// A record being made. The experiment goes on when the store fails: the first failure becomes a warning of the record,
 /// and what was measured is written to a JSON file instead when the experiment ends.
@@ -47,7 +47,7 @@ impl Journal {
     }
 
     /// Rounds in which every valid configuration has its block.
-    pub fn complete_rounds(&self) -> u32 {
+    fn complete_rounds(&self) -> u32 {
         let record = &self.record;
         let wanted = record.configurations.iter().filter(|configuration| configuration.valid).count();
         let mut measured: BTreeMap<u32, BTreeSet<usize>> = BTreeMap::new();
@@ -75,6 +75,12 @@ impl Journal {
         self.in_store(Store::update);
     }
 
+    /// Says that the experiment ended before its planned end, and why.
+    pub fn stop(&mut self, cause: &str) {
+        let warning = stopped(self.complete_rounds(), cause);
+        self.change(|record| record.warnings.push(warning));
+    }
+
     /// Ends the record; `finished` says whether the experiment ran to its planned end. When the store failed, the
     /// record is written as JSON into `directory` (else the system's temporary directory), and its warning says where.
     /// Also answers whether the whole record is in the store.
@@ -98,7 +104,7 @@ impl Journal {
 
     fn give_up_store(&mut self, error: StoreError) {
         self.store = None;
-        self.record.warnings.push(Warning::NotStored { cause: error.to_string(), saved_as: None });
+        self.record.warnings.push(not_stored(&error, None));
         self.failure = Some(error);
     }
 
@@ -108,7 +114,7 @@ impl Journal {
         for directory in [directory, &std::env::temp_dir()] {
             let path = directory.join(&name);
             // The file itself must say where it is, so the warning is changed before it is known to be true.
-            self.say_saved_as(Some(path.display().to_string()));
+            self.say_saved_as(Some(&path));
             if write_json(&self.record, &path).is_ok() {
                 return;
             }
@@ -116,13 +122,36 @@ impl Journal {
         self.say_saved_as(None);
     }
 
-    fn say_saved_as(&mut self, file: Option<String>) {
-        for warning in &mut self.record.warnings {
-            if let Warning::NotStored { saved_as, .. } = warning {
-                saved_as.clone_from(&file);
-            }
+    fn say_saved_as(&mut self, file: Option<&Path>) {
+        let warning = self.record.warnings.iter_mut().find(|warning| warning.code == code::NOT_STORED);
+        if let Some((warning, failure)) = warning.zip(self.failure.as_ref()) {
+            *warning = not_stored(failure, file);
         }
     }
+}
+
+fn stopped(rounds: u32, cause: &str) -> Warning {
+    let (what, remedy) = match rounds {
+        0 => (
+            format!("stopped early ({cause}), before one round was complete: there is nothing to compare"),
+            "Run it again.",
+        ),
+        _ => (
+            format!("stopped early ({cause}): the results are from the {rounds} complete rounds so far"),
+            "Run it to its end for narrower intervals.",
+        ),
+    };
+    Warning::new("stopped", what).with_remedy(remedy)
+}
+
+fn not_stored(failure: &StoreError, saved_as: Option<&Path>) -> Warning {
+    let remedy = match saved_as.map(Path::display) {
+        Some(file) => {
+            format!("Nothing measured is lost: the record is in {file}; `tlsdyno report {file}` reads it.")
+        }
+        None => "The record exists only in this output: keep it (--json, report.html).".to_owned(),
+    };
+    Warning::new(code::NOT_STORED, failure.to_string()).with_remedy(remedy)
 }
 
 /// Writes a whole record as JSON to a new file that only its owner reads; `tlsdyno report FILE` reads it.
@@ -161,6 +190,13 @@ mod tests {
         Block { round, hits: 100, elapsed_ns: u64::from(round) + 1, phases, ..Block::default() }
     }
 
+    /// The file that the first warning of a record names.
+    fn saved_as(record: &Record) -> PathBuf {
+        let text = record.warnings[0].to_string();
+        let file = text.split("the record is in ").nth(1).and_then(|rest| rest.split(';').next());
+        file.unwrap_or_else(|| panic!("not saved: {text}")).into()
+    }
+
     /// A file that may not grow is what SQLite sees of a full disk.
     #[test]
     fn a_disk_that_fills_up_loses_nothing() {
@@ -184,9 +220,9 @@ mod tests {
         assert_eq!(record.blocks.len(), 20);
         let text = record.warnings[0].to_string();
         assert!(text.contains("is full. Free some space") && text.contains("tlsdyno report"), "{text}");
-        let Warning::NotStored { saved_as: Some(saved_as), .. } = &record.warnings[0] else { panic!("{text}") };
-        assert_eq!(read_json(Path::new(saved_as)).expect("file"), record);
-        assert_eq!(Path::new(saved_as).parent(), Some(directory.path()));
+        let saved_as = saved_as(&record);
+        assert_eq!(read_json(&saved_as).expect("file"), record);
+        assert_eq!(saved_as.parent(), Some(directory.path()));
         let kept = Store::open_for_reading_at(&path).expect("reopen").load(&id).expect("what was written before");
         assert!(!kept.blocks.is_empty() && kept.blocks.len() < 20 && !kept.finished, "{}", kept.blocks.len());
         assert_eq!(kept.blocks, record.blocks[..kept.blocks.len()]);
@@ -199,8 +235,7 @@ mod tests {
         let save = || {
             let nowhere = Store::open_at(&directory.path().join("missing\0"));
             let (record, _) = Journal::begin_in(nowhere, empty_record()).finish(true, directory.path());
-            let Warning::NotStored { saved_as: Some(file), .. } = &record.warnings[0] else { panic!("not saved") };
-            PathBuf::from(file)
+            saved_as(&record)
         };
         let (first, second) = (save(), save());
         assert_ne!(first, second);
@@ -230,10 +265,7 @@ mod tests {
         journal.add_block(block(0));
         let (record, _) = journal.finish(true, &file);
         assert_eq!(record.blocks.len(), 1);
-        let Warning::NotStored { cause, saved_as: Some(saved_as) } = &record.warnings[0] else {
-            panic!("{:?}", record.warnings)
-        };
-        assert!(cause.contains("TLSDYNO_STORE"), "{cause}");
-        std::fs::remove_file(saved_as).expect("it was saved in the temporary directory");
+        assert!(record.warnings[0].what.contains("TLSDYNO_STORE"), "{:?}", record.warnings);
+        std::fs::remove_file(saved_as(&record)).expect("it was saved in the temporary directory");
     }
 }

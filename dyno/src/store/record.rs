@@ -292,6 +292,9 @@ pub struct Block {
     pub pace_ps: u64,
     /// The client, not the server, was the bottleneck: hits per second are a lower bound. CPU per hit stays valid.
     pub client_bound: bool,
+    /// The client was no bottleneck either: requests waited for each other, or somebody else had the server's CPU.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unsaturated: bool,
     /// Whether the block may be used.
     pub valid: bool,
     /// What the reader must know about it.

@@ -104,7 +104,7 @@ fn control_characters_of_an_old_record_are_shown_not_sent() {
     record.question = "What\u{1b}]0;title\u{7}?".to_owned();
     record.manifest.server_name = "'\u{1b}[31m' -c".to_owned();
     record.configurations[1].name = "no \u{1b}[2Jauthentication\r".to_owned();
-    record.configurations[2].warnings = vec![Warning::PreflightFailed { check: "log: \u{9b}31m".to_owned() }];
+    record.configurations[2].warnings = vec![Warning::new("preflight_failed", "log: \u{9b}31m")];
     Store::open_at(&at.join("records.sqlite")).expect("store").begin(&record).expect("record");
     let obeyed = |character: char| character.is_control() && !matches!(character, '\n' | '\t');
     let shown = |arguments: &[&str]| {

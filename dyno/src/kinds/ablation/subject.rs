@@ -33,6 +33,7 @@ use crate::run::verify::{Achieved, death, is_dead};
 use crate::run::{manifest, modes};
 use crate::servers::Instance;
 use crate::servers::cpu::at_rest;
+use crate::store::warning::{self, Places, code};
 use crate::store::{Block, Calibration, Journal, Measured, Record, Warning};
 use crate::units::format_count;
 use sliced::Slices;
@@ -160,14 +161,14 @@ impl<'a> SingleServer<'a> {
         experiment.tell_effects(observer).or_fault(Fault::Input)?;
         record.measured = Measured::from(experiment.without_secrets());
         if cpus.shared() {
-            record.warnings.push(Warning::SharedCpus { cause: format!("only CPU {} may be used", cpus.server) });
+            record.warnings.push(warning::shared_cpus(&format!("only CPU {} may be used", cpus.server)));
         }
         if !experiment.has_plain_http() {
-            record.warnings.push(Warning::NoPlainHttp);
+            record.warnings.push(warning::no_plain_http());
         }
         record.warnings.extend(experiment.told_of_copy());
         let told = testbed.site.summary.told().into_iter();
-        record.warnings.extend(told.map(|what| Warning::Other { what, remedy: WORKLOAD_REMEDY.to_owned() }));
+        record.warnings.extend(told.map(|what| Warning::new("workload", what).with_remedy(WORKLOAD_REMEDY)));
         start_and_check(experiment, &mut testbed, record, stop, observer)?;
         manifest::describe(&mut record.manifest, experiment, &mut testbed, cpus);
         record.warnings.extend(manifest::same_version(&record.manifest));
@@ -340,7 +341,7 @@ impl Subject for SingleServer<'_> {
             format_count(u64::from(requests).saturating_sub(dropped)),
             format_count(u64::from(requests))
         );
-        let warning = Warning::Other { what, remedy: "A longer run takes more of them (--time)".to_owned() };
+        let warning = Warning::new("sample", what).with_remedy("A longer run takes more of them (--time)");
         let warnings = (dropped > 0).then_some(warning).into_iter().collect();
         let slices = self.is_sliced.then(|| SlicesOfRound {
             length: left.saturating_sub(for_blocks) / sliced_rounds,
@@ -433,6 +434,7 @@ impl Subject for SingleServer<'_> {
             companion_cpu_ns,
             pace_ps: pace_after.since(&pace_before),
             client_bound: verdict.client_bound,
+            unsaturated: verdict.unsaturated,
             valid: verdict.valid,
             warnings: verdict.warnings,
             ..Block::from(outcome)
@@ -472,7 +474,27 @@ impl Subject for SingleServer<'_> {
         let configurations: Vec<String> = self.unsaturated.iter().map(name).collect();
         let all = self.testbed.servers.len() as u32;
         let is_told = !configurations.is_empty();
-        let warning = is_told.then(|| Warning::Unsaturated { configurations, all, other: self.neighbours.busiest() });
+        let warning = is_told.then(|| unsaturated(&configurations, all, self.neighbours.busiest()));
         warning.into_iter().chain(self.slices.sweeps.late_work()).collect()
     }
+}
+
+/// That neither side was busy all the time. `other`: the program that used most of the server's CPU beside the
+/// experiment, with its process, and what per cent of one CPU it had.
+fn unsaturated(configurations: &[String], all: u32, other: Option<(String, f64)>) -> Warning {
+    let (why, remedy) = match other {
+        Some((who, percent)) => (
+            format!("{who} used {percent:.0} % of the server's CPU meanwhile"),
+            "End that program, or measure on a quiet machine",
+        ),
+        None => (
+            "requests waited for each other (few users at once, or each user's in strict order)".to_owned(),
+            "Raise --connections, or use a workload with more users",
+        ),
+    };
+    let what = format!(
+        "the server was not saturated in {}: {why}. Hits per second are lower bounds there, CPU per hit is valid",
+        Places(configurations, all)
+    );
+    Warning::new(code::UNSATURATED, what).with_remedy(remedy)
 }

@@ -16,7 +16,7 @@ use crate::model::Policy;
 use crate::stats::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
 use crate::stats::rounds::Rounds;
 use crate::stats::statement::{FEW_ROUNDS, Metric, Ratio};
-use crate::stats::summary::{all_invalid, configuration_warnings, failures, merge_phases, stolen};
+use crate::stats::summary::{all_invalid, configuration_warnings, failures, few_rounds, merge_phases, stolen};
 use crate::store::{BackendUse, Block, ClusterBlock, Record, Warning};
 
 /// A policy beside the first one under the same traffic.
@@ -131,7 +131,7 @@ impl CellSummary {
             self.unserved,
             self.due()
         );
-        Some(Warning::Other { what, remedy: "Give lower --rates or more --clients".to_owned() })
+        Some(Warning::new("unserved", what).with_remedy("Give lower --rates or more --clients"))
     }
 }
 
@@ -182,7 +182,7 @@ impl ClusterSummary {
             summaries.map(|(index, cell)| summarise(record, &rounds, index, cell, &all)).collect();
         let mut warnings = record.warnings.clone();
         if rounds.measured() < FEW_ROUNDS {
-            warnings.push(Warning::FewRounds { rounds: rounds.measured() });
+            warnings.push(few_rounds(rounds.measured()));
         }
         let bound: Vec<&str> = cells.iter().filter(|cell| cell.load_bound).map(|cell| cell.name.as_str()).collect();
         if !bound.is_empty() {
@@ -190,7 +190,7 @@ impl ClusterSummary {
             warnings.push(load_bound(&bound, cells.len(), has_dispatcher));
         }
         warnings.extend(stolen(record));
-        warnings.extend(failures(record));
+        warnings.extend(failures(&record.blocks));
         let statements = experiment.paper.iter().flat_map(|paper| &paper.statements);
         let published = statements.map(|statement| published(statement, &rounds, &all)).collect();
         let points = experiment.paper.iter().flat_map(|paper| paper.points.clone()).collect();
@@ -245,14 +245,13 @@ fn at_largest_load(all: &[Cell], policy: Policy, reuse_percent: f64) -> Option<u
 
 fn load_bound(cells: &[&str], all: usize, has_dispatcher: bool) -> Warning {
     let place = if cells.len() == all { "every cell".to_owned() } else { format!("\"{}\"", cells.join("\", \"")) };
-    Warning::Other {
-        what: format!(
-            "the CPU of the load{} was full in {place}: hits per second are a lower bound of what the backends can \
-             serve there; CPU per hit and accepted resumptions stay valid",
-            if has_dispatcher { " or of the dispatcher" } else { "" }
-        ),
-        remedy: "Lower --backend-cpus, choose --effort lean or a machine with more CPUs".to_owned(),
-    }
+    let what = format!(
+        "the CPU of the load{} was full in {place}: hits per second are a lower bound of what the backends can serve \
+         there; CPU per hit and accepted resumptions stay valid",
+        if has_dispatcher { " or of the dispatcher" } else { "" }
+    );
+    Warning::new("client_bound", what)
+        .with_remedy("Lower --backend-cpus, choose --effort lean or a machine with more CPUs")
 }
 
 /// One value of a block that knows who did how much.

@@ -29,7 +29,7 @@ use crate::load::screen::{self, Display};
 use crate::load::sweep::{Point, RateRange};
 use crate::load::threads::{Crew, Loops, Threads};
 use crate::load::url::Url;
-use crate::load::warning::{Warning, warnings};
+use crate::load::warning::{WORKER_LOST, is_a_miss, warnings};
 use crate::load::{permission, summary, sweep, window_search};
 use crate::machines::carried::UNIX_SOCKET_IS_HERE;
 use crate::machines::crew::Workers;
@@ -43,6 +43,7 @@ use crate::stats::change_limit::ChangeLimit;
 use crate::stats::compared::{Word, verdict};
 use crate::store::Record;
 use crate::store::load_run::Summary;
+use crate::store::{Record, Warning};
 use crate::time::Time;
 use crate::units::{NONE, format_duration, format_rate};
 use crate::{interrupt, open_files};
@@ -413,8 +414,8 @@ fn exit(outcome: &Outcome, warnings: &[Warning], sent: &Sent, strict: bool) -> R
         let fault = if local { Fault::Environment } else { Fault::Unreachable };
         return Err(anyhow::anyhow!("not one request succeeded: {why}")).or_fault(fault);
     }
-    let missed = warnings.iter().any(Warning::is_a_miss);
-    let lost = warnings.iter().any(|warning| matches!(warning, Warning::WorkerLost { .. }));
+    let missed = warnings.iter().any(is_a_miss);
+    let lost = warnings.iter().any(|warning| warning.code == WORKER_LOST);
     Ok(match (outcome.errors.is_empty(), missed) {
         (false, true) if strict || lost => Exit::Invalid,
         (false, _) => Exit::Errors,

@@ -342,8 +342,8 @@ impl<'a> LoadedUrl<'a> {
                 let connections = plan.connections.total;
                 if !saturated {
                     let what = format!("{connections} connections may be too few to saturate the server");
-                    let remedy = "Raise --connections-max".to_owned();
-                    record.configurations[index].warnings.push(Warning::Other { what, remedy });
+                    let warning = Warning::new("few_connections", what).with_remedy("Raise --connections-max");
+                    record.configurations[index].warnings.push(warning);
                 }
                 record.measured.of_mut::<LoadRecord>().into_iter().for_each(|load| load.connections.push(connections));
                 plans[index] = plan;
@@ -521,8 +521,8 @@ impl LoadedUrl<'_> {
         let mut warnings = verify_requests(&counted, counted.hits).warnings;
         if outcome.unserved > 0 {
             let what = format!("{} requests that were due found no user free in time", outcome.unserved);
-            let remedy = "Give a lower rate or more connections; they are in no latency".to_owned();
-            warnings.push(Warning::Other { what, remedy });
+            let remedy = "Give a lower rate or more connections; they are in no latency";
+            warnings.push(Warning::new("unserved", what).with_remedy(remedy));
         }
         // What processes that began or ended meanwhile used is not known.
         let same = clocks.is_some() && clocks == self.pair.and_then(|pair| clocks_of(pair[index]));

@@ -82,8 +82,8 @@ impl Library {
             Some(Ok(speed)) => Some(speed),
             Some(Err(error)) => {
                 let what = format!("`openssl speed` was not run beside: {error:#}");
-                let remedy = "--no-check says that it is not wanted".to_owned();
-                record.warnings.push(Warning::Other { what, remedy });
+                let remedy = "--no-check says that it is not wanted";
+                record.warnings.push(Warning::new("not_checked", what).with_remedy(remedy));
                 None
             }
             None => None,
@@ -166,10 +166,10 @@ fn available(cells: Vec<PrimitiveCell>, meter: &mut Meter, record: &mut Record) 
             _ => format!("{} is left out: {error:#}", cell.algorithm),
         };
         let remedy = match cell.algorithm.is_legacy() {
-            true => "Install OpenSSL's legacy provider (Debian: openssl-provider-legacy, or with libssl3)".to_owned(),
-            false => "--algorithms without it".to_owned(),
+            true => "Install OpenSSL's legacy provider (Debian: openssl-provider-legacy, or with libssl3)",
+            false => "--algorithms without it",
         };
-        record.warnings.push(Warning::Other { what, remedy });
+        record.warnings.push(Warning::new("primitive_missing", what).with_remedy(remedy));
     }
     if has.is_empty() {
         let error = || -> Result<()> { bail!("the library has none of these primitives; choose other --algorithms") };

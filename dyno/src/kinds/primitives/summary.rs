@@ -10,6 +10,8 @@ use crate::kinds::primitives::PrimitivesRecord;
 use crate::kinds::primitives::file::{Algorithm, Measured, PrimitiveCell, PublishedPrimitives};
 use crate::stats::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate, estimate_function};
 use crate::store::{Record, Warning};
+use crate::model::primitives::{Algorithm, Measured, PrimitiveCell, PublishedPrimitives};
+use crate::store::warning::code;
 
 /// How far `openssl speed` may be away, per cent.
 const CHECK_PERCENT: f64 = 5.0;
@@ -111,15 +113,16 @@ impl PrimitivesSummary {
         algorithms.dedup();
         let mut warnings = record.warnings.clone();
         let checks: Vec<SpeedCheck> = of.cells.iter().filter_map(|cell| rounds.check(cell)).collect();
-        warnings.extend(checks.iter().filter(|check| !check.agrees).map(|check| Warning::Missed {
-            what: format!(
+        warnings.extend(checks.iter().filter(|check| !check.agrees).map(|check| {
+            let what = format!(
                 "{} at {} B: `openssl speed` says {:.0} Mb/s, {:.1} % away (allowed: {CHECK_PERCENT} %){}",
                 check.algorithm,
                 check.size_bytes,
                 check.theirs_mbit_per_s.value,
                 check.difference_percent.value,
                 why_other(check.algorithm)
-            ),
+            );
+            Warning::new(code::MISSED, what)
         }));
         Ok(PrimitivesSummary {
             libcrypto: of.libcrypto.clone(),
@@ -325,7 +328,7 @@ mod tests {
         assert_eq!(summary.checks.len(), 2);
         let check = &summary.checks[0];
         assert!(!check.agrees && (check.difference_percent.value - 10.0).abs() < 0.01, "{check:?}");
-        assert!(summary.warnings.iter().any(|warning| matches!(warning, Warning::Missed { .. })));
+        assert!(summary.warnings.iter().any(|warning| warning.code == code::MISSED));
         let agreeing = PrimitivesSummary::of(&record(|cell| 100.0 + cell.size_bytes as f64)).unwrap();
         assert!(agreeing.checks.iter().all(|check| check.agrees) && agreeing.warnings.is_empty());
     }

@@ -17,6 +17,8 @@ use crate::stats::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, es
 use crate::stats::sweeps::{Point, Sweeps};
 use crate::store::{Block, Record, Slice, Warning};
 use crate::store::stacks::Stacks;
+use crate::store::warning::code;
+use crate::store::{Block, Record, Slice, Warning};
 
 /// What samples are good for that stand for too little of the server's work.
 const NOT_SAMPLED: &str = "Processes that begin later are not sampled, nor are threads where there are very many; \
@@ -192,7 +194,7 @@ impl ProfileSummary {
         let few = handshakes.iter().map(|kind| kind.sweeps).min().unwrap_or(0);
         if few < SWEEPS_FEW {
             let what = format!("only {few} sweeps were measured, so that intervals mean little");
-            warnings.push(Warning::Other { what, remedy: "Measure longer (--time)".to_owned() });
+            warnings.push(Warning::new("few_sweeps", what).with_remedy("Measure longer (--time)"));
         }
         Ok(ProfileSummary {
             handshakes,
@@ -277,7 +279,7 @@ impl KindSummary {
             let whole = sweeps.sweeps.numbered(&columns[whole]);
             let cell = Cell { handshakes: kind, treatment };
             SeenRounds::of(record, &profile.cells, cell, &whole, whole_ns)
-                .map_err(|what| warnings.push(Warning::Other { what, remedy: NOT_SAMPLED.to_owned() }))
+                .map_err(|what| warnings.push(Warning::new("not_sampled", what).with_remedy(NOT_SAMPLED)))
                 .unwrap_or_default()
         };
         let seen = seen_in(Treatment::Sampled, 1, whole_ns);
@@ -329,14 +331,15 @@ impl KindSummary {
 
     /// Why nothing is said of the stages by the times of their calls; `None`: these can be right.
     pub fn contradicted(&self) -> Option<Warning> {
-        (!self.contradictions.is_empty()).then(|| Warning::Missed {
-            what: format!(
-                "{} handshakes: the times of calls are not what these cost, as {}. The clock went on while other work \
-                 had the processor, or calls were not seen: profile on a machine without other work; what removing, \
-                 doubling and samples say stands",
+        (!self.contradictions.is_empty()).then(|| {
+            let what = format!(
+                "{} handshakes: the times of calls are not what these cost, as {}",
                 self.kind.name(),
                 self.contradictions.join("; ")
-            ),
+            );
+            let remedy = "The clock went on while other work had the processor, or calls were not seen: profile on a \
+                          machine without other work; what removing, doubling and samples say stands";
+            Warning::new(code::MISSED, what).with_remedy(remedy)
         })
     }
 

@@ -87,7 +87,7 @@ impl StepsSummary {
         if lost > 0 {
             let what =
                 format!("the server's steps of {lost} connections were lost: its ring had no room, or one took 4.29 s");
-            warnings.push(Warning::Other { what, remedy: "Measure shorter (--time), or fewer cells".to_owned() });
+            warnings.push(Warning::new("steps_lost", what).with_remedy("Measure shorter (--time), or fewer cells"));
         }
         Ok(StepsSummary {
             cells,

@@ -246,8 +246,8 @@ fn in_order_of_need(servers: &[ServerUnderTest]) -> Vec<(Need, usize)> {
 /// A configuration for which there was no time.
 fn not_begun(server: &ServerUnderTest, singles: StageSet, doubled: &[StageSet], taken: Duration) -> Configuration {
     let what = format!("not measured: starting and checking the others took {:.0} s", taken.as_secs_f64());
-    let remedy = "Measure longer (--time), fewer stages, or on a machine with less else to do".to_owned();
-    let warnings = vec![Warning::Other { what, remedy }];
+    let remedy = "Measure longer (--time), fewer stages, or on a machine with less else to do";
+    let warnings = vec![Warning::new("not_measured", what).with_remedy(remedy)];
     Configuration { valid: false, warnings, ..configuration(server, singles, doubled, &[]) }
 }
 
@@ -335,9 +335,18 @@ fn configuration(server: &ServerUnderTest, singles: StageSet, doubled: &[StageSe
     let texts = |passed: bool| checks.iter().filter(|check| check.passed == passed).map(text).collect::<Vec<_>>();
     let preflight = Preflight { passed: texts(true), failed: texts(false) };
     let valid = preflight.failed.is_empty();
-    let warning = |check: &Check| match check.crashed {
-        true => Warning::PreflightCrash { check: text(check) },
-        false => Warning::PreflightFailed { check: text(check) },
+    let warning = |check: &Check| {
+        let what = format!("preflight failed: {}. This configuration was not used", text(check));
+        match check.crashed {
+            true => Warning::new("preflight_crash", what).with_remedy(
+                "A crash is a fault of the server, of its OpenSSL, or of what tlsdyno put into it, not of this \
+                 machine: please report it with the versions of the server and of OpenSSL.",
+            ),
+            false => Warning::new("preflight_failed", what).with_remedy(
+                "Its server's error log says more; `tlsdyno doctor` shows what this machine lacks, if it lacks \
+                 something.",
+            ),
+        }
     };
     let warnings = checks.iter().filter(|check| !check.passed).map(warning).collect();
     Configuration {

@@ -15,7 +15,8 @@ use crate::run::mode_check::{Counted, ModeCheck};
 use crate::run::sliced::{self, Failed, Sliced, Sweeps};
 use crate::run::testbed::Testbed;
 use crate::run::verify::FULL_SHARE_TOLERANCE;
-use crate::store::{Block, Warning};
+use crate::store::Block;
+use crate::store::warning::reuse;
 
 /// What goes on over all rows of sweeps.
 #[derive(Debug, Default)]
@@ -122,9 +123,8 @@ impl SingleServer<'_> {
             let of_host = fulls.get(&self.testbed.host(*index)).filter(|_| has_handshakes);
             if of_host.is_some_and(|of_host| (fulls[index] - of_host).abs() > FULL_SHARE_TOLERANCE) {
                 block.valid = false;
-                let Block { resumed_intended: intended, resumed_offered: offered, resumed_accepted: accepted, .. } =
-                    *block;
-                block.warnings.push(Warning::Reuse { intended, offered, accepted });
+                let told = reuse(block.resumed_intended, block.resumed_offered, block.resumed_accepted);
+                block.warnings.push(told);
             }
         }
     }

@@ -29,7 +29,7 @@ pub fn verify(experiment: &ArrayExperiment, place: &ArrayPlace, outcome: &Outcom
         let cpus = *fullest as f64 / outcome.elapsed_ns.max(1) as f64;
         let what = format!("a machine used {cpus:.3} CPUs under a quota of {quota}");
         valid = false;
-        warnings.push(Warning::Other { what, remedy: LEFT_OUT.to_owned() });
+        warnings.push(Warning::new("quota_exceeded", what).with_remedy(LEFT_OUT));
     }
     let client_bound = load_is_busy(outcome, used.dispatcher_ns, 1.0) || is_busy(used.dispatcher_ns, outcome);
     Verdict { valid, client_bound, warnings, ..Verdict::default() }
@@ -51,7 +51,7 @@ fn missed_reuse(experiment: &ArrayExperiment, place: &ArrayPlace, outcome: &Outc
     (!(least..=most).contains(&outcome.handshakes_full)).then(|| {
         let achieved = outcome.hits as f64 / outcome.handshakes_full.max(1) as f64;
         let what = format!("{achieved:.1} requests for each full handshake came out in place of {each}");
-        Warning::Other { what, remedy: LEFT_OUT.to_owned() }
+        Warning::new("hits_per_handshake", what).with_remedy(LEFT_OUT)
     })
 }
 

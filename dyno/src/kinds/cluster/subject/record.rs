@@ -8,6 +8,7 @@ use crate::kinds::cluster::cell::Cell;
 use crate::kinds::cluster::file::ClusterExperiment;
 use crate::run::manifest;
 use crate::servers::listening::is_loopback;
+use crate::store::warning::shared_cpus;
 use crate::store::{Configuration, Measured, Record, Warning};
 
 /// A cell as a configuration of the record, with the checks that it passed.
@@ -63,7 +64,7 @@ pub fn unlimited_warning(placement: &Placement) -> Option<Warning> {
     let what = format!("the backends share CPUs and were to have a limit of CPU time each, but they have none: {why}");
     let remedy = "With control groups, or a CPU for each backend, the cluster has a defined capacity; --backend-cpus \
                   0 asks for no limit and is silent about it";
-    Some(Warning::Other { what, remedy: remedy.to_owned() })
+    Some(Warning::new("no_quota", what).with_remedy(remedy))
 }
 
 /// What it means that the machine has fewer CPUs than the cluster has machines. `is_loaded_here`: the load is one of
@@ -71,8 +72,7 @@ pub fn unlimited_warning(placement: &Placement) -> Option<Warning> {
 fn sharing_warnings(placement: &Placement, is_loaded_here: bool, has_dispatcher: bool) -> Vec<Warning> {
     let mut warnings = Vec::new();
     if is_loaded_here && placement.load_shares_backends() {
-        let cause = format!("backends and load are on CPU {}", placement.load);
-        warnings.push(Warning::SharedCpus { cause });
+        warnings.push(shared_cpus(&format!("backends and load are on CPU {}", placement.load)));
     }
     warnings.extend(unlimited_warning(placement));
     if placement.backends_share() {
@@ -89,14 +89,13 @@ fn sharing_warnings(placement: &Placement, is_loaded_here: bool, has_dispatcher:
                 placement.backends.len()
             ),
         };
-        let remedy = "Compare CPU per hit and accepted resumptions first; absolute hits/s want a CPU for each backend"
-            .to_owned();
-        warnings.push(Warning::Other { what, remedy });
+        let remedy = "Compare CPU per hit and accepted resumptions first; absolute hits/s want a CPU for each backend";
+        warnings.push(Warning::new("backends_share_cpus", what).with_remedy(remedy));
     }
     if is_loaded_here && has_dispatcher && placement.dispatcher_shares_load() {
-        let what = "the dispatcher shares the load's CPU: what it costs is measured, but not how much it could carry"
-            .to_owned();
-        warnings.push(Warning::Other { what, remedy: "A machine with more CPUs gives it one of its own".to_owned() });
+        let what = "the dispatcher shares the load's CPU: what it costs is measured, but not how much it could carry";
+        let remedy = "A machine with more CPUs gives it one of its own";
+        warnings.push(Warning::new("dispatcher_shares_cpu", what).with_remedy(remedy));
     }
     warnings
 }
@@ -113,7 +112,7 @@ mod tests {
         };
         let warnings = |allowed: &[usize]| by(allowed, true);
         let one = warnings(&[0]);
-        assert!(matches!(one[0], Warning::SharedCpus { .. }) && one.len() == 3, "{one:?}");
+        assert!(one[0].code == "shared_cpus" && one.len() == 3, "{one:?}");
         assert_eq!(warnings(&[0, 1]).len(), 2);
         assert_eq!(warnings(&[0, 1, 2, 3, 4]), []);
         assert_eq!((by(&[0], false).len(), by(&[0, 1], false).len()), (1, 1), "the load is on another machine");

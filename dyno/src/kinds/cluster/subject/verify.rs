@@ -25,7 +25,7 @@ pub fn verify(
         let what =
             format!("the clients made {} connections, but the dispatcher passed {passed} on", outcome.connections);
         valid = false;
-        warnings.push(Warning::Other { what, remedy: LEFT_OUT.to_owned() });
+        warnings.push(Warning::new("dispatcher_counts", what).with_remedy(LEFT_OUT));
     }
     // The clients' part: what was asked for must have been offered, whatever the servers made of it.
     let connections = outcome.handshakes_full + outcome.resumed_accepted;
@@ -90,7 +90,7 @@ mod tests {
     fn clients_must_offer_what_was_asked_for() {
         let few = OutcomeRecord { resumed_offered: 700, ..outcome() };
         let verdict = check(&few, &used());
-        assert!(verdict.valid && matches!(verdict.warnings[..], [Warning::Reuse { offered: 700, .. }]));
+        assert!(verdict.valid && verdict.warnings == [reuse_warning(&few)]);
     }
 
     #[test]

@@ -15,10 +15,11 @@ use crate::kinds::load::curve::file::{Curve, CurvePlace, ReuseAxis, hits_per_han
 use crate::load::options::{self, Options};
 use crate::load::url::Url;
 use crate::load::values::Reuse;
-use crate::load::warning::{Warning as LoadWarning, missed_reuse};
+use crate::load::warning::{hits_per_handshake_missed, missed_reuse};
 use crate::load::{diagnosis, sweep};
 use crate::model::workload::ReplaySpec;
-use crate::store::Warning;
+use crate::store::{Warning};
+use crate::store::warning::code;
 use crate::time::Time;
 use crate::trace;
 
@@ -190,11 +191,15 @@ impl Counted {
                 let least = self.hits / u64::from(asked);
                 let most = least + self.blocks * (1 + u64::from(connections));
                 let achieved = self.hits as f64 / counts.full.max(1) as f64;
-                (counts.full > most || counts.full < least)
-                    .then_some(LoadWarning::HitsPerHandshakeMissed { asked, achieved })
+                let is_missed = counts.full > most || counts.full < least;
+                is_missed.then(|| hits_per_handshake_missed(asked, achieved))
             }
         };
-        missed.map(|missed| Warning::Missed { what: format!("\"{name}\": {missed}") })
+        missed.map(|missed| Warning {
+            code: code::MISSED.to_owned(),
+            what: format!("\"{name}\": {}", missed.what),
+            ..missed
+        })
     }
 }
 
@@ -276,10 +281,8 @@ mod tests {
         assert!(counted(1_000, 200, 0).missed("x", hits, 8).unwrap().to_string().contains("5.0 requests"));
         let connections = by(ReuseAxis::Connections, 50.0);
         assert_eq!(counted(1_000, 500, 500).missed("x", connections, 8), None);
-        let Some(Warning::Missed { what }) = counted(1_000, 600, 400).missed("x", connections, 8) else {
-            panic!("40 % is not 50 %")
-        };
-        assert!(what.contains("40.0 %"), "{what}");
+        let missed = counted(1_000, 600, 400).missed("x", connections, 8).expect("40 % is not 50 %");
+        assert!(missed.code == code::MISSED && missed.what.contains("40.0 %"), "{missed}");
         let plain = CurvePlace { by: ReuseAxis::Hits, percent: None };
         assert_eq!(counted(1_000, 0, 0).missed("x", plain, 8), None);
     }

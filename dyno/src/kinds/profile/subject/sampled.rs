@@ -68,7 +68,7 @@ impl Sampling {
     pub(super) fn told(&self) -> Option<Warning> {
         let is_much = self.lost as f64 > LOST_TOLD * (self.lost + self.count) as f64;
         let what = format!("{} of {} samples found no room", self.lost, self.lost + self.count);
-        is_much.then(|| Warning::Other { what, remedy: "Shorter slices have fewer (--slice 2ms)".to_owned() })
+        is_much.then(|| Warning::new("samples_lost", what).with_remedy("Shorter slices have fewer (--slice 2ms)"))
     }
 }
 

@@ -199,8 +199,8 @@ impl Profile {
         let mut warnings = Vec::new();
         if *left_out as f64 > LEFT_OUT_TOLD * *measured as f64 {
             let what = format!("{left_out} of {measured} slices were left out, the last one because: {fault}");
-            let remedy = "The others stand; where sessions run out, fewer --connections need fewer".to_owned();
-            warnings.push(Warning::Other { what, remedy });
+            let remedy = "The others stand; where sessions run out, fewer --connections need fewer";
+            warnings.push(Warning::new("slices_left_out", what).with_remedy(remedy));
         }
         warnings.extend(self.sampling.values().filter_map(Sampling::told));
         warnings.extend(self.sweeps.late_work());
@@ -225,7 +225,7 @@ impl Timing {
             } else {
                 "The times stand; the machine has other work"
             };
-            warnings.push(Warning::Other { what, remedy: remedy.to_owned() });
+            warnings.push(Warning::new("calls_interrupted", what).with_remedy(remedy));
         }
         warnings
     }

@@ -23,6 +23,7 @@ use crate::run::observer::Observer;
 use crate::run::preflight::{Check, can_resume, checks_of};
 use crate::run::testbed::{ServerUnderTest, Testbed};
 use crate::store::{Configuration, Measured, Record, Warning};
+use crate::store::warning::shared_cpus;
 
 /// The configuration of the testbed that is profiled ([`ProfileExperiment::of_servers`]).
 const PROFILED: usize = 0;
@@ -69,7 +70,7 @@ impl Profile {
             record.configurations.push(configuration(cell, *base, passed));
         }
         if cpus.shared() {
-            record.warnings.push(Warning::SharedCpus { cause: format!("only CPU {} may be used", cpus.server) });
+            record.warnings.push(shared_cpus(&format!("only CPU {} may be used", cpus.server)));
         }
         let profiling = testbed.servers[PROFILED].profiling.as_ref().context("the profiler was prepared")?;
         record.measured = Measured::from(ProfileRecord {
@@ -127,8 +128,8 @@ fn sampling(experiment: &ProfileExperiment, testbed: &mut Testbed, record: &mut 
                 } else {
                     format!("the server without TLS could not be sampled: {error:#}")
                 };
-                let remedy = "--no-sampling says that it is not wanted".to_owned();
-                record.warnings.push(Warning::Other { what, remedy });
+                let remedy = "--no-sampling says that it is not wanted";
+                record.warnings.push(Warning::new("not_sampled", what).with_remedy(remedy));
                 break;
             }
         };
