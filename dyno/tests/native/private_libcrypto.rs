@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use tlsdyno::native::{Clock, Doubling, Injection, Profiling, Unpacked};
+use tlsdyno::native::{Doubling, Injection, Profiling, Unpacked};
+use tlsdyno::store::profile_counts::Clock;
 use tlsdyno_tls::StageSet;
 
 use crate::build;

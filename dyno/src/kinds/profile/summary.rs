@@ -12,10 +12,10 @@ use tlsdyno_tls::{Stage, StageSet};
 use self::sampled::SeenRounds;
 use crate::kinds::profile::ProfileRecord;
 use crate::kinds::profile::file::{Cell, Handshakes, Treatment, removed_together};
-use crate::native::ProfileCounts;
 use crate::stats::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
 use crate::stats::sweeps::{Point, Sweeps};
 use crate::store::{Block, Record, Slice, Warning};
+use crate::store::profile_counts::{ClassCount, ProfileCounts};
 use crate::store::stacks::Stacks;
 use crate::store::warning::code;
 use crate::store::{Block, Record, Slice, Warning};
@@ -434,7 +434,7 @@ impl Counts {
     }
 
     fn classes(&self) -> Vec<ClassSummary> {
-        let class = |(stage, name, count): (Stage, &'static str, &crate::native::ClassCount)| ClassSummary {
+        let class = |(stage, name, count): (Stage, &'static str, &ClassCount)| ClassSummary {
             stage,
             name,
             calls_per_hit: self.per_hit(count.calls),
