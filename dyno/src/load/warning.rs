@@ -4,7 +4,7 @@ use tlsdyno_engine::load::{ErrorKind, Handshakes, Outcome, Part};
 
 use crate::load::asked::Asked;
 use crate::load::diagnosis::{self, Sent};
-use crate::stats::load::is_rate_missed;
+use crate::stats::is_rate_missed;
 use crate::store::Warning;
 use crate::units::{format_count, format_duration};
 

@@ -20,6 +20,7 @@ use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use super::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
+use super::change_limit::ChangeLimit;
 use super::robust::{sorted, trimmed_each_end, trimmed_mean};
 use crate::distribution::{CONFIDENCE, student_t_two_sided};
 

@@ -9,7 +9,6 @@ pub mod between_runs;
 pub mod bootstrap;
 pub mod calibration;
 pub mod change_limit;
-pub mod cluster;
 pub mod compared;
 pub mod compared_shares;
 pub mod counts;
@@ -39,3 +38,11 @@ pub use published::Published;
 pub use shares::{Share, Shares};
 pub use statement::{Direction, Metric, Part, Ratio, Verdict};
 pub use summary::{ConfigurationSummary, Summary};
+
+/// Of a thousand requests that were due, so many may remain unsent.
+const UNSERVED_PER_MILLE: u64 = 1;
+
+/// More of the requests that were due remained unsent than may.
+pub fn is_rate_missed(unserved: u64, due: u64) -> bool {
+    unserved * 1000 > due * UNSERVED_PER_MILLE
+}

@@ -14,6 +14,7 @@ use crate::kinds::cluster::file::ClusterExperiment;
 use crate::kinds::cluster::file::{LatencyPoint, Statement};
 use crate::model::Policy;
 use crate::stats::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
+use crate::stats::is_rate_missed;
 use crate::stats::rounds::Rounds;
 use crate::stats::statement::{FEW_ROUNDS, Metric, Ratio};
 use crate::stats::summary::{all_invalid, configuration_warnings, failures, few_rounds, merge_phases, stolen};

@@ -15,14 +15,13 @@ use crate::report::circumstances;
 use crate::report::compared::{self, Scatter};
 use crate::report::document::{Document, Section};
 use crate::report::terminal::{self, Style};
-use crate::stats::compared::{Comparison, Gate, RUN_TO_RUN_PERCENT, Sample, Word, gate, repeats, single_runs, verdict};
 use crate::stats::change_limit::ChangeLimit;
-use crate::stats::compared::{Comparison, Gate, RUN_TO_RUN_PERCENT, Word, gate, repeats, single_runs, verdict};
+use crate::stats::compared::{Comparison, Gate, RUN_TO_RUN_PERCENT, Sample, Word, gate, repeats, single_runs, verdict};
 use crate::stats::compared_shares;
 use crate::stats::statement::Direction;
 use crate::stats::summary::Summary as Costs;
-use crate::store::{OfKind, Record, Store};
 use crate::store::load_run::{FORMAT, Summary};
+use crate::store::{OfKind, Record, Store};
 
 /// Compare loads: faster, slower or undecided; or the costs that two records of `ablate` tell
 ///

@@ -26,10 +26,10 @@ use super::subcommand::{Subcommand, subcommand};
 use super::{AnyExperiment, AnySummary, Changes, Kind, any_experiment};
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
-use crate::load::summary::Summary;
 use crate::report::document::Document;
 use crate::report::json;
 use crate::stats::compared::{Word, verdict};
+use crate::store::load_run::Summary;
 use crate::store::{LOAD, OfKind, Record};
 
 /// Loads on URLs.

@@ -39,8 +39,8 @@ use crate::run::schedule::{Piece, Schedule, Work, timed_blocks};
 use crate::run::verify::{death, is_dead, verify_requests};
 use crate::servers::cpu::ProcessClocks;
 use crate::servers::listening;
-use crate::store::{Block, Configuration, Journal, Measured, Record, Store, StoreError, Warning};
 use crate::store::load_run::Summary;
+use crate::store::{Block, Configuration, Journal, Measured, Record, Store, StoreError, Warning};
 use crate::{interrupt, open_files, process_tree};
 
 /// The client counts as the bottleneck from here on, as a part of its CPU.

@@ -155,14 +155,6 @@ impl LoadSummary {
     }
 }
 
-/// Of a thousand requests that were due, so many may remain unsent.
-const UNSERVED_PER_MILLE: u64 = 1;
-
-/// More of the requests that were due remained unsent than may.
-pub fn is_rate_missed(unserved: u64, due: u64) -> bool {
-    unserved * 1000 > due * UNSERVED_PER_MILLE
-}
-
 fn point(record: &Record, index: usize, of: ConfigurationSummary) -> PointSummary {
     let column: Column = samples(record, index).iter().map(|sample| Some(sample.hits_per_second)).collect();
     let interval = estimate(&[column], &[Combination::column(0)], RESAMPLES, SEED)[0];

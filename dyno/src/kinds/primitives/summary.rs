@@ -9,9 +9,8 @@ use serde::Serialize;
 use crate::kinds::primitives::PrimitivesRecord;
 use crate::kinds::primitives::file::{Algorithm, Measured, PrimitiveCell, PublishedPrimitives};
 use crate::stats::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate, estimate_function};
-use crate::store::{Record, Warning};
-use crate::model::primitives::{Algorithm, Measured, PrimitiveCell, PublishedPrimitives};
 use crate::store::warning::code;
+use crate::store::{Record, Warning};
 
 /// How far `openssl speed` may be away, per cent.
 const CHECK_PERCENT: f64 = 5.0;

@@ -14,7 +14,6 @@ use crate::kinds::profile::ProfileRecord;
 use crate::kinds::profile::file::{Cell, Handshakes, Treatment, removed_together};
 use crate::stats::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
 use crate::stats::sweeps::{Point, Sweeps};
-use crate::store::{Block, Record, Slice, Warning};
 use crate::store::profile_counts::{ClassCount, ProfileCounts};
 use crate::store::stacks::Stacks;
 use crate::store::warning::code;

@@ -18,7 +18,7 @@ use crate::load::values::Reuse;
 use crate::load::warning::{hits_per_handshake_missed, missed_reuse};
 use crate::load::{diagnosis, sweep};
 use crate::model::workload::ReplaySpec;
-use crate::store::{Warning};
+use crate::store::Warning;
 use crate::store::warning::code;
 use crate::time::Time;
 use crate::trace;

@@ -22,8 +22,8 @@ use crate::run::manifest;
 use crate::run::observer::Observer;
 use crate::run::preflight::{Check, can_resume, checks_of};
 use crate::run::testbed::{ServerUnderTest, Testbed};
-use crate::store::{Configuration, Measured, Record, Warning};
 use crate::store::warning::shared_cpus;
+use crate::store::{Configuration, Measured, Record, Warning};
 
 /// The configuration of the testbed that is profiled ([`ProfileExperiment::of_servers`]).
 const PROFILED: usize = 0;

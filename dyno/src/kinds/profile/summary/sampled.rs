@@ -10,7 +10,7 @@ use crate::kinds::profile::file::Cell;
 use crate::random::SplitMix64;
 use crate::stats::bootstrap::{Estimate, SEED, expanded_tail};
 use crate::stats::robust::{quantile, trimmed_mean};
-use crate::store::{Record};
+use crate::store::Record;
 use crate::store::samples::{Area, Group, PERIOD_NS, Samples};
 use crate::units::format_percent;
 
