@@ -23,7 +23,7 @@ mod unpacked;
 
 pub use area::Handed;
 pub use doubler::{Doubled, Doubling, DoublingCounters};
-pub use profiler::{Profiling, best_clock};
+pub use profiler::{ClassCount, Clock, ProfileCounts, Profiling};
 pub use provider::{Counters, Engines, Hardware, Injection, layout};
 pub use shim::{ShimCounters, ShimInjection, ShimSettings, Step, TimeStamp};
 pub use unpacked::Unpacked;

@@ -7,7 +7,6 @@ pub mod load_run;
 mod location;
 mod measured;
 mod profile;
-pub mod profile_counts;
 pub mod record;
 mod reuse;
 pub mod samples;

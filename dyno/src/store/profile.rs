@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::Stage;
 
-use super::profile_counts::ProfileCounts;
 use super::samples::Samples;
 use super::steps::StepsBlock;
+use crate::native::ProfileCounts;
 
 /// What a block of a profile holds besides: of cells whose calls are timed, or whose CPU is sampled.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -4,8 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use tlsdyno::native::{Doubling, Injection, Profiling, Unpacked};
-use tlsdyno::store::profile_counts::Clock;
+use tlsdyno::native::{Clock, Doubling, Injection, Profiling, Unpacked};
 use tlsdyno_tls::StageSet;
 
 use crate::build;

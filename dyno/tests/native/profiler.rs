@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tlsdyno::native::profiler::layout;
-use tlsdyno::native::{Profiling, best_clock};
-use tlsdyno::store::profile_counts::{ClassCount, Clock, ProfileCounts};
+use tlsdyno::native::{ClassCount, Clock, ProfileCounts, Profiling};
 use tlsdyno_tls::Stage;
 
 use crate::build::{self, SANITIZERS, sanitized_library};
@@ -127,7 +126,7 @@ fn check(counts: &ProfileCounts, what: &str) {
 fn threads_and_forks_are_timed_each_by_itself() {
     for name in ["threads", "processes"] {
         for (program, library) in builds(name) {
-            let counts = run(&mut Command::new(program), library.as_deref(), best_clock(), true);
+            let counts = run(&mut Command::new(program), library.as_deref(), Clock::best(), true);
             check(&counts, name);
             // In each of 50 rounds of 8 threads two keys of two kinds, of which two derive: no update was lost.
             let generated = class(&counts, "key_generate").calls;
@@ -142,7 +141,7 @@ fn threads_and_forks_are_timed_each_by_itself() {
 fn no_call_is_lost_however_many_threads_there_are() {
     for (program, library) in builds("ends") {
         let dir = tempfile::tempdir().unwrap();
-        let profiling = Profiling::prepare(dir.path(), best_clock()).unwrap();
+        let profiling = Profiling::prepare(dir.path(), Clock::best()).unwrap();
         let (counts, printed) = run_with(&profiling, &mut Command::new(program), library.as_deref(), true);
         let generated = class(&counts, "key_generate");
         assert_eq!(generated.calls, number(&printed, "keys"));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::file::{Cell, Handshakes, ProfileExperiment};
-use crate::store::profile_counts::Clock;
+use crate::native::Clock;
 
 /// The profile of a record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

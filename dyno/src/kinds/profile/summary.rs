@@ -12,9 +12,9 @@ use tlsdyno_tls::{Stage, StageSet};
 use self::sampled::SeenRounds;
 use crate::kinds::profile::ProfileRecord;
 use crate::kinds::profile::file::{Cell, Handshakes, Treatment, removed_together};
+use crate::native::{ClassCount, ProfileCounts};
 use crate::stats::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
 use crate::stats::sweeps::{Point, Sweeps};
-use crate::store::profile_counts::{ClassCount, ProfileCounts};
 use crate::store::stacks::Stacks;
 use crate::store::warning::code;
 use crate::store::{Block, Record, Slice, Warning};
@@ -433,7 +433,7 @@ impl Counts {
     }
 
     fn classes(&self) -> Vec<ClassSummary> {
-        let class = |(stage, name, count): (Stage, &'static str, &ClassCount)| ClassSummary {
+        let class = |(stage, name, count): (Stage, &'static str, &crate::native::ClassCount)| ClassSummary {
             stage,
             name,
             calls_per_hit: self.per_hit(count.calls),

@@ -14,7 +14,7 @@ use crate::kinds::profile::CountedAreas;
 use crate::kinds::profile::file::{Handshakes, ProfileExperiment};
 use crate::model::{ConfigurationModel, Experiment};
 use crate::native::profiler::layout;
-use crate::native::{Profiling, best_clock};
+use crate::native::{Clock, Profiling};
 use crate::run::callgrind::{ByFunction, Callgrind};
 use crate::run::cpus::Cpus;
 use crate::run::exchange::{TIME_LIMIT_COUNTED, exchange_within};
@@ -56,7 +56,7 @@ pub(super) fn instructions(
             .run_under(callgrind.command(if index == WITHIN { &[ONLY_WITHIN] } else { &[] }), callgrind.folder());
         callgrinds.push(callgrind);
         if index != PLAIN {
-            let profiling = Profiling::prepare(&testbed.make_directory(&format!("counted-{index}"))?, best_clock())?;
+            let profiling = Profiling::prepare(&testbed.make_directory(&format!("counted-{index}"))?, Clock::best())?;
             testbed.servers[index].profile_with(profiling);
         }
         testbed.activate(index)?;

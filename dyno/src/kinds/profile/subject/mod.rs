@@ -19,6 +19,7 @@ use self::start::Placed;
 use crate::fault::{Fault, OrFault};
 use crate::kinds::profile::file::ProfileExperiment;
 use crate::model::{ConfigurationModel, Experiment};
+use crate::native::ProfileCounts;
 use crate::random::SplitMix64;
 use crate::run::cpus;
 use crate::run::fresh_servers::FreshServers;
@@ -28,7 +29,6 @@ use crate::run::runner::{self, Finished, Plan, SlicesOfRound, Subject};
 use crate::run::schedule::{Piece, Work, pieces, requests_of_users, schedule};
 use crate::run::sliced::{self, Sweeps, sliced_rounds};
 use crate::run::testbed::{Testbed, log_tail};
-use crate::store::profile_counts::ProfileCounts;
 use crate::store::{Block, Journal, Warning};
 
 /// Part of the time that blocks have, which tell hits per second at saturation.

@@ -7,6 +7,7 @@ use super::Profile;
 use super::sampled::Sampling;
 use crate::kinds::profile::file::{Cell, Handshakes, Treatment};
 use crate::model::job::OutcomeRecord;
+use crate::native::ProfileCounts;
 use crate::run::load_process::LoadProcess;
 use crate::run::runner::Subject;
 use crate::run::schedule::Work;
@@ -15,7 +16,6 @@ use crate::run::testbed::Testbed;
 use crate::run::verify::{death, is_dead, verify_requests};
 use crate::servers::Instance;
 use crate::servers::cpu::at_rest;
-use crate::store::profile_counts::ProfileCounts;
 use crate::store::samples::Samples;
 use crate::store::{Block, ProfileBlock, Warning};
 

@@ -16,7 +16,7 @@ use crate::kinds::profile::ProfileRecord;
 use crate::kinds::profile::file::{Cell, Handshakes, ProfileExperiment, Treatment};
 use crate::model::job::TargetSpec;
 use crate::model::{Experiment, ServerName};
-use crate::native::{Profiling, best_clock};
+use crate::native::{Clock, Profiling};
 use crate::run::cpus::Cpus;
 use crate::run::manifest;
 use crate::run::observer::Observer;
@@ -51,7 +51,7 @@ impl Profile {
         let servers = experiment.of_servers();
         let mut testbed = Testbed::prepare(&servers, cpus, &mut |text| observer.step(text))?;
         servers.tell_effects(observer).or_fault(Fault::Input)?;
-        let clock = best_clock();
+        let clock = Clock::best();
         let profiling = Profiling::prepare(&testbed.make_directory("profiler")?, clock)?;
         testbed.servers[PROFILED].profile_with(profiling);
         let mut checks = Vec::new();
