@@ -1,7 +1,8 @@
 //! Compiles the provider (`native/provider`, C), the doubler (`native/doubler`), the profiler (`native/profiler`) and
 //! the shim (`native/shim`) into a shared library each, what measures primitives (`native/primitives`) and the stock
-//! client (`native/stock_client`) into programs, which `src/native` embeds, and lists the repository's experiments,
-//! which `src/run/files.rs` embeds.
+//! client (`native/stock_client`) into programs, which `src/native` embeds, lets the C headers say what the memory
+//! that they share with tlsdyno looks like (`native/layout.c`), and lists the repository's experiments, which
+//! `src/run/files.rs` embeds.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,7 @@ fn main() {
     for source in [
         "doubler",
         "doubler_record.h",
+        "layout.c",
         "owner.h",
         "primitives",
         "profiler",
@@ -32,6 +34,7 @@ fn main() {
         "record.h",
         "shim",
         "shim_record.h",
+        "stages.h",
         "stock_client",
         "wrapping",
     ] {
@@ -55,6 +58,7 @@ fn main() {
     // Linked with neither: it opens those that it is told.
     program(&native.join("primitives"), &out.join("tlsdyno-primitives"), &["-ldl", "-Wl,-z,now"]);
     program(&native.join("stock_client"), &out.join("tlsdyno-stock-client"), &["-lssl", "-lcrypto", "-Wl,-z,now"]);
+    write_layout(&native.join("layout.c"), &out.join("layout.rs"));
     let experiments = native.join("../experiments");
     list_experiments(&experiments, &["modern", "papers"], &out.join("experiments.rs"));
     list_experiments(&experiments, &["bases"], &out.join("bases.rs"));
@@ -73,6 +77,17 @@ fn list_experiments(folder: &Path, groups: &[&str], list: &Path) {
         }
     }
     std::fs::write(list, format!("[\n{entries}]")).expect("the output directory can be written");
+}
+
+/// Writes what a C program prints; it runs here, whatever machine the rest is compiled for.
+fn write_layout(source: &Path, printed: &Path) {
+    let program = printed.with_extension("program");
+    let host = env::var("HOST").expect("cargo sets it");
+    let mut compile = cc::Build::new().target(&host).get_compiler().to_command();
+    run(compile.args(["-std=c11", "-D_GNU_SOURCE"]).arg(source).arg("-o").arg(&program));
+    let output = Command::new(&program).output().unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+    assert!(output.status.success(), "{}: {}", program.display(), output.status);
+    std::fs::write(printed, output.stdout).expect("the output directory can be written");
 }
 
 /// Of the C files in these folders, the first of which says what the library exports.

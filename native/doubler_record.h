@@ -2,55 +2,31 @@
  * The doubler's area: one sealed memory file, made by tlsdyno and mapped (MAP_SHARED) by the doubler in every process
  * of the server. It is the place of the mode (which stages are computed twice now) and of the call counters.
  *
- * The mode has the bits of the stages in the order of wrapping/wrapping.h, and DOUBLER_MODE_COPIES.
+ * The mode has the bits of the stages in the order of stages.h, and DOUBLER_MODE_COPIES.
  *
- * dyno/src/native/doubler.rs mirrors this layout; a test compiles this header and compares sizes, offsets and names.
- * Whoever changes the layout raises DOUBLER_ABI_VERSION. Nobody resets the area (record.h).
+ * tlsdyno learns this layout from layout.c. Whoever changes it raises DOUBLER_ABI_VERSION. Nobody resets the area
+ * (record.h).
  */
 #ifndef TLSDYNO_DOUBLER_RECORD_H
 #define TLSDYNO_DOUBLER_RECORD_H
 
 #include "owner.h"
+#include "stages.h"
 
 #define DOUBLER_MAGIC "TLSDYN2" /* with its NUL: 8 bytes */
-#define DOUBLER_ABI_VERSION 1u
+#define DOUBLER_ABI_VERSION 2u
 #define DOUBLER_SLOTS 512u
 #define DOUBLER_SLOT_COUNTERS 24u
 
 /*
  * Of records whose protection is not doubled: the second buffer and the copy of the input all the same, so that what
- * doubling costs besides computing can be measured. All bits fit into one byte (owner.h, mode_of).
+ * doubling costs besides computing can be measured. It stands behind the byte of the stages: of a word that is being
+ * written one byte may be old, which is a mode, too.
  */
-#define DOUBLER_MODE_COPIES 0x80u
+#define DOUBLER_MODE_COPIES 0x100u
 
 /*
- * Calls by stage, whether doubled or not; size queries are not counted. An AEAD and stitched CBC belong to cipher and
- * mac, and are doubled where both are. `record_bytes` and `cbc_bytes` are bytes of their records.
- *     X(name in C, stage, name in reports)
- */
-#define DOUBLER_COUNTERS(X)                                                                                            \
-    X(SIGN, AUTHENTICATION, "sign")                                                                                    \
-    X(RSA_DECRYPT, AUTHENTICATION, "rsa_decrypt")                                                                      \
-    X(KEY_GENERATE, KEY_AGREEMENT, "key_generate")                                                                     \
-    X(KEY_DERIVE, KEY_AGREEMENT, "key_derive")                                                                         \
-    X(KEY_DECODE, KEY_AGREEMENT, "key_decode")                                                                         \
-    X(KEY_VALIDATE, KEY_AGREEMENT, "key_validate")                                                                     \
-    X(ENCAPSULATE, KEY_AGREEMENT, "encapsulate")                                                                       \
-    X(DECAPSULATE, KEY_AGREEMENT, "decapsulate")                                                                       \
-    X(RECORD_ENCRYPT, CIPHER, "record_encrypt")                                                                        \
-    X(RECORD_DECRYPT, CIPHER, "record_decrypt")                                                                        \
-    X(RECORD_BYTES, CIPHER, "record_bytes")                                                                            \
-    X(CBC_ENCRYPT, CIPHER, "cbc_encrypt")                                                                              \
-    X(CBC_DECRYPT, CIPHER, "cbc_decrypt")                                                                              \
-    X(CBC_BYTES, CIPHER, "cbc_bytes")                                                                                  \
-    X(RECORD_HMAC, MAC, "record_hmac")                                                                                 \
-    X(DIGEST, DIGEST, "digest")                                                                                        \
-    X(KDF, KDF, "kdf")                                                                                                 \
-    X(HANDSHAKE_HMAC, KDF, "handshake_hmac")                                                                           \
-    X(GENERATE, RANDOMNESS, "generate")
-
-/*
- * What belongs to no stage.
+ * Behind the counters of the stages: what belongs to none.
  *     X(name in C, name in reports)
  */
 #define DOUBLER_EVENTS(X)                                                                                              \
@@ -59,10 +35,8 @@
     X(LOST, "lost")     /* second computations that failed, or did not fit */
 
 enum doubler_counter {
-#define DOUBLER_COUNTER_ID(id, stage, name) DOUBLER_COUNT_##id,
+#define DOUBLER_COUNTER_ID(id, ...) DOUBLER_COUNT_##id,
     DOUBLER_COUNTERS(DOUBLER_COUNTER_ID)
-#undef DOUBLER_COUNTER_ID
-#define DOUBLER_COUNTER_ID(id, name) DOUBLER_COUNT_##id,
     DOUBLER_EVENTS(DOUBLER_COUNTER_ID)
 #undef DOUBLER_COUNTER_ID
     DOUBLER_COUNTER_TOTAL
@@ -84,10 +58,7 @@ struct doubler_record {
 
 static_assert(DOUBLER_COUNTER_TOTAL <= DOUBLER_SLOT_COUNTERS, "a slot is too small");
 static_assert(sizeof(struct doubler_slot) == 384, "slots are multiples of a cache line");
-static_assert(offsetof(struct doubler_record, slots_claimed) == 112, "layout");
-static_assert(offsetof(struct doubler_record, modes_ignored) == 116, "layout");
 static_assert(offsetof(struct doubler_record, slots) == 4096, "layout");
-static_assert(sizeof(struct doubler_record) == 4096 + 512 * 384, "layout");
 static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "counters are shared between processes, so they must be lock-free");
 
 #endif

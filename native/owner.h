@@ -40,15 +40,6 @@ struct tlsdyno_head {
     _Atomic uint32_t mode; /* bit set of the stages that are off now; only those that the area's library may switch */
 };
 
-static_assert(offsetof(struct tlsdyno_head, abi_version) == 8, "layout");
-static_assert(offsetof(struct tlsdyno_head, slot_count) == 12, "layout");
-static_assert(offsetof(struct tlsdyno_head, owner_pid) == 16, "layout");
-static_assert(offsetof(struct tlsdyno_head, owner_start_ticks) == 24, "layout");
-static_assert(offsetof(struct tlsdyno_head, run_id) == 32, "layout");
-static_assert(offsetof(struct tlsdyno_head, heartbeat_ns) == 96, "layout");
-static_assert(offsetof(struct tlsdyno_head, owner_user) == 104, "layout");
-static_assert(offsetof(struct tlsdyno_head, mode) == 108, "layout");
-static_assert(sizeof(struct tlsdyno_head) == 112, "layout");
 static_assert(ATOMIC_INT_LOCK_FREE == 2, "the mode is shared between processes, so it must be lock-free");
 
 /* Reads /proc/PID/stat into `text`, which is then terminated. */

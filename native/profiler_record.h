@@ -3,13 +3,14 @@
  * of the server. It is the place of the mode (whether calls are timed now), of the clock's rate, and of what each class
  * of provider functions has taken.
  *
- * dyno/src/native/profiler.rs mirrors this layout; a test compiles this header and compares sizes, offsets and names.
- * Whoever changes the layout raises PROFILER_ABI_VERSION. Nobody resets the area (record.h).
+ * tlsdyno learns this layout from layout.c. Whoever changes it raises PROFILER_ABI_VERSION. Nobody resets the area
+ * (record.h).
  */
 #ifndef TLSDYNO_PROFILER_RECORD_H
 #define TLSDYNO_PROFILER_RECORD_H
 
 #include "owner.h"
+#include "stages.h"
 
 #define PROFILER_MAGIC "TLSDYN3" /* with its NUL: 8 bytes */
 #define PROFILER_ABI_VERSION 2u
@@ -36,37 +37,8 @@
 #define PROFILER_INTERRUPTED_TIMES 8u
 #define PROFILER_INTERRUPTED_AFTER 16u /* timed calls of its class, before which there is no mean */
 
-/*
- * Classes of provider functions, by stage: what does the work, and what is done around it (contexts, parameters, key
- * schedules). The HMAC of CBC records is of stage mac; that of Finished and tickets belongs to the key schedule.
- *     X(name in C, stage, name in reports, whether calls are short)
- */
-#define PROFILER_CLASSES(X)                                                                                            \
-    X(SIGN, AUTHENTICATION, "sign", false)                                                                             \
-    X(VERIFY, AUTHENTICATION, "verify", false)                                                                         \
-    X(RSA_DECRYPT, AUTHENTICATION, "rsa_decrypt", false)                                                               \
-    X(SIGN_AROUND, AUTHENTICATION, "sign_around", false)                                                               \
-    X(KEY_GENERATE, KEY_AGREEMENT, "key_generate", false)                                                              \
-    X(KEY_DERIVE, KEY_AGREEMENT, "key_derive", false)                                                                  \
-    X(KEY_VALIDATE, KEY_AGREEMENT, "key_validate", false)                                                              \
-    X(KEY_DECODE, KEY_AGREEMENT, "key_decode", false)                                                                  \
-    X(ENCAPSULATE, KEY_AGREEMENT, "encapsulate", false)                                                                \
-    X(DECAPSULATE, KEY_AGREEMENT, "decapsulate", false)                                                                \
-    X(KEY_AROUND, KEY_AGREEMENT, "key_around", true)                                                                   \
-    X(CIPHER, CIPHER, "cipher", false)                                                                                 \
-    X(CIPHER_KEY, CIPHER, "cipher_key", false)                                                                         \
-    X(CIPHER_AROUND, CIPHER, "cipher_around", true)                                                                    \
-    X(RECORD_HMAC, MAC, "record_hmac", false)                                                                          \
-    X(RECORD_HMAC_AROUND, MAC, "record_hmac_around", true)                                                             \
-    X(DIGEST, DIGEST, "digest", true)                                                                                  \
-    X(DIGEST_AROUND, DIGEST, "digest_around", true)                                                                    \
-    X(DERIVE, KDF, "derive", false)                                                                                    \
-    X(HMAC, KDF, "hmac", false)                                                                                        \
-    X(KDF_AROUND, KDF, "kdf_around", true)                                                                             \
-    X(GENERATE, RANDOMNESS, "generate", false)
-
 enum profiler_class {
-#define PROFILER_CLASS_ID(id, stage, name, is_short) PROFILER_CLASS_##id,
+#define PROFILER_CLASS_ID(id, ...) PROFILER_CLASS_##id,
     PROFILER_CLASSES(PROFILER_CLASS_ID)
 #undef PROFILER_CLASS_ID
     PROFILER_CLASS_TOTAL
@@ -114,13 +86,7 @@ struct profiler_record {
 
 static_assert(PROFILER_CLASS_TOTAL <= PROFILER_CLASSES_MAX, "a slot is too small");
 static_assert(sizeof(struct profiler_slot) == 1024, "slots are multiples of a cache line");
-static_assert(offsetof(struct profiler_record, slots_used) == 112, "layout");
-static_assert(offsetof(struct profiler_record, clock) == 124, "layout");
-static_assert(offsetof(struct profiler_record, ticks_per_s) == 128, "layout");
-static_assert(offsetof(struct profiler_record, trampoline_classes) == 144, "layout");
-static_assert(offsetof(struct profiler_record, slot_claims) == 656, "layout");
 static_assert(offsetof(struct profiler_record, slots) == 4096, "layout");
-static_assert(sizeof(struct profiler_record) == 4096 + 256 * 1024, "layout");
 static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "counts are shared between processes, so they must be lock-free");
 
 #endif

@@ -3,14 +3,14 @@
  * the provider in every process of the server. It is the provider's acknowledgement (owner.h), and the place of the
  * mode (which of its stages are off now) and of its call counters.
  *
- * dyno/src/native/provider.rs mirrors this layout; a test compiles this header and compares sizes, offsets and names.
- * Whoever changes the layout raises TLSDYNO_ABI_VERSION. Nobody resets the area: init may run twice (haproxy
- * re-executes its master) and teardown runs first in a process that is not serving.
+ * tlsdyno learns this layout from layout.c. Whoever changes it raises TLSDYNO_ABI_VERSION. Nobody resets the area: init
+ * may run twice (haproxy re-executes its master) and teardown runs first in a process that is not serving.
  */
 #ifndef TLSDYNO_RECORD_H
 #define TLSDYNO_RECORD_H
 
 #include "owner.h"
+#include "stages.h"
 
 #define TLSDYNO_MAGIC "TLSDYNO" /* with its NUL: 8 bytes */
 #define TLSDYNO_ABI_VERSION 5u
@@ -19,35 +19,7 @@
 #define TLSDYNO_ENGINES_MAX 64u
 
 /*
- * Calls of replaced functions, by stage. Size queries are not counted. An operation that belongs to two stages (one
- * AEAD record) counts once for each stage that is off.
- *     X(name in C, stage, name in reports)
- */
-#define TLSDYNO_COUNTERS(X)                                                                                            \
-    X(SIGN, AUTHENTICATION, "sign")                                                                                    \
-    X(VERIFY, AUTHENTICATION, "verify")                                                                                \
-    X(RSA_ENCRYPT, AUTHENTICATION, "rsa_encrypt")                                                                      \
-    X(RSA_DECRYPT, AUTHENTICATION, "rsa_decrypt")                                                                      \
-    X(KEY_GENERATE, KEY_AGREEMENT, "key_generate")                                                                     \
-    X(KEY_DERIVE, KEY_AGREEMENT, "key_derive")                                                                         \
-    X(KEY_DECODE, KEY_AGREEMENT, "key_decode")                                                                         \
-    X(KEY_VALIDATE, KEY_AGREEMENT, "key_validate")                                                                     \
-    X(KEM_ENCAPSULATE, KEY_AGREEMENT, "kem_encapsulate")                                                               \
-    X(KEM_DECAPSULATE, KEY_AGREEMENT, "kem_decapsulate")                                                               \
-    X(AEAD_ENCRYPT, CIPHER, "aead_encrypt")                                                                            \
-    X(AEAD_DECRYPT, CIPHER, "aead_decrypt")                                                                            \
-    X(CBC_ENCRYPT, CIPHER, "cbc_encrypt")                                                                              \
-    X(CBC_DECRYPT, CIPHER, "cbc_decrypt")                                                                              \
-    X(TAG_WRITE, MAC, "tag_write")                                                                                     \
-    X(TAG_CHECK, MAC, "tag_check")                                                                                     \
-    X(RECORD_HMAC, MAC, "record_hmac")                                                                                 \
-    X(DIGEST, DIGEST, "digest")                                                                                        \
-    X(KDF, KDF, "kdf")                                                                                                 \
-    X(HANDSHAKE_HMAC, KDF, "handshake_hmac")                                                                           \
-    X(GENERATE, RANDOMNESS, "generate")
-
-/*
- * What emulated hardware did; these belong to no stage. Times in nanoseconds.
+ * Behind the counters of the stages: what emulated hardware did. Times in nanoseconds.
  *     X(name in C, name in reports)
  */
 #define TLSDYNO_HARDWARE_COUNTERS(X)                                                                                   \
@@ -58,10 +30,8 @@
     X(BURNT_NS, "burnt_ns")                       /* CPU time that they burnt */
 
 enum tlsdyno_counter {
-#define TLSDYNO_COUNTER_ID(id, stage, name) TLSDYNO_COUNT_##id,
+#define TLSDYNO_COUNTER_ID(id, ...) TLSDYNO_COUNT_##id,
     TLSDYNO_COUNTERS(TLSDYNO_COUNTER_ID)
-#undef TLSDYNO_COUNTER_ID
-#define TLSDYNO_COUNTER_ID(id, name) TLSDYNO_COUNT_##id,
     TLSDYNO_HARDWARE_COUNTERS(TLSDYNO_COUNTER_ID)
 #undef TLSDYNO_COUNTER_ID
     TLSDYNO_COUNTER_TOTAL
@@ -86,14 +56,10 @@ struct tlsdyno_record {
     struct tlsdyno_slot slots[TLSDYNO_SLOTS];
 };
 
+static_assert(STAGE_TOTAL <= 8, "a mode that is being written would be a mixture of two");
 static_assert(TLSDYNO_COUNTER_TOTAL <= TLSDYNO_RANDOM_WORDS, "a slot is too small");
 static_assert(sizeof(struct tlsdyno_slot) == 256, "slots are multiples of a cache line");
-static_assert(offsetof(struct tlsdyno_record, slots_claimed) == 112, "layout");
-static_assert(offsetof(struct tlsdyno_record, modes_ignored) == 116, "layout");
-static_assert(offsetof(struct tlsdyno_record, burn_ns) == 120, "layout");
-static_assert(offsetof(struct tlsdyno_record, engine_busy_until_ns) == 128, "layout");
 static_assert(offsetof(struct tlsdyno_record, slots) == 4096, "layout");
-static_assert(sizeof(struct tlsdyno_record) == 4096 + 512 * 256, "layout");
 static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "counters are shared between processes, so they must be lock-free");
 
 #endif

@@ -3,14 +3,14 @@
  * the shim in every process of the server. It is the shim's acknowledgement (owner.h), its settings, and the place of
  * the universal session, the counters and the time stamps.
  *
- * dyno/src/native/shim/layout.rs mirrors this layout; a test compiles this header and compares sizes, offsets and
- * names. Whoever changes the layout raises TLSDYNO_SHIM_ABI_VERSION. Nobody resets the area: a server may load the shim
- * again (haproxy re-executes its master).
+ * tlsdyno learns this layout from layout.c. Whoever changes it raises TLSDYNO_SHIM_ABI_VERSION. Nobody resets the area:
+ * a server may load the shim again (haproxy re-executes its master).
  */
 #ifndef TLSDYNO_SHIM_RECORD_H
 #define TLSDYNO_SHIM_RECORD_H
 
 #include "owner.h"
+#include "stages.h"
 
 #define TLSDYNO_SHIM_MAGIC "TLSSHIM" /* with its NUL: 8 bytes */
 #define TLSDYNO_SHIM_ABI_VERSION 6u
@@ -24,20 +24,8 @@
 #define TLSDYNO_SHIM_PEERS 48u
 #define TLSDYNO_SHIM_TOO_LONG_NS UINT32_MAX /* in a time stamp: 4.29 s or more */
 
-/* Stages, each a bit of `stages_off` and of the mode: X(name in C, name in reports), docs/NOOP.md. */
-#define TLSDYNO_SHIM_STAGES(X)                                                                                         \
-    X(SESSION_CACHE, "session_cache")                                                                                  \
-    X(MARSHALLING, "marshalling")                                                                                      \
-    X(HANDSHAKE, "handshake")                                                                                          \
-    X(ROUND_TRIP, "round_trip")                                                                                        \
-    X(SETUP, "setup")
-
-/* Bits of `flags`: X(name in C, name in reports). */
-#define TLSDYNO_SHIM_FLAGS(X)                                                                                          \
-    X(ALLOW_OPEN, "allow_insecure_listen")                                                                             \
-    X(TIME_STAMPS, "time_stamps")                                                                                      \
-    X(TICKETS, "tickets")                                                                                              \
-    X(ENCRYPT_THEN_MAC, "encrypt_then_mac")
+/* Bits of `flags`. */
+#define TLSDYNO_SHIM_FLAGS(X) X(ALLOW_OPEN) X(TIME_STAMPS) X(TICKETS) X(ENCRYPT_THEN_MAC)
 
 /* How a connection began: X(name in C, name in reports). Each is also a counter, of the same number and name. */
 #define TLSDYNO_SHIM_KINDS(X)                                                                                          \
@@ -57,14 +45,8 @@
     X(UNIVERSAL_MISS, "universal_misses") /* another session was offered */                                            \
     X(REFUSED, "refused_connections")     /* neither loopback nor a permitted peer, or tlsdyno has ended */
 
-enum tlsdyno_shim_stage {
-#define TLSDYNO_SHIM_ID(id, name) SHIM_STAGE_##id,
-    TLSDYNO_SHIM_STAGES(TLSDYNO_SHIM_ID)
-#undef TLSDYNO_SHIM_ID
-};
-
 enum tlsdyno_shim_flag {
-#define TLSDYNO_SHIM_ID(id, name) SHIM_FLAG_##id,
+#define TLSDYNO_SHIM_ID(id) SHIM_FLAG_##id,
     TLSDYNO_SHIM_FLAGS(TLSDYNO_SHIM_ID)
 #undef TLSDYNO_SHIM_ID
 };
@@ -150,24 +132,10 @@ struct tlsdyno_shim_area {
 };
 
 static_assert(SHIM_COUNTER_TOTAL <= TLSDYNO_SHIM_SLOT_COUNTERS, "a slot is too small");
-static_assert(sizeof(struct tlsdyno_script) == 40, "layout");
-static_assert(sizeof(struct tlsdyno_universal_session) == 2096, "layout");
 static_assert(sizeof(struct tlsdyno_shim_slot) == 256, "slots are multiples of a cache line");
-static_assert(sizeof(struct tlsdyno_step) == 12, "layout");
-static_assert(sizeof(struct tlsdyno_stamp) == 344, "layout");
-static_assert(offsetof(struct tlsdyno_shim_area, stages_off) == 112, "layout");
-static_assert(offsetof(struct tlsdyno_shim_area, flags) == 116, "layout");
-static_assert(offsetof(struct tlsdyno_shim_area, suite) == 120, "layout");
-static_assert(offsetof(struct tlsdyno_shim_area, slots_claimed) == 124, "layout");
-static_assert(offsetof(struct tlsdyno_shim_area, stamps_written) == 128, "layout");
-static_assert(offsetof(struct tlsdyno_shim_area, full) == 136, "layout");
-static_assert(offsetof(struct tlsdyno_shim_area, resumed) == 176, "layout");
-static_assert(offsetof(struct tlsdyno_shim_area, modes_ignored) == 216, "layout");
-static_assert(offsetof(struct tlsdyno_shim_area, peer_count) == 220, "layout");
-static_assert(offsetof(struct tlsdyno_shim_area, peers) == 224, "layout");
+static_assert(sizeof(struct tlsdyno_script) == 4 * (2 + TLSDYNO_SHIM_FLIGHTS), "layout");
 static_assert(offsetof(struct tlsdyno_shim_area, session) == 1024, "layout");
 static_assert(offsetof(struct tlsdyno_shim_area, slots) == 4096, "layout");
-static_assert(offsetof(struct tlsdyno_shim_area, stamps) == 4096 + 256 * 256, "layout");
 static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2,
               "shared between processes, so it must be lock-free");
 

@@ -15,7 +15,8 @@
 #include "../doubler_record.h"
 #include "modes_operations.h"
 
-enum { OUT_MAX = 1024, EVERYTHING = 0x7f, COPIES = 0x80, CIPHER_AND_MAC = BIT(CIPHER) | BIT(MAC) };
+enum { OUT_MAX = 1024, EVERYTHING = (1 << STAGE_TOTAL) - 1, COPIES = DOUBLER_MODE_COPIES };
+enum { CIPHER_AND_MAC = BIT(CIPHER) | BIT(MAC) };
 enum { WITHOUT_RECORDS = EVERYTHING & ~CIPHER_AND_MAC };
 
 static const struct doubler_record *area;
@@ -182,9 +183,9 @@ static operation *const OPERATIONS[] = {
 };
 enum { OPERATION_TOTAL = sizeof(OPERATIONS) / sizeof(OPERATIONS[0]) };
 
+#define BIT_OF(id, name) BIT(id),
 static const uint32_t MODES[] = {
-    0,           EVERYTHING, BIT(AUTHENTICATION), BIT(KEY_AGREEMENT), BIT(CIPHER), BIT(MAC), CIPHER_AND_MAC,
-    BIT(DIGEST), BIT(KDF),   BIT(RANDOMNESS),     COPIES,             EVERYTHING | COPIES,
+    0, EVERYTHING, TLSDYNO_STAGES(BIT_OF) CIPHER_AND_MAC, COPIES, EVERYTHING | COPIES,
 };
 enum { MODE_TOTAL = sizeof(MODES) / sizeof(MODES[0]) };
 

@@ -16,7 +16,8 @@
 
 #include "modes.h"
 
-enum { TRANSPORT_SIZE = 1 << 17, STEPS_MAX = 12, RECORD_MAX = 16384, NOTHING_OFF = 0, EVERYTHING = 0x7f };
+enum { TRANSPORT_SIZE = 1 << 17, STEPS_MAX = 12, RECORD_MAX = 16384, NOTHING_OFF = 0 };
+enum { EVERYTHING = (1 << STAGE_TOTAL) - 1 };
 
 struct kind {
     int version;
@@ -34,10 +35,8 @@ static const struct kind KINDS[] = {
     {TLS1_2_VERSION, "AES256-SHA256", SSL_OP_NO_ENCRYPT_THEN_MAC, true},
 };
 
-static const uint32_t MODES[] = {
-    NOTHING_OFF, EVERYTHING, BIT(AUTHENTICATION), BIT(KEY_AGREEMENT), BIT(CIPHER), BIT(MAC), BIT(CIPHER) | BIT(MAC),
-    BIT(DIGEST), BIT(KDF),   BIT(RANDOMNESS),
-};
+#define BIT_OF(id, name) BIT(id),
+static const uint32_t MODES[] = {NOTHING_OFF, EVERYTHING, TLSDYNO_STAGES(BIT_OF) BIT(CIPHER) | BIT(MAC)};
 enum { KIND_TOTAL = sizeof(KINDS) / sizeof(KINDS[0]), MODE_TOTAL = sizeof(MODES) / sizeof(MODES[0]) };
 
 static bool doubled;

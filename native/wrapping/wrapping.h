@@ -22,22 +22,7 @@
 #include <openssl/params.h>
 #include <openssl/types.h>
 
-/* The order is that of tlsdyno_tls::Stage, and of the bits of a mode; names as in the `stages` parameter. */
-#define TLSDYNO_STAGES(X)                                                                                              \
-    X(AUTHENTICATION, "authentication")                                                                                \
-    X(KEY_AGREEMENT, "key_agreement")                                                                                  \
-    X(CIPHER, "cipher")                                                                                                \
-    X(MAC, "mac")                                                                                                      \
-    X(DIGEST, "digest")                                                                                                \
-    X(KDF, "kdf")                                                                                                      \
-    X(RANDOMNESS, "randomness")
-
-enum stage {
-#define TLSDYNO_STAGE_ID(id, name) STAGE_##id,
-    TLSDYNO_STAGES(TLSDYNO_STAGE_ID)
-#undef TLSDYNO_STAGE_ID
-    STAGE_TOTAL
-};
+#include "../stages.h"
 
 /* Numbered reasons; printed by openssl, nginx and others like their own (errors.c holds the texts). */
 enum reason {

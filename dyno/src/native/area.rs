@@ -19,29 +19,8 @@ use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::{Stage, StageSet};
 
+use super::layout::head as layout;
 use crate::process_tree;
-
-/// Mirror of `struct tlsdyno_head` in `native/owner.h`.
-pub mod layout {
-    /// Offset of the layout version, `u32`.
-    pub const ABI_VERSION_AT: usize = 8;
-    /// Offset of the number of slots, `u32`.
-    pub const SLOT_COUNT_AT: usize = 12;
-    /// Offset of the owner's process id, `u64`.
-    pub const OWNER_PID_AT: usize = 16;
-    /// Offset of the owner's start time in clock ticks after boot, `u64`.
-    pub const OWNER_START_TICKS_AT: usize = 24;
-    /// Offset of the run id.
-    pub const RUN_ID_AT: usize = 32;
-    /// Size of the run id in bytes, at least one NUL included.
-    pub const RUN_ID_SIZE: usize = 64;
-    /// Offset of the heartbeat, `u64`: nanoseconds of CLOCK_MONOTONIC_COARSE.
-    pub const HEARTBEAT_NS_AT: usize = 96;
-    /// Offset of the owner's effective user id, `u32`.
-    pub const OWNER_USER_AT: usize = 104;
-    /// Offset of the mode, `u32`: a bit for each stage that is off now, in the order of the library's stages.
-    pub const MODE_AT: usize = 108;
-}
 
 /// How often the heartbeat is written. The libraries refuse once that it is a second old.
 const HEARTBEAT: Duration = Duration::from_millis(100);
@@ -77,7 +56,7 @@ pub(super) struct Head {
 }
 
 /// The mode in which of `stages` those in `off` are off.
-pub(super) fn mode_bits<const N: usize>(stages: [Stage; N], off: StageSet) -> u32 {
+pub(super) fn mode_bits(stages: &[Stage], off: StageSet) -> u32 {
     stages.iter().enumerate().map(|(bit, stage)| u32::from(off.contains(*stage)) << bit).sum()
 }
 
@@ -156,12 +135,7 @@ impl Area {
     /// way drains them first.
     ///
     /// The libraries read the mode without a lock, and take from it only what they were loaded for (`may_be_off`).
-    pub(super) fn set_mode<const N: usize>(
-        &self,
-        stages: [Stage; N],
-        may_be_off: StageSet,
-        off: StageSet,
-    ) -> Result<()> {
+    pub(super) fn set_mode(&self, stages: &[Stage], may_be_off: StageSet, off: StageSet) -> Result<()> {
         if let Some(stage) = off.iter().find(|stage| !may_be_off.contains(*stage)) {
             bail!("a mode cannot switch `{stage}` off: this server was started for {may_be_off} only");
         }

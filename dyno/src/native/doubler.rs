@@ -4,71 +4,20 @@
 //! The library is compiled from `native/doubler` by the build script and embedded here. It holds nothing that could
 //! replace a component by a no-op, so that a server with it is as secure as one without, and any client may come.
 //! Unlike the provider ([`super::provider`]) it goes on as the plain default provider when its owner ends, or is not
-//! there. Its area is declared in `native/doubler_record.h` and mirrored here.
+//! there.
 
-use std::fmt;
-use std::ops::Sub;
 use std::path::Path;
 
 use anyhow::{Result, bail};
 use tlsdyno_tls::{Stage, StageSet};
 
 use super::area::{Head, mode_bits};
+use super::counts::Counts;
+use super::layout::doubler as layout;
 use super::unpacked::{Library, Unpacked};
 
 /// The doubler, an ELF shared library.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-doubler.so"));
-
-/// Mirror of `struct doubler_record` in `native/doubler_record.h`; integers are in the machine's byte order.
-pub mod layout {
-    use tlsdyno_tls::Stage;
-
-    pub use crate::native::area::layout::*;
-
-    /// First bytes of a doubler's area.
-    pub const MAGIC: [u8; 8] = *b"TLSDYN2\0";
-    /// Raised with every change of the layout.
-    pub const ABI_VERSION: u32 = 1;
-    /// Offset of the number of slots claimed so far, `u32`.
-    pub const SLOTS_CLAIMED_AT: usize = 112;
-    /// Offset of the number of times that a mode was read with bits that mean nothing, `u32`.
-    pub const MODES_IGNORED_AT: usize = 116;
-    /// Offset of the first slot.
-    pub const SLOTS_AT: usize = 4096;
-    /// Number of slots; each thread of the server counts in one.
-    pub const SLOTS: usize = 512;
-    /// `u64` counters in a slot of calls, and as many again of those that were doubled.
-    pub const SLOT_COUNTERS: usize = 24;
-    /// Size of the area in bytes.
-    pub const SIZE: usize = SLOTS_AT + SLOTS * SLOT_COUNTERS * 2 * 8;
-    /// Bit of the mode by which records are copied and not computed twice.
-    pub const MODE_COPIES: u32 = 0x80;
-    /// The counters in their order within a slot, by stage and name.
-    pub const COUNTERS: [(Stage, &str); 19] = [
-        (Stage::Authentication, "sign"),
-        (Stage::Authentication, "rsa_decrypt"),
-        (Stage::KeyAgreement, "key_generate"),
-        (Stage::KeyAgreement, "key_derive"),
-        (Stage::KeyAgreement, "key_decode"),
-        (Stage::KeyAgreement, "key_validate"),
-        (Stage::KeyAgreement, "encapsulate"),
-        (Stage::KeyAgreement, "decapsulate"),
-        (Stage::Cipher, "record_encrypt"),
-        (Stage::Cipher, "record_decrypt"),
-        (Stage::Cipher, "record_bytes"),
-        (Stage::Cipher, "cbc_encrypt"),
-        (Stage::Cipher, "cbc_decrypt"),
-        (Stage::Cipher, "cbc_bytes"),
-        (Stage::Mac, "record_hmac"),
-        (Stage::Digest, "digest"),
-        (Stage::Kdf, "kdf"),
-        (Stage::Kdf, "handshake_hmac"),
-        (Stage::Randomness, "generate"),
-    ];
-    /// What belongs to no stage, after the stages' counters: records copied only, contexts of which no half can be
-    /// doubled, second computations that failed.
-    pub const EVENTS: [&str; 3] = ["copies", "halves", "lost"];
-}
 
 /// What a server computes twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -125,7 +74,7 @@ impl Doubling {
             );
         }
         let copies = if doubled.copies { layout::MODE_COPIES } else { 0 };
-        let mode = mode_bits(Stage::PROVIDER, doubled.stages) | copies;
+        let mode = mode_bits(&Stage::PROVIDER, doubled.stages) | copies;
         self.area.write(layout::MODE_AT, &mode.to_ne_bytes())
     }
 
@@ -146,76 +95,23 @@ impl Doubling {
         let (claimed_at, counters) = (layout::SLOTS_CLAIMED_AT, 2 * layout::SLOT_COUNTERS);
         let totals = self.area.sum_slots(claimed_at, layout::SLOTS, layout::SLOTS_AT, counters)?;
         let (calls, doubled) = totals.split_at(layout::SLOT_COUNTERS);
-        let mut counters = DoublingCounters::default();
-        counters.calls.copy_from_slice(&calls[..layout::COUNTERS.len()]);
-        counters.events.copy_from_slice(&calls[layout::COUNTERS.len()..][..layout::EVENTS.len()]);
-        counters.doubled.copy_from_slice(&doubled[..layout::COUNTERS.len()]);
-        Ok(counters)
+        Ok(DoublingCounters::new(&layout::COUNTERS, |place| [calls[place], doubled[place]]))
     }
 }
 
-/// Calls of the functions that may be doubled, and how many of them were. Subtract two snapshots to get what happened
-/// between them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DoublingCounters {
-    calls: [u64; layout::COUNTERS.len()],
-    doubled: [u64; layout::COUNTERS.len()],
-    events: [u64; layout::EVENTS.len()],
-}
+/// Calls of the functions that may be doubled, and how many of them were. Those of records in one pass belong to
+/// `cipher`; `record_bytes` and `cbc_bytes` are bytes.
+pub type DoublingCounters = Counts<[u64; 2], { layout::COUNTERS.len() }>;
 
 impl DoublingCounters {
-    /// Calls counted under `name` (see [`layout::COUNTERS`]), and those of them that were doubled; `None` if there is
-    /// no such counter. `record_bytes` and `cbc_bytes` are bytes.
-    pub fn get(&self, name: &str) -> Option<(u64, u64)> {
-        self.iter().find(|(_, candidate, ..)| *candidate == name).map(|(_, _, calls, doubled)| (calls, doubled))
-    }
-
-    /// Calls of a stage that were doubled. Those of records in one pass belong to `cipher` here.
+    /// Calls of a stage that were doubled.
     pub fn doubled(&self, stage: Stage) -> u64 {
-        self.iter().filter(|(of, ..)| *of == stage).map(|(.., doubled)| doubled).sum()
+        self.of(stage)[1]
     }
 
-    /// What belongs to no stage, by name (see [`layout::EVENTS`]); 0 if there is no such counter.
+    /// What belongs to no stage, by name; 0 if there is no such counter.
     pub fn event(&self, name: &str) -> u64 {
-        let found = layout::EVENTS.iter().position(|candidate| *candidate == name);
-        found.map_or(0, |index| self.events[index])
-    }
-
-    /// Every counter of a stage: stage, name, calls, calls that were doubled.
-    pub fn iter(&self) -> impl Iterator<Item = (Stage, &'static str, u64, u64)> + '_ {
-        let numbers = self.calls.iter().zip(&self.doubled);
-        layout::COUNTERS.iter().zip(numbers).map(|(&(stage, name), (calls, doubled))| (stage, name, *calls, *doubled))
-    }
-}
-
-impl Sub for DoublingCounters {
-    type Output = DoublingCounters;
-
-    /// What happened after `earlier`. Counters only grow, so this is never negative for snapshots in order.
-    fn sub(self, earlier: DoublingCounters) -> DoublingCounters {
-        let mut difference = self;
-        let now = difference.calls.iter_mut().chain(&mut difference.doubled).chain(&mut difference.events);
-        let before = earlier.calls.into_iter().chain(earlier.doubled).chain(earlier.events);
-        for (number, before) in now.zip(before) {
-            *number = number.saturating_sub(before);
-        }
-        difference
-    }
-}
-
-impl fmt::Display for DoublingCounters {
-    /// The counters that are not zero, `name=calls/doubled` and `event=number`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut separator = "";
-        for (_, name, calls, doubled) in self.iter().filter(|(_, _, calls, _)| *calls > 0) {
-            write!(f, "{separator}{name}={calls}/{doubled}")?;
-            separator = " ";
-        }
-        for (name, number) in layout::EVENTS.iter().zip(self.events).filter(|(_, number)| *number > 0) {
-            write!(f, "{separator}{name}={number}")?;
-            separator = " ";
-        }
-        Ok(())
+        self.get(name).map_or(0, |[count, _]| count)
     }
 }
 
@@ -267,11 +163,11 @@ mod tests {
             let at = layout::SLOTS_AT + slot * layout::SLOT_COUNTERS * 2 * 8;
             doubling.area.write(at, &3u64.to_ne_bytes()).unwrap();
             doubling.area.write(at + layout::SLOT_COUNTERS * 8, &2u64.to_ne_bytes()).unwrap();
-            let lost_at = at + (layout::COUNTERS.len() + 2) * 8;
+            let lost_at = at + (layout::COUNTERS.len() - 1) * 8;
             doubling.area.write(lost_at, &1u64.to_ne_bytes()).unwrap();
         }
         let difference = doubling.counters().unwrap() - before;
-        assert_eq!(difference.get("sign"), Some((6, 4)));
+        assert_eq!(difference.get("sign"), Some([6, 4]));
         assert_eq!(difference.doubled(Stage::Authentication), 4);
         assert_eq!(difference.doubled(Stage::Kdf), 0);
         assert_eq!((difference.event("lost"), difference.event("copies")), (2, 0));

@@ -13,7 +13,9 @@ use anyhow::{Context, Result};
 
 pub mod area;
 mod asked;
+mod counts;
 pub mod doubler;
+pub mod layout;
 pub mod primitives;
 pub mod profiler;
 pub mod provider;
@@ -22,9 +24,10 @@ pub mod stock_client;
 mod unpacked;
 
 pub use area::Handed;
+pub use counts::Counts;
 pub use doubler::{Doubled, Doubling, DoublingCounters};
 pub use profiler::{ClassCount, Clock, ProfileCounts, Profiling};
-pub use provider::{Counters, Engines, Hardware, Injection, layout};
+pub use provider::{Counters, Engines, Hardware, Injection};
 pub use shim::{ShimCounters, ShimInjection, ShimSettings, Step, TimeStamp};
 pub use unpacked::Unpacked;
 

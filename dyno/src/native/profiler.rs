@@ -2,8 +2,7 @@
 //!
 //! The library is compiled from `native/profiler` by the build script and embedded here. It holds nothing that could
 //! change a result, so that a server with it is as secure as one without. Like the doubler it goes on as the plain
-//! default provider when its owner ends, or is not there. Its area is declared in `native/profiler_record.h` and
-//! mirrored here.
+//! default provider when its owner ends, or is not there.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,81 +14,12 @@ use serde::{Deserialize, Serialize};
 use tlsdyno_tls::Stage;
 
 use super::area::Head;
+use super::counts::Counts;
+use super::layout::profiler as layout;
 use super::unpacked::{Library, Unpacked};
 
 /// The profiler, an ELF shared library.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-profiler.so"));
-
-/// Mirror of `struct profiler_record` in `native/profiler_record.h`; integers are in the machine's byte order.
-pub mod layout {
-    use tlsdyno_tls::Stage;
-
-    pub use crate::native::area::layout::*;
-
-    /// First bytes of a profiler's area.
-    pub const MAGIC: [u8; 8] = *b"TLSDYN3\0";
-    /// Raised with every change of the layout.
-    pub const ABI_VERSION: u32 = 2;
-    /// Offset of the number before which all slots stand that were ever used, `u32`.
-    pub const SLOTS_USED_AT: usize = 112;
-    /// Offset of the number of claims of slots so far, `u32`.
-    pub const CLAIMS_AT: usize = 120;
-    /// Offset of the clock to read, `u32`.
-    pub const CLOCK_AT: usize = 124;
-    /// Offset of the ticks of that clock in a second, `u64`.
-    pub const TICKS_PER_S_AT: usize = 128;
-    /// Offset of the ticks between two readings with nothing in between, `u64`.
-    pub const EMPTY_TICKS_AT: usize = 136;
-    /// Offset of the class of each trampoline's function, plus one, a byte each.
-    pub const TRAMPOLINE_CLASSES_AT: usize = 144;
-    /// Number of trampolines.
-    pub const TRAMPOLINES: usize = 512;
-    /// Offset of the claim by which a thread has each slot, `u32` each.
-    pub const SLOT_CLAIMS_AT: usize = TRAMPOLINE_CLASSES_AT + TRAMPOLINES;
-    /// Offset of whether the kernel tells which calls were interrupted, `u32`.
-    pub const SEES_INTERRUPTIONS_AT: usize = SLOT_CLAIMS_AT + 4 * SLOTS;
-    /// Offset of the first slot.
-    pub const SLOTS_AT: usize = 4096;
-    /// Number of slots; each thread of the server counts in one as long as it lives, or in the first with others.
-    pub const SLOTS: usize = 256;
-    /// Classes that a slot has room for.
-    pub const CLASSES_MAX: usize = 31;
-    /// `u64` numbers of a class: calls, calls that were timed, their ticks, bytes of all calls.
-    pub const CLASS_NUMBERS: usize = 4;
-    /// `u64` numbers of a slot: those of its classes, then the number of calls that were interrupted, and room.
-    pub const SLOT_NUMBERS: usize = CLASSES_MAX * CLASS_NUMBERS + 4;
-    /// Size of the area in bytes.
-    pub const SIZE: usize = SLOTS_AT + SLOTS * SLOT_NUMBERS * 8;
-    /// Bit of the mode in which calls are timed.
-    pub const MODE_TIMED: u32 = 1;
-    /// Of short calls one in so many is timed.
-    pub const SHORT_EVERY: u64 = 16;
-    /// The classes of functions in their order within a slot: stage, name, whether its calls are short.
-    pub const CLASSES: [(Stage, &str, bool); 22] = [
-        (Stage::Authentication, "sign", false),
-        (Stage::Authentication, "verify", false),
-        (Stage::Authentication, "rsa_decrypt", false),
-        (Stage::Authentication, "sign_around", false),
-        (Stage::KeyAgreement, "key_generate", false),
-        (Stage::KeyAgreement, "key_derive", false),
-        (Stage::KeyAgreement, "key_validate", false),
-        (Stage::KeyAgreement, "key_decode", false),
-        (Stage::KeyAgreement, "encapsulate", false),
-        (Stage::KeyAgreement, "decapsulate", false),
-        (Stage::KeyAgreement, "key_around", true),
-        (Stage::Cipher, "cipher", false),
-        (Stage::Cipher, "cipher_key", false),
-        (Stage::Cipher, "cipher_around", true),
-        (Stage::Mac, "record_hmac", false),
-        (Stage::Mac, "record_hmac_around", true),
-        (Stage::Digest, "digest", true),
-        (Stage::Digest, "digest_around", true),
-        (Stage::Kdf, "derive", false),
-        (Stage::Kdf, "hmac", false),
-        (Stage::Kdf, "kdf_around", true),
-        (Stage::Randomness, "generate", false),
-    ];
-}
 
 /// What calls are timed with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -189,11 +119,8 @@ impl Profiling {
                 bytes,
             }
         };
-        let mut counts = ProfileCounts::default();
-        for (into, numbers) in counts.0.iter_mut().zip(totals.chunks_exact(layout::CLASS_NUMBERS)) {
-            *into = count(numbers);
-        }
-        Ok(counts)
+        let numbers: Vec<&[u64]> = totals.chunks_exact(layout::CLASS_NUMBERS).collect();
+        Ok(ProfileCounts::new(|class| count(numbers[class])))
     }
 
     /// Gives the slots away, and forgets what was counted in them: the threads that had them call nothing any more,
@@ -239,15 +166,15 @@ impl Profiling {
         Ok(self.number(layout::EMPTY_TICKS_AT)? as f64 * 1e9 / ticks_per_s as f64)
     }
 
-    /// For each trampoline the class of functions behind it, an index into [`layout::CLASSES`].
+    /// For each trampoline the stage of the functions behind it.
     ///
     /// # Errors
     /// The area cannot be read.
-    pub fn trampolines(&self) -> Result<Vec<Option<usize>>> {
+    pub fn trampolines(&self) -> Result<Vec<Option<Stage>>> {
         let mut bytes = vec![0; layout::TRAMPOLINES];
         self.area.read(layout::TRAMPOLINE_CLASSES_AT, &mut bytes)?;
-        let class = |byte: u8| usize::from(byte).checked_sub(1).filter(|class| *class < layout::CLASSES.len());
-        Ok(bytes.into_iter().map(class).collect())
+        let stage = |byte: u8| layout::CLASSES.get(usize::from(byte).checked_sub(1)?)?.0;
+        Ok(bytes.into_iter().map(stage).collect())
     }
 
     fn number(&self, at: usize) -> Result<u64> {
@@ -292,14 +219,18 @@ impl From<[u64; 4]> for ClassCount {
 
 /// What was done in each class of functions. Subtract two snapshots to get what happened between them. On disk an
 /// object with the classes that have calls.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "BTreeMap<String, ClassCount>", into = "BTreeMap<String, ClassCount>")]
-pub struct ProfileCounts([ClassCount; layout::CLASSES.len()]);
+pub struct ProfileCounts(Counts<[u64; layout::CLASS_NUMBERS], { layout::CLASSES.len() }>);
 
 impl ProfileCounts {
+    fn new(mut count: impl FnMut(usize) -> ClassCount) -> ProfileCounts {
+        ProfileCounts(Counts::new(&layout::CLASSES, |class| count(class).into()))
+    }
+
     /// Every class with its stage and name.
-    pub fn iter(&self) -> impl Iterator<Item = (Stage, &'static str, &ClassCount)> {
-        layout::CLASSES.iter().zip(&self.0).map(|(&(stage, name, _), count)| (stage, name, count))
+    pub fn iter(&self) -> impl Iterator<Item = (Stage, &'static str, ClassCount)> {
+        self.0.of_stages().map(|(stage, name, numbers)| (stage, name, numbers.into()))
     }
 
     /// Nanoseconds of a stage.
@@ -309,49 +240,40 @@ impl ProfileCounts {
 
     /// Calls of all classes, and how many of them were timed.
     pub fn calls(&self) -> (u64, u64) {
-        self.0.iter().fold((0, 0), |(calls, timed), count| (calls + count.calls, timed + count.timed_count))
+        self.iter().fold((0, 0), |(calls, timed), (.., count)| (calls + count.calls, timed + count.timed_count))
+    }
+}
+
+impl Default for ProfileCounts {
+    fn default() -> ProfileCounts {
+        ProfileCounts::new(|_| ClassCount::default())
     }
 }
 
 impl Sub<&ProfileCounts> for ProfileCounts {
     type Output = ProfileCounts;
 
-    /// What happened after `earlier`. Counts only grow, so this is never negative for snapshots in order.
-    fn sub(mut self, earlier: &ProfileCounts) -> ProfileCounts {
-        for (count, before) in self.0.iter_mut().zip(&earlier.0) {
-            *count = ClassCount {
-                calls: count.calls.saturating_sub(before.calls),
-                timed_count: count.timed_count.saturating_sub(before.timed_count),
-                ns: count.ns.saturating_sub(before.ns),
-                bytes: count.bytes.saturating_sub(before.bytes),
-            };
-        }
-        self
+    fn sub(self, earlier: &ProfileCounts) -> ProfileCounts {
+        ProfileCounts(self.0 - earlier.0)
     }
 }
 
 impl AddAssign<&ProfileCounts> for ProfileCounts {
-    fn add_assign(&mut self, other: &ProfileCounts) {
-        for (count, more) in self.0.iter_mut().zip(&other.0) {
-            count.calls += more.calls;
-            count.timed_count += more.timed_count;
-            count.ns += more.ns;
-            count.bytes += more.bytes;
-        }
+    fn add_assign(&mut self, more: &ProfileCounts) {
+        self.0 += more.0;
     }
 }
 
 impl From<ProfileCounts> for BTreeMap<String, ClassCount> {
     fn from(counts: ProfileCounts) -> BTreeMap<String, ClassCount> {
         let called = counts.iter().filter(|(.., count)| count.calls > 0);
-        called.map(|(_, name, count)| (name.to_owned(), *count)).collect()
+        called.map(|(_, name, count)| (name.to_owned(), count)).collect()
     }
 }
 
 impl From<BTreeMap<String, ClassCount>> for ProfileCounts {
     fn from(named: BTreeMap<String, ClassCount>) -> ProfileCounts {
-        let count = |&(_, name, _): &(Stage, &str, bool)| named.get(name).copied().unwrap_or_default();
-        ProfileCounts(std::array::from_fn(|index| count(&layout::CLASSES[index])))
+        ProfileCounts::new(|class| named.get(layout::CLASSES[class].1).copied().unwrap_or_default())
     }
 }
 
@@ -408,7 +330,7 @@ mod tests {
         let (stage, name, sign) = counts.iter().next().unwrap();
         assert_eq!((stage, name), (Stage::Authentication, "sign"));
         // 4160 ticks of 0.5 ns, less 4 readings of 40 ticks: 2000 ns for 4 of 64 calls.
-        assert_eq!(*sign, ClassCount { calls: 64, timed_count: 4, ns: 2_000, bytes: 1_280 });
+        assert_eq!(sign, ClassCount { calls: 64, timed_count: 4, ns: 2_000, bytes: 1_280 });
         assert_eq!(counts.ns_of(Stage::Authentication), 32_000.0);
         assert_eq!((counts.ns_of(Stage::Kdf), counts.calls()), (0.0, (64, 4)));
         assert_eq!(profiling.interrupted().unwrap(), 6);
@@ -418,9 +340,10 @@ mod tests {
     }
 
     #[test]
-    fn trampolines_name_their_classes() {
+    fn trampolines_name_their_stages() {
         let (_dir, profiling) = profiling();
         profiling.area.write(layout::TRAMPOLINE_CLASSES_AT, &[1, 22, 0, 200]).unwrap();
-        assert_eq!(profiling.trampolines().unwrap()[..4], [Some(0), Some(21), None, None]);
+        let stages = [Some(Stage::Authentication), Some(Stage::Randomness), None, None];
+        assert_eq!(profiling.trampolines().unwrap()[..4], stages);
     }
 }

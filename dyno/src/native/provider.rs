@@ -2,80 +2,20 @@
 //!
 //! The library is compiled from `native/provider` by the build script and embedded here. For a run it is written, with
 //! an `openssl.cnf`, into a private directory; a server that is started with [`Unpacked::handed`] then loads it. The
-//! record area, which goes to the server as an open descriptor, is also the acknowledgement ([`super::area`]). Its
-//! layout is declared in `native/record.h` and mirrored here.
+//! record area, which goes to the server as an open descriptor, is also the acknowledgement ([`super::area`]).
 
-use std::fmt;
-use std::ops::Sub;
 use std::path::Path;
 
 use anyhow::Result;
 use tlsdyno_tls::{Stage, StageSet};
 
 use super::area::{Head, mode_bits};
+use super::counts::Counts;
+use super::layout::provider as layout;
 use super::unpacked::{Library, Unpacked};
 
 /// The provider, an ELF shared library.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-provider.so"));
-
-/// Mirror of `struct tlsdyno_record` in `native/record.h`; integers are in the machine's byte order.
-pub mod layout {
-    use tlsdyno_tls::Stage;
-
-    pub use crate::native::area::layout::*;
-
-    /// First bytes of a record area.
-    pub const MAGIC: [u8; 8] = *b"TLSDYNO\0";
-    /// Raised with every change of the layout.
-    pub const ABI_VERSION: u32 = 5;
-    /// Offset of the number of slots claimed so far, `u32`.
-    pub const SLOTS_CLAIMED_AT: usize = 112;
-    /// Offset of the number of times that a mode was read with bits that were ignored, `u32`.
-    pub const MODES_IGNORED_AT: usize = 116;
-    /// Offset of the CPU time that each private-key operation burns by now, `u64`.
-    pub const BURN_NS_AT: usize = 120;
-    /// Offset of the times until when the engines of the emulated accelerator are taken, `u64` each.
-    pub const ENGINE_BUSY_UNTIL_NS_AT: usize = 128;
-    /// Most engines of an emulated accelerator.
-    pub const ENGINES_MAX: usize = 64;
-    /// Offset of the first slot.
-    pub const SLOTS_AT: usize = 4096;
-    /// Number of slots; each thread of the server counts in one.
-    pub const SLOTS: usize = 512;
-    /// `u64` counters in a slot.
-    pub const SLOT_COUNTERS: usize = 32;
-    /// Size of the area in bytes.
-    pub const SIZE: usize = SLOTS_AT + SLOTS * SLOT_COUNTERS * 8;
-    /// The counters in their order within a slot, by stage and name.
-    pub const COUNTERS: [(Stage, &str); 21] = [
-        (Stage::Authentication, "sign"),
-        (Stage::Authentication, "verify"),
-        (Stage::Authentication, "rsa_encrypt"),
-        (Stage::Authentication, "rsa_decrypt"),
-        (Stage::KeyAgreement, "key_generate"),
-        (Stage::KeyAgreement, "key_derive"),
-        (Stage::KeyAgreement, "key_decode"),
-        (Stage::KeyAgreement, "key_validate"),
-        (Stage::KeyAgreement, "kem_encapsulate"),
-        (Stage::KeyAgreement, "kem_decapsulate"),
-        (Stage::Cipher, "aead_encrypt"),
-        (Stage::Cipher, "aead_decrypt"),
-        (Stage::Cipher, "cbc_encrypt"),
-        (Stage::Cipher, "cbc_decrypt"),
-        (Stage::Mac, "tag_write"),
-        (Stage::Mac, "tag_check"),
-        (Stage::Mac, "record_hmac"),
-        (Stage::Digest, "digest"),
-        (Stage::Kdf, "kdf"),
-        (Stage::Kdf, "handshake_hmac"),
-        (Stage::Randomness, "generate"),
-    ];
-    /// What emulated hardware did, after the stages' counters in each slot: operations of the accelerator, those during
-    /// which the server went on, the time that they waited for, operations that burnt CPU time, and that time.
-    /// Times in nanoseconds.
-    pub const HARDWARE_COUNTERS: [&str; 5] =
-        ["accelerated", "accelerated_async", "accelerator_wait_ns", "burns", "burnt_ns"];
-}
 
 /// What private-key operations (signatures, static-RSA decryption) cost besides their computation: emulated hardware.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,6 +36,10 @@ pub struct Engines {
     /// Time of one operation in one engine, nanoseconds.
     pub operation_ns: u64,
 }
+
+/// Calls of replaced functions, and what emulated hardware did. An operation of two stages (one AEAD record) is counted
+/// once for each of them that is off.
+pub type Counters = Counts<u64, { layout::COUNTERS.len() }>;
 
 /// The provider made ready for the servers of one configuration of one run.
 ///
@@ -124,7 +68,7 @@ impl Injection {
     /// # Errors
     /// As there.
     pub fn with_hardware(dir: &Path, stages: StageSet, hardware: Hardware) -> Result<Injection> {
-        let mode = mode_bits(Stage::PROVIDER, stages);
+        let mode = mode_bits(&Stage::PROVIDER, stages);
         let head = Head { magic: layout::MAGIC, abi_version: layout::ABI_VERSION, slots: layout::SLOTS, mode };
         let library =
             Library { name: "provider", image: LIBRARY, area_name: "tlsdyno-record", head, area_size: layout::SIZE };
@@ -147,7 +91,7 @@ impl Injection {
     /// # Errors
     /// A stage that is not one of [`Injection::stages`].
     pub fn set_mode(&self, off: StageSet) -> Result<()> {
-        self.area.set_mode(Stage::PROVIDER, self.stages, off.provider())
+        self.area.set_mode(&Stage::PROVIDER, self.stages, off.provider())
     }
 
     /// Lets each private-key operation burn so much CPU time from now on; never more than [`Hardware::burn_ns`].
@@ -177,69 +121,7 @@ impl Injection {
     pub fn counters(&self) -> Result<Counters> {
         let (claimed_at, counters) = (layout::SLOTS_CLAIMED_AT, layout::SLOT_COUNTERS);
         let totals = self.area.sum_slots(claimed_at, layout::SLOTS, layout::SLOTS_AT, counters)?;
-        let mut counters = Counters::default();
-        for (into, total) in counters.calls.iter_mut().chain(&mut counters.hardware).zip(totals) {
-            *into = total;
-        }
-        Ok(counters)
-    }
-}
-
-/// Calls of replaced functions; size queries are not counted. Subtract two snapshots to get the calls between them.
-///
-/// An operation of two stages (one AEAD record) is counted once for each of them that is off.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    calls: [u64; layout::COUNTERS.len()],
-    hardware: [u64; layout::HARDWARE_COUNTERS.len()],
-}
-
-impl Counters {
-    /// Calls counted under `name` (see [`layout::COUNTERS`]); `None` if there is no such counter.
-    pub fn get(&self, name: &str) -> Option<u64> {
-        self.iter().find(|(_, candidate, _)| *candidate == name).map(|(_, _, calls)| calls)
-    }
-
-    /// Calls of all replaced functions of `stage`.
-    pub fn of(&self, stage: Stage) -> u64 {
-        self.iter().filter(|(of, _, _)| *of == stage).map(|(_, _, calls)| calls).sum()
-    }
-
-    /// What emulated hardware did, by name (see [`layout::HARDWARE_COUNTERS`]); 0 if there is no such counter.
-    pub fn hardware(&self, name: &str) -> u64 {
-        let found = layout::HARDWARE_COUNTERS.iter().position(|candidate| *candidate == name);
-        found.map_or(0, |index| self.hardware[index])
-    }
-
-    /// Every counter of a stage: stage, name, calls.
-    pub fn iter(&self) -> impl Iterator<Item = (Stage, &'static str, u64)> + '_ {
-        layout::COUNTERS.iter().zip(self.calls).map(|(&(stage, name), calls)| (stage, name, calls))
-    }
-}
-
-impl Sub for Counters {
-    type Output = Counters;
-
-    /// The calls after `earlier`. Counters only grow, so this is never negative for snapshots in order.
-    fn sub(self, earlier: Counters) -> Counters {
-        let mut difference = self;
-        let now = difference.calls.iter_mut().chain(&mut difference.hardware);
-        for (calls, before) in now.zip(earlier.calls.into_iter().chain(earlier.hardware)) {
-            *calls = calls.saturating_sub(before);
-        }
-        difference
-    }
-}
-
-impl fmt::Display for Counters {
-    /// The counters that are not zero, `name=calls`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut separator = "";
-        for (_, name, calls) in self.iter().filter(|(_, _, calls)| *calls > 0) {
-            write!(f, "{separator}{name}={calls}")?;
-            separator = " ";
-        }
-        Ok(())
+        Ok(Counters::new(&layout::COUNTERS, |place| totals[place]))
     }
 }
 
@@ -303,7 +185,7 @@ mod tests {
         let bytes = fs::read(injection.area_path()).unwrap();
         assert_eq!(bytes.len(), layout::SIZE);
         assert_eq!(bytes[layout::OWNER_PID_AT..][..8], u64::from(std::process::id()).to_ne_bytes());
-        assert_eq!(injection.counters().unwrap(), Counters::default());
+        assert_eq!(injection.counters().unwrap().to_string(), "");
         assert_eq!(fs::read(injection.library_path()).unwrap(), LIBRARY);
     }
 

@@ -3,11 +3,8 @@
 //!
 //! The library is compiled from `native/shim` by the build script and embedded here. For a configuration it is written
 //! into a private directory; a server that is started with [`Unpacked::handed`] then loads it and maps the area,
-//! which is also the acknowledgement ([`super::area`]). The area's layout is declared in `native/shim_record.h` and
-//! mirrored in [`layout`]; what the stages put on the wire is in `docs/NOOP.md`.
+//! which is also the acknowledgement ([`super::area`]). What the stages put on the wire is in `docs/NOOP.md`.
 
-mod counters;
-pub mod layout;
 mod script;
 mod time_stamp;
 
@@ -19,10 +16,11 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use tlsdyno_tls::{Script, Stage, StageSet, Suite, Version};
 
-pub use counters::ShimCounters;
 pub use time_stamp::{Step, TimeStamp};
 
 use super::area::{Head, mode_bits};
+use super::counts::Counts;
+use super::layout::shim as layout;
 use super::unpacked::{Library, Unpacked};
 
 /// The shim, an ELF shared library.
@@ -68,16 +66,28 @@ impl ShimSettings {
     }
 
     fn stage_bits(&self) -> u32 {
-        mode_bits(layout::STAGES, self.stages)
+        mode_bits(&Stage::SHIM, self.stages)
     }
 
     fn flag_bits(&self) -> u32 {
-        bits([self.allow_insecure_listen, self.time_stamps, self.tickets, self.encrypt_then_mac])
+        let flags = [
+            (self.allow_insecure_listen, layout::FLAG_ALLOW_OPEN),
+            (self.time_stamps, layout::FLAG_TIME_STAMPS),
+            (self.tickets, layout::FLAG_TICKETS),
+            (self.encrypt_then_mac, layout::FLAG_ENCRYPT_THEN_MAC),
+        ];
+        flags.into_iter().map(|(is_set, flag)| if is_set { flag } else { 0 }).sum()
     }
 }
 
-fn bits<const N: usize>(set: [bool; N]) -> u32 {
-    set.iter().enumerate().map(|(bit, set)| u32::from(*set) << bit).sum()
+/// What the server's connections were, by the shim's count.
+pub type ShimCounters = Counts<u64, { layout::COUNTERS.len() }>;
+
+impl ShimCounters {
+    /// Connections that were set up, in whatever way.
+    pub fn connections(&self) -> u64 {
+        self.iter().take(layout::KINDS).map(|(.., count)| count).sum()
+    }
 }
 
 /// The shim made ready for the server of one configuration.
@@ -145,7 +155,7 @@ impl ShimInjection {
             off.contains(Stage::SessionCache) || !self.stages.contains(Stage::SessionCache),
             "`session_cache` cannot be switched on again in a server: it needs a process of its own"
         );
-        self.area.set_mode(layout::STAGES, self.stages, off.shim())
+        self.area.set_mode(&Stage::SHIM, self.stages, off.shim())
     }
 
     /// Gives the server the scripts of skeleton handshakes; also while it runs, but each only once. `None` leaves what
@@ -212,11 +222,7 @@ impl ShimInjection {
     pub fn counters(&self) -> Result<ShimCounters> {
         let totals =
             self.area.sum_slots(layout::SLOTS_CLAIMED_AT, layout::SLOTS, layout::SLOTS_AT, layout::SLOT_COUNTERS)?;
-        let mut counters = ShimCounters::default();
-        for (into, total) in counters.counts.iter_mut().zip(totals) {
-            *into = total;
-        }
-        Ok(counters)
+        Ok(ShimCounters::new(&layout::COUNTERS, |place| totals[place]))
     }
 
     /// The time stamps that are kept, oldest first: at most [`layout::STAMPS`]. Those being written at this moment are
@@ -261,7 +267,7 @@ mod tests {
         assert_eq!([0, 4, 8, 12, 16, 20, 24].map(|field| u32_at(script_at + field)), [4, 3, 243, 1363, 80, 510, 0]);
         assert_eq!(u32_at(layout::RESUMED_SCRIPT_AT), 0);
         assert_eq!(injection.stages(), stages.without(Stage::Kdf));
-        assert_eq!(injection.counters().unwrap(), ShimCounters::default());
+        assert_eq!(injection.counters().unwrap().to_string(), "");
         assert_eq!(injection.time_stamps().unwrap(), []);
         injection.permit(&["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()].into()).unwrap();
         let bytes = fs::read(injection.area_path()).unwrap();
@@ -305,7 +311,7 @@ mod tests {
             let at = layout::SLOTS_AT + slot * layout::SLOT_COUNTERS * 8;
             injection.area.write(at, &3u64.to_ne_bytes()).unwrap();
         }
-        let counters = injection.counters().unwrap() - ShimCounters::default();
+        let counters = injection.counters().unwrap();
         assert_eq!(counters.get("full_handshakes"), Some(6));
         assert_eq!(counters.connections(), 6);
         assert_eq!(counters.get("no such counter"), None);

@@ -258,7 +258,7 @@ fn configuration(name: &str, kind: Kind, host: Option<usize>) -> Configuration {
 /// What the doubler counted, by kind of call.
 fn counts(counted: DoublingCounters) -> [u64; of_interval::LENGTH] {
     let mut counts = [0; of_interval::LENGTH];
-    for (stage, name, calls, doubled) in counted.iter() {
+    for (stage, name, [calls, doubled]) in counted.of_stages() {
         let kind = match (stage, name) {
             (Stage::Authentication, _) => of_interval::FULL,
             (Stage::KeyAgreement, _) => of_interval::AGREEMENT,

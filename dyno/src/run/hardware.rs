@@ -131,13 +131,13 @@ pub fn checks(model: &ConfigurationModel, target: &Target) -> Result<Vec<Check>>
     let answer = exchange(target.address, Some(&compile(settings)?), None, target.request);
     let counters = injection.counters()? - before;
     let seen = |counter: &str| match &answer {
-        Ok(_) => format!("{} in one full handshake", counters.hardware(counter)),
+        Ok(_) => format!("{} in one full handshake", counters.get(counter).unwrap_or_default()),
         Err(failure) => failure.to_string(),
     };
     let declared = wanted.into_iter().filter(|(_, _, declared)| *declared);
     Ok(declared
         .map(|(counter, name, _)| {
-            Check::new(format!("{name} (counter)"), answer.is_ok() && counters.hardware(counter) == 1, seen(counter))
+            Check::new(format!("{name} (counter)"), answer.is_ok() && counters.get(counter) == Some(1), seen(counter))
         })
         .collect())
 }

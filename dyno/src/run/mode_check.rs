@@ -68,7 +68,7 @@ impl ModeCheck {
             return self.doubled_otherwise((index, server), outcome, after - before);
         }
         let counted = after.provider? - before.provider?;
-        let wrong = counted.iter().find(|(stage, _, calls)| *calls > 0 && !on_the_wire.contains(*stage));
+        let wrong = counted.of_stages().find(|(stage, _, calls)| *calls > 0 && !on_the_wire.contains(*stage));
         if let Some((stage, name, calls)) = wrong {
             return Some(format!("{stage} was on, and yet {name} was called {calls} times as a no-op"));
         }
@@ -99,9 +99,9 @@ impl ModeCheck {
         // A key of ML-KEM takes its encoding only once.
         let always = |name: &str| name != "key_decode";
         let once = counted
-            .iter()
-            .find(|(stage, name, calls, doubled)| seen.contains(*stage) && always(name) && doubled < calls);
-        if let Some((_, name, calls, doubled)) = once {
+            .of_stages()
+            .find(|(stage, name, [calls, doubled])| seen.contains(*stage) && always(name) && doubled < calls);
+        if let Some((_, name, [calls, doubled])) = once {
             return Some(format!("of {calls} calls of {name} {doubled} were computed twice"));
         }
         if outcome.handshakes_full == 0 {

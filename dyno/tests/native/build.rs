@@ -22,7 +22,7 @@ pub fn openssl_prefix() -> Option<PathBuf> {
 
 /// Compiles `native/tests/NAME.c` against the libcrypto under test with `flags`; `label` keeps variants apart.
 pub fn test_program(compiler: &str, name: &str, label: &str, flags: &[&str]) -> PathBuf {
-    let program = out().join(format!("{name}-{label}-{}", std::process::id()));
+    let program = out().join(format!("{}-{label}-{}", name.trim_start_matches("../"), std::process::id()));
     // The system's, or the shared libraries of another OpenSSL.
     let libraries = openssl_prefix().map_or_else(Vec::new, |prefix| {
         let prefix = prefix.display();

@@ -2,6 +2,7 @@
 
 mod build;
 mod doubler;
+mod layout;
 #[path = "../place/mod.rs"]
 mod place;
 mod primitives;

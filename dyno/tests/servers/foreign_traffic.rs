@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tlsdyno::model::{CertificateKind, Tls};
-use tlsdyno::native::doubler::layout;
+use tlsdyno::native::layout::doubler as layout;
 use tlsdyno::run::credentials::Credentials;
 use tlsdyno::run::exchange::exchange;
 use tlsdyno::stats::traffic::Traffic;

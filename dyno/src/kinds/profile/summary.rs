@@ -433,7 +433,7 @@ impl Counts {
     }
 
     fn classes(&self) -> Vec<ClassSummary> {
-        let class = |(stage, name, count): (Stage, &'static str, &crate::native::ClassCount)| ClassSummary {
+        let class = |(stage, name, count): (Stage, &'static str, crate::native::ClassCount)| ClassSummary {
             stage,
             name,
             calls_per_hit: self.per_hit(count.calls),

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use tlsdyno_tls::Script;
 
-use super::layout;
+use crate::native::layout::shim as layout;
 
 /// Bytes of a first flight at least: header, kind.
 const FIRST_FLIGHT_MIN: u32 = 16;

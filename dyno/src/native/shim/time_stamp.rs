@@ -1,6 +1,6 @@
 //! When connections were set up, as the shim wrote it down.
 
-use super::layout;
+use crate::native::layout::shim as layout;
 
 /// The set-up of one connection as the server did it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl TimeStamp {
         let steps = (u32_at(at::STEP_COUNT_AT) as usize).min(layout::STEPS);
         Some(TimeStamp {
             number,
-            kind: layout::COUNTERS[..layout::KINDS].get(usize::from(u16_at(at::KIND_AT)))?,
+            kind: layout::COUNTERS[..layout::KINDS].get(usize::from(u16_at(at::KIND_AT)))?.1,
             pid: u32_at(at::PID_AT),
             calls: u16_at(at::CALLS_AT),
             start_ns: u64_at(at::START_NS_AT),

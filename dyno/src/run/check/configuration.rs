@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use tlsdyno_tls::{Stage, StageSet};
 
 use crate::model::{ConfigurationModel, Processors};
-use crate::native::layout;
+use crate::native::layout::provider as layout;
 
 /// The slowest processor that is emulated: a quota must give each at least a hundredth of its period.
 const SPEED_MIN: f64 = 0.01;

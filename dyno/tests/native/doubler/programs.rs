@@ -44,7 +44,7 @@ fn check_all_doubled(counters: &DoublingCounters) {
         assert!(counters.doubled(stage) > 0, "{stage}: {counters}");
     }
     assert_eq!(counters.event("lost"), 0, "{counters}");
-    for (_, name, calls, doubled) in counters.iter() {
+    for (_, name, [calls, doubled]) in counters.of_stages() {
         assert!(doubled <= calls, "{name}: {counters}");
     }
 }

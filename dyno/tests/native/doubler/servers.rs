@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tlsdyno::model::{CertificateKind, ServerName, Tls};
-use tlsdyno::native::doubler::layout;
+use tlsdyno::native::layout::doubler as layout;
 use tlsdyno::native::{Doubled, Doubling};
 use tlsdyno::run::credentials::Credentials;
 use tlsdyno::run::exchange::exchange;
@@ -189,8 +189,8 @@ fn check(kind: ServerName) {
     let counters = stand.doubling().counters().unwrap() - before;
     let full = SUITES.len() as u64 + 3;
     let of = |name| counters.get(name).unwrap();
-    let (signed, decrypted) = (of("sign"), of("rsa_decrypt"));
-    assert_eq!((signed.0 + decrypted.0, signed.0, decrypted.0), (full, signed.1, decrypted.1), "{counters}");
+    let ([signed, signed_twice], [decrypted, decrypted_twice]) = (of("sign"), of("rsa_decrypt"));
+    assert_eq!((signed + decrypted, signed, decrypted), (full, signed_twice, decrypted_twice), "{counters}");
     for stage in Stage::PROVIDER {
         assert!(counters.doubled(stage) > 0, "{}, {stage}: {counters}", stand.name);
     }

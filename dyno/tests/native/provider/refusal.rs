@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use tlsdyno::native::{Injection, layout};
+use tlsdyno::native::Injection;
+use tlsdyno::native::layout::provider as layout;
 use tlsdyno_tls::StageSet;
 
 use super::tls::Server;

@@ -105,7 +105,7 @@ fn generate(program: &Path, file: &VectorFile) -> Option<String> {
         text += &blocks;
         // Without this the program might have run on the default provider.
         assert_eq!(
-            injection.counters().unwrap() == Default::default(),
+            injection.counters().unwrap().iter().all(|(.., count)| count == 0),
             *off == "none",
             "{} with {off} off",
             file.section

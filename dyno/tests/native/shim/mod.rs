@@ -1,4 +1,4 @@
-//! The shim: its library and layout, refusals, its C parts over memory, and stock servers with it.
+//! The shim: its library, refusals, its C parts over memory, and stock servers with it.
 
 mod library;
 mod parts;

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use tlsdyno::native::shim::layout;
+use tlsdyno::native::layout::shim as layout;
 use tlsdyno::native::{ShimInjection, ShimSettings};
 use tlsdyno_tls::{StageSet, Version};
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tlsdyno::model::{CertificateKind, ServerName, SessionCache};
-use tlsdyno::native::shim::layout;
+use tlsdyno::native::layout::shim as layout;
 use tlsdyno::native::{ShimCounters, ShimInjection, ShimSettings};
 use tlsdyno::servers::{self, Instance, ServerSpec, ServerTls};
 use tlsdyno_tls::{Script, Stage, StageSet, Version};

@@ -6,14 +6,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use tlsdyno_tls::Session;
+use tlsdyno_tls::{Session, Stage};
 
 use crate::fault::{Fault, OrFault};
 use crate::interrupt;
 use crate::kinds::profile::CountedAreas;
 use crate::kinds::profile::file::{Handshakes, ProfileExperiment};
 use crate::model::{ConfigurationModel, Experiment};
-use crate::native::profiler::layout;
 use crate::native::{Clock, Profiling};
 use crate::run::callgrind::{ByFunction, Callgrind};
 use crate::run::cpus::Cpus;
@@ -120,7 +119,7 @@ fn connections(
 }
 
 /// Instructions per connection by area.
-fn areas(handshakes: Handshakes, of: &[ByFunction], trampolines: &[Option<usize>]) -> CountedAreas {
+fn areas(handshakes: Handshakes, of: &[ByFunction], trampolines: &[Option<Stage>]) -> CountedAreas {
     let each = |count: u64| count as f64 / f64::from(CONNECTIONS);
     let by_area = |of: &ByFunction| {
         let mut sums: BTreeMap<Area, f64> = BTreeMap::new();
@@ -150,7 +149,7 @@ fn areas(handshakes: Handshakes, of: &[ByFunction], trampolines: &[Option<usize>
 }
 
 /// The stage of a trampoline: their numbers are octal (native/profiler/trampolines.c).
-fn stage_of(name: &str, trampolines: &[Option<usize>]) -> Option<&'static str> {
+fn stage_of(name: &str, trampolines: &[Option<Stage>]) -> Option<&'static str> {
     let number = usize::from_str_radix(name.strip_prefix("trampoline_")?, 8).ok()?;
-    Some(layout::CLASSES[(*trampolines.get(number)?)?].0.name())
+    Some((*trampolines.get(number)?)?.name())
 }

@@ -1,9 +1,9 @@
 //! The sampler of a server, which is opened anew when its processes change.
 
 use anyhow::{Context, Result};
+use tlsdyno_tls::Stage;
 
 use crate::fault::{Fault, OrFault};
-use crate::native::profiler::layout;
 use crate::run::testbed::Testbed;
 use crate::sampling::{Sampler, Trampolines};
 use crate::store::Warning;
@@ -25,7 +25,7 @@ pub(super) struct Sampling {
 impl Sampling {
     /// Of the server of a configuration, which runs; without the profiler it has no stages.
     pub(super) fn of(testbed: &mut Testbed, server: usize) -> Result<Sampling> {
-        let stage = |class: Option<usize>| class.map(|class| layout::CLASSES[class].0.name());
+        let stage = |stage: Option<Stage>| stage.map(Stage::name);
         let trampolines: Trampolines = match &testbed.servers[server].profiling {
             Some(profiling) => profiling.trampolines()?.into_iter().map(stage).collect(),
             None => Trampolines::new(),
