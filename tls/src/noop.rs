@@ -1,12 +1,14 @@
-//! The stages that provider and shim can replace, and the constants of the wire contract (`docs/NOOP.md`).
+//! The stages that provider and shim can replace: what is known of each but what it computes. And the constants of the
+//! wire contract (`docs/NOOP.md`).
 
 use std::fmt;
 
 use crate::named;
+use crate::suite::KeyExchange;
 
 named! {
     /// One TLS processing component that can be replaced by a no-op (what each means for the wire: `docs/NOOP.md`). The
-    /// first seven are the provider's, the others the shim's.
+    /// provider's come first, then the shim's, each in the order of `native/stages.h`.
     pub enum Stage: "stage" {
         /// Private-key signature, or RSA decryption in the static-RSA key exchange.
         Authentication = "authentication",
@@ -41,19 +43,70 @@ named! {
 
 impl Stage {
     /// The stages that the provider replaces, in the order of reports.
-    pub const PROVIDER: [Stage; 7] = [
-        Stage::Authentication,
-        Stage::KeyAgreement,
-        Stage::Cipher,
-        Stage::Mac,
-        Stage::Digest,
-        Stage::Kdf,
-        Stage::Randomness,
-    ];
+    pub const PROVIDER: [Stage; Stage::SessionCache as usize] = *Stage::ALL.first_chunk().unwrap();
 
     /// The stages that the shim replaces, in the order of reports.
-    pub const SHIM: [Stage; 5] =
-        [Stage::SessionCache, Stage::Marshalling, Stage::Handshake, Stage::RoundTrip, Stage::Setup];
+    pub const SHIM: [Stage; Stage::ALL.len() - Stage::PROVIDER.len()] = *Stage::ALL.last_chunk().unwrap();
+
+    /// What people call it.
+    pub fn label(self) -> String {
+        match self {
+            Stage::Mac | Stage::Kdf => self.name().to_uppercase(),
+            Stage::Marshalling => "record processing".to_owned(),
+            Stage::RoundTrip => "a round trip".to_owned(),
+            Stage::Setup => "connection setup".to_owned(),
+            other => other.name().replace('_', " "),
+        }
+    }
+
+    /// What people call a server without it. What replaces a stage of the shim is named after what is there instead:
+    /// "no session cache" would be understood as a server that resumes nothing.
+    pub fn absence(self) -> String {
+        match self {
+            Stage::SessionCache => "perfect session cache".to_owned(),
+            Stage::Marshalling => "unencrypted data".to_owned(),
+            Stage::Handshake => "bare handshake".to_owned(),
+            Stage::RoundTrip => "one round trip less".to_owned(),
+            Stage::Setup => "no connection setup".to_owned(),
+            other => format!("no {}", other.label()),
+        }
+    }
+
+    /// This stage and those that must be off where it is.
+    pub const fn with_needed(self) -> StageSet {
+        let this = StageSet::NONE.with(self);
+        match self {
+            Stage::Handshake => this.with(Stage::Marshalling),
+            Stage::RoundTrip => this.with(Stage::SessionCache).with(Stage::Marshalling),
+            _ => this,
+        }
+    }
+
+    /// This stage and those that are timed, and usually computed, in one call with it.
+    pub const fn together(self) -> StageSet {
+        if StageSet::RECORDS.contains(self) { StageSet::RECORDS } else { StageSet::NONE.with(self) }
+    }
+
+    /// Whether a stage of the provider has something to do in a real handshake.
+    pub const fn occurs(self, exchange: KeyExchange, resumed: bool) -> bool {
+        match self {
+            // A resumed handshake proves the session's secret instead of the certificate (RFC 5246 section 7.3, RFC
+            // 9846 section 2.2).
+            Stage::Authentication => !resumed,
+            // TLS 1.3 resumes with PSK and (EC)DHE; TLS 1.2 resumes without any key agreement.
+            Stage::KeyAgreement => match exchange {
+                KeyExchange::Tls13 => true,
+                KeyExchange::EcdheEcdsa | KeyExchange::EcdheRsa => !resumed,
+                KeyExchange::Rsa => false,
+            },
+            _ => true,
+        }
+    }
+
+    /// Whether a peer can tell the result of its no-op from a real one.
+    pub const fn shows(self) -> bool {
+        !matches!(self, Stage::Randomness)
+    }
 }
 
 /// A set of stages: those that are switched off (replaced by no-ops) in one configuration.
@@ -66,7 +119,15 @@ impl StageSet {
     /// Nothing replaced: the server as it is.
     pub const NONE: StageSet = StageSet(0);
     /// Every provider stage replaced.
-    pub const PROVIDER: StageSet = StageSet(0x7f);
+    pub const PROVIDER: StageSet = StageSet((1 << Stage::PROVIDER.len()) - 1);
+    /// The halves of record protection: an AEAD is one call.
+    pub const RECORDS: StageSet = StageSet::NONE.with(Stage::Cipher).with(Stage::Mac);
+
+    /// The provider's stages, in the sets in which they are removed and computed twice.
+    pub fn groups() -> impl Iterator<Item = StageSet> {
+        let is_first = |stage: &Stage| stage.together().iter().next() == Some(*stage);
+        Stage::PROVIDER.into_iter().filter(is_first).map(Stage::together)
+    }
 
     /// The stages in the set that the provider replaces.
     #[must_use]
@@ -105,6 +166,11 @@ impl StageSet {
     /// Whether nothing is replaced.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
+    }
+
+    /// What people call the stages.
+    pub fn label(self) -> String {
+        self.iter().map(Stage::label).collect::<Vec<_>>().join(" and ")
     }
 
     /// The stage, if the set holds exactly one.
@@ -166,9 +232,14 @@ mod tests {
         for stage in Stage::ALL.into_iter() {
             assert_eq!(stage.name().parse(), Ok(stage));
         }
+        let names = "authentication key_agreement cipher mac digest kdf randomness session_cache marshalling \
+                     handshake round_trip setup";
+        assert_eq!(Stage::ALL.map(Stage::name).join(" "), names, "files and records have these names");
         let set: StageSet = [Stage::Kdf, Stage::Cipher].into_iter().collect();
         assert_eq!(set.to_string(), "cipher,kdf");
         assert_eq!(StageSet::PROVIDER, Stage::PROVIDER.into_iter().collect());
+        assert_eq!(StageSet::groups().fold(StageSet::NONE, StageSet::union), StageSet::PROVIDER);
+        assert_eq!(StageSet::groups().count(), Stage::PROVIDER.len() - 1, "cipher and mac are one");
         let everything: StageSet = Stage::ALL.into_iter().collect();
         assert_eq!(everything.provider(), StageSet::PROVIDER);
         assert_eq!(everything.shim(), Stage::SHIM.into_iter().collect());

@@ -148,7 +148,7 @@ impl Experiment {
         let refused = self.server.client.certificate.as_ref().map(|_| Stage::Authentication);
         let stages: Vec<Stage> = stages.iter().copied().filter(|stage| Some(*stage) != refused).collect();
         let stages = &stages[..];
-        let without = |stage: &Stage| ConfigurationModel::without(&without_in_words(*stage), with_needed(*stage));
+        let without = |stage: &Stage| ConfigurationModel::without(&stage.absence(), stage.with_needed().iter());
         let mut configurations: Vec<ConfigurationModel> = stages.iter().map(without).collect();
         // Those of the shim overlap with them and with each other.
         let of_provider: StageSet = stages.iter().copied().filter(|stage| Stage::PROVIDER.contains(stage)).collect();
@@ -156,9 +156,8 @@ impl Experiment {
         if self.methods.contains(&Method::Doubling) {
             let together = self.doubled_together(stages).into_iter().filter(|set| set.only().is_none());
             let together = together.filter(|set| *set != of_provider);
-            configurations.extend(
-                together.map(|set| ConfigurationModel::without(&format!("no {}", spoken_set(set)), set.iter())),
-            );
+            configurations
+                .extend(together.map(|set| ConfigurationModel::without(&format!("no {}", set.label()), set.iter())));
         }
         if of_provider.only().is_none() && !of_provider.is_empty() {
             configurations.push(ConfigurationModel::without("all off", of_provider.iter()));
@@ -173,7 +172,7 @@ impl Experiment {
             return Vec::new();
         }
         let mut configurations = vec![ConfigurationModel::doubling("nothing doubled", StageSet::NONE)];
-        let twice = |set: &StageSet| ConfigurationModel::doubling(&format!("{} twice", spoken_set(*set)), *set);
+        let twice = |set: &StageSet| ConfigurationModel::doubling(&format!("{} twice", set.label()), *set);
         configurations.extend(sets.iter().map(twice));
         let all = sets.iter().fold(StageSet::NONE, |all, set| all.union(*set));
         if all.contains(Stage::Cipher) {
@@ -189,12 +188,10 @@ impl Experiment {
     /// What of these stages can be computed twice, in sets that cannot be taken apart (docs/DOUBLING.md): encryption
     /// and authentication of records are one computation but for CBC with a MAC of its own.
     pub fn doubled_together(&self, stages: &[Stage]) -> Vec<StageSet> {
-        let records: StageSet = [Stage::Cipher, Stage::Mac].into_iter().collect();
         let is_separate = self.has_separate_mac();
         let mut sets = Vec::new();
         for stage in stages.iter().copied().filter(|stage| Stage::PROVIDER.contains(stage)) {
-            let is_of_records = records.contains(stage);
-            let set = if is_of_records && !is_separate { records } else { StageSet::NONE.with(stage) };
+            let set = if is_separate { StageSet::NONE.with(stage) } else { stage.together() };
             let is_whole = set.iter().all(|of_set| stages.contains(&of_set));
             if is_whole && !sets.contains(&set) {
                 sets.push(set);
@@ -272,39 +269,4 @@ impl Experiment {
     pub fn has_plain_http(&self) -> bool {
         self.server.kind != ServerName::Command || self.server.plain_address.is_some()
     }
-}
-
-/// A stage with those that must be off where it is (docs/NOOP.md).
-fn with_needed(stage: Stage) -> Vec<Stage> {
-    match stage {
-        Stage::Handshake => vec![Stage::Marshalling, Stage::Handshake],
-        Stage::RoundTrip => vec![Stage::SessionCache, Stage::Marshalling, Stage::RoundTrip],
-        stage => vec![stage],
-    }
-}
-
-/// The server without a stage. What replaces a stage of the shim is named after what is there instead: "no session
-/// cache" would be understood as a server that resumes nothing.
-pub fn without_in_words(stage: Stage) -> String {
-    match stage {
-        Stage::SessionCache => "perfect session cache".to_owned(),
-        Stage::Marshalling => "unencrypted data".to_owned(),
-        Stage::Setup => "no connection setup".to_owned(),
-        Stage::Handshake => "bare handshake".to_owned(),
-        Stage::RoundTrip => "one round trip less".to_owned(),
-        other => format!("no {}", spoken_stage(other.name())),
-    }
-}
-
-/// The name of a stage as words.
-pub fn spoken_stage(name: &str) -> String {
-    match name {
-        "mac" => "MAC".to_owned(),
-        "kdf" => "KDF".to_owned(),
-        other => other.replace('_', " "),
-    }
-}
-
-fn spoken_set(stages: StageSet) -> String {
-    stages.iter().map(|stage| spoken_stage(stage.name())).collect::<Vec<_>>().join(" and ")
 }

@@ -27,7 +27,7 @@ pub mod workload;
 
 pub use certificate::CertificateKind;
 pub use configuration::{Accelerator, Card, ConfigurationModel, Processors};
-pub use experiment::{Experiment, spoken_stage};
+pub use experiment::Experiment;
 pub use foreign_traffic::ForeignTraffic;
 pub use library::name_on_second;
 pub use load::{Load, Measure};

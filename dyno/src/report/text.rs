@@ -1,6 +1,7 @@
 //! Stages, shares and ratios in words. Records never hold these, only reports do.
 
-use crate::model::spoken_stage;
+use tlsdyno_tls::Stage;
+
 use crate::stats::shares::{MISSING, OTHER_TLS, PLAIN_HTTP, TOGETHER};
 use crate::stats::statement::{Difference, Lies};
 use crate::stats::{Loaded, Part, Ratio, Share};
@@ -13,10 +14,7 @@ pub fn stage_label(stage: &str) -> String {
         PLAIN_HTTP => "plain HTTP".to_owned(),
         TOGETHER => "saved only together".to_owned(),
         MISSING => "missing to 100 %".to_owned(),
-        "marshalling" => "record processing".to_owned(),
-        "setup" => "connection setup".to_owned(),
-        "round_trip" => "a round trip".to_owned(),
-        other => spoken_stage(other),
+        other => other.parse().map_or_else(|_| other.replace('_', " "), Stage::label),
     }
 }
 

@@ -233,9 +233,10 @@ impl Experiment {
         ensure!(!self.methods.is_empty(), "no method is named (--method, `method`); known are {}", known_methods());
         ensure!(
             uses(Method::Doubling) || self.configurations.iter().any(doubles),
-            "method `doubling`: none of these stages can be computed twice by itself; possible are \
-             authentication,key_agreement,digest,kdf,randomness, and cipher,mac together (alone only where a CBC \
-             suite has encrypt-then-MAC)"
+            "method `doubling`: none of these stages can be computed twice by itself; possible are {}, and {} together \
+             (alone only where a CBC suite has encrypt-then-MAC)",
+            Stage::PROVIDER.into_iter().filter(|stage| stage.together().only().is_some()).collect::<StageSet>(),
+            StageSet::RECORDS
         );
         let untouched = |model: &&ConfigurationModel| model.is_untouched();
         self.check_foreign_traffic()?;

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use tlsdyno_tls::{Effort, Settings, Stage};
+use tlsdyno_tls::{Effort, Settings};
 
 use super::cpus::Cpus;
 use super::exchange::exchange;
@@ -259,16 +259,7 @@ fn configuration(name: &str, kind: Kind, host: Option<usize>) -> Configuration {
 fn counts(counted: DoublingCounters) -> [u64; of_interval::LENGTH] {
     let mut counts = [0; of_interval::LENGTH];
     for (stage, name, [calls, doubled]) in counted.of_stages() {
-        let kind = match (stage, name) {
-            (Stage::Authentication, _) => of_interval::FULL,
-            (Stage::KeyAgreement, _) => of_interval::AGREEMENT,
-            (Stage::Cipher, "record_bytes" | "cbc_bytes") => of_interval::BYTES,
-            (Stage::Cipher, _) => of_interval::RECORDS,
-            (Stage::Mac, _) => of_interval::HMAC,
-            (Stage::Digest, _) => of_interval::DIGEST,
-            (Stage::Kdf, _) => of_interval::KDF,
-            _ => of_interval::RANDOM,
-        };
+        let kind = if name.ends_with("_bytes") { of_interval::BYTES } else { of_interval::of(stage) };
         counts[kind] += calls;
         counts[of_interval::CALLS + kind] += doubled;
     }

@@ -3,7 +3,6 @@
 //! The preflight needs this: where a stage occurs and shows, a client without the no-op must fail; elsewhere call
 //! counters are the only evidence (`docs/NOOP.md`).
 
-use tlsdyno_tls::suite::KeyExchange;
 use tlsdyno_tls::{Stage, StageSet, Suite};
 
 /// What to expect of one stage in one kind of handshake.
@@ -17,7 +16,7 @@ pub enum Occurrence {
     Absent,
 }
 
-/// How `stage` shows in a handshake with `suite`, full or resumed, where the stages `off` are replaced.
+/// How `stage` of the provider shows in a handshake with `suite`, full or resumed, where the stages `off` are replaced.
 ///
 /// What key agreement and transcript hash yield reaches the wire only through the KDF, so with the KDF off too nobody
 /// can tell them from real ones.
@@ -25,22 +24,7 @@ pub fn occurrence(stage: Stage, suite: Suite, resumed: bool, off: StageSet) -> O
     if let Some(occurs) = with_shim(stage, suite, resumed, off) {
         return if occurs { shown(stage, off) } else { Occurrence::Absent };
     }
-    let exchange = suite.key_exchange();
-    let occurs = match stage {
-        // A resumed handshake proves the session's secret instead of the certificate (RFC 5246 section 7.3, RFC 9846
-        // section 2.2).
-        Stage::Authentication => !resumed,
-        // TLS 1.3 resumes with PSK and (EC)DHE; TLS 1.2 resumes without any key agreement.
-        Stage::KeyAgreement => match exchange {
-            KeyExchange::Tls13 => true,
-            KeyExchange::EcdheEcdsa | KeyExchange::EcdheRsa => !resumed,
-            KeyExchange::Rsa => false,
-        },
-        Stage::Randomness | Stage::Cipher | Stage::Mac | Stage::Digest | Stage::Kdf => true,
-        Stage::SessionCache | Stage::Marshalling | Stage::Handshake | Stage::RoundTrip | Stage::Setup => {
-            unreachable!("the stages of the shim have checks of their own (preflight/shim.rs)")
-        }
-    };
+    let occurs = stage.occurs(suite.key_exchange(), resumed);
     if occurs { shown(stage, off) } else { Occurrence::Absent }
 }
 
@@ -62,7 +46,7 @@ fn with_shim(stage: Stage, suite: Suite, resumed: bool, off: StageSet) -> Option
 /// How a stage that occurs shows.
 fn shown(stage: Stage, off: StageSet) -> Occurrence {
     let masked = off.contains(Stage::Kdf) && matches!(stage, Stage::KeyAgreement | Stage::Digest);
-    if masked || stage == Stage::Randomness { Occurrence::Hidden } else { Occurrence::OnTheWire }
+    if masked || !stage.shows() { Occurrence::Hidden } else { Occurrence::OnTheWire }
 }
 
 #[cfg(test)]

@@ -73,8 +73,7 @@ pub(super) struct Doubled {
 
 /// The name of stages that stand together.
 pub(super) fn name(stages: StageSet) -> String {
-    let records: StageSet = [Stage::Cipher, Stage::Mac].into_iter().collect();
-    if stages == records { RECORD_PROTECTION.to_owned() } else { stages.to_string() }
+    if stages == StageSet::RECORDS { RECORD_PROTECTION.to_owned() } else { stages.to_string() }
 }
 
 /// What is computed twice set by set, in the order of the record.

@@ -5,6 +5,7 @@
 //! varies is the same with and without.
 
 use std::collections::BTreeMap;
+use std::iter;
 
 use serde::Serialize;
 use tlsdyno_tls::{Stage, StageSet};
@@ -118,7 +119,7 @@ impl Traffic {
             stages,
             intervals,
             server_cpu_ns: all.cpu_ns as u64,
-            handshakes_full: all.totals[1 + of_interval::FULL] as u64,
+            handshakes_full: all.totals[1 + of_interval::of(Stage::Authentication)] as u64,
             record_bytes: all.totals[1 + of_interval::BYTES] as u64,
             added_percent: 100.0 * (all.cpu_ns - without) / without,
         })
@@ -127,17 +128,12 @@ impl Traffic {
 
 /// Sets of stages of which anything was doubled, each with the kinds of calls that it has.
 fn doubled_sets(all: &Sums) -> Vec<(StageSet, Vec<usize>)> {
-    use of_interval::{AGREEMENT, BYTES, DIGEST, FULL, HMAC, KDF, RANDOM, RECORDS};
-    let stage = |stage| StageSet::NONE.with(stage);
-    let kinds = [
-        (stage(Stage::Authentication), vec![FULL]),
-        (stage(Stage::KeyAgreement), vec![AGREEMENT]),
-        (stage(Stage::Cipher).with(Stage::Mac), vec![RECORDS, BYTES, HMAC]),
-        (stage(Stage::Digest), vec![DIGEST]),
-        (stage(Stage::Kdf), vec![KDF]),
-        (stage(Stage::Randomness), vec![RANDOM]),
-    ];
-    kinds.into_iter().filter(|(_, kinds)| all.totals[USUAL + kinds[0]] > 0.0).collect()
+    let of_stage = |stage| {
+        let bytes = (stage == Stage::Cipher).then_some(of_interval::BYTES);
+        iter::once(of_interval::of(stage)).chain(bytes)
+    };
+    let kinds = StageSet::groups().map(|stages| (stages, stages.iter().flat_map(of_stage).collect::<Vec<usize>>()));
+    kinds.filter(|(_, kinds)| all.totals[USUAL + kinds[0]] > 0.0).collect()
 }
 
 /// Per cent of the CPU time without what was added.
@@ -145,7 +141,7 @@ fn shares(sums: &Sums, coefficients: &[f64], sets: &[(StageSet, Vec<usize>)]) ->
     let without = sums.without_added(coefficients);
     let share = |(stages, kinds): &(StageSet, Vec<usize>)| {
         let computed: f64 = kinds.iter().map(|kind| coefficients[USUAL + kind] * sums.totals[1 + kind]).sum();
-        let records = sums.totals[1 + of_interval::RECORDS];
+        let records = sums.totals[1 + of_interval::of(Stage::Cipher)];
         let copied = if stages.contains(Stage::Cipher) { coefficients[COPIES] * records } else { 0.0 };
         100.0 * (computed - copied) / without
     };
@@ -255,7 +251,9 @@ mod tests {
     /// Traffic of a known price: 300 µs for a signature, 40 for a key operation, 2 for a record and 1 ns for each of
     /// its bytes, 50 µs for whatever else a handshake takes; a copy of a record costs 0.5 µs.
     fn record(seconds: u64, noise: f64) -> Record {
-        use of_interval::{AGREEMENT, BYTES, CALLS, FULL, KDF, RECORDS};
+        use of_interval::{BYTES, CALLS};
+        let stages = [Stage::Authentication, Stage::KeyAgreement, Stage::Cipher, Stage::Kdf];
+        let [full_at, agreement_at, records_at, kdf_at] = stages.map(of_interval::of);
         let mut random = SplitMix64::new(4);
         let mut record = Record::begun_now("?", 1);
         let foreign_traffic = Some(ForeignTraffic::default());
@@ -269,20 +267,21 @@ mod tests {
             let records = all * 4;
             let bytes = all * (2_000 + random.below(3_000) as u64);
             let mut counts = [0; of_interval::LENGTH];
-            let calls = [(FULL, full), (AGREEMENT, 4 * all), (RECORDS, records), (BYTES, bytes), (KDF, 30 * all)];
+            let calls =
+                [(full_at, full), (agreement_at, 4 * all), (records_at, records), (BYTES, bytes), (kdf_at, 30 * all)];
             calls.iter().for_each(|(kind, count)| counts[*kind] = *count);
-            let price = [(FULL, 300e3), (AGREEMENT, 40e3), (RECORDS, 2e3), (BYTES, 1.0), (KDF, 1e3)];
+            let price = [(full_at, 300e3), (agreement_at, 40e3), (records_at, 2e3), (BYTES, 1.0), (kdf_at, 1e3)];
             let cost = |kind: usize, count: u64| price.iter().find(|(of, _)| *of == kind).unwrap().1 * count as f64;
             let mut cpu_ns = calls.iter().map(|(kind, count)| cost(*kind, *count)).sum::<f64>() + 50e3 * all as f64;
             match random.below(5) {
-                0 => [FULL].iter().for_each(|kind| counts[CALLS + kind] = counts[*kind]),
-                1 => [AGREEMENT].iter().for_each(|kind| counts[CALLS + kind] = counts[*kind]),
-                2 => [RECORDS, BYTES].iter().for_each(|kind| counts[CALLS + kind] = counts[*kind]),
+                0 => [full_at].iter().for_each(|kind| counts[CALLS + kind] = counts[*kind]),
+                1 => [agreement_at].iter().for_each(|kind| counts[CALLS + kind] = counts[*kind]),
+                2 => [records_at, BYTES].iter().for_each(|kind| counts[CALLS + kind] = counts[*kind]),
                 3 => counts[2 * CALLS] = records,
                 _ => {}
             }
             cpu_ns += calls.iter().map(|(kind, _)| cost(*kind, counts[CALLS + kind])).sum::<f64>();
-            cpu_ns += 500.0 * (counts[2 * CALLS] + counts[CALLS + RECORDS]) as f64;
+            cpu_ns += 500.0 * (counts[2 * CALLS] + counts[CALLS + records_at]) as f64;
             cpu_ns *= 1.0 + noise * random.normal();
             let server_cpu_ns = cpu_ns as u64;
             block.intervals.push(Interval { started_us: at_us, elapsed_us, server_cpu_ns, counts });

@@ -1,7 +1,6 @@
 //! What a block of a profile holds besides.
 
 use serde::{Deserialize, Serialize};
-use tlsdyno_tls::Stage;
 
 use super::samples::Samples;
 use super::steps::StepsBlock;
@@ -13,9 +12,10 @@ use crate::native::ProfileCounts;
 pub struct ProfileBlock {
     /// What was counted in all slices of the block.
     pub counts: ProfileCounts,
-    /// Nanoseconds of each slice by stage, in the order of [`Stage::PROVIDER`]: one for each slice of the block.
+    /// Nanoseconds of each slice by stage, in the order of [`Stage::PROVIDER`](tlsdyno_tls::Stage::PROVIDER): one for
+    /// each slice of the block. Older records have fewer stages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub stages_ns: Vec<[u64; Stage::PROVIDER.len()]>,
+    pub stages_ns: Vec<Vec<u64>>,
     /// Samples of all slices of the block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<Samples>,

@@ -322,28 +322,22 @@ pub struct Block {
 
 /// What is counted of an interval of somebody else's traffic: places of the kinds of calls in [`Interval::counts`].
 pub mod of_interval {
-    /// Private-key operations: full handshakes.
-    pub const FULL: usize = 0;
-    /// Operations of key agreement.
-    pub const AGREEMENT: usize = 1;
-    /// Records.
-    pub const RECORDS: usize = 2;
+    use tlsdyno_tls::Stage;
+
     /// Bytes in records.
-    pub const BYTES: usize = 3;
-    /// MACs of records that have one beside their encryption, and of the handshake.
-    pub const HMAC: usize = 4;
-    /// Hashes.
-    pub const DIGEST: usize = 5;
-    /// Key derivations.
-    pub const KDF: usize = 6;
-    /// Draws of random bytes.
-    pub const RANDOM: usize = 7;
+    pub const BYTES: usize = Stage::Cipher as usize + 1;
     /// Kinds of calls. Behind the counts of all stand the counts of those that were computed twice.
-    pub const CALLS: usize = 8;
+    pub const CALLS: usize = Stage::PROVIDER.len() + 1;
     /// Place of the records that were copied only.
     pub const COPIES: usize = 2 * CALLS;
     /// All of them.
     pub const LENGTH: usize = COPIES + 1;
+
+    /// Calls of a stage of the provider: of `authentication` full handshakes, of `cipher` records.
+    pub const fn of(stage: Stage) -> usize {
+        let place = stage as usize;
+        if place < BYTES { place } else { place + 1 }
+    }
 }
 
 /// Some milliseconds of somebody else's traffic in one mode. On disk an array: its times, then the counts.
@@ -378,10 +372,19 @@ impl TryFrom<Vec<u64>> for Interval {
     type Error = String;
 
     fn try_from(numbers: Vec<u64>) -> Result<Interval, String> {
-        let [started_us, elapsed_us, server_cpu_ns, counts @ ..] = &numbers[..] else {
-            return Err(format!("an interval of {} numbers", numbers.len()));
+        let of = |numbers: &[u64]| format!("an interval of {} numbers", numbers.len());
+        let [started_us, elapsed_us, server_cpu_ns, known @ .., copies] = &numbers[..] else {
+            return Err(of(&numbers));
         };
-        let counts = counts.try_into().map_err(|_| format!("an interval with {} counts", counts.len()))?;
+        // Older records have fewer kinds of calls.
+        let calls = known.len() / 2;
+        if known.len() % 2 != 0 || calls > of_interval::CALLS {
+            return Err(of(&numbers));
+        }
+        let mut counts = [0; of_interval::LENGTH];
+        counts[..calls].copy_from_slice(&known[..calls]);
+        counts[of_interval::CALLS..][..calls].copy_from_slice(&known[calls..]);
+        counts[of_interval::COPIES] = *copies;
         Ok(Interval { started_us: *started_us, elapsed_us: *elapsed_us as u32, server_cpu_ns: *server_cpu_ns, counts })
     }
 }

@@ -255,15 +255,13 @@ fn matching_ends_understand_each_other_at_lower_efforts() {
 fn shows(stage: Stage, suite: Suite, others: StageSet, off_at_server: bool) -> bool {
     let secrets_do_not_matter = others.contains(Stage::Kdf);
     match stage {
-        Stage::Randomness => false,
         Stage::KeyAgreement => suite.key_exchange() != KeyExchange::Rsa && !secrets_do_not_matter,
         // The no-op refuses a pre-master secret not of its form; real RSA replaces one by random bytes (RFC 5246
         // section 7.4.7.1).
         Stage::Authentication => suite.key_exchange() != KeyExchange::Rsa || off_at_server || !secrets_do_not_matter,
         // The transcript only goes into keys, the Finished and, in TLS 1.3, into the signature.
         Stage::Digest => !secrets_do_not_matter,
-        Stage::Cipher | Stage::Mac | Stage::Kdf => true,
-        shim => unreachable!("{shim} is no stage of the provider"),
+        other => other.shows(),
     }
 }
 

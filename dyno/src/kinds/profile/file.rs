@@ -3,7 +3,8 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tlsdyno_tls::{Effort, Stage, StageSet, Version};
+use tlsdyno_tls::suite::KeyExchange;
+use tlsdyno_tls::{Effort, StageSet, Version};
 
 use crate::model::workload::WorkloadSpec;
 use crate::model::{ConfigurationModel, Experiment, Load, Measure, Method, Server, ServerName, Tls};
@@ -123,19 +124,6 @@ impl fmt::Display for Cell {
     }
 }
 
-/// The stages that are removed together: an AEAD is one call, so that its halves cannot be timed apart.
-pub fn removed_together() -> [StageSet; 6] {
-    let of = |stages: &[Stage]| stages.iter().copied().collect();
-    [
-        of(&[Stage::Authentication]),
-        of(&[Stage::KeyAgreement]),
-        of(&[Stage::Cipher, Stage::Mac]),
-        of(&[Stage::Digest]),
-        of(&[Stage::Kdf]),
-        of(&[Stage::Randomness]),
-    ]
-}
-
 impl ProfileExperiment {
     /// Whether servers stand beside the profiled one: where the port is fixed there can be one only.
     pub fn has_neighbours(&self) -> bool {
@@ -164,7 +152,7 @@ impl ProfileExperiment {
     fn treatments(&self, handshakes: Handshakes) -> impl Iterator<Item = Treatment> {
         let neighbours = self.has_neighbours();
         let (removed, doubled) = (neighbours && self.removed, neighbours && self.doubled);
-        let occurring = move || removed_together().into_iter().filter(move |stages| self.occurs(handshakes, *stages));
+        let occurring = move || StageSet::groups().filter(move |stages| self.occurs(handshakes, *stages));
         [
             (Treatment::AsIs, neighbours),
             (Treatment::NotTimed, true),
@@ -185,9 +173,11 @@ impl ProfileExperiment {
     /// Whether stages have something to do in such a handshake.
     fn occurs(&self, handshakes: Handshakes, stages: StageSet) -> bool {
         let resumed = handshakes == Handshakes::Resumed;
-        let of_full = stages.contains(Stage::Authentication)
-            || stages.contains(Stage::KeyAgreement) && self.tls.version == Version::Tls12;
-        !(resumed && of_full)
+        let exchange = match self.tls.version {
+            Version::Tls12 => KeyExchange::EcdheRsa,
+            Version::Tls13 => KeyExchange::Tls13,
+        };
+        stages.iter().any(|stage| stage.occurs(exchange, resumed))
     }
 
     /// The same server with the same traffic as an experiment with the profiled server, the untouched one, the one
@@ -206,14 +196,14 @@ impl ProfileExperiment {
                 wrapped: StageSet::PROVIDER,
                 ..ConfigurationModel::without("nothing off", [])
             });
-            configurations.extend(removed_together().into_iter().map(without));
+            configurations.extend(StageSet::groups().map(without));
         }
         if self.has_neighbours() && self.doubled {
             let doubling = |stages: StageSet| ConfigurationModel::doubling(&format!("{stages} twice"), stages);
             let nothing = ConfigurationModel::doubling("nothing doubled", StageSet::NONE);
             let copied = ConfigurationModel { copies: true, ..ConfigurationModel::as_is() };
             configurations.extend([nothing, ConfigurationModel { name: "records copied".to_owned(), ..copied }]);
-            configurations.extend(removed_together().into_iter().map(doubling));
+            configurations.extend(StageSet::groups().map(doubling));
         }
         Experiment {
             question: self.question.clone(),

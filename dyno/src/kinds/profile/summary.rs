@@ -11,8 +11,8 @@ use tlsdyno_tls::{Stage, StageSet};
 
 use self::sampled::SeenRounds;
 use crate::kinds::profile::ProfileRecord;
-use crate::kinds::profile::file::{Cell, Handshakes, Treatment, removed_together};
-use crate::native::{ClassCount, ProfileCounts};
+use crate::kinds::profile::file::{Cell, Handshakes, Treatment};
+use crate::native::ProfileCounts;
 use crate::stats::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
 use crate::stats::sweeps::{Point, Sweeps};
 use crate::store::stacks::Stacks;
@@ -223,11 +223,11 @@ impl KindSummary {
         let (whole, not_timed) = (sweeps.costs(server)?, sweeps.costs(Treatment::NotTimed)?);
         // Columns: the whole, the idle library, what timing saves (less than nothing), then timed and removed stages.
         let mut columns = vec![whole, not_timed, sweeps.savings(Treatment::Timed, Treatment::NotTimed)?];
-        let groups = removed_together();
+        let groups: Vec<StageSet> = StageSet::groups().collect();
         let timed = columns.len();
         columns.extend((0..groups.len()).map(|group| sweeps.timed(group)).collect::<Option<Vec<Column>>>()?);
         let mut removed: Vec<Option<usize>> = Vec::new();
-        for stages in groups {
+        for stages in groups.iter().copied() {
             let savings = sweeps.savings(Treatment::Off(stages), Treatment::NothingOff);
             removed.push(savings.is_some().then_some(columns.len()));
             columns.extend(savings);
@@ -365,10 +365,10 @@ impl<'a> OfKind<'a> {
             let groups = stages_of(block).filter(|(slice, _)| slice.hits > 0).flat_map(move |(slice, ns)| {
                 let of_group = move |(group, stages): (usize, StageSet)| {
                     let each = Stage::PROVIDER.iter().zip(ns).filter(|(stage, _)| stages.contains(**stage));
-                    let ns = each.map(|(_, ns)| ns).sum::<u64>() as f64 / f64::from(slice.hits);
+                    let ns = each.map(|(_, ns)| *ns).sum::<u64>() as f64 / f64::from(slice.hits);
                     Point { index: cells.len() + group, ns, ..Point::of(block, slice) }
                 };
-                removed_together().into_iter().enumerate().map(of_group)
+                StageSet::groups().enumerate().map(of_group)
             });
             costs.chain(groups)
         };
@@ -404,8 +404,8 @@ impl<'a> OfKind<'a> {
 }
 
 /// The slices of a block with their times by stage.
-fn stages_of(block: &Block) -> impl Iterator<Item = (&Slice, [u64; Stage::PROVIDER.len()])> {
-    let profile = block.profile.iter().flat_map(|profile| profile.stages_ns.iter().copied());
+fn stages_of(block: &Block) -> impl Iterator<Item = (&Slice, &[u64])> {
+    let profile = block.profile.iter().flat_map(|profile| profile.stages_ns.iter().map(Vec::as_slice));
     block.slices.iter().zip(profile)
 }
 

@@ -9,13 +9,11 @@ use super::{Attempt, Check};
 pub(super) fn checks(attempt: &Attempt, checks: &mut Vec<Check>) {
     let (Some(counted), Some((_, wanted))) = (attempt.observed.doubler, attempt.target.doubler) else { return };
     let (doubled, kind) = (wanted.stages, attempt.kind());
-    let records = [Stage::Cipher, Stage::Mac];
-    let has_records = records.iter().all(|stage| doubled.contains(*stage));
     for stage in doubled.iter() {
         // Both halves of a record are one computation, or two that are counted apart.
-        let of_records = has_records && records.contains(&stage);
-        let counters = if of_records { &records[..] } else { &[stage][..] };
-        let count: u64 = counters.iter().map(|stage| counted.doubled(*stage)).sum();
+        let is_whole = stage.together().iter().all(|of_set| doubled.contains(of_set));
+        let counters = if is_whole { stage.together() } else { StageSet::NONE.with(stage) };
+        let count: u64 = counters.iter().map(|stage| counted.doubled(stage)).sum();
         let resumed = attempt.session.is_some();
         checks.push(match occurrence(stage, attempt.suite, resumed, StageSet::NONE) {
             Occurrence::Absent => {

@@ -5,7 +5,6 @@ use tlsdyno::native::{Counters, Injection};
 use tlsdyno_tls::{Stage, StageSet};
 
 use super::tls::{Answer, Series, Server, request, version_under_test};
-use super::vectors::stages;
 use crate::build;
 
 /// One way to negotiate, pinned on both ends: a test whose suite was not the wanted one would prove nothing.
@@ -39,33 +38,23 @@ impl Agreement {
     }
 }
 
-const SETS: &[&str] = &[
-    "none",
-    "authentication",
-    "key_agreement",
-    "cipher",
-    "mac",
-    "cipher,mac",
-    "digest",
-    "kdf",
-    "randomness",
-    "authentication,key_agreement,cipher,mac,digest,kdf,randomness",
-];
+/// Nothing off, each stage alone, the halves of records together, everything.
+fn sets() -> impl Iterator<Item = StageSet> {
+    let single = Stage::PROVIDER.map(|stage| StageSet::NONE.with(stage));
+    [StageSet::NONE, StageSet::RECORDS, StageSet::PROVIDER].into_iter().chain(single)
+}
 
 impl Case {
     /// Whether a client without the no-ops of `off` must fail in a full handshake.
     fn shows(&self, off: StageSet) -> bool {
-        off.iter().any(|stage| match stage {
-            Stage::Randomness => false,
-            Stage::KeyAgreement => self.agreement != Agreement::StaticRsa,
-            _ => true,
-        })
+        let occurs = |stage| stage != Stage::KeyAgreement || self.agreement != Agreement::StaticRsa;
+        off.iter().any(|stage| stage.shows() && occurs(stage))
     }
 
     /// The server is always of the OpenSSL under test; where that is not the system's, the client is once of the one,
     /// once of the other.
     fn check_all(&self) {
-        for off in SETS {
+        for off in sets() {
             // What has hybrids is the OpenSSL under test.
             if self.agreement != Agreement::Hybrid {
                 self.check(off, Series::System);
@@ -76,9 +65,9 @@ impl Case {
         }
     }
 
-    fn check(&self, off: &str, client: Series) {
+    fn check(&self, off_set: StageSet, client: Series) {
+        let off = &off_set.to_string();
         let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-        let off_set = stages(off);
         let at_server = Injection::prepare(dirs[0].path(), off_set).unwrap();
         let at_client = Injection::prepare(dirs[1].path(), off_set).unwrap();
         let server = Server::start(Some(&at_server), self.certificate, self.server).unwrap();
@@ -151,7 +140,8 @@ impl Case {
         let tls13 = self.suite.starts_with("TLS_");
         assert_eq!(counters.of(Stage::Authentication), 0, "{counters}");
         self.expect_agreement(if tls13 { off } else { off.without(Stage::KeyAgreement) }, counters);
-        for stage in [Stage::Cipher, Stage::Mac, Stage::Digest, Stage::Kdf, Stage::Randomness] {
+        let of_full = [Stage::Authentication, Stage::KeyAgreement];
+        for stage in Stage::PROVIDER.into_iter().filter(|stage| !of_full.contains(stage)) {
             assert_eq!(counters.of(stage) > 0, off.contains(stage), "{stage}: {counters}");
         }
     }

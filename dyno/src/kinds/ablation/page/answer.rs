@@ -74,7 +74,7 @@ fn unmeasured(summary: &Summary) -> String {
         format!(
             " {} was not measured, because the server without it failed this check: {}{elsewhere}. It may cost more \
              than anything that was.",
-            capitalised(&stage_label(of.stage.name())),
+            capitalised(&of.stage.label()),
             of.why
         )
     };
@@ -349,7 +349,7 @@ mod tests {
     /// Over made-up records: whoever may cost as much as what a headline ranks is in it.
     #[test]
     fn no_headline_ranks_below_something_undecided() {
-        let stages = ["authentication", "key_agreement", "cipher", "mac", "digest", "kdf", "randomness"];
+        let stages = Stage::PROVIDER.map(Stage::name);
         let (mut random, mut ranked) = (SplitMix64::new(23), 0);
         for _ in 0..20_000 {
             let mut drawn = |most: f64| random.uniform() * most;

@@ -194,7 +194,7 @@ pub fn doubling_note(record: &Record, summary: &Summary) -> Option<String> {
     }
     let is_together = doubled.iter().any(|stages| stages.only().is_none());
     let together = "Cipher and MAC are one computation here, which only doubles as a whole (record protection).";
-    let shim: Vec<String> = Stage::SHIM.iter().map(|stage| stage_label(stage.name())).collect();
+    let shim: Vec<String> = Stage::SHIM.map(Stage::label).to_vec();
     let secure = record.measured.of::<Experiment>().is_some_and(|experiment| experiment.methods == [Method::Doubling]);
     Some(
         [

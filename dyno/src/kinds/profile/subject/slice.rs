@@ -119,7 +119,7 @@ impl Sliced for Profile {
     fn keep(&self, block: &mut Block, seen: Seen) {
         if let Some(counts) = seen.counts {
             let profile = block.profile.get_or_insert_with(ProfileBlock::default);
-            profile.stages_ns.push(Stage::PROVIDER.map(|stage| counts.ns_of(stage) as u64));
+            profile.stages_ns.push(Stage::PROVIDER.map(|stage| counts.ns_of(stage) as u64).to_vec());
             profile.counts += &counts;
         }
         if let Some(samples) = seen.samples {
