@@ -1,5 +1,5 @@
-//! Where things stand in the areas, and what the libraries count in them, in the machine's byte order. `native/layout.c`
-//! makes it of the C headers, which say what each is.
+//! Where things stand in the areas, and what the libraries count in them. `native/layout.c` makes it of the C headers,
+//! which say what each is. Numbers are in the machine's byte order.
 
 #![allow(missing_docs)]
 
