@@ -2,6 +2,7 @@
 //! Chromium looks at the report.
 
 mod answers;
+mod calibration;
 mod old_records;
 mod questions;
 mod records;

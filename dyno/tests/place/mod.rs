@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use tempfile::TempDir;
 use tlsdyno::model::ServerName;
 use tlsdyno::process_tree;
@@ -115,6 +116,26 @@ impl Place {
         let names = fs::read_dir(self.directory.path()).unwrap().map(|entry| entry.unwrap().file_name());
         names.map(|name| name.to_string_lossy().into_owned()).filter(|name| name.starts_with("server-")).collect()
     }
+}
+
+/// What a run printed that measured to its end: 0, or 8 where a busy machine left a few seconds too little for a
+/// verdict. Checks and requests fail on no machine.
+pub fn measured(output: &Output) -> Value {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!([Some(0), Some(8)].contains(&output.status.code()), "{said}{}", String::from_utf8_lossy(&output.stdout));
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
+    for configuration in result["configurations"].as_array().into_iter().flatten() {
+        assert_eq!(configuration["valid"], true, "{configuration}: {said}");
+    }
+    for block in result["blocks"].as_array().into_iter().flatten() {
+        assert_eq!(block["errors"], serde_json::json!({}), "{block}: {said}");
+    }
+    result
+}
+
+/// Whether an estimate of a few seconds may be: a busy machine may leave none at all.
+pub fn is_positive_or_null(estimate: &Value) -> bool {
+    estimate.is_null() || estimate.as_f64().is_some_and(|value| value > 0.0 && value.is_finite())
 }
 
 pub fn request(address: SocketAddr, text: &str) -> String {
