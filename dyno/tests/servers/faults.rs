@@ -104,9 +104,10 @@ impl Running {
 
 /// Waits for something that other processes bring about.
 fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
-    let limit = Instant::now() + Duration::from_secs(20);
+    // Long for a machine that others keep busy; nobody waits for it where things are as they should.
+    let limit = Instant::now() + Duration::from_secs(60);
     while !holds() {
-        assert!(Instant::now() < limit, "{what}: not within 20 s");
+        assert!(Instant::now() < limit, "{what}: not within a minute");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -367,7 +368,8 @@ impl Place {
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         let told = Instant::now();
         let output = child.wait_with_output().unwrap();
-        assert!(told.elapsed() < Duration::from_secs(8), "it took {:?}", told.elapsed());
+        // The program would go on for 100 s.
+        assert!(told.elapsed() < Duration::from_secs(60), "it took {:?}", told.elapsed());
         assert_eq!(self.processes(), Vec::<String>::new());
         assert_eq!(self.run_directories(), Vec::<String>::new());
         output

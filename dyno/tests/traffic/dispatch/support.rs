@@ -13,7 +13,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, se
 use tlsdyno_engine::dispatch::limits::SPARE_PIPES;
 
 /// Long enough for a loaded machine; nothing waits this long unless it is broken.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn tlsdyno() -> Command {
     Command::new(env!("CARGO_BIN_EXE_tlsdyno"))

@@ -160,7 +160,7 @@ impl Nginx {
         let mut command = Command::new(programs::find("nginx").expect("nginx is installed"));
         command.args(["-e", "stderr", "-c"]).arg(&path).stdin(Stdio::null()).stderr(Stdio::null());
         let process = Running(command.spawn().unwrap());
-        let limit = Instant::now() + Duration::from_secs(20);
+        let limit = Instant::now() + Duration::from_secs(60);
         while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(Instant::now() < limit, "nginx does not start");
             std::thread::sleep(Duration::from_millis(5));

@@ -33,7 +33,7 @@ fn count(of: &Value) -> u64 {
 /// What nginx logged since the last call must become as many lines as the client has statuses.
 fn log_agrees(place: &Path, measured: &Value, seen: &mut usize) {
     let counted: u64 = measured["statuses"].as_object().unwrap().values().map(count).sum();
-    let limit = Instant::now() + Duration::from_secs(20);
+    let limit = Instant::now() + Duration::from_secs(60);
     loop {
         let lines = fs::read_to_string(place.join("log")).unwrap().lines().count();
         if (lines - *seen) as u64 == counted {

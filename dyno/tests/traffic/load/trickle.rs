@@ -122,8 +122,8 @@ fn measure(scheme: &str, address: SocketAddr) -> (Option<i32>, Value, String) {
     let connections = CONNECTIONS.to_string();
     let began = Instant::now();
     let output = load(&[&url, "-k", "-d", "1s", "--timeout", "2s", "--connections", &connections, "--json"]);
-    // One second and two, and the start of a process on a busy machine. It would go on for 14 hours.
-    assert!(began.elapsed() < Duration::from_secs(12), "it took {:?}", began.elapsed());
+    // It would go on for 14 hours.
+    assert!(began.elapsed() < Duration::from_secs(60), "it took {:?}", began.elapsed());
     let measured = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)));
     (output.status.code(), measured, stderr(&output))
 }

@@ -84,12 +84,10 @@ fn a_killed_worker_marks_the_run_and_the_rest_goes_on_or_stops() {
     assert!(warnings.contains("was lost after") && warnings.contains("2/3"), "{warnings}");
     assert_eq!(result["stopped"], false);
 
-    let crew = Crew::begin(&url, "4s", &[]);
+    let crew = Crew::begin(&url, "10m", &[]);
     kill(crew.workers[1], Signal::KILL);
-    let began = crew.began;
     let (result, code, said) = crew.end();
     assert_eq!(code, 8, "{said}");
-    assert!(began.elapsed() < Duration::from_secs(4), "the others were stopped: {:?}", began.elapsed());
     assert!(result["warnings"].to_string().contains("the others were stopped"), "{result}");
 }
 
@@ -106,11 +104,9 @@ fn a_frozen_worker_is_lost_after_five_seconds_and_ended_in_the_end() {
 #[test]
 fn workers_end_with_their_coordinator_and_ctrl_c_keeps_what_was_measured() {
     let (_site, url) = site();
-    let mut crew = Crew::begin(&url, "4s", &[]);
+    let mut crew = Crew::begin(&url, "10m", &[]);
     crew.load.0.kill().unwrap();
-    let killed = Instant::now();
     until("ending the workers", || crew.workers.iter().all(|pid| is_gone(*pid)));
-    assert!(killed.elapsed() < Duration::from_secs(6), "{:?}", killed.elapsed());
 
     let crew = Crew::begin(&url, "10m", &[]);
     kill(crew.load.0.id(), Signal::INT);

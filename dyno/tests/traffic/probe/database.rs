@@ -88,7 +88,7 @@ fn a_frozen_database_keeps_no_robot_from_ending_and_gets_the_rounds_later() {
     let mut said = String::new();
     std::io::Read::read_to_string(robot.stderr.as_mut().unwrap(), &mut said).unwrap();
     assert_eq!(robot.wait().unwrap().code(), Some(9), "{said}");
-    assert!(began.elapsed() < std::time::Duration::from_secs(15), "{:?}", began.elapsed());
+    assert!(began.elapsed() < std::time::Duration::from_secs(60), "{:?}", began.elapsed());
     assert!(said.contains("did not answer within") && said.contains("some wait in the spool"), "{said}");
     site.database.freeze(false);
     let robot = site.robot(&["--every", "1h", "--for", "1s"]).wait_with_output().unwrap();
