@@ -40,6 +40,50 @@ pub fn test_program(compiler: &str, name: &str, label: &str, flags: &[&str]) -> 
     program
 }
 
+/// How a program of `native/tests` and the library that it loads are built.
+#[derive(Clone, Copy)]
+pub enum Build {
+    Plain,
+    /// Both with [`SANITIZERS`]: in `make test-long`.
+    Sanitized,
+}
+
+impl Build {
+    /// The program, and what takes the place of the library of `native/LIBRARY`. `label` keeps tests apart.
+    pub fn of(self, library: &str, name: &str, label: &str, flags: &[&str]) -> (PathBuf, Option<PathBuf>) {
+        let label = format!("{library}-{label}");
+        match self {
+            Build::Plain => (test_program("cc", name, &label, flags), None),
+            Build::Sanitized => {
+                let flags: Vec<&str> = flags.iter().chain(SANITIZERS).copied().collect();
+                let program = test_program("clang", name, &format!("{label}-sanitized"), &flags);
+                (program, Some(sanitized_library(library, &label)))
+            }
+        }
+    }
+}
+
+/// Tests of functions that take a [`Build`], with either.
+macro_rules! plain_and_sanitized {
+    ($($check:ident),+ $(,)?) => {
+        mod plain {
+            $(#[test]
+            fn $check() {
+                super::$check($crate::build::Build::Plain);
+            })+
+        }
+
+        mod sanitized {
+            $(#[test]
+            #[ignore = "under sanitizers: make test-long"]
+            fn $check() {
+                super::$check($crate::build::Build::Sanitized);
+            })+
+        }
+    };
+}
+pub(crate) use plain_and_sanitized;
+
 /// Flags of address and undefined-behaviour sanitizer.
 pub const SANITIZERS: &[&str] =
     &["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];

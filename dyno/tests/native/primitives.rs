@@ -1,4 +1,4 @@
-//! The program that measures primitives, under sanitizers: every kind of operation on this machine's OpenSSL, and
+//! The program that measures primitives, plain and under sanitizers: every kind of operation on this machine's OpenSSL, and
 //! commands that are none.
 
 use std::io::Write;
@@ -6,16 +6,19 @@ use std::process::{Command, Stdio};
 
 use tlsdyno::servers::{certificates, mapped};
 
-use crate::build::{SANITIZERS, leak_check, native, out, run};
+use crate::build::{Build, SANITIZERS, leak_check, native, out, plain_and_sanitized, run};
 
-#[test]
-fn every_operation_and_garbage_under_sanitizers() {
+fn every_operation_and_garbage(build: Build) {
     let sources = native().join("primitives");
-    let program = out().join(format!("tlsdyno-primitives-sanitized-{}", std::process::id()));
+    let (compiler, sanitizers, label) = match build {
+        Build::Plain => ("cc", &[][..], "plain"),
+        Build::Sanitized => ("clang", SANITIZERS, "sanitized"),
+    };
+    let program = out().join(format!("tlsdyno-primitives-{label}-{}", std::process::id()));
     let files = ["library.c", "main.c", "operations.c", "records.c"].map(|name| sources.join(name));
-    run(Command::new("clang")
+    run(Command::new(compiler)
         .args(["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wconversion"])
-        .args(SANITIZERS)
+        .args(sanitizers)
         .args(files)
         .arg("-o")
         .arg(&program)
@@ -62,3 +65,5 @@ fn every_operation_and_garbage_under_sanitizers() {
     }
     assert!(answers[1 + good.len()..].iter().filter(|line| line.starts_with("! ")).count() >= bad.len(), "{said}");
 }
+
+plain_and_sanitized!(every_operation_and_garbage);

@@ -1,14 +1,14 @@
 //! The profiler: no code of a no-op in it, every result right while calls
 //! are timed, in threads and forks, and no trouble when its owner is gone.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use tlsdyno::native::layout::profiler as layout;
 use tlsdyno::native::{ClassCount, Clock, ProfileCounts, Profiling};
 use tlsdyno_tls::Stage;
 
-use crate::build::{self, SANITIZERS, sanitized_library};
+use crate::build::{self, Build, plain_and_sanitized};
 
 #[test]
 fn exports_one_symbol_and_is_made_of_nothing_else() {
@@ -63,18 +63,6 @@ fn class(counts: &ProfileCounts, name: &str) -> ClassCount {
     counts.iter().find(|(_, class, _)| *class == name).unwrap().2
 }
 
-/// The program plain, and together with the profiler under sanitizers.
-fn builds(name: &str) -> [(PathBuf, Option<PathBuf>); 2] {
-    let label = format!("profiler-{name}");
-    [
-        (build::test_program("cc", name, &label, &[]), None),
-        (
-            build::test_program("clang", name, &format!("{label}-sanitized"), SANITIZERS),
-            Some(sanitized_library("profiler", &label)),
-        ),
-    ]
-}
-
 /// What the programs do (`native/tests/work.h`) was counted and timed.
 fn check(counts: &ProfileCounts, what: &str) {
     for stage in [Stage::KeyAgreement, Stage::Cipher, Stage::Digest, Stage::Randomness] {
@@ -88,51 +76,28 @@ fn check(counts: &ProfileCounts, what: &str) {
     }
 }
 
-#[test]
-fn threads_and_forks_are_timed_each_by_itself() {
+fn threads_and_forks_are_timed_each_by_itself(build: Build) {
     for name in ["threads", "processes"] {
-        for (program, library) in builds(name) {
-            let counts = run(&mut Command::new(program), library.as_deref(), Clock::best(), true);
-            check(&counts, name);
-            // In each of 50 rounds of 8 threads two keys of two kinds, of which two derive: no update was lost.
-            let generated = class(&counts, "key_generate").calls;
-            assert!(name != "threads" || generated == 50 * 8 * 4, "{generated}");
-        }
+        let (program, library) = build.of("profiler", name, name, &[]);
+        let counts = run(&mut Command::new(program), library.as_deref(), Clock::best(), true);
+        check(&counts, name);
+        // In each of 50 rounds of 8 threads two keys of two kinds, of which two derive: no update was lost.
+        let generated = class(&counts, "key_generate").calls;
+        assert!(name != "threads" || generated == 50 * 8 * 4, "{generated}");
     }
 }
 
 /// A slot goes from a thread that ends to one that begins, with what it holds; where there are too many at once, they
 /// share one.
-#[test]
-fn no_call_is_lost_however_many_threads_there_are() {
-    for (program, library) in builds("ends") {
-        let dir = tempfile::tempdir().unwrap();
-        let profiling = Profiling::prepare(dir.path(), Clock::best()).unwrap();
-        let (counts, printed) = run_with(&profiling, &mut Command::new(program), library.as_deref(), true);
-        let generated = class(&counts, "key_generate");
-        assert_eq!(generated.calls, number(&printed, "keys"));
-        assert!(generated.timed_count > generated.calls / 2, "{generated:?}");
-    }
-}
-
-/// What else runs on the processor meanwhile is in no time, though the processor's counter goes on.
-#[test]
-fn interruptions_are_in_no_time() {
-    let program = build::test_program("cc", "preempted", "profiler", &[]);
+fn no_call_is_lost_however_many_threads_there_are(build: Build) {
+    let (program, library) = build.of("profiler", "ends", "ends", &[]);
     let dir = tempfile::tempdir().unwrap();
-    let profiling = Profiling::prepare(dir.path(), Clock::Counter).unwrap();
-    let cpu = *tlsdyno::affinity::allowed().last().unwrap();
-    let (counts, printed) = run_with(&profiling, Command::new(program).arg(cpu.to_string()), None, true);
-    let (sign, cpu_ns) = (class(&counts, "sign"), number(&printed, "signed_ns") as f64);
-    eprintln!("{sign:?} within {cpu_ns} ns of CPU time, {} interrupted", profiling.interrupted().unwrap());
-    assert_eq!(sign.calls, 300);
-    if profiling.sees_interruptions().unwrap() == Some(false) {
-        eprintln!("this kernel or C library does not tell of interruptions: nothing was compared");
-        return;
-    }
-    assert!(profiling.interrupted().unwrap() > 5 && sign.timed_count > 50, "{sign:?}");
-    let part = sign.all_ns() / cpu_ns;
-    assert!((0.7..1.1).contains(&part), "{part}: {sign:?} within {cpu_ns} ns of CPU time");
+    let profiling = Profiling::prepare(dir.path(), Clock::best()).unwrap();
+    let (counts, printed) = run_with(&profiling, &mut Command::new(program), library.as_deref(), true);
+    let generated = class(&counts, "key_generate");
+    assert_eq!(generated.calls, number(&printed, "keys"));
+    // Those that other work interrupted are not timed.
+    assert!(generated.timed_count > 0, "{generated:?}");
 }
 
 #[test]
@@ -159,10 +124,38 @@ fn without_an_area_it_is_the_default_provider() {
     assert!(output.status.success() && said.contains("times nothing in this process"), "{said}");
 }
 
-#[test]
-fn under_valgrind() {
-    let program = build::test_program("cc", "threads", "profiler-valgrind", &[]);
-    let mut valgrind = Command::new("valgrind");
-    valgrind.args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
-    check(&run(valgrind.arg(program), None, Clock::Counter, true), "valgrind");
+plain_and_sanitized!(threads_and_forks_are_timed_each_by_itself, no_call_is_lost_however_many_threads_there_are,);
+
+mod long {
+    use super::*;
+
+    /// What else runs on the processor meanwhile is in no time, though the processor's counter goes on.
+    #[test]
+    #[ignore = "wants a processor without other work: make test-long"]
+    fn interruptions_are_in_no_time() {
+        let program = build::test_program("cc", "preempted", "profiler", &[]);
+        let dir = tempfile::tempdir().unwrap();
+        let profiling = Profiling::prepare(dir.path(), Clock::Counter).unwrap();
+        let cpu = *tlsdyno::affinity::allowed().last().unwrap();
+        let (counts, printed) = run_with(&profiling, Command::new(program).arg(cpu.to_string()), None, true);
+        let (sign, cpu_ns) = (class(&counts, "sign"), number(&printed, "signed_ns") as f64);
+        eprintln!("{sign:?} within {cpu_ns} ns of CPU time, {} interrupted", profiling.interrupted().unwrap());
+        assert_eq!(sign.calls, 300);
+        if profiling.sees_interruptions().unwrap() == Some(false) {
+            eprintln!("this kernel or C library does not tell of interruptions: nothing was compared");
+            return;
+        }
+        assert!(profiling.interrupted().unwrap() > 5 && sign.timed_count > 50, "{sign:?}");
+        let part = sign.all_ns() / cpu_ns;
+        assert!((0.7..1.1).contains(&part), "{part}: {sign:?} within {cpu_ns} ns of CPU time");
+    }
+
+    #[test]
+    #[ignore = "under valgrind: make test-long"]
+    fn under_valgrind() {
+        let program = build::test_program("cc", "threads", "profiler-valgrind", &[]);
+        let mut valgrind = Command::new("valgrind");
+        valgrind.args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
+        check(&run(valgrind.arg(program), None, Clock::Counter, true), "valgrind");
+    }
 }

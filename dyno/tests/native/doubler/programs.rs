@@ -2,27 +2,14 @@
 //! owner's end, memory afterwards; plain, under sanitizers and under Valgrind.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use tlsdyno::native::{Doubled, Doubling, DoublingCounters};
 use tlsdyno_tls::{Stage, StageSet};
 
-use crate::build::{self, SANITIZERS, sanitized_library};
+use crate::build::{self, Build, plain_and_sanitized};
 use crate::provider::tls::certificate;
-
-/// The program plain, and together with the doubler under sanitizers. `label` keeps tests apart.
-fn builds(name: &str, label: &str, flags: &[&str]) -> [(PathBuf, Option<PathBuf>); 2] {
-    let sanitized: Vec<&str> = flags.iter().chain(SANITIZERS).copied().collect();
-    let label = format!("doubler-{label}");
-    [
-        (build::test_program("cc", name, &label, flags), None),
-        (
-            build::test_program("clang", name, &format!("{label}-sanitized"), &sanitized),
-            Some(sanitized_library("doubler", &label)),
-        ),
-    ]
-}
 
 /// Runs a program, with the area's descriptor in place of the argument `AREA`.
 fn run(program: &mut Command, library: Option<&Path>, arguments: &[&str], doubled: Doubled) -> DoublingCounters {
@@ -49,22 +36,18 @@ fn check_all_doubled(counters: &DoublingCounters) {
     }
 }
 
-#[test]
-fn every_result_is_right_in_and_across_all_modes() {
-    for (program, library) in builds("doubled", "every", &[]) {
-        let counters = run(&mut Command::new(program), library.as_deref(), &["AREA", "every"], Doubled::NOTHING);
-        check_all_doubled(&counters);
-    }
+fn every_result_is_right_in_and_across_all_modes(build: Build) {
+    let (program, library) = build.of("doubler", "doubled", "every", &[]);
+    let counters = run(&mut Command::new(program), library.as_deref(), &["AREA", "every"], Doubled::NOTHING);
+    check_all_doubled(&counters);
 }
 
-#[test]
-fn connections_survive_flips_in_mid_handshake() {
+fn connections_survive_flips_in_mid_handshake(build: Build) {
     let (certificate, key) = certificate("rsa");
     let arguments = ["AREA", certificate.to_str().unwrap(), key.to_str().unwrap(), "doubled"];
-    for (program, library) in builds("modes_tls", "tls", &["-Wl,--no-as-needed", "-lssl"]) {
-        let counters = run(&mut Command::new(program), library.as_deref(), &arguments, Doubled::NOTHING);
-        check_all_doubled(&counters);
-    }
+    let (program, library) = build.of("doubler", "modes_tls", "tls", &["-Wl,--no-as-needed", "-lssl"]);
+    let counters = run(&mut Command::new(program), library.as_deref(), &arguments, Doubled::NOTHING);
+    check_all_doubled(&counters);
 }
 
 #[test]
@@ -74,51 +57,38 @@ fn leaves_no_second_copy_of_a_secret() {
     assert!(counters.doubled(Stage::Kdf) > 0, "{counters}");
 }
 
-#[test]
-fn threads_forks_and_several_contexts() {
+fn threads_forks_and_several_contexts(build: Build) {
     let everything = Doubled::stages(StageSet::PROVIDER);
     for name in ["threads", "processes"] {
-        for (program, library) in builds(name, name, &[]) {
-            let counters = run(&mut Command::new(program), library.as_deref(), &[], everything);
-            assert!(counters.doubled(Stage::Digest) >= 250, "{name}: {counters}");
-            assert_eq!(counters.event("lost"), 0, "{name}: {counters}");
-        }
+        let (program, library) = build.of("doubler", name, name, &[]);
+        let counters = run(&mut Command::new(program), library.as_deref(), &[], everything);
+        assert!(counters.doubled(Stage::Digest) >= 250, "{name}: {counters}");
+        assert_eq!(counters.event("lost"), 0, "{name}: {counters}");
     }
-}
-
-#[test]
-fn under_valgrind() {
-    let program = build::test_program("cc", "threads", "doubler-valgrind", &[]);
-    let mut valgrind = Command::new("valgrind");
-    valgrind.args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
-    let counters = run(valgrind.arg(program), None, &[], Doubled::stages(StageSet::PROVIDER));
-    assert!(counters.doubled(Stage::KeyAgreement) > 0 && counters.event("lost") == 0, "{counters}");
 }
 
 /// In a process that has long been loaded: results go on being right, nothing is computed twice any more.
-#[test]
-fn passes_through_once_that_the_heartbeat_stops() {
-    for (program, library) in builds("doubled", "gone", &[]) {
-        let dir = tempfile::tempdir().unwrap();
-        let doubling = Doubling::prepare(dir.path()).unwrap();
-        if let Some(library) = library {
-            std::fs::copy(library, doubling.library_path()).unwrap();
-        }
-        let mut process = Command::new(program)
-            .args([doubling.handed().descriptors[0].to_string().as_str(), "gone"])
-            .envs(doubling.let_children_inherit().unwrap())
-            .env("LSAN_OPTIONS", build::leak_check())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        drop(doubling);
-        let mut said = String::new();
-        process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        assert!(process.wait().unwrap().success() && line == "ready\n", "{line}{said}");
+fn passes_through_once_that_the_heartbeat_stops(build: Build) {
+    let (program, library) = build.of("doubler", "doubled", "gone", &[]);
+    let dir = tempfile::tempdir().unwrap();
+    let doubling = Doubling::prepare(dir.path()).unwrap();
+    if let Some(library) = library {
+        std::fs::copy(library, doubling.library_path()).unwrap();
     }
+    let mut process = Command::new(program)
+        .args([doubling.handed().descriptors[0].to_string().as_str(), "gone"])
+        .envs(doubling.let_children_inherit().unwrap())
+        .env("LSAN_OPTIONS", build::leak_check())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    drop(doubling);
+    let mut said = String::new();
+    process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(process.wait().unwrap().success() && line == "ready\n", "{line}{said}");
 }
 
 /// A configuration that was left behind: the server says so once, and serves with the default provider.
@@ -139,4 +109,25 @@ fn a_configuration_without_its_area_serves_as_the_default_provider() {
     assert_eq!(output.stdout, digest().env_remove("OPENSSL_CONF").output().unwrap().stdout);
     let random = build::run(Command::new("openssl").args(["rand", "-hex", "16"]).envs(environment));
     assert_eq!(random.trim().len(), 32);
+}
+
+plain_and_sanitized!(
+    every_result_is_right_in_and_across_all_modes,
+    connections_survive_flips_in_mid_handshake,
+    threads_forks_and_several_contexts,
+    passes_through_once_that_the_heartbeat_stops,
+);
+
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "under valgrind: make test-long"]
+    fn under_valgrind() {
+        let program = build::test_program("cc", "threads", "doubler-valgrind", &[]);
+        let mut valgrind = Command::new("valgrind");
+        valgrind.args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
+        let counters = run(valgrind.arg(program), None, &[], Doubled::stages(StageSet::PROVIDER));
+        assert!(counters.doubled(Stage::KeyAgreement) > 0 && counters.event("lost") == 0, "{counters}");
+    }
 }

@@ -211,17 +211,24 @@ fn nginx() {
     check(ServerName::Nginx);
 }
 
-#[test]
-fn apache() {
-    check(ServerName::ApacheEvent);
-}
+mod long {
+    use super::*;
 
-#[test]
-fn haproxy() {
-    check(ServerName::Haproxy);
-}
+    #[test]
+    #[ignore = "every server: make test-long"]
+    fn apache() {
+        check(ServerName::ApacheEvent);
+    }
 
-#[test]
-fn lighttpd() {
-    check(ServerName::Lighttpd);
+    #[test]
+    #[ignore = "every server: make test-long"]
+    fn haproxy() {
+        check(ServerName::Haproxy);
+    }
+
+    #[test]
+    #[ignore = "every server: make test-long"]
+    fn lighttpd() {
+        check(ServerName::Lighttpd);
+    }
 }

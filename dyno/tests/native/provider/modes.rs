@@ -1,7 +1,7 @@
 //! The mode word: contexts and connections keep the mode in which they began, new ones have that of the moment; also in
 //! workers that were forked before, and in a real nginx.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use tlsdyno::native::Injection;
@@ -10,7 +10,7 @@ use tlsdyno_tls::{Stage, StageSet};
 use super::nginx::Nginx;
 use super::tls::{Series, certificate, request};
 use super::vectors::stages;
-use crate::build::{self, SANITIZERS, sanitized_library};
+use crate::build::{self, Build, plain_and_sanitized};
 
 /// Runs a program of `native/tests` on a provider that may switch `may_be_off`, with the area's descriptor as its first
 /// argument. Answers how often a mode was read with bits to be ignored.
@@ -26,41 +26,28 @@ fn run(program: &Path, library: Option<&Path>, may_be_off: StageSet, arguments: 
     injection.modes_ignored().unwrap()
 }
 
-/// The program plain, and together with the provider under sanitizers.
-/// `label` keeps tests apart.
-fn builds(name: &str, label: &str, flags: &[&str]) -> [(PathBuf, Option<PathBuf>); 2] {
-    let sanitized: Vec<&str> = flags.iter().chain(SANITIZERS).copied().collect();
-    [
-        (build::test_program("cc", name, &format!("{label}-plain"), flags), None),
-        (
-            build::test_program("clang", name, &format!("{label}-sanitized"), &sanitized),
-            Some(sanitized_library("provider", &format!("modes-{label}"))),
-        ),
-    ]
+fn contexts_keep_the_mode_in_which_they_were_made(build: Build) {
+    let (program, library) = build.of("provider", "modes", "every", &[]);
+    assert_eq!(run(&program, library.as_deref(), StageSet::PROVIDER, &["every"]), 0);
 }
 
-#[test]
-fn contexts_keep_the_mode_in_which_they_were_made() {
-    for (program, library) in builds("modes", "every", &[]) {
-        assert_eq!(run(&program, library.as_deref(), StageSet::PROVIDER, &["every"]), 0);
-    }
+fn a_mode_switches_nothing_that_the_run_did_not_acknowledge(build: Build) {
+    let (program, library) = build.of("provider", "modes", "outside", &[]);
+    assert!(run(&program, library.as_deref(), stages("digest"), &["outside"]) > 0);
 }
 
-#[test]
-fn a_mode_switches_nothing_that_the_run_did_not_acknowledge() {
-    for (program, library) in builds("modes", "outside", &[]) {
-        assert!(run(&program, library.as_deref(), stages("digest"), &["outside"]) > 0);
-    }
-}
-
-#[test]
-fn connections_survive_flips() {
+fn connections_survive_flips(build: Build) {
     let (certificate, key) = certificate("rsa");
     let files = [certificate.to_str().unwrap(), key.to_str().unwrap()];
-    for (program, library) in builds("modes_tls", "tls", &["-Wl,--no-as-needed", "-lssl"]) {
-        assert_eq!(run(&program, library.as_deref(), StageSet::PROVIDER, &files), 0);
-    }
+    let (program, library) = build.of("provider", "modes_tls", "tls", &["-Wl,--no-as-needed", "-lssl"]);
+    assert_eq!(run(&program, library.as_deref(), StageSet::PROVIDER, &files), 0);
 }
+
+plain_and_sanitized!(
+    contexts_keep_the_mode_in_which_they_were_made,
+    a_mode_switches_nothing_that_the_run_did_not_acknowledge,
+    connections_survive_flips,
+);
 
 /// What a mode is to clients that expect it, and to those that expect another: the same workers all the time.
 #[test]

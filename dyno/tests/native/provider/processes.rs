@@ -7,7 +7,7 @@ use std::process::Command;
 use tlsdyno::native::{Counters, Injection};
 use tlsdyno_tls::{Stage, StageSet};
 
-use crate::build::{self, SANITIZERS, sanitized_library};
+use crate::build;
 
 /// A program of `native/tests` that needs an injection with everything off.
 struct Program {
@@ -74,75 +74,6 @@ fn threads_forks_and_contexts() {
 }
 
 #[test]
-fn under_address_and_undefined_behaviour_sanitizers() {
-    let library = sanitized_library("provider", "all");
-    check_all("clang", "sanitized", SANITIZERS, Some(&library), |program| Command::new(program));
-    load_unload_and_load_again(&library);
-    let program = build::test_program("clang", "vectors", "sanitized", SANITIZERS);
-    for (section, off) in [
-        ("aead", "cipher"),
-        ("aead", "mac"),
-        ("aead", "cipher,mac"),
-        ("cbc", "cipher"),
-        ("cbc", "mac"),
-        ("cbc", "cipher,mac"),
-        ("digest", "digest"),
-        ("kdf", "kdf"),
-        ("signature", "authentication"),
-        ("exchange", "key_agreement"),
-    ] {
-        let dir = tempfile::tempdir().unwrap();
-        let injection = Injection::prepare(dir.path(), super::vectors::stages(off)).unwrap();
-        std::fs::copy(&library, injection.library_path()).unwrap();
-        build::run(Command::new(&program).args([section, off]).envs(injection.let_children_inherit().unwrap()));
-    }
-}
-
-/// Records too short to be any, and garbage of every length.
-#[test]
-fn garbage_records_under_sanitizers() {
-    let library = sanitized_library("provider", "garbage");
-    let program = build::test_program("clang", "garbage", "sanitized", SANITIZERS);
-    for off in ["cipher", "mac", "cipher,mac"] {
-        let dir = tempfile::tempdir().unwrap();
-        let injection = Injection::prepare(dir.path(), super::vectors::stages(off)).unwrap();
-        std::fs::copy(&library, injection.library_path()).unwrap();
-        build::run(Command::new(&program).envs(injection.let_children_inherit().unwrap()));
-    }
-}
-
-/// The provider's state outlives its unloading; nothing in it may be libcrypto's.
-fn load_unload_and_load_again(library: &Path) {
-    let program = build::test_program("clang", "load", "sanitized", SANITIZERS);
-    let dir = tempfile::tempdir().unwrap();
-    let injection = Injection::prepare(dir.path(), StageSet::PROVIDER).unwrap();
-    std::fs::copy(library, injection.library_path()).unwrap();
-    injection.let_children_inherit().unwrap();
-    let on_demand = dir.path().join("on-demand.cnf");
-    let text = std::fs::read_to_string(dir.path().join("openssl.cnf")).unwrap();
-    std::fs::write(&on_demand, text.replace("activate = 1\n", "")).unwrap();
-    assert_eq!(build::run(Command::new(program).arg(&on_demand).env_remove("OPENSSL_CONF")), "");
-}
-
-#[test]
-fn under_valgrind() {
-    let program = build::test_program("cc", "vectors", "valgrind", &[]);
-    for (section, off) in
-        [("aead", "cipher,mac"), ("cbc", "cipher,mac"), ("digest", "digest"), ("exchange", "key_agreement")]
-    {
-        let dir = tempfile::tempdir().unwrap();
-        let injection = Injection::prepare(dir.path(), super::vectors::stages(off)).unwrap();
-        build::run(
-            Command::new("valgrind")
-                .args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"])
-                .arg(&program)
-                .args([section, off])
-                .envs(injection.let_children_inherit().unwrap()),
-        );
-    }
-}
-
-#[test]
 fn under_jemalloc() {
     let libraries = build::run(Command::new("/sbin/ldconfig").arg("-p"));
     let jemalloc = libraries
@@ -156,4 +87,81 @@ fn under_jemalloc() {
         command.env("LD_PRELOAD", &jemalloc);
         command
     });
+}
+
+mod long {
+    use super::*;
+    use crate::build::{SANITIZERS, sanitized_library};
+
+    #[test]
+    #[ignore = "under sanitizers: make test-long"]
+    fn under_address_and_undefined_behaviour_sanitizers() {
+        let library = sanitized_library("provider", "all");
+        check_all("clang", "sanitized", SANITIZERS, Some(&library), |program| Command::new(program));
+        load_unload_and_load_again(&library);
+        let program = build::test_program("clang", "vectors", "sanitized", SANITIZERS);
+        for (section, off) in [
+            ("aead", "cipher"),
+            ("aead", "mac"),
+            ("aead", "cipher,mac"),
+            ("cbc", "cipher"),
+            ("cbc", "mac"),
+            ("cbc", "cipher,mac"),
+            ("digest", "digest"),
+            ("kdf", "kdf"),
+            ("signature", "authentication"),
+            ("exchange", "key_agreement"),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let injection = Injection::prepare(dir.path(), crate::provider::vectors::stages(off)).unwrap();
+            std::fs::copy(&library, injection.library_path()).unwrap();
+            build::run(Command::new(&program).args([section, off]).envs(injection.let_children_inherit().unwrap()));
+        }
+    }
+
+    /// Records too short to be any, and garbage of every length.
+    #[test]
+    #[ignore = "under sanitizers: make test-long"]
+    fn garbage_records_under_sanitizers() {
+        let library = sanitized_library("provider", "garbage");
+        let program = build::test_program("clang", "garbage", "sanitized", SANITIZERS);
+        for off in ["cipher", "mac", "cipher,mac"] {
+            let dir = tempfile::tempdir().unwrap();
+            let injection = Injection::prepare(dir.path(), crate::provider::vectors::stages(off)).unwrap();
+            std::fs::copy(&library, injection.library_path()).unwrap();
+            build::run(Command::new(&program).envs(injection.let_children_inherit().unwrap()));
+        }
+    }
+
+    /// The provider's state outlives its unloading; nothing in it may be libcrypto's.
+    fn load_unload_and_load_again(library: &Path) {
+        let program = build::test_program("clang", "load", "sanitized", SANITIZERS);
+        let dir = tempfile::tempdir().unwrap();
+        let injection = Injection::prepare(dir.path(), StageSet::PROVIDER).unwrap();
+        std::fs::copy(library, injection.library_path()).unwrap();
+        injection.let_children_inherit().unwrap();
+        let on_demand = dir.path().join("on-demand.cnf");
+        let text = std::fs::read_to_string(dir.path().join("openssl.cnf")).unwrap();
+        std::fs::write(&on_demand, text.replace("activate = 1\n", "")).unwrap();
+        assert_eq!(build::run(Command::new(program).arg(&on_demand).env_remove("OPENSSL_CONF")), "");
+    }
+
+    #[test]
+    #[ignore = "under valgrind: make test-long"]
+    fn under_valgrind() {
+        let program = build::test_program("cc", "vectors", "valgrind", &[]);
+        for (section, off) in
+            [("aead", "cipher,mac"), ("cbc", "cipher,mac"), ("digest", "digest"), ("exchange", "key_agreement")]
+        {
+            let dir = tempfile::tempdir().unwrap();
+            let injection = Injection::prepare(dir.path(), crate::provider::vectors::stages(off)).unwrap();
+            build::run(
+                Command::new("valgrind")
+                    .args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"])
+                    .arg(&program)
+                    .args([section, off])
+                    .envs(injection.let_children_inherit().unwrap()),
+            );
+        }
+    }
 }

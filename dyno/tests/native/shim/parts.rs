@@ -8,9 +8,7 @@ use tlsdyno::native::{ShimCounters, ShimInjection, ShimSettings};
 use tlsdyno::servers::{CertificateFiles, certificates};
 use tlsdyno_tls::{Script, Stage, StageSet, Suite, Version};
 
-use crate::build;
-
-const SANITIZERS: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
+use crate::build::{self, Build, SANITIZERS, plain_and_sanitized};
 
 /// One program of `native/tests` with the shim compiled into it.
 fn program(compiler: &str, name: &str, label: &str, flags: &[&str]) -> PathBuf {
@@ -20,6 +18,13 @@ fn program(compiler: &str, name: &str, label: &str, flags: &[&str]) -> PathBuf {
     all.extend(["-Wl,--no-as-needed".to_owned(), "-lssl".to_owned()]);
     all.extend(sources.map(|path| path.display().to_string()));
     build::test_program(compiler, name, label, &all.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+fn built(build: Build, name: &str) -> PathBuf {
+    match build {
+        Build::Plain => program("cc", name, "plain", &[]),
+        Build::Sanitized => program("clang", name, "sanitized", SANITIZERS),
+    }
 }
 
 fn scripts(settings: &mut ShimSettings) {
@@ -87,11 +92,10 @@ fn certificate(dir: &Path) -> CertificateFiles {
     certificates::create(CertificateKind::P256, dir).unwrap()
 }
 
-#[test]
-fn connections_under_sanitizers() {
+fn connections(build: Build) {
     let dir = tempfile::tempdir().unwrap();
     let files = certificate(dir.path());
-    let program = program("clang", "shim_connection", "sanitized", SANITIZERS);
+    let program = built(build, "shim_connection");
     for (section, settings, kind) in sections() {
         let mut command = Command::new(&program);
         command.arg(section);
@@ -100,11 +104,10 @@ fn connections_under_sanitizers() {
     }
 }
 
-#[test]
-fn sessions_under_sanitizers() {
+fn sessions(build: Build) {
     let dir = tempfile::tempdir().unwrap();
     let files = certificate(dir.path());
-    let program = program("clang", "shim_sessions", "sanitized", SANITIZERS);
+    let program = built(build, "shim_sessions");
     for (version, tickets) in [(Version::Tls12, false), (Version::Tls12, true), (Version::Tls13, false)] {
         let counters = run(Command::new(&program), &universal(version, tickets), &files);
         let get = |name| counters.get(name).unwrap();
@@ -114,22 +117,30 @@ fn sessions_under_sanitizers() {
     }
 }
 
-#[test]
-fn sessions_and_records_under_valgrind() {
-    let dir = tempfile::tempdir().unwrap();
-    let files = certificate(dir.path());
-    let valgrind = |program: &Path| {
-        let mut command = Command::new("valgrind");
-        command
-            .args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"])
-            .arg(program);
-        command
-    };
-    let sessions = program("cc", "shim_sessions", "valgrind", &[]);
-    run(valgrind(&sessions), &universal(Version::Tls13, false), &files);
-    let connections = program("cc", "shim_connection", "valgrind", &[]);
-    let (section, settings, _) = sections().remove(2);
-    let mut command = valgrind(&connections);
-    command.arg(section);
-    run(command, &settings, &files);
+plain_and_sanitized!(connections, sessions);
+
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "under valgrind: make test-long"]
+    fn sessions_and_records_under_valgrind() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = certificate(dir.path());
+        let valgrind = |program: &Path| {
+            let mut command = Command::new("valgrind");
+            command
+                .args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"])
+                .arg(program);
+            command
+        };
+        let program_of = |name| program("cc", name, "valgrind", &[]);
+        let sessions = program_of("shim_sessions");
+        run(valgrind(&sessions), &universal(Version::Tls13, false), &files);
+        let connections = program_of("shim_connection");
+        let (section, settings, _) = sections().remove(2);
+        let mut command = valgrind(&connections);
+        command.arg(section);
+        run(command, &settings, &files);
+    }
 }
