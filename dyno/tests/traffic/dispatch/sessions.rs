@@ -145,12 +145,18 @@ fn nginx() {
     assert_sessions_are_found("nginx", ServerName::Nginx);
 }
 
-#[test]
-fn apache() {
-    assert_sessions_are_found("Apache", ServerName::ApacheEvent);
-}
+mod long {
+    use super::*;
 
-#[test]
-fn haproxy() {
-    assert_sessions_are_found("HAProxy", ServerName::Haproxy);
+    #[test]
+    #[ignore = "every server: make test-long"]
+    fn apache() {
+        assert_sessions_are_found("Apache", ServerName::ApacheEvent);
+    }
+
+    #[test]
+    #[ignore = "every server: make test-long"]
+    fn haproxy() {
+        assert_sessions_are_found("HAProxy", ServerName::Haproxy);
+    }
 }
