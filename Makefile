@@ -4,14 +4,14 @@ CARGO ?= cargo
 TLSDYNO = $(or $(CARGO_TARGET_DIR),./target)/release/tlsdyno
 
 .PHONY: demo test check build install bench papers clean
-.PHONY: test-openssl test-distributions test-debian13 test-probe test-machines test-bounds
+.PHONY: test-long test-openssl test-distributions test-debian13 test-probe test-machines test-bounds
 
 demo: ## run the main job on the built-in server and write report.html
 	scripts/install-packages demo
 	$(CARGO) build --release -p tlsdyno
 	$(TLSDYNO) ablate --quick --report report.html
 
-test: ## everything that continuous integration runs
+test: ## everything that continuous integration runs; other programs on the machine make no test fail
 	scripts/install-packages test
 	$(CARGO) fmt --all --check
 	TLSDYNO_WERROR=1 $(CARGO) clippy --workspace --all-targets -- -D warnings
@@ -23,6 +23,11 @@ check: ## what is quick of it: format, lint, unit tests, tidiness; a minute, wit
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) test --quiet --workspace --lib --bins
 	$(CARGO) run --quiet -p xtask -- tidy
+
+test-long: ## every server, sanitizers, valgrind, verdicts of statistics; half an hour, wants a quiet machine
+	scripts/install-packages test
+	$(CARGO) test -p tlsdyno --test native --test traffic -- --ignored long:: sanitized::
+	$(CARGO) test -p tlsdyno --test servers -- --ignored --test-threads 1 long::
 
 build: ## the release binary
 	scripts/install-packages build
