@@ -1,5 +1,5 @@
-//! The program that measures primitives, plain and under sanitizers: every kind of operation on this machine's OpenSSL, and
-//! commands that are none.
+//! The program that measures primitives, plain and under sanitizers: every kind of operation on this machine's OpenSSL,
+//! and commands that are none.
 
 use std::io::Write;
 use std::process::{Command, Stdio};

@@ -103,8 +103,8 @@ noop = ["authentication"]
         (per_hit(index(&|of| of.kind == Kind::AsIs)), per_hit(host) - per_hit(off))
     }
 
-    /// What 32 handshakes repeat to is a few hundredths of a per cent of a hit (OpenSSL 3.5), which is far less than a tenth
-    /// of the stage.
+    /// What 32 handshakes repeat to is a few hundredths of a per cent of a hit (OpenSSL 3.5), which is far less than a
+    /// tenth of the stage.
     #[test]
     #[ignore = "three minutes of valgrind: make test-long"]
     fn two_runs_agree_and_instructions_that_a_stage_has_more_are_found_in_it() {
