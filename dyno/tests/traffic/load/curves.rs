@@ -165,7 +165,7 @@ fn percent_reuse_by_hits_is_that_of_the_servers_log() {
     let url = format!("https://{}/x", server.address());
     let mut before = server.session_counts().unwrap();
     for (hits, percent) in [("2", 50.0), ("10", 90.0), ("50", 98.0)] {
-        let output = load(&[&url, "-k", "-c", "4", "-d", "3s", "--hits-per-handshake", hits, "--json"]);
+        let output = load(&[&url, "-k", "-c", "4", "-n", "2000", "--hits-per-handshake", hits, "--json"]);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         let measured = json(&output);
         let client =
