@@ -1,8 +1,8 @@
 //! A calibration on a made-up record: costs that were put in are found, and reports carry the limit.
 
 use serde_json::Value;
+use tlsdyno::kinds;
 use tlsdyno::random::SplitMix64;
-use tlsdyno::report;
 use tlsdyno::stats::calibration::{Names, evaluate};
 use tlsdyno::store::{Block, Calibration, Configuration, Kind, Record};
 
@@ -61,7 +61,7 @@ fn reports_carry_the_limit_of_the_last_calibration() {
     let json = |calibration: Option<Calibration>| -> Value {
         let mut record = record(24);
         record.manifest.calibration = calibration;
-        serde_json::from_str(&report::json_text(&record)).unwrap()
+        serde_json::from_str(&kinds::json_text(&record).unwrap()).unwrap()
     };
     assert!(json(None)["detection_limit_percent"].is_null(), "never calibrated");
     let calibration = evaluate(&record(24), &names());
