@@ -4,7 +4,7 @@
 #[path = "../../dyno/src/trace/har/document.rs"]
 mod document;
 #[allow(dead_code)]
-#[path = "../../dyno/src/foreign.rs"]
+#[path = "../../base/src/foreign.rs"]
 mod foreign;
 #[path = "../src/trace/har.rs"]
 mod run;

@@ -22,7 +22,7 @@ const EXPERIMENTS: [(&str, &str); 3] = [("run", "file"), ("cluster", "config"), 
 
 /// Prints the completions on standard output.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
-    crate::printing::print(script(args.shell))?;
+    crate::output::print(script(args.shell))?;
     Ok(Exit::Done)
 }
 

@@ -101,11 +101,11 @@ pub fn run(args: &Args) -> Result<Exit> {
         Some(Action::Validate { file }) => {
             let config = Config::read(file)?;
             let (file, backends) = (file.display(), config.backends.len());
-            crate::printing::print(format!("{file} is valid: {backends} backends, {}\n", config.policy))?;
+            crate::output::print(format!("{file} is valid: {backends} backends, {}\n", config.policy))?;
             Ok(Exit::Done)
         }
         Some(Action::Status { control, json, metrics }) => {
-            crate::printing::print(status(control, *json, *metrics)?)?;
+            crate::output::print(status(control, *json, *metrics)?)?;
             Ok(Exit::Done)
         }
         None => dispatch(&args.run),
@@ -139,7 +139,7 @@ fn dispatch(args: &RunArgs) -> Result<Exit> {
         for address in addresses {
             if args.print_address {
                 // The dispatcher goes on for its clients, whoever has stopped reading.
-                let _ = crate::printing::print(format!("{address}\n"));
+                let _ = crate::output::print(format!("{address}\n"));
             } else {
                 tell!("dispatching {address} to {backends} by {policy}");
             }

@@ -72,7 +72,7 @@ struct Findings {
 /// Looks at everything and prints it.
 pub fn run(args: &Args) -> Result<Exit> {
     if args.calibrate.calibrate {
-        crate::printing::print(calibrate::run(&args.calibrate, args.json)?)?;
+        crate::output::print(calibrate::run(&args.calibrate, args.json)?)?;
         return Ok(Exit::Done);
     }
     let mut checks = software::checks();
@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     checks.extend(neighbour::check());
     let able = checks.iter().all(|check| check.verdict < Verdict::Fail);
     let findings = Findings { able, checks };
-    crate::printing::print(if args.json { crate::printing::json_of(&findings)? } else { table(&findings) })?;
+    crate::output::print(if args.json { crate::output::json_of(&findings)? } else { table(&findings) })?;
     Ok(if able { Exit::Done } else { Exit::Environment })
 }
 

@@ -28,11 +28,11 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         records => records.or_fault(Fault::Input)?,
     };
     let text = match (args.json, std::io::stdout().is_terminal()) {
-        (true, _) => crate::printing::json_of(&records)?,
+        (true, _) => crate::output::json_of(&records)?,
         (false, true) => as_table(&records, Style::of_stdout(), true),
         (false, false) => as_table(&records, Style::of_stdout(), false),
     };
-    crate::printing::print(text)?;
+    crate::output::print(text)?;
     Ok(Exit::Done)
 }
 

@@ -25,7 +25,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     } else {
         let mut page = Vec::new();
         clap_mangen::Man::new(command()).render(&mut page)?;
-        crate::printing::print(page)?;
+        crate::output::print(page)?;
     }
     Ok(Exit::Done)
 }

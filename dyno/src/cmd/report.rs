@@ -44,7 +44,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     } else {
         kinds::terminal_text(&record, Style::of_stdout())?
     };
-    crate::printing::print(text)?;
+    crate::output::print(text)?;
     if let Some(path) = output {
         tell!("Wrote {}.", path.display());
     }

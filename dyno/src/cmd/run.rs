@@ -29,7 +29,7 @@ pub struct Args {
 /// Runs the experiment.
 pub fn run(args: &Args) -> Result<Exit> {
     let Some(file) = &args.file else {
-        crate::printing::print(listing()?)?;
+        crate::output::print(listing()?)?;
         return Ok(Exit::Done);
     };
     let mut experiment = files::find(file).or_fault(Fault::Input)?;

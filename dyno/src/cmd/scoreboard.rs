@@ -37,7 +37,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         std::fs::write(path, crate::report::html::page(&document)?)
             .with_context(|| format!("failed to write {}; name another file with --output", path.display()))?;
     }
-    crate::printing::print(match args.markdown {
+    crate::output::print(match args.markdown {
         true => scoreboard::markdown(&records),
         false => terminal::text(&document, Style::of_stdout()),
     })?;

@@ -18,8 +18,9 @@ use crate::choice::choice;
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::kinds::flags::parse_transaction;
+use crate::listening;
 use crate::model::CertificateKind;
-use crate::servers::{CertificateFiles, RunDirectory, certificates, listening};
+use crate::servers::{CertificateFiles, RunDirectory, certificates};
 
 /// Serve a directory of static files over HTTPS and HTTP
 ///

@@ -199,8 +199,8 @@ fn print_workload(summary: &Summary, json: bool) -> anyhow::Result<()> {
 }
 
 fn print(numbers: &impl serde::Serialize, json: bool, document: impl FnOnce() -> Document) -> anyhow::Result<()> {
-    crate::printing::print(if json {
-        crate::printing::json_of(numbers)?
+    crate::output::print(if json {
+        crate::output::json_of(numbers)?
     } else {
         terminal::text(&document(), Style::of_stdout())
     })
@@ -215,7 +215,7 @@ fn import(workload: &WorkloadArgs, output: &Path, json: bool) -> anyhow::Result<
     let site = make(&workload.spec()?)?;
     write_docroot(&site, &output.join("docroot"))?;
     let summary = output.join("summary.json");
-    fs::write(&summary, crate::printing::json_of(&site.summary)?)
+    fs::write(&summary, crate::output::json_of(&site.summary)?)
         .with_context(|| format!("failed to write {}", summary.display()))?;
     print_workload(&site.summary, json)
 }

@@ -14,7 +14,7 @@ use crate::model::{CertificateKind, Measure, ServerName};
 pub struct Changes {
     /// Bound on the measuring time, for example 90 or 3m, instead of the file's
     #[arg(short, short_alias = 'd', long, alias = "duration", value_name = "TIME")]
-    #[arg(value_parser = crate::printing::seconds)]
+    #[arg(value_parser = crate::kinds::flags::seconds)]
     pub time: Option<f64>,
     /// Server under test, instead of the file's
     #[arg(long, value_parser = choice(ServerName::configured()))]

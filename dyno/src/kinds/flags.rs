@@ -134,3 +134,8 @@ pub(crate) fn parse_transaction(text: &str) -> Result<Transaction, String> {
     }
     Ok(transaction)
 }
+
+/// Parses a time with or without its unit, in seconds.
+pub fn seconds(text: &str) -> Result<f64, String> {
+    text.parse::<Time>().map(|time| time.0.as_secs_f64())
+}

@@ -60,7 +60,7 @@ pub fn perform(
     run: &dyn Fn(&AtomicBool, &mut Progress) -> Result<Finished>,
 ) -> Result<Exit> {
     if output.print_experiment {
-        crate::printing::print(experiment.to_toml()?)?;
+        crate::output::print(experiment.to_toml()?)?;
         return Ok(Exit::Done);
     }
     perform_and_keep(&output.results, run).map(|(exit, _)| exit)
@@ -92,7 +92,7 @@ pub fn perform_and_keep(
     if let Some(path) = place {
         text.push_str(&format!("\nReport: {}\n", path.display()));
     }
-    crate::printing::print(text)?;
+    crate::output::print(text)?;
     written?;
     Ok((exit_of(&finished), finished.record))
 }

@@ -48,7 +48,7 @@ impl AnyExperiment for ProbeExperiment {
     fn perform(&self, output: &OutputArgs) -> Result<Exit> {
         simulation::check(self).or_fault(Fault::Input)?;
         if output.print_experiment {
-            crate::printing::print(self.to_toml()?)?;
+            crate::output::print(self.to_toml()?)?;
             return Ok(Exit::Done);
         }
         let report = output.results.report();
@@ -62,7 +62,7 @@ impl AnyExperiment for ProbeExperiment {
             std::fs::write(path, html::page(&document)?)
                 .with_context(|| format!("failed to write the report {}", path.display()))?;
         }
-        crate::printing::print(match output.results.json {
+        crate::output::print(match output.results.json {
             true => serde_json::to_string_pretty(&sites)? + "\n",
             false => terminal::text(&document, Style::of_stdout()),
         })?;

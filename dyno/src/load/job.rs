@@ -15,6 +15,7 @@ use tlsdyno_engine::load::{
 use tlsdyno_engine::sys::monotonic_ns;
 use tlsdyno_tls::{ClientCertificate, Stage};
 
+use crate::certificate_files;
 use crate::load::options::of_site;
 use crate::load::values::Header;
 use crate::load::{record, tls};
@@ -290,7 +291,12 @@ pub fn header_lines(client: &ClientModel) -> Result<String> {
 /// # Errors
 /// A file cannot be read, or the key is not one of the certificate.
 pub fn client_certificate(client: &ClientModel) -> Result<Option<ClientCertificate>> {
-    client.certificate.as_ref().zip(client.key.as_ref()).map(|(of, key)| tls::client_certificate(of, key)).transpose()
+    client
+        .certificate
+        .as_ref()
+        .zip(client.key.as_ref())
+        .map(|(of, key)| certificate_files::client_certificate(of, key))
+        .transpose()
 }
 
 fn loaded(spec: &TargetSpec, client: &ClientModel) -> Result<Loaded> {

@@ -13,7 +13,9 @@ use tlsdyno_engine::load::{
 };
 use tlsdyno_tls::{Effort, Group, StageSet, Suite, Version};
 
+use crate::certificate_files;
 use crate::choice::choice;
+use crate::listening::is_loopback;
 use crate::load::asked::Asked;
 use crate::load::diagnosis::Sent;
 use crate::load::places::{self, Sources};
@@ -23,7 +25,6 @@ use crate::load::values::{ExpectedStatus, Header, PauseFlag, PerSecond, Profile,
 use crate::load::workload::WorkloadFlags;
 use crate::load::{redirects, tls, urls};
 use crate::model::job::TlsSpec;
-use crate::servers::listening::is_loopback;
 use crate::time::Time;
 use crate::trace;
 
@@ -310,7 +311,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
     };
     let tls = if url.tls {
         let certificate = match (&options.client_cert, &options.client_key) {
-            (Some(certificate), Some(key)) => Some(tls::client_certificate(certificate, key)?),
+            (Some(certificate), Some(key)) => Some(certificate_files::client_certificate(certificate, key)?),
             _ => None,
         };
         let name = options.sni.as_deref().unwrap_or(&url.host);

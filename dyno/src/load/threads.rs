@@ -16,7 +16,7 @@ use tlsdyno_engine::load::{
 };
 use tlsdyno_engine::sys::monotonic_ns;
 
-use crate::servers::listening;
+use crate::listening;
 use crate::store::Warning;
 use crate::{affinity, process_tree};
 

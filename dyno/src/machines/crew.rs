@@ -22,11 +22,11 @@ use super::coordinator::{Action, Coordinator};
 use super::link::Link;
 use super::token::Token;
 use crate::fault::{Fault, OrFault};
+use crate::listening::is_loopback;
 use crate::load::job::Held;
 use crate::load::threads::Crew;
 use crate::model::OnLoss;
 use crate::model::worker::{Data, FromWorker, LoadPlan, SILENCE_NS_MAX, ToWorker, VERSION};
-use crate::servers::listening::is_loopback;
 use crate::store::Warning;
 
 /// Peers that have not said who they are, at most, beside as many as there are workers. Where more come, the one that

@@ -17,9 +17,9 @@ use super::ssh::Ssh;
 use super::token::Token;
 use crate::fault::{Fault, OrFault, fault_of};
 use crate::interrupt;
+use crate::listening::is_loopback;
 use crate::load::threads::Threads;
 use crate::model::{Engine, WorkersModel};
-use crate::servers::listening::is_loopback;
 
 /// Workers that have joined, and what started them.
 #[derive(Debug)]

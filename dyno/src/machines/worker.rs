@@ -22,12 +22,12 @@ use super::coordinator::ASLEEP_NS;
 use super::link::Link;
 use super::token::{Token, hash_of};
 use crate::fault::{Fault, OrFault, fault_of};
+use crate::listening::is_loopback;
 use crate::load::record;
 use crate::load::threads::{Crew, Loops};
 use crate::model::job::{OutcomeRecord, Reply};
 use crate::model::worker::{Data, FromWorker, LoadPlan, SILENCE_NS_MAX, ToWorker, VERSION, WORD_EVERY_NS};
 use crate::open_files;
-use crate::servers::listening::is_loopback;
 
 /// Pause after the first vain attempt to join the coordinator; each further one is twice as long.
 const RETRY: Duration = Duration::from_millis(200);

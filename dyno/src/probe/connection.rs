@@ -13,7 +13,7 @@ use tlsdyno_wire::http::{self, Response};
 use super::fault::{Cause, FaultKind};
 use super::round::Visit;
 use super::site::Site;
-use crate::run::exchange::SystemEntropy;
+use crate::entropy::SystemEntropy;
 
 /// How much of an answer's head is kept for its `Server` header, in bytes.
 const HEAD_KEPT: usize = 16 * 1024;

@@ -13,11 +13,12 @@ use tlsdyno_tls::{Config, Effort, Group, StageSet, Version};
 
 use super::fault::{Cause, FaultKind};
 use super::round::series;
+use crate::certificate_files;
 use crate::choice::choice;
+use crate::listening;
 use crate::load::url::Url;
 use crate::load::{permission, tls};
 use crate::model::job::TlsSpec;
-use crate::servers::listening;
 use crate::time::Time;
 
 /// Flags that say how sites are probed; the keys of a configuration file have the same names.
@@ -269,8 +270,8 @@ fn check_permission(host: &str, address: SocketAddr, allowed: &[String]) -> Resu
 fn trust(ca_file: Option<&PathBuf>) -> Result<Trust> {
     // A system without roots is no reason not to measure: then no certificate is trusted, and the rounds say so.
     let anchors = match ca_file {
-        Some(path) => tls::trust_anchors(Some(path))?,
-        None => tls::trust_anchors(None).unwrap_or_default(),
+        Some(path) => certificate_files::trust_anchors(Some(path))?,
+        None => certificate_files::trust_anchors(None).unwrap_or_default(),
     };
     Trust::new(&anchors).context("failed to read the trusted roots")
 }

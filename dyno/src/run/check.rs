@@ -15,10 +15,11 @@ use anyhow::{Context, Result, bail, ensure};
 use tlsdyno_tls::suite::KeyExchange;
 use tlsdyno_tls::{Stage, StageSet, Version};
 
+use crate::listening;
 use crate::model::workload::WorkloadSpec;
 use crate::model::{ConfigurationModel, Experiment, Method, ServerName, Tls};
 use crate::run::schedule::{ROUNDS_MIN, TURNS_MAX};
-use crate::servers::{CommandSpec, Wanted, driver_of, having, listening};
+use crate::servers::{CommandSpec, Wanted, driver_of, having};
 use configuration::{check_combination, check_doubled, check_hardware, setting};
 
 impl Experiment {

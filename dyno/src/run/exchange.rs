@@ -7,9 +7,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 use tlsdyno_engine::load::{Expect, Object, Workload};
-use tlsdyno_tls::{Client, Config, Entropy, Handshake, Receiver, Script, Session};
+use tlsdyno_tls::{Client, Config, Handshake, Receiver, Script, Session};
 use tlsdyno_wire::handshake;
 use tlsdyno_wire::http::Response;
+
+use crate::entropy::SystemEntropy;
 
 /// How long one exchange may take. A mismatched pair of ends fails at once; only a hanging server takes this long.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
@@ -130,15 +132,6 @@ impl Failure {
             Failure::Io(error) => matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe),
             Failure::Http(_) | Failure::Timeout(_) => false,
         }
-    }
-}
-
-/// Random bytes from OpenSSL, as the control plane has it at hand.
-pub struct SystemEntropy;
-
-impl Entropy for SystemEntropy {
-    fn fill(&mut self, bytes: &mut [u8]) {
-        openssl::rand::rand_bytes(bytes).expect("the system's random generator works");
     }
 }
 

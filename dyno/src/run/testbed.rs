@@ -24,6 +24,7 @@ use super::load_process::LoadProcess;
 use super::recording::Recording;
 use super::{exchange, hardware, modes};
 use crate::fault::{Fault, OrFault};
+use crate::listening;
 use crate::load::job;
 use crate::load::options::of_site;
 use crate::model::job::{Job, TargetLoad, TargetSpec};
@@ -33,7 +34,7 @@ use crate::model::{
     WorkersModel,
 };
 use crate::native::{Doubling, Handed, Injection, ShimInjection, ShimSettings, Unpacked};
-use crate::servers::{self, Instance, Library, RunDirectory, ServerSpec, listening, tls_library};
+use crate::servers::{self, Instance, Library, RunDirectory, ServerSpec, tls_library};
 use crate::trace::{self, Site};
 use server_pool::ServerPool;
 

@@ -10,7 +10,8 @@ use super::driver::Driver;
 use super::instance::Addresses;
 use super::launch::own_executable;
 use super::session_log::SessionLog;
-use super::{Place, Prepared, SESSION_LOG_FILE, ServerSpec, listening};
+use super::{Place, Prepared, SESSION_LOG_FILE, ServerSpec};
+use crate::listening;
 use crate::model::{ServerName, SessionCache, TicketKeys};
 
 const CAPABILITIES: Capabilities = Capabilities {

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use signal_hook::low_level::signal_name;
 
 use super::growing_log::GrowingLog;
-use super::listening;
+use crate::listening;
 use crate::process_tree;
 use kernel_log::KernelLog;
 

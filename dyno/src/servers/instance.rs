@@ -24,9 +24,9 @@ use super::reload::{self, Reload};
 use super::session_log::SessionLog;
 use super::supervised::Supervised;
 use super::{Companion, DRIVERS, SessionCounts};
-use super::{listening, mapped};
+use super::{mapped, open_listeners};
 use crate::fault::{Fault, OrFault};
-use crate::process_tree;
+use crate::{listening, process_tree};
 
 /// How much of each log goes into messages, in bytes from its end.
 const LOG_TAIL_BYTES: usize = 4096;
@@ -239,7 +239,7 @@ impl Instance {
     /// Where it listens, or that one of its processes cannot be looked into, and the remedy.
     pub fn refuse_open_listeners(&self) -> Result<()> {
         let Some(permitted) = self.permitted else { return Ok(()) };
-        listening::refuse_open_listeners(&listening::open_addresses(&self.pids())?, permitted)
+        open_listeners::refuse(&self.pids(), permitted)
     }
 
     /// What it is.

@@ -6,7 +6,6 @@
 
 pub mod accelerators;
 pub mod between_runs;
-pub mod bootstrap;
 pub mod calibration;
 pub mod change_limit;
 pub mod compared;
@@ -22,7 +21,6 @@ pub mod moment;
 pub mod pace;
 pub mod papers;
 pub mod published;
-pub mod robust;
 pub mod rounds;
 pub mod scoreboard;
 pub mod shares;
@@ -38,6 +36,7 @@ pub use published::Published;
 pub use shares::{Share, Shares};
 pub use statement::{Direction, Metric, Part, Ratio, Verdict};
 pub use summary::{ConfigurationSummary, Summary};
+pub use tlsdyno_base::{bootstrap, robust};
 
 /// Of a thousand requests that were due, so many may remain unsent.
 const UNSERVED_PER_MILLE: u64 = 1;

@@ -2,12 +2,14 @@
 
 use std::path::PathBuf;
 
+use tlsdyno_base::store_path::NoHome;
+
 /// A failure of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// There is no place for the store.
-    #[error("no place to keep records: neither XDG_DATA_HOME nor HOME is set. Set TLSDYNO_STORE to a file")]
-    NoHome,
+    #[error(transparent)]
+    NoHome(#[from] NoHome),
     /// The file cannot be opened or made.
     #[error(
         "cannot open the record store {path}: {cause}. Make its directory writable or set TLSDYNO_STORE to another file"

@@ -4,7 +4,6 @@ pub mod calibration;
 mod error;
 mod journal;
 pub mod load_run;
-mod location;
 mod measured;
 mod profile;
 pub mod record;
@@ -18,7 +17,6 @@ pub mod warning;
 pub use calibration::Calibration;
 pub use error::StoreError;
 pub use journal::{Journal, read_json, write_json};
-pub use location::default_path;
 pub use measured::{LOAD, Measured, OfKind};
 pub use profile::ProfileBlock;
 pub use record::{
@@ -28,4 +26,5 @@ pub use record::{
 pub use reuse::{Reuse, Row};
 pub use sqlite::{Listing, Store};
 pub use steps::{Flow, FlowEvent, StepSum, StepsBlock};
+pub use tlsdyno_base::store_path::default_path;
 pub use warning::Warning;

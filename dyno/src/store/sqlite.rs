@@ -10,8 +10,8 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavio
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::default_path;
 use super::error::StoreError;
-use super::location::default_path;
 use super::record::{Block, Record};
 
 /// Version of the tables below, kept in SQLite's `user_version`. Versions 1 to 7 were never released.

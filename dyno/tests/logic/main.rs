@@ -3,6 +3,7 @@
 
 mod answers;
 mod calibration;
+mod names;
 mod old_records;
 mod questions;
 mod records;

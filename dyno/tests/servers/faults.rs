@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use place::Place;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
+use tlsdyno::listening::listening_addresses;
 use tlsdyno::process_tree;
-use tlsdyno::servers;
 use tlsdyno::store::{Record, Store};
 
 impl Place {
@@ -320,7 +320,7 @@ fn crash_in_preflight(server: &str) -> (Option<i32>, serde_json::Value) {
         let below = process_tree::descendants(first).into_iter().map(|process| process.pid);
         let found = [first].into_iter().chain(below).find(|&pid| process_tree::command_line(pid).contains(serves));
         worker = found.unwrap_or_default();
-        port = servers::listening_addresses(&[first, worker]).first().map_or(0, SocketAddr::port);
+        port = listening_addresses(&[first, worker]).first().map_or(0, SocketAddr::port);
         found.is_some() && port != 0
     });
     place::signal(worker, Signal::STOP);

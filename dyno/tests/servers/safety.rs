@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 
 use place::{Place, eventually, is_gone};
 use rustix::process::{Pid, Signal};
+use tlsdyno::listening::listening_addresses;
 use tlsdyno::process_tree::{self, command_line, descendants};
-use tlsdyno::servers::{MappedLibrary, listening_addresses, mapped_libraries};
+use tlsdyno::servers::{MappedLibrary, mapped_libraries};
 
 /// Tried in `make test`; the others in `make test-long`.
 const SERVERS: [&str; 2] = ["builtin", "nginx"];

@@ -1,5 +1,5 @@
-//! What the files of dyno/src import from each other: a folder may import only what stands before it in an order, and
-//! the files of a folder must not import each other in a circle.
+//! What files import from each other: a folder of dyno/src may import only what stands before it in an order, and the
+//! files of a crate must not import each other in a circle.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -8,7 +8,9 @@ use super::finding::Finding;
 use super::reach::of_product;
 use super::source::without_tests;
 
-const ROOT: &str = "dyno/src/";
+const DYNO: &str = "dyno/src/";
+/// The crates whose files are looked at for circles.
+const CRATES: [&str; 2] = ["base/src/", DYNO];
 /// A file whose module documentation has such a line may be in a circle: the line says why.
 const EXPLAINED: &str = "//! Circle: ";
 
@@ -24,7 +26,7 @@ struct Sources<'f> {
 /// Every import of a folder that does not stand before the importing one, and every folder that has no place in
 /// `order`.
 pub fn against_order(files: &[File], order: &[&str]) -> Vec<Finding> {
-    let sources = Sources::of(files);
+    let sources = Sources::of(files, DYNO);
     let place = |folder: &str| order.iter().position(|one| *one == folder);
     let mut found = Vec::new();
     let mut without_place = BTreeSet::new();
@@ -52,16 +54,19 @@ pub fn against_order(files: &[File], order: &[&str]) -> Vec<Finding> {
     found
 }
 
-/// Files of one folder that import each other in a circle. What a file imports from the files below it does not count,
+/// Files of one crate that import each other in a circle. What a file imports from the files below it does not count,
 /// for it is made of them.
 pub fn circles(files: &[File]) -> Vec<Finding> {
-    let sources = Sources::of(files);
+    CRATES.iter().flat_map(|root| circles_below(files, root)).collect()
+}
+
+fn circles_below(files: &[File], root: &str) -> Vec<Finding> {
+    let sources = Sources::of(files, root);
     let mut edges: BTreeMap<&Module, BTreeMap<&Module, usize>> = BTreeMap::new();
     for (module, (_, code)) in sources.files.iter().filter(|(_, (file, _))| !file.text.contains(EXPLAINED)) {
         for (line, target) in imports(code, module) {
             if let Some(to) = sources.file_of(&target)
                 && !to.starts_with(module)
-                && to[0] == module[0]
             {
                 edges.entry(module).or_default().entry(to).or_insert(line);
             }
@@ -103,11 +108,11 @@ fn circle<'m>(edges: &BTreeMap<&'m Module, BTreeMap<&'m Module, usize>>, start: 
 }
 
 impl<'f> Sources<'f> {
-    fn of(files: &'f [File]) -> Sources<'f> {
+    fn of(files: &'f [File], root: &str) -> Sources<'f> {
         let product = of_product(files);
-        let of_root = files.iter().filter(|file| file.path.starts_with(ROOT) && product.contains(file.path.as_str()));
+        let of_root = files.iter().filter(|file| file.path.starts_with(root) && product.contains(file.path.as_str()));
         let files: BTreeMap<Module, (&File, String)> =
-            of_root.map(|file| (module_of(&file.path), (file, without_tests(&file.code())))).collect();
+            of_root.map(|file| (module_of(&file.path[root.len()..]), (file, without_tests(&file.code())))).collect();
         let files: BTreeMap<_, _> = files.into_iter().filter(|(module, _)| !module.is_empty()).collect();
         let mut reexports = BTreeMap::new();
         for (module, (_, code)) in &files {
@@ -131,7 +136,7 @@ impl<'f> Sources<'f> {
 }
 
 fn module_of(path: &str) -> Module {
-    let parts = path[ROOT.len()..].trim_end_matches(".rs").split('/');
+    let parts = path.trim_end_matches(".rs").split('/');
     parts.filter(|part| !["mod", "lib", "main"].contains(part)).map(str::to_owned).collect()
 }
 

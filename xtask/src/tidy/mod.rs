@@ -19,36 +19,9 @@ use finding::Finding;
 
 /// The folders of dyno/src and the files in its root, each of which may import only what stands before it.
 /// docs/ARCHITECTURE.md says what each is for.
-const ORDER: [&str; 29] = [
-    "foreign",
-    "choice",
-    "fault",
-    "input",
-    "interrupt",
-    "random",
-    "distribution",
-    "histogram",
-    "open_files",
-    "process_tree",
-    "affinity",
-    "units",
-    "native",
-    "model",
-    "store",
-    "stats",
-    "sampling",
-    "trace",
-    "dispatch",
-    "servers",
-    "load",
-    "machines",
-    "run",
-    "probe",
-    "report",
-    "exit",
-    "printing",
-    "kinds",
-    "cmd",
+const ORDER: [&str; 15] = [
+    "native", "model", "store", "stats", "sampling", "trace", "dispatch", "servers", "load", "machines", "run",
+    "probe", "report", "kinds", "cmd",
 ];
 
 /// What is looked at.

@@ -16,7 +16,7 @@ use crate::kinds::Progress;
 use crate::kinds::ablation::subject::run as run_experiment;
 use crate::model::workload::WorkloadSpec;
 use crate::model::{CertificateKind, ConfigurationModel, Experiment, Load, Measure, Server, ServerName, Tls};
-use crate::printing::json_of;
+use crate::output::json_of;
 use crate::report::document::{Column, Content, Document, Field, Section, Table, row};
 use crate::report::terminal::{self, Style};
 use crate::run::modes::REFERENCE;

@@ -5,7 +5,7 @@ use tlsdyno_tls::named;
 
 use crate::choice::choice;
 use crate::exit::Exit;
-use crate::printing::print;
+use crate::output::print;
 
 /// Print a file to start from: a configuration, units for systemd, a dashboard for Grafana
 #[derive(Debug, clap::Args)]

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::query::{Asked, Query, asked};
-use crate::servers::listening::is_loopback;
+use crate::listening::is_loopback;
 
 /// How long a client may take to ask, and to take the answer.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -13,10 +13,10 @@ use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::foreign::visible;
 use crate::interrupt;
+use crate::listening::is_loopback;
 use crate::probe::measure::now_unix_us;
 use crate::probe::store::{Address, Store};
 use crate::report::{html, probe};
-use crate::servers::listening::is_loopback;
 
 /// Serve the store: metrics for Prometheus at /metrics, and the report as a page at /
 #[derive(Debug, clap::Args)]

@@ -168,7 +168,7 @@ pub struct Args {
 
     /// Bound on the measuring time, for example 90 or 3m
     #[arg(short, short_alias = 'd', long, alias = "duration", value_name = "TIME")]
-    #[arg(value_parser = crate::printing::seconds)]
+    #[arg(value_parser = crate::kinds::flags::seconds)]
     #[arg(default_value_t = Measure::default().time_s, help_heading = "Measuring")]
     time: f64,
     /// A first look in 20 seconds: the CPU time of the four components that cost most on most servers, and of plain

@@ -167,7 +167,7 @@ struct Flags {
 
     /// Bound on the measuring time, for example 90 or 3m
     #[arg(short, short_alias = 'd', long, alias = "duration", value_name = "TIME")]
-    #[arg(value_parser = crate::printing::seconds)]
+    #[arg(value_parser = crate::kinds::flags::seconds)]
     #[arg(default_value_t = TIME_S, help_heading = "Measuring")]
     time: f64,
     /// A first look: 20 seconds of measuring

@@ -183,7 +183,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     let files = if machines.are_given() { 3 * machines.count() as u32 } else { options.connections };
     open_files::make_room_for(files).or_fault(Fault::Environment)?;
     if let Some(image) = machines.image.as_ref().filter(|_| args.print_manifest) {
-        crate::printing::print(manifest(machines, image, may_load, args.threads)?)?;
+        crate::output::print(manifest(machines, image, may_load, args.threads)?)?;
         return Ok(Exit::Done);
     }
     let gathered = match machines.are_given() {

@@ -132,7 +132,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     if args.json {
         let object =
             serde_json::json!({"format": 1, "verdict": verdict, "comparisons": comparisons, "warnings": remarks});
-        crate::printing::print(crate::printing::json_of(&object)?)?;
+        crate::output::print(crate::output::json_of(&object)?)?;
     } else {
         let scatter = if first.len() == 1 && second.len() == 1 { Scatter::Slices } else { Scatter::Repeats };
         let sections = [
@@ -140,7 +140,7 @@ pub fn run(args: &Args) -> Result<Exit> {
             circumstances::warnings(remarks),
             Section::default().text(compared::sentence(&comparisons)),
         ];
-        crate::printing::print(terminal::text(&Document::of(sections), Style::of_stdout()))?;
+        crate::output::print(terminal::text(&Document::of(sections), Style::of_stdout()))?;
     }
     Ok(args.gates.exit(verdict, &comparisons))
 }
@@ -184,14 +184,14 @@ fn compare_shares(records: &[Record; 2], args: &Args, tolerance: f64) -> Result<
     let undecided = changes.iter().all(|change| change.direction == Direction::Undecided);
     if args.json {
         let object = serde_json::json!({"format": 1, "shares": changes, "warnings": remarks});
-        crate::printing::print(crate::printing::json_of(&object)?)?;
+        crate::output::print(crate::output::json_of(&object)?)?;
     } else {
         let sections = [
             compared::shares(&changes),
             circumstances::warnings(remarks),
             Section::default().text(compared::shares_sentence(&changes)),
         ];
-        crate::printing::print(terminal::text(&Document::of(sections), Style::of_stdout()))?;
+        crate::output::print(terminal::text(&Document::of(sections), Style::of_stdout()))?;
     }
     Ok(if undecided && args.gates.strict { Exit::Undecided } else { Exit::Done })
 }

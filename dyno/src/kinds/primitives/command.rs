@@ -49,7 +49,7 @@ pub struct Args {
 
     /// Bound on the measuring time, for example 90 or 3m
     #[arg(short, short_alias = 'd', long, alias = "duration", value_name = "TIME")]
-    #[arg(value_parser = crate::printing::seconds, default_value_t = TIME_S, help_heading = "Measuring")]
+    #[arg(value_parser = crate::kinds::flags::seconds, default_value_t = TIME_S, help_heading = "Measuring")]
     time: f64,
     /// A first look: 15 seconds of measuring, without `openssl speed`
     #[arg(long, conflicts_with = "time", help_heading = "Measuring")]

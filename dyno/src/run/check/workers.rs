@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use anyhow::{Result, ensure};
 use tlsdyno_tls::Effort;
 
+use crate::listening;
 use crate::model::{Experiment, Method, ServerName, WorkersModel};
-use crate::servers::listening;
 
 /// A load that workers may make, and the servers that it is for, as far as all experiments are alike in them.
 pub(crate) struct FarLoad<'a> {

@@ -7,7 +7,8 @@ use anyhow::{Context, Error, Result, anyhow};
 
 use crate::fault::Fault;
 use crate::interrupt;
-use crate::servers::{ServerSpec, listening};
+use crate::listening;
+use crate::servers::ServerSpec;
 
 /// How long a server of ours may take until it listens.
 const OWN_READY_WITHIN: Duration = Duration::from_secs(15);

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use super::Instance;
 use crate::fault::{Fault, OrFault, fault_of};
+use crate::listening;
 use crate::model::ServerName;
 use crate::native::Handed;
 use crate::servers::cpu::CpuAccount;
@@ -18,7 +19,7 @@ use crate::servers::launch::{FOREIGN_VARIABLES, Launch};
 use crate::servers::quota::Quota;
 use crate::servers::supervised::Supervised;
 use crate::servers::view::View;
-use crate::servers::{Place, Prepared, ServerSpec, Wanted, driver_of, held_back, listening, run_directory, small_keys};
+use crate::servers::{Place, Prepared, ServerSpec, Wanted, driver_of, held_back, run_directory, small_keys};
 
 /// How often another free port is tried when somebody was faster.
 const PORT_ATTEMPTS: u32 = 5;

@@ -6,8 +6,8 @@ use super::place::Placement;
 use super::testbed::{CellUnderTest, ClusterTestbed};
 use crate::kinds::cluster::cell::Cell;
 use crate::kinds::cluster::file::ClusterExperiment;
+use crate::listening::is_loopback;
 use crate::run::manifest;
-use crate::servers::listening::is_loopback;
 use crate::store::warning::shared_cpus;
 use crate::store::{Configuration, Measured, Record, Warning};
 

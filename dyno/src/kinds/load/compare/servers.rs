@@ -142,7 +142,7 @@ pub fn run(experiment: &Experiment, args: &Servers, gate: &Gates, json: bool) ->
     let Builds { word, sentence, changes } = compared::builds(&Summary::of(&record), tolerance).unwrap_or_else(nothing);
     // With the usual tolerance the report has said so.
     if !json && tolerance != CPU_START_TO_START_PERCENT {
-        crate::printing::print(format!("\n{sentence}\n"))?;
+        crate::output::print(format!("\n{sentence}\n"))?;
     }
     Ok(gate.exit(word, &changes))
 }

@@ -6,9 +6,9 @@
 
 use serde::Serialize;
 
-use super::robust::{quantile, trimmed_each_end, trimmed_mean};
 use crate::distribution::{CONFIDENCE, normal_cdf, student_t_two_sided};
 use crate::random::SplitMix64;
+use crate::robust::{quantile, trimmed_each_end, trimmed_mean};
 
 /// Resamples taken for a report.
 pub const RESAMPLES: usize = 10_000;
@@ -187,8 +187,8 @@ fn ascending(column: &Column) -> Vec<(usize, f64)> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::statement::Direction;
     use super::*;
+    use crate::verdict::Direction;
 
     const SCIPY_TAIL: f64 = 0.009722406900079611;
     const SCIPY_INTERVAL: (f64, f64) = (3.271428571428572, 32.31428571428571);

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::process_tree;
 
@@ -72,13 +72,7 @@ fn cannot_tell(pid: u32, error: std::io::Error) -> Result<()> {
     if is_ending || process_tree::stat(pid).is_none_or(|process| process.state == 'Z') {
         return Ok(());
     }
-    Err(error).with_context(|| {
-        format!(
-            "cannot tell where process {pid} of the server listens, while parts of its cryptography are switched off; \
-             run tlsdyno as the same user as the server or as root, or give --allow-insecure-listen if this network \
-             is isolated"
-        )
-    })
+    Err(error).with_context(|| format!("cannot tell where process {pid} listens"))
 }
 
 /// What names the network namespace that the process is in.
@@ -133,21 +127,6 @@ impl ListeningTables {
         let namespace = namespace(pid).unwrap_or_default();
         self.by_namespace.entry(namespace).or_insert_with(|| sockets_in(pid, &LISTENING).unwrap_or_default())
     }
-}
-
-/// Fails when one of `addresses` can be reached from another host and is not on the `permitted` one: a server with
-/// no-ops is a total break of TLS.
-pub fn refuse_open_listeners(addresses: &[SocketAddr], permitted: IpAddr) -> Result<()> {
-    let is_open = |address: &&SocketAddr| !is_loopback(address.ip()) && address.ip() != permitted;
-    let open: Vec<String> = addresses.iter().filter(is_open).map(ToString::to_string).collect();
-    if !open.is_empty() {
-        bail!(
-            "the server listens on {}, which other hosts can reach, while parts of its cryptography are switched off; \
-             let it listen on 127.0.0.1 only, or give --allow-insecure-listen if this network is isolated",
-            open.join(" and ")
-        );
-    }
-    Ok(())
 }
 
 /// Loopback, also when mapped into IPv6.
@@ -249,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_listeners_are_found_and_judged() {
+    fn own_listeners_are_found() {
         let loopback = TcpListener::bind("127.0.0.1:0").unwrap();
         let loopback6 = TcpListener::bind("[::1]:0").ok();
         let found = listening_addresses(&[std::process::id()]);
@@ -257,15 +236,7 @@ mod tests {
         if let Some(listener) = loopback6 {
             assert!(found.contains(&listener.local_addr().unwrap()));
         }
-        let here = Ipv4Addr::LOCALHOST.into();
-        refuse_open_listeners(&[loopback.local_addr().unwrap()], here).unwrap();
         assert!(owners(&loopback.local_addr().unwrap())[0].starts_with(&std::process::id().to_string()));
-        let open = ["0.0.0.0:80", "[::1]:81", "192.0.2.1:82"].map(|text| text.parse().unwrap());
-        let error = refuse_open_listeners(&open, here).unwrap_err();
-        assert!(error.to_string().contains("192.0.2.1:82"), "{error}");
-        let error = refuse_open_listeners(&open, "192.0.2.1".parse().unwrap()).unwrap_err();
-        assert!(!error.to_string().contains("192.0.2.1:82"), "{error}");
-        assert!(error.to_string().contains("0.0.0.0:80") && !error.to_string().contains("81"), "{error}");
     }
 
     #[test]

@@ -3,15 +3,20 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::error::StoreError;
+use thiserror::Error;
+
+/// There is no place for the store.
+#[derive(Clone, Copy, Debug, Error)]
+#[error("no place to keep records: neither XDG_DATA_HOME nor HOME is set. Set TLSDYNO_STORE to a file")]
+pub struct NoHome;
 
 /// The store of the user: TLSDYNO_STORE, else `tlsdyno/records.sqlite` in the XDG data directory
 /// (XDG Base Directory Specification 0.8: `$XDG_DATA_HOME`, if empty or relative `$HOME/.local/share`).
-pub fn default_path() -> Result<PathBuf, StoreError> {
+pub fn default_path() -> Result<PathBuf, NoHome> {
     path_from(|name| std::env::var_os(name))
 }
 
-fn path_from(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, StoreError> {
+fn path_from(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, NoHome> {
     let set = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(path) = set("TLSDYNO_STORE") {
         return Ok(path);
@@ -19,7 +24,7 @@ fn path_from(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Sto
     let data = set("XDG_DATA_HOME")
         .filter(|path| path.is_absolute())
         .or_else(|| set("HOME").map(|home| home.join(".local/share")));
-    Ok(data.ok_or(StoreError::NoHome)?.join("tlsdyno/records.sqlite"))
+    Ok(data.ok_or(NoHome)?.join("tlsdyno/records.sqlite"))
 }
 
 #[cfg(test)]

@@ -168,9 +168,9 @@ mod tests {
     #[test]
     fn signals_with_a_handler_are_told_from_others() {
         let own = std::process::id();
-        assert!(!catches(own, libc::SIGUSR1));
-        let _handled = signal_hook::flag::register(libc::SIGUSR1, std::sync::Arc::default()).unwrap();
-        assert!(catches(own, libc::SIGUSR1) && !catches(own, libc::SIGKILL));
+        assert!(!catches(own, signal_hook::consts::SIGUSR1));
+        let _handled = signal_hook::flag::register(signal_hook::consts::SIGUSR1, std::sync::Arc::default()).unwrap();
+        assert!(catches(own, signal_hook::consts::SIGUSR1) && !catches(own, signal_hook::consts::SIGKILL));
     }
 
     #[test]

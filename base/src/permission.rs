@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use anyhow::{Result, ensure};
 
-use crate::servers::listening::is_loopback;
+use crate::listening::is_loopback;
 
 /// Whether `host`, found at `address`, may be loaded: it is on loopback, or among the hosts that the user answers for.
 ///
