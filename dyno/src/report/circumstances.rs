@@ -140,8 +140,7 @@ fn closing(record: &Record, method: Method) -> [Section; 3] {
         again
             .text(format!("Raw blocks: `tlsdyno report {id} --csv`; everything as JSON: `tlsdyno report {id} --json`."))
     };
-    let method = Section::titled("", "How it was measured").on(Place::Page).with(Content::Method(method));
-    [circumstances, method, again]
+    [circumstances, method.section(), again]
 }
 
 /// What is known of the circumstances; what is not known is left out.

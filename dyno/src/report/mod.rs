@@ -4,13 +4,19 @@
 pub mod charts;
 pub mod circumstances;
 pub mod compared;
-pub mod document;
+mod method;
 pub mod probe;
 pub mod published;
 pub mod render;
 pub mod scoreboard;
 pub mod text;
 pub mod workload;
+
+/// What a report says; of a record it also says how it was measured.
+pub mod document {
+    pub use super::method::Method;
+    pub use tlsdyno_report::document::*;
+}
 
 pub use render::terminal::Style;
 pub use render::{csv, html, json, terminal};

@@ -2,6 +2,8 @@
 
 use tlsdyno_tls::Stage;
 
+pub use tlsdyno_report::document::capitalised;
+
 use crate::stats::shares::{MISSING, OTHER_TLS, PLAIN_HTTP, TOGETHER};
 use crate::stats::statement::{Difference, Lies};
 use crate::stats::{Loaded, Part, Ratio, Share};
@@ -122,12 +124,6 @@ pub fn mark(lies: Lies) -> &'static str {
         Lies::Above | Lies::Below => "✗",
         Lies::Across => "?",
     }
-}
-
-/// `Key agreement`.
-pub fn capitalised(text: &str) -> String {
-    let mut characters = text.chars();
-    characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
 }
 
 #[cfg(test)]

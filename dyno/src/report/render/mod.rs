@@ -1,6 +1,6 @@
 //! Documents as text for a terminal and as pages; records as JSON and CSV, whose forms are contracts (docs/FORMAT.md).
 
 pub mod csv;
-pub mod html;
 pub mod json;
-pub mod terminal;
+
+pub use tlsdyno_report::{html, terminal};

@@ -2,8 +2,7 @@
 //! kind of record becomes a [`Document`]; the renderers know nothing of records.
 
 use serde_json::{Value, json};
-
-use crate::foreign::visible;
+use tlsdyno_base::foreign::visible;
 
 /// A report.
 #[derive(Clone, Debug, Default)]
@@ -76,32 +75,8 @@ pub enum Content {
     Code(String),
     /// What a page shows on request, under this name.
     Folded(String, Vec<Content>),
-    /// How it was measured, on pages only; the words are in the template.
-    Method(Method),
-}
-
-/// What was done to get the numbers.
-#[derive(Clone, Copy, Debug)]
-pub enum Method {
-    /// Stages were replaced by no-ops, in so many rounds.
-    Stages(u32),
-    /// Stages were computed twice and nothing replaced, in so many rounds.
-    Doubling(u32),
-    /// Instructions were counted, and nothing timed.
-    Counting,
-    /// A server was loaded, in one run for each point or in rounds.
-    Load,
-    /// Policies dispatched the same traffic: requests at given times, or a given amount of them.
-    Cluster {
-        /// Requests at given times.
-        open_loop: bool,
-    },
-    /// Calls were timed inside the server.
-    Profile,
-    /// Primitives were called by a process of their own.
-    Primitives,
-    /// Handshakes were followed step by step.
-    Steps,
+    /// HTML that the program itself brings along, on pages only.
+    Html(String),
 }
 
 /// A table.
@@ -324,6 +299,12 @@ impl Cell {
 pub fn row(texts: impl IntoIterator<Item = String>, muted: bool) -> Vec<Cell> {
     let tone = if muted { Tone::Muted } else { Tone::Plain };
     texts.into_iter().map(|text| Cell::from(text).toned(tone)).collect()
+}
+
+/// `Key agreement`.
+pub fn capitalised(text: &str) -> String {
+    let mut characters = text.chars();
+    characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
 }
 
 impl Chart {

@@ -5,9 +5,9 @@ use std::io::IsTerminal;
 use comfy_table::{
     Attribute, Cell as Painted, CellAlignment, Color, ColumnConstraint, ContentArrangement, Width, presets,
 };
+use tlsdyno_base::foreign::visible;
 
-use crate::foreign::visible;
-use crate::report::document::{Cell, Column, Content, Document, Item, Place, Section, Table, Tone};
+use crate::document::{Cell, Column, Content, Document, Item, Place, Section, Table, Tone};
 
 /// Width when the output is not a terminal.
 const PLAIN_WIDTH: usize = 100;
@@ -82,7 +82,7 @@ fn content_text(content: &Content, style: Style) -> Option<String> {
             Some(table_text(&Table { columns, rows: rows.collect() }, style))
         }
         Content::Warnings(warnings) => lines(warnings.iter().map(|warning| warning_text(warning, style)).collect()),
-        Content::Chart(_) | Content::Code(_) | Content::Folded(..) | Content::Method(_) => None,
+        Content::Chart(_) | Content::Code(_) | Content::Folded(..) | Content::Html(_) => None,
     }
 }
 

@@ -1,15 +1,15 @@
 //! A document as one self-contained page: it works offline, without any request, and under a policy without `eval`.
 
 use askama::Template;
+use tlsdyno_base::foreign::visible;
 
-use crate::foreign::visible;
-use crate::report::document::{Content, Document, Method, Place};
+use crate::document::{Content, Document, Place};
 
 /// The viewer, in the order in which a page must load it (versions and licences: `assets/vega/README.md`).
 const VIEWER: [&str; 3] = [
-    include_str!("../../../assets/vega/vega.min.js"),
-    include_str!("../../../assets/vega/vega-lite.min.js"),
-    include_str!("../../../assets/vega/vega-embed.min.js"),
+    include_str!("../assets/vega/vega.min.js"),
+    include_str!("../assets/vega/vega-lite.min.js"),
+    include_str!("../assets/vega/vega-embed.min.js"),
 ];
 
 #[derive(Template)]
@@ -33,7 +33,7 @@ pub fn page(document: &Document) -> Result<String, askama::Error> {
         answer: unbroken(&document.answer),
         version: env!("CARGO_PKG_VERSION"),
         viewer: viewer(),
-        licences: include_str!("../../../assets/vega/LICENCES.txt"),
+        licences: include_str!("../assets/vega/LICENCES.txt"),
     }
     .render()
     .map(|page| visible(&page).into_owned())

@@ -1,0 +1,38 @@
+//! How a record was measured, in the words of a page.
+
+use askama::Template;
+
+use super::document::{Content, Place, Section};
+
+/// What was done to get the numbers.
+#[derive(Clone, Copy, Debug, Template)]
+#[template(path = "method.html")]
+pub enum Method {
+    /// Stages were replaced by no-ops, in so many rounds.
+    Stages(u32),
+    /// Stages were computed twice and nothing replaced, in so many rounds.
+    Doubling(u32),
+    /// Instructions were counted, and nothing timed.
+    Counting,
+    /// A server was loaded, in one run for each point or in rounds.
+    Load,
+    /// Policies dispatched the same traffic: requests at given times, or a given amount of them.
+    Cluster {
+        /// Requests at given times.
+        open_loop: bool,
+    },
+    /// Calls were timed inside the server.
+    Profile,
+    /// Primitives were called by a process of their own.
+    Primitives,
+    /// Handshakes were followed step by step.
+    Steps,
+}
+
+impl Method {
+    /// The section about it, on pages only.
+    pub fn section(self) -> Section {
+        let html = self.render().expect("its templates hold numbers and flags only");
+        Section::titled("", "How it was measured").on(Place::Page).with(Content::Html(html))
+    }
+}
