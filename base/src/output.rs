@@ -12,7 +12,8 @@ use crate::foreign::harmless_json;
 /// # Errors
 /// Nobody reads it, or the disk is full.
 pub fn print(text: impl AsRef<[u8]>) -> Result<()> {
-    std::io::stdout().write_all(text.as_ref()).context("failed to print")
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_ref()).and_then(|()| out.flush()).context("failed to print")
 }
 
 /// An answer as one JSON object, ending in a line feed.

@@ -15,7 +15,6 @@ pub mod load;
 pub mod machines;
 pub mod model;
 pub mod native;
-pub mod probe;
 pub mod report;
 pub mod run;
 pub mod sampling;
@@ -30,3 +29,4 @@ pub use tlsdyno_base::{
     affinity, certificate_files, choice, distribution, entropy, exit, fault, foreign, histogram, input, interrupt,
     listening, open_files, output, process_tree, random, units,
 };
+pub use tlsdyno_probe as probe;

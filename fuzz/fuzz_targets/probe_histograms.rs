@@ -1,6 +1,6 @@
 #![no_main]
 
-#[path = "../../dyno/src/probe/buckets.rs"]
+#[path = "../../probe/src/buckets.rs"]
 mod buckets;
 #[path = "../src/probe/histograms.rs"]
 mod run;

@@ -1,6 +1,6 @@
 #![no_main]
 
-#[path = "../../dyno/src/cmd/probe/query.rs"]
+#[path = "../../probe/src/command/query.rs"]
 mod query;
 #[path = "../src/probe/request.rs"]
 mod run;

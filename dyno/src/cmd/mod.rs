@@ -7,7 +7,6 @@ pub mod doctor;
 pub mod list;
 pub mod man;
 pub mod other_tools;
-pub mod probe;
 pub mod report;
 pub mod run;
 pub mod scoreboard;
@@ -15,3 +14,5 @@ pub mod serve;
 pub mod supervise;
 pub mod trace;
 pub mod worker;
+
+pub use tlsdyno_probe::command as probe;

@@ -15,13 +15,12 @@ use tlsdyno_engine::load::{
 use tlsdyno_engine::sys::monotonic_ns;
 use tlsdyno_tls::{ClientCertificate, Stage};
 
-use crate::certificate_files;
 use crate::load::options::of_site;
 use crate::load::values::Header;
 use crate::load::{record, tls};
 use crate::model::ClientModel;
 use crate::model::job::{Command, Job, OutcomeRecord, Reply, TargetSpec, TlsSpec};
-use crate::{open_files, trace};
+use crate::{certificate_files, open_files, trace};
 
 /// A job whose workload is made and whose targets are compiled.
 #[derive(Debug)]

@@ -13,7 +13,6 @@ use tlsdyno_engine::load::{
 };
 use tlsdyno_tls::{Effort, Group, StageSet, Suite, Version};
 
-use crate::certificate_files;
 use crate::choice::choice;
 use crate::listening::is_loopback;
 use crate::load::asked::Asked;
@@ -26,7 +25,7 @@ use crate::load::workload::WorkloadFlags;
 use crate::load::{redirects, tls, urls};
 use crate::model::job::TlsSpec;
 use crate::time::Time;
-use crate::trace;
+use crate::{certificate_files, trace};
 
 /// Flags that say what load is made.
 #[derive(Clone, Debug, clap::Args)]

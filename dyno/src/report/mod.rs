@@ -5,7 +5,6 @@ pub mod charts;
 pub mod circumstances;
 pub mod compared;
 mod method;
-pub mod probe;
 pub mod published;
 pub mod render;
 pub mod scoreboard;

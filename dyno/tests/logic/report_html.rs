@@ -269,7 +269,7 @@ fn pages() -> Vec<(&'static str, String)> {
     let accelerators = questions::accelerators(12, 0.005);
     let pages = [("rest", rest), ("answers", answers), ("accelerators", accelerators)];
     let pages = pages.map(|(name, record)| (name, kinds::html(&record).expect("page")));
-    let probe = report::html::page(&report::probe::page(&probed())).expect("page");
+    let probe = report::html::page(&tlsdyno::probe::page::page(&probed())).expect("page");
     let more = [("load", load_page()), ("cluster", old_records::page_of_cluster()), ("probe", probe)];
     pages.into_iter().chain(more).chain(old_records::pages()).collect()
 }
@@ -355,7 +355,7 @@ fn probed() -> Vec<SiteSummary> {
 #[test]
 fn the_page_of_a_probe_is_drawn_wide_and_narrow() {
     let mut browser = Browser::start();
-    let mut document = report::probe::page(&probed());
+    let mut document = tlsdyno::probe::page::page(&probed());
     document.links = vec![("7 days".to_owned(), "/?days=7".to_owned())];
     let page = report::html::page(&document).expect("page");
     for width in [1280, 400] {

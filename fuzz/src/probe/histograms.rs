@@ -1,4 +1,4 @@
-//! What the fuzz target of the histograms of an hour runs; in `dyno/src/cmd/probe/` the tests do it with the inputs
+//! What the fuzz target of the histograms of an hour runs; in `probe/src/command/` the tests do it with the inputs
 //! that are kept.
 
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! What the fuzz target of requests to `tlsdyno probe serve` runs; in `dyno/src/cmd/probe/` the tests do it with the
+//! What the fuzz target of requests to `tlsdyno probe serve` runs; in `probe/src/command/` the tests do it with the
 //! inputs that are kept.
 
 use super::query::{Asked, asked, encoded};

@@ -9,12 +9,13 @@ use super::source::{Language, without_tests};
 
 /// What is counted: the title, where its files are, and what they are written in. C is counted by itself, as all of
 /// `native`.
-const PARTS: [(&str, &str, Language); 10] = [
+const PARTS: [(&str, &str, Language); 11] = [
     ("wire", "wire/src/", Language::Rust),
     ("tls", "tls/src/", Language::Rust),
     ("engine", "engine/src/", Language::Rust),
     ("base", "base/src/", Language::Rust),
     ("report", "report/src/", Language::Rust),
+    ("probe", "probe/src/", Language::Rust),
     ("xtask", "xtask/src/", Language::Rust),
     ("dyno/src", DYNO, Language::Rust),
     ("native", "native/", Language::C),

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Error, Result, anyhow};
 
 use crate::fault::Fault;
-use crate::interrupt;
-use crate::listening;
 use crate::servers::ServerSpec;
+use crate::{interrupt, listening};
 
 /// How long a server of ours may take until it listens.
 const OWN_READY_WITHIN: Duration = Duration::from_secs(15);

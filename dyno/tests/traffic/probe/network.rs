@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use serde_json::Value;
+use tlsdyno::kinds::probe_weeks::network::Network;
 use tlsdyno::model::ServerName;
-use tlsdyno::model::network::Network;
 use tlsdyno::servers::ServerTls;
 use tlsdyno_tls::Version;
 

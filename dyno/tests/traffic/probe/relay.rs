@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use tlsdyno::model::network::{Fate, Network, Phase};
+use tlsdyno::kinds::probe_weeks::network::{Fate, Network, Phase};
 use tlsdyno::random::SplitMix64;
 
 /// The largest packet: less than the device takes.

@@ -1,0 +1,528 @@
+//! Rounds on their way to the store. Measuring never waits for a database: a round is appended to a file, and a thread
+//! of its own takes the file to the store. What a killed robot left is taken by the next one. The store knows rounds
+//! that it already has, so that taking one twice does no harm.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use anyhow::{Context, Result};
+
+use super::entry::Entry;
+use super::site::file_of;
+
+/// Rounds kept in memory while the spool cannot be written.
+const MEMORY_MAX: usize = 10_000;
+/// Spools in one directory: robots on one store at the same time.
+const SPOOLS_MAX: usize = 1000;
+/// Bytes read from a spool at once, and the longest line that is looked at.
+const PIECE: usize = 256 * 1024;
+/// Rounds taken from memory at once.
+const TAKEN_FROM_MEMORY: usize = 256;
+
+/// A file of entries, locked by this process.
+#[derive(Debug)]
+pub struct Spool {
+    state: Mutex<State>,
+    bytes_max: u64,
+    /// Where damaged lines go.
+    aside: PathBuf,
+}
+
+/// How far a spool was read.
+#[derive(Clone, Copy, Debug)]
+pub struct Until {
+    file: u64,
+    /// Of what waits in memory, by the count of all lines that ever did.
+    memory: u64,
+}
+
+#[derive(Debug)]
+struct State {
+    file: File,
+    /// Length of the file.
+    bytes: u64,
+    /// Where the first entry begins that the store does not have.
+    taken: u64,
+    /// Damaged lines before this are put aside.
+    examined: u64,
+    /// Lines that could not be written yet.
+    waiting: VecDeque<String>,
+    /// Lines that have left `waiting` so far.
+    left_memory: u64,
+    /// Rounds that found no room, by run and series: the first of them, when it began, and how many.
+    dropped: BTreeMap<(String, String), (u64, i64, u64)>,
+    dropped_count: u64,
+    /// Lines that nobody could read; they were put aside.
+    damaged_count: u64,
+}
+
+impl Spool {
+    /// Takes the first spool in `directory` that no other robot has. `bytes_max`: its largest size.
+    ///
+    /// # Errors
+    /// The directory cannot be made or written.
+    pub fn take(directory: &Path, bytes_max: u64) -> Result<Spool> {
+        std::fs::create_dir_all(directory).with_context(|| format!("failed to make {}", directory.display()))?;
+        for number in 0..SPOOLS_MAX {
+            if let Some(file) = lock(&directory.join(format!("spool-{number}")))? {
+                return Spool::on(file, bytes_max, directory);
+            }
+        }
+        anyhow::bail!("{} has {SPOOLS_MAX} spools in use", directory.display())
+    }
+
+    /// Spools that robots left with rounds in them.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn left(directory: &Path) -> Result<Vec<Spool>> {
+        let mut left = Vec::new();
+        for number in 0..SPOOLS_MAX {
+            let path = directory.join(format!("spool-{number}"));
+            if !path.exists() {
+                break;
+            }
+            // An empty one is the next robot's own: there are no more files than robots at a time.
+            if let Some(file) = lock(&path)?
+                && file.metadata().is_ok_and(|file| file.len() > 0)
+            {
+                left.push(Spool::on(file, u64::MAX, directory)?);
+            }
+        }
+        Ok(left)
+    }
+
+    fn on(file: File, bytes_max: u64, directory: &Path) -> Result<Spool> {
+        let bytes = file.metadata().context("failed to ask for the size of the spool")?.len();
+        let state = State {
+            file,
+            bytes,
+            taken: 0,
+            examined: 0,
+            waiting: VecDeque::new(),
+            left_memory: 0,
+            dropped: BTreeMap::new(),
+            dropped_count: 0,
+            damaged_count: 0,
+        };
+        let spool = Spool { state: Mutex::new(state), bytes_max, aside: directory.join("damaged") };
+        spool.end_the_cut_line()?;
+        Ok(spool)
+    }
+
+    /// A robot that was killed while it wrote leaves a line without its end: nothing may be appended to it.
+    fn end_the_cut_line(&self) -> Result<()> {
+        let mut state = self.state.lock().expect("no holder of the spool panics");
+        let mut last = [b'\n'];
+        if state.bytes > 0 {
+            state.file.read_exact_at(&mut last, state.bytes - 1).context("failed to read the spool")?;
+        }
+        if last != *b"\n" {
+            state.file.write_all(b"\n").context("failed to write the spool")?;
+            state.bytes += 1;
+        }
+        Ok(())
+    }
+
+    /// Appends a round. It never fails: what finds no room on disk waits in memory, and what finds none there either
+    /// is counted, and becomes a row of missed rounds as soon as there is room.
+    pub fn add(&self, entry: &Entry) {
+        let mut state = self.state.lock().expect("no holder of the spool panics");
+        state.write_waiting(self.bytes_max);
+        if state.waiting.len() >= MEMORY_MAX {
+            return state.drop_entry(entry);
+        }
+        state.own_up(&(entry.run.clone(), entry.round.series()));
+        state.waiting.push_back(line(entry));
+        state.write_waiting(self.bytes_max);
+    }
+
+    /// Tells of rounds that were dropped, and writes what waits in memory however long the file becomes: no other round
+    /// follows, and who ends has no memory.
+    pub fn close(&self) {
+        let mut state = self.state.lock().expect("no holder of the spool panics");
+        let all: Vec<_> = state.dropped.keys().cloned().collect();
+        all.iter().for_each(|series| state.own_up(series));
+        state.write_waiting(u64::MAX);
+    }
+
+    /// The oldest entries that the store does not have, and where the next ones begin; none: it has all. Those that the
+    /// file does not take come from memory. A damaged line is put aside.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn oldest(&self) -> Result<(Vec<Entry>, Until)> {
+        let mut state = self.state.lock().expect("no holder of the spool panics");
+        state.write_waiting(self.bytes_max);
+        let (mut entries, mut at) = (Vec::new(), state.taken);
+        while entries.is_empty() && at < state.bytes {
+            at = self.read_piece(&mut state, at, &mut entries)?;
+        }
+        let mut until = Until { file: at, memory: state.left_memory };
+        if entries.is_empty() {
+            let lines = state.waiting.iter().take(TAKEN_FROM_MEMORY);
+            entries.extend(lines.filter_map(|line| serde_json::from_str::<Entry>(line).ok()));
+            until.memory += entries.len() as u64;
+        }
+        Ok((entries, until))
+    }
+
+    /// Reads the entries from there on, as many as are in a piece, and answers where the next ones begin.
+    fn read_piece(&self, state: &mut State, from: u64, entries: &mut Vec<Entry>) -> Result<u64> {
+        let bytes = state.piece(from)?;
+        let Some(last) = bytes.iter().rposition(|byte| *byte == b'\n') else {
+            return self.skip_line(state, from, bytes);
+        };
+        let mut at = from;
+        for line in bytes[..=last].split_inclusive(|byte| *byte == b'\n') {
+            match serde_json::from_slice(line) {
+                Ok(entry) => entries.push(entry),
+                // A robot that was killed while it wrote, or a newer tlsdyno, for which it is kept.
+                Err(_) => self.note_damage(state, at, line)?,
+            }
+            at += line.len() as u64;
+            state.examined = state.examined.max(at);
+        }
+        Ok(at)
+    }
+
+    /// Passes over a line that is longer than any that was written: a crash of the machine leaves zeros, for example.
+    /// Its beginning is put aside.
+    fn skip_line(&self, state: &mut State, from: u64, mut beginning: Vec<u8>) -> Result<u64> {
+        let mut at = from + beginning.len() as u64;
+        while at < state.bytes {
+            let piece = state.piece(at)?;
+            let end = memchr::memchr(b'\n', &piece);
+            at += end.map_or(piece.len(), |end| end + 1) as u64;
+            if end.is_some() {
+                break;
+            }
+        }
+        beginning.push(b'\n');
+        self.note_damage(state, from, &beginning)?;
+        state.examined = state.examined.max(at);
+        Ok(at)
+    }
+
+    /// Counts a damaged line that begins there and puts it aside, once: lines are read again while the store takes
+    /// nothing.
+    fn note_damage(&self, state: &mut State, at: u64, line: &[u8]) -> Result<()> {
+        if at >= state.examined {
+            put_aside(&self.aside, line)?;
+            state.damaged_count += 1;
+        }
+        Ok(())
+    }
+
+    /// The store has everything before `until`.
+    ///
+    /// # Errors
+    /// The file cannot be emptied.
+    pub fn taken(&self, until: Until) -> Result<()> {
+        let mut state = self.state.lock().expect("no holder of the spool panics");
+        // Some may have found room in the file meanwhile: they are taken twice, which the store knows.
+        while state.left_memory < until.memory && state.waiting.pop_front().is_some() {
+            state.left_memory += 1;
+        }
+        state.taken = until.file;
+        if state.taken == state.bytes && state.bytes > 0 {
+            state.file.set_len(0).context("failed to empty the spool")?;
+            (state.bytes, state.taken, state.examined) = (0, 0, 0);
+        }
+        Ok(())
+    }
+
+    /// Whether the store has everything.
+    pub fn is_empty(&self) -> bool {
+        let state = self.state.lock().expect("no holder of the spool panics");
+        state.taken == state.bytes && state.waiting.is_empty()
+    }
+
+    /// Whether the file has rounds that the store has not.
+    pub fn is_file_empty(&self) -> bool {
+        let state = self.state.lock().expect("no holder of the spool panics");
+        state.taken == state.bytes
+    }
+
+    /// Rounds that wait in memory, for the file takes none: they end with this process.
+    pub fn in_memory_count(&self) -> u64 {
+        let state = self.state.lock().expect("no holder of the spool panics");
+        let rounds = state.waiting.iter().filter_map(|line| serde_json::from_str::<Entry>(line).ok());
+        rounds.filter(|entry| entry.missed_count.is_none()).count() as u64
+    }
+
+    /// Rounds that found no room on disk or in memory.
+    pub fn dropped_count(&self) -> u64 {
+        self.state.lock().expect("no holder of the spool panics").dropped_count
+    }
+
+    /// Lines that nobody could read.
+    pub fn damaged_count(&self) -> u64 {
+        self.state.lock().expect("no holder of the spool panics").damaged_count
+    }
+}
+
+fn line(entry: &Entry) -> String {
+    serde_json::to_string(entry).expect("rounds are always JSON") + "\n"
+}
+
+fn put_aside(path: &Path, line: &[u8]) -> Result<()> {
+    let failed = || format!("failed to write {}", path.display());
+    let mut file = OpenOptions::new().append(true).create(true).open(path).with_context(failed)?;
+    file.write_all(line).with_context(failed)
+}
+
+impl State {
+    /// What the file has from there on, but no more than [`PIECE`].
+    fn piece(&self, from: u64) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; usize::try_from(self.bytes - from).unwrap_or(PIECE).min(PIECE)];
+        self.file.read_exact_at(&mut bytes, from).context("failed to read the spool")?;
+        Ok(bytes)
+    }
+
+    fn drop_entry(&mut self, entry: &Entry) {
+        let count = entry.missed_count.unwrap_or(1);
+        let series = (entry.run.clone(), entry.round.series());
+        let dropped = self.dropped.entry(series).or_insert((entry.number, entry.round.started_unix_us, 0));
+        dropped.2 += count;
+        self.dropped_count += count;
+    }
+
+    /// Rounds of this series that were dropped become a row.
+    fn own_up(&mut self, series: &(String, String)) {
+        if let Some((first, began_unix_us, count)) = self.dropped.remove(series) {
+            self.waiting.push_back(line(&Entry::missed(&series.0, first, count, &series.1, began_unix_us)));
+        }
+    }
+
+    fn write_waiting(&mut self, bytes_max: u64) {
+        while let Some(line) = self.waiting.front() {
+            if self.bytes + line.len() as u64 > bytes_max {
+                return;
+            }
+            match self.file.write_all(line.as_bytes()) {
+                Ok(()) => self.bytes += line.len() as u64,
+                Err(_) => {
+                    // Half a line may be there; the next attempt begins where this one did.
+                    let _ = self.file.set_len(self.bytes);
+                    return;
+                }
+            }
+            self.waiting.pop_front();
+            self.left_memory += 1;
+        }
+    }
+}
+
+/// The file, unless another process has it.
+fn lock(path: &Path) -> Result<Option<File>> {
+    let failed = || format!("failed to open {}", path.display());
+    let file = OpenOptions::new().read(true).append(true).create(true).open(path).with_context(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error).with_context(failed),
+    }
+}
+
+/// A site that only this process probes into this store, as long as it lives.
+#[derive(Debug)]
+pub struct Claim {
+    _file: File,
+}
+
+impl Claim {
+    /// Claims a site. `directory` belongs to the store.
+    ///
+    /// # Errors
+    /// Another robot has it.
+    pub fn of(directory: &Path, series: &str) -> Result<Claim> {
+        std::fs::create_dir_all(directory).with_context(|| format!("failed to make {}", directory.display()))?;
+        let file = lock(&file_of(directory, series, "lock"))?.with_context(|| taken(series))?;
+        Ok(Claim { _file: file })
+    }
+}
+
+/// What is said to a robot that comes second.
+pub fn taken(series: &str) -> String {
+    format!(
+        "another robot probes {series} into this store; end it, or name another --store, or this place by --vantage"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::round::Round;
+
+    fn entry(number: u64) -> Entry {
+        Entry::made("run", number, Round { site: "https://a/".to_owned(), ..Round::default() })
+    }
+
+    fn numbers(spool: &Spool) -> (Vec<u64>, Until) {
+        let (entries, until) = spool.oldest().unwrap();
+        (entries.iter().map(|entry| entry.number).collect(), until)
+    }
+
+    #[test]
+    fn what_one_robot_left_another_finds_in_order() {
+        let directory = tempfile::tempdir().unwrap();
+        let spool = Spool::take(directory.path(), 1 << 20).unwrap();
+        (0..3).for_each(|number| spool.add(&entry(number)));
+        let (found, until) = numbers(&spool);
+        assert_eq!(found, [0, 1, 2]);
+        spool.add(&entry(3));
+        spool.taken(until).unwrap();
+        assert_eq!(numbers(&spool).0, [3]);
+        // Another robot at the same time has a spool of its own.
+        let other = Spool::take(directory.path(), 1 << 20).unwrap();
+        other.add(&entry(9));
+        assert!(Spool::left(directory.path()).unwrap().is_empty(), "both are in use");
+        drop((spool, other));
+        // What the store has already is told again: only the store knows for certain. An empty one tells nothing.
+        std::fs::write(directory.path().join("spool-2"), "").unwrap();
+        let left = Spool::left(directory.path()).unwrap();
+        assert_eq!(left.iter().map(|spool| numbers(spool).0).collect::<Vec<_>>(), [vec![0, 1, 2, 3], vec![9]]);
+        for spool in &left {
+            spool.taken(numbers(spool).1).unwrap();
+            assert!(spool.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_cut_line_costs_its_own_round_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let spool = Spool::take(directory.path(), 1 << 20).unwrap();
+        spool.add(&entry(0));
+        spool.state.lock().unwrap().file.write_all(b"{\"run\":\"x").unwrap();
+        drop(spool);
+        let spool = Spool::take(directory.path(), 1 << 20).unwrap();
+        spool.add(&entry(2));
+        assert_eq!(numbers(&spool).0, [0, 2]);
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+        /// Whatever a crash of the machine left between two runs, rounds before and after it are there, in order, once.
+        #[test]
+        fn rounds_around_foreign_bytes_are_there(before in 0u64..5, foreign: Vec<u8>, after in 1u64..5) {
+            let directory = tempfile::tempdir().unwrap();
+            let spool = Spool::take(directory.path(), 1 << 20).unwrap();
+            (0..before).for_each(|number| spool.add(&entry(number)));
+            spool.state.lock().unwrap().file.write_all(&foreign).unwrap();
+            drop(spool);
+            let spool = Spool::take(directory.path(), 1 << 20).unwrap();
+            (before..before + after).for_each(|number| spool.add(&entry(number)));
+            let (found, until) = numbers(&spool);
+            proptest::prop_assert_eq!(found, (0..before + after).collect::<Vec<_>>());
+            spool.taken(until).unwrap();
+            proptest::prop_assert!(spool.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_full_spool_waits_in_memory_and_tells_what_it_had_to_drop() {
+        let directory = tempfile::tempdir().unwrap();
+        let spool = Spool::take(directory.path(), 2000).unwrap();
+        let all = MEMORY_MAX as u64 + 100;
+        (0..all).for_each(|number| spool.add(&entry(number)));
+        assert!(spool.dropped_count() > 90);
+        let (mut made, mut missed) = (Vec::new(), 0);
+        let mut take = |spool: &Spool| {
+            let (found, until) = spool.oldest().unwrap();
+            for entry in found {
+                match entry.missed_count {
+                    Some(count) => missed += count,
+                    None => made.push(entry.number),
+                }
+            }
+            spool.taken(until).unwrap();
+        };
+        (0..50).for_each(|_| take(&spool));
+        // There is room again: the next round is kept, and what was dropped is told before it.
+        spool.add(&entry(all));
+        while !spool.is_empty() {
+            take(&spool);
+        }
+        assert_eq!((made.len() as u64 + missed, missed), (all + 1, spool.dropped_count()));
+        assert!(made.is_sorted() && made.last() == Some(&all));
+    }
+
+    /// After a crash of the machine the file has zeros where its last writes should be.
+    #[test]
+    fn a_line_of_any_length_is_passed_over() {
+        let directory = tempfile::tempdir().unwrap();
+        for (count, length) in [300 * 1024, PIECE - 1, PIECE, 3 * PIECE + 5].into_iter().enumerate() {
+            let spool = Spool::take(directory.path(), 64 << 20).unwrap();
+            spool.add(&entry(0));
+            spool.state.lock().unwrap().file.write_all(&vec![0; length]).unwrap();
+            drop(spool);
+            let spool = Spool::take(directory.path(), 64 << 20).unwrap();
+            (1..3).for_each(|number| spool.add(&entry(number)));
+            let mut found = Vec::new();
+            for _ in 0..2 {
+                // Read again, as while the store takes nothing.
+                numbers(&spool);
+                let (some, until) = numbers(&spool);
+                found.extend(some);
+                spool.taken(until).unwrap();
+            }
+            assert_eq!((found, spool.damaged_count(), spool.is_empty()), (vec![0, 1, 2], 1, true), "{length}");
+            let aside = std::fs::metadata(directory.path().join("damaged")).unwrap().len();
+            assert!(aside <= (count as u64 + 1) * (PIECE as u64 + 1), "{aside}");
+        }
+    }
+
+    /// The store may be elsewhere, and take what the own disk does not.
+    #[test]
+    fn rounds_that_no_file_takes_come_from_memory_and_the_last_ones_are_written_all_the_same() {
+        let directory = tempfile::tempdir().unwrap();
+        let spool = Spool::take(directory.path(), 0).unwrap();
+        (0..600).for_each(|number| spool.add(&entry(number)));
+        assert_eq!((spool.in_memory_count(), spool.is_file_empty()), (600, true));
+        let (found, until) = numbers(&spool);
+        spool.add(&entry(600));
+        spool.taken(until).unwrap();
+        assert_eq!(spool.in_memory_count(), 601 - found.len() as u64);
+        let (second, until) = numbers(&spool);
+        // Meanwhile they found room: the store gets some of them twice.
+        spool.close();
+        spool.taken(until).unwrap();
+        assert_eq!(spool.in_memory_count(), 0);
+        assert_eq!([found, second].concat(), (0..512).collect::<Vec<_>>());
+        let mut last = Vec::new();
+        while !spool.is_empty() {
+            let (some, until) = numbers(&spool);
+            last.extend(some);
+            spool.taken(until).unwrap();
+        }
+        assert_eq!(last, (256..=600).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_nobody_can_read_is_kept_aside() {
+        let directory = tempfile::tempdir().unwrap();
+        let spool = Spool::take(directory.path(), 1 << 20).unwrap();
+        spool.state.lock().unwrap().file.write_all(b"{\"from\":\"a newer tlsdyno\"}\n").unwrap();
+        drop(spool);
+        let spool = Spool::take(directory.path(), 1 << 20).unwrap();
+        assert_eq!((numbers(&spool).0.len(), spool.damaged_count()), (0, 1));
+        let aside = std::fs::read_to_string(directory.path().join("damaged")).unwrap();
+        assert!(aside.contains("a newer tlsdyno"));
+    }
+
+    #[test]
+    fn a_site_has_one_robot() {
+        let directory = tempfile::tempdir().unwrap();
+        let claim = Claim::of(directory.path(), "https://a/").unwrap();
+        Claim::of(directory.path(), "https://b/").unwrap();
+        let error = Claim::of(directory.path(), "https://a/").unwrap_err().to_string();
+        assert!(error.contains("another robot probes https://a/"), "{error}");
+        drop(claim);
+        Claim::of(directory.path(), "https://a/").unwrap();
+    }
+}

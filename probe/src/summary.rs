@@ -1,0 +1,398 @@
+//! What the rounds of a site come to: Goldberg's numbers, each with an interval.
+
+use std::collections::BTreeMap;
+use std::thread::ScopedJoinHandle;
+
+use anyhow::Result;
+use serde::Serialize;
+use tlsdyno_base::bootstrap::{Estimate, SEED, expanded_tail};
+use tlsdyno_base::random::SplitMix64;
+use tlsdyno_base::robust;
+
+use super::buckets::Bucket;
+use super::fault::FaultKind;
+use super::measures::{Measure, Measures};
+use super::round::Facts;
+use super::store::{By, Hour, Store};
+
+/// Resamples for an interval.
+const RESAMPLES: usize = 200;
+/// Blocks of rounds that follow each other, which are resampled whole: what is near in time is alike, and single rounds
+/// would make intervals too narrow.
+const BLOCKS_MAX: usize = 30;
+/// With fewer blocks there is no interval.
+const BLOCKS_MIN: usize = 5;
+/// With fewer hours, blocks are made of rounds.
+const HOURS_MIN: usize = 10;
+
+/// A site over a time.
+#[derive(Clone, Debug, Serialize)]
+pub struct SiteSummary {
+    /// The URL.
+    pub site: String,
+    /// First and last hour, in seconds since 1970.
+    pub hours_unix_s: Option<(i64, i64)>,
+    /// Rounds that were made.
+    pub made_count: u64,
+    /// Rounds that were not.
+    pub missed_count: u64,
+    /// Faults by kind.
+    pub faults: BTreeMap<String, u64>,
+    /// Sessions that were offered.
+    pub offered_count: u64,
+    /// Of these, those that the site took.
+    pub accepted_count: u64,
+    /// Share of offered sessions that the site took, in percent, with its interval (Wilson).
+    pub accepted_percent: Option<Estimate>,
+    /// What became of sessions of earlier rounds, by how old they were.
+    pub kept: Vec<KeptShare>,
+    /// The facts at the end.
+    pub facts: Facts,
+    /// Hours in which facts differ from the time before: when, and what.
+    pub changes: Vec<Change>,
+    /// The numbers, by name.
+    pub numbers: BTreeMap<&'static str, Estimate>,
+    /// What `hours` are: hours, or days where those would be too many.
+    pub by: By,
+    /// The hours, for charts: of their times [`SHOWN_BY_HOUR`] only.
+    #[serde(skip)]
+    pub hours: Vec<Hour>,
+    /// The times of all hours together.
+    #[serde(skip)]
+    pub measures: Measures,
+}
+
+/// Sessions that were kept and offered when they were at least that old.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct KeptShare {
+    /// Seconds.
+    pub age_s: u32,
+    /// How many were offered.
+    pub offered_count: u64,
+    /// How many the site took.
+    pub accepted_count: u64,
+    /// Their share in percent, with its interval (Wilson).
+    pub percent: Option<Estimate>,
+}
+
+/// A fact that changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// The hour, in seconds since 1970.
+    pub hour_unix_s: i64,
+    /// The name of the fact.
+    pub what: String,
+    /// What it was.
+    pub from: String,
+    /// What it became.
+    pub to: String,
+}
+
+/// Goldberg's arithmetic on T, S, cached S and H, in any unit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Visit {
+    /// W = T + S + H.
+    pub without: f64,
+    /// C = T + Sc + H.
+    pub with: f64,
+    /// (W − C)/W in percent.
+    pub saved_percent: f64,
+}
+
+/// What resumption saves of a visit.
+pub fn visit(tcp: f64, full: f64, resumed: f64, whole: f64) -> Visit {
+    let (without, with) = (tcp + full + whole, tcp + resumed + whole);
+    Visit { without, with, saved_percent: 100.0 * (without - with) / without }
+}
+
+/// Measures that tables and charts show by the hour or day.
+pub const SHOWN_BY_HOUR: [Measure; 4] = [Measure::Tcp, Measure::Full, Measure::Resumed, Measure::FullWhole];
+
+/// Number of measures whose medians the numbers are made of.
+const MEDIANS: [Measure; 6] =
+    [Measure::Tcp, Measure::Full, Measure::Resumed, Measure::FullWhole, Measure::Without, Measure::With];
+
+/// The numbers of a site from the medians of [`MEDIANS`], in nanoseconds or percent.
+fn numbers([tcp, full, resumed, whole, without, with]: [f64; 6]) -> [(&'static str, f64); 12] {
+    let of_medians = visit(tcp, full, resumed, whole);
+    [
+        ("tcp_ns", tcp),
+        ("full_ns", full),
+        ("resumed_ns", resumed),
+        ("handshake_saved_ns", full - resumed),
+        ("handshake_saved_percent", 100.0 * (full - resumed) / full),
+        ("whole_ns", whole),
+        ("sum_of_medians_without_ns", of_medians.without),
+        ("sum_of_medians_with_ns", of_medians.with),
+        ("sum_of_medians_saved_percent", of_medians.saved_percent),
+        ("median_of_sums_without_ns", without),
+        ("median_of_sums_with_ns", with),
+        ("median_of_sums_saved_percent", 100.0 * (without - with) / without),
+    ]
+}
+
+impl SiteSummary {
+    /// Of the rounds of these sites (numbers and names) in this time (microseconds since 1970). One is summed up while
+    /// the next is read.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub fn read(store: &mut Store, sites: &[(i64, String)], range_us: (i64, i64), by: By) -> Result<Vec<SiteSummary>> {
+        std::thread::scope(|scope| {
+            let (mut summaries, mut under_way) = (Vec::with_capacity(sites.len()), None);
+            let joined = |handle: ScopedJoinHandle<'_, SiteSummary>| {
+                handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            for (site, name) in sites {
+                let hours = match by {
+                    By::Hour => store.hours(*site, range_us)?,
+                    By::Day => store.days(*site, range_us)?,
+                };
+                let single = match by == By::Hour && hours.len() < HOURS_MIN {
+                    true => store.each_round(*site, range_us)?,
+                    false => Vec::new(),
+                };
+                let next = scope.spawn(move || SiteSummary { by, ..SiteSummary::of(name, hours, single) });
+                summaries.extend(under_way.replace(next).map(joined));
+            }
+            summaries.extend(under_way.map(joined));
+            Ok(summaries)
+        })
+    }
+
+    /// Of hours; `single` are the rounds alone, where they are at hand.
+    pub fn of(name: &str, mut hours: Vec<Hour>, single: Vec<Hour>) -> SiteSummary {
+        let mut all = Hour::default();
+        hours.iter().for_each(|hour| all.merge_counts(hour));
+        let units = if single.is_empty() { &hours } else { &single };
+        let blocks = blocks(units);
+        // The others are needed as sums only: a year of ten sites would take 300 MB.
+        hours.iter_mut().for_each(|hour| hour.measures.keep(&SHOWN_BY_HOUR));
+        let facts = all.facts.last().and_then(|(_, facts)| serde_json::from_str(facts).ok()).unwrap_or_default();
+        SiteSummary {
+            site: name.to_owned(),
+            hours_unix_s: hours.first().zip(hours.last()).map(|(first, last)| (first.hour_unix_s, last.hour_unix_s)),
+            made_count: all.made_count,
+            missed_count: all.missed_count,
+            faults: all.faults.iter().map(|(kind, count): (&FaultKind, _)| (kind.to_string(), *count)).collect(),
+            offered_count: all.offered_count,
+            accepted_count: all.accepted_count,
+            accepted_percent: wilson(all.accepted_count, all.offered_count),
+            kept: all.kept.iter().map(|(age_s, counts)| KeptShare::of(*age_s, *counts)).collect(),
+            facts,
+            changes: changes(&all.facts),
+            numbers: estimates(&blocks),
+            measures: Measures::sum(blocks.iter()),
+            by: By::Hour,
+            hours,
+        }
+    }
+
+    /// One of the numbers.
+    pub fn number(&self, name: &str) -> Option<Estimate> {
+        self.numbers.get(name).copied().filter(|estimate| estimate.value.is_finite())
+    }
+}
+
+impl KeptShare {
+    fn of(age_s: u32, (offered_count, accepted_count): (u64, u64)) -> KeptShare {
+        KeptShare { age_s, offered_count, accepted_count, percent: wilson(accepted_count, offered_count) }
+    }
+}
+
+/// A share with its 95 % interval (Wilson 1927), in percent.
+fn wilson(part: u64, whole: u64) -> Option<Estimate> {
+    if whole == 0 {
+        return None;
+    }
+    const Z: f64 = 1.959_963_984_540_054;
+    let (n, p) = (whole as f64, part as f64 / whole as f64);
+    let middle = (p + Z * Z / (2.0 * n)) / (1.0 + Z * Z / n);
+    let half = Z / (1.0 + Z * Z / n) * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
+    let percent = |share: f64| 100.0 * share.clamp(0.0, 1.0);
+    Some(Estimate { value: percent(p), low: percent(middle - half), high: percent(middle + half) })
+}
+
+/// What became another, of facts each of which differs from the one before.
+fn changes(facts: &[(i64, String)]) -> Vec<Change> {
+    let known = facts.iter().filter_map(|(hour_unix_s, facts)| {
+        let facts: BTreeMap<String, serde_json::Value> = serde_json::from_str(facts).ok()?;
+        Some((*hour_unix_s, facts))
+    });
+    let known: Vec<_> = known.collect();
+    let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let mut changes = Vec::new();
+    for pair in known.windows(2) {
+        let (before, (hour_unix_s, after)) = (&pair[0].1, &pair[1]);
+        for (what, to) in after {
+            let from = before.get(what).map_or_else(String::new, text);
+            if from != text(to) {
+                changes.push(Change { hour_unix_s: *hour_unix_s, what: what.clone(), from, to: text(to) });
+            }
+        }
+    }
+    changes
+}
+
+/// A measure's values in order, and how many of each block are not above each of them.
+struct Column {
+    values: Vec<Bucket>,
+    blocks: Vec<Vec<u64>>,
+}
+
+impl Column {
+    /// `blocks` are sums, so that their values ascend.
+    fn of(measure: Measure, blocks: &[&Measures]) -> Column {
+        let all = Measures::added(measure, blocks.iter().copied());
+        let values: Vec<Bucket> = all.into_iter().map(|(value, _)| value).collect();
+        let up_to = |block: &&Measures| {
+            let (mut rest, mut sum) = (block.counts(measure).iter().peekable(), 0);
+            let mut up_to = |value: &Bucket| {
+                sum += rest.next_if(|(next, _)| next == value).map_or(0, |(_, count)| u64::from(*count));
+                sum
+            };
+            values.iter().map(&mut up_to).collect()
+        };
+        let blocks = blocks.iter().map(up_to).collect();
+        Column { values, blocks }
+    }
+
+    /// The median where each block counts so many times. Found by halving: a report has thousands of resamples.
+    fn median(&self, weights: &[u64]) -> f64 {
+        let up_to = |index: usize| -> u64 {
+            self.blocks.iter().zip(weights).map(|(block, weight)| weight * block[index]).sum()
+        };
+        let (mut low, mut high) = (0, self.values.len().saturating_sub(1));
+        let total = if self.values.is_empty() { 0 } else { up_to(high) };
+        while low < high {
+            let half = (low + high) / 2;
+            (low, high) = if 2 * up_to(half) >= total { (low, half) } else { (half + 1, high) };
+        }
+        if total == 0 { f64::NAN } else { self.values[low].middle() as f64 }
+    }
+}
+
+/// Blocks of rounds that follow each other.
+fn blocks(units: &[Hour]) -> Vec<Measures> {
+    let pieces = units.chunks(units.len().div_ceil(BLOCKS_MAX).max(1));
+    pieces.map(|units| Measures::sum(units.iter().map(|unit| &unit.measures))).collect()
+}
+
+/// The numbers with their intervals, by a bootstrap over blocks.
+fn estimates(blocks: &[Measures]) -> BTreeMap<&'static str, Estimate> {
+    // Those in which nothing was reached say nothing.
+    let blocks: Vec<&Measures> = blocks.iter().filter(|block| block.count(Measure::Tcp) > 0).collect();
+    let columns = MEDIANS.map(|measure| Column::of(measure, &blocks));
+    let at = |weights: &[u64]| numbers([0, 1, 2, 3, 4, 5].map(|column: usize| columns[column].median(weights)));
+    let points = at(&vec![1; blocks.len()]);
+    let mut samples: Vec<Vec<f64>> = vec![Vec::with_capacity(RESAMPLES); points.len()];
+    if blocks.len() >= BLOCKS_MIN {
+        let mut random = SplitMix64::new(SEED);
+        for _ in 0..RESAMPLES {
+            let mut weights = vec![0; blocks.len()];
+            (0..blocks.len()).for_each(|_| weights[random.below(blocks.len())] += 1);
+            for (sample, (_, value)) in samples.iter_mut().zip(at(&weights)) {
+                sample.extend(value.is_finite().then_some(value));
+            }
+        }
+    }
+    let interval = |(name, value): (&'static str, f64), sample: Vec<f64>| {
+        let sample = robust::sorted(&sample);
+        let tail = if blocks.len() < 2 { 0.0 } else { expanded_tail(blocks.len()) };
+        let end = |q, without| robust::quantile(&sample, q).unwrap_or(without);
+        (name, Estimate { value, low: end(tail, f64::NEG_INFINITY), high: end(1.0 - tail, f64::INFINITY) })
+    };
+    points.into_iter().zip(samples).map(|(point, sample)| interval(point, sample)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measures;
+    use crate::round::{Resumption, Round, Visit as Times};
+
+    /// Goldberg et al.: the robot's floor of 10, 40, 10, 20 ms gives 43 %, and a page of four images 14 %: the two ends
+    /// of the paper's "15 to 50 %".
+    #[test]
+    fn the_papers_own_arithmetic() {
+        let floor = visit(10.0, 40.0, 10.0, 20.0);
+        assert_eq!((floor.without, floor.with), (70.0, 40.0));
+        assert_eq!(floor.saved_percent.round(), 43.0);
+        let page = visit(10.0, 40.0, 10.0, 4.0 * 40.0);
+        assert_eq!((page.without, page.with), (210.0, 180.0));
+        assert_eq!(page.saved_percent.round(), 14.0);
+    }
+
+    /// The paper's counts: 659 of 6634 handshakes were full, 5975 resumed; 40 of 6674 TCP connections had no TLS.
+    #[test]
+    fn the_papers_own_counts() {
+        let round = |resumption| Round { resumption, tcp_ns: Some(1), ..Round::default() };
+        let mut hour = Hour::default();
+        let counts = [(5975, Resumption::Accepted), (659, Resumption::Rejected), (40, Resumption::Untried)];
+        for (count, resumption) in counts {
+            let entry = crate::entry::Entry::made("run", 0, round(resumption));
+            (0..count).for_each(|_| hour.add(&entry));
+        }
+        let summary = SiteSummary::of("paper", vec![hour], Vec::new());
+        assert_eq!((summary.made_count, summary.offered_count, summary.accepted_count), (6674, 6634, 5975));
+        let accepted = summary.accepted_percent.unwrap();
+        assert_eq!(((100.0 - accepted.value) * 10.0).round(), 99.0, "9.9 % were full");
+        // Wilson's formula in Python.
+        assert!((accepted.low - 89.323_198).abs() < 1e-4 && (accepted.high - 90.763_078).abs() < 1e-4, "{accepted:?}");
+    }
+
+    fn hours(count: usize, seed: u64) -> Vec<Hour> {
+        let mut random = SplitMix64::new(seed);
+        (0..count)
+            .map(|hour| {
+                let mut made = Hour { hour_unix_s: 3600 * hour as i64, ..Hour::default() };
+                for _ in 0..60 {
+                    // A tail: one round in twenty takes ten times as long.
+                    let slow = if random.below(20) == 0 { 10.0 } else { 1.0 };
+                    let mut time = |ms: f64| (ms * slow * 1e6 * (0.1 * random.normal()).exp()) as u64;
+                    let mut times = |handshake_ms| {
+                        let (handshake_ns, whole_ns) = (time(handshake_ms), time(20.0));
+                        Some(Times { handshake_ns, whole_ns, ..Times::default() })
+                    };
+                    let (full, resumed) = (times(40.0), times(10.0));
+                    let round = Round { full, resumed, tcp_ns: Some(time(10.0)), ..Round::default() };
+                    measures::of_round(&round).into_iter().for_each(|(of, ns)| made.measures.record(of, ns));
+                    made.made_count += 1;
+                }
+                made
+            })
+            .collect()
+    }
+
+    #[test]
+    fn known_medians_come_back_and_intervals_hold_them() {
+        let truth = [("tcp_ns", 10e6), ("full_ns", 40e6), ("resumed_ns", 10e6), ("handshake_saved_percent", 75.0)];
+        let mut held = 0;
+        for seed in 0..20 {
+            let summary = SiteSummary::of("https://a/", hours(48, seed), Vec::new());
+            for (name, true_value) in truth {
+                let estimate = summary.number(name).unwrap();
+                assert!((estimate.value / true_value - 1.0).abs() < 0.02, "{name} {estimate:?}");
+                // The tail of one in twenty moves a median by 0.065 of its spread.
+                let slack = 0.01 * true_value;
+                held += usize::from(estimate.low - slack <= true_value && true_value <= estimate.high + slack);
+            }
+            let of = |name| summary.number(name).unwrap().value;
+            assert!((of("sum_of_medians_without_ns") / 70e6 - 1.0).abs() < 0.02);
+            assert!((of("median_of_sums_saved_percent") - 43.0).abs() < 2.0);
+        }
+        assert!(held >= 76, "{held} of 80 intervals hold the truth");
+    }
+
+    #[test]
+    fn few_rounds_have_no_interval_and_changes_are_told() {
+        let mut two = hours(2, 1);
+        let facts = |key: &str| serde_json::to_string(&Facts { key: key.to_owned(), ..Facts::default() }).unwrap();
+        (two[0].facts, two[1].facts) = (vec![(0, facts("RSA 2048"))], vec![(3600, facts("P-256"))]);
+        let summary = SiteSummary::of("https://a/", two, Vec::new());
+        assert!(summary.number("full_ns").unwrap().low.is_infinite());
+        let change = Change { hour_unix_s: 3600, what: "key".into(), from: "RSA 2048".into(), to: "P-256".into() };
+        assert_eq!(summary.changes, [change]);
+        assert!(SiteSummary::of("https://a/", Vec::new(), Vec::new()).number("full_ns").is_none());
+    }
+}
