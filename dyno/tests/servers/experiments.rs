@@ -65,7 +65,7 @@ fn check_result(result: &serde_json::Value, path: &Path) {
     for (table, asked) in [("comparisons", experiment.comparisons.len()), ("remedies", experiment.remedies.len())] {
         let answers = result[table].as_array().unwrap();
         assert_eq!(answers.len(), asked, "{place}: {table}");
-        assert!(answers.iter().all(|answer| is_positive_or_null(&answer["ratio"])), "{place}: {answers:?}");
+        assert!(answers.iter().all(|answer| is_positive_or_null(&answer["ratio"]["times"])), "{place}: {answers:?}");
     }
     assert_eq!(result["paper"].is_null(), experiment.paper.is_none(), "{place}");
 }
