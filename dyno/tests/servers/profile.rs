@@ -20,7 +20,7 @@ fn profiled_for(place: &Place, seconds: &str, more: &[&str]) -> Value {
     let mut arguments = vec!["profile", "--time", seconds, "--seed", "7", "--no-report", "--json"];
     arguments.extend(more);
     // On a busy machine other work is in the times of calls, and they may contradict what a hit takes
-    // (`stats/profile/contradictions.rs` holds what follows).
+    // (`kinds/profile/summary/contradictions.rs` holds what follows).
     place::measured(&place.tlsdyno(&arguments).output().unwrap())
 }
 
@@ -319,4 +319,22 @@ mod long {
         let record = Store::open_for_reading_at(&place.path().join("store.sqlite")).unwrap().load("last").unwrap();
         assert!(kinds::html(&record).unwrap().contains("profile-stacks-full"));
     }
+}
+
+#[test]
+fn a_profile_is_an_experiment_in_a_file_too() {
+    let place = Place::new();
+    let flags = ["profile", "--server", "haproxy", "--no-removed", "--doubled", "-c", "3", "--print-experiment"];
+    let printed = |arguments: &[&str]| {
+        let output = place.tlsdyno(arguments).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let text = printed(&flags);
+    std::fs::write(place.path().join("mine.toml"), &text).unwrap();
+    assert_eq!(printed(&["run", "mine.toml", "--print-experiment"]), text);
+    let changed = printed(&["run", "mine.toml", "--server", "nginx", "--time", "9", "--print-experiment"]);
+    assert!(changed.contains("kind = \"nginx\"") && changed.contains("time_s = 9.0"), "{changed}");
+    let refused = place.tlsdyno(&["run", "mine.toml", "--workers", "2"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stderr));
 }

@@ -7,18 +7,13 @@ use crate::choice::choice;
 use crate::exit::Exit;
 use crate::kinds::flags::{RepeatArgs, ServerTlsArgs};
 use crate::kinds::perform::OutputArgs;
-use crate::kinds::profile::file::ProfileExperiment;
+use crate::kinds::profile::file::{Profile, ProfileExperiment, TIME_S, object};
 use crate::kinds::{AnyExperiment, primitives, steps};
-use crate::model::workload::WorkloadSpec;
 use crate::model::{Load, Measure, Server, ServerName, Tls};
 use crate::time::Time;
 
-/// Measuring time unless --time says otherwise, seconds.
-const TIME_S: f64 = 60.0;
 /// Of --quick, seconds.
 const QUICK_S: f64 = 20.0;
-/// Users of the one object, each with one request: blocks and slices can be cut anywhere.
-const USERS: u32 = 100_000;
 
 /// Where the time of a handshake goes, timed inside the server, for full and resumed handshakes
 ///
@@ -121,7 +116,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         None => {
             let (profile, output) = (args.profile.experiment(), &args.profile.output);
             let of = profile.clone();
-            match args.profile.steps.experiment(of.server, of.tls, of.effort, of.measure) {
+            match args.profile.steps.experiment(of.server, of.tls, of.profile.effort, of.measure) {
                 Some(steps) => steps.perform(output),
                 None => profile.perform(output),
             }
@@ -133,12 +128,19 @@ impl ProfileArgs {
     /// The profile that these flags describe.
     fn experiment(&self) -> ProfileExperiment {
         let kind = if self.server_command.is_some() { ServerName::Command } else { self.server };
-        let (path, bytes) = match &self.path {
-            Some(path) => (path.clone(), None),
-            None => ("/object".to_owned(), Some(self.size)),
+        let workload = match &self.path {
+            Some(path) => object(path, None),
+            None => object("/object", Some(self.size)),
         };
         ProfileExperiment {
-            question: "Where does the time of a handshake go?".to_owned(),
+            profile: Profile {
+                connections: self.connections,
+                effort: self.effort,
+                removed: !self.no_removed,
+                doubled: self.doubled,
+                sampled: !self.no_sampling,
+                counted: self.counted,
+            },
             server: Server {
                 kind,
                 command: self.server_command.clone(),
@@ -146,17 +148,12 @@ impl ProfileArgs {
                 ..Server::default()
             },
             tls: Tls { group: self.group, ..self.tls.tls() },
-            workload: WorkloadSpec::Url { path, bytes, users: USERS, requests_per_user: 1 },
-            connections: self.connections,
-            effort: self.effort,
+            workload,
             measure: Measure {
                 slice_us: self.slice.map(|slice| slice.0.as_micros() as u64),
                 ..self.repeat.measure(if self.quick { QUICK_S } else { self.time })
             },
-            removed: !self.no_removed,
-            doubled: self.doubled,
-            sampled: !self.no_sampling,
-            counted: self.counted,
+            ..ProfileExperiment::default()
         }
     }
 }

@@ -9,34 +9,76 @@ use tlsdyno_tls::{Effort, StageSet, Version};
 use crate::model::workload::WorkloadSpec;
 use crate::model::{ConfigurationModel, Experiment, Load, Measure, Method, Server, ServerName, Tls};
 
-/// One profile of a server.
+/// Measuring time unless a file or --time says otherwise, seconds.
+pub const TIME_S: f64 = 60.0;
+/// Users of the one object, each with one request: blocks and slices can be cut anywhere.
+const USERS: u32 = 100_000;
+
+/// One profile of a server, as files hold it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct ProfileExperiment {
     /// What is asked, one sentence.
     pub question: String,
+    /// What is measured beside the times of calls, and how the client asks.
+    pub profile: Profile,
     /// The server.
     pub server: Server,
     /// TLS as the server is configured and as the client offers it.
     pub tls: Tls,
     /// The one object that is requested, once on each connection.
     pub workload: WorkloadSpec,
+    /// How long and where it is measured.
+    pub measure: Measure,
+}
+
+impl Default for ProfileExperiment {
+    fn default() -> ProfileExperiment {
+        ProfileExperiment {
+            question: "Where does the time of a handshake go?".to_owned(),
+            profile: Profile::default(),
+            server: Server::default(),
+            tls: Tls::default(),
+            workload: object("/object", Some(1024)),
+            measure: Measure { time_s: TIME_S, ..Measure::default() },
+        }
+    }
+}
+
+/// The table `profile` of a file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Profile {
     /// Connections open at once.
     pub connections: u32,
     /// How much the client does.
     pub effort: Effort,
-    /// How long and where it is measured.
-    pub measure: Measure,
     /// Stages are removed too, in a server beside it, to be compared with what timing says of them.
     pub removed: bool,
     /// Stages are computed twice too, in another server beside it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub doubled: bool,
     /// The server's CPU is sampled, to see what the rest is made of.
     pub sampled: bool,
     /// Instructions are counted by area under valgrind, to stand beside.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub counted: bool,
+}
+
+impl Default for Profile {
+    fn default() -> Profile {
+        Profile {
+            connections: Load::default().connections,
+            effort: Effort::Lean,
+            removed: true,
+            doubled: false,
+            sampled: true,
+            counted: false,
+        }
+    }
+}
+
+/// The traffic of a profile: one object, once on each connection. `bytes`: of an object that is made.
+pub fn object(path: &str, bytes: Option<u64>) -> WorkloadSpec {
+    WorkloadSpec::Url { path: path.to_owned(), bytes, users: USERS, requests_per_user: 1 }
 }
 
 /// How the connections of a cell begin.
@@ -151,15 +193,15 @@ impl ProfileExperiment {
 
     fn treatments(&self, handshakes: Handshakes) -> impl Iterator<Item = Treatment> {
         let neighbours = self.has_neighbours();
-        let (removed, doubled) = (neighbours && self.removed, neighbours && self.doubled);
+        let (removed, doubled) = (neighbours && self.profile.removed, neighbours && self.profile.doubled);
         let occurring = move || StageSet::groups().filter(move |stages| self.occurs(handshakes, *stages));
         [
             (Treatment::AsIs, neighbours),
             (Treatment::NotTimed, true),
             (Treatment::Timed, true),
-            (Treatment::Sampled, self.sampled),
+            (Treatment::Sampled, self.profile.sampled),
             (Treatment::Plain, self.has_plain()),
-            (Treatment::PlainSampled, self.has_plain() && self.sampled),
+            (Treatment::PlainSampled, self.has_plain() && self.profile.sampled),
             (Treatment::NothingOff, removed),
         ]
         .into_iter()
@@ -190,7 +232,7 @@ impl ProfileExperiment {
         if self.has_plain() {
             configurations.push(ConfigurationModel::plain_http());
         }
-        if self.has_neighbours() && self.removed {
+        if self.has_neighbours() && self.profile.removed {
             let without = |stages: StageSet| ConfigurationModel::without(&stages.to_string(), stages.iter());
             configurations.push(ConfigurationModel {
                 wrapped: StageSet::PROVIDER,
@@ -198,7 +240,7 @@ impl ProfileExperiment {
             });
             configurations.extend(StageSet::groups().map(without));
         }
-        if self.has_neighbours() && self.doubled {
+        if self.has_neighbours() && self.profile.doubled {
             let doubling = |stages: StageSet| ConfigurationModel::doubling(&format!("{stages} twice"), stages);
             let nothing = ConfigurationModel::doubling("nothing doubled", StageSet::NONE);
             let copied = ConfigurationModel { copies: true, ..ConfigurationModel::as_is() };
@@ -211,16 +253,20 @@ impl ProfileExperiment {
             tls: self.tls.clone(),
             workload: self.workload.clone(),
             load: Load {
-                connections: self.connections,
+                connections: self.profile.connections,
                 requests_per_connection: Some(1),
                 reuse_percent: Some(if self.tls.is_resumable() { 100.0 } else { 0.0 }),
-                effort: self.effort,
+                effort: self.profile.effort,
                 ..Load::default()
             },
             measure: self.measure.clone(),
             configurations,
             // What is counted and what is timed is to be the same code.
-            methods: if self.counted { vec![Method::Removing, Method::Counting] } else { vec![Method::Removing] },
+            methods: if self.profile.counted {
+                vec![Method::Removing, Method::Counting]
+            } else {
+                vec![Method::Removing]
+            },
             ..Experiment::default()
         }
     }
@@ -233,46 +279,36 @@ pub const PROFILED: &str = "profiled";
 mod tests {
     use super::*;
 
-    fn experiment() -> ProfileExperiment {
-        ProfileExperiment {
-            question: "?".to_owned(),
-            server: Server::default(),
-            tls: Tls::default(),
-            workload: WorkloadSpec::Url { path: "/".to_owned(), bytes: Some(1), users: 1, requests_per_user: 1 },
-            connections: 8,
-            effort: Effort::Lean,
-            measure: Measure::default(),
-            removed: true,
-            doubled: false,
-            sampled: true,
-            counted: false,
-        }
-    }
-
     fn names(experiment: &ProfileExperiment) -> Vec<String> {
         experiment.cells().iter().map(Cell::to_string).collect()
     }
 
     #[test]
     fn stages_are_removed_where_they_occur() {
-        let names13 = names(&experiment());
+        let names13 = names(&ProfileExperiment::default());
         assert!(names13.contains(&"full, no authentication".to_owned()), "{names13:?}");
         assert!(!names13.contains(&"resumed, no authentication".to_owned()), "{names13:?}");
         assert!(names13.contains(&"resumed, no key agreement".to_owned()), "{names13:?}");
         assert!(names13.contains(&"full, plain HTTP, sampled".to_owned()), "{names13:?}");
         assert!(!names13.iter().any(|name| name.contains("doubled")), "{names13:?}");
-        let doubled = names(&ProfileExperiment { doubled: true, ..experiment() });
+        let doubled = names(&ProfileExperiment {
+            profile: Profile { doubled: true, ..Profile::default() },
+            ..ProfileExperiment::default()
+        });
         assert!(doubled.contains(&"resumed, kdf doubled".to_owned()), "{doubled:?}");
         assert!(!doubled.contains(&"resumed, authentication doubled".to_owned()), "{doubled:?}");
         let tls = Tls { version: Version::Tls12, ..Tls::default() };
-        assert!(!names(&ProfileExperiment { tls, ..experiment() }).contains(&"resumed, no key agreement".to_owned()));
+        assert!(
+            !names(&ProfileExperiment { tls, ..ProfileExperiment::default() })
+                .contains(&"resumed, no key agreement".to_owned())
+        );
     }
 
     #[test]
     fn a_fixed_port_has_one_server() {
         let address = Some("127.0.0.1:8443".to_owned());
         let server = Server { kind: ServerName::Command, address, ..Server::default() };
-        let alone = ProfileExperiment { server, ..experiment() };
+        let alone = ProfileExperiment { server, ..ProfileExperiment::default() };
         let full = ["full, not timed", "full, timed", "full, sampled"];
         assert_eq!(names(&alone)[..3], full);
         assert_eq!(names(&alone).len(), 6);

@@ -66,7 +66,7 @@ fn a_curve_by_both_axes_has_half_serving_points_and_a_log_on_it() {
             assert!((achieved - asked).abs() < 10.0, "{by}: {achieved} instead of {asked}");
             assert!(is_positive_or_null(&level["hits_per_second"]["value"]), "{level}");
         }
-        // What reuse gains is judged on made-up records (`stats/curve.rs`).
+        // What reuse gains is judged on made-up records (`kinds/load/curve/summary.rs`).
         assert!(by != "hits" || curve["costs"]["full_handshake_ns"]["value"].is_f64(), "{curve}");
         let half = &curve["half_serving_point"];
         assert!(["between", "never", "at_first"].contains(&half["crossing"].as_str().unwrap()), "{half}");

@@ -55,7 +55,7 @@ pub fn check(experiment: &ProfileExperiment) -> Result<()> {
     Experiment { configurations: untouched, ..experiment.of_servers() }.check().or_fault(Fault::Usage)?;
     let beside = || {
         ensure!(
-            experiment.has_neighbours() || !(experiment.counted || experiment.doubled),
+            experiment.has_neighbours() || !(experiment.profile.counted || experiment.profile.doubled),
             "--counted and --doubled need another server beside, and this one has a fixed port: write {{port}} in \
              --address"
         );
@@ -117,6 +117,11 @@ impl Subject for Profile {
         Plan { schedule, works, rounds_most: None, slices: Some(slices), warnings: Vec::new() }
     }
 
+    fn ends_at(&mut self, end: Instant) -> bool {
+        self.sweeps.end = Some(end);
+        true
+    }
+
     fn time_to_begin_round(&self, _blocks: &[usize]) -> Duration {
         self.fresh.map_or(Duration::ZERO, |fresh| fresh.time(&self.testbed, &self.hosts(), |_| 1))
     }
@@ -126,7 +131,7 @@ impl Subject for Profile {
         let starts = !self.time_to_begin_round(blocks).is_zero();
         let Some(fresh) = &mut self.fresh else { return Ok(()) };
         if starts {
-            fresh.start(&mut self.testbed, &hosts, None)?;
+            fresh.start(&mut self.testbed, &hosts, self.sweeps.end)?;
         }
         self.sweeps.swap_servers(&mut self.testbed, &hosts);
         self.forget_threads()

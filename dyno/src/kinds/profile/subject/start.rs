@@ -13,7 +13,7 @@ use super::{FreshServers, Profile, Sweeps, Timing, counted, sliced_rounds};
 use crate::fault::{Fault, OrFault};
 use crate::interrupt;
 use crate::kinds::profile::ProfileRecord;
-use crate::kinds::profile::file::{Cell, Handshakes, ProfileExperiment, Treatment};
+use crate::kinds::profile::file::{self, Cell, Handshakes, ProfileExperiment, Treatment};
 use crate::model::job::TargetSpec;
 use crate::model::{Experiment, ServerName};
 use crate::native::{Clock, Profiling};
@@ -46,8 +46,11 @@ impl Profile {
         observer: &mut dyn Observer,
     ) -> Result<Profile> {
         // Its servers end before those that are timed start.
-        let counted =
-            if experiment.counted { counted::instructions(experiment, cpus, stop, observer)? } else { Vec::new() };
+        let counted = if experiment.profile.counted {
+            counted::instructions(experiment, cpus, stop, observer)?
+        } else {
+            Vec::new()
+        };
         let servers = experiment.of_servers();
         let mut testbed = Testbed::prepare(&servers, cpus, &mut |text| observer.step(text))?;
         servers.tell_effects(observer).or_fault(Fault::Input)?;
@@ -61,7 +64,8 @@ impl Profile {
             checks.push(interrupt::before_measuring(stop, check(&servers, &mut testbed, index))?);
         }
         let sampling = sampling(experiment, &mut testbed, record);
-        let experiment = &ProfileExperiment { sampled: !sampling.is_empty(), ..experiment.clone() };
+        let profile = file::Profile { sampled: !sampling.is_empty(), ..experiment.profile.clone() };
+        let experiment = &ProfileExperiment { profile, ..experiment.clone() };
         let cells = placed(experiment, &testbed);
         for Placed { cell, server, base } in &cells {
             let passed: Vec<String> =
@@ -89,7 +93,7 @@ impl Profile {
         let is_own = servers.server.kind == ServerName::Command;
         let mut profile = Profile {
             cells,
-            connections: experiment.connections,
+            connections: experiment.profile.connections,
             slice_us: experiment.measure.slice_us,
             testbed,
             load,
@@ -112,7 +116,7 @@ impl Profile {
 
 /// The samplers by server, where they are wanted; none, with a warning, where the machine does not allow it.
 fn sampling(experiment: &ProfileExperiment, testbed: &mut Testbed, record: &mut Record) -> BTreeMap<usize, Sampling> {
-    if !experiment.sampled {
+    if !experiment.profile.sampled {
         return BTreeMap::new();
     }
     let is_sampled = |index: &usize| *index == PROFILED || testbed.servers[*index].model.plain_http;
