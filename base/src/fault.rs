@@ -72,6 +72,16 @@ impl<T, E: Into<anyhow::Error>> OrFault<T> for Result<T, E> {
     }
 }
 
+/// Returns an error of this kind, with this text, unless the condition holds.
+#[macro_export]
+macro_rules! ensure_fault {
+    ($fault:ident, $holds:expr, $($text:tt)+) => {
+        if !$holds {
+            return Err($crate::fault::Fault::$fault.of(anyhow::anyhow!($($text)+)));
+        }
+    };
+}
+
 /// The kind of an error: the first one given to it.
 pub fn fault_of(error: &anyhow::Error) -> Option<Fault> {
     error.chain().find_map(|cause| cause.downcast_ref::<Known>()).map(|known| known.fault)

@@ -6,7 +6,6 @@ use anyhow::{Result, ensure};
 
 use super::flags::FarArgs;
 use crate::choice::choice;
-use crate::fault::{Fault, OrFault};
 use crate::model::{CertificateKind, Measure, ServerName};
 
 /// Flags of `tlsdyno run`, each instead of what the file says.
@@ -47,17 +46,15 @@ impl Changes {
     /// Refuses workers for an experiment called `name` that this machine measures alone.
     ///
     /// # Errors
-    /// There are workers; [`Fault::Usage`].
+    /// There are workers; [`crate::fault::Fault::Usage`].
     pub fn refuse_workers(&self, name: &str) -> Result<()> {
-        let refused = || -> Result<()> {
-            ensure!(
-                !self.far.workers.are_given(),
-                "{name} is measured from this machine only; workers make the load of experiments that compare servers, \
-                 arrays, clusters and curves over reuse, and of URLs"
-            );
-            Ok(())
-        };
-        refused().or_fault(Fault::Usage)
+        ensure_fault!(
+            Usage,
+            !self.far.workers.are_given(),
+            "{name} is measured from this machine only; workers make the load of experiments that compare servers, \
+             arrays, clusters and curves over reuse, and of URLs"
+        );
+        Ok(())
     }
 
     /// Refuses libraries for an experiment called `name` that is not about one server.

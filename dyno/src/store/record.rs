@@ -23,7 +23,6 @@ pub const FORMAT: u32 = 1;
 
 /// Everything one experiment produced.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Record {
     /// [`FORMAT`].
     #[serde(deserialize_with = "this_format")]
@@ -44,7 +43,7 @@ pub struct Record {
     pub blocks: Vec<Block>,
     /// What the reader must know about the experiment as a whole.
     pub warnings: Vec<Warning>,
-    /// What was measured.
+    /// What was measured. Any other unknown field is refused there: a record is of one kind.
     #[serde(flatten)]
     pub measured: Measured,
 }

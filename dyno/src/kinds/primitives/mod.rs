@@ -9,7 +9,7 @@ pub mod summary;
 
 use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use serde_json::json;
 
 pub use self::record::PrimitivesRecord;
@@ -56,11 +56,7 @@ impl AnyExperiment for PrimitivesExperiment {
     fn change(&mut self, changes: &Changes, name: &str) -> Result<()> {
         changes.refuse_workers(name)?;
         changes.refuse_libraries(name)?;
-        let without_cert = || -> Result<()> {
-            ensure!(changes.cert.is_none(), "primitives have no certificate; leave --cert out");
-            Ok(())
-        };
-        without_cert().or_fault(Fault::Usage)?;
+        ensure_fault!(Usage, changes.cert.is_none(), "primitives have no certificate; leave --cert out");
         self.server.kind = changes.server.unwrap_or(self.server.kind);
         changes.change(&mut self.measure);
         Ok(())

@@ -171,10 +171,7 @@ fn available(cells: Vec<PrimitiveCell>, meter: &mut Meter, record: &mut Record) 
         };
         record.warnings.push(Warning::new("primitive_missing", what).with_remedy(remedy));
     }
-    if has.is_empty() {
-        let error = || -> Result<()> { bail!("the library has none of these primitives; choose other --algorithms") };
-        error().or_fault(Fault::Input)?;
-    }
+    ensure_fault!(Input, !has.is_empty(), "the library has none of these primitives; choose other --algorithms");
     Ok(has)
 }
 

@@ -243,15 +243,12 @@ impl Subject for StepByStep {
         let elapsed_ns = began.elapsed().as_nanos() as u64;
         let mut stamps = self.seen(index, before, answers.len())?;
         let server_cpu_ns = cpu_ns(&mut self.testbed)?.saturating_sub(cpu_before);
-        let some = || -> Result<()> {
-            ensure!(
-                !stamps.is_empty(),
-                "\"{cell}\": the server answered, but none of its handshakes passed through libssl's state machine as \
-                 the shim sees it; it may be linked with an OpenSSL of its own, or use another TLS library"
-            );
-            Ok(())
-        };
-        some().or_fault(Fault::Server)?;
+        ensure_fault!(
+            Server,
+            !stamps.is_empty(),
+            "\"{cell}\": the server answered, but none of its handshakes passed through libssl's state machine as the \
+             shim sees it; it may be linked with an OpenSSL of its own, or use another TLS library"
+        );
         stamps.retain(|stamp| !stamp.is_too_long());
         let lost_count = answers.len().saturating_sub(stamps.len()) as u64;
         let mut steps = StepsBlock { lost_count, ..StepsBlock::default() };

@@ -5,10 +5,9 @@ use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use tlsdyno_engine::load::{Handshakes, Outcome, Plan};
 
-use crate::fault::{Fault, OrFault};
 use crate::interrupt;
 use crate::kinds::load::LoggedReuse;
 use crate::kinds::load::curve::file::{Curve, CurvePlace, ReuseAxis, hits_per_handshake};
@@ -131,16 +130,13 @@ pub(crate) fn saturated(
     let options = Options { duration: Some(Time(step)), ..point.options.clone() };
     let (plan, outcome, saturated) = sweep::saturated_at(&options, &point.url, address, connections_max, load)?;
     interrupt::check(stop)?;
-    if outcome.hits == 0 {
-        let error = || -> Result<()> {
-            bail!(
-                "not one request of \"{}\" succeeded: {}",
-                point.name,
-                diagnosis::of(&outcome, &options::sent(&point.options, &point.url, address))
-            )
-        };
-        error().or_fault(Fault::Unreachable)?;
-    }
+    ensure_fault!(
+        Unreachable,
+        outcome.hits > 0,
+        "not one request of \"{}\" succeeded: {}",
+        point.name,
+        diagnosis::of(&outcome, &options::sent(&point.options, &point.url, address))
+    );
     Ok((plan, saturated))
 }
 

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
 use self::sampled::Sampling;
 use self::slice::Timing;
@@ -53,15 +53,12 @@ pub fn check(experiment: &ProfileExperiment) -> Result<()> {
     // The servers are of our own making.
     let untouched = vec![ConfigurationModel::as_is()];
     Experiment { configurations: untouched, ..experiment.of_servers() }.check().or_fault(Fault::Usage)?;
-    let beside = || {
-        ensure!(
-            experiment.has_neighbours() || !(experiment.profile.counted || experiment.profile.doubled),
-            "--counted and --doubled need another server beside, and this one has a fixed port: write {{port}} in \
-             --address"
-        );
-        Ok(())
-    };
-    beside().or_fault(Fault::Usage)
+    ensure_fault!(
+        Usage,
+        experiment.has_neighbours() || !(experiment.profile.counted || experiment.profile.doubled),
+        "--counted and --doubled need another server beside, and this one has a fixed port: write {{port}} in --address"
+    );
+    Ok(())
 }
 
 /// The cells of a profile.

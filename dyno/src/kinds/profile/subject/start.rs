@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use tlsdyno_engine::load::Resumption;
 use tlsdyno_tls::{Stage, StageSet};
 
@@ -155,30 +155,20 @@ fn check(servers: &Experiment, testbed: &mut Testbed, index: usize) -> Result<Ve
     let failed: Vec<String> =
         checks.iter().filter(|check| !check.passed).map(|check| format!("{} ({})", check.name, check.seen)).collect();
     let name = &testbed.servers[index].model.name;
-    ensure_server(failed.is_empty(), || {
-        format!("the server \"{name}\" does not pass its checks: {}", failed.join("; "))
-    })?;
+    ensure_fault!(Server, failed.is_empty(), "the server \"{name}\" does not pass its checks: {}", failed.join("; "));
     if let Some(profiling) = &testbed.servers[index].profiling {
         let counts = profiling.counts()?;
         let (calls, timed) = counts.calls();
-        ensure_server(timed > 0 && counts.ns_of(Stage::Kdf) > 0.0, || {
-            format!(
-                "the server answered, but none of its handshakes called the profiled provider ({calls} calls): it may \
+        ensure_fault!(
+            Server,
+            timed > 0 && counts.ns_of(Stage::Kdf) > 0.0,
+            "the server answered, but none of its handshakes called the profiled provider ({calls} calls): it may \
                  be linked with an OpenSSL of its own, use another TLS library, or fetch from a provider that its own \
                  openssl.cnf names"
-            )
-        })?;
+        );
         checks.push(Check::new("calls into the provider are timed", true, format!("{timed} of {calls} calls")));
     }
     Ok(checks)
-}
-
-fn ensure_server(holds: bool, why: impl FnOnce() -> String) -> Result<()> {
-    let checked = || -> Result<()> {
-        ensure!(holds, "{}", why());
-        Ok(())
-    };
-    checked().or_fault(Fault::Server)
 }
 
 /// The cells with their servers.
