@@ -3,8 +3,7 @@
 
 use clap::Command;
 
-use crate::cmd;
-use crate::cmd::other_tools;
+use crate::cmd::{self, other_tools};
 use crate::exit::{self, Exit};
 use crate::kinds::KINDS;
 use crate::kinds::subcommand::{Subcommand, subcommand};

@@ -16,9 +16,8 @@ use tlsdyno_engine::load::{
 };
 use tlsdyno_engine::sys::monotonic_ns;
 
-use crate::listening;
 use crate::store::Warning;
-use crate::{affinity, process_tree};
+use crate::{affinity, listening, process_tree};
 
 /// From when all loops are ready until they begin, in nanoseconds: enough for each to have gone to sleep again.
 const LEAD_NS: u64 = 10_000_000;

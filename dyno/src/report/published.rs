@@ -2,10 +2,9 @@
 
 use super::document::{Column, Place, Section, row};
 use super::text::{capitalised, part_interval, part_number, ratio_percent, share_interval, share_number, stage_label};
-use crate::stats::Direction;
 use crate::stats::published::PublishedShare;
 use crate::stats::statement::Lies;
-use crate::stats::{Metric, Published, Ratio, Share, Summary, Verdict};
+use crate::stats::{Direction, Metric, Published, Ratio, Share, Summary, Verdict};
 use crate::store::Kind;
 use crate::units::NONE;
 

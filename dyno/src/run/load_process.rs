@@ -11,8 +11,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use super::schedule::Work;
 use crate::fault::{Fault, OrFault};
-use crate::model::job;
-use crate::model::job::{Job, OutcomeRecord, Reply, TargetSpec};
+use crate::model::job::{self, Job, OutcomeRecord, Reply, TargetSpec};
 use crate::servers::launch::own_executable;
 
 /// A running `tlsdyno load --job`.

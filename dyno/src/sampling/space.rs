@@ -9,10 +9,9 @@ use anyhow::{Context, Result};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder};
 
-use super::Trampolines;
-use super::calls;
 use super::elf::{Symbols, Tables};
 use super::groups::{Frame, LIBCRYPTO, PROFILER, found};
+use super::{Trampolines, calls};
 use crate::store::samples::Samples;
 
 /// More frames than this have no stack of a server.

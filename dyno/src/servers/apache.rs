@@ -9,7 +9,6 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use tlsdyno_tls::Version;
 
-use super::cache_server;
 use super::capabilities::{Capabilities, OWN_AND_SHARED};
 use super::directives::{SITE_CHAIN, SITE_KEY, SITE_TICKET_KEY, Setting, openssl_provider, owned};
 use super::driver::Driver;
@@ -18,7 +17,7 @@ use super::reload::Reload;
 use super::session_log::SessionLog;
 use super::ticket_keys::{self, KEYS_FILE};
 use super::worker_user::{WorkerUser, create_for_workers, worker_user_of};
-use super::{Companion, Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, protocol};
+use super::{Companion, Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, cache_server, protocol};
 use crate::model::{ServerName, SessionCache, TicketKeys};
 
 /// The error log, in the instance's directory.

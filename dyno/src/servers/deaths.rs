@@ -9,8 +9,7 @@ use std::path::PathBuf;
 use signal_hook::low_level::signal_name;
 
 use super::growing_log::GrowingLog;
-use crate::listening;
-use crate::process_tree;
+use crate::{listening, process_tree};
 use kernel_log::KernelLog;
 
 /// A shell, and HAProxy's master, add it to the signal that ended a process.

@@ -23,8 +23,7 @@ use super::quota::Quota;
 use super::reload::{self, Reload};
 use super::session_log::SessionLog;
 use super::supervised::Supervised;
-use super::{Companion, DRIVERS, SessionCounts};
-use super::{mapped, open_listeners};
+use super::{Companion, DRIVERS, SessionCounts, mapped, open_listeners};
 use crate::fault::{Fault, OrFault};
 use crate::{listening, process_tree};
 

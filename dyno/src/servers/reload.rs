@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::listening;
-use crate::process_tree;
+use crate::{listening, process_tree};
 
 /// How long a server may take until its new workers are there.
 const RELOADED_WITHIN: Duration = Duration::from_secs(15);

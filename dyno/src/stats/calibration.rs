@@ -11,8 +11,7 @@ use super::shares::{Share, Shares};
 use super::statement::{Metric, Verdict};
 pub use super::sweeps::Scatter;
 use super::sweeps::Sweeps;
-use crate::model::Experiment;
-use crate::model::Measure;
+use crate::model::{Experiment, Measure};
 use crate::store::calibration::{Calibration, Recovered, this_machine};
 use crate::store::{Block, Kind, Record, Warning};
 

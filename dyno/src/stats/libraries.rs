@@ -9,8 +9,7 @@ use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate}
 use super::methods::Cost;
 use super::rounds::Rounds;
 use super::statement::{Direction, FEW_ROUNDS, Metric};
-use crate::model::ConfigurationModel;
-use crate::model::Experiment;
+use crate::model::{ConfigurationModel, Experiment};
 use crate::store::{Kind, LibraryUsed, Record};
 
 /// Name of the row of a whole hit.

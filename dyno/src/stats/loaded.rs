@@ -1,7 +1,6 @@
 //! Which part of the instrument an experiment on its own cost has loaded.
 
-use crate::model::ConfigurationModel;
-use crate::model::Experiment;
+use crate::model::{ConfigurationModel, Experiment};
 use crate::store::{Kind, Record};
 
 /// What of the instrument is loaded where nothing is switched off.

@@ -8,8 +8,7 @@ use super::methods::{self, Doubled};
 use super::papers::{relative_cost, relative_throughput, share_saved};
 use super::rounds::Rounds;
 use super::statement::{Difference, Direction, Metric, Part, Verdict};
-use crate::model::Experiment;
-use crate::model::ShareModel;
+use crate::model::{Experiment, ShareModel};
 use crate::store::{Kind, Record};
 
 /// Name of the share that is left between the stages and plain HTTP: where slices measured it, what a hit costs with

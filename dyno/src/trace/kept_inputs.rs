@@ -1,8 +1,7 @@
 //! The inputs that are kept of the fuzz targets of files (`fuzz/corpus/`).
 
-use super::access_log;
 use super::har::document;
-use super::layout;
+use super::{access_log, layout};
 
 #[path = "../../../fuzz/src/trace/access_log.rs"]
 mod access_log_target;

@@ -5,8 +5,7 @@ use crate::questions;
 
 use serde_json::Value;
 use tlsdyno::kinds;
-use tlsdyno::model::Experiment;
-use tlsdyno::model::Processors;
+use tlsdyno::model::{Experiment, Processors};
 use tlsdyno::report::{self, Style};
 use tlsdyno::stats::shares::MISSING;
 use tlsdyno::stats::{Direction, Metric, Share, Summary, Verdict};

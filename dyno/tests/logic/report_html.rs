@@ -16,15 +16,14 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use synthetic::Synthetic;
 use tempfile::TempDir;
-use tlsdyno::kinds;
 use tlsdyno::probe::entry::Entry;
 use tlsdyno::probe::round::{Facts, Visit as VisitTimes};
 use tlsdyno::probe::store::Hour;
 use tlsdyno::probe::summary::SiteSummary;
 use tlsdyno::probe::{Kept, Resumption, Round};
 use tlsdyno::random::SplitMix64;
-use tlsdyno::report;
 use tlsdyno::store::Record;
+use tlsdyno::{kinds, report};
 
 /// Long enough for a cold start of a browser on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);

@@ -1,7 +1,6 @@
 //! What people and programs read: the terminal text, the JSON object, the CSV.
 
-use crate::questions;
-use crate::synthetic;
+use crate::{questions, synthetic};
 
 use std::collections::BTreeSet;
 

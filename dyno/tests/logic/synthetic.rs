@@ -7,8 +7,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
+use tlsdyno::model::Experiment;
 use tlsdyno::random::SplitMix64;
-use tlsdyno::store::{Block, Configuration, FORMAT, Kind, Manifest, Measured, Preflight, Record};
+use tlsdyno::store::{Block, Configuration, FORMAT, Kind, Manifest, Preflight, Record};
 use tlsdyno_tls::Stage;
 
 /// Server CPU per hit as is, nanoseconds.
@@ -74,7 +75,7 @@ impl Synthetic {
             configurations: configurations.into_iter().map(|(configuration, _)| configuration).collect(),
             blocks,
             warnings: Vec::new(),
-            measured: Measured::default(),
+            measured: Experiment::default().into(),
         }
     }
 

@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use place::Place;
 use tlsdyno::kinds;
-use tlsdyno::model::Experiment;
-use tlsdyno::model::Method;
+use tlsdyno::model::{Experiment, Method};
 use tlsdyno::report::Style;
 use tlsdyno::stats::{Metric, Share, Shares};
 use tlsdyno::store::warning::code;

@@ -25,11 +25,10 @@ use tlsdyno_engine::time::Time;
 use tlsdyno_report::terminal::{Style, text};
 
 use crate::entry::Entry;
-use crate::page;
 use crate::robot::{self, Done, Orders, keep_alone};
 use crate::site::FOREIGN_EVERY_MIN;
 use crate::store::Address;
-use crate::{FaultKind, Keeping, Round, Site, SiteOptions, SiteSpec, measure, nagios};
+use crate::{FaultKind, Keeping, Round, Site, SiteOptions, SiteSpec, measure, nagios, page};
 use config::Settings;
 
 /// Probe sites: what a full and a resumed handshake cost a user, beside TCP and the answer

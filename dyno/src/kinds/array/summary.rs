@@ -4,15 +4,13 @@
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::kinds::array::ArrayRecord;
-use crate::kinds::array::PageScale;
 use crate::kinds::array::file::{ArrayExperiment, ArrayPlace, PageCost, Spread};
 use crate::kinds::array::keys::{self, KeySharing};
+use crate::kinds::array::{ArrayRecord, PageScale};
 use crate::kinds::load::curve::file::ReuseAxis;
 use crate::kinds::load::curve::summary::{Crossing, Limit, crossing, fitted_costs, fitted_handshake};
-use crate::stats::Estimate;
 use crate::stats::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate, estimate_function};
-use crate::stats::papers;
+use crate::stats::{Estimate, papers};
 use crate::store::{Block, Record, Warning};
 
 /// What a resource is used from this part on is the bottleneck.

@@ -3,9 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::histogram::Percentiles;
-use crate::kinds::load::LoadRecord;
 use crate::kinds::load::summary::{LoadSummary, PointSummary};
-use crate::kinds::load::{curve, run_page};
+use crate::kinds::load::{LoadRecord, curve, run_page};
 use crate::report::charts::{COLOURS, line_legend, line_mark, palette, quantity, tooltip, with};
 use crate::report::circumstances;
 use crate::report::compared::{self, Scatter};

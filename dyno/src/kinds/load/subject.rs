@@ -20,14 +20,12 @@ use crate::kinds::load::curve::subject as curve;
 use crate::kinds::load::curve::subject::{Counted, Point};
 use crate::kinds::load::file::{LoadExperiment, LoadPoint};
 use crate::kinds::perform::{ResultArgs, perform_and_keep};
-use crate::listening;
 use crate::load::asked::Asked;
 use crate::load::options::{self, Options};
-use crate::load::summary;
 use crate::load::threads::Crew;
 use crate::load::url::Url;
 use crate::load::warning::busy_fraction;
-use crate::load::{permission, record};
+use crate::load::{permission, record, summary};
 use crate::machines::crew::Workers;
 use crate::machines::gather::{Gathered, gather};
 use crate::model::OnLoss;
@@ -41,7 +39,7 @@ use crate::run::verify::{death, is_dead, verify_requests};
 use crate::servers::cpu::ProcessClocks;
 use crate::store::load_run::Summary;
 use crate::store::{Block, Configuration, Journal, Measured, Record, Store, StoreError, Warning};
-use crate::{interrupt, open_files, process_tree};
+use crate::{interrupt, listening, open_files, process_tree};
 
 /// The client counts as the bottleneck from here on, as a part of its CPU.
 const CLIENT_BUSY_MAX: f64 = 0.95;

@@ -5,9 +5,8 @@ use std::fmt;
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
-use tlsdyno_tls::named;
 use tlsdyno_tls::suite::KeyExchange;
-use tlsdyno_tls::{Effort, StageSet, Suite, Version};
+use tlsdyno_tls::{Effort, StageSet, Suite, Version, named};
 
 use crate::kinds::profile::file::Handshakes;
 use crate::model::sentences::sentences;

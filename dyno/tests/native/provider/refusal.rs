@@ -14,8 +14,7 @@ use tlsdyno::native::layout::provider as layout;
 use tlsdyno_tls::StageSet;
 
 use super::tls::Server;
-use crate::build;
-use crate::build::SANITIZERS;
+use crate::build::{self, SANITIZERS};
 
 /// The error queue after the provider was loaded as `configuration` says; empty if it loaded.
 fn error_queue(configuration: &Path) -> String {

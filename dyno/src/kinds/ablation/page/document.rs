@@ -3,14 +3,14 @@
 
 use super::answer::answer;
 use super::{accelerators, between_runs, findings, libraries, machines, methods, remedies, traffic};
-use crate::model::Experiment;
-use crate::model::ShareModel;
+use crate::model::{Experiment, ShareModel};
 use crate::report::charts::{self, PHASES};
-use crate::report::circumstances;
 use crate::report::document::{Cell, Column, Content, Document, Field, Method, Place, Section, Table, Tone, row};
-use crate::report::text::{difference_with_interval, loaded_label, share_interval, share_label, share_number};
-use crate::report::text::{share_with_interval, short_share_label};
-use crate::report::{published, scoreboard};
+use crate::report::text::{
+    difference_with_interval, loaded_label, share_interval, share_label, share_number, share_with_interval,
+    short_share_label,
+};
+use crate::report::{circumstances, published, scoreboard};
 use crate::stats::moment::Moment;
 use crate::stats::pace::Pace;
 use crate::stats::shares::MISSING;

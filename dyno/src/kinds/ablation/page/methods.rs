@@ -2,8 +2,7 @@
 
 use tlsdyno_tls::Stage;
 
-use crate::model::Experiment;
-use crate::model::{COUNTED_CODE, Method};
+use crate::model::{COUNTED_CODE, Experiment, Method};
 use crate::report::document::{Column, Content, Field, Section, Table, Tone, row};
 use crate::report::text::{capitalised, part_number, stage_label};
 use crate::stats::counts::{Count, Instructions};

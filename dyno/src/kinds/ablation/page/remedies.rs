@@ -8,10 +8,9 @@ use crate::model::{ConfigurationModel, Experiment, ServerName};
 use crate::report::document::{Content, Item, Section};
 use crate::report::text::{capitalised, ratio_gain, ratio_times};
 use crate::servers::directives::{self, Setting};
-use crate::stats::Direction;
 use crate::stats::accelerators::Prediction;
 use crate::stats::findings::RemedyFinding;
-use crate::stats::{Metric, Ratio, Summary};
+use crate::stats::{Direction, Metric, Ratio, Summary};
 use crate::store::Record;
 
 /// What the server needs to have what this remedy changes, as lines of its configuration. Empty where no line does it.

@@ -1,7 +1,6 @@
 //! A server under somebody else's traffic: what its stages take of its CPU time.
 
-use crate::model::Experiment;
-use crate::model::ForeignTraffic;
+use crate::model::{Experiment, ForeignTraffic};
 use crate::report::document::{Column, Content, Field, Section, Table};
 use crate::report::text::{capitalised, part_interval, part_number, stage_label};
 use crate::stats::statement::Lies;

@@ -5,9 +5,8 @@ use crate::kinds::array::keys::KeySharing;
 use crate::kinds::array::summary::{ArrayLine, ArraySummary, Bound};
 use crate::report::document::{Content, Item, Section};
 use crate::report::text::mark;
-use crate::stats::Estimate;
-use crate::stats::papers;
 use crate::stats::statement::Lies;
+use crate::stats::{Estimate, papers};
 use crate::units::{format_percent, format_quantity, format_tenths};
 
 /// Plain HTTP may be slower than the pages take by this part.

@@ -7,8 +7,7 @@ mod locality;
 use std::collections::BTreeSet;
 
 use crate::histogram::Percentiles;
-use crate::kinds::cluster::file::ClusterExperiment;
-use crate::kinds::cluster::file::LatencyPoint;
+use crate::kinds::cluster::file::{ClusterExperiment, LatencyPoint};
 use crate::kinds::cluster::load_checks::DUE_PHASE;
 use crate::kinds::cluster::summary::{CellSummary, ClusterSummary, PublishedStatement};
 use crate::model::Policy;
@@ -16,9 +15,7 @@ use crate::report::circumstances::{self, server_text};
 use crate::report::document::{Cell, Column, Content, Document, Field, Method, Place, Section, Table, Tone};
 use crate::report::published::not_as_in;
 use crate::report::text::{ratio_columns, ratio_times};
-use crate::stats::Direction;
-use crate::stats::Estimate;
-use crate::stats::papers;
+use crate::stats::{Direction, Estimate, papers};
 use crate::store::Record;
 use crate::units::{
     NONE, format_count, format_duration, format_interval_with, format_micros, format_percent, format_quantity,

@@ -11,8 +11,7 @@ use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::kinds::ablation::command::percent;
 use crate::kinds::ablation::subject;
-use crate::kinds::perform::ResultArgs;
-use crate::kinds::perform::perform_and_keep;
+use crate::kinds::perform::{ResultArgs, perform_and_keep};
 use crate::model::workload::WorkloadSpec;
 use crate::model::{
     CertificateKind, ComparisonModel, ConfigurationModel, Experiment, Load, Measure, Method, Server, ServerName,

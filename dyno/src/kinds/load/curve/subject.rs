@@ -8,7 +8,6 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use tlsdyno_engine::load::{Handshakes, Outcome, Plan};
 
-use crate::interrupt;
 use crate::kinds::load::LoggedReuse;
 use crate::kinds::load::curve::file::{Curve, CurvePlace, ReuseAxis, hits_per_handshake};
 use crate::load::options::{self, Options};
@@ -20,7 +19,7 @@ use crate::model::workload::ReplaySpec;
 use crate::store::Warning;
 use crate::store::warning::code;
 use crate::time::Time;
-use crate::trace;
+use crate::{interrupt, trace};
 
 /// The shortest and the longest step of the search for saturation.
 const STEP: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(2)];

@@ -4,9 +4,8 @@ use serde::Serialize;
 
 use crate::kinds::load::LoadRecord;
 use crate::kinds::load::curve::file::{CurvePlace, ReuseAxis};
-use crate::stats::Estimate;
 use crate::stats::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate, estimate_function};
-use crate::stats::papers;
+use crate::stats::{Estimate, papers};
 use crate::store::{Block, Record};
 
 /// Levels that a form is fitted to.
