@@ -5,10 +5,11 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 
-use super::{AnyExperiment, Progress, html, json_text, summary, terminal_text};
+use super::{AnyExperiment, AnySummary, Progress, summary};
 use crate::exit::{self, Exit};
 use crate::interrupt;
-use crate::report::Style;
+use crate::report::document::Document;
+use crate::report::{Style, html, terminal};
 use crate::run::runner::Finished;
 use crate::store::Record;
 use crate::store::warning::code;
@@ -84,36 +85,37 @@ pub fn perform_and_keep(
     progress.clear();
     let finished = result?;
     let record = &finished.record;
+    // Once for all that is shown: it takes long for many rounds.
+    let summary = summary(record)?;
+    let document = summary.document(record);
     // The file first: who closes the pipe of the table still gets the report. A report that fails does not cost the
     // table.
-    let written = report.map_or(Ok(()), |path| write_report(record, path));
-    let place = report.filter(|_| written.is_ok() && !output.json);
-    let mut text = shown(record, output.json)?;
-    if let Some(path) = place {
+    let written = report.map_or(Ok(()), |path| write_report(&document, path));
+    let mut text = match output.json {
+        true => summary.json(record) + "\n",
+        false => terminal::text(&document, Style::of_stdout()),
+    };
+    if let Some(path) = report.filter(|_| written.is_ok() && !output.json) {
         text.push_str(&format!("\nReport: {}\n", path.display()));
     }
     crate::output::print(text)?;
     written?;
-    Ok((exit_of(&finished), finished.record))
+    Ok((exit_of(&finished, summary.as_ref()), finished.record))
 }
 
-fn write_report(record: &Record, path: &Path) -> Result<()> {
-    std::fs::write(path, html(record)?).with_context(|| {
+fn write_report(document: &Document, path: &Path) -> Result<()> {
+    std::fs::write(path, html::page(document)?).with_context(|| {
         format!("failed to write the report {}; `tlsdyno report` writes it again from the store", path.display())
     })
 }
 
-fn shown(record: &Record, json: bool) -> Result<String> {
-    if json { Ok(json_text(record)? + "\n") } else { terminal_text(record, Style::of_stdout()) }
-}
-
 /// Whether the record holds what was asked for. What went wrong was already said in the result's warnings.
-fn exit_of(finished: &Finished) -> Exit {
+fn exit_of(finished: &Finished, summary: &dyn AnySummary) -> Exit {
     let record = &finished.record;
     let invalid = record.configurations.iter().any(|configuration| !configuration.valid)
         || record.blocks.iter().any(|block| !block.valid)
         || record.warnings.iter().any(|warning| warning.code == code::MISSED)
-        || summary(record).is_ok_and(|summary| summary.is_contradicted(record));
+        || summary.is_contradicted(record);
     match &finished.cut_short {
         Some(error) => exit::code_of(error),
         None if invalid => Exit::Invalid,
