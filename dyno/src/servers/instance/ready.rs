@@ -9,10 +9,9 @@ use crate::fault::Fault;
 use crate::servers::ServerSpec;
 use crate::{interrupt, listening};
 
-/// How long a server of ours may take until it listens.
-const OWN_READY_WITHIN: Duration = Duration::from_secs(15);
-/// How long a user's own server may take, or one that runs under another program.
-const COMMAND_READY_WITHIN: Duration = Duration::from_secs(60);
+/// How long a server may take until it listens. One that fails to start ends, and is noticed at once; on a machine that
+/// others keep busy nginx and HAProxy took more than 15 s.
+const READY_WITHIN: Duration = Duration::from_secs(60);
 /// A server that is not ready after that and says that descriptors are closed will never be.
 const REFUSED_AFTER: Duration = Duration::from_secs(3);
 /// What the libraries say that find no memory of tlsdyno behind their descriptor (`native`).
@@ -22,9 +21,7 @@ const READY_POLL: Duration = Duration::from_millis(5);
 
 impl super::Instance {
     pub(super) fn await_ready(&mut self, spec: &ServerSpec) -> Result<()> {
-        let slow = spec.is_users_own() || !spec.under.is_empty();
-        let patience = if slow { COMMAND_READY_WITHIN } else { OWN_READY_WITHIN };
-        let (limit, refused) = (Instant::now() + patience, Instant::now() + REFUSED_AFTER);
+        let (limit, refused) = (Instant::now() + READY_WITHIN, Instant::now() + REFUSED_AFTER);
         loop {
             interrupt::check_this_process().context("stopped while the server was starting")?;
             let ended = self.supervised.ended().map(str::to_owned);
@@ -50,7 +47,7 @@ impl super::Instance {
             }
             // On a busy machine a look takes long: it may have become ready since the last one.
             if Instant::now() > limit && !self.is_ready() {
-                return Err(self.why_not_ready(patience, spec.is_users_own()));
+                return Err(self.why_not_ready(spec.is_users_own()));
             }
             std::thread::sleep(READY_POLL);
         }
@@ -96,8 +93,8 @@ impl super::Instance {
         }
     }
 
-    fn why_not_ready(&self, patience: Duration, is_users_own: bool) -> Error {
-        let seconds = patience.as_secs();
+    fn why_not_ready(&self, is_users_own: bool) -> Error {
+        let seconds = READY_WITHIN.as_secs();
         let wanted = match self.plain_address {
             Some(plain) => format!("{} and {plain}", self.address),
             None => self.address.to_string(),
