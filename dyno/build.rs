@@ -2,7 +2,7 @@
 //! the shim (`native/shim`) into a shared library each, what measures primitives (`native/primitives`) and the stock
 //! client (`native/stock_client`) into programs, which `src/native` embeds, lets the C headers say what the memory
 //! that they share with tlsdyno looks like (`native/layout.c`), and lists the repository's experiments, which
-//! `src/run/files.rs` embeds.
+//! `src/kinds/files.rs` embeds.
 
 use std::env;
 use std::path::{Path, PathBuf};

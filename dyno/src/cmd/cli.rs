@@ -35,7 +35,7 @@ fn subcommands() -> Vec<Subcommand> {
     KINDS.iter().flat_map(|kind| kind.commands()).chain(others).collect()
 }
 
-/// The command line.
+/// The command line with all subcommands, for parsing, completions and the man page.
 pub fn command() -> Command {
     Command::new("tlsdyno")
         .about(ABOUT)

@@ -79,6 +79,25 @@ impl FarArgs {
     }
 }
 
+/// For how long is measured: `TIME_S` seconds unless --time says otherwise, `QUICK_S` by --quick.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct TimeArgs<const TIME_S: u32, const QUICK_S: u32> {
+    /// Bound on the measuring time, for example 90 or 3m
+    #[arg(short, short_alias = 'd', long, alias = "duration", value_name = "TIME", value_parser = seconds)]
+    #[arg(default_value_t = f64::from(TIME_S), help_heading = "Measuring")]
+    time: f64,
+    #[arg(long, conflicts_with = "time", help_heading = "Measuring")]
+    #[arg(help = format!("A first look: {QUICK_S} seconds of measuring"))]
+    quick: bool,
+}
+
+impl<const TIME_S: u32, const QUICK_S: u32> TimeArgs<TIME_S, QUICK_S> {
+    /// Seconds.
+    pub fn seconds(&self) -> f64 {
+        if self.quick { f64::from(QUICK_S) } else { self.time }
+    }
+}
+
 /// What must be the same for a run to be repeated.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct RepeatArgs {
@@ -138,4 +157,13 @@ pub(crate) fn parse_transaction(text: &str) -> Result<Transaction, String> {
 /// Parses a time with or without its unit, in seconds.
 pub fn seconds(text: &str) -> Result<f64, String> {
     text.parse::<Time>().map(|time| time.0.as_secs_f64())
+}
+
+/// Parses `50%` or `50`.
+pub fn percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim();
+    match number.parse::<f64>() {
+        Ok(value) if (0.0..=100.0).contains(&value) => Ok(value),
+        _ => Err(format!("`{text}` is not a percentage between 0% and 100%")),
+    }
 }

@@ -135,6 +135,7 @@ pub fn kind_of(record: &Record) -> Result<&'static dyn Kind> {
     let field = record.measured.field();
     let of_field = |kind: &&&dyn Kind| kind.field() == field;
     match field {
+        // It was stopped before its subject was known: there is nothing but its question.
         "" => Ok(KINDS[0]),
         _ => {
             KINDS.iter().find(of_field).copied().with_context(|| format!("this tlsdyno knows no `{field}` of records"))

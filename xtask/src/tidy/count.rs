@@ -64,7 +64,7 @@ pub fn table(files: &[File]) -> String {
     text
 }
 
-/// `run` of `run/single.rs` and of `run.rs`.
+/// `run` of `kinds/ablation/subject.rs` and of `cmd/run.rs`.
 fn folder_of(below: &str) -> &str {
     match below.split_once('/') {
         Some((folder, _)) => folder,

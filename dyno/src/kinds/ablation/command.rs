@@ -11,7 +11,7 @@ use crate::choice::choice;
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::kinds::AnyExperiment;
-use crate::kinds::flags::{RepeatArgs, ServerTlsArgs, libraries};
+use crate::kinds::flags::{RepeatArgs, ServerTlsArgs, libraries, percent};
 use crate::kinds::perform::OutputArgs;
 use crate::load::values::Header;
 use crate::model::workload::{HITS_LEAST, HarSpec, NamesSpec, WorkloadSpec};
@@ -233,15 +233,6 @@ fn positive_percent(text: &str) -> Result<f64, String> {
     match text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>() {
         Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
         _ => Err(format!("`{text}` is not a percentage above 0%")),
-    }
-}
-
-/// Parses `50%` or `50`.
-pub(crate) fn percent(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix('%').unwrap_or(text).trim();
-    match number.parse::<f64>() {
-        Ok(value) if (0.0..=100.0).contains(&value) => Ok(value),
-        _ => Err(format!("`{text}` is not a percentage between 0% and 100%")),
     }
 }
 

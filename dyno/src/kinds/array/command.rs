@@ -10,19 +10,13 @@ use tlsdyno_tls::Effort;
 use crate::choice::{choice, flags_of};
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
-use crate::kinds::ablation::command::percent;
 use crate::kinds::array::file::{Array, ArrayExperiment, PageCost, Spread};
-use crate::kinds::flags::{FarArgs, RepeatArgs, TlsArgs, parse_transaction};
+use crate::kinds::flags::{FarArgs, RepeatArgs, TimeArgs, TlsArgs, parse_transaction, percent};
 use crate::kinds::load::curve::file::ReuseAxis;
 use crate::kinds::perform::OutputArgs;
 use crate::kinds::{AnyExperiment, find};
 use crate::model::CertificateKind;
 use crate::servers::Proxy;
-
-/// Measuring time unless --time says otherwise, seconds.
-const TIME_S: f64 = 180.0;
-/// Of --quick, seconds.
-const QUICK_S: f64 = 40.0;
 
 /// How many proxies a site needs at its reuse: throughput, half serving points, CPU of each machine
 ///
@@ -120,14 +114,8 @@ struct Flags {
     #[arg(value_parser = choice(CertificateKind::ALL), help_heading = "TLS")]
     cert: CertificateKind,
 
-    /// Bound on the measuring time, for example 90 or 3m
-    #[arg(short, short_alias = 'd', long, alias = "duration", value_name = "TIME")]
-    #[arg(value_parser = crate::kinds::flags::seconds)]
-    #[arg(default_value_t = TIME_S, help_heading = "Measuring")]
-    time: f64,
-    /// A first look: 40 seconds of measuring
-    #[arg(long, conflicts_with = "time", help_heading = "Measuring")]
-    quick: bool,
+    #[command(flatten)]
+    time: TimeArgs<180, 40>,
     #[command(flatten)]
     repeat: RepeatArgs,
 }
@@ -174,7 +162,7 @@ impl Flags {
                 address: defaults.address,
             },
             tls: self.tls.with(Some(self.cert)),
-            measure: self.repeat.measure(if self.quick { QUICK_S } else { self.time }),
+            measure: self.repeat.measure(self.time.seconds()),
             workers: None,
             paper: None,
         })

@@ -9,9 +9,8 @@ use tlsdyno_tls::Effort;
 use crate::choice::{choice, flags_of};
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
-use crate::kinds::ablation::command::percent;
 use crate::kinds::cluster::file::{Cluster, ClusterExperiment, Sharing, Traffic};
-use crate::kinds::flags::{FarArgs, RepeatArgs, ServerTlsArgs};
+use crate::kinds::flags::{FarArgs, RepeatArgs, ServerTlsArgs, TimeArgs, percent};
 use crate::kinds::perform::OutputArgs;
 use crate::kinds::{AnyExperiment, find};
 use crate::model::workload::WorkloadSpec;
@@ -19,10 +18,6 @@ use crate::model::{Policy, ServerName, Tls};
 use crate::time::Time;
 use crate::trace::flags::WorkloadChoice;
 
-/// Measuring time unless --time says otherwise, seconds.
-const TIME_S: f64 = 60.0;
-/// Of --quick, seconds.
-const QUICK_S: f64 = 20.0;
 /// Requests of a user of the single object; it only matters that blocks can be cut anywhere.
 const REQUESTS_PER_USER: u32 = 4;
 /// Users of the single object: more than any experiment uses up.
@@ -165,14 +160,8 @@ struct Flags {
     #[command(flatten)]
     tls: ServerTlsArgs,
 
-    /// Bound on the measuring time, for example 90 or 3m
-    #[arg(short, short_alias = 'd', long, alias = "duration", value_name = "TIME")]
-    #[arg(value_parser = crate::kinds::flags::seconds)]
-    #[arg(default_value_t = TIME_S, help_heading = "Measuring")]
-    time: f64,
-    /// A first look: 20 seconds of measuring
-    #[arg(long, conflicts_with = "time", help_heading = "Measuring")]
-    quick: bool,
+    #[command(flatten)]
+    time: TimeArgs<60, 20>,
     #[command(flatten)]
     repeat: RepeatArgs,
 }
@@ -236,7 +225,7 @@ impl Flags {
                 effort: self.effort,
                 ..Traffic::default()
             },
-            measure: self.repeat.measure(if self.quick { QUICK_S } else { self.time }),
+            measure: self.repeat.measure(self.time.seconds()),
             workers: None,
             paper: None,
         }

@@ -5,15 +5,12 @@ use tlsdyno_tls::{Effort, Group};
 
 use crate::choice::choice;
 use crate::exit::Exit;
-use crate::kinds::flags::{RepeatArgs, ServerTlsArgs};
+use crate::kinds::flags::{RepeatArgs, ServerTlsArgs, TimeArgs};
 use crate::kinds::perform::OutputArgs;
 use crate::kinds::profile::file::{Profile, ProfileExperiment, TIME_S, object};
 use crate::kinds::{AnyExperiment, primitives, steps};
 use crate::model::{Load, Measure, Server, ServerName, Tls};
 use crate::time::Time;
-
-/// Of --quick, seconds.
-const QUICK_S: f64 = 20.0;
 
 /// Where the time of a handshake goes, timed inside the server, for full and resumed handshakes
 ///
@@ -77,14 +74,8 @@ struct ProfileArgs {
     #[arg(value_parser = choice(Effort::ALL), help_heading = "Load")]
     effort: Effort,
 
-    /// Bound on the measuring time, for example 90 or 3m
-    #[arg(short, short_alias = 'd', long, alias = "duration", value_name = "TIME")]
-    #[arg(value_parser = crate::kinds::flags::seconds)]
-    #[arg(default_value_t = TIME_S, help_heading = "Measuring")]
-    time: f64,
-    /// A first look: 20 seconds of measuring
-    #[arg(long, conflicts_with = "time", help_heading = "Measuring")]
-    quick: bool,
+    #[command(flatten)]
+    time: TimeArgs<TIME_S, 20>,
     /// Remove no stage: all of the time for the profile itself
     #[arg(long, help_heading = "Measuring")]
     no_removed: bool,
@@ -151,7 +142,7 @@ impl ProfileArgs {
             workload,
             measure: Measure {
                 slice_us: self.slice.map(|slice| slice.0.as_micros() as u64),
-                ..self.repeat.measure(if self.quick { QUICK_S } else { self.time })
+                ..self.repeat.measure(self.time.seconds())
             },
             ..ProfileExperiment::default()
         }

@@ -10,7 +10,7 @@ use crate::model::workload::WorkloadSpec;
 use crate::model::{ConfigurationModel, Experiment, Load, Measure, Method, Server, ServerName, Tls};
 
 /// Measuring time unless a file or --time says otherwise, seconds.
-pub const TIME_S: f64 = 60.0;
+pub const TIME_S: u32 = 60;
 /// Users of the one object, each with one request: blocks and slices can be cut anywhere.
 const USERS: u32 = 100_000;
 
@@ -40,7 +40,7 @@ impl Default for ProfileExperiment {
             server: Server::default(),
             tls: Tls::default(),
             workload: object("/object", Some(1024)),
-            measure: Measure { time_s: TIME_S, ..Measure::default() },
+            measure: Measure { time_s: f64::from(TIME_S), ..Measure::default() },
         }
     }
 }

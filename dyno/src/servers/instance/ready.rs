@@ -9,8 +9,8 @@ use crate::fault::Fault;
 use crate::servers::ServerSpec;
 use crate::{interrupt, listening};
 
-/// How long a server may take until it listens. One that fails to start ends, and is noticed at once; on a machine that
-/// others keep busy nginx and HAProxy took more than 15 s.
+/// How long a server may take until it listens. A server that fails to start ends, and that is noticed at once; on a
+/// machine that other programs keep busy a sound one may take long.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 /// A server that is not ready after that and says that descriptors are closed will never be.
 const REFUSED_AFTER: Duration = Duration::from_secs(3);

@@ -9,8 +9,8 @@ use super::Gates;
 use crate::choice::choice;
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
-use crate::kinds::ablation::command::percent;
 use crate::kinds::ablation::subject;
+use crate::kinds::flags::percent;
 use crate::kinds::perform::{ResultArgs, perform_and_keep};
 use crate::model::workload::WorkloadSpec;
 use crate::model::{
