@@ -1,6 +1,6 @@
 /*
  * Prints the layout of the areas, and what stands in their slots, as Rust. dyno/build.rs compiles and runs this;
- * dyno/src/native/layout.rs includes what it prints. The types in areas have the same size everywhere, so that this may
+ * native/src/layout.rs includes what it prints. The types in areas have the same size everywhere, so that this may
  * run on another machine than the libraries.
  */
 #include <stdio.h>

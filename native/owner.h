@@ -6,7 +6,7 @@
  * open it, nobody can truncate it under the server, and a copy of it (a file) is refused. It works while its owner, the
  * tlsdyno process that made it, writes a heartbeat into it.
  *
- * In a header, because each library is linked from its own folder. dyno/src/native/area.rs is the other side.
+ * In a header, because each library is linked from its own folder. native/src/area.rs is the other side.
  */
 #ifndef TLSDYNO_OWNER_H
 #define TLSDYNO_OWNER_H

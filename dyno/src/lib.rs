@@ -13,14 +13,10 @@ pub mod dispatch;
 pub mod kinds;
 pub mod load;
 pub mod machines;
-pub mod model;
-pub mod native;
 pub mod report;
 pub mod run;
 pub mod sampling;
 pub mod servers;
-pub mod stats;
-pub mod store;
 // Durations as people write them: the dispatcher's settings hold them too.
 pub use tlsdyno_engine::time;
 pub mod trace;
@@ -29,4 +25,7 @@ pub use tlsdyno_base::{
     affinity, certificate_files, choice, distribution, entropy, exit, fault, foreign, histogram, input, interrupt,
     listening, open_files, output, process_tree, random, units,
 };
+pub use tlsdyno_native as native;
 pub use tlsdyno_probe as probe;
+pub use tlsdyno_record::{model, store};
+pub use tlsdyno_stats as stats;

@@ -7,6 +7,10 @@ mod questions;
 mod tests;
 pub mod workers;
 
+use crate::run::check::own_server::CheckOwnServer;
+use crate::run::check::questions::CheckQuestions;
+use crate::run::check::workers::CheckWorkers;
+use crate::run::own_command::OwnCommand;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -22,19 +26,35 @@ use crate::run::schedule::{ROUNDS_MIN, TURNS_MAX};
 use crate::servers::{CommandSpec, Wanted, driver_of, having};
 use configuration::{check_combination, check_doubled, check_hardware, setting};
 
-impl Experiment {
+/// What an experiment with one server is made of, checked.
+pub trait CheckExperiment: Sized {
     /// Reads an experiment file that extends no other and lies in `directory`: relative paths are relative to the file.
-    pub fn from_toml(text: &str, directory: &Path) -> Result<Experiment> {
-        let mut experiment: Experiment = toml::from_str(text)?;
-        experiment.complete(directory)?;
-        Ok(experiment)
-    }
+    fn from_toml(text: &str, directory: &Path) -> Result<Experiment>;
 
     /// Fills in what follows from what a file says. A path of a log or a recording is relative to `directory`.
     ///
     /// # Errors
     /// It asks for what cannot be.
-    pub fn complete(&mut self, directory: &Path) -> Result<()> {
+    fn complete(&mut self, directory: &Path) -> Result<()>;
+
+    /// Checks everything that can be known before anything is started.
+    fn check(&self) -> Result<()>;
+
+    /// Sessions as the experiment's server with so many workers can have them.
+    ///
+    /// # Errors
+    /// What it has instead, or which server has what is wanted.
+    fn check_sessions(&self, tls: &Tls, workers: u32) -> Result<()>;
+}
+
+impl CheckExperiment for Experiment {
+    fn from_toml(text: &str, directory: &Path) -> Result<Experiment> {
+        let mut experiment: Experiment = toml::from_str(text)?;
+        experiment.complete(directory)?;
+        Ok(experiment)
+    }
+
+    fn complete(&mut self, directory: &Path) -> Result<()> {
         if let WorkloadSpec::Trace { path, .. } | WorkloadSpec::Har { path, .. } = &mut self.workload {
             *path = directory.join(&*path);
         }
@@ -46,8 +66,7 @@ impl Experiment {
         self.check()
     }
 
-    /// Checks everything that can be known before anything is started.
-    pub fn check(&self) -> Result<()> {
+    fn check(&self) -> Result<()> {
         check_tls(&self.tls, self.server.kind)?;
         self.check_sessions(&self.tls, 1)?;
         self.load.reuse()?;
@@ -97,15 +116,42 @@ impl Experiment {
         self.check_answers()
     }
 
-    /// Sessions as the experiment's server with so many workers can have them.
-    ///
-    /// # Errors
-    /// What it has instead, or which server has what is wanted.
-    pub fn check_sessions(&self, tls: &Tls, workers: u32) -> Result<()> {
+    fn check_sessions(&self, tls: &Tls, workers: u32) -> Result<()> {
         check_sessions(self.known_server(self.server.kind), tls, workers)
     }
+}
 
+/// What an experiment with one server is made of, checked in parts.
+trait CheckExperimentParts {
     /// The server whose abilities count: a copy of an installed configuration is an nginx.
+    fn known_server(&self, server: ServerName) -> ServerName;
+
+    fn check_server(&self) -> Result<()>;
+
+    /// A server with no-ops must not be reachable, and one that tlsdyno does not start cannot have any. In a network
+    /// namespace of its own, whose addresses are not ours, it may listen where --allow-insecure-listen says that this
+    /// is known.
+    fn check_reach(&self, text: &str, ip: IpAddr) -> Result<()>;
+
+    /// Either every port is chosen by us and told to the command, or every port is fixed and servers take turns on it:
+    /// a mixture would be waited for at the wrong place, or collide with itself.
+    fn check_ports(&self, address: &str) -> Result<()>;
+
+    fn check_ports_of(&self, command: &CommandSpec, address: &str) -> Result<()>;
+
+    fn check_configurations(&self) -> Result<()>;
+
+    /// Under somebody else's traffic nothing can be done but double.
+    fn check_foreign_traffic(&self) -> Result<()>;
+
+    /// One library, or two that are compared by removing stages.
+    fn check_libraries(&self) -> Result<()>;
+
+    /// A repetition is a deliberate one: exactly the setting that it names.
+    fn check_repeat(&self, configuration: &ConfigurationModel) -> Result<()>;
+}
+
+impl CheckExperimentParts for Experiment {
     fn known_server(&self, server: ServerName) -> ServerName {
         match server {
             ServerName::Command if self.server.config.is_some() => ServerName::Nginx,
@@ -145,9 +191,6 @@ impl Experiment {
         Ok(())
     }
 
-    /// A server with no-ops must not be reachable, and one that tlsdyno does not start cannot have any. In a network
-    /// namespace of its own, whose addresses are not ours, it may listen where --allow-insecure-listen says that this
-    /// is known.
     fn check_reach(&self, text: &str, ip: IpAddr) -> Result<()> {
         if self.server.allow_insecure_listen || listening::is_loopback(ip) {
             return Ok(());
@@ -187,8 +230,6 @@ impl Experiment {
         Ok(())
     }
 
-    /// Either every port is chosen by us and told to the command, or every port is fixed and servers take turns on it:
-    /// a mixture would be waited for at the wrong place, or collide with itself.
     fn check_ports(&self, address: &str) -> Result<()> {
         self.command_specs().iter().try_for_each(|command| self.check_ports_of(command, address))
     }
@@ -317,7 +358,6 @@ impl Experiment {
         Ok(())
     }
 
-    /// Under somebody else's traffic nothing can be done but double.
     fn check_foreign_traffic(&self) -> Result<()> {
         let Some(traffic) = &self.foreign_traffic else { return Ok(()) };
         ensure!(
@@ -342,7 +382,6 @@ impl Experiment {
         Ok(())
     }
 
-    /// One library, or two that are compared by removing stages.
     fn check_libraries(&self) -> Result<()> {
         let libraries = &self.server.libraries;
         let named: BTreeSet<&PathBuf> = self.configurations.iter().filter_map(|model| model.library.as_ref()).collect();
@@ -370,7 +409,6 @@ impl Experiment {
         Ok(())
     }
 
-    /// A repetition is a deliberate one: exactly the setting that it names.
     fn check_repeat(&self, configuration: &ConfigurationModel) -> Result<()> {
         let Some(repeated) = &configuration.repeat_of else { return Ok(()) };
         let name = &configuration.name;

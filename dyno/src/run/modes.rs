@@ -7,6 +7,7 @@ use tlsdyno_tls::suite::Protection;
 use tlsdyno_tls::{Stage, StageSet};
 
 use crate::model::{ConfigurationModel, Experiment, ServerName, Tls, name_on_second};
+use crate::run::own_command::OwnCommand;
 use crate::servers::CommandSpec;
 use crate::store::Warning;
 
@@ -198,6 +199,7 @@ mod tests {
 
     use super::*;
     use crate::model::{Method, Processors, Server};
+    use crate::run::check::CheckExperiment;
 
     fn ablation(change: impl FnOnce(&mut Experiment)) -> Experiment {
         let mut experiment = Experiment::default();

@@ -4,6 +4,7 @@ mod recordings;
 mod server_pool;
 mod server_under_test;
 
+use crate::run::own_command::OwnCommand;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};

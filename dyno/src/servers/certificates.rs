@@ -51,7 +51,7 @@ impl LeafKey {
         if let Some(bits) = kind.rsa_bits().filter(|_| kind.is_small_rsa()) {
             return LeafKey::small_rsa(bits).with_context(|| format!("generate a {kind} key"));
         }
-        let key = kind.generate_key()?;
+        let key = generate_key(kind)?;
         let (public, algorithm) = (key.der_bytes().to_vec(), key.algorithm());
         Ok(LeafKey { public, algorithm, private_pem: key.serialize_pem() })
     }
@@ -64,30 +64,28 @@ impl LeafKey {
     }
 }
 
-impl CertificateKind {
-    fn generate_key(self) -> Result<KeyPair> {
-        let rsa = |size| KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, size);
-        match self {
-            // Small ones are made otherwise.
-            CertificateKind::Rsa512 | CertificateKind::Rsa768 | CertificateKind::Rsa1024 | CertificateKind::Rsa2048 => {
-                rsa(RsaKeySize::_2048)
-            }
-            CertificateKind::Rsa3072 => rsa(RsaKeySize::_3072),
-            CertificateKind::Rsa4096 => rsa(RsaKeySize::_4096),
-            CertificateKind::P256 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256),
-            CertificateKind::P384 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384),
-            CertificateKind::Ed25519 => {
-                // OpenSSL before 3.5 does not read what rcgen writes (RFC 5958, version 2).
-                let pkcs8 = PKey::generate_ed25519().and_then(|key| key.private_key_to_pkcs8());
-                let pkcs8 = pkcs8.context("generate an Ed25519 key")?;
-                KeyPair::from_pkcs8_der_and_sign_algo(&pkcs8.into(), &rcgen::PKCS_ED25519)
-            }
-            CertificateKind::MlDsa44 => KeyPair::generate_for(&rcgen::PKCS_ML_DSA_44),
-            CertificateKind::MlDsa65 => KeyPair::generate_for(&rcgen::PKCS_ML_DSA_65),
-            CertificateKind::MlDsa87 => KeyPair::generate_for(&rcgen::PKCS_ML_DSA_87),
+fn generate_key(kind: CertificateKind) -> Result<KeyPair> {
+    let rsa = |size| KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, size);
+    match kind {
+        // Small ones are made otherwise.
+        CertificateKind::Rsa512 | CertificateKind::Rsa768 | CertificateKind::Rsa1024 | CertificateKind::Rsa2048 => {
+            rsa(RsaKeySize::_2048)
         }
-        .with_context(|| format!("generate a {self} key"))
+        CertificateKind::Rsa3072 => rsa(RsaKeySize::_3072),
+        CertificateKind::Rsa4096 => rsa(RsaKeySize::_4096),
+        CertificateKind::P256 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256),
+        CertificateKind::P384 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384),
+        CertificateKind::Ed25519 => {
+            // OpenSSL before 3.5 does not read what rcgen writes (RFC 5958, version 2).
+            let pkcs8 = PKey::generate_ed25519().and_then(|key| key.private_key_to_pkcs8());
+            let pkcs8 = pkcs8.context("generate an Ed25519 key")?;
+            KeyPair::from_pkcs8_der_and_sign_algo(&pkcs8.into(), &rcgen::PKCS_ED25519)
+        }
+        CertificateKind::MlDsa44 => KeyPair::generate_for(&rcgen::PKCS_ML_DSA_44),
+        CertificateKind::MlDsa65 => KeyPair::generate_for(&rcgen::PKCS_ML_DSA_65),
+        CertificateKind::MlDsa87 => KeyPair::generate_for(&rcgen::PKCS_ML_DSA_87),
     }
+    .with_context(|| format!("generate a {kind} key"))
 }
 
 /// Whether the system's OpenSSL has ML-KEM and ML-DSA. The built-in server runs with it, as distributions' servers do.
@@ -109,7 +107,7 @@ pub fn create(kind: CertificateKind, directory: &Path) -> Result<CertificateFile
 /// keys like the root's.
 pub fn create_chain(kind: CertificateKind, length: u32, directory: &Path) -> Result<CertificateFiles> {
     let root_kind = if kind.is_rsa() { CertificateKind::Rsa2048 } else { kind };
-    let root_key = root_kind.generate_key()?;
+    let root_key = generate_key(root_kind)?;
     let between = length.saturating_sub(1) as u8;
     let root = authority_parameters("tlsdyno root of one run", between);
     let root_pem = root.self_signed(&root_key).context("sign the root certificate")?.pem();
@@ -118,7 +116,7 @@ pub fn create_chain(kind: CertificateKind, length: u32, directory: &Path) -> Res
     // As a server sends them: each behind the one that it signs.
     let mut authorities_pem = String::new();
     for below in (0..between).rev() {
-        let key = root_kind.generate_key()?;
+        let key = generate_key(root_kind)?;
         let authority = authority_parameters(&format!("tlsdyno authority {} of one run", between - below), below);
         let signed = authority.signed_by(&key, &issuer).context("sign a certificate of the chain")?;
         authorities_pem.insert_str(0, &signed.pem());

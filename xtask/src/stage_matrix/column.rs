@@ -9,6 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use tlsdyno::model::workload::WorkloadSpec;
 use tlsdyno::model::{CertificateKind, ConfigurationModel, Experiment, Server, ServerName, Tls, TlsChange};
+use tlsdyno::run::check::CheckExperiment;
 use tlsdyno::run::cpus;
 use tlsdyno::run::exchange::exchange;
 use tlsdyno::run::preflight::checks_of;

@@ -8,13 +8,16 @@ use super::reach::of_product;
 use super::source::{Language, without_tests};
 
 /// What is counted: the title, where its files are, and what they are written in. C is counted by itself, as all of
-/// `native`.
-const PARTS: [(&str, &str, Language); 11] = [
+/// `native`, whose Rust is `native/src`.
+const PARTS: [(&str, &str, Language); 14] = [
     ("wire", "wire/src/", Language::Rust),
     ("tls", "tls/src/", Language::Rust),
     ("engine", "engine/src/", Language::Rust),
     ("base", "base/src/", Language::Rust),
     ("report", "report/src/", Language::Rust),
+    ("native/src", "native/src/", Language::Rust),
+    ("record", "record/src/", Language::Rust),
+    ("stats", "stats/src/", Language::Rust),
     ("probe", "probe/src/", Language::Rust),
     ("xtask", "xtask/src/", Language::Rust),
     ("dyno/src", DYNO, Language::Rust),

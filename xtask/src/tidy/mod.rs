@@ -19,10 +19,8 @@ use finding::Finding;
 
 /// The folders of dyno/src and the files in its root, each of which may import only what stands before it.
 /// docs/ARCHITECTURE.md says what each is for.
-const ORDER: [&str; 14] = [
-    "native", "model", "store", "stats", "sampling", "trace", "dispatch", "servers", "load", "machines", "run",
-    "report", "kinds", "cmd",
-];
+const ORDER: [&str; 10] =
+    ["sampling", "trace", "dispatch", "servers", "load", "machines", "run", "report", "kinds", "cmd"];
 
 /// What is looked at.
 #[derive(clap::Args)]

@@ -1,5 +1,6 @@
 //! `tlsdyno doctor --calibrate`: known costs are injected, to see what the instrument makes of them on this machine.
 
+use crate::run::check::CheckExperiment;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 

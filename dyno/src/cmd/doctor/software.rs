@@ -10,7 +10,7 @@ use super::{Check, Verdict};
 use crate::model::{CertificateKind, Policy, ServerName};
 use crate::native::Injection;
 use crate::servers::programs::Package;
-use crate::servers::{self, DRIVERS, RunDirectory, ServerSpec, ServerTls, mapped};
+use crate::servers::{self, DRIVERS, RunDirectory, ServerSpec, ServerTls, dispatcher, mapped};
 
 /// Everything about software.
 pub fn checks() -> Vec<Check> {
@@ -105,7 +105,7 @@ fn server(name: &'static str, package: &Package) -> Check {
 
 /// The module that one of the dispatchers of `tlsdyno cluster` needs.
 fn stream_module() -> Check {
-    match Policy::NginxHash.refuse_missing() {
+    match dispatcher::refuse_missing(Policy::NginxHash) {
         Ok(()) => Check::ok("nginx stream", "found; `tlsdyno cluster --policies nginx-hash` works"),
         Err(_) => Check::but(
             "nginx stream",

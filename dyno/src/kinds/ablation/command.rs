@@ -2,6 +2,7 @@
 
 mod installed_server;
 
+use crate::run::check::CheckExperiment;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};

@@ -5,6 +5,7 @@ mod json;
 pub mod page;
 pub mod subject;
 
+use crate::run::check::CheckExperiment;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
@@ -24,10 +25,6 @@ use crate::store::{OfKind, Record};
 
 /// Experiments with one server.
 pub struct Ablation;
-
-impl OfKind for Experiment {
-    const FIELD: &'static str = "experiment";
-}
 
 impl Kind for Ablation {
     fn field(&self) -> &'static str {
@@ -64,7 +61,7 @@ impl AnyExperiment for Experiment {
     any_experiment!();
 
     fn complete(&mut self, directory: &Path) -> Result<()> {
-        Experiment::complete(self, directory)
+        CheckExperiment::complete(self, directory)
     }
 
     fn change(&mut self, changes: &Changes, name: &str) -> Result<()> {
@@ -95,7 +92,7 @@ impl AnyExperiment for Experiment {
     }
 
     fn perform(&self, output: &OutputArgs) -> Result<Exit> {
-        Experiment::check(self).or_fault(Fault::Usage)?;
+        CheckExperiment::check(self).or_fault(Fault::Usage)?;
         let Experiment { measure, .. } = self;
         let cpus = cpus::choose(&cpus::allowed(), measure.server_cpu, measure.load_cpu);
         cpus.or_fault(Fault::Input)?;

@@ -4,6 +4,8 @@
 mod judge;
 mod sliced;
 
+use crate::run::check::CheckExperiment;
+use crate::run::own_command::OwnCommand;
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};

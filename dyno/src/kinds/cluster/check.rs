@@ -1,5 +1,6 @@
 //! What a cluster experiment may ask for; what it may not is refused with the remedy.
 
+use crate::run::check::CheckExperiment;
 use std::collections::BTreeSet;
 use std::path::Path;
 

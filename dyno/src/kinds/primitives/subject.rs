@@ -4,6 +4,7 @@
 
 mod peer;
 
+use crate::run::check::CheckExperiment;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;

@@ -4,6 +4,7 @@
 mod client;
 mod server;
 
+use crate::run::check::CheckExperiment;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 

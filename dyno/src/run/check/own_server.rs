@@ -1,6 +1,7 @@
 //! What a server of the user's own can be told: settings that stand in its configuration are put into the copy of an
 //! installed one, or where the command has a place for them. Others are refused; none is left out in silence.
 
+use crate::run::own_command::OwnCommand;
 use anyhow::{Result, ensure};
 use tlsdyno_tls::Version;
 
@@ -75,12 +76,17 @@ const OF_SERVER: [OfServer; 6] = [
     },
 ];
 
-impl Experiment {
+/// What is asked of a server of one's own, checked.
+pub(super) trait CheckOwnServer {
     /// Refuses settings of a user's own server that have no effect on it.
     ///
     /// # Errors
     /// Which one, whose it is, and what to do.
-    pub(super) fn check_own_settings(&self) -> Result<()> {
+    fn check_own_settings(&self) -> Result<()>;
+}
+
+impl CheckOwnServer for Experiment {
+    fn check_own_settings(&self) -> Result<()> {
         if self.server.kind != ServerName::Command {
             return Ok(());
         }
@@ -142,6 +148,7 @@ mod tests {
     use super::*;
     use crate::model::workload::WorkloadSpec;
     use crate::model::{CertificateKind, Processors, Server, SessionCache, TicketKeys};
+    use crate::run::check::CheckExperiment;
 
     /// A server that is nobody's but the user's.
     const OWN: &str = "server -p {port}";

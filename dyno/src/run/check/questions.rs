@@ -4,9 +4,14 @@ use anyhow::{Result, ensure};
 
 use crate::model::{Experiment, PaperModel};
 
-impl Experiment {
+/// The answers that an experiment gives, checked.
+pub(super) trait CheckQuestions {
     /// Every name in shares, comparisons, remedies and the paper's numbers is there, once.
-    pub(super) fn check_answers(&self) -> Result<()> {
+    fn check_answers(&self) -> Result<()>;
+}
+
+impl CheckQuestions for Experiment {
+    fn check_answers(&self) -> Result<()> {
         let names: Vec<&str> = self.configurations.iter().map(|configuration| configuration.name.as_str()).collect();
         let known = |what: String, name: &str| {
             ensure!(
@@ -61,7 +66,12 @@ impl Experiment {
     }
 }
 
-impl PaperModel {
+/// What a paper published, checked.
+trait CheckPaper {
+    fn check(&self, configurations: &[&str], shares: &[&str]) -> Result<()>;
+}
+
+impl CheckPaper for PaperModel {
     fn check(&self, configurations: &[&str], shares: &[&str]) -> Result<()> {
         let tables = [
             ("percent_of_plain", &self.percent_of_plain, configurations, "configurations"),

@@ -72,10 +72,15 @@ impl FarLoad<'_> {
     }
 }
 
-impl Experiment {
+/// Workers of an experiment, checked.
+pub trait CheckWorkers {
     /// Whether workers can make the load, and the server can be where they reach it. Who reaches a server without parts
     /// of its cryptography is known by its address: this machine, and the workers that have joined.
-    pub(crate) fn check_workers(&self) -> Result<()> {
+    fn check_workers(&self) -> Result<()>;
+}
+
+impl CheckWorkers for Experiment {
+    fn check_workers(&self) -> Result<()> {
         let is_command = self.server.kind == ServerName::Command;
         let has_address = self.server.address.is_some() && !(is_command && self.workers.is_none());
         let configured = self.configurations.iter().map(|model| model.tls.applied(&self.tls));

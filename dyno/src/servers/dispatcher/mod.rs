@@ -15,17 +15,15 @@ use super::instance::{on_free_ports, start_prepared};
 use super::{Instance, Prepared, ServerName, ServerSpec};
 use crate::model::Policy;
 
-impl Policy {
-    /// Refuses a policy whose program is not installed.
-    ///
-    /// # Errors
-    /// What is missing and how to install it; [`crate::fault::Fault::Environment`].
-    pub fn refuse_missing(self) -> Result<()> {
-        match self {
-            Policy::Own(_) | Policy::Direct => Ok(()),
-            Policy::HaproxyRoundRobin | Policy::HaproxySource | Policy::HaproxyStick => haproxy::program().map(drop),
-            Policy::NginxHash => nginx::program().map(drop),
-        }
+/// Refuses a policy whose program is not installed.
+///
+/// # Errors
+/// What is missing and how to install it; [`crate::fault::Fault::Environment`].
+pub fn refuse_missing(policy: Policy) -> Result<()> {
+    match policy {
+        Policy::Own(_) | Policy::Direct => Ok(()),
+        Policy::HaproxyRoundRobin | Policy::HaproxySource | Policy::HaproxyStick => haproxy::program().map(drop),
+        Policy::NginxHash => nginx::program().map(drop),
     }
 }
 

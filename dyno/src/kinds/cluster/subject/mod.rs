@@ -29,7 +29,7 @@ use crate::run::runner::{self, Finished, Plan, Subject};
 use crate::run::schedule::{Piece, Schedule, Work, pieces, requests_of_users, schedule, timed_blocks, typical_users};
 use crate::run::verify::{death, is_dead};
 use crate::run::{cpus, manifest};
-use crate::servers::quota;
+use crate::servers::{dispatcher, quota};
 use crate::store::{BackendUse, Block, ClusterBlock, Journal, Record};
 
 /// The least piece of work of a warm-up: so many connections of each client.
@@ -48,7 +48,7 @@ const BLOCK_OVERHEAD: Duration = Duration::from_millis(30);
 pub fn run(experiment: &ClusterExperiment, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Finished> {
     experiment.check().or_fault(Fault::Usage)?;
     for policy in &experiment.cluster.policies {
-        policy.refuse_missing()?;
+        dispatcher::refuse_missing(*policy)?;
     }
     runner::run(&experiment.question, &experiment.measure, stop, observer, |record, observer| {
         Cluster::start(experiment, record, stop, observer)

@@ -1,5 +1,6 @@
 //! `tlsdyno compare --run A --run B`: two builds of a server, both up, loaded in turn.
 
+use crate::run::check::CheckExperiment;
 use std::path::PathBuf;
 
 use anyhow::Result;

@@ -7,6 +7,7 @@ mod sampled;
 mod slice;
 mod start;
 
+use crate::run::check::CheckExperiment;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};

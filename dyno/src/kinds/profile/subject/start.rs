@@ -1,5 +1,6 @@
 //! What is started and checked before a profile is measured.
 
+use crate::run::own_command::OwnCommand;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;

@@ -1,0 +1,132 @@
+//! Compiles the provider (`provider`, C), the doubler (`doubler`), the profiler (`profiler`) and the shim (`shim`) into
+//! a shared library each, what measures primitives (`primitives`) and the stock client (`stock_client`) into programs,
+//! which `src` embeds, and lets the C headers say what the memory that they share with tlsdyno looks like (`layout.c`).
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Much is warned of: they run inside other people's servers.
+const WARNINGS: [&str; 6] =
+    ["-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Wstrict-prototypes", "-Wmissing-prototypes"];
+
+/// Set by `make test`: warnings are errors. Elsewhere a compiler that warns of more must not stop an installation.
+const WARNINGS_ARE_ERRORS: &str = "TLSDYNO_WERROR";
+
+/// OpenSSL's series whose functions the C code calls, as its headers write a version: the oldest that a server may
+/// have. Newer headers then do not warn of what is deprecated since, whose replacements the oldest series lacks.
+const OPENSSL_API: &str = "30000";
+
+fn main() {
+    let native = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    for source in [
+        "doubler",
+        "doubler_record.h",
+        "layout.c",
+        "owner.h",
+        "primitives",
+        "profiler",
+        "profiler_record.h",
+        "provider",
+        "record.h",
+        "shim",
+        "shim_record.h",
+        "stages.h",
+        "stock_client",
+        "wrapping",
+    ] {
+        println!("cargo::rerun-if-changed={}", native.join(source).display());
+    }
+    println!("cargo::rerun-if-env-changed={WARNINGS_ARE_ERRORS}");
+    // Not linked with libcrypto: they look up that of the server that loads them, of whatever series (3.0, 3.5, 4.0);
+    // two in one process crash. `defs`: no name of it is left for the loader to find, which might find none, or another
+    // one. `nodelete`: threads and fork handlers may still point into them after they are unloaded.
+    for name in ["provider", "doubler", "profiler"] {
+        let library = out.join(format!("tlsdyno-{name}.so"));
+        let link = ["-Wl,-z,nodelete,-z,relro,-z,now,-z,defs", "-ldl"];
+        build(&[&native.join(name), &native.join("wrapping")], &library, &link);
+    }
+    // Linked with libssl: servers that load it late (Apache, lighttpd) then find the shim in front of it.
+    build(
+        &[&native.join("shim")],
+        &out.join("tlsdyno-shim.so"),
+        &["-Wl,-z,nodelete,-z,relro,-z,now", "-Wl,--no-as-needed", "-lssl", "-lcrypto", "-ldl"],
+    );
+    // Linked with neither: it opens those that it is told.
+    program(&native.join("primitives"), &out.join("tlsdyno-primitives"), &["-ldl", "-Wl,-z,now"]);
+    program(&native.join("stock_client"), &out.join("tlsdyno-stock-client"), &["-lssl", "-lcrypto", "-Wl,-z,now"]);
+    write_layout(&native.join("layout.c"), &out.join("layout.rs"));
+}
+
+/// Writes what a C program prints; it runs here, whatever machine the rest is compiled for.
+fn write_layout(source: &Path, printed: &Path) {
+    let program = printed.with_extension("program");
+    let host = env::var("HOST").expect("cargo sets it");
+    let mut compile = cc::Build::new().target(&host).get_compiler().to_command();
+    run(compile.args(["-std=c11", "-D_GNU_SOURCE"]).arg(source).arg("-o").arg(&program));
+    let output = Command::new(&program).output().unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+    assert!(output.status.success(), "{}: {}", program.display(), output.status);
+    std::fs::write(printed, output.stdout).expect("the output directory can be written");
+}
+
+/// Of the C files in these folders, the first of which says what the library exports.
+fn build(folders: &[&Path], library: &Path, link_arguments: &[&str]) {
+    let objects = compile(folders);
+    let mut link = cc::Build::new().get_compiler().to_command();
+    link.arg("-shared").arg("-o").arg(library).args(&objects);
+    link.args(["-pthread", &format!("-Wl,--version-script={}", folders[0].join("exports.map").display())]);
+    run(link.args(link_arguments));
+}
+
+/// A program of the C files in this folder.
+fn program(folder: &Path, program: &Path, link_arguments: &[&str]) {
+    let objects = compile(&[folder]);
+    let mut link = cc::Build::new().get_compiler().to_command();
+    run(link.arg("-o").arg(program).args(&objects).args(link_arguments));
+}
+
+/// The objects of the C files in these folders.
+fn compile(folders: &[&Path]) -> Vec<PathBuf> {
+    let mut build = cc::Build::new();
+    build
+        .files(folders.iter().flat_map(|folder| files_ending(folder, "c")))
+        .std("c11")
+        .define("_GNU_SOURCE", None)
+        .define("OPENSSL_API_COMPAT", OPENSSL_API)
+        // The same code in debug and release builds: it is what gets measured.
+        .opt_level(2)
+        .debug(true)
+        .pic(true)
+        .flag("-fvisibility=hidden")
+        .flag("-pthread")
+        .cargo_warnings(true);
+    for warning in WARNINGS {
+        build.flag(warning);
+    }
+    if env::var_os(WARNINGS_ARE_ERRORS).is_some() {
+        build.flag("-Werror");
+    }
+    build.try_compile_intermediates().unwrap_or_else(|error| {
+        panic!(
+            "{} does not compile: {error}\nIt needs a C compiler and OpenSSL's headers; Debian: apt install gcc \
+             libssl-dev",
+            folders[0].display()
+        )
+    })
+}
+
+fn files_ending(folder: &Path, end: &str) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
+        .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
+        .map(|entry| entry.expect("readable entry").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == end))
+        .collect();
+    files.sort();
+    files
+}
+
+fn run(command: &mut Command) {
+    let status = command.status().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(status.success(), "{command:?}: {status}");
+}

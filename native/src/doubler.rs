@@ -1,0 +1,177 @@
+//! The OpenSSL provider that computes TLS stages twice and keeps one result: unpacked for one run, its mode and its
+//! call counters.
+//!
+//! The library is compiled from `native/doubler` by the build script and embedded here. It holds nothing that could
+//! replace a component by a no-op, so that a server with it is as secure as one without, and any client may come.
+//! Unlike the provider ([`super::provider`]) it goes on as the plain default provider when its owner ends, or is not
+//! there.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use tlsdyno_tls::{Stage, StageSet};
+
+use crate::area::{Head, mode_bits};
+use crate::counts::Counts;
+use crate::layout::doubler as layout;
+use crate::unpacked::{Library, Unpacked};
+
+/// The doubler, an ELF shared library.
+static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-doubler.so"));
+
+/// What a server computes twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Doubled {
+    /// The stages; an AEAD and stitched CBC only where both `cipher` and `mac` are among them.
+    pub stages: StageSet,
+    /// Records that are not doubled are copied as if they were: what doubling costs besides computing.
+    pub copies: bool,
+}
+
+impl Doubled {
+    /// Nothing: the default provider behind the doubler's tables.
+    pub const NOTHING: Doubled = Doubled { stages: StageSet::NONE, copies: false };
+
+    /// These stages.
+    pub const fn stages(stages: StageSet) -> Doubled {
+        Doubled { stages, copies: false }
+    }
+}
+
+/// The doubler made ready for the servers of one run. Dropping it ends the doubling within a second, and leaves the
+/// servers at their work; its files belong to the caller's directory.
+#[derive(Debug)]
+pub struct Doubling {
+    pub(super) unpacked: Unpacked,
+}
+
+impl Doubling {
+    /// Writes library and `openssl.cnf` into `dir`, which must exist and be closed to others, and makes the area.
+    /// Nothing is doubled until [`Doubling::set_mode`] says so.
+    ///
+    /// # Errors
+    /// A file cannot be written; `dir` has a path that an `openssl.cnf` cannot hold.
+    pub fn prepare(dir: &Path) -> Result<Doubling> {
+        let head = Head { magic: layout::MAGIC, abi_version: layout::ABI_VERSION, slots: layout::SLOTS, mode: 0 };
+        let library =
+            Library { name: "doubler", image: LIBRARY, area_name: "tlsdyno-doubling", head, area_size: layout::SIZE };
+        let mut unpacked = library.unpack(dir)?;
+        let what = "OpenSSL's default provider, parts of it computed twice while tlsdyno lives";
+        unpacked.name_in_openssl_cnf("openssl-doubler.cnf", "tlsdyno-doubler", what, "")?;
+        Ok(Doubling { unpacked })
+    }
+
+    /// Computes this twice in whatever the servers begin from now on. Connections and contexts that exist go on as they
+    /// began (`docs/DOUBLING.md`). Takes a microsecond; every process of the servers sees it at once.
+    ///
+    /// # Errors
+    /// A stage above the primitives, which no second computation can reach.
+    pub fn set_mode(&self, doubled: Doubled) -> Result<()> {
+        if let Some(stage) = doubled.stages.iter().find(|stage| !Stage::PROVIDER.contains(stage)) {
+            bail!(
+                "`{stage}` is no computation and cannot be doubled; of these stages it is possible: {}",
+                StageSet::PROVIDER
+            );
+        }
+        let copies = if doubled.copies { layout::MODE_COPIES } else { 0 };
+        let mode = mode_bits(&Stage::PROVIDER, doubled.stages) | copies;
+        self.area.write(layout::MODE_AT, &mode.to_ne_bytes())
+    }
+
+    /// How often the servers read a mode with bits that mean nothing: 0, unless something else than
+    /// [`Doubling::set_mode`] writes it.
+    ///
+    /// # Errors
+    /// The area cannot be read.
+    pub fn modes_ignored(&self) -> Result<u32> {
+        self.area.read_u32(layout::MODES_IGNORED_AT)
+    }
+
+    /// What the servers have done so far, over all their processes and threads.
+    ///
+    /// # Errors
+    /// The area cannot be read.
+    pub fn counters(&self) -> Result<DoublingCounters> {
+        let (claimed_at, counters) = (layout::SLOTS_CLAIMED_AT, 2 * layout::SLOT_COUNTERS);
+        let totals = self.area.sum_slots(claimed_at, layout::SLOTS, layout::SLOTS_AT, counters)?;
+        let (calls, doubled) = totals.split_at(layout::SLOT_COUNTERS);
+        Ok(DoublingCounters::new(&layout::COUNTERS, |place| [calls[place], doubled[place]]))
+    }
+}
+
+/// Calls of the functions that may be doubled, and how many of them were. Those of records in one pass belong to
+/// `cipher`; `record_bytes` and `cbc_bytes` are bytes.
+pub type DoublingCounters = Counts<[u64; 2], { layout::COUNTERS.len() }>;
+
+impl DoublingCounters {
+    /// Calls of a stage that were doubled.
+    pub fn doubled(&self, stage: Stage) -> u64 {
+        self.of(stage)[1]
+    }
+
+    /// What belongs to no stage, by name; 0 if there is no such counter.
+    pub fn event(&self, name: &str) -> u64 {
+        self.get(name).map_or(0, |[count, _]| count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn doubling() -> (tempfile::TempDir, Doubling) {
+        let dir = tempfile::tempdir().unwrap();
+        let doubling = Doubling::prepare(dir.path()).unwrap();
+        (dir, doubling)
+    }
+
+    #[test]
+    fn the_configuration_names_the_doubler_and_no_stages() {
+        let (dir, doubling) = doubling();
+        let text = fs::read_to_string(dir.path().join("openssl-doubler.cnf")).unwrap();
+        assert!(text.contains(&format!("\ndescriptor = {}\n", doubling.area.descriptor())), "{text}");
+        assert!(text.contains("/tlsdyno-doubler.so\n") && !text.contains("stages"), "{text}");
+        assert_eq!(fs::read(doubling.area_path()).unwrap().len(), layout::SIZE);
+        assert_eq!(fs::read(doubling.library_path()).unwrap(), LIBRARY);
+    }
+
+    #[test]
+    fn a_mode_is_of_stages_that_are_computed() {
+        let (_dir, doubling) = doubling();
+        let mode = || doubling.area.read_u32(layout::MODE_AT).unwrap();
+        assert_eq!(mode(), 0, "nothing to begin with");
+        doubling.set_mode(Doubled::stages(StageSet::NONE.with(Stage::Kdf).with(Stage::KeyAgreement))).unwrap();
+        assert_eq!(mode(), 0b10_0010);
+        doubling.set_mode(Doubled { copies: true, ..Doubled::NOTHING }).unwrap();
+        assert_eq!(mode(), layout::MODE_COPIES);
+        let error = doubling.set_mode(Doubled::stages(StageSet::NONE.with(Stage::Setup))).unwrap_err().to_string();
+        assert!(error.contains("`setup`") && error.contains("authentication"), "{error}");
+        assert_eq!(mode(), layout::MODE_COPIES);
+        doubling.set_mode(Doubled::NOTHING).unwrap();
+        assert_eq!(mode(), 0);
+    }
+
+    #[test]
+    fn counters_are_summed_over_slots_and_subtracted() {
+        let (_dir, doubling) = doubling();
+        let before = doubling.counters().unwrap();
+        let all_claimed = (layout::SLOTS as u32 + 1).to_ne_bytes();
+        doubling.area.write(layout::SLOTS_CLAIMED_AT, &all_claimed).unwrap();
+        for slot in [0, layout::SLOTS - 1] {
+            let at = layout::SLOTS_AT + slot * layout::SLOT_COUNTERS * 2 * 8;
+            doubling.area.write(at, &3u64.to_ne_bytes()).unwrap();
+            doubling.area.write(at + layout::SLOT_COUNTERS * 8, &2u64.to_ne_bytes()).unwrap();
+            let lost_at = at + (layout::COUNTERS.len() - 1) * 8;
+            doubling.area.write(lost_at, &1u64.to_ne_bytes()).unwrap();
+        }
+        let difference = doubling.counters().unwrap() - before;
+        assert_eq!(difference.get("sign"), Some([6, 4]));
+        assert_eq!(difference.doubled(Stage::Authentication), 4);
+        assert_eq!(difference.doubled(Stage::Kdf), 0);
+        assert_eq!((difference.event("lost"), difference.event("copies")), (2, 0));
+        assert_eq!(difference.to_string(), "sign=6/4 lost=2");
+        assert_eq!(difference.get("no such counter"), None);
+    }
+}

@@ -1,0 +1,80 @@
+//! The program that measures the primitives of a libcrypto and the records of a libssl: unpacked for one run, started
+//! on the libraries of a server, and asked.
+//!
+//! It is compiled from `native/primitives` by the build script and embedded here. It is linked with no OpenSSL and
+//! opens those that it is told, so that a server's own are measured. It runs in no server.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::asked::Asked;
+use crate::write_file;
+
+/// The program, an ELF executable.
+static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-primitives"));
+
+/// What it opens.
+#[derive(Clone, Copy, Debug)]
+pub struct Opened<'a> {
+    /// The libcrypto.
+    pub libcrypto: &'a Path,
+    /// The libssl.
+    pub libssl: &'a Path,
+    /// Certificate and key for the handshakes before records, PEM.
+    pub certificate: &'a Path,
+    /// The key.
+    pub key: &'a Path,
+}
+
+/// What came of one measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Calls {
+    /// Calls that were made.
+    pub count: u64,
+    /// CPU time of the process that made them, nanoseconds.
+    pub cpu_ns: u64,
+    /// Elapsed time, nanoseconds.
+    pub elapsed_ns: u64,
+}
+
+/// The running program. It ends when this value is dropped.
+#[derive(Debug)]
+pub struct Meter {
+    program: Asked,
+    /// The version that the library says it has.
+    pub version: String,
+}
+
+impl Meter {
+    /// Unpacks the program into `directory` and starts it on `cpu`.
+    ///
+    /// # Errors
+    /// It does not start, or the libraries cannot be used; says why.
+    pub fn start(directory: &Path, opened: Opened, cpu: usize) -> Result<Meter> {
+        let program = directory.join("tlsdyno-primitives");
+        write_file(&program, PROGRAM, 0o700)?;
+        let mut command = Command::new(&program);
+        command.args([opened.libcrypto, opened.libssl, opened.certificate, opened.key]);
+        let started = Asked::start("program that measures primitives", command, cpu);
+        let (program, version) =
+            started.with_context(|| format!("{} cannot be measured", opened.libcrypto.display()))?;
+        Ok(Meter { program, version })
+    }
+
+    /// Measures for about so much CPU time. `kind` and `name` as `native/primitives/main.c` takes them.
+    ///
+    /// # Errors
+    /// The library does not have it, or the program has died.
+    pub fn measure(&mut self, kind: &str, name: &str, bytes: u64, cpu_time: Duration) -> Result<Calls> {
+        self.program.ask(&format!("{kind} {name} {bytes} {}", cpu_time.as_nanos()))?;
+        let reply = self.program.line()?;
+        let numbers: Option<Vec<u64>> = reply.split(' ').map(|text| text.parse().ok()).collect();
+        let [count, cpu_ns, elapsed_ns] = numbers.unwrap_or_default()[..] else {
+            bail!("{}", self.program.unknown(&reply));
+        };
+        Ok(Calls { count, cpu_ns, elapsed_ns })
+    }
+}

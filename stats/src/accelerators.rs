@@ -1,0 +1,124 @@
+//! What Amdahl's law predicts for an accelerator of finite speed, beside what was measured with it (Coarfa et al. 2006
+//! section 3.4).
+//!
+//! The share of the time per hit that private-key operations take comes from the configuration that differs from the
+//! accelerator's by having `authentication` replaced instead. All numbers come from the rounds that the three
+//! configurations have in common.
+
+use serde::Serialize;
+
+use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
+use super::papers::{gain_at_finite_speed, share_saved};
+use super::rounds::Rounds;
+use super::statement::{Difference, Metric, Ratio};
+use tlsdyno_record::model::{Card, ConfigurationModel, Experiment};
+
+/// Amdahl's prediction for a configuration with an accelerator, and what was measured.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Prediction {
+    /// The configuration with the accelerator.
+    pub configuration: String,
+    /// The same without one.
+    pub over: String,
+    /// The same with private-key operations replaced by a no-op: an accelerator without limits.
+    pub ideal: String,
+    /// How many times as fast as the processors of the server the accelerator does private-key operations.
+    pub speed: f64,
+    /// From the share by server CPU, then from the share by time per hit.
+    pub by: Vec<PredictedGain>,
+    /// Hits per second with the accelerator by those without.
+    pub measured: Ratio,
+}
+
+/// What a share of the cost of a hit predicts.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PredictedGain {
+    /// Private-key operations in per cent of the cost of a hit without accelerator, and in which cost.
+    pub share: Difference,
+    /// Hits per second with an accelerator of this speed by those without.
+    pub predicted: Ratio,
+    /// The same without limits of its speed.
+    pub unlimited: Ratio,
+    /// Hits per second measured by those predicted.
+    pub measured_by_predicted: Ratio,
+}
+
+/// The predictions that a record allows, in the order of its configurations.
+pub(super) fn predictions(experiment: &Experiment, rounds: &Rounds) -> Vec<Prediction> {
+    experiment.configurations.iter().filter_map(|model| prediction(model, experiment, rounds)).collect()
+}
+
+fn prediction(model: &ConfigurationModel, experiment: &Experiment, rounds: &Rounds) -> Option<Prediction> {
+    let accelerator = model.accelerator.as_ref()?;
+    let card = accelerator.card.map(Card::effective_speed);
+    let (over, ideal) = model.beside_accelerator(&experiment.configurations)?;
+    let indices = [rounds.named(&over.name)?, rounds.named(&ideal.name)?, rounds.named(&model.name)?];
+    // `cpu_rates` is a multiple of one processor's rate; the work of several is what an accelerator takes over. A
+    // card's effective speed is told for all of it.
+    let rates = accelerator.cpu_rates.map(|rates| rates / f64::from(model.processors.unwrap_or_default().count));
+    let speed = rates.or(card)?;
+    let by = Metric::ALL.map(|metric| Columns::of(rounds, indices, speed, metric));
+    let [bound_over, bound_ideal, bound_with] = indices.map(|index| rounds.client_bound(&[index]));
+    let pairs = by[0].pairs()?;
+    let by = by.iter().map(|columns| {
+        let [share, predicted, unlimited, beyond] = columns.estimates();
+        let by_time = columns.metric == Metric::Throughput;
+        // With the limit of the client on both sides of a quotient nothing is known; a share by CPU has no such limit.
+        let (more, less) = (by_time && bound_ideal, by_time && bound_over);
+        PredictedGain {
+            share: Difference::of(share, columns.metric, pairs),
+            predicted: Ratio::of_logarithm(predicted, pairs, less, more),
+            unlimited: Ratio::of_logarithm(unlimited, pairs, less, more),
+            measured_by_predicted: Ratio::of_logarithm(beyond, pairs, bound_over || more, bound_with),
+        }
+    });
+    Some(Prediction {
+        configuration: model.name.clone(),
+        over: over.name.clone(),
+        ideal: ideal.name.clone(),
+        speed,
+        by: by.collect(),
+        measured: rounds.times(indices[0], indices[2], Metric::Throughput)?,
+    })
+}
+
+/// Values for each round in which the server without accelerator, with private-key operations replaced, and with the
+/// accelerator was measured.
+struct Columns {
+    metric: Metric,
+    /// The share, then logarithms: of the gain predicted, without limit, measured.
+    columns: [Column; 4],
+}
+
+impl Columns {
+    fn of(rounds: &Rounds, indices: [usize; 3], speed: f64, metric: Metric) -> Columns {
+        let costs = rounds.costs(&indices, metric);
+        let times = rounds.costs(&indices, Metric::Throughput);
+        let mut columns: [Column; 4] = Default::default();
+        for (cost, time) in costs.iter().zip(&times) {
+            let values = cost.as_ref().zip(time.as_ref()).map(|(cost, time)| {
+                let share = share_saved(1.0 / cost[0], 1.0 / cost[1]);
+                let predicted = |speed| gain_at_finite_speed(share, speed).ln_1p();
+                [share, predicted(speed), predicted(f64::INFINITY), (time[0] / time[2]).ln()]
+            });
+            for (number, column) in columns.iter_mut().enumerate() {
+                column.push(values.map(|values| values[number]));
+            }
+        }
+        Columns { metric, columns }
+    }
+
+    /// Rounds with all three; `None` without any.
+    fn pairs(&self) -> Option<u32> {
+        let pairs = self.columns[0].iter().flatten().count() as u32;
+        (pairs > 0).then_some(pairs)
+    }
+
+    /// Of the share, the gain predicted, the gain without limit, and measured by predicted.
+    fn estimates(&self) -> [Estimate; 4] {
+        let beyond = Combination { constant: 0.0, terms: vec![(3, 1.0), (1, -1.0)] };
+        let wanted: Vec<Combination> = (0..3).map(Combination::column).chain([beyond]).collect();
+        let estimates = estimate(&self.columns, &wanted, RESAMPLES, SEED);
+        estimates.try_into().expect("one estimate per combination")
+    }
+}

@@ -1,0 +1,204 @@
+//! What another run of an experiment would show: runs differ by more than the intervals of each say.
+//!
+//! An interval from the rounds of one run knows what changes within that run. A machine whose caches others use all
+//! the time is another machine an hour later, and no round of one run shows that. So each run keeps what the earlier
+//! ones of the same experiment told on this machine, and the variance between runs is estimated from them as in a
+//! random-effects meta-analysis: the variance of their estimates less the mean variance that their own intervals
+//! explain (Hedges and Olkin, 1985, chapter 9).
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::shares::Shares;
+use super::statement::Metric;
+use tlsdyno_base::distribution::student_t_two_sided;
+use tlsdyno_record::model::Experiment;
+use tlsdyno_record::store::{EarlierRun, EarlierShare, Record};
+
+/// Name of what provider and shim cost with nothing off.
+pub const INSTRUMENT: &str = "instrument";
+
+/// From fewer runs, with the one that is told, nothing is said of others: Student's t would make it too wide to be of
+/// use.
+pub const RUNS_LEAST: usize = 4;
+
+/// More runs than this are not kept; the oldest are dropped.
+const RUNS_KEPT: usize = 40;
+
+/// The normal deviate of a 95 % interval.
+const NORMAL_95: f64 = 1.96;
+
+/// What all runs of an experiment on a machine say of one share of CPU time per hit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BetweenRuns {
+    /// A stage or named share as in `shares`, or [`INSTRUMENT`].
+    pub stage: String,
+    /// How many runs, with this one.
+    pub runs: usize,
+    /// This run's estimate, per cent.
+    pub percent: f64,
+    /// Lower end of the 95 % interval that holds for other runs too, per cent.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// The mean of all runs, per cent.
+    pub mean_percent: f64,
+    /// The smallest estimate of a run, per cent.
+    pub least_percent: f64,
+    /// The largest.
+    pub most_percent: f64,
+}
+
+/// What a later run of the same experiment is to know: what this one tells of its shares, and what it knew of earlier
+/// ones.
+pub fn handed_on(record: &Record) -> Vec<EarlierRun> {
+    let own = EarlierRun { created_unix_s: record.created_unix_s, shares: of_run(&Shares::of(record)) };
+    let all = || record.manifest.earlier_runs.iter().cloned().chain([own.clone()]);
+    all().filter(|run| !run.shares.is_empty()).rev().take(RUNS_KEPT).collect::<Vec<_>>().into_iter().rev().collect()
+}
+
+/// Whether runs of both may be compared: they measured the same, of the same server, with the same tool, on the same
+/// machine. The seed and the time may differ. `of` may only be about to measure.
+pub fn is_another_run(of: &Record, earlier: &Record) -> bool {
+    let circumstances = |record: &Record| {
+        let of = record.manifest.clone();
+        (of.tool_version, of.kernel, of.cpu_model, of.cpus, of.openssl_version, of.server_version)
+    };
+    let asked = |record: &Record| {
+        let mut experiment = record.measured.of::<Experiment>().cloned()?;
+        let measure = &mut experiment.measure;
+        (measure.seed, measure.time_s, measure.until_percent) = (None, 0.0, None);
+        Some(experiment)
+    };
+    let is_experiment = of.measured.of::<Experiment>().is_some();
+    is_experiment && circumstances(of) == circumstances(earlier) && asked(of) == asked(earlier)
+}
+
+/// What the shares of a run and those of the runs before it come to, in the order of the shares; empty with fewer than
+/// [`RUNS_LEAST`] runs.
+pub(super) fn between_runs(shares: &Shares, earlier: &[EarlierRun]) -> Vec<BetweenRuns> {
+    let own = of_run(shares);
+    let names = shares.by(Metric::Cpu).map(|share| share.stage.as_str()).chain([INSTRUMENT]);
+    names
+        .filter_map(|name| {
+            let last = own.get(name)?;
+            let told: Vec<EarlierShare> = earlier.iter().filter_map(|run| run.shares.get(name)).copied().collect();
+            let all: Vec<EarlierShare> = told.into_iter().chain([*last]).collect();
+            (all.len() >= RUNS_LEAST).then(|| of_share(name, *last, &all))
+        })
+        .collect()
+}
+
+fn of_share(name: &str, last: EarlierShare, all: &[EarlierShare]) -> BetweenRuns {
+    let count = all.len() as f64;
+    let percents = || all.iter().map(|run| run.percent);
+    let mean_percent = percents().sum::<f64>() / count;
+    let scatter = percents().map(|percent| (percent - mean_percent).powi(2)).sum::<f64>() / (count - 1.0);
+    let explained = all.iter().map(|run| variance(*run)).sum::<f64>() / count;
+    let between = (scatter - explained).max(0.0);
+    // Never narrower than what the run says of itself.
+    let half = match between > 0.0 {
+        true => student_t_two_sided(0.95, all.len() - 1) * (between + variance(last)).sqrt(),
+        false => last.half_width_percent,
+    };
+    let half = half.max(last.half_width_percent);
+    BetweenRuns {
+        stage: name.to_owned(),
+        runs: all.len(),
+        percent: last.percent,
+        low: last.percent - half,
+        high: last.percent + half,
+        mean_percent,
+        least_percent: percents().fold(f64::INFINITY, f64::min),
+        most_percent: percents().fold(f64::NEG_INFINITY, f64::max),
+    }
+}
+
+/// Of an estimate, from its interval.
+fn variance(of: EarlierShare) -> f64 {
+    (of.half_width_percent / NORMAL_95).powi(2)
+}
+
+/// The shares of CPU time, and the instrument, that have an interval.
+fn of_run(shares: &Shares) -> BTreeMap<String, EarlierShare> {
+    let named = shares.by(Metric::Cpu).map(|of| (of.stage.as_str(), of.percent, of.low, of.high));
+    let instrument = shares.instrument.iter().filter(|of| of.metric == Metric::Cpu);
+    let instrument = instrument.map(|of| (INSTRUMENT, of.percent, of.low, of.high));
+    let known = named
+        .chain(instrument)
+        .filter(|(_, percent, low, high)| percent.is_finite() && low.is_finite() && high.is_finite());
+    known
+        .map(|(name, percent, low, high)| {
+            (name.to_owned(), EarlierShare { percent, half_width_percent: (high - low) / 2.0 })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tlsdyno_base::random::SplitMix64;
+    use tlsdyno_record::model::Experiment;
+    use tlsdyno_record::store::Measured;
+
+    fn runs(of: &[(f64, f64)]) -> Vec<EarlierShare> {
+        of.iter().map(|&(percent, half_width_percent)| EarlierShare { percent, half_width_percent }).collect()
+    }
+
+    /// What is known only while a run measures is not yet in the one that begins.
+    #[test]
+    fn a_run_that_begins_finds_the_finished_ones() {
+        let run = |seed, version: &str| {
+            let mut experiment = Experiment::default();
+            experiment.measure.seed = Some(seed);
+            let mut record = Record::begun_now("?", seed);
+            record.measured = Measured::from(experiment);
+            record.manifest.openssl_version = version.to_owned();
+            record
+        };
+        let mut finished = run(1, "3.0");
+        finished.finished = true;
+        finished.manifest.negotiated = "TLSv1.3".to_owned();
+        assert!(is_another_run(&run(2, "3.0"), &finished));
+        assert!(!is_another_run(&run(2, "3.5"), &finished));
+        assert!(!is_another_run(&Record::begun_now("?", 1), &finished));
+    }
+
+    #[test]
+    fn runs_that_agree_leave_the_interval_as_it_is() {
+        let all = runs(&[(40.0, 1.0), (40.2, 1.0), (39.9, 1.0), (40.1, 0.8)]);
+        let said = of_share("authentication", all[3], &all);
+        assert!((said.low - 39.3).abs() < 1e-9 && (said.high - 40.9).abs() < 1e-9, "{said:?}");
+        assert_eq!((said.runs, said.least_percent, said.most_percent), (4, 39.9, 40.2));
+    }
+
+    #[test]
+    fn runs_that_differ_by_more_than_they_say_widen_it() {
+        let all = runs(&[(6.0, 0.2), (8.0, 0.2), (6.0, 0.2), (8.0, 0.2)]);
+        let said = of_share("plain_http", all[3], &all);
+        // Variance 4/3 between runs, t of 3 degrees 3.182: 3.67 to either side.
+        assert!((said.high - 8.0 - 3.68).abs() < 0.03 && said.low < said.mean_percent, "{said:?}");
+    }
+
+    #[test]
+    fn intervals_hold_the_mean_of_many_runs() {
+        let mut random = SplitMix64::new(7);
+        let normal = |random: &mut SplitMix64| {
+            let uniform = |random: &mut SplitMix64| (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+            (0..12).map(|_| uniform(random)).sum::<f64>() - 6.0
+        };
+        let (mut held, mut held_alone) = (0, 0);
+        for _ in 0..500 {
+            // Runs differ by 0.8 and know their own error of 0.4.
+            let percent = |random: &mut SplitMix64| 10.0 + 0.8 * normal(random) + 0.4 * normal(random);
+            let all: Vec<(f64, f64)> = (0..8).map(|_| (percent(&mut random), 0.4 * NORMAL_95)).collect();
+            let all = runs(&all);
+            let said = of_share("kdf", all[7], &all);
+            held += usize::from(said.low <= 10.0 && said.high >= 10.0);
+            held_alone += usize::from((all[7].percent - 10.0).abs() <= all[7].half_width_percent);
+        }
+        // Student's t of the whole variance, a part of which is known, holds somewhat more than 95 %.
+        assert!((475..=496).contains(&held) && held_alone < 350, "{held} and {held_alone} of 500");
+    }
+}

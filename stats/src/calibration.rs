@@ -1,0 +1,316 @@
+//! From the record of a calibration experiment to what the instrument can resolve.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
+use super::robust::{TRIM, sorted, trimmed_each_end, trimmed_mean};
+use super::rounds::Rounds;
+use super::shares::{Share, Shares};
+use super::statement::{Metric, Verdict};
+pub use super::sweeps::Scatter;
+use super::sweeps::Sweeps;
+use tlsdyno_record::model::{Experiment, Measure};
+use tlsdyno_record::store::calibration::{Calibration, Recovered, this_machine};
+use tlsdyno_record::store::{Block, Kind, Record, Warning};
+
+/// The configurations of a calibration by name: the repetition of the untouched server and, with what they inject, the
+/// burning ones.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Names {
+    /// The untouched server again.
+    pub again: String,
+    /// Microseconds burnt by each handshake, and the configuration.
+    pub burning: Vec<(f64, String)>,
+}
+
+/// Evaluates a calibration: differences of server CPU per hit, paired within rounds. `None` where a configuration has
+/// no usable block, or fewer than three rounds are complete.
+pub fn evaluate(record: &Record, names: &Names) -> Option<Calibration> {
+    let rounds = Rounds::of(record);
+    let as_is = rounds.find(&Kind::AsIs)?;
+    // The cost of a mode is that of the untouched server, changed by what it differs from its host by.
+    let before = if rounds.sweeps() > 0 { as_is } else { rounds.find(&Kind::Loaded)? };
+    let index = |name: &str| record.configurations.iter().position(|one| one.name == name && one.valid);
+    let mut pairs = vec![(0.0, as_is, index(&names.again)?)];
+    for (us, name) in &names.burning {
+        pairs.push((*us, before, index(name)?));
+    }
+    let columns: Vec<Column> = pairs.iter().map(|(_, before, after)| difference_us(&rounds, *before, *after)).collect();
+    let combinations: Vec<Combination> = (0..columns.len()).map(Combination::column).collect();
+    let estimates = estimate(&columns, &combinations, RESAMPLES, SEED);
+    let recovered = pairs.iter().zip(&estimates).map(|((injected_us, ..), estimate)| {
+        let Estimate { value, low, high } = *estimate;
+        Recovered { injected_us: *injected_us, measured_us: value, low_us: low, high_us: high }
+    });
+    let elapsed_s: f64 = compared(record).map(|block| block.elapsed_ns as f64 / 1e9).sum();
+    // The blocks of a configuration in one round count as one.
+    let blocks: BTreeSet<(usize, u32)> = compared(record).map(|block| (block.configuration, block.round)).collect();
+    let hits: Vec<f64> = cost_us(&rounds, as_is).into_iter().flatten().collect();
+    Some(Calibration {
+        created_unix_s: record.created_unix_s,
+        machine: this_machine(),
+        server: record.manifest.server_name.clone(),
+        certificate: record.manifest.certificate.clone(),
+        rounds: rounds.pairs(as_is, pairs[0].2, Metric::Cpu),
+        block_s: elapsed_s / blocks.len().max(1) as f64,
+        hit_us: trimmed_mean(&hits)?,
+        spread_us: common_spread(&columns)?,
+        slice_us: None,
+        recovered: recovered.collect(),
+    })
+}
+
+/// The blocks by which CPU per hit is compared: those of slices, where there are any.
+fn compared(record: &Record) -> impl Iterator<Item = &Block> {
+    let sliced = record.blocks.iter().any(|block| !block.slices.is_empty());
+    record.blocks.iter().filter(move |block| block.slices.is_empty() != sliced)
+}
+
+/// What a calibration says of the length of its slices, and of this start of its servers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SliceTrial {
+    /// The length of a slice that was asked for, microseconds.
+    pub asked_us: u64,
+    /// Mean length of a slice, microseconds.
+    pub slice_us: f64,
+    /// Sweeps measured.
+    pub sweeps_number: u32,
+    /// Server CPU per hit of the untouched server, microseconds.
+    pub hit_us: f64,
+    /// Spread of the paired differences from round to round, microseconds.
+    pub spread_us: f64,
+    /// To either side, what the 95 % interval of a difference would have after a minute, microseconds.
+    pub half_width_us: f64,
+    /// What the largest of the injected costs came to, microseconds.
+    pub largest_us: f64,
+    /// What provider and shim cost in this start of the servers, microseconds per hit.
+    pub instrument_us: f64,
+    /// Lower end of its 95 % interval.
+    pub instrument_low_us: f64,
+    /// Upper end.
+    pub instrument_high_us: f64,
+    /// What the difference of two equal modes (A/A) scatters by. `None`: too few slices.
+    pub scatter: Option<Scatter>,
+}
+
+impl SliceTrial {
+    /// From the record of a calibration with slices. `None`: it has none, or there is nothing to evaluate.
+    pub fn of(record: &Record, names: &Names) -> Option<SliceTrial> {
+        let calibration = evaluate(record, names)?;
+        let rounds = Rounds::of(record);
+        let slices = || record.blocks.iter().flat_map(|block| &block.slices);
+        let began_us = slices().map(|slice| slice.started_us).min()?;
+        let ended_us = slices().map(|slice| slice.started_us + u64::from(slice.elapsed_us)).max()?;
+        let [as_is, loaded] = [Kind::AsIs, Kind::Loaded].map(|kind| rounds.find(&kind));
+        let instrument = [difference_us(&rounds, as_is?, loaded?)];
+        let Estimate { value, low, high } =
+            *estimate(&instrument, &[Combination::column(0)], RESAMPLES, SEED).first()?;
+        let scatter = Sweeps::of_record(record).scatter(loaded?, rounds.named(&names.again)?, calibration.hit_us);
+        let rounds_in_a_minute = f64::from(calibration.rounds) * 60e6 / (ended_us - began_us) as f64;
+        let measure = &record.measured.of::<Experiment>()?.measure;
+        Some(SliceTrial {
+            asked_us: measure.slice_us.unwrap_or(Measure::SLICE_US),
+            slice_us: slices().map(|slice| f64::from(slice.elapsed_us)).sum::<f64>() / slices().count() as f64,
+            sweeps_number: rounds.sweeps(),
+            hit_us: calibration.hit_us,
+            spread_us: calibration.spread_us,
+            half_width_us: NORMAL_975 * calibration.spread_us / rounds_in_a_minute.sqrt(),
+            largest_us: calibration.recovered.last()?.measured_us,
+            instrument_us: value,
+            instrument_low_us: low,
+            instrument_high_us: high,
+            scatter,
+        })
+    }
+}
+
+/// The quantile 0.975 of the normal distribution.
+const NORMAL_975: f64 = 1.96;
+
+/// What the cost of provider and shim differs by from start to start of the servers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Starts {
+    /// How many there were.
+    pub starts_number: u32,
+    /// Standard deviation of what was measured, microseconds.
+    pub seen_us: f64,
+    /// What the intervals explain of it: the root of their mean variance, microseconds.
+    pub explained_us: f64,
+}
+
+impl Starts {
+    /// From trials, each with servers of its own. `None`: fewer than three.
+    pub fn of(trials: &[SliceTrial]) -> Option<Starts> {
+        let count = trials.len() as f64;
+        let mean = trials.iter().map(|trial| trial.instrument_us).sum::<f64>() / count;
+        let squares: f64 = trials.iter().map(|trial| (trial.instrument_us - mean).powi(2)).sum();
+        let error = |trial: &SliceTrial| (trial.instrument_high_us - trial.instrument_low_us) / 2.0 / NORMAL_975;
+        let explained = trials.iter().map(|trial| error(trial).powi(2)).sum::<f64>() / count;
+        (trials.len() >= 3).then(|| Starts {
+            starts_number: trials.len() as u32,
+            seen_us: (squares / (count - 1.0)).sqrt(),
+            explained_us: explained.sqrt(),
+        })
+    }
+}
+
+/// What telling costs at the machine's mean pace made of a calibration.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct PaceEffect {
+    /// Standard deviation of the pace between blocks, per cent of its mean.
+    pub pace_spread_percent: f64,
+    /// Part of the variance between blocks of one configuration, in CPU per hit, that the pace explains, per cent.
+    pub explained_percent: f64,
+    /// What [`Calibration::spread_us`] would be without: the spread of the paired differences as they were measured,
+    /// microseconds.
+    pub spread_uncorrected_us: f64,
+}
+
+impl PaceEffect {
+    /// From the record of a calibration. `None` where the pace was not sampled, or there is no calibration in it.
+    pub fn of(record: &Record, names: &Names) -> Option<PaceEffect> {
+        let rounds = Rounds::of(record);
+        let pace = rounds.pace()?;
+        let measured = rounds.uncorrected();
+        let mut pairs = vec![(rounds.find(&Kind::AsIs)?, rounds.named(&names.again)?)];
+        for (_, name) in &names.burning {
+            pairs.push((rounds.find(&Kind::Loaded)?, rounds.named(name)?));
+        }
+        let columns: Vec<Column> =
+            pairs.iter().map(|(before, after)| difference_us(&measured, *before, *after)).collect();
+        Some(PaceEffect {
+            pace_spread_percent: pace.spread * 100.0,
+            explained_percent: pace.cpu.explained * 100.0,
+            spread_uncorrected_us: common_spread(&columns)?,
+        })
+    }
+}
+
+/// Server CPU per hit in each round, microseconds.
+fn cost_us(rounds: &Rounds, index: usize) -> Column {
+    rounds.cost(index, Metric::Cpu).into_iter().map(|ns| ns.map(|ns| ns / 1e3)).collect()
+}
+
+fn difference_us(rounds: &Rounds, before: usize, after: usize) -> Column {
+    let (before, after) = (cost_us(rounds, before), cost_us(rounds, after));
+    before.iter().zip(&after).map(|(before, after)| Some((*after)? - (*before)?)).collect()
+}
+
+/// The variances of all pairs have the same cause, so that their mean is the best estimate.
+fn common_spread(columns: &[Column]) -> Option<f64> {
+    let spreads: Vec<f64> = columns.iter().map(spread).collect::<Option<_>>()?;
+    Some((spreads.iter().map(|spread| spread * spread).sum::<f64>() / spreads.len() as f64).sqrt())
+}
+
+/// The spread whose part by √n is the standard error of the 20 % trimmed mean: the Winsorised standard deviation
+/// divided by what is left after trimming (Tukey and McLaughlin 1963). `None` for fewer than three values.
+fn spread(column: &Column) -> Option<f64> {
+    let values = sorted(&column.iter().flatten().copied().collect::<Vec<f64>>());
+    let count = values.len();
+    if count < 3 {
+        return None;
+    }
+    let cut = trimmed_each_end(count);
+    let (low, high) = (values[cut], values[count - 1 - cut]);
+    let winsorised: Vec<f64> = values.iter().map(|value| value.clamp(low, high)).collect();
+    let mean = winsorised.iter().sum::<f64>() / count as f64;
+    let variance = winsorised.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1) as f64;
+    let left = if cut == 0 { 1.0 } else { 1.0 - 2.0 * TRIM };
+    Some(variance.sqrt() / left)
+}
+
+/// The detection limit of a record: what its machine's last calibration says of the time that each configuration was
+/// measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Detection {
+    /// The smallest difference that is found 19 times in 20, per cent of a hit; `None`: the machine was never
+    /// calibrated.
+    pub limit_percent: Option<f64>,
+    /// What reports say of it.
+    pub sentence: String,
+}
+
+impl Detection {
+    /// From the calibration in the record's manifest.
+    pub fn of(record: &Record) -> Detection {
+        let Some(calibration) = &record.manifest.calibration else {
+            let sentence = "The detection limit is not known: this machine was never calibrated; run `tlsdyno doctor \
+                            --calibrate`."
+                .to_owned();
+            return Detection { limit_percent: None, sentence };
+        };
+        let seconds = seconds_each(record);
+        let limit = calibration.limit_percent(seconds);
+        let sentence = if limit.is_finite() {
+            format!(
+                "Detection limit: a difference of {limit:.1} % of a hit's CPU is found 19 times in 20 after \
+                 {seconds:.1} s of each configuration (calibrated on {} {}).",
+                calibration.server,
+                ago(record.created_unix_s, calibration.created_unix_s),
+            )
+        } else {
+            "Nothing was measured that a detection limit could be told for.".to_owned()
+        };
+        Detection { limit_percent: limit.is_finite().then_some(limit), sentence }
+    }
+
+    /// The shares that lie below the limit although their interval excludes zero: they may be what two starts of one
+    /// server differ by.
+    pub fn below(&self, shares: &Shares) -> Option<Warning> {
+        let limit = self.limit_percent?;
+        let small = |share: &&Share| share.verdict == Verdict::Resolved && share.percent.abs() < limit;
+        let names: Vec<String> =
+            shares.by(Metric::Cpu).filter(small).map(|share| share.stage.replace('_', " ")).collect();
+        let what = format!(
+            "below the detection limit of {limit:.1} % of a hit: {}. Such a share may be chance, or what two starts \
+             of one server differ by",
+            names.join(", ")
+        );
+        let remedy = "Measure longer (--time), and calibrate again if the machine is quieter now (tlsdyno doctor \
+                      --calibrate).";
+        (!names.is_empty()).then(|| Warning::new("below_detection_limit", what).with_remedy(remedy))
+    }
+}
+
+/// Median time that a configuration was measured, seconds.
+fn seconds_each(record: &Record) -> f64 {
+    let mut seconds: Vec<f64> = (0..record.configurations.len())
+        .map(|index| compared(record).filter(move |block| block.configuration == index && block.valid))
+        .map(|blocks| blocks.map(|block| block.elapsed_ns as f64 / 1e9).sum())
+        .filter(|seconds| *seconds > 0.0)
+        .collect();
+    seconds.sort_by(f64::total_cmp);
+    seconds.get(seconds.len() / 2).copied().unwrap_or(0.0)
+}
+
+fn ago(now_s: u64, then_s: u64) -> String {
+    match now_s.saturating_sub(then_s) / 86_400 {
+        0 => "within a day before".to_owned(),
+        1 => "a day before".to_owned(),
+        days => format!("{days} days before"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tlsdyno_base::random::SplitMix64;
+
+    #[test]
+    fn the_spread_is_that_of_the_trimmed_mean() {
+        // 2,000 samples of 20 normal values: the standard deviation of their trimmed means is the spread by √20.
+        let mut random = SplitMix64::new(3);
+        let (mut means, mut spreads) = (Vec::new(), Vec::new());
+        for _ in 0..2_000 {
+            let values: Vec<f64> = (0..20).map(|_| 7.0 * random.normal()).collect();
+            means.push(trimmed_mean(&values).unwrap());
+            spreads.push(spread(&values.into_iter().map(Some).collect()).unwrap());
+        }
+        let truth = (means.iter().map(|mean| mean * mean).sum::<f64>() / 2_000.0).sqrt() * 20f64.sqrt();
+        let said = spreads.iter().sum::<f64>() / 2_000.0;
+        assert!((said / truth - 1.0).abs() < 0.07, "{said} {truth}");
+        assert_eq!(spread(&vec![Some(1.0), None, Some(2.0)]), None);
+    }
+}

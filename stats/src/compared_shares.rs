@@ -1,0 +1,121 @@
+//! Whether two records of one question tell the same: the shares of the one beside those of the other, and what a hit
+//! costs as is.
+//!
+//! The two were measured apart, so that their errors are independent. Then the interval of a difference reaches as far
+//! as the distances to the ends of both intervals, squared and added (Zou and Donner 2008, "Construction of confidence
+//! limits about effect measures", section 2).
+
+use serde::Serialize;
+
+use super::between_runs::BetweenRuns;
+use super::shares::Share;
+use super::statement::{Direction, FEW_ROUNDS, Metric};
+use super::summary::Summary;
+use tlsdyno_base::distribution::{CONFIDENCE, student_t_two_sided};
+use tlsdyno_record::store::Kind;
+
+/// Name of the server's CPU time per hit as is, nanoseconds; its change is in per cent.
+pub const CPU_PER_HIT: &str = "cpu_per_hit_ns";
+
+/// Degrees of freedom from which on Student's t is the normal distribution.
+const MANY: usize = 100_000;
+
+/// A value with its interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Known {
+    /// Point estimate.
+    pub value: f64,
+    /// Lower end; `-inf` (JSON: null) where it is not known.
+    pub low: f64,
+    /// Upper end; `inf` (JSON: null) where it is not known.
+    pub high: f64,
+}
+
+/// One share of CPU time per hit in two records, or that time itself.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ShareChange {
+    /// The share's name, or [`CPU_PER_HIT`].
+    pub stage: String,
+    /// In the first record, per cent, with the 95 % interval there.
+    pub first: Known,
+    /// In the second.
+    pub second: Known,
+    /// The second less the first, percentage points. All intervals of a comparison hold together in 95 % of cases.
+    pub change: Known,
+    /// Whether the second is bigger.
+    pub direction: Direction,
+}
+
+/// What both records know, in the order of the first. What changes by less than `tolerance` points is undecided.
+pub fn compared(first: &Summary, second: &Summary, tolerance: f64) -> Vec<ShareChange> {
+    let cost = |of: &Summary| {
+        let as_is = of.configuration(&Kind::AsIs)?;
+        let [value, low, high] =
+            [as_is.server_cpu_ns_per_hit, as_is.server_cpu_ns_per_hit_low, as_is.server_cpu_ns_per_hit_high];
+        value.is_finite().then_some(Known { value, low, high })
+    };
+    let shares: Vec<(&str, [Known; 2])> = first
+        .shares
+        .by(Metric::Cpu)
+        .filter_map(|share| {
+            let other = second.shares.by(Metric::Cpu).find(|other| other.stage == share.stage)?;
+            Some((share.stage.as_str(), [known(share, &first.between_runs), known(other, &second.between_runs)]))
+        })
+        .collect();
+    let costs = cost(first).zip(cost(second));
+    let quantities = (shares.len() + usize::from(costs.is_some())) as f64;
+    let coverage = 1.0 - (1.0 - CONFIDENCE) / quantities.max(1.0);
+    let wider = student_t_two_sided(coverage, MANY) / student_t_two_sided(CONFIDENCE, MANY);
+    let few = [first, second].iter().any(|of| of.rounds.max(of.sweeps) < FEW_ROUNDS);
+    let change = |stage: &str, [first, second]: [Known; 2], change: Known| {
+        let direction = match () {
+            () if few => Direction::Undecided,
+            () if change.low > tolerance => Direction::Bigger,
+            () if change.high < -tolerance => Direction::Smaller,
+            () => Direction::Undecided,
+        };
+        ShareChange { stage: stage.to_owned(), first, second, change, direction }
+    };
+    let of_cost = costs.map(|(a, b)| {
+        let logarithm = |of: Known| of.map(|value| value.max(1.0).ln());
+        let percent = |value: f64| 100.0 * value.exp_m1();
+        change(CPU_PER_HIT, [a, b], less(logarithm(b), logarithm(a), wider).map(percent))
+    });
+    let of_shares = shares.into_iter().map(|(stage, both)| change(stage, both, less(both[1], both[0], wider)));
+    of_cost.into_iter().chain(of_shares).collect()
+}
+
+/// A share with its interval: that which holds for other runs too, where enough of them were made.
+fn known(share: &Share, between_runs: &[BetweenRuns]) -> Known {
+    let own = Known { value: share.percent, low: share.low, high: share.high };
+    let of_runs = between_runs.iter().find(|of| of.stage == share.stage);
+    of_runs.map_or(own, |of| Known { low: of.low, high: of.high, ..own })
+}
+
+/// `a` less `b`, each end of its interval farther away by this factor.
+fn less(a: Known, b: Known, wider: f64) -> Known {
+    let value = a.value - b.value;
+    let below = (a.value - a.low).hypot(b.high - b.value);
+    let above = (a.high - a.value).hypot(b.value - b.low);
+    Known { value, low: value - wider * below, high: value + wider * above }
+}
+
+impl Known {
+    fn map(self, of: impl Fn(f64) -> f64) -> Known {
+        Known { value: of(self.value), low: of(self.low), high: of(self.high) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_of_a_difference_are_as_far_as_both_ends() {
+        let of = |value, low, high| Known { value, low, high };
+        let change = less(of(20.0, 17.0, 24.0), of(10.0, 6.0, 13.0), 1.0);
+        assert_eq!(change, of(10.0, 10.0 - 3.0f64.hypot(3.0), 10.0 + 4.0f64.hypot(4.0)));
+        let unknown = less(of(20.0, f64::NEG_INFINITY, f64::INFINITY), of(10.0, 9.0, 11.0), 2.0);
+        assert_eq!([unknown.low, unknown.high], [f64::NEG_INFINITY, f64::INFINITY]);
+    }
+}

@@ -1,0 +1,318 @@
+//! What an experiment answers beside shares: throughput relative to plain HTTP, comparisons of two configurations,
+//! remedies, accelerators, and connection setup against data exchange.
+//!
+//! Ratios of hits per second are geometric: the trimmed mean over rounds of the logarithm, so that a/b and b/a say the
+//! same.
+
+use serde::Serialize;
+use tlsdyno_tls::Stage;
+
+use super::accelerators::{Prediction, predictions};
+use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
+use super::papers::share_saved;
+use super::rounds::Rounds;
+use super::statement::{Difference, Direction, Metric, Ratio};
+use tlsdyno_record::model::{ComparisonModel, ConfigurationModel, Experiment, RemedyModel, SessionCache};
+use tlsdyno_record::store::{Configuration, Kind, Record};
+
+/// Throughput of a configuration as a part of plain HTTP's (Coarfa et al. 2006 figure 10).
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Relative {
+    /// The configuration.
+    pub configuration: String,
+    /// Its hits per second by those of plain HTTP.
+    pub ratio: Ratio,
+    /// CPU per hit of plain HTTP by its own: the same from CPU, which stays valid where the client is the limit.
+    pub by_cpu: Ratio,
+}
+
+/// The answer to a comparison.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ComparisonFinding {
+    /// The question.
+    pub question: String,
+    /// One configuration.
+    pub a: String,
+    /// The other.
+    pub b: String,
+    /// Hits per second of `b` by those of `a`; `None` where one of them was not measured.
+    pub ratio: Option<Ratio>,
+    /// CPU per hit of `a` by that of `b`.
+    pub by_cpu: Option<Ratio>,
+    /// What tells which of them serves more: hits per second, or CPU per hit where something else than the server
+    /// limited these.
+    pub decided_by: Option<Metric>,
+    /// The two are builds of one server.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub of_builds: bool,
+    /// What the paper says.
+    pub paper: Option<String>,
+    /// The same as a range of times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub published_times: Option<[f64; 2]>,
+}
+
+/// What a remedy gains.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RemedyFinding {
+    /// What to do.
+    pub name: String,
+    /// The configuration that has it.
+    pub configuration: String,
+    /// The configuration that it improves.
+    pub over: String,
+    /// It cannot be had, it bounds what can.
+    pub bound: bool,
+    /// Hits per second with it by those without; `None` where it was not measured.
+    pub ratio: Option<Ratio>,
+    /// CPU per hit without it by that with it.
+    pub by_cpu: Option<Ratio>,
+    /// What tells how much it gains: hits per second, or CPU per hit where something else than the server limited
+    /// these and the processors are the same. `None`: it was not measured.
+    pub told_by: Option<Metric>,
+    /// What it improves is the server as is, and that does not have it yet: only such gains can be compared with each
+    /// other.
+    pub over_as_is: bool,
+    /// The server as is has it already: nothing is to be done.
+    pub in_place: bool,
+    /// Processing power with it by that without, where these differ: adding processors cannot gain more than that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processors_times: Option<f64>,
+}
+
+impl RemedyFinding {
+    /// It takes part in the ranking: it can be had, it is not there yet, and it is measured against the server as is.
+    pub fn competes(&self) -> bool {
+        self.over_as_is && !self.in_place && !self.bound
+    }
+
+    /// What it gains, by what tells it.
+    pub fn gain(&self) -> Option<Ratio> {
+        match self.told_by? {
+            Metric::Throughput => self.ratio,
+            Metric::Cpu => self.by_cpu,
+        }
+    }
+
+    /// It gains more than the processors that it adds can give: then something else changed too.
+    pub fn is_doubtful(&self) -> bool {
+        self.processors_times.zip(self.ratio).is_some_and(|(most, ratio)| most > 1.0 && ratio.low > most)
+    }
+}
+
+/// Connection setup against data exchange (Coarfa et al. 2006 section 3.10), in per cent of the cost of a hit as is.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SetupAndData {
+    /// Cost in what.
+    pub metric: Metric,
+    /// What TLS costs in all: as is less plain HTTP.
+    pub whole: Difference,
+    /// What setting connections up costs: as is less minimal set-up.
+    pub setup: Difference,
+    /// What exchanging data costs: as is less plain data.
+    pub data: Difference,
+    /// The whole less setup and data. Above 0: costs that stay when either is gone; below 0: costs that go with
+    /// either.
+    pub discrepancy: Difference,
+}
+
+/// Everything that a record answers beside shares.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Findings {
+    /// Configurations against plain HTTP, in the order of the record. Empty without plain HTTP.
+    pub relative: Vec<Relative>,
+    /// In the order of the experiment.
+    pub comparisons: Vec<ComparisonFinding>,
+    /// Amdahl's law for accelerators, beside what was measured, in the order of the experiment.
+    pub accelerators: Vec<Prediction>,
+    /// Over the server as is: largest proven gain first, then those undecided, then losses, then those that were not
+    /// measured. Then those with a base of their own in the same order, and last those that the server has already.
+    pub remedies: Vec<RemedyFinding>,
+    /// Per metric; empty unless minimal set-up, plain data and plain HTTP were measured.
+    pub setup_and_data: Vec<SetupAndData>,
+    /// Stages of the record that have no share, as their configuration failed its checks.
+    pub unmeasured: Vec<Unmeasured>,
+}
+
+/// A stage that was to be measured and was not.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Unmeasured {
+    /// The stage.
+    pub stage: Stage,
+    /// The check that its configuration failed.
+    pub why: String,
+}
+
+impl Findings {
+    /// Computes the findings of a record.
+    pub fn of(record: &Record) -> Findings {
+        let rounds = Rounds::of(record);
+        let Some(experiment) = record.measured.of::<Experiment>() else {
+            return Findings::default();
+        };
+        let as_is = record.configurations.iter().find(|configuration| configuration.kind == Kind::AsIs);
+        let as_is = as_is.map_or("", |configuration| configuration.name.as_str());
+        let mut remedies: Vec<RemedyFinding> =
+            experiment.remedies.iter().map(|remedy| remedy_answer(experiment, remedy, as_is, &rounds)).collect();
+        remedies.sort_by(|a, b| rank(b).partial_cmp(&rank(a)).unwrap_or(std::cmp::Ordering::Equal));
+        Findings {
+            relative: relative(record, &rounds),
+            comparisons: experiment
+                .comparisons
+                .iter()
+                .map(|model| comparison_answer(experiment, model, &rounds))
+                .collect(),
+            accelerators: predictions(experiment, &rounds),
+            remedies,
+            setup_and_data: setup_and_data(&rounds),
+            unmeasured: unmeasured(record),
+        }
+    }
+}
+
+/// The stages of the provider whose configurations failed: what they cost may be the most of all. Those of the shim
+/// contain them, and many servers cannot have one or the other.
+fn unmeasured(record: &Record) -> Vec<Unmeasured> {
+    let failed = record.configurations.iter().filter(|configuration| !configuration.valid);
+    let of = |configuration: &Configuration| {
+        let Kind::StageOff(stage) = configuration.kind else { return None };
+        let why = configuration.preflight.failed.first()?.clone();
+        Stage::PROVIDER.contains(&stage).then_some(Unmeasured { stage, why })
+    };
+    failed.filter_map(of).collect()
+}
+
+fn relative(record: &Record, rounds: &Rounds) -> Vec<Relative> {
+    let Some(plain) = rounds.find(&Kind::PlainHttp) else {
+        return Vec::new();
+    };
+    let others = record.configurations.iter().filter(|configuration| configuration.kind != Kind::PlainHttp);
+    others
+        .filter_map(|configuration| {
+            let index = rounds.named(&configuration.name)?;
+            let [ratio, by_cpu] = [Metric::Throughput, Metric::Cpu].map(|metric| rounds.times(plain, index, metric));
+            Some(Relative { configuration: configuration.name.clone(), ratio: ratio?, by_cpu: by_cpu? })
+        })
+        .collect()
+}
+
+fn comparison_answer(experiment: &Experiment, model: &ComparisonModel, rounds: &Rounds) -> ComparisonFinding {
+    let [ratio, by_cpu] = named_times(rounds, &model.a, &model.b);
+    let limited = ratio.is_some_and(|ratio| ratio.at_most || ratio.at_least);
+    let decides = |ratio: &Option<Ratio>| ratio.is_some_and(|ratio| ratio.direction != Direction::Undecided);
+    ComparisonFinding {
+        question: model.question.clone(),
+        a: model.a.clone(),
+        b: model.b.clone(),
+        ratio,
+        by_cpu,
+        of_builds: of_builds(experiment, model),
+        decided_by: match () {
+            () if decides(&ratio) => Some(Metric::Throughput),
+            () if limited && decides(&by_cpu) && cpu_is_capacity(experiment, &model.a, &model.b) => Some(Metric::Cpu),
+            () => None,
+        },
+        paper: model.paper.clone(),
+        published_times: model.published_times,
+    }
+}
+
+/// Whether the two are one server but for the command that starts it.
+fn of_builds(experiment: &Experiment, comparison: &ComparisonModel) -> bool {
+    let of = |name: &str| experiment.configurations.iter().find(|model| model.name == name);
+    let pair = of(&comparison.a).zip(of(&comparison.b));
+    pair.is_some_and(|(a, b)| a.server_command != b.server_command)
+}
+
+/// Whether the one of the two that needs less CPU per hit could also serve more hits: both have the same processors,
+/// and do all of their work on them.
+fn cpu_is_capacity(experiment: &Experiment, a: &str, b: &str) -> bool {
+    let of = |name: &str| experiment.configurations.iter().find(|model| model.name == name);
+    let alone = |model: &ConfigurationModel| {
+        let cache = model.tls.applied(&experiment.tls).session_cache();
+        model.accelerator.is_none() && !matches!(cache, SessionCache::Memcached | SessionCache::Redis)
+    };
+    of(a).zip(of(b)).is_some_and(|(a, b)| a.processors == b.processors && alone(a) && alone(b))
+}
+
+fn remedy_answer(experiment: &Experiment, model: &RemedyModel, as_is: &str, rounds: &Rounds) -> RemedyFinding {
+    let over = model.over.clone().unwrap_or_else(|| as_is.to_owned());
+    let [ratio, by_cpu] = named_times(rounds, &over, &model.configuration);
+    let of = |name: &str| experiment.configurations.iter().find(|model| model.name == name);
+    let processors = |name: &str| {
+        let processors = of(name)?.processors.unwrap_or_default();
+        Some(f64::from(processors.count) * processors.speed)
+    };
+    let limited = ratio.is_none_or(|ratio| ratio.at_most || ratio.at_least);
+    let told_by = match limited && cpu_is_capacity(experiment, &over, &model.configuration) && by_cpu.is_some() {
+        true => Some(Metric::Cpu),
+        false => ratio.map(|_| Metric::Throughput),
+    };
+    let times = processors(&model.configuration).zip(processors(&over)).map(|(after, before)| after / before);
+    RemedyFinding {
+        name: model.name.clone(),
+        configuration: model.configuration.clone(),
+        over_as_is: over == as_is,
+        in_place: of(&model.configuration).is_some_and(ConfigurationModel::is_untouched),
+        processors_times: times.filter(|times| *times != 1.0),
+        over,
+        bound: model.bound,
+        ratio,
+        by_cpu,
+        told_by,
+    }
+}
+
+/// Sorts remedies: over the server as is, over others, in place; within these proven gains, undecided, losses, not
+/// measured; within each by size.
+fn rank(remedy: &RemedyFinding) -> (u8, u8, f64) {
+    let base = match (remedy.in_place, remedy.over_as_is) {
+        (true, _) => 0,
+        (false, false) => 1,
+        (false, true) => 2,
+    };
+    let (direction, times) = match remedy.gain() {
+        None => (0, 0.0),
+        Some(ratio) => match ratio.direction {
+            Direction::Smaller => (1, ratio.times),
+            // Of a bound from above nothing is known.
+            Direction::Undecided => (2, if ratio.at_most { 0.0 } else { ratio.times }),
+            Direction::Bigger => (3, ratio.times),
+        },
+    };
+    (base, direction, times)
+}
+
+/// By hits per second and by CPU: `b` by `a`.
+fn named_times(rounds: &Rounds, a: &str, b: &str) -> [Option<Ratio>; 2] {
+    let pair = rounds.named(a).zip(rounds.named(b));
+    [Metric::Throughput, Metric::Cpu].map(|metric| pair.and_then(|(a, b)| rounds.times(a, b, metric)))
+}
+
+fn setup_and_data(rounds: &Rounds) -> Vec<SetupAndData> {
+    let find = |stage| rounds.find(&Kind::StageOff(stage));
+    let found = [rounds.find(&Kind::AsIs), rounds.find(&Kind::PlainHttp), find(Stage::Setup), find(Stage::Marshalling)];
+    let [Some(as_is), Some(plain), Some(setup), Some(data)] = found else {
+        return Vec::new();
+    };
+    Metric::ALL.map(|metric| parts(rounds, as_is, [plain, setup, data], metric)).into()
+}
+
+fn parts(rounds: &Rounds, as_is: usize, without: [usize; 3], metric: Metric) -> SetupAndData {
+    let columns: Vec<Column> = without
+        .map(|index| rounds.paired(as_is, index, metric, |before, after| share_saved(1.0 / before, 1.0 / after)))
+        .into();
+    let discrepancy = Combination { constant: 0.0, terms: vec![(0, 1.0), (1, -1.0), (2, -1.0)] };
+    let combinations = [Combination::column(0), Combination::column(1), Combination::column(2), discrepancy];
+    let pairs = without.map(|index| rounds.pairs(as_is, index, metric)).into_iter().min().unwrap_or(0);
+    let difference = |estimate: Estimate| Difference::of(estimate, metric, pairs);
+    let estimates = estimate(&columns, &combinations, RESAMPLES, SEED);
+    let [whole, setup, data, discrepancy]: [Estimate; 4] = estimates.try_into().expect("one estimate per combination");
+    SetupAndData {
+        metric,
+        whole: difference(whole),
+        setup: difference(setup),
+        data: difference(data),
+        discrepancy: difference(discrepancy),
+    }
+}

@@ -1,0 +1,240 @@
+//! One server on two libraries: what each stage costs on either, and which of them makes the difference.
+//!
+//! Circle: rounds are made from sweeps, and these ask here which server is the untouched one on a library.
+
+use serde::Serialize;
+use tlsdyno_tls::Stage;
+
+use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
+use super::methods::Cost;
+use super::rounds::Rounds;
+use super::statement::{Direction, FEW_ROUNDS, Metric};
+use tlsdyno_record::model::{ConfigurationModel, Experiment};
+use tlsdyno_record::store::{Kind, LibraryUsed, Record};
+
+/// Name of the row of a whole hit.
+pub const WHOLE: &str = "whole";
+/// Name of what a hit costs with all measured stages off: the rest of the library, the server and the kernel.
+pub const REMAINDER: &str = "remainder";
+
+/// Whether something costs more on the second library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    /// The whole interval of the difference lies above 0.
+    Dearer,
+    /// It lies below.
+    Cheaper,
+    /// Neither, or there were too few rounds.
+    Undecided,
+}
+
+/// A stage on both libraries, server CPU time per hit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OnBoth {
+    /// A stage, [`WHOLE`] or [`REMAINDER`].
+    pub stage: String,
+    /// On the first.
+    pub first: Cost,
+    /// On the second.
+    pub second: Cost,
+    /// The second less the first, from the same rounds.
+    pub difference: Cost,
+    /// Whether it is dearer on the second.
+    pub change: Change,
+}
+
+/// The comparison of two libraries.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Libraries {
+    /// The version of the first.
+    pub first: String,
+    /// That of the second.
+    pub second: String,
+    /// A whole hit, then the stages in the order of the record, then the remainder.
+    pub rows: Vec<OnBoth>,
+}
+
+impl Libraries {
+    /// `None` where one library was measured, or not in the same rounds as the other.
+    pub(super) fn of(record: &Record) -> Option<Libraries> {
+        let models = models(record);
+        let rounds = Rounds::of(record);
+        let [first, second] = [rounds.find(&Kind::AsIs)?, models.iter().position(is_untouched_on_other)?];
+        if !record.configurations.get(second)?.valid || rounds.pairs(first, second, Metric::Cpu) == 0 {
+            return None;
+        }
+        let saved = |whole: usize, without: usize| rounds.paired(whole, without, Metric::Cpu, |a, b| a - b);
+        let mut named: Vec<(String, [Column; 2])> =
+            vec![(WHOLE.to_owned(), [first, second].map(|index| rounds.cost(index, Metric::Cpu)))];
+        let mut all_off = None;
+        let mut count = 0;
+        for (index, configuration) in record.configurations.iter().enumerate() {
+            let is_usable = |index: &usize| record.configurations[*index].valid && configuration.valid;
+            let Some(twin) = twin(models, index).filter(is_usable) else { continue };
+            match &configuration.kind {
+                // Those of the shim contain these.
+                Kind::StageOff(stage) if Stage::PROVIDER.contains(stage) => {
+                    named.push((stage.name().to_owned(), [saved(first, index), saved(second, twin)]));
+                    count += 1;
+                    all_off = all_off.or(Some((index, twin)));
+                }
+                Kind::AllOff => all_off = Some((index, twin)),
+                _ => {}
+            }
+        }
+        let is_all = |(index, _): &(usize, usize)| count == 1 || record.configurations[*index].kind == Kind::AllOff;
+        if let Some((index, twin)) = all_off.filter(is_all) {
+            named.push((REMAINDER.to_owned(), [index, twin].map(|index| rounds.cost(index, Metric::Cpu))));
+        }
+        let [first, second] = versions(record, models.get(second)?);
+        Some(Libraries { first, second, rows: rows(named) })
+    }
+
+    /// A whole hit.
+    pub fn whole(&self) -> &OnBoth {
+        &self.rows[0]
+    }
+
+    /// The part of a hit that makes most of the difference of the whole, among those that certainly differ in the same
+    /// direction. `None`: no part does.
+    pub fn to_blame(&self) -> Option<&OnBoth> {
+        let sign = self.whole().difference.cpu_ns_per_hit.signum();
+        let part = |row: &&OnBoth| row.change != Change::Undecided && row.difference.cpu_ns_per_hit * sign > 0.0;
+        let size = |row: &&OnBoth| row.difference.cpu_ns_per_hit.abs();
+        self.rows[1..].iter().filter(part).max_by(|a, b| size(a).total_cmp(&size(b)))
+    }
+}
+
+/// The untouched server on the library of this configuration, where that is not the experiment's.
+pub(super) fn untouched(record: &Record, index: usize) -> Option<usize> {
+    let models = models(record);
+    let library = models.get(index)?.library.as_ref()?;
+    models.iter().position(|model| is_untouched_on_other(model) && model.library.as_ref() == Some(library))
+}
+
+fn models(record: &Record) -> &[ConfigurationModel] {
+    record.measured.of::<Experiment>().map_or(&[], |experiment| &experiment.configurations)
+}
+
+fn is_untouched_on_other(model: &ConfigurationModel) -> bool {
+    model.library.is_some() && model.without_library().is_untouched()
+}
+
+/// The same configuration on the other library.
+fn twin(models: &[ConfigurationModel], index: usize) -> Option<usize> {
+    let nameless = |model: &ConfigurationModel| ConfigurationModel { name: String::new(), ..model.without_library() };
+    let model = models.get(index).filter(|model| model.library.is_none())?;
+    models.iter().position(|other| other.library.is_some() && nameless(other) == nameless(model))
+}
+
+/// The versions of both; where they are one, with their places.
+fn versions(record: &Record, second: &ConfigurationModel) -> [String; 2] {
+    let manifest = &record.manifest;
+    let used = |of_second: bool| {
+        manifest.libraries.iter().find(|used| (Some(&used.prefix) == second.library.as_ref()) == of_second)
+    };
+    let short = |version: &str| version.split(' ').take(2).collect::<Vec<_>>().join(" ");
+    let [first, other] = [used(false), used(true)];
+    let versions =
+        [first, other].map(|used| used.map_or_else(|| short(&manifest.openssl_version), |of| short(&of.version)));
+    if versions[0] != versions[1] {
+        return versions;
+    }
+    let place = |used: Option<&LibraryUsed>, system: &str| {
+        used.map_or_else(|| system.to_owned(), |used| used.prefix.display().to_string())
+    };
+    [format!("{} in {}", versions[0], place(first, "the system")), format!("{} in {}", versions[1], place(other, ""))]
+}
+
+fn rows(named: Vec<(String, [Column; 2])>) -> Vec<OnBoth> {
+    let columns: Vec<Column> = named.iter().flat_map(|(_, pair)| pair.clone()).collect();
+    let of_row = |row: usize| {
+        let less = Combination { constant: 0.0, terms: vec![(2 * row + 1, 1.0), (2 * row, -1.0)] };
+        [Combination::column(2 * row), Combination::column(2 * row + 1), less]
+    };
+    let combinations: Vec<Combination> = (0..named.len()).flat_map(of_row).collect();
+    let estimates = estimate(&columns, &combinations, RESAMPLES, SEED);
+    let cost = |Estimate { value, low, high }| Cost { cpu_ns_per_hit: value, low_ns: low, high_ns: high };
+    let row = |((stage, [first, second]), of_row): ((String, [Column; 2]), &[Estimate])| {
+        let pairs = first.iter().zip(&second).filter(|(a, b)| a.is_some() && b.is_some()).count();
+        OnBoth {
+            stage,
+            first: cost(of_row[0]),
+            second: cost(of_row[1]),
+            difference: cost(of_row[2]),
+            change: change(of_row[2], pairs as u32),
+        }
+    };
+    named.into_iter().zip(estimates.chunks(3)).map(row).collect()
+}
+
+fn change(difference: Estimate, pairs: u32) -> Change {
+    match difference.direction() {
+        Direction::Bigger if pairs >= FEW_ROUNDS => Change::Dearer,
+        Direction::Smaller if pairs >= FEW_ROUNDS => Change::Cheaper,
+        _ => Change::Undecided,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tlsdyno_record::model::{Experiment, Server};
+    use tlsdyno_record::store::{Block, Configuration, Measured};
+
+    /// Of a hit of 100 µs authentication takes 30 on the first library; on the second the whole takes 20 more.
+    fn record(second_authentication_us: u64) -> Record {
+        let libraries = vec!["/a".into(), "/b".into()];
+        let mut experiment = Experiment { server: Server { libraries, ..Server::default() }, ..Experiment::default() };
+        experiment.configurations = experiment.ablation(&[Stage::Authentication]);
+        experiment.fill();
+        let mut record = Record::begun_now("?", 1);
+        let kinds = [Kind::AsIs, Kind::StageOff(Stage::Authentication), Kind::PlainHttp, Kind::Setting, Kind::Setting];
+        let named = experiment.configurations.iter().zip(kinds);
+        let configuration = |(model, kind): (&ConfigurationModel, Kind)| Configuration {
+            kind,
+            noop: model.noop,
+            ..Configuration::setting(&model.name, true, Vec::new())
+        };
+        record.configurations = named.map(configuration).collect();
+        record.measured = Measured::from(experiment);
+        let costs_us = [100, 70, 10, 120, 120 - second_authentication_us];
+        for round in 0..8 {
+            for (configuration, cost_us) in costs_us.into_iter().enumerate() {
+                // A pace of its own in each round.
+                let server_cpu_ns = (cost_us * 100 + u64::from(round)) * 1_000;
+                let block = Block { round, configuration, server_cpu_ns, hits: 100, elapsed_ns: 1, ..Block::default() };
+                record.blocks.push(Block { valid: true, ..block });
+            }
+        }
+        record.finished = true;
+        record
+    }
+
+    #[test]
+    fn the_stage_that_makes_the_difference_is_named() {
+        let libraries = Libraries::of(&record(45)).unwrap();
+        let told: Vec<(&str, i64, Change)> = libraries
+            .rows
+            .iter()
+            .map(|row| (row.stage.as_str(), (row.difference.cpu_ns_per_hit / 1e3).round() as i64, row.change))
+            .collect();
+        let expected =
+            [(WHOLE, 20, Change::Dearer), ("authentication", 15, Change::Dearer), (REMAINDER, 5, Change::Dearer)];
+        assert_eq!(told, expected);
+        assert_eq!(libraries.to_blame().map(|row| row.stage.as_str()), Some("authentication"));
+        // A stage that became cheaper is not what made the whole dearer.
+        let libraries = Libraries::of(&record(5)).unwrap();
+        assert_eq!(libraries.rows[1].change, Change::Cheaper);
+        assert_eq!(libraries.to_blame().map(|row| row.stage.as_str()), Some(REMAINDER));
+    }
+
+    #[test]
+    fn one_library_is_no_comparison() {
+        let mut record = record(30);
+        record.configurations[3].valid = false;
+        assert_eq!(Libraries::of(&record), None);
+        assert_eq!(Libraries::of(&Record::begun_now("?", 1)), None);
+    }
+}

@@ -1,0 +1,39 @@
+//! Which part of the instrument an experiment on its own cost has loaded.
+
+use tlsdyno_record::model::{ConfigurationModel, Experiment};
+use tlsdyno_record::store::{Kind, Record};
+
+/// What of the instrument is loaded where nothing is switched off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Loaded {
+    /// The provider.
+    #[default]
+    Provider,
+    /// The shim.
+    Shim,
+    /// Provider and shim.
+    Both,
+    /// The doubler.
+    Doubler,
+}
+
+impl Loaded {
+    pub(super) fn of(record: &Record) -> Loaded {
+        let loaded = record.configurations.iter().find(|configuration| configuration.kind == Kind::Loaded);
+        let idle = |kind: &Kind| record.configurations.iter().any(|configuration| configuration.kind == *kind);
+        if loaded.is_none() && idle(&Kind::NothingDoubled) {
+            return Loaded::Doubler;
+        }
+        let models = record.measured.of::<Experiment>().into_iter().flat_map(|experiment| &experiment.configurations);
+        let model = loaded.and_then(|loaded| models.into_iter().find(|model| model.name == loaded.name));
+        let wraps = |model: &ConfigurationModel| {
+            let (provider, shim) = (!model.wrapped.provider().is_empty(), !model.wrapped.is_empty());
+            (model.idle_provider || provider, model.idle_shim || shim)
+        };
+        match model.map(wraps) {
+            Some((true, true)) => Loaded::Both,
+            Some((false, true)) => Loaded::Shim,
+            _ => Loaded::Provider,
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Hits per second, and shares of the time per hit, on each machine of an experiment, beside the paper's.
+//!
+//! Circle: the summary holds them, and they look up its configurations by name.
+
+use serde::Serialize;
+
+use super::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
+use super::papers::implied_reference;
+use super::published::Published;
+use super::rounds::Rounds;
+use super::shares::{MISSING, Share, Shares};
+use super::statement::Ratio;
+use super::summary::ConfigurationSummary;
+use tlsdyno_record::model::{ConfigurationModel, Experiment, Machine, PaperModel, ShareModel};
+use tlsdyno_record::store::Record;
+
+/// A configuration on a machine.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OnMachine {
+    /// Hits per second; `None` where it was not measured.
+    pub hits_per_s: Option<f64>,
+    /// Lower end of the 95 % interval.
+    pub low: Option<f64>,
+    /// Upper end.
+    pub high: Option<f64>,
+    /// Something else than the server was the limit.
+    pub client_bound: bool,
+    /// The paper's hits per second; `None` where they were not published.
+    pub paper_hits_per_second: Option<f64>,
+    /// Where they were not, the range that the paper's percentages leave.
+    pub paper_implied: Option<(f64, f64)>,
+}
+
+/// A configuration on all machines.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MachineRow {
+    /// Our name.
+    pub configuration: String,
+    /// The paper's, where it is another.
+    pub label: Option<String>,
+    /// In the order of the machines.
+    pub machines: Vec<OnMachine>,
+}
+
+/// The shares of the time per hit on one machine.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MachineShares {
+    /// Ours, in the order of the experiment; empty where they were not measured.
+    pub ours: Vec<Share>,
+    /// The paper's in per cent, in the same order, `None` where it has none.
+    pub paper: Vec<Option<f64>>,
+}
+
+/// What was measured on the machines of an experiment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Machines {
+    /// The machines, `2 x 933 MHz`.
+    pub machines: Vec<String>,
+    /// CPU time of a hit on each machine by that without a quota, in blocks of the same rounds, all configurations
+    /// together: what the emulation itself costs or spares. `None` where no configuration has both.
+    pub cpu_times: Vec<Option<Ratio>>,
+    /// Our hits per second for one of the paper's: by the untouched server on the first machine that both have. What
+    /// charts draw the paper's bars with.
+    pub scale_times: Option<f64>,
+    /// Each configuration, in the order of the experiment.
+    pub rows: Vec<MachineRow>,
+    /// Names of the shares, in the order of the experiment.
+    pub share_names: Vec<String>,
+    /// For each machine.
+    pub shares: Vec<MachineShares>,
+}
+
+impl Machines {
+    /// Of an experiment's record. `None`: it has no machines.
+    pub fn of(
+        record: &Record,
+        configurations: &[ConfigurationSummary],
+        published: Option<&Published>,
+    ) -> Option<Machines> {
+        let experiment = record.measured.of::<Experiment>()?;
+        let machines = &experiment.machines;
+        if machines.is_empty() {
+            return None;
+        }
+        let bases = || experiment.configurations.iter().filter(|model| is_base(experiment, model));
+        let cells = |model: &ConfigurationModel| {
+            let cell = |machine: &Machine| cell(experiment, configurations, model, *machine);
+            machines.iter().map(cell).collect()
+        };
+        let rows: Vec<MachineRow> = bases()
+            .map(|model| MachineRow {
+                configuration: model.name.clone(),
+                label: model.label.clone(),
+                machines: cells(model),
+            })
+            .collect();
+        let as_is = bases().position(ConfigurationModel::is_untouched);
+        let scales = as_is.into_iter().flat_map(|at| &rows[at].machines);
+        let scale = scales.filter_map(|cell| Some(cell.hits_per_s? / cell.paper_hits_per_second?)).next();
+        let rounds = Rounds::of(record);
+        let cpu_times = machines.iter().map(|machine| cpu_times(experiment, &rounds, *machine)).collect();
+        let shares = machines.iter().map(|machine| shares(experiment, &rounds, *machine, published)).collect();
+        Some(Machines {
+            machines: machines.iter().map(ToString::to_string).collect(),
+            cpu_times,
+            scale_times: scale,
+            rows,
+            share_names: experiment.shares.iter().map(|share| share.name.clone()).collect(),
+            shares,
+        })
+    }
+}
+
+fn cpu_times(experiment: &Experiment, rounds: &Rounds, machine: Machine) -> Option<Ratio> {
+    let bases = experiment.configurations.iter().filter(|model| is_base(experiment, model));
+    let pair = |model: &ConfigurationModel| {
+        let without = rounds.named(&model.name)?;
+        Some((rounds.cpu_in_blocks(without), rounds.cpu_in_blocks(rounds.named(&machine.name_of(&model.name))?)))
+    };
+    let pairs: Vec<(Column, Column)> = bases.filter_map(pair).collect();
+    let of_round = |round: usize| {
+        let times = pairs.iter().filter_map(|(without, with)| Some((with[round]? / without[round]?).ln()));
+        let (sum, count) = times.fold((0.0, 0u32), |(sum, count), times| (sum + times, count + 1));
+        (count > 0).then(|| sum / f64::from(count))
+    };
+    let column: Column = (0..pairs.first()?.0.len()).map(of_round).collect();
+    let count = column.iter().flatten().count() as u32;
+    let estimate = estimate(&[column], &[Combination::column(0)], RESAMPLES, SEED)[0];
+    (count > 0).then(|| Ratio::of_logarithm(estimate, count, false, false))
+}
+
+fn is_base(experiment: &Experiment, model: &ConfigurationModel) -> bool {
+    model.base.is_none() && experiment.configurations.iter().any(|other| other.base.as_ref() == Some(&model.name))
+}
+
+fn cell(
+    experiment: &Experiment,
+    configurations: &[ConfigurationSummary],
+    model: &ConfigurationModel,
+    machine: Machine,
+) -> OnMachine {
+    let name = machine.name_of(&model.name);
+    let ours = configurations.iter().find(|of| of.name == name && of.valid && of.blocks > 0);
+    let published =
+        |paper: &PaperModel| paper_column(paper, machine).and_then(|column| hits(paper, &model.name, column));
+    let paper = experiment.paper.as_ref().and_then(published);
+    OnMachine {
+        hits_per_s: ours.map(|of| of.hits_per_second),
+        low: ours.map(|of| of.hits_per_second_low).filter(|low| low.is_finite()),
+        high: ours.map(|of| of.hits_per_second_high).filter(|high| high.is_finite()),
+        client_bound: ours.is_some_and(|of| of.client_bound),
+        paper_hits_per_second: paper,
+        paper_implied: match paper {
+            None if model.plain_http => experiment.paper.as_ref().and_then(|paper| implied_plain(paper, machine)),
+            _ => None,
+        },
+    }
+}
+
+/// The paper's column of a machine: the last that bears its name, as later papers measured with later software.
+fn paper_column(paper: &PaperModel, machine: Machine) -> Option<usize> {
+    let name = machine.to_string();
+    let is = |label: &String| label.strip_prefix(&name).is_some_and(|rest| rest.is_empty() || rest.starts_with(" ("));
+    paper.machines.iter().rposition(is)
+}
+
+fn hits(paper: &PaperModel, configuration: &str, column: usize) -> Option<f64> {
+    paper.hits_per_s.get(configuration).map(|numbers| numbers[column]).filter(|number| number.is_finite())
+}
+
+/// What the printed percentages leave for plain HTTP on a machine whose number was not published.
+fn implied_plain(paper: &PaperModel, machine: Machine) -> Option<(f64, f64)> {
+    let column = paper_column(paper, machine)?;
+    let printed = paper.percent_of_plain.iter().filter_map(|(name, percents)| {
+        let percent = percents[column];
+        hits(paper, name, column).filter(|_| percent.is_finite()).map(|hits| (hits, percent))
+    });
+    implied_reference(&printed.collect::<Vec<_>>())
+}
+
+fn shares(experiment: &Experiment, rounds: &Rounds, machine: Machine, published: Option<&Published>) -> MachineShares {
+    let as_is = experiment.configurations.iter().find(|model| model.is_untouched());
+    let as_is = as_is.map_or(String::new(), |model| machine.name_of(&model.name));
+    let on_machine = |model: &ShareModel| ShareModel {
+        name: model.name.clone(),
+        on: machine.name_of(&model.on),
+        off: model.off.as_ref().map(|off| machine.name_of(off)),
+    };
+    let models: Vec<_> = experiment.shares.iter().map(on_machine).collect();
+    let column = experiment.paper.as_ref().and_then(|paper| paper_column(paper, machine));
+    let printed = |name: &str| {
+        let of = published?.shares.iter().find(|share| share.share == name)?;
+        Some(of.percent[column?]).filter(|percent| percent.is_finite())
+    };
+    let mut ours = Shares::by_time(&models, rounds, &as_is);
+    ours.retain(|share| share.stage != MISSING);
+    MachineShares { ours, paper: experiment.shares.iter().map(|share| printed(&share.name)).collect() }
+}

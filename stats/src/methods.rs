@@ -1,0 +1,218 @@
+//! The cost of each stage by each method, side by side, and whether they agree.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use tlsdyno_tls::{Stage, StageSet};
+
+use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
+use super::counts::{Counts, Instructions, stages_of};
+use super::rounds::Rounds;
+use super::statement::{FEW_ROUNDS, Lies, Metric};
+use tlsdyno_record::store::{Kind, Record};
+
+/// Name of the stages cipher and MAC together, where they cannot be taken apart.
+pub const RECORD_PROTECTION: &str = "record_protection";
+
+/// Two methods agree about a stage if they differ by no more than this part of its cost,
+const AGREE_PART: f64 = 0.1;
+/// or by no more than so many nanoseconds of CPU time per hit.
+const AGREE_NS: f64 = 5_000.0;
+
+/// What one method says of a stage: server CPU time per hit.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Cost {
+    /// Nanoseconds.
+    pub cpu_ns_per_hit: f64,
+    /// Lower end of the 95 % interval.
+    pub low_ns: f64,
+    /// Upper end.
+    pub high_ns: f64,
+}
+
+/// Whether two methods say the same of a stage: within 10 %, or 5 µs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Agreement {
+    /// The whole interval of their difference lies within the bounds, or the estimate does and the interval holds 0.
+    Agree,
+    /// The whole interval lies beyond one of them.
+    Differ,
+    /// Neither: measure longer.
+    Undecided,
+}
+
+/// A stage, or stages that cannot be taken apart, by all methods of a record.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ByMethods {
+    /// A stage, or [`RECORD_PROTECTION`].
+    pub stage: String,
+    /// What a hit costs less without it.
+    pub removing: Option<Cost>,
+    /// What a hit costs more with it computed twice.
+    pub doubling: Option<Cost>,
+    /// Doubling less removing.
+    pub difference: Option<Cost>,
+    /// Whether the two agree.
+    pub agreement: Option<Agreement>,
+    /// Instructions, where they were counted.
+    pub counting: Option<Instructions>,
+}
+
+/// What the doubling of a set of stages adds.
+pub(super) struct Doubled {
+    /// The stages.
+    pub stages: StageSet,
+    /// The part of the cost of a hit as is, by round or sweep.
+    pub share: Column,
+    /// The same in nanoseconds per hit.
+    pub added_ns: Column,
+    /// The configurations that it takes beside the untouched server.
+    pub configurations: Vec<usize>,
+}
+
+/// The name of stages that stand together.
+pub(super) fn name(stages: StageSet) -> String {
+    if stages == StageSet::RECORDS { RECORD_PROTECTION.to_owned() } else { stages.to_string() }
+}
+
+/// What is computed twice set by set, in the order of the record.
+pub(super) fn doubled(record: &Record, rounds: &Rounds, as_is: usize, metric: Metric) -> Vec<Doubled> {
+    let set = |kind: &Kind| if let Kind::Doubled(stages) = kind { Some((*stages, kind.clone())) } else { None };
+    let sets = record.configurations.iter().filter_map(|configuration| set(&configuration.kind));
+    sets.filter_map(|(stages, kind)| doubling(rounds, as_is, metric, stages, &kind)).collect()
+}
+
+/// What everything together adds.
+pub(super) fn all_doubled(record: &Record, rounds: &Rounds, as_is: usize, metric: Metric) -> Option<Doubled> {
+    let all = doubled(record, rounds, as_is, metric);
+    let stages = all.iter().fold(StageSet::NONE, |stages, one| stages.union(one.stages));
+    doubling(rounds, as_is, metric, stages, &Kind::AllDoubled)
+}
+
+/// The cost of records doubled less that of records copied; of others less that with nothing doubled.
+fn doubling(rounds: &Rounds, as_is: usize, metric: Metric, stages: StageSet, kind: &Kind) -> Option<Doubled> {
+    let twice = rounds.find(kind)?;
+    let copies = rounds.find(&Kind::Copies).filter(|_| stages.contains(Stage::Cipher));
+    // In sweeps a mode's cost is told as the untouched server's with what the mode adds.
+    let idle =
+        if metric == Metric::Cpu && rounds.sweeps() > 0 { Some(as_is) } else { rounds.find(&Kind::NothingDoubled) };
+    let once = copies.or(idle)?;
+    let costs = rounds.costs(&[as_is, once, twice], metric);
+    let column = |value: fn(f64, f64, f64) -> f64| -> Column {
+        costs
+            .iter()
+            .map(|costs| costs.as_deref().and_then(|costs| costs.first_chunk()).map(|[a, b, c]| value(*a, *b, *c)))
+            .collect()
+    };
+    let share = column(|as_is, once, twice| (twice - once) / as_is);
+    share.iter().any(Option::is_some).then(|| Doubled {
+        stages,
+        share,
+        added_ns: column(|_, once, twice| twice - once),
+        configurations: if once == as_is { vec![twice] } else { vec![once, twice] },
+    })
+}
+
+/// Every stage that a method tells something of, where the record has several methods, or counts.
+pub fn by_methods(record: &Record) -> Vec<ByMethods> {
+    let rounds = Rounds::of(record);
+    let as_is = rounds.find(&Kind::AsIs);
+    let doubled = as_is.map_or_else(Vec::new, |as_is| doubled(record, &rounds, as_is, Metric::Cpu));
+    let removed = as_is.map_or_else(Vec::new, |as_is| removed(record, &rounds, as_is));
+    let counts = Counts::of(record);
+    let counted = record.configurations.iter().filter_map(|configuration| stages_of(&configuration.kind));
+    let counted: Vec<StageSet> = counts.iter().flat_map(|_| counted.clone()).collect();
+    if counts.is_none() && (doubled.is_empty() || removed.is_empty()) {
+        return Vec::new();
+    }
+    let timed = removed.iter().map(|(stages, _)| *stages).chain(doubled.iter().map(|one| one.stages));
+    let mut sets: Vec<StageSet> = timed.chain(counted).collect();
+    let place = |stages: &StageSet| {
+        let stages: BTreeSet<Stage> = stages.iter().collect();
+        (stages.last().copied(), stages.len())
+    };
+    sets.sort_by_key(place);
+    sets.dedup();
+    let row = |stages: StageSet| {
+        let removed = removed.iter().find(|(of, _)| *of == stages).map(|(_, column)| column);
+        let doubled = doubled.iter().find(|one| one.stages == stages).map(|one| &one.added_ns);
+        let counting = counts.as_ref().and_then(|counts| counts.told_of(record, stages));
+        ByMethods { counting, ..side_by_side(stages, removed, doubled) }
+    };
+    sets.into_iter().map(row).collect()
+}
+
+/// What is saved without a set of stages, nanoseconds per hit: of stages alone and of those that are doubled together.
+fn removed(record: &Record, rounds: &Rounds, as_is: usize) -> Vec<(StageSet, Column)> {
+    let doubled = |stages: StageSet| {
+        record.configurations.iter().any(|configuration| configuration.kind == Kind::Doubled(stages))
+    };
+    let of = |(index, configuration): (usize, &tlsdyno_record::store::Configuration)| {
+        let stages = configuration.noop;
+        let is_step = match configuration.kind {
+            Kind::StageOff(_) => true,
+            Kind::Several(_) | Kind::AllOff => doubled(stages),
+            _ => false,
+        };
+        let column = rounds.paired(as_is, index, Metric::Cpu, |as_is, without| as_is - without);
+        (is_step && configuration.valid && column.iter().any(Option::is_some)).then_some((stages, column))
+    };
+    record.configurations.iter().enumerate().filter_map(of).collect()
+}
+
+fn side_by_side(stages: StageSet, removed: Option<&Column>, doubled: Option<&Column>) -> ByMethods {
+    let one = |column: &Column| estimate(std::slice::from_ref(column), &[Combination::column(0)], RESAMPLES, SEED)[0];
+    let (removing, doubling) = (removed.map(one), doubled.map(one));
+    let both = removed.zip(doubled).map(|(removed, doubled)| {
+        let less = Combination { constant: 0.0, terms: vec![(1, 1.0), (0, -1.0)] };
+        let difference = estimate(&[removed.clone(), doubled.clone()], &[less], RESAMPLES, SEED)[0];
+        let pairs = removed.iter().zip(doubled).filter(|(a, b)| a.is_some() && b.is_some()).count() as u32;
+        (difference, pairs)
+    });
+    let largest = removing.iter().chain(&doubling).map(|cost| cost.value.abs()).fold(0.0, f64::max);
+    let agreement = both.map(|(difference, pairs)| agreement(difference, pairs, largest));
+    let cost = |Estimate { value, low, high }| Cost { cpu_ns_per_hit: value, low_ns: low, high_ns: high };
+    ByMethods {
+        stage: name(stages),
+        removing: removing.map(cost),
+        doubling: doubling.map(cost),
+        difference: both.map(|(difference, _)| cost(difference)),
+        agreement,
+        counting: None,
+    }
+}
+
+fn agreement(difference: Estimate, pairs: u32, largest_ns: f64) -> Agreement {
+    let bound = (AGREE_PART * largest_ns).max(AGREE_NS);
+    match Lies::of(difference.interval(), [-bound, bound]) {
+        _ if pairs < FEW_ROUNDS => Agreement::Undecided,
+        Lies::Within => Agreement::Agree,
+        Lies::Above | Lies::Below => Agreement::Differ,
+        Lies::Across => Agreement::Undecided,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods_agree_within_a_tenth_or_five_microseconds() {
+        let difference = |value, half| Estimate { value, low: value - half, high: value + half };
+        assert_eq!(agreement(difference(4e3, 0.5e3), 9, 10e3), Agreement::Agree);
+        assert_eq!(agreement(difference(20e3, 5e3), 9, 300e3), Agreement::Agree);
+        assert_eq!(agreement(difference(4e3, 6e3), 9, 10e3), Agreement::Undecided);
+        assert_eq!(agreement(difference(0.0, f64::INFINITY), 9, 10e3), Agreement::Undecided);
+        assert_eq!(agreement(difference(40e3, 5e3), 9, 300e3), Agreement::Differ);
+        assert_eq!(agreement(difference(-40e3, 5e3), 9, 300e3), Agreement::Differ);
+        assert_eq!(agreement(difference(40e3, 15e3), 9, 300e3), Agreement::Undecided);
+        assert_eq!(agreement(difference(40e3, 5e3), 4, 300e3), Agreement::Undecided);
+    }
+
+    #[test]
+    fn stages_that_stand_together_have_one_name() {
+        assert_eq!(name([Stage::Mac, Stage::Cipher].into_iter().collect()), "record_protection");
+        assert_eq!(name([Stage::Kdf].into_iter().collect()), "kdf");
+    }
+}

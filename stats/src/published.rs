@@ -1,0 +1,234 @@
+//! A paper's published numbers beside ours: throughput relative to plain HTTP, shares, setup against data, and the
+//! order of the components. Its shares are those it prints, else computed from its throughputs by the papers' own
+//! arithmetic.
+
+use serde::Serialize;
+use tlsdyno_tls::Stage;
+
+use super::findings::Findings;
+use super::papers::{relative_cost, relative_throughput, share_saved};
+use super::rounds::Rounds;
+use super::shares::{MISSING, Share, Shares};
+use super::statement::{Direction, Metric, Ratio};
+use tlsdyno_record::model::{ConfigurationModel, Experiment, PaperModel, ShareModel};
+use tlsdyno_record::store::{Kind, Record};
+
+/// Half of the last digit that the papers print of a percentage.
+const HALF_A_DIGIT: f64 = 0.5;
+
+/// What the paper published of one configuration.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PublishedConfiguration {
+    /// Our name.
+    pub configuration: String,
+    /// The paper's name, where it is another.
+    pub label: Option<String>,
+    /// Hits per second for each machine; NaN (JSON: null) where not published.
+    pub hits_per_s: Vec<f64>,
+    /// Per cent of the throughput of [`Published::reference`] on that machine; NaN (JSON: null) where not published.
+    pub percent_of_reference: Vec<f64>,
+    /// Our hits per second by those of the reference; `None` for itself, and where one of them was not measured.
+    pub ratio: Option<Ratio>,
+    /// The same from CPU per hit; `None` also where the reference is not plain HTTP, as processors differ then.
+    pub by_cpu: Option<Ratio>,
+}
+
+/// A share of the paper beside ours, which is in the record's shares under the same name.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PublishedShare {
+    /// The share.
+    pub share: String,
+    /// The paper's, per cent for each machine; NaN (JSON: null) where not published.
+    pub percent: Vec<f64>,
+    /// It is computed from published throughputs, not printed (for each machine).
+    pub computed: Vec<bool>,
+    /// Our interval by time, the papers' metric, against the range of the paper's numbers.
+    pub by_time: Option<Direction>,
+    /// Our interval by CPU, against the same.
+    pub by_cpu: Option<Direction>,
+}
+
+/// Section 3.10's sum from the paper's throughputs, per cent for each machine.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PublishedSetupAndData {
+    /// What TLS costs in all; NaN (JSON: null) where plain HTTP's throughput was not published.
+    pub whole: Vec<f64>,
+    /// Connection setup.
+    pub setup: Vec<f64>,
+    /// Data exchange.
+    pub data: Vec<f64>,
+    /// The whole less both.
+    pub discrepancy: Vec<f64>,
+}
+
+/// A paper's numbers beside ours.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Published {
+    /// Authors, year, figures.
+    pub source: String,
+    /// The machines, in the order of all numbers.
+    pub machines: Vec<String>,
+    /// What throughputs are told as parts of: plain HTTP on the untouched server's processors, else the first
+    /// configuration that the paper has numbers of; empty where it has none.
+    pub reference: String,
+    /// In the order of the experiment: configurations that the paper has numbers of.
+    pub configurations: Vec<PublishedConfiguration>,
+    /// In the order of the experiment: shares that the paper has numbers of.
+    pub shares: Vec<PublishedShare>,
+    /// Where the experiment has minimal set-up, plain data and plain HTTP.
+    pub setup_and_data: Option<PublishedSetupAndData>,
+    /// What is not as in the paper.
+    pub differences: Vec<String>,
+}
+
+impl Published {
+    /// The paper of a record's experiment. `None` where it names none.
+    pub fn of(record: &Record, shares: &Shares, findings: &Findings) -> Option<Published> {
+        let experiment = record.measured.of::<Experiment>()?;
+        let paper = experiment.paper.as_ref()?;
+        let published = Paper { experiment, paper };
+        let reference = published.reference().unwrap_or_default();
+        let rounds = Rounds::of(record);
+        let configurations = experiment.configurations.iter().filter_map(|model| {
+            let (hits_per_s, percent_of_reference) = published.throughput(model, reference)?;
+            let [ratio, by_cpu] = ratios(&rounds, findings, reference, &model.name);
+            let (configuration, label) = (model.name.clone(), model.label.clone());
+            Some(PublishedConfiguration { configuration, label, hits_per_s, percent_of_reference, ratio, by_cpu })
+        });
+        Some(Published {
+            source: paper.source.clone(),
+            machines: paper.machines.clone(),
+            reference: reference.to_owned(),
+            configurations: configurations.collect(),
+            shares: experiment.shares.iter().filter_map(|model| published.share(model, shares)).collect(),
+            setup_and_data: (!findings.setup_and_data.is_empty()).then(|| published.setup_and_data(record)).flatten(),
+            differences: paper.differences.clone(),
+        })
+    }
+
+    /// The factor by which TLS divides throughput on each machine that it is known of: plain HTTP by as is.
+    pub fn tls_factors(&self, as_is: &str, plain: &str) -> Vec<f64> {
+        let hits = |name: &str| {
+            let row = self.configurations.iter().find(|row| row.configuration == name);
+            row.map_or(&[][..], |row| &row.hits_per_s)
+        };
+        let factors = hits(plain).iter().zip(hits(as_is)).map(|(plain, as_is)| plain / as_is);
+        factors.filter(|factor| factor.is_finite()).collect()
+    }
+}
+
+/// Hits per second and CPU per hit of a configuration by those of the reference.
+fn ratios(rounds: &Rounds, findings: &Findings, reference: &str, name: &str) -> [Option<Ratio>; 2] {
+    if rounds.find(&Kind::PlainHttp).is_some_and(|plain| rounds.named(reference) == Some(plain)) {
+        let relative = findings.relative.iter().find(|relative| relative.configuration == name);
+        return [relative.map(|relative| relative.ratio), relative.map(|relative| relative.by_cpu)];
+    }
+    let pair = rounds.named(reference).zip(rounds.named(name)).filter(|(reference, other)| reference != other);
+    [pair.and_then(|(reference, other)| rounds.times(reference, other, Metric::Throughput)), None]
+}
+
+struct Paper<'a> {
+    experiment: &'a Experiment,
+    paper: &'a PaperModel,
+}
+
+impl Paper<'_> {
+    fn hits(&self, name: &str, machine: usize) -> f64 {
+        self.paper.hits_per_s.get(name).map_or(f64::NAN, |numbers| numbers[machine])
+    }
+
+    fn machines(&self) -> std::ops::Range<usize> {
+        0..self.paper.machines.len()
+    }
+
+    /// The name of the configuration for which `is` holds.
+    fn name(&self, is: impl Fn(&ConfigurationModel) -> bool) -> &str {
+        let found = self.experiment.configurations.iter().find(|model| is(model));
+        found.map_or("", |model| model.name.as_str())
+    }
+
+    fn as_is(&self) -> &str {
+        self.name(ConfigurationModel::is_untouched)
+    }
+
+    fn plain(&self) -> &str {
+        self.name(|model| model.plain_http && model.processors.is_none())
+    }
+
+    /// `None` where the paper has no throughput at all.
+    fn reference(&self) -> Option<&str> {
+        let published = |name: &&str| self.paper.hits_per_s.contains_key(*name);
+        let names = self.experiment.configurations.iter().map(|model| model.name.as_str());
+        std::iter::once(self.plain()).chain(names).find(published)
+    }
+
+    /// Hits per second, and per cent of those of the reference, for each machine.
+    fn throughput(&self, model: &ConfigurationModel, reference: &str) -> Option<(Vec<f64>, Vec<f64>)> {
+        let hits = self.paper.hits_per_s.get(&model.name)?.clone();
+        let part = |machine: usize| 100.0 * relative_throughput(hits[machine], self.hits(reference, machine));
+        let percent = self.machines().map(part).collect();
+        Some((hits, percent))
+    }
+
+    fn share(&self, model: &ShareModel, ours: &Shares) -> Option<PublishedShare> {
+        let printed = self.paper.shares_percent.get(&model.name);
+        let printed: Vec<f64> = self.machines().map(|machine| printed.map_or(f64::NAN, |of| of[machine])).collect();
+        let computed = self.machines().map(|machine| 100.0 * self.computed_share(model, machine));
+        let (percent, computed): (Vec<f64>, Vec<bool>) = printed
+            .iter()
+            .zip(computed)
+            .map(
+                |(&printed, computed)| {
+                    if printed.is_nan() { (computed, computed.is_finite()) } else { (printed, false) }
+                },
+            )
+            .unzip();
+        if percent.iter().all(|percent| percent.is_nan()) {
+            return None;
+        }
+        let of = |metric| ours.by(metric).find(|share| share.stage == model.name && share.stage != MISSING);
+        let against = |metric| of(metric).map(|share| against_range(share, &percent));
+        Some(PublishedShare {
+            share: model.name.clone(),
+            by_time: against(Metric::Throughput),
+            by_cpu: against(Metric::Cpu),
+            percent,
+            computed,
+        })
+    }
+
+    fn computed_share(&self, model: &ShareModel, machine: usize) -> f64 {
+        let as_is = self.hits(self.as_is(), machine);
+        let on = self.hits(&model.on, machine);
+        match &model.off {
+            Some(off) => relative_cost(as_is, on, self.hits(off, machine)),
+            None => relative_throughput(as_is, on),
+        }
+    }
+
+    fn setup_and_data(&self, record: &Record) -> Option<PublishedSetupAndData> {
+        let off = |stage| {
+            let kind = Kind::StageOff(stage);
+            record.configurations.iter().find(|configuration| configuration.kind == kind)
+        };
+        let (setup, data) = (off(Stage::Setup)?, off(Stage::Marshalling)?);
+        let saved = |name: &str| -> Vec<f64> {
+            let share = |machine| 100.0 * share_saved(self.hits(self.as_is(), machine), self.hits(name, machine));
+            self.machines().map(share).collect()
+        };
+        let (whole, setup, data) = (saved(self.plain()), saved(&setup.name), saved(&data.name));
+        if setup.iter().chain(&data).all(|share| share.is_nan()) {
+            return None;
+        }
+        let discrepancy = self.machines().map(|machine| whole[machine] - setup[machine] - data[machine]).collect();
+        Some(PublishedSetupAndData { whole, setup, data, discrepancy })
+    }
+}
+
+/// Our interval against the range of the paper's numbers, which are printed to a whole per cent.
+fn against_range(share: &Share, published: &[f64]) -> Direction {
+    let numbers = || published.iter().copied().filter(|number| number.is_finite());
+    let low = numbers().fold(f64::INFINITY, f64::min) - HALF_A_DIGIT;
+    let high = numbers().fold(f64::NEG_INFINITY, f64::max) + HALF_A_DIGIT;
+    if share.bound { Direction::Undecided } else { Direction::against([share.low, share.high], [low, high]) }
+}

@@ -1,0 +1,249 @@
+//! The blocks of a record arranged as a table: configurations by rounds.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
+use super::moment::Moment;
+use super::pace::{self, Pace};
+use super::robust::TRIM;
+use super::statement::{Metric, Ratio};
+use super::sweeps::SweepCosts;
+use tlsdyno_record::model::Experiment;
+use tlsdyno_record::store::{Block, Kind, LOAD, Record};
+
+/// The usable blocks of a record, by configuration and round.
+pub struct Rounds<'a> {
+    record: &'a Record,
+    /// One row per configuration, one place per round. A round may hold several blocks of one configuration: the
+    /// server as is takes part in every comparison, so that measuring it more than once per round narrows all
+    /// intervals. They count as one longer block.
+    blocks: Vec<Vec<Vec<&'a Block>>>,
+    /// The number of each round in the record.
+    numbers: Vec<u32>,
+    /// How costs go with the machine's pace, where it was sampled.
+    pace: Option<Pace>,
+    /// How time per hit goes with the moment and the traffic, in an experiment on machines.
+    moment: Option<Moment>,
+    /// CPU per hit from slices instead of blocks, where there are slices.
+    sweeps: Option<SweepCosts>,
+}
+
+impl<'a> Rounds<'a> {
+    /// The rounds of a record that a statement may use.
+    pub fn of(record: &'a Record) -> Rounds<'a> {
+        let mut by_round: BTreeMap<u32, Vec<&Block>> = BTreeMap::new();
+        // What was counted was not timed.
+        for block in record.blocks.iter().filter(|block| block.instructions.is_none()) {
+            by_round.entry(block.round).or_default().push(block);
+        }
+        // Ctrl-C and the bound of measuring end it in the middle of a round: what is compared is whole rounds only.
+        // A configuration that failed its preflight has no blocks in any round.
+        let valid: BTreeSet<usize> =
+            (0..record.configurations.len()).filter(|&index| record.configurations[index].valid).collect();
+        let whole = |blocks: &Vec<&Block>| {
+            let measured: BTreeSet<usize> = blocks.iter().map(|block| block.configuration).collect();
+            measured.is_superset(&valid)
+        };
+        let has_slices = |blocks: &Vec<&Block>| blocks.iter().any(|block| !block.slices.is_empty());
+        // The bound cuts rounds of one server only, and leaves no slices of a sweep that it has cut.
+        let keeps = |blocks: &Vec<&Block>| {
+            record.finished && (record.measured.of::<Experiment>().is_none() || has_slices(blocks))
+        };
+        let is_cut = |blocks: &Vec<&Block>| !whole(blocks) && !keeps(blocks);
+        if by_round.values().next_back().is_some_and(is_cut) {
+            by_round.pop_last();
+        }
+        let numbers = by_round.keys().copied().collect();
+        let mut table = vec![vec![Vec::new(); by_round.len()]; record.configurations.len()];
+        for (column, blocks) in by_round.into_values().enumerate() {
+            for block in blocks.into_iter().filter(|block| usable(record, block)) {
+                table[block.configuration][column].push(block);
+            }
+        }
+        let pace = Pace::of(table.iter().flatten().flatten().copied());
+        let sweeps = SweepCosts::of(record, table.iter().flatten().flatten().copied());
+        let moment = with_machines(record)
+            .and_then(|bases| Moment::of(table.iter().flatten().flatten().copied(), |index| bases[index]));
+        Rounds { record, blocks: table, numbers, pace, moment, sweeps }
+    }
+
+    /// The same with costs as they were measured, whatever the machine's pace was.
+    pub(super) fn uncorrected(&self) -> Rounds<'a> {
+        Rounds {
+            record: self.record,
+            blocks: self.blocks.clone(),
+            numbers: self.numbers.clone(),
+            pace: None,
+            moment: None,
+            sweeps: self.sweeps.clone(),
+        }
+    }
+
+    /// How costs go with the machine's pace, where it was sampled.
+    pub(super) fn pace(&self) -> Option<&Pace> {
+        self.pace.as_ref()
+    }
+
+    /// How time per hit goes with the moment and the traffic, in an experiment on machines.
+    pub(super) fn moment(&self) -> Option<&Moment> {
+        self.moment.as_ref()
+    }
+
+    /// Index of the first valid configuration of this kind that has at least one usable block.
+    pub(super) fn find(&self, kind: &Kind) -> Option<usize> {
+        let configurations = &self.record.configurations;
+        configurations
+            .iter()
+            .position(|configuration| configuration.kind == *kind && configuration.valid)
+            .filter(|&index| self.of_configuration(index).next().is_some())
+    }
+
+    /// Index of the configuration of this name, if it is valid and has at least one usable block.
+    pub(super) fn named(&self, name: &str) -> Option<usize> {
+        let configurations = &self.record.configurations;
+        configurations
+            .iter()
+            .position(|configuration| configuration.name == name && configuration.valid)
+            .filter(|&index| self.of_configuration(index).next().is_some())
+    }
+
+    /// The usable blocks of a configuration.
+    pub fn of_configuration(&self, index: usize) -> impl Iterator<Item = &'a Block> {
+        self.blocks[index].iter().flatten().copied()
+    }
+
+    /// The cost per hit of a configuration in each round, nanoseconds at the machine's mean pace; of CPU from slices,
+    /// where there are any.
+    pub(super) fn cost(&self, index: usize, metric: Metric) -> Column {
+        match (metric, &self.sweeps) {
+            (Metric::Cpu, Some(sweeps)) => sweeps.of_configuration(index).clone(),
+            _ => self.blocks[index].iter().map(|blocks| self.cost_per_hit(blocks, metric)).collect(),
+        }
+    }
+
+    /// CPU per hit of a configuration in the blocks of each round, nanoseconds, whatever slices tell.
+    pub(super) fn cpu_in_blocks(&self, index: usize) -> Column {
+        self.blocks[index].iter().map(|blocks| self.cost_per_hit(blocks, Metric::Cpu)).collect()
+    }
+
+    /// CPU time of the load per hit in each round, nanoseconds.
+    pub(super) fn client_cost(&self, index: usize) -> Column {
+        let per_hit = |blocks: &Vec<&Block>| {
+            let sum = |field: fn(&Block) -> u64| blocks.iter().map(|block| field(block)).sum::<u64>() as f64;
+            (!blocks.is_empty()).then(|| sum(|block| block.client_cpu_ns) / sum(|block| block.hits))
+        };
+        self.blocks[index].iter().map(per_hit).collect()
+    }
+
+    /// One value per round from a configuration alone, where its block has one. Of several blocks in a round the first
+    /// counts.
+    pub fn values(&self, index: usize, value: impl Fn(&Block) -> Option<f64>) -> Column {
+        self.blocks[index].iter().map(|blocks| value(blocks.first()?)).collect()
+    }
+
+    /// How many times the work of configuration `a` configuration `b` does for the same cost. `None` without a common
+    /// round.
+    pub fn times(&self, a: usize, b: usize, metric: Metric) -> Option<Ratio> {
+        let column = self.paired(a, b, metric, |a, b| (a / b).ln());
+        let pairs = self.pairs(a, b, metric);
+        if pairs == 0 {
+            return None;
+        }
+        let estimate = estimate(&[column], &[Combination::column(0)], RESAMPLES, SEED)[0];
+        let [at_most, at_least] = [a, b].map(|index| metric == Metric::Throughput && self.client_bound(&[index]));
+        Some(Ratio::of_logarithm(estimate, pairs, at_most, at_least))
+    }
+
+    /// One value per round from a configuration and the server as is, each by its cost per hit.
+    pub(super) fn paired(&self, as_is: usize, other: usize, metric: Metric, value: impl Fn(f64, f64) -> f64) -> Column {
+        let (a, b) = (self.cost(as_is, metric), self.cost(other, metric));
+        a.into_iter().zip(b).map(|(a, b)| Some(value(a?, b?))).collect()
+    }
+
+    /// The costs per hit of several configurations in each round in which all of them have a usable block.
+    pub(super) fn costs(&self, configurations: &[usize], metric: Metric) -> Vec<Option<Vec<f64>>> {
+        let columns: Vec<Column> = configurations.iter().map(|&index| self.cost(index, metric)).collect();
+        let rounds = columns.first().map_or(0, Vec::len);
+        (0..rounds).map(|round| columns.iter().map(|column| column[round]).collect()).collect()
+    }
+
+    /// Cost per hit of the blocks of one configuration in one round, which count as one longer block.
+    fn cost_per_hit(&self, blocks: &[&Block], metric: Metric) -> Option<f64> {
+        let blocks: Vec<&Block> = blocks.iter().copied().filter(|block| block.slices.is_empty()).collect();
+        let cost = |block: &&Block| {
+            // A moment tells how fast the machine was, too: it is told once.
+            let excess_ns = match (metric, &self.moment) {
+                (Metric::Throughput, Some(moment)) => moment.excess_ns(block),
+                _ => self.pace.as_ref().map_or(0.0, |pace| pace.excess_ns(block, metric)),
+            };
+            (pace::per_hit(block, metric) - excess_ns) * block.hits as f64
+        };
+        let hits: u64 = blocks.iter().map(|block| block.hits).sum();
+        (!blocks.is_empty()).then(|| blocks.iter().map(cost).sum::<f64>() / hits as f64)
+    }
+
+    /// Whether something else than the server limited one of these configurations: more of its blocks than a trimmed
+    /// mean leaves out.
+    pub fn client_bound(&self, configurations: &[usize]) -> bool {
+        configurations.iter().any(|&index| {
+            let (bound, all) = self
+                .of_configuration(index)
+                .filter(|block| block.slices.is_empty())
+                .fold((0, 0), |(bound, all), block| (bound + usize::from(block.client_bound), all + 1));
+            bound as f64 > TRIM * all as f64
+        })
+    }
+
+    /// Rounds in which both configurations have a cost.
+    pub(super) fn pairs(&self, a: usize, b: usize, metric: Metric) -> u32 {
+        self.paired(a, b, metric, |_, _| 0.0).iter().flatten().count() as u32
+    }
+
+    /// Sweeps of slices; 0: there are none.
+    pub(super) fn sweeps(&self) -> u32 {
+        self.sweeps.as_ref().map_or(0, SweepCosts::sweeps)
+    }
+
+    /// Rounds of what costs are told by: of slices, where there are any.
+    pub(super) fn compared(&self) -> u32 {
+        if self.sweeps() > 0 { self.numbers.len() as u32 } else { self.measured() }
+    }
+
+    /// Rounds with blocks; where there are none, rounds.
+    pub(super) fn told(&self) -> u32 {
+        match self.measured() {
+            0 => self.numbers.len() as u32,
+            with_blocks => with_blocks,
+        }
+    }
+
+    /// Rounds that were measured whole (an unusable block counts as measured), beside what they had of slices.
+    pub fn measured(&self) -> u32 {
+        let has_blocks = |round: &usize| {
+            let of_round = self.record.blocks.iter().filter(|block| block.round == self.numbers[*round]);
+            // Without slices, and without time: what is left of slices that do not count.
+            of_round.into_iter().any(|block| block.slices.is_empty() && block.elapsed_ns > 0)
+        };
+        (0..self.numbers.len()).filter(has_blocks).count() as u32
+    }
+}
+
+/// In an experiment on machines: of each configuration the one that it is on a machine, or itself.
+fn with_machines(record: &Record) -> Option<Vec<usize>> {
+    let experiment = record.measured.of::<Experiment>().filter(|experiment| !experiment.machines.is_empty())?;
+    let names: Vec<&str> = record.configurations.iter().map(|configuration| configuration.name.as_str()).collect();
+    let base = |(index, name): (usize, &&str)| {
+        let model = experiment.configurations.iter().find(|model| model.name == **name);
+        let base = model.and_then(|model| model.base.as_deref());
+        base.and_then(|base| names.iter().position(|name| *name == base)).unwrap_or(index)
+    };
+    Some(names.iter().enumerate().map(base).collect())
+}
+
+fn usable(record: &Record, block: &Block) -> bool {
+    let valid_configuration =
+        record.configurations.get(block.configuration).is_some_and(|configuration| configuration.valid);
+    // What a server behind a URL costs is not known.
+    let costs = block.server_cpu_ns > 0 || record.measured.field() == LOAD;
+    valid_configuration && block.valid && block.hits > 0 && block.elapsed_ns > 0 && costs
+}

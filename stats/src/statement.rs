@@ -1,0 +1,143 @@
+//! What is stated of the costs of configurations, and how sure it is.
+
+use serde::Serialize;
+
+use super::bootstrap::Estimate;
+pub use tlsdyno_base::verdict::{Direction, Lies};
+
+/// Fewer rounds than this give a rough interval only, which is said.
+pub const FEW_ROUNDS: u32 = 5;
+
+/// What "cost of a hit" means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Server CPU time per hit.
+    Cpu,
+    /// Time per hit at saturation: the reciprocal of hits per second, the papers' own metric.
+    Throughput,
+}
+
+impl Metric {
+    /// Both, in the order of reports: CPU leads because it stands noisy and shared machines.
+    pub const ALL: [Metric; 2] = [Metric::Cpu, Metric::Throughput];
+}
+
+/// Whether the interval excludes 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The 95 % interval excludes 0: the sign is known.
+    Resolved,
+    /// It does not, or there are too few rounds to say so: more rounds or a quieter machine are needed to say anything.
+    Undecided,
+}
+
+/// A difference between configurations that is no share, in per cent of the server as is.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Difference {
+    /// Cost in what.
+    pub metric: Metric,
+    /// Point estimate.
+    pub percent: f64,
+    /// Lower end of the 95 % interval.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// Whether the interval excludes 0.
+    pub verdict: Verdict,
+}
+
+impl Difference {
+    /// Of an estimate from so many rounds. Below [`FEW_ROUNDS`] nothing is resolved: all of 4 rounds lie on one side of
+    /// 0 by chance once in 8 times.
+    pub(super) fn of(estimate: Estimate, metric: Metric, rounds: u32) -> Difference {
+        let resolved = rounds >= FEW_ROUNDS && estimate.direction() != Direction::Undecided;
+        let verdict = if resolved { Verdict::Resolved } else { Verdict::Undecided };
+        let Estimate { value: percent, low, high } = estimate.scaled(100.0);
+        Difference { metric, percent, low, high, verdict }
+    }
+
+    /// The interval excludes 0, and what makes it undecided is that it is of too few rounds.
+    pub fn is_of_few_rounds(&self) -> bool {
+        self.verdict == Verdict::Undecided && Direction::of([self.low, self.high], 0.0) != Direction::Undecided
+    }
+
+    /// What is known where it is a part of a whole.
+    pub fn part(&self) -> Part {
+        Part::of(self.percent, [self.low, self.high])
+    }
+}
+
+/// What is known of a part of a whole, in per cent. Noise, or a limit elsewhere, can give a number that no part can be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Part {
+    /// The number.
+    Number(f64),
+    /// The number is below 0; this, the end of its interval, is the most that it can be.
+    AtMost(f64),
+    /// The number is above 100; this, the end of its interval, is the least that it can be.
+    AtLeast(f64),
+    /// Nothing: not even its interval holds a number that can be.
+    NotKnown,
+}
+
+impl Part {
+    /// Of an estimate with its interval.
+    pub fn of(percent: f64, [low, high]: [f64; 2]) -> Part {
+        let can_be = |end: f64| (0.0..=100.0).contains(&end);
+        match () {
+            () if can_be(percent) => Part::Number(percent),
+            () if percent < 0.0 && can_be(high) && high > 0.0 => Part::AtMost(high),
+            () if percent > 100.0 && can_be(low) && low > 0.0 => Part::AtLeast(low),
+            () => Part::NotKnown,
+        }
+    }
+}
+
+/// How many times the hits per second of one configuration another one serves.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Ratio {
+    /// Point estimate.
+    pub times: f64,
+    /// Lower end of the 95 % interval; 0 with fewer than two rounds.
+    pub low: f64,
+    /// Upper end; `inf` (JSON: null) with fewer than two rounds.
+    pub high: f64,
+    /// Whether it lies above or below 1.
+    pub direction: Direction,
+    /// Something else than the server limited the configuration in the denominator: the true ratio may be smaller.
+    pub at_most: bool,
+    /// The same of the configuration in the numerator: the true ratio may be larger.
+    pub at_least: bool,
+}
+
+impl Ratio {
+    /// The ratio whose logarithm was estimated from so many rounds.
+    pub fn of_logarithm(estimate: Estimate, pairs: u32, at_most: bool, at_least: bool) -> Ratio {
+        let (low, high) = (estimate.low.exp(), estimate.high.exp());
+        let direction = match Direction::of([low, high], 1.0) {
+            Direction::Bigger if pairs >= FEW_ROUNDS && !at_most => Direction::Bigger,
+            Direction::Smaller if pairs >= FEW_ROUNDS && !at_least => Direction::Smaller,
+            _ => Direction::Undecided,
+        };
+        Ratio { times: estimate.value.exp(), low, high, direction, at_most, at_least }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_a_part_is_no_number() {
+        let infinite = [f64::NEG_INFINITY, f64::INFINITY];
+        assert_eq!(Part::of(12.0, infinite), Part::Number(12.0));
+        assert_eq!(Part::of(-133.7, infinite), Part::NotKnown);
+        assert_eq!(Part::of(545.3, infinite), Part::NotKnown);
+        assert_eq!(Part::of(-8.5, [-12.9, -1.9]), Part::NotKnown);
+        assert_eq!(Part::of(-0.3, [-1.2, 0.6]), Part::AtMost(0.6));
+        assert_eq!(Part::of(104.0, [97.0, 111.0]), Part::AtLeast(97.0));
+        assert_eq!(Part::of(f64::NAN, [0.0, 1.0]), Part::NotKnown);
+    }
+}

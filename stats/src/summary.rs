@@ -1,0 +1,487 @@
+//! What each configuration did, and what the reader must know before believing it.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use tlsdyno_tls::StageSet;
+
+use super::between_runs::{BetweenRuns, between_runs};
+use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
+use super::calibration::Detection;
+use super::counts::Counts;
+use super::findings::Findings;
+use super::libraries::Libraries;
+use super::loaded::Loaded;
+use super::machines::Machines;
+use super::methods::{self, ByMethods};
+use super::moment::Moment;
+use super::pace::Pace;
+use super::published::Published;
+use super::rounds::Rounds;
+use super::shares::{Share, Shares};
+use super::statement::{FEW_ROUNDS, Metric};
+use super::traffic::Traffic;
+use tlsdyno_base::histogram::{self, Percentiles, percentiles};
+use tlsdyno_record::model::Experiment;
+use tlsdyno_record::store::warning::{self, Places, code};
+use tlsdyno_record::store::{Block, Kind, Record, Warning};
+
+/// What one configuration did, over its usable blocks. Rates and costs are 20 % trimmed means over rounds with 95 %
+/// intervals.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ConfigurationSummary {
+    /// The name.
+    pub name: String,
+    /// The configuration that it is on a machine, where it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
+    /// Stages replaced by no-ops.
+    pub noop: StageSet,
+    /// What it is for.
+    pub kind: Kind,
+    /// Usable blocks.
+    pub blocks: u32,
+    /// Hits per second of elapsed time.
+    pub hits_per_second: f64,
+    /// Lower end of its interval.
+    pub hits_per_second_low: f64,
+    /// Upper end of its interval.
+    pub hits_per_second_high: f64,
+    /// The client limited a block: hits per second are a lower bound.
+    pub client_bound: bool,
+    /// Server CPU time per hit, nanoseconds.
+    pub server_cpu_ns_per_hit: f64,
+    /// Lower end of its interval.
+    pub server_cpu_ns_per_hit_low: f64,
+    /// Upper end of its interval.
+    pub server_cpu_ns_per_hit_high: f64,
+    /// Client CPU time per hit, nanoseconds.
+    pub client_cpu_ns_per_hit: f64,
+    /// CPU time per hit of servers that the server needs beside it (HAProxy's backend, memcached, redis), nanoseconds;
+    /// 0 without any.
+    pub companion_cpu_ns_per_hit: f64,
+    /// Completed requests.
+    pub hits: u64,
+    /// Body bytes received.
+    pub body_bytes: u64,
+    /// Connections opened.
+    pub connections: u64,
+    /// Full handshakes.
+    pub handshakes_full: u64,
+    /// Resumed handshakes (accepted by the server).
+    pub handshakes_resumed: u64,
+    /// Hits for each handshake, full or resumed; `None` without handshakes.
+    pub hits_per_handshake: Option<f64>,
+    /// Hits for each full handshake; `None` without any.
+    pub hits_per_full_handshake: Option<f64>,
+    /// Connections that the plan wanted to resume.
+    pub resumed_intended: u64,
+    /// Connections whose ClientHello carried a session.
+    pub resumed_offered: u64,
+    /// Failed requests and connections by kind.
+    pub errors: BTreeMap<String, u64>,
+    /// Percentiles per phase, nanoseconds.
+    pub latency_ns: BTreeMap<String, Percentiles>,
+    /// Whether its numbers may be used: its preflight passed, and a block, if there is any, passed its checks.
+    pub valid: bool,
+    /// What the reader must know about it.
+    pub warnings: Vec<String>,
+}
+
+/// How well the shares are known, where the experiment says how well they are to be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Precision {
+    /// Percentage points to either side that were asked for.
+    pub wanted_percent: f64,
+    /// Those of the widest interval of a step.
+    pub reached_percent: f64,
+    /// Time that measuring took, seconds.
+    pub used_s: f64,
+}
+
+impl Precision {
+    fn of(record: &Record, shares: &Shares) -> Option<Precision> {
+        let measure = &record.measured.of::<Experiment>()?.measure;
+        let timed = record.blocks.iter().filter(|block| block.instructions.is_none());
+        let end_ns = timed.map(|block| block.started_ns + block.elapsed_ns).max()?;
+        Some(Precision {
+            wanted_percent: measure.until_percent?,
+            reached_percent: shares.widest_points()?,
+            used_s: end_ns as f64 / 1e9,
+        })
+    }
+}
+
+/// Everything the reports show.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// Relative costs.
+    pub shares: Shares,
+    /// What the shares are over all runs of this experiment on this machine; empty while there were too few.
+    pub between_runs: Vec<BetweenRuns>,
+    /// Costs of stages by several methods, where there are several.
+    pub by_methods: Vec<ByMethods>,
+    /// Instructions of each configuration, where they were counted.
+    pub counted: Option<Counts>,
+    /// The server on one library and on another, where it was measured on two.
+    pub libraries: Option<Libraries>,
+    /// What somebody else's traffic tells, where it was that.
+    pub traffic: Option<Traffic>,
+    /// Comparisons, remedies, and setup against data.
+    pub findings: Findings,
+    /// The paper's numbers beside ours, where the experiment has some.
+    pub published: Option<Published>,
+    /// What was measured on machines, where the experiment has some.
+    pub machines: Option<Machines>,
+    /// The configurations, in the order of the record.
+    pub configurations: Vec<ConfigurationSummary>,
+    /// Merged phase histograms per configuration, for curves.
+    pub phases: Vec<BTreeMap<String, Histogram<u64>>>,
+    /// Rounds measured; of slices where there were no blocks.
+    pub rounds: u32,
+    /// Sweeps of slices, by which CPU per hit is told; 0: it is told by rounds.
+    pub sweeps: u32,
+    /// The record's own warnings and those that follow from its numbers.
+    pub warnings: Vec<Warning>,
+    /// How well the shares are known, where that was asked for.
+    pub precision: Option<Precision>,
+    /// What differences could be found.
+    pub detection: Detection,
+    /// What the machine's pace explains, where it was sampled.
+    pub pace: Option<Pace>,
+    /// What the moments and the traffic of blocks explain, in an experiment on machines.
+    pub moment: Option<Moment>,
+    /// What is loaded in the configuration that tells the instrument's own cost, where there is one.
+    pub loaded: Loaded,
+}
+
+impl Summary {
+    /// Summarises a record; always gives the same result for the same record.
+    pub fn of(record: &Record) -> Summary {
+        let rounds = Rounds::of(record);
+        let shares = Shares::of(record);
+        let mut warnings = record.warnings.clone();
+        // It speaks of the rest between the stages, which an experiment without stages does not have.
+        warnings.retain(|warning| warning.code != code::NO_PLAIN_HTTP || has_stages(record));
+        for warning in derived_warnings(record, &rounds, &shares) {
+            if !warnings.contains(&warning) {
+                warnings.push(warning);
+            }
+        }
+        let mut configurations = Vec::new();
+        let mut phases = Vec::new();
+        for index in 0..record.configurations.len() {
+            let merged = merge_phases(&rounds, index);
+            configurations.push(summarise(record, &rounds, index, &merged));
+            phases.push(merged);
+        }
+        let findings = Findings::of(record);
+        let published = Published::of(record, &shares, &findings);
+        let machines = Machines::of(record, &configurations, published.as_ref());
+        let detection = Detection::of(record);
+        warnings.extend(detection.below(&shares));
+        let counted = Counts::of(record);
+        warnings.extend(counted.as_ref().and_then(|counted| counted.impossible(record)));
+        let (pace, moment) = (rounds.pace().cloned(), rounds.moment().cloned());
+        let precision = Precision::of(record, &shares);
+        Summary {
+            precision,
+            between_runs: between_runs(&shares, &record.manifest.earlier_runs),
+            by_methods: methods::by_methods(record),
+            counted,
+            libraries: Libraries::of(record),
+            traffic: Traffic::of(record),
+            shares,
+            findings,
+            published,
+            machines,
+            configurations,
+            phases,
+            rounds: rounds.told(),
+            sweeps: rounds.sweeps(),
+            warnings,
+            detection,
+            pace,
+            moment,
+            loaded: Loaded::of(record),
+        }
+    }
+
+    /// Whether blocks told hits per second.
+    pub fn has_rates(&self) -> bool {
+        self.configurations.iter().any(|of| of.hits_per_second.is_finite())
+    }
+
+    /// The configurations that are not one of the others on a machine.
+    pub fn off_machines(&self) -> impl Iterator<Item = &ConfigurationSummary> {
+        self.configurations.iter().filter(|of| of.base.is_none())
+    }
+
+    /// The configuration of this kind, if its blocks can be used.
+    pub fn configuration(&self, kind: &Kind) -> Option<&ConfigurationSummary> {
+        self.configurations
+            .iter()
+            .find(|configuration| configuration.kind == *kind && configuration.valid && configuration.blocks > 0)
+    }
+}
+
+fn summarise(
+    record: &Record,
+    rounds: &Rounds,
+    index: usize,
+    phases: &BTreeMap<String, Histogram<u64>>,
+) -> ConfigurationSummary {
+    let configuration = &record.configurations[index];
+    let rates: Column = rounds.cost(index, Metric::Throughput).into_iter().map(|ns| ns.map(f64::recip)).collect();
+    let [rate, server, client]: [Estimate; 3] = [rates, rounds.cost(index, Metric::Cpu), rounds.client_cost(index)]
+        .map(|column| estimate(&[column], &[Combination::column(0)], RESAMPLES, SEED)[0]);
+    let rate = rate.scaled(1e9);
+    let sum = |field: fn(&tlsdyno_record::store::Block) -> u64| rounds.of_configuration(index).map(field).sum::<u64>();
+    let mut errors = BTreeMap::new();
+    for block in record.blocks.iter().filter(|block| block.configuration == index) {
+        for (kind, count) in &block.errors {
+            *errors.entry(kind.clone()).or_default() += count;
+        }
+    }
+    let models = record.measured.of::<Experiment>().into_iter().flat_map(|experiment| &experiment.configurations);
+    let base = models.into_iter().find(|model| model.name == configuration.name).and_then(|model| model.base.clone());
+    let each = |handshakes: fn(&tlsdyno_record::store::Block) -> u64| ratio(sum(|block| block.hits), sum(handshakes));
+    ConfigurationSummary {
+        name: configuration.name.clone(),
+        base,
+        noop: configuration.noop,
+        kind: configuration.kind.clone(),
+        blocks: rounds.of_configuration(index).count() as u32,
+        hits_per_second: rate.value,
+        hits_per_second_low: rate.low,
+        hits_per_second_high: rate.high,
+        client_bound: rounds.client_bound(&[index]),
+        server_cpu_ns_per_hit: server.value,
+        server_cpu_ns_per_hit_low: server.low,
+        server_cpu_ns_per_hit_high: server.high,
+        client_cpu_ns_per_hit: client.value,
+        companion_cpu_ns_per_hit: companion_cpu_ns(rounds, index),
+        hits: sum(|block| block.hits),
+        body_bytes: sum(|block| block.body_bytes),
+        connections: sum(|block| block.connections),
+        handshakes_full: sum(|block| block.handshakes_full),
+        handshakes_resumed: sum(|block| block.resumed_accepted),
+        hits_per_handshake: each(|block| block.handshakes_full + block.resumed_accepted),
+        hits_per_full_handshake: each(|block| block.handshakes_full),
+        resumed_intended: sum(|block| block.resumed_intended),
+        resumed_offered: sum(|block| block.resumed_offered),
+        errors,
+        latency_ns: phases.iter().map(|(phase, histogram)| (phase.clone(), percentiles(histogram))).collect(),
+        valid: configuration.valid && !all_invalid(record, index),
+        warnings: configuration_warnings(record, index).iter().map(Warning::to_string).collect(),
+    }
+}
+
+/// How many of the first come to each of the second, if there are any.
+pub(super) fn ratio(many: u64, each: u64) -> Option<f64> {
+    (each > 0).then(|| many as f64 / each as f64)
+}
+
+/// CPU time per hit of the servers beside the server. It is read at the ends of blocks only, not of slices.
+fn companion_cpu_ns(rounds: &Rounds, index: usize) -> f64 {
+    let blocks = rounds.of_configuration(index).filter(|block| block.slices.is_empty());
+    let (ns, hits) = blocks.fold((0, 0), |(ns, hits), block| (ns + block.companion_cpu_ns, hits + block.hits));
+    ns as f64 / hits.max(1) as f64
+}
+
+/// Blocks were measured and not one passed its checks.
+pub fn all_invalid(record: &Record, index: usize) -> bool {
+    let mut blocks = record.blocks.iter().filter(|block| block.configuration == index).peekable();
+    blocks.peek().is_some() && blocks.all(|block| !block.valid)
+}
+
+/// A configuration's own warnings and those of its blocks, each code once. Counts are added up over the blocks. Other
+/// texts of one code differ from block to block in their numbers only: the first one is said, the others counted.
+pub fn configuration_warnings(record: &Record, index: usize) -> Vec<Warning> {
+    let blocks = || record.blocks.iter().filter(|block| block.configuration == index);
+    let with = |code: &'static str| blocks().filter(move |block| block.warnings.iter().any(|of| of.code == code));
+    let mut warnings = record.configurations[index].warnings.clone();
+    if with(code::REUSE).next().is_some() {
+        let sum = |value: fn(&Block) -> u64| with(code::REUSE).map(value).sum();
+        warnings.retain(|warning| warning.code != code::REUSE);
+        warnings.push(warning::reuse(
+            sum(|block| block.resumed_intended),
+            sum(|block| block.resumed_offered),
+            sum(|block| block.resumed_accepted),
+        ));
+    }
+    warnings.extend(failures(with(code::ERRORS)));
+    let mut others: BTreeMap<&str, (&Warning, u32)> = BTreeMap::new();
+    let is_summed = |warning: &&Warning| [code::REUSE, code::ERRORS].contains(&warning.code.as_str());
+    for warning in blocks().flat_map(|block| &block.warnings).filter(|warning| !is_summed(warning)) {
+        others.entry(&warning.code).or_insert((warning, 0)).1 += 1;
+    }
+    warnings.extend(others.into_values().map(|(first, times)| match times {
+        1 => first.clone(),
+        _ => Warning { what: format!("{} (and {} more like it)", first.what, times - 1), ..first.clone() },
+    }));
+    warnings
+}
+
+/// The histograms of each phase over the usable blocks of a configuration. One that cannot be read is left out: a
+/// latency curve less is better than no report, and the record still holds it.
+pub fn merge_phases(rounds: &Rounds, index: usize) -> BTreeMap<String, Histogram<u64>> {
+    let mut merged: BTreeMap<String, Histogram<u64>> = BTreeMap::new();
+    for (phase, text) in rounds.of_configuration(index).flat_map(|block| &block.phases) {
+        let Some(histogram) = histogram::decode(text) else {
+            continue;
+        };
+        match merged.get_mut(phase) {
+            // Adding only fails when the sum cannot hold the values; the target resizes itself.
+            Some(sum) => sum.add(&histogram).unwrap_or_default(),
+            None => {
+                let mut first = histogram;
+                first.auto(true);
+                merged.insert(phase.clone(), first);
+            }
+        }
+    }
+    merged
+}
+
+/// Warnings that follow from the blocks.
+fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    let measured = rounds.measured();
+    let compares = |experiment: &Experiment| experiment.is_timed() && experiment.foreign_traffic.is_none();
+    let compares = record.measured.of::<Experiment>().is_some_and(compares);
+    if (1..FEW_ROUNDS).contains(&rounds.compared()) && compares {
+        warnings.push(few_rounds(rounds.compared()));
+    }
+    if let Some(as_is) = rounds.find(&Kind::AsIs) {
+        for (index, configuration) in
+            record.configurations.iter().enumerate().filter(|(_, configuration)| configuration.valid)
+        {
+            let dropped = measured.saturating_sub(rounds.pairs(as_is, index, Metric::Throughput));
+            if dropped > 0 {
+                let what = format!(
+                    "{dropped} of {measured} rounds were left out because the block of \"{}\" was missing or invalid",
+                    configuration.name
+                );
+                let remedy = "The warnings of its blocks in the record say why.";
+                warnings.push(Warning::new("rounds_dropped", what).with_remedy(remedy));
+            }
+        }
+    }
+    let has_plain_http = record.configurations.iter().any(|configuration| configuration.kind == Kind::PlainHttp);
+    if has_stages(record) && !has_plain_http && compares {
+        warnings.push(warning::no_plain_http());
+    }
+    if let Some(share) = shares.by(Metric::Cpu).find(|share| !share.without.is_empty()) {
+        warnings.push(without_share(share));
+    }
+    // Where neither side was busy that is told with its cause.
+    let is_told = |index: usize| {
+        let is_unsaturated = |block: &Block| block.configuration == index && block.unsaturated;
+        record.warnings.iter().any(|warning| warning.code == code::UNSATURATED)
+            && record.blocks.iter().any(is_unsaturated)
+    };
+    let bound = record.configurations.iter().enumerate();
+    let bound = bound.filter(|&(index, _)| rounds.client_bound(&[index]) && !is_told(index));
+    let bound: Vec<String> = bound.map(|(_, configuration)| configuration.name.clone()).collect();
+    if !bound.is_empty() {
+        warnings.push(client_bound(&bound, record));
+    }
+    warnings.extend(stolen(record));
+    warnings.extend(unsteady(rounds));
+    warnings.extend(failures(&record.blocks));
+    warnings
+}
+
+/// Says that so many rounds bound nothing yet.
+pub fn few_rounds(rounds: u32) -> Warning {
+    let what = format!(
+        "only {rounds} complete {}: an interval from fewer than 5 is a rough guess, and no share is called resolved",
+        if rounds == 1 { "round" } else { "rounds" }
+    );
+    Warning::new("few_rounds", what).with_remedy("Measure longer (--time).")
+}
+
+/// Stages have no share of their own, so that this one holds their cost.
+fn without_share(share: &Share) -> Warning {
+    let holder = match share.stage.as_str() {
+        "rest" => "rest",
+        "missing_to_100" => "missing to 100 %",
+        _ => "rest of TLS",
+    };
+    let what = format!(
+        "no share of its own for {}: not selected, or the configuration failed its checks. \"{holder}\" holds that \
+         cost too",
+        share.without.join(", ").replace('_', " ")
+    );
+    Warning::new("unmeasured", what).with_remedy("Measure all stages, or see what is said of those configurations.")
+}
+
+/// The server was not the bottleneck in these configurations. A lower effort of the load may help where it was in none.
+fn client_bound(configurations: &[String], record: &Record) -> Warning {
+    let all = record.configurations.len();
+    let what = format!(
+        "something else than the server was the limit in {} (the load client, or requests that wait for each other): \
+         hits per second and shares from throughput are bounds there. CPU per hit stays valid.",
+        Places(configurations, all as u32)
+    );
+    let more = match record.manifest.effort.as_str() {
+        _ if configurations.len() < all => "",
+        "honest" => " Give the client more CPUs, or --effort lean.",
+        _ => " Give the client more CPUs.",
+    };
+    Warning::new("client_bound", what + more)
+}
+
+/// Whether the experiment switches single stages off, or doubles them.
+fn has_stages(record: &Record) -> bool {
+    record.configurations.iter().any(|configuration| matches!(configuration.kind, Kind::StageOff(_) | Kind::Doubled(_)))
+}
+
+/// The dearest round costs so many times the cheapest where the machine's pace is named.
+const UNSTEADY_TIMES: f64 = 1.3;
+
+/// What the same work cost by round, where that differed much. Only slices do the same work in each round.
+fn unsteady(rounds: &Rounds) -> Option<Warning> {
+    let as_is = rounds.find(&Kind::AsIs).filter(|_| rounds.sweeps() > 0)?;
+    let costs: Vec<f64> = rounds.cost(as_is, Metric::Cpu).into_iter().flatten().collect();
+    let (least_ns, most_ns) = (costs.iter().copied().reduce(f64::min)?, costs.iter().copied().reduce(f64::max)?);
+    let what = format!(
+        "a hit of the server as is cost from {:.0} to {:.0} µs of CPU time by round: this machine's pace changes, for \
+         others use its caches and CPUs. Shares were compared within milliseconds and stand this; µs per hit do not",
+        least_ns / 1e3,
+        most_ns / 1e3
+    );
+    let warning = || Warning::new("unsteady_pace", what).with_remedy("Measure on a quieter or dedicated machine.");
+    (most_ns >= UNSTEADY_TIMES * least_ns).then(warning)
+}
+
+/// Steal above 2 % of the time of the machine's CPUs.
+pub fn stolen(record: &Record) -> Option<Warning> {
+    let steal_ns: u64 = record.blocks.iter().map(|block| block.steal_ns).sum();
+    let elapsed_ns: u64 = record.blocks.iter().map(|block| block.elapsed_ns).sum();
+    let available_ns = elapsed_ns.saturating_mul(u64::from(record.manifest.cpus.max(1)));
+    // The clock that tells it ticks a hundred times a second.
+    let what = format!(
+        "the hypervisor took {:.1} CPU seconds in {:.1} seconds: hits per second suffer, CPU per hit less",
+        steal_ns as f64 / 1e9,
+        elapsed_ns as f64 / 1e9
+    );
+    let warning = || Warning::new("steal", what).with_remedy("Measure on a quieter or dedicated machine.");
+    (steal_ns > available_ns / 50 && steal_ns >= 100_000_000).then(warning)
+}
+
+/// Failed requests by kind, over these blocks.
+pub fn failures<'a>(blocks: impl IntoIterator<Item = &'a Block>) -> Vec<Warning> {
+    let (mut requests, mut counts) = (0, BTreeMap::<&str, u64>::new());
+    for block in blocks {
+        requests += block.hits;
+        for (kind, count) in &block.errors {
+            *counts.entry(kind).or_default() += count;
+        }
+    }
+    requests += counts.values().sum::<u64>();
+    let counts = counts.into_iter().filter(|(_, count)| *count > 0);
+    counts.map(|(kind, count)| warning::errors(kind, count, requests)).collect()
+}

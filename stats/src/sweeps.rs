@@ -1,0 +1,542 @@
+//! CPU per hit from slices: one value for each configuration and round, from those of its sweeps.
+//!
+//! A slice of a mode is compared with the slices of its host that stand nearest to it, before and after, at the moment
+//! between them: what the machine did to all of them drops out. A server is compared with the untouched one by the
+//! slices of both that stand nearest to each other. What a mode saves is then taken from the untouched server, so that
+//! what provider and shim cost themselves is in no comparison but their own. The sweeps of a round share their servers,
+//! so that rounds are what an interval is made from: starts of one server differ.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::bootstrap::Column;
+use super::covariance::slope;
+use super::libraries;
+use super::robust::{sorted, trimmed_each_end, trimmed_mean};
+use tlsdyno_record::store::{Block, Kind, Record, Slice};
+
+/// A slice: its middle, microseconds after the start, its cost, nanoseconds per hit, and its hits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Seen {
+    at_us: f64,
+    ns: f64,
+    hits: f64,
+}
+
+/// The slices of one configuration in one sweep.
+type Points = Vec<Seen>;
+
+/// Traffic whose bytes per hit differ by this part of their mean from sweep to sweep (standard deviation) has typical
+/// slices that are not like the mean of all.
+const VARIED: f64 = 0.1;
+/// Fewer rounds tell no relation of costs to bytes.
+const ROUNDS_OF_TRAFFIC: usize = 4;
+
+/// With so many slices of another server, those that stand nearest, a slice is compared.
+const NEAREST: usize = 3;
+
+/// The slices of one sweep by configuration.
+type Sweep = BTreeMap<usize, Points>;
+
+/// Slices by round and sweep.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sweeps {
+    rounds: Vec<Vec<Sweep>>,
+    /// Of each round.
+    numbers: Vec<u32>,
+    /// Slices differ in their traffic, so that each counts as much as it cost.
+    is_varied: bool,
+}
+
+/// What a slice says of one configuration, or of a part of its cost that has an index of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Point {
+    /// Of the slice.
+    pub round: u32,
+    /// Of the sweep in the round.
+    pub sweep_number: u32,
+    /// Of the configuration in the record.
+    pub index: usize,
+    /// The middle of the slice, microseconds after the start.
+    pub at_us: f64,
+    /// Nanoseconds per hit.
+    pub ns: f64,
+    /// Hits.
+    pub hits: f64,
+}
+
+impl Point {
+    /// What a slice of a block says: its cost.
+    pub fn of(block: &Block, slice: &Slice) -> Point {
+        Point {
+            round: block.round,
+            sweep_number: slice.sweep_number,
+            index: block.configuration,
+            at_us: slice.started_us as f64 + f64::from(slice.elapsed_us) / 2.0,
+            ns: slice.server_cpu_ns as f64 / f64::from(slice.hits),
+            hits: f64::from(slice.hits),
+        }
+    }
+}
+
+impl Sweeps {
+    /// Gathers points by sweep.
+    pub fn of(points: impl Iterator<Item = Point>) -> Sweeps {
+        let mut rounds: BTreeMap<u32, BTreeMap<u32, Sweep>> = BTreeMap::new();
+        for Point { round, sweep_number, index, at_us, ns, hits } in points {
+            let sweep = rounds.entry(round).or_default().entry(sweep_number).or_default();
+            sweep.entry(index).or_default().push(Seen { at_us, ns, hits });
+        }
+        let (numbers, rounds) =
+            rounds.into_iter().map(|(number, sweeps)| (number, sweeps.into_values().collect())).unzip();
+        Sweeps { rounds, numbers, is_varied: false }
+    }
+
+    /// The slices of a record's usable blocks.
+    pub fn of_record(record: &Record) -> Sweeps {
+        Sweeps::of_blocks(record.blocks.iter().filter(|block| block.valid))
+    }
+
+    fn of_blocks<'a>(blocks: impl Iterator<Item = &'a Block>) -> Sweeps {
+        Sweeps::of(blocks.flat_map(|block| {
+            let slices = block.slices.iter().filter(|slice| slice.hits > 0);
+            slices.map(move |slice| Point::of(block, slice))
+        }))
+    }
+
+    /// What a mode's cost scatters by, where its host's hit costs so much. `None`: too few slices.
+    pub fn scatter(&self, host: usize, mode: usize, hit_us: f64) -> Option<Scatter> {
+        let of_round = |sweeps: &Vec<Sweep>| -> Vec<Vec<f64>> {
+            let parts =
+                |sweep| parts_of_host(sweep, host, mode).into_iter().map(|(part, _)| part).collect::<Vec<f64>>();
+            sweeps.iter().map(parts).filter(|parts| !parts.is_empty()).collect()
+        };
+        Scatter::of(self.rounds.iter().map(of_round).filter(|sweeps| !sweeps.is_empty()).collect(), hit_us)
+    }
+
+    /// How many sweeps there were.
+    pub fn count(&self) -> usize {
+        self.rounds.iter().map(Vec::len).sum()
+    }
+
+    /// The values of a column by the number of their round.
+    pub fn numbered(&self, column: &Column) -> BTreeMap<u32, f64> {
+        self.numbers.iter().zip(column).filter_map(|(number, value)| Some((*number, (*value)?))).collect()
+    }
+
+    /// Whether there is a slice of this one.
+    pub fn has(&self, index: usize) -> bool {
+        self.rounds.iter().flatten().any(|sweep| sweep.contains_key(&index))
+    }
+
+    /// The cost of a server by round, nanoseconds per hit: that of the base, times the ratio of both.
+    pub fn costs(&self, base: usize, server: usize) -> Column {
+        self.by_round(base, |sweeps| self.ratio_to(sweeps, base, server))
+    }
+
+    /// What a mode is cheaper by than its host, by round.
+    pub fn savings(&self, base: usize, host: usize, mode: usize) -> Column {
+        self.by_round(base, |sweeps| {
+            Some(self.ratio_to(sweeps, base, host)? * (1.0 - self.part_of_host(sweeps, host, mode)?))
+        })
+    }
+
+    /// What was measured as a part of its host's cost, by round.
+    pub fn parts(&self, base: usize, host: usize, part: usize) -> Column {
+        self.by_round(base, |sweeps| Some(self.ratio_to(sweeps, base, host)? * self.part_of_host(sweeps, host, part)?))
+    }
+
+    /// So many times the cost of the base.
+    fn by_round(&self, base: usize, times: impl Fn(&[Sweep]) -> Option<f64>) -> Column {
+        let of_base = |sweeps: &[Sweep]| -> Option<f64> {
+            self.mean(sweeps.iter().filter_map(|sweep| {
+                let points = sweep.get(&base)?;
+                Some((mean_cost(points)?, points[0].hits))
+            }))
+        };
+        self.rounds.iter().map(|sweeps| Some(of_base(sweeps)? * times(sweeps)?)).collect()
+    }
+
+    /// The cost of a server as a multiple of the base's: each slice of that is compared with those of the other that
+    /// stand nearest to it, since a machine changes within some tenths of a second.
+    fn ratio_to(&self, sweeps: &[Sweep], base: usize, server: usize) -> Option<f64> {
+        if base == server {
+            return Some(1.0);
+        }
+        let of_sweep = |sweep: &Sweep| -> Vec<(f64, f64)> {
+            let (Some(of_base), Some(own)) = (sweep.get(&base), sweep.get(&server)) else { return Vec::new() };
+            let ratio = |seen: &Seen| Some((mean_cost(&nearest(own, seen.at_us))? / seen.ns, seen.ns * seen.hits));
+            of_base.iter().filter_map(ratio).collect()
+        };
+        self.mean(sweeps.iter().flat_map(of_sweep))
+    }
+
+    /// A mode's cost, or what was measured in it, as a part of its host's cost.
+    fn part_of_host(&self, sweeps: &[Sweep], host: usize, index: usize) -> Option<f64> {
+        self.mean(sweeps.iter().flat_map(|sweep| parts_of_host(sweep, host, index)))
+    }
+
+    /// Of values with weights. Each slice is a value of its own, and all count alike: one that the machine disturbed is
+    /// left out without the others of its sweep. Where traffic is varied, the dearest slices are no disturbance but
+    /// those with the largest answers: there it is the mean by weight.
+    fn mean(&self, values: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
+        if !self.is_varied {
+            return trimmed_mean(&values.map(|(value, _)| value).collect::<Vec<_>>());
+        }
+        let (sum, weights) =
+            values.fold((0.0, 0.0), |(sum, weights), (value, weight)| (sum + value * weight, weights + weight));
+        (weights > 0.0).then(|| sum / weights)
+    }
+}
+
+/// The costs of each configuration by round, nanoseconds per hit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SweepCosts {
+    columns: Vec<Column>,
+    sweeps: u32,
+}
+
+impl SweepCosts {
+    /// From usable blocks. `None`: there are no slices.
+    pub fn of<'a>(record: &Record, blocks: impl Iterator<Item = &'a Block>) -> Option<SweepCosts> {
+        let as_is = record.configurations.iter().position(|configuration| configuration.kind == Kind::AsIs)?;
+        let blocks: Vec<&Block> = blocks.collect();
+        let mut sweeps = Sweeps::of_blocks(blocks.iter().copied());
+        let traffic = Traffic::of(&blocks, as_is, &sweeps);
+        sweeps.is_varied = traffic.is_varied;
+        let column = |index: usize| match record.configurations[index].host_number {
+            None => sweeps.costs(as_is, index),
+            Some(host) => {
+                let untouched = libraries::untouched(record, index).unwrap_or(as_is);
+                let each = sweeps.costs(as_is, untouched).into_iter().zip(sweeps.savings(as_is, host, index));
+                each.map(|(whole, saved)| Some(whole? - saved?)).collect()
+            }
+        };
+        let columns = (0..record.configurations.len()).map(column).map(|column| traffic.at_the_mean(column)).collect();
+        let sweeps = sweeps.count() as u32;
+        (sweeps > 0).then_some(SweepCosts { columns, sweeps })
+    }
+
+    /// Those of one configuration.
+    pub fn of_configuration(&self, index: usize) -> &Column {
+        &self.columns[index]
+    }
+
+    /// How many sweeps there were.
+    pub fn sweeps(&self) -> u32 {
+        self.sweeps
+    }
+}
+
+/// What the traffic of a record's rounds was like. All configurations have the same in a sweep.
+#[derive(Debug, Default)]
+struct Traffic {
+    /// Bytes per hit in each round, relative to the mean of all hits, less 1.
+    deviations: Vec<f64>,
+    is_varied: bool,
+}
+
+impl Traffic {
+    /// As the slices of this configuration had it.
+    fn of(blocks: &[&Block], configuration: usize, sweeps: &Sweeps) -> Traffic {
+        let mut rounds: BTreeMap<u32, [u64; 2]> = BTreeMap::new();
+        for block in blocks.iter().filter(|block| block.configuration == configuration && !block.slices.is_empty()) {
+            let [bytes, hits] = rounds.entry(block.round).or_default();
+            *bytes += block.body_bytes;
+            *hits += block.hits;
+        }
+        let sum = |part: usize| rounds.values().map(|sums| sums[part]).sum::<u64>() as f64;
+        let mean = sum(0) / sum(1);
+        if rounds.len() < ROUNDS_OF_TRAFFIC || rounds.len() != sweeps.rounds.len() || !mean.is_normal() {
+            return Traffic::default();
+        }
+        let deviations: Vec<f64> =
+            rounds.values().map(|[bytes, hits]| *bytes as f64 / *hits as f64 / mean - 1.0).collect();
+        let squares = deviations.iter().map(|deviation| deviation * deviation).sum::<f64>();
+        // The mean of n sweeps varies by the root of n less than they do.
+        let of_sweeps =
+            (squares / deviations.len() as f64).sqrt() * (sweeps.count() as f64 / rounds.len() as f64).sqrt();
+        Traffic { deviations, is_varied: of_sweeps >= VARIED }
+    }
+
+    /// The costs that the rounds would have had with the mean traffic: costs go with bytes per hit by a straight line
+    /// (analysis of covariance). Else a trimmed mean would leave out the rounds with the largest answers.
+    fn at_the_mean(&self, column: Column) -> Column {
+        if !self.is_varied {
+            return column;
+        }
+        let known = column.iter().zip(&self.deviations).filter_map(|(cost, deviation)| Some(((*cost)?, *deviation)));
+        let (costs, deviations): (Vec<f64>, Vec<f64>) = known.unzip();
+        let centred = |values: &[f64]| values.iter().map(|value| value - mean(values)).collect::<Vec<f64>>();
+        let slope = slope(&centred(&deviations), &centred(&costs));
+        column.iter().zip(&self.deviations).map(|(cost, deviation)| Some((*cost)? - slope * deviation)).collect()
+    }
+}
+
+/// A mode's cost as a part of its host's in each slice of one sweep, and the host's cost of the slice's hits.
+fn parts_of_host(sweep: &Sweep, host: usize, index: usize) -> Vec<(f64, f64)> {
+    let (Some(of_host), Some(own)) = (sweep.get(&host), sweep.get(&index)) else { return Vec::new() };
+    let part = |seen: &Seen| {
+        let whole_ns = cost_at(of_host, seen.at_us)?;
+        Some((seen.ns / whole_ns, whole_ns * seen.hits))
+    };
+    own.iter().filter_map(part).collect()
+}
+
+/// The points that stand nearest to a moment.
+fn nearest(points: &Points, moment: f64) -> Points {
+    let mut points = points.clone();
+    points.sort_by(|a, b| (a.at_us - moment).abs().total_cmp(&(b.at_us - moment).abs()));
+    points.truncate(NEAREST);
+    points
+}
+
+fn mean_cost(points: &Points) -> Option<f64> {
+    (!points.is_empty()).then(|| points.iter().map(|seen| seen.ns).sum::<f64>() / points.len() as f64)
+}
+
+/// The cost at a moment, on the line between the points before and after it; beyond the ends that of the nearest.
+fn cost_at(points: &Points, at_us: f64) -> Option<f64> {
+    let before = points.iter().filter(|point| point.at_us <= at_us).max_by(|a, b| a.at_us.total_cmp(&b.at_us));
+    let after = points.iter().filter(|point| point.at_us > at_us).min_by(|a, b| a.at_us.total_cmp(&b.at_us));
+    match (before, after) {
+        (Some(before), Some(after)) => {
+            Some(before.ns + (after.ns - before.ns) * (at_us - before.at_us) / (after.at_us - before.at_us))
+        }
+        (one, other) => one.or(other).map(|point| point.ns),
+    }
+}
+
+/// What a difference scatters by: the standard deviations of three nested causes, and what each makes of the variance
+/// of the mean (variance components by the method of moments: Searle, Casella and McCulloch, *Variance Components*,
+/// 1992, chapter 3). The values are Winsorised as those are that the trimmed mean is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Scatter {
+    /// From slice to slice of one sweep.
+    pub slices_us: f64,
+    /// From sweep to sweep of one start of the servers, besides.
+    pub sweeps_us: f64,
+    /// From start to start, besides.
+    pub starts_us: f64,
+    /// Of the variance of the mean, what comes from slices, per cent.
+    pub of_slices_percent: f64,
+    /// From sweeps.
+    pub of_sweeps_percent: f64,
+    /// From starts.
+    pub of_starts_percent: f64,
+}
+
+impl Scatter {
+    /// From values by round and sweep, in a unit of so many microseconds. `None`: fewer than two rounds, no round with
+    /// two sweeps, or no sweep with two slices.
+    fn of(mut rounds: Vec<Vec<Vec<f64>>>, unit_us: f64) -> Option<Scatter> {
+        let all = sorted(&rounds.iter().flatten().flatten().copied().collect::<Vec<f64>>());
+        let cut = trimmed_each_end(all.len());
+        let (low, high) = (*all.get(cut)?, all[all.len() - 1 - cut]);
+        rounds.iter_mut().flatten().flatten().for_each(|value| *value = value.clamp(low, high));
+        let within = pooled_variance(rounds.iter().flatten().map(Vec::as_slice))?;
+        let of_sweeps: Vec<Vec<f64>> =
+            rounds.iter().map(|sweeps| sweeps.iter().map(|values| mean(values)).collect()).collect();
+        let sweeps_seen = pooled_variance(of_sweeps.iter().map(Vec::as_slice))?;
+        let of_rounds: Vec<f64> = of_sweeps.iter().map(|means| mean(means)).collect();
+        let rounds_seen = pooled_variance([of_rounds.as_slice()].into_iter())?;
+        let (rounds, sweeps) = (of_rounds.len() as f64, of_sweeps.iter().map(Vec::len).sum::<usize>() as f64);
+        let [slices_each, sweeps_each] = [all.len() as f64 / sweeps, sweeps / rounds];
+        let between_sweeps = (sweeps_seen - within / slices_each).max(0.0);
+        let between_starts = (rounds_seen - sweeps_seen / sweeps_each).max(0.0);
+        let of_mean = [within / all.len() as f64, between_sweeps / sweeps, between_starts / rounds];
+        let [of_slices, of_sweeps, of_starts] =
+            of_mean.map(|part| part / of_mean.iter().sum::<f64>().max(f64::MIN_POSITIVE) * 100.0);
+        Some(Scatter {
+            slices_us: within.sqrt() * unit_us,
+            sweeps_us: between_sweeps.sqrt() * unit_us,
+            starts_us: between_starts.sqrt() * unit_us,
+            of_slices_percent: of_slices,
+            of_sweeps_percent: of_sweeps,
+            of_starts_percent: of_starts,
+        })
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// The variance within groups. `None`: no group has two values.
+fn pooled_variance<'a>(groups: impl Iterator<Item = &'a [f64]>) -> Option<f64> {
+    let (mut squares, mut degrees) = (0.0, 0);
+    for group in groups {
+        let mean = mean(group);
+        squares += group.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
+        degrees += group.len() - 1;
+    }
+    (degrees > 0).then(|| squares / degrees as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tlsdyno_base::random::SplitMix64;
+    use tlsdyno_record::store::Configuration;
+    use tlsdyno_tls::Stage;
+
+    fn record() -> Record {
+        let configuration = |name: &str, kind, host_number| Configuration {
+            kind,
+            host_number,
+            ..Configuration::setting(name, true, Vec::new())
+        };
+        let mut record = Record::begun_now("?", 1);
+        record.configurations = vec![
+            configuration("as is", Kind::AsIs, None),
+            configuration("no kdf", Kind::StageOff(Stage::Kdf), Some(2)),
+            configuration("nothing off", Kind::Loaded, None),
+        ];
+        record
+    }
+
+    fn block(round: u32, configuration: usize, slices: &[(u32, u64, u64)]) -> Block {
+        let slice = |&(sweep, started_us, cost_us): &(u32, u64, u64)| Slice {
+            sweep_number: sweep,
+            started_us,
+            elapsed_us: 10_000,
+            server_cpu_ns: cost_us * 10_000,
+            hits: 10,
+            handshakes_full: 10,
+        };
+        Block { round, configuration, slices: slices.iter().map(slice).collect(), ..Block::default() }
+    }
+
+    #[test]
+    fn a_mode_is_compared_with_its_neighbours() {
+        let blocks = [
+            block(0, 0, &[(1, 0, 100)]),
+            block(1, 0, &[(2, 200_000, 110)]),
+            // The machine slows down by 10 µs per 20 ms.
+            block(0, 2, &[(1, 20_000, 104), (1, 60_000, 124)]),
+            block(1, 2, &[(2, 220_000, 110)]),
+            block(0, 1, &[(1, 40_000, 57)]),
+            block(1, 1, &[(2, 240_000, 99)]),
+        ];
+        let costs = SweepCosts::of(&record(), blocks.iter()).unwrap();
+        let rounded = |index: usize| -> Vec<f64> {
+            costs.of_configuration(index).iter().map(|cost| cost.unwrap().round()).collect()
+        };
+        assert_eq!(rounded(0), [100e3, 110e3]);
+        assert_eq!(rounded(2), [114e3, 110e3]);
+        // 114 at the time of the slice, 57 in it: half of 114 saved. Without a point behind it, the nearest counts.
+        assert_eq!(rounded(1), [43e3, 99e3]);
+    }
+
+    #[test]
+    fn servers_are_compared_where_they_stand_next_to_each_other() {
+        // Within the sweep the machine becomes half as fast; the host costs a tenth more than the untouched server.
+        let of_host: Vec<_> = (1..7).map(|number| (1, number * 20_000, if number < 4 { 110 } else { 220 })).collect();
+        let blocks = [block(0, 0, &[(1, 0, 100), (1, 140_000, 200)]), block(0, 2, &of_host)];
+        let costs = SweepCosts::of(&record(), blocks.iter()).unwrap();
+        let ratio = costs.of_configuration(2)[0].unwrap() / costs.of_configuration(0)[0].unwrap();
+        assert!((ratio - 1.1).abs() < 1e-9, "{ratio}");
+    }
+
+    #[test]
+    fn a_disturbed_slice_is_left_out_without_its_sweep() {
+        let of_host: Vec<_> = (0..6).map(|number| (1, number * 20_000, 100)).collect();
+        let own = [(1, 10_000, 60), (1, 30_000, 60), (1, 50_000, 900), (1, 70_000, 60), (1, 90_000, 60)];
+        let blocks = [block(0, 0, &[(1, 0, 100)]), block(0, 2, &of_host), block(0, 1, &own)];
+        let costs = SweepCosts::of(&record(), blocks.iter()).unwrap();
+        assert!((costs.of_configuration(1)[0].unwrap() - 60e3).abs() < 1e-6, "{costs:?}");
+    }
+
+    #[test]
+    fn parts_and_savings_are_told_at_the_pace_of_their_moment() {
+        // The host costs a tenth more than the base; the machine becomes half as fast between two sweeps. A part is a
+        // fifth of its host, a mode three quarters.
+        let point = |sweep_number, index, at_us, ns| Point { round: 0, sweep_number, index, at_us, ns, hits: 10.0 };
+        let sweep = |sweep, pace: f64| {
+            let costs = [(0, 0.0, 100.0), (1, 20.0, 110.0), (2, 30.0, 22.0), (3, 40.0, 82.5), (1, 60.0, 110.0)];
+            costs.map(|(index, at_us, ns)| point(sweep, index, at_us, pace * ns))
+        };
+        let sweeps = Sweeps::of([sweep(1, 1.0), sweep(2, 2.0)].into_iter().flatten());
+        let one = |column: Column| column[0].unwrap();
+        assert!((one(sweeps.costs(0, 0)) - 150.0).abs() < 1e-9 && (one(sweeps.costs(0, 1)) - 165.0).abs() < 1e-9);
+        assert!((one(sweeps.parts(0, 1, 2)) - 33.0).abs() < 1e-9, "{:?}", sweeps.parts(0, 1, 2));
+        assert!((one(sweeps.savings(0, 1, 3)) - 41.25).abs() < 1e-9, "{:?}", sweeps.savings(0, 1, 3));
+        assert_eq!(sweeps.parts(0, 1, 9), [None]);
+    }
+
+    #[test]
+    fn the_sweeps_of_a_round_are_one_value_of_ratios() {
+        // The machine is half as fast in the second sweep.
+        let blocks =
+            [block(7, 0, &[(1, 0, 100), (2, 100_000, 200)]), block(7, 2, &[(1, 20_000, 110), (2, 120_000, 220)])];
+        let costs = SweepCosts::of(&record(), blocks.iter()).unwrap();
+        assert_eq!((costs.sweeps(), costs.of_configuration(0)), (2, &vec![Some(150e3)]));
+        let of_host = costs.of_configuration(2)[0].unwrap();
+        assert!((of_host - 165e3).abs() < 1e-6, "{of_host}");
+    }
+
+    #[test]
+    fn scatter_is_told_apart_by_its_causes() {
+        let mut random = SplitMix64::new(5);
+        let mut rounds = Vec::new();
+        for _ in 0..400 {
+            let start = 1.0 * random.normal();
+            let sweep = |random: &mut SplitMix64| {
+                let sweep = start + 2.0 * random.normal();
+                (0..4).map(|_| sweep + 4.0 * random.normal()).collect()
+            };
+            rounds.push((0..5).map(|_| sweep(&mut random)).collect());
+        }
+        let scatter = Scatter::of(rounds, 1.0).unwrap();
+        // Winsorising takes a part of all three.
+        let near = |found: f64, injected: f64| (found / injected - 0.75).abs() < 0.2;
+        assert!(
+            near(scatter.slices_us, 4.0) && near(scatter.sweeps_us, 2.0) && near(scatter.starts_us, 1.0),
+            "{scatter:?}"
+        );
+        // 16 / 8000, 4 / 2000 and 1 / 400: 31, 31 and 38 %.
+        let percents = [scatter.of_slices_percent, scatter.of_sweeps_percent, scatter.of_starts_percent];
+        assert!((percents.iter().sum::<f64>() - 100.0).abs() < 1e-9 && percents.iter().all(|one| *one > 15.0));
+        assert_eq!(Scatter::of(vec![vec![vec![1.0, 2.0]]], 1.0), None);
+        assert_eq!(Scatter::of(Vec::new(), 1.0), None);
+    }
+
+    /// One sweep in ten has answers fifty times as large as the others'. A hit takes 100 µs and what its bytes take, of
+    /// which the mode saves half.
+    #[test]
+    fn large_answers_count_as_much_as_they_cost() {
+        let mut random = SplitMix64::new(9);
+        let (mut blocks, mut all_us) = (Vec::new(), Vec::new());
+        for round in 0..12 {
+            let bytes_us: Vec<u64> = (0..30).map(|_| if random.below(10) == 0 { 1_000 } else { 20 }).collect();
+            let whole = |start_us: u64, cost_us: fn(u64) -> u64| -> Block {
+                let sweeps = bytes_us.iter().zip(0u32..);
+                let slices: Vec<_> = sweeps
+                    .map(|(us, sweep)| (sweep, u64::from(sweep) * 100_000 + start_us, 100 + cost_us(*us)))
+                    .collect();
+                Block { body_bytes: bytes_us.iter().sum::<u64>() * 10_000, hits: 300, ..block(round, 0, &slices) }
+            };
+            blocks.push(whole(0, |us| us));
+            blocks.push(Block { configuration: 2, ..whole(20_000, |us| us) });
+            blocks.push(Block { configuration: 1, ..whole(40_000, |us| us / 2) });
+            all_us.extend(bytes_us);
+        }
+        let bytes_us = all_us.iter().sum::<u64>() as f64 / all_us.len() as f64;
+        let costs = SweepCosts::of(&record(), blocks.iter()).unwrap();
+        let mean_us =
+            |index| trimmed_mean(&costs.of_configuration(index).iter().flatten().copied().collect::<Vec<_>>());
+        for (index, expected_us) in [(0, 100.0 + bytes_us), (2, 100.0 + bytes_us), (1, 100.0 + bytes_us / 2.0)] {
+            let found_us = mean_us(index).unwrap() / 1e3;
+            assert!((found_us / expected_us - 1.0).abs() < 1e-3, "{index}: {found_us} of {expected_us}");
+        }
+    }
+
+    #[test]
+    fn a_sweep_that_lacks_one_side_says_nothing_of_the_other() {
+        let blocks = [block(0, 0, &[(1, 0, 100)]), block(0, 2, &[(2, 0, 100)]), block(0, 1, &[(1, 0, 80), (2, 0, 80)])];
+        let costs = SweepCosts::of(&record(), blocks.iter()).unwrap();
+        assert_eq!(*costs.of_configuration(1), [None]);
+        assert_eq!(SweepCosts::of(&record(), [Block::default()].iter()), None);
+    }
+}

@@ -1,0 +1,314 @@
+//! What second computations cost a server under somebody else's traffic: least squares over intervals of 20 to 100 ms.
+//!
+//! The CPU time of an interval is what its handshakes, records and bytes take, and what was computed twice in it. The
+//! doubler counts all of them, so that nothing need be known of the traffic. Modes change at random: whatever else
+//! varies is the same with and without.
+
+use std::collections::BTreeMap;
+use std::iter;
+
+use serde::Serialize;
+use tlsdyno_tls::{Stage, StageSet};
+
+use super::bootstrap::{RESAMPLES, SEED, expanded_tail};
+use super::methods::name;
+use super::robust::quantile;
+use tlsdyno_base::random::SplitMix64;
+use tlsdyno_record::model::Experiment;
+use tlsdyno_record::store::{Interval, Record, of_interval};
+
+/// Intervals of so long stay together when they are drawn: traffic has moods of seconds.
+const GROUP_US: u64 = 2_000_000;
+/// Fewer groups have no interval worth telling.
+const GROUPS_LEAST: usize = 5;
+/// Keeps what always goes together (handshakes and key derivations of one kind) from having no solution.
+const RIDGE: f64 = 1e-9;
+/// Resamples: a regression each.
+const DRAWN: usize = RESAMPLES / 5;
+
+/// What the server's CPU time went on with, and what was added to it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Traffic {
+    /// Each set of stages that was doubled.
+    pub stages: Vec<TrafficShare>,
+    /// Intervals that were measured.
+    pub intervals: u64,
+    /// CPU time of the server's processes, nanoseconds.
+    pub server_cpu_ns: u64,
+    /// Full handshakes that the doubler counted.
+    pub handshakes_full: u64,
+    /// Bytes in records.
+    pub record_bytes: u64,
+    /// CPU time that doubling added, per cent of what the server would have used without.
+    pub added_percent: f64,
+}
+
+/// The share of a stage in the server's CPU time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TrafficShare {
+    /// A stage, or `record_protection`.
+    pub stage: String,
+    /// Per cent of the server's CPU time without what was added.
+    pub percent: f64,
+    /// Lower end of the 95 % interval.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// Nanoseconds of each computation of it.
+    pub ns_per_call: f64,
+    /// How many there were.
+    pub calls: u64,
+}
+
+/// Sums over some intervals: those of the normal equations, and totals.
+#[derive(Clone, Debug)]
+struct Sums {
+    products: Vec<Vec<f64>>,
+    with_cpu: Vec<f64>,
+    cpu_ns: f64,
+    totals: Vec<f64>,
+}
+
+/// What goes on without doubling: time, and everything that is counted.
+const USUAL: usize = 1 + of_interval::CALLS;
+/// All regressors: those, each second computation, and records that were copied.
+const REGRESSORS: usize = USUAL + of_interval::CALLS + 1;
+/// Place of the copies among them.
+const COPIES: usize = REGRESSORS - 1;
+
+impl Traffic {
+    /// Of a record of somebody else's traffic; `None`: it is none, or too little of it.
+    pub fn of(record: &Record) -> Option<Traffic> {
+        record.measured.of::<Experiment>()?.foreign_traffic.as_ref()?;
+        let mut groups: BTreeMap<u64, Sums> = BTreeMap::new();
+        let mut intervals = 0;
+        for interval in record.blocks.iter().flat_map(|block| &block.intervals) {
+            groups.entry(interval.started_us / GROUP_US).or_insert_with(Sums::none).add_interval(interval);
+            intervals += 1;
+        }
+        let groups: Vec<Sums> = groups.into_values().collect();
+        let all = Sums::of(groups.iter());
+        let coefficients = all.solved()?;
+        let sets = doubled_sets(&all);
+        let point = shares(&all, &coefficients, &sets);
+        let drawn = resampled(&groups, &sets);
+        let end = |at: usize, q: f64| {
+            let mut values: Vec<f64> = drawn.iter().map(|shares| shares[at]).collect();
+            values.sort_unstable_by(f64::total_cmp);
+            quantile(&values, q).unwrap_or(f64::NAN)
+        };
+        let tail = expanded_tail(groups.len().max(2));
+        let known = groups.len() >= GROUPS_LEAST && !drawn.is_empty();
+        let share = |(at, (stages, kinds)): (usize, &(StageSet, Vec<usize>))| {
+            let calls = all.totals[1 + kinds[0]];
+            let (low, high) =
+                if known { (end(at, tail), end(at, 1.0 - tail)) } else { (f64::NEG_INFINITY, f64::INFINITY) };
+            let ns = point[at] / 100.0 * all.without_added(&coefficients);
+            TrafficShare {
+                stage: name(*stages),
+                percent: point[at],
+                low,
+                high,
+                ns_per_call: ns / calls.max(1.0),
+                calls: calls as u64,
+            }
+        };
+        let stages = sets.iter().enumerate().map(share).collect();
+        let without = all.without_added(&coefficients);
+        Some(Traffic {
+            stages,
+            intervals,
+            server_cpu_ns: all.cpu_ns as u64,
+            handshakes_full: all.totals[1 + of_interval::of(Stage::Authentication)] as u64,
+            record_bytes: all.totals[1 + of_interval::BYTES] as u64,
+            added_percent: 100.0 * (all.cpu_ns - without) / without,
+        })
+    }
+}
+
+/// Sets of stages of which anything was doubled, each with the kinds of calls that it has.
+fn doubled_sets(all: &Sums) -> Vec<(StageSet, Vec<usize>)> {
+    let of_stage = |stage| {
+        let bytes = (stage == Stage::Cipher).then_some(of_interval::BYTES);
+        iter::once(of_interval::of(stage)).chain(bytes)
+    };
+    let kinds = StageSet::groups().map(|stages| (stages, stages.iter().flat_map(of_stage).collect::<Vec<usize>>()));
+    kinds.filter(|(_, kinds)| all.totals[USUAL + kinds[0]] > 0.0).collect()
+}
+
+/// Per cent of the CPU time without what was added.
+fn shares(sums: &Sums, coefficients: &[f64], sets: &[(StageSet, Vec<usize>)]) -> Vec<f64> {
+    let without = sums.without_added(coefficients);
+    let share = |(stages, kinds): &(StageSet, Vec<usize>)| {
+        let computed: f64 = kinds.iter().map(|kind| coefficients[USUAL + kind] * sums.totals[1 + kind]).sum();
+        let records = sums.totals[1 + of_interval::of(Stage::Cipher)];
+        let copied = if stages.contains(Stage::Cipher) { coefficients[COPIES] * records } else { 0.0 };
+        100.0 * (computed - copied) / without
+    };
+    sets.iter().map(share).collect()
+}
+
+/// The shares of resamples of groups.
+fn resampled(groups: &[Sums], sets: &[(StageSet, Vec<usize>)]) -> Vec<Vec<f64>> {
+    let mut random = SplitMix64::new(SEED);
+    let mut draw = || {
+        let drawn = Sums::of((0..groups.len()).map(|_| &groups[random.below(groups.len())]));
+        drawn.solved().map(|coefficients| shares(&drawn, &coefficients, sets))
+    };
+    (0..DRAWN).filter_map(|_| draw()).collect()
+}
+
+impl Sums {
+    fn none() -> Sums {
+        Sums {
+            products: vec![vec![0.0; REGRESSORS]; REGRESSORS],
+            with_cpu: vec![0.0; REGRESSORS],
+            cpu_ns: 0.0,
+            totals: vec![0.0; REGRESSORS],
+        }
+    }
+
+    fn of<'a>(groups: impl Iterator<Item = &'a Sums>) -> Sums {
+        let mut sum = Sums::none();
+        let add = |into: &mut [f64], values: &[f64]| into.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+        for group in groups {
+            for (into, row) in sum.products.iter_mut().zip(&group.products) {
+                add(into, row);
+            }
+            add(&mut sum.with_cpu, &group.with_cpu);
+            add(&mut sum.totals, &group.totals);
+            sum.cpu_ns += group.cpu_ns;
+        }
+        sum
+    }
+
+    /// An interval counts by its length: the longer, the more its CPU time varies.
+    fn add_interval(&mut self, interval: &Interval) {
+        let mut values = vec![f64::from(interval.elapsed_us)];
+        values.extend(interval.counts.iter().map(|count| *count as f64));
+        let weight = 1.0 / f64::from(interval.elapsed_us.max(1));
+        let cpu_ns = interval.server_cpu_ns as f64;
+        for (row, a) in values.iter().enumerate() {
+            for (column, b) in values.iter().enumerate() {
+                self.products[row][column] += weight * a * b;
+            }
+            self.with_cpu[row] += weight * a * cpu_ns;
+            self.totals[row] += a;
+        }
+        self.cpu_ns += cpu_ns;
+    }
+
+    /// CPU time without second computations and copies.
+    fn without_added(&self, coefficients: &[f64]) -> f64 {
+        self.cpu_ns - (USUAL..REGRESSORS).map(|at| coefficients[at] * self.totals[at]).sum::<f64>()
+    }
+
+    /// The least squares, by Cholesky's decomposition of the normal equations scaled to a diagonal of 1. What never
+    /// occurred costs nothing. `None`: they have no solution.
+    fn solved(&self) -> Option<Vec<f64>> {
+        let used: Vec<usize> = (0..REGRESSORS).filter(|at| self.products[*at][*at] > 0.0).collect();
+        let scale: Vec<f64> = used.iter().map(|at| self.products[*at][*at].sqrt()).collect();
+        let n = used.len();
+        let mut lower = vec![vec![0.0; n]; n];
+        for row in 0..n {
+            for column in 0..=row {
+                let ridge = if row == column { RIDGE } else { 0.0 };
+                let product = self.products[used[row]][used[column]] / (scale[row] * scale[column]) + ridge;
+                let rest = product - (0..column).map(|k| lower[row][k] * lower[column][k]).sum::<f64>();
+                if row == column {
+                    if rest <= 0.0 {
+                        return None;
+                    }
+                    lower[row][row] = rest.sqrt();
+                } else {
+                    lower[row][column] = rest / lower[column][column];
+                }
+            }
+        }
+        let mut solution = vec![0.0; n];
+        for row in 0..n {
+            let known: f64 = (0..row).map(|k| lower[row][k] * solution[k]).sum();
+            solution[row] = (self.with_cpu[used[row]] / scale[row] - known) / lower[row][row];
+        }
+        for row in (0..n).rev() {
+            let known: f64 = (row + 1..n).map(|k| lower[k][row] * solution[k]).sum();
+            solution[row] = (solution[row] - known) / lower[row][row];
+        }
+        let mut coefficients = vec![0.0; REGRESSORS];
+        for (at, (value, scale)) in used.iter().zip(solution.iter().zip(&scale)) {
+            coefficients[*at] = value / scale;
+        }
+        Some(coefficients)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tlsdyno_record::model::{Experiment, ForeignTraffic};
+    use tlsdyno_record::store::Block;
+
+    /// Traffic of a known price: 300 µs for a signature, 40 for a key operation, 2 for a record and 1 ns for each of
+    /// its bytes, 50 µs for whatever else a handshake takes; a copy of a record costs 0.5 µs.
+    fn record(seconds: u64, noise: f64) -> Record {
+        use of_interval::{BYTES, CALLS};
+        let stages = [Stage::Authentication, Stage::KeyAgreement, Stage::Cipher, Stage::Kdf];
+        let [full_at, agreement_at, records_at, kdf_at] = stages.map(of_interval::of);
+        let mut random = SplitMix64::new(4);
+        let mut record = Record::begun_now("?", 1);
+        let foreign_traffic = Some(ForeignTraffic::default());
+        record.measured = Experiment { foreign_traffic, ..Experiment::default() }.into();
+        let mut block = Block::default();
+        let mut at_us = 0;
+        while at_us < seconds * 1_000_000 {
+            let elapsed_us = 20_000 + random.below(80_000) as u32;
+            let full = random.below(30) as u64;
+            let all = full + random.below(20) as u64;
+            let records = all * 4;
+            let bytes = all * (2_000 + random.below(3_000) as u64);
+            let mut counts = [0; of_interval::LENGTH];
+            let calls =
+                [(full_at, full), (agreement_at, 4 * all), (records_at, records), (BYTES, bytes), (kdf_at, 30 * all)];
+            calls.iter().for_each(|(kind, count)| counts[*kind] = *count);
+            let price = [(full_at, 300e3), (agreement_at, 40e3), (records_at, 2e3), (BYTES, 1.0), (kdf_at, 1e3)];
+            let cost = |kind: usize, count: u64| price.iter().find(|(of, _)| *of == kind).unwrap().1 * count as f64;
+            let mut cpu_ns = calls.iter().map(|(kind, count)| cost(*kind, *count)).sum::<f64>() + 50e3 * all as f64;
+            match random.below(5) {
+                0 => [full_at].iter().for_each(|kind| counts[CALLS + kind] = counts[*kind]),
+                1 => [agreement_at].iter().for_each(|kind| counts[CALLS + kind] = counts[*kind]),
+                2 => [records_at, BYTES].iter().for_each(|kind| counts[CALLS + kind] = counts[*kind]),
+                3 => counts[2 * CALLS] = records,
+                _ => {}
+            }
+            cpu_ns += calls.iter().map(|(kind, _)| cost(*kind, counts[CALLS + kind])).sum::<f64>();
+            cpu_ns += 500.0 * (counts[2 * CALLS] + counts[CALLS + records_at]) as f64;
+            cpu_ns *= 1.0 + noise * random.normal();
+            let server_cpu_ns = cpu_ns as u64;
+            block.intervals.push(Interval { started_us: at_us, elapsed_us, server_cpu_ns, counts });
+            at_us += u64::from(elapsed_us);
+        }
+        record.blocks = vec![block];
+        record
+    }
+
+    #[test]
+    fn known_prices_are_found() {
+        let found = Traffic::of(&record(60, 0.0)).unwrap();
+        let of = |stage: &str| found.stages.iter().find(|share| share.stage == stage).unwrap();
+        assert!((of("authentication").ns_per_call / 300e3 - 1.0).abs() < 1e-3, "{found:?}");
+        assert!((of("key_agreement").ns_per_call / 40e3 - 1.0).abs() < 1e-3, "{found:?}");
+        assert_eq!(found.stages.len(), 3);
+        assert!(found.added_percent > 5.0 && found.added_percent < 40.0, "{found:?}");
+    }
+
+    #[test]
+    fn intervals_hold_the_truth_under_noise() {
+        let exact = Traffic::of(&record(60, 0.0)).unwrap();
+        let found = Traffic::of(&record(60, 0.1)).unwrap();
+        for (share, exact) in found.stages.iter().zip(&exact.stages) {
+            assert!(share.low < exact.percent && exact.percent < share.high, "{share:?} {exact:?}");
+            assert!(share.high - share.low < 12.0, "{share:?}");
+        }
+        assert!(Traffic::of(&Record::begun_now("?", 1)).is_none());
+    }
+}
