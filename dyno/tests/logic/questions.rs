@@ -1,6 +1,7 @@
 //! Made-up records that ask questions: named shares, comparisons, remedies, a paper.
 
 use std::path::Path;
+use tlsdyno::run::check::CheckExperiment;
 
 use tlsdyno::model::Experiment;
 use tlsdyno::random::SplitMix64;
