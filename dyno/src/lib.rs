@@ -9,14 +9,12 @@
 extern crate tlsdyno_base;
 
 pub mod cmd;
-pub mod dispatch;
 pub mod kinds;
 pub mod load;
 pub mod machines;
 pub mod report;
 pub mod run;
 pub mod sampling;
-pub mod servers;
 // Durations as people write them: the dispatcher's settings hold them too.
 pub use tlsdyno_engine::time;
 pub mod trace;
@@ -25,7 +23,9 @@ pub use tlsdyno_base::{
     affinity, certificate_files, choice, distribution, entropy, exit, fault, foreign, histogram, input, interrupt,
     listening, open_files, output, process_tree, random, units,
 };
+pub use tlsdyno_dispatch as dispatch;
 pub use tlsdyno_native as native;
 pub use tlsdyno_probe as probe;
 pub use tlsdyno_record::{model, store};
+pub use tlsdyno_servers as servers;
 pub use tlsdyno_stats as stats;

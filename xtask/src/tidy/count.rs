@@ -9,7 +9,7 @@ use super::source::{Language, without_tests};
 
 /// What is counted: the title, where its files are, and what they are written in. C is counted by itself, as all of
 /// `native`, whose Rust is `native/src`.
-const PARTS: [(&str, &str, Language); 14] = [
+const PARTS: [(&str, &str, Language); 16] = [
     ("wire", "wire/src/", Language::Rust),
     ("tls", "tls/src/", Language::Rust),
     ("engine", "engine/src/", Language::Rust),
@@ -18,6 +18,8 @@ const PARTS: [(&str, &str, Language); 14] = [
     ("native/src", "native/src/", Language::Rust),
     ("record", "record/src/", Language::Rust),
     ("stats", "stats/src/", Language::Rust),
+    ("dispatch", "dispatch/src/", Language::Rust),
+    ("servers", "servers/src/", Language::Rust),
     ("probe", "probe/src/", Language::Rust),
     ("xtask", "xtask/src/", Language::Rust),
     ("dyno/src", DYNO, Language::Rust),
@@ -25,6 +27,12 @@ const PARTS: [(&str, &str, Language); 14] = [
     ("experiments", "experiments/", Language::Toml),
     ("scripts", "scripts/", Language::Shell),
 ];
+
+/// Where the product's Rust stands.
+pub fn rust_folders() -> impl Iterator<Item = &'static str> {
+    PARTS.iter().filter(|(title, _, language)| *language == Language::Rust && *title != "xtask").map(|part| part.1)
+}
+
 /// Its folders are counted one by one, too.
 const DYNO: &str = "dyno/src/";
 

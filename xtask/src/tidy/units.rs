@@ -1,6 +1,7 @@
 //! Numbers on disk have their unit in the name (CONTRIBUTING.md). What was named before this was checked is in
 //! `unitless.txt`, whose names must not change because old records hold them.
 
+use super::count::rust_folders;
 use super::files::File;
 use super::finding::Finding;
 use super::source::without_tests;
@@ -13,10 +14,6 @@ const UNITS: &str = "_ns _ps _us _ms _s _seconds _bytes _kib _mib _percent _frac
                      _per_second _per_hit _per_call _per_handshake _percent_of_offered _of_unit _times _count _number \
                      _cpus _cpu _id";
 
-/// Where structures are that may be written; those of the lower crates behind the feature `serde`.
-const WRITTEN: [&str; 8] =
-    ["base/src/", "dyno/src/", "engine/src/", "native/src/", "probe/src/", "record/src/", "stats/src/", "tls/src/"];
-
 /// Numbers in serialised structures without a unit, and frozen names that are no longer there.
 pub fn unitless(files: &[File]) -> Vec<Finding> {
     check(files, FROZEN)
@@ -25,7 +22,7 @@ pub fn unitless(files: &[File]) -> Vec<Finding> {
 fn check(files: &[File], frozen: &str) -> Vec<Finding> {
     let frozen: Vec<&str> = frozen.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
     let product =
-        files.iter().filter(|file| WRITTEN.iter().any(|folder| file.path.starts_with(folder)) && file.is_rust());
+        files.iter().filter(|file| rust_folders().any(|folder| file.path.starts_with(folder)) && file.is_rust());
     let numbers: Vec<(&File, Number)> =
         product.flat_map(|file| numbers_of(file).into_iter().map(move |of| (file, of))).collect();
     let mut found = Vec::new();

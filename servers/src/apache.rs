@@ -1,0 +1,398 @@
+//! Apache with mod_ssl: a minimal configuration in a private directory, with the event or the prefork MPM. The system's
+//! own configuration and service are never touched.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
+use tlsdyno_tls::Version;
+
+use super::capabilities::{Capabilities, OWN_AND_SHARED};
+use super::directives::{SITE_CHAIN, SITE_KEY, SITE_TICKET_KEY, Setting, openssl_provider, owned};
+use super::driver::Driver;
+use super::programs::{self, Package};
+use super::reload::Reload;
+use super::session_log::SessionLog;
+use super::ticket_keys::{self, KEYS_FILE};
+use super::worker_user::{WorkerUser, create_for_workers, worker_user_of};
+use super::{Companion, Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, cache_server, protocol};
+use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
+
+/// The error log, in the instance's directory.
+const ERROR_LOG_FILE: &str = "error.log";
+const CONFIG_FILE: &str = "apache.conf";
+/// Directives that both experiments and remedies have.
+const CERTIFICATE: &str = "SSLCertificateFile";
+const CERTIFICATE_KEY: &str = "SSLCertificateKeyFile";
+const TICKET_KEY: &str = "SSLSessionTicketKeyFile";
+/// Where modules are installed.
+const MODULE_DIRECTORIES: [&str; 5] = [
+    "/usr/lib/apache2/modules",
+    "/usr/lib64/httpd/modules",
+    "/usr/lib/httpd/modules",
+    "/usr/local/apache2/modules",
+    "/etc/httpd/modules",
+];
+const MODULE_ADVICE: &str = "Debian: apache2-bin; Fedora: mod_ssl";
+/// Threads of each worker process of the event MPM: connections that are waited for in a handshake or a request occupy
+/// one, idle ones none.
+const THREADS_PER_WORKER: u32 = 128;
+/// Connections of a worker process of the event MPM, as a multiple of its idle threads: all that a test opens are
+/// accepted.
+const CONNECTIONS_PER_THREAD: u32 = 100;
+/// Processes of the prefork MPM beyond one for each connection: preflight and late closes.
+const SPARE_PROCESSES: u32 = 16;
+/// Of shared memory, for about 40,000 sessions like nginx's 10 MB.
+const CACHE_BYTES: u32 = 10 << 20;
+
+/// Name, HMAC key and AES-128 key.
+const TICKET_KEY_BYTES: usize = 48;
+
+/// Which multi-processing module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mpm {
+    /// Processes with threads, and a listener thread that holds idle connections.
+    Event,
+    /// A process for each connection.
+    Prefork,
+}
+
+impl Mpm {
+    const fn name(self) -> &'static str {
+        match self {
+            Mpm::Event => "mpm_event",
+            Mpm::Prefork => "mpm_prefork",
+        }
+    }
+
+    /// Processes that serve connections.
+    fn processes(self, spec: &ServerSpec) -> u32 {
+        match self {
+            Mpm::Event => spec.workers,
+            Mpm::Prefork => spec.prefork_processes.unwrap_or(spec.connections + SPARE_PROCESSES),
+        }
+    }
+}
+
+const PACKAGE: Package = Package {
+    title: "Apache (apache2 or httpd)",
+    programs: &["apache2", "httpd"],
+    version: &["-v"],
+    debian: "apache2-bin",
+    service: None,
+};
+
+const EVENT: Capabilities = Capabilities {
+    name: "apache",
+    session_caches: &[
+        SessionCache::Off,
+        SessionCache::Shared,
+        SessionCache::Dbm,
+        SessionCache::Memcached,
+        SessionCache::Redis,
+    ],
+    workers_share_sessions: true,
+    ticket_keys: OWN_AND_SHARED,
+    session_timeout: true,
+    early_data: false,
+    asynchronous: false,
+    process_per_connection: false,
+};
+
+const PREFORK: Capabilities = Capabilities { process_per_connection: true, ..EVENT };
+
+/// The Apache that is installed, with one of its multi-processing modules.
+#[derive(Debug)]
+pub struct Apache(pub(super) Mpm);
+
+impl Driver for Apache {
+    fn server(&self) -> ServerName {
+        match self.0 {
+            Mpm::Event => ServerName::ApacheEvent,
+            Mpm::Prefork => ServerName::ApachePrefork,
+        }
+    }
+
+    fn package(&self) -> Option<&'static Package> {
+        Some(&PACKAGE)
+    }
+
+    fn capabilities(&self) -> Option<&'static Capabilities> {
+        Some(match self.0 {
+            Mpm::Event => &EVENT,
+            Mpm::Prefork => &PREFORK,
+        })
+    }
+
+    /// Its levels stand behind the module's name.
+    fn alarms(&self) -> &'static [&'static str] {
+        &[":crit]", ":alert]", ":emerg]", "exit signal"]
+    }
+
+    fn prepare(&self, spec: &ServerSpec, place: Place) -> Result<Prepared> {
+        prepare(spec, self.0, place, cache_server::beside(spec, place.run)?)
+    }
+
+    fn lines(&self, setting: Setting) -> Vec<String> {
+        match setting {
+            Setting::Version(version) => vec![protocols(&[version])],
+            Setting::Suite(suite) => vec![suites(suite.version(), suite.openssl_name())],
+            Setting::Certificate(_) => {
+                vec![format!("{CERTIFICATE} {SITE_CHAIN}"), format!("{CERTIFICATE_KEY} {SITE_KEY}")]
+            }
+            Setting::SessionCache(cache) => vec![format!(
+                "SSLSessionCache {}",
+                match cache {
+                    SessionCache::Off => "none",
+                    SessionCache::Dbm => "dbm:/run/apache2/ssl_sessions",
+                    SessionCache::Memcached => "memcache:localhost:11211",
+                    SessionCache::Redis => "redis:localhost:6379",
+                    _ => "shmcb:/run/apache2/ssl_sessions(512000)",
+                }
+            )],
+            Setting::Tickets(on) => vec![tickets(on)],
+            Setting::TicketKeys(TicketKeys::Own) => Vec::new(),
+            // Apache has no comments behind directives.
+            Setting::TicketKeys(_) => vec![
+                "# openssl rand 48. On OpenSSL 3 mod_ssl 2.4 may lose its MAC key: see whether a restart keeps sessions"
+                    .to_owned(),
+                format!("{TICKET_KEY} {SITE_TICKET_KEY}"),
+            ],
+            Setting::EarlyData => owned(&["# mod_ssl takes no early data"]),
+            Setting::Processors(count) => vec![match self.0 {
+                Mpm::Event => format!("# the event MPM uses all CPUs: at least ServerLimit {count}"),
+                Mpm::Prefork => format!("# prefork uses all CPUs: MaxRequestWorkers well above {count}"),
+            }],
+            Setting::Accelerator { .. } => openssl_provider(),
+            Setting::KernelTls => Vec::new(),
+        }
+    }
+}
+
+/// Writes the configuration and says how to start it. `cache`: the server of its own that keeps its sessions, where
+/// they are kept in one.
+fn prepare(spec: &ServerSpec, mpm: Mpm, place: Place, cache: Option<Companion>) -> Result<Prepared> {
+    let cache_address = spec.session_server.or(cache.as_ref().map(|cache| cache.instance.address()));
+    let directory = place.own;
+    let program = PACKAGE.require("")?;
+    let user = worker_user_of(spec, directory)?;
+    ensure!(
+        user.is_some() || !rustix::process::geteuid().is_root(),
+        "Apache's workers never run as root, and as another user they are out of valgrind's reach; run tlsdyno as a \
+         plain user"
+    );
+    let modules = modules(spec, mpm, &program)?;
+    let config = configuration(spec, mpm, place, user.as_ref(), &modules, cache_address)?;
+    let path = directory.join(CONFIG_FILE);
+    fs::write(&path, &config).with_context(|| format!("write {}", path.display()))?;
+    let arguments = vec!["-d".into(), directory.into(), "-f".into(), path.into(), "-DFOREGROUND".into()];
+    let session_log = SessionLog { path: directory.join(SESSION_LOG_FILE), mark: "", resumed: "Resumed", first: "0" };
+    Ok(Prepared {
+        config,
+        version: version(&program, mpm),
+        error_log: Some(directory.join(ERROR_LOG_FILE)),
+        session_log: spec.log_sessions.then_some(session_log),
+        processes: 1 + mpm.processes(spec) as usize,
+        reload: Reload::NewWorkers {
+            signal: Signal::USR1,
+            // Prefork replaces its processes one by one, those with a connection when that ends.
+            at_least: if mpm == Mpm::Event { spec.workers as usize } else { 1 },
+            old_stop_listening: mpm == Mpm::Event,
+        },
+        companions: cache.into_iter().collect(),
+        ..Prepared::new(program, arguments)
+    })
+}
+
+/// What `apache2 -v` says, and the MPM.
+fn version(program: &Path, mpm: Mpm) -> String {
+    let said = programs::output_of(program, &["-v"]);
+    let version =
+        said.lines().find_map(|line| line.strip_prefix("Server version: ")).unwrap_or("Apache of unknown version");
+    format!("{version}, {}", mpm.name())
+}
+
+/// `LoadModule` lines for what is needed and not compiled in.
+fn modules(spec: &ServerSpec, mpm: Mpm, program: &Path) -> Result<Vec<String>> {
+    let compiled_in = programs::output_of(program, &["-l"]);
+    let mut needed = vec![mpm.name(), "unixd", "authz_core", "dir"];
+    if spec.log_sessions {
+        needed.push("log_config");
+    }
+    if let Some(tls) = &spec.tls {
+        needed.extend(cache_module(tls.session_cache));
+        needed.push("ssl");
+    }
+    let missing = needed
+        .into_iter()
+        .filter(|name| !compiled_in.contains(&format!("mod_{name}.c")) && !compiled_in.contains(&format!(" {name}.c")));
+    missing
+        .map(|name| {
+            let path =
+                programs::require_module("Apache", &format!("mod_{name}.so"), &MODULE_DIRECTORIES, MODULE_ADVICE)?;
+            Ok(format!("LoadModule {name}_module {}", quoted(&path)?))
+        })
+        .collect()
+}
+
+/// Module that keeps the session cache.
+const fn cache_module(cache: SessionCache) -> Option<&'static str> {
+    match cache {
+        SessionCache::Shared => Some("socache_shmcb"),
+        SessionCache::Dbm => Some("socache_dbm"),
+        SessionCache::Memcached => Some("socache_memcache"),
+        SessionCache::Redis => Some("socache_redis"),
+        SessionCache::Off | SessionCache::Builtin | SessionCache::BuiltinShared => None,
+    }
+}
+
+/// The argument of SSLSessionCache. `server`: the one that keeps the sessions, where there is one.
+fn session_cache(cache: SessionCache, directory: &Path, server: Option<SocketAddr>) -> Result<String> {
+    let path = directory.join("session-cache");
+    let server = || server.context("there is no server for the session cache");
+    Ok(match cache {
+        SessionCache::Shared => format!("\"shmcb:{}({CACHE_BYTES})\"", plain(&path)?),
+        SessionCache::Dbm => format!("\"dbm:{}\"", plain(&path)?),
+        SessionCache::Memcached => format!("memcache:{}", server()?),
+        SessionCache::Redis => format!("redis:{}", server()?),
+        SessionCache::Off | SessionCache::Builtin | SessionCache::BuiltinShared => "none".to_owned(),
+    })
+}
+
+/// The whole configuration file. Everything not set here is Apache's default.
+fn configuration(
+    spec: &ServerSpec,
+    mpm: Mpm,
+    place: Place,
+    user: Option<&WorkerUser>,
+    modules: &[String],
+    cache: Option<SocketAddr>,
+) -> Result<String> {
+    let Place { own: directory, .. } = place;
+    let own = |name: &str| quoted(&directory.join(name));
+    let mut lines = vec!["# Generated by tlsdyno for one run.".to_owned()];
+    lines.extend_from_slice(modules);
+    lines.push(format!("ServerRoot {}", quoted(directory)?));
+    lines.push(format!("DefaultRuntimeDir {}", quoted(directory)?));
+    lines.push(format!("PidFile {}", own("apache.pid")?));
+    lines.push(format!("ErrorLog {}", own(ERROR_LOG_FILE)?));
+    lines.push("LogLevel warn".to_owned());
+    if let Some(user) = user {
+        lines.extend(["User nobody".to_owned(), format!("Group {}", user.group)]);
+    }
+    lines.push(format!("Listen {}", SocketAddr::new(place.ip, place.port)));
+    lines.extend(process_directives(spec, mpm));
+    lines.extend(HTTP_DIRECTIVES.map(str::to_owned));
+    if spec.log_sessions {
+        lines.push("LogFormat \"%{SSL_SESSION_RESUMED}x %{SSL_PROTOCOL}x %{SSL_CIPHER}x %k\" sessions".to_owned());
+        lines.push(format!("CustomLog {} sessions", own(SESSION_LOG_FILE)?));
+    }
+    let docroot = quoted(&spec.docroot)?;
+    lines.push(format!("DocumentRoot {docroot}"));
+    lines.push(format!("<Directory {docroot}>"));
+    // Without FollowSymLinks every part of the path is looked at for each request.
+    lines.extend(
+        ["    Options FollowSymLinks", "    AllowOverride None", "    Require all granted", "</Directory>"]
+            .map(str::to_owned),
+    );
+    if let Some(tls) = &spec.tls {
+        lines.extend(tls_directives(tls, place, cache)?);
+    }
+    Ok(lines.join("\n") + "\n")
+}
+
+const HTTP_DIRECTIVES: [&str; 10] = [
+    "ServerName localhost",
+    "ServerTokens Prod",
+    "ListenBacklog 4096",
+    "KeepAlive On",
+    "MaxKeepAliveRequests 0",
+    "KeepAliveTimeout 600",
+    "Timeout 600",
+    "UseCanonicalName Off",
+    "DirectoryIndex index.html",
+    // As nginx's default_type: there is no mod_mime.
+    "ForceType application/octet-stream",
+];
+
+/// A fixed number of processes and threads, so that nothing is started while measuring.
+fn process_directives(spec: &ServerSpec, mpm: Mpm) -> Vec<String> {
+    let processes = mpm.processes(spec);
+    let mut lines = vec![
+        format!("StartServers {processes}"),
+        format!("ServerLimit {processes}"),
+        "MaxConnectionsPerChild 0".to_owned(),
+    ];
+    match mpm {
+        Mpm::Event => {
+            let threads = processes * THREADS_PER_WORKER;
+            lines.extend([
+                format!("ThreadLimit {THREADS_PER_WORKER}"),
+                format!("ThreadsPerChild {THREADS_PER_WORKER}"),
+                format!("MinSpareThreads {threads}"),
+                format!("MaxSpareThreads {threads}"),
+                format!("MaxRequestWorkers {threads}"),
+                format!("AsyncRequestWorkerFactor {CONNECTIONS_PER_THREAD}"),
+            ]);
+        }
+        Mpm::Prefork => lines.extend([
+            format!("MinSpareServers {processes}"),
+            format!("MaxSpareServers {}", processes + 1),
+            format!("MaxRequestWorkers {processes}"),
+        ]),
+    }
+    lines
+}
+
+fn tls_directives(tls: &ServerTls, place: Place, cache: Option<SocketAddr>) -> Result<Vec<String>> {
+    let mut lines = vec![
+        "SSLEngine on".to_owned(),
+        format!("{CERTIFICATE} {}", quoted(&tls.certificate.chain)?),
+        format!("{CERTIFICATE_KEY} {}", quoted(&tls.certificate.key)?),
+        protocols(&tls.versions()),
+        "SSLHonorCipherOrder on".to_owned(),
+        format!("SSLSessionCache {}", session_cache(tls.session_cache, place.own, cache)?),
+        format!("SSLSessionCacheTimeout {}", tls.session_timeout_s()),
+        tickets(tls.tickets),
+    ];
+    lines.extend(tls.cipher_list().map(|list| suites(Version::Tls12, &list)));
+    lines.extend(tls.ciphersuites().map(|list| suites(Version::Tls13, &list)));
+    lines.extend(tls.groups_list().map(|list| format!("SSLOpenSSLConfCmd Groups {list}")));
+    if let Some(key) = ticket_keys::of_run(place.run, tls.ticket_keys)?.first() {
+        let path = place.own.join(KEYS_FILE);
+        create_for_workers(&path, None, &key[..TICKET_KEY_BYTES])?;
+        lines.push(format!("{TICKET_KEY} {}", quoted(&path)?));
+    }
+    if !tls.encrypt_then_mac {
+        lines.push("SSLOpenSSLConfCmd Options -EncryptThenMac".to_owned());
+    }
+    Ok(lines)
+}
+
+fn protocols(versions: &[Version]) -> String {
+    let names: Vec<String> = versions.iter().map(|version| format!("+{}", protocol(*version))).collect();
+    format!("SSLProtocol -all {}", names.join(" "))
+}
+
+fn suites(version: Version, list: &str) -> String {
+    match version {
+        Version::Tls12 => format!("SSLCipherSuite {list}"),
+        Version::Tls13 => format!("SSLCipherSuite TLSv1.3 {list}"),
+    }
+}
+
+fn tickets(on: bool) -> String {
+    format!("SSLSessionTickets {}", if on { "on" } else { "off" })
+}
+
+/// A path as an argument.
+fn quoted(path: &Path) -> Result<String> {
+    Ok(format!("\"{}\"", plain(path)?))
+}
+
+/// A path inside quotes. Apache expands `${…}` everywhere and has no way to write it itself.
+fn plain(path: &Path) -> Result<&str> {
+    programs::writable(path, "Apache", "$ \" \\ ( )")
+}

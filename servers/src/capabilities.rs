@@ -1,0 +1,186 @@
+//! What each server can be told. What it cannot is refused before anything starts, with what it has.
+
+use anyhow::{Result, bail, ensure};
+use tlsdyno_tls::Version;
+
+use super::{DRIVERS, ServerTls, driver_of};
+use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
+
+/// What a server can be told.
+#[derive(Debug)]
+pub struct Capabilities {
+    /// What messages call it.
+    pub name: &'static str,
+    /// Where it can keep sessions.
+    pub session_caches: &'static [SessionCache],
+    /// Its workers find each other's sessions without tickets too, in a cache that is called shared.
+    pub workers_share_sessions: bool,
+    /// Where the keys of its tickets can come from.
+    pub ticket_keys: &'static [TicketKeys],
+    /// It can be told how long a session can be resumed.
+    pub session_timeout: bool,
+    /// It takes early data.
+    pub early_data: bool,
+    /// It goes on with other connections while a private-key operation runs elsewhere.
+    pub asynchronous: bool,
+    /// It has a process for each connection, so that many servers at once are many processes.
+    pub process_per_connection: bool,
+}
+
+/// Ticket keys of a server that reads one key from a file.
+pub(super) const OWN_AND_SHARED: &[TicketKeys] = &[TicketKeys::Own, TicketKeys::Shared];
+/// Ticket keys of a server that reads several.
+pub(super) const ALL_KEYS: &[TicketKeys] = &TicketKeys::ALL;
+
+/// The servers that can do something, for messages: `nginx, haproxy and builtin`.
+pub fn having(what: impl Fn(&Capabilities) -> bool) -> String {
+    let able = DRIVERS.iter().filter_map(|driver| driver.capabilities()).filter(|able| what(able));
+    let mut names: Vec<&str> = able.map(|able| able.name).collect();
+    names.dedup();
+    match names.split_last() {
+        Some((last, [])) => (*last).to_owned(),
+        Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
+        None => "no server".to_owned(),
+    }
+}
+
+impl Capabilities {
+    fn has_all_ticket_keys(&self) -> bool {
+        TicketKeys::ALL.iter().all(|keys| self.ticket_keys.contains(keys))
+    }
+
+    /// Where it can keep sessions with so many workers, and what it is called then. One worker alone shares its cache
+    /// with nobody, which is as good; with tickets on, no session gets there.
+    fn session_caches(&self, workers: u32, tickets: bool) -> (String, Vec<SessionCache>) {
+        if self.workers_share_sessions || workers == 1 || tickets {
+            return (self.name.to_owned(), self.session_caches.to_vec());
+        }
+        let own = self.session_caches.iter().copied().filter(|cache| *cache != SessionCache::Shared);
+        (format!("{} with several workers and without tickets", self.name), own.collect())
+    }
+}
+
+/// What is wanted of a server's sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// See [`ServerTls::session_cache`].
+    pub session_cache: SessionCache,
+    /// See [`ServerTls::tickets`].
+    pub tickets: bool,
+    /// See [`ServerTls::ticket_keys`].
+    pub ticket_keys: TicketKeys,
+    /// See [`ServerTls::session_timeout_s`].
+    pub session_timeout_s: Option<u32>,
+    /// See [`ServerTls::early_data`].
+    pub early_data: bool,
+    /// TLS 1.3 is among the versions.
+    pub tls13: bool,
+}
+
+impl Wanted {
+    /// What these settings want.
+    pub fn of(tls: &ServerTls) -> Wanted {
+        Wanted {
+            session_cache: tls.session_cache,
+            tickets: tls.tickets,
+            ticket_keys: tls.ticket_keys,
+            session_timeout_s: tls.session_timeout_s,
+            early_data: tls.early_data,
+            tls13: tls.versions().contains(&Version::Tls13),
+        }
+    }
+
+    /// Refuses what a server with so many workers does not have.
+    ///
+    /// # Errors
+    /// What it has instead, or which server has it.
+    pub fn refuse_unable(&self, server: ServerName, workers: u32) -> Result<()> {
+        ensure!(
+            self.tickets || self.ticket_keys == TicketKeys::Own,
+            "ticket keys `{}` with tickets switched off: drop one of them (--ticket-keys, --no-tickets)",
+            self.ticket_keys.name()
+        );
+        ensure!(self.session_timeout_s != Some(0), "a session has to last at least 1 s (`session_timeout_s`)");
+        ensure!(
+            self.tls13 || !self.early_data,
+            "early data belongs to TLS 1.3: choose --tls 1.3, or drop --early-data"
+        );
+        let Some(able) = driver_of(server).capabilities() else { return Ok(()) };
+        let (name, caches) = able.session_caches(workers, self.tickets);
+        if !caches.contains(&self.session_cache) {
+            let has: Vec<_> = caches.iter().map(|cache| cache.name()).collect();
+            bail!("{name} has no session cache `{}`; it has {}", self.session_cache.name(), has.join(", "));
+        }
+        if !able.ticket_keys.contains(&self.ticket_keys) {
+            let has: Vec<_> = able.ticket_keys.iter().map(|keys| keys.name()).collect();
+            bail!(
+                "{name} cannot have ticket keys `{}`; it has {}; {} have all",
+                self.ticket_keys.name(),
+                has.join(", "),
+                having(Capabilities::has_all_ticket_keys)
+            );
+        }
+        ensure!(
+            able.session_timeout || self.session_timeout_s.is_none(),
+            "{name} cannot be told how long sessions last; {} can",
+            having(|able| able.session_timeout)
+        );
+        ensure!(
+            able.early_data || !self.early_data,
+            "{name} takes no early data; {} do",
+            having(|able| able.early_data)
+        );
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const USUAL: Wanted = Wanted {
+        session_cache: SessionCache::Shared,
+        tickets: true,
+        ticket_keys: TicketKeys::Own,
+        session_timeout_s: None,
+        early_data: false,
+        tls13: true,
+    };
+
+    #[test]
+    fn the_usual_is_had_by_all_and_refusals_name_what_there_is() {
+        use ServerName::{ApacheEvent, Lighttpd, Nginx};
+        for server in ServerName::configured() {
+            USUAL.refuse_unable(server, 1).unwrap();
+        }
+        let refused = |wanted: Wanted, server, workers| wanted.refuse_unable(server, workers).unwrap_err().to_string();
+        let dbm = Wanted { session_cache: SessionCache::Dbm, ..USUAL };
+        assert_eq!(
+            refused(dbm, Nginx, 1),
+            "nginx has no session cache `dbm`; it has off, builtin, shared, builtin-shared"
+        );
+        USUAL.refuse_unable(Lighttpd, 2).unwrap();
+        assert_eq!(
+            refused(Wanted { tickets: false, ..USUAL }, Lighttpd, 2),
+            "lighttpd with several workers and without tickets has no session cache `shared`; it has off, builtin"
+        );
+        let rotating = Wanted { ticket_keys: TicketKeys::Rotating, ..USUAL };
+        assert!(refused(rotating, ApacheEvent, 1).contains("it has own, shared; nginx and "));
+        assert!(refused(Wanted { tickets: false, ..rotating }, Nginx, 1).contains("--no-tickets"));
+        let short = Wanted { session_timeout_s: Some(2), ..USUAL };
+        assert!(refused(short, Lighttpd, 1).contains("nginx, apache, haproxy and builtin can"));
+        assert!(refused(Wanted { session_timeout_s: Some(0), ..USUAL }, Nginx, 1).contains("at least 1 s"));
+        let early = Wanted { early_data: true, ..USUAL };
+        assert!(refused(early, Lighttpd, 1).starts_with("lighttpd takes no early data; nginx, "));
+        assert!(refused(Wanted { tls13: false, ..early }, Nginx, 1).contains("--tls 1.3"));
+    }
+
+    #[test]
+    fn servers_are_listed_once_in_the_order_of_their_drivers() {
+        let listed = |names: &[&str]| having(|able| names.contains(&able.name));
+        assert_eq!(listed(&["builtin", "haproxy", "apache"]), "apache, haproxy and builtin");
+        assert_eq!(listed(&["builtin", "nginx"]), "nginx and builtin");
+        assert_eq!(listed(&["haproxy"]), "haproxy");
+        assert_eq!(listed(&[]), "no server");
+    }
+}

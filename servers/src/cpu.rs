@@ -1,0 +1,298 @@
+//! CPU time of a server: of its control group where there is one, else summed over its threads (`docs/METHODOLOGY.md`,
+//! "Two metrics").
+
+use std::collections::HashMap;
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use tlsdyno_engine::sys::process_cpu_ns;
+
+use super::cgroup::{Cgroup, GroupClock};
+use tlsdyno_base::process_tree::{self, ProcessStat};
+
+/// Nanoseconds per clock tick of `/proc/PID/stat`: USER_HZ is 100 on every Linux platform that Rust supports.
+const TICK_NS: u64 = 10_000_000;
+
+/// Pause between two looks at accounts that still move.
+const SETTLING_STEP: Duration = Duration::from_millis(2);
+/// Most of these looks.
+const SETTLING_STEPS: u32 = 20;
+
+/// What `read` says of a server that has come to rest: the last closes are still its work. One that does not rest is
+/// read for 40 ms.
+///
+/// # Errors
+/// What `read` says.
+pub fn at_rest<T: PartialEq>(mut read: impl FnMut() -> Result<T>) -> Result<T> {
+    let mut last = read()?;
+    for _ in 0..SETTLING_STEPS {
+        thread::sleep(SETTLING_STEP);
+        let now = read()?;
+        if now == last {
+            break;
+        }
+        last = now;
+    }
+    Ok(last)
+}
+
+/// The clocks of a server's processes: exact where nobody of them runs. While one runs, the kernel brings its clock up
+/// to date at ticks only, some milliseconds apart. What processes that begin or end use is not in them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessClocks(Vec<u32>);
+
+impl ProcessClocks {
+    /// Time between two looks at clocks that may still go: more than a process that was woken up takes to begin.
+    const LOOK: Duration = Duration::from_micros(30);
+    /// Most looks: a process that never rests is read for about 40 ms.
+    const LOOKS_MAX: u32 = 400;
+
+    /// Of these processes.
+    pub fn of(mut pids: Vec<u32>) -> ProcessClocks {
+        pids.sort_unstable();
+        ProcessClocks(pids)
+    }
+
+    /// CPU time of all of them so far, nanoseconds; `None`: one has ended.
+    pub fn read_ns(&self) -> Option<u64> {
+        self.0.iter().map(|pid| process_cpu_ns(*pid)).sum()
+    }
+
+    /// The same once they stand still, so that the last closes are in it.
+    pub fn at_rest_ns(&self) -> Option<u64> {
+        let pause = || thread::sleep(ProcessClocks::LOOK);
+        still(ProcessClocks::LOOKS_MAX, pause, || self.read_ns(), || self.is_ready_to_run())
+    }
+
+    /// Whether they come to rest within this time: their clocks stand still for `quiet`, and none has work.
+    pub fn rest_within(&self, limit: Duration, quiet: Duration) -> bool {
+        let began = Instant::now();
+        let mut last = self.read_ns();
+        while began.elapsed() < limit {
+            thread::sleep(quiet);
+            let now = self.read_ns();
+            if now == last && !self.is_ready_to_run() && self.read_ns() == last {
+                return true;
+            }
+            last = now;
+        }
+        false
+    }
+
+    /// Whether a thread of theirs runs or waits for a CPU, so that its clock stands still all the same.
+    fn is_ready_to_run(&self) -> bool {
+        !process_tree::nobody_else_runs() && self.0.iter().any(|pid| process_tree::has_thread_to_run(*pid))
+    }
+}
+
+/// How the CPU time of a server is read between two moments of rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Clocks {
+    /// By the clocks of its processes, which are always the same.
+    Processes(ProcessClocks),
+    /// By the account of its control group: its processes come and go, as those of a server with one for each
+    /// connection.
+    Group(GroupClock),
+}
+
+impl Clocks {
+    /// CPU time so far, nanoseconds; `None`: a process has ended, so that its clock is gone.
+    pub fn read_ns(&self) -> Option<u64> {
+        match self {
+            Clocks::Processes(clocks) => clocks.read_ns(),
+            Clocks::Group(clock) => clock.cpu_ns().ok(),
+        }
+    }
+
+    /// The same once they stand still, so that the last closes are in it.
+    pub fn at_rest_ns(&self) -> Option<u64> {
+        let clock = match self {
+            Clocks::Processes(clocks) => return clocks.at_rest_ns(),
+            Clocks::Group(clock) => clock,
+        };
+        let runs = || clock.pids().iter().any(|pid| process_tree::has_thread_to_run(*pid));
+        still(ProcessClocks::LOOKS_MAX, || thread::sleep(ProcessClocks::LOOK), || clock.cpu_ns().ok(), runs)
+    }
+}
+
+/// What `read` says once it stands still, and nobody runs, after at most so many looks. A process that ran until just
+/// now stood still by its clock too: what it used is seen once it does not run, so that it is read once more then.
+fn still(
+    looks: u32,
+    mut pause: impl FnMut(),
+    mut read: impl FnMut() -> Option<u64>,
+    mut runs: impl FnMut() -> bool,
+) -> Option<u64> {
+    let mut last = read()?;
+    for _ in 0..looks {
+        pause();
+        let now = read()?;
+        if now == last && !runs() && read()? == last {
+            break;
+        }
+        last = now;
+    }
+    Some(last)
+}
+
+/// Where a server's CPU time is read.
+#[derive(Debug)]
+pub enum CpuAccount {
+    /// A control group around all its processes: exact.
+    Cgroup(Cgroup),
+    /// `/proc`, with a memory for what has exited.
+    Threads(ThreadAccount),
+}
+
+impl CpuAccount {
+    /// The best account that this machine allows.
+    pub fn best() -> CpuAccount {
+        Cgroup::create().map_or_else(|_| CpuAccount::Threads(ThreadAccount::default()), CpuAccount::Cgroup)
+    }
+
+    /// The name of the method, for the manifest.
+    pub fn method(&self) -> &'static str {
+        match self {
+            CpuAccount::Cgroup(_) => "cgroup",
+            CpuAccount::Threads(_) => "schedstat",
+        }
+    }
+
+    /// CPU time so far, in nanoseconds; `processes` are the server's living ones.
+    pub fn read_ns(&mut self, processes: &[ProcessStat]) -> Result<u64> {
+        match self {
+            CpuAccount::Cgroup(group) => group.cpu_ns(),
+            CpuAccount::Threads(account) => {
+                if processes.is_empty() {
+                    bail!("the server has no process left whose CPU time could be read");
+                }
+                Ok(account.read_ns(processes))
+            }
+        }
+    }
+}
+
+/// Sum over `/proc/PID/task/*/schedstat`. The kernel drops a thread's entry when it exits: what was last seen of it is
+/// kept, and the process's own clock, which includes exited threads but counts in ticks, corrects what was missed.
+#[derive(Debug, Default)]
+pub struct ThreadAccount {
+    processes: HashMap<(u32, u64), KnownProcess>,
+}
+
+#[derive(Debug, Default)]
+struct KnownProcess {
+    /// On-CPU nanoseconds by thread id, also of threads that are gone.
+    threads: HashMap<u32, u64>,
+    /// The most that was ever seen of the process, in nanoseconds.
+    best_ns: u64,
+    /// CPU time of children it has waited for, in nanoseconds, and how much of that we had seen ourselves.
+    children_ns: u64,
+}
+
+impl ThreadAccount {
+    /// CPU time so far, in nanoseconds. Never decreases.
+    pub fn read_ns(&mut self, processes: &[ProcessStat]) -> u64 {
+        for process in processes {
+            let known = self.processes.entry((process.pid, process.started_ticks)).or_default();
+            for (thread, ns) in thread_times(process.pid) {
+                let time = known.threads.entry(thread).or_default();
+                *time = ns.max(*time);
+            }
+            let threads_ns: u64 = known.threads.values().sum();
+            known.best_ns = known.best_ns.max(threads_ns).max(process.ticks * TICK_NS);
+            known.children_ns = known.children_ns.max(process.children_ticks * TICK_NS);
+        }
+        let alive: Vec<_> = processes.iter().map(|process| (process.pid, process.started_ticks)).collect();
+        let (mut living_ns, mut gone_ns, mut waited_ns) = (0, 0, 0);
+        for (id, known) in &self.processes {
+            if alive.contains(id) {
+                living_ns += known.best_ns;
+                waited_ns += known.children_ns;
+            } else {
+                gone_ns += known.best_ns;
+            }
+        }
+        // What exited is known twice, each way incompletely: seen before it went, or told by the parent that waited for
+        // it.
+        living_ns + gone_ns.max(waited_ns)
+    }
+}
+
+/// Thread ids of a process with their nanoseconds on CPU.
+fn thread_times(pid: u32) -> Vec<(u32, u64)> {
+    let threads = process_tree::numbers_in(&format!("/proc/{pid}/task"));
+    threads
+        .into_iter()
+        .filter_map(|thread| {
+            let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat")).ok()?;
+            Some((thread, text.split(' ').next()?.parse().ok()?))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Uses about `ms` milliseconds of CPU.
+    fn burn(ms: u64) {
+        let own = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        let ns = |time: rustix::time::Timespec| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
+        let start = ns(own());
+        while ns(own()) - start < ms * 1_000_000 {
+            std::hint::black_box(0);
+        }
+    }
+
+    #[test]
+    fn clocks_count_what_a_process_uses_and_end_with_it() {
+        let mut child = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let clocks = ProcessClocks::of(vec![child.id()]);
+        let used = |ns: u64| clocks.read_ns().unwrap() > ns;
+        while !used(20_000_000) {
+            std::thread::yield_now();
+        }
+        let own = std::process::id();
+        assert!(ProcessClocks::of(vec![own]).read_ns() > Some(0));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!((clocks.read_ns(), clocks.at_rest_ns()), (None, None));
+    }
+
+    /// It ran without a tick between two looks, and went to sleep before its state was asked.
+    #[test]
+    fn what_a_process_used_until_it_went_to_sleep_is_seen() {
+        let mut clock = [Some(7), Some(7), Some(9), Some(9), Some(9), Some(9)].into_iter();
+        assert_eq!(still(400, || (), || clock.next()?, || false), Some(9));
+        let (mut clock, mut states) = ([Some(7); 9].into_iter(), [true, true, false].into_iter());
+        assert_eq!(still(400, || (), || clock.next()?, || states.next().unwrap()), Some(7));
+        assert_eq!(clock.len(), 4, "one look at the start, three, and one after the last state");
+        assert_eq!(still(400, || (), || None, || false), None);
+    }
+
+    #[test]
+    fn exited_threads_stay_in_the_account() {
+        let own = std::process::id();
+        let mut account = ThreadAccount::default();
+        let mut read = || account.read_ns(&[process_tree::stat(own).unwrap()]);
+        let before = read();
+        std::thread::spawn(|| burn(60)).join().unwrap();
+        let after = read();
+        // Other tests may run in this process at the same time, so only the lower side can be checked; the clock ticks.
+        assert!(after >= before + 40_000_000, "{before} {after}");
+        assert!(read() >= after);
+    }
+
+    #[test]
+    fn waited_for_children_are_counted() {
+        let own = std::process::id();
+        let mut account = ThreadAccount::default();
+        let before = account.read_ns(&[process_tree::stat(own).unwrap()]);
+        let script = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; cat /proc/self/stat >/dev/null";
+        assert!(std::process::Command::new("sh").args(["-c", script]).status().unwrap().success());
+        let after = account.read_ns(&[process_tree::stat(own).unwrap()]);
+        assert!(after > before + 20_000_000, "{before} {after}");
+    }
+}

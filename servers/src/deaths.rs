@@ -1,0 +1,158 @@
+//! Processes of a server that a signal has ended: the server's own log tells of workers, the supervisor of a server
+//! that is gone, and the kernel of the library in which it happened.
+
+mod kernel_log;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use signal_hook::low_level::signal_name;
+
+use super::growing_log::GrowingLog;
+use kernel_log::KernelLog;
+use tlsdyno_base::{listening, process_tree};
+
+/// A shell, and HAProxy's master, add it to the signal that ended a process.
+const SIGNAL_STATUS: i32 = 128;
+
+/// What is said of a server's deaths from its making on.
+#[derive(Debug)]
+pub struct Vigil {
+    /// Those that listen: of the others one may end when its work is done.
+    serving: Vec<u32>,
+    /// It may have ended one of them because it had enough of them: another serves in its place.
+    may_replace: bool,
+    /// All processes by the numbers that the server's own log calls them: they may live in a PID namespace of their
+    /// own.
+    own_numbers: BTreeMap<u32, u32>,
+    /// The kernel names the thread that failed, not its process.
+    threads: BTreeSet<u32>,
+    logs: Vec<GrowingLog>,
+    kernel: Option<KernelLog>,
+    deaths: Vec<String>,
+}
+
+impl Vigil {
+    /// Begins now: what the logs held before is skipped. Where nobody is seen to listen, every process is taken to
+    /// serve.
+    pub(super) fn begin(processes: Vec<u32>, logs: Vec<PathBuf>, may_replace: bool) -> Vigil {
+        let listeners = listening::listeners(&processes);
+        let mut vigil = Vigil {
+            own_numbers: processes.iter().filter_map(|&pid| Some((process_tree::own_number_of(pid)?, pid))).collect(),
+            threads: processes.iter().flat_map(|pid| process_tree::numbers_in(&format!("/proc/{pid}/task"))).collect(),
+            serving: if listeners.is_empty() { processes } else { listeners },
+            may_replace,
+            logs: logs.into_iter().map(GrowingLog::new).collect(),
+            kernel: KernelLog::from_now_on(),
+            deaths: Vec::new(),
+        };
+        vigil.new_lines();
+        vigil
+    }
+
+    /// The first death that anybody has told of, and where it happened. `obituary`: of the server as a whole, where it
+    /// is gone.
+    pub(super) fn look(&mut self, obituary: Option<String>) -> Option<String> {
+        let new = self.new_lines().iter().filter_map(|line| death_in(line, &self.own_numbers)).collect::<Vec<_>>();
+        self.deaths.extend(new);
+        let mut told = self.deaths.first().cloned().or(obituary)?;
+        if self.deaths.len() > 1 {
+            told.push_str(&format!(" (and {} more)", self.deaths.len() - 1));
+        }
+        let place = self.kernel.as_mut().and_then(|kernel| kernel.place_of_fault(&self.threads));
+        Some(place.map_or(told.clone(), |place| format!("{told}, in {place}")))
+    }
+
+    /// A process that served in the beginning and is not there any more, unless the server may put another in its place
+    /// and has. `now`: the processes of the server.
+    pub(super) fn missing(&self, now: &[u32]) -> Option<u32> {
+        let is_gone = |pid: &u32| process_tree::stat(*pid).is_none_or(|process| process.state == 'Z');
+        let missing = self.serving.iter().copied().find(is_gone)?;
+        let is_replaced = self.may_replace && listening::listeners(now).len() >= self.serving.len();
+        (!is_replaced).then_some(missing)
+    }
+
+    fn new_lines(&mut self) -> Vec<String> {
+        // A log that is not there, or is no text, tells nothing.
+        let texts = self.logs.iter_mut().filter_map(|log| log.new_lines().ok());
+        texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
+    }
+}
+
+/// `killed by signal 11, SIGSEGV`.
+pub(super) fn killed_by(signal: i32) -> String {
+    let name = signal_name(signal).map_or(String::new(), |name| format!(", {name}"));
+    format!("killed by signal {signal}{name}")
+}
+
+/// What a line of a server's log says of a worker's death: nginx (`worker process 9 exited on signal 11`), Apache
+/// (`child pid 9 exit signal Segmentation fault (11)`), HAProxy (`worker (9) exited with code 139`).
+fn death_in(line: &str, own_numbers: &BTreeMap<u32, u32>) -> Option<String> {
+    let (before, signal) = [
+        after(line, "exited on signal ", number),
+        after(line, "exit signal ", |text| number(text.split_once('(')?.1)),
+        after(line, "exited with code ", |text| number(text)?.checked_sub(SIGNAL_STATUS).filter(|&signal| signal > 0)),
+    ]
+    .into_iter()
+    .flatten()
+    .next()?;
+    let pid = before.rsplit(' ').next()?.trim_matches(['(', ')']).parse::<u32>();
+    let number = |pid| own_numbers.get(&pid).copied().unwrap_or(pid);
+    let process = pid.map_or("a process".to_owned(), |pid| format!("process {}", number(pid)));
+    Some(format!("{process} was {}", killed_by(signal)))
+}
+
+/// What is in front of the mark, and what `read` makes of what is behind it.
+fn after<'a>(line: &'a str, mark: &str, read: impl Fn(&str) -> Option<i32>) -> Option<(&'a str, i32)> {
+    let (before, behind) = line.split_once(mark)?;
+    Some((before.trim_end(), read(behind)?))
+}
+
+/// The number that a text begins with.
+fn number(text: &str) -> Option<i32> {
+    text[..text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len())].parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn servers_tell_of_their_workers_deaths() {
+        let lines = [
+            "2026/01/01 00:00:00 [alert] 7#7: worker process 4711 exited on signal 11 (core dumped)",
+            "[Thu Jan 01 00:00:00.1 2026] [core:notice] [pid 7:tid 7] AH00052: child pid 4711 exit signal \
+             Segmentation fault (11)",
+            "[ALERT]    (7) : Current worker #1 (4711) exited with code 139 (Segmentation fault)",
+        ];
+        for line in lines {
+            let death = death_in(line, &BTreeMap::new());
+            assert_eq!(death.as_deref(), Some("process 4711 was killed by signal 11, SIGSEGV"), "{line}");
+            let death = death_in(line, &BTreeMap::from([(4711, 94_711)]));
+            assert_eq!(death.as_deref(), Some("process 94711 was killed by signal 11, SIGSEGV"), "{line}");
+        }
+        let nameless = "some child exited on signal 6";
+        assert_eq!(death_in(nameless, &BTreeMap::new()).as_deref(), Some("a process was killed by signal 6, SIGABRT"));
+        for line in ["worker process 4711 exited with code 0", "worker process 4711 exited with code 1", "signal 11"] {
+            assert_eq!(death_in(line, &BTreeMap::new()), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_new_counts() {
+        let mut log = tempfile::NamedTempFile::new().unwrap();
+        writeln!(log, "worker process 1 exited on signal 9").unwrap();
+        let mut vigil =
+            Vigil::begin(vec![std::process::id()], vec![log.path().to_owned(), "/nowhere/log".into()], false);
+        assert_eq!(vigil.look(None), None);
+        assert_eq!(vigil.missing(&[std::process::id()]), None);
+        let gone = "the server has died (exit status 1)".to_owned();
+        assert_eq!(vigil.look(Some(gone.clone())), Some(gone.clone()));
+        writeln!(log, "worker process 2 exited on signal 11\nworker process 3 exited on signal 11").unwrap();
+        let told = "process 2 was killed by signal 11, SIGSEGV (and 1 more)".to_owned();
+        assert_eq!(vigil.look(Some(gone)), Some(told.clone()));
+        assert_eq!(vigil.look(None), Some(told));
+    }
+}

@@ -1,0 +1,85 @@
+//! What an operator writes into the configuration of a server to have a setting: the lines under a remedy.
+//!
+//! Paths are examples. A test (`tests/servers/directives.rs`) has each server check these lines, and starts it with
+//! those for ticket keys: nginx 1.22, Apache httpd 2.4, HAProxy 2.6 and lighttpd 1.4 on Debian 12.
+
+use tlsdyno_tls::{Suite, Version};
+
+use super::driver_of;
+use tlsdyno_record::model::{CertificateKind, ServerName, SessionCache, TicketKeys};
+
+/// Certificate chain and key of the examples.
+pub(super) const SITE_CHAIN: &str = "/etc/ssl/site.pem";
+pub(super) const SITE_KEY: &str = "/etc/ssl/site.key";
+/// Ticket keys of the examples.
+pub(super) const SITE_TICKET_KEY: &str = "/run/tls/ticket.key";
+
+/// A setting that remedies change.
+#[derive(Clone, Copy, Debug)]
+pub enum Setting {
+    /// The version of TLS, and no other.
+    Version(Version),
+    /// This suite of its version, and no other.
+    Suite(Suite),
+    /// The kind of certificate.
+    Certificate(CertificateKind),
+    /// Where sessions are kept.
+    SessionCache(SessionCache),
+    /// Whether tickets are issued.
+    Tickets(bool),
+    /// Where the keys of tickets come from.
+    TicketKeys(TicketKeys),
+    /// Early data is taken (RFC 9846 section 8: only requests that may be repeated are safe in it).
+    EarlyData,
+    /// So many processors do the work.
+    Processors(u32),
+    /// An accelerator, which comes as a provider of OpenSSL 3.
+    Accelerator {
+        /// The server goes on while it works.
+        asynchronous: bool,
+    },
+    /// Kernel TLS, which plain data bounds.
+    KernelTls,
+}
+
+/// The lines for a setting of a server. Empty where no line does it.
+pub fn lines(server: ServerName, setting: Setting) -> Vec<String> {
+    let own = driver_of(server).lines(setting);
+    match setting {
+        Setting::Certificate(kind) => {
+            let advice = format!("# {}, then a certificate for it from your authority", key_command(kind));
+            [vec![advice], own].concat()
+        }
+        _ => own,
+    }
+}
+
+fn key_command(kind: CertificateKind) -> String {
+    match kind {
+        CertificateKind::P256 => "openssl ecparam -name prime256v1 -genkey -noout -out site.key".to_owned(),
+        CertificateKind::P384 => "openssl ecparam -name secp384r1 -genkey -noout -out site.key".to_owned(),
+        CertificateKind::Ed25519 | CertificateKind::MlDsa44 | CertificateKind::MlDsa65 | CertificateKind::MlDsa87 => {
+            format!("openssl genpkey -algorithm {} -out site.key", kind.name())
+        }
+        rsa => format!("openssl genrsa -out site.key {}", rsa.rsa_bits().unwrap_or_default()),
+    }
+}
+
+/// The lines for a provider in the configuration of OpenSSL, which most servers leave it to.
+pub(super) fn openssl_provider() -> Vec<String> {
+    owned(&[
+        "# in the openssl.cnf that the server reads; CARD is what the maker calls its provider",
+        "[provider_sect]",
+        "CARD = card_sect",
+        "default = default_sect",
+        "[card_sect]",
+        "activate = 1",
+        // Comes by itself only where no other provider is named.
+        "[default_sect]",
+        "activate = 1",
+    ])
+}
+
+pub(super) fn owned(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}

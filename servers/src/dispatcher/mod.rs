@@ -1,0 +1,107 @@
+//! Dispatchers before a cluster of servers: ours, and those that people have. Each is a process of its own, started
+//! with a generated configuration in a private directory and accounted for like a server.
+
+mod haproxy;
+mod nginx;
+mod own;
+
+use std::fmt::Debug;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::instance::{on_free_ports, start_prepared};
+use super::{Instance, Prepared, ServerName, ServerSpec};
+use tlsdyno_record::model::Policy;
+
+/// Refuses a policy whose program is not installed.
+///
+/// # Errors
+/// What is missing and how to install it; [`tlsdyno_base::fault::Fault::Environment`].
+pub fn refuse_missing(policy: Policy) -> Result<()> {
+    match policy {
+        Policy::Own(_) | Policy::Direct => Ok(()),
+        Policy::HaproxyRoundRobin | Policy::HaproxySource | Policy::HaproxyStick => haproxy::program().map(drop),
+        Policy::NginxHash => nginx::program().map(drop),
+    }
+}
+
+/// Where a dispatcher tells how many connections it has passed to each backend.
+trait Counter: Debug {
+    /// So many so far, in the order of the backends.
+    fn read(&mut self) -> Result<Vec<u64>>;
+}
+
+/// What is started, and what counts.
+type Made = (Prepared, Box<dyn Counter>);
+
+/// A running dispatcher.
+#[derive(Debug)]
+pub struct Dispatcher {
+    /// The process.
+    pub instance: Instance,
+    backends: usize,
+    counter: Box<dyn Counter>,
+}
+
+/// Starts a dispatcher before `backends` in a directory of its own inside `run`, which listens at `ip`, on processor
+/// `cpu` and with one thread. `timeout_s`: how long ours remembers a session; `None`: an hour.
+///
+/// # Errors
+/// Its program is missing (with the remedy), or it does not start (with what it said).
+pub fn start(
+    policy: Policy,
+    backends: &[SocketAddr],
+    ip: IpAddr,
+    cpu: usize,
+    timeout_s: Option<u32>,
+    run: &Path,
+) -> Result<Dispatcher> {
+    ensure!(!backends.is_empty(), "a dispatcher needs a backend");
+    // Of the specification only processor and address count here.
+    let spec = ServerSpec { cpus: vec![cpu], ip, ..ServerSpec::new(ServerName::Builtin, run.to_owned()) };
+    let mut counter = None;
+    let instance = on_free_ports(run, true, |own, ports| {
+        let (prepared, counts) = prepare(policy, backends, timeout_s, own, SocketAddr::new(ip, ports.port))?;
+        counter = Some(counts);
+        start_prepared(&spec, own, prepared, ports.first(ip))
+    })
+    .with_context(|| format!("failed to start the dispatcher `{}`", policy.name()))?;
+    let counter = counter.context("a dispatcher that started was prepared")?;
+    Ok(Dispatcher { instance, backends: backends.len(), counter })
+}
+
+fn prepare(
+    policy: Policy,
+    backends: &[SocketAddr],
+    timeout_s: Option<u32>,
+    directory: &Path,
+    listen: SocketAddr,
+) -> Result<Made> {
+    match policy {
+        Policy::Own(rule) => own::prepare(rule, backends, timeout_s, directory, listen),
+        Policy::HaproxyRoundRobin | Policy::HaproxySource | Policy::HaproxyStick => {
+            haproxy::prepare(policy, backends, directory, listen)
+        }
+        Policy::NginxHash => nginx::prepare(backends, directory, listen),
+        Policy::Direct => bail!("without a dispatcher there is none to start"),
+    }
+}
+
+impl Dispatcher {
+    /// Connections made to each backend so far, in the order of the backends.
+    ///
+    /// # Errors
+    /// The dispatcher does not answer, or not as it should.
+    pub fn connections(&mut self) -> Result<Vec<u64>> {
+        let counts = self.counter.read()?;
+        ensure!(
+            counts.len() == self.backends,
+            "the dispatcher tells of {} backends, but has {}",
+            counts.len(),
+            self.backends
+        );
+        Ok(counts)
+    }
+}

@@ -1,0 +1,67 @@
+//! `tlsdyno dispatch` as a dispatcher of an experiment.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use tlsdyno_engine::dispatch::{Check, CheckKind, Policy};
+
+use super::super::Prepared;
+use super::super::launch::own_executable;
+use super::Made;
+use tlsdyno_dispatch::config::{Backend, Config};
+use tlsdyno_dispatch::control;
+use tlsdyno_dispatch::status::Status;
+use tlsdyno_engine::time::Time;
+
+const CONFIG_FILE: &str = "dispatch.toml";
+const CONTROL_FILE: &str = "control";
+/// How long the servers of an experiment keep their sessions; the dispatcher remembers them as long (Apostolopoulos et
+/// al. 2000: the same time-out on both sides gives near perfect reuse).
+const SESSION_TIMEOUT: Time = Time::seconds(3600);
+
+/// Its control socket.
+#[derive(Debug)]
+struct Counter(PathBuf);
+
+impl super::Counter for Counter {
+    fn read(&mut self) -> Result<Vec<u64>> {
+        let status: Status =
+            serde_json::from_str(&control::ask(&self.0, "/status")?).context("read the dispatcher's status")?;
+        Ok(status.backends.iter().map(|backend| backend.connections).collect())
+    }
+}
+
+/// Writes the configuration and says how to start it.
+pub(super) fn prepare(
+    policy: Policy,
+    backends: &[SocketAddr],
+    timeout_s: Option<u32>,
+    directory: &Path,
+    listen: SocketAddr,
+) -> Result<Made> {
+    let control = directory.join(CONTROL_FILE);
+    let config = Config {
+        listen: vec![listen],
+        policy,
+        loops: 1,
+        session_timeout: timeout_s.map_or(SESSION_TIMEOUT, |seconds| Time::seconds(seconds.into())),
+        drain_time: Time::seconds(1),
+        control: Some(control.clone()),
+        // Checks would cost the backends CPU time that belongs to no request.
+        check: Check { kind: CheckKind::None, ..Check::default() },
+        backends: backends.iter().map(|&address| Backend { name: None, address }).collect(),
+        ..Config::default()
+    };
+    let text = toml::to_string(&config).context("write the dispatcher's configuration")?;
+    let path = directory.join(CONFIG_FILE);
+    fs::write(&path, &text).with_context(|| format!("write {}", path.display()))?;
+    let arguments = vec!["dispatch".into(), "--config".into(), path.into()];
+    let prepared = Prepared {
+        config: text,
+        version: format!("tlsdyno {} dispatch", env!("CARGO_PKG_VERSION")),
+        ..Prepared::new(own_executable()?.get_program(), arguments)
+    };
+    Ok((prepared, Box::new(Counter(control))))
+}

@@ -1,0 +1,289 @@
+//! HAProxy: ends TLS in front of a plain built-in server, which is started and ended with it and accounted for apart.
+//! Without TLS settings it forwards plain HTTP to the same backend, so that its own cost without TLS is known.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Resource, Signal};
+use tlsdyno_tls::Version;
+
+use super::capabilities::{ALL_KEYS, Capabilities};
+use super::directives::{SITE_TICKET_KEY, Setting};
+use super::driver::Driver;
+use super::instance::start;
+use super::launch::STDOUT_FILE;
+use super::programs::{self, Package};
+use super::reload::Reload;
+use super::session_log::SessionLog;
+use super::ticket_keys::{self, KEYS_FILE, Key};
+use super::worker_user::{WorkerUser, create_for_workers, worker_user_of};
+use super::{Companion, Place, Prepared, ServerSpec, ServerTls, protocol};
+use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
+
+const CONFIG_FILE: &str = "haproxy.cfg";
+/// Chain and key in one file, as HAProxy wants them.
+const CERTIFICATE_FILE: &str = "certificate.pem";
+/// Most client connections; fewer where the limit of open files demands it.
+const CONNECTIONS_MAX: u64 = 16_384;
+/// Descriptors it needs besides two for each connection.
+const OTHER_FILES: u64 = 256;
+/// Sessions in the cache, as nginx's.
+const CACHED_SESSIONS: u32 = 40_000;
+
+/// The program. Its dispatchers need it too.
+pub(super) const PACKAGE: Package =
+    Package { title: "haproxy", programs: &["haproxy"], version: &["-v"], debian: "haproxy", service: Some("haproxy") };
+
+const CAPABILITIES: Capabilities = Capabilities {
+    name: "haproxy",
+    session_caches: &[SessionCache::Off, SessionCache::Shared],
+    workers_share_sessions: true,
+    ticket_keys: ALL_KEYS,
+    session_timeout: true,
+    early_data: true,
+    asynchronous: true,
+    process_per_connection: false,
+};
+
+/// The HAProxy that is installed.
+#[derive(Debug)]
+pub struct Haproxy;
+
+impl Driver for Haproxy {
+    fn server(&self) -> ServerName {
+        ServerName::Haproxy
+    }
+
+    fn package(&self) -> Option<&'static Package> {
+        Some(&PACKAGE)
+    }
+
+    fn capabilities(&self) -> Option<&'static Capabilities> {
+        Some(&CAPABILITIES)
+    }
+
+    fn alarms(&self) -> &'static [&'static str] {
+        &["[ALERT]", "[EMERG]"]
+    }
+
+    fn prepare(&self, spec: &ServerSpec, place: Place) -> Result<Prepared> {
+        let own = spec.origin.is_none().then(|| backend(spec, place.run)).transpose()?;
+        prepare(spec, place, own)
+    }
+
+    fn lines(&self, setting: Setting) -> Vec<String> {
+        match setting {
+            Setting::Version(version) => vec![format!("{BIND} {LOWEST_VERSION} {}", protocol(version))],
+            Setting::Suite(suite) => vec![format!("{BIND} {} {suite}", suites(suite.version()))],
+            Setting::Certificate(_) => vec![format!("{BIND}    # certificate and key in one file")],
+            Setting::SessionCache(SessionCache::Off) => global_lines(&[&cached_sessions(0)]),
+            Setting::SessionCache(_) => global_lines(&[&cached_sessions(20_000), &session_lifetime(300)]),
+            Setting::Tickets(true) => vec![format!("{BIND}    # without {NO_TICKETS}")],
+            Setting::Tickets(false) => vec![format!("{BIND} {NO_TICKETS}")],
+            Setting::TicketKeys(TicketKeys::Own) => Vec::new(),
+            Setting::TicketKeys(_) => vec![format!("{BIND} {TICKET_KEYS} {SITE_TICKET_KEY}    {TICKET_KEYS_ADVICE}")],
+            Setting::EarlyData => {
+                vec![format!("{BIND} {EARLY_DATA}"), "http-request wait-for-handshake if !METH_GET".to_owned()]
+            }
+            Setting::Processors(count) => global_lines(&[&threads(count)]),
+            Setting::Accelerator { asynchronous: true } => global_lines(&[PROVIDERS[0], PROVIDERS[1], ASYNCHRONOUS]),
+            Setting::Accelerator { asynchronous: false } => global_lines(&PROVIDERS),
+            Setting::KernelTls => Vec::new(),
+        }
+    }
+}
+
+/// Words of the configuration that both experiments and remedies have.
+const LOWEST_VERSION: &str = "ssl-min-ver";
+const NO_TICKETS: &str = "no-tls-tickets";
+const TICKET_KEYS: &str = "tls-ticket-keys";
+const EARLY_DATA: &str = "allow-0rtt";
+const ASYNCHRONOUS: &str = "ssl-mode-async";
+/// An accelerator beside OpenSSL's own provider.
+const PROVIDERS: [&str; 2] = ["ssl-provider CARD", "ssl-provider default"];
+
+/// A `bind` as an operator has it.
+const BIND: &str = "bind :443 ssl crt /etc/ssl/site.pem";
+const TICKET_KEYS_ADVICE: &str = "# three lines of `openssl rand -base64 48` or more, the last but one encrypts";
+
+fn global_lines(lines: &[&str]) -> Vec<String> {
+    std::iter::once("global".to_owned()).chain(lines.iter().map(|line| format!("    {line}"))).collect()
+}
+
+fn threads(count: u32) -> String {
+    format!("nbthread {count}")
+}
+
+fn cached_sessions(count: u32) -> String {
+    format!("tune.ssl.cachesize {count}")
+}
+
+fn session_lifetime(seconds: u32) -> String {
+    format!("tune.ssl.lifetime {seconds}")
+}
+
+/// The parameter that suites of this version follow.
+fn suites(version: Version) -> &'static str {
+    match version {
+        Version::Tls12 => "ciphers",
+        Version::Tls13 => "ciphersuites",
+    }
+}
+
+/// The plain server behind it: the built-in one, untouched.
+fn backend(spec: &ServerSpec, run: &Path) -> Result<Companion> {
+    let plain = ServerSpec {
+        cpus: spec.companion_cpu.into_iter().collect(),
+        ..ServerSpec::new(ServerName::Builtin, spec.docroot.clone())
+    };
+    let instance = start(&plain, run).context("failed to start the plain server behind the proxy")?;
+    Ok(Companion { name: "backend", instance })
+}
+
+/// Writes the configuration for a server in front of `backend`, where it has one of its own, or of the origin, and says
+/// how to start it.
+fn prepare(spec: &ServerSpec, place: Place, backend: Option<Companion>) -> Result<Prepared> {
+    let directory = place.own;
+    let program = PACKAGE.require("")?;
+    let user = worker_user_of(spec, directory)?;
+    if let Some(tls) = &spec.tls {
+        let read = |path: &Path| fs::read(path).with_context(|| format!("read {}", path.display()));
+        let both = [read(&tls.certificate.chain)?, read(&tls.certificate.key)?].concat();
+        create_for_workers(&directory.join(CERTIFICATE_FILE), None, &both)?;
+    }
+    let behind = backend.as_ref().map(|own| own.instance.address()).or(spec.origin);
+    let config = configuration(spec, place, behind.context("there is nothing behind the proxy")?, user.as_ref())?;
+    let path = directory.join(CONFIG_FILE);
+    fs::write(&path, &config).with_context(|| format!("write {}", path.display()))?;
+    // With a master, which can reload; `-db`: in the foreground.
+    let arguments = vec!["-W".into(), "-db".into(), "-f".into(), path.into()];
+    let session_log = SessionLog { path: directory.join(STDOUT_FILE), mark: "session ", resumed: "1", first: "1" };
+    Ok(Prepared {
+        config,
+        version: version(&program),
+        session_log: spec.log_sessions.then_some(session_log),
+        processes: 2,
+        reload: Reload::NewWorkers { signal: Signal::USR2, at_least: 1, old_stop_listening: true },
+        companions: backend.into_iter().collect(),
+        ..Prepared::new(program, arguments)
+    })
+}
+
+/// The first words of what `haproxy -vv` says, and the OpenSSL it runs with.
+fn version(program: &Path) -> String {
+    let said = programs::output_of(program, &["-vv"]);
+    let first = said.lines().next().unwrap_or("HAProxy of unknown version").split(" - ").next().unwrap_or_default();
+    let library = said.lines().find_map(|line| line.strip_prefix("Running on OpenSSL version : "));
+    library.map_or_else(|| first.to_owned(), |library| format!("{first}, {library}"))
+}
+
+/// The whole configuration file. Everything not set here is HAProxy's default.
+fn configuration(spec: &ServerSpec, place: Place, backend: SocketAddr, user: Option<&WorkerUser>) -> Result<String> {
+    let mut lines = vec!["# Generated by tlsdyno for one run.".to_owned(), "global".to_owned()];
+    let mut global = vec![threads(spec.workers), format!("maxconn {}", connections_max())];
+    if let Some(user) = user {
+        global.extend(["user nobody".to_owned(), format!("group {}", user.group)]);
+    }
+    let mut bind = format!("bind {} backlog 4096", SocketAddr::new(place.ip, place.port));
+    if let Some(tls) = &spec.tls {
+        let cached = if tls.session_cache == SessionCache::Off { 0 } else { CACHED_SESSIONS };
+        global.extend([cached_sessions(cached), session_lifetime(tls.session_timeout_s())]);
+        bind += &tls_parameters(tls, place)?;
+    }
+    global.extend(spec.asynchronous.then(|| ASYNCHRONOUS.to_owned()));
+    lines.extend(global.into_iter().map(|line| format!("    {line}")));
+    lines.push("defaults".to_owned());
+    lines.extend(DEFAULTS.map(|line| format!("    {line}")));
+    lines.extend(["frontend tlsdyno".to_owned(), format!("    {bind}")]);
+    if spec.log_sessions {
+        lines.push("    log stdout format raw local0".to_owned());
+        lines.push("    log-format \"session %[ssl_fc_is_resumed] %sslv %sslc %[http_first_req]\"".to_owned());
+    }
+    lines.push("    default_backend plain".to_owned());
+    lines.extend(["backend plain".to_owned(), format!("    server built-in {backend}")]);
+    Ok(lines.join("\n") + "\n")
+}
+
+const DEFAULTS: [&str; 8] = [
+    "mode http",
+    "timeout connect 10s",
+    "timeout client 600s",
+    "timeout server 600s",
+    "timeout http-request 600s",
+    "timeout http-keep-alive 600s",
+    // Connections to the backend are shared by all clients, so that a client's new connection does not cost one there.
+    "http-reuse always",
+    "retry-on conn-failure empty-response",
+];
+
+/// Client connections that the limit of open files allows.
+pub(super) fn connections_max() -> u64 {
+    let open_files = rustix::process::getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    CONNECTIONS_MAX.min(open_files.saturating_sub(OTHER_FILES) / 2).max(OTHER_FILES)
+}
+
+/// Parameters of `bind`. The client decides on encrypt-then-MAC: HAProxy has no switch for it.
+fn tls_parameters(tls: &ServerTls, place: Place) -> Result<String> {
+    let versions = tls.versions();
+    let (Some(lowest), Some(highest)) = (versions.iter().min(), versions.iter().max()) else {
+        bail!("no version of TLS")
+    };
+    let mut text = format!(
+        " ssl crt {} {LOWEST_VERSION} {} ssl-max-ver {}",
+        quoted(&place.own.join(CERTIFICATE_FILE))?,
+        protocol(*lowest),
+        protocol(*highest)
+    );
+    for (name, list) in [
+        (suites(Version::Tls12), tls.cipher_list()),
+        (suites(Version::Tls13), tls.ciphersuites()),
+        ("curves", tls.groups_list()),
+    ] {
+        if let Some(list) = list {
+            text += &format!(" {name} {list}");
+        }
+    }
+    if !tls.tickets {
+        text += &format!(" {NO_TICKETS}");
+    }
+    if let Some(keys) = ticket_key_lines(&ticket_keys::of_run(place.run, tls.ticket_keys)?) {
+        let path = place.own.join(KEYS_FILE);
+        create_for_workers(&path, None, keys.as_bytes())?;
+        text += &format!(" {TICKET_KEYS} {}", quoted(&path)?);
+    }
+    if tls.early_data {
+        text += &format!(" {EARLY_DATA}");
+    }
+    Ok(text)
+}
+
+/// Three keys in base64, of which the last but one encrypts; `None`: HAProxy draws its own.
+fn ticket_key_lines(keys: &[Key]) -> Option<String> {
+    let first = keys.first()?;
+    let older = keys.get(1).unwrap_or(first);
+    Some([older, first, first].map(|key| openssl::base64::encode_block(key) + "\n").concat())
+}
+
+/// A path as a word in strong quotes, in which nothing is expanded.
+fn quoted(path: &Path) -> Result<String> {
+    Ok(format!("'{}'", programs::writable(path, "HAProxy", "'")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_but_one_of_three_ticket_keys_encrypts() {
+        let keys: [Key; 2] = [[1; 80], [2; 80]];
+        let written = |keys: &[Key]| -> Vec<u8> {
+            let text = ticket_key_lines(keys).unwrap();
+            text.lines().map(|line| openssl::base64::decode_block(line).unwrap()[79]).collect()
+        };
+        assert_eq!(written(&keys), [2, 1, 1]);
+        assert_eq!(written(&keys[..1]), [1, 1, 1]);
+        assert_eq!(ticket_key_lines(&[]), None);
+    }
+}

@@ -1,0 +1,397 @@
+//! Reads a configuration as nginx itself does (`ngx_conf_file.c`), with all that it includes, and writes it again.
+
+use std::fmt::Write as _;
+use std::iter;
+use std::path::{Path, absolute};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::text::{name_of, path_of, text_of, value, word_of};
+use super::{elsewhere, lua};
+use crate::glob;
+use tlsdyno_base::input;
+
+/// Includes within includes; more is a circle.
+const DEPTH_MAX: u32 = 16;
+/// Blocks within blocks.
+const BLOCKS_MAX: u32 = 64;
+/// Blocks that hold data: what stands first in their lines is no directive.
+const OF_DATA: [&str; 6] = ["types", "map", "geo", "split_clients", "charset_map", "geoip2"];
+/// Directives whose file nginx looks for beside its configuration: the first argument.
+pub(crate) const FILES: [&str; 33] = [
+    "ssl_certificate",
+    "ssl_certificate_key",
+    "ssl_trusted_certificate",
+    "ssl_client_certificate",
+    "ssl_crl",
+    "ssl_dhparam",
+    "ssl_password_file",
+    "ssl_session_ticket_key",
+    "ssl_stapling_file",
+    "auth_basic_user_file",
+    "proxy_ssl_certificate",
+    "proxy_ssl_certificate_key",
+    "proxy_ssl_trusted_certificate",
+    "proxy_ssl_crl",
+    "proxy_ssl_password_file",
+    "grpc_ssl_certificate",
+    "grpc_ssl_certificate_key",
+    "grpc_ssl_trusted_certificate",
+    "grpc_ssl_crl",
+    "grpc_ssl_password_file",
+    "uwsgi_ssl_certificate",
+    "uwsgi_ssl_certificate_key",
+    "uwsgi_ssl_trusted_certificate",
+    "uwsgi_ssl_crl",
+    "uwsgi_ssl_password_file",
+    "lua_ssl_trusted_certificate",
+    "lua_ssl_crl",
+    "geoip_country",
+    "geoip_city",
+    "geoip_org",
+    "xslt_stylesheet",
+    "xml_entities",
+    "quic_host_key",
+];
+/// What the value of such a directive begins with where it names no file beside the configuration.
+const NO_FILE: [&str; 5] = ["/", "$", "data:", "engine:", "store:"];
+
+/// A directive with its block, if it has one. Arguments are words as they stand in the file, quotes included.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Directive {
+    pub(super) name: String,
+    pub(super) arguments: Vec<String>,
+    pub(super) block: Option<Block>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Block {
+    Directives(Vec<Directive>),
+    /// A script, as it is.
+    Raw(String),
+}
+
+impl Directive {
+    pub(super) fn of(name: &str, arguments: Vec<String>) -> Directive {
+        Directive { name: name.to_owned(), arguments, block: None }
+    }
+
+    /// What stands in its block.
+    pub(super) fn inner(&self) -> &[Directive] {
+        match &self.block {
+            Some(Block::Directives(inner)) => inner,
+            _ => &[],
+        }
+    }
+
+    /// Its block holds data, not directives.
+    pub(super) fn is_of_data(&self) -> bool {
+        OF_DATA.contains(&self.name.as_str())
+    }
+
+    /// What nginx takes its arguments for.
+    pub(super) fn values(&self) -> impl Iterator<Item = String> {
+        self.arguments.iter().map(|word| value(word).into_owned())
+    }
+
+    /// What it takes the first one for.
+    pub(super) fn first(&self) -> Option<String> {
+        self.arguments.first().map(|word| value(word).into_owned())
+    }
+
+    /// Whether one of its arguments has this value.
+    pub(super) fn says(&self, wanted: &str) -> bool {
+        self.arguments.iter().any(|word| value(word) == wanted)
+    }
+
+    pub(super) fn write(&self, text: &mut String, depth: usize) {
+        let indent = "    ".repeat(depth);
+        let words: Vec<&str> = iter::once(&self.name).chain(&self.arguments).map(String::as_str).collect();
+        let _ = write!(text, "{indent}{}", words.join(" "));
+        match &self.block {
+            None => text.push_str(";\n"),
+            Some(Block::Raw(raw)) => {
+                let _ = writeln!(text, " {{{raw}}}");
+            }
+            Some(Block::Directives(inner)) => {
+                text.push_str(" {\n");
+                inner.iter().for_each(|directive| directive.write(text, depth + 1));
+                let _ = writeln!(text, "{indent}}}");
+            }
+        }
+    }
+}
+
+/// Reads a configuration.
+///
+/// # Errors
+/// A file cannot be read, or nginx would not understand it.
+pub(super) fn read(path: &Path) -> Result<Vec<Directive>> {
+    // As nginx does: a link is not followed to where the rest of the configuration would be looked for.
+    let path = absolute(path).with_context(|| format!("read {}", path.display()))?;
+    let home = path.parent().unwrap_or(Path::new("/"));
+    ensure!(!path.is_dir(), "{0} is a directory; name the file in it: {0}/nginx.conf", path.display());
+    let bytes = input::read(&path, input::TEXT_BYTES_MAX).with_context(|| format!("read {}", path.display()))?;
+    if let Some(advice) = elsewhere::advice(&path, &text_of(&bytes)) {
+        bail!("{advice}");
+    }
+    with_includes(parsed(&path, &bytes)?, home, DEPTH_MAX)
+}
+
+/// Reads a file with all that it includes. `home`: where nginx looks for relative names.
+fn read_file(path: &Path, home: &Path, depth: u32) -> Result<Vec<Directive>> {
+    ensure!(depth > 0, "{} is included within itself", path.display());
+    let bytes = input::read(path, input::TEXT_BYTES_MAX).with_context(|| format!("read {}", path.display()))?;
+    with_includes(parsed(path, &bytes)?, home, depth)
+}
+
+fn parsed(path: &Path, bytes: &[u8]) -> Result<Vec<Directive>> {
+    let text = text_of(bytes);
+    let mut words = Words { text: &text, at: 0 };
+    words.directives(0).with_context(|| format!("{} is no nginx configuration: line {}", path.display(), words.line()))
+}
+
+fn with_includes(directives: Vec<Directive>, home: &Path, depth: u32) -> Result<Vec<Directive>> {
+    let mut all = Vec::new();
+    for mut directive in directives {
+        if let (true, Some(pattern)) = (directive.name == "include", directive.arguments.first()) {
+            let pattern = home.join(path_of(&value(pattern)));
+            let files = glob::files(&pattern);
+            ensure!(
+                !files.is_empty() || glob::is_pattern(&pattern),
+                "the configuration includes {}, and there is no such file",
+                pattern.display()
+            );
+            for file in files {
+                all.extend(read_file(&file, home, depth - 1)?);
+            }
+            continue;
+        }
+        if let Some(file) = directive.arguments.first_mut().filter(|_| FILES.contains(&directive.name.as_str())) {
+            let name = value(file);
+            if !name.is_empty() && !NO_FILE.iter().any(|start| name.starts_with(start)) {
+                *file = word_of(&name_of(&home.join(path_of(&name))));
+            }
+        }
+        if let Some(Block::Directives(inner)) = &mut directive.block {
+            *inner = with_includes(std::mem::take(inner), home, depth)?;
+        }
+        all.push(directive);
+    }
+    Ok(all)
+}
+
+/// The words of a configuration: what nginx's own reader takes for one (`ngx_conf_read_token`).
+struct Words<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
+
+impl Words<'_> {
+    fn directives(&mut self, depth: u32) -> Result<Vec<Directive>> {
+        ensure!(depth < BLOCKS_MAX, "its blocks are nested too deep");
+        let mut all = Vec::new();
+        let mut words: Vec<String> = Vec::new();
+        loop {
+            match self.next_word()? {
+                None if depth == 0 && words.is_empty() => return Ok(all),
+                None => bail!("it ends within a block or a directive"),
+                Some(word) if word == "}" && depth > 0 && words.is_empty() => return Ok(all),
+                Some(word) if word == "}" => bail!("a }} stands where none belongs"),
+                Some(word) if word == ";" || word == "{" => {
+                    ensure!(!words.is_empty(), "a {word} stands where a directive should begin");
+                    let name = plain_name(words.remove(0));
+                    let block = match word.as_str() {
+                        ";" => None,
+                        _ if name.ends_with("_by_lua_block") => Some(Block::Raw(self.script()?)),
+                        _ => Some(Block::Directives(self.directives(depth + 1)?)),
+                    };
+                    all.push(Directive { name, arguments: std::mem::take(&mut words), block });
+                }
+                Some(word) => words.push(word),
+            }
+        }
+    }
+
+    fn rest(&self) -> &str {
+        &self.text[self.at..]
+    }
+
+    /// The line that was read last, from 1.
+    fn line(&self) -> usize {
+        1 + self.text[..self.at].matches('\n').count()
+    }
+
+    /// The next word, or `;`, `{`, `}`; `None` at the end. Comments are passed over.
+    fn next_word(&mut self) -> Result<Option<String>> {
+        loop {
+            let blank = self.rest().len() - self.rest().trim_start_matches(BLANKS).len();
+            self.at += blank;
+            if !self.rest().starts_with('#') {
+                break;
+            }
+            self.at += self.rest().find('\n').unwrap_or(self.rest().len());
+        }
+        let Some(first) = self.rest().chars().next() else { return Ok(None) };
+        let end = match first {
+            ';' | '{' | '}' => 1,
+            '"' | '\'' => self.end_of_quoted(first)?,
+            _ => end_of_bare(self.rest()),
+        };
+        let word = self.rest()[..end].to_owned();
+        self.at += end;
+        Ok(Some(word))
+    }
+
+    /// Where a word in quotes ends. Behind it nginx wants a blank, the end of the directive, or the parenthesis that
+    /// closes a condition.
+    fn end_of_quoted(&self, quote: char) -> Result<usize> {
+        let mut escaped = false;
+        for (at, character) in self.rest().char_indices().skip(1) {
+            if character == quote && !escaped {
+                let behind = self.rest()[at + 1..].chars().next();
+                let ends = behind.is_none_or(|next| BLANKS.contains(&next) || ";{)".contains(next));
+                ensure!(ends, "something stands right behind the word in quotes {}", &self.rest()[..=at]);
+                return Ok(at + 1);
+            }
+            escaped = character == '\\' && !escaped;
+        }
+        bail!("a quote is not closed")
+    }
+
+    /// A script up to the brace that closes it, which is passed over.
+    fn script(&mut self) -> Result<String> {
+        let end = lua::end_of_block(self.rest()).context("a script block is not closed")?;
+        let script = self.rest()[..end].to_owned();
+        self.at += end + 1;
+        Ok(script)
+    }
+}
+
+/// Where a word without quotes ends.
+fn end_of_bare(text: &str) -> usize {
+    let (mut escaped, mut variable) = (false, false);
+    for (at, character) in text.char_indices() {
+        if escaped {
+            escaped = false;
+        } else if !(character == '{' && variable) {
+            if BLANKS.contains(&character) || ";{".contains(character) {
+                return at;
+            }
+            escaped = character == '\\';
+            variable = character == '$';
+        }
+    }
+    text.len()
+}
+
+/// The name of a directive without quotes, where it needs none.
+fn plain_name(word: String) -> String {
+    let plain = value(&word);
+    match !plain.is_empty() && plain.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+        true => plain.into_owned(),
+        false => word,
+    }
+}
+
+/// The directives of a text without includes.
+#[cfg(test)]
+pub(super) fn directives_of(text: &str) -> Result<Vec<Directive>> {
+    Words { text, at: 0 }.directives(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use proptest::prelude::*;
+
+    use super::super::text::bytes_of;
+    use super::*;
+
+    fn written(directives: &[Directive]) -> String {
+        let mut text = String::new();
+        directives.iter().for_each(|directive| directive.write(&mut text, 0));
+        text
+    }
+
+    #[test]
+    fn words_are_what_nginx_takes_for_one() {
+        let words = |text: &str| directives_of(text).unwrap()[0].arguments.clone();
+        assert_eq!(words("x a\u{a0}b\u{b}c d;"), ["a\u{a0}b\u{b}c", "d"]);
+        assert_eq!(words("x ${a}b a}b a#b \"a;\" 'b{' a\\;b;"), ["${a}b", "a}b", "a#b", "\"a;\"", "'b{'", "a\\;b"]);
+        assert_eq!(words("x ($a = \"b\") {}"), ["($a", "=", "\"b\"", ")"]);
+        assert_eq!(words("x ~ ^/a\\{2\\}$ {}"), ["~", "^/a\\{2\\}$"]);
+        assert_eq!(words("x $ {}"), ["$"]);
+        assert_eq!(words("x\r\n y\t# } ; \"\r\n z;"), ["y", "z"]);
+        assert_eq!(directives_of("\"listen\" 80; '~a' b;").unwrap()[0].name, "listen");
+        assert_eq!(directives_of("'~a' b;").unwrap()[0].name, "'~a'");
+    }
+
+    #[test]
+    fn what_nginx_refuses_is_refused_with_its_line() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("x.conf");
+        let said = |text: &str| {
+            fs::write(&path, text).unwrap();
+            format!("{:#}", read(&path).unwrap_err())
+        };
+        assert!(said("events {}\nhttp { server {").contains("line 2: it ends within"));
+        assert!(said("\n\na \"b").contains("line 3: a quote"));
+        assert!(said("a \"b\"c;").contains("right behind"));
+        assert!(said("include x.conf;").contains("within itself"));
+        assert!(said("include y.conf;").contains("y.conf, and there is no such file"));
+        assert!(said("}").contains("no nginx configuration"));
+        assert!(said("a_by_lua_block { \"}\" ").contains("not closed"));
+        fs::write(&path, "include none*.conf; a b;").unwrap();
+        assert_eq!(read(&path).unwrap().len(), 1);
+        assert!(read(place.path()).unwrap_err().to_string().contains("nginx.conf"));
+    }
+
+    #[test]
+    fn files_beside_the_configuration_are_named_absolutely() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("x.conf");
+        let text = "ssl_crl a.crl; proxy_ssl_trusted_certificate \"b c.pem\"; ssl_stapling_file /d;\n\
+                    proxy_ssl_certificate \"\"; ssl_certificate $e; ssl_certificate_key data:x; root www;\n\
+                    ssl_certificate_key certs/$ssl_server_name.key;";
+        fs::write(&path, text).unwrap();
+        let home = place.path().display();
+        let arguments: Vec<String> = read(&path).unwrap().into_iter().flat_map(|of| of.arguments).collect();
+        let (crl, trusted, key) =
+            (format!("{home}/a.crl"), format!("\"{home}/b c.pem\""), format!("\"{home}/certs/$ssl_server_name.key\""));
+        assert_eq!(arguments, [&crl, &trusted, "/d", "\"\"", "$e", "data:x", "www", &key]);
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_stay() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("x.conf");
+        fs::write(&path, b"# f\xfcr alle\nadd_header X \"\xe4}\";\ninclude s\xe9/*;").unwrap();
+        let odd = place.path().join(path_of(&text_of(b"s\xe9")));
+        fs::create_dir(&odd).unwrap();
+        fs::write(odd.join("a"), b"b \xff;").unwrap();
+        assert_eq!(bytes_of(&written(&read(&path).unwrap())), b"add_header X \"\xe4}\";\nb \xff;\n");
+    }
+
+    #[test]
+    fn scripts_stay_as_they_are() {
+        let script = " t = { \"}\", '{' } -- } it's\n ngx.print([[}]]) ";
+        let text = format!("location / {{ set_by_lua_block $x {{{script}}} a b; }}");
+        let read = directives_of(&text).unwrap();
+        assert_eq!(read[0].inner()[0].block, Some(Block::Raw(script.to_owned())));
+        assert_eq!(directives_of(&written(&read)).unwrap(), read);
+    }
+
+    proptest! {
+        /// Whatever stands in a file: it is read or refused, and what is read means the same when it is written.
+        #[test]
+        fn what_is_read_survives_being_written(text in "[ab \"'${};#\\\\\n\t\u{a0}\u{10ff80})]{0,60}") {
+            if let Ok(read) = directives_of(&text) {
+                prop_assert_eq!(directives_of(&written(&read)).unwrap(), read);
+            }
+        }
+    }
+}

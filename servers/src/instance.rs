@@ -1,0 +1,347 @@
+//! A running server: started, ready, accounted for, and ended with all that belongs to it.
+
+mod ready;
+mod start;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use serde::Serialize;
+pub use start::start;
+pub(super) use start::{Addresses, Ports, on_free_ports, start_prepared};
+
+use super::cgroup::GroupClock;
+use super::cpu::CpuAccount;
+use super::deaths::Vigil;
+use super::launch::{STDERR_FILE, STDOUT_FILE};
+use super::quota::Quota;
+use super::reload::{self, Reload};
+use super::session_log::SessionLog;
+use super::supervised::Supervised;
+use super::{Companion, DRIVERS, SessionCounts, mapped, open_listeners};
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_base::{listening, process_tree};
+
+/// How much of each log goes into messages, in bytes from its end.
+const LOG_TAIL_BYTES: usize = 4096;
+
+/// How often workers are looked at of which some have ended meanwhile.
+const WORKER_LOOKS: u32 = 50;
+/// How long it may take until a process that has closed its connections is known to be dead.
+const DEATH_PATIENCE: Duration = Duration::from_millis(250);
+/// How long it may take until anybody says how a process ended that is gone.
+const OBITUARY_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a server is, for the manifest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Description {
+    /// Name and version of the server and its OpenSSL.
+    pub version: String,
+    /// Configuration text, or the command line.
+    pub config: String,
+    /// The libssl and libcrypto that its workers have loaded.
+    pub openssl_libraries: Vec<PathBuf>,
+    /// How its CPU time is read: `cgroup` or `schedstat`.
+    pub cpu_account: String,
+    /// Its addresses.
+    pub listening: Vec<SocketAddr>,
+    /// Configuration of each server that it needs beside it, by name.
+    pub companions: Vec<(String, String)>,
+}
+
+/// A running server. Dropping it ends it.
+#[derive(Debug)]
+pub struct Instance {
+    supervised: Supervised,
+    // After `supervised`: a control group can be removed only when its processes are gone.
+    cpu: Mutex<CpuAccount>,
+    quota: Option<Quota>,
+    directory: PathBuf,
+    address: SocketAddr,
+    plain_address: Option<SocketAddr>,
+    version: String,
+    config: String,
+    error_log: Option<PathBuf>,
+    session_log: Option<SessionLog>,
+    object_log: Option<PathBuf>,
+    /// It is ready when it has so many.
+    processes: usize,
+    reload: Reload,
+    /// How much of each log was already searched for alarms.
+    searched: Mutex<BTreeMap<PathBuf, usize>>,
+    /// Parts of its cryptography are switched off: beyond loopback it may be reached at this address, and no other.
+    permitted: Option<IpAddr>,
+    /// A server of the user's own, which may end processes that it has enough of.
+    is_own_command: bool,
+    // After `supervised`: what it needs ends after it.
+    companions: Vec<Companion>,
+}
+
+impl Instance {
+    /// Where it serves what was asked for (TLS, or plain HTTP without TLS settings).
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where a user's own command serves plain HTTP beside TLS.
+    pub fn plain_address(&self) -> Option<SocketAddr> {
+        self.plain_address
+    }
+
+    /// The private directory of this instance.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Processes that serve connections: those without children, and of these, if any has libssl loaded, only such.
+    pub fn worker_pids(&self) -> Vec<u32> {
+        let leaves = process_tree::leaves(&self.supervised.processes());
+        let has_openssl = |pid: &u32| {
+            mapped::mapped_libraries(*pid)
+                .is_ok_and(|libraries| libraries.iter().any(|library| mapped::is_openssl(&library.path)))
+        };
+        let with_openssl: Vec<u32> = leaves.iter().copied().filter(has_openssl).collect();
+        if with_openssl.is_empty() { leaves } else { with_openssl }
+    }
+
+    /// Every process of the server.
+    pub fn pids(&self) -> Vec<u32> {
+        self.supervised.processes().iter().map(|process| process.pid).collect()
+    }
+
+    /// What `check` says of its workers. Where one of them has ended meanwhile, as that of a connection does, of those
+    /// that work then.
+    ///
+    /// # Errors
+    /// What `check` says of workers that live.
+    pub fn of_living_workers(&self, check: impl Fn(&[u32]) -> Result<()>) -> Result<()> {
+        let mut looks = 0;
+        loop {
+            let pids = self.worker_pids();
+            let said = check(&pids);
+            let is_gone = |pid: &u32| process_tree::stat(*pid).is_none_or(|process| process.state == 'Z');
+            looks += 1;
+            if said.is_ok() || looks == WORKER_LOOKS || !pids.iter().any(is_gone) {
+                return said;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The account of its control group, where it has one.
+    pub fn group_clock(&self) -> Option<GroupClock> {
+        match &*self.cpu.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) {
+            CpuAccount::Cgroup(group) => Some(group.clock()),
+            CpuAccount::Threads(_) => None,
+        }
+    }
+
+    /// CPU time that all its processes used so far, user and system, in nanoseconds; differences of two readings count.
+    pub fn cpu_ns(&self) -> Result<u64> {
+        let mut account = self.cpu.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        match &mut *account {
+            CpuAccount::Cgroup(group) => group.cpu_ns(),
+            CpuAccount::Threads(_) => account.read_ns(&self.supervised.processes()),
+        }
+    }
+
+    /// [`Instance::cpu_ns`] of a server that lives. Of one that has died the accounting may answer (control group) or
+    /// fail (no process is left to read); either way the death is the news.
+    ///
+    /// # Errors
+    /// What `died` makes of the obituary; that the accounting cannot be read.
+    pub fn living_cpu_ns(&mut self, died: impl FnOnce(&Instance, &str) -> String) -> Result<u64> {
+        let cpu = self.cpu_ns();
+        match self.obituary() {
+            Some(obituary) => Err(anyhow!(died(self, &obituary))).or_fault(Fault::Server),
+            None => cpu,
+        }
+    }
+
+    /// The quota of CPU time that it runs under.
+    pub fn quota(&self) -> Option<&Quota> {
+        self.quota.as_ref()
+    }
+
+    /// CPU time of each server that it needs beside it (HAProxy's `backend`), by name, in nanoseconds: no part of
+    /// [`Instance::cpu_ns`].
+    pub fn companions_cpu_ns(&self) -> Result<Vec<(&'static str, u64)>> {
+        self.companions.iter().map(|companion| Ok((companion.name, companion.instance.cpu_ns()?))).collect()
+    }
+
+    /// Who has died and how, if anybody has: the server itself or one that it needs.
+    pub fn obituary(&mut self) -> Option<String> {
+        if let Some(status) = self.supervised.ended() {
+            return Some(format!("the server has died ({status})"));
+        }
+        self.companions.iter_mut().find_map(|companion| {
+            let status = companion.instance.supervised.ended()?;
+            Some(format!("its {} has died ({status})", companion.name))
+        })
+    }
+
+    /// Watches for processes that a signal ends from now on.
+    pub fn watch(&self) -> Vigil {
+        Vigil::begin(self.pids(), self.logs(), self.is_own_command)
+    }
+
+    /// Which of its processes a signal has ended since `vigil` began, and where that is known, in which library.
+    pub fn death(&mut self, vigil: &mut Vigil) -> Option<String> {
+        let obituary = self.obituary();
+        vigil.look(obituary)
+    }
+
+    /// The same of a server that has just failed a client. A dying process closes its connections first; its master,
+    /// which writes down how it ended, hears of that last; some say nothing.
+    pub fn awaited_death(&mut self, vigil: &mut Vigil) -> Option<String> {
+        let began = Instant::now();
+        loop {
+            let death = self.death(vigil);
+            let missing = vigil.missing(&self.pids());
+            let patience = if missing.is_some() { OBITUARY_PATIENCE } else { DEATH_PATIENCE };
+            if death.is_some() || began.elapsed() > patience {
+                // lighttpd writes down nothing of its workers' deaths.
+                let untold = || vigil.look(Some(format!("process {} has ended, and no log says how", missing?)));
+                return death.or_else(untold);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Makes it read its configuration anew without dropping connections, and waits until it has.
+    ///
+    /// # Errors
+    /// It knows no reload (the built-in server, a user's own command), or does not do it in time.
+    pub fn reload(&mut self) -> Result<()> {
+        let said = || {
+            let logs = self.logs().into_iter().map(|path| fs::read(path).unwrap_or_default());
+            logs.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect::<Vec<_>>().join("\n")
+        };
+        let subject = reload::Subject { first: self.supervised.pid(), workers: &|| self.worker_pids(), said: &said };
+        reload::reload(self.reload, &subject)
+    }
+
+    /// Where it listens, by the kernel's word.
+    pub fn listening_addresses(&self) -> Vec<SocketAddr> {
+        listening::listening_addresses(&self.pids())
+    }
+
+    /// Fails if parts of the server's cryptography are switched off and it can be reached from another host, by TCP or
+    /// UDP. A server may open further sockets at any time: to be asked again before it is put under load.
+    ///
+    /// # Errors
+    /// Where it listens, or that one of its processes cannot be looked into, and the remedy.
+    pub fn refuse_open_listeners(&self) -> Result<()> {
+        let Some(permitted) = self.permitted else { return Ok(()) };
+        open_listeners::refuse(&self.pids(), permitted)
+    }
+
+    /// What it is.
+    pub fn description(&self) -> Description {
+        let libraries =
+            self.worker_pids().first().and_then(|&pid| mapped::mapped_libraries(pid).ok()).unwrap_or_default();
+        Description {
+            version: self.version.clone(),
+            config: self.config.clone(),
+            openssl_libraries: libraries
+                .into_iter()
+                .map(|library| library.path)
+                .filter(|path| mapped::is_openssl(path))
+                .collect(),
+            cpu_account: self.cpu.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).method().to_owned(),
+            listening: self.listening_addresses(),
+            companions: self
+                .companions
+                .iter()
+                .map(|Companion { name, instance }| {
+                    ((*name).to_owned(), format!("{}\n{}", instance.version, instance.config))
+                })
+                .collect(),
+        }
+    }
+
+    /// What the server said of its connections; needs `log_sessions`.
+    pub fn session_counts(&self) -> Result<SessionCounts> {
+        self.session_log.as_ref().context("this server was not asked to log its sessions")?.read()
+    }
+
+    /// Where it logs what it is asked for; needs `log_objects`.
+    pub fn object_log(&self) -> Option<&Path> {
+        self.object_log.as_deref()
+    }
+
+    /// The last lines of its error log, standard error and standard output.
+    pub fn log_tail(&self) -> String {
+        let tails = self.logs().into_iter().map(|path| tail(&path)).filter(|text| !text.is_empty());
+        tails.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Lines of alarm in its logs since the last call: workers killed by signals, levels crit, alert and emerg.
+    pub fn error_log_alarms(&self) -> Vec<String> {
+        let mut searched = self.searched.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut alarms = Vec::new();
+        for path in self.logs() {
+            let bytes = fs::read(&path).unwrap_or_default();
+            let from = searched.entry(path).or_default();
+            let new = String::from_utf8_lossy(bytes.get(*from..).unwrap_or_default()).into_owned();
+            alarms.extend(new.lines().filter(|line| is_alarm(line)).map(str::to_owned));
+            *from = bytes.len();
+        }
+        alarms
+    }
+
+    /// Ends the server with all its processes and removes its directory.
+    pub fn stop(self) -> Result<()> {
+        self.supervised.stop()
+    }
+
+    fn logs(&self) -> Vec<PathBuf> {
+        let own = [STDERR_FILE, STDOUT_FILE].map(|name| self.directory.join(name));
+        self.error_log.iter().cloned().chain(own).collect()
+    }
+}
+
+/// Those of all servers: what runs may be a user's own, a companion or a dispatcher.
+fn is_alarm(line: &str) -> bool {
+    DRIVERS.iter().flat_map(|driver| driver.alarms()).any(|mark| line.contains(mark))
+}
+
+/// The end of a text file, whole lines, at most [`LOG_TAIL_BYTES`]. Lines that differ in numbers only stand there once.
+fn tail(path: &Path) -> String {
+    let bytes = fs::read(path).unwrap_or_default();
+    let start = bytes.len().saturating_sub(LOG_TAIL_BYTES);
+    let text = String::from_utf8_lossy(&bytes[start..]).into_owned();
+    let whole = if start == 0 { text.as_str() } else { text.split_once('\n').map_or("", |(_, rest)| rest) };
+    once(whole.trim_end())
+}
+
+/// The text with lines that say the same one after the other in one of them.
+fn once(text: &str) -> String {
+    let words = |line: &str| -> String { line.chars().filter(|letter| !letter.is_ascii_digit()).collect() };
+    let mut lines: Vec<(&str, u32)> = Vec::new();
+    for line in text.lines() {
+        match lines.last_mut() {
+            Some((last, times)) if words(last) == words(line) => (*last, *times) = (line, *times + 1),
+            _ => lines.push((line, 1)),
+        }
+    }
+    let told = |(line, times): (&str, u32)| if times > 1 { format!("{line} ({times} times)") } else { line.to_owned() };
+    lines.into_iter().map(told).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_that_repeats_itself_is_short() {
+        let text = "10:00:01 [error] accept4() failed\n10:00:02 [error] accept4() failed\n10:00:02 [crit] other";
+        assert_eq!(once(text), "10:00:02 [error] accept4() failed (2 times)\n10:00:02 [crit] other");
+        assert_eq!([once(""), once("one")], ["", "one"]);
+    }
+}

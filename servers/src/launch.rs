@@ -1,0 +1,90 @@
+//! How a server process is started: the note that the driver leaves for the supervisor.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::view::View;
+use tlsdyno_native::Handed;
+
+/// File in the instance's directory that holds the [`Launch`] as JSON.
+pub const LAUNCH_FILE: &str = "launch.json";
+/// File in the instance's directory that receives the server's standard output.
+pub const STDOUT_FILE: &str = "stdout";
+/// File in the instance's directory that receives the server's standard error.
+pub const STDERR_FILE: &str = "stderr";
+
+/// Variables that would change the cryptography of a server behind the experiment's back; only those of the experiment
+/// count.
+pub const FOREIGN_VARIABLES: [&str; 4] = ["OPENSSL_CONF", "OPENSSL_MODULES", "OPENSSL_ENGINES", "LD_PRELOAD"];
+
+/// One server process to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Launch {
+    /// The program: a path, or a name looked up in PATH.
+    pub program: OsString,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// What it gets, and nothing else does (neither the supervisor nor tlsdyno sees the variables).
+    pub handed: Handed,
+    /// Process id of the tlsdyno whose descriptors are handed.
+    pub owner_process_id: u32,
+    /// Inherited variables taken away from it.
+    pub without: Vec<OsString>,
+    /// Run it in a PID namespace of its own, where that is allowed: then not one of its processes outlives the
+    /// supervisor.
+    pub own_pid_namespace: bool,
+    /// The instance's private directory: output goes there, and the supervisor removes it in the end.
+    pub directory: PathBuf,
+    /// Working directory.
+    pub working_directory: PathBuf,
+    /// Processors to run on; empty: wherever tlsdyno may run.
+    pub cpus: Vec<usize>,
+    /// Control groups to join for CPU accounting and a quota; removed in the end.
+    pub cgroups: Vec<PathBuf>,
+    /// What it may write; `None`: whatever its user may.
+    pub view: Option<View>,
+    /// Raise the soft limit of open files to the hard one (our own servers; a user's server keeps what it has).
+    pub raise_open_files: bool,
+    /// How long the server may take to end after SIGTERM before it is killed, in milliseconds.
+    pub grace_ms: u64,
+    /// It goes on when tlsdyno dies, until somebody ends it.
+    pub outlives_owner: bool,
+}
+
+impl Launch {
+    /// Writes the note into the instance's directory and answers its path.
+    pub fn write(&self) -> Result<PathBuf> {
+        let path = self.directory.join(LAUNCH_FILE);
+        std::fs::write(&path, serde_json::to_vec(self)?).with_context(|| format!("write {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// Reads a note.
+    pub fn read(path: &Path) -> Result<Launch> {
+        let bytes = std::fs::read(path).with_context(|| format!("read {}", path.display()))?;
+        serde_json::from_slice(&bytes).with_context(|| format!("{} is not a launch note", path.display()))
+    }
+}
+
+static OWN_EXECUTABLE: OnceLock<PathBuf> = OnceLock::new();
+
+/// Names the tlsdyno program, for programs that use this library without being it (integration tests). The first call
+/// counts.
+pub fn set_own_executable(path: &Path) {
+    let _ = OWN_EXECUTABLE.set(path.to_owned());
+}
+
+/// A command that runs this very tlsdyno, also when its file was replaced meanwhile.
+pub fn own_executable() -> Result<Command> {
+    if let Some(path) = OWN_EXECUTABLE.get() {
+        return Ok(Command::new(path));
+    }
+    let path = std::env::current_exe().context("find the tlsdyno program itself")?;
+    Ok(Command::new(if path.exists() { path } else { PathBuf::from("/proc/self/exe") }))
+}

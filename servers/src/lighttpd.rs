@@ -1,0 +1,279 @@
+//! lighttpd with mod_openssl: a minimal configuration in a private directory. The system's own configuration and
+//! service are never touched.
+
+use std::fs;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Resource, Signal};
+use tlsdyno_tls::Version;
+
+use super::capabilities::{Capabilities, OWN_AND_SHARED};
+use super::directives::{SITE_CHAIN, SITE_KEY, SITE_TICKET_KEY, Setting, openssl_provider, owned};
+use super::driver::Driver;
+use super::programs::{self, Package};
+use super::reload::Reload;
+use super::ticket_keys::{self, KEYS_FILE, Key};
+use super::worker_user::{WorkerUser, create_for_workers, worker_user_of};
+use super::{Place, Prepared, ServerSpec, ServerTls, protocol};
+use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
+
+/// The error log, in the instance's directory.
+const ERROR_LOG_FILE: &str = "error.log";
+const CONFIG_FILE: &str = "lighttpd.conf";
+/// The certificate and its key as the workers may read them: a reload reads them after the change of user.
+const CHAIN_FILE: &str = "chain.pem";
+const KEY_FILE: &str = "key.pem";
+/// Where modules are installed.
+const MODULE_DIRECTORIES: [&str; 3] = ["/usr/lib/lighttpd", "/usr/lib64/lighttpd", "/usr/local/lib/lighttpd"];
+/// What both experiments and remedies set.
+const CERTIFICATE: &str = "ssl.pemfile";
+const CERTIFICATE_KEY: &str = "ssl.privkey";
+const TICKET_KEY: &str = "ssl.stek-file";
+const COMMANDS: &str = "ssl.openssl.ssl-conf-cmd";
+const LOWEST_VERSION: &str = "MinProtocol";
+const NO_TICKETS: &str = "-SessionTicket";
+const FEATURES: &str = "server.feature-flags";
+const WORKERS: &str = "server.max-worker";
+/// How long a ticket key may be used, in seconds: no experiment lasts longer.
+const TICKET_KEY_LIFETIME_S: u32 = 10 * 365 * 86_400;
+/// Most open files; fewer where the limit demands it. Connections are half of that.
+const OPEN_FILES: u64 = 32_768;
+
+const PACKAGE: Package = Package {
+    title: "lighttpd",
+    programs: &["lighttpd"],
+    version: &["-v"],
+    debian: "lighttpd lighttpd-mod-openssl",
+    service: Some("lighttpd"),
+};
+
+const CAPABILITIES: Capabilities = Capabilities {
+    name: "lighttpd",
+    session_caches: &[SessionCache::Off, SessionCache::Builtin, SessionCache::Shared],
+    workers_share_sessions: false,
+    ticket_keys: OWN_AND_SHARED,
+    session_timeout: false,
+    early_data: false,
+    asynchronous: false,
+    process_per_connection: false,
+};
+
+/// The lighttpd that is installed.
+#[derive(Debug)]
+pub struct Lighttpd;
+
+impl Driver for Lighttpd {
+    fn server(&self) -> ServerName {
+        ServerName::Lighttpd
+    }
+
+    fn package(&self) -> Option<&'static Package> {
+        Some(&PACKAGE)
+    }
+
+    fn capabilities(&self) -> Option<&'static Capabilities> {
+        Some(&CAPABILITIES)
+    }
+
+    fn no_session_log(&self) -> Option<&'static str> {
+        Some("lighttpd has no variable for resumption that it could log; count on the client's side")
+    }
+
+    fn alarms(&self) -> &'static [&'static str] {
+        &["child exited with signal"]
+    }
+
+    fn prepare(&self, spec: &ServerSpec, place: Place) -> Result<Prepared> {
+        prepare(spec, place)
+    }
+
+    fn lines(&self, setting: Setting) -> Vec<String> {
+        match setting {
+            Setting::Version(version) => vec![more_commands(&[(LOWEST_VERSION, protocol(version).to_owned())])],
+            Setting::Suite(suite) => vec![more_commands(&[(suites(suite.version()), suite.to_string())])],
+            Setting::Certificate(_) => {
+                vec![format!("{CERTIFICATE} = \"{SITE_CHAIN}\""), format!("{CERTIFICATE_KEY} = \"{SITE_KEY}\"")]
+            }
+            Setting::SessionCache(cache) => {
+                let state = if cache == SessionCache::Off { "disable" } else { "enable" };
+                vec![format!("{FEATURES} += ({})", session_cache(state))]
+            }
+            Setting::Tickets(true) => vec![more_commands(&[("Options", "SessionTicket".to_owned())])],
+            Setting::Tickets(false) => vec![more_commands(&[("Options", NO_TICKETS.to_owned())])],
+            Setting::TicketKeys(TicketKeys::Own) => Vec::new(),
+            Setting::TicketKeys(_) => vec![format!(
+                "{TICKET_KEY} = \"{SITE_TICKET_KEY}\"    # 32-bit numbers 0, begin and end of its use (Unix time), \
+                 then `openssl rand 80`"
+            )],
+            Setting::EarlyData => owned(&["# lighttpd takes no early data"]),
+            Setting::Processors(count) => vec![format!("{WORKERS} = {count}")],
+            Setting::Accelerator { .. } => openssl_provider(),
+            Setting::KernelTls => Vec::new(),
+        }
+    }
+}
+
+/// Writes the configuration and says how to start it.
+fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
+    let directory = place.own;
+    let program = PACKAGE.require("")?;
+    let user = worker_user_of(spec, directory)?;
+    create_for_workers(&directory.join(ERROR_LOG_FILE), user.as_ref(), b"")?;
+    if let Some(tls) = &spec.tls {
+        // TLS is in a package of its own.
+        let advice = "Debian: `apt-get install lighttpd-mod-openssl`";
+        programs::require_module("lighttpd", "mod_openssl.so", &MODULE_DIRECTORIES, advice)?;
+        for (from, name) in [(&tls.certificate.chain, CHAIN_FILE), (&tls.certificate.key, KEY_FILE)] {
+            let bytes = fs::read(from).with_context(|| format!("read {}", from.display()))?;
+            create_for_workers(&directory.join(name), user.as_ref(), &bytes)?;
+        }
+    }
+    let config = configuration(spec, place, user.as_ref())?;
+    let path = directory.join(CONFIG_FILE);
+    create_for_workers(&path, user.as_ref(), config.as_bytes())?;
+    let arguments = vec!["-D".into(), "-f".into(), path.into()];
+    Ok(Prepared {
+        config,
+        version: version(&program),
+        error_log: Some(directory.join(ERROR_LOG_FILE)),
+        // Several workers have a parent that watches them; one is alone.
+        processes: if spec.workers == 1 { 1 } else { 1 + spec.workers as usize },
+        reload: Reload::Restart { signal: Signal::USR1, says: "server started (" },
+        ..Prepared::new(program, arguments)
+    })
+}
+
+/// What `lighttpd -v` says.
+fn version(program: &Path) -> String {
+    let said = programs::output_of(program, &["-v"]);
+    said.lines().next().unwrap_or("lighttpd of unknown version").split(" - ").next().unwrap_or_default().to_owned()
+}
+
+/// The whole configuration file. Everything not set here is lighttpd's default.
+fn configuration(spec: &ServerSpec, place: Place, user: Option<&WorkerUser>) -> Result<String> {
+    let Place { own: directory, port, .. } = place;
+    let own = |name: &str| quoted(&directory.join(name));
+    let open_files = OPEN_FILES.min(rustix::process::getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX));
+    let mut lines = vec!["# Generated by tlsdyno for one run.".to_owned()];
+    if spec.tls.is_some() {
+        lines.push("server.modules = ( \"mod_openssl\" )".to_owned());
+    }
+    lines.push(format!("server.document-root = {}", quoted(&spec.docroot)?));
+    lines.push(format!("server.bind = \"{}\"\nserver.port = {port}", place.ip));
+    lines.push(format!("server.errorlog = {}", own(ERROR_LOG_FILE)?));
+    // Long bodies of requests.
+    lines.push(format!("server.upload-dirs = ( {} )", quoted(directory)?));
+    if let Some(user) = user {
+        lines.push(format!("server.username = \"nobody\"\nserver.groupname = \"{}\"", user.group));
+    }
+    // 0: the one process that there is does the work.
+    lines.push(format!("{WORKERS} = {}", if spec.workers == 1 { 0 } else { spec.workers }));
+    lines.push(format!("server.max-fds = {open_files}\nserver.max-connections = {}", open_files / 2));
+    lines.extend(HTTP_SETTINGS.map(str::to_owned));
+    let mut features = vec!["\"server.graceful-restart-bg\" => \"enable\"".to_owned()];
+    if let Some(tls) = &spec.tls {
+        if tls.session_cache != SessionCache::Off {
+            features.push(session_cache("enable"));
+        }
+        lines.extend(tls_settings(tls, directory)?);
+        if let Some(key) = ticket_keys::of_run(place.run, tls.ticket_keys)?.first() {
+            // Read again as the worker user.
+            create_for_workers(&directory.join(KEYS_FILE), user, &stek(key))?;
+            lines.push(format!("{TICKET_KEY} = {}", own(KEYS_FILE)?));
+        }
+    }
+    lines.push(format!("{FEATURES} = ( {} )", features.join(", ")));
+    Ok(lines.join("\n") + "\n")
+}
+
+/// A ticket key behind version 0, begin and end of its use, as native 32-bit integers.
+fn stek(key: &Key) -> Vec<u8> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let now = u32::try_from(now).unwrap_or(u32::MAX - TICKET_KEY_LIFETIME_S);
+    // Already in use at the time of writing, whichever way clocks are rounded.
+    let words = [0, now - 60, now + TICKET_KEY_LIFETIME_S];
+    words.into_iter().flat_map(u32::to_ne_bytes).chain(*key).collect()
+}
+
+/// lighttpd keeps its numbers in 16 bits. Version 1.4.79 refuses larger ones, 1.4.69 takes what is left of them. So a
+/// connection ends after 65,536 requests, which the server says in the last answer.
+const HTTP_SETTINGS: [&str; 7] = [
+    "server.listen-backlog = 4096",
+    "server.max-keep-alive-requests = 65535",
+    "server.max-keep-alive-idle = 600",
+    "server.max-read-idle = 600",
+    "server.max-write-idle = 600",
+    "server.tag = \"lighttpd\"",
+    "index-file.names = ( \"index.html\" )",
+];
+
+fn tls_settings(tls: &ServerTls, directory: &Path) -> Result<Vec<String>> {
+    let versions = tls.versions();
+    let (Some(lowest), Some(highest)) = (versions.iter().min(), versions.iter().max()) else {
+        bail!("no version of TLS")
+    };
+    let mut options = vec!["ServerPreference"];
+    options.extend((!tls.tickets).then_some(NO_TICKETS));
+    options.extend((!tls.encrypt_then_mac).then_some("-EncryptThenMac"));
+    let mut commands = vec![
+        (LOWEST_VERSION, protocol(*lowest).to_owned()),
+        ("MaxProtocol", protocol(*highest).to_owned()),
+        ("Options", options.join(",")),
+    ];
+    commands.extend(tls.cipher_list().map(|list| (suites(Version::Tls12), list)));
+    commands.extend(tls.ciphersuites().map(|list| (suites(Version::Tls13), list)));
+    commands.extend(tls.groups_list().map(|list| ("Groups", list)));
+    Ok(vec![
+        "ssl.engine = \"enable\"".to_owned(),
+        format!("{CERTIFICATE} = {}", quoted(&directory.join(CHAIN_FILE))?),
+        format!("{CERTIFICATE_KEY} = {}", quoted(&directory.join(KEY_FILE))?),
+        format!("{COMMANDS} = ( {} )", pairs(&commands)),
+    ])
+}
+
+/// Further commands to OpenSSL, as an operator adds them.
+fn more_commands(commands: &[(&str, String)]) -> String {
+    format!("{COMMANDS} += ({})", pairs(commands))
+}
+
+fn pairs(commands: &[(&str, String)]) -> String {
+    let pairs: Vec<String> = commands.iter().map(|(name, value)| format!("\"{name}\" => \"{value}\"")).collect();
+    pairs.join(", ")
+}
+
+/// The command that suites of this version are told with.
+fn suites(version: Version) -> &'static str {
+    match version {
+        Version::Tls12 => "CipherString",
+        Version::Tls13 => "Ciphersuites",
+    }
+}
+
+fn session_cache(state: &str) -> String {
+    format!("\"ssl.session-cache\" => \"{state}\"")
+}
+
+/// A path as a string.
+fn quoted(path: &Path) -> Result<String> {
+    Ok(format!("\"{}\"", programs::writable(path, "lighttpd", "\" \\")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_key_stands_behind_three_numbers() {
+        let written = stek(&[7; 80]);
+        assert_eq!((written.len(), &written[..4], &written[12..]), (92, &[0; 4][..], &[7; 80][..]));
+    }
+
+    #[test]
+    fn numbers_fit_16_bits() {
+        let numbers = HTTP_SETTINGS.iter().filter_map(|line| line.split_once(" = ")?.1.parse::<u64>().ok());
+        let numbers: Vec<u64> = numbers.chain([OPEN_FILES, OPEN_FILES / 2]).collect();
+        assert!(numbers.len() >= 7 && numbers.iter().all(|&number| u16::try_from(number).is_ok()), "{numbers:?}");
+    }
+}

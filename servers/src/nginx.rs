@@ -1,0 +1,331 @@
+//! nginx: a minimal configuration in a private directory. The system's own configuration and service are never touched.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use rustix::process::{Resource, Signal};
+use tlsdyno_tls::Version;
+
+use super::capabilities::{ALL_KEYS, Capabilities};
+use super::directives::{SITE_CHAIN, SITE_KEY, SITE_TICKET_KEY, Setting, openssl_provider, owned};
+use super::driver::Driver;
+use super::programs::{self, Package};
+use super::reload::Reload;
+use super::session_log::SessionLog;
+use super::worker_user::{WorkerUser, create_for_workers, worker_user_of};
+use super::{CertificateFiles, Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, protocol, ticket_keys};
+use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
+
+/// The error log, in the instance's directory.
+pub const ERROR_LOG_FILE: &str = "error.log";
+const OBJECT_LOG_FILE: &str = "objects.log";
+const CONFIG_FILE: &str = "nginx.conf";
+/// Most connections of a worker; fewer where the limit of open files demands it.
+const WORKER_CONNECTIONS: u64 = 16_384;
+/// Directives that both experiments and remedies have.
+const CERTIFICATE: &str = "ssl_certificate";
+const CERTIFICATE_KEY: &str = "ssl_certificate_key";
+pub(super) const TICKET_KEY: &str = "ssl_session_ticket_key";
+const EARLY_DATA: &str = "ssl_early_data on";
+/// Descriptors a worker needs besides connections (listeners, logs, channels, files being served).
+const OTHER_FILES: u64 = 64;
+
+/// The program. Its dispatcher needs it too.
+pub(super) const PACKAGE: Package =
+    Package { title: "nginx", programs: &["nginx"], version: &["-v"], debian: "nginx-light", service: Some("nginx") };
+
+const CAPABILITIES: Capabilities = Capabilities {
+    name: "nginx",
+    session_caches: &[SessionCache::Off, SessionCache::Builtin, SessionCache::Shared, SessionCache::BuiltinShared],
+    workers_share_sessions: true,
+    ticket_keys: ALL_KEYS,
+    session_timeout: true,
+    early_data: true,
+    asynchronous: false,
+    process_per_connection: false,
+};
+
+/// The nginx that is installed.
+#[derive(Debug)]
+pub struct Nginx;
+
+impl Driver for Nginx {
+    fn server(&self) -> ServerName {
+        ServerName::Nginx
+    }
+
+    fn package(&self) -> Option<&'static Package> {
+        Some(&PACKAGE)
+    }
+
+    fn capabilities(&self) -> Option<&'static Capabilities> {
+        Some(&CAPABILITIES)
+    }
+
+    fn alarms(&self) -> &'static [&'static str] {
+        &["[crit]", "[alert]", "[emerg]", "exited on signal"]
+    }
+
+    fn prepare(&self, spec: &ServerSpec, place: Place) -> Result<Prepared> {
+        prepare(spec, place)
+    }
+
+    fn lines(&self, setting: Setting) -> Vec<String> {
+        match setting {
+            Setting::Version(version) => vec![protocols(&[version]) + ";"],
+            Setting::Suite(suite) => vec![suites(suite.version(), suite.openssl_name()) + ";"],
+            Setting::Certificate(_) => {
+                [format!("{CERTIFICATE} {SITE_CHAIN};"), format!("{CERTIFICATE_KEY} {SITE_KEY};")].into()
+            }
+            Setting::SessionCache(cache) => session_cache_lines(cache),
+            Setting::Tickets(on) => vec![tickets(on) + ";"],
+            Setting::TicketKeys(keys) => ticket_key_lines(keys),
+            Setting::EarlyData => owned(&[
+                &format!("{EARLY_DATA};"),
+                "proxy_set_header Early-Data $ssl_early_data;    # lets an application answer 425 (RFC 8470)",
+            ]),
+            Setting::Processors(count) => vec![format!("worker_processes {count};")],
+            Setting::Accelerator { .. } => openssl_provider(),
+            Setting::KernelTls => owned(&[
+                "# modprobe tls; an OpenSSL that was built with enable-ktls; nginx 1.21.4 or later",
+                "ssl_conf_command Options KTLS;",
+                "sendfile on;",
+            ]),
+        }
+    }
+}
+
+fn session_cache_lines(cache: SessionCache) -> Vec<String> {
+    match cache {
+        SessionCache::Off => owned(&["ssl_session_cache off;"]),
+        SessionCache::Builtin => {
+            owned(&["ssl_session_cache builtin:20480;    # in each worker: sessions of the others are not found"])
+        }
+        SessionCache::BuiltinShared => {
+            owned(&["ssl_session_cache builtin:1000 shared:SSL:10m;", "ssl_session_timeout 5m;"])
+        }
+        _ => owned(&["ssl_session_cache shared:SSL:10m;", "ssl_session_timeout 5m;"]),
+    }
+}
+
+fn ticket_key_lines(keys: TicketKeys) -> Vec<String> {
+    let first = format!("{TICKET_KEY} {SITE_TICKET_KEY};    # openssl rand 80");
+    match keys {
+        TicketKeys::Own => Vec::new(),
+        TicketKeys::Shared => vec![first],
+        TicketKeys::Rotating => vec![first, format!("{TICKET_KEY} /run/tls/previous.key;")],
+    }
+}
+
+/// Writes the configuration and says how to start it.
+fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
+    let directory = place.own;
+    let program = PACKAGE.require(" or use --server builtin")?;
+    let user = worker_user_of(spec, directory)?;
+    let config = configuration(spec, place, user.as_ref())?;
+    let path = directory.join(CONFIG_FILE);
+    fs::write(&path, &config).with_context(|| format!("write {}", path.display()))?;
+    let text = |value: &str| value.to_owned().into();
+    let arguments = vec![
+        text("-p"),
+        directory.as_os_str().to_owned(),
+        text("-e"),
+        directory.join(ERROR_LOG_FILE).into_os_string(),
+        text("-c"),
+        path.into_os_string(),
+    ];
+    let session_log = SessionLog { path: directory.join(SESSION_LOG_FILE), mark: "", resumed: "r", first: "1" };
+    Ok(Prepared {
+        config,
+        version: version(&program),
+        error_log: Some(directory.join(ERROR_LOG_FILE)),
+        session_log: spec.log_sessions.then_some(session_log),
+        object_log: spec.log_objects.then(|| directory.join(OBJECT_LOG_FILE)),
+        processes: 1 + spec.workers as usize,
+        reload: Reload::NewWorkers { signal: Signal::HUP, at_least: spec.workers as usize, old_stop_listening: true },
+        ..Prepared::new(program, arguments)
+    })
+}
+
+/// What `nginx -v` says, and the OpenSSL it runs with.
+pub fn version(program: &Path) -> String {
+    let output = match Command::new(program).arg("-V").output() {
+        Ok(output) => String::from_utf8_lossy(&output.stderr).into_owned(),
+        Err(error) => return format!("nginx of unknown version ({error})"),
+    };
+    let lines = output.lines().filter(|line| line.starts_with("nginx version") || line.contains("OpenSSL"));
+    lines.map(|line| line.trim_start_matches("nginx version: ")).collect::<Vec<_>>().join(", ")
+}
+
+/// The whole configuration file. Everything not set here is nginx's default.
+fn configuration(spec: &ServerSpec, place: Place, user: Option<&WorkerUser>) -> Result<String> {
+    let Place { own: directory, .. } = place;
+    let listen = SocketAddr::new(place.ip, place.port);
+    let own = |name: &str| quoted(&directory.join(name));
+    let ssl = if spec.tls.is_some() { " ssl" } else { "" };
+    let mut main = vec!["# Generated by tlsdyno for one run.".to_owned()];
+    let stays_root = user.is_none() && rustix::process::geteuid().is_root();
+    main.extend(user.map(|user| format!("user nobody {};", user.group)));
+    main.extend(stays_root.then(|| "user root;".to_owned()));
+    main.push("daemon off;".to_owned());
+    main.push(format!("worker_processes {};", spec.workers));
+    main.push(format!("pid {};", own("nginx.pid")?));
+    main.push(format!("error_log {} warn;", own(ERROR_LOG_FILE)?));
+    main.push(format!("events {{ worker_connections {}; }}", worker_connections()));
+    main.push("http {".to_owned());
+    for (directive, name) in [
+        ("client_body_temp_path", "client_body"),
+        ("proxy_temp_path", "proxy"),
+        ("fastcgi_temp_path", "fastcgi"),
+        ("uwsgi_temp_path", "uwsgi"),
+        ("scgi_temp_path", "scgi"),
+    ] {
+        main.push(format!("    {directive} {};", own(name)?));
+    }
+    if spec.log_sessions {
+        main.push(
+            "    log_format sessions '$ssl_session_reused $ssl_protocol $ssl_cipher $connection_requests';".to_owned(),
+        );
+        main.push(format!("    access_log {} sessions;", own(SESSION_LOG_FILE)?));
+    } else if spec.log_objects {
+        // Written at once: who has counted the responses finds as many lines.
+        main.push("    log_format objects '$body_bytes_sent $uri';".to_owned());
+        main.push(format!("    access_log {} objects;", own(OBJECT_LOG_FILE)?));
+    } else {
+        main.push("    access_log off;".to_owned());
+    }
+    main.extend(HTTP_DIRECTIVES.iter().map(|directive| format!("    {directive};")));
+    main.extend(
+        spec.origin.map(|origin| format!("    upstream origin {{ server {origin}; keepalive {KEPT_TO_ORIGIN}; }}")),
+    );
+    main.push("    server {".to_owned());
+    main.push(format!("        listen {listen}{ssl} backlog=4096;"));
+    main.push(format!("        root {};", quoted(&spec.docroot)?));
+    if spec.origin.is_some() {
+        main.extend(TO_ORIGIN.iter().map(|line| format!("        {line}")));
+    }
+    // A POST to a static file is answered like a GET, as the logs that are replayed had it.
+    main.push("        error_page 405 =200 $uri;".to_owned());
+    // A replayed 404 is no news.
+    main.push("        log_not_found off;".to_owned());
+    if let Some(tls) = &spec.tls {
+        main.extend(tls_directives(tls, place)?.iter().map(|directive| format!("        {directive};")));
+    }
+    main.push("    }\n}\n".to_owned());
+    Ok(main.join("\n"))
+}
+
+/// Connections to the origin that stay open, as many as clients may wait for at once.
+const KEPT_TO_ORIGIN: u32 = 256;
+const TO_ORIGIN: [&str; 3] =
+    ["proxy_http_version 1.1;", "proxy_set_header Connection \"\";", "location / { proxy_pass http://origin; }"];
+
+const HTTP_DIRECTIVES: [&str; 8] = [
+    "default_type application/octet-stream",
+    "server_tokens off",
+    "client_max_body_size 0",
+    "sendfile on",
+    "keepalive_timeout 600s",
+    "keepalive_requests 1000000",
+    "reset_timedout_connection off",
+    "if_modified_since exact",
+];
+
+/// Connections of a worker that the limit of open files allows.
+pub(super) fn worker_connections() -> u64 {
+    let open_files = rustix::process::getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    WORKER_CONNECTIONS.min(open_files.saturating_sub(OTHER_FILES)).max(OTHER_FILES)
+}
+
+fn tls_directives(tls: &ServerTls, place: Place) -> Result<Vec<String>> {
+    let mut directives = vec![
+        "ssl_buffer_size 16k".to_owned(),
+        "ssl_prefer_server_ciphers on".to_owned(),
+        session_timeout(tls.session_timeout_s()),
+        tickets(tls.tickets),
+        session_cache_directive(tls.session_cache),
+        protocols(&tls.versions()),
+    ];
+    directives.splice(..0, certificate(&tls.certificate)?);
+    directives.extend(tls.cipher_list().map(|list| suites(Version::Tls12, &list)));
+    directives.extend(tls.ciphersuites().map(|list| suites(Version::Tls13, &list)));
+    directives.extend(groups(tls));
+    for (number, key) in ticket_keys::of_run(place.run, tls.ticket_keys)?.iter().enumerate() {
+        let path = place.own.join(format!("ticket-key-{number}"));
+        create_for_workers(&path, None, key)?;
+        directives.push(ticket_key(&path)?);
+    }
+    if tls.early_data {
+        directives.push(EARLY_DATA.to_owned());
+    }
+    if !tls.encrypt_then_mac {
+        directives.push("ssl_conf_command Options -EncryptThenMac".to_owned());
+    }
+    Ok(directives)
+}
+
+/// The directives of a certificate and its key.
+pub(super) fn certificate(files: &CertificateFiles) -> Result<[String; 2]> {
+    Ok([format!("{CERTIFICATE} {}", quoted(&files.chain)?), format!("{CERTIFICATE_KEY} {}", quoted(&files.key)?)])
+}
+
+pub(super) fn ticket_key(path: &Path) -> Result<String> {
+    Ok(format!("{TICKET_KEY} {}", quoted(path)?))
+}
+
+pub(super) fn groups(tls: &ServerTls) -> Option<String> {
+    tls.groups_list().map(|list| format!("ssl_ecdh_curve {list}"))
+}
+
+pub(super) fn session_timeout(seconds: u32) -> String {
+    format!("ssl_session_timeout {seconds}s")
+}
+
+pub(super) fn session_cache_directive(cache: SessionCache) -> String {
+    format!("ssl_session_cache {}", session_cache(cache))
+}
+
+pub(super) fn protocols(versions: &[Version]) -> String {
+    format!("ssl_protocols {}", versions.iter().map(|version| protocol(*version)).collect::<Vec<_>>().join(" "))
+}
+
+pub(super) fn suites(version: Version, list: &str) -> String {
+    match version {
+        Version::Tls12 => format!("ssl_ciphers {list}"),
+        Version::Tls13 => format!("ssl_conf_command Ciphersuites {list}"),
+    }
+}
+
+pub(super) fn tickets(on: bool) -> String {
+    format!("ssl_session_tickets {}", if on { "on" } else { "off" })
+}
+
+/// 40,000 sessions or so in shared memory. With the cache off nginx issues no session IDs.
+fn session_cache(cache: SessionCache) -> &'static str {
+    match cache {
+        SessionCache::Builtin => "builtin",
+        SessionCache::BuiltinShared => "builtin shared:tlsdyno:10m",
+        SessionCache::Shared => "shared:tlsdyno:10m",
+        SessionCache::Off | SessionCache::Dbm | SessionCache::Memcached | SessionCache::Redis => "off",
+    }
+}
+
+/// A path as a parameter. nginx has no way to write `$` itself where it expands variables.
+fn quoted(path: &Path) -> Result<String> {
+    let text = programs::writable(path, "nginx", "$")?;
+    Ok(format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_quoted_or_refused() {
+        assert_eq!(quoted(Path::new("/a b/\"c\"")).unwrap(), "\"/a b/\\\"c\\\"\"");
+        assert!(quoted(Path::new("/a$b")).is_err());
+    }
+}
