@@ -10,14 +10,11 @@ extern crate tlsdyno_base;
 
 pub mod cmd;
 pub mod kinds;
-pub mod load;
-pub mod machines;
 pub mod report;
 pub mod run;
 pub mod sampling;
 // Durations as people write them: the dispatcher's settings hold them too.
 pub use tlsdyno_engine::time;
-pub mod trace;
 
 pub use tlsdyno_base::{
     affinity, certificate_files, choice, distribution, entropy, exit, fault, foreign, histogram, input, interrupt,
@@ -29,3 +26,4 @@ pub use tlsdyno_probe as probe;
 pub use tlsdyno_record::{model, store};
 pub use tlsdyno_servers as servers;
 pub use tlsdyno_stats as stats;
+pub use tlsdyno_traffic::{load, machines, trace};

@@ -1,16 +1,16 @@
 #![no_main]
 
 #[allow(dead_code)]
-#[path = "../../dyno/src/trace/access_log.rs"]
+#[path = "../../traffic/src/trace/access_log.rs"]
 mod access_log;
 #[allow(dead_code)]
-#[path = "../../dyno/src/trace/client.rs"]
+#[path = "../../traffic/src/trace/client.rs"]
 mod client;
 #[allow(dead_code)]
-#[path = "../../dyno/src/trace/fields.rs"]
+#[path = "../../traffic/src/trace/fields.rs"]
 mod fields;
 #[allow(dead_code)]
-#[path = "../../dyno/src/trace/layout.rs"]
+#[path = "../../traffic/src/trace/layout.rs"]
 mod layout;
 #[path = "../src/trace/access_log.rs"]
 mod run;

@@ -1,7 +1,7 @@
 #![no_main]
 
 #[allow(dead_code)]
-#[path = "../../dyno/src/trace/har/document.rs"]
+#[path = "../../traffic/src/trace/har/document.rs"]
 mod document;
 #[allow(dead_code)]
 #[path = "../../base/src/foreign.rs"]

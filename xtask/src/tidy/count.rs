@@ -9,7 +9,7 @@ use super::source::{Language, without_tests};
 
 /// What is counted: the title, where its files are, and what they are written in. C is counted by itself, as all of
 /// `native`, whose Rust is `native/src`.
-const PARTS: [(&str, &str, Language); 16] = [
+const PARTS: [(&str, &str, Language); 17] = [
     ("wire", "wire/src/", Language::Rust),
     ("tls", "tls/src/", Language::Rust),
     ("engine", "engine/src/", Language::Rust),
@@ -20,6 +20,7 @@ const PARTS: [(&str, &str, Language); 16] = [
     ("stats", "stats/src/", Language::Rust),
     ("dispatch", "dispatch/src/", Language::Rust),
     ("servers", "servers/src/", Language::Rust),
+    ("traffic", "traffic/src/", Language::Rust),
     ("probe", "probe/src/", Language::Rust),
     ("xtask", "xtask/src/", Language::Rust),
     ("dyno/src", DYNO, Language::Rust),

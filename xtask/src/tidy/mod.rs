@@ -19,8 +19,7 @@ use finding::Finding;
 
 /// The folders of dyno/src and the files in its root, each of which may import only what stands before it.
 /// docs/ARCHITECTURE.md says what each is for.
-const ORDER: [&str; 10] =
-    ["sampling", "trace", "dispatch", "servers", "load", "machines", "run", "report", "kinds", "cmd"];
+const ORDER: [&str; 5] = ["sampling", "run", "report", "kinds", "cmd"];
 
 /// What is looked at.
 #[derive(clap::Args)]

@@ -1,0 +1,218 @@
+//! Values of the command line as people type them: shares, headers, methods, statuses.
+
+use std::str::FromStr;
+
+use tlsdyno_engine::load::{Resumption, Spread};
+
+use tlsdyno_engine::time::Time;
+
+/// The value of --rate: requests a second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PerSecond(pub f64);
+
+impl FromStr for PerSecond {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<PerSecond, String> {
+        let (number, unit) = text.split_once('/').unwrap_or((text, "s"));
+        let seconds = match unit.trim() {
+            "s" => 1.0,
+            "m" | "min" => 60.0,
+            "h" => 3600.0,
+            unit => return Err(format!("`{unit}` is no unit of time; write 500/s, 30/m or 100/h")),
+        };
+        match number.trim().parse::<f64>() {
+            Ok(number) if number > 0.0 && number / seconds <= 1e7 => Ok(PerSecond(number / seconds)),
+            _ => Err(format!("`{text}` is no rate; write 500/s, 30/m or 100/h (above 0, at most 10,000,000/s)")),
+        }
+    }
+}
+
+/// The value of --pause: how long a user waits between two of its connections.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PauseFlag(pub Spread, pub Time);
+
+impl FromStr for PauseFlag {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<PauseFlag, String> {
+        let (spread, time) = text.split_once(':').unwrap_or(("const", text));
+        let time: Time = time.parse()?;
+        let spread = spread.parse().map_err(|_| format!("`{spread}` is no spread; write exp:2s or const:2s"))?;
+        if time.0.is_zero() {
+            Err("a pause must be longer than nothing".to_owned())
+        } else {
+            Ok(PauseFlag(spread, time))
+        }
+    }
+}
+
+/// The value of --profile: how a client of Mraz, Witting and Dantzig 2002 (Figure 2) uses connections and sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Profile {
+    /// One connection with one session, never resumed: a purchase. 25 requests each unless said otherwise (section 4,
+    /// CDnow).
+    OneTime,
+    /// Many short connections, one right after the other unless --pause is given, that resume the user's session until
+    /// it is up: an auction.
+    Intermittent,
+    /// A kept connection; when its session is up it closes, and the next begins with a full handshake: a trader's
+    /// quotes.
+    Continuous,
+}
+
+/// The value of --reuse.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Reuse {
+    /// This share of connections, 0 to 100.
+    Percent(f64),
+    /// Whenever the user holds a session.
+    Always,
+}
+
+impl Reuse {
+    /// The share, if it is one.
+    pub fn percent(self) -> Option<f64> {
+        match self {
+            Reuse::Percent(percent) => Some(percent),
+            Reuse::Always => None,
+        }
+    }
+
+    /// As the engine has it.
+    pub fn resumption(self) -> Resumption {
+        match self {
+            Reuse::Percent(percent) => Resumption::Share(percent / 100.0),
+            Reuse::Always => Resumption::Always,
+        }
+    }
+}
+
+impl FromStr for Reuse {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Reuse, String> {
+        if text.eq_ignore_ascii_case("always") {
+            return Ok(Reuse::Always);
+        }
+        let number = text.strip_suffix('%').unwrap_or(text).trim_end();
+        match number.parse() {
+            Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(Reuse::Percent(percent)),
+            _ => Err(format!("`{text}` is no share of connections; write 0% to 100%, or always")),
+        }
+    }
+}
+
+/// One header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    name: String,
+    /// What stands behind the colon.
+    pub value: String,
+}
+
+impl Header {
+    /// It is the Host header.
+    pub fn is_host(&self) -> bool {
+        self.name.eq_ignore_ascii_case("host")
+    }
+
+    /// As it is sent, with CRLF.
+    pub fn line(&self) -> String {
+        format!("{}: {}\r\n", self.name, self.value)
+    }
+}
+
+impl FromStr for Header {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Header, String> {
+        let (name, value) =
+            text.split_once(':').ok_or_else(|| format!("`{text}` is no header; write 'Name: value'"))?;
+        let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        if name.is_empty() || !name.bytes().all(is_token) {
+            return Err(format!("`{name}` is no header name"));
+        }
+        if value.bytes().any(|byte| byte.is_ascii_control() && byte != b'\t') {
+            return Err(format!("the value of `{name}` holds control characters"));
+        }
+        for owned in ["Connection", "Content-Length", "Transfer-Encoding"] {
+            if name.eq_ignore_ascii_case(owned) {
+                return Err(format!("`{owned}` is made by tlsdyno itself; use --close, --keep-alive or --body"));
+            }
+        }
+        Ok(Header { name: name.to_owned(), value: value.trim().to_owned() })
+    }
+}
+
+/// A request method in capitals.
+///
+/// # Errors
+/// It is none, or CONNECT.
+pub fn parse_method(text: &str) -> Result<String, String> {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_alphabetic()) {
+        return Err(format!("`{text}` is no request method"));
+    }
+    if text.eq_ignore_ascii_case("connect") {
+        return Err("CONNECT opens a tunnel, which is no load".to_owned());
+    }
+    Ok(text.to_ascii_uppercase())
+}
+
+/// A name of an application protocol that the requests can be made in.
+///
+/// # Errors
+/// It is another version of HTTP.
+pub fn parse_alpn(text: &str) -> Result<String, String> {
+    if ["h2", "h3", "spdy"].iter().any(|other| text.starts_with(other)) {
+        return Err(format!("a server that takes `{text}` would not understand what follows: tlsdyno speaks HTTP/1.1"));
+    }
+    Ok(text.to_owned())
+}
+
+/// The status of a hit; `None`: any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpectedStatus(pub Option<u16>);
+
+impl FromStr for ExpectedStatus {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ExpectedStatus, String> {
+        match text.parse() {
+            _ if text == "any" => Ok(ExpectedStatus(None)),
+            Ok(status) if (200..=599).contains(&status) => Ok(ExpectedStatus(Some(status))),
+            _ => Err(format!("`{text}` is no status of a response; write 200 to 599, or any")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_as_people_type_them() {
+        let rate = |text: &str| text.parse().map(|PerSecond(rate)| rate);
+        assert_eq!([rate("500/s"), rate("1.5"), rate("30/m")], [Ok(500.0), Ok(1.5), Ok(0.5)]);
+        assert!(["0", "-1/s", "x/s", "1/y", "1e9/s", "NaN"].iter().all(|text| rate(text).is_err()));
+        assert_eq!("exp:2s".parse(), Ok(PauseFlag(Spread::Exponential, Time::seconds(2))));
+        assert_eq!("3s".parse(), Ok(PauseFlag(Spread::Constant, Time::seconds(3))));
+        assert!(["0s", "normal:2s", "exp:", ""].iter().all(|text| text.parse::<PauseFlag>().is_err()));
+        assert_eq!("50%".parse(), Ok(Reuse::Percent(50.0)));
+        assert_eq!("99.5".parse(), Ok(Reuse::Percent(99.5)));
+        assert_eq!("always".parse(), Ok(Reuse::Always));
+        assert!(["101%", "-1%", "half", "", "NaN"].iter().all(|text| text.parse::<Reuse>().is_err()));
+        let header: Header = "accept:  text/html ".parse().unwrap();
+        assert_eq!(header.line(), "accept: text/html\r\n");
+        assert!(
+            ["x", ": y", "a b: c", "a: b\r\nc: d", "Connection: close"]
+                .iter()
+                .all(|text| text.parse::<Header>().is_err())
+        );
+        assert_eq!("any".parse(), Ok(ExpectedStatus(None)));
+        assert_eq!("404".parse(), Ok(ExpectedStatus(Some(404))));
+        assert!(["100", "x"].iter().all(|text| text.parse::<ExpectedStatus>().is_err()));
+        assert_eq!(parse_method("get"), Ok("GET".to_owned()));
+        assert!(parse_method("G T").is_err() && parse_method("connect").is_err());
+    }
+}

@@ -1,0 +1,307 @@
+//! A plan of the engine on its way to another machine and back into one.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use flate2::Compression;
+use flate2::read::ZlibDecoder;
+use flate2::write::ZlibEncoder;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::{BufWriter, IntoInnerError, Read};
+use tlsdyno_engine::load::{Plan, Request, User, Workload};
+use tlsdyno_tls::{Config, Settings};
+
+use super::token::hash_of;
+use tlsdyno_record::model::worker::{Data, LoadPlan, WorkloadColumns};
+
+/// Most bytes of data that a plan may name, as they travel and unpacked.
+pub const DATA_BYTES_MAX: usize = 512 << 20;
+
+/// Bytes that are packed at once.
+const PACKED_AT_ONCE_BYTES: usize = 64 * 1024;
+
+/// TLS settings that either end remembers at most.
+const SETTINGS_MAX: usize = 64;
+
+/// Makes plans of the engine fit to travel. It remembers what it has packed, for a load is often followed by one of the
+/// same workload.
+#[derive(Debug, Default)]
+pub struct Packer {
+    workload: Option<(Arc<Workload>, String)>,
+    roots: Vec<(Arc<Config>, Option<String>)>,
+    data: Data,
+}
+
+/// Why workers take no Unix socket.
+pub const UNIX_SOCKET_IS_HERE: &str = "a Unix socket is on one machine; workers connect over TCP: leave out --unix";
+
+impl Packer {
+    /// A plan for the workers; [`Packer::data`] has what it names. Whose part it is, and whether somebody watches, is
+    /// filled in for each of them.
+    ///
+    /// # Errors
+    /// It needs something of this machine.
+    pub fn pack(&mut self, plan: &Plan) -> Result<LoadPlan> {
+        ensure!(plan.route.unix_path.is_none(), UNIX_SOCKET_IS_HERE);
+        ensure!(plan.window.is_none(), "a window cannot be cut into parts");
+        let tls = plan.target.tls.as_ref();
+        ensure!(
+            tls.is_none_or(|config| config.settings().client_certificate.is_none()),
+            "the private key of --client-cert does not leave this machine; leave it out, or load from here (--threads)"
+        );
+        let load = LoadPlan {
+            plan: Plan { workload: Arc::default(), body: None, ..plan.clone() },
+            tls: tls.map(|config| Settings { trust_anchors: Vec::new(), ..config.settings().clone() }),
+            roots: tls.map_or(Ok(None), |config| self.roots(config))?,
+            body: plan.body.as_ref().map(|body| self.name(Arc::clone(body))),
+            workload: self.workload(&plan.workload)?,
+            before_count: 0,
+            loops: 0,
+            store_number: None,
+            is_slice: false,
+            dropped_numbers: Vec::new(),
+            watched: false,
+            latencies: false,
+        };
+        ensure!(
+            named(&load).map(|hash| self.data[hash].len()).sum::<usize>() <= DATA_BYTES_MAX,
+            "workload and request body take more than {} MiB; workers take no more",
+            DATA_BYTES_MAX >> 20
+        );
+        Ok(load)
+    }
+
+    /// Whether this is the workload that it packed last.
+    pub fn has_packed(&self, workload: &Arc<Workload>) -> bool {
+        self.workload.as_ref().is_some_and(|(known, _)| Arc::ptr_eq(known, workload))
+    }
+
+    /// What the plans named so far.
+    pub fn data(&self) -> &Data {
+        &self.data
+    }
+
+    fn name(&mut self, bytes: Arc<[u8]>) -> String {
+        let hash = hash_of(&bytes);
+        self.data.insert(hash.clone(), bytes);
+        hash
+    }
+
+    fn workload(&mut self, workload: &Arc<Workload>) -> Result<String> {
+        if let Some((_, hash)) = self.workload.as_ref().filter(|_| self.has_packed(workload)) {
+            return Ok(hash.clone());
+        }
+        let hash = self.name(packed(&columns(workload))?.into());
+        if let Some((_, other)) = self.workload.replace((Arc::clone(workload), hash.clone()))
+            && other != hash
+        {
+            self.data.remove(&other);
+        }
+        Ok(hash)
+    }
+
+    fn roots(&mut self, config: &Arc<Config>) -> Result<Option<String>> {
+        if let Some((_, hash)) = self.roots.iter().find(|(known, _)| Arc::ptr_eq(known, config)) {
+            return Ok(hash.clone());
+        }
+        let anchors = &config.settings().trust_anchors;
+        let hash = if anchors.is_empty() { None } else { Some(self.name(packed(anchors)?.into())) };
+        if self.roots.len() == SETTINGS_MAX {
+            self.roots.remove(0);
+        }
+        self.roots.push((Arc::clone(config), hash.clone()));
+        Ok(hash)
+    }
+}
+
+/// The data that a plan names.
+pub fn named(load: &LoadPlan) -> impl Iterator<Item = &String> {
+    load.roots.iter().chain(&load.body).chain([&load.workload])
+}
+
+/// Makes them plans of the engine again, and remembers what it has unpacked.
+#[derive(Debug, Default)]
+pub struct Unpacker {
+    workload: Option<(String, Arc<Workload>)>,
+    /// By what was sent.
+    tls: Vec<(String, Arc<Config>)>,
+}
+
+impl Unpacker {
+    /// The plan of the engine. It has all loops' users and connections yet: each loop takes its part.
+    ///
+    /// # Errors
+    /// Data are missing or are not what they should be, or TLS settings cannot work here.
+    pub fn unpack(&mut self, load: &LoadPlan, data: &Data) -> Result<Plan> {
+        let of = |hash: &String| data.get(hash).with_context(|| format!("the data {hash} are missing"));
+        let mut plan = load.plan.clone();
+        plan.body = load.body.as_ref().map(of).transpose()?.map(Arc::clone);
+        plan.target.tls = match &load.tls {
+            Some(settings) => Some(self.tls(settings, load.roots.as_ref().map(of).transpose()?)?),
+            None => None,
+        };
+        plan.workload = match &self.workload {
+            Some((hash, workload)) if *hash == load.workload => Arc::clone(workload),
+            _ => {
+                let workload = Arc::new(workload(unpacked(of(&load.workload)?)?)?);
+                self.workload = Some((load.workload.clone(), Arc::clone(&workload)));
+                workload
+            }
+        };
+        Ok(plan)
+    }
+
+    fn tls(&mut self, settings: &Settings, roots: Option<&Arc<[u8]>>) -> Result<Arc<Config>> {
+        let sent = serde_json::to_string(settings)? + &roots.map(|roots| hash_of(roots)).unwrap_or_default();
+        if let Some((_, config)) = self.tls.iter().find(|(known, _)| *known == sent) {
+            return Ok(Arc::clone(config));
+        }
+        let trust_anchors = roots.map_or(Ok(Vec::new()), |roots| unpacked(roots))?;
+        let config = Arc::new(Config::new(Settings { trust_anchors, ..settings.clone() })?);
+        if self.tls.len() == SETTINGS_MAX {
+            self.tls.remove(0);
+        }
+        self.tls.push((sent, Arc::clone(&config)));
+        Ok(config)
+    }
+}
+
+fn packed(value: &impl Serialize) -> Result<Vec<u8>> {
+    // The encoder is slow on the few bytes that come from a number.
+    let mut buffer = BufWriter::with_capacity(PACKED_AT_ONCE_BYTES, ZlibEncoder::new(Vec::new(), Compression::fast()));
+    serde_json::to_writer(&mut buffer, value).context("encode data")?;
+    let encoder = buffer.into_inner().map_err(IntoInnerError::into_error).context("pack data")?;
+    ensure!(
+        encoder.total_in() <= DATA_BYTES_MAX as u64,
+        "the workload takes {} MiB unpacked; workers take no more than {}",
+        encoder.total_in() >> 20,
+        DATA_BYTES_MAX >> 20
+    );
+    encoder.finish().context("pack data")
+}
+
+fn unpacked<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    let mut text = Vec::new();
+    ZlibDecoder::new(bytes).take(DATA_BYTES_MAX as u64).read_to_end(&mut text).context("unpack data")?;
+    serde_json::from_slice(&text).context("the data are not what they should be")
+}
+
+/// Bits of [`WorkloadColumns::flags`].
+const PAGE_END: u8 = 1;
+const CLOSE_AFTER: u8 = 2;
+const FORGET_SESSION: u8 = 4;
+
+fn columns(workload: &Workload) -> WorkloadColumns {
+    let flags = |request: &Request| {
+        PAGE_END * u8::from(request.page_end)
+            + CLOSE_AFTER * u8::from(request.close_after)
+            + FORGET_SESSION * u8::from(request.forget_session)
+    };
+    WorkloadColumns {
+        objects: workload.objects.clone(),
+        requested_objects: workload.requests.iter().map(|request| request.object).collect(),
+        flags: workload.requests.iter().map(flags).collect(),
+        users: workload.users.iter().map(|user| (user.requests.start, user.requests.end)).collect(),
+        places: workload.order.clone(),
+        at_ms: workload.at_ms.clone(),
+    }
+}
+
+fn workload(columns: WorkloadColumns) -> Result<Workload> {
+    ensure!(
+        columns.requested_objects.len() == columns.flags.len(),
+        "the columns of the workload are of different length"
+    );
+    let request = |(object, flags): (u32, u8)| Request {
+        object,
+        page_end: flags & PAGE_END != 0,
+        close_after: flags & CLOSE_AFTER != 0,
+        forget_session: flags & FORGET_SESSION != 0,
+    };
+    Ok(Workload {
+        objects: columns.objects,
+        requests: columns.requested_objects.into_iter().zip(columns.flags).map(request).collect(),
+        users: columns.users.into_iter().map(|(from, to)| User { requests: from..to }).collect(),
+        order: columns.places,
+        at_ms: columns.at_ms,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+    use crate::load::options::{self, Options};
+    use crate::load::url::Url;
+
+    #[derive(clap::Parser)]
+    struct Flags {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn plan(flags: &[&str]) -> Plan {
+        let flags = <Flags as clap::Parser>::parse_from([&["load"], flags].concat());
+        let url = Url::parse("https://127.0.0.1:1/a").unwrap();
+        options::plan(&flags.options, &url, "127.0.0.1:1".parse::<SocketAddr>().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_plan_survives_the_way() {
+        let body = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(body.path(), "some content").unwrap();
+        let body = body.path().to_str().unwrap();
+        for flags in [
+            &["-k", "--reuse", "80%", "--tls", "1.3", "--alpn", "http/1.1", "--early-data"][..],
+            &["-k", "--rate", "333.3333/s", "--arrivals", "poisson", "--seed", "9", "--follow-redirects"],
+            &["-k", "--pause", "exp:20ms", "--close", "-n", "77", "--source", "127.0.0.2-127.0.0.5"],
+            &[
+                "-k",
+                "--body-file",
+                body,
+                "-X",
+                "POST",
+                "-H",
+                "a: b",
+                "--first-byte-timeout",
+                "1s",
+                "--expect-status",
+                "any",
+            ],
+        ] {
+            let plan = plan(flags);
+            let mut packer = Packer::default();
+            let load = packer.pack(&plan).unwrap();
+            assert_eq!(packer.pack(&plan).unwrap().workload, load.workload);
+            let data = packer.data();
+            assert_eq!(named(&load).collect::<std::collections::BTreeSet<_>>(), data.keys().collect());
+            let line = serde_json::to_string(&load).unwrap();
+            let mut arrived = Unpacker::default().unpack(&serde_json::from_str(&line).unwrap(), data).unwrap();
+            let settings = |plan: &Plan| format!("{:?}", plan.target.tls.as_ref().unwrap().settings());
+            assert_eq!(settings(&arrived), settings(&plan), "{flags:?}");
+            arrived.target.tls.clone_from(&plan.target.tls);
+            assert_eq!(arrived.workload, plan.workload);
+            assert_eq!(format!("{:?}", Plan { workload: Arc::default(), ..arrived }), {
+                format!("{:?}", Plan { workload: Arc::default(), ..plan })
+            });
+        }
+    }
+
+    #[test]
+    fn data_that_are_missing_or_something_else_are_refused() {
+        let mut packer = Packer::default();
+        let load = packer.pack(&plan(&["-k"])).unwrap();
+        let mut data = packer.data().clone();
+        let workload = data.remove(&load.workload).unwrap();
+        let unpack = |data: &Data| Unpacker::default().unpack(&load, data).unwrap_err();
+        assert!(format!("{:#}", unpack(&data)).contains("missing"));
+        for wrong in [b"".to_vec(), workload[..workload.len() / 2].to_vec(), packed(&[1]).unwrap()] {
+            data.insert(load.workload.clone(), wrong.into());
+            unpack(&data);
+        }
+        let error = packer.pack(&plan(&["-k", "--unix", "/x"])).unwrap_err().to_string();
+        assert!(error.contains("--unix"), "{error}");
+    }
+}

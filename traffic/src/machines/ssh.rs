@@ -1,0 +1,164 @@
+//! Workers by ssh: the program goes along where it is not there yet, and each worker reaches the coordinator, which
+//! stays on loopback, through a tunnel of its ssh.
+
+use std::io::{ErrorKind, Write};
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::thread;
+
+use anyhow::{Context, Result, anyhow};
+
+use super::launch::{Order, quoted};
+use super::token::{Token, hash_of};
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_base::foreign::visible;
+
+/// Ports on the other machine for tunnels: below those that systems give to connections.
+const PORT_FROM: u16 = 20_000;
+const PORTS: u16 = 12_000;
+
+/// ssh's exit code where it was ssh that failed.
+const SSH_FAILED: i32 = 255;
+
+/// How workers get to their machines.
+#[derive(Debug)]
+pub struct Ssh<'a> {
+    /// `ssh`, and options for it.
+    pub command: &'a str,
+    /// Where to.
+    pub hosts: &'a [String],
+    /// What comes behind `tlsdyno worker`.
+    pub arguments: &'a [String],
+}
+
+impl Ssh<'_> {
+    /// The commands that start the workers. The program is where they need it by then.
+    ///
+    /// # Errors
+    /// A machine cannot be reached, is of another kind, or has no room.
+    pub fn orders(&self, coordinator: SocketAddr, token: &Token) -> Result<Vec<Order>> {
+        let program = std::env::current_exe().and_then(std::fs::read).context("failed to read this program")?;
+        let hash = hash_of(&program);
+        let shipped: Vec<Result<()>> = thread::scope(|scope| {
+            let (program, hash) = (program.as_slice(), hash.as_str());
+            let mut shipping = Vec::new();
+            for host in self.hosts {
+                shipping.push(scope.spawn(move || self.ship(host, program, hash)));
+            }
+            shipping
+                .into_iter()
+                .map(|one| one.join().unwrap_or_else(|fault| std::panic::resume_unwind(fault)))
+                .collect()
+        });
+        shipped.into_iter().collect::<Result<()>>()?;
+        let mut ports = [0; 2];
+        openssl::rand::rand_bytes(&mut ports).context("choose a port")?;
+        let first = u16::from_le_bytes(ports) % PORTS;
+        let order = |(number, host): (u16, &String)| {
+            let port = PORT_FROM + first.wrapping_add(number) % PORTS;
+            let arguments: Vec<String> = self.arguments.iter().map(|argument| quoted(argument)).collect();
+            let script = format!(
+                "exec {} worker --join 127.0.0.1:{port} --token-file - {}",
+                path_of(&hash),
+                arguments.join(" ")
+            );
+            let tunnel = format!("127.0.0.1:{port}:{coordinator}");
+            let options = ["-o", "ExitOnForwardFailure=yes", "-R", &tunnel];
+            Order { words: self.words(&options, host, &script), input: token.text().into_bytes(), undo: Vec::new() }
+        };
+        Ok((0..).zip(self.hosts).map(order).collect())
+    }
+
+    /// ssh with these options, which runs a script on a host. Nobody is there to type a password.
+    fn words(&self, options: &[&str], host: &str, script: &str) -> Vec<String> {
+        let mut words: Vec<String> = self.command.split_whitespace().map(str::to_owned).collect();
+        words.extend(["-o", "BatchMode=yes", "-o", "ServerAliveInterval=5"].map(str::to_owned));
+        words.extend(options.iter().map(ToString::to_string));
+        // Behind `--` a host is never an option. Whatever the user's shell is, `sh` reads the script.
+        words.extend(["--".to_owned(), host.to_owned(), format!("sh -c {}", always_quoted(script))]);
+        words
+    }
+
+    /// Sees to it that the program is there.
+    fn ship(&self, host: &str, program: &[u8], hash: &str) -> Result<()> {
+        let path = path_of(hash);
+        let look = format!("uname -sm; sha256sum < {path} 2>/dev/null | cut -c 1-64");
+        let said = self.say(host, &look, &[])?;
+        let mut lines = said.lines();
+        let kind = lines.next().unwrap_or_default().trim().to_owned();
+        let own = rustix::system::uname();
+        let own = format!("{} {}", own.sysname().to_string_lossy(), own.machine().to_string_lossy());
+        if kind != own {
+            let error = anyhow!(
+                "{host} is {}, and this program is for {own}; install tlsdyno for that there, and start it with \
+                 --launch",
+                visible(&kind)
+            );
+            return Err(Fault::Environment.of(error));
+        }
+        if lines.next() == Some(hash) {
+            return Ok(());
+        }
+        // Written beside it and renamed, so that nobody starts half a program; what was not used for a week goes.
+        let write = format!(
+            "umask 077; d=$(dirname {path}); mkdir -p \"$d\" && cat > {path}.$$ && chmod 700 {path}.$$ && mv {path}.$$ \
+             {path} && find \"$d\" -name \"worker-*\" -mtime +7 ! -name worker-{hash} -delete"
+        );
+        self.say(host, &write, program).map(drop).with_context(|| format!("failed to copy the program to {host}"))
+    }
+
+    /// Runs a script on a host and answers what it wrote.
+    fn say(&self, host: &str, script: &str, input: &[u8]) -> Result<String> {
+        let words = self.words(&["-C"], host, script);
+        let mut child = Command::new(&words[0])
+            .args(&words[1..])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("failed to run `{}`; is it installed?", words[0]))
+            .or_fault(Fault::Environment)?;
+        let given = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(input));
+        let output = child.wait_with_output().context("wait for ssh")?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let failed = anyhow!("`{} {host}` failed: {}", self.command, visible(said.trim()));
+            // Any other code is that of the script, which ran.
+            if output.status.code() != Some(SSH_FAILED) {
+                return Err(Fault::Environment.of(failed));
+            }
+            let error = anyhow!(
+                "{failed}. It must work without a password: try `{} -o BatchMode=yes {host} true`",
+                self.command
+            );
+            return Err(Fault::Unreachable.of(error));
+        }
+        match given {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("write to ssh"),
+            _ => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        }
+    }
+}
+
+/// Where the program with this hash is on the other machine, for its shell.
+fn path_of(hash: &str) -> String {
+    format!("\"${{XDG_CACHE_HOME:-$HOME/.cache}}/tlsdyno/worker-{hash}\"")
+}
+
+fn always_quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neither_token_nor_option_can_come_from_a_host() {
+        let arguments = ["--may-load".to_owned(), "a b".to_owned()];
+        let ssh = Ssh { command: "ssh -F x", hosts: &[], arguments: &arguments };
+        let words = ssh.words(&["-C"], "-oProxyCommand=x", "echo 'a'");
+        assert_eq!(words[..3], ["ssh", "-F", "x"]);
+        assert_eq!(words[words.len() - 3..], ["--", "-oProxyCommand=x", r"sh -c 'echo '\''a'\'''"]);
+    }
+}

@@ -1,0 +1,239 @@
+//! Who is who between a coordinator and its workers: a certificate and a secret, both made for one run.
+//!
+//! The token file has the fingerprint of the certificate, by which a worker knows the coordinator, and the secret, by
+//! which the coordinator knows its workers. Whoever can read it can take part, so that it is never on a command line.
+
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls13_signature};
+use rustls::{ClientConfig, DigitallySignedStruct, ServerConfig, SignatureScheme, version};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+
+/// The first line of a token file.
+const HEAD: &str = "tlsdyno token 1";
+
+/// Longest token file, in bytes.
+const FILE_BYTES_MAX: u64 = 4096;
+
+/// The name in the certificate. Nobody is known by it.
+const NAME: &str = "coordinator.tlsdyno.invalid";
+
+/// What both ends of a run know.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token {
+    /// SHA-256 of the coordinator's certificate, hexadecimal.
+    fingerprint: String,
+    secret: String,
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Never the secret.
+        write!(f, "Token({})", self.fingerprint)
+    }
+}
+
+impl Token {
+    /// A token for a new run, with the coordinator's side of TLS.
+    ///
+    /// # Errors
+    /// There is no randomness, or no certificate can be made.
+    pub fn new() -> Result<(Token, Arc<ServerConfig>)> {
+        let certified = rcgen::generate_simple_self_signed([NAME.to_owned()]).context("make a certificate")?;
+        let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der()).map_err(anyhow::Error::msg)?;
+        let certificate = certified.cert.der().clone();
+        let mut secret = [0; 32];
+        openssl::rand::rand_bytes(&mut secret).context("make a secret")?;
+        let token = Token { fingerprint: hash_of(&certificate), secret: hexadecimal(&secret) };
+        let config = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&version::TLS13])?
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate], key)?;
+        Ok((token, Arc::new(config)))
+    }
+
+    /// Writes the token file, for its owner only.
+    ///
+    /// # Errors
+    /// It is there already, or cannot be written.
+    pub fn write(&self, path: &Path) -> Result<std::fs::Metadata> {
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600).open(path);
+        let written = file.and_then(|mut file| {
+            let written = file.write_all(self.text().as_bytes()).and_then(|()| file.metadata());
+            if written.is_err() {
+                // Half of it is of no use.
+                let _ = std::fs::remove_file(path);
+            }
+            written
+        });
+        written.with_context(|| format!("failed to write the token file {}", path.display()))
+    }
+
+    /// As the file has it.
+    pub fn text(&self) -> String {
+        format!("{HEAD}\nfingerprint {}\nsecret {}\n", self.fingerprint, self.secret)
+    }
+
+    /// Reads a token file; `-` is standard input.
+    ///
+    /// # Errors
+    /// It cannot be read, is no token file, or others may read it too.
+    pub fn read(path: &Path) -> Result<Token> {
+        let mut text = String::new();
+        let read = if path == Path::new("-") {
+            std::io::stdin().lock().take(FILE_BYTES_MAX).read_to_string(&mut text)
+        } else {
+            let open = || format!("failed to read the token file {}", path.display());
+            let file = tlsdyno_base::input::open(path).with_context(open)?;
+            let about = file.metadata().with_context(open)?;
+            let own = rustix::process::geteuid().as_raw();
+            ensure!(
+                [own, 0].contains(&about.uid()),
+                "the token file {} belongs to another user, who could have this one load whatever it likes; have it \
+                 written by this user",
+                path.display()
+            );
+            ensure!(
+                about.mode() & 0o077 == 0,
+                "others may read the token file {}, and so could take part in the load; `chmod 600` it",
+                path.display()
+            );
+            file.take(FILE_BYTES_MAX).read_to_string(&mut text)
+        };
+        read.with_context(|| format!("failed to read the token file {}", path.display()))?;
+        Token::parse(&text).with_context(|| format!("{} is no token file of tlsdyno", path.display()))
+    }
+
+    fn parse(text: &str) -> Option<Token> {
+        let mut lines = text.lines();
+        let of = |line: Option<&str>, name: &str| {
+            let value = line?.strip_prefix(name)?.strip_prefix(' ')?.to_owned();
+            (value.len() == 64 && value.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(value)
+        };
+        (lines.next() == Some(HEAD)).then_some(())?;
+        Some(Token { fingerprint: of(lines.next(), "fingerprint")?, secret: of(lines.next(), "secret")? })
+    }
+
+    /// What a worker says to be known.
+    pub fn secret(&self) -> &str {
+        &self.secret
+    }
+
+    /// Whether that is it. Takes as long for every wrong one.
+    pub fn is_secret(&self, said: &str) -> bool {
+        said.len() == self.secret.len() && openssl::memcmp::eq(said.as_bytes(), self.secret.as_bytes())
+    }
+
+    /// A worker's side of TLS.
+    ///
+    /// # Errors
+    /// TLS cannot be set up.
+    pub fn client(&self) -> Result<rustls::ClientConnection> {
+        let verifier = Pinned { fingerprint: self.fingerprint.clone(), provider: provider() };
+        let config = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&version::TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_no_client_auth();
+        Ok(rustls::ClientConnection::new(Arc::new(config), ServerName::try_from(NAME)?)?)
+    }
+}
+
+/// SHA-256, hexadecimal: what data are called, and certificates known by.
+pub fn hash_of(bytes: &[u8]) -> String {
+    hexadecimal(&openssl::sha::sha256(bytes))
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}
+
+/// Takes the one certificate with this fingerprint, and no other.
+#[derive(Debug)]
+struct Pinned {
+    fingerprint: String,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer,
+        _: &[CertificateDer],
+        _: &ServerName,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if hash_of(end_entity) != self.fingerprint {
+            return Err(rustls::Error::InvalidCertificate(rustls::CertificateError::ApplicationVerificationFailure));
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::Error::General("only TLS 1.3 is spoken here".to_owned()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_token_survives_its_file_which_is_for_its_owner_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("token");
+        let (token, _) = Token::new().unwrap();
+        token.write(&path).unwrap();
+        assert_eq!(Token::read(&path).unwrap(), token);
+        assert!(token.is_secret(token.secret()) && !token.is_secret("") && !token.is_secret(&"0".repeat(64)));
+        assert!(!format!("{token:?}").contains(token.secret()));
+        assert!(token.write(&path).is_err(), "never another's file");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+        assert!(Token::read(&path).unwrap_err().to_string().contains("chmod 600"));
+        if rustix::process::geteuid().is_root() {
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+            std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+            assert!(Token::read(&path).unwrap_err().to_string().contains("another user"));
+        }
+    }
+
+    #[test]
+    fn what_is_no_token_is_refused() {
+        let (token, _) = Token::new().unwrap();
+        for wrong in ["", "x", &token.text()[..90], &token.text().replace("secret ", "secret g")] {
+            assert!(Token::parse(wrong).is_none(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Flags that choose a workload and say how a log is replayed; the same wherever one is taken.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_engine::time::Time;
+use tlsdyno_record::model::workload::{
+    ClientField, NamesSpec, OrderSpec, ReplaySpec, SessionsSpec, WorkloadSpec, hundred,
+};
+
+/// Synthetic workloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WorkloadChoice {
+    /// short sessions, small objects: one full handshake per 12 requests, 7 KB mean (Coarfa et al. 2006)
+    Ecommerce,
+    /// longer sessions, large objects: about 9 requests per session, 46 KB mean, heavy-tailed (Coarfa et al. 2006)
+    Department,
+    /// 36 files of 0.1 to 900 KB, about 15 KB mean, a connection for each request (Apostolopoulos et al. 2000)
+    Specweb96,
+    /// 25 small objects in two pages over kept connections: 96 % reuse (Mraz et al. 2002)
+    Cdnow,
+}
+
+impl WorkloadChoice {
+    /// The workload for this many users (department: of this size), random choices by `seed`.
+    pub fn spec(self, users: Option<u32>, scale: f64, seed: u64) -> WorkloadSpec {
+        match self {
+            WorkloadChoice::Ecommerce => WorkloadSpec::Ecommerce { users: users.unwrap_or(20_000), seed },
+            WorkloadChoice::Department => WorkloadSpec::Department { scale, seed },
+            WorkloadChoice::Specweb96 => {
+                WorkloadSpec::Specweb96 { users: users.unwrap_or(5_000), seed, requests_per_user: hundred() }
+            }
+            WorkloadChoice::Cdnow => WorkloadSpec::Cdnow { users: users.unwrap_or(20_000) },
+        }
+    }
+}
+
+/// The absolute path of a log or recording, for it is read again by another process.
+///
+/// # Errors
+/// There is no such file, or it is none that can be read again.
+pub fn input(path: &Path, what: &str) -> Result<PathBuf> {
+    let found = absolute(path, what)?;
+    let failed = || format!("failed to read the {what} {}", path.display());
+    tlsdyno_base::input::ensure_regular(&found).with_context(failed).or_fault(Fault::Input)?;
+    Ok(found)
+}
+
+/// The absolute path of a file or directory.
+///
+/// # Errors
+/// There is none.
+pub fn absolute(path: &Path, what: &str) -> Result<PathBuf> {
+    path.canonicalize().with_context(|| format!("failed to read the {what} {}", path.display())).or_fault(Fault::Input)
+}
+
+/// How an access log is replayed; the same flags wherever a log is taken.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ReplayArgs {
+    /// Log: leave out a client address, a prefix like 10.0.0.0/8, part of a user agent, or `crawlers`; repeatable
+    #[arg(long, value_name = "WHAT")]
+    pub exclude: Vec<String>,
+    /// Log: fetch a document and what it embeds together, instead of one request after the other
+    #[arg(long)]
+    pub pages: bool,
+    /// Log: a user forgets its TLS session after so long without a request; `never` makes only the first handshake of
+    /// an address full [default: 300s]
+    #[arg(long = "trace-session-lifetime", alias = "session-lifetime", value_name = "TIME|never")]
+    #[arg(value_parser = session_lifetime)]
+    pub session_lifetime: Option<SessionsSpec>,
+    /// Log: a user's connection closes after so long without a request [default: 75s]
+    #[arg(long = "trace-keep-alive", alias = "keep-alive", value_name = "TIME", value_parser = whole_seconds)]
+    pub keep_alive: Option<u32>,
+    /// Log: which field of a line is the client, by number from 1, or `last`; a text in quotation marks or square
+    /// brackets is one field [default: the address or host name before the time, or X-Forwarded-For behind a proxy]
+    #[arg(long, value_name = "N|last")]
+    pub client_field: Option<ClientField>,
+}
+
+impl ReplayArgs {
+    /// The log at `path`, replayed so.
+    pub fn workload(&self, path: PathBuf, names: NamesSpec) -> WorkloadSpec {
+        let defaults = ReplaySpec::default();
+        let replay = ReplaySpec {
+            order: if self.pages { OrderSpec::Pages } else { defaults.order },
+            sessions: self.session_lifetime.unwrap_or(defaults.sessions),
+            keep_alive_s: self.keep_alive.unwrap_or(defaults.keep_alive_s),
+            names,
+            client_field: self.client_field,
+            ..defaults
+        };
+        WorkloadSpec::Trace { path, exclude: self.exclude.clone(), replay }
+    }
+
+    /// # Errors
+    /// One of the flags was given: without a log, `what` would not be what was asked for.
+    pub fn ensure_absent(&self, what: &str) -> Result<()> {
+        let flags = [
+            ("--exclude", !self.exclude.is_empty()),
+            ("--pages", self.pages),
+            ("--trace-session-lifetime", self.session_lifetime.is_some()),
+            ("--trace-keep-alive", self.keep_alive.is_some()),
+            ("--client-field", self.client_field.is_some()),
+        ];
+        for (flag, given) in flags {
+            ensure!(!given, "{flag} means nothing for {what}; leave it out");
+        }
+        Ok(())
+    }
+}
+
+/// Parses a time, or `never`.
+pub fn session_lifetime(text: &str) -> Result<SessionsSpec, String> {
+    match text {
+        "never" => Ok(SessionsSpec::PerAddress),
+        time => whole_seconds(time)
+            .map(SessionsSpec::LifetimeS)
+            .map_err(|_| "neither a time in whole seconds nor `never`".to_owned()),
+    }
+}
+
+/// Parses a time of whole seconds: logs know no smaller ones.
+pub fn whole_seconds(text: &str) -> Result<u32, String> {
+    let time = text.parse::<Time>()?.0;
+    match u32::try_from(time.as_secs()) {
+        Ok(seconds) if time.subsec_nanos() == 0 => Ok(seconds),
+        _ => Err(format!("`{text}`: expected whole seconds, as 75s or 5m")),
+    }
+}

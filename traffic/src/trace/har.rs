@@ -1,0 +1,171 @@
+//! `--har`: a browser's recording as traffic. Each user visits the recorded pages in order; a batch of requests that
+//! the browser had outstanding together is a page of the engine, fetched over the user's connections.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use tlsdyno_engine::load::{Request, Workload};
+
+use self::document::{Document, Exchange};
+use super::logged::{Replay, Target};
+use super::summary::HarSummary;
+use super::{Parts, add_user, objects};
+use tlsdyno_base::foreign::quoted;
+use tlsdyno_base::input;
+use tlsdyno_record::model::workload::{HarSpec, NamesSpec, ReplaySpec};
+
+pub(super) mod document;
+
+/// Largest file that is read: the texts of responses in it are passed over, but must be read.
+const MAX_FILE_BYTES: u64 = 1 << 30;
+
+/// Most sites that a message names.
+const SITES_NAMED: usize = 10;
+
+/// What a recording becomes.
+pub(super) struct Made {
+    pub parts: Parts,
+    pub summary: HarSummary,
+}
+
+/// Makes the workload of the recording at `path`.
+///
+/// # Errors
+/// The file cannot be read, is no HAR file, or has no request of the site; no user, or more than fit.
+pub(super) fn make(path: &Path, spec: &HarSpec) -> Result<Made> {
+    let document = read(path)?;
+    let origin = site_of(&document, spec.origin.as_deref())
+        .with_context(|| format!("the HAR file {} has no request that a server answered", path.display()))?;
+    let (pages, other_origins) = of_origin(&document, &origin);
+    let total: usize = pages.iter().flatten().map(Vec::len).sum();
+    ensure!(
+        total > 0,
+        "the HAR file {} has no request to {origin}; its sites are {}",
+        path.display(),
+        quoted_sites(&document)
+    );
+    let requests = total as u64 * u64::from(spec.users);
+    ensure!(spec.users > 0, "the workload needs at least one user");
+    ensure!(
+        requests <= u64::from(u32::MAX),
+        "{} users with {total} requests each are more requests than fit a workload (2^32 - 1)",
+        spec.users
+    );
+    let unknown = pages.iter().flatten().flatten().filter(|exchange| exchange.bytes.is_none()).count();
+    let summary = HarSummary {
+        origin,
+        pages: pages.len() as u64,
+        requests: total as u64,
+        other_origins,
+        not_requested: document.not_requested,
+        unknown_size_count: unknown as u64,
+    };
+    Ok(Made { parts: parts(&pages, spec), summary })
+}
+
+fn read(path: &Path) -> Result<Document> {
+    let name = || format!("failed to read the HAR file {}", path.display());
+    let text = input::read(path, MAX_FILE_BYTES).context("the HAR file cannot be used")?;
+    document::parse(&text).with_context(name)
+}
+
+/// The site asked for, or that of the page that was opened: of the first request that was not sent elsewhere, as from
+/// http to https, or from `example.org` to `www.example.org`.
+fn site_of(document: &Document, wanted: Option<&str>) -> Option<String> {
+    let mut exchanges = document.pages.iter().flatten().flatten();
+    let first = exchanges.clone().next()?;
+    let opened = exchanges.find(|exchange| !(300..=399).contains(&exchange.status) || exchange.status == 304);
+    Some(wanted.map_or_else(|| opened.unwrap_or(first).origin.clone(), document::origin))
+}
+
+/// The sites of the recording for a message, the first few of them.
+fn quoted_sites(document: &Document) -> String {
+    let sites: BTreeSet<&str> =
+        document.pages.iter().flatten().flatten().map(|exchange| exchange.origin.as_str()).collect();
+    let mut named: Vec<String> = sites.iter().take(SITES_NAMED).map(|site| quoted(site)).collect();
+    if sites.len() > SITES_NAMED {
+        named.push(format!("and {} more", sites.len() - SITES_NAMED));
+    }
+    named.join(", ")
+}
+
+/// What of the recording went to `origin`, without empty pages and batches, and how many requests did not.
+fn of_origin<'document>(document: &'document Document, origin: &str) -> (Vec<Vec<Vec<&'document Exchange>>>, u64) {
+    let mut others = 0;
+    let mut batch = |batch: &'document Vec<Exchange>| -> Vec<&'document Exchange> {
+        let ours: Vec<&Exchange> = batch.iter().filter(|exchange| exchange.origin == origin).collect();
+        others += (batch.len() - ours.len()) as u64;
+        ours
+    };
+    let mut pages = Vec::new();
+    for page in &document.pages {
+        let batches: Vec<Vec<&Exchange>> = page.iter().map(&mut batch).filter(|batch| !batch.is_empty()).collect();
+        if !batches.is_empty() {
+            pages.push(batches);
+        }
+    }
+    (pages, others)
+}
+
+fn parts(pages: &[Vec<Vec<&Exchange>>], spec: &HarSpec) -> Parts {
+    let mut targets: Vec<Target> = Vec::new();
+    let mut numbers = std::collections::HashMap::new();
+    let mut replays = Vec::new();
+    let exchanges: Vec<&Exchange> = pages.iter().flatten().flatten().copied().collect();
+    for exchange in &exchanges {
+        let target = *numbers.entry(exchange.target.as_str()).or_insert_with(|| {
+            targets.push(Target::new(exchange.target.as_bytes()));
+            targets.len() as u32 - 1
+        });
+        let replay = Replay::new(target, exchange.method.as_bytes(), exchange.status, exchange.bytes.unwrap_or(0));
+        if let Some(bytes) = exchange.bytes {
+            targets[target as usize].note(&replay, bytes);
+        }
+        replays.push(replay);
+    }
+    let mut objects = objects::make(&targets, &replays, spec.names);
+    for (object, exchange) in objects.objects.iter_mut().zip(&exchanges) {
+        if spec.names == NamesSpec::AsRecorded && exchange.status != 304 {
+            object.expect.status = Some(exchange.status);
+        }
+        if object.method == "POST" {
+            object.body_bytes = exchange.posted_bytes;
+        }
+    }
+    let flow = flow(pages);
+    let mut workload = Workload { objects: objects.objects, ..Workload::default() };
+    for _ in 0..spec.users {
+        add_user(&mut workload, flow.iter().copied());
+    }
+    Parts { workload, files: objects.files }
+}
+
+/// The requests of one user, an object for each exchange.
+fn flow(pages: &[Vec<Vec<&Exchange>>]) -> Vec<Request> {
+    let keep_alive_ms = i64::from(ReplaySpec::default().keep_alive_s) * 1000;
+    let mut flow: Vec<Request> = Vec::new();
+    let mut ended_ms = i64::MAX;
+    for batch in pages.iter().flatten() {
+        let began_ms = batch.iter().map(|exchange| exchange.began_ms).min().unwrap_or(ended_ms);
+        if let Some(before) = flow.last_mut() {
+            before.close_after = began_ms.saturating_sub(ended_ms) > keep_alive_ms;
+        }
+        for (index, _) in batch.iter().enumerate() {
+            flow.push(Request {
+                object: flow.len() as u32,
+                page_end: index + 1 == batch.len(),
+                close_after: false,
+                forget_session: false,
+            });
+        }
+        ended_ms = batch.iter().map(|exchange| exchange.ended_ms).max().unwrap_or(ended_ms);
+    }
+    if let Some(last) = flow.last_mut() {
+        last.close_after = true;
+    }
+    flow
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+//! Workloads: what is requested, by whom, in which order, and the files that the server needs for it.
+//!
+//! [`make`] turns a [`WorkloadSpec`] into a [`Site`]; the runner writes its files with [`write_docroot`] and the load
+//! process makes the same site again from the same description. docs/WORKLOADS.md says what each workload is and where
+//! its numbers come from.
+
+mod access_log;
+mod cdnow;
+mod client;
+mod department;
+mod docroot;
+mod ecommerce;
+mod exclude;
+mod fields;
+pub mod flags;
+mod har;
+#[cfg(test)]
+pub(crate) mod kept_inputs;
+mod layout;
+mod log_file;
+mod log_summary;
+mod logged;
+mod names;
+mod objects;
+mod reading;
+mod replay;
+mod scan;
+mod sessions;
+mod specweb96;
+mod summary;
+mod synth;
+mod url;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tlsdyno_engine::load::{Expect, Object, Request, User, Workload};
+
+pub use docroot::{MODIFIED, MODIFIED_UNIX_S, write as write_docroot};
+pub use log_summary::{Example, Excluded, LogRead, LogSummary, Malformed};
+pub use scan::LogScan;
+pub use summary::{HarSummary, Sizes, Summary};
+pub use synth::write_log;
+
+use exclude::Exclude;
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_record::model::workload::{HarSpec, ReplaySpec, WorkloadSpec};
+
+/// A workload with everything the server needs for it.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// The description that makes the same site again, in another process too, even if a log has grown meanwhile.
+    pub spec: WorkloadSpec,
+    /// What is requested by whom in which order.
+    pub workload: Arc<Workload>,
+    /// The files that must exist for the responses to be as the workload expects; empty where the server is somebody
+    /// else's.
+    pub files: Vec<DocrootFile>,
+    /// The workload in numbers.
+    pub summary: Summary,
+}
+
+/// One file below the document root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DocrootFile {
+    /// Path as in the request, beginning with a slash; plain ASCII, no empty, `.` or `..` components.
+    pub path: String,
+    /// Size, bytes.
+    pub bytes: u64,
+}
+
+impl DocrootFile {
+    /// A request for the whole file.
+    fn object(&self) -> Object {
+        Object {
+            method: "GET".to_owned(),
+            path: self.path.clone(),
+            headers: String::new(),
+            body_bytes: 0,
+            expect: Expect { status: Some(200), body_bytes: Some(self.bytes) },
+        }
+    }
+}
+
+/// What every kind of workload is made of.
+#[derive(Debug)]
+struct Parts {
+    workload: Workload,
+    files: Vec<DocrootFile>,
+}
+
+/// Appends a user who makes these requests.
+fn add_user(workload: &mut Workload, requests: impl IntoIterator<Item = Request>) {
+    let first = workload.requests.len() as u32;
+    workload.requests.extend(requests);
+    workload.users.push(User { requests: first..workload.requests.len() as u32 });
+}
+
+/// Makes the workload that `spec` describes. Deterministic: two processes make the same workload from the same
+/// description. (For a log that is still written to: from [`Site::spec`], which says how far it was read.)
+///
+/// # Errors
+/// What is wrong with the description or the log, and what to do about it.
+pub fn make(spec: &WorkloadSpec) -> anyhow::Result<Site> {
+    let (name, made) = match spec {
+        WorkloadSpec::Ecommerce { users, seed } => ("ecommerce", ecommerce::make(*users, *seed)),
+        WorkloadSpec::Department { scale, seed } => ("department", department::make(*scale, *seed)),
+        WorkloadSpec::Url { path, bytes, users, requests_per_user } => {
+            ("url", url::make(path, *bytes, *users, *requests_per_user))
+        }
+        WorkloadSpec::Paths { paths, users, hits_per_handshake } => {
+            ("paths", url::make_paths(paths, *users, *hits_per_handshake))
+        }
+        WorkloadSpec::Specweb96 { users, seed, requests_per_user } => {
+            ("specweb96", specweb96::make(*users, *seed, *requests_per_user))
+        }
+        WorkloadSpec::Cdnow { users } => ("cdnow", cdnow::make(*users)),
+        WorkloadSpec::Har { path, har } => return of_recording(path, har),
+        WorkloadSpec::Trace { path, exclude, replay } => return of_log(path, exclude, replay),
+    };
+    Ok(site(name, spec.clone(), made.or_fault(Fault::Usage)?))
+}
+
+/// The workload with each request a user by itself, so that any number of them is a piece of work.
+pub fn requests_alone(workload: &Workload) -> Workload {
+    let alone = |request: &Request| Request { page_end: true, close_after: false, forget_session: false, ..*request };
+    let user = |index: u32| User { requests: index..index + 1 };
+    Workload {
+        requests: workload.requests.iter().map(alone).collect(),
+        users: (0..workload.requests.len() as u32).map(user).collect(),
+        ..workload.clone()
+    }
+}
+
+/// Reads the log at `path` once, in memory that does not grow with it. `rules` gives the session lifetime that is
+/// counted.
+///
+/// # Errors
+/// The log cannot be read, holds no usable line, or nothing of it is left over.
+pub fn scan_log(path: &Path, exclude: &[String], rules: &ReplaySpec) -> anyhow::Result<LogScan> {
+    let excluded = Exclude::new(exclude).or_fault(Fault::Usage)?;
+    scan::scan(path, exclude, excluded, rules).or_fault(Fault::Input)
+}
+
+fn of_log(path: &Path, exclude: &[String], rules: &ReplaySpec) -> anyhow::Result<Site> {
+    let excluded = Exclude::new(exclude).or_fault(Fault::Usage)?;
+    let made = replay::make(path, exclude, excluded, rules).or_fault(Fault::Input)?;
+    let spec = WorkloadSpec::Trace {
+        path: path.to_owned(),
+        exclude: exclude.to_vec(),
+        replay: ReplaySpec { first_bytes: made.file_bytes, ..*rules },
+    };
+    let mut site = site("trace", spec, made.parts);
+    site.summary.log = Some(made.summary);
+    Ok(site)
+}
+
+fn of_recording(path: &Path, spec: &HarSpec) -> anyhow::Result<Site> {
+    let made = har::make(path, spec).or_fault(Fault::Input)?;
+    let mut site = site("har", WorkloadSpec::Har { path: path.to_owned(), har: spec.clone() }, made.parts);
+    site.summary.har = Some(made.summary);
+    Ok(site)
+}
+
+fn site(name: &str, spec: WorkloadSpec, parts: Parts) -> Site {
+    let summary = Summary::of(name, &parts.workload, &parts.files);
+    Site { spec, workload: Arc::new(parts.workload), files: parts.files, summary }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_description_makes_the_same_workload_and_another_seed_another() {
+        let spec = |seed| WorkloadSpec::Ecommerce { users: 60, seed };
+        let (first, again, other) = (make(&spec(1)).unwrap(), make(&spec(1)).unwrap(), make(&spec(2)).unwrap());
+        assert_eq!(first.workload, again.workload);
+        assert_eq!(first.files, again.files);
+        assert_ne!(first.workload, other.workload);
+    }
+
+    #[test]
+    fn a_workload_without_users_is_refused() {
+        let error = make(&WorkloadSpec::Ecommerce { users: 0, seed: 1 }).unwrap_err().to_string();
+        assert!(error.contains("1 to 10000000 users"), "{error}");
+    }
+}

@@ -1,0 +1,194 @@
+//! `trace show` of an access log: one pass over a log of any length, in memory that does not grow with it.
+//!
+//! Kept are the users active within the longest session lifetime asked about, and counts. What needs more (the objects,
+//! files and pages of a replay) is [`replay`](super::replay)'s.
+
+use std::path::Path;
+
+use anyhow::Result;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use super::access_log::Entry;
+use super::exclude::Exclude;
+use super::log_summary::{Counts, LogRead};
+use super::reading;
+use super::summary::Sizes;
+use distinct::Distinct;
+use sessions::{LIFETIMES_S, Tally};
+use tlsdyno_record::model::workload::{ReplaySpec, SessionsSpec};
+use tlsdyno_record::store::Reuse;
+use users::{Seen, Users};
+
+pub(super) mod distinct;
+pub(super) mod sessions;
+mod users;
+
+/// Largest response that the distribution of sizes tells apart: 1 PiB.
+const MAX_BYTES: u64 = 1 << 50;
+
+/// So far may stamps run backwards without a user being forgotten too early: a log is written as requests end, but
+/// stamped as they begin. Seconds.
+const DISORDER_S: u32 = 3_600;
+
+/// What one pass over a log found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LogScan {
+    /// Path of the log as given.
+    pub workload: String,
+    /// By reading it.
+    #[serde(flatten)]
+    pub read: LogRead,
+    /// Requests: lines that are neither malformed nor excluded.
+    pub hits: u64,
+    /// Distinct client addresses.
+    pub users: u64,
+    /// `users` is counted; otherwise estimated, with a standard error of 0.8 %.
+    pub users_exact: bool,
+    /// TLS sessions: how often a user comes, or comes back after [`LogScan::session_lifetime_s`] without a request.
+    pub sessions: u64,
+    /// After so long without a request a session is forgotten, seconds; `None`: never.
+    pub session_lifetime_s: Option<u32>,
+    /// `sessions` in per cent of `hits`: the share of requests that need a full handshake.
+    pub full_handshakes_per_hit_percent: f64,
+    /// `hits` by `sessions`.
+    pub hits_per_full_handshake: f64,
+    /// Hits for each connection, and so for each handshake of either kind.
+    pub hits_per_connection: f64,
+    /// After so long without a request a connection is closed, seconds.
+    pub keep_alive_s: u32,
+    /// Most users in memory at once.
+    pub users_held_at_most: u64,
+    /// Sizes of responses whose length is logged, bytes; within 0.1 %.
+    pub response_size_bytes: Sizes,
+    /// Percent reuse by session lifetime and limit.
+    pub reuse: Reuse,
+}
+
+/// Reads the log at `path` once. `rules` gives the lifetime that [`LogScan::sessions`] is about.
+///
+/// # Errors
+/// The log cannot be read, holds no usable line, or nothing of it is left over.
+pub(super) fn scan(path: &Path, exclude: &[String], excluded: Exclude, rules: &ReplaySpec) -> Result<LogScan> {
+    let mut scan = Scan::new(excluded, rules);
+    let read = reading::for_each_entry(path, rules, |line, entry| {
+        scan.counts.lines += 1;
+        match entry {
+            Ok(entry) => scan.add(&entry),
+            Err(fault) => scan.counts.add_fault(fault, line),
+        }
+        Ok(())
+    })?;
+    scan.counts.damage = read.damage;
+    super::replay::ensure_usable(path, &scan.counts, scan.tally.hits(), exclude)?;
+    Ok(scan.finish(path, exclude))
+}
+
+struct Scan {
+    exclude: Exclude,
+    counts: Counts,
+    users: Users,
+    distinct: Distinct,
+    tally: Tally,
+    sizes: Histogram<u64>,
+    size_total: u128,
+    lifetime: SessionsSpec,
+    sessions: u64,
+    keep_alive_s: u32,
+    connections: u64,
+    first_s: Option<i64>,
+}
+
+impl Scan {
+    fn new(exclude: Exclude, rules: &ReplaySpec) -> Scan {
+        let lifetime = rules.sessions;
+        let longest_s = LIFETIMES_S[LIFETIMES_S.len() - 1];
+        let retention_s = match lifetime {
+            SessionsSpec::LifetimeS(seconds) => longest_s.max(seconds),
+            SessionsSpec::PerAddress => longest_s,
+        };
+        Scan {
+            exclude,
+            counts: Counts::default(),
+            users: Users::new(retention_s.saturating_add(DISORDER_S)),
+            distinct: Distinct::default(),
+            tally: Tally::default(),
+            // Three digits up to 2^50 is a valid histogram: this cannot fail, whatever the log.
+            sizes: Histogram::new_with_max(MAX_BYTES, 3).expect("bounds and precision of the histogram are valid"),
+            size_total: 0,
+            lifetime,
+            sessions: 0,
+            keep_alive_s: rules.keep_alive_s,
+            connections: 0,
+            first_s: None,
+        }
+    }
+
+    fn add(&mut self, entry: &Entry<'_>) {
+        let at_s = super::replay::relative_s(entry.time_s, *self.first_s.get_or_insert(entry.time_s));
+        let exclude = &self.exclude;
+        let (user, seen) = self.users.find(&entry.client, at_s, || exclude.client(&entry.client));
+        let by_agent = || entry.user_agent.and_then(|agent| self.exclude.agent(agent));
+        if let Some(pattern) = user.excluded.or_else(by_agent) {
+            self.counts.add_excluded(pattern);
+            return;
+        }
+        let gap_s = (user.hits > 0).then(|| at_s.saturating_sub(user.last_s));
+        if user.hits == 0 {
+            self.distinct.add(&entry.client);
+        }
+        self.sessions += match (gap_s, self.lifetime) {
+            (None, SessionsSpec::LifetimeS(_)) => 1,
+            (Some(gap_s), SessionsSpec::LifetimeS(lifetime_s)) => u64::from(gap_s > lifetime_s),
+            (_, SessionsSpec::PerAddress) => 0,
+        };
+        self.connections += u64::from(gap_s.is_none_or(|gap_s| gap_s > self.keep_alive_s));
+        self.tally.hit(&mut user.sessions, at_s, gap_s);
+        user.hits += 1;
+        user.last_s = user.last_s.max(at_s);
+        self.counts.add_entry(entry);
+        if let Some(bytes) = entry.bytes {
+            self.sizes.saturating_record(bytes);
+            self.size_total += u128::from(bytes);
+        }
+        if seen == Seen::New {
+            self.users.forget_the_gone(at_s, self.tally.hits());
+        }
+    }
+
+    fn finish(self, path: &Path, exclude: &[String]) -> LogScan {
+        let (users, users_exact) = self.distinct.count();
+        let sessions = if self.lifetime == SessionsSpec::PerAddress { users } else { self.sessions };
+        let hits = self.tally.hits();
+        let percentile = |percent: f64| self.sizes.value_at_quantile(percent / 100.0);
+        let known = self.sizes.len().max(1);
+        LogScan {
+            workload: path.display().to_string(),
+            hits,
+            users,
+            users_exact,
+            sessions,
+            session_lifetime_s: match self.lifetime {
+                SessionsSpec::LifetimeS(seconds) => Some(seconds),
+                SessionsSpec::PerAddress => None,
+            },
+            full_handshakes_per_hit_percent: 100.0 * sessions as f64 / hits.max(1) as f64,
+            hits_per_full_handshake: hits as f64 / sessions.max(1) as f64,
+            hits_per_connection: hits as f64 / self.connections.max(1) as f64,
+            keep_alive_s: self.keep_alive_s,
+            users_held_at_most: self.users.most() as u64,
+            response_size_bytes: Sizes {
+                mean: self.size_total as f64 / known as f64,
+                p50: percentile(50.0),
+                p90: percentile(90.0),
+                p99: percentile(99.0),
+                max: self.sizes.max(),
+            },
+            reuse: self.tally.finish(),
+            read: self.counts.finish(exclude, self.users.busiest()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
