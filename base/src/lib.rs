@@ -18,7 +18,7 @@ pub mod bootstrap;
 pub mod certificate_files;
 pub mod choice;
 pub mod distribution;
-pub mod entropy;
+pub mod exchange;
 pub mod exit;
 pub mod fault;
 pub mod foreign;

@@ -17,7 +17,7 @@ pub mod sampling;
 pub use tlsdyno_engine::time;
 
 pub use tlsdyno_base::{
-    affinity, certificate_files, choice, distribution, entropy, exit, fault, foreign, histogram, input, interrupt,
+    affinity, certificate_files, choice, distribution, exchange, exit, fault, foreign, histogram, input, interrupt,
     listening, open_files, output, process_tree, random, units,
 };
 pub use tlsdyno_dispatch as dispatch;

@@ -6,9 +6,9 @@ use rustix::time::{ClockId, clock_gettime};
 use tlsdyno_base::random::SplitMix64;
 use tlsdyno_engine::sys::monotonic_ns;
 use tlsdyno_tls::crypto::verify::{Certificate, KeyKind};
-use tlsdyno_tls::{Session, SessionKind};
+use tlsdyno_tls::{EarlyData, Session, SessionKind};
 
-use super::connection::{Seen, connect, is_early_accepted, stamp_packets, visit};
+use super::connection::{Seen, connect, stamp_packets, visit};
 use super::fault::{Cause, Fault, FaultKind};
 use super::kept::Keeping;
 use super::round::{Facts, Resumption, Round, now_unix_us};
@@ -16,6 +16,9 @@ use super::site::Site;
 
 /// The machine slept if its two clocks went apart by more than this, in nanoseconds.
 const SLEPT_NS: u64 = 50_000_000;
+
+/// So many characters of what a server calls itself are kept.
+const SERVER_NAME_MAX: usize = 80;
 
 /// Makes a round: a look-up of the name, and connections to one address, one at a time. TCP alone stands at a random
 /// place among them, so that nothing that follows a full handshake (a warm path, a busy server) falls on it alone.
@@ -153,7 +156,7 @@ impl Walk<'_> {
             return Ok(());
         };
         let seen = visit(self.site, address, Some(session), true)?;
-        let accepted = is_early_accepted(&seen.handshake);
+        let accepted = seen.handshake.early_data == EarlyData::Accepted;
         self.round.early_data = became(accepted);
         self.round.early = accepted.then_some(seen.visit);
         self.take(seen)
@@ -183,11 +186,12 @@ impl Walk<'_> {
 
     fn take(&mut self, seen: Seen) -> Result<(), Cause> {
         self.stays_at(seen.local)?;
-        self.sessions.extend(seen.sessions);
-        self.round.status = Some(seen.status);
-        self.round.body_bytes = Some(seen.body_bytes);
-        match seen.status {
-            400.. => Err(Cause::new(FaultKind::Status, format!("the answer has status {}", seen.status))),
+        let answer = seen.answer;
+        self.sessions.extend(answer.sessions);
+        self.round.status = Some(answer.status);
+        self.round.body_bytes = Some(answer.body_bytes);
+        match answer.status {
+            400.. => Err(Cause::new(FaultKind::Status, format!("the answer has status {}", answer.status))),
             _ => Ok(()),
         }
     }
@@ -195,8 +199,8 @@ impl Walk<'_> {
     /// What the full handshake showed of the site; answers why its certificate cannot be trusted, if it cannot.
     fn take_facts(&mut self, seen: &Seen) -> Option<String> {
         let handshake = &seen.handshake;
-        let session = seen.sessions.last();
-        let chain: Vec<&[u8]> = seen.chain.iter().map(Vec::as_slice).collect();
+        let session = seen.answer.sessions.last();
+        let chain: Vec<&[u8]> = seen.answer.chain.iter().map(Vec::as_slice).collect();
         let now_unix_s = u64::try_from(self.round.started_unix_us / 1_000_000).unwrap_or(0);
         let verified = self.site.trust.verify(&chain, &self.site.url.host, now_unix_s);
         let fault = verified.err().map(|error| error.to_string());
@@ -208,11 +212,11 @@ impl Walk<'_> {
             group: handshake.group.map_or_else(String::new, |group| group.to_string()),
             session: session.map_or_else(String::new, |session| session_name(session.kind()).to_owned()),
             session_lifetime_s: session.map_or(0, Session::lifetime_s),
-            ticket_key: self.keeping.key_name(&seen.sessions),
+            ticket_key: self.keeping.key_name(&seen.answer.sessions),
             key: leaf.map_or_else(String::new, |leaf| key_name(leaf.public_key.kind)),
             certificate_until_unix_s: leaf.map_or(0, |leaf| leaf.not_after_unix_s),
             certificate_fault: fault.clone().unwrap_or_default(),
-            server: seen.server.clone(),
+            server: seen.answer.header("Server").unwrap_or_default().chars().take(SERVER_NAME_MAX).collect(),
         };
         fault
     }

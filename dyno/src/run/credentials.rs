@@ -9,7 +9,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use tlsdyno_tls::{Effort, Settings};
 
-use super::exchange;
+use crate::exchange;
 use crate::model::job::TlsSpec;
 use crate::model::{CertificateKind, Tls};
 use crate::servers::{self, CertificateFiles, ServerTls, certificates};
@@ -75,7 +75,7 @@ impl Credentials {
             early_data: tls.early_data,
             small_rsa_keys: tls.certificate().is_small_rsa(),
             trust_anchors: vec![self.root.clone()],
-            now_unix_s: exchange::now_ms() / 1000,
+            now_unix_s: exchange::now_unix_s(),
             ..Settings::default()
         }
     }

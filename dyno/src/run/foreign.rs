@@ -12,13 +12,13 @@ use anyhow::{Context, Result, anyhow};
 use tlsdyno_tls::{Effort, Settings};
 
 use super::cpus::Cpus;
-use super::exchange::exchange;
 use super::manifest;
 use super::observer::Observer;
 use super::preflight::{compile, kinds};
 use super::runner::{Plan, SlicesOfRound, Subject};
 use super::schedule::{Piece, Schedule, Work};
 use super::testbed::{Testbed, log_tail};
+use crate::exchange::exchange;
 use crate::fault::{Fault, OrFault};
 use crate::interrupt;
 use crate::model::{Experiment, ForeignTraffic};

@@ -9,8 +9,8 @@ use openssl::pkey::{PKey, Private};
 use openssl::sign::Signer;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::exchange::exchange;
 use super::preflight::{Check, Target, compile};
+use crate::exchange::exchange;
 use crate::model::{Accelerator, Card, ConfigurationModel, Machine, Processors, speed_beside};
 use crate::native::{Engines, Hardware};
 use crate::servers::quota::{self, Quota};

@@ -9,8 +9,8 @@ use openssl::pkey::Id;
 use openssl::x509::X509;
 
 use super::cpus::Cpus;
-use super::exchange::Answer;
 use super::testbed::{ServerUnderTest, Testbed};
+use crate::exchange::Answer;
 use crate::model::workload::WorkloadSpec;
 use crate::model::{Experiment, ServerName, WorkersModel};
 use crate::servers::Description;
@@ -100,13 +100,7 @@ pub fn describe_seen(manifest: &mut Manifest, seen: &Answer) {
     if let Some(certificate) = certificate_text(&seen.chain) {
         manifest.certificate = certificate;
     }
-    let head = String::from_utf8_lossy(&seen.response);
-    let head = head.split("\r\n\r\n").next().unwrap_or_default();
-    let header = |line: &str| {
-        let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("server").then(|| value.trim().to_owned())
-    };
-    if let Some(server) = head.lines().find_map(header).filter(|server| !manifest.server_version.contains(server)) {
+    if let Some(server) = seen.header("Server").filter(|server| !manifest.server_version.contains(server)) {
         manifest.server_version.push_str(&format!(", calls itself {server}"));
     }
 }

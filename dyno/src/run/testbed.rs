@@ -23,7 +23,9 @@ use super::cpus::{self, Cpus};
 use super::credentials::{Credentials, HOST};
 use super::load_process::LoadProcess;
 use super::recording::Recording;
-use super::{exchange, hardware, modes};
+use super::request::plain_get;
+use super::{hardware, modes};
+use crate::exchange::exchange;
 use crate::fault::{Fault, OrFault};
 use crate::listening;
 use crate::load::job;
@@ -384,7 +386,7 @@ impl Testbed {
         }
         // Some load it with their first connection.
         let config = server.settings.clone().map(|settings| Config::new(settings).map(Arc::new)).transpose()?;
-        let _ = exchange::exchange(server.address, config.as_ref(), None, &self.preflight_request().0);
+        let _ = exchange(server.address, config.as_ref(), None, &self.preflight_request().0);
         tls_library::require_openssl(&workers)
     }
 
@@ -512,7 +514,7 @@ impl Testbed {
     /// A whole GET of an object, of one that answers with status 200 if there is one, and what it must be answered
     /// with, for the preflight.
     pub fn preflight_request(&self) -> (Vec<u8>, Expect) {
-        exchange::plain_get(&self.site.workload, &self.host_name)
+        plain_get(&self.site.workload, &self.host_name)
     }
 }
 

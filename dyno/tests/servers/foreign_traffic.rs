@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tlsdyno::exchange::exchange;
 use tlsdyno::model::{CertificateKind, Tls};
 use tlsdyno::native::layout::doubler as layout;
 use tlsdyno::run::credentials::Credentials;
-use tlsdyno::run::exchange::exchange;
 use tlsdyno::stats::traffic::Traffic;
 use tlsdyno::store::{Record, Store};
 use tlsdyno_tls::{Config, Effort, Settings, Stage, StageSet};

@@ -6,9 +6,9 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use tlsdyno::exchange::{Answer, exchange, get};
 use tlsdyno::load::job::client_certificate;
 use tlsdyno::model::{CertificateKind, ClientModel};
-use tlsdyno::run::exchange::{Answer, exchange, get};
 use tlsdyno::run::preflight::compile;
 use tlsdyno::servers::installed::Installed;
 use tlsdyno::servers::{CommandSpec, Instance, ServerSpec, certificates, programs};

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use place::Place;
 use serde_json::Value;
+use tlsdyno::exchange::{exchange, get};
 use tlsdyno::model::CertificateKind;
-use tlsdyno::run::exchange::{exchange, get};
 use tlsdyno::run::preflight::compile;
 use tlsdyno::servers::{ServerSpec, ServerTls, certificates};
 use tlsdyno_tls::{Effort, Settings};

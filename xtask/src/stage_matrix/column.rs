@@ -7,11 +7,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use tlsdyno::exchange::exchange;
 use tlsdyno::model::workload::WorkloadSpec;
 use tlsdyno::model::{CertificateKind, ConfigurationModel, Experiment, Server, ServerName, Tls, TlsChange};
 use tlsdyno::run::check::CheckExperiment;
 use tlsdyno::run::cpus;
-use tlsdyno::run::exchange::exchange;
 use tlsdyno::run::preflight::checks_of;
 use tlsdyno::run::preflight::{Check, compile};
 use tlsdyno::run::testbed::Testbed;

@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use tlsdyno_tls::Stage;
 
+use crate::exchange::{Answer, exchange};
 use crate::fault::{Fault, OrFault, fault_of};
 use crate::model::job::OutcomeRecord;
 use crate::model::{Experiment, ForeignTraffic, Method, ServerName};
 use crate::random::SplitMix64;
 use crate::run::counting::Counting;
 use crate::run::cpus::{self, Cpus};
-use crate::run::exchange::{Answer, exchange};
 use crate::run::foreign::Foreign;
 use crate::run::fresh_servers::FreshServers;
 use crate::run::load_process::LoadProcess;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use tlsdyno_tls::Config;
 
+use crate::exchange::exchange;
 use crate::interrupt;
-use crate::run::exchange::exchange;
 use crate::units::format_duration;
 
 /// Time between two probes.

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use tlsdyno_engine::load::Expect;
 use tlsdyno_tls::{Config, EarlyData, Session, Settings, Stage, Suite};
 
-use super::exchange::{Answer, Failure, exchange, exchange_past};
+use crate::exchange::{Answer, Exchange, Failure, TIME_LIMIT, exchange};
 use crate::native::{Doubled, Doubling, DoublingCounters, Injection, ShimCounters, ShimInjection};
 
 /// The check that a client of the configuration is answered.
@@ -160,7 +160,8 @@ impl Attempt<'_> {
         const BLANK_LINES: &[u8] = b"\r\n\r\n\r\n";
         let config = compile(settings)?;
         let (address, session) = (self.target.address, self.session.cloned());
-        let answer = exchange_past(address, Some(&config), session, self.target.request, BLANK_LINES);
+        let answer = Exchange::connect(address, TIME_LIMIT)
+            .and_then(|exchange| exchange.asking(Some(&config), session, self.target.request, BLANK_LINES)?.whole());
         Ok(match &answer {
             Err(failure) => (failure.is_tls(), failure.to_string()),
             Ok(answer) => (false, format!("completed with status {}", answer.status)),

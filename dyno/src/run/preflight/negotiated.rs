@@ -6,8 +6,8 @@ use tlsdyno_tls::crypto::verify::{KeyKind, public_key};
 use tlsdyno_tls::{Group, Handshake, Session, SessionKind, Stage, StageSet, Suite, Version};
 
 use super::{Check, Target, compile};
+use crate::exchange::{Answer, exchange};
 use crate::model::{CertificateKind, Tls};
-use crate::run::exchange::{Answer, exchange};
 
 /// What is asked for. What is `None` may be anything that the client offers.
 #[derive(Clone, Debug, PartialEq, Eq)]

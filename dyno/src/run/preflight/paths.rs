@@ -6,7 +6,7 @@ use anyhow::Result;
 use tlsdyno_engine::load::Expect;
 
 use super::{Check, compile};
-use crate::run::exchange::{Answer, Failure, exchange, get};
+use crate::exchange::{Answer, Failure, exchange, get};
 use crate::run::testbed::Testbed;
 
 /// What answers where nothing else is said.
@@ -105,18 +105,8 @@ mod tests {
     fn judged(response: &str, status: Option<u16>) -> (bool, String) {
         let status_seen = response.split(' ').nth(1).unwrap().parse().unwrap();
         let body_bytes = response.split("\r\n\r\n").nth(1).unwrap().len() as u64;
-        let answer = Answer {
-            status: status_seen,
-            body_bytes,
-            handshake: None,
-            sessions: Vec::new(),
-            chain: Vec::new(),
-            response: response.as_bytes().to_vec(),
-            script: None,
-            overhead_in: 0,
-            overhead_out: 0,
-            moments: Vec::new(),
-        };
+        let answer =
+            Answer { status: status_seen, body_bytes, response: response.as_bytes().to_vec(), ..Answer::default() };
         judge(&Ok(answer), &get("/login", "", "shop.example"), &Expect { status, body_bytes: None })
     }
 

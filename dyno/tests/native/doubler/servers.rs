@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use tlsdyno::exchange::exchange;
 use tlsdyno::model::{CertificateKind, ServerName, Tls};
 use tlsdyno::native::layout::doubler as layout;
 use tlsdyno::native::{Doubled, Doubling};
 use tlsdyno::run::credentials::Credentials;
-use tlsdyno::run::exchange::exchange;
 use tlsdyno::servers::{self, Instance, ServerSpec, ServerTls};
 use tlsdyno_tls::{Config, Effort, Settings, Stage, StageSet, Suite, Version};
 

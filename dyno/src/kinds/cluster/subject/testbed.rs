@@ -11,16 +11,17 @@ use tlsdyno_tls::{Config, Settings};
 
 use super::locality::{self, Cache, Logs};
 use super::place::Placement;
+use crate::exchange::exchange;
 use crate::fault::{Fault, OrFault};
 use crate::kinds::cluster::cell::Cell;
 use crate::kinds::cluster::file::{ClusterExperiment, Sharing};
 use crate::model::job::{Job, TargetLoad, TargetSpec};
 use crate::model::{ClientModel, Policy};
 use crate::run::credentials::{Credentials, HOST};
-use crate::run::exchange::{exchange, plain_get};
 use crate::run::hardware::quota_check;
 use crate::run::load_process::LoadProcess;
 use crate::run::preflight::negotiated::Asked;
+use crate::run::request::plain_get;
 use crate::run::testbed::{log_tail, make_site, stop_all};
 use crate::servers::cpu::at_rest;
 use crate::servers::dispatcher::{self, Dispatcher};

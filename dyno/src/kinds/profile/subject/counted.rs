@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result, anyhow, ensure};
 use tlsdyno_tls::{Session, Stage};
 
+use crate::exchange::exchange_within;
 use crate::fault::{Fault, OrFault};
 use crate::interrupt;
 use crate::kinds::profile::CountedAreas;
@@ -16,9 +17,9 @@ use crate::model::{ConfigurationModel, Experiment};
 use crate::native::{Clock, Profiling};
 use crate::run::callgrind::{ByFunction, Callgrind};
 use crate::run::cpus::Cpus;
-use crate::run::exchange::{TIME_LIMIT_COUNTED, exchange_within};
 use crate::run::observer::Observer;
 use crate::run::preflight::compile;
+use crate::run::request::TIME_LIMIT_COUNTED;
 use crate::run::testbed::Testbed;
 use crate::sampling::area_of;
 use crate::store::samples::Area;

@@ -9,12 +9,12 @@ use tlsdyno_tls::{Config, Session};
 
 use super::CONNECTIONS_MAX;
 use crate::affinity::on_cpu;
+use crate::exchange::{Answer, exchange};
 use crate::fault::{Fault, OrFault};
 use crate::interrupt;
 use crate::kinds::profile::file::Handshakes;
 use crate::kinds::steps::file::StepsCell;
 use crate::native::stock_client::{StockClient, StockConnection};
-use crate::run::exchange::{self, Answer};
 use crate::store::FlowEvent;
 
 /// A client of one server.
@@ -104,7 +104,7 @@ fn is_right(cell: &StepsCell, is_resumed: bool, status: u16) -> Result<()> {
 
 /// One connection with one request.
 fn answered(target: &Target, config: &Arc<Config>, session: Option<Session>) -> Result<Answer> {
-    let answer = exchange::exchange(target.address, Some(config), session, target.request);
+    let answer = exchange(target.address, Some(config), session, target.request);
     answer.map_err(|failure| anyhow!("\"{}\": {failure}", target.cell)).or_fault(Fault::Server)
 }
 

@@ -1,0 +1,537 @@
+//! One request over one connection with the lean client, blocking: what it was answered, and when.
+
+use std::io::{self, ErrorKind, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use tlsdyno_engine::sys::{monotonic_ns, receive_stamped, thread_cpu_ns};
+use tlsdyno_tls::{Client, Config, Entropy, Error, Handshake, Receiver, Script, Session, Version};
+use tlsdyno_wire::handshake;
+use tlsdyno_wire::http::Response;
+
+/// How long connecting, the handshake and the answer may take, each. A mismatched pair of ends fails at once; only a
+/// hanging server takes this long.
+pub const TIME_LIMIT: Duration = Duration::from_secs(5);
+/// So much of a response is kept: its head, and what an error page says.
+const KEPT_BYTES: usize = 64 * 1024;
+/// Sessions of one connection that are kept: a server may send tickets without end.
+const SESSIONS_MAX: usize = 8;
+
+/// Random bytes from OpenSSL.
+struct SystemEntropy;
+
+impl Entropy for SystemEntropy {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        openssl::rand::rand_bytes(bytes).expect("the system's random generator works");
+    }
+}
+
+/// A completed exchange.
+#[derive(Debug, Default)]
+pub struct Answer {
+    /// HTTP status.
+    pub status: u16,
+    /// Length of the body received.
+    pub body_bytes: u64,
+    /// What TLS negotiated; `None` for plain HTTP.
+    pub handshake: Option<Handshake>,
+    /// The first sessions that the server offered for resumption.
+    pub sessions: Vec<Session>,
+    /// The server's certificates; empty where it resumed, and of plain HTTP.
+    pub chain: Vec<Vec<u8>>,
+    /// The response as it came, head and body; of a long one the beginning.
+    pub response: Vec<u8>,
+    /// The flights of the handshake; `None` for plain HTTP.
+    pub script: Option<Script>,
+    /// Bytes received that were no data: with data in plain, those of the handshake.
+    pub overhead_in: u64,
+    /// The same for bytes sent.
+    pub overhead_out: u64,
+    /// When the parts of it were over.
+    pub times: Times,
+    /// What was done when.
+    pub moments: Vec<Moment>,
+}
+
+impl Answer {
+    /// The body, where the response is framed by its length.
+    pub fn body(&self) -> &[u8] {
+        let head = self.response.windows(4).position(|window| window == b"\r\n\r\n");
+        head.map_or(&[], |at| &self.response[at + 4..])
+    }
+
+    /// A header of the response by its name.
+    pub fn header(&self, name: &str) -> Option<String> {
+        let head = self.response.split(|byte| *byte == b'\n').take_while(|line| !line.trim_ascii().is_empty());
+        let mut values = head.filter_map(|line| {
+            let colon = line.iter().position(|byte| *byte == b':')?;
+            line[..colon].eq_ignore_ascii_case(name.as_bytes()).then(|| line[colon + 1..].trim_ascii())
+        });
+        values.next().map(|value| String::from_utf8_lossy(value).into_owned())
+    }
+
+    /// Whether a session was resumed, be it by a real handshake or a skeleton.
+    pub fn is_resumed(&self) -> bool {
+        self.handshake.as_ref().is_some_and(|handshake| handshake.resumed.is_some())
+    }
+}
+
+/// Monotonic clock, nanoseconds. What arrived has the kernel's time where the socket has arrivals stamped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// The first flight left.
+    pub hello_ns: u64,
+    /// The first bytes of the server arrived.
+    pub server_hello_ns: Option<u64>,
+    /// The handshake was complete on this side.
+    pub finished_ns: Option<u64>,
+    /// The request left.
+    pub requested_ns: Option<u64>,
+    /// The first bytes of the response arrived.
+    pub first_byte_ns: Option<u64>,
+    /// The last ones did, or the end of the stream.
+    pub last_byte_ns: u64,
+}
+
+/// The end of something that the client did; it began where the moment before ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// What: a handshake message that was dealt with, by its name, or one of [`doing`].
+    pub what: &'static str,
+    /// Monotonic clock, nanoseconds.
+    pub at_ns: u64,
+    /// CPU time of this thread, nanoseconds.
+    pub cpu_ns: u64,
+    /// Bytes: of the message, or that were read or sent.
+    pub bytes: u64,
+}
+
+/// What moments are of besides messages.
+pub mod doing {
+    /// Nothing yet.
+    pub const BEGINNING: &str = "begin";
+    /// Connecting.
+    pub const CONNECTING: &str = "connect";
+    /// Making the first flight.
+    pub const HELLO: &str = "ClientHello made";
+    /// Writing to the socket.
+    pub const SENDING: &str = "send";
+    /// Waiting for the server, and reading.
+    pub const WAITING: &str = "wait and read";
+    /// Making the request, and dealing with the response.
+    pub const DATA: &str = "request and response";
+}
+
+impl Moment {
+    fn now(what: &'static str, bytes: usize) -> Moment {
+        Moment { what, at_ns: monotonic_ns(), cpu_ns: thread_cpu_ns(), bytes: bytes as u64 }
+    }
+}
+
+/// Why an exchange did not complete.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// TLS failed on our side or by the server's alert.
+    #[error("TLS failed: {0}")]
+    Tls(#[from] Error),
+    /// The connection failed.
+    #[error("connection failed: {0}")]
+    Io(#[from] io::Error),
+    /// The server closed before its response was complete.
+    #[error("the server closed the connection before its response was complete")]
+    Closed,
+    /// The response was not HTTP.
+    #[error("the response is not HTTP: {0}")]
+    Http(String),
+    /// Nothing happened for too long.
+    #[error("no answer within {} s", .0.as_secs())]
+    Timeout(Duration),
+}
+
+impl Failure {
+    /// TLS itself failed: an alert, a record that makes no sense, or a connection that the server dropped in
+    /// mid-exchange. A refused connection or a time-out says nothing about TLS.
+    pub fn is_tls(&self) -> bool {
+        match self {
+            Failure::Tls(_) | Failure::Closed => true,
+            Failure::Io(error) => matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe),
+            Failure::Http(_) | Failure::Timeout(_) => false,
+        }
+    }
+}
+
+/// Seconds since the epoch.
+pub fn now_unix_s() -> u64 {
+    clock_gettime(ClockId::Realtime).tv_sec as u64
+}
+
+/// Milliseconds of the clock that sessions are dated with.
+fn now_ms() -> u64 {
+    monotonic_ns() / 1_000_000
+}
+
+/// A whole GET, after which the server closes. `headers`: whole lines.
+pub fn get(path: &str, headers: &str, host: &str) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{headers}Connection: close\r\n\r\n").into_bytes()
+}
+
+/// Sends `request` (a whole GET) over one new connection and reads the response.
+///
+/// # Errors
+/// The exchange does not complete.
+pub fn exchange(
+    address: SocketAddr,
+    tls: Option<&Arc<Config>>,
+    session: Option<Session>,
+    request: &[u8],
+) -> Result<Answer, Failure> {
+    exchange_within(TIME_LIMIT, address, tls, session, request)
+}
+
+/// As [`exchange`], and each stage may take so long.
+///
+/// # Errors
+/// The exchange does not complete.
+pub fn exchange_within(
+    limit: Duration,
+    address: SocketAddr,
+    tls: Option<&Arc<Config>>,
+    session: Option<Session>,
+    request: &[u8],
+) -> Result<Answer, Failure> {
+    Exchange::connect(address, limit)?.asking(tls, session, request, b"")?.whole()
+}
+
+/// A connection over which one request is sent, under way.
+pub struct Exchange<'a> {
+    stream: TcpStream,
+    limit: Duration,
+    client: Option<Client>,
+    request: &'a [u8],
+    /// Sent behind the request, past TLS.
+    raw: &'a [u8],
+    received: Received,
+    out: Vec<u8>,
+    buffer: Vec<u8>,
+    bytes_in: u64,
+    bytes_out: u64,
+    times: Times,
+    /// What was negotiated: an ended client knows it no more.
+    handshake: Option<Handshake>,
+}
+
+impl<'a> Exchange<'a> {
+    /// Connects TCP.
+    ///
+    /// # Errors
+    /// Nobody listens, or not within `limit`.
+    pub fn connect(address: SocketAddr, limit: Duration) -> Result<Exchange<'a>, Failure> {
+        let beginning = Moment::now(doing::BEGINNING, 0);
+        let stream = TcpStream::connect_timeout(&address, limit)?;
+        stream.set_nodelay(true)?;
+        let mut exchange = Exchange::over(stream, limit)?;
+        exchange.received.moments.insert(0, beginning);
+        Ok(exchange)
+    }
+
+    /// The same over a connection that there is.
+    ///
+    /// # Errors
+    /// The socket cannot be told how long to wait.
+    pub fn over(stream: TcpStream, limit: Duration) -> Result<Exchange<'a>, Failure> {
+        stream.set_read_timeout(Some(limit))?;
+        stream.set_write_timeout(Some(limit))?;
+        Ok(Exchange {
+            stream,
+            limit,
+            client: None,
+            request: b"",
+            raw: b"",
+            received: Received { moments: vec![Moment::now(doing::CONNECTING, 0)], ..Received::default() },
+            out: Vec::with_capacity(4096),
+            buffer: vec![0; 32 * 1024],
+            bytes_in: 0,
+            bytes_out: 0,
+            times: Times::default(),
+            handshake: None,
+        })
+    }
+
+    /// Makes the first flight: a hello, with the request where that is possible, or the request in plain. `raw` goes
+    /// behind the request, past TLS: a server that takes records for plain HTTP would wait for the end of the head that
+    /// they seem to be.
+    ///
+    /// # Errors
+    /// The request cannot be sent.
+    pub fn asking(
+        mut self,
+        tls: Option<&Arc<Config>>,
+        session: Option<Session>,
+        request: &'a [u8],
+        raw: &'a [u8],
+    ) -> Result<Exchange<'a>, Failure> {
+        (self.request, self.raw) = (request, raw);
+        if let Some(config) = tls {
+            self.client = Some(Client::new(config, session, &mut SystemEntropy, now_ms(), &mut self.out));
+            self.received.moments.push(Moment::now(doing::HELLO, self.out.len()));
+        }
+        self.request_if_possible()?;
+        self.times.hello_ns = monotonic_ns();
+        self.times.last_byte_ns = self.times.hello_ns;
+        self.times.requested_ns = self.times.requested_ns.map(|_| self.times.hello_ns);
+        Ok(self)
+    }
+
+    /// Goes all the way.
+    ///
+    /// # Errors
+    /// The exchange does not complete.
+    pub fn whole(mut self) -> Result<Answer, Failure> {
+        self.answered()?;
+        self.end()
+    }
+
+    /// Whether the handshake is over.
+    pub fn is_finished(&self) -> bool {
+        self.times.finished_ns.is_some()
+    }
+
+    /// Sends and receives until the response is complete. After a signal ([`ErrorKind::Interrupted`]) it can go on.
+    ///
+    /// # Errors
+    /// It does not get there.
+    pub fn answered(&mut self) -> Result<(), Failure> {
+        loop {
+            self.request_if_possible()?;
+            self.send()?;
+            if self.received.response.is_complete() && self.times.requested_ns.is_some() {
+                return Ok(());
+            }
+            let began_ns = self.times.finished_ns.unwrap_or(self.times.hello_ns);
+            if monotonic_ns() > began_ns + self.limit.as_nanos() as u64 {
+                return Err(Failure::Timeout(self.limit));
+            }
+            let (read, age_ns) = receive_stamped(&self.stream, &mut self.buffer).map_err(|error| self.late(error))?;
+            let now_ns = monotonic_ns();
+            if read == 0 {
+                if let Some(client) = &mut self.client {
+                    self.handshake = client.handshake().cloned();
+                    client.end_of_input()?;
+                }
+                return self.ended();
+            }
+            // The stamp is of the wall clock, which may be set in between: nothing arrives before what was sent for it.
+            let arrived_ns = now_ns.saturating_sub(age_ns.unwrap_or(0)).max(self.times.last_byte_ns);
+            self.times.server_hello_ns.get_or_insert(arrived_ns);
+            self.receive(read)?;
+            if self.received.data_bytes > 0 {
+                self.times.first_byte_ns.get_or_insert(arrived_ns);
+                self.times.last_byte_ns = arrived_ns;
+            }
+            if self.client.as_ref().is_some_and(Client::is_connected) {
+                self.times.finished_ns.get_or_insert_with(monotonic_ns);
+            }
+            // Nothing comes behind close_notify, also where the server waits for ours before it closes.
+            if self.client.as_ref().is_some_and(Client::peer_closed) {
+                return self.ended();
+            }
+        }
+    }
+
+    /// The server sends no more: that is the end of a response that says no length.
+    ///
+    /// # Errors
+    /// The response is not complete.
+    pub fn ended(&mut self) -> Result<(), Failure> {
+        self.received.response.end_of_input().map_err(|_| Failure::Closed)?;
+        self.times.last_byte_ns = monotonic_ns();
+        Ok(())
+    }
+
+    /// Where TLS 1.3 has given no ticket yet, waits so long for one.
+    pub fn wait_for_ticket(&mut self, patience: Duration) {
+        let Some(client) = &self.client else { return };
+        let is_tls13 = client.handshake().is_some_and(|handshake| handshake.version == Version::Tls13);
+        if is_tls13
+            && self.received.sessions.is_empty()
+            && !client.peer_closed()
+            && self.stream.set_read_timeout(Some(patience)).is_ok()
+            && let Ok((read @ 1.., _)) = receive_stamped(&self.stream, &mut self.buffer)
+        {
+            let _ = self.receive(read);
+        }
+    }
+
+    /// Says farewell, and what came of it.
+    ///
+    /// # Errors
+    /// There is no response.
+    pub fn end(mut self) -> Result<Answer, Failure> {
+        let handshake = self.handshake.take().or_else(|| self.client.as_ref()?.handshake().cloned());
+        if let Some(client) = &mut self.client {
+            client.close(&mut self.out);
+            // The response is there: what becomes of the farewell is nobody's trouble.
+            let _ = self.stream.write_all(&self.out);
+        }
+        let mut received = self.received;
+        received.moments.push(Moment::now(doing::DATA, 0));
+        let status = received.response.head().ok_or(Failure::Closed)?.status;
+        Ok(Answer {
+            status,
+            body_bytes: received.response.body_bytes(),
+            handshake,
+            sessions: received.sessions,
+            chain: received.chain,
+            response: received.kept,
+            script: self.client.as_ref().map(Client::script),
+            overhead_in: self.bytes_in - received.data_bytes,
+            overhead_out: self.bytes_out - (self.request.len() + self.raw.len()) as u64,
+            times: self.times,
+            moments: received.moments,
+        })
+    }
+
+    fn request_if_possible(&mut self) -> Result<(), Failure> {
+        let can_be_sent = self.client.as_ref().is_none_or(|client| client.room() >= self.request.len());
+        if self.times.requested_ns.is_some() || !can_be_sent {
+            return Ok(());
+        }
+        match &mut self.client {
+            None => self.out.extend_from_slice(self.request),
+            Some(client) => client.send(self.request, &mut self.out)?,
+        }
+        self.out.extend_from_slice(self.raw);
+        self.received.moments.push(Moment::now(doing::DATA, 0));
+        self.times.requested_ns = Some(monotonic_ns());
+        Ok(())
+    }
+
+    /// Sends what is ready.
+    fn send(&mut self) -> Result<(), Failure> {
+        if !self.out.is_empty() {
+            self.stream.write_all(&self.out).map_err(|error| self.late(error))?;
+            self.received.moments.push(Moment::now(doing::SENDING, self.out.len()));
+            self.bytes_out += self.out.len() as u64;
+            self.out.clear();
+        }
+        Ok(())
+    }
+
+    fn late(&self, error: io::Error) -> Failure {
+        match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => Failure::Timeout(self.limit),
+            _ => Failure::Io(error),
+        }
+    }
+
+    /// Deals with so many bytes of the buffer.
+    fn receive(&mut self, read: usize) -> Result<(), Failure> {
+        self.bytes_in += read as u64;
+        // What comes once the handshake is over and the request has left is not of the handshake.
+        let is_data = self.times.requested_ns.is_some() && self.client.as_ref().is_none_or(Client::is_connected);
+        self.received.moments.push(Moment::now(if is_data { doing::DATA } else { doing::WAITING }, read));
+        let bytes = &mut self.buffer[..read];
+        match &mut self.client {
+            None => self.received.plaintext(bytes),
+            Some(client) => {
+                let received = client.receive(bytes, now_ms(), &mut SystemEntropy, &mut self.out, &mut self.received);
+                if let Err(error) = received {
+                    // The alert is a courtesy; the error below is the result.
+                    let _ = self.stream.write_all(&self.out);
+                    return Err(error.into());
+                }
+            }
+        }
+        self.received.fault.take().map_or(Ok(()), |fault| Err(Failure::Http(fault)))
+    }
+}
+
+/// What has come of the server.
+struct Received {
+    response: Response,
+    kept: Vec<u8>,
+    data_bytes: u64,
+    fault: Option<String>,
+    sessions: Vec<Session>,
+    chain: Vec<Vec<u8>>,
+    moments: Vec<Moment>,
+}
+
+impl Default for Received {
+    fn default() -> Received {
+        Received {
+            response: Response::new(false),
+            kept: Vec::new(),
+            data_bytes: 0,
+            fault: None,
+            sessions: Vec::new(),
+            chain: Vec::new(),
+            moments: Vec::new(),
+        }
+    }
+}
+
+impl Receiver for Received {
+    fn message(&mut self, kind: u8, bytes: usize) {
+        self.moments.push(Moment::now(handshake::name(kind), bytes));
+    }
+
+    fn certificates(&mut self, chain_der: &[&[u8]]) {
+        self.chain = chain_der.iter().map(|der| der.to_vec()).collect();
+    }
+
+    fn plaintext(&mut self, bytes: &[u8]) {
+        self.data_bytes += bytes.len() as u64;
+        let room = KEPT_BYTES - self.kept.len();
+        self.kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        if let Err(fault) = self.response.receive(bytes) {
+            self.fault.get_or_insert(fault.to_string());
+        }
+    }
+
+    fn session(&mut self, session: Session) {
+        if self.sessions.len() < SESSIONS_MAX {
+            self.sessions.push(session);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_failures_of_tls_count_as_such() {
+        let io = |kind: ErrorKind| Failure::Io(kind.into());
+        for tls in [Failure::Closed, io(ErrorKind::ConnectionReset), io(ErrorKind::BrokenPipe)] {
+            assert!(tls.is_tls(), "{tls}");
+        }
+        for other in [Failure::Timeout(TIME_LIMIT), Failure::Http("x".to_owned()), io(ErrorKind::ConnectionRefused)] {
+            assert!(!other.is_tls(), "{other}");
+        }
+    }
+
+    #[test]
+    fn headers_stand_in_the_head_only() {
+        let server = |response: &[u8]| Answer { response: response.to_vec(), ..Answer::default() }.header("Server");
+        let answer = b"HTTP/1.1 200 OK\r\nX: y\r\nserver:  nginx/1.22 \r\n\r\nServer: body\r\n";
+        assert_eq!(server(answer).as_deref(), Some("nginx/1.22"));
+        assert_eq!(server(b"HTTP/1.1 200 OK\r\n\r\nServer: body\r\n"), None);
+    }
+
+    proptest::proptest! {
+        /// Whatever a server sends, in whatever pieces, comes to the same.
+        #[test]
+        fn answers_do_not_depend_on_pieces(head in "(\\PC|[\r\n:]){0,300}", piece in 1usize..50) {
+            let bytes = format!("HTTP/1.1 200 OK\r\nServer:{head}");
+            let received = |piece: usize| {
+                let mut received = Received::default();
+                bytes.as_bytes().chunks(piece).for_each(|piece| received.plaintext(piece));
+                (received.kept, received.data_bytes, received.fault.is_some())
+            };
+            proptest::prop_assert_eq!(received(piece), received(bytes.len()));
+        }
+    }
+}
