@@ -3,9 +3,6 @@
 #[allow(dead_code)]
 #[path = "../../traffic/src/trace/har/document.rs"]
 mod document;
-#[allow(dead_code)]
-#[path = "../../base/src/foreign.rs"]
-mod foreign;
 #[path = "../src/trace/har.rs"]
 mod run;
 

@@ -3,7 +3,7 @@
 //!
 //! Files come from many tools and are edited by hand: what is not needed is passed over, what is missing is taken as
 //! unknown, and only what makes a request unknowable (no URL, no time, no believable size) is an error. The file
-//! depends on serde, time and `foreign.rs` alone, so that the fuzzer can build it.
+//! depends on serde, time and tlsdyno-base alone, so that the fuzzer can build it.
 
 use std::fmt;
 
