@@ -10,9 +10,6 @@ extern crate tlsdyno_base;
 
 pub mod cmd;
 pub mod kinds;
-pub mod report;
-pub mod run;
-pub mod sampling;
 // Durations as people write them: the dispatcher's settings hold them too.
 pub use tlsdyno_engine::time;
 
@@ -20,9 +17,11 @@ pub use tlsdyno_base::{
     affinity, certificate_files, choice, distribution, exchange, exit, fault, foreign, histogram, input, interrupt,
     listening, open_files, output, process_tree, random, units,
 };
+pub use tlsdyno_bench::{report, run};
 pub use tlsdyno_dispatch as dispatch;
 pub use tlsdyno_native as native;
 pub use tlsdyno_probe as probe;
+pub use tlsdyno_profile::sampling;
 pub use tlsdyno_record::{model, store};
 pub use tlsdyno_servers as servers;
 pub use tlsdyno_stats as stats;

@@ -24,7 +24,7 @@ fn files(name: &str) -> Vec<PathBuf> {
 #[test]
 fn every_experiment_of_the_repository_is_sound() {
     for path in ["bases", "papers", "modern", "smoke"].iter().flat_map(|name| files(name)) {
-        let experiment = find(&path);
+        let experiment = find(&kinds::KINDS, &path);
         let experiment = experiment.unwrap_or_else(|error| panic!("{}: {error:#}", path.display()));
         assert!(experiment.question().ends_with('?'), "{}: the question is no question", path.display());
     }
@@ -71,7 +71,7 @@ fn check_result(result: &serde_json::Value, path: &Path) {
 }
 
 fn read(path: &Path) -> Experiment {
-    kinds::find(path, "one server").unwrap()
+    kinds::find(&kinds::ablation::Ablation, path, "one server").unwrap()
 }
 
 /// The stages off in a configuration, as the paper's setting has them: with static RSA there is no key agreement.

@@ -9,7 +9,7 @@ use super::source::{Language, without_tests};
 
 /// What is counted: the title, where its files are, and what they are written in. C is counted by itself, as all of
 /// `native`, whose Rust is `native/src`.
-const PARTS: [(&str, &str, Language); 17] = [
+const PARTS: [(&str, &str, Language); 21] = [
     ("wire", "wire/src/", Language::Rust),
     ("tls", "tls/src/", Language::Rust),
     ("engine", "engine/src/", Language::Rust),
@@ -22,8 +22,12 @@ const PARTS: [(&str, &str, Language); 17] = [
     ("servers", "servers/src/", Language::Rust),
     ("traffic", "traffic/src/", Language::Rust),
     ("probe", "probe/src/", Language::Rust),
+    ("bench", BENCH, Language::Rust),
+    ("cluster", "cluster/src/", Language::Rust),
+    ("profile", "profile/src/", Language::Rust),
+    ("lab", "lab/src/", Language::Rust),
     ("xtask", "xtask/src/", Language::Rust),
-    ("dyno/src", DYNO, Language::Rust),
+    ("dyno", "dyno/src/", Language::Rust),
     ("native", "native/", Language::C),
     ("experiments", "experiments/", Language::Toml),
     ("scripts", "scripts/", Language::Shell),
@@ -35,15 +39,15 @@ pub fn rust_folders() -> impl Iterator<Item = &'static str> {
 }
 
 /// Its folders are counted one by one, too.
-const DYNO: &str = "dyno/src/";
+const BENCH: &str = "bench/src/";
 
 /// A part of the workspace with its lines of code.
 pub struct Part<'a> {
-    /// As it stands in the table, for example `dyno/src`.
+    /// As it stands in the table, for example `bench`.
     pub title: &'static str,
     /// Lines of code.
     pub lines: usize,
-    /// The same for each folder of `dyno/src`; empty for other parts.
+    /// The same for each folder of `bench/src`; empty for other parts.
     pub folders: BTreeMap<&'a str, usize>,
 }
 
@@ -56,7 +60,7 @@ pub fn parts(files: &[File]) -> Vec<Part<'_>> {
         let of_part =
             || counted.iter().filter(|(file, _)| file.path.starts_with(folder) && file.language == Some(language));
         let mut folders: BTreeMap<&str, usize> = BTreeMap::new();
-        for (file, lines) in of_part().filter(|_| folder == DYNO) {
+        for (file, lines) in of_part().filter(|_| folder == BENCH) {
             *folders.entry(folder_of(&file.path[folder.len()..])).or_default() += lines;
         }
         Part { title, lines: of_part().map(|(_, lines)| lines).sum(), folders }
@@ -110,9 +114,9 @@ mod tests {
             ("wire/src/b.rs", "#[cfg(test)]\nmod tests;\nfn d() {}\n"),
             ("wire/src/b/tests.rs", "fn e() {}\n"),
             ("wire/tests/f.rs", "fn f() {}\n"),
-            ("dyno/src/lib.rs", "mod g;\nmod h;\n"),
-            ("dyno/src/g/mod.rs", "fn g() {}\nfn i() {}\n"),
-            ("dyno/src/h.rs", "fn h() {}\n"),
+            ("bench/src/lib.rs", "mod g;\nmod h;\n"),
+            ("bench/src/g/mod.rs", "fn g() {}\nfn i() {}\n"),
+            ("bench/src/h.rs", "fn h() {}\n"),
             ("native/shim/a.c", "/* a */\nint a;\n"),
             ("native/tests/b.c", "int b;\n"),
             ("experiments/papers/a.toml", "# Why\n\na = 1\n"),
@@ -121,7 +125,7 @@ mod tests {
         let of =
             |title: &str| table.lines().find(|line| line.ends_with(&format!(" {title}"))).unwrap().trim().to_owned();
         assert_eq!(of("wire"), "6  wire", "{table}");
-        assert_eq!(of("dyno/src"), "5  dyno/src");
+        assert_eq!(of("bench"), "5  bench");
         assert_eq!(of("g"), "(2)    g");
         assert_eq!(of("files of its own"), "(3)    files of its own");
         assert_eq!(of("native"), "1  native");

@@ -17,9 +17,9 @@ use anyhow::{Result, ensure};
 use files::File;
 use finding::Finding;
 
-/// The folders of dyno/src and the files in its root, each of which may import only what stands before it.
+/// The folders of bench/src, each of which may import only what stands before it.
 /// docs/ARCHITECTURE.md says what each is for.
-const ORDER: [&str; 5] = ["sampling", "run", "report", "kinds", "cmd"];
+const ORDER: [&str; 3] = ["run", "report", "kinds"];
 
 /// What is looked at.
 #[derive(clap::Args)]
@@ -96,12 +96,12 @@ mod tests {
     #[test]
     fn folders_of_this_tree_import_only_what_stands_before_them() {
         let mut files = Vec::new();
-        sources_below("dyno/src", &mut files);
+        sources_below("bench/src", &mut files);
         let found = imports::against_order(&files, &ORDER);
         let found: Vec<String> = found.iter().map(ToString::to_string).collect();
         assert!(found.is_empty(), "{}", found.join("\n"));
         for name in ORDER {
-            let (file, folder) = (format!("dyno/src/{name}.rs"), format!("dyno/src/{name}/"));
+            let (file, folder) = (format!("bench/src/{name}.rs"), format!("bench/src/{name}/"));
             let is_there = files.iter().any(|one| one.path == file || one.path.starts_with(&folder));
             assert!(is_there, "ORDER names `{name}`, which is gone: take it out");
         }

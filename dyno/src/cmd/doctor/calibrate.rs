@@ -14,6 +14,7 @@ use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::interrupt;
 use crate::kinds::Progress;
+use crate::kinds::ablation::Ablation;
 use crate::kinds::ablation::subject::run as run_experiment;
 use crate::model::workload::WorkloadSpec;
 use crate::model::{CertificateKind, ConfigurationModel, Experiment, Load, Measure, Server, ServerName, Tls};
@@ -146,7 +147,7 @@ pub fn run(args: &Args, json: bool) -> Result<String> {
 
 /// The record of a calibration that was not cut short.
 fn measured(experiment: &Experiment, stop: &AtomicBool) -> Result<Record> {
-    let mut progress = Progress::default();
+    let mut progress = Progress::of(&Ablation);
     let finished = run_experiment(experiment, stop, &mut progress);
     progress.clear();
     let finished = finished?;

@@ -1,0 +1,169 @@
+//! Flags that several experiments have.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use tlsdyno_engine::serve::Transaction;
+use tlsdyno_tls::{Suite, Version};
+
+use crate::choice::choice;
+use crate::model::{CertificateKind, Measure, SessionCache, Tls, WorkersModel};
+use crate::servers::Library;
+use crate::time::Time;
+use crate::trace::flags::absolute;
+
+/// TLS as servers are configured and clients offer it.
+#[derive(clap::Args, Clone, Debug)]
+pub struct TlsArgs {
+    /// TLS version
+    #[arg(long, value_name = "VERSION", default_value_t = Version::Tls13)]
+    #[arg(value_parser = choice(Version::ALL), help_heading = "TLS")]
+    tls: Version,
+    /// Cipher suite by OpenSSL or IANA name, for example AES128-SHA [default: AES-128-GCM first, as browsers list
+    /// them]
+    #[arg(long, value_name = "NAME", help_heading = "TLS")]
+    suite: Option<Suite>,
+    /// No session tickets are issued: sessions by ID in TLS 1.2, stateful tickets in TLS 1.3
+    #[arg(long, help_heading = "TLS")]
+    no_tickets: bool,
+}
+
+impl TlsArgs {
+    /// With this certificate, and otherwise as by default.
+    pub fn with(&self, certificate: Option<CertificateKind>) -> Tls {
+        Tls { version: self.tls, suite: self.suite, certificate, tickets: !self.no_tickets, ..Tls::default() }
+    }
+}
+
+/// The same of a server that is measured by itself.
+#[derive(clap::Args, Clone, Debug)]
+pub struct ServerTlsArgs {
+    #[command(flatten)]
+    tls: TlsArgs,
+    /// Certificate [default: rsa-2048, of your own server the one that it has]
+    #[arg(long, value_name = "TYPE", value_parser = choice(CertificateKind::ALL), help_heading = "TLS")]
+    cert: Option<CertificateKind>,
+    /// Where each server keeps its sessions (resumption by ID in TLS 1.2, stateful tickets in TLS 1.3 with
+    /// --no-tickets) [default: shared, of your own server as it is]
+    #[arg(long, value_name = "CACHE", value_parser = choice(SessionCache::ALL), help_heading = "TLS")]
+    session_cache: Option<SessionCache>,
+}
+
+impl ServerTlsArgs {
+    /// What they say.
+    pub fn tls(&self) -> Tls {
+        Tls { session_cache: self.session_cache, ..self.tls.with(self.cert) }
+    }
+}
+
+/// Workers that make the load in place of this machine, and where servers listen for them.
+#[derive(clap::Args, Clone, Debug)]
+pub struct FarArgs {
+    /// The address of this machine on which servers listen for workers elsewhere: whoever reaches it can connect
+    /// [default: that of --listen]
+    #[arg(long, value_name = "IP", requires = "remote")]
+    pub address: Option<IpAddr>,
+    /// Who they are.
+    #[command(flatten)]
+    pub workers: WorkersModel,
+}
+
+impl FarArgs {
+    /// Puts them, if they are given, into the place of what an experiment says.
+    pub fn give(&self, workers: &mut Option<WorkersModel>, address: &mut Option<IpAddr>) {
+        if let Some(given) = self.workers.given() {
+            *address = self.address.or(given.reach()).or(*address);
+            *workers = Some(given);
+        }
+    }
+}
+
+/// For how long is measured: `TIME_S` seconds unless --time says otherwise, `QUICK_S` by --quick.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct TimeArgs<const TIME_S: u32, const QUICK_S: u32> {
+    /// Bound on the measuring time, for example 90 or 3m
+    #[arg(short, short_alias = 'd', long, alias = "duration", value_name = "TIME", value_parser = seconds)]
+    #[arg(default_value_t = f64::from(TIME_S), help_heading = "Measuring")]
+    time: f64,
+    #[arg(long, conflicts_with = "time", help_heading = "Measuring")]
+    #[arg(help = format!("A first look: {QUICK_S} seconds of measuring"))]
+    quick: bool,
+}
+
+impl<const TIME_S: u32, const QUICK_S: u32> TimeArgs<TIME_S, QUICK_S> {
+    /// Seconds.
+    pub fn seconds(&self) -> f64 {
+        if self.quick { f64::from(QUICK_S) } else { self.time }
+    }
+}
+
+/// What must be the same for a run to be repeated.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct RepeatArgs {
+    /// Seed of what is random in the order of blocks and slices, and in arrivals
+    #[arg(long, value_name = "N", help_heading = "Measuring")]
+    seed: Option<u64>,
+    /// CPU of the server; where there are several, of the first: others follow on what is free
+    #[arg(long, value_name = "CPU", help_heading = "Measuring")]
+    server_cpu: Option<usize>,
+    /// CPU of the load
+    #[arg(long, value_name = "CPU", help_heading = "Measuring")]
+    load_cpu: Option<usize>,
+}
+
+impl RepeatArgs {
+    /// For so long.
+    pub fn measure(&self, time_s: f64) -> Measure {
+        let RepeatArgs { seed, server_cpu, load_cpu } = *self;
+        Measure { time_s, seed, server_cpu, load_cpu, ..Measure::default() }
+    }
+}
+
+/// The absolute paths of installations of OpenSSL, each of which is one.
+///
+/// # Errors
+/// One is not.
+pub fn libraries(prefixes: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let library = |prefix: &PathBuf| -> Result<PathBuf> {
+        Library::at(prefix)?;
+        absolute(prefix, "library")
+    };
+    prefixes.iter().map(library).collect()
+}
+
+/// Parses the value of --transaction.
+pub fn parse_transaction(text: &str) -> Result<Transaction, String> {
+    let mut transaction = Transaction::default();
+    for part in text.split('+') {
+        let (what, time) = part.split_once(':').unwrap_or(("wait", part));
+        let time: Time = time.parse()?;
+        let cost = match what {
+            "cpu" => &mut transaction.cpu_ns,
+            "wait" => &mut transaction.wait_ns,
+            other => return Err(format!("`{other}` is no cost of a page; write cpu:2ms, wait:5ms, or both with a +")),
+        };
+        if *cost > 0 {
+            return Err(format!("`{what}` stands there twice"));
+        }
+        *cost = time.0.as_nanos() as u64;
+    }
+    if transaction == Transaction::default() {
+        return Err("a page that costs nothing is what there is without --transaction".to_owned());
+    }
+    Ok(transaction)
+}
+
+/// Parses a time with or without its unit, in seconds.
+pub fn seconds(text: &str) -> Result<f64, String> {
+    text.parse::<Time>().map(|time| time.0.as_secs_f64())
+}
+
+/// Parses `50%` or `50`.
+pub fn percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim();
+    match number.parse::<f64>() {
+        Ok(value) if (0.0..=100.0).contains(&value) => Ok(value),
+        _ => Err(format!("`{text}` is not a percentage between 0% and 100%")),
+    }
+}

@@ -1,0 +1,121 @@
+//! The load on a server that is there, by its URL: `tlsdyno load`, `tlsdyno reuse`, `tlsdyno compare`.
+
+pub mod command;
+pub mod compare;
+pub mod curve;
+pub mod file;
+mod in_turns;
+pub mod page;
+mod record;
+pub mod run_files;
+pub mod run_page;
+mod started_server;
+pub mod subject;
+pub mod summary;
+
+use anyhow::{Result, ensure};
+use serde::Serialize;
+
+pub use self::record::{LoadRecord, LoggedReuse};
+
+use self::file::LoadExperiment;
+use self::summary::LoadSummary;
+use super::files::Written;
+use super::perform::{OutputArgs, perform};
+use super::subcommand::{Subcommand, subcommand};
+use super::{AnyExperiment, AnySummary, Changes, Kind, any_experiment};
+use crate::exit::Exit;
+use crate::fault::{Fault, OrFault};
+use crate::report::document::Document;
+use crate::report::json;
+use crate::stats::compared::{Word, verdict};
+use crate::store::load_run::Summary;
+use crate::store::{LOAD, OfKind, Record};
+
+/// Loads on URLs.
+pub struct Loads;
+
+impl OfKind for LoadRecord {
+    const FIELD: &'static str = LOAD;
+}
+
+impl Kind for Loads {
+    fn field(&self) -> &'static str {
+        LoadRecord::FIELD
+    }
+
+    fn key(&self) -> &'static str {
+        "url"
+    }
+
+    fn read(&self, file: &Written) -> Result<Box<dyn AnyExperiment>> {
+        Ok(Box::new(file.understood::<LoadExperiment>()?))
+    }
+
+    fn summary(&self, record: &Record) -> Result<Box<dyn AnySummary>> {
+        Ok(Box::new(LoadSummary::of(record)?))
+    }
+
+    fn commands(&self) -> Vec<Subcommand> {
+        vec![
+            subcommand!("reuse", curve::command).with_short_help(
+                &["url", "by", "levels", "plain", "connections", "insecure", "duration", "json", "report"],
+                "tlsdyno reuse https://localhost:8443/1k.bin -k --by hits --plain http://localhost:8080/1k.bin",
+            ),
+            subcommand!("load", command).with_short_help(
+                &["url", "connections", "duration", "rate", "reuse", "insecure", "against", "fail_if", "output"],
+                "tlsdyno load https://localhost:8443/ -k -d 10s --reuse 80% --fail-if 'p99 > 50ms'",
+            ),
+            subcommand!("compare", compare),
+        ]
+    }
+}
+
+impl AnyExperiment for LoadExperiment {
+    any_experiment!();
+
+    fn kind(&self) -> &'static dyn Kind {
+        &Loads
+    }
+
+    fn change(&mut self, changes: &Changes, name: &str) -> Result<()> {
+        changes.refuse_libraries(name)?;
+        let foreign = changes.server.is_none() && changes.cert.is_none();
+        ensure!(foreign, "{} is loaded as it is; leave --server and --cert out", self.url);
+        changes.change(&mut self.measure);
+        self.workers = changes.far.workers.given().or(self.workers.take());
+        Ok(())
+    }
+
+    fn perform(&self, output: &OutputArgs) -> Result<Exit> {
+        subject::check(self, None).or_fault(Fault::Usage)?;
+        perform(self, output, &|stop, progress| subject::run(self, None, stop, progress))
+    }
+}
+
+impl AnySummary for LoadSummary {
+    fn document(&self, record: &Record) -> Document {
+        page::document(record, self)
+    }
+
+    fn json(&self, record: &Record) -> String {
+        #[derive(Serialize)]
+        struct Results<'a> {
+            #[serde(flatten)]
+            summary: &'a LoadSummary,
+            #[serde(skip_serializing_if = "<[_]>::is_empty")]
+            connections: &'a [u32],
+            #[serde(skip_serializing_if = "Option::is_none")]
+            verdict: Option<Word>,
+            runs: &'a [Summary],
+        }
+        let load = record.measured.of::<LoadRecord>();
+        let results = Results {
+            summary: self,
+            connections: load.map_or(&[][..], |load| &load.connections),
+            verdict: (!self.against.is_empty()).then(|| verdict(&self.against)),
+            runs: load.map_or(&[][..], |load| &load.runs),
+        };
+        json::results(record, page::answer(self), self.rounds, results, &self.warnings)
+    }
+}

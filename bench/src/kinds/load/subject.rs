@@ -1,0 +1,558 @@
+//! The load on a server of which nothing but its URL is known: runs one after the other as a record, and an experiment
+//! whose points (a swept rate, a swept share of reuse) are measured in rounds of random order.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use clap::Parser;
+use tlsdyno_engine::load::{self, HeldSessions, Outcome, Pacing, Plan as EnginePlan, Rate, Until};
+
+use super::in_turns::{self, OfSide, Side};
+use super::started_server::{self, Started};
+use crate::exit::Exit;
+use crate::fault::{Fault, OrFault};
+use crate::kinds::load::curve::file::CurvePlace;
+use crate::kinds::load::curve::subject as curve;
+use crate::kinds::load::curve::subject::{Counted, Point};
+use crate::kinds::load::file::{LoadExperiment, LoadPoint};
+use crate::kinds::load::{LoadRecord, Loads};
+use crate::kinds::perform::{ResultArgs, perform_and_keep};
+use crate::load::asked::Asked;
+use crate::load::options::{self, Options};
+use crate::load::threads::Crew;
+use crate::load::url::Url;
+use crate::load::warning::busy_fraction;
+use crate::load::{permission, record, summary};
+use crate::machines::crew::Workers;
+use crate::machines::gather::{Gathered, gather};
+use crate::model::OnLoss;
+use crate::model::job::Timed;
+use crate::random::SplitMix64;
+use crate::run::manifest;
+use crate::run::observer::Observer;
+use crate::run::runner::{self, Finished, Plan, SlicesOfRound, Subject};
+use crate::run::schedule::{Piece, Schedule, Work, timed_blocks};
+use crate::run::verify::{death, is_dead, verify_requests};
+use crate::servers::cpu::ProcessClocks;
+use crate::store::load_run::Summary;
+use crate::store::{Block, Configuration, Journal, Measured, Record, Store, StoreError, Warning};
+use crate::{interrupt, listening, open_files, process_tree};
+
+/// The client counts as the bottleneck from here on, as a part of its CPU.
+const CLIENT_BUSY_MAX: f64 = 0.95;
+/// Length of the warm-up of a point.
+pub const WARM_UP: Duration = Duration::from_millis(500);
+/// The shortest and the longest block.
+const BLOCK: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
+/// The same of two URLs that are compared, and the rounds that there are to be of them at least.
+const PAIRED_BLOCK: [Duration; 2] = [Duration::from_millis(150), Duration::from_secs(1)];
+const PAIRS: u32 = 20;
+/// The shortest and the longest round of two that take turns.
+const ROUND_OF_TURNS: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(1)];
+/// Length of the slices in which the course of a run is told, nanoseconds.
+const SLICE_OF_COURSE_NS: u64 = 500_000_000;
+/// Fixed cost of a block: connecting, the last responses.
+const BLOCK_OVERHEAD: Duration = Duration::from_millis(50);
+
+/// The record of runs that are made one after the other, each of which is a configuration with one block. It is kept
+/// when they are over.
+#[derive(Debug)]
+pub struct Runs(Record);
+
+impl Runs {
+    /// Begins a record.
+    pub fn begin(question: String, url: &str) -> Runs {
+        let mut record = Record::begun_now(&question, 0);
+        record.manifest.seeds.clear();
+        manifest::describe_machine(&mut record.manifest);
+        manifest::hide_headers(&mut record.manifest.command_line);
+        record.manifest.server_name = url.to_owned();
+        let experiment = LoadExperiment { question, url: url.to_owned(), ..LoadExperiment::default() };
+        record.measured = Measured::from(LoadRecord { experiment, ..LoadRecord::default() });
+        Runs(record)
+    }
+
+    /// Adds a run.
+    ///
+    /// # Errors
+    /// A histogram cannot be serialised, which none of the engine's can bring about.
+    pub fn add(&mut self, name: String, outcome: &Outcome, run: Summary) -> Result<()> {
+        let record = &mut self.0;
+        let valid = outcome.hits > 0;
+        record.blocks.push(Block { configuration: record.configurations.len(), valid, ..block_of(outcome)? });
+        record
+            .configurations
+            .push(Configuration { valid, ..Configuration::setting(name, run.effort.is_some(), Vec::new()) });
+        if let Some(effort) = &run.effort {
+            record.manifest.effort = effort.clone();
+            record.manifest.negotiated = manifest::negotiated_text(&run.negotiated);
+        }
+        record.measured.of_mut::<LoadRecord>().into_iter().for_each(|load| load.runs.push(run.clone()));
+        Ok(())
+    }
+
+    /// Keeps the record in the user's store, and answers it, and whether it could be kept.
+    pub fn keep(self, finished: bool) -> (Record, Result<(), StoreError>) {
+        let mut record = Record { finished, ..self.0 };
+        let blocks = std::mem::take(&mut record.blocks);
+        let stored = Store::open().and_then(|mut store| {
+            record.id = store.begin(&record)?;
+            let mut numbered = blocks.iter().enumerate();
+            numbered.try_for_each(|(sequence, block)| store.add_block(&record.id, sequence, block))
+        });
+        (Record { blocks, ..record }, stored)
+    }
+}
+
+/// Flags of a point.
+#[derive(Debug, Parser)]
+struct Flags {
+    #[command(flatten)]
+    options: Options,
+}
+
+/// Runs the experiment with the flags of a command line, and shows its result. Answers what was measured too.
+///
+/// # Errors
+/// It asks for what cannot be, or measuring did not begin.
+pub fn perform(experiment: &LoadExperiment, options: &Options, results: &ResultArgs) -> Result<(Exit, Record)> {
+    check(experiment, Some(options)).or_fault(Fault::Usage)?;
+    perform_and_keep(&Loads, results, &|stop, progress| run(experiment, Some(options), stop, progress))
+}
+
+/// Runs the experiment. `options` are the flags of its curve, where they do not stand in `[load]`. An error means that
+/// measuring did not begin.
+pub fn run(
+    experiment: &LoadExperiment,
+    options: Option<&Options>,
+    stop: &AtomicBool,
+    observer: &mut dyn Observer,
+) -> Result<Finished> {
+    let points = check(experiment, options).or_fault(Fault::Usage)?;
+    runner::run(&experiment.question, &experiment.measure, stop, observer, |record, observer| {
+        LoadedUrl::start(experiment, points, record, stop, observer)
+    })
+}
+
+/// The points of the experiment, if it can be carried out, apart from what only the server can tell.
+///
+/// # Errors
+/// It cannot; says why.
+pub fn check(experiment: &LoadExperiment, options: Option<&Options>) -> Result<Vec<Point>> {
+    let measure = &experiment.measure;
+    ensure!(measure.time_s > 0.0, "`measure.time_s` must be above 0");
+    ensure!(
+        !measure.fresh_servers && measure.turns == 1 && measure.server_cpu.is_none() && measure.load_cpu.is_none(),
+        "`fresh_servers`, `turns`, `server_cpu` and `load_cpu` are for servers that tlsdyno starts, not for a URL"
+    );
+    ensure!(experiment.sweep.values().all(|values| !values.is_empty()), "a flag of `[sweep]` has no value");
+    ensure!(
+        experiment.workers.as_ref().is_none_or(|workers| workers.on_loss == OnLoss::Stop),
+        "points by more and by fewer workers cannot be compared; leave --on-loss out"
+    );
+    ensure!(
+        experiment.workers.is_none() || experiment.server.is_none(),
+        "`[server]` listens on loopback, where workers do not reach it; leave one out"
+    );
+    ensure!(
+        experiment.workers.is_none() || experiment.against.is_none(),
+        "two URLs that are compared take turns of milliseconds, which workers elsewhere cannot; leave one out"
+    );
+    let url = Url::parse(&experiment.url)?;
+    if let Some(server) = &experiment.server {
+        ensure!(
+            experiment.curve.is_none() && experiment.against.is_none(),
+            "`[server]` starts one for `[load]` and `[sweep]`; leave out `[curve]` and `against`"
+        );
+        started_server::check(server, &url)?;
+    }
+    ensure!(
+        !experiment.one_run || (experiment.curve.is_none() && experiment.against.is_none()),
+        "`one_run` keeps the course of each point; leave out `[curve]` and `against`, which are measured in rounds"
+    );
+    ensure!(!experiment.one_run || measure.rounds.is_none(), "`one_run` measures each point once; leave out `rounds`");
+    let points = experiment.points();
+    if let Some(against) = &experiment.against {
+        ensure!(
+            experiment.sweep.is_empty() && experiment.curve.is_none(),
+            "`against` compares two URLs; leave out `[sweep]` and `[curve]`"
+        );
+        let options = options.map_or_else(|| flags(&points[0]), |options| Ok(options.clone()))?;
+        let sides = [("first", url), ("second", Url::parse(against)?)];
+        let texts = [&experiment.url, against];
+        let point = |((side, url), text): ((&str, Url), &String)| Point {
+            name: format!("{side}: {text}"),
+            options: options.clone(),
+            url,
+        };
+        return Ok(sides.into_iter().zip(texts).map(point).collect());
+    }
+    let Some(of_curve) = &experiment.curve else {
+        let point = |point: LoadPoint| Ok(Point { options: flags(&point)?, name: point.name, url: url.clone() });
+        return points.into_iter().map(point).collect();
+    };
+    ensure!(experiment.sweep.is_empty(), "`[curve]` sweeps the reuse by itself; leave out `[sweep]`");
+    let options = options.map_or_else(|| flags(&points[0]), |options| Ok(options.clone()))?;
+    curve::check(of_curve, &options)?;
+    curve::points(of_curve, &options, &url)
+}
+
+fn flags(point: &LoadPoint) -> Result<Options> {
+    let arguments = std::iter::once("load").chain(point.flags.iter().map(String::as_str));
+    let flags = Flags::try_parse_from(arguments).map_err(|error| {
+        let text = error.to_string();
+        anyhow::anyhow!("{}", text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned())
+    });
+    let options = flags.with_context(|| format!("the flags of the point \"{}\"", point.name))?.options;
+    ensure!(
+        options.duration.is_none()
+            && options.total_connections.is_none()
+            && options.requests.is_none()
+            && !options.workload.searches_window(),
+        "`duration`, `total-connections` and a search for the window go with `tlsdyno load` only; `measure.time_s` \
+         says how long an experiment lasts"
+    );
+    Ok(options)
+}
+
+/// The points of a URL.
+struct LoadedUrl<'a> {
+    plans: Vec<EnginePlan>,
+    names: Vec<String>,
+    /// What the points of a curve are; empty without one.
+    places: Vec<CurvePlace>,
+    counted: Vec<Counted>,
+    /// Two URLs are compared, which are served at these addresses.
+    pair: Option<[SocketAddr; 2]>,
+    /// What both hold between the turns that they take: where the processes of both are on this machine, and their
+    /// clocks can be read, and nothing but the server's answers says when a request is due.
+    in_turns: Option<[HeldSessions; 2]>,
+    crew: Option<Gathered>,
+    /// Where each point is one run, whose course is kept: what it asks for, in the order of the points.
+    one_run: Option<Vec<Asking>>,
+    /// What is measured is planned: what came before was to warm up.
+    is_planned: bool,
+    stop: &'a AtomicBool,
+    /// The server that was started for the experiment.
+    _started: Option<Started>,
+}
+
+/// What a point asks for, as the summary of its run tells it.
+struct Asking {
+    asked: Asked,
+    effort: Option<String>,
+}
+
+/// What makes a load.
+struct Makes<'a> {
+    crew: Option<&'a Gathered>,
+    stop: &'a AtomicBool,
+}
+
+impl Makes<'_> {
+    /// Runs the plan, here or by workers.
+    ///
+    /// # Errors
+    /// It could not begin, or a worker was lost in it.
+    fn run(&self, plan: &EnginePlan) -> Result<Outcome> {
+        let Some(Gathered { workers, .. }) = self.crew else { return Ok(load::run(plan, self.stop)?) };
+        let outcome = workers.run(plan, self.stop, Vec::new())?;
+        match workers.losses().first() {
+            // Its points would be of different loads.
+            Some(loss) => Err(Fault::Unreachable.of(anyhow!("{loss}"))),
+            None => Ok(outcome),
+        }
+    }
+}
+
+/// The clocks of the processes that serve an address; `None`: they are elsewhere, or another user's.
+fn clocks_of(address: SocketAddr) -> Option<ProcessClocks> {
+    let owners = listening::owner_numbers(&address).filter(|owners| !owners.is_empty())?;
+    let below = owners.iter().flat_map(|owner| process_tree::descendants(*owner)).map(|process| process.pid);
+    let all: BTreeSet<u32> = below.chain(owners.iter().copied()).collect();
+    Some(ProcessClocks::of(all.into_iter().collect()))
+}
+
+impl<'a> LoadedUrl<'a> {
+    fn start(
+        experiment: &LoadExperiment,
+        mut points: Vec<Point>,
+        record: &mut Record,
+        stop: &'a AtomicBool,
+        observer: &mut dyn Observer,
+    ) -> Result<LoadedUrl<'a>> {
+        let mut addresses: Vec<SocketAddr> = Vec::new();
+        let mut plans = Vec::new();
+        let started = match (&experiment.server, points.first().map(|point| point.url.clone())) {
+            (Some(server), Some(url)) => {
+                let most = points.iter().map(|point| point.options.connections).max().unwrap_or(1);
+                let started = Started::start(server, &url, most, &mut |text| observer.step(text));
+                Some(interrupt::before_measuring(stop, started)?)
+            }
+            _ => None,
+        };
+        if let Some(started) = &started {
+            let address = started.address().to_string();
+            points.iter_mut().for_each(|point| point.options.connect_to = Some(address.clone()));
+        }
+        for Point { name, options, url } in &points {
+            observer.step(&format!("preparing: {name}"));
+            let address = options::address(options, url).or_fault(Fault::Unreachable)?;
+            permission::check(&url.host, address, &options.i_may_load_this).or_fault(Fault::Usage)?;
+            let most = experiment.curve.as_ref().map_or(0, |curve| curve.connections_max_count);
+            open_files::make_room_for(options.connections.max(most)).or_fault(Fault::Environment)?;
+            plans.push(options::plan(options, url, address).or_fault(Fault::Usage)?);
+            if url.tls || record.configurations.is_empty() {
+                record.manifest.effort = if url.tls { options::effort(options).to_string() } else { String::new() };
+            }
+            record.configurations.push(Configuration::setting(name.clone(), url.tls, Vec::new()));
+            addresses.push(address);
+        }
+        manifest::hide_headers(&mut record.manifest.command_line);
+        record.manifest.server_name = experiment.url.clone();
+        if let (Some(started), Some(server)) = (&started, &experiment.server) {
+            manifest::describe_server(&mut record.manifest, started.description());
+            record.manifest.server_name = server.kind.to_string();
+            record.manifest.certificate = server.tls.certificate().to_string();
+        }
+        // Before workers come: they do not wait for whoever is silent while he reads a long log.
+        let log = experiment.curve.as_ref().map(curve::logged).transpose()?.flatten();
+        let crew = match &experiment.workers {
+            Some(workers) => {
+                observer.step(&format!("waiting for {} workers", workers.count()));
+                let packer = Workers::check(&plans[0], workers.count()).or_fault(Fault::Usage)?;
+                let may_load = &points[0].options.i_may_load_this;
+                Some(gather(workers, packer, addresses[0], may_load, None, stop)?)
+            }
+            None => None,
+        };
+        let makes = Makes { crew: crew.as_ref(), stop };
+        record.measured = Measured::from(LoadRecord { experiment: experiment.clone(), log, ..LoadRecord::default() });
+        if let Some(curve) = &experiment.curve {
+            let time = Duration::from_secs_f64(experiment.measure.time_s) / points.len().max(1) as u32;
+            for (index, (point, &address)) in points.iter().zip(&addresses).enumerate() {
+                observer.step(&format!("looking for connections that saturate: {}", point.name));
+                let most = curve.connections_max_count;
+                let (plan, saturated) = curve::saturated(point, address, most, time, stop, |plan| makes.run(plan))?;
+                let connections = plan.connections.total;
+                if !saturated {
+                    let what = format!("{connections} connections may be too few to saturate the server");
+                    let warning = Warning::new("few_connections", what).with_remedy("Raise --connections-max");
+                    record.configurations[index].warnings.push(warning);
+                }
+                record.measured.of_mut::<LoadRecord>().into_iter().for_each(|load| load.connections.push(connections));
+                plans[index] = plan;
+            }
+        }
+        let places = experiment.curve.as_ref().map(|curve| curve.places()).unwrap_or_default();
+        let counted = vec![Counted::default(); points.len()];
+        let asking = |Point { options, url, .. }: &Point| Asking {
+            asked: options::asked(options, url),
+            effort: url.tls.then(|| options::effort(options).to_string()),
+        };
+        let one_run = experiment.one_run.then(|| points.iter().map(asking).collect());
+        let names = points.into_iter().map(|point| point.name).collect();
+        let pair = experiment.against.as_ref().and_then(|_| <[SocketAddr; 2]>::try_from(&addresses[..]).ok());
+        let has_clocks = pair.is_some_and(|pair| pair.iter().all(|address| clocks_of(*address).is_some()));
+        let can_wait = plans.iter().all(|plan| plan.pacing == Pacing::Closed && plan.window.is_none());
+        let in_turns = (has_clocks && can_wait).then(|| [0, 1].map(|side| HeldSessions::new(plans[side].resumption)));
+        Ok(LoadedUrl {
+            plans,
+            names,
+            places,
+            counted,
+            pair,
+            in_turns,
+            one_run,
+            is_planned: false,
+            crew,
+            stop,
+            _started: started,
+        })
+    }
+}
+
+impl Subject for LoadedUrl<'_> {
+    fn warm_up(&self, index: usize, _factor: u32) -> Work {
+        let users = self.plans[index].users.clone();
+        let timed = Timed { for_ns: WARM_UP.as_nanos() as u64, seed: 0 };
+        Work { timed: Some(timed), ..Piece { users, requests: 0 }.into() }
+    }
+
+    fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
+        self.is_planned = true;
+        let most = seconds_per_request.iter().map(|seconds| 1.0 / seconds.max(1e-9)).fold(0.0, f64::max);
+        let blocks = seconds_per_request.len() as u32;
+        if self.in_turns.is_some() {
+            let [shortest, longest] = ROUND_OF_TURNS;
+            let round = (left / PAIRS).clamp(shortest, longest);
+            let rounds_expected = (left.as_secs_f64() / round.as_secs_f64()) as u32;
+            let requests_per_block = (round.as_secs_f64() / f64::from(blocks) * most) as u64;
+            let schedule =
+                Schedule { requests_per_block, rounds_expected, round, overhead: round, seconds_per_request: 0.0 };
+            let works = vec![Piece { users: 0..0, requests: requests_per_block }.into()];
+            let slices =
+                Some(SlicesOfRound { length: round, rounds_wanted: None, rounds_least: 0, blocks_share: None });
+            return Plan { schedule, works, rounds_most: None, slices, warnings: Vec::new() };
+        }
+        if self.one_run.is_some() {
+            let time = (left / blocks.max(1)).saturating_sub(BLOCK_OVERHEAD);
+            let (timed, schedule) = timed_blocks(left, blocks, [time, time], BLOCK_OVERHEAD, most);
+            let piece = Piece { users: 0..0, requests: schedule.requests_per_block };
+            let works = vec![Work { timed: Some(timed), ..piece.into() }];
+            return Plan { schedule, works, rounds_most: Some(1), slices: None, warnings: Vec::new() };
+        }
+        let paired = |bound: Duration| bound.min(left / (PAIRS * blocks));
+        let bounds = if self.pair.is_some() { PAIRED_BLOCK.map(paired) } else { BLOCK };
+        let (timed, schedule) = timed_blocks(left, blocks, bounds, BLOCK_OVERHEAD, most);
+        let piece = Piece { users: 0..0, requests: schedule.requests_per_block };
+        Plan {
+            schedule,
+            works: vec![Work { timed: Some(timed), ..piece.into() }],
+            rounds_most: None,
+            slices: None,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Arrivals at random are the same for all points of a round.
+    fn draw(&self, work: Work, random: &mut SplitMix64) -> Work {
+        let seed = random.next_u64();
+        Work { timed: work.timed.map(|timed| Timed { seed, ..timed }), ..work }
+    }
+
+    fn block(&mut self, index: usize, work: &Work, journal: &mut Journal) -> Result<Block> {
+        let mut plan = self.plans[index].clone();
+        let timed = work.timed.context("the load of a URL lasts for a time")?;
+        plan.until = Until::Elapsed(timed.for_ns);
+        if self.one_run.is_some() {
+            plan.slice_ns = Some(SLICE_OF_COURSE_NS);
+        }
+        if let Pacing::Open(rate) = plan.pacing {
+            plan.pacing = Pacing::Open(Rate { seed: timed.seed, ..rate });
+        }
+        let clocks = self.pair.and_then(|pair| clocks_of(pair[index]));
+        let before_ns = clocks.as_ref().and_then(ProcessClocks::at_rest_ns);
+        let outcome = Makes { crew: self.crew.as_ref(), stop: self.stop }.run(&plan)?;
+        let after_ns = clocks.as_ref().and_then(ProcessClocks::at_rest_ns);
+        interrupt::check(self.stop)?;
+        let used_ns = before_ns.zip(after_ns).map(|(before, after)| after.saturating_sub(before));
+        let block = self.block_of(index, &outcome, clocks, used_ns.unwrap_or(0))?;
+        // The points come in random order, and their runs are told in theirs.
+        let asking = self.one_run.as_ref().filter(|_| self.is_planned).map(|all| &all[index]);
+        if let Some(Asking { asked, effort }) = asking {
+            let run = summary::of(self.names[index].clone(), effort.clone(), asked, &outcome, &[]);
+            let (points, empty) = (self.plans.len(), Summary::default());
+            journal.change(|record| {
+                let Some(load) = record.measured.of_mut::<LoadRecord>() else { return };
+                load.runs.resize(points, empty);
+                load.runs[index] = run;
+            });
+        }
+        if journal.record().manifest.negotiated.is_empty() {
+            let negotiated = manifest::negotiated_text(&record::record(&outcome)?.negotiated);
+            journal.change(|record| record.manifest.negotiated = negotiated);
+        }
+        Ok(block)
+    }
+
+    /// Two that are compared take turns as often as they can: what changes meanwhile meets both.
+    fn slices(
+        &mut self,
+        _configurations: &[usize],
+        length: Duration,
+        since: Instant,
+        random: &mut SplitMix64,
+    ) -> Result<Vec<Block>, (usize, anyhow::Error)> {
+        let (Some(pair), Some(sessions)) = (self.pair, &mut self.in_turns) else { return Ok(Vec::new()) };
+        let started_ns = since.elapsed().as_nanos() as u64;
+        let clocks = pair.map(clocks_of);
+        let mut plans: Vec<EnginePlan> = self.plans.clone();
+        let mut parts = plans.iter_mut().zip(sessions.iter_mut()).zip(&clocks).map(|((plan, sessions), clocks)| {
+            // Turns end it, and cut it.
+            (plan.until, plan.slice_ns) = (Until::Elapsed(u64::MAX / 4), None);
+            Side { plan, sessions, clocks: clocks.clone().unwrap_or(ProcessClocks::of(Vec::new())) }
+        });
+        let (Some(first), Some(second)) = (parts.next(), parts.next()) else { return Ok(Vec::new()) };
+        drop(parts);
+        let sides = in_turns::round([first, second], random.below(2), length, self.stop);
+        let sides = sides.map_err(|error| (0, error.into()))?;
+        interrupt::check(self.stop).map_err(|error| (0, error))?;
+        let of_side = |(index, (side, clocks)): (usize, (Option<OfSide>, Option<ProcessClocks>))| {
+            let OfSide { outcome, server_cpu_ns } = side?;
+            let block = self.block_of(index, &outcome, clocks, server_cpu_ns);
+            let block = block.map(|block| Block { configuration: index, started_ns, ..block });
+            Some(block.map_err(|error| (index, error)))
+        };
+        sides.into_iter().zip(clocks).enumerate().filter_map(of_side).collect()
+    }
+
+    fn log_tail(&mut self, _index: usize) -> String {
+        String::new()
+    }
+
+    fn warnings(&self) -> Vec<Warning> {
+        let points = self.places.iter().zip(&self.names).zip(&self.counted).zip(&self.plans);
+        let missed =
+            points.filter_map(|(((place, name), counted), plan)| counted.missed(name, *place, plan.connections.total));
+        missed.collect()
+    }
+}
+
+impl LoadedUrl<'_> {
+    /// A block of this outcome, of a server that had these processes and used so much CPU time.
+    fn block_of(
+        &mut self,
+        index: usize,
+        outcome: &Outcome,
+        clocks: Option<ProcessClocks>,
+        server_cpu_ns: u64,
+    ) -> Result<Block> {
+        let counted = record::record(outcome)?;
+        if is_dead(&counted) {
+            return Err(death(&self.names[index], &counted, ""));
+        }
+        self.counted[index].add(outcome);
+        let mut warnings = verify_requests(&counted, counted.hits).warnings;
+        if outcome.unserved > 0 {
+            let what = format!("{} requests that were due found no user free in time", outcome.unserved);
+            let remedy = "Give a lower rate or more connections; they are in no latency";
+            warnings.push(Warning::new("unserved", what).with_remedy(remedy));
+        }
+        // What processes that began or ended meanwhile used is not known.
+        let same = clocks.is_some() && clocks == self.pair.and_then(|pair| clocks_of(pair[index]));
+        let server_cpu_ns = if same { server_cpu_ns } else { 0 };
+        Ok(Block { valid: true, warnings, server_cpu_ns, ..block_of(outcome)? })
+    }
+}
+
+fn block_of(outcome: &Outcome) -> Result<Block> {
+    let client_bound = busy_fraction(outcome) >= CLIENT_BUSY_MAX;
+    Ok(Block { client_bound, ..Block::from(record::record(outcome)?) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_that_are_none_are_refused_with_the_point() {
+        let read =
+            |text: &str| check(&toml::from_str(text).unwrap(), None).map(drop).map_err(|error| format!("{error:#}"));
+        let head = "question = \"q?\"\nurl = \"https://localhost/\"\n";
+        read(&format!("{head}[sweep]\nrate = [100, \"200/s\"]\n")).unwrap();
+        let said = read(&format!("{head}[load]\nconection = 3\n")).unwrap_err();
+        assert!(said.contains("--conection"), "{said}");
+        let said = read(&format!("{head}[load]\nduration = \"3s\"\n")).unwrap_err();
+        assert!(said.contains("measure.time_s"), "{said}");
+        assert!(read(&format!("{head}[measure]\nturns = 2\n")).unwrap_err().contains("URL"));
+        read(&format!("{head}[curve]\nby = [\"hits\", \"connections\"]\n")).unwrap();
+        let both = read(&format!("{head}[curve]\n[sweep]\nreuse = [\"5%\"]\n")).unwrap_err();
+        assert!(both.contains("leave out `[sweep]`"), "{both}");
+        let foreign = read(&format!("{head}[load]\nrate = 5\n[curve]\n")).unwrap_err();
+        assert!(foreign.contains("--rate"), "{foreign}");
+    }
+}

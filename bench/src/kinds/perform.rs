@@ -1,0 +1,146 @@
+//! Running an experiment of any kind and showing its result.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result};
+
+use super::{AnyExperiment, AnySummary, Kind, Progress};
+use crate::exit::{self, Exit};
+use crate::interrupt;
+use crate::report::document::Document;
+use crate::report::{Style, html, terminal};
+use crate::run::runner::Finished;
+use crate::stats::Summary;
+use crate::store::Record;
+use crate::store::warning::code;
+
+/// Where results go, and what else can be done with an experiment.
+#[derive(clap::Args, Clone, Debug)]
+pub struct OutputArgs {
+    /// Where results go.
+    #[command(flatten)]
+    pub results: ResultArgs,
+    /// Print the experiment as TOML and run nothing
+    #[arg(long, help_heading = "Output")]
+    pub print_experiment: bool,
+}
+
+/// Where results go.
+#[derive(clap::Args, Clone, Debug)]
+pub struct ResultArgs {
+    /// Print one JSON object (docs/FORMAT.md) instead of the table
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+    /// Where the report goes; if it cannot be written there, nothing is measured and the exit code is 1
+    #[arg(long, alias = "output", value_name = "FILE", default_value = "report.html", help_heading = "Output")]
+    report: PathBuf,
+    /// Write no report
+    #[arg(long, help_heading = "Output")]
+    no_report: bool,
+}
+
+impl ResultArgs {
+    /// Without a report, unless one is named.
+    pub fn of(json: bool, report: Option<PathBuf>) -> ResultArgs {
+        ResultArgs { json, no_report: report.is_none(), report: report.unwrap_or_default() }
+    }
+
+    /// Where the report goes, if one is wanted.
+    pub fn report(&self) -> Option<&Path> {
+        (!self.no_report).then_some(self.report.as_path())
+    }
+}
+
+/// Runs an experiment that was checked and shows its result, or prints it as TOML, as asked.
+///
+/// # Errors
+/// Nothing could be measured, or a report cannot be written.
+pub fn perform(
+    experiment: &dyn AnyExperiment,
+    output: &OutputArgs,
+    run: &dyn Fn(&AtomicBool, &mut Progress) -> Result<Finished>,
+) -> Result<Exit> {
+    if output.print_experiment {
+        crate::output::print(experiment.to_toml()?)?;
+        return Ok(Exit::Done);
+    }
+    perform_and_keep(experiment.kind(), &output.results, run).map(|(exit, _)| exit)
+}
+
+/// Runs what was checked, an experiment of that kind, shows its result as asked, and answers it.
+///
+/// # Errors
+/// Nothing could be measured, or a report cannot be written.
+pub fn perform_and_keep(
+    kind: &'static dyn Kind,
+    output: &ResultArgs,
+    run: &dyn Fn(&AtomicBool, &mut Progress) -> Result<Finished>,
+) -> Result<(Exit, Record)> {
+    let report = output.report();
+    if let Some(path) = report {
+        refuse_unwritable(path)?;
+    }
+    let stop = interrupt::flag(Exit::Interrupted as i32)?;
+    let mut progress = Progress::of(kind);
+    let result = run(&stop, &mut progress);
+    progress.clear();
+    let finished = result?;
+    let record = &finished.record;
+    // Once for all that is shown: it takes long for many rounds.
+    let summary = summed_up(kind, record)?;
+    let document = summary.document(record);
+    // The file first: who closes the pipe of the table still gets the report. A report that fails does not cost the
+    // table.
+    let written = report.map_or(Ok(()), |path| write_report(&document, path));
+    let mut text = match output.json {
+        true => summary.json(record) + "\n",
+        false => terminal::text(&document, Style::of_stdout()),
+    };
+    if let Some(path) = report.filter(|_| written.is_ok() && !output.json) {
+        text.push_str(&format!("\nReport: {}\n", path.display()));
+    }
+    crate::output::print(text)?;
+    written?;
+    Ok((exit_of(&finished, summary.as_ref()), finished.record))
+}
+
+/// A record that was stopped before its subject was known says nothing but its question, as one of an ablation.
+fn summed_up(kind: &dyn Kind, record: &Record) -> Result<Box<dyn AnySummary>> {
+    if record.measured.field().is_empty() { Ok(Box::new(Summary::of(record))) } else { kind.summary(record) }
+}
+
+fn write_report(document: &Document, path: &Path) -> Result<()> {
+    std::fs::write(path, html::page(document)?).with_context(|| {
+        format!("failed to write the report {}; `tlsdyno report` writes it again from the store", path.display())
+    })
+}
+
+/// Whether the record holds what was asked for. What went wrong was already said in the result's warnings.
+fn exit_of(finished: &Finished, summary: &dyn AnySummary) -> Exit {
+    let record = &finished.record;
+    let invalid = record.configurations.iter().any(|configuration| !configuration.valid)
+        || record.blocks.iter().any(|block| !block.valid)
+        || record.warnings.iter().any(|warning| warning.code == code::MISSED)
+        || summary.is_contradicted(record);
+    match &finished.cut_short {
+        Some(error) => exit::code_of(error),
+        None if invalid => Exit::Invalid,
+        None if !finished.stored => Exit::Store,
+        None => Exit::Done,
+    }
+}
+
+/// A report that cannot be written is better known before minutes of measuring than after.
+pub fn refuse_unwritable(path: &Path) -> Result<()> {
+    let existed = path.exists();
+    std::fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(path)
+        .with_context(|| format!("the report cannot be written to {}; choose another --report FILE", path.display()))?;
+    if !existed {
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! How a run shows what it does on standard error.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::Kind;
+use crate::foreign::visible;
+use crate::run::observer::Observer;
+use crate::run::schedule::Schedule;
+use crate::stats::statement::FEW_ROUNDS;
+use crate::store::Record;
+
+/// Progress on standard error: a bar on a terminal, one line per step otherwise.
+pub struct Progress {
+    kind: &'static dyn Kind,
+    bar: ProgressBar,
+    terminal: bool,
+    /// What was measured so far, as a table, when it was made, and how long that took.
+    so_far: String,
+    shown: Option<(Instant, Duration)>,
+    /// When a line was last printed, where there is no terminal.
+    told: Instant,
+}
+
+/// How often the table of what was measured so far is renewed.
+const RENEWED: Duration = Duration::from_secs(5);
+/// And no more often than this many times what it takes to make: that is no time of measuring.
+const RENEWED_TIMES: u32 = 20;
+/// How often somebody who has no bar to look at is told how far it is.
+const TOLD: Duration = Duration::from_secs(10);
+/// Its rows.
+const ROWS_SO_FAR: usize = 12;
+
+impl Progress {
+    /// That of an experiment of this kind.
+    pub fn of(kind: &'static dyn Kind) -> Progress {
+        let terminal = std::io::stderr().is_terminal();
+        let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(None, target);
+        bar.enable_steady_tick(Duration::from_millis(200));
+        bar.set_style(
+            ProgressStyle::with_template("{spinner} {msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()),
+        );
+        Progress { kind, bar, terminal, so_far: String::new(), shown: None, told: Instant::now() }
+    }
+
+    /// Takes the bar away.
+    pub fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    fn line(&self, text: &str) {
+        let text = visible(text);
+        if self.terminal {
+            self.bar.println(text);
+        } else {
+            tell!("{text}");
+        }
+    }
+}
+
+/// What the rounds are to do, as far as is known before them.
+fn measuring(schedule: &Schedule, configurations: usize, left: Duration) -> String {
+    let (rounds, round_s, left_s) = (schedule.rounds_expected, schedule.round.as_secs_f64(), left.as_secs_f64());
+    let text = format!("measuring {configurations} configurations in random order for at most {left_s:.0} s");
+    let wanted_s = round_s * f64::from(FEW_ROUNDS);
+    let blocks = match schedule.requests_per_block {
+        0 | 1 => String::new(),
+        requests => format!(", {requests} requests a block"),
+    };
+    match () {
+        () if left.is_zero() => format!("measuring {configurations} configurations: warming up took the time"),
+        () if wanted_s > left_s * 1.5 => format!(
+            "{text}; a round takes about {round_s:.0} s, and fewer than {FEW_ROUNDS} resolve nothing: \
+             give --time {:.0}",
+            (wanted_s * 2.0 / 10.0).ceil() * 10.0
+        ),
+        () => format!("{text}, up to {rounds} rounds of {round_s:.1} s{blocks}"),
+    }
+}
+
+/// Resolution of the bar; measuring time is a fraction, not a count.
+const BAR_LENGTH: u64 = 1000;
+
+impl Observer for Progress {
+    fn step(&mut self, text: &str) {
+        self.bar.set_message(visible(text).into_owned());
+        if !self.terminal {
+            tell!("{text}");
+            self.told = Instant::now();
+        }
+    }
+
+    fn tell(&mut self, text: &str) {
+        self.line(text);
+    }
+
+    fn preflight(&mut self, name: &str, passed: usize, failed: &[String]) {
+        for check in failed {
+            self.line(&format!("preflight of \"{name}\" failed: {check}"));
+        }
+        if failed.is_empty() && !self.terminal {
+            let checks = if passed == 1 { "check" } else { "checks" };
+            tell!("preflight of \"{name}\": {passed} {checks} passed");
+        }
+    }
+
+    fn warn(&mut self, text: &str) {
+        self.line(&format!("warning: {text}"));
+    }
+
+    fn measuring(&mut self, schedule: &Schedule, configurations: usize, left: Duration) {
+        self.line(&measuring(schedule, configurations, left));
+        self.bar.set_length(BAR_LENGTH);
+        let style = ProgressStyle::with_template("{spinner} [{bar:30}] {prefix}  {msg}");
+        self.bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    }
+
+    fn progress(&mut self, elapsed: Duration, time: Duration, text: &str) {
+        let done = elapsed.as_secs_f64() / time.as_secs_f64();
+        self.bar.set_position((done.min(1.0) * BAR_LENGTH as f64) as u64);
+        let left = time.saturating_sub(elapsed);
+        let times = format!("{:.0} s, {:.0} s left", elapsed.as_secs_f64(), left.as_secs_f64());
+        if !self.terminal && self.told.elapsed() >= TOLD {
+            tell!("{text}: {times}");
+            self.told = Instant::now();
+        }
+        self.bar.set_prefix(times);
+        self.bar.set_message(format!("{text}\n{}", self.so_far));
+    }
+
+    fn interim(&mut self, record: &Record) {
+        let is_due = |(shown, took): (Instant, Duration)| shown.elapsed() >= RENEWED.max(took * RENEWED_TIMES);
+        if self.terminal && self.shown.is_none_or(is_due) {
+            let began = Instant::now();
+            self.so_far = self.kind.so_far(record, ROWS_SO_FAR);
+            self.shown = Some((Instant::now(), began.elapsed()));
+        }
+    }
+
+    fn finished(&mut self) {
+        self.bar.set_message("evaluating");
+    }
+}

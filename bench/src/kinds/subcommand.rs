@@ -1,0 +1,75 @@
+//! Subcommands as data, so that the command line is a list of them.
+
+use anyhow::Result;
+use clap::{Arg, ArgMatches, Command};
+
+use crate::exit::Exit;
+
+/// A subcommand: its flags, and what runs it.
+pub struct Subcommand {
+    name: &'static str,
+    flags: fn(Command) -> Command,
+    run: fn(&ArgMatches) -> Result<Exit>,
+    short: Option<(&'static [&'static str], &'static str)>,
+}
+
+impl Subcommand {
+    /// The subcommand of that name. [`subcommand`] makes it of a module that has `Args` and `run`.
+    pub const fn new(
+        name: &'static str,
+        flags: fn(Command) -> Command,
+        run: fn(&ArgMatches) -> Result<Exit>,
+    ) -> Subcommand {
+        Subcommand { name, flags, run, short: None }
+    }
+
+    /// With so many flags that `-h` shows those that matter, and an example. `--help` shows all.
+    pub const fn with_short_help(self, flags: &'static [&'static str], example: &'static str) -> Subcommand {
+        Subcommand { short: Some((flags, example)), ..self }
+    }
+
+    /// How it is called.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The flags that `-h` shows and its example, if it does not show all.
+    pub fn short_help(&self) -> Option<(&'static [&'static str], &'static str)> {
+        self.short
+    }
+
+    /// As clap has it.
+    pub fn command(&self) -> Command {
+        let command = (self.flags)(Command::new(self.name));
+        let Some((flags, example)) = self.short else { return command };
+        let long = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let short = format!("Example:\n  {example}\n\nAll flags and more examples: tlsdyno {} --help", self.name);
+        let is_shown = |arg: &Arg| flags.contains(&arg.get_id().as_str());
+        let command = command.mut_args(|arg| if is_shown(&arg) { arg } else { arg.hide_short_help(true) });
+        command.after_help(short).after_long_help(long)
+    }
+
+    /// Runs it with the flags that were given.
+    ///
+    /// # Errors
+    /// Those of the subcommand.
+    pub fn run(&self, given: &ArgMatches) -> Result<Exit> {
+        (self.run)(given)
+    }
+}
+
+/// The subcommand of a module that has `Args` and `run(&Args)`.
+#[macro_export]
+macro_rules! subcommand {
+    ($name:literal, $($module:ident)::+) => {
+        $crate::kinds::subcommand::Subcommand::new(
+            $name,
+            <$($module)::+::Args as clap::Args>::augment_args,
+            |given| {
+                let args = <$($module)::+::Args as clap::FromArgMatches>::from_arg_matches(given);
+                $($module)::+::run(&args.unwrap_or_else(|error| error.exit()))
+            },
+        )
+    };
+}
+pub use subcommand;

@@ -1,0 +1,24 @@
+//! What measures: the runner and what kinds of experiment share ([`run`], [`report`]), the trait that they implement,
+//! and the two that most people need: ablations and loads ([`kinds`]).
+
+#![forbid(unsafe_code)]
+// They panic where the reader has gone (`2>&1 | head -1`): `tell!` and `output::print` do not.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
+
+#[macro_use]
+extern crate tlsdyno_base;
+
+pub mod kinds;
+pub mod report;
+pub mod run;
+
+pub use tlsdyno_base::{
+    affinity, certificate_files, choice, distribution, exchange, exit, fault, foreign, histogram, input, interrupt,
+    listening, open_files, output, process_tree, random, units,
+};
+pub use tlsdyno_engine::time;
+pub use tlsdyno_native as native;
+pub use tlsdyno_record::{model, store};
+pub use tlsdyno_servers as servers;
+pub use tlsdyno_stats as stats;
+pub use tlsdyno_traffic::{load, machines, trace};

@@ -1,0 +1,356 @@
+//! valgrind's callgrind, which counts the instructions that the processes of a server execute in user space.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use tempfile::TempDir;
+
+use crate::fault::{Fault, OrFault};
+use crate::servers::Instance;
+use crate::servers::cpu::ProcessClocks;
+
+/// How long a server may work on after its last connection. Under valgrind everything takes some fifty times as long.
+const REST_WITHIN: Duration = Duration::from_secs(60);
+/// A server whose CPU clocks stand still for so long has come to rest.
+const REST: Duration = Duration::from_millis(30);
+/// OpenSSL makes new blinding values at each so many-th operation with an RSA key (`BN_BLINDING_COUNTER`).
+const OPERATIONS_PER_RENEWAL: f64 = 32.0;
+/// What it calls to make them, and in each operation.
+const RENEW: &str = "BN_BLINDING_create_param";
+const BLIND: &str = "BN_BLINDING_convert_ex";
+/// How the names of callgrind's files begin.
+const COUNTS: &str = "callgrind.";
+
+/// callgrind of one server.
+pub struct Callgrind {
+    /// Its files, and the pipes by which it is told what to do.
+    folder: TempDir,
+}
+
+impl Callgrind {
+    /// Makes a place for the files of one server.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn new() -> Result<Callgrind> {
+        Ok(Callgrind { folder: tempfile::tempdir().context("make a directory for callgrind's files")? })
+    }
+
+    /// Fails where valgrind is not installed.
+    ///
+    /// # Errors
+    /// The remedy.
+    pub fn require() -> Result<()> {
+        for program in ["valgrind", "vgdb"] {
+            let mut command = Command::new(program);
+            let ran = command.arg("--help").stdout(Stdio::null()).stderr(Stdio::null()).status();
+            ran.with_context(|| {
+                format!("instructions are counted by valgrind, and `{program}` cannot be run: install valgrind")
+            })
+            .or_fault(Fault::Environment)?;
+        }
+        Ok(())
+    }
+
+    /// Where the server under it writes.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn option(&self, name: &str, file: &str) -> OsString {
+        let mut option = OsString::from(format!("--{name}="));
+        option.push(self.folder.path().join(file));
+        option
+    }
+
+    /// What the server runs under, with further options of callgrind.
+    pub fn command(&self, options: &[&str]) -> Vec<OsString> {
+        let fixed = ["valgrind", "--tool=callgrind", "--trace-children=yes"].map(OsString::from);
+        let files = [
+            self.option("vgdb-prefix", "pipe"),
+            self.option("callgrind-out-file", &format!("{COUNTS}%p")),
+            self.option("log-file", "said.%p"),
+        ];
+        fixed.into_iter().chain(files).chain(options.iter().map(OsString::from)).collect()
+    }
+
+    /// Waits until the server has come to rest, and lets every process write what it has executed since the last call.
+    /// Answers the sum, by function.
+    ///
+    /// # Errors
+    /// The server does not come to rest, or one of its processes is out of reach.
+    pub fn dump(&self, instance: &Instance) -> Result<ByFunction> {
+        let mut all = ByFunction::default();
+        for file in self.dumped(instance)? {
+            let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
+            all.add(&text).with_context(|| format!("{}: not a file of callgrind", file.display()))?;
+        }
+        Ok(all)
+    }
+
+    /// The files that every process writes once the server has come to rest.
+    fn dumped(&self, instance: &Instance) -> Result<Vec<PathBuf>> {
+        ensure!(
+            ProcessClocks::of(instance.pids()).rest_within(REST_WITHIN, REST),
+            "the server still works {} s after its last connection, so that what it does for one cannot be counted; \
+             its log ends with:\n{}",
+            REST_WITHIN.as_secs(),
+            instance.log_tail()
+        );
+        refuse_other_users(&instance.pids())?;
+        let before = self.files()?;
+        for pid in instance.pids() {
+            let told = Command::new("vgdb")
+                .args([&self.option("vgdb-prefix", "pipe"), &OsString::from(format!("--pid={pid}"))])
+                .args([&format!("--cmd-time-out={}", REST_WITHIN.as_secs()), "dump"])
+                .output()
+                .context("run vgdb, which comes with valgrind")?;
+            let said = String::from_utf8_lossy(&told.stderr);
+            ensure!(told.status.success(), "vgdb could not reach process {pid}: {}", said.trim());
+        }
+        Ok(self.files()?.into_iter().filter(|file| !before.contains(file)).collect())
+    }
+
+    /// What was written so far: `callgrind.PID.NUMBER`.
+    fn files(&self) -> Result<Vec<PathBuf>> {
+        let folder = self.folder.path();
+        let entries = fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))?;
+        let paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+        // Beside them lies an empty one without number.
+        let is_count = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with(COUNTS) && name.matches('.').count() == 2
+        };
+        Ok(paths.into_iter().filter(is_count).collect())
+    }
+}
+
+/// A function, by its object file and name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Function {
+    /// The file that holds it.
+    pub object: String,
+    /// As the file calls it.
+    pub name: String,
+}
+
+/// Instructions by function.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ByFunction {
+    /// Its own.
+    pub own: BTreeMap<Function, u64>,
+    /// Of what it calls, with what that calls.
+    pub called: BTreeMap<Function, u64>,
+    /// By the name of what is called: how often, and with what that calls.
+    callees: BTreeMap<String, Calls>,
+}
+
+/// Calls of a function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Calls {
+    pub(crate) count: u64,
+    /// With what it calls.
+    pub instructions: u64,
+}
+
+impl Calls {
+    /// Counts these too.
+    pub fn add(&mut self, more: Calls) {
+        self.count += more.count;
+        self.instructions += more.instructions;
+    }
+}
+
+impl ByFunction {
+    /// Instructions of all functions.
+    pub fn total(&self) -> u64 {
+        self.own.values().sum()
+    }
+
+    /// The renewals of RSA's blinding values.
+    pub fn renewals(&self) -> Calls {
+        self.calls_of(RENEW)
+    }
+
+    /// Instructions of all functions, where each operation with an RSA key has its part of what renewals cost anywhere:
+    /// one falls into this piece of work or not as the operations before it are.
+    pub fn with_renewals_evened(&self, anywhere: Calls) -> u64 {
+        let each = anywhere.instructions as f64 / anywhere.count.max(1) as f64 / OPERATIONS_PER_RENEWAL;
+        let evened = each * self.calls_of(BLIND).count as f64;
+        self.total().saturating_sub(self.renewals().instructions) + evened.round() as u64
+    }
+
+    /// Calls of a function of this name, whatever file it is of.
+    fn calls_of(&self, name: &str) -> Calls {
+        self.callees.get(name).copied().unwrap_or_default()
+    }
+
+    /// Adds what a file in callgrind's profile format says. `None`: it is none.
+    fn add(&mut self, text: &str) -> Option<()> {
+        let (mut objects, mut names) = (Names::default(), Names::default());
+        let mut function = Function::default();
+        let mut callee = String::new();
+        let mut calls = None;
+        let before = self.total();
+        for line in text.lines() {
+            if let Some(name) = line.strip_prefix("ob=") {
+                function.object = objects.told(name)?;
+            } else if let Some(name) = line.strip_prefix("fn=") {
+                function.name = names.told(name)?;
+            } else if let Some(name) = line.strip_prefix("cob=") {
+                objects.told(name)?;
+            } else if let Some(name) = line.strip_prefix("cfn=") {
+                callee = names.told(name)?;
+            } else if let Some(told) = line.strip_prefix("calls=") {
+                calls = Some(told.split(' ').next()?.parse::<u64>().ok()?);
+            } else if line.starts_with(|first: char| first.is_ascii_digit() || "+-*".contains(first)) {
+                let instructions: u64 = line.split(' ').nth(1)?.parse().ok()?;
+                // Behind `calls=` stands what the calls cost in all.
+                let place = if calls.is_some() { &mut self.called } else { &mut self.own };
+                let sum = place.entry(function.clone()).or_default();
+                *sum = sum.checked_add(instructions)?;
+                if let Some(count) = calls.take() {
+                    let of = self.callees.entry(callee.clone()).or_default();
+                    *of = Calls {
+                        count: of.count.checked_add(count)?,
+                        instructions: of.instructions.checked_add(instructions)?,
+                    };
+                }
+            }
+        }
+        let total = self.own.values().try_fold(0_u64, |sum, own| sum.checked_add(*own))?;
+        (total == before.checked_add(total_of(text)?)?).then_some(())
+    }
+}
+
+/// Names are written once, with a number, and then as this number.
+#[derive(Default)]
+struct Names(HashMap<String, String>);
+
+impl Names {
+    /// `(5) name`, or `(5)`.
+    fn told(&mut self, text: &str) -> Option<String> {
+        match text.split_once(' ') {
+            Some((number, name)) => {
+                self.0.insert(number.to_owned(), name.to_owned());
+                Some(name.to_owned())
+            }
+            None => self.0.get(text).cloned(),
+        }
+    }
+}
+
+/// A process that became another user is out of vgdb's reach, which would wait for it in vain.
+fn refuse_other_users(pids: &[u32]) -> Result<()> {
+    let own = rustix::process::geteuid().as_raw();
+    // One that has ended since is nobody's.
+    let user_of = |pid: &u32| fs::metadata(format!("/proc/{pid}")).map_or(own, |metadata| metadata.uid());
+    let other = pids.iter().find(|pid| user_of(pid) != own);
+    let Some(pid) = other else { return Ok(()) };
+    Err(anyhow!(
+        "process {pid} of the server runs as another user ({}) and cannot be told to count. Have its workers stay the \
+         user that starts them (nginx: `user root;` in its configuration, where root starts it), or run tlsdyno as a \
+         plain user",
+        user_of(pid)
+    ))
+    .or_fault(Fault::Input)
+}
+
+/// The total that a file says itself.
+fn total_of(text: &str) -> Option<u64> {
+    let total = text.lines().find_map(|line| line.strip_prefix("totals: ").or(line.strip_prefix("summary: ")));
+    total?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn processes_of_other_users_are_refused_with_the_remedy() {
+        refuse_other_users(&[std::process::id(), u32::MAX]).unwrap();
+        let is_root = rustix::process::geteuid().is_root();
+        let mut command = Command::new("sleep");
+        command.arg("60");
+        if is_root {
+            command.uid(65_534);
+        }
+        let mut child = command.spawn().unwrap();
+        // A plain user finds one of another user at number 1.
+        let said = refuse_other_users(&[if is_root { child.id() } else { 1 }]).unwrap_err().to_string();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(said.contains("user root;"), "{said}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_file_is_read_or_refused(
+            lines in vec("(ob|fn|cob|cfn|calls|totals)[=:] ?(\\([0-9]\\)( x)?|[0-9 ]*)|[-+*0-9 x]{0,6}", 0..30),
+        ) {
+            ByFunction::default().add(&lines.join("\n"));
+        }
+    }
+
+    #[test]
+    fn instructions_are_told_by_function() {
+        let text = "version: 1\nevents: Ir\n\nob=(1) /lib/a.so\nfl=(1) a.c\nfn=(1) work\n12 5\n+1 2\n\
+                    cob=(2) /lib/b.so\ncfn=(2) help\ncalls=1 9\n* 30\n* 1\n\nob=(2)\nfn=(2)\n9 30\n\ntotals: 38\n";
+        let mut all = ByFunction::default();
+        all.add(text).unwrap();
+        all.add(text).unwrap();
+        let of = |object: &str, name: &str| Function { object: object.to_owned(), name: name.to_owned() };
+        assert_eq!(all.own, BTreeMap::from([(of("/lib/a.so", "work"), 16), (of("/lib/b.so", "help"), 60)]));
+        assert_eq!(all.called, BTreeMap::from([(of("/lib/a.so", "work"), 60)]));
+        assert_eq!(all.calls_of("help"), Calls { count: 2, instructions: 60 });
+        assert_eq!((all.total(), all.calls_of("work")), (76, Calls::default()));
+        assert_eq!(all.clone().add(&text.replace("38", "39")), None, "another total than the sum");
+        assert_eq!(all.add("fn=(7)\n"), None, "a number that nothing was said of");
+        assert_eq!(all.add("fn=(7) x\n12\n"), None);
+    }
+
+    /// Two pieces of work of 16 signatures each, of which the second had the renewal.
+    #[test]
+    fn renewals_are_spread_over_the_operations() {
+        let piece = |renewals: u64| {
+            let text = format!(
+                "fn=(1) sign\n1 1000\ncfn=(2) BN_BLINDING_convert_ex\ncalls=16 1\n1 {}\nfn=(2)\n2 160\n\
+                 cfn=(3) BN_BLINDING_create_param\ncalls={renewals} 1\n1 {}\nfn=(3)\n3 {}\ntotals: {}\n",
+                160 + renewals * 640,
+                renewals * 640,
+                renewals * 640,
+                1160 + renewals * 640
+            );
+            let mut of = ByFunction::default();
+            of.add(&text).unwrap();
+            of
+        };
+        let (without, with) = (piece(0), piece(1));
+        assert_eq!((without.total(), with.total()), (1160, 1800));
+        let mut anywhere = without.renewals();
+        anywhere.add(with.renewals());
+        assert_eq!(anywhere, Calls { count: 1, instructions: 640 });
+        // Half a renewal for each.
+        assert_eq!(without.with_renewals_evened(anywhere), 1480);
+        assert_eq!(with.with_renewals_evened(anywhere), 1480);
+    }
+
+    #[test]
+    fn totals_are_found() {
+        assert_eq!(total_of("version: 1\nevents: Ir\nsummary: 1206\n\nfl=a\n"), Some(1206));
+        assert_eq!(total_of("fl=a\n1 2\ntotals: 17\n"), Some(17));
+        assert_eq!(total_of("fl=a\ntotals: x\n"), None);
+        assert_eq!(total_of(""), None);
+    }
+}

@@ -1,0 +1,117 @@
+//! Refuses what cannot be measured with the load on other machines.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use anyhow::{Result, ensure};
+use tlsdyno_tls::Effort;
+
+use crate::listening;
+use crate::model::{Experiment, Method, ServerName, WorkersModel};
+
+/// A load that workers may make, and the servers that it is for, as far as all experiments are alike in them.
+pub struct FarLoad<'a> {
+    /// Who makes it, if that is not this machine.
+    pub workers: Option<&'a WorkersModel>,
+    /// The address of this machine that servers listen on for them; `None`: loopback.
+    pub address: Option<IpAddr>,
+    /// How many connections there are at once, where they are fewest, and by which flag.
+    pub clients: (u32, &'a str),
+    /// The window over a trace that is replayed in its order.
+    pub window: Option<u32>,
+    /// Some server has an RSA key below 2048 bits.
+    pub has_small_keys: bool,
+    /// How much clients do.
+    pub effort: Effort,
+}
+
+impl FarLoad<'_> {
+    /// Whether workers can make the load, and servers can be where they reach them. Answers the address where other
+    /// machines reach servers, if they do.
+    ///
+    /// # Errors
+    /// What contradicts itself, with the remedy.
+    pub fn check(&self) -> Result<Option<IpAddr>> {
+        let Some(workers) = self.workers else {
+            ensure!(
+                self.address.is_none(),
+                "`address` is for a server command, or for workers that make the load elsewhere (--on, --workers)"
+            );
+            return Ok(None);
+        };
+        ensure!(workers.are_given(), "`workers` needs `on` or `workers`: who makes the load?");
+        let (clients, flag) = self.clients;
+        ensure!(
+            clients as usize >= workers.count(),
+            "{clients} {} cannot be divided among {} workers; raise {flag}",
+            flag.trim_start_matches('-'),
+            workers.count()
+        );
+        ensure!(
+            self.window.is_none(),
+            "a trace that is replayed in its order cannot be divided among workers; leave them out, or the window \
+             (--window 0)"
+        );
+        let ip = self.address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        if listening::is_loopback(ip) {
+            ensure!(
+                !workers.are_elsewhere(),
+                "workers elsewhere do not reach the servers, which listen on loopback; name the address of this \
+                 machine by which they do (--address 192.0.2.1)"
+            );
+            return Ok(None);
+        }
+        ensure!(
+            listening::is_of_this_host(ip) && !ip.is_unspecified(),
+            "{ip} is no address of this machine; name the one by which workers reach it (--address)"
+        );
+        ensure!(
+            !self.has_small_keys && self.effort != Effort::Floor,
+            "keys below 2048 bits and the effort `floor` are for loopback; leave them out, or the workers"
+        );
+        Ok(Some(ip))
+    }
+}
+
+/// Workers of an experiment, checked.
+pub trait CheckWorkers {
+    /// Whether workers can make the load, and the server can be where they reach it. Who reaches a server without parts
+    /// of its cryptography is known by its address: this machine, and the workers that have joined.
+    fn check_workers(&self) -> Result<()>;
+}
+
+impl CheckWorkers for Experiment {
+    fn check_workers(&self) -> Result<()> {
+        let is_command = self.server.kind == ServerName::Command;
+        let has_address = self.server.address.is_some() && !(is_command && self.workers.is_none());
+        let configured = self.configurations.iter().map(|model| model.tls.applied(&self.tls));
+        let far = FarLoad {
+            workers: self.workers.as_ref(),
+            address: if has_address { Some(self.server.ip()?) } else { None },
+            clients: (self.load.connections, "--connections"),
+            window: self.workload.window(),
+            has_small_keys: configured.chain([self.tls.clone()]).any(|tls| tls.certificate().is_small_rsa()),
+            effort: self.load.effort,
+        };
+        let beyond = far.check()?;
+        if self.workers.is_none() {
+            return Ok(());
+        }
+        ensure!(self.foreign_traffic.is_none(), "foreign traffic is made by others, not by workers; leave them out");
+        ensure!(
+            !self.methods.contains(&Method::Counting),
+            "method `counting` needs no load that this machine cannot make; leave the workers out"
+        );
+        let Some(ip) = beyond else { return Ok(()) };
+        ensure!(
+            self.server.plain_ip()?.is_none_or(|plain| plain == ip),
+            "workers reach the server at {ip}, but not its plain HTTP; name the same address in --plain-address"
+        );
+        ensure!(
+            self.server.allow_insecure_listen,
+            "other hosts can reach {ip}, where parts of the server's cryptography will be switched off. Connections \
+             from others than this machine and the workers are refused, but whoever sits between can read and forge \
+             everything: give --allow-insecure-listen if this network is isolated"
+        );
+        Ok(())
+    }
+}

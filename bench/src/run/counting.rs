@@ -1,0 +1,173 @@
+//! The method `counting`: the same servers and modes under valgrind's callgrind, doing the same work one connection
+//! after the other. What differs is instructions in user space, which repeat where times do not.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::callgrind::{ByFunction, Callgrind, Calls};
+use super::cpus::Cpus;
+use super::load_process::LoadProcess;
+use super::manifest;
+use super::mode_check::{Counted, ModeCheck};
+use super::observer::Observer;
+use super::preflight::{can_resume, start_and_check};
+use super::runner::{Plan, Subject};
+use super::schedule::{Schedule, Work, pieces, requests_of_users};
+use super::testbed::{Testbed, log_tail};
+use super::verify::{death, is_dead, reuse_warning, verify_requests};
+use crate::fault::{Fault, OrFault};
+use crate::interrupt;
+use crate::model::{Experiment, Load};
+use crate::servers::Instance;
+use crate::store::{Block, Journal, Measured, Record, Warning};
+
+/// Requests of a block. A warm-up is one block, for the first handshakes of each process fetch and allocate what later
+/// ones find.
+const BLOCK_REQUESTS: u64 = 32;
+/// Rounds. Their spread says how well the counts repeat; from more nothing more is learned.
+const ROUNDS: u32 = 2;
+/// How long a request may stand still, milliseconds.
+const TIMEOUT_MS: u64 = 60_000;
+
+/// The configurations under callgrind.
+pub struct Counting {
+    load: LoadProcess,
+    testbed: Testbed,
+    /// Of each configuration with a server of its own.
+    callgrind: BTreeMap<usize, Callgrind>,
+    check: ModeCheck,
+    /// The same in every block.
+    work: Work,
+    /// Of each configuration: whether its server hands out sessions.
+    resumable: Vec<bool>,
+    /// All that were counted so far, whatever configuration they fell into.
+    renewals: Calls,
+}
+
+impl Counting {
+    /// Fails where nothing can be counted.
+    ///
+    /// # Errors
+    /// The remedy.
+    pub fn require() -> Result<()> {
+        Callgrind::require()
+    }
+
+    /// Starts all servers under callgrind. Configurations that the record has already are counted as they are; where
+    /// it has none they are checked and added.
+    pub fn start(
+        experiment: &Experiment,
+        cpus: Cpus,
+        record: &mut Record,
+        stop: &AtomicBool,
+        observer: &mut dyn Observer,
+    ) -> Result<Counting> {
+        let one_by_one = Load { connections: 1, per_user: 1, timeout_ms: TIMEOUT_MS, ..experiment.load.clone() };
+        let under = Experiment { load: one_by_one, ..experiment.clone() };
+        let mut testbed = Testbed::prepare(&under, cpus, &mut |text| observer.step(text))?;
+        // Under valgrind all of it takes long.
+        testbed.prepared_until = None;
+        let resumable: Vec<bool> = testbed.servers.iter().map(|server| can_resume(&under, &server.model)).collect();
+        let mut callgrind = BTreeMap::new();
+        for (index, server) in testbed.servers.iter_mut().enumerate().filter(|(_, server)| server.host.is_none()) {
+            let own = Callgrind::new()?;
+            server.run_under(own.command(&[]), own.folder());
+            callgrind.insert(index, own);
+        }
+        if record.configurations.is_empty() {
+            record.measured = Measured::from(experiment.without_secrets());
+            start_and_check(&under, &mut testbed, record, stop, observer)?;
+            manifest::describe(&mut record.manifest, &under, &mut testbed, cpus);
+        } else {
+            let (request, _) = testbed.preflight_request();
+            for index in (0..testbed.servers.len()).filter(|index| record.configurations[*index].valid) {
+                interrupt::check(stop)?;
+                observer.step(&format!("starting under callgrind: {}", testbed.servers[index].model.name));
+                testbed.activate(index)?;
+                // The sessions of the timed servers mean nothing to these.
+                testbed.make_universal(index, &request, resumable[index])?;
+            }
+        }
+        let load = testbed.start_load(&under, |index| record.configurations[index].valid)?;
+        let pieces = pieces(&requests_of_users(&testbed.site.workload), BLOCK_REQUESTS, 1);
+        let piece = pieces.into_iter().next().context("the workload has no requests")?;
+        let (check, renewals) = (ModeCheck::default(), Calls::default());
+        Ok(Counting { load, testbed, callgrind, check, work: piece.into(), resumable, renewals })
+    }
+
+    /// What the server of this configuration has executed since the last call, once it has come to rest.
+    fn dump(&mut self, index: usize) -> Result<ByFunction> {
+        let host = self.testbed.host(index);
+        let name = self.testbed.servers[host].model.name.clone();
+        let callgrind = self.callgrind.get(&host).with_context(|| format!("\"{name}\" is not under callgrind"))?;
+        let instance = self.testbed.instance(index);
+        let instance: &Instance = instance.with_context(|| format!("the server of \"{name}\" does not run"))?;
+        let executed = callgrind
+            .dump(instance)
+            .with_context(|| format!("count the instructions of \"{name}\""))
+            .or_fault(Fault::Server)?;
+        self.renewals.add(executed.renewals());
+        Ok(executed)
+    }
+}
+
+impl Subject for Counting {
+    fn warm_up(&self, _index: usize, _factor: u32) -> Work {
+        self.work.clone()
+    }
+
+    fn plan(&mut self, seconds_per_request: &[f64], _left: Duration) -> Plan {
+        let per_request: f64 = seconds_per_request.iter().sum();
+        let requests = self.work.piece.requests;
+        let schedule = Schedule {
+            requests_per_block: requests,
+            rounds_expected: ROUNDS,
+            round: Duration::from_secs_f64(per_request * requests as f64),
+            overhead: Duration::ZERO,
+            seconds_per_request: per_request,
+        };
+        let works = vec![self.work.clone()];
+        Plan { schedule, works, rounds_most: Some(ROUNDS), slices: None, warnings: Vec::new() }
+    }
+
+    fn ready(&mut self, index: usize, _turn: Option<u32>) -> Result<()> {
+        self.testbed.activate(index).map(drop)
+    }
+
+    fn block(&mut self, index: usize, work: &Work, _journal: &mut Journal) -> Result<Block> {
+        // What was executed until here belongs to nobody.
+        self.dump(index)?;
+        let host = self.testbed.host(index);
+        let before = Counted::of(&self.testbed.servers[host])?;
+        let outcome = self.load.run(index, self.testbed.address(index), work)?;
+        let name = &self.testbed.servers[index].model.name;
+        if is_dead(&outcome) {
+            return Err(death(&name.clone(), &outcome, &self.log_tail(index)));
+        }
+        let executed = self.dump(index)?;
+        let instructions = executed.with_renewals_evened(self.renewals);
+        let after = Counted::of(&self.testbed.servers[host])?;
+        let mode = self.check.fault((index, &self.testbed.servers[index]), &outcome, &before, &after);
+        let asked = verify_requests(&outcome, work.piece.requests);
+        let mut warnings = asked.warnings;
+        warnings.extend(mode.map(|what| Warning::new("counters", what).with_remedy("This block is left out")));
+        // A connection that had no session to offer was counted with a full handshake.
+        if self.resumable[index] && outcome.resumed_offered < outcome.resumed_intended {
+            warnings.push(reuse_warning(&outcome));
+        }
+        let valid = warnings.is_empty();
+        Ok(Block { instructions: Some(instructions), valid, warnings, ..Block::from(outcome) })
+    }
+
+    fn leave_out(&mut self, index: usize) -> bool {
+        self.testbed.stop(index);
+        true
+    }
+
+    fn log_tail(&mut self, index: usize) -> String {
+        self.testbed.instance(index).map(|instance| log_tail(instance)).unwrap_or_default()
+    }
+}

@@ -1,0 +1,268 @@
+//! A server under somebody else's traffic, which can neither be repeated nor drained: the mode changes at random every
+//! 20 to 100 ms, and each interval tells what the server's processes used and what the doubler counted. What a second
+//! computation costs comes from a regression over all intervals (`stats/traffic.rs`).
+
+mod watch;
+
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use tlsdyno_tls::{Effort, Settings};
+
+use super::cpus::Cpus;
+use super::manifest;
+use super::observer::Observer;
+use super::preflight::{compile, kinds};
+use super::runner::{Plan, SlicesOfRound, Subject};
+use super::schedule::{Piece, Schedule, Work};
+use super::testbed::{Testbed, log_tail};
+use crate::exchange::exchange;
+use crate::fault::{Fault, OrFault};
+use crate::interrupt;
+use crate::model::{Experiment, ForeignTraffic};
+use crate::native::{Doubled, Doubling, DoublingCounters};
+use crate::random::SplitMix64;
+use crate::servers::Instance;
+use crate::servers::cpu::ProcessClocks;
+use crate::store::{Block, Configuration, Interval, Journal, Kind, Measured, Record, of_interval};
+use watch::{Band, Watch};
+
+/// Shortest and longest interval of a mode.
+const INTERVAL_MS: [u64; 2] = [20, 100];
+/// How long a round is: after each it is shown how far measuring is.
+const ROUND: Duration = Duration::from_secs(10);
+/// A second computation of everything makes the server use twice the CPU time: of an interval with anything doubled, no
+/// more than this part can have been added.
+const ADDED_MOST: f64 = 0.5;
+
+/// The server and whoever watches it.
+pub struct Foreign<'a> {
+    testbed: Testbed,
+    /// The configuration whose server it is: nothing doubled.
+    host: usize,
+    watch: Watch,
+    clocks: ProcessClocks,
+    at_most: f64,
+    random: SplitMix64,
+    began: Instant,
+    /// CPU time that can have been added so far, and all CPU time, nanoseconds.
+    added_most_ns: f64,
+    used_ns: f64,
+    stop: &'a AtomicBool,
+}
+
+/// What the server had done up to some moment.
+#[derive(Clone, Copy)]
+struct Moment {
+    at: Instant,
+    cpu_ns: u64,
+    counted: DoublingCounters,
+}
+
+impl<'a> Foreign<'a> {
+    pub(crate) fn start(
+        experiment: &Experiment,
+        traffic: &ForeignTraffic,
+        cpus: Cpus,
+        record: &mut Record,
+        stop: &'a AtomicBool,
+        observer: &mut dyn Observer,
+    ) -> Result<Foreign<'a>> {
+        let mut testbed = Testbed::prepare(experiment, cpus, &mut |text| observer.step(text))?;
+        record.measured = Measured::from(experiment.without_secrets());
+        let host = testbed.servers.iter().position(|server| server.host.is_none()).context("there is no server")?;
+        observer.step("starting the server");
+        testbed.activate(host)?;
+        let address = testbed.address(host);
+        let instance = testbed.instance(host).context("the server does not run")?;
+        let clocks = ProcessClocks::of(instance.pids());
+        testbed.require_libraries(host)?;
+        let (request, _) = testbed.preflight_request();
+        let settings = testbed.servers[host].settings.clone().context("the server has no TLS")?;
+        // Its certificate is its owner's: whether it is trusted is not the question.
+        let client = compile(&Settings { effort: Effort::Lean, ..settings })?;
+        let answer = exchange(address, Some(&client), None, &request);
+        let answer = answer.context("the first request, which was our own").or_fault(Fault::Server)?;
+        manifest::describe(&mut record.manifest, experiment, &mut testbed, cpus);
+        record.manifest.negotiated = answer.handshake.map(|of| of.suite.to_string()).unwrap_or_default();
+        for (server, kind) in testbed.servers.iter().zip(kinds(experiment)) {
+            record.configurations.push(configuration(&server.model.name, kind, server.host));
+        }
+        observer.step("watching the server without anything doubled");
+        let band = Band { latency_within: traffic.latency_within_percent / 100.0 };
+        let watch = Watch::start(address, client, request, band, stop).or_fault(Fault::Server)?;
+        let at_most = traffic.at_most_percent / 100.0;
+        let random = SplitMix64::new(experiment.measure.seed.unwrap_or(1));
+        let began = Instant::now();
+        Ok(Foreign { testbed, host, watch, clocks, at_most, random, began, added_most_ns: 0.0, used_ns: 0.0, stop })
+    }
+
+    fn doubling(&self) -> Result<&Doubling> {
+        self.testbed.servers[self.host].doubling.as_ref().context("the server has no doubler")
+    }
+
+    fn instance(&mut self) -> Result<&mut Instance> {
+        self.testbed.instance(self.host).context("the server does not run").or_fault(Fault::Server)
+    }
+
+    /// `None`: a process has ended meanwhile, so that its clock is gone.
+    fn moment(&self) -> Result<Option<Moment>> {
+        let cpu_ns = self.clocks.read_ns();
+        let counted = self.doubling()?.counters()?;
+        Ok(cpu_ns.map(|cpu_ns| Moment { at: Instant::now(), cpu_ns, counted }))
+    }
+
+    /// One interval in this configuration's mode; `None`: processes came or went in it.
+    fn interval(&mut self, index: usize) -> Result<Option<Interval>> {
+        self.testbed.enter_mode(index)?;
+        let Some(before) = self.moment()? else { return self.look_again() };
+        let [shortest, longest] = INTERVAL_MS;
+        let length = shortest + self.random.below((longest - shortest + 1) as usize) as u64;
+        thread::sleep(Duration::from_millis(length));
+        let Some(after) = self.moment()? else { return self.look_again() };
+        let interval = Interval {
+            started_us: (before.at - self.began).as_micros() as u64,
+            elapsed_us: (after.at - before.at).as_micros() as u32,
+            server_cpu_ns: after.cpu_ns.saturating_sub(before.cpu_ns),
+            counts: counts(after.counted - before.counted),
+        };
+        let cpu_ns = interval.server_cpu_ns as f64;
+        self.used_ns += cpu_ns;
+        if interval.is_doubled() {
+            self.added_most_ns += ADDED_MOST * cpu_ns;
+        }
+        Ok(Some(interval))
+    }
+
+    /// After a reload there are other processes.
+    fn look_again(&mut self) -> Result<Option<Interval>> {
+        self.clocks = ProcessClocks::of(self.instance()?.pids());
+        self.refuse_dead()?;
+        Ok(None)
+    }
+
+    fn refuse_dead(&mut self) -> Result<()> {
+        let obituary = self.instance()?.obituary();
+        match obituary {
+            Some(obituary) => Err(Fault::Server.of(anyhow!("{obituary}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether one more interval of a doubling mode stays within what may be added.
+    fn may_double(&self) -> bool {
+        self.added_most_ns < self.at_most * (self.used_ns - self.added_most_ns)
+    }
+
+    /// Nothing is doubled any more.
+    fn end(&self) {
+        if let Ok(doubling) = self.doubling() {
+            // Without it the doubling ends with the heartbeat.
+            let _ = doubling.set_mode(Doubled::NOTHING);
+        }
+    }
+}
+
+impl Drop for Foreign<'_> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Subject for Foreign<'_> {
+    fn warm_up(&self, _index: usize, _factor: u32) -> Work {
+        Piece { users: 0..0, requests: 0 }.into()
+    }
+
+    fn plan(&mut self, _seconds_per_request: &[f64], left: Duration) -> Plan {
+        let schedule = Schedule {
+            requests_per_block: 0,
+            rounds_expected: (left.as_secs_f64() / ROUND.as_secs_f64()).ceil() as u32,
+            round: ROUND,
+            overhead: ROUND,
+            seconds_per_request: 0.0,
+        };
+        let works = vec![self.warm_up(0, 1)];
+        let slices = SlicesOfRound { length: ROUND, rounds_wanted: None, rounds_least: 0, blocks_share: Some(0.0) };
+        Plan { schedule, works, rounds_most: None, slices: Some(slices), warnings: Vec::new() }
+    }
+
+    /// One interval.
+    fn block(&mut self, index: usize, _work: &Work, _journal: &mut Journal) -> Result<Block> {
+        let index = if self.may_double() { index } else { self.host };
+        let mut block = Block { valid: true, ..Block::default() };
+        let interval = self.interval(index)?;
+        interval.into_iter().for_each(|interval| add(&mut block, interval));
+        Ok(block)
+    }
+
+    fn slices(
+        &mut self,
+        configurations: &[usize],
+        length: Duration,
+        _since: Instant,
+        random: &mut SplitMix64,
+    ) -> Result<Vec<Block>, (usize, anyhow::Error)> {
+        let host = self.host;
+        let failed = |error| (host, error);
+        let began = Instant::now();
+        let mut blocks: Vec<Block> = configurations
+            .iter()
+            .map(|&configuration| Block { configuration, valid: true, ..Block::default() })
+            .collect();
+        let mut next = Vec::new();
+        while began.elapsed() < length {
+            interrupt::check(self.stop).map_err(failed)?;
+            if let Some(why) = self.watch.left_its_band() {
+                self.end();
+                return Err(failed(Fault::Server.of(anyhow!("doubling was ended: {why}"))));
+            }
+            if next.is_empty() {
+                // As many intervals without anything doubled as with.
+                let rest = vec![host; configurations.len() - 1];
+                next = random.shuffled(&[configurations.to_vec(), rest].concat());
+            }
+            let index = next.pop().filter(|_| self.may_double()).unwrap_or(host);
+            let interval = self.interval(index).map_err(failed)?;
+            let block = blocks.iter_mut().find(|block| block.configuration == index);
+            if let (Some(interval), Some(block)) = (interval, block) {
+                add(block, interval);
+            }
+        }
+        self.end();
+        // Worker processes may have come without one going.
+        self.look_again().map_err(failed)?;
+        Ok(blocks.into_iter().filter(|block| !block.intervals.is_empty()).collect())
+    }
+
+    fn log_tail(&mut self, index: usize) -> String {
+        self.testbed.instance(index).map(|instance| log_tail(instance)).unwrap_or_default()
+    }
+}
+
+fn add(block: &mut Block, interval: Interval) {
+    if block.intervals.is_empty() {
+        block.started_ns = interval.started_us * 1_000;
+    }
+    block.elapsed_ns += u64::from(interval.elapsed_us) * 1_000;
+    block.server_cpu_ns += interval.server_cpu_ns;
+    block.intervals.push(interval);
+}
+
+fn configuration(name: &str, kind: Kind, host: Option<usize>) -> Configuration {
+    Configuration { kind, host_number: host, ..Configuration::setting(name, true, Vec::new()) }
+}
+
+/// What the doubler counted, by kind of call.
+fn counts(counted: DoublingCounters) -> [u64; of_interval::LENGTH] {
+    let mut counts = [0; of_interval::LENGTH];
+    for (stage, name, [calls, doubled]) in counted.of_stages() {
+        let kind = if name.ends_with("_bytes") { of_interval::BYTES } else { of_interval::of(stage) };
+        counts[kind] += calls;
+        counts[of_interval::CALLS + kind] += doubled;
+    }
+    counts[of_interval::COPIES] = counted.event("copies");
+    counts
+}

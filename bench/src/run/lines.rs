@@ -1,0 +1,67 @@
+//! Lines of memory that are walked through in a random order, to time what the caches hold.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use crate::random::SplitMix64;
+
+/// What fits into a first-level cache, with room for what else a process needs. It is still there after a moment,
+/// unless somebody else uses that cache.
+pub const FIRST_LEVEL_BYTES: usize = 24 << 10;
+/// A cache line holds so many bytes on most machines.
+const LINE_BYTES: usize = 64;
+const PLACES_PER_LINE: usize = LINE_BYTES / size_of::<u32>();
+
+/// Each line names the next, so that a load waits for the one before, and no prefetcher foresees it.
+#[derive(Debug)]
+pub struct Lines(Vec<u32>);
+
+impl Lines {
+    /// As many lines as make up so many bytes; at least one.
+    pub fn of_bytes(bytes: usize) -> Lines {
+        let places = bytes.max(LINE_BYTES) / size_of::<u32>();
+        let mut order: Vec<usize> = (0..places).step_by(PLACES_PER_LINE).collect();
+        let mut random = SplitMix64::new(1);
+        for last in (1..order.len()).rev() {
+            order.swap(last, random.below(last + 1));
+        }
+        let mut memory = vec![0; places];
+        for (line, next) in order.iter().zip(order.iter().cycle().skip(1)) {
+            memory[*line] = *next as u32;
+        }
+        Lines(memory)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        (self.0.len() / PLACES_PER_LINE) as u32
+    }
+
+    /// How long so many loads take. They begin with the same line each time.
+    pub fn time_of(&self, loads: u32) -> Duration {
+        let began = Instant::now();
+        black_box((0..loads).fold(0, |place, _| self.0[place as usize]));
+        began.elapsed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_walk_goes_through_all_lines() {
+        let lines = Lines::of_bytes(64 << 10);
+        let mut place = 0;
+        let mut walked = 0;
+        loop {
+            place = lines.0[place as usize];
+            walked += 1;
+            if place == 0 {
+                break;
+            }
+        }
+        assert_eq!((walked, lines.count()), (1024, 1024));
+        assert_eq!(Lines::of_bytes(0).count(), 1);
+    }
+}

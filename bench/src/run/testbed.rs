@@ -1,0 +1,568 @@
+//! The testbed: everything that is started and written before the first block, and taken down after the last.
+
+mod recordings;
+mod server_pool;
+mod server_under_test;
+
+use crate::run::own_command::OwnCommand;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+pub use server_under_test::ServerUnderTest;
+use tlsdyno_engine::load::{Connections, Expect};
+use tlsdyno_engine::serve::Transaction;
+use tlsdyno_tls::{ClientCertificate, Config, Settings, Stage, StageSet};
+
+use super::bound::preparing_most;
+use super::cpus::{self, Cpus};
+use super::credentials::{Credentials, HOST};
+use super::load_process::LoadProcess;
+use super::recording::Recording;
+use super::request::plain_get;
+use super::{hardware, modes};
+use crate::exchange::exchange;
+use crate::fault::{Fault, OrFault};
+use crate::listening;
+use crate::load::job;
+use crate::load::options::of_site;
+use crate::model::job::{Job, TargetLoad, TargetSpec};
+use crate::model::workload::WorkloadSpec;
+use crate::model::{
+    COUNTED_CODE, CertificateKind, ClientModel, ConfigurationModel, Experiment, Load, Method, ServerName, Tls,
+    WorkersModel,
+};
+use crate::native::{Doubling, Handed, Injection, ShimInjection, ShimSettings, Unpacked};
+use crate::servers::{self, Instance, Library, RunDirectory, ServerSpec, tls_library};
+use crate::trace::{self, Site};
+use server_pool::ServerPool;
+
+/// All configurations of an experiment, ready to be measured.
+pub struct Testbed {
+    /// The workload and its files.
+    pub site: Site,
+    /// Each request of it is a user by itself.
+    requests_alone: bool,
+    /// The configurations, in the order of the experiment.
+    pub servers: Vec<ServerUnderTest>,
+    /// CPUs in use.
+    pub cpus: Cpus,
+    /// The name that clients ask for.
+    host_name: String,
+    /// What they bring, and their certificate.
+    client: ClientModel,
+    client_certificate: Option<Arc<ClientCertificate>>,
+    /// Who makes the load, if that is not this machine.
+    workers: Option<WorkersModel>,
+    /// The address that servers listen on.
+    ip: IpAddr,
+    /// Only one server can run at a time, because its port is fixed.
+    pub take_turns: bool,
+    /// A server of the user's own may have any TLS library: nobody has looked yet.
+    library_is_open: bool,
+    /// Servers whose first start was not begun by then are left out; `None`: none is.
+    pub prepared_until: Option<Instant>,
+    /// The certificates that the configurations use, by kind and length of the chain.
+    credentials: BTreeMap<(CertificateKind, u32), Credentials>,
+    /// What was recorded of untouched servers, by their TLS settings and library.
+    recordings: Vec<((Tls, Option<Library>), Recording)>,
+    /// The installations of OpenSSL that the experiment names, the first of the server first, by prefix.
+    libraries: Vec<(PathBuf, Library)>,
+    // Last: servers must be stopped before their directory goes.
+    directory: RunDirectory,
+}
+
+impl Drop for Testbed {
+    fn drop(&mut self) {
+        stop_all(self.servers.iter_mut().flat_map(|server| server.pool.take_all()).collect());
+    }
+}
+
+impl Testbed {
+    /// Makes the workload, its files, certificates and provider settings. Starts nothing yet. `say` is told what is
+    /// being done.
+    pub fn prepare(experiment: &Experiment, cpus: Cpus, say: &mut dyn FnMut(&str)) -> Result<Testbed> {
+        let prepared_until = Some(Instant::now() + preparing_most(&experiment.measure));
+        let mut libraries = Vec::new();
+        let of_configurations = experiment.configurations.iter().filter_map(|model| model.library.as_ref());
+        for prefix in experiment.server.libraries.iter().chain(of_configurations) {
+            if libraries.iter().all(|(other, _)| other != prefix) {
+                libraries.push((prefix.clone(), Library::at(prefix)?));
+            }
+        }
+        let is_command = experiment.server.kind == ServerName::Command;
+        let directory = if is_command { RunDirectory::create_for_command() } else { RunDirectory::create() }?;
+        let mut site = make_site(&experiment.workload, directory.path(), say)?;
+        let client = &experiment.server.client;
+        site.workload = of_site(&site, &job::header_lines(client).or_fault(Fault::Usage)?);
+        let hosts = modes::hosts(experiment);
+        // Slices are shorter than what a user of many requests takes.
+        let requests_alone = experiment.load.requests_are_alone() && hosts.iter().any(Option::is_some);
+        if requests_alone {
+            site.workload = Arc::new(trace::requests_alone(&site.workload));
+        }
+        say("making certificates");
+        let mut credentials = BTreeMap::new();
+        for model in &experiment.configurations {
+            let tls = model.tls.applied(&experiment.tls);
+            let (kind, length) = (tls.certificate(), tls.chain_count);
+            if let Entry::Vacant(place) = credentials.entry((kind, length)) {
+                let made = Credentials::with_chain(kind, length, directory.path())?;
+                place.insert(made);
+            }
+        }
+        let mut testbed = Testbed {
+            site,
+            requests_alone,
+            servers: Vec::new(),
+            cpus,
+            host_name: experiment.server.host.clone().unwrap_or_else(|| HOST.to_owned()),
+            client: client.clone(),
+            client_certificate: job::client_certificate(client).or_fault(Fault::Input)?.map(Arc::new),
+            workers: experiment.workers.clone(),
+            ip: experiment.server.ip()?,
+            take_turns: false,
+            library_is_open: is_command,
+            prepared_until,
+            credentials,
+            recordings: Vec::new(),
+            libraries,
+            directory,
+        };
+        for (index, (model, host)) in experiment.configurations.iter().zip(hosts).enumerate() {
+            let server = testbed.server(experiment, index, model, host)?;
+            testbed.take_turns |= server.spec.has_fixed_port();
+            testbed.servers.push(server);
+        }
+        Ok(testbed)
+    }
+
+    fn server(
+        &self,
+        experiment: &Experiment,
+        index: usize,
+        model: &ConfigurationModel,
+        host: Option<usize>,
+    ) -> Result<ServerUnderTest> {
+        let stages = model.stages_on_the_wire();
+        // A mode is no server: its host has the libraries.
+        let loads = host.is_none();
+        let tls = model.tls.applied(&experiment.tls);
+        let placement = cpus::place(self.cpus, &cpus::allowed(), model.processors)
+            .with_context(|| format!("configuration \"{}\"", model.name))
+            .or_fault(Fault::Environment)?;
+        let mut emulated = None;
+        let injection = if loads && model.needs_provider() {
+            let provider = self.make_directory(&format!("provider-{index}"))?;
+            let mut hardware = {
+                let key = &self.credentials(&tls).files.key;
+                hardware::hardware(model, &experiment.machines, key, self.cpus.server)?
+            };
+            hardware.burn_ns = hardware.burn_ns.max(modes::burn_ns(experiment, index));
+            emulated = Some(hardware);
+            Some(Injection::with_hardware(&provider, stages.union(model.wrapped).provider(), hardware)?)
+        } else {
+            None
+        };
+        let shim = if loads { self.shim(experiment, index, model, &tls)? } else { None };
+        let doubling = if loads { self.doubling(index, model)? } else { None };
+        let provider = injection.as_deref().or(doubling.as_deref());
+        let handed = provider.map(Unpacked::handed).unwrap_or_default();
+        let handed = handed.and(shim.as_deref().map(Unpacked::handed).unwrap_or_default());
+        let handed = if experiment.methods.contains(&Method::Counting) { handed.and(counted_code()) } else { handed };
+        let workers = hardware::workers(model);
+        let emulated = hardware::description(model, &placement, workers, emulated, self.cpus.load);
+        // An own command serves TLS and plain HTTP in one process, so it always gets its certificate.
+        let plain = model.plain_http && experiment.server.kind != ServerName::Command;
+        let foreign = experiment.foreign_traffic.as_ref();
+        let companion = self.cpus.companion(&placement.server, &cpus::allowed());
+        let spec = ServerSpec {
+            command: (experiment.server.kind == ServerName::Command).then(|| experiment.command_spec_of(model)),
+            tls: if plain { None } else { Some(self.credentials(&tls).server_tls(&tls)) },
+            asked_of_installed: experiment.asked_of_installed(model),
+            // A server of others stays as it is.
+            cpus: if foreign.is_some() { Vec::new() } else { placement.server.clone() },
+            outlives_owner: foreign.is_some(),
+            writable: experiment.server.writable.clone(),
+            quota_cpus: placement.quota_cpus,
+            changing_quota: modes::is_on_machines(experiment, index),
+            handed,
+            // Without TLS a server may load none.
+            library: self.library(experiment, model).filter(|_| !plain).cloned(),
+            allow_insecure_listen: experiment.may_listen_anywhere()
+                || foreign.is_some_and(|traffic| traffic.open_listen),
+            ip: self.ip,
+            workers,
+            asynchronous: model.accelerator.as_ref().is_some_and(|accelerator| accelerator.asynchronous),
+            companion_cpu: Some(companion),
+            connections: experiment.load.connections,
+            transaction: model.page_cost_us.and_then(transaction),
+            ..ServerSpec::new(model.server(experiment.server.kind), self.docroot())
+        };
+        let settings = if model.plain_http { None } else { Some(self.client_settings(experiment, &tls, stages)) };
+        let address = SocketAddr::new(self.ip, 0);
+        Ok(ServerUnderTest {
+            model: model.clone(),
+            host,
+            base: host.and_then(|_| modes::base(experiment, model)),
+            placement,
+            companion_shares_load: companion == self.cpus.load,
+            hardware: emulated,
+            injection,
+            shim,
+            doubling,
+            profiling: None,
+            foreign_session: None,
+            asked: experiment.asked_of(model),
+            is_tls_client: experiment.server_is_tls_client(),
+            tls,
+            settings,
+            spec,
+            instance: None,
+            pool: ServerPool::default(),
+            address,
+        })
+    }
+
+    fn doubling(&self, index: usize, model: &ConfigurationModel) -> Result<Option<Doubling>> {
+        if !model.needs_doubler() {
+            return Ok(None);
+        }
+        let directory = self.directory.path().join(format!("doubler-{index}"));
+        servers::run_directory::make_private(&directory)?;
+        Doubling::prepare(&directory).map(Some)
+    }
+
+    fn shim(
+        &self,
+        experiment: &Experiment,
+        index: usize,
+        model: &ConfigurationModel,
+        tls: &Tls,
+    ) -> Result<Option<ShimInjection>> {
+        if !model.needs_shim() {
+            return Ok(None);
+        }
+        let directory = self.make_directory(&format!("shim-{index}"))?;
+        let settings = ShimSettings {
+            suite: tls.suite,
+            encrypt_then_mac: tls.encrypt_then_mac,
+            tickets: tls.tickets,
+            allow_insecure_listen: experiment.may_listen_anywhere(),
+            ..ShimSettings::new(model.noop.union(model.wrapped), tls.version)
+        };
+        let shim = ShimInjection::prepare(&directory, &settings)?;
+        if !listening::is_loopback(self.ip) {
+            // What is checked before the load comes from here.
+            shim.permit(&BTreeSet::from([self.ip]))?;
+        }
+        Ok(Some(shim))
+    }
+
+    /// The installations of OpenSSL that the experiment names, with their prefixes.
+    pub fn libraries(&self) -> impl Iterator<Item = (&Path, &Library)> {
+        self.libraries.iter().map(|(prefix, library)| (prefix.as_path(), library))
+    }
+
+    /// The one that a configuration uses instead of the system's.
+    fn library(&self, experiment: &Experiment, model: &ConfigurationModel) -> Option<&Library> {
+        let prefix = model.library.as_ref().or(experiment.server.libraries.first())?;
+        self.libraries.iter().find(|(of, _)| of == prefix).map(|(_, library)| library)
+    }
+
+    fn credentials(&self, tls: &Tls) -> &Credentials {
+        &self.credentials[&(tls.certificate(), tls.chain_count)]
+    }
+
+    fn client_settings(&self, experiment: &Experiment, tls: &Tls, stages: StageSet) -> Settings {
+        let settings = self.credentials(tls).client_settings(tls, experiment.load.effort);
+        let is_own = experiment.server.kind == ServerName::Command;
+        let groups = if is_own { tls.groups_of_own() } else { tls.groups() };
+        let client_certificate = match &self.client_certificate {
+            // Who has the signatures of the server's side off checks none (docs/NOOP.md).
+            Some(certificate) if !stages.contains(Stage::Authentication) => Some(Arc::clone(certificate)),
+            _ => None,
+        };
+        let server_name = Some(job::bare_host(&self.host_name).to_owned());
+        Settings { stages_off: stages, server_name, client_certificate, groups, ..settings }
+    }
+
+    /// The configuration whose server serves this one: its own, unless it is a mode of another.
+    pub fn host(&self, index: usize) -> usize {
+        self.servers[index].host.unwrap_or(index)
+    }
+
+    /// Where this configuration is served.
+    pub fn address(&self, index: usize) -> SocketAddr {
+        self.servers[self.host(index)].address
+    }
+
+    /// The running server of this configuration, if it runs.
+    pub fn instance(&mut self, index: usize) -> Option<&mut Instance> {
+        let host = self.host(index);
+        self.servers[host].instance.as_mut()
+    }
+
+    /// The worker processes of this configuration's server, all of which must have loaded its libraries.
+    ///
+    /// # Errors
+    /// One has not: [`Fault::Server`].
+    pub fn require_libraries(&mut self, index: usize) -> Result<Vec<u32>> {
+        let libraries = self.servers[self.host(index)].libraries();
+        let instance = self.instance(index).context("the server does not run").or_fault(Fault::Server)?;
+        for (what, library) in libraries {
+            let mapped = instance.of_living_workers(|workers| servers::require_mapped(workers, &library));
+            mapped.with_context(|| what.to_owned()).or_fault(Fault::Server)?;
+        }
+        Ok(instance.worker_pids())
+    }
+
+    /// Switches the server of this configuration to its stages, where it has several modes, for connections from now
+    /// on, and to its quota of CPU time, where that changes.
+    ///
+    /// # Errors
+    /// The memory shared with the server, or the quota, cannot be written.
+    pub fn enter_mode(&self, index: usize) -> Result<()> {
+        let host = &self.servers[self.host(index)];
+        let quota = host.instance.as_ref().and_then(Instance::quota).filter(|_| host.spec.changing_quota);
+        quota.map_or(Ok(()), |quota| quota.limit(self.servers[index].placement.quota_cpus))?;
+        let has_modes = !host.model.wrapped.is_empty() || host.doubling.is_some();
+        if has_modes { host.set_mode(&self.servers[index].model) } else { Ok(()) }
+    }
+
+    /// Starts the server of one configuration if it does not run, and where servers take turns stops the others first.
+    /// Then it has the stages of this configuration off. Returns whether it was started.
+    pub fn activate(&mut self, index: usize) -> Result<bool> {
+        if self.servers[index].needs_recording() {
+            self.give_recording(index)?;
+        }
+        let started = self.start_host(self.host(index))?;
+        self.enter_mode(index)?;
+        Ok(started)
+    }
+
+    /// Lets the client of a configuration know of its server what the one knows that it is on a machine.
+    pub fn follow_base(&mut self, index: usize, base: usize) {
+        let (settings, foreign) = (self.servers[base].settings.clone(), self.servers[base].foreign_session.clone());
+        self.servers[index].settings = settings;
+        self.servers[index].foreign_session = foreign;
+    }
+
+    fn start_host(&mut self, index: usize) -> Result<bool> {
+        if self.take_turns {
+            for (other, server) in self.servers.iter_mut().enumerate() {
+                if other != index
+                    && let Some(instance) = server.instance.take()
+                {
+                    instance.stop()?;
+                }
+            }
+        }
+        let server = &mut self.servers[index];
+        let start = server.instance.is_none();
+        if start {
+            let instance = server.start(self.directory.path())?;
+            server.address = server.address_of(&instance);
+            server.instance = Some(instance);
+            self.require_openssl(index)?;
+        }
+        Ok(start)
+    }
+
+    /// Looks once at the TLS library of a server of the user's own, where something is to be put into one.
+    fn require_openssl(&mut self, index: usize) -> Result<()> {
+        let is_open = std::mem::take(&mut self.library_is_open);
+        if !is_open || self.servers.iter().all(|server| server.libraries().is_empty()) {
+            return Ok(());
+        }
+        let server = &self.servers[index];
+        let workers = server.instance.as_ref().map_or(Vec::new(), Instance::worker_pids);
+        if tls_library::require_openssl(&workers).is_ok() {
+            return Ok(());
+        }
+        // Some load it with their first connection.
+        let config = server.settings.clone().map(|settings| Config::new(settings).map(Arc::new)).transpose()?;
+        let _ = exchange(server.address, config.as_ref(), None, &self.preflight_request().0);
+        tls_library::require_openssl(&workers)
+    }
+
+    /// Servers of a configuration, beside the one that runs, that were not measured.
+    pub fn unmeasured_servers(&self, index: usize) -> usize {
+        self.servers[index].pool.unmeasured()
+    }
+
+    /// Stops the servers beside the running ones that were measured, and starts `count` new ones of each configuration
+    /// of `indices`, which [`Testbed::swap_in`] takes in turn; idle, they cost nothing.
+    ///
+    /// # Errors
+    /// One does not start.
+    pub fn fill_pools(&mut self, indices: &BTreeSet<usize>, count: u32) -> Result<()> {
+        stop_all(self.servers.iter_mut().flat_map(|server| server.pool.take_measured()).collect());
+        for &index in indices {
+            let server = &self.servers[index];
+            let started: Result<Vec<Instance>> = (0..count).map(|_| server.start(self.directory.path())).collect();
+            self.servers[index].pool.add(started?);
+        }
+        Ok(())
+    }
+
+    /// Puts the next server of the pool into the place of the one that runs. Returns whether there was one.
+    pub fn swap_in(&mut self, index: usize) -> bool {
+        let server = &mut self.servers[index];
+        if !server.pool.swap_in(&mut server.instance) {
+            return false;
+        }
+        server.address = server.instance.as_ref().map_or(server.address, |instance| server.address_of(instance));
+        true
+    }
+
+    /// The running server of this configuration is measured: [`Testbed::swap_in`] will not bring it back.
+    pub fn is_measured(&mut self, index: usize) {
+        self.servers[index].pool.running_is_measured();
+    }
+
+    /// Stops the server of one configuration, if it runs. One that does not stop is killed with its supervisor.
+    pub fn stop(&mut self, index: usize) {
+        if let Some(instance) = self.servers[index].instance.take() {
+            // Dropping it ends what did not end.
+            let _ = instance.stop();
+        }
+    }
+
+    /// Every CPU that the server of some configuration has.
+    pub fn server_cpus(&self) -> Vec<usize> {
+        let cpus: BTreeSet<usize> =
+            self.servers.iter().flat_map(|server| server.placement.server.iter().copied()).collect();
+        cpus.into_iter().collect()
+    }
+
+    /// Starts the load process for these servers (all of them must have been started once, so that their addresses are
+    /// known). Configurations that are not `valid` keep their place, but nothing is prepared for them.
+    pub fn start_load(&self, experiment: &Experiment, valid: impl Fn(usize) -> bool) -> Result<LoadProcess> {
+        let target = |index: usize| {
+            let target = self.target(experiment, index)?;
+            Ok(if valid(index) { target } else { TargetSpec { tls: None, ..target } })
+        };
+        self.start_load_on((0..self.servers.len()).map(target).collect::<Result<_>>()?, &experiment.load)
+    }
+
+    /// Starts the load process for these targets.
+    pub fn start_load_on(&self, targets: Vec<TargetSpec>, load: &Load) -> Result<LoadProcess> {
+        let job = Job {
+            workload: self.site.spec.clone(),
+            requests_alone: self.requests_alone,
+            client: self.client.clone(),
+            targets,
+            connections: connections(load),
+            workers: self.workers.clone(),
+        };
+        let process = LoadProcess::start(&job, self.directory.path(), Some(self.cpus.load))?;
+        self.permit(&process.sources)?;
+        Ok(process)
+    }
+
+    /// Lets nobody but this machine and workers at these addresses reach a server without parts of its cryptography.
+    pub fn permit(&self, sources: &[IpAddr]) -> Result<()> {
+        if listening::is_loopback(self.ip) {
+            return Ok(());
+        }
+        let peers: BTreeSet<IpAddr> = sources.iter().copied().chain([self.ip]).collect();
+        self.servers.iter().filter_map(|server| server.shim.as_ref()).try_for_each(|shim| shim.permit(&peers))
+    }
+
+    /// The server of a configuration as the load process sees it. It must have been started once.
+    pub fn target(&self, experiment: &Experiment, index: usize) -> Result<TargetSpec> {
+        let server = &self.servers[index];
+        let credentials = self.credentials(&server.model.tls.applied(&experiment.tls));
+        let tls = server.settings.as_ref().map(|settings| credentials.target_tls(settings));
+        Ok(TargetSpec {
+            name: server.model.name.clone(),
+            address: self.address(index),
+            host: self.host_name.clone(),
+            tls,
+            reuse: experiment.load.reuse()?,
+            load: TargetLoad::default(),
+        })
+    }
+
+    /// The name that clients ask for.
+    pub fn host_name(&self) -> &str {
+        &self.host_name
+    }
+
+    /// Whether the server of a configuration is the built-in one.
+    pub fn is_built_in(&self, index: usize) -> bool {
+        self.servers[index].spec.kind == ServerName::Builtin
+    }
+
+    /// Makes a directory of that name that is closed to others, for what a server is handed.
+    pub fn make_directory(&self, name: &str) -> Result<PathBuf> {
+        let directory = self.directory.path().join(name);
+        servers::run_directory::make_private(&directory)?;
+        Ok(directory)
+    }
+
+    /// The files of the workload.
+    pub fn docroot(&self) -> PathBuf {
+        self.directory.path().join("docroot")
+    }
+
+    /// A whole GET of an object, of one that answers with status 200 if there is one, and what it must be answered
+    /// with, for the preflight.
+    pub fn preflight_request(&self) -> (Vec<u8>, Expect) {
+        plain_get(&self.site.workload, &self.host_name)
+    }
+}
+
+/// Pages of this cost, in whole microseconds; `None`: they cost nothing.
+fn transaction(page_cost_us: f64) -> Option<Transaction> {
+    let cpu_ns = page_cost_us.round() as u64 * 1_000;
+    (cpu_ns > 0).then(|| Transaction { cpu_ns, ..Transaction::default() })
+}
+
+/// What makes all methods see the same code.
+fn counted_code() -> Handed {
+    let (name, value) = COUNTED_CODE;
+    Handed { environment: vec![(name.into(), value.into())], ..Handed::default() }
+}
+
+/// Makes the workload, and writes its files into `docroot` of this directory.
+pub fn make_site(workload: &WorkloadSpec, directory: &Path, say: &mut dyn FnMut(&str)) -> Result<Site> {
+    say("making the workload");
+    let site = trace::make(workload).context("failed to make the workload")?;
+    site.summary.told().iter().for_each(|told| say(told));
+    say("writing the document root");
+    trace::write_docroot(&site, &directory.join("docroot"))?;
+    Ok(site)
+}
+
+/// What the server's log says, as the end of an error message.
+pub fn log_tail(instance: &Instance) -> String {
+    let tail = instance.log_tail();
+    if tail.is_empty() { String::new() } else { format!("; the server's log ends with:\n{tail}") }
+}
+
+/// Ends servers all at once: one after the other would take seconds.
+pub fn stop_all(servers: Vec<Instance>) {
+    std::thread::scope(|scope| {
+        for server in servers {
+            // One that does not stop in order is ended when it is dropped.
+            scope.spawn(|| server.stop().ok());
+        }
+    });
+}
+
+fn connections(load: &Load) -> Connections {
+    Connections {
+        total: load.connections,
+        per_user: load.per_user,
+        first_alone: !load.all_at_once,
+        requests_each: load.requests_per_connection,
+        timeout_ns: load.timeout_ms * 1_000_000,
+        batch_ns: 0,
+    }
+}

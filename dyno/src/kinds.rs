@@ -1,0 +1,69 @@
+//! The kinds of experiment that this program knows. A new one is a folder in a crate, and a line here.
+
+use anyhow::{Context, Result};
+pub use tlsdyno_bench::kinds::*;
+pub use tlsdyno_cluster::kinds::{array, cluster};
+pub use tlsdyno_lab::kinds::probe_weeks;
+pub use tlsdyno_profile::kinds::{primitives, profile, steps};
+
+use crate::report::{Style, html as page, terminal};
+use crate::store::Record;
+
+/// All kinds, in the order of their commands in the help. Files without any other's key are of the first.
+pub static KINDS: [&dyn Kind; 8] = [
+    &ablation::Ablation,
+    &cluster::Clusters,
+    &array::Arrays,
+    &load::Loads,
+    &profile::Profiles,
+    &primitives::PrimitivesOfLibraries,
+    &steps::StepByStep,
+    &probe_weeks::ProbeWeeks,
+];
+
+/// The numbers of a record.
+///
+/// # Errors
+/// It is of none of these kinds, or cannot be understood.
+pub fn summary(record: &Record) -> Result<Box<dyn AnySummary>> {
+    let field = record.measured.field();
+    // It was stopped before its subject was known: there is nothing but its question.
+    let is_of = |kind: &&&dyn Kind| field.is_empty() || kind.field() == field;
+    let kind = KINDS.iter().find(is_of);
+    kind.with_context(|| format!("this tlsdyno knows no `{field}` of records"))?.summary(record)
+}
+
+/// The results of a record as one self-contained HTML file.
+///
+/// # Errors
+/// The record cannot be understood.
+pub fn html(record: &Record) -> Result<String> {
+    Ok(page::page(&summary(record)?.document(record))?)
+}
+
+/// The results of a record as text for a terminal.
+///
+/// # Errors
+/// The record cannot be understood.
+pub fn terminal_text(record: &Record, style: Style) -> Result<String> {
+    Ok(terminal::text(&summary(record)?.document(record), style))
+}
+
+/// The results of a record as one JSON object.
+///
+/// # Errors
+/// The record cannot be understood.
+pub fn json_text(record: &Record) -> Result<String> {
+    Ok(summary(record)?.json(record))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_experiment_that_comes_along_is_understood() {
+        let names: Vec<&str> = files::all(&KINDS).unwrap().into_iter().map(|(name, _)| name).collect();
+        assert!(names.contains(&"modern/coarfa-fig8"), "{names:?}");
+    }
+}
