@@ -165,18 +165,17 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
 
 fn show(args: &WorkloadArgs, as_replayed: bool, json: bool, html: Option<&Path>) -> anyhow::Result<()> {
     let spec = args.spec()?;
-    let needs_replay = as_replayed || args.replay.pages || args.replay.keep_alive.is_some();
     let WorkloadSpec::Trace { path, exclude, replay } = &spec else {
-        ensure_log(!as_replayed, "--replay")?;
-        ensure_log(html.is_none(), "--html")?;
+        ensure_fault!(Usage, !as_replayed, "--replay is for access logs; leave it out");
+        ensure_fault!(Usage, html.is_none(), "--html is for access logs; leave it out");
         return print_workload(&make(&spec)?.summary, json);
     };
-    if needs_replay {
-        if html.is_some() {
-            let error =
-                anyhow::anyhow!("--html is about the log, --pages and --keep-alive about its replay; leave one out");
-            return Err(error).or_fault(Fault::Usage);
-        }
+    if as_replayed || args.replay.pages || args.replay.keep_alive.is_some() {
+        ensure_fault!(
+            Usage,
+            html.is_none(),
+            "--html is about the log, --pages and --keep-alive about its replay; leave one out"
+        );
         return print_workload(&make(&spec)?.summary, json);
     }
     let scan = scan_log(path, exclude, replay)?;
@@ -187,11 +186,6 @@ fn show(args: &WorkloadArgs, as_replayed: bool, json: bool, html: Option<&Path>)
             .or_fault(Fault::Environment)?;
     }
     print(&scan, json, || workload::log(&scan))
-}
-
-fn ensure_log(fits: bool, flag: &str) -> anyhow::Result<()> {
-    let error = || anyhow::anyhow!("{flag} is for access logs; leave it out");
-    if fits { Ok(()) } else { Err(error()).or_fault(Fault::Usage) }
 }
 
 fn print_workload(summary: &Summary, json: bool) -> anyhow::Result<()> {
@@ -207,11 +201,8 @@ fn print(numbers: &impl serde::Serialize, json: bool, document: impl FnOnce() ->
 }
 
 fn import(workload: &WorkloadArgs, output: &Path, json: bool) -> anyhow::Result<()> {
-    let occupied = fs::read_dir(output).is_ok_and(|mut entries| entries.next().is_some());
-    if occupied {
-        let error = anyhow::anyhow!("{} is not empty; name a directory that does not exist yet", output.display());
-        return Err(error).or_fault(Fault::Usage);
-    }
+    let is_occupied = fs::read_dir(output).is_ok_and(|mut entries| entries.next().is_some());
+    ensure_fault!(Usage, !is_occupied, "{} is not empty; name a directory that does not exist yet", output.display());
     let site = make(&workload.spec()?)?;
     write_docroot(&site, &output.join("docroot"))?;
     let summary = output.join("summary.json");

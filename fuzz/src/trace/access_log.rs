@@ -22,7 +22,7 @@ pub fn access_log_line(line: &[u8]) {
 
     let mut again = entry.client.to_vec();
     again.extend(b" - - [17/May/2015:10:05:03 +0000] \"");
-    again.extend(entry.method);
+    again.extend(entry.method.bytes());
     again.push(b' ');
     again.extend(entry.target);
     again.extend(format!(" HTTP/1.1\" {} ", entry.status).bytes());

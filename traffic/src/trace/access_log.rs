@@ -4,15 +4,17 @@
 //! client ident user [17/May/2015:10:05:03 +0000] "GET /path?query HTTP/1.1" 200 1234 "referer" "user agent" …
 //! ```
 //!
-//! Logs hold foreign bytes: nothing here assumes text, and what does not fit is a [`Fault`], never a panic. Fields are
-//! slices of the line; escapes (`\"`, `\x16`) are left as they are. `layout.rs` knows which
-//! word is the client. The file depends on memchr and its neighbours `layout.rs`, `client.rs` and `fields.rs`, so that
-//! the fuzzer can build it.
+//! Logs hold foreign bytes: nothing here assumes text, and what does not fit is a [`LineFault`], never a panic. Fields
+//! are slices of the line; escapes (`\"`, `\x16`) are left as they are. `layout.rs` knows which word is the client. The
+//! file depends on memchr, time and its neighbours `layout.rs`, `client.rs` and `fields.rs`, so that the fuzzer can
+//! build it.
 
 use std::borrow::Cow;
 
 use memchr::{memchr, memchr_iter, memrchr};
-use tlsdyno_tls::named;
+use time::OffsetDateTime;
+use time::format_description::BorrowedFormatItem;
+use time::macros::format_description;
 
 use super::client::BYTE_ORDER_MARK;
 use super::fields::{is_blank, is_end, quoted, word};
@@ -28,7 +30,7 @@ pub struct Entry<'line> {
     /// When the request came in, seconds since 1970 (UTC).
     pub time_s: i64,
     /// Request method.
-    pub method: &'line [u8],
+    pub method: &'line str,
     /// Request target: path and query, absolute URI, or `*`. Not empty. May hold spaces and any other byte.
     pub target: &'line [u8],
     /// Status code, 100 to 599.
@@ -39,50 +41,51 @@ pub struct Entry<'line> {
     pub user_agent: Option<&'line [u8]>,
 }
 
-named! {
-    /// Why a line is not usable.
-    pub enum Fault: "fault of a line" {
-        /// Nothing but white space.
-        Blank = "blank",
-        /// Longer than the limit.
-        TooLong = "too_long",
-        /// No `[time]` after the client.
-        NoTime = "no_time",
-        /// A `-`, or nothing, where the client belongs.
-        NoClient = "no_client",
-        /// What stands where the client belongs is neither an address nor the name of a host.
-        NotAClient = "not_a_client",
-        /// What stands in the brackets is not `day/month/year:hour:minute:second zone`.
-        BadTime = "bad_time",
-        /// No request in quotation marks after the time.
-        NoRequest = "no_request",
-        /// The quoted request is not `METHOD TARGET [VERSION]`, for example `-` after a time-out, or bytes of another
-        /// protocol.
-        NotHttp = "not_http",
-        /// No status of three digits, 100 to 599, after the request.
-        BadStatus = "bad_status",
-        /// What follows the status is neither a number of bytes nor `-`.
-        BadSize = "bad_size",
-        /// The number of bytes is larger than any object.
-        HugeSize = "huge_size",
-    }
+/// Why a line is not usable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LineFault {
+    /// Nothing but white space.
+    Blank,
+    /// Longer than the limit.
+    TooLong,
+    /// No `[time]` after the client.
+    NoTime,
+    /// A `-`, or nothing, where the client belongs.
+    NoClient,
+    /// What stands where the client belongs is neither an address nor the name of a host.
+    NotAClient,
+    /// What stands in the brackets is not `day/month/year:hour:minute:second zone`.
+    BadTime,
+    /// No request in quotation marks after the time.
+    NoRequest,
+    /// The quoted request is not `METHOD TARGET [VERSION]`, for example `-` after a time-out, or bytes of another
+    /// protocol.
+    NotHttp,
+    /// No status of three digits, 100 to 599, after the request.
+    BadStatus,
+    /// What follows the status is neither a number of bytes nor `-`.
+    BadSize,
+    /// The number of bytes is larger than any object.
+    HugeSize,
 }
 
-impl Fault {
-    /// What the line lacks, to stand after "lines".
-    pub fn text(self) -> &'static str {
+impl LineFault {
+    /// Its name in JSON, and what the line lacks, to stand after "lines".
+    pub fn told(self) -> (&'static str, &'static str) {
         match self {
-            Fault::Blank => "are blank",
-            Fault::TooLong => "are longer than 64 KB",
-            Fault::NoTime => "have no time in square brackets after the client address",
-            Fault::NoClient => "have no client, but - or nothing in its place",
-            Fault::NotAClient => "have neither an address nor the name of a host where the client belongs",
-            Fault::BadTime => "have a time that is not like 17/May/2015:10:05:03 +0000",
-            Fault::NoRequest => "have no request in quotation marks after the time",
-            Fault::NotHttp => "have a request that is not METHOD TARGET VERSION",
-            Fault::BadStatus => "have no status from 100 to 599 after the request",
-            Fault::BadSize => "have no number of bytes (or -) after the status",
-            Fault::HugeSize => "have more than 2^50 bytes after the status, which no object has",
+            LineFault::Blank => ("blank", "are blank"),
+            LineFault::TooLong => ("too_long", "are longer than 64 KB"),
+            LineFault::NoTime => ("no_time", "have no time in square brackets after the client address"),
+            LineFault::NoClient => ("no_client", "have no client, but - or nothing in its place"),
+            LineFault::NotAClient => {
+                ("not_a_client", "have neither an address nor the name of a host where the client belongs")
+            }
+            LineFault::BadTime => ("bad_time", "have a time that is not like 17/May/2015:10:05:03 +0000"),
+            LineFault::NoRequest => ("no_request", "have no request in quotation marks after the time"),
+            LineFault::NotHttp => ("not_http", "have a request that is not METHOD TARGET VERSION"),
+            LineFault::BadStatus => ("bad_status", "have no status from 100 to 599 after the request"),
+            LineFault::BadSize => ("bad_size", "have no number of bytes (or -) after the status"),
+            LineFault::HugeSize => ("huge_size", "have more than 2^50 bytes after the status, which no object has"),
         }
     }
 }
@@ -112,39 +115,39 @@ impl Clock {
 /// Parses one line, without or with its line ending.
 ///
 /// # Errors
-/// The first [`Fault`] from the left.
+/// The first [`LineFault`] from the left.
 #[cfg(test)]
-pub fn parse(line: &[u8]) -> Result<Entry<'_>, Fault> {
+pub fn parse(line: &[u8]) -> Result<Entry<'_>, LineFault> {
     parse_with(line, &mut Clock::default(), &Layout::default())
 }
 
 /// Parses one of many lines, without or with its line ending. `layout` says where their client stands.
 ///
 /// # Errors
-/// The first [`Fault`] from the left, but of the client last.
-pub fn parse_with<'line>(line: &'line [u8], clock: &mut Clock, layout: &Layout) -> Result<Entry<'line>, Fault> {
+/// The first [`LineFault`] from the left, but of the client last.
+pub fn parse_with<'line>(line: &'line [u8], clock: &mut Clock, layout: &Layout) -> Result<Entry<'line>, LineFault> {
     let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line).trim_ascii_end();
     if line.is_empty() {
-        return Err(Fault::Blank);
+        return Err(LineFault::Blank);
     }
-    let bracket = time_bracket(line).ok_or(Fault::NoTime)?;
+    let bracket = time_bracket(line).ok_or(LineFault::NoTime)?;
     if line[..bracket].trim_ascii().is_empty() {
-        return Err(Fault::NoTime);
+        return Err(LineFault::NoTime);
     }
     let rest = &line[bracket + 2..];
-    let close = memchr(b']', rest).ok_or(Fault::NoTime)?;
-    let time_s = clock.read(&rest[..close]).ok_or(Fault::BadTime)?;
-    let (request, rest) = quoted(&rest[close + 1..], is_status).ok_or(Fault::NoRequest)?;
-    let (method, target) = split_request(request).ok_or(Fault::NotHttp)?;
+    let close = memchr(b']', rest).ok_or(LineFault::NoTime)?;
+    let time_s = clock.read(&rest[..close]).ok_or(LineFault::BadTime)?;
+    let (request, rest) = quoted(&rest[close + 1..], is_status).ok_or(LineFault::NoRequest)?;
+    let (method, target) = split_request(request).ok_or(LineFault::NotHttp)?;
     let (status, rest) = word(rest);
-    let status = status_code(status).ok_or(Fault::BadStatus)?;
+    let status = status_code(status).ok_or(LineFault::BadStatus)?;
     let (bytes, rest) = word(rest);
     let bytes = size(bytes)?;
     let agent = quoted(rest, is_end).and_then(|(_referer, rest)| quoted(rest, is_end));
     let (user_agent, further) = agent.map_or((None, rest), |(agent, further)| (Some(agent), further));
     let (client, found) = layout::find(line, &line[..bracket], further, layout).map_err(|lack| match lack {
-        Lack::Unknown => Fault::NoClient,
-        Lack::OtherWords => Fault::NotAClient,
+        Lack::Unknown => LineFault::NoClient,
+        Lack::OtherWords => LineFault::NotAClient,
     })?;
     Ok(Entry { client, found, time_s, method, target, status, bytes, user_agent })
 }
@@ -171,11 +174,10 @@ fn is_status(rest: &[u8]) -> bool {
 
 /// Method and target of `METHOD TARGET VERSION` or (HTTP/0.9) `METHOD TARGET`. Broken clients send spaces in the
 /// target.
-fn split_request(request: &[u8]) -> Option<(&[u8], &[u8])> {
+fn split_request(request: &[u8]) -> Option<(&str, &[u8])> {
     let (method, rest) = word(request);
-    if method.is_empty() || method.len() > MAX_METHOD_BYTES || !method.iter().all(|byte| is_token(*byte)) {
-        return None;
-    }
+    let is_method = (1..=MAX_METHOD_BYTES).contains(&method.len()) && method.iter().all(|byte| is_token(*byte));
+    let method = is_method.then(|| std::str::from_utf8(method).ok())??;
     let rest = rest.trim_ascii();
     let version = memrchr(b' ', rest)
         .map_or(rest.len(), |space| if rest[space + 1..].starts_with(b"HTTP/") { space } else { rest.len() });
@@ -202,15 +204,15 @@ fn status_code(bytes: &[u8]) -> Option<u16> {
 /// 2^50 bytes: no object is larger.
 const MAX_BYTES: u64 = 1 << 50;
 
-fn size(bytes: &[u8]) -> Result<Option<u64>, Fault> {
+fn size(bytes: &[u8]) -> Result<Option<u64>, LineFault> {
     if bytes == b"-" {
         return Ok(None);
     }
     match number(bytes) {
         Some(number) if number <= MAX_BYTES => Ok(Some(number)),
         // Also of more digits than fit 64 bits.
-        _ if !bytes.is_empty() && bytes.iter().all(u8::is_ascii_digit) => Err(Fault::HugeSize),
-        _ => Err(Fault::BadSize),
+        _ if !bytes.is_empty() && bytes.iter().all(u8::is_ascii_digit) => Err(LineFault::HugeSize),
+        _ => Err(LineFault::BadSize),
     }
 }
 
@@ -225,41 +227,20 @@ fn number(bytes: &[u8]) -> Option<u64> {
     })
 }
 
+/// As Apache and nginx write a time.
+const TIME: &[BorrowedFormatItem<'_>] = format_description!(
+    "[day]/[month repr:short]/[year]:[hour]:[minute]:[second] [offset_hour sign:mandatory][offset_minute]"
+);
+
 /// Seconds since 1970 of `17/May/2015:10:05:03 +0000`.
-fn time(bytes: &[u8]) -> Option<i64> {
-    let bytes: &[u8; 26] = bytes.try_into().ok()?;
-    let separators = [(2, b'/'), (6, b'/'), (11, b':'), (14, b':'), (17, b':'), (20, b' ')];
-    if separators.iter().any(|(at, byte)| bytes[*at] != *byte) {
-        return None;
-    }
-    let field = |from: usize, to: usize, most: i64| {
-        number(&bytes[from..to]).map(|number| number as i64).filter(|number| *number <= most)
-    };
-    let month = MONTHS.iter().position(|name| bytes[3..6] == **name)? as i64 + 1;
-    let (day, year) = (field(0, 2, 31).filter(|day| *day > 0)?, field(7, 11, 9999)?);
+fn time(text: &[u8]) -> Option<i64> {
+    let text = std::str::from_utf8(text).ok().filter(|text| text.len() == TIME_BYTES)?;
     // A leap second is written as 60.
-    let (hour, minute, second) = (field(12, 14, 23)?, field(15, 17, 59)?, field(18, 20, 60)?);
-    let zone = field(22, 24, 23)? * 3600 + field(24, 26, 59)? * 60;
-    let east = match bytes[21] {
-        b'+' => zone,
-        b'-' => -zone,
-        _ => return None,
+    let (text, leap_s) = match text.get(17..20) {
+        Some(":60") => (Cow::Owned(format!("{}:59{}", &text[..17], &text[20..])), 1),
+        _ => (Cow::Borrowed(text), 0),
     };
-    Some(days_since_1970(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second - east)
-}
-
-const MONTHS: [&[u8; 3]; 12] =
-    [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
-
-/// Days from 1 January 1970 in the Gregorian calendar. Years are counted from March, so that the leap day is their
-/// last.
-fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let months_from_march = (month + 9) % 12;
-    let day_of_year = (153 * months_from_march + 2) / 5 + day - 1;
-    let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-    // 719,468 days lie between 1 March of year 0 and 1 January 1970.
-    365 * year + leap_days + day_of_year - 719_468
+    Some(OffsetDateTime::parse(&text, TIME).ok()?.unix_timestamp() + leap_s)
 }
 
 #[cfg(test)]
@@ -270,7 +251,7 @@ mod tests {
     const COMBINED: &[u8] = b"83.149.9.216 - - [17/May/2015:10:05:03 +0000] \"GET /a/b.png?x=1 HTTP/1.1\" 200 203023 \
         \"http://semicomplete.com/\" \"Mozilla/5.0 (Macintosh)\"";
 
-    fn parsed(line: &str) -> Result<Entry<'_>, Fault> {
+    fn parsed(line: &str) -> Result<Entry<'_>, LineFault> {
         parse(line.as_bytes())
     }
 
@@ -286,7 +267,7 @@ mod tests {
                 client: Cow::Borrowed(b"83.149.9.216"),
                 found: Found::Words { before: b"", another: false },
                 time_s: 1_431_857_103,
-                method: b"GET",
+                method: "GET",
                 target: b"/a/b.png?x=1",
                 status: 200,
                 bytes: Some(203_023),
@@ -344,29 +325,29 @@ mod tests {
         let good = with_request("GET / HTTP/1.1");
         assert!(parsed(&good).is_ok());
         let cases = [
-            ("", Fault::Blank),
-            (" \t\r\n", Fault::Blank),
-            ("nonsense", Fault::NoTime),
-            ("1.2.3.4 - - [17/May/2015:10:05:03 +0000", Fault::NoTime),
-            (" [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 5", Fault::NoTime),
-            (&good.replace("May", "Mai"), Fault::BadTime),
-            (&good.replace("17/", "32/"), Fault::BadTime),
-            (&good.replace("+0000", "0000"), Fault::BadTime),
-            (&good.replace('"', "'"), Fault::NoRequest),
-            (&good.replace("HTTP/1.1\"", "HTTP/1.1"), Fault::NoRequest),
-            (&with_request("-"), Fault::NotHttp),
-            (&with_request(""), Fault::NotHttp),
-            (&with_request(r"\x16\x03\x01\x00"), Fault::NotHttp),
-            (&with_request("GET HTTP/1.1"), Fault::NotHttp),
-            (&with_request("GET"), Fault::NotHttp),
-            (&good.replace("200", "000"), Fault::BadStatus),
-            (&good.replace("200", "2000"), Fault::BadStatus),
-            (&good.replace("200 5", ""), Fault::BadStatus),
-            (&good.replace("200 5", "200"), Fault::BadSize),
-            (&good.replace("200 5", "200 5k"), Fault::BadSize),
-            (&good.replace("200 5", "200 99999999999999999999"), Fault::HugeSize),
-            (&good.replace("200 5", "200 1000000000000000000"), Fault::HugeSize),
-            (&good.replace("200 5", "200 -5"), Fault::BadSize),
+            ("", LineFault::Blank),
+            (" \t\r\n", LineFault::Blank),
+            ("nonsense", LineFault::NoTime),
+            ("1.2.3.4 - - [17/May/2015:10:05:03 +0000", LineFault::NoTime),
+            (" [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 5", LineFault::NoTime),
+            (&good.replace("May", "Mai"), LineFault::BadTime),
+            (&good.replace("17/", "32/"), LineFault::BadTime),
+            (&good.replace("+0000", "0000"), LineFault::BadTime),
+            (&good.replace('"', "'"), LineFault::NoRequest),
+            (&good.replace("HTTP/1.1\"", "HTTP/1.1"), LineFault::NoRequest),
+            (&with_request("-"), LineFault::NotHttp),
+            (&with_request(""), LineFault::NotHttp),
+            (&with_request(r"\x16\x03\x01\x00"), LineFault::NotHttp),
+            (&with_request("GET HTTP/1.1"), LineFault::NotHttp),
+            (&with_request("GET"), LineFault::NotHttp),
+            (&good.replace("200", "000"), LineFault::BadStatus),
+            (&good.replace("200", "2000"), LineFault::BadStatus),
+            (&good.replace("200 5", ""), LineFault::BadStatus),
+            (&good.replace("200 5", "200"), LineFault::BadSize),
+            (&good.replace("200 5", "200 5k"), LineFault::BadSize),
+            (&good.replace("200 5", "200 99999999999999999999"), LineFault::HugeSize),
+            (&good.replace("200 5", "200 1000000000000000000"), LineFault::HugeSize),
+            (&good.replace("200 5", "200 -5"), LineFault::BadSize),
         ];
         for (line, fault) in cases {
             assert_eq!(parsed(line), Err(fault), "{line}");
@@ -430,7 +411,7 @@ mod tests {
             let entry = parsed(&line).unwrap();
             prop_assert_eq!(&*entry.client, client.as_bytes());
             prop_assert_eq!(entry.time_s, seconds);
-            prop_assert_eq!(entry.method, method.as_bytes());
+            prop_assert_eq!(entry.method, method);
             prop_assert_eq!(entry.target, target.as_bytes());
             prop_assert_eq!((entry.status, entry.bytes), (status, bytes));
             prop_assert_eq!(entry.user_agent, Some(agent.as_bytes()));

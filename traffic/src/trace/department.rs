@@ -13,11 +13,14 @@
 //! until the mean over requests is the published one. So every seed and scale has the published aggregates, and the
 //! seed decides which file is popular, which is large, and who requests what.
 
+use std::f64::consts::TAU;
+
 use anyhow::{Result, ensure};
+use tlsdyno_base::distribution::normal_cdf;
+use tlsdyno_base::random::SplitMix64;
 use tlsdyno_engine::load::{Request, User, Workload};
 
 use super::{DocrootFile, Parts};
-use tlsdyno_base::random::SplitMix64;
 
 /// Requests at scale 1 (section 2.2.2).
 const HITS: f64 = 100_000.0;
@@ -125,45 +128,18 @@ fn lognormal(mu: f64, sigma: f64) -> impl Fn(f64) -> f64 {
     move |p| (mu + sigma * normal_quantile(p)).exp()
 }
 
-/// Quantile function of the standard normal distribution: Acklam's rational approximation, relative error below 1.2e-9.
+/// Quantile function of the standard normal distribution by Newton's method, which from 0 on never passes the solution.
 fn normal_quantile(p: f64) -> f64 {
-    const A: [f64; 6] = [
-        -3.969683028665376e+01,
-        2.209460984245205e+02,
-        -2.759285104469687e+02,
-        1.38357751867269e+02,
-        -3.066479806614716e+01,
-        2.506628277459239e+00,
-    ];
-    const B: [f64; 5] = [
-        -5.447609879822406e+01,
-        1.615858368580409e+02,
-        -1.556989798598866e+02,
-        6.680131188771972e+01,
-        -1.328068155288572e+01,
-    ];
-    const C: [f64; 6] = [
-        -7.784894002430293e-03,
-        -3.223964580411365e-01,
-        -2.400758277161838e+00,
-        -2.549732539343734e+00,
-        4.374664141464968e+00,
-        2.938163982698783e+00,
-    ];
-    const D: [f64; 4] = [7.784695709041462e-03, 3.224671290700398e-01, 2.445134137142996e+00, 3.754408661907416e+00];
-    const TAIL: f64 = 0.02425;
-    let polynomial =
-        |coefficients: &[f64], x: f64| coefficients.iter().fold(0.0, |sum, coefficient| sum * x + coefficient);
-    if p > 1.0 - TAIL {
-        return -normal_quantile(1.0 - p);
+    let mut x = 0.0_f64;
+    loop {
+        let density = (-0.5 * x * x).exp() / TAU.sqrt();
+        let step = (p - normal_cdf(x)) / density;
+        x += step;
+        // The next step would be smaller than what rounding leaves uncertain.
+        if step.abs() < 1e-8 {
+            return x;
+        }
     }
-    if p < TAIL {
-        let q = (-2.0 * p.ln()).sqrt();
-        return polynomial(&C, q) / (polynomial(&D, q) * q + 1.0);
-    }
-    let q = p - 0.5;
-    let r = q * q;
-    polynomial(&A, r) * q / (polynomial(&B, r) * r + 1.0)
 }
 
 /// Whole numbers in proportion to `weights`, each at least `least`, that add up to `total` exactly.

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+
+use super::access_log::Entry;
 
 /// The preset that stands for [`CRAWLERS`].
 const CRAWLERS_PRESET: &str = "crawlers";
@@ -58,11 +60,17 @@ impl Exclude {
         Ok(Self { patterns, agents: HashMap::new() })
     }
 
-    /// The pattern (index into the list given to [`Exclude::new`]) that leaves out this client, whatever it asks for.
-    pub(super) fn client(&self, client: &[u8]) -> Option<usize> {
+    /// The pattern (index into the list given to [`Exclude::new`]) that leaves out this line: by its client, whatever
+    /// that asks for, or by its user agent.
+    #[inline]
+    pub(super) fn pattern(&mut self, entry: &Entry<'_>) -> Option<usize> {
         if self.patterns.is_empty() {
             return None;
         }
+        self.client(&entry.client).or_else(|| entry.user_agent.and_then(|agent| self.agent(agent)))
+    }
+
+    fn client(&self, client: &[u8]) -> Option<usize> {
         let address: Option<IpAddr> = std::str::from_utf8(client).ok().and_then(|text| text.parse().ok());
         self.patterns.iter().position(|pattern| match pattern {
             Pattern::Prefix { address: prefix, bits } => {
@@ -73,11 +81,7 @@ impl Exclude {
         })
     }
 
-    /// The pattern that leaves out this user agent.
-    pub(super) fn agent(&mut self, agent: &[u8]) -> Option<usize> {
-        if !self.patterns.iter().any(|pattern| !matches!(pattern, Pattern::Prefix { .. })) {
-            return None;
-        }
+    fn agent(&mut self, agent: &[u8]) -> Option<usize> {
         if let Some(known) = self.agents.get(agent) {
             return *known;
         }
@@ -110,9 +114,8 @@ fn pattern(text: &str) -> Result<Pattern> {
     {
         let bits: u32 =
             bits.parse().with_context(|| format!("the prefix length of `{text}` to exclude is not a number"))?;
-        if bits > width(address) {
-            bail!("the prefix `{text}` to exclude is longer than its address ({} bits)", width(address));
-        }
+        let width = width(address);
+        ensure!(bits <= width, "the prefix `{text}` to exclude is longer than its address ({width} bits)");
         return Ok(Pattern::Prefix { address, bits });
     }
     Ok(Pattern::Text(text.to_ascii_lowercase()))

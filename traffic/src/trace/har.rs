@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use tlsdyno_engine::load::{Request, Workload};
 
 use self::document::{Document, Exchange};
-use super::logged::{Replay, Target};
+use super::logged::{Replay, Targets, place};
 use super::summary::HarSummary;
 use super::{Parts, add_user, objects};
 use tlsdyno_base::foreign::quoted;
@@ -23,17 +23,11 @@ const MAX_FILE_BYTES: u64 = 1 << 30;
 /// Most sites that a message names.
 const SITES_NAMED: usize = 10;
 
-/// What a recording becomes.
-pub(super) struct Made {
-    pub parts: Parts,
-    pub summary: HarSummary,
-}
-
-/// Makes the workload of the recording at `path`.
+/// Makes the workload of the recording at `path`, and says what was found in it.
 ///
 /// # Errors
 /// The file cannot be read, is no HAR file, or has no request of the site; no user, or more than fit.
-pub(super) fn make(path: &Path, spec: &HarSpec) -> Result<Made> {
+pub(super) fn make(path: &Path, spec: &HarSpec) -> Result<(Parts, HarSummary)> {
     let document = read(path)?;
     let origin = site_of(&document, spec.origin.as_deref())
         .with_context(|| format!("the HAR file {} has no request that a server answered", path.display()))?;
@@ -61,13 +55,12 @@ pub(super) fn make(path: &Path, spec: &HarSpec) -> Result<Made> {
         not_requested: document.not_requested,
         unknown_size_count: unknown as u64,
     };
-    Ok(Made { parts: parts(&pages, spec), summary })
+    Ok((parts(&pages, spec), summary))
 }
 
 fn read(path: &Path) -> Result<Document> {
-    let name = || format!("failed to read the HAR file {}", path.display());
     let text = input::read(path, MAX_FILE_BYTES).context("the HAR file cannot be used")?;
-    document::parse(&text).with_context(name)
+    document::parse(&text).with_context(|| format!("failed to read the HAR file {}", path.display()))
 }
 
 /// The site asked for, or that of the page that was opened: of the first request that was not sent elsewhere, as from
@@ -109,16 +102,12 @@ fn of_origin<'document>(document: &'document Document, origin: &str) -> (Vec<Vec
 }
 
 fn parts(pages: &[Vec<Vec<&Exchange>>], spec: &HarSpec) -> Parts {
-    let mut targets: Vec<Target> = Vec::new();
-    let mut numbers = std::collections::HashMap::new();
+    let mut targets = Targets::new();
     let mut replays = Vec::new();
     let exchanges: Vec<&Exchange> = pages.iter().flatten().flatten().copied().collect();
     for exchange in &exchanges {
-        let target = *numbers.entry(exchange.target.as_str()).or_insert_with(|| {
-            targets.push(Target::new(exchange.target.as_bytes()));
-            targets.len() as u32 - 1
-        });
-        let replay = Replay::new(target, exchange.method.as_bytes(), exchange.status, exchange.bytes.unwrap_or(0));
+        let target = place(&mut targets, exchange.target.as_bytes());
+        let replay = Replay::new(target, &exchange.method, exchange.status, exchange.bytes.unwrap_or(0));
         if let Some(bytes) = exchange.bytes {
             targets[target as usize].note(&replay, bytes);
         }

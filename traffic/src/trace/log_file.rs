@@ -13,12 +13,12 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// Longest line; longer ones are passed over without being kept.
 pub(super) const MAX_LINE_BYTES: usize = 64 << 10;
 
-/// One line, or that it was too long to keep.
-pub(super) enum Line<'buffer> {
-    /// The line without its line feed.
-    Whole(&'buffer [u8]),
-    /// Longer than [`MAX_LINE_BYTES`]; its beginning.
-    TooLong(&'buffer [u8]),
+/// One line.
+pub(super) struct Line<'buffer> {
+    /// The line without its line feed, or the first [`MAX_LINE_BYTES`] of a longer one.
+    pub text: &'buffer [u8],
+    /// It is not longer than that.
+    pub is_whole: bool,
 }
 
 /// How a log was read.
@@ -33,7 +33,8 @@ pub(super) struct Read {
 
 /// Hands each line of the log at `path` to `take`: of its first `first_bytes`, if given, else of all that it has now.
 ///
-/// # Errors The file cannot be opened or read, has fewer bytes than asked for, or is compressed in a way other than
+/// # Errors
+/// The file cannot be opened or read, has fewer bytes than asked for, or is compressed in a way other than
 /// gzip; or what `take` returned.
 pub(super) fn for_each_line(
     path: &Path,
@@ -128,7 +129,7 @@ fn carry(carried: &mut Vec<u8>, part: &[u8]) {
 }
 
 fn line(bytes: &[u8]) -> Line<'_> {
-    if bytes.len() > MAX_LINE_BYTES { Line::TooLong(&bytes[..MAX_LINE_BYTES]) } else { Line::Whole(bytes) }
+    Line { text: &bytes[..bytes.len().min(MAX_LINE_BYTES)], is_whole: bytes.len() <= MAX_LINE_BYTES }
 }
 
 #[cfg(test)]
@@ -152,9 +153,9 @@ mod tests {
     fn read_first(path: &Path, first_bytes: Option<u64>) -> Result<(Vec<String>, Read)> {
         let mut lines = Vec::new();
         let read = for_each_line(path, first_bytes, |line| {
-            lines.push(match line {
-                Line::Whole(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-                Line::TooLong(bytes) => format!("too long, {} kept", bytes.len()),
+            lines.push(match line.is_whole {
+                true => String::from_utf8_lossy(line.text).into_owned(),
+                false => format!("too long, {} kept", line.text.len()),
             });
             Ok(())
         })?;

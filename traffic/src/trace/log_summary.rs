@@ -1,16 +1,13 @@
 //! What was found in a log, so that nothing is left out or changed silently.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use serde::Serialize;
 
-use super::access_log::{Entry, Fault};
+use super::access_log::{Entry, LineFault};
 use super::layout::Found;
-use super::logged::{Hit, Method, Replay, Response};
-use super::objects::Objects;
 use tlsdyno_base::foreign::clipped;
 
 /// Examples kept of each kind of malformed line.
@@ -24,16 +21,16 @@ const CLIENT_CHARACTERS: usize = 253;
 /// Distinct methods counted by name; forged ones must not fill the memory.
 const METHODS: usize = 32;
 /// The name under which the others are counted: in lower case, which no method in the table has by chance.
-const OTHER_METHODS: &[u8] = b"other";
+const OTHER_METHODS: &str = "other";
 /// Clients shown.
 const BUSIEST: usize = 5;
 
 /// What reading a log has found, whatever it is read for.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LogRead {
     /// Lines read.
     pub lines: u64,
-    /// Lines that could not be used, by reason.
+    /// Lines that could not be used, by reason, the most frequent first once all has been read.
     pub malformed: Vec<Malformed>,
     /// Lines left out on request, by what was asked for.
     pub excluded: Vec<Excluded>,
@@ -50,6 +47,9 @@ pub struct LogRead {
     pub found: FoundClients,
     /// Lines stamped earlier than the line before; the order of the log is kept.
     pub backward_time_stamps: u64,
+    /// Time stamp of the last request.
+    #[serde(skip)]
+    last_s: Option<i64>,
     /// Earliest and latest time stamp, seconds since 1970.
     pub time_range_s: Option<(i64, i64)>,
     /// The clients with the most requests: a proxy that stands for many users would be among them.
@@ -158,13 +158,9 @@ impl LogRead {
     /// Where the clients were found, where that is not the first word of each line, in sentences.
     pub fn notes(&self) -> Vec<String> {
         let found = &self.found;
-        let of_all = |number: u64| {
-            let hits = self.statuses.values().sum::<u64>();
-            if number == hits {
-                "each request's line".to_owned()
-            } else {
-                format!("{number} of {hits} requests' lines")
-            }
+        let of_all = |number: u64| match self.hits() {
+            hits if number == hits => "each request's line".to_owned(),
+            hits => format!("{number} of {hits} requests' lines"),
         };
         let mut notes = Vec::new();
         if let Some(prefix) = &found.first_prefix {
@@ -200,208 +196,133 @@ impl LogRead {
             self.damage.iter().map(|damage| format!("the log ends early: {damage}")).collect();
         let malformed: u64 = self.malformed.iter().map(|malformed| malformed.lines).sum();
         if malformed > 0 {
-            let reasons: Vec<String> = self.malformed.iter().map(ToString::to_string).collect();
-            let reasons = reasons.join("; ");
-            warnings.push(format!("{malformed} of the {} lines of the log could not be used: {reasons}", self.lines));
+            let Self { lines, .. } = self;
+            warnings.push(format!("{malformed} of the {lines} lines of the log could not be used: {}", self.reasons()));
         }
         for excluded in self.excluded.iter().filter(|excluded| excluded.lines == 0) {
             let reason = if self.with_user_agent == 0 { " (the log does not name user agents)" } else { "" };
             warnings.push(format!("excluding {} left out no line{reason}", excluded.by));
         }
-        let hits = self.statuses.values().sum::<u64>() as f64;
+        let hits = self.hits() as f64;
         for busy in self.busiest_clients.iter().filter(|busy| busy.hits as f64 > BUSY_SHARE * hits) {
             let percent = 100.0 * busy.hits as f64 / hits;
             warnings.push(format!(
-            "{percent:.0} % of the requests are by {}; if that is a proxy or a crawler, leave it out (--exclude {})",
-            busy.client, busy.client
-        ));
+                "{percent:.0} % of the requests are by {0}; if that is a proxy or a crawler, leave it out (--exclude \
+                 {0})",
+                busy.client
+            ));
         }
         warnings
     }
-}
 
-impl fmt::Display for Malformed {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} {}", self.lines, self.text)?;
-        match self.examples.first() {
-            Some(first) => write!(formatter, " (first: line {}: {})", first.line, first.text),
-            None => Ok(()),
-        }
+    /// What malformed lines lack, each with the first of them.
+    fn reasons(&self) -> String {
+        let reason = |Malformed { lines, text, examples, .. }: &Malformed| {
+            format!("{lines} {text} (first: line {}: {})", examples[0].line, examples[0].text)
+        };
+        self.malformed.iter().map(reason).collect::<Vec<_>>().join("; ")
     }
 }
 
-/// Counts kept while a log is read: by value where there are few, so that a line costs little.
-#[derive(Debug)]
-pub(super) struct Counts {
-    pub lines: u64,
-    pub damage: Option<String>,
-    pub with_user_agent: u64,
-    pub logged_bytes: u64,
-    pub backward: u64,
-    pub range_s: Option<(i64, i64)>,
-    /// By index into the list of what is excluded.
-    excluded: Vec<u64>,
-    faults: BTreeMap<Fault, (u64, Vec<Example>)>,
-    /// In order of appearance: the first is nearly always the one looked for.
-    methods: Vec<(Box<[u8]>, u64)>,
-    /// By status; the parser lets 100 to 599 pass.
-    statuses: [u64; 600],
-    last_s: Option<i64>,
-    found: FoundClients,
-}
-
-impl Default for Counts {
-    fn default() -> Self {
-        Self {
-            lines: 0,
-            damage: None,
-            with_user_agent: 0,
-            logged_bytes: 0,
-            backward: 0,
-            range_s: None,
-            excluded: Vec::new(),
-            faults: BTreeMap::new(),
-            methods: Vec::new(),
-            statuses: [0; 600],
-            last_s: None,
-            found: FoundClients::default(),
-        }
+/// Counts while the log is read.
+impl LogRead {
+    /// Of nothing yet. `exclude`: what is to be left out.
+    pub(super) fn of(exclude: &[String]) -> LogRead {
+        let excluded = exclude.iter().map(|by| Excluded { by: by.clone(), lines: 0 });
+        LogRead { excluded: excluded.collect(), ..LogRead::default() }
     }
-}
 
-impl Counts {
-    pub(super) fn add_fault(&mut self, fault: Fault, line: &[u8]) {
-        let (count, examples) = self.faults.entry(fault).or_default();
-        *count += 1;
-        if examples.len() < EXAMPLES {
+    pub(super) fn add_fault(&mut self, fault: LineFault, line: &[u8]) {
+        let (reason, text) = fault.told();
+        let known = self.malformed.iter().position(|malformed| malformed.reason == reason);
+        let at = known.unwrap_or_else(|| {
+            self.malformed.push(Malformed { reason, lines: 0, text, examples: Vec::new() });
+            self.malformed.len() - 1
+        });
+        let malformed = &mut self.malformed[at];
+        malformed.lines += 1;
+        if malformed.examples.len() < EXAMPLES {
             let text = clipped(line.escape_ascii().map(char::from), EXAMPLE_CHARACTERS);
-            examples.push(Example { line: self.lines, text });
+            malformed.examples.push(Example { line: self.lines, text });
         }
-    }
-
-    pub(super) fn add_excluded(&mut self, pattern: usize) {
-        if self.excluded.len() <= pattern {
-            self.excluded.resize(pattern + 1, 0);
-        }
-        self.excluded[pattern] += 1;
     }
 
     pub(super) fn add_entry(&mut self, entry: &Entry<'_>) {
         self.add_method(entry.method);
         self.found.add(&entry.found);
-        self.statuses[usize::from(entry.status)] += 1;
+        *self.statuses.entry(entry.status).or_default() += 1;
         self.with_user_agent += u64::from(entry.user_agent.is_some());
         self.logged_bytes = self.logged_bytes.saturating_add(entry.bytes.unwrap_or(0));
-        self.backward += u64::from(self.last_s.is_some_and(|last| entry.time_s < last));
+        self.backward_time_stamps += u64::from(self.last_s.is_some_and(|last_s| entry.time_s < last_s));
         self.last_s = Some(entry.time_s);
-        let (first, last) = self.range_s.unwrap_or((entry.time_s, entry.time_s));
-        self.range_s = Some((first.min(entry.time_s), last.max(entry.time_s)));
+        let (first, last) = self.time_range_s.unwrap_or((entry.time_s, entry.time_s));
+        self.time_range_s = Some((first.min(entry.time_s), last.max(entry.time_s)));
     }
 
-    fn add_method(&mut self, method: &[u8]) {
-        if let Some((_, count)) = self.methods.iter_mut().find(|(known, _)| **known == *method) {
-            *count += 1;
-        } else if self.methods.len() < METHODS {
-            self.methods.push((method.into(), 1));
-        } else {
-            self.add_method(OTHER_METHODS);
+    fn add_method(&mut self, method: &str) {
+        match self.methods.get_mut(method) {
+            Some(count) => *count += 1,
+            None => {
+                let name = if self.methods.len() < METHODS { method } else { OTHER_METHODS };
+                *self.methods.entry(name.to_owned()).or_default() += 1;
+            }
         }
     }
 
-    /// Refuses a log in more than a few of whose lines another word stands where the client belongs: what comes out
-    /// would be about these words.
-    pub(super) fn ensure_clients(&self, path: &str, hits: u64) -> Result<()> {
-        let Some((lines, examples)) = self.faults.get(&Fault::NotAClient) else { return Ok(()) };
-        let told = lines + hits + self.all_excluded();
-        if lines * 100 <= told * NOT_CLIENTS_PERCENT {
+    /// The requests: lines that are neither malformed nor excluded.
+    pub(super) fn hits(&self) -> u64 {
+        self.statuses.values().sum()
+    }
+
+    /// Puts the malformed lines in order once all has been read, and refuses a log of which nothing can be used: says
+    /// what its lines lack.
+    pub(super) fn ensure_usable(&mut self, path: &Path) -> Result<()> {
+        self.malformed.sort_by_key(|malformed| std::cmp::Reverse(malformed.lines));
+        let (path, lines) = (path.display(), self.lines);
+        let excluded = self.excluded.iter().map(|excluded| excluded.lines).sum::<u64>();
+        let not_a_client = LineFault::NotAClient.told().0;
+        if let Some(others) = self.malformed.iter().find(|malformed| malformed.reason == not_a_client) {
+            // What came out would be about these words.
+            let told = others.lines + self.hits() + excluded;
+            ensure!(
+                others.lines * 100 <= told * NOT_CLIENTS_PERCENT,
+                "{} of {told} lines of the log {path} have neither an address nor the name of a host where the client \
+                 belongs, the first is line {}: {}. Say which field is the client with --client-field (a number from \
+                 1, or last): what stands there is taken as it is",
+                others.lines,
+                others.examples[0].line,
+                others.examples[0].text
+            );
+        }
+        if self.hits() > 0 {
             return Ok(());
         }
-        let first = examples.first().map(|first| format!("line {}: {}", first.line, first.text)).unwrap_or_default();
+        if let Some(damage) = &self.damage {
+            bail!("the log {path} has no usable line: {damage}");
+        }
+        ensure!(lines > 0, "the log {path} is empty; name one with requests in it");
+        let by: Vec<&str> = self.excluded.iter().map(|excluded| excluded.by.as_str()).collect();
+        let by = by.join(", ");
+        ensure!(
+            excluded == 0,
+            "nothing of the log {path} is left: {excluded} of its {lines} lines are excluded by {by}; exclude less"
+        );
+        let is_json = |malformed: &Malformed| malformed.examples.iter().all(|example| example.text.starts_with('{'));
+        let json = match self.malformed.iter().all(is_json) {
+            true => "; its lines are JSON: `jq -r .log` takes them out of a file of Docker's",
+            false => "",
+        };
         bail!(
-            "{lines} of {told} lines of the log {path} have neither an address nor the name of a host where the client \
-             belongs, the first is {first}. Say which field is the client with --client-field (a number from 1, or \
-             last): what stands there is taken as it is"
+            "the log {path} has no usable line; of its {lines} lines {}. It must be in common or combined format, \
+             like: 192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET /index.html HTTP/1.1\" 200 5120{json}",
+            self.reasons()
         )
     }
-
-    /// Lines that were left out, in all.
-    pub(super) fn all_excluded(&self) -> u64 {
-        self.excluded.iter().sum()
-    }
-
-    /// The malformed lines by reason, the most frequent first.
-    pub(super) fn malformed(&self) -> Vec<Malformed> {
-        let mut malformed: Vec<Malformed> = self
-            .faults
-            .iter()
-            .map(|(fault, (lines, examples))| Malformed {
-                reason: fault.name(),
-                lines: *lines,
-                text: fault.text(),
-                examples: examples.clone(),
-            })
-            .collect();
-        malformed.sort_by_key(|malformed| std::cmp::Reverse(malformed.lines));
-        malformed
-    }
-
-    /// What was found, when all has been read. `exclude`: what was asked to be left out.
-    pub(super) fn finish(self, exclude: &[String], busiest_clients: Vec<Busy>) -> LogRead {
-        let excluded = |(index, by): (usize, &String)| Excluded {
-            by: by.clone(),
-            lines: self.excluded.get(index).copied().unwrap_or(0),
-        };
-        let methods = self.methods.iter().map(|(name, count)| (String::from_utf8_lossy(name).into_owned(), *count));
-        LogRead {
-            malformed: self.malformed(),
-            excluded: exclude.iter().enumerate().map(excluded).collect(),
-            methods: methods.collect(),
-            statuses: (0..).zip(self.statuses).filter(|(_, count)| *count > 0).collect(),
-            busiest_clients,
-            lines: self.lines,
-            with_user_agent: self.with_user_agent,
-            logged_bytes: self.logged_bytes,
-            backward_time_stamps: self.backward,
-            time_range_s: self.range_s,
-            damage: self.damage,
-            found: self.found,
-        }
-    }
-}
-
-impl LogSummary {
-    /// Of a log that becomes these objects, requested so.
-    pub(super) fn of(read: LogRead, objects: &Objects, replays: &[Replay], hits: &[Hit]) -> LogSummary {
-        LogSummary {
-            read,
-            replayed_as: replayed_as(replays, hits),
-            renamed_files: objects.renamed,
-            files_of_varying_size: objects.of_varying_size,
-            files_of_unknown_size: objects.unknown_size_count,
-        }
-    }
-}
-
-fn replayed_as(replays: &[Replay], hits: &[Hit]) -> BTreeMap<&'static str, u64> {
-    let mut counts = BTreeMap::new();
-    for hit in hits {
-        let replay = &replays[hit.object as usize];
-        let how = match (replay.response, replay.method) {
-            (Response::NotModified, _) => "conditional",
-            (Response::Part(_), _) => "range",
-            (Response::Missing, _) => "missing",
-            (Response::StandIn(_), _) => "stand_in",
-            (Response::Whole, Method::Get) => "get",
-            (Response::Whole, Method::Head) => "head",
-            (Response::Whole, Method::Post) => "post",
-        };
-        *counts.entry(how).or_default() += 1;
-    }
-    counts
 }
 
 /// Of clients with their requests the busiest.
-pub(super) fn busiest(mut clients: Vec<(u64, &[u8])>) -> Vec<Busy> {
+pub(super) fn busiest<'name>(clients: impl Iterator<Item = (u64, &'name [u8])>) -> Vec<Busy> {
+    let mut clients: Vec<_> = clients.collect();
     // By name where equally busy, so that the order is always the same.
     clients.sort_unstable_by(|one, other| other.0.cmp(&one.0).then(one.1.cmp(other.1)));
     clients.truncate(BUSIEST);

@@ -1,6 +1,6 @@
 //! What a log or a recording tells of requests: how each was made, and what the response was and will be again.
 
-use super::access_log::Entry;
+use indexmap::IndexMap;
 
 /// How a request is made. Other methods than these cannot be replayed against files and become [`Method::Get`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,16 +35,12 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    pub(super) fn of(target: u32, entry: &Entry<'_>) -> Self {
-        Self::new(target, entry.method, entry.status, entry.bytes.unwrap_or(0))
-    }
-
     /// How a request by `method` is replayed that was answered with `status` and a body of `bytes`.
-    pub(super) fn new(target: u32, method: &[u8], status: u16, bytes: u64) -> Self {
+    pub(super) fn new(target: u32, method: &str, status: u16, bytes: u64) -> Self {
         let method = match method {
-            b"GET" => Some(Method::Get),
-            b"HEAD" => Some(Method::Head),
-            b"POST" => Some(Method::Post),
+            "GET" => Some(Method::Get),
+            "HEAD" => Some(Method::Head),
+            "POST" => Some(Method::Post),
             _ => None,
         };
         let response = match (status, method) {
@@ -58,6 +54,19 @@ impl Replay {
         };
         Self { target, method: method.unwrap_or(Method::Get), response }
     }
+
+    /// What the request becomes, in a word.
+    pub(super) fn kind(&self) -> &'static str {
+        match (self.response, self.method) {
+            (Response::NotModified, _) => "conditional",
+            (Response::Part(_), _) => "range",
+            (Response::Missing, _) => "missing",
+            (Response::StandIn(_), _) => "stand_in",
+            (Response::Whole, Method::Get) => "get",
+            (Response::Whole, Method::Head) => "head",
+            (Response::Whole, Method::Post) => "post",
+        }
+    }
 }
 
 /// One request as logged.
@@ -70,11 +79,19 @@ pub(super) struct Hit {
     pub at_s: u32,
 }
 
+/// The distinct request targets as logged, and what is known of each.
+pub(super) type Targets = IndexMap<Box<[u8]>, Target>;
+
+/// The place of `key` among those of `map`, where it is put if it is new.
+pub(super) fn place<Value: Default>(map: &mut IndexMap<Box<[u8]>, Value>, key: &[u8]) -> u32 {
+    let place = map.get_index_of(key).unwrap_or_else(|| map.insert_full(key.into(), Value::default()).0);
+    // There are no more than requests, which fit 32 bits.
+    place as u32
+}
+
 /// One distinct request target.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Target {
-    /// As logged.
-    pub text: Box<[u8]>,
     /// Sizes of whole responses to GET.
     pub sizes: SizeCounts,
     /// Largest response of another kind that the object must be able to give: POST, or a part. Bytes.
@@ -82,11 +99,6 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// A target of which nothing is known yet but its text.
-    pub(super) fn new(text: &[u8]) -> Self {
-        Self { text: text.into(), sizes: SizeCounts::default(), other_bytes: 0 }
-    }
-
     /// Learns from one response.
     pub(super) fn note(&mut self, replay: &Replay, bytes: u64) {
         match (replay.method, replay.response) {

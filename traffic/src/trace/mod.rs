@@ -31,20 +31,18 @@ mod summary;
 mod synth;
 mod url;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use tlsdyno_engine::load::{Expect, Object, Request, User, Workload};
 
 pub use docroot::{MODIFIED, MODIFIED_UNIX_S, write as write_docroot};
 pub use log_summary::{Example, Excluded, LogRead, LogSummary, Malformed};
-pub use scan::LogScan;
+pub use scan::{LogScan, scan as scan_log};
 pub use summary::{HarSummary, Sizes, Summary};
 pub use synth::write_log;
 
-use exclude::Exclude;
 use tlsdyno_base::fault::{Fault, OrFault};
-use tlsdyno_record::model::workload::{HarSpec, ReplaySpec, WorkloadSpec};
+use tlsdyno_record::model::workload::WorkloadSpec;
 
 /// A workload with everything the server needs for it.
 #[derive(Clone, Debug)]
@@ -102,7 +100,9 @@ fn add_user(workload: &mut Workload, requests: impl IntoIterator<Item = Request>
 /// # Errors
 /// What is wrong with the description or the log, and what to do about it.
 pub fn make(spec: &WorkloadSpec) -> anyhow::Result<Site> {
-    let (name, made) = match spec {
+    let mut spec = spec.clone();
+    let (mut har, mut log) = (None, None);
+    let (name, made) = match &mut spec {
         WorkloadSpec::Ecommerce { users, seed } => ("ecommerce", ecommerce::make(*users, *seed)),
         WorkloadSpec::Department { scale, seed } => ("department", department::make(*scale, *seed)),
         WorkloadSpec::Url { path, bytes, users, requests_per_user } => {
@@ -115,10 +115,21 @@ pub fn make(spec: &WorkloadSpec) -> anyhow::Result<Site> {
             ("specweb96", specweb96::make(*users, *seed, *requests_per_user))
         }
         WorkloadSpec::Cdnow { users } => ("cdnow", cdnow::make(*users)),
-        WorkloadSpec::Har { path, har } => return of_recording(path, har),
-        WorkloadSpec::Trace { path, exclude, replay } => return of_log(path, exclude, replay),
+        WorkloadSpec::Har { path, har: rules } => {
+            let (parts, found) = har::make(path, rules).or_fault(Fault::Input)?;
+            har = Some(found);
+            ("har", Ok(parts))
+        }
+        WorkloadSpec::Trace { path, exclude, replay } => {
+            let (parts, found, first_bytes) = replay::make(path, exclude, replay)?;
+            replay.first_bytes = first_bytes;
+            log = Some(found);
+            ("trace", Ok(parts))
+        }
     };
-    Ok(site(name, spec.clone(), made.or_fault(Fault::Usage)?))
+    let Parts { workload, files } = made.or_fault(Fault::Usage)?;
+    let summary = Summary { har, log, ..Summary::of(name, &workload, &files) };
+    Ok(Site { spec, workload: Arc::new(workload), files, summary })
 }
 
 /// The workload with each request a user by itself, so that any number of them is a piece of work.
@@ -130,41 +141,6 @@ pub fn requests_alone(workload: &Workload) -> Workload {
         users: (0..workload.requests.len() as u32).map(user).collect(),
         ..workload.clone()
     }
-}
-
-/// Reads the log at `path` once, in memory that does not grow with it. `rules` gives the session lifetime that is
-/// counted.
-///
-/// # Errors
-/// The log cannot be read, holds no usable line, or nothing of it is left over.
-pub fn scan_log(path: &Path, exclude: &[String], rules: &ReplaySpec) -> anyhow::Result<LogScan> {
-    let excluded = Exclude::new(exclude).or_fault(Fault::Usage)?;
-    scan::scan(path, exclude, excluded, rules).or_fault(Fault::Input)
-}
-
-fn of_log(path: &Path, exclude: &[String], rules: &ReplaySpec) -> anyhow::Result<Site> {
-    let excluded = Exclude::new(exclude).or_fault(Fault::Usage)?;
-    let made = replay::make(path, exclude, excluded, rules).or_fault(Fault::Input)?;
-    let spec = WorkloadSpec::Trace {
-        path: path.to_owned(),
-        exclude: exclude.to_vec(),
-        replay: ReplaySpec { first_bytes: made.file_bytes, ..*rules },
-    };
-    let mut site = site("trace", spec, made.parts);
-    site.summary.log = Some(made.summary);
-    Ok(site)
-}
-
-fn of_recording(path: &Path, spec: &HarSpec) -> anyhow::Result<Site> {
-    let made = har::make(path, spec).or_fault(Fault::Input)?;
-    let mut site = site("har", WorkloadSpec::Har { path: path.to_owned(), har: spec.clone() }, made.parts);
-    site.summary.har = Some(made.summary);
-    Ok(site)
-}
-
-fn site(name: &str, spec: WorkloadSpec, parts: Parts) -> Site {
-    let summary = Summary::of(name, &parts.workload, &parts.files);
-    Site { spec, workload: Arc::new(parts.workload), files: parts.files, summary }
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@
 
 use std::collections::HashSet;
 
+use tlsdyno_wire::http::target_path;
+
 use super::docroot::fingerprint;
 
 /// Longest name of a file or folder that is kept; file systems allow 255 bytes, and 18 may be added.
@@ -22,30 +24,13 @@ const MAX_STEM_BYTES: usize = 60;
 /// Longest extension that is kept.
 const MAX_EXTENSION_BYTES: usize = 8;
 
-/// Path and query of a request target as logged: an absolute URI loses scheme and host, `*` and the like become `/*`.
+/// Path and query of a request target as logged: an absolute URI loses scheme and host, `*` and the like stay.
 pub(super) fn split_target(target: &[u8]) -> (&[u8], Option<&[u8]>) {
-    let origin = origin_form(target);
-    match origin.iter().position(|byte| *byte == b'?') {
-        Some(mark) => (&origin[..mark], Some(&origin[mark + 1..])),
-        None => (origin, None),
-    }
-}
-
-fn origin_form(target: &[u8]) -> &[u8] {
-    if target.starts_with(b"/") {
-        return target;
-    }
-    let Some(scheme_end) = target.windows(3).position(|window| window == b"://") else {
-        return target;
+    let (whole, query) = match memchr::memchr(b'?', target) {
+        Some(mark) => (&target[..mark], Some(&target[mark + 1..])),
+        None => (target, None),
     };
-    if !target[..scheme_end].iter().all(u8::is_ascii_alphanumeric) {
-        return target;
-    }
-    let after = &target[scheme_end + 3..];
-    match after.iter().position(|byte| matches!(byte, b'/' | b'?')) {
-        Some(path) if after[path] == b'/' => &after[path..],
-        _ => b"/",
-    }
+    (target_path(whole).unwrap_or(whole), query)
 }
 
 /// The names given out so far. Names are given in two steps, so that they depend on nothing but the log: first all

@@ -1,10 +1,9 @@
 //! The objects of a log: how each is requested, what the response must be, and the files that make a server give it.
 
-use std::collections::HashMap;
-
+use indexmap::IndexMap;
 use tlsdyno_engine::load::{Expect, Object};
 
-use super::logged::{Method, Replay, Response, Target};
+use super::logged::{Method, Replay, Response, Target, Targets};
 use super::names::{Names, encode, query_suffix, split_target};
 use super::{DocrootFile, docroot};
 use tlsdyno_record::model::workload::NamesSpec;
@@ -30,120 +29,91 @@ pub(super) struct Objects {
 }
 
 /// Gives each of `replays` its object and, unless the server has its own, the files for it.
-pub(super) fn make(targets: &[Target], replays: &[Replay], names: NamesSpec) -> Objects {
-    let mut making = Making::new(targets);
+pub(super) fn make(targets: &Targets, replays: &[Replay], names: NamesSpec) -> Objects {
+    let text = |replay: &Replay| &**targets.get_index(replay.target as usize).expect("a replay is of a target").0;
+    let mut making = Making { targets, names: Names::default(), files: IndexMap::new() };
     let objects = match names {
         NamesSpec::Files => {
             making.name_files(replays);
-            replays.iter().map(|replay| making.object(replay)).collect()
+            replays.iter().map(|replay| making.object(text(replay), replay)).collect()
         }
-        NamesSpec::AsRecorded => {
-            replays.iter().map(|replay| as_recorded(&targets[replay.target as usize].text, replay)).collect()
-        }
+        NamesSpec::AsRecorded => replays.iter().map(|replay| as_recorded(text(replay), replay)).collect(),
     };
-    let embedded =
-        replays.iter().map(|replay| replay.method == Method::Get && is_embedded(&targets[replay.target as usize].text));
-    let count = |counted: fn(&Target) -> bool| {
-        targets.iter().zip(&making.own).filter(|(target, own)| own.is_some() && counted(target)).count() as u64
+    let is_embedded = |replay: &Replay| replay.method == Method::Get && is_embedded(text(replay));
+    let count = |counted: &dyn Fn(&[u8], &Target, &DocrootFile) -> bool| {
+        let own = making.files.iter().filter_map(|(source, file)| match source {
+            Source::Own(target) => targets.get_index(*target as usize).map(|(text, target)| (text, target, file)),
+            _ => None,
+        });
+        own.filter(|(text, target, file)| counted(text, target, file)).count() as u64
     };
     Objects {
         objects,
-        embedded: embedded.collect(),
-        unknown_size_count: count(|target| target.sizes.usual().is_none() && target.other_bytes == 0),
-        of_varying_size: count(|target| target.sizes.varying),
-        renamed: making.renamed,
-        files: making.files,
+        embedded: replays.iter().map(is_embedded).collect(),
+        unknown_size_count: count(&|_, target, _| target.sizes.usual().is_none() && target.other_bytes == 0),
+        of_varying_size: count(&|_, target, _| target.sizes.varying),
+        renamed: count(&|text, _, file| file.path.as_bytes() != text),
+        files: making.files.into_values().collect(),
     }
 }
 
-/// Where a file is in [`Making::files`].
-type FileNumber = usize;
+/// The file that a response comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Source {
+    /// That of the target.
+    Own(u32),
+    /// One that is longer than the target's own, for a part of so many bytes.
+    Longer(u32, u64),
+    /// The stand-in of so many bytes.
+    StandIn(u64),
+}
 
 struct Making<'log> {
-    targets: &'log [Target],
+    targets: &'log Targets,
     names: Names,
-    files: Vec<DocrootFile>,
-    renamed: u64,
-    /// The file of each target itself, for those that need one.
-    own: Vec<Option<FileNumber>>,
-    /// Files for parts longer than the object itself, by target and length.
-    longer: HashMap<(u32, u64), FileNumber>,
-    /// Stand-ins by size.
-    stand_ins: HashMap<u64, FileNumber>,
+    files: IndexMap<Source, DocrootFile>,
 }
 
-impl<'log> Making<'log> {
-    fn new(targets: &'log [Target]) -> Self {
-        Self {
-            targets,
-            names: Names::default(),
-            files: Vec::new(),
-            renamed: 0,
-            own: vec![None; targets.len()],
-            longer: HashMap::new(),
-            stand_ins: HashMap::new(),
-        }
-    }
-
+impl Making<'_> {
     /// Names all files before any object is made: whether a path is free for a missing object is known only then.
     fn name_files(&mut self, replays: &[Replay]) {
+        let targets = self.targets;
+        let sources = || replays.iter().filter_map(|replay| source(targets, replay));
+        let target = |target: u32| targets.get_index(target as usize).expect("a replay is of a target");
         self.names.note(STAND_IN_FOLDER.as_bytes());
-        for replay in replays.iter().filter(|replay| needs_own_file(replay)) {
-            self.names.note(&self.targets[replay.target as usize].text);
+        for source in sources() {
+            if let Source::Own(of) | Source::Longer(of, _) = source {
+                self.names.note(target(of).0);
+            }
         }
-        for replay in replays {
-            let text = &self.targets[replay.target as usize].text;
-            let own_bytes = self.own_bytes(replay.target);
-            if needs_own_file(replay) && self.own[replay.target as usize].is_none() {
-                let number = self.add_file(text, own_bytes);
-                self.renamed += u64::from(self.files[number].path.as_bytes() != &**text);
-                self.own[replay.target as usize] = Some(number);
+        for source in sources() {
+            if self.files.contains_key(&source) {
+                continue;
             }
-            match replay.response {
-                Response::Part(bytes) if bytes > own_bytes && !self.longer.contains_key(&(replay.target, bytes)) => {
-                    let number = self.add_file(text, bytes);
-                    self.longer.insert((replay.target, bytes), number);
-                }
-                Response::StandIn(bytes) if !self.stand_ins.contains_key(&bytes) => {
-                    let number = self.add_file(format!("{STAND_IN_FOLDER}{bytes}").as_bytes(), bytes);
-                    self.stand_ins.insert(bytes, number);
-                }
-                _ => {}
-            }
+            let (path, bytes) = match source {
+                Source::Own(of) => (self.names.file(target(of).0), own_bytes(target(of).1)),
+                Source::Longer(of, bytes) => (self.names.file(target(of).0), bytes),
+                Source::StandIn(bytes) => (self.names.file(format!("{STAND_IN_FOLDER}{bytes}").as_bytes()), bytes),
+            };
+            self.files.insert(source, DocrootFile { path, bytes });
         }
     }
 
-    fn add_file(&mut self, target: &[u8], bytes: u64) -> FileNumber {
-        self.files.push(DocrootFile { path: self.names.file(target), bytes });
-        self.files.len() - 1
-    }
-
-    /// Size of a target's own file, bytes: of its usual whole response; else of the largest other that it must be able
-    /// to give.
-    fn own_bytes(&self, target: u32) -> u64 {
-        let target = &self.targets[target as usize];
-        target.sizes.usual().unwrap_or(target.other_bytes)
-    }
-
-    fn object(&self, replay: &Replay) -> Object {
-        let text = &self.targets[replay.target as usize].text;
-        let own = self.own[replay.target as usize].map(|number| &self.files[number]);
-        let path_of = |file: &DocrootFile| format!("{}{}", file.path, query_suffix(text));
-        let own_path = || own.map(path_of).unwrap_or_default();
-        let own_bytes = own.map_or(0, |file| file.bytes);
-        let (path, headers, status, bytes) = match replay.response {
-            Response::Whole => (own_path(), String::new(), 200, Some(own_bytes)),
-            Response::NotModified => {
-                (own_path(), format!("If-Modified-Since: {}\r\n", docroot::MODIFIED), 304, Some(0))
+    fn object(&self, text: &[u8], replay: &Replay) -> Object {
+        let file = source(self.targets, replay).and_then(|source| self.files.get(&source));
+        let path = file.map_or_else(|| self.names.missing(text), |file| file.path.clone());
+        let mut query = query_suffix(text);
+        let (headers, status, bytes) = match replay.response {
+            Response::Whole => (String::new(), 200, file.map(|file| file.bytes)),
+            Response::NotModified => (format!("If-Modified-Since: {}\r\n", docroot::MODIFIED), 304, Some(0)),
+            Response::Part(bytes) => (format!("Range: bytes=0-{}\r\n", bytes - 1), 206, Some(bytes)),
+            Response::Missing => (String::new(), 404, None),
+            Response::StandIn(bytes) => {
+                // The original target goes along: it is part of the request's length.
+                query = "?".to_owned();
+                encode(text, &mut query);
+                (String::new(), 200, Some(bytes))
             }
-            Response::Part(bytes) => {
-                let longer = self.longer.get(&(replay.target, bytes)).map(|number| path_of(&self.files[*number]));
-                (longer.unwrap_or_else(own_path), format!("Range: bytes=0-{}\r\n", bytes - 1), 206, Some(bytes))
-            }
-            Response::Missing => {
-                (format!("{}{}", self.names.missing(text), query_suffix(text)), String::new(), 404, None)
-            }
-            Response::StandIn(bytes) => (self.stand_in_path(bytes, text), String::new(), 200, Some(bytes)),
         };
         let body_bytes = match replay.method {
             Method::Get => bytes,
@@ -153,21 +123,30 @@ impl<'log> Making<'log> {
         };
         Object {
             method: replay.method.name().to_owned(),
-            path,
+            path: path + &query,
             headers,
             body_bytes: 0,
             expect: Expect { status: Some(status), body_bytes },
         }
     }
+}
 
-    /// Path of the stand-in of this size. The original target goes along as its query: it is part of the request's
-    /// length.
-    fn stand_in_path(&self, bytes: u64, target: &[u8]) -> String {
-        let file = self.stand_ins.get(&bytes).map_or("", |number| self.files[*number].path.as_str());
-        let mut path = format!("{file}?");
-        encode(target, &mut path);
-        path
+/// The file for the response; none where there must be none.
+fn source(targets: &Targets, replay: &Replay) -> Option<Source> {
+    match replay.response {
+        Response::Missing => None,
+        Response::StandIn(bytes) => Some(Source::StandIn(bytes)),
+        Response::Part(bytes) if bytes > own_bytes(&targets[replay.target as usize]) => {
+            Some(Source::Longer(replay.target, bytes))
+        }
+        Response::Whole | Response::NotModified | Response::Part(_) => Some(Source::Own(replay.target)),
     }
+}
+
+/// Size of a target's own file, bytes: of its usual whole response; else of the largest other that it must be able to
+/// give.
+fn own_bytes(target: &Target) -> u64 {
+    target.sizes.usual().unwrap_or(target.other_bytes)
 }
 
 /// The request as it was made, for the server that was asked then. Its objects may have changed since: any length is
@@ -180,24 +159,15 @@ fn as_recorded(target: &[u8], replay: &Replay) -> Object {
         Response::Missing => (String::new(), Some(404)),
         Response::StandIn(_) => (String::new(), None),
     };
-    let (path, query) = split_target(target);
-    let mut text = String::new();
-    encode(path, &mut text);
-    if query.is_some() {
-        text += &query_suffix(target);
-    }
+    let mut path = String::new();
+    encode(split_target(target).0, &mut path);
     Object {
         method: replay.method.name().to_owned(),
-        path: text,
+        path: path + &query_suffix(target),
         headers,
         body_bytes: 0,
         expect: Expect { status, body_bytes: None },
     }
-}
-
-/// Whether the target's own file must exist for this.
-fn needs_own_file(replay: &Replay) -> bool {
-    matches!(replay.response, Response::Whole | Response::NotModified | Response::Part(_))
 }
 
 impl Method {

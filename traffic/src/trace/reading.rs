@@ -6,103 +6,116 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::access_log::{Clock, Entry, Fault, parse_with};
+use super::access_log::{Clock, Entry, LineFault, parse_with};
+use super::exclude::Exclude;
 use super::layout::{Field, Found, Layout};
-use super::log_file::{self, Line, Read};
+use super::log_file::{self, Line};
+use super::log_summary::LogRead;
+use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_record::model::workload::{ClientField, ReplaySpec};
 
 /// Lines, and bytes of them, by which it is decided where the client stands.
 const SAMPLE_LINES: usize = 2_000;
 const SAMPLE_BYTES: usize = 1 << 20;
 
-/// Hands each line of the log at `path` to `take` with what it says.
+/// The first line's time among the 32 bits of a hit's: 68 years of log on either side.
+const MIDDLE_S: i64 = 1 << 31;
+
+/// Hands each request of the log at `path` to `take`, in the order of the log, with its time in seconds from an
+/// arbitrary point: each line that is neither malformed nor excluded. Answers what was found, and how many bytes of the
+/// file were read if it can be read again.
 ///
 /// # Errors
-/// See [`log_file::for_each_line`].
-pub(super) fn for_each_entry(
+/// `exclude` cannot be understood; the log cannot be read, or no request of it is left; what `take` returned.
+pub(super) fn for_each_request(
+    path: &Path,
+    exclude: &[String],
+    rules: &ReplaySpec,
+    mut take: impl FnMut(&Entry<'_>, u32) -> Result<()>,
+) -> Result<(LogRead, Option<u64>)> {
+    let mut excluded = Exclude::new(exclude).or_fault(Fault::Usage)?;
+    let mut found = LogRead::of(exclude);
+    let mut first_s = None;
+    let each = |line: &Line<'_>, entry: Result<Entry<'_>, LineFault>| {
+        found.lines += 1;
+        match entry {
+            Err(fault) => found.add_fault(fault, line.text),
+            Ok(entry) => match excluded.pattern(&entry) {
+                Some(pattern) => found.excluded[pattern].lines += 1,
+                None => {
+                    found.add_entry(&entry);
+                    let since_first_s = entry.time_s - *first_s.get_or_insert(entry.time_s);
+                    take(&entry, (since_first_s + MIDDLE_S).clamp(0, i64::from(u32::MAX)) as u32)?;
+                }
+            },
+        }
+        Ok(())
+    };
+    let read = for_each_entry(path, rules, each).or_fault(Fault::Input)?;
+    found.damage = read.damage;
+    found.ensure_usable(path).or_fault(Fault::Input)?;
+    Ok((found, read.file_bytes))
+}
+
+fn for_each_entry(
     path: &Path,
     rules: &ReplaySpec,
-    mut take: impl FnMut(&[u8], Result<Entry<'_>, Fault>) -> Result<()>,
-) -> Result<Read> {
-    let field = rules.client_field.map(|field| match field {
-        ClientField::Number(number) => Field::Number(number),
-        ClientField::Last => Field::Last,
-    });
+    mut take: impl FnMut(&Line<'_>, Result<Entry<'_>, LineFault>) -> Result<()>,
+) -> Result<log_file::Read> {
     let mut clock = Clock::default();
+    let mut parsed = |line: &Line<'_>, layout: &Layout| {
+        let entry = if line.is_whole { parse_with(line.text, &mut clock, layout) } else { Err(LineFault::TooLong) };
+        take(line, entry)
+    };
+    let mut layout = rules.client_field.map(|field| Layout { field: Some(field.into()), ..Layout::default() });
     let mut sample = Sample::default();
-    let mut layout = field.map(|field| Layout { field: Some(field), ..Layout::default() });
     let read = log_file::for_each_line(path, rules.first_bytes, |line| {
         if let Some(layout) = &layout {
-            return taken(&line, layout, &mut clock, &mut take);
+            return parsed(&line, layout);
         }
         sample.add(&line);
         if sample.is_full() {
-            layout = Some(sample.hand_on(&mut clock, &mut take)?);
+            let found = layout.insert(layout_of(&sample));
+            sample.lines().try_for_each(|line| parsed(&line, found))?;
         }
         Ok(())
     })?;
     if layout.is_none() {
-        sample.hand_on(&mut clock, &mut take)?;
+        let found = layout_of(&sample);
+        sample.lines().try_for_each(|line| parsed(&line, &found))?;
     }
     Ok(read)
 }
 
-fn taken(
-    line: &Line<'_>,
-    layout: &Layout,
-    clock: &mut Clock,
-    take: &mut impl FnMut(&[u8], Result<Entry<'_>, Fault>) -> Result<()>,
-) -> Result<()> {
-    match line {
-        Line::Whole(line) => take(line, parse_with(line, clock, layout)),
-        Line::TooLong(start) => take(start, Err(Fault::TooLong)),
+impl From<ClientField> for Field {
+    fn from(field: ClientField) -> Field {
+        match field {
+            ClientField::Number(number) => Field::Number(number),
+            ClientField::Last => Field::Last,
+        }
     }
 }
 
 /// The first lines of a log.
 #[derive(Default)]
 struct Sample {
-    text: Vec<u8>,
-    /// Where each line ends, and whether it was too long.
-    ends: Vec<(usize, bool)>,
+    /// Each, and whether it is whole.
+    lines: Vec<(Vec<u8>, bool)>,
+    bytes: usize,
 }
 
 impl Sample {
     fn add(&mut self, line: &Line<'_>) {
-        let (text, too_long) = match line {
-            Line::Whole(text) => (text, false),
-            Line::TooLong(text) => (text, true),
-        };
-        self.text.extend_from_slice(text);
-        self.ends.push((self.text.len(), too_long));
+        self.bytes += line.text.len();
+        self.lines.push((line.text.to_vec(), line.is_whole));
     }
 
     fn is_full(&self) -> bool {
-        self.ends.len() >= SAMPLE_LINES || self.text.len() >= SAMPLE_BYTES
+        self.lines.len() >= SAMPLE_LINES || self.bytes >= SAMPLE_BYTES
     }
 
-    fn lines(&self) -> impl Iterator<Item = Line<'_>> + Clone {
-        let starts = std::iter::once(0).chain(self.ends.iter().map(|(end, _)| *end));
-        starts.zip(&self.ends).map(|(start, (end, too_long))| {
-            let text = &self.text[start..*end];
-            if *too_long { Line::TooLong(text) } else { Line::Whole(text) }
-        })
-    }
-
-    /// Decides where clients stand, and hands on the lines, read so.
-    fn hand_on(
-        &self,
-        clock: &mut Clock,
-        take: &mut impl FnMut(&[u8], Result<Entry<'_>, Fault>) -> Result<()>,
-    ) -> Result<Layout> {
-        let layout = layout_of(self.lines().filter_map(|line| match line {
-            Line::Whole(text) => Some(text),
-            Line::TooLong(_) => None,
-        }));
-        for line in self.lines() {
-            taken(&line, &layout, clock, take)?;
-        }
-        Ok(layout)
+    fn lines(&self) -> impl Iterator<Item = Line<'_>> {
+        self.lines.iter().map(|(text, is_whole)| Line { text, is_whole: *is_whole })
     }
 }
 
@@ -112,11 +125,11 @@ const FORWARDED_PERCENT: usize = 80;
 const ONE_PROXY_PERCENT: usize = 95;
 
 /// Where the clients of these lines stand.
-fn layout_of<'line>(lines: impl Iterator<Item = &'line [u8]> + Clone) -> Layout {
+fn layout_of(sample: &Sample) -> Layout {
     let mut clock = Clock::default();
     let mut before: HashMap<usize, usize> = HashMap::new();
-    let told = |clock: &mut Clock, line, layout: &Layout| parse_with(line, clock, layout).ok();
-    for entry in lines.clone().filter_map(|line| told(&mut clock, line, &Layout::default())) {
+    let whole = || sample.lines().filter(|line| line.is_whole).map(|line| line.text);
+    for entry in whole().filter_map(|line| parse_with(line, &mut clock, &Layout::default()).ok()) {
         if let Found::Words { before: text, .. } = entry.found {
             *before.entry(words_in(text)).or_default() += 1;
         }
@@ -128,7 +141,7 @@ fn layout_of<'line>(lines: impl Iterator<Item = &'line [u8]> + Clone) -> Layout 
 
     let (mut firsts, mut forwarded): (HashMap<Vec<u8>, usize>, HashSet<Vec<u8>>) = Default::default();
     let (mut count, mut with_forwarded) = (0, 0);
-    for entry in lines.filter_map(|line| told(&mut clock, line, &layout)) {
+    for entry in whole().filter_map(|line| parse_with(line, &mut clock, &layout).ok()) {
         count += 1;
         let first = match entry.found {
             Found::Forwarded { proxy } => {

@@ -10,8 +10,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::access_log::Entry;
-use super::exclude::Exclude;
-use super::log_summary::{Counts, LogRead};
+use super::log_summary::LogRead;
 use super::reading;
 use super::summary::Sizes;
 use distinct::Distinct;
@@ -65,127 +64,102 @@ pub struct LogScan {
     pub reuse: Reuse,
 }
 
-/// Reads the log at `path` once. `rules` gives the lifetime that [`LogScan::sessions`] is about.
+/// Reads the log at `path` once, in memory that does not grow with it. `rules` gives the lifetime that
+/// [`LogScan::sessions`] is about.
 ///
 /// # Errors
 /// The log cannot be read, holds no usable line, or nothing of it is left over.
-pub(super) fn scan(path: &Path, exclude: &[String], excluded: Exclude, rules: &ReplaySpec) -> Result<LogScan> {
-    let mut scan = Scan::new(excluded, rules);
-    let read = reading::for_each_entry(path, rules, |line, entry| {
-        scan.counts.lines += 1;
-        match entry {
-            Ok(entry) => scan.add(&entry),
-            Err(fault) => scan.counts.add_fault(fault, line),
-        }
+pub fn scan(path: &Path, exclude: &[String], rules: &ReplaySpec) -> Result<LogScan> {
+    let mut scan = Scan::new(*rules);
+    let (mut read, _) = reading::for_each_request(path, exclude, rules, |entry, at_s| {
+        scan.add(entry, at_s);
         Ok(())
     })?;
-    scan.counts.damage = read.damage;
-    super::replay::ensure_usable(path, &scan.counts, scan.tally.hits(), exclude)?;
-    Ok(scan.finish(path, exclude))
+    read.busiest_clients = scan.users.busiest();
+    Ok(scan.finish(path, read))
 }
 
 struct Scan {
-    exclude: Exclude,
-    counts: Counts,
+    rules: ReplaySpec,
     users: Users,
     distinct: Distinct,
     tally: Tally,
     sizes: Histogram<u64>,
     size_total: u128,
-    lifetime: SessionsSpec,
     sessions: u64,
-    keep_alive_s: u32,
     connections: u64,
-    first_s: Option<i64>,
 }
 
 impl Scan {
-    fn new(exclude: Exclude, rules: &ReplaySpec) -> Scan {
-        let lifetime = rules.sessions;
+    fn new(rules: ReplaySpec) -> Scan {
         let longest_s = LIFETIMES_S[LIFETIMES_S.len() - 1];
-        let retention_s = match lifetime {
+        let retention_s = match rules.sessions {
             SessionsSpec::LifetimeS(seconds) => longest_s.max(seconds),
             SessionsSpec::PerAddress => longest_s,
         };
         Scan {
-            exclude,
-            counts: Counts::default(),
+            rules,
             users: Users::new(retention_s.saturating_add(DISORDER_S)),
             distinct: Distinct::default(),
             tally: Tally::default(),
             // Three digits up to 2^50 is a valid histogram: this cannot fail, whatever the log.
             sizes: Histogram::new_with_max(MAX_BYTES, 3).expect("bounds and precision of the histogram are valid"),
             size_total: 0,
-            lifetime,
             sessions: 0,
-            keep_alive_s: rules.keep_alive_s,
             connections: 0,
-            first_s: None,
         }
     }
 
-    fn add(&mut self, entry: &Entry<'_>) {
-        let at_s = super::replay::relative_s(entry.time_s, *self.first_s.get_or_insert(entry.time_s));
-        let exclude = &self.exclude;
-        let (user, seen) = self.users.find(&entry.client, at_s, || exclude.client(&entry.client));
-        let by_agent = || entry.user_agent.and_then(|agent| self.exclude.agent(agent));
-        if let Some(pattern) = user.excluded.or_else(by_agent) {
-            self.counts.add_excluded(pattern);
-            return;
-        }
+    fn add(&mut self, entry: &Entry<'_>, at_s: u32) {
+        let (user, seen) = self.users.find(&entry.client, at_s);
         let gap_s = (user.hits > 0).then(|| at_s.saturating_sub(user.last_s));
-        if user.hits == 0 {
-            self.distinct.add(&entry.client);
-        }
-        self.sessions += match (gap_s, self.lifetime) {
-            (None, SessionsSpec::LifetimeS(_)) => 1,
-            (Some(gap_s), SessionsSpec::LifetimeS(lifetime_s)) => u64::from(gap_s > lifetime_s),
-            (_, SessionsSpec::PerAddress) => 0,
-        };
-        self.connections += u64::from(gap_s.is_none_or(|gap_s| gap_s > self.keep_alive_s));
         self.tally.hit(&mut user.sessions, at_s, gap_s);
         user.hits += 1;
         user.last_s = user.last_s.max(at_s);
-        self.counts.add_entry(entry);
+        let is_longer_than = |time_s| gap_s.is_none_or(|gap_s| gap_s > time_s);
+        if let SessionsSpec::LifetimeS(lifetime_s) = self.rules.sessions {
+            self.sessions += u64::from(is_longer_than(lifetime_s));
+        }
+        self.connections += u64::from(is_longer_than(self.rules.keep_alive_s));
         if let Some(bytes) = entry.bytes {
             self.sizes.saturating_record(bytes);
             self.size_total += u128::from(bytes);
         }
         if seen == Seen::New {
+            self.distinct.add(&entry.client);
             self.users.forget_the_gone(at_s, self.tally.hits());
         }
     }
 
-    fn finish(self, path: &Path, exclude: &[String]) -> LogScan {
+    fn finish(self, path: &Path, read: LogRead) -> LogScan {
         let (users, users_exact) = self.distinct.count();
-        let sessions = if self.lifetime == SessionsSpec::PerAddress { users } else { self.sessions };
+        let (sessions, session_lifetime_s) = match self.rules.sessions {
+            SessionsSpec::LifetimeS(seconds) => (self.sessions, Some(seconds)),
+            SessionsSpec::PerAddress => (users, None),
+        };
         let hits = self.tally.hits();
         let percentile = |percent: f64| self.sizes.value_at_quantile(percent / 100.0);
-        let known = self.sizes.len().max(1);
         LogScan {
             workload: path.display().to_string(),
             hits,
             users,
             users_exact,
             sessions,
-            session_lifetime_s: match self.lifetime {
-                SessionsSpec::LifetimeS(seconds) => Some(seconds),
-                SessionsSpec::PerAddress => None,
-            },
+            session_lifetime_s,
             full_handshakes_per_hit_percent: 100.0 * sessions as f64 / hits.max(1) as f64,
             hits_per_full_handshake: hits as f64 / sessions.max(1) as f64,
             hits_per_connection: hits as f64 / self.connections.max(1) as f64,
-            keep_alive_s: self.keep_alive_s,
+            keep_alive_s: self.rules.keep_alive_s,
             users_held_at_most: self.users.most() as u64,
             response_size_bytes: Sizes {
-                mean: self.size_total as f64 / known as f64,
+                mean: self.size_total as f64 / self.sizes.len().max(1) as f64,
                 p50: percentile(50.0),
                 p90: percentile(90.0),
                 p99: percentile(99.0),
                 max: self.sizes.max(),
             },
             reuse: self.tally.finish(),
-            read: self.counts.finish(exclude, self.users.busiest()),
+            read,
         }
     }
 }

@@ -19,13 +19,13 @@ const PAGE_GAP_S: u32 = 2;
 /// all.
 pub(super) fn make(
     hits: &[Hit],
-    users: u32,
+    users: usize,
     embedded: &[bool],
     rules: &ReplaySpec,
 ) -> (Vec<Request>, Vec<User>, Vec<u32>) {
     let order = group_by_user(hits, users);
     let mut requests = Vec::with_capacity(hits.len());
-    let mut ranges = Vec::with_capacity(users as usize);
+    let mut ranges = Vec::with_capacity(users);
     for places in order.chunk_by(|one, other| hits[*one as usize].user == hits[*other as usize].user) {
         let first = requests.len() as u32;
         add_user(hits, places, embedded, rules, &mut requests);
@@ -57,10 +57,10 @@ pub(super) fn times(hits: &[Hit], order: &[u32]) -> Vec<u64> {
 }
 
 /// The places of the hits sorted by user, otherwise in the order of the log.
-fn group_by_user(hits: &[Hit], users: u32) -> Vec<u32> {
-    let mut next = vec![0_u32; users as usize + 1];
+fn group_by_user(hits: &[Hit], users: usize) -> Vec<u32> {
+    let mut next = vec![0_u32; users + 1];
     hits.iter().for_each(|hit| next[hit.user as usize + 1] += 1);
-    for user in 0..users as usize {
+    for user in 0..users {
         next[user + 1] += next[user];
     }
     let mut sorted = vec![0; hits.len()];

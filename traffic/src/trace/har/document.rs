@@ -3,10 +3,11 @@
 //!
 //! Files come from many tools and are edited by hand: what is not needed is passed over, what is missing is taken as
 //! unknown, and only what makes a request unknowable (no URL, no time, no believable size) is an error. The file
-//! depends on serde, time and tlsdyno-base alone, so that the fuzzer can build it.
+//! depends on anyhow, serde, time and tlsdyno-base alone, so that the fuzzer can build it.
 
 use std::fmt;
 
+use anyhow::{Context, Error, Result, anyhow, ensure};
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
 use time::OffsetDateTime;
@@ -124,67 +125,29 @@ impl<'de> Deserialize<'de> for Length {
     }
 }
 
-/// Why a HAR file is of no use.
-#[derive(Debug, thiserror::Error)]
-pub enum Fault {
-    /// It is no JSON, or not that of a HAR file.
-    #[error(
-        "it is not a HAR file (line {line}, column {column}: {said}); save one with the network tab of a browser's \
-         developer tools"
-    )]
-    Json {
-        /// Where, from 1.
-        line: usize,
-        /// Where in the line, from 1.
-        column: usize,
-        /// What is wrong there; the file's own text in it may be long.
-        said: String,
-    },
-    /// A time cannot be understood.
-    #[error("its entry {entry} begins at `{text}`, which is no time like 2026-11-20T19:00:00.123Z")]
-    Time {
-        /// Which entry, from 1.
-        entry: usize,
-        /// What stands there.
-        text: String,
-    },
-    /// A size is no size of an object.
-    #[error(
-        "its entry {entry} has a size of {bytes} bytes, more than 2^50; correct it in the file, or write -1 where it \
-         is not known"
-    )]
-    Size {
-        /// Which entry, from 1.
-        entry: usize,
-        /// What stands there.
-        bytes: f64,
-    },
-}
-
-impl From<serde_json::Error> for Fault {
-    fn from(error: serde_json::Error) -> Fault {
-        let (line, column) = (error.line(), error.column());
-        let said = error.to_string();
-        let what = said.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&said);
-        Fault::Json { line, column, said: quoted(what) }
-    }
-}
-
 /// Reads a HAR file.
 ///
 /// # Errors
-/// See [`Fault`].
-pub fn parse(bytes: &[u8]) -> Result<Document, Fault> {
+/// It is no JSON, or not that of a HAR file; a time cannot be understood, or a size is none of an object.
+pub fn parse(bytes: &[u8]) -> Result<Document> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-    let file: File = serde_json::from_slice(bytes)?;
+    let file: File = serde_json::from_slice(bytes).map_err(|error| no_har(&error))?;
     let mut document = Document::default();
     let mut exchanges: Vec<(Option<String>, Exchange)> = Vec::new();
     for (index, entry) in file.log.entries.into_iter().enumerate() {
-        let began_ms = milliseconds(&entry.started_date_time)
-            .ok_or_else(|| Fault::Time { entry: index + 1, text: quoted(&entry.started_date_time) })?;
+        let began_ms = milliseconds(&entry.started_date_time).with_context(|| {
+            let text = quoted(&entry.started_date_time);
+            format!("its entry {} begins at `{text}`, which is no time like 2026-11-20T19:00:00.123Z", index + 1)
+        })?;
         match exchange(&entry, began_ms) {
             Some(exchange) => {
-                refuse_sizes(&entry, index + 1)?;
+                let largest = sizes(&entry).fold(0.0, f64::max);
+                ensure!(
+                    largest <= MAX_BYTES,
+                    "its entry {} has a size of {largest} bytes, more than 2^50; correct it in the file, or write -1 \
+                     where it is not known",
+                    index + 1
+                );
                 exchanges.push((entry.pageref, exchange));
             }
             None => document.not_requested += 1,
@@ -194,6 +157,16 @@ pub fn parse(bytes: &[u8]) -> Result<Document, Fault> {
     exchanges.sort_by_key(|(_, exchange)| exchange.began_ms);
     document.pages = pages(exchanges).into_iter().map(batches).collect();
     Ok(document)
+}
+
+/// The file's own text in what serde says may be long.
+fn no_har(error: &serde_json::Error) -> Error {
+    let (line, column, said) = (error.line(), error.column(), error.to_string());
+    let said = quoted(said.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&said));
+    anyhow!(
+        "it is not a HAR file (line {line}, column {column}: {said}); save one with the network tab of a browser's \
+         developer tools"
+    )
 }
 
 fn milliseconds(text: &str) -> Option<i64> {
@@ -226,22 +199,14 @@ const MAX_MS: f64 = 86_400_000.0;
 /// 2^50 bytes: no object is larger.
 const MAX_BYTES: f64 = 1_125_899_906_842_624.0;
 
-/// Refuses sizes beyond [`MAX_BYTES`]: taken for unknown, they would become 0.
-fn refuse_sizes(entry: &Entry, number: usize) -> Result<(), Fault> {
+/// All sizes that an entry tells. None may be beyond [`MAX_BYTES`]: taken for unknown, it would become 0.
+fn sizes(entry: &Entry) -> impl Iterator<Item = f64> {
     let response = entry.response.as_ref();
-    let content = response.and_then(|response| response.content.as_ref());
-    let of_response = |size: fn(&Response) -> Option<f64>| response.and_then(size);
-    let sizes = [
-        entry.request.body_size,
-        of_response(|response| response.body_size),
-        of_response(|response| response.transfer_size),
-        of_response(|response| response.header("content-length")?.parse().ok()),
-        content.and_then(|content| content.size),
-    ];
-    match sizes.into_iter().flatten().find(|bytes| *bytes > MAX_BYTES) {
-        Some(bytes) => Err(Fault::Size { entry: number, bytes }),
-        None => Ok(()),
-    }
+    let of_response = response.map(|response| {
+        let content = response.content.as_ref().and_then(|content| content.size);
+        [response.body_size, response.transfer_size, response.content_length(), content]
+    });
+    of_response.into_iter().flatten().chain([entry.request.body_size]).flatten()
 }
 
 /// A size in bytes; HAR writes -1 for an unknown one.
@@ -250,9 +215,9 @@ fn size(value: Option<f64>) -> Option<u64> {
 }
 
 impl Response {
-    fn header(&self, name: &str) -> Option<&str> {
-        let header = self.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
-        header.map(|header| header.value.trim())
+    fn content_length(&self) -> Option<f64> {
+        let header = self.headers.iter().find(|header| header.name.eq_ignore_ascii_case("content-length"));
+        header?.value.trim().parse().ok()
     }
 }
 
@@ -282,7 +247,7 @@ fn response_bytes(method: &str, status: u16, response: &Response) -> Option<u64>
         let whole = size(response.transfer_size)?;
         Some(whole.saturating_sub(size(response.headers_size).unwrap_or(0)))
     };
-    let length = || size(response.header("content-length")?.parse().ok());
+    let length = || size(response.content_length());
     let found = size(response.body_size).filter(|bytes| *bytes > 0).or_else(length);
     let found = found.or_else(|| content.and_then(Content::bytes).filter(|bytes| *bytes > 0));
     let found = found.or_else(|| transferred().filter(|bytes| *bytes > 0));

@@ -13,69 +13,48 @@ use tlsdyno_record::store::{Reuse, Row};
 pub const LIFETIMES_S: [u32; 8] = [10, 30, 60, 100, 300, 600, 1800, 3600];
 /// Most requests of a session; `u32::MAX` stands for no limit. 500 is typical (Mraz et al.).
 pub const LIMITS: [u32; 5] = [10, 50, 100, 500, u32::MAX];
-const LANES: usize = LIFETIMES_S.len() * LIMITS.len();
+
+/// A value for each limit, and within it for each lifetime.
+type Lanes<Value> = [[Value; LIFETIMES_S.len()]; LIMITS.len()];
 
 /// One user's sessions, one for each lifetime and limit.
 #[derive(Clone, Debug)]
 pub struct Sessions {
-    began_s: [u32; LANES],
-    used: [u32; LANES],
+    began_s: Lanes<u32>,
+    used: Lanes<u32>,
 }
 
 impl Sessions {
     /// No session yet: every limit is exhausted.
-    pub const NONE: Sessions = Sessions { began_s: [0; LANES], used: [u32::MAX; LANES] };
+    pub const NONE: Sessions = Sessions {
+        began_s: [[0; LIFETIMES_S.len()]; LIMITS.len()],
+        used: [[u32::MAX; LIFETIMES_S.len()]; LIMITS.len()],
+    };
 }
 
-/// Lifetime of each lane.
-const LANE_LIFETIMES_S: [u32; LANES] = {
-    let mut lanes = [0; LANES];
-    let mut lane = 0;
-    while lane < LANES {
-        lanes[lane] = LIFETIMES_S[lane / LIMITS.len()];
-        lane += 1;
-    }
-    lanes
-};
-
-/// Limit of each lane.
-const LANE_LIMITS: [u32; LANES] = {
-    let mut lanes = [0; LANES];
-    let mut lane = 0;
-    while lane < LANES {
-        lanes[lane] = LIMITS[lane % LIMITS.len()];
-        lane += 1;
-    }
-    lanes
-};
-
 /// Full handshakes counted so far.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Tally {
     hits: u64,
-    full: [u64; LANES],
+    full: Lanes<u64>,
     /// Where sessions are renewed by each request, by lifetime.
     renewed_full: [u64; LIFETIMES_S.len()],
 }
 
-impl Default for Tally {
-    fn default() -> Tally {
-        Tally { hits: 0, full: [0; LANES], renewed_full: [0; LIFETIMES_S.len()] }
-    }
-}
-
 impl Tally {
-    /// Counts a request at `at_s` of a user, `gap_s` after the one before (`None`: the first). A loop without branches
-    /// over all lifetimes and limits, so that it is done several lanes at a time.
+    /// Counts a request at `at_s` of a user, `gap_s` after the one before (`None`: the first). The inner loop has no
+    /// branches, so that it is done for all lifetimes at once.
     #[inline]
     pub fn hit(&mut self, sessions: &mut Sessions, at_s: u32, gap_s: Option<u32>) {
         self.hits += 1;
-        for lane in 0..LANES {
-            let age_s = at_s.saturating_sub(sessions.began_s[lane]);
-            let ended = (age_s > LANE_LIFETIMES_S[lane]) | (sessions.used[lane] >= LANE_LIMITS[lane]);
-            self.full[lane] += u64::from(ended);
-            sessions.began_s[lane] = if ended { at_s } else { sessions.began_s[lane] };
-            sessions.used[lane] = if ended { 1 } else { sessions.used[lane].wrapping_add(1) };
+        for (row, limit) in LIMITS.into_iter().enumerate() {
+            let (began_s, used) = (&mut sessions.began_s[row], &mut sessions.used[row]);
+            for (lane, lifetime_s) in LIFETIMES_S.into_iter().enumerate() {
+                let ended = (at_s.saturating_sub(began_s[lane]) > lifetime_s) | (used[lane] >= limit);
+                self.full[row][lane] += u64::from(ended);
+                began_s[lane] = if ended { at_s } else { began_s[lane] };
+                used[lane] = if ended { 1 } else { used[lane].wrapping_add(1) };
+            }
         }
         let gap_s = gap_s.unwrap_or(u32::MAX);
         for (full, lifetime_s) in self.renewed_full.iter_mut().zip(LIFETIMES_S) {
@@ -93,7 +72,7 @@ impl Tally {
         let percent = |full: u64| 100.0 - 100.0 * full as f64 / self.hits.max(1) as f64;
         let row = |row: usize| Row {
             lifetime_s: LIFETIMES_S[row],
-            percent_by_limit: self.full[row * LIMITS.len()..][..LIMITS.len()].iter().copied().map(percent).collect(),
+            percent_by_limit: self.full.iter().map(|of_limit| percent(of_limit[row])).collect(),
             percent_renewed: percent(self.renewed_full[row]),
         };
         let limit = |limit: u32| (limit != u32::MAX).then_some(limit);

@@ -16,8 +16,6 @@ const BUSY_PART: u64 = 1_000;
 /// What is known of one user.
 #[derive(Debug)]
 pub struct User {
-    /// The pattern that excludes it.
-    pub excluded: Option<usize>,
     /// Requests.
     pub hits: u64,
     /// Its latest request.
@@ -52,15 +50,15 @@ impl Users {
         Users { users: HashMap::default(), retention_s, full: MIN_KEPT, most: 0 }
     }
 
-    /// The user of this name, and whether it was known. `excluded` is asked once for each that was not.
+    /// The user of this name, and whether it was known.
     #[inline]
-    pub fn find(&mut self, name: &[u8], at_s: u32, excluded: impl FnOnce() -> Option<usize>) -> (&mut User, Seen) {
+    pub fn find(&mut self, name: &[u8], at_s: u32) -> (&mut User, Seen) {
         let users = self.users.len();
         match self.users.entry_ref(name) {
             EntryRef::Occupied(known) => (known.into_mut(), Seen::Before),
             EntryRef::Vacant(place) => {
                 self.most = self.most.max(users + 1);
-                let user = User { excluded: excluded(), hits: 0, last_s: at_s, sessions: Sessions::NONE };
+                let user = User { hits: 0, last_s: at_s, sessions: Sessions::NONE };
                 (place.insert(user), Seen::New)
             }
         }
@@ -86,7 +84,6 @@ impl Users {
 
     /// The users with the most requests, by name where equally busy.
     pub fn busiest(&self) -> Vec<Busy> {
-        let users = self.users.iter().filter(|(_, user)| user.hits > 0);
-        busiest(users.map(|(name, user)| (user.hits, name.as_slice())).collect())
+        busiest(self.users.iter().map(|(name, user)| (user.hits, name.as_slice())))
     }
 }
