@@ -15,7 +15,6 @@ use anyhow::{Context, Result, bail, ensure};
 use tlsdyno_engine::dispatch::Shared;
 use tlsdyno_engine::sys;
 
-use self::clients::Clients;
 pub use self::clients::{CLIENTS_MAX, RESERVE};
 use super::status::{Status, prometheus};
 use tlsdyno_base::fault::{Fault, OrFault};
@@ -68,7 +67,7 @@ impl Control {
     pub fn serve(&self, shared: &Shared) {
         let answer = |request: &[u8]| answer(request, shared);
         let reserve = self.reserve.lock().map(|mut reserve| std::mem::take(&mut *reserve)).unwrap_or_default();
-        Clients::new(&self.listener, &self.wake.1, &answer, &shared.control_waits, reserve).serve();
+        clients::serve(&self.listener, &self.wake.1, &answer, &shared.control_waits, reserve);
     }
 
     /// Ends [`Control::serve`].

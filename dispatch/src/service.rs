@@ -144,18 +144,18 @@ impl Service {
                 );
                 return Ok(End::Cut);
             }
-            let happened = signals.wait(loops_end, left)?;
-            if happened.loops_ended {
+            let [is_told_to_end, is_told_to_reload, have_loops_ended] = signals.wait(loops_end, left)?;
+            if have_loops_ended {
                 return Ok(End::Drained);
             }
-            if happened.reload {
+            if is_told_to_reload {
                 self.reload(file);
                 call();
             }
-            if happened.end && drain_until.is_some() {
+            if is_told_to_end && drain_until.is_some() {
                 return Ok(End::Cut);
             }
-            if happened.end {
+            if is_told_to_end {
                 drain_until = Some(Instant::now() + self.config.drain_time.0);
                 let open = self.shared.open_connections();
                 if open > 0 {
@@ -213,19 +213,13 @@ struct Signals {
     reload: UnixStream,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Happened {
-    end: bool,
-    reload: bool,
-    loops_ended: bool,
-}
-
 impl Signals {
     fn new() -> Result<Signals> {
         Ok(Signals { end: interrupt::stream(&[SIGINT, SIGTERM])?, reload: interrupt::stream(&[SIGHUP])? })
     }
 
-    fn wait(&mut self, loops_end: &mut UnixStream, most: Option<Duration>) -> Result<Happened> {
+    /// Waits for a signal to end, a signal to reload, or the end of all loops, and answers which of them came.
+    fn wait(&mut self, loops_end: &mut UnixStream, most: Option<Duration>) -> Result<[bool; 3]> {
         let watched = [&self.end, &self.reload, &*loops_end];
         let mut watched = watched.map(|socket| PollFd::new(socket, PollFlags::IN));
         let timeout = most.and_then(|most| most.try_into().ok());
@@ -234,10 +228,8 @@ impl Signals {
             Err(error) => return Err(error).context("wait for signals"),
         }
         let mut bytes = [0; 64];
-        Ok(Happened {
-            end: self.end.read(&mut bytes).is_ok_and(|count| count > 0),
-            reload: self.reload.read(&mut bytes).is_ok_and(|count| count > 0),
-            loops_ended: loops_end.read(&mut bytes).is_ok_and(|count| count == 0),
-        })
+        let mut has_come = |signal: &mut UnixStream| signal.read(&mut bytes).is_ok_and(|count| count > 0);
+        let (end, reload) = (has_come(&mut self.end), has_come(&mut self.reload));
+        Ok([end, reload, loops_end.read(&mut bytes).is_ok_and(|count| count == 0)])
     }
 }

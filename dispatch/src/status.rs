@@ -189,46 +189,38 @@ fn totals(shared: &Shared) -> Vec<(&'static str, &'static str, u64)> {
 /// The text format of Prometheus.
 pub fn prometheus(shared: &Shared, status: &Status) -> String {
     let mut out = String::new();
-    let head = |out: &mut String, name: &str, help: &str, kind: &str| {
+    // Writing into a string cannot fail.
+    let mut metric = |name: &str, kind: &str, help: &str, values: &mut dyn Iterator<Item = (String, u64)>| {
         let _ = writeln!(out, "# HELP tlsdyno_dispatch_{name} {}\n# TYPE tlsdyno_dispatch_{name} {kind}", help.trim());
+        for (labels, value) in values {
+            let _ = writeln!(out, "tlsdyno_dispatch_{name}{labels} {value}");
+        }
     };
+    let one = |value: u64| std::iter::once((String::new(), value));
     for (name, help, count) in totals(shared) {
-        head(&mut out, &format!("{name}_total"), help, "counter");
-        let _ = writeln!(out, "tlsdyno_dispatch_{name}_total {count}");
+        metric(&format!("{name}_total"), "counter", help, &mut one(count));
     }
-    head(&mut out, "open_connections", "Connections open now.", "gauge");
-    let _ = writeln!(out, "tlsdyno_dispatch_open_connections {}", status.open);
-    head(&mut out, "unlearnable_ticket_kinds", "Kinds of tickets that seem to begin with no key name.", "gauge");
-    let _ = writeln!(out, "tlsdyno_dispatch_unlearnable_ticket_kinds {}", status.unlearnable_kinds);
-    type OfBackend = fn(&BackendStatus) -> u64;
-    let per_backend: [(&str, &str, &str, OfBackend); 5] = [
-        ("backend_up", "Whether the backend is taken for up.", "gauge", |backend| backend.up.into()),
-        ("backend_open_connections", "Connections open now.", "gauge", |backend| backend.open.into()),
-        ("backend_connections_total", "Connections made.", "counter", |backend| backend.connections),
-        ("backend_connect_failures_total", "Failed attempts to connect.", "counter", |backend| {
-            backend.connect_failures
-        }),
-        ("backend_resets_total", "Connections that the backend reset.", "counter", |backend| backend.resets),
-    ];
-    for (name, help, kind, value) in per_backend {
-        head(&mut out, name, help, kind);
-        for backend in &status.backends {
-            let label = backend.name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-            let _ = writeln!(out, "tlsdyno_dispatch_{name}{{backend=\"{label}\"}} {}", value(backend));
-        }
-    }
-    type OfTable = fn(&TableStatus) -> u64;
-    let per_table: [(&str, &str, &str, OfTable); 4] = [
-        ("table_entries", "Entries that have not expired.", "gauge", |table| table.entries as u64),
-        ("table_capacity", "Most entries.", "gauge", |table| table.capacity as u64),
-        ("table_evicted_total", "Entries given up for others before their time.", "counter", |table| table.evicted),
-        ("table_refused_total", "New entries that found no place.", "counter", |table| table.refused),
-    ];
-    for (name, help, kind, value) in per_table {
-        head(&mut out, name, help, kind);
-        for table in &status.tables {
-            let _ = writeln!(out, "tlsdyno_dispatch_{name}{{table=\"{}\"}} {}", table.name, value(table));
-        }
-    }
+    metric("open_connections", "gauge", "Connections open now.", &mut one(status.open));
+    let kinds = status.unlearnable_kinds as u64;
+    let help = "Kinds of tickets that seem to begin with no key name.";
+    metric("unlearnable_ticket_kinds", "gauge", help, &mut one(kinds));
+    let mut of_backends = |name: &str, kind: &str, help: &str, value: fn(&BackendStatus) -> u64| {
+        let escaped = |name: &str| name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        let labelled = |of: &BackendStatus| (format!("{{backend=\"{}\"}}", escaped(&of.name)), value(of));
+        metric(&format!("backend_{name}"), kind, help, &mut status.backends.iter().map(labelled));
+    };
+    of_backends("up", "gauge", "Whether the backend is taken for up.", |of| of.up.into());
+    of_backends("open_connections", "gauge", "Connections open now.", |of| of.open.into());
+    of_backends("connections_total", "counter", "Connections made.", |of| of.connections);
+    of_backends("connect_failures_total", "counter", "Failed attempts to connect.", |of| of.connect_failures);
+    of_backends("resets_total", "counter", "Connections that the backend reset.", |of| of.resets);
+    let mut of_tables = |name: &str, kind: &str, help: &str, value: fn(&TableStatus) -> u64| {
+        let labelled = |of: &TableStatus| (format!("{{table=\"{}\"}}", of.name), value(of));
+        metric(&format!("table_{name}"), kind, help, &mut status.tables.iter().map(labelled));
+    };
+    of_tables("entries", "gauge", "Entries that have not expired.", |of| of.entries as u64);
+    of_tables("capacity", "gauge", "Most entries.", |of| of.capacity as u64);
+    of_tables("evicted_total", "counter", "Entries given up for others before their time.", |of| of.evicted);
+    of_tables("refused_total", "counter", "New entries that found no place.", |of| of.refused);
     out
 }
