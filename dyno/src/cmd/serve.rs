@@ -20,7 +20,7 @@ use crate::fault::{Fault, OrFault};
 use crate::kinds::flags::parse_transaction;
 use crate::listening;
 use crate::model::CertificateKind;
-use crate::servers::{CertificateFiles, RunDirectory, certificates};
+use crate::servers::{RunDirectory, certificates};
 
 /// Serve a directory of static files over HTTPS and HTTP
 ///
@@ -110,15 +110,14 @@ pub fn run(args: &Args) -> Result<Exit> {
     let (tls_addresses, plain_addresses) = addresses(args).or_fault(Fault::Usage)?;
     let docroot = args.docroot.as_deref().map(Docroot::load).transpose().or_fault(Fault::Input)?;
     let docroot = Arc::new(docroot.unwrap_or_default());
-    // Made before the listeners and kept until the end: the files of a certificate made for this run are in it.
-    let made = made_certificate(args, &tls_addresses)?;
-    let workers =
-        bind(args, &tls_addresses, &plain_addresses, made.as_ref().map(|(_, files)| files)).or_fault(Fault::Server)?;
+    // Before the listeners, and kept until the end: the files of a certificate made for this run are in it.
+    let identity = if tls_addresses.is_empty() { None } else { Some(Identity::of(args)?) };
+    let workers = bind(args, &tls_addresses, &plain_addresses, identity.as_ref()).or_fault(Fault::Server)?;
     let log = args.session_log.as_ref().map(open_log).transpose().or_fault(Fault::Usage)?;
     let transaction = args.transaction.map(|cost| Transaction { stamps: args.stamps.is_some(), ..cost });
     // What cannot be written in the end had better be known now.
     let file = args.stamps.as_ref().map(create).transpose().or_fault(Fault::Usage)?;
-    announce(args, &workers[0], made.as_ref().map(|(_, files)| files))?;
+    announce(args, &workers[0], identity.as_ref())?;
     let pages = Pages { docroot, transaction, origin: args.origin };
     let stamps = serve_all(&workers, &pages, log.as_ref()).or_fault(Fault::Server)?;
     if let Some(file) = file {
@@ -171,13 +170,23 @@ fn addresses(args: &Args) -> Result<(Vec<SocketAddr>, Vec<SocketAddr>)> {
     Ok((tls, args.listen_plain.clone()))
 }
 
-fn made_certificate(args: &Args, tls_addresses: &[SocketAddr]) -> Result<Option<(RunDirectory, CertificateFiles)>> {
-    if args.certificate.is_some() || tls_addresses.is_empty() {
-        return Ok(None);
+/// The certificate of the server.
+struct Identity {
+    certificate: PathBuf,
+    key: PathBuf,
+    /// Where it was made for this run, and the root that vouches for it.
+    made: Option<(RunDirectory, PathBuf)>,
+}
+
+impl Identity {
+    fn of(args: &Args) -> Result<Identity> {
+        if let (Some(certificate), Some(key)) = (&args.certificate, &args.key) {
+            return Ok(Identity { certificate: certificate.clone(), key: key.clone(), made: None });
+        }
+        let directory = RunDirectory::create().or_fault(Fault::Environment)?;
+        let files = certificates::create(args.cert, directory.path())?;
+        Ok(Identity { certificate: files.chain, key: files.key, made: Some((directory, files.ca)) })
     }
-    let directory = RunDirectory::create().or_fault(Fault::Environment)?;
-    let files = certificates::create(args.cert, directory.path())?;
-    Ok(Some((directory, files)))
 }
 
 /// Listeners for each worker. Each has sockets of its own on the same addresses, among which the kernel distributes
@@ -186,16 +195,9 @@ fn bind(
     args: &Args,
     tls_addresses: &[SocketAddr],
     plain_addresses: &[SocketAddr],
-    made: Option<&CertificateFiles>,
+    identity: Option<&Identity>,
 ) -> Result<Vec<Vec<Listener>>> {
-    let context = match (&args.certificate, &args.key, made) {
-        (Some(certificate), Some(key), _) => Some(settings(args, certificate.clone(), key.clone()).context()?),
-        (_, _, Some(made)) => Some(settings(args, made.chain.clone(), made.key.clone()).context()?),
-        _ => None,
-    };
-    if context.is_none() && !tls_addresses.is_empty() {
-        bail!("there is no certificate for {}", tls_addresses[0]);
-    }
+    let context = identity.map(|identity| settings(args, identity).context()).transpose()?;
     let mut workers: Vec<Vec<Listener>> = (0..args.workers).map(|_| Vec::new()).collect();
     let both = tls_addresses.iter().map(|address| (address, context.clone()));
     for (address, tls) in both.chain(plain_addresses.iter().map(|address| (address, None))) {
@@ -211,10 +213,10 @@ fn bind(
     Ok(workers)
 }
 
-fn settings(args: &Args, certificate: PathBuf, key: PathBuf) -> TlsSettings {
+fn settings(args: &Args, identity: &Identity) -> TlsSettings {
     TlsSettings {
-        certificate,
-        key,
+        certificate: identity.certificate.clone(),
+        key: identity.key.clone(),
         versions: args.tls.clone(),
         suites: args.suite.clone(),
         groups: args.group.clone(),
@@ -231,7 +233,7 @@ fn open_log(path: &PathBuf) -> Result<File> {
 }
 
 /// Tells where it listens: programs on standard output, people on standard error.
-fn announce(args: &Args, listeners: &[Listener], made: Option<&CertificateFiles>) -> Result<()> {
+fn announce(args: &Args, listeners: &[Listener], identity: Option<&Identity>) -> Result<()> {
     let mut output = std::io::stdout().lock();
     for listener in listeners {
         let address = Address { address: listener.socket.local_addr()?, tls: listener.tls.is_some() };
@@ -246,8 +248,10 @@ fn announce(args: &Args, listeners: &[Listener], made: Option<&CertificateFiles>
             tell!("serving {what} at {scheme}://{}/", address.address);
         }
     }
-    if let (Some(made), false) = (made, args.print_address) {
-        tell!("the certificate is signed by {}", made.ca.display());
+    if let Some(Identity { made: Some((_, ca)), .. }) = identity
+        && !args.print_address
+    {
+        tell!("the certificate is signed by {}", ca.display());
     }
     output.flush().context("failed to print")
 }
