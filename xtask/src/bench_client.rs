@@ -22,7 +22,7 @@ use crate::process::cpu_seconds;
 use crate::progress::tell;
 use crate::tlsdyno;
 use client::Client;
-use operation::Operation;
+use operation::{OPERATIONS, Operation};
 use server::{Logged, Server};
 
 /// How long and how often each client runs, and what is measured.
@@ -36,14 +36,15 @@ pub struct Effort {
     seconds: u32,
     /// What is measured; may be repeated. `hybrid` wants nginx, wrk and h2load on OpenSSL 3.5:
     /// `LD_LIBRARY_PATH=PREFIX/lib`
-    #[arg(long = "operation", value_name = "NAME", default_values_t = Operation::usual())]
-    operations: Vec<Operation>,
+    #[arg(long = "operation", value_name = "NAME", default_values = Operation::usual())]
+    #[arg(value_parser = OPERATIONS.map(|operation| operation.name))]
+    operations: Vec<String>,
 }
 
 /// One row of the table; no figures where the client is missing.
 pub struct Row {
     client: Client,
-    operation: Operation,
+    operation: &'static Operation,
     /// Client CPU per operation in microseconds, one for each round.
     client_us: Vec<f64>,
     /// Share of the time that the client was on its CPU, likewise.
@@ -63,9 +64,11 @@ pub struct Row {
 /// missing or fails is said.
 pub fn run(effort: &Effort) -> Result<()> {
     tlsdyno::built()?;
-    let server = Server::start(&effort.operations)?;
+    let is_asked = |operation: &&Operation| effort.operations.iter().any(|name| name == operation.name);
+    let operations: Vec<&'static Operation> = OPERATIONS.iter().filter(is_asked).collect();
+    let server = Server::start(&operations)?;
     let mut rows = Vec::new();
-    for &operation in &effort.operations {
+    for operation in operations {
         rows.extend(measure_operation(operation, &server, effort)?);
     }
     tell("");
@@ -73,7 +76,7 @@ pub fn run(effort: &Effort) -> Result<()> {
     let (missed, all) = bars::verdicts(&rows);
     for row in &rows {
         if let Some(failure) = &row.failure {
-            println!("failed: {}: {failure}", row.operation.title());
+            println!("failed: {}: {failure}", row.operation.title);
         }
     }
     ensure!(missed == 0, "{missed} of {all} bars missed");
@@ -81,7 +84,7 @@ pub fn run(effort: &Effort) -> Result<()> {
 }
 
 /// All rounds of one operation.
-fn measure_operation(operation: Operation, server: &Server, effort: &Effort) -> Result<Vec<Row>> {
+fn measure_operation(operation: &'static Operation, server: &Server, effort: &Effort) -> Result<Vec<Row>> {
     let empty = |client| Row {
         client,
         operation,
@@ -100,7 +103,7 @@ fn measure_operation(operation: Operation, server: &Server, effort: &Effort) -> 
             let Some(program) = row.client.program().filter(|_| row.failure.is_none()) else {
                 continue;
             };
-            tell(&format!("{}: round {} of {}: {}", operation.name(), round + 1, effort.rounds, row.client.name()));
+            tell(&format!("{}: round {} of {}: {}", operation.name, round + 1, effort.rounds, row.client.name()));
             // A client that fails leaves the others their rounds, which may have taken many minutes already.
             row.failure = measure(row, &program, server, effort.seconds).err().map(|error| format!("{error:#}"));
         }
@@ -120,7 +123,7 @@ fn measure(row: &mut Row, program: &Path, server: &Server, seconds: u32) -> Resu
     let (after, cpu_after_ns) = (server.counters()?, server.cpu_ns()?);
     // Reading the counters is itself one connection and one request.
     let (connections, requests) = (after.accepts - before.accepts - 1, after.requests - before.requests - 1);
-    let operations = if row.operation.keeps() { requests } else { connections };
+    let operations = if row.operation.keeps { requests } else { connections };
     ensure!(operations > 100, "{} did only {operations} operations", row.client.name());
     if row.operation.shakes_hands() && row.client.makes_requests() && row.client != Client::OwnBareTcp {
         let logged = server.logged(before, requests)?;

@@ -17,7 +17,7 @@ use clap::value_parser;
 
 use crate::process::Ending;
 use crate::progress::tell;
-use crate::statistics::{interval_of_median, median};
+use crate::statistics::{interval_of_median, median, ratios};
 use crate::tlsdyno;
 use programs::{Dispatcher, haproxy, own, serve};
 
@@ -179,7 +179,7 @@ fn verdicts(subjects: &[Subject]) -> Result<Vec<&'static str>> {
             rows.into_iter().find(|row| row.work == work).context("both do all the work")
         };
         let (ours, theirs) = (of(OURS)?, of(THEIRS)?);
-        let ratios: Vec<f64> = ours.cpu_us.iter().zip(&theirs.cpu_us).map(|(ours, theirs)| ours / theirs).collect();
+        let ratios = ratios(&ours.cpu_us, &theirs.cpu_us);
         let (ratio, [low, high]) = (median(&ratios), interval_of_median(&ratios));
         let verdict = if ratio <= 1.0 { "met" } else { "MISSED" };
         println!("{verdict}: per {}, {ratio:.2} [{low:.2}, {high:.2}] of {THEIRS}", work.name());

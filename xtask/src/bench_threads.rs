@@ -7,7 +7,7 @@ use clap::value_parser;
 use serde_json::Value;
 
 use crate::nginx::Nginx;
-use crate::statistics::{interval_of_median, median};
+use crate::statistics::{interval_of_median, median, ratios};
 use crate::tlsdyno::{self, Load};
 
 /// Two threads may load less than two processes by this part.
@@ -88,7 +88,8 @@ fn pace(results: &[Value]) -> Option<Pace> {
 
 /// Prints the median ratio of two rounds' figures with its 95 % interval, and answers it.
 fn said(what: &str, above: &[Pace], below: &[Pace], of: fn(&Pace) -> f64) -> f64 {
-    let ratios: Vec<f64> = above.iter().zip(below).map(|(above, below)| of(above) / of(below)).collect();
+    let [above, below] = [above, below].map(|paces| paces.iter().map(of).collect::<Vec<f64>>());
+    let ratios = ratios(&above, &below);
     let [low, high] = interval_of_median(&ratios);
     println!("{what}: {:.3} [{low:.3}, {high:.3}]", median(&ratios));
     median(&ratios)

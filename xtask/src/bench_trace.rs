@@ -15,8 +15,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::value_parser;
 
-use crate::process::{cpu_seconds, peak_bytes};
-use crate::statistics::{extremes, median};
+use crate::process::{PEAK_MEMORY, cpu_seconds, memory_bytes};
+use crate::statistics::{extremes, median, ratios};
 use crate::tlsdyno;
 
 /// Requests by client, and the sum of all sizes.
@@ -58,15 +58,14 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         let theirs = [MAWK.as_ref(), log.path.as_os_str()];
         let (mut our_s, mut their_s) = (Vec::new(), Vec::new());
         for round in 0..arguments.rounds {
-            if round % 2 == 0 {
-                our_s.push(cpu_seconds(&tlsdyno, &ours)?);
-            }
-            their_s.push(cpu_seconds("mawk".as_ref(), &theirs)?);
-            if round % 2 != 0 {
-                our_s.push(cpu_seconds(&tlsdyno, &ours)?);
+            let mut turns: [(&mut Vec<f64>, &Path, &[&OsStr]); 2] =
+                [(&mut our_s, &tlsdyno, &ours), (&mut their_s, "mawk".as_ref(), &theirs)];
+            turns.rotate_left(round as usize % 2);
+            for (seconds, program, arguments) in turns {
+                seconds.push(cpu_seconds(program, arguments)?);
             }
         }
-        let ratios: Vec<f64> = our_s.iter().zip(&their_s).map(|(ours, theirs)| ours / theirs).collect();
+        let ratios = ratios(&our_s, &their_s);
         let (middle, (least, most)) = (median(&ratios), extremes(&ratios));
         slower += usize::from(middle > 1.0);
         println!(
@@ -107,7 +106,7 @@ fn peak_mib(program: &Path, arguments: &[&OsStr]) -> Result<f64> {
     let mut peak = 0;
     while child.try_wait()?.is_none() {
         // The mark only rises, and is gone when the process ends.
-        peak = peak_bytes(child.id()).unwrap_or(peak);
+        peak = memory_bytes(child.id(), PEAK_MEMORY).unwrap_or(peak);
         thread::sleep(Duration::from_millis(2));
     }
     Ok(peak as f64 / f64::from(1 << 20))

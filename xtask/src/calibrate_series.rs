@@ -1,10 +1,10 @@
 //! `calibrate-series`: how often calibrations are right. Runs `tlsdyno doctor --calibrate` many times and holds A/A and
 //! the injected costs against what must be shown: intervals that hold the truth, are narrow, and are not biased.
 
-use std::fmt::Write as _;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::progress::tell;
@@ -28,15 +28,29 @@ pub struct Series {
     certificate: String,
 }
 
-/// What one calibration says of one injected cost, microseconds.
-#[derive(Clone, Copy)]
+/// What one calibration says of one injected cost.
+#[derive(Clone, Copy, Deserialize)]
 struct Recovered {
-    injected: f64,
-    measured: f64,
-    low: f64,
-    high: f64,
+    injected_us: f64,
+    measured_us: f64,
+    low_us: f64,
+    high_us: f64,
     /// What the same burn comes to in a bare server without the instrument; of A/A nothing.
-    alone: f64,
+    #[serde(default)]
+    alone_us: f64,
+}
+
+impl Recovered {
+    fn half_width_us(&self) -> f64 {
+        (self.high_us - self.low_us) / 2.0
+    }
+}
+
+/// A burn in a bare server.
+#[derive(Deserialize)]
+struct Alone {
+    injected_us: f64,
+    measured_us: f64,
 }
 
 /// The bars: of 40 intervals of A/A at least 36 hold 0; the median half-width is at most 5 µs; the mean bias is at most
@@ -59,15 +73,12 @@ pub fn run(series: &Series) -> Result<()> {
     for number in 0..series.runs {
         tell(&format!("calibration {} of {}", number + 1, series.runs));
         let seconds = series.seconds.to_string();
-        let output = Command::new(&tlsdyno)
+        let mut command = Command::new(&tlsdyno);
+        command
             .args(["doctor", "--calibrate", "--dry", "--json", "--slices", "0", "--time", &seconds])
             .args(["--server", &series.server, "--cert", &series.certificate])
-            .env("TLSDYNO_STORE", place.path().join("store.sqlite"))
-            .output()
-            .context("run tlsdyno")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "calibration {} failed: {said}", number + 1);
-        let row = recovered(&serde_json::from_slice(&output.stdout)?)?;
+            .env("TLSDYNO_STORE", place.path().join("store.sqlite"));
+        let row = recovered(tlsdyno::json(&mut command)?)?;
         // What was measured is said at once: a series takes long, and may be cut short.
         tell("");
         eprintln!("{} of {}: {}", number + 1, series.runs, in_short(&row));
@@ -83,21 +94,19 @@ pub fn run(series: &Series) -> Result<()> {
 /// Injected and measured costs with their half-widths, microseconds.
 fn in_short(row: &[Recovered]) -> String {
     let one = |one: &Recovered| {
-        format!("{} → {:.1} ± {:.1}, alone {:.1}", one.injected, one.measured, (one.high - one.low) / 2.0, one.alone)
+        let Recovered { injected_us, measured_us, alone_us, .. } = one;
+        format!("{injected_us} → {measured_us:.1} ± {:.1}, alone {alone_us:.1}", one.half_width_us())
     };
     row.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
-fn recovered(result: &Value) -> Result<Vec<Recovered>> {
-    let list = result["calibration"]["recovered"].as_array().context("no calibration in what tlsdyno printed")?;
-    let number = |one: &Value, key: &str| one[key].as_f64().with_context(|| format!("no {key}"));
-    let mut rows = Vec::new();
-    for one in list {
-        let injected = number(one, "injected_us")?;
-        let alone = result["alone"].as_array().into_iter().flatten().find(|alone| alone["injected_us"] == injected);
-        let alone = if injected == 0.0 { 0.0 } else { number(alone.context("no burn alone")?, "measured_us")? };
-        let [measured, low, high] = [number(one, "measured_us")?, number(one, "low_us")?, number(one, "high_us")?];
-        rows.push(Recovered { injected, measured, low, high, alone });
+fn recovered(mut result: Value) -> Result<Vec<Recovered>> {
+    let mut rows: Vec<Recovered> = serde_json::from_value(result["calibration"]["recovered"].take())
+        .context("no calibration in what tlsdyno printed")?;
+    let alone: Vec<Alone> = serde_json::from_value(result["alone"].take()).context("no burn alone")?;
+    for row in rows.iter_mut().filter(|row| row.injected_us != 0.0) {
+        let of_same = alone.iter().find(|alone| alone.injected_us == row.injected_us);
+        row.alone_us = of_same.with_context(|| format!("no burn alone of {} µs", row.injected_us))?.measured_us;
     }
     Ok(rows)
 }
@@ -118,12 +127,13 @@ fn table(rows: &[Vec<Recovered>], series: &Series) -> (String, usize) {
     let most_misses = ((1.0 - HOLD_SHARE) * rows.len() as f64 + 1e-9).floor() as usize;
     for column in 0..rows[0].len() {
         let of: Vec<Recovered> = rows.iter().map(|row| row[column]).collect();
-        let injected = of[0].injected;
-        let (mean, _) = mean_and_error(&of.iter().map(|one| one.measured).collect::<Vec<_>>());
-        let (alone, _) = mean_and_error(&of.iter().map(|one| one.alone).collect::<Vec<_>>());
-        let (bias, error) = mean_and_error(&of.iter().map(|one| one.measured - one.alone).collect::<Vec<_>>());
-        let held = of.iter().filter(|one| one.low <= alone && alone <= one.high).count();
-        let half_width = median(&of.iter().map(|one| (one.high - one.low) / 2.0).collect::<Vec<_>>());
+        let each = |figure: fn(&Recovered) -> f64| of.iter().map(figure).collect::<Vec<f64>>();
+        let injected = of[0].injected_us;
+        let (mean, _) = mean_and_error(&each(|one| one.measured_us));
+        let (alone, _) = mean_and_error(&each(|one| one.alone_us));
+        let (bias, error) = mean_and_error(&each(|one| one.measured_us - one.alone_us));
+        let held = of.iter().filter(|one| one.low_us <= alone && alone <= one.high_us).count();
+        let half_width = median(&each(Recovered::half_width_us));
         let misses = [
             injected == 0.0 && rows.len() - held > most_misses,
             injected > 0.0 && half_width > HALF_WIDTH_MAX_US,
@@ -133,13 +143,11 @@ fn table(rows: &[Vec<Recovered>], series: &Series) -> (String, usize) {
         missed += missed_here;
         let verdict = if missed_here == 0 { "met" } else { "MISSED" };
         let name = if injected == 0.0 { "0 (A/A)".to_owned() } else { injected.to_string() };
-        writeln!(
-            text,
+        let count = rows.len();
+        text += &format!(
             "| {name} | {mean:.1} | {alone:.1} | {held} of {count} | {bias:+.1} | {error:.1} | {half_width:.1} | \
-             {verdict} |",
-            count = rows.len()
-        )
-        .expect("writing to a string succeeds");
+             {verdict} |\n"
+        );
     }
     (text, missed)
 }
@@ -154,11 +162,11 @@ mod tests {
         let series = Series { runs: 40, seconds: 20.0, server, certificate };
         let row = |bias: f64| {
             [0.0, 50.0].map(|injected| Recovered {
-                injected,
-                measured: injected + bias,
-                low: injected + bias - 4.0,
-                high: injected + bias + 4.0,
-                alone: injected,
+                injected_us: injected,
+                measured_us: injected + bias,
+                low_us: injected + bias - 4.0,
+                high_us: injected + bias + 4.0,
+                alone_us: injected,
             })
         };
         let of = |biases: &[f64]| table(&biases.iter().map(|bias| row(*bias).to_vec()).collect::<Vec<_>>(), &series).1;

@@ -1,13 +1,11 @@
 //! `compare-pairs`: how often `tlsdyno load --against` is right. Two built-in servers of pages with a stated cost are
 //! loaded in turn: equal ones, and ones of which the second is slower by a known part.
 
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use clap::value_parser;
-use serde_json::Value;
 
 use crate::process::Ending;
 use crate::tlsdyno;
@@ -29,32 +27,12 @@ pub struct Arguments {
     slower_percent: u32,
 }
 
-/// A server of pages of this cost.
-struct Pages {
-    url: String,
-    _process: Ending,
-}
-
-impl Pages {
-    fn start(program: &Path, docroot: &Path, page_us: u32) -> Result<Pages> {
-        // Both servers on one CPU and the load on the other: where the scheduler puts one of two equal servers beside
-        // the load, they do differ.
-        let mut child = Command::new("taskset")
-            .args(["-c", "0"])
-            .arg(program)
-            .args(["serve", "--print-address", "--transaction", &format!("cpu:{page_us}us"), "--docroot"])
-            .arg(docroot)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .context("failed to start a server")?;
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().context("its output is piped")?).read_line(&mut line)?;
-        let said: Value = serde_json::from_str(&line).context("the server said nothing")?;
-        let address = said["address"].as_str().context("it has an address")?;
-        Ok(Pages { url: format!("https://{address}/page"), _process: Ending(child) })
-    }
+/// A server of pages of this cost, and its URL. All servers are on one CPU and the load on the other: where the
+/// scheduler puts one of two equal servers beside the load, they do differ.
+fn pages(program: &Path, docroot: &Path, page_us: u32) -> Result<(Ending, String)> {
+    let cost = format!("cpu:{page_us}us");
+    let (process, address) = tlsdyno::serve(program, "0", docroot, &["--transaction", &cost])?;
+    Ok((process, format!("https://{address}/page")))
 }
 
 /// Runs all pairs and prints how each was decided.
@@ -72,27 +50,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         // In turn, so that a machine that changes meanwhile meets both kinds.
         for (kind, second_us) in [arguments.page_us, slower_us].into_iter().enumerate() {
             // Servers of their own for each pair: where their memory lies is part of what equal ones differ by.
-            let first = Pages::start(&program, place.path(), arguments.page_us)?;
-            let second = Pages::start(&program, place.path(), second_us)?;
-            let output = Command::new(&program)
-                .args([
-                    "load",
-                    &first.url,
-                    "--against",
-                    &second.url,
-                    "--insecure",
-                    "--json",
-                    "--connections",
-                    "8",
-                    "--cpu",
-                    "1",
-                ])
-                .args(["--duration", &arguments.duration])
-                .env("TLSDYNO_STORE", place.path().join("records.sqlite"))
-                .stderr(Stdio::null())
-                .output()
-                .context("failed to start the load")?;
-            let result: Value = serde_json::from_slice(&output.stdout).context("the load printed no result")?;
+            let (_first, first) = pages(&program, place.path(), arguments.page_us)?;
+            let (_second, second) = pages(&program, place.path(), second_us)?;
+            let mut load = Command::new(&program);
+            load.args(["load", &first, "--against", &second, "--insecure", "--json", "--connections", "8"]);
+            load.args(["--cpu", "1", "--duration", &arguments.duration]);
+            let result = tlsdyno::json(load.env("TLSDYNO_STORE", place.path().join("records.sqlite")))?;
             let verdict = result["verdict"].as_str().context("it has a verdict")?;
             let place = ["slower", "faster", "undecided"].iter().position(|word| *word == verdict);
             counts[kind][place.context("a verdict that is known")?] += 1;

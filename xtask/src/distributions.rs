@@ -56,14 +56,15 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         return NAMES.into_iter().filter(wanted).try_for_each(|name| make_test(name, &work));
     }
     let xtask = std::env::current_exe().context("find this program itself")?;
-    let programs = Programs { tlsdyno: build()?, xtask, tests: build_tests("servers")? };
-    let checks: Vec<Check> = checks()?.into_iter().filter(|check| check.name.contains(&arguments.only)).collect();
+    let tlsdyno = build()?;
+    let checks = checks(&tlsdyno, &xtask, &build_tests("servers")?)?;
+    let checks: Vec<Check> = checks.into_iter().filter(|check| check.name.contains(&arguments.only)).collect();
     ensure!(!checks.is_empty(), "no check has `{}` in its name", arguments.only);
     let mut columns = Vec::new();
     for name in NAMES.into_iter().filter(wanted) {
         let root = Root::made(name, "", root::PACKAGES_OF_SERVERS, &work, Mirror::of_this_machine)?;
-        root.require_running(&programs.tlsdyno)?;
-        columns.push(Column { name, outcomes: outcomes(&root, &checks, &programs, &work)? });
+        root.require_running(&tlsdyno)?;
+        columns.push(Column { name, outcomes: outcomes(&root, &checks, &tlsdyno, &work)? });
     }
     print!("{}", table(&checks, &columns));
     let failed = columns.iter().flat_map(|column| &column.outcomes).filter(|outcome| outcome.failure.is_some()).count();
@@ -82,24 +83,8 @@ fn make_test(name: &'static str, work: &Path) -> Result<()> {
 /// One row of the table.
 struct Check {
     name: String,
-    program: Program,
+    program: PathBuf,
     arguments: Vec<String>,
-}
-
-#[derive(Clone, Copy)]
-enum Program {
-    Tlsdyno,
-    /// This program, which makes the page docs/STAGES.md. It ends well whatever it finds.
-    Matrix,
-    /// The tests on servers.
-    Tests,
-}
-
-/// Where they are.
-struct Programs {
-    tlsdyno: PathBuf,
-    xtask: PathBuf,
-    tests: PathBuf,
 }
 
 /// How a check ended.
@@ -126,29 +111,26 @@ struct Column {
     outcomes: Vec<Outcome>,
 }
 
-fn checks() -> Result<Vec<Check>> {
-    let check = |name: String, program, arguments: &[&str]| {
-        let arguments = arguments.iter().map(ToString::to_string).collect();
-        Check { name, program, arguments }
+/// The checks by the program tlsdyno, by this one, which makes the page docs/STAGES.md, and by the tests on servers.
+fn checks(tlsdyno: &Path, xtask: &Path, tests: &Path) -> Result<Vec<Check>> {
+    let check = |name: String, program: &Path, words: &str| {
+        let arguments = words.split(' ').map(str::to_owned).collect();
+        Check { name, program: program.to_owned(), arguments }
     };
-    let short = ["--time", SECONDS, "--no-report"];
+    let short = format!("--time {SECONDS} --no-report");
     let mut checks = Vec::new();
     for server in SERVERS {
-        checks.push(check(format!("stages, {server}"), Program::Matrix, &[server]));
+        checks.push(check(format!("stages, {server}"), xtask, &format!("stage-matrix --print {server}")));
     }
     for (version, suite) in [("1.2", "AES128-SHA"), ("1.3", "TLS_AES_128_GCM_SHA256")] {
         for server in SERVERS {
-            let asked = ["ablate", "--server", server, "--tls", version, "--suite", suite];
-            checks.push(check(
-                format!("ablate, TLS {version}, {server}"),
-                Program::Tlsdyno,
-                &[&asked[..], &short].concat(),
-            ));
+            let words = format!("ablate --server {server} --tls {version} --suite {suite} {short}");
+            checks.push(check(format!("ablate, TLS {version}, {server}"), tlsdyno, &words));
         }
     }
-    checks.push(check("tests, unmatched clients and exact counters".to_owned(), Program::Tests, &["matrix::"]));
+    checks.push(check("tests, unmatched clients and exact counters".to_owned(), tests, "matrix::"));
     for file in classics()? {
-        checks.push(check(file.clone(), Program::Tlsdyno, &[&["run", &file][..], &short].concat()));
+        checks.push(check(file.clone(), tlsdyno, &format!("run {file} {short}")));
     }
     Ok(checks)
 }
@@ -163,18 +145,18 @@ fn classics() -> Result<Vec<String>> {
     Ok(names)
 }
 
-fn outcomes(root: &Root, checks: &[Check], programs: &Programs, work: &Path) -> Result<Vec<Outcome>> {
+fn outcomes(root: &Root, checks: &[Check], tlsdyno: &Path, work: &Path) -> Result<Vec<Outcome>> {
     let logs = work.join("logs").join(root.name());
     fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
     let mut outcomes = Vec::new();
     for check in checks {
         let log = logs.join(format!("{}.log", check.name.replace(", ", "-").replace(' ', "-")));
-        let mut outcome = tried(root, check, programs, &log)?;
+        let mut outcome = tried(root, check, tlsdyno, &log)?;
         if outcome.failure.is_some() {
             // What other programs on this machine do to quotas and time limits seldom comes twice.
             eprintln!("{}: {}: {}; once more", root.name(), check.name, outcome.words());
             fs::rename(&log, log.with_extension("first.log")).context("cannot rename a log")?;
-            outcome = Outcome { tries: 2, ..tried(root, check, programs, &log)? };
+            outcome = Outcome { tries: 2, ..tried(root, check, tlsdyno, &log)? };
         }
         eprintln!("{}: {}: {}", root.name(), check.name, outcome.words());
         outcomes.push(outcome);
@@ -182,27 +164,20 @@ fn outcomes(root: &Root, checks: &[Check], programs: &Programs, work: &Path) -> 
     Ok(outcomes)
 }
 
-fn tried(root: &Root, check: &Check, programs: &Programs, log: &Path) -> Result<Outcome> {
-    let mut command = match check.program {
-        Program::Tlsdyno => root.command(&programs.tlsdyno),
-        Program::Tests => root.command(&programs.tests),
-        Program::Matrix => {
-            let mut command = root.command(&programs.xtask);
-            command.env("TLSDYNO", &programs.tlsdyno).args(["stage-matrix", "--print"]);
-            command
-        }
-    };
+fn tried(root: &Root, check: &Check, tlsdyno: &Path, log: &Path) -> Result<Outcome> {
+    let mut command = root.command(&check.program);
+    command.env("TLSDYNO", tlsdyno).args(&check.arguments);
     let began = Instant::now();
-    let output = command.args(&check.arguments).output().with_context(|| format!("cannot run {command:?}"))?;
+    let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
     let (said, printed) =
         [&output.stderr, &output.stdout].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).into();
     fs::write(log, format!("{command:?}\n{said}\n{printed}\n{}\n", output.status))
         .with_context(|| format!("cannot write {}", log.display()))?;
+    // The page of the stages ends with what failed; the program ends well whatever it finds.
     let notes = printed.split_once("## Notes").map(|(_, notes)| notes.trim().lines().count());
-    let failure = match (check.program, notes) {
+    let failure = match notes {
         _ if !output.status.success() => Some(format!("FAILED, {}", output.status)),
-        (Program::Matrix, Some(notes)) => Some(format!("FAILED, {notes} stages")),
-        _ => None,
+        notes => notes.map(|notes| format!("FAILED, {notes} stages")),
     };
     Ok(Outcome { failure, took: began.elapsed(), tries: 1 })
 }
@@ -228,7 +203,8 @@ mod tests {
 
     #[test]
     fn every_server_and_every_classic_is_checked() {
-        let checks = checks().unwrap();
+        let program = Path::new("program");
+        let checks = checks(program, program, program).unwrap();
         for server in SERVERS {
             assert_eq!(
                 checks.iter().filter(|check| check.name.ends_with(&format!(", {server}"))).count(),
@@ -242,7 +218,7 @@ mod tests {
 
     #[test]
     fn the_table_says_what_failed() {
-        let check = |name: &str| Check { name: name.to_owned(), program: Program::Tlsdyno, arguments: Vec::new() };
+        let check = |name: &str| Check { name: name.to_owned(), program: PathBuf::new(), arguments: Vec::new() };
         let took = Duration::from_secs(9);
         let outcome = |failure: Option<&str>, tries| Outcome { failure: failure.map(str::to_owned), took, tries };
         let columns = [

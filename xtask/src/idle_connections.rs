@@ -11,7 +11,7 @@ use anyhow::{Result, bail, ensure};
 use clap::value_parser;
 
 use crate::nginx::Nginx;
-use crate::process::{anonymous_bytes, sockets};
+use crate::process::{OWN_MEMORY, memory_bytes, sockets};
 use crate::tlsdyno::{self, Load};
 
 /// Own memory for each idle connection, at most, in bytes.
@@ -96,7 +96,7 @@ fn when_open(load: &mut Load, connections: u64) -> Result<(u64, u64)> {
     let began = Instant::now();
     loop {
         let before = sockets(load.process())?;
-        let bytes = anonymous_bytes(load.process())?;
+        let bytes = memory_bytes(load.process(), OWN_MEMORY)?;
         if before >= connections {
             return Ok((before, bytes));
         }

@@ -74,29 +74,37 @@ fn find(root: &Path, work: &Path) -> Result<Vec<Series>> {
 
 /// Configures, compiles and installs one series; a second run finds it done.
 fn build(series: &Series, work: &Path) -> Result<PathBuf> {
-    let prefix = work.join(format!("{}/installed", series.name));
+    let place = work.join(&series.name);
+    let mut configure = Command::new("perl");
+    configure.arg(series.source.join("Configure"));
+    // The crate lacks the symbol lists that shared libraries are made from, so libcrypto stands inside OpenSSL's own
+    // programs; they export its symbols, from which the provider takes what it needs as it would from a shared
+    // libcrypto.
+    configure.args(["no-shared", "no-legacy", "no-engine", "no-tests", "no-docs", "-Wl,--export-dynamic"]);
+    // Out of the source tree, which is cargo's.
+    install(&place, &series.version, |_| Ok(configure))
+}
+
+/// Installs OpenSSL of this version below `place`, unless that is done; answers its prefix. `configure` puts the
+/// sources into a new directory, if they must be there, and answers how they are configured.
+fn install(place: &Path, version: &str, configure: impl FnOnce(&Path) -> Result<Command>) -> Result<PathBuf> {
+    let (tree, prefix) = (place.join("build"), place.join("installed"));
     let done = prefix.join("complete");
-    if fs::read_to_string(&done).is_ok_and(|version| version == series.version) {
+    if fs::read_to_string(&done).is_ok_and(|installed| installed == version) {
         return Ok(prefix);
     }
-    let tree = work.join(format!("{}/build", series.name));
     if tree.exists() {
         fs::remove_dir_all(&tree).with_context(|| format!("cannot remove {}", tree.display()))?;
     }
     fs::create_dir_all(&tree)?;
-    println!("building OpenSSL {} ({}) in {}", series.name, series.version, tree.display());
-    // Out of the source tree, which is cargo's. The crate lacks the symbol lists that shared libraries are made from,
-    // so libcrypto stands inside OpenSSL's own programs; they export its symbols, from which the provider takes what it
-    // needs as it would from a shared libcrypto.
-    let mut configure = Command::new("perl");
-    configure.arg(series.source.join("Configure")).arg(format!("--prefix={}", prefix.display()));
-    configure.args(["--libdir=lib", "no-shared", "no-legacy", "no-engine", "no-tests", "no-docs"]);
-    configure.arg("-Wl,--export-dynamic");
-    step(configure.current_dir(&tree), "perl", &tree)?;
+    println!("building OpenSSL {version} in {}", tree.display());
+    let mut configure = configure(&tree)?;
+    configure.arg(format!("--prefix={}", prefix.display())).arg("--libdir=lib").current_dir(&tree);
+    step(&mut configure, "perl", &tree)?;
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     step(Command::new("make").arg(format!("-j{jobs}")).arg("build_sw").current_dir(&tree), "make", &tree)?;
     step(Command::new("make").arg("install_sw").current_dir(&tree), "make", &tree)?;
-    fs::write(&done, &series.version).with_context(|| format!("cannot write {}", done.display()))?;
+    fs::write(&done, version).with_context(|| format!("cannot write {}", done.display()))?;
     Ok(prefix)
 }
 

@@ -2,9 +2,10 @@
 
 use std::ffi::OsStr;
 use std::fmt::Debug;
+use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
@@ -21,6 +22,15 @@ impl Drop for Ending {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// Starts a command, and answers the first line that it prints. It ends when what is answered is dropped.
+pub fn first_line(command: &mut Command) -> Result<(Ending, String)> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = Ending(command.spawn().with_context(|| format!("start {command:?}"))?);
+    let mut line = String::new();
+    BufReader::new(child.0.stdout.take().context("its output is piped")?).read_line(&mut line)?;
+    Ok((child, line.trim().to_owned()))
 }
 
 /// Waits until somebody listens at the address; answers `false` where the child ends before, or takes too long.
@@ -71,20 +81,16 @@ pub fn cpu_ns(process: u32) -> Result<u64> {
     Ok(sum)
 }
 
-/// Memory of a process that is its own and not a file's, in bytes.
-pub fn anonymous_bytes(process: u32) -> Result<u64> {
-    status_bytes(process, "RssAnon:")
-}
+/// Memory of a process that is its own and not a file's.
+pub const OWN_MEMORY: &str = "RssAnon:";
+/// The most memory that a process has had resident so far.
+pub const PEAK_MEMORY: &str = "VmHWM:";
 
-/// The most memory that a process has had resident so far, in bytes.
-pub fn peak_bytes(process: u32) -> Result<u64> {
-    status_bytes(process, "VmHWM:")
-}
-
-fn status_bytes(process: u32, name: &str) -> Result<u64> {
+/// The memory of a process by its name in /proc, in bytes.
+pub fn memory_bytes(process: u32, name: &str) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{process}/status"))?;
-    let line =
-        status.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no {name} in /proc"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    let line = line.with_context(|| format!("no {name} in /proc"))?;
     Ok(line.split_whitespace().next().context("no number")?.parse::<u64>()? * 1024)
 }
 

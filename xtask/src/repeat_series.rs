@@ -2,13 +2,11 @@
 //! if wanted, keeps the records, and counts how many intervals of each share hold the mean of all runs.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
 
 use crate::progress::tell;
 use crate::statistics::{extremes, mean_and_error, median};
@@ -68,23 +66,27 @@ const SHARE_LEAST_PERCENT: f64 = 3.0;
 /// # Errors
 /// A run fails, the store holds fewer than two runs, or a bar is missed.
 pub fn run(series: &Series) -> Result<()> {
-    let tlsdyno = tlsdyno::built()?;
+    let program = tlsdyno::built()?;
+    let of = |series: &Series| {
+        let mut tlsdyno = Command::new(&program);
+        tlsdyno.env("TLSDYNO_STORE", &series.store);
+        tlsdyno
+    };
     for number in 0..series.runs {
         tell(&format!("run {} of {}", number + 1, series.runs));
         // An order of slices of its own for each run, of later sittings too.
         let seed = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs().to_string();
-        let arguments = [arguments(series), ["--no-report", "--seed", &seed].map(str::to_owned).to_vec()].concat();
-        said(Command::new(&tlsdyno).args(arguments).env("TLSDYNO_STORE", &series.store))
-            .with_context(|| format!("run {} of {}", number + 1, series.runs))?;
-        let last = shares(&tlsdyno, &series.store, "last")?;
+        let output = of(series).args(arguments(series)).args(["--no-report", "--seed", &seed]).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "run {} of {}: {said}", number + 1, series.runs);
+        let last = shares(of(series), "last")?;
         // What was measured is said at once: a series takes long, and may be cut short.
         tell("");
         eprintln!("{} of {}: {}", number + 1, series.runs, in_short(&last));
     }
-    let listed = said(Command::new(&tlsdyno).args(["list", "--json"]).env("TLSDYNO_STORE", &series.store))?;
-    let listed: Value = serde_json::from_slice(&listed.stdout)?;
+    let listed = tlsdyno::json(of(series).args(["list", "--json"]))?;
     let ids = listed.as_array().context("the list is no array")?.iter().filter_map(|record| record["id"].as_str());
-    let runs: Vec<Run> = ids.map(|id| shares(&tlsdyno, &series.store, id)).collect::<Result<_>>()?;
+    let runs: Vec<Run> = ids.map(|id| shares(of(series), id)).collect::<Result<_>>()?;
     ensure!(runs.len() > 1, "{} holds {} runs; two at least can be compared", series.store.display(), runs.len());
     let (text, missed) = table(&runs);
     print!("{text}");
@@ -108,30 +110,21 @@ fn arguments(series: &Series) -> Vec<String> {
     }
 }
 
-fn said(command: &mut Command) -> Result<Output> {
-    let output = command.output().context("run tlsdyno")?;
-    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(output)
-}
-
 /// The shares of a record by CPU time, with the instrument.
-fn shares(tlsdyno: &Path, store: &Path, id: &str) -> Result<Run> {
-    let output = said(Command::new(tlsdyno).args(["report", id, "--json"]).env("TLSDYNO_STORE", store))?;
-    let report: Value = serde_json::from_slice(&output.stdout)?;
-    let of = |key: &str| report[key].as_array().cloned().with_context(|| format!("no {key} in record {id}"));
-    let named = of("shares")?.into_iter().map(|share| (share["stage"].as_str().unwrap_or("?").to_owned(), share));
-    let instrument = of("instrument")?.into_iter().map(|one| ("instrument".to_owned(), one));
-    let between = report["between_runs"].as_array().cloned().unwrap_or_default();
+fn shares(mut tlsdyno: Command, id: &str) -> Result<Run> {
+    let report = tlsdyno::json(tlsdyno.args(["report", id, "--json"]))?;
+    let list = |key: &str| report[key].as_array().map_or(&[][..], Vec::as_slice);
+    let named = list("shares").iter().map(|share| (share["stage"].as_str().unwrap_or("?"), share));
+    let instrument = list("instrument").iter().map(|one| ("instrument", one));
     let by_cpu = named.chain(instrument).filter(|(_, one)| one["metric"] == "cpu");
     by_cpu
         .map(|(name, one)| {
             let number = |key: &str| one[key].as_f64().with_context(|| format!("no {key} of {name} in record {id}"));
-            let [percent, low, high] = ["percent", "low", "high"].map(number);
-            let (low, high) = (low?, high?);
-            let over_runs = between.iter().find(|of| of["stage"].as_str() == Some(&name));
-            let end = |key: &str| over_runs.and_then(|of| of[key].as_f64());
-            let (others_low, others_high) = (end("low").unwrap_or(low), end("high").unwrap_or(high));
-            Ok((name.clone(), Estimate { percent: percent?, low, high, others_low, others_high }))
+            let (percent, low, high) = (number("percent")?, number("low")?, number("high")?);
+            let over_runs = list("between_runs").iter().find(|of| of["stage"] == name);
+            let end = |key: &str, own: f64| over_runs.and_then(|of| of[key].as_f64()).unwrap_or(own);
+            let (others_low, others_high) = (end("low", low), end("high", high));
+            Ok((name.to_owned(), Estimate { percent, low, high, others_low, others_high }))
         })
         .collect()
 }
@@ -153,9 +146,10 @@ fn table(runs: &[Run]) -> (String, usize) {
         if of.len() < 2 {
             continue;
         }
+        let count = of.len();
         let percents: Vec<f64> = of.iter().map(|one| one.percent).collect();
         let (mean, error) = mean_and_error(&percents);
-        let deviation = error * (of.len() as f64).sqrt();
+        let deviation = error * (count as f64).sqrt();
         let (least, most) = extremes(&percents);
         let held_alone = of.iter().filter(|one| one.low <= mean && mean <= one.high).count();
         let held = of.iter().filter(|one| one.others_low <= mean && mean <= one.others_high).count();
@@ -166,30 +160,21 @@ fn table(runs: &[Run]) -> (String, usize) {
         let verdict = if mean < SHARE_LEAST_PERCENT {
             ""
         } else {
-            let share = held as f64 / of.len() as f64;
+            let share = held as f64 / count as f64;
             held_of_judged.push(share);
             missed += usize::from(share < HOLD_SHARE);
             if share < HOLD_SHARE { "MISSED" } else { "met" }
         };
-        writeln!(
-            text,
-            "| {name} | {mean:.2} | {deviation:.2} | {least:.1} | {most:.1} | {held_alone} of {} | {held} of {} | \
-             {:.2} | {:.2} | {others} | {verdict} |",
-            of.len(),
-            of.len(),
-            median(&widths),
-            extremes(&widths).1,
-        )
-        .expect("writing to a string succeeds");
+        let (middle, widest) = (median(&widths), extremes(&widths).1);
+        text += &format!(
+            "| {name} | {mean:.2} | {deviation:.2} | {least:.1} | {most:.1} | {held_alone} of {count} | {held} of \
+             {count} | {middle:.2} | {widest:.2} | {others} | {verdict} |\n"
+        );
     }
     let average = held_of_judged.iter().sum::<f64>() / held_of_judged.len().max(1) as f64;
     missed += usize::from(average < HOLD_SHARE_ON_AVERAGE);
-    writeln!(
-        text,
-        "\nOf shares above {SHARE_LEAST_PERCENT} %, {:.0} % of the intervals hold the mean.",
-        average * 100.0
-    )
-    .expect("writing to a string succeeds");
+    let percent = average * 100.0;
+    text += &format!("\nOf shares above {SHARE_LEAST_PERCENT} %, {percent:.0} % of the intervals hold the mean.\n");
     (text, missed)
 }
 

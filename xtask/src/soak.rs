@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use clap::value_parser;
 
 use crate::nginx::Nginx;
-use crate::process::anonymous_bytes;
+use crate::process::{OWN_MEMORY, memory_bytes};
 use crate::tlsdyno::{self, Load};
 
 /// Growth of memory after warming up that is no leak, in percent.
@@ -44,9 +44,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let measured = load.result()?;
     nginx.signal("reopen")?;
     let warm = samples.len() / 5;
-    let (least, most) =
-        extremes(samples.get(warm..).unwrap_or_default()).context("the load ended before it was warm")?;
-    let growth = 100.0 * (most - least) as f64 / least as f64;
+    let warmed_up = samples.get(warm..).unwrap_or_default();
+    let (least, most) = warmed_up.iter().min().zip(warmed_up.iter().max()).context("the load ended too early")?;
+    let growth = 100.0 * (most - least) as f64 / *least as f64;
     let answers: u64 =
         measured["statuses"].as_object().into_iter().flatten().filter_map(|(_, count)| count.as_u64()).sum();
     let logged = logged(&nginx, answers)?;
@@ -73,17 +73,13 @@ fn watch(nginx: &Nginx, load: u32, seconds: u64, every: u64) -> Result<(Vec<u64>
     // The last samples are left to the load: it frees what it had when it sums up.
     while began.elapsed() + 2 * SAMPLE < Duration::from_secs(seconds) {
         std::thread::sleep(SAMPLE);
-        samples.push(anonymous_bytes(load).context("the load ended too early")?);
+        samples.push(memory_bytes(load, OWN_MEMORY).context("the load ended too early")?);
         if began.elapsed().as_secs() / every > reloads {
             nginx.signal("reload")?;
             reloads += 1;
         }
     }
     Ok((samples, reloads))
-}
-
-fn extremes(samples: &[u64]) -> Option<(u64, u64)> {
-    Some((*samples.iter().min()?, *samples.iter().max()?))
 }
 
 /// Lines of the access log, once the workers that still finish have written theirs.

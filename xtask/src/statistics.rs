@@ -19,6 +19,11 @@ pub fn mean_and_error(values: &[f64]) -> (f64, f64) {
     (mean, (variance / count).sqrt())
 }
 
+/// What the figures of each round are of those of others in the same round.
+pub fn ratios(ours: &[f64], theirs: &[f64]) -> Vec<f64> {
+    ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect()
+}
+
 /// The narrowest pair of order statistics that covers the median with at least 95 % (sign test; Conover, Practical
 /// Nonparametric Statistics, section 3.2). Fewer than six values have none.
 pub fn interval_of_median(values: &[f64]) -> [f64; 2] {

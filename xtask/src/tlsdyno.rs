@@ -7,7 +7,7 @@ use std::process::{Command, ExitStatus, Output, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::process::Ending;
+use crate::process::{self, Ending};
 
 /// Where the workspace is.
 pub fn workspace() -> &'static Path {
@@ -40,13 +40,16 @@ fn named() -> Option<PathBuf> {
     std::env::var_os("TLSDYNO").map(PathBuf::from)
 }
 
+fn cargo() -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(workspace());
+    cargo
+}
+
 fn cargo_build(arguments: &[&str]) -> Result<()> {
-    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .current_dir(workspace())
-        .args(["build", "-p", "tlsdyno", "--bins"])
-        .args(arguments)
-        .status()
-        .context("failed to run cargo")?;
+    let mut cargo = cargo();
+    cargo.args(["build", "-p", "tlsdyno", "--bins"]).args(arguments);
+    let status = cargo.status().context("failed to run cargo")?;
     ensure!(status.success(), "tlsdyno does not build");
     Ok(())
 }
@@ -56,8 +59,8 @@ fn cargo_build(arguments: &[&str]) -> Result<()> {
 /// # Errors
 /// It does not build.
 pub fn build_tests(name: &str) -> Result<PathBuf> {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(workspace()).args(["test", "-p", "tlsdyno", "--no-run", "--quiet", "--message-format=json"]);
+    let mut cargo = cargo();
+    cargo.args(["test", "-p", "tlsdyno", "--no-run", "--quiet", "--message-format=json"]);
     let output = cargo.args(["--test", name]).stderr(Stdio::inherit()).output().context("failed to run cargo")?;
     ensure!(output.status.success(), "the tests of tlsdyno do not build");
     let said = String::from_utf8_lossy(&output.stdout);
@@ -83,6 +86,28 @@ pub fn example(name: &str, arguments: &[String]) -> Result<Output> {
     let mut command = Command::new(&path);
     command.arg(directory.join("tlsdyno")).args(arguments).stderr(Stdio::inherit());
     command.output().with_context(|| format!("run {}", path.display()))
+}
+
+/// The JSON that a command of tlsdyno prints.
+///
+/// # Errors
+/// It fails, for the reason that it says on standard error, or prints something else.
+pub fn json(command: &mut Command) -> Result<Value> {
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("run {command:?}"))?;
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).with_context(|| format!("{command:?} printed no result"))
+}
+
+/// A built-in server on one CPU that serves this directory, and its address.
+///
+/// # Errors
+/// It does not start.
+pub fn serve(program: &Path, cpu: &str, docroot: &Path, arguments: &[&str]) -> Result<(Ending, String)> {
+    let mut command = Command::new("taskset");
+    command.args(["-c", cpu]).arg(program).args(["serve", "--print-address", "--docroot"]).arg(docroot);
+    let (process, line) = process::first_line(command.args(arguments))?;
+    let said: Value = serde_json::from_str(&line).with_context(|| format!("the server said `{line}`"))?;
+    Ok((process, said["address"].as_str().context("it has an address")?.to_owned()))
 }
 
 /// A load of a server on this machine; it ends when this is dropped.

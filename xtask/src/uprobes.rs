@@ -6,9 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
-use serde_json::Value;
 
 use crate::tlsdyno;
 
@@ -100,14 +99,9 @@ fn cpu_per_hit_ns(program: &Path, place: &Path, server: &str, seconds: u32) -> R
     );
     let file = place.join("experiment.toml");
     fs::write(&file, experiment)?;
-    let output = Command::new(program)
-        .args(["run", "--no-report", "--json"])
-        .arg(&file)
-        .env("TLSDYNO_STORE", place.join("store.sqlite"))
-        .output()
-        .context("run tlsdyno")?;
-    ensure!(output.status.success(), "{server}: {}", String::from_utf8_lossy(&output.stderr));
-    let report: Value = serde_json::from_slice(&output.stdout)?;
+    let mut command = Command::new(program);
+    command.args(["run", "--no-report", "--json"]).arg(&file).env("TLSDYNO_STORE", place.join("store.sqlite"));
+    let report = tlsdyno::json(&mut command)?;
     let costs = &report["configurations"][0];
     costs["server_cpu_ns_per_hit"].as_f64().with_context(|| format!("{server}: no CPU time per hit in {costs}"))
 }

@@ -4,12 +4,11 @@ use std::fmt::Write as _;
 
 use super::Row;
 use super::client::{Client, Effort};
-use super::operation::Operation;
-use crate::statistics::{extremes, median};
+use crate::statistics::{extremes, median, ratios};
 
 /// At most `share` of the other clients' best.
 struct Bar {
-    operation: Operation,
+    operation: &'static str,
     own: Effort,
     share: f64,
     against: &'static [Client],
@@ -20,25 +19,25 @@ const COMMON: &[Client] = &[Client::Wrk, Client::H2load];
 const OHA: &[Client] = &[Client::Oha];
 const FLOOR: &[Client] = &[Client::OwnBareTcp];
 
-const fn bar(operation: Operation, own: Effort, share: f64, against: &'static [Client]) -> Bar {
+const fn bar(operation: &'static str, own: Effort, share: f64, against: &'static [Client]) -> Bar {
     Bar { operation, own, share, against }
 }
 
 const BARS: [Bar; 14] = [
-    bar(Operation::Ecdsa, Effort::Honest, 0.28, COMMON),
-    bar(Operation::Ecdsa, Effort::Floor, 0.09, COMMON),
-    bar(Operation::Ecdsa, Effort::Honest, 0.75, OHA),
-    bar(Operation::Ecdsa, Effort::Floor, 0.25, OHA),
-    bar(Operation::Ecdsa, Effort::Floor, 2.0, FLOOR),
-    bar(Operation::Rsa, Effort::Honest, 0.25, COMMON),
-    bar(Operation::Rsa, Effort::Floor, 0.12, COMMON),
-    bar(Operation::Rsa, Effort::Honest, 0.75, OHA),
-    bar(Operation::Rsa, Effort::Floor, 0.25, OHA),
-    bar(Operation::Ticket12, Effort::Honest, 0.35, COMMON),
-    bar(Operation::Psk13, Effort::Honest, 0.30, COMMON),
-    bar(Operation::Kept1k, Effort::Honest, 0.60, COMMON),
-    bar(Operation::Kept1m, Effort::Honest, 0.80, COMMON),
-    bar(Operation::Hybrid, Effort::Honest, 0.30, &[Client::H2load]),
+    bar("ecdsa", Effort::Honest, 0.28, COMMON),
+    bar("ecdsa", Effort::Floor, 0.09, COMMON),
+    bar("ecdsa", Effort::Honest, 0.75, OHA),
+    bar("ecdsa", Effort::Floor, 0.25, OHA),
+    bar("ecdsa", Effort::Floor, 2.0, FLOOR),
+    bar("rsa", Effort::Honest, 0.25, COMMON),
+    bar("rsa", Effort::Floor, 0.12, COMMON),
+    bar("rsa", Effort::Honest, 0.75, OHA),
+    bar("rsa", Effort::Floor, 0.25, OHA),
+    bar("ticket12", Effort::Honest, 0.35, COMMON),
+    bar("psk13", Effort::Honest, 0.30, COMMON),
+    bar("kept-1k", Effort::Honest, 0.60, COMMON),
+    bar("kept-1m", Effort::Honest, 0.80, COMMON),
+    bar("hybrid", Effort::Honest, 0.30, &[Client::H2load]),
 ];
 
 /// The Markdown table. Missing clients have a row that says how to get them.
@@ -48,7 +47,7 @@ pub fn table(rows: &[Row]) -> String {
          |---|---|---:|---:|---:|---:|---:|---:|\n",
     );
     for row in rows {
-        let (operation, client) = (row.operation.title(), row.client.name());
+        let (operation, client) = (row.operation.title, row.client.name());
         if row.client_us.is_empty() {
             let why = match &row.failure {
                 None => format!("not installed: {}", row.client.source()),
@@ -57,7 +56,7 @@ pub fn table(rows: &[Row]) -> String {
             writeln!(out, "| {operation} | {client} | {why} | | | | | |").expect("writing to a string succeeds");
             continue;
         }
-        let of_wrk = measured(rows, row.operation, Client::Wrk)
+        let of_wrk = measured(rows, row.operation.name, Client::Wrk)
             .map_or_else(|| "-".to_owned(), |wrk| format!("{:.2}", median(&row.client_us) / median(&wrk.client_us)));
         let resumed = match row.logged.requests {
             0 => "-".to_owned(),
@@ -75,8 +74,8 @@ pub fn table(rows: &[Row]) -> String {
     out
 }
 
-fn measured(rows: &[Row], operation: Operation, client: Client) -> Option<&Row> {
-    rows.iter().find(|row| row.operation == operation && row.client == client && !row.client_us.is_empty())
+fn measured<'rows>(rows: &'rows [Row], operation: &str, client: Client) -> Option<&'rows Row> {
+    rows.iter().find(|row| row.operation.name == operation && row.client == client && !row.client_us.is_empty())
 }
 
 /// Prints a line for each bar whose operation was measured; answers how many are missed (where ours failed, that too),
@@ -84,13 +83,16 @@ fn measured(rows: &[Row], operation: Operation, client: Client) -> Option<&Row> 
 pub fn verdicts(rows: &[Row]) -> (usize, usize) {
     let (mut missed, mut all) = (0, 0);
     println!();
-    for bar in BARS.iter().filter(|bar| rows.iter().any(|row| row.operation == bar.operation)) {
+    for bar in BARS {
+        let Some(title) = rows.iter().find(|row| row.operation.name == bar.operation).map(|row| row.operation.title)
+        else {
+            continue;
+        };
         all += 1;
         let row = |client| measured(rows, bar.operation, client);
         let best = bar.against.iter().filter_map(|client| row(*client));
         let best = best.min_by(|one, other| median(&one.client_us).total_cmp(&median(&other.client_us)));
         let own = Client::Own(bar.own);
-        let title = bar.operation.title();
         let names: Vec<_> = bar.against.iter().map(|client| client.name()).collect();
         let (Some(row), Some(best)) = (row(own), best) else {
             println!("not judged: {title}: {} against {}", own.name(), names.join(" and "));
@@ -98,7 +100,7 @@ pub fn verdicts(rows: &[Row]) -> (usize, usize) {
             continue;
         };
         // Rounds that both were in: neighbours in time.
-        let ratios: Vec<f64> = row.client_us.iter().zip(&best.client_us).map(|(own, best)| own / best).collect();
+        let ratios = ratios(&row.client_us, &best.client_us);
         let ratio = median(&ratios);
         let verdict = if ratio <= bar.share { "met" } else { "MISSED" };
         missed += usize::from(ratio > bar.share);

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::operation::Operation;
+use super::operation::{Operation, TCP};
 use super::server::Server;
 use crate::{process, tlsdyno};
 
@@ -31,41 +31,43 @@ pub enum Client {
     OwnBareTcp,
 }
 
+/// The clients in the order of the table, with their names.
+const ALL: [(Client, &str); 10] = [
+    (Client::Wrk, "wrk"),
+    (Client::H2load, "h2load"),
+    (Client::Oha, "oha"),
+    (Client::Ab, "ab"),
+    (Client::Bombardier, "bombardier"),
+    (Client::TlsPerf, "tls-perf"),
+    (Client::Own(Effort::Honest), "tlsdyno honest"),
+    (Client::Own(Effort::Lean), "tlsdyno lean"),
+    (Client::Own(Effort::Floor), "tlsdyno floor"),
+    (Client::OwnBareTcp, "tlsdyno, bare TCP"),
+];
+
 impl Client {
     /// The clients that can do an operation at all, in the order of the table.
-    pub fn of(operation: Operation) -> Vec<Client> {
-        let own: &[Client] = match operation {
-            Operation::Tcp => &[Client::OwnBareTcp],
-            _ => &[Client::Own(Effort::Honest), Client::Own(Effort::Lean), Client::Own(Effort::Floor)],
-        };
-        // The others are linked to TLS libraries of their own, whose groups are theirs.
-        if operation.group().is_some() {
-            return [&[Client::Wrk, Client::H2load][..], own].concat();
+    pub fn of(operation: &Operation) -> Vec<Client> {
+        ALL.into_iter().map(|(client, _)| client).filter(|client| client.can(operation)).collect()
+    }
+
+    fn can(self, operation: &Operation) -> bool {
+        let has_tls = operation.version.is_some();
+        match self {
+            Client::Wrk | Client::H2load => true,
+            // These are linked to TLS libraries of their own, whose groups are theirs.
+            Client::Oha => operation.group.is_none(),
+            // They never resume.
+            Client::Ab | Client::Bombardier => operation.group.is_none() && !operation.resumes,
+            // It makes handshakes only, and those of TLS 1.3 it does not resume.
+            Client::TlsPerf => matches!(operation.name, "ecdsa" | "rsa" | "ticket12"),
+            Client::Own(_) => has_tls,
+            Client::OwnBareTcp => !has_tls || operation.name == "ecdsa",
         }
-        let floor: &[Client] = if operation == Operation::Ecdsa { &[Client::OwnBareTcp] } else { &[] };
-        // tls-perf makes handshakes only, and those of TLS 1.3 it does not resume.
-        let tls_perf: &[Client] = match operation {
-            Operation::Ecdsa | Operation::Rsa | Operation::Ticket12 => &[Client::TlsPerf],
-            _ => &[],
-        };
-        // ab and bombardier never resume.
-        let never_resume: &[Client] = if operation.resumes() { &[] } else { &[Client::Ab, Client::Bombardier] };
-        [&[Client::Wrk, Client::H2load, Client::Oha], never_resume, tls_perf, own, floor].concat()
     }
 
     pub fn name(self) -> &'static str {
-        match self {
-            Client::Wrk => "wrk",
-            Client::H2load => "h2load",
-            Client::Oha => "oha",
-            Client::Ab => "ab",
-            Client::Bombardier => "bombardier",
-            Client::TlsPerf => "tls-perf",
-            Client::Own(Effort::Honest) => "tlsdyno honest",
-            Client::Own(Effort::Lean) => "tlsdyno lean",
-            Client::Own(Effort::Floor) => "tlsdyno floor",
-            Client::OwnBareTcp => "tlsdyno, bare TCP",
-        }
+        ALL.into_iter().find(|(client, _)| *client == self).map_or("", |(_, name)| name)
     }
 
     /// Whether each connection carries a request that the server counts and logs.
@@ -96,34 +98,34 @@ impl Client {
 
     /// Its words after the program. h2load never ends when it is told a time and the server closes, and so gets a
     /// number.
-    pub fn arguments(self, operation: Operation, server: &Server, seconds: u32) -> Vec<String> {
-        let operation = if self == Client::OwnBareTcp { Operation::Tcp } else { operation };
+    pub fn arguments(self, operation: &Operation, server: &Server, seconds: u32) -> Vec<String> {
+        let operation = if self == Client::OwnBareTcp { &TCP } else { operation };
         let url = server.url(operation);
         let (time, time_s) = (seconds.to_string(), format!("{seconds}s"));
-        let number = (seconds * operation.per_second()).to_string();
-        let close: &[&str] = if operation.keeps() { &[] } else { &["-H", "Connection: close"] };
+        let number = (seconds * operation.per_second).to_string();
+        let close: &[&str] = if operation.keeps { &[] } else { &["-H", "Connection: close"] };
         let ca = server.ca_file();
         let words = match self {
             Client::Wrk => [&["-t1", "-c", CONNECTIONS, "-d", &time], close, &[&url]].concat(),
             Client::H2load => {
                 // It offers no others than these or those of its own list.
-                let group = operation.group().map(|group| ["--groups", group]);
+                let group = operation.group.map(|group| ["--groups", group]);
                 let group = group.as_ref().map_or(&[][..], |words| &words[..]);
                 [&["--h1", "-t1", "-c", CONNECTIONS, "-n", &number], group, close, &[&url]].concat()
             }
             // Not `--insecure`: that leaves out the server's signature too, which every other peer checks.
             Client::Oha => {
-                let close: &[&str] = if operation.keeps() { &[] } else { &["--disable-keepalive"] };
+                let close: &[&str] = if operation.keeps { &[] } else { &["--disable-keepalive"] };
                 [&["--no-tui", "--cacert", &ca, "-c", CONNECTIONS, "-z", &time_s], close, &[&url]].concat()
             }
             Client::Ab => {
-                let keep: &[&str] = if operation.keeps() { &["-k"] } else { &[] };
+                let keep: &[&str] = if operation.keeps { &["-k"] } else { &[] };
                 [&["-q", "-r", "-c", CONNECTIONS, "-t", &time, "-n", "10000000"], keep, &[&url]].concat()
             }
             Client::Bombardier => [&["-k", "-c", CONNECTIONS, "-d", &time_s], close, &[&url]].concat(),
             Client::TlsPerf => {
-                let version = operation.version().expect("tls-perf is for operations with TLS");
-                let tickets: &[&str] = if operation.resumes() { &["--tickets", "on"] } else { &[] };
+                let version = operation.version.expect("tls-perf is for operations with TLS");
+                let tickets: &[&str] = if operation.resumes { &["--tickets", "on"] } else { &[] };
                 let port = server.port(operation).to_string();
                 let whole = [&["-q", "-l", CONNECTIONS, "-t", "1", "-T", &time, "--tls", version], tickets].concat();
                 return owned(&[&whole[..], &["127.0.0.1", &port]].concat());
@@ -140,13 +142,13 @@ fn owned(words: &[&str]) -> Vec<String> {
 }
 
 /// tlsdyno waits 4 ms before each look for events, so that it works in batches as a client does that has no time left.
-fn own(effort: Option<Effort>, operation: Operation, server: &Server, url: &str, time: &str) -> Vec<String> {
+fn own(effort: Option<Effort>, operation: &Operation, server: &Server, url: &str, time: &str) -> Vec<String> {
     let mut words = vec!["load", url, "--connections", CONNECTIONS, "--batch", "4ms", "--json", "--duration", time];
     let ca = server.ca_file();
-    if let Some(version) = operation.version() {
-        words.extend(["--tls", version, "--suite", operation.suite()]);
+    if let Some(version) = operation.version {
+        words.extend(["--tls", version, "--suite", operation.suite]);
     }
-    if let Some(group) = operation.group() {
+    if let Some(group) = operation.group {
         words.extend(["--group", group]);
     }
     match effort {
@@ -155,8 +157,8 @@ fn own(effort: Option<Effort>, operation: Operation, server: &Server, url: &str,
         Some(Effort::Floor) => words.extend(["--effort", "floor"]),
         None => {}
     }
-    words.push(if operation.keeps() { "--keep-alive" } else { "--close" });
-    if operation.resumes() {
+    words.push(if operation.keeps { "--keep-alive" } else { "--close" });
+    if operation.resumes {
         words.extend(["--reuse", "100%"]);
     }
     owned(&words)

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
-use super::operation::Operation;
+use super::operation::{Operation, TCP};
 use crate::nginx::{self, Nginx, Settings};
 use crate::process;
 
@@ -21,7 +21,7 @@ const LOG_WAIT: Duration = Duration::from_secs(2);
 pub struct Server {
     /// Its own port answers with the counters.
     nginx: Nginx,
-    ports: Vec<(Operation, u16)>,
+    ports: Vec<(&'static Operation, u16)>,
 }
 
 /// What the server counted.
@@ -41,7 +41,7 @@ pub struct Logged {
 }
 
 impl Server {
-    pub fn start(operations: &[Operation]) -> Result<Server> {
+    pub fn start(operations: &[&'static Operation]) -> Result<Server> {
         let directory = nginx::directory()?;
         let path = directory.path();
         fs::create_dir(path.join("html"))?;
@@ -52,19 +52,19 @@ impl Server {
         let mut ports = nginx::free_ports(2 + operations.len())?;
         let port = ports.remove(0);
         // Bare TCP stands beside handshakes.
-        let ports: Vec<_> = operations.iter().copied().chain([Operation::Tcp]).zip(ports).collect();
+        let ports: Vec<_> = operations.iter().copied().chain([&TCP]).zip(ports).collect();
         let http = configuration(&ports, port);
         let settings = Settings { cpu: Some("0"), workers: 1, connections: 4096, http: &http, port };
         Ok(Server { nginx: Nginx::start(directory, &settings)?, ports })
     }
 
-    pub fn port(&self, operation: Operation) -> u16 {
-        self.ports.iter().find(|(of, _)| *of == operation).expect("what is measured has a port").1
+    pub fn port(&self, operation: &Operation) -> u16 {
+        self.ports.iter().find(|(of, _)| of.name == operation.name).expect("what is measured has a port").1
     }
 
-    pub fn url(&self, operation: Operation) -> String {
-        let scheme = if operation.version().is_some() { "https" } else { "http" };
-        format!("{scheme}://127.0.0.1:{}{}", self.port(operation), operation.path())
+    pub fn url(&self, operation: &Operation) -> String {
+        let scheme = if operation.version.is_some() { "https" } else { "http" };
+        format!("{scheme}://127.0.0.1:{}{}", self.port(operation), operation.path)
     }
 
     pub fn ca_file(&self) -> String {
@@ -112,8 +112,8 @@ impl Server {
     }
 }
 
-fn configuration(ports: &[(Operation, u16)], status_port: u16) -> String {
-    let servers: String = ports.iter().map(|(operation, port)| listener(*operation, *port)).collect();
+fn configuration(ports: &[(&Operation, u16)], status_port: u16) -> String {
+    let servers: String = ports.iter().map(|(operation, port)| listener(operation, *port)).collect();
     format!(
         "log_format reused '$ssl_session_reused';
   access_log off; root html; sendfile on; keepalive_timeout 60s;
@@ -124,18 +124,18 @@ fn configuration(ports: &[(Operation, u16)], status_port: u16) -> String {
 
 /// The port of an operation. Sessions are kept only where they are to be resumed: some clients do that without being
 /// asked.
-fn listener(operation: Operation, port: u16) -> String {
-    let Some(version) = operation.version() else {
+fn listener(operation: &Operation, port: u16) -> String {
+    let Some(version) = operation.version else {
         return format!("  server {{ listen 127.0.0.1:{port} backlog=4096; }}\n");
     };
-    let key = if operation == Operation::Rsa { "rsa" } else { "ecdsa" };
+    let key = operation.key;
     let suite = match version {
         "1.2" => "ssl_ciphers ECDHE-ECDSA-AES128-GCM-SHA256".to_owned(),
-        _ => format!("ssl_conf_command Ciphersuites {}", operation.suite()),
+        _ => format!("ssl_conf_command Ciphersuites {}", operation.suite),
     };
     // From OpenSSL 3.5 on some clients would agree on a hybrid group where others do not.
-    let groups = operation.group().unwrap_or("X25519:prime256v1:secp384r1");
-    let tickets = if operation.resumes() { "on" } else { "off" };
+    let groups = operation.group.unwrap_or("X25519:prime256v1:secp384r1");
+    let tickets = if operation.resumes { "on" } else { "off" };
     let log = if operation.shakes_hands() { "access_log reused.log reused buffer=64k flush=100ms;" } else { "" };
     format!(
         "  server {{

@@ -1,16 +1,16 @@
 //! The programs of the benchmark: servers, dispatchers, load. Each ends with the benchmark.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
 
 use crate::process::{self, Ending};
+use crate::tlsdyno;
 
 const DISPATCHER_CPU: &str = "0";
 /// The load's too.
@@ -35,28 +35,17 @@ pub struct Answered {
     pub accepted: u64,
 }
 
-/// Starts a program on a CPU; answers its first line of output too, if it prints its address.
-fn start(cpu: &str, program: &Path, arguments: &[&str], prints: bool) -> Result<(Ending, String)> {
+/// A program on the dispatcher's CPU.
+fn pinned(program: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new("taskset");
-    command.args(["-c", cpu]).arg(program).args(arguments).stdin(Stdio::null()).stderr(Stdio::null());
-    command.stdout(if prints { Stdio::piped() } else { Stdio::null() });
-    let mut child = Ending(command.spawn().with_context(|| format!("start {} with taskset", program.display()))?);
-    let mut line = String::new();
-    if let Some(output) = child.0.stdout.take() {
-        BufReader::new(output).read_line(&mut line)?;
-    }
-    Ok((child, line.trim().to_owned()))
+    command.args(["-c", DISPATCHER_CPU]).arg(program).args(arguments);
+    command
 }
 
 /// A built-in server and its address. `ids`: TLS 1.2 with session IDs, else TLS 1.3 with tickets.
 pub fn serve(tlsdyno: &Path, docroot: &Path, ids: bool) -> Result<(Ending, String)> {
-    let docroot = docroot.to_str().context("a directory with a readable name")?;
-    let mut arguments = vec!["serve", "--docroot", docroot, "--listen", "127.0.0.1:0", "--print-address"];
-    arguments.extend(if ids { &["--tls", "1.2", "--no-tickets"][..] } else { &["--tls", "1.3"][..] });
-    let (child, line) = start(SERVER_CPU, tlsdyno, &arguments, true)?;
-    let address = line.split('"').find(|part| part.starts_with("127.0.0.1:"));
-    let address = address.with_context(|| format!("the server printed no address but `{line}`"))?.to_owned();
-    Ok((child, address))
+    let arguments: &[&str] = if ids { &["--tls", "1.2", "--no-tickets"] } else { &["--tls", "1.3"] };
+    tlsdyno::serve(tlsdyno, SERVER_CPU, docroot, arguments)
 }
 
 /// Ours, with one loop.
@@ -65,7 +54,7 @@ pub fn own(tlsdyno: &Path, policy: &str, backends: &[&str]) -> Result<Dispatcher
         vec!["dispatch", "--listen", "127.0.0.1:0", "--print-address", "--loops", "1", "--policy", policy];
     arguments.extend(["--check", "none"]);
     backends.iter().for_each(|backend| arguments.extend(["--backend", backend]));
-    let (process, address) = start(DISPATCHER_CPU, tlsdyno, &arguments, true)?;
+    let (process, address) = process::first_line(&mut pinned(tlsdyno, &arguments))?;
     ensure!(!address.is_empty(), "the dispatcher did not start");
     Ok(Dispatcher { address, process, control: None })
 }
@@ -90,7 +79,8 @@ pub fn haproxy(name: &str, sticks: bool, backends: &[&str], directory: &Path) ->
     let file = directory.join(format!("{name}.cfg"));
     fs::write(&file, config)?;
     let file = file.to_str().context("a directory with a readable name")?;
-    let (mut process, _) = start(DISPATCHER_CPU, &program, &["-db", "-f", file], false)?;
+    let mut command = pinned(&program, &["-db", "-f", file]);
+    let mut process = Ending(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().context("start haproxy")?);
     ensure!(process::comes_to_listen(&mut process.0, address)?, "haproxy does not listen on {address}");
     Ok(Dispatcher { address: address.to_string(), process, control: Some(control) })
 }
@@ -103,10 +93,8 @@ impl Dispatcher {
         let url = format!("https://{}/{object}", self.address);
         let mut command = Command::new("taskset");
         command.args(["-c", SERVER_CPU]).arg(tlsdyno).args(["load", &url, "--effort", "floor", "--json"]);
-        let output = command.args(arguments).output().context("start the load")?;
+        let json = tlsdyno::json(command.args(arguments))?;
         let cpu_us = (process::cpu_ns(process)? - before_ns) as f64 / 1e3;
-        let json: Value = serde_json::from_slice(&output.stdout)
-            .with_context(|| format!("the load failed: {}", String::from_utf8_lossy(&output.stderr)))?;
         let errors = json["errors"].as_object().context("the load counts errors")?;
         ensure!(errors.is_empty(), "the load through {} failed: {errors:?}", self.address);
         let count = |name: &str| json["handshakes"][name].as_u64().context("the load counts handshakes");

@@ -7,14 +7,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::step;
+use super::{install, step};
 use crate::distributions::mirror::Mirror;
 
 /// Debian's release with each series.
 const RELEASES: [(&str, &str); 2] = [("3.0", "bookworm"), ("3.5", "trixie")];
-/// Left behind by an installation that is whole.
-const DONE: &str = "complete";
-
 /// Builds what is not built yet, and says where it is.
 pub fn make(series: &[String], work: &Path) -> Result<()> {
     for name in series {
@@ -22,12 +19,15 @@ pub fn make(series: &[String], work: &Path) -> Result<()> {
         let release = RELEASES.iter().find(|(of, _)| of == name).map(|(_, release)| *release);
         let release = release.with_context(|| format!("no prefix is made of OpenSSL {name}; known are {known}"))?;
         let place = work.join(format!("{name}-shared"));
-        let prefix = place.join("installed");
-        if !prefix.join(DONE).exists() {
-            println!("building OpenSSL {name} of Debian's {release} in {}", place.display());
-            build(&source(release, &place)?, &place, &prefix)?;
-            fs::write(prefix.join(DONE), "")?;
-        }
+        let prefix = install(&place, &format!("{name} of Debian's {release}"), |tree| {
+            let mut unpack = Command::new("tar");
+            unpack.arg("xzf").arg(source(release, &place)?).args(["--strip-components=1", "-C"]).arg(tree);
+            step(&mut unpack, "tar", tree)?;
+            let mut configure = Command::new("./Configure");
+            configure.arg("no-tests");
+            Ok(configure)
+        })?;
+        ensure!(prefix.join("lib/libssl.so.3").exists(), "no shared libraries in {}", prefix.display());
         println!("{}", prefix.display());
     }
     Ok(())
@@ -63,22 +63,4 @@ fn source(release: &str, place: &Path) -> Result<PathBuf> {
     let version = version.with_context(|| format!("the mirror has no source; see {}.log", place.display()))?;
     let upstream = version.split('-').next().unwrap_or_default();
     Ok(place.join(format!("openssl_{upstream}.orig.tar.gz")))
-}
-
-fn build(source: &Path, place: &Path, prefix: &Path) -> Result<()> {
-    let tree = place.join("build");
-    if tree.exists() {
-        fs::remove_dir_all(&tree).with_context(|| format!("cannot remove {}", tree.display()))?;
-    }
-    fs::create_dir_all(&tree)?;
-    let mut unpack = Command::new("tar");
-    step(unpack.arg("xzf").arg(source).args(["--strip-components=1", "-C"]).arg(&tree), "tar", &tree)?;
-    let mut configure = Command::new("./Configure");
-    configure.arg(format!("--prefix={}", prefix.display())).args(["--libdir=lib", "no-tests"]);
-    step(configure.current_dir(&tree), "perl", &tree)?;
-    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-    step(Command::new("make").arg(format!("-j{jobs}")).arg("build_sw").current_dir(&tree), "make", &tree)?;
-    step(Command::new("make").arg("install_sw").current_dir(&tree), "make", &tree)?;
-    ensure!(prefix.join("lib/libssl.so.3").exists(), "no shared libraries in {}", prefix.display());
-    Ok(())
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::files::File;
 use super::reach::of_product;
-use super::source::{Language, without_tests};
+use super::source::Language;
 
 /// What is counted: the title, where its files are, and what they are written in. C is counted by itself, as all of
 /// `native`, whose Rust is `native/src`.
@@ -95,9 +95,7 @@ fn is_counted(file: &File, product: &BTreeSet<&str>) -> bool {
 
 /// Those of one file.
 fn lines_of_code(file: &File) -> usize {
-    let code = file.code();
-    let code = if file.is_rust() { without_tests(&code) } else { code };
-    code.lines().filter(|line| !line.trim().is_empty()).count()
+    file.product_code().lines().filter(|line| !line.trim().is_empty()).count()
 }
 
 #[cfg(test)]

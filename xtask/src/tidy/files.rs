@@ -1,10 +1,11 @@
 //! The files of the workspace.
 
 use std::process::Command;
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result, ensure};
 
-use super::source::{Language, code_of};
+use super::source::{Language, code_of, without_tests};
 use crate::tlsdyno::workspace;
 
 /// A file with text in it.
@@ -16,12 +17,15 @@ pub struct File {
     pub text: String,
     /// `None` for prose and data.
     pub language: Option<Language>,
+    code: OnceLock<String>,
+    product_code: OnceLock<String>,
 }
 
 impl File {
     /// One with this text.
     pub fn new(path: &str, text: &str) -> File {
-        File { path: path.to_owned(), text: text.to_owned(), language: Language::of(path, text) }
+        let (code, product_code) = Default::default();
+        File { path: path.to_owned(), text: text.to_owned(), language: Language::of(path, text), code, product_code }
     }
 
     /// Whether it is Rust.
@@ -30,8 +34,13 @@ impl File {
     }
 
     /// Its text without comments and what is in strings; nothing for prose.
-    pub fn code(&self) -> String {
-        self.language.map_or_else(String::new, |language| code_of(&self.text, language))
+    pub fn code(&self) -> &str {
+        self.code.get_or_init(|| self.language.map_or_else(String::new, |language| code_of(&self.text, language)))
+    }
+
+    /// The same without what is only compiled for tests, if it is Rust.
+    pub fn product_code(&self) -> &str {
+        if self.is_rust() { self.product_code.get_or_init(|| without_tests(self.code())) } else { self.code() }
     }
 }
 

@@ -7,7 +7,6 @@ use super::count::rust_folders;
 use super::files::File;
 use super::finding::Finding;
 use super::reach::of_product;
-use super::source::without_tests;
 
 const BENCH: &str = "bench/src/";
 /// Crates that are state machines: their parts know each other.
@@ -20,14 +19,14 @@ type Module = Vec<String>;
 
 /// The files of the product, without its tests, and which names each makes known from elsewhere.
 struct Sources<'f> {
-    files: BTreeMap<Module, (&'f File, String)>,
+    files: BTreeMap<Module, (&'f File, &'f str)>,
     reexports: BTreeMap<Module, Module>,
 }
 
 /// Every import of a folder that does not stand before the importing one, and every folder that has no place in
 /// `order`.
 pub fn against_order(files: &[File], order: &[&str]) -> Vec<Finding> {
-    let sources = Sources::of(files, BENCH);
+    let sources = Sources::of(files, BENCH, &of_product(files));
     let place = |folder: &str| order.iter().position(|one| *one == folder);
     let mut found = Vec::new();
     let mut without_place = BTreeSet::new();
@@ -58,11 +57,13 @@ pub fn against_order(files: &[File], order: &[&str]) -> Vec<Finding> {
 /// Files of one crate that import each other in a circle. What a file imports from the files below it does not count,
 /// for it is made of them.
 pub fn circles(files: &[File]) -> Vec<Finding> {
-    rust_folders().filter(|root| !MACHINES.contains(root)).flat_map(|root| circles_below(files, root)).collect()
+    let product = of_product(files);
+    let roots = rust_folders().filter(|root| !MACHINES.contains(root));
+    roots.flat_map(|root| circles_below(files, root, &product)).collect()
 }
 
-fn circles_below(files: &[File], root: &str) -> Vec<Finding> {
-    let sources = Sources::of(files, root);
+fn circles_below(files: &[File], root: &str, product: &BTreeSet<&str>) -> Vec<Finding> {
+    let sources = Sources::of(files, root, product);
     let mut edges: BTreeMap<&Module, BTreeMap<&Module, usize>> = BTreeMap::new();
     for (module, (_, code)) in sources.files.iter().filter(|(_, (file, _))| !file.text.contains(EXPLAINED)) {
         for (line, target) in imports(code, module) {
@@ -109,11 +110,10 @@ fn circle<'m>(edges: &BTreeMap<&'m Module, BTreeMap<&'m Module, usize>>, start: 
 }
 
 impl<'f> Sources<'f> {
-    fn of(files: &'f [File], root: &str) -> Sources<'f> {
-        let product = of_product(files);
+    fn of(files: &'f [File], root: &str, product: &BTreeSet<&str>) -> Sources<'f> {
         let of_root = files.iter().filter(|file| file.path.starts_with(root) && product.contains(file.path.as_str()));
-        let files: BTreeMap<Module, (&File, String)> =
-            of_root.map(|file| (module_of(&file.path[root.len()..]), (file, without_tests(&file.code())))).collect();
+        let files: BTreeMap<Module, (&File, &str)> =
+            of_root.map(|file| (module_of(&file.path[root.len()..]), (file, file.product_code()))).collect();
         let files: BTreeMap<_, _> = files.into_iter().filter(|(module, _)| !module.is_empty()).collect();
         let mut reexports = BTreeMap::new();
         for (module, (_, code)) in &files {

@@ -5,7 +5,6 @@ use std::path::{Component, Path, PathBuf};
 
 use super::files::File;
 use super::finding::Finding;
-use super::source::without_tests;
 
 /// Files that no root reaches.
 pub fn unreached(files: &[File]) -> Vec<Finding> {
@@ -56,8 +55,7 @@ fn is_other_root(path: &str) -> bool {
 
 /// The files that the `mod` items of this one may mean.
 fn modules_of(file: &File, product_only: bool) -> Vec<String> {
-    let code = file.code();
-    let code = if product_only { without_tests(&code) } else { code };
+    let code = if product_only { file.product_code() } else { file.code() };
     let mut found = Vec::new();
     let mut path_of_next = None;
     for (line, original) in code.lines().zip(file.text.lines()) {

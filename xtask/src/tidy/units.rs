@@ -4,7 +4,6 @@
 use super::count::rust_folders;
 use super::files::File;
 use super::finding::Finding;
-use super::source::without_tests;
 
 /// The fields that are numbers without a unit in their names and may keep them. No line is added here.
 const FROZEN: &str = include_str!("unitless.txt");
@@ -58,7 +57,7 @@ fn says_what(number: &Number) -> bool {
 
 /// The numbers in this file's structures that derive `Serialize`.
 fn numbers_of(file: &File) -> Vec<Number> {
-    let code = without_tests(&file.code());
+    let code = file.product_code();
     let mut found = Vec::new();
     let mut serialised = false;
     let mut within = false;
