@@ -302,20 +302,41 @@ fn load_page() -> String {
     report::html::page(&kinds::load::run_page::document(&summary)).expect("page")
 }
 
-/// No text stands outside of the page, no table is cut, on wide and narrow screens, in the dark and on paper, where
-/// headings stay with what they head.
+/// Wide and narrow screens, in the light and in the dark, and paper.
+const LOOKS: [(u32, &str, &str); 3] = [(1280, "light", "screen"), (400, "dark", "screen"), (720, "dark", "print")];
+
+/// No text stands outside of the page and no table is cut; on paper headings stay with what they head.
+fn assert_within_the_page(browser: &mut Browser, name: &str, page: &str, look: (u32, &str, &str)) {
+    let (width, scheme, medium) = look;
+    let visit = browser.look(page, width, scheme, medium);
+    let nothing = json!([]);
+    assert_eq!(visit.page["parted"], nothing, "{name}: headings alone at the foot of a page of so many pixels");
+    assert_eq!(visit.page["outside"], nothing, "{name} at {width}, {scheme}, {medium}");
+    assert_eq!(visit.page["cut"], 0, "{name} at {width}, {scheme}, {medium}: a table is cut");
+    assert_eq!(visit.page["wide"], false, "{name} at {width} scrolls sideways");
+    assert_clean(&visit);
+}
+
+/// Each page in one of the ways, by turns: what draws them is common to all.
 #[test]
 fn every_text_is_within_the_page() {
     let mut browser = Browser::start();
-    for (name, page) in pages() {
-        for (width, scheme, medium) in [(1280, "light", "screen"), (400, "dark", "screen"), (720, "dark", "print")] {
-            let visit = browser.look(&page, width, scheme, medium);
-            let nothing = json!([]);
-            assert_eq!(visit.page["parted"], nothing, "{name}: headings alone at the foot of a page of so many pixels");
-            assert_eq!(visit.page["outside"], nothing, "{name} at {width}, {scheme}, {medium}");
-            assert_eq!(visit.page["cut"], 0, "{name} at {width}, {scheme}, {medium}: a table is cut");
-            assert_eq!(visit.page["wide"], false, "{name} at {width} scrolls sideways");
-            assert_clean(&visit);
+    for ((name, page), look) in pages().into_iter().zip(LOOKS.into_iter().cycle()) {
+        assert_within_the_page(&mut browser, name, &page, look);
+    }
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "every page in every way: make test-long"]
+    fn every_text_is_within_the_page_however_it_is_looked_at() {
+        let mut browser = Browser::start();
+        for (name, page) in pages() {
+            for look in LOOKS {
+                assert_within_the_page(&mut browser, name, &page, look);
+            }
         }
     }
 }

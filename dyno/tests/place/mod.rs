@@ -162,6 +162,16 @@ pub fn assert_serves_hello(address: SocketAddr, name: &str) {
     assert!(posted.starts_with("HTTP/1.1 200") && posted.ends_with("hello, world\n"), "{name}: {posted}");
 }
 
+/// Checks each of these at the same time as the others: nearly all of it is waiting for servers.
+pub fn at_once<Item: Send>(items: impl IntoIterator<Item = Item>, check: impl Fn(Item) + Sync) {
+    std::thread::scope(|scope| {
+        for item in items {
+            let check = &check;
+            scope.spawn(move || check(item));
+        }
+    });
+}
+
 /// Waits until `condition` holds; the servers of the tests act within milliseconds.
 pub fn eventually(what: &str, condition: impl Fn() -> bool) {
     // Long for a machine that others keep busy; nobody waits for it where things are as they should.

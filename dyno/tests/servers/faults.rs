@@ -233,7 +233,7 @@ fn a_server_that_dies_in_mid_run_loses_nothing_measured() {
 /// One configuration's server dies, or hangs: it is left out, and the others are measured on.
 #[test]
 fn an_altered_server_that_fails_in_mid_run_costs_only_its_own_row() {
-    for signal in [Signal::KILL, Signal::STOP] {
+    place::at_once([Signal::KILL, Signal::STOP], |signal| {
         let place = Place::new();
         // Without slices each has a server of its own.
         let experiment = "question = \"q\"\nload = { timeout_ms = 5000 }\n\
@@ -255,14 +255,14 @@ fn an_altered_server_that_fails_in_mid_run_costs_only_its_own_row() {
         assert_eq!(valid, expected, "{said}");
         assert!(result.to_string().contains("\"no kdf\\\" was left out"), "{result}");
         assert!(result["shares"].is_array(), "{result}");
-    }
+    });
 }
 
 /// With slices the stage sets share a server: when it fails they are left out, and the untouched server and plain HTTP
 /// are measured on.
 #[test]
 fn a_server_of_several_modes_that_fails_takes_only_these_with_it() {
-    for signal in [Signal::KILL, Signal::STOP] {
+    place::at_once([Signal::KILL, Signal::STOP], |signal| {
         let place = Place::new();
         let experiment = "question = \"q\"\nload = { timeout_ms = 5000 }\nmeasure = { time_s = 60 }\n\
              configuration = [{ name = \"as is\" }, { name = \"no kdf\", noop = [\"kdf\"] }, \
@@ -286,7 +286,7 @@ fn a_server_of_several_modes_that_fails_takes_only_these_with_it() {
         for name in ["no kdf", "nothing off"] {
             assert!(result.to_string().contains(&format!("\"{name}\\\" was left out")), "{signal:?}: {result}");
         }
-    }
+    });
 }
 
 /// Whether a client of the port waits for an answer: the kernel holds bytes of it that nobody has read.

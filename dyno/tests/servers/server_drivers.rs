@@ -5,7 +5,9 @@ use crate::place;
 
 use std::net::TcpStream;
 
-use place::{Place, assert_serves_hello, eventually, fetch_twice_with_one_session, handshake, is_gone, kill, signal};
+use place::{
+    Place, assert_serves_hello, at_once, eventually, fetch_twice_with_one_session, handshake, is_gone, kill, signal,
+};
 use rustix::process::Signal;
 use tlsdyno::model::{CertificateKind, ServerName, SessionCache};
 use tlsdyno::process_tree;
@@ -28,8 +30,8 @@ fn with_tls(place: &Place, kind: ServerName) -> ServerSpec {
 
 #[test]
 fn each_serves_plain_http_accounts_and_leaves_nothing() {
-    let place = Place::new();
-    for kind in kinds() {
+    at_once(kinds(), |kind| {
+        let place = Place::new();
         let mut server = place.start(&small(&place, kind)).unwrap_or_else(|error| panic!("{kind:?}: {error:#}"));
         assert!(server.obituary().is_none());
         assert_eq!(server.listening_addresses(), [server.address()], "{kind:?}");
@@ -45,14 +47,14 @@ fn each_serves_plain_http_accounts_and_leaves_nothing() {
         assert!(pids.iter().all(|&pid| is_gone(pid)), "{kind:?}");
         assert!(TcpStream::connect(address).is_err(), "{kind:?}");
         assert_eq!(place.leftovers(), Vec::<String>::new(), "{kind:?}");
-    }
+    });
 }
 
 /// Tickets, the session cache alone, and neither, in both versions, by the client's count and the server's.
 #[test]
 fn each_resumes_as_its_settings_say() {
-    let place = Place::new();
-    for kind in kinds() {
+    at_once(kinds(), |kind| {
+        let place = Place::new();
         let whole = with_tls(&place, kind);
         for (tickets, session_cache) in
             [(true, SessionCache::Off), (false, SessionCache::Shared), (false, SessionCache::Off)]
@@ -82,15 +84,15 @@ fn each_resumes_as_its_settings_say() {
             servers::require_mapped(&server.worker_pids(), &libraries[0]).unwrap();
             server.stop().unwrap();
         }
-    }
-    assert_eq!(place.leftovers(), Vec::<String>::new());
+        assert_eq!(place.leftovers(), Vec::<String>::new());
+    });
 }
 
 #[test]
 fn settings_reach_each() {
     let place = Place::new();
     let certificate = servers::certificates::create(CertificateKind::Rsa2048, place.directory.path()).unwrap();
-    for kind in kinds() {
+    at_once(kinds(), |kind| {
         let tls = ServerTls {
             versions: vec!["1.2".parse().unwrap()],
             suites: vec!["AES128-SHA".parse().unwrap(), "ECDHE-RSA-AES128-SHA".parse().unwrap()],
@@ -112,13 +114,13 @@ fn settings_reach_each() {
         };
         assert_eq!(server.worker_pids().len(), workers, "{kind:?}");
         server.stop().unwrap();
-    }
+    });
 }
 
 #[test]
 fn each_reloads_and_serves_on() {
-    let place = Place::new();
-    for kind in kinds() {
+    at_once(kinds(), |kind| {
+        let place = Place::new();
         for workers in [1, 2] {
             let spec = ServerSpec { workers, ..with_tls(&place, kind) };
             let mut server = place.start(&spec).unwrap_or_else(|error| panic!("{kind:?}: {error:#}"));
@@ -132,7 +134,9 @@ fn each_reloads_and_serves_on() {
             server.stop().unwrap();
             assert!(pids.iter().all(|&pid| is_gone(pid)), "{kind:?}");
         }
-    }
+        assert_eq!(place.leftovers(), Vec::<String>::new());
+    });
+    let place = Place::new();
     let error = place.start(&place.spec(ServerName::Builtin)).unwrap().reload().unwrap_err().to_string();
     assert!(error.contains("stop it and start it anew"), "{error}");
     assert_eq!(place.leftovers(), Vec::<String>::new());
@@ -141,8 +145,8 @@ fn each_reloads_and_serves_on() {
 /// A worker that crashes is told, by an alarm in the log or by the server's death, whichever the server makes of it.
 #[test]
 fn a_crashed_worker_is_reported() {
-    let place = Place::new();
-    for kind in kinds() {
+    at_once(kinds(), |kind| {
+        let place = Place::new();
         let mut server = place.start(&with_tls(&place, kind)).unwrap();
         let mut vigil = server.watch();
         assert_eq!(server.death(&mut vigil), None, "{kind:?}");
@@ -163,7 +167,9 @@ fn a_crashed_worker_is_reported() {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         drop(server);
-    }
+        assert_eq!(place.leftovers(), Vec::<String>::new());
+    });
+    let place = Place::new();
     let mut silent = place.start(&ServerSpec { workers: 2, ..with_tls(&place, ServerName::Lighttpd) }).unwrap();
     let mut vigil = silent.watch();
     let worker = silent.worker_pids()[0];
@@ -182,8 +188,10 @@ fn a_killed_backend_is_named() {
     assert!(matches!(costs[..], [("backend", ns)] if ns > 0), "{costs:?}");
     let own = server.pids();
     let children = process_tree::descendants(std::process::id());
+    let docroot = place.docroot().display().to_string();
     let backend = children.iter().find(|process| {
-        process_tree::command_line(process.pid).contains("serve --docroot") && !own.contains(&process.pid)
+        let line = process_tree::command_line(process.pid);
+        line.contains("serve --docroot") && line.contains(&docroot) && !own.contains(&process.pid)
     });
     kill(backend.unwrap().pid);
     let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);

@@ -59,9 +59,7 @@ fn check(record: &Record, what: &str, reference: &str) {
 
 fn stage_sets_take_turns_in_one_process(servers: &[&str]) {
     let stages = ["--stages", "authentication,cipher,kdf,marshalling,setup", "--reuse", "50%", "--cert", "p-256"];
-    for server in servers {
-        check(&measured(server, "8", &stages), server, "nothing off");
-    }
+    place::at_once(servers, |server| check(&measured(server, "8", &stages), server, "nothing off"));
 }
 
 #[test]
