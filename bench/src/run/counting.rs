@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 use super::callgrind::{ByFunction, Callgrind, Calls};
 use super::cpus::Cpus;
-use super::load_process::LoadProcess;
+use super::load_process::{LoadProcess, Sessions};
 use super::manifest;
 use super::mode_check::{Counted, ModeCheck};
 use super::observer::Observer;
@@ -142,7 +142,7 @@ impl Subject for Counting {
         self.dump(index)?;
         let host = self.testbed.host(index);
         let before = Counted::of(&self.testbed.servers[host])?;
-        let outcome = self.load.run(index, self.testbed.address(index), work)?;
+        let outcome = self.load.run(index, self.testbed.address(index), work, Sessions::New)?;
         let name = &self.testbed.servers[index].model.name;
         if is_dead(&outcome) {
             return Err(death(&name.clone(), &outcome, &self.log_tail(index)));
@@ -155,11 +155,11 @@ impl Subject for Counting {
         let mut warnings = asked.warnings;
         warnings.extend(mode.map(|what| Warning::new("counters", what).with_remedy("This block is left out")));
         // A connection that had no session to offer was counted with a full handshake.
-        if self.resumable[index] && outcome.resumed_offered < outcome.resumed_intended {
+        if self.resumable[index] && outcome.handshakes.resumed_offered < outcome.handshakes.resumed_intended {
             warnings.push(reuse_warning(&outcome));
         }
         let valid = warnings.is_empty();
-        Ok(Block { instructions: Some(instructions), valid, warnings, ..Block::from(outcome) })
+        Ok(Block { instructions: Some(instructions), valid, warnings, ..Block::from(&outcome) })
     }
 
     fn leave_out(&mut self, index: usize) -> bool {

@@ -3,14 +3,11 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use tlsdyno_tls::{Effort, Settings};
 
 use crate::exchange;
-use crate::model::job::TlsSpec;
 use crate::model::{CertificateKind, Tls};
 use crate::servers::{self, CertificateFiles, ServerTls, certificates};
 
@@ -77,24 +74,6 @@ impl Credentials {
             trust_anchors: vec![self.root.clone()],
             now_unix_s: exchange::now_unix_s(),
             ..Settings::default()
-        }
-    }
-
-    /// A client's settings as the load process is told them.
-    pub fn target_tls(&self, settings: &Settings) -> TlsSpec {
-        TlsSpec {
-            versions: settings.versions.clone(),
-            suites: settings.suites.clone(),
-            groups: settings.groups.clone(),
-            effort: settings.effort,
-            noop: settings.stages_off,
-            encrypt_then_mac: settings.encrypt_then_mac,
-            tickets: settings.tickets,
-            early_data: settings.early_data,
-            small_rsa_keys: settings.small_rsa_keys,
-            universal: settings.universal.as_ref().map(|session| STANDARD.encode(session.to_bytes())),
-            scripts: settings.scripts.clone(),
-            ca_file: Some(self.files.ca.clone()),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The load process as the runner sees it: one child that lives as long as the experiment and does one block per
 //! command.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -8,10 +9,15 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use tlsdyno_engine::load::{Outcome, Plan, Until};
 
 use super::schedule::Work;
 use crate::fault::{Fault, OrFault};
-use crate::model::job::{self, Job, OutcomeRecord, Reply, TargetSpec};
+use crate::machines::carried::{self, Packer};
+use crate::model::job::{Held, Job, Makers, Reply, Run};
+use crate::model::{ClientModel, WorkersModel};
 use crate::servers::launch::own_executable;
 
 /// A running `tlsdyno load --job`.
@@ -19,7 +25,8 @@ pub struct LoadProcess {
     child: Child,
     commands: Option<ChildStdin>,
     replies: BufReader<ChildStdout>,
-    /// Users in the workload that the load process made.
+    stores: Stores,
+    /// Users in the workload.
     pub users: u32,
     /// Requests in it.
     pub requests: u32,
@@ -31,6 +38,17 @@ pub struct LoadProcess {
     pub loops: u32,
     /// It has others make the load, who may be lost.
     is_by_workers: bool,
+}
+
+/// Which sessions clients have when a run begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sessions {
+    /// None.
+    New,
+    /// Those of the last run of this target that kept them.
+    Kept,
+    /// The run is a slice: those that earlier slices of this target have left in this store.
+    OfSlices(u32),
 }
 
 /// How long a load process has to end that has nobody else to end.
@@ -45,44 +63,54 @@ const SLICE_US_MIN: u64 = 20_000;
 const LOOKED: Duration = Duration::from_millis(10);
 
 impl LoadProcess {
-    /// Writes the job into `directory`, starts the process pinned to `cpu` and waits until it has made its workload.
-    pub fn start(job: &Job, directory: &Path, cpu: Option<usize>) -> Result<LoadProcess> {
-        let path = directory.join("job.json");
-        std::fs::write(&path, serde_json::to_vec(job)?).with_context(|| format!("write {}", path.display()))?;
-        let mut command = own_executable()?;
-        command.args(["load", "--job"]).arg(&path);
-        if let Some(cpu) = cpu {
-            command.arg("--cpu").arg(cpu.to_string());
+    /// Writes the job into `directory`, starts the process pinned to `cpu` and waits until it is ready. The plans are
+    /// of one workload.
+    pub fn start(
+        plans: &[Plan],
+        client: &ClientModel,
+        workers: Option<&WorkersModel>,
+        directory: &Path,
+        cpu: usize,
+    ) -> Result<LoadProcess> {
+        let workload = &plans.first().context("there is nothing to load")?.workload;
+        let mut packer = Packer::default();
+        if workers.is_some() {
+            plans.iter().try_for_each(carried::check).or_fault(Fault::Usage)?;
         }
+        let packed = plans.iter().map(|plan| packer.pack(plan)).collect::<Result<_>>().or_fault(Fault::Usage)?;
+        let data = packer.data().iter().map(|(hash, bytes)| (hash.clone(), STANDARD.encode(bytes)));
+        let job = Job { plans: packed, data: data.collect(), client: client.clone(), workers: workers.cloned() };
+        let path = directory.join("job.json");
+        std::fs::write(&path, serde_json::to_vec(&job)?).with_context(|| format!("write {}", path.display()))?;
+        let mut command = own_executable()?;
+        command.args(["load", "--job"]).arg(&path).arg("--cpu").arg(cpu.to_string());
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("start the load process")?;
         let commands = child.stdin.take();
         let replies = BufReader::new(child.stdout.take().context("the load process has no output")?);
-        let (sources, is_by_workers) = (Vec::new(), job.workers.is_some());
-        let (users, requests, trip_ns, loops) = (0, 0, 0, 1);
-        let mut process =
-            LoadProcess { child, commands, replies, users, requests, sources, trip_ns, loops, is_by_workers };
-        match process.reply()? {
-            Reply::Ready { users, requests, sources, trip_ns, loops } => {
-                (process.users, process.requests) = (users, requests);
-                (process.sources, process.trip_ns, process.loops) = (sources, trip_ns, loops.max(1));
-                process.require_work(job).or_fault(Fault::Usage)?;
-                Ok(process)
-            }
-            Reply::Error { message, fault } => match process.fault(fault) {
-                Some(fault) => Err(fault.of(anyhow!(message))),
-                None => bail!("the load process could not start: {message}"),
-            },
-            Reply::Outcome(_) | Reply::Begun { .. } => {
-                bail!("the load process answered before it was asked (a fault of tlsdyno)")
-            }
-        }
+        let mut process = LoadProcess {
+            child,
+            commands,
+            replies,
+            stores: Stores::default(),
+            users: workload.users.len() as u32,
+            requests: workload.requests.len() as u32,
+            sources: Vec::new(),
+            trip_ns: 0,
+            loops: 1,
+            is_by_workers: workers.is_some(),
+        };
+        let Reply::Ready(Makers { sources, trip_ns, loops }) = process.reply()? else {
+            bail!("the load process answered before it was asked (a fault of tlsdyno)")
+        };
+        (process.sources, process.trip_ns, process.loops) = (sources, trip_ns, loops.max(1));
+        process.require_work(plans).or_fault(Fault::Usage)?;
+        Ok(process)
     }
 
     /// Refuses workers with more loops than a target has connections: each loop needs one.
-    fn require_work(&self, job: &Job) -> Result<()> {
-        let at_once = |target: &TargetSpec| target.load.connections.unwrap_or(job.connections.total);
-        let least = job.targets.iter().map(at_once).min().unwrap_or(self.loops);
+    fn require_work(&self, plans: &[Plan]) -> Result<()> {
+        let least = plans.iter().map(|plan| plan.connections.total).min().unwrap_or(self.loops);
         ensure!(
             self.loops <= least,
             "the workers have {} loops together, each of which needs a connection, and there are at most {least} at \
@@ -98,37 +126,23 @@ impl LoadProcess {
     }
 
     /// Runs one block against a target that listens at `address`, and waits for its outcome.
-    pub fn run(&mut self, target: usize, address: SocketAddr, work: &Work) -> Result<OutcomeRecord> {
-        self.run_with(target, address, work, None)
-    }
-
-    /// Runs one slice, with the sessions that earlier slices of this target have left in `store`.
-    pub fn run_slice(&mut self, target: usize, address: SocketAddr, work: &Work, store: u32) -> Result<OutcomeRecord> {
-        self.run_with(target, address, work, Some(store))
-    }
-
-    fn run_with(
-        &mut self,
-        target: usize,
-        address: SocketAddr,
-        work: &Work,
-        store: Option<u32>,
-    ) -> Result<OutcomeRecord> {
-        self.command(target, address, work, store)?;
+    pub fn run(&mut self, target: usize, address: SocketAddr, work: &Work, sessions: Sessions) -> Result<Outcome> {
+        self.begin(target, address, work, sessions)?;
         self.outcome()
     }
 
     /// Begins a block; [`LoadProcess::outcome`] waits for its end.
-    pub fn begin(&mut self, target: usize, address: SocketAddr, work: &Work) -> Result<()> {
-        self.command(target, address, work, None)
-    }
-
-    fn command(&mut self, target: usize, address: SocketAddr, work: &Work, store: Option<u32>) -> Result<()> {
-        let Work { piece, laps, timed } = work.clone();
-        let (users_from, users_to) = (piece.users.start, piece.users.end);
-        let command = job::Command::Run { target, users_from, users_to, laps, address: Some(address), timed, store };
+    pub fn begin(&mut self, target: usize, address: SocketAddr, work: &Work, sessions: Sessions) -> Result<()> {
+        let run = Run {
+            plan_number: target,
+            address,
+            users: work.piece.users.clone(),
+            until: work.timed.map_or(Until::Laps(work.laps), |timed| Until::Elapsed(timed.for_ns)),
+            seed: work.timed.map_or(0, |timed| timed.seed),
+            held: self.stores.hold(target, address, sessions),
+        };
         let commands = self.commands.as_mut().context("the load process was told to end")?;
-        let mut line = serde_json::to_vec(&command)?;
+        let mut line = serde_json::to_vec(&run)?;
         line.push(b'\n');
         commands.write_all(&line).and_then(|()| commands.flush()).context("the load process has died")
     }
@@ -141,42 +155,23 @@ impl LoadProcess {
     pub fn begins_ns(&mut self) -> Result<u64> {
         match self.reply()? {
             Reply::Begun { at_ns } => Ok(at_ns),
-            Reply::Error { message, fault } => Err(self.error(message, fault)),
-            Reply::Outcome(_) | Reply::Ready { .. } => {
-                bail!("the load process did not say when a block begins (a fault of tlsdyno)")
-            }
+            _ => bail!("the load process did not say when a block begins (a fault of tlsdyno)"),
         }
     }
 
     /// What came of the block that was begun.
-    pub fn outcome(&mut self) -> Result<OutcomeRecord> {
-        match self.reply()? {
-            Reply::Outcome(outcome) => {
-                if !outcome.losses.is_empty() {
-                    self.sources.clone_from(&outcome.sources);
-                }
-                Ok(*outcome)
-            }
-            Reply::Error { message, fault } => Err(self.error(message, fault)),
-            Reply::Ready { .. } | Reply::Begun { .. } => {
-                bail!("the load process started anew in mid-run (a fault of tlsdyno)")
-            }
+    pub fn outcome(&mut self) -> Result<Outcome> {
+        let Reply::Outcome { outcome, sources, .. } = self.reply()? else {
+            bail!("the load process started anew in mid-run (a fault of tlsdyno)")
+        };
+        if !outcome.losses.is_empty() {
+            self.sources = sources;
         }
+        Ok(*outcome)
     }
 
-    /// What it could not do, with whose fault that is.
-    fn error(&self, message: String, fault: Option<Fault>) -> anyhow::Error {
-        match self.fault(fault) {
-            Some(fault) => fault.of(anyhow!(message)),
-            None => anyhow!(message),
-        }
-    }
-
-    /// Whose fault an error is: what is known, or that workers are lost.
-    fn fault(&self, said: Option<Fault>) -> Option<Fault> {
-        said.or(self.is_by_workers.then_some(Fault::Unreachable))
-    }
-
+    /// The next reply; what could not be done is an error, with whose fault that is: what is known, or that workers
+    /// are lost.
     fn reply(&mut self) -> Result<Reply> {
         let mut line = String::new();
         let read = self.replies.read_line(&mut line).context("read from the load process")?;
@@ -184,7 +179,17 @@ impl LoadProcess {
             let status = self.child.wait().map(|status| status.to_string()).unwrap_or_else(|error| error.to_string());
             bail!("the load process ended unexpectedly ({status}); its own message is above");
         }
-        serde_json::from_str(&line).with_context(|| format!("the load process answered `{}`", line.trim_end()))
+        let reply = serde_json::from_str(&line);
+        match reply.with_context(|| format!("the load process answered `{}`", line.trim_end()))? {
+            Reply::Error { message, fault } => {
+                let error = anyhow!(message);
+                Err(match fault.or(self.is_by_workers.then_some(Fault::Unreachable)) {
+                    Some(fault) => fault.of(error),
+                    None => error,
+                })
+            }
+            reply => Ok(reply),
+        }
     }
 
     /// Ends it, with what it has others do: end of input ends the process, and one that does not end by itself is
@@ -207,5 +212,32 @@ impl LoadProcess {
 impl Drop for LoadProcess {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// The numbers of the stores of sessions, by target, the address of its server, and whose they are.
+#[derive(Debug, Default)]
+struct Stores {
+    known: BTreeMap<(usize, SocketAddr, Option<u32>), u64>,
+    next: u64,
+}
+
+impl Stores {
+    fn hold(&mut self, target: usize, address: SocketAddr, sessions: Sessions) -> Option<Held> {
+        let of_slices = match sessions {
+            Sessions::New => return None,
+            Sessions::Kept => None,
+            Sessions::OfSlices(store) => Some(store),
+        };
+        // Another server has come into the place of the one whose sessions these are.
+        let is_gone = |(of, at, _): &(usize, SocketAddr, Option<u32>)| *of == target && *at != address;
+        let dropped_numbers = self.known.iter().filter(|(key, _)| is_gone(key)).map(|(_, number)| *number).collect();
+        self.known.retain(|key, _| !is_gone(key));
+        let next = &mut self.next;
+        let number = *self.known.entry((target, address, of_slices)).or_insert_with(|| {
+            *next += 1;
+            *next
+        });
+        Some(Held { number, dropped_numbers, is_slice: of_slices.is_some() })
     }
 }

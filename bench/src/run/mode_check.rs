@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use tlsdyno_engine::load::Outcome;
 use tlsdyno_tls::{Stage, StageSet};
 
 use super::preflight::shim::counter;
 use super::testbed::ServerUnderTest;
-use crate::model::job::OutcomeRecord;
 use crate::native::{Counters, DoublingCounters, ShimCounters};
 
 /// What the libraries in a server have counted up to some moment.
@@ -45,7 +45,7 @@ impl ModeCheck {
     pub fn fault(
         &mut self,
         (index, server): (usize, &ServerUnderTest),
-        outcome: &OutcomeRecord,
+        outcome: &Outcome,
         before: &Counted,
         after: &Counted,
     ) -> Option<String> {
@@ -73,7 +73,7 @@ impl ModeCheck {
             return Some(format!("{stage} was on, and yet {name} was called {calls} times as a no-op"));
         }
         // What resumed handshakes do without cannot be told from one that was left on.
-        if outcome.handshakes_full == 0 {
+        if outcome.handshakes.full == 0 {
             return None;
         }
         let seen: StageSet = on_the_wire.provider().iter().filter(|stage| counted.of(*stage) > 0).collect();
@@ -85,7 +85,7 @@ impl ModeCheck {
     fn doubled_otherwise(
         &mut self,
         (index, server): (usize, &ServerUnderTest),
-        outcome: &OutcomeRecord,
+        outcome: &Outcome,
         counted: DoublingCounters,
     ) -> Option<String> {
         let wanted = server.doubled().stages;
@@ -104,7 +104,7 @@ impl ModeCheck {
         if let Some((_, name, [calls, doubled])) = once {
             return Some(format!("of {calls} calls of {name} {doubled} were computed twice"));
         }
-        if outcome.handshakes_full == 0 {
+        if outcome.handshakes.full == 0 {
             return None;
         }
         let silent = self.missing_of(index, seen)?;

@@ -7,9 +7,10 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
+use tlsdyno_engine::load::Outcome;
 use tlsdyno_tls::Stage;
 
-use super::load_process::LoadProcess;
+use super::load_process::{LoadProcess, Sessions};
 use super::runner::Subject;
 use super::schedule::{Work, varied_pieces};
 use super::sweep::{Position, Stop, order};
@@ -18,7 +19,6 @@ use super::verify::{death, is_dead, verify_requests};
 use crate::fault::Fault;
 use crate::interrupt;
 use crate::model::Measure;
-use crate::model::job::OutcomeRecord;
 use crate::random::SplitMix64;
 use crate::servers::cpu::{Clocks, ProcessClocks};
 use crate::servers::{Instance, Vigil};
@@ -210,7 +210,7 @@ pub trait Sliced: Subject {
     fn end_slice(
         &mut self,
         index: usize,
-        outcome: &OutcomeRecord,
+        outcome: &Outcome,
         server_cpu_ns: u64,
     ) -> Result<(Option<String>, Self::Seen)>;
     /// Adds what was seen of a slice that counts to its block.
@@ -373,7 +373,7 @@ impl<S: Sliced> Row<'_, S> {
         self.subject.begin_slice(index)?;
         let address = self.subject.testbed().address(server);
         let began = self.since.elapsed();
-        let outcome = self.subject.load().run_slice(index, address, &work, position.store);
+        let outcome = self.subject.load().run(index, address, &work, Sessions::OfSlices(position.store));
         let elapsed = self.since.elapsed() - began;
         if interrupt::check_this_process().is_err() {
             return Ok(());
@@ -401,7 +401,7 @@ impl<S: Sliced> Row<'_, S> {
             elapsed_us: elapsed.as_micros() as u32,
             server_cpu_ns,
             hits: outcome.hits as u32,
-            handshakes_full: outcome.handshakes_full as u32,
+            handshakes_full: outcome.handshakes.full as u32,
         };
         self.add(index, slice, outcome, fault.filter(|_| counts), counts.then_some(seen));
         Ok(())
@@ -422,17 +422,10 @@ impl<S: Sliced> Row<'_, S> {
     }
 
     /// Adds a slice to the block of its configuration; `seen`: it counts, unless it has a fault.
-    fn add(
-        &mut self,
-        index: usize,
-        slice: Slice,
-        outcome: OutcomeRecord,
-        fault: Option<String>,
-        seen: Option<S::Seen>,
-    ) {
+    fn add(&mut self, index: usize, slice: Slice, outcome: Outcome, fault: Option<String>, seen: Option<S::Seen>) {
         let block = self.blocks.entry(index).or_default();
         for (kind, count) in &outcome.errors {
-            *block.errors.entry(kind.clone()).or_default() += count;
+            *block.errors.entry(kind.name().to_owned()).or_default() += count;
         }
         let Some(seen) = seen else { return };
         let state = self.subject.state();

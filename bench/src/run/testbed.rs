@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 pub use server_under_test::ServerUnderTest;
-use tlsdyno_engine::load::{Connections, Expect};
+use tlsdyno_engine::load::{Connections, Expect, Plan, Target};
 use tlsdyno_engine::serve::Transaction;
 use tlsdyno_tls::{ClientCertificate, Config, Settings, Stage, StageSet};
 
@@ -28,9 +28,7 @@ use super::{hardware, modes};
 use crate::exchange::exchange;
 use crate::fault::{Fault, OrFault};
 use crate::listening;
-use crate::load::job;
-use crate::load::options::of_site;
-use crate::model::job::{Job, TargetLoad, TargetSpec};
+use crate::load::client;
 use crate::model::workload::WorkloadSpec;
 use crate::model::{
     COUNTED_CODE, CertificateKind, ClientModel, ConfigurationModel, Experiment, Load, Method, ServerName, Tls,
@@ -45,8 +43,6 @@ use server_pool::ServerPool;
 pub struct Testbed {
     /// The workload and its files.
     pub site: Site,
-    /// Each request of it is a user by itself.
-    requests_alone: bool,
     /// The configurations, in the order of the experiment.
     pub servers: Vec<ServerUnderTest>,
     /// CPUs in use.
@@ -98,7 +94,7 @@ impl Testbed {
         let directory = if is_command { RunDirectory::create_for_command() } else { RunDirectory::create() }?;
         let mut site = make_site(&experiment.workload, directory.path(), say)?;
         let client = &experiment.server.client;
-        site.workload = of_site(&site, &job::header_lines(client).or_fault(Fault::Usage)?);
+        site.workload = client::workload(&site, &client::header_lines(client).or_fault(Fault::Usage)?);
         let hosts = modes::hosts(experiment);
         // Slices are shorter than what a user of many requests takes.
         let requests_alone = experiment.load.requests_are_alone() && hosts.iter().any(Option::is_some);
@@ -117,12 +113,11 @@ impl Testbed {
         }
         let mut testbed = Testbed {
             site,
-            requests_alone,
             servers: Vec::new(),
             cpus,
             host_name: experiment.server.host.clone().unwrap_or_else(|| HOST.to_owned()),
             client: client.clone(),
-            client_certificate: job::client_certificate(client).or_fault(Fault::Input)?.map(Arc::new),
+            client_certificate: client::certificate(client).or_fault(Fault::Input)?.map(Arc::new),
             workers: experiment.workers.clone(),
             ip: experiment.server.ip()?,
             take_turns: false,
@@ -287,7 +282,7 @@ impl Testbed {
             Some(certificate) if !stages.contains(Stage::Authentication) => Some(Arc::clone(certificate)),
             _ => None,
         };
-        let server_name = Some(job::bare_host(&self.host_name).to_owned());
+        let server_name = Some(client::bare_host(&self.host_name).to_owned());
         Settings { stages_off: stages, server_name, client_certificate, groups, ..settings }
     }
 
@@ -443,24 +438,18 @@ impl Testbed {
     /// Starts the load process for these servers (all of them must have been started once, so that their addresses are
     /// known). Configurations that are not `valid` keep their place, but nothing is prepared for them.
     pub fn start_load(&self, experiment: &Experiment, valid: impl Fn(usize) -> bool) -> Result<LoadProcess> {
-        let target = |index: usize| {
-            let target = self.target(experiment, index)?;
-            Ok(if valid(index) { target } else { TargetSpec { tls: None, ..target } })
+        let plan = |index: usize| -> Result<Plan> {
+            let plan = self.plan(experiment, index)?;
+            let tls = plan.target.tls.clone().filter(|_| valid(index));
+            Ok(Plan { target: Target { tls, ..plan.target.clone() }, ..plan })
         };
-        self.start_load_on((0..self.servers.len()).map(target).collect::<Result<_>>()?, &experiment.load)
+        self.start_load_on(&(0..self.servers.len()).map(plan).collect::<Result<Vec<_>>>()?)
     }
 
-    /// Starts the load process for these targets.
-    pub fn start_load_on(&self, targets: Vec<TargetSpec>, load: &Load) -> Result<LoadProcess> {
-        let job = Job {
-            workload: self.site.spec.clone(),
-            requests_alone: self.requests_alone,
-            client: self.client.clone(),
-            targets,
-            connections: connections(load),
-            workers: self.workers.clone(),
-        };
-        let process = LoadProcess::start(&job, self.directory.path(), Some(self.cpus.load))?;
+    /// Starts the load process for these plans.
+    pub fn start_load_on(&self, plans: &[Plan]) -> Result<LoadProcess> {
+        let (client, workers) = (&self.client, self.workers.as_ref());
+        let process = LoadProcess::start(plans, client, workers, self.directory.path(), self.cpus.load)?;
         self.permit(&process.sources)?;
         Ok(process)
     }
@@ -474,18 +463,18 @@ impl Testbed {
         self.servers.iter().filter_map(|server| server.shim.as_ref()).try_for_each(|shim| shim.permit(&peers))
     }
 
-    /// The server of a configuration as the load process sees it. It must have been started once.
-    pub fn target(&self, experiment: &Experiment, index: usize) -> Result<TargetSpec> {
+    /// How the server of a configuration is loaded. It must have been started once.
+    pub fn plan(&self, experiment: &Experiment, index: usize) -> Result<Plan> {
         let server = &self.servers[index];
-        let credentials = self.credentials(&server.model.tls.applied(&experiment.tls));
-        let tls = server.settings.as_ref().map(|settings| credentials.target_tls(settings));
-        Ok(TargetSpec {
-            name: server.model.name.clone(),
-            address: self.address(index),
-            host: self.host_name.clone(),
-            tls,
-            reuse: experiment.load.reuse()?,
-            load: TargetLoad::default(),
+        let compile = |settings: &Settings| Config::new(settings.clone()).map(Arc::new);
+        let tls = server.settings.as_ref().map(compile).transpose();
+        let tls = tls.with_context(|| format!("target {}", server.model.name))?;
+        let target = Target { address: self.address(index), host: self.host_name.clone(), tls };
+        let load = &experiment.load;
+        Ok(Plan {
+            resumption: load.reuse()?,
+            window: self.site.spec.window(),
+            ..Plan::new(target, Arc::clone(&self.site.workload), connections(load))
         })
     }
 

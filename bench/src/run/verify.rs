@@ -1,13 +1,12 @@
 //! Every block verifies itself (`docs/METHODOLOGY.md`, "What makes a block valid"): it did the work that it claims, and
 //! it is known which side was the bottleneck.
 
-use tlsdyno_engine::load::{Resumption, Workload};
+use tlsdyno_engine::load::{Outcome, Resumption, Workload};
 
 use anyhow::{Result, anyhow};
 
 use crate::fault::Fault;
 use crate::model::Load;
-use crate::model::job::OutcomeRecord;
 use crate::store::warning::{self, Warning};
 
 /// The server counts as the bottleneck while it is at least this busy.
@@ -16,6 +15,8 @@ const SERVER_BUSY_MIN: f64 = 0.85;
 const CLIENT_BUSY_MAX: f64 = 0.95;
 /// The share of full handshakes may differ by this much from what is expected.
 pub const FULL_SHARE_TOLERANCE: f64 = 0.01;
+/// Offered resumptions may differ from what was asked for by this part of all connections, and one for each client.
+const OFFERED_TOLERANCE: f64 = 0.02;
 /// How much the untouched server's own departure from the declaration may vary from block to block, as a part of it.
 const DEPARTURE_VARIES: f64 = 0.25;
 /// What to do about a block that is not valid.
@@ -76,12 +77,12 @@ impl Expected {
 
     /// How many more full handshakes than declared this run made. Own servers may take fewer sessions than offered;
     /// every configuration must do so alike.
-    pub fn achieved(&self, outcome: &OutcomeRecord) -> Achieved {
-        let handshakes = handshakes(outcome);
+    pub fn achieved(&self, outcome: &Outcome) -> Achieved {
+        let handshakes = outcome.handshakes.completed();
         let declared = self.full.of(handshakes);
-        let refused = outcome.resumed_intended.saturating_sub(outcome.resumed_accepted);
+        let refused = outcome.handshakes.resumed_intended.saturating_sub(outcome.handshakes.resumed_accepted);
         let of_all = |full: f64| full / handshakes.max(1) as f64;
-        Achieved { beyond: of_all(outcome.handshakes_full as f64 - declared), refused: of_all(refused as f64) }
+        Achieved { beyond: of_all(outcome.handshakes.full as f64 - declared), refused: of_all(refused as f64) }
     }
 }
 
@@ -138,7 +139,7 @@ pub struct Verdict {
 /// Checks the outcome of one block. `as_is`: what the untouched server achieved of the declared reuse; `None` for plain
 /// HTTP, which has no handshakes.
 pub fn verify(
-    outcome: &OutcomeRecord,
+    outcome: &Outcome,
     expected: Expected,
     server_cpu_ns: u64,
     as_is: Option<Achieved>,
@@ -152,10 +153,10 @@ pub fn verify(
         valid = false;
         warnings.push(reuse_warning(outcome));
     }
-    if outcome.early_accepted < outcome.early_offered {
+    if outcome.handshakes.early_accepted < outcome.handshakes.early_offered {
         let what = format!(
             "early data were taken on {} of the {} connections that sent them",
-            outcome.early_accepted, outcome.early_offered
+            outcome.handshakes.early_accepted, outcome.handshakes.early_offered
         );
         let remedy =
             "Tickets that are some seconds older than they should be are refused, and so are those of another server";
@@ -170,44 +171,52 @@ pub fn verify(
 
 /// Whether the load could do no more. `beside_ns`: CPU time of what runs on its CPUs, if this machine makes it. One of
 /// several workers that can do no more holds all back: the server waits for it.
-pub fn load_is_busy(outcome: &OutcomeRecord, beside_ns: u64, load_cpus: f64) -> bool {
-    if outcome.busy_fraction.is_empty() {
+pub fn load_is_busy(outcome: &Outcome, beside_ns: u64, load_cpus: f64) -> bool {
+    if outcome.parts.is_empty() {
         return busy(outcome.client_cpu_ns + beside_ns, outcome) >= CLIENT_BUSY_MAX * load_cpus;
     }
-    outcome.busy_fraction.iter().any(|busy| *busy >= CLIENT_BUSY_MAX)
+    outcome.busy_fraction() >= CLIENT_BUSY_MAX
 }
 
 /// Whether whoever used this CPU time in the block, on one CPU, could do no more.
-pub fn is_busy(cpu_ns: u64, outcome: &OutcomeRecord) -> bool {
+pub fn is_busy(cpu_ns: u64, outcome: &Outcome) -> bool {
     busy(cpu_ns, outcome) >= CLIENT_BUSY_MAX
 }
 
-fn busy(cpu_ns: u64, outcome: &OutcomeRecord) -> f64 {
+fn busy(cpu_ns: u64, outcome: &Outcome) -> f64 {
     cpu_ns as f64 / outcome.elapsed_ns.max(1) as f64
 }
 
 /// Whether the full handshakes differ by more than the tolerance (and more than two connections) from the declared
 /// number and what the untouched server made beyond it.
-pub fn differs(outcome: &OutcomeRecord, expected: Expected, as_is: Achieved) -> bool {
-    let handshakes = handshakes(outcome);
+pub fn differs(outcome: &Outcome, expected: Expected, as_is: Achieved) -> bool {
+    let handshakes = outcome.handshakes.completed();
     let wanted = expected.full.of(handshakes) + as_is.beyond * handshakes as f64;
     // Where the untouched server departs from the declaration, it does not do so evenly over the workload.
     let share = FULL_SHARE_TOLERANCE.max(as_is.beyond.abs() * DEPARTURE_VARIES);
     let tolerance = (handshakes as f64 * share).max(2.0) + expected.first as f64;
-    (outcome.handshakes_full as f64 - wanted).abs() > tolerance
+    (outcome.handshakes.full as f64 - wanted).abs() > tolerance
+}
+
+/// What to say where clients offered another number of sessions than this percentage of all connections. Each client
+/// begins without one.
+pub fn offered_otherwise(outcome: &Outcome, percent: f64, clients: u32) -> Option<Warning> {
+    let connections = outcome.handshakes.completed() as f64;
+    let off = (outcome.handshakes.resumed_offered as f64 - percent / 100.0 * connections).abs();
+    (off > OFFERED_TOLERANCE * connections + f64::from(clients)).then(|| reuse_warning(outcome))
 }
 
 /// What to say of reuse that was not as declared.
-pub fn reuse_warning(outcome: &OutcomeRecord) -> Warning {
-    warning::reuse(outcome.resumed_intended, outcome.resumed_offered, outcome.resumed_accepted)
-}
-
-fn handshakes(outcome: &OutcomeRecord) -> u64 {
-    outcome.handshakes_full + outcome.resumed_accepted
+pub fn reuse_warning(outcome: &Outcome) -> Warning {
+    warning::reuse(
+        outcome.handshakes.resumed_intended,
+        outcome.handshakes.resumed_offered,
+        outcome.handshakes.resumed_accepted,
+    )
 }
 
 /// Checks that every request was answered as expected.
-pub fn verify_requests(outcome: &OutcomeRecord, requests: u64) -> Verdict {
+pub fn verify_requests(outcome: &Outcome, requests: u64) -> Verdict {
     let mut warnings = error_warnings(outcome, requests);
     if outcome.errors.is_empty() && !outcome.stopped && outcome.hits != requests {
         let what = format!("{} of {requests} requests were answered as expected", outcome.hits);
@@ -220,13 +229,13 @@ pub fn verify_requests(outcome: &OutcomeRecord, requests: u64) -> Verdict {
 }
 
 /// Nobody answers any more. That nothing was served is not enough: in a block of an open loop nobody may have come.
-pub fn is_dead(outcome: &OutcomeRecord) -> bool {
+pub fn is_dead(outcome: &Outcome) -> bool {
     let tried = outcome.connections > 0 || outcome.errors.values().any(|count| *count > 0);
     outcome.gave_up || (outcome.hits == 0 && tried && !outcome.stopped)
 }
 
 /// What is said of it. `log_tail`: what the server's log says, as the end of the message.
-pub fn death(name: &str, outcome: &OutcomeRecord, log_tail: &str) -> anyhow::Error {
+pub fn death(name: &str, outcome: &Outcome, log_tail: &str) -> anyhow::Error {
     let kinds = outcome.errors.iter().map(|(kind, count)| format!("{kind} {count} times"));
     let seen = kinds.chain(tls_faults(outcome)).collect::<Vec<_>>().join(", ");
     let seen = if seen.is_empty() { "no request was answered" } else { &seen };
@@ -234,12 +243,12 @@ pub fn death(name: &str, outcome: &OutcomeRecord, log_tail: &str) -> anyhow::Err
 }
 
 /// What to say of failed requests and TLS faults.
-fn error_warnings(outcome: &OutcomeRecord, requests: u64) -> Vec<Warning> {
+fn error_warnings(outcome: &Outcome, requests: u64) -> Vec<Warning> {
     let mut warnings: Vec<Warning> = outcome
         .errors
         .iter()
         .filter(|(_, count)| **count > 0)
-        .map(|(kind, count)| warning::errors(kind, *count, requests))
+        .map(|(kind, count)| warning::errors(kind.name(), *count, requests))
         .collect();
     if let Some(what) = tls_faults(outcome) {
         warnings.push(Warning::new("tls_faults", what).with_remedy("The server's error log tells its side"));
@@ -248,7 +257,7 @@ fn error_warnings(outcome: &OutcomeRecord, requests: u64) -> Vec<Warning> {
 }
 
 /// The TLS faults of a run with their counts, if there were any.
-fn tls_faults(outcome: &OutcomeRecord) -> Option<String> {
+fn tls_faults(outcome: &Outcome) -> Option<String> {
     let named = outcome.tls_faults.iter().take(FAULTS_NAMED);
     let texts: Vec<String> = named.map(|(fault, count)| format!("{fault} ({count} times)")).collect();
     (!texts.is_empty()).then(|| format!("TLS failed: {}", texts.join("; ")))
@@ -258,26 +267,29 @@ fn tls_faults(outcome: &OutcomeRecord) -> Option<String> {
 mod tests {
     use std::collections::BTreeMap;
 
+    use tlsdyno_engine::load::{ErrorKind, Handshakes};
+
     use super::*;
 
     const EXPECTED: Expected = Expected { requests: 1000, full: ExpectedFull::Sessions(100), first: 0 };
     const AS_DECLARED: Option<Achieved> = Some(Achieved { beyond: 0.0, refused: 0.0 });
 
-    fn outcome() -> OutcomeRecord {
-        OutcomeRecord {
+    fn handshakes(full: u64, resumed_intended: u64, resumed_offered: u64, resumed_accepted: u64) -> Handshakes {
+        Handshakes { full, resumed_intended, resumed_offered, resumed_accepted, ..Handshakes::default() }
+    }
+
+    fn outcome() -> Outcome {
+        Outcome {
             hits: 1000,
             connections: 400,
-            handshakes_full: 100,
-            resumed_intended: 300,
-            resumed_offered: 300,
-            resumed_accepted: 300,
+            handshakes: handshakes(100, 300, 300, 300),
             elapsed_ns: 1_000_000_000,
             client_cpu_ns: 300_000_000,
-            ..OutcomeRecord::default()
+            ..Outcome::default()
         }
     }
 
-    fn check(outcome: &OutcomeRecord) -> Verdict {
+    fn check(outcome: &Outcome) -> Verdict {
         verify(outcome, EXPECTED, 990_000_000, AS_DECLARED, Capacity::default())
     }
 
@@ -288,19 +300,19 @@ mod tests {
 
     #[test]
     fn errors_and_missing_hits_make_it_invalid() {
-        let failed = OutcomeRecord { errors: BTreeMap::from([("reset".to_owned(), 3)]), hits: 997, ..outcome() };
+        let failed = Outcome { errors: BTreeMap::from([(ErrorKind::Reset, 3)]), hits: 997, ..outcome() };
         let verdict = check(&failed);
         assert!(!verdict.valid && verdict.warnings.len() == 1, "{verdict:?}");
-        assert!(!check(&OutcomeRecord { hits: 999, ..outcome() }).valid);
-        assert!(!check(&OutcomeRecord { stopped: true, ..outcome() }).valid);
+        assert!(!check(&Outcome { hits: 999, ..outcome() }).valid);
+        assert!(!check(&Outcome { stopped: true, ..outcome() }).valid);
         let tls_faults = BTreeMap::from([("alert bad_record_mac".to_owned(), 3)]);
-        let named = check(&OutcomeRecord { tls_faults, ..failed });
+        let named = check(&Outcome { tls_faults, ..failed });
         assert!(named.warnings.iter().any(|warning| warning.to_string().contains("alert bad_record_mac (3 times)")));
     }
 
     #[test]
     fn a_block_that_reuses_otherwise_than_the_untouched_server_is_invalid() {
-        let refused = OutcomeRecord { handshakes_full: 250, resumed_accepted: 150, ..outcome() };
+        let refused = Outcome { handshakes: handshakes(250, 300, 300, 150), ..outcome() };
         let verdict = check(&refused);
         assert!(!verdict.valid && verdict.warnings == [warning::reuse(300, 300, 150)]);
         let alike = Some(EXPECTED.achieved(&refused));
@@ -321,7 +333,7 @@ mod tests {
     #[test]
     fn shares_of_reuse_are_checked_too() {
         let never = Expected { full: ExpectedFull::Share(1.0), ..EXPECTED };
-        let all_full = OutcomeRecord { handshakes_full: 400, resumed_accepted: 0, ..outcome() };
+        let all_full = Outcome { handshakes: handshakes(400, 300, 300, 0), ..outcome() };
         assert!(verify(&all_full, never, 990_000_000, AS_DECLARED, Capacity::default()).valid);
         assert!(!verify(&outcome(), never, 990_000_000, AS_DECLARED, Capacity::default()).valid);
         let share = Expected { full: ExpectedFull::Share(0.25), ..EXPECTED };
@@ -333,7 +345,7 @@ mod tests {
     fn the_bottleneck_is_named() {
         let idle = verify(&outcome(), EXPECTED, 700_000_000, AS_DECLARED, Capacity::default());
         assert!(idle.client_bound && idle.unsaturated, "neither side was busy");
-        let busy = OutcomeRecord { client_cpu_ns: 960_000_000, ..outcome() };
+        let busy = Outcome { client_cpu_ns: 960_000_000, ..outcome() };
         for server_cpu_ns in [990_000_000, 700_000_000] {
             let verdict = verify(&busy, EXPECTED, server_cpu_ns, AS_DECLARED, Capacity::default());
             assert!(verdict.client_bound && !verdict.unsaturated, "a busy client");
@@ -343,7 +355,7 @@ mod tests {
     #[test]
     fn emulated_processors_are_busy_at_their_own_speed() {
         let of = |server_cpu_ns, client_cpu_ns, capacity| {
-            let outcome = OutcomeRecord { client_cpu_ns, ..outcome() };
+            let outcome = Outcome { client_cpu_ns, ..outcome() };
             verify(&outcome, EXPECTED, server_cpu_ns, AS_DECLARED, capacity)
         };
         let slow = Capacity { server_cpus: 0.7, load_cpus: 0.65, ..Capacity::default() };
@@ -386,23 +398,22 @@ mod tests {
     #[test]
     fn what_the_client_does_by_itself_is_expected_of_servers_that_refuse_nobody_too() {
         let expected = Expected { requests: 300, full: ExpectedFull::Sessions(25), first: 0 };
-        let outcome =
-            OutcomeRecord { handshakes_full: 100, resumed_intended: 220, resumed_accepted: 200, ..Default::default() };
+        let outcome = Outcome { handshakes: handshakes(100, 220, 0, 200), ..Default::default() };
         let achieved = expected.achieved(&outcome);
         assert!((achieved.beyond - 0.25).abs() < 1e-9, "{achieved:?}");
         let others = achieved.without_refusals();
-        let perfect = OutcomeRecord { handshakes_full: 80, resumed_accepted: 220, ..outcome };
+        let perfect = Outcome { handshakes: handshakes(80, 220, 0, 220), ..outcome };
         assert!(!differs(&perfect, expected, others));
         assert!(differs(&perfect, expected, Achieved::default()));
     }
 
     #[test]
     fn a_block_in_which_nobody_came_is_not_the_end() {
-        assert!(!is_dead(&OutcomeRecord::default()) && !is_dead(&outcome()));
-        assert!(is_dead(&OutcomeRecord { connections: 3, ..OutcomeRecord::default() }), "they are accepted and hang");
-        let refused = BTreeMap::from([("refused".to_owned(), 3)]);
-        assert!(is_dead(&OutcomeRecord { errors: refused, ..OutcomeRecord::default() }));
-        assert!(is_dead(&OutcomeRecord { gave_up: true, ..outcome() }));
-        assert!(!is_dead(&OutcomeRecord { connections: 3, stopped: true, ..OutcomeRecord::default() }), "Ctrl-C");
+        assert!(!is_dead(&Outcome::default()) && !is_dead(&outcome()));
+        assert!(is_dead(&Outcome { connections: 3, ..Outcome::default() }), "they are accepted and hang");
+        let refused = BTreeMap::from([(ErrorKind::Refused, 3)]);
+        assert!(is_dead(&Outcome { errors: refused, ..Outcome::default() }));
+        assert!(is_dead(&Outcome { gave_up: true, ..outcome() }));
+        assert!(!is_dead(&Outcome { connections: 3, stopped: true, ..Outcome::default() }), "Ctrl-C");
     }
 }

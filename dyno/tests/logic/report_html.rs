@@ -24,6 +24,7 @@ use tlsdyno::probe::{Kept, Resumption, Round};
 use tlsdyno::random::SplitMix64;
 use tlsdyno::store::Record;
 use tlsdyno::{kinds, report};
+use tlsdyno_engine::load::Phase;
 
 /// Long enough for a cold start of a browser on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -275,29 +276,28 @@ fn pages() -> Vec<(&'static str, String)> {
 
 fn load_page() -> String {
     let histogram = |first: u64| {
-        let mut histogram = Histogram::<u64>::new(3).expect("histogram");
+        let mut histogram = Histogram::<u64>::new_with_bounds(1, 3_600_000_000_000, 3).expect("histogram");
         (0..1000).for_each(|value| histogram.record(first + value * 5_000).expect("record"));
-        tlsdyno::histogram::encode(&histogram).expect("text")
+        histogram
     };
     let mut summary = tlsdyno::store::load_run::Summary {
         url: "https://a-shop-with-a-long-name.example.test:8443/objects/with/a/long/path.html".to_owned(),
         effort: Some("lean".to_owned()),
-        hits: 17_373,
         hits_per_second: 1737.3,
-        elapsed_ns: 10_000_000_000,
-        reuse_percent_asked: Some(80.0),
+        asked: tlsdyno::store::load_run::Asked { reuse_percent: Some(80.0), ..Default::default() },
         reuse_percent_achieved: Some(80.0),
         ..Default::default()
     };
-    summary.negotiated.insert("1.3 TLS_AES_128_GCM_SHA256 X25519MLKEM768".to_owned(), 17_373);
+    (summary.outcome.hits, summary.outcome.elapsed_ns) = (17_373, 10_000_000_000);
+    summary.outcome.negotiated.insert("1.3 TLS_AES_128_GCM_SHA256 X25519MLKEM768".to_owned(), 17_373);
     summary
         .warnings
         .push("the client's CPU was full; what a warning says can be quite long and has to wrap".to_owned());
     let slice = tlsdyno_engine::load::Slice { elapsed_ns: 1_000_000_000, hits: 1700, ..Default::default() };
-    summary.slices =
+    summary.outcome.slices =
         (1..10).map(|at| tlsdyno_engine::load::Slice { latency_ns_p50: 1_000_000 * at, ..slice }).collect();
-    for (phase, first) in [("full_handshake", 900_000), ("whole_response", 200_000)] {
-        summary.histograms.insert(phase.to_owned(), histogram(first));
+    for (phase, first) in [(Phase::FullHandshake, 900_000), (Phase::WholeResponse, 200_000)] {
+        summary.outcome.phases.insert(phase, histogram(first));
     }
     report::html::page(&kinds::load::run_page::document(&summary)).expect("page")
 }

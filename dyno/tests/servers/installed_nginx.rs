@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use tlsdyno::exchange::{Answer, exchange, get};
-use tlsdyno::load::job::client_certificate;
+use tlsdyno::load::client;
 use tlsdyno::model::{CertificateKind, ClientModel};
 use tlsdyno::run::preflight::compile;
 use tlsdyno::servers::installed::Installed;
@@ -195,7 +195,7 @@ fn ask(instance: &Instance, host: &str, request: &[u8], client: &ClientModel) ->
         server_name: Some(host.split(':').next().unwrap_or_default().to_owned()),
         effort: Effort::Lean,
         groups: vec![Group::X25519, Group::P384],
-        client_certificate: client_certificate(client).unwrap().map(Into::into),
+        client_certificate: client::certificate(client).unwrap().map(Into::into),
         ..Settings::default()
     };
     exchange(instance.address(), Some(&compile(&settings).unwrap()), None, request).unwrap()

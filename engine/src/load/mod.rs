@@ -22,6 +22,8 @@ mod slices;
 mod storm;
 mod users;
 mod window;
+#[cfg(feature = "serde")]
+mod written;
 
 pub use lives::Life;
 pub use merge::merge;

@@ -106,6 +106,19 @@ pub struct Handshakes {
     pub retried_count: u64,
 }
 
+impl Handshakes {
+    /// Completed handshakes of either kind.
+    pub fn completed(&self) -> u64 {
+        self.full + self.resumed_accepted
+    }
+
+    /// Resumed share of completed handshakes, percent; `None` without handshakes.
+    pub fn resumed_percent(&self) -> Option<f64> {
+        let all = self.completed();
+        (all > 0).then(|| 100.0 * self.resumed_accepted as f64 / all as f64)
+    }
+}
+
 /// How the window of a replayed trace was used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -120,7 +133,8 @@ pub struct WindowUse {
 }
 
 /// What one run did.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct Outcome {
     /// Completed requests whose whole response was as expected.
     pub hits: u64,
@@ -136,11 +150,13 @@ pub struct Outcome {
     pub elapsed_ns: u64,
     /// CPU time (user and system) of the loading thread in that time, in nanoseconds.
     pub client_cpu_ns: u64,
-    /// Phase latencies in nanoseconds.
+    /// Phase latencies in nanoseconds. Written, each is text: the V2 serialisation of HdrHistogram, base64.
+    #[cfg_attr(feature = "serde", serde(rename = "histograms", with = "super::written::histograms"))]
     pub phases: BTreeMap<Phase, Histogram<u64>>,
     /// Failed requests and connections by kind.
     pub errors: BTreeMap<ErrorKind, u64>,
     /// Complete responses by status code, expected or not.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "super::written::statuses"))]
     pub statuses: BTreeMap<u16, u64>,
     /// The first few TLS faults by text (alert names and the like), with counts.
     pub tls_faults: BTreeMap<String, u64>,
@@ -154,10 +170,13 @@ pub struct Outcome {
     /// The run in slices, if the plan asked for them.
     pub slices: Vec<Slice>,
     /// The latencies of each slice, if the run is a part of a load.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
     pub slice_latencies: Vec<SliceLatencies>,
     /// What each of the loops did, if there were several.
+    #[cfg_attr(feature = "serde", serde(rename = "workers"))]
     pub parts: Vec<Part>,
     /// The connections of the first clients, if the plan asked for slices and they are not too many.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
     pub lives: Vec<Life>,
     /// The run was stopped before its end (Ctrl-C).
     pub stopped: bool,
@@ -168,10 +187,30 @@ pub struct Outcome {
     pub redirects_unfinished: u64,
     /// How the window was used, if the plan had one.
     pub window: Option<WindowUse>,
+    /// What became of loops that were lost: what they did is in nothing else here.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
+    pub losses: Vec<String>,
+}
+
+impl Outcome {
+    /// CPU time of the client by elapsed time, 0 to 1; of several loops that of the busiest.
+    pub fn busy_fraction(&self) -> f64 {
+        let of_parts = self.parts.iter().map(Part::busy_fraction).max_by(f64::total_cmp);
+        of_parts.unwrap_or_else(|| busy_fraction(self.client_cpu_ns, self.elapsed_ns))
+    }
+
+    /// Hits by elapsed time.
+    pub fn hits_per_second(&self) -> f64 {
+        self.hits as f64 * 1e9 / self.elapsed_ns.max(1) as f64
+    }
+}
+
+fn busy_fraction(cpu_ns: u64, elapsed_ns: u64) -> f64 {
+    if elapsed_ns == 0 { 0.0 } else { (cpu_ns as f64 / elapsed_ns as f64).min(1.0) }
 }
 
 /// What one of the loops of a load did.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Part {
     /// Which loop, for people.
@@ -195,6 +234,6 @@ pub struct Part {
 impl Part {
     /// CPU time by elapsed time, 0 to 1.
     pub fn busy_fraction(&self) -> f64 {
-        if self.elapsed_ns == 0 { 0.0 } else { (self.client_cpu_ns as f64 / self.elapsed_ns as f64).min(1.0) }
+        busy_fraction(self.client_cpu_ns, self.elapsed_ns)
     }
 }

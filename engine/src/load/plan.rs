@@ -53,6 +53,7 @@ pub struct Request {
 
 /// One browser-like client: a run of consecutive requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct User {
     /// Indices into [`Workload::requests`].
     pub requests: Range<u32>,
@@ -60,10 +61,12 @@ pub struct User {
 
 /// Which objects are requested by which users in which order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct Workload {
     /// The objects.
     pub objects: Vec<Object>,
     /// The requests of all users, each user's in order and without gap.
+    #[cfg_attr(feature = "serde", serde(with = "super::written::requests"))]
     pub requests: Vec<Request>,
     /// The users, in order of first appearance.
     pub users: Vec<User>,
@@ -207,6 +210,17 @@ pub enum Pacing {
     Recorded(f64),
 }
 
+impl Pacing {
+    /// The same with this seed of what is random in it.
+    pub fn seeded(self, seed: u64) -> Pacing {
+        match self {
+            Pacing::Pauses(pause) => Pacing::Pauses(Pause { seed, ..pause }),
+            Pacing::Open(rate) => Pacing::Open(Rate { seed, ..rate }),
+            Pacing::Closed | Pacing::Recorded(_) => self,
+        }
+    }
+}
+
 /// How long a user's TLS session lasts (Mraz et al. 2002, section 1 and Figure 2). When it is up, the user closes its
 /// connections and begins with a full handshake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -306,6 +320,29 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// All users of the workload once, in a closed loop, without resumption.
+    pub fn new(target: Target, workload: Arc<Workload>, connections: Connections) -> Plan {
+        Plan {
+            target,
+            route: Route::default(),
+            body: None,
+            users: 0..workload.users.len() as u32,
+            workload,
+            connections,
+            timeouts: Timeouts::default(),
+            resumption: Resumption::Never,
+            session_limits: SessionLimits::default(),
+            pacing: Pacing::Closed,
+            until: Until::Laps(1),
+            window: None,
+            redirects: None,
+            numbered: false,
+            slice_ns: None,
+            lead_in_ns: 0,
+            share: Share::default(),
+        }
+    }
+
     /// Whether the plan can be run.
     ///
     /// # Errors

@@ -158,24 +158,17 @@ impl Recorder {
             body_bytes: self.body_bytes,
             connections: self.connections,
             handshakes: self.handshakes,
-            began_ns: 0,
-            elapsed_ns: 0,
-            client_cpu_ns: 0,
             phases: Phase::ALL.into_iter().zip(self.phases).filter(|(_, histogram)| !histogram.is_empty()).collect(),
             errors: ErrorKind::ALL.into_iter().zip(self.errors).filter(|(_, count)| some(count)).collect(),
             statuses: (0..).zip(self.statuses).filter(|(_, count)| some(count)).collect(),
             tls_faults: self.tls_faults,
             negotiated: self.negotiated.iter().map(|(key, count)| (name(key), *count)).collect(),
-            gave_up: false,
-            unserved: 0,
             redirects_followed: self.redirects_followed,
             redirects_unfinished: self.redirects_unfinished,
             slices,
             slice_latencies,
-            parts: Vec::new(),
             lives: self.lives.map_or(Vec::new(), Lives::finish),
-            stopped: false,
-            window: None,
+            ..Outcome::default()
         }
     }
 }

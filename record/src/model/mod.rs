@@ -13,6 +13,7 @@ mod library;
 mod load;
 mod machine;
 mod method;
+pub mod packed;
 mod policy;
 mod questions;
 pub mod sentences;

@@ -5,18 +5,16 @@
 //! answers with the [`Reply`] that `tlsdyno load --job` gives too: `ready`, and after `begin` an `outcome` for each of
 //! its loops, or an `error`. In between both may say a word at any time, and each must now and then.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use tlsdyno_engine::load::{Plan, RecordedLatencies, Snapshot};
-use tlsdyno_tls::Settings;
+use tlsdyno_engine::load::{RecordedLatencies, Snapshot};
 
-use super::job::Reply;
+use super::job::{Held, Reply};
+use super::packed::PackedPlan;
 
 /// What both must have the same of: version of the tool, and of this contract.
-pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/4");
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/5");
 
 /// A silence of this length ends what both have with each other, in nanoseconds.
 pub const SILENCE_NS_MAX: u64 = 5_000_000_000;
@@ -120,54 +118,20 @@ pub enum FromWorker {
     Reply(Reply),
 }
 
-/// A plan of the engine as it travels: data are named by their hash, and no file of the coordinator is.
+/// What a worker is to do: its part of a load.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadPlan {
-    /// The plan of all loops together, without workload, body and TLS settings.
-    pub plan: Plan,
-    /// Client-side TLS, without the trusted roots; `None` is plain HTTP. The time at which certificates must be valid
-    /// is the coordinator's, so that all judge alike.
-    pub tls: Option<Settings>,
-    /// The trusted roots, if there are any.
-    pub roots: Option<String>,
-    /// The content of request bodies.
-    pub body: Option<String>,
-    /// What is requested.
-    pub workload: String,
+    /// The plan of all loops together.
+    pub packed: PackedPlan,
     /// Loops of the load that come before this worker's.
     pub before_count: u32,
     /// All loops of the load.
     pub loops: u32,
-    /// The store that its loops take their sessions from and leave them in. `None`: they bring none.
-    pub store_number: Option<u64>,
-    /// It is one of thousands, as short as a slice: it begins soon, and its outcome is without histograms.
-    pub is_slice: bool,
-    /// Stores that nobody needs any more.
-    pub dropped_numbers: Vec<u64>,
+    /// The sessions that its loops have of earlier loads. `None`: they bring none.
+    pub held: Option<Held>,
     /// Somebody watches.
     pub watched: bool,
     /// And wants latencies.
     pub latencies: bool,
 }
-
-/// A workload as it travels, by columns.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WorkloadColumns {
-    /// The objects.
-    pub objects: Vec<tlsdyno_engine::load::Object>,
-    /// The object of each request.
-    pub requested_objects: Vec<u32>,
-    /// Of each request: 1 the page ends, 2 connections are closed after it, 4 the session is forgotten before.
-    pub flags: Vec<u8>,
-    /// The requests of each user, first and one past the last.
-    pub users: Vec<(u32, u32)>,
-    /// The place of each request in the trace.
-    pub places: Vec<u32>,
-    /// When it was made in the trace, milliseconds.
-    pub at_ms: Vec<u64>,
-}
-
-/// Data by their hash.
-pub type Data = BTreeMap<String, Arc<[u8]>>;

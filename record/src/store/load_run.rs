@@ -3,14 +3,37 @@
 
 use std::collections::BTreeMap;
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
-use tlsdyno_engine::load::{Handshakes, Life, Part, Slice, WindowUse};
+use serde::{Deserialize, Serialize};
+use tlsdyno_engine::load::{Outcome, Phase};
 
-use tlsdyno_base::histogram::Percentiles;
+use tlsdyno_base::histogram::{Percentiles, percentiles};
 
 /// Version of the object; it changes when the meaning of a field changes.
 pub const FORMAT: u32 = 1;
+
+/// What a run was asked for and can miss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Asked {
+    /// Resumed share of connections, percent; `null` without --reuse.
+    #[serde(rename = "reuse_percent_asked")]
+    pub reuse_percent: Option<f64>,
+    /// Requests a second in an open loop; `null` in a closed one.
+    #[serde(rename = "rate_per_second_asked")]
+    pub rate_per_second: Option<f64>,
+    /// Requests for each full handshake; `null` without --hits-per-handshake.
+    #[serde(rename = "hits_per_handshake_asked")]
+    pub hits_per_handshake: Option<u32>,
+    /// Users: as many sessions may be incomplete when the run ends.
+    #[serde(skip)]
+    pub users: u32,
+    /// Status of a hit; `None`: any.
+    #[serde(skip)]
+    pub status: Option<u16>,
+    /// Requests that travel with the hello.
+    #[serde(skip)]
+    pub early_data: bool,
+}
 
 /// What one load run measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -21,70 +44,91 @@ pub struct Summary {
     pub url: String,
     /// `honest`, `lean`, `floor`; `null` over plain HTTP.
     pub effort: Option<String>,
-    /// Completed requests whose whole response was as expected.
-    pub hits: u64,
+    /// What it was asked for.
+    #[serde(flatten)]
+    pub asked: Asked,
     /// Hits by elapsed time.
     pub hits_per_second: f64,
-    /// Body bytes received.
-    pub body_bytes: u64,
-    /// From the first connect to the last response.
-    pub elapsed_ns: u64,
     /// CPU time of the client; `null` without a hit.
     pub client_cpu_ns_per_hit: Option<f64>,
     /// CPU time of the client by elapsed time, of several loops that of the busiest: near 1 it was the bottleneck.
     pub client_busy_fraction: f64,
-    /// What each of several loops did; empty if there was one.
-    #[serde(default)]
-    pub workers: Vec<Part>,
-    /// Connections opened.
-    pub connections: u64,
-    /// Handshakes.
-    pub handshakes: Handshakes,
-    /// Resumed share of completed handshakes as asked for by --reuse; `null` without it.
-    pub reuse_percent_asked: Option<f64>,
-    /// The same as achieved; `null` without handshakes.
+    /// Resumed share of completed handshakes; `null` without handshakes.
     pub reuse_percent_achieved: Option<f64>,
-    /// Phase name to latencies. Phases that did not occur are missing.
-    pub latency_ns: BTreeMap<String, Percentiles>,
-    /// Error kind to count. Kinds that did not occur are missing.
-    pub errors: BTreeMap<String, u64>,
-    /// Status code to count of complete responses.
-    #[serde(deserialize_with = "by_status")]
-    pub statuses: BTreeMap<u16, u64>,
-    /// TLS fault text to count.
-    pub tls_faults: BTreeMap<String, u64>,
-    /// `version suite group` to count of handshakes.
-    pub negotiated: BTreeMap<String, u64>,
-    /// Rate of the open loop; `null` in a closed one.
-    pub rate_per_second_asked: Option<f64>,
-    /// Requests of the open loop that were due, but that no user was free for.
-    pub unserved: u64,
-    /// As asked for by --hits-per-handshake; `null` without it.
-    pub hits_per_handshake_asked: Option<u32>,
-    /// Redirects followed: requests beyond those that the users made. 0 without --follow-redirects.
-    #[serde(default)]
-    pub redirects_followed: u64,
-    /// Redirects that came at the end of the run and were not followed any more: their requests are neither hits nor
-    /// errors.
-    #[serde(default)]
-    pub redirects_unfinished: u64,
-    /// How the window over a replayed log was used; `null` for other loads.
-    pub window: Option<WindowUse>,
-    /// The run in slices of equal time.
-    pub slices: Vec<Slice>,
-    /// The connections of the first clients, where these are not too many.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub lives: Vec<Life>,
-    /// Phase name to histogram (nanoseconds), V2 serialisation of HdrHistogram in base64.
-    pub histograms: BTreeMap<String, String>,
-    /// Stopped by Ctrl-C.
-    pub stopped: bool,
+    /// Latencies by phase. Phases that did not occur are missing.
+    pub latency_ns: BTreeMap<Phase, Percentiles>,
+    /// Counts, histograms and the course of the run.
+    #[serde(flatten)]
+    pub outcome: Outcome,
     /// Doubts about the measurement, with their remedies.
     pub warnings: Vec<String>,
 }
 
-/// In a record this stands in a flattened part, where serde hands over the keys of a map as text.
-fn by_status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<u16, u64>, D::Error> {
-    let by_text = BTreeMap::<String, u64>::deserialize(deserializer)?;
-    by_text.into_iter().map(|(status, count)| Ok((status.parse().map_err(D::Error::custom)?, count))).collect()
+impl Summary {
+    /// Sums up an outcome. `effort`: of a load over TLS.
+    pub fn of(url: String, effort: Option<String>, asked: Asked, outcome: Outcome, warnings: Vec<String>) -> Summary {
+        Summary {
+            format: FORMAT,
+            url,
+            effort,
+            asked,
+            hits_per_second: outcome.hits_per_second(),
+            client_cpu_ns_per_hit: (outcome.hits > 0).then(|| outcome.client_cpu_ns as f64 / outcome.hits as f64),
+            client_busy_fraction: outcome.busy_fraction(),
+            reuse_percent_achieved: outcome.handshakes.resumed_percent(),
+            latency_ns: outcome.phases.iter().map(|(phase, histogram)| (*phase, percentiles(histogram))).collect(),
+            outcome,
+            warnings,
+        }
+    }
+
+    /// The latency that counts: of whole responses, of an open loop from the intended send time.
+    pub fn latency(&self) -> Option<&Percentiles> {
+        let phases = [Phase::ScheduledResponse, Phase::WholeResponse];
+        phases.iter().find_map(|phase| self.latency_ns.get(phase))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use hdrhistogram::Histogram;
+    use tlsdyno_engine::load::Life;
+
+    use super::*;
+
+    /// The names in backticks in the first column of the table under a heading of docs/FORMAT.md.
+    fn documented(heading: &str) -> BTreeSet<String> {
+        let document = include_str!("../../../docs/FORMAT.md");
+        let section = document.split(heading).nth(1).and_then(|rest| rest.split("\n## ").next()).expect("the section");
+        let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
+        rows.flat_map(|names| names.split(", ").map(|name| name.trim_matches('`').to_owned())).collect()
+    }
+
+    #[test]
+    fn the_object_is_as_documented_and_can_be_read_back() {
+        let mut histogram = Histogram::new_with_bounds(1, tlsdyno_engine::load::limits::LATENCY_NS_MAX, 3).unwrap();
+        histogram.record(1_500).unwrap();
+        let outcome = Outcome {
+            hits: 1,
+            elapsed_ns: 1,
+            phases: BTreeMap::from([(Phase::WholeResponse, histogram)]),
+            statuses: BTreeMap::from([(200, 1)]),
+            lives: vec![Life { client_number: 0, opened_ns: 0, closed_ns: 1, resumed: None, served_count: 1 }],
+            losses: vec!["one".to_owned()],
+            ..Outcome::default()
+        };
+        let summary = Summary::of("http://127.0.0.1/".to_owned(), None, Asked::default(), outcome, Vec::new());
+        let object = serde_json::to_value(&summary).unwrap();
+        let names: BTreeSet<String> = object.as_object().unwrap().keys().cloned().collect();
+        assert_eq!(names, documented("## `tlsdyno load URL --json`"));
+        let document = include_str!("../../../docs/FORMAT.md");
+        let nested = [&object["handshakes"], &object["latency_ns"]["whole_response"]];
+        for name in nested.iter().flat_map(|object| object.as_object().unwrap().keys()) {
+            assert!(document.contains(&format!("`{name}`")), "{name} is not documented");
+        }
+        assert!(object["latency_ns"]["whole_response"]["mean"].is_u64(), "nanoseconds are whole");
+        assert_eq!(serde_json::from_value::<Summary>(object).unwrap(), summary);
+    }
 }

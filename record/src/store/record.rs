@@ -10,13 +10,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
+use tlsdyno_engine::load::Outcome;
 use tlsdyno_tls::{Stage, StageSet};
 
 use super::calibration::Calibration;
 use super::measured::Measured;
 use super::profile::ProfileBlock;
 use super::warning::Warning;
-use crate::model::job::OutcomeRecord;
+use tlsdyno_base::histogram;
 
 /// Version of the JSON form of a record and of the printed results; it changes when the meaning of a field changes.
 pub const FORMAT: u32 = 1;
@@ -424,7 +425,7 @@ impl From<[u64; 6]> for Slice {
 
 impl Block {
     /// Adds a slice that counts, with what the client knows of it.
-    pub fn add_slice(&mut self, slice: Slice, outcome: &OutcomeRecord) {
+    pub fn add_slice(&mut self, slice: Slice, outcome: &Outcome) {
         if self.slices.is_empty() {
             self.started_ns = slice.started_us * 1_000;
         }
@@ -435,29 +436,29 @@ impl Block {
         self.hits += outcome.hits;
         self.body_bytes += outcome.body_bytes;
         self.connections += outcome.connections;
-        self.handshakes_full += outcome.handshakes_full;
-        self.resumed_intended += outcome.resumed_intended;
-        self.resumed_offered += outcome.resumed_offered;
-        self.resumed_accepted += outcome.resumed_accepted;
+        self.handshakes_full += outcome.handshakes.full;
+        self.resumed_intended += outcome.handshakes.resumed_intended;
+        self.resumed_offered += outcome.handshakes.resumed_offered;
+        self.resumed_accepted += outcome.handshakes.resumed_accepted;
         self.slices.push(slice);
     }
 }
 
-impl From<OutcomeRecord> for Block {
+impl From<&Outcome> for Block {
     /// What the client alone knows of a block; the rest is as by default.
-    fn from(outcome: OutcomeRecord) -> Block {
+    fn from(outcome: &Outcome) -> Block {
         Block {
             elapsed_ns: outcome.elapsed_ns,
             hits: outcome.hits,
             body_bytes: outcome.body_bytes,
             client_cpu_ns: outcome.client_cpu_ns,
             connections: outcome.connections,
-            handshakes_full: outcome.handshakes_full,
-            resumed_intended: outcome.resumed_intended,
-            resumed_offered: outcome.resumed_offered,
-            resumed_accepted: outcome.resumed_accepted,
-            errors: outcome.errors,
-            phases: outcome.phases,
+            handshakes_full: outcome.handshakes.full,
+            resumed_intended: outcome.handshakes.resumed_intended,
+            resumed_offered: outcome.handshakes.resumed_offered,
+            resumed_accepted: outcome.handshakes.resumed_accepted,
+            errors: outcome.errors.iter().map(|(kind, count)| (kind.name().to_owned(), *count)).collect(),
+            phases: outcome.phases.iter().map(|(phase, of)| (phase.name().to_owned(), histogram::encode(of))).collect(),
             ..Block::default()
         }
     }

@@ -55,9 +55,6 @@ enum What {
     Resumed,
 }
 
-/// The phases whose latency counts: of an open loop from the intended send time.
-const PHASES: [&str; 2] = ["scheduled_response", "whole_response"];
-
 impl FromStr for RunLimit {
     type Err = String;
 
@@ -121,12 +118,12 @@ impl RunLimit {
     }
 
     fn value_of(&self, run: &Summary) -> Option<f64> {
-        let errors: u64 = run.errors.values().sum();
+        let errors: u64 = run.outcome.errors.values().sum();
         Some(match self.what {
             What::HitsPerSecond => run.hits_per_second,
-            What::Latency(of) => of(PHASES.iter().find_map(|phase| run.latency_ns.get(*phase))?) as f64,
+            What::Latency(of) => of(run.latency()?) as f64,
             What::Errors => errors as f64,
-            What::ErrorPercent => 100.0 * errors as f64 / (run.hits + errors).max(1) as f64,
+            What::ErrorPercent => 100.0 * errors as f64 / (run.outcome.hits + errors).max(1) as f64,
             What::Resumed => run.reuse_percent_achieved?,
         })
     }
@@ -143,15 +140,16 @@ impl RunLimit {
 
 #[cfg(test)]
 mod tests {
+    use tlsdyno_engine::load::{ErrorKind, Outcome, Phase};
+
     use super::*;
 
     fn run() -> Summary {
         let latency = Percentiles { p50: 2_000_000, p99: 51_000_000, ..Percentiles::default() };
         Summary {
             hits_per_second: 1500.0,
-            hits: 999,
-            errors: [("reset".to_owned(), 1)].into(),
-            latency_ns: [("whole_response".to_owned(), latency)].into(),
+            outcome: Outcome { hits: 999, errors: [(ErrorKind::Reset, 1)].into(), ..Outcome::default() },
+            latency_ns: [(Phase::WholeResponse, latency)].into(),
             ..Summary::default()
         }
     }

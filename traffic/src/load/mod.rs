@@ -1,20 +1,16 @@
 //! The load process: from a URL or a job file to plans of the engine, and from their outcomes to records, tables and
 //! JSON.
 
-pub mod asked;
+pub mod client;
 pub mod diagnosis;
-pub mod job;
 pub mod limit;
 pub mod options;
 pub mod places;
-pub mod record;
 pub mod redirects;
 pub mod screen;
 pub mod shape;
-pub mod summary;
 pub mod sweep;
 pub mod threads;
-pub mod tls;
 pub mod urls;
 pub mod values;
 pub mod warning;

@@ -5,28 +5,26 @@ use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use tlsdyno_engine::load::limits::CONNECTIONS_MAX;
-use tlsdyno_engine::load::{
-    Arrivals, Connections, Pacing, Pause, Plan, Rate, Route, Share, Target, Timeouts, Until, Workload,
-};
-use tlsdyno_tls::{Effort, Group, StageSet, Suite, Version};
+use tlsdyno_engine::load::{Arrivals, Connections, Pacing, Pause, Plan, Rate, Route, Target, Timeouts, Until};
+use tlsdyno_tls::{Config, Effort, Group, Settings, Suite, Version};
 
-use crate::load::asked::Asked;
 use crate::load::diagnosis::Sent;
 use crate::load::places::{self, Sources};
 use crate::load::shape::Shape;
 use crate::load::url::Url;
 use crate::load::values::{ExpectedStatus, Header, PauseFlag, PerSecond, Profile, Reuse, parse_alpn, parse_method};
 use crate::load::workload::WorkloadFlags;
-use crate::load::{redirects, tls, urls};
+use crate::load::{client, redirects, urls};
 use crate::trace;
 use tlsdyno_base::certificate_files;
 use tlsdyno_base::choice::choice;
 use tlsdyno_base::listening::is_loopback;
 use tlsdyno_engine::time::Time;
-use tlsdyno_record::model::job::TlsSpec;
+use tlsdyno_record::store::load_run::Asked;
 
 /// Flags that say what load is made.
 #[derive(Clone, Debug, clap::Args)]
@@ -279,14 +277,41 @@ pub fn effort(options: &Options) -> Effort {
     if options.insecure { Effort::Lean } else { options.effort }
 }
 
+/// The client side of TLS.
+fn tls(options: &Options, url: &Url, address: SocketAddr) -> Result<Arc<Config>> {
+    let effort = effort(options);
+    let certificate = match (&options.client_cert, &options.client_key) {
+        (Some(certificate), Some(key)) => Some(certificate_files::client_certificate(certificate, key)?),
+        _ => None,
+    };
+    let settings = Settings {
+        versions: options.version.into_iter().collect(),
+        suites: options.suite.clone(),
+        groups: options.group.clone(),
+        server_name: Some(options.sni.clone().unwrap_or_else(|| url.host.clone())),
+        alpn: options.alpn.clone(),
+        effort,
+        tickets: !options.no_tickets,
+        early_data: options.early_data,
+        small_rsa_keys: is_loopback(address.ip()) && (options.small_rsa_keys || effort != Effort::Honest),
+        trust_anchors: match effort {
+            Effort::Honest => certificate_files::trust_anchors(options.ca_file.as_deref())?,
+            Effort::Lean | Effort::Floor => Vec::new(),
+        },
+        client_certificate: certificate.map(Arc::new),
+        now_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).context("the clock stands before 1970")?.as_secs(),
+        ..Settings::default()
+    };
+    Ok(Arc::new(Config::new(settings)?))
+}
+
 /// The plan of the engine.
 ///
 /// # Errors
 /// Flags that contradict each other or the URL, and TLS settings that cannot work.
 pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
-    let effort = effort(options);
     ensure!(
-        effort != Effort::Floor || address.ip().is_loopback(),
+        effort(options) != Effort::Floor || address.ip().is_loopback(),
         "effort floor sends a key share without a secret, and is for your own servers on this machine only; {address} \
          is not: use lean"
     );
@@ -295,30 +320,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         "--small-rsa-keys is for servers of experiments on this machine; {address} is not on it: give the server a key \
          of 2048 bits or more"
     );
-    let spec = TlsSpec {
-        versions: options.version.into_iter().collect(),
-        suites: options.suite.clone(),
-        groups: options.group.clone(),
-        effort,
-        noop: StageSet::NONE,
-        encrypt_then_mac: true,
-        tickets: !options.no_tickets,
-        early_data: options.early_data,
-        small_rsa_keys: is_loopback(address.ip()) && (options.small_rsa_keys || effort != Effort::Honest),
-        universal: None,
-        scripts: None,
-        ca_file: options.ca_file.clone(),
-    };
-    let tls = if url.tls {
-        let certificate = match (&options.client_cert, &options.client_key) {
-            (Some(certificate), Some(key)) => Some(certificate_files::client_certificate(certificate, key)?),
-            _ => None,
-        };
-        let name = options.sni.as_deref().unwrap_or(&url.host);
-        Some(tls::config(&spec, name, &options.alpn, certificate)?)
-    } else {
-        None
-    };
+    let tls = if url.tls { Some(tls(options, url, address)?) } else { None };
     ensure!(url.tls || options.client_cert.is_none(), "--client-cert is for TLS; the URL is plain http");
     let host =
         options.header.iter().find(|header| header.is_host()).map_or(url.host_header(), |header| header.value.clone());
@@ -335,7 +337,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         Some(spec) => {
             let site = trace::make(spec)?;
             site.summary.tell();
-            (of_site(&site, &options.header_lines()), options.per_user.unwrap_or(BROWSER_CONNECTIONS))
+            (client::workload(&site, &options.header_lines()), options.per_user.unwrap_or(BROWSER_CONNECTIONS))
         }
         None => {
             let per_user = options.per_user.unwrap_or(1);
@@ -346,7 +348,6 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         !options.all_at_once || per_user > 1,
         "--all-at-once is about the connections of a user, of which each has one here: add --per-user or a workload"
     );
-    let users = workload.users.len() as u32;
     let shape = Shape::of(options);
     shape.check(options, url)?;
     ensure!(
@@ -374,20 +375,18 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         "an address has no more than {CONNECTIONS_MAX} ports, and so connections to one server; name more addresses \
          (--source)"
     );
+    let connections = Connections {
+        total: options.connections,
+        per_user,
+        first_alone: !options.all_at_once,
+        requests_each: shape.requests_each,
+        timeout_ns: options.timeout.nanoseconds()?,
+        batch_ns: options.batch.map_or(0, |batch| batch.0.as_nanos() as u64),
+    };
+    let duration_ns = options.duration.map_or(Ok(DURATION_NS), Time::nanoseconds)?;
     Ok(Plan {
-        target: Target { address, host: host.clone(), tls },
         route,
         body,
-        workload,
-        users: 0..users,
-        connections: Connections {
-            total: options.connections,
-            per_user,
-            first_alone: !options.all_at_once,
-            requests_each: shape.requests_each,
-            timeout_ns: options.timeout.nanoseconds()?,
-            batch_ns: options.batch.map_or(0, |batch| batch.0.as_nanos() as u64),
-        },
         timeouts: timeouts(options)?,
         resumption: shape.resumption,
         session_limits: shape.session_limits,
@@ -397,11 +396,8 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         redirects: options.follow_redirects.map(|most| redirects::here(most, options, url, address, &host)),
         numbered,
         until: until(options)?,
-        share: Share::default(),
-        lead_in_ns: 0,
-        slice_ns: Some(
-            (options.duration.map_or(Ok(DURATION_NS), Time::nanoseconds)? / SLICES).clamp(SLICE_NS_MIN, SLICE_NS_MAX),
-        ),
+        slice_ns: Some((duration_ns / SLICES).clamp(SLICE_NS_MIN, SLICE_NS_MAX)),
+        ..Plan::new(Target { address, host, tls }, workload, connections)
     })
 }
 
@@ -479,16 +475,6 @@ const DURATION_NS: u64 = 10_000_000_000;
 
 /// Connections of a workload's user: the browsers of the papers had four.
 const BROWSER_CONNECTIONS: u32 = 4;
-
-/// The site's workload with these further headers in each request.
-pub fn of_site(site: &trace::Site, lines: &str) -> Arc<Workload> {
-    if lines.is_empty() {
-        return Arc::clone(&site.workload);
-    }
-    let mut workload = Workload::clone(&site.workload);
-    workload.objects.iter_mut().for_each(|object| object.headers += lines);
-    Arc::new(workload)
-}
 
 /// Slices that a run is cut into, unless they would be shorter or longer than what follows, in nanoseconds.
 const SLICES: u64 = 50;

@@ -5,13 +5,10 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 
 use anyhow::Result;
-use serde::Serialize;
-use tlsdyno_engine::load::{Outcome, Pacing, Phase, Plan, Rate};
+use tlsdyno_engine::load::{Outcome, Pacing, Plan, Rate};
 
 use crate::load::options::{self, Options};
 use crate::load::url::Url;
-use crate::load::warning::{achieved_reuse_percent, busy_fraction};
-use tlsdyno_base::histogram::{Percentiles, percentiles};
 
 /// A point is saturated when less than this share of the rate is achieved …
 const ACHIEVED_MIN: f64 = 0.95;
@@ -56,53 +53,6 @@ impl RateRange {
     }
 }
 
-/// What was measured at one rate, or one percent reuse.
-#[derive(Clone, Debug, Serialize)]
-pub struct Point {
-    /// Rate asked for, requests a second; `null` in a closed loop.
-    pub rate_per_second_asked: Option<f64>,
-    /// Percent reuse asked for (resumed share of connections); `null` where the flags do not fix it.
-    pub reuse_percent_asked: Option<f64>,
-    /// The same as achieved; `null` without handshakes.
-    pub reuse_percent_achieved: Option<f64>,
-    /// Hits by elapsed time.
-    pub hits_per_second: f64,
-    /// Connections open at once.
-    pub connections: u32,
-    /// Latency: of an open loop from the intended send time; `null` without a hit.
-    pub latency_ns: Option<Percentiles>,
-    /// Failed requests and connections.
-    pub errors: u64,
-    /// Requests due that no user was free for.
-    pub unserved: u64,
-    /// CPU time of the client by elapsed time: near 1 it was the bottleneck.
-    pub client_busy_fraction: f64,
-    /// By the rule of the sweep.
-    pub saturated: bool,
-}
-
-impl Point {
-    fn new(plan: &Plan, outcome: &Outcome) -> Point {
-        let open = match plan.pacing {
-            Pacing::Open(rate) => Some(rate.per_second),
-            Pacing::Closed | Pacing::Pauses(_) | Pacing::Recorded(_) => None,
-        };
-        let phase = if open.is_some() { Phase::ScheduledResponse } else { Phase::WholeResponse };
-        Point {
-            rate_per_second_asked: open,
-            reuse_percent_asked: plan.resumption.percent(),
-            reuse_percent_achieved: achieved_reuse_percent(outcome),
-            hits_per_second: outcome.hits as f64 * 1e9 / outcome.elapsed_ns.max(1) as f64,
-            connections: plan.connections.total,
-            latency_ns: outcome.phases.get(&phase).map(percentiles),
-            errors: outcome.errors.values().sum(),
-            unserved: outcome.unserved,
-            client_busy_fraction: busy_fraction(outcome),
-            saturated: open.is_some_and(|rate| is_saturated(rate, outcome)),
-        }
-    }
-}
-
 fn is_saturated(rate: f64, outcome: &Outcome) -> bool {
     let lost = outcome.unserved + outcome.errors.values().sum::<u64>();
     let due = (outcome.hits + lost).max(1);
@@ -114,7 +64,8 @@ fn is_saturated(rate: f64, outcome: &Outcome) -> bool {
 }
 
 /// Latency against throughput (Apostolopoulos et al. 2000, Figures 4 and 5): the rates one after the other, up to the
-/// first at which the server is saturated. `load` runs a plan; `each` is told every point as it is measured.
+/// first at which the server is saturated. `load` runs a plan; `each` is told every rate, what came of it, and whether
+/// the server is saturated by it.
 ///
 /// # Errors
 /// The options make no plan, or the run cannot begin.
@@ -124,23 +75,20 @@ pub fn by_rate(
     address: SocketAddr,
     rates: impl Iterator<Item = f64>,
     load: impl Fn(&Plan) -> Result<Outcome>,
-    mut each: impl FnMut(&Point, &Outcome) -> Result<()>,
-) -> Result<Vec<Point>> {
+    mut each: impl FnMut(f64, Outcome, bool) -> Result<()>,
+) -> Result<()> {
     let base = options::plan(options, url, address)?;
-    let mut points: Vec<Point> = Vec::new();
     for per_second in rates {
         let rate = Rate { per_second, arrivals: options.arrivals, seed: options.seed };
-        let plan = Plan { pacing: Pacing::Open(rate), ..base.clone() };
-        let outcome = load(&plan)?;
-        let point = Point::new(&plan, &outcome);
-        each(&point, &outcome)?;
-        let end = point.saturated || outcome.stopped || outcome.gave_up;
-        points.push(point);
-        if end {
+        let outcome = load(&Plan { pacing: Pacing::Open(rate), ..base.clone() })?;
+        let is_saturated = is_saturated(per_second, &outcome);
+        let is_last = is_saturated || outcome.stopped || outcome.gave_up;
+        each(per_second, outcome, is_saturated)?;
+        if is_last {
             break;
         }
     }
-    Ok(points)
+    Ok(())
 }
 
 /// As many connections as saturate the server: doubled from `options.connections` until that brings less than
@@ -160,7 +108,7 @@ pub fn saturated_at(
     loop {
         let plan = options::plan(&options, url, address)?;
         let outcome = load(&plan)?;
-        let hits_per_second = outcome.hits as f64 * 1e9 / outcome.elapsed_ns.max(1) as f64;
+        let hits_per_second = outcome.hits_per_second();
         if let Some((plan, outcome, before)) = best.take()
             && hits_per_second <= before * (1.0 + GAIN_MIN)
         {

@@ -17,7 +17,6 @@ use tlsdyno_engine::load::{
 use tlsdyno_engine::sys::monotonic_ns;
 
 use tlsdyno_base::{affinity, listening, process_tree};
-use tlsdyno_record::store::Warning;
 
 /// From when all loops are ready until they begin, in nanoseconds: enough for each to have gone to sleep again.
 const LEAD_NS: u64 = 10_000_000;
@@ -35,11 +34,6 @@ pub trait Crew: Debug {
     /// # Errors
     /// The load could not begin, or nobody is left to make it.
     fn run(&self, plan: &Plan, stop: &AtomicBool, watched: Vec<Watched>) -> Result<Outcome>;
-
-    /// What befell them in the last run, so that its outcome is less than was asked for.
-    fn losses(&self) -> Vec<Warning> {
-        Vec::new()
-    }
 }
 
 /// The value of --threads.

@@ -2,10 +2,10 @@
 
 use tlsdyno_engine::load::{ErrorKind, Handshakes, Outcome, Part};
 
-use crate::load::asked::Asked;
 use crate::load::diagnosis::{self, Sent};
 use tlsdyno_base::units::{format_count, format_duration};
 use tlsdyno_record::store::Warning;
+use tlsdyno_record::store::load_run::Asked;
 use tlsdyno_stats::is_rate_missed;
 
 /// A worker died, froze or was cut off in mid-run.
@@ -35,8 +35,8 @@ const STRICT_REUSE_TOLERANCE: f64 = 0.2;
 
 /// The warnings that an outcome gives rise to.
 pub fn warnings(outcome: &Outcome, sent: &Sent, asked: &Asked, strict: bool) -> Vec<Warning> {
-    let mut warnings = Vec::new();
-    let busy = busy_fraction(outcome);
+    let mut warnings: Vec<Warning> = outcome.losses.iter().map(|what| Warning::new(WORKER_LOST, what)).collect();
+    let busy = outcome.busy_fraction();
     if busy >= CLIENT_BOUND && outcome.hits > 0 {
         let of_loop = busiest(outcome).map(|part| part.name.clone());
         warnings.push(client_bound(busy, of_loop));
@@ -110,31 +110,11 @@ fn busiest(outcome: &Outcome) -> Option<&Part> {
     outcome.parts.iter().max_by(|a, b| a.busy_fraction().total_cmp(&b.busy_fraction()))
 }
 
-/// CPU time of the client by elapsed time, 0 to 1; of several loops that of the busiest.
-pub fn busy_fraction(outcome: &Outcome) -> f64 {
-    if let Some(part) = busiest(outcome) {
-        return part.busy_fraction();
-    }
-    if outcome.elapsed_ns == 0 { 0.0 } else { (outcome.client_cpu_ns as f64 / outcome.elapsed_ns as f64).min(1.0) }
-}
-
-/// Completed handshakes.
-pub fn handshakes(outcome: &Outcome) -> u64 {
-    outcome.handshakes.full + outcome.handshakes.resumed_accepted
-}
-
-/// Resumed share of completed handshakes, percent; `None` without handshakes.
-pub fn achieved_reuse_percent(outcome: &Outcome) -> Option<f64> {
-    let all = handshakes(outcome);
-    (all > 0).then(|| 100.0 * outcome.handshakes.resumed_accepted as f64 / all as f64)
-}
-
 /// Another share of handshakes was resumed than `asked`, by more than `tolerance`; all in percent. It is not missed
 /// where no number of handshakes is nearer, or where the rule of the running counter, which all kept to, makes the
 /// difference of one.
 pub fn missed_reuse(counts: &Handshakes, asked: f64, tolerance: f64) -> Option<Warning> {
-    let all = counts.full + counts.resumed_accepted;
-    let achieved = (all > 0).then(|| 100.0 * counts.resumed_accepted as f64 / all as f64)?;
+    let (all, achieved) = (counts.completed(), counts.resumed_percent()?);
     let off = (achieved - asked).abs() * all as f64 / 100.0;
     // What is computed of percentages may be off by the last digits.
     let is_nearest = off < 1.0 - 1e-9 || off <= 1.0 + 1e-9 && counts.resumed_accepted == counts.resumed_intended;
@@ -233,36 +213,10 @@ mod tests {
     use super::*;
 
     fn outcome(full: u64, resumed_intended: u64, resumed_offered: u64, resumed_accepted: u64) -> Outcome {
-        Outcome {
-            hits: 1,
-            body_bytes: 0,
-            connections: full + resumed_accepted,
-            handshakes: Handshakes {
-                full,
-                resumed_intended,
-                resumed_offered,
-                resumed_accepted,
-                ..Handshakes::default()
-            },
-            began_ns: 0,
-            elapsed_ns: 100,
-            client_cpu_ns: 50,
-            phases: Default::default(),
-            errors: Default::default(),
-            statuses: Default::default(),
-            tls_faults: Default::default(),
-            negotiated: Default::default(),
-            gave_up: false,
-            unserved: 0,
-            redirects_followed: 0,
-            redirects_unfinished: 0,
-            slices: Vec::new(),
-            slice_latencies: Vec::new(),
-            parts: Vec::new(),
-            lives: Vec::new(),
-            stopped: false,
-            window: None,
-        }
+        let handshakes =
+            Handshakes { full, resumed_intended, resumed_offered, resumed_accepted, ..Handshakes::default() };
+        let connections = full + resumed_accepted;
+        Outcome { hits: 1, connections, handshakes, elapsed_ns: 100, client_cpu_ns: 50, ..Outcome::default() }
     }
 
     fn raised(outcome: &Outcome, reuse_percent: Option<f64>, status: Option<u16>) -> Vec<Warning> {

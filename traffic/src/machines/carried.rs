@@ -1,5 +1,6 @@
-//! A plan of the engine on its way to another machine and back into one.
+//! A plan of the engine on its way to another process, on this machine or another, and back into one.
 
+use std::io::{BufWriter, IntoInnerError, Read};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
@@ -8,12 +9,12 @@ use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::io::{BufWriter, IntoInnerError, Read};
-use tlsdyno_engine::load::{Plan, Request, User, Workload};
-use tlsdyno_tls::{Config, Settings};
+use tlsdyno_engine::load::{Plan, Workload};
+use tlsdyno_engine::sys::monotonic_ns;
+use tlsdyno_tls::{ClientCertificate, Config, Session, Settings, Stage};
 
 use super::token::hash_of;
-use tlsdyno_record::model::worker::{Data, LoadPlan, WorkloadColumns};
+use tlsdyno_record::model::packed::{Data, PackedPlan};
 
 /// Most bytes of data that a plan may name, as they travel and unpacked.
 pub const DATA_BYTES_MAX: usize = 512 << 20;
@@ -24,6 +25,24 @@ const PACKED_AT_ONCE_BYTES: usize = 64 * 1024;
 /// TLS settings that either end remembers at most.
 const SETTINGS_MAX: usize = 64;
 
+/// Why workers take no Unix socket.
+pub const UNIX_SOCKET_IS_HERE: &str = "a Unix socket is on one machine; workers connect over TCP: leave out --unix";
+
+/// Whether a plan can be carried out on another machine.
+///
+/// # Errors
+/// It needs something of this one.
+pub fn check(plan: &Plan) -> Result<()> {
+    ensure!(plan.route.unix_path.is_none(), UNIX_SOCKET_IS_HERE);
+    ensure!(plan.window.is_none(), "a window cannot be cut into parts");
+    let certificate = plan.target.tls.as_ref().and_then(|config| config.settings().client_certificate.as_ref());
+    ensure!(
+        certificate.is_none(),
+        "the private key of --client-cert does not leave this machine; leave it out, or load from here (--threads)"
+    );
+    Ok(())
+}
+
 /// Makes plans of the engine fit to travel. It remembers what it has packed, for a load is often followed by one of the
 /// same workload.
 #[derive(Debug, Default)]
@@ -33,43 +52,26 @@ pub struct Packer {
     data: Data,
 }
 
-/// Why workers take no Unix socket.
-pub const UNIX_SOCKET_IS_HERE: &str = "a Unix socket is on one machine; workers connect over TCP: leave out --unix";
-
 impl Packer {
-    /// A plan for the workers; [`Packer::data`] has what it names. Whose part it is, and whether somebody watches, is
-    /// filled in for each of them.
+    /// The plan, packed; [`Packer::data`] has what it names.
     ///
     /// # Errors
-    /// It needs something of this machine.
-    pub fn pack(&mut self, plan: &Plan) -> Result<LoadPlan> {
-        ensure!(plan.route.unix_path.is_none(), UNIX_SOCKET_IS_HERE);
-        ensure!(plan.window.is_none(), "a window cannot be cut into parts");
+    /// Its workload and body are too large.
+    pub fn pack(&mut self, plan: &Plan) -> Result<PackedPlan> {
         let tls = plan.target.tls.as_ref();
-        ensure!(
-            tls.is_none_or(|config| config.settings().client_certificate.is_none()),
-            "the private key of --client-cert does not leave this machine; leave it out, or load from here (--threads)"
-        );
-        let load = LoadPlan {
+        let packed = PackedPlan {
             plan: Plan { workload: Arc::default(), body: None, ..plan.clone() },
             tls: tls.map(|config| Settings { trust_anchors: Vec::new(), ..config.settings().clone() }),
             roots: tls.map_or(Ok(None), |config| self.roots(config))?,
             body: plan.body.as_ref().map(|body| self.name(Arc::clone(body))),
             workload: self.workload(&plan.workload)?,
-            before_count: 0,
-            loops: 0,
-            store_number: None,
-            is_slice: false,
-            dropped_numbers: Vec::new(),
-            watched: false,
-            latencies: false,
         };
         ensure!(
-            named(&load).map(|hash| self.data[hash].len()).sum::<usize>() <= DATA_BYTES_MAX,
+            packed.named().map(|hash| self.data[hash].len()).sum::<usize>() <= DATA_BYTES_MAX,
             "workload and request body take more than {} MiB; workers take no more",
             DATA_BYTES_MAX >> 20
         );
-        Ok(load)
+        Ok(packed)
     }
 
     /// Whether this is the workload that it packed last.
@@ -92,7 +94,7 @@ impl Packer {
         if let Some((_, hash)) = self.workload.as_ref().filter(|_| self.has_packed(workload)) {
             return Ok(hash.clone());
         }
-        let hash = self.name(packed(&columns(workload))?.into());
+        let hash = self.name(packed(&**workload)?.into());
         if let Some((_, other)) = self.workload.replace((Arc::clone(workload), hash.clone()))
             && other != hash
         {
@@ -115,11 +117,6 @@ impl Packer {
     }
 }
 
-/// The data that a plan names.
-pub fn named(load: &LoadPlan) -> impl Iterator<Item = &String> {
-    load.roots.iter().chain(&load.body).chain([&load.workload])
-}
-
 /// Makes them plans of the engine again, and remembers what it has unpacked.
 #[derive(Debug, Default)]
 pub struct Unpacker {
@@ -133,18 +130,31 @@ impl Unpacker {
     ///
     /// # Errors
     /// Data are missing or are not what they should be, or TLS settings cannot work here.
-    pub fn unpack(&mut self, load: &LoadPlan, data: &Data) -> Result<Plan> {
+    pub fn unpack(&mut self, load: &PackedPlan, data: &Data) -> Result<Plan> {
+        self.unpack_with(load, data, None)
+    }
+
+    /// The same for a client with this certificate. Who has the signatures of the server's side off makes none either.
+    ///
+    /// # Errors
+    /// As [`Unpacker::unpack`].
+    pub fn unpack_with(
+        &mut self,
+        load: &PackedPlan,
+        data: &Data,
+        certificate: Option<&Arc<ClientCertificate>>,
+    ) -> Result<Plan> {
         let of = |hash: &String| data.get(hash).with_context(|| format!("the data {hash} are missing"));
         let mut plan = load.plan.clone();
         plan.body = load.body.as_ref().map(of).transpose()?.map(Arc::clone);
         plan.target.tls = match &load.tls {
-            Some(settings) => Some(self.tls(settings, load.roots.as_ref().map(of).transpose()?)?),
+            Some(settings) => Some(self.tls(settings, load.roots.as_ref().map(of).transpose()?, certificate)?),
             None => None,
         };
         plan.workload = match &self.workload {
             Some((hash, workload)) if *hash == load.workload => Arc::clone(workload),
             _ => {
-                let workload = Arc::new(workload(unpacked(of(&load.workload)?)?)?);
+                let workload: Arc<Workload> = Arc::new(unpacked(of(&load.workload)?)?);
                 self.workload = Some((load.workload.clone(), Arc::clone(&workload)));
                 workload
             }
@@ -152,13 +162,23 @@ impl Unpacker {
         Ok(plan)
     }
 
-    fn tls(&mut self, settings: &Settings, roots: Option<&Arc<[u8]>>) -> Result<Arc<Config>> {
+    fn tls(
+        &mut self,
+        settings: &Settings,
+        roots: Option<&Arc<[u8]>>,
+        certificate: Option<&Arc<ClientCertificate>>,
+    ) -> Result<Arc<Config>> {
         let sent = serde_json::to_string(settings)? + &roots.map(|roots| hash_of(roots)).unwrap_or_default();
         if let Some((_, config)) = self.tls.iter().find(|(known, _)| *known == sent) {
             return Ok(Arc::clone(config));
         }
         let trust_anchors = roots.map_or(Ok(Vec::new()), |roots| unpacked(roots))?;
-        let config = Arc::new(Config::new(Settings { trust_anchors, ..settings.clone() })?);
+        // It counts as received now, by the clock of this machine.
+        let received = |session: &Session| Session::from_bytes(&session.to_bytes(), monotonic_ns() / 1_000_000);
+        let universal = settings.universal.as_ref().map(received).transpose()?;
+        let client_certificate = certificate.filter(|_| !settings.stages_off.contains(Stage::Authentication)).cloned();
+        let config = Config::new(Settings { trust_anchors, universal, client_certificate, ..settings.clone() })?;
+        let config = Arc::new(config);
         if self.tls.len() == SETTINGS_MAX {
             self.tls.remove(0);
         }
@@ -185,47 +205,6 @@ fn unpacked<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     let mut text = Vec::new();
     ZlibDecoder::new(bytes).take(DATA_BYTES_MAX as u64).read_to_end(&mut text).context("unpack data")?;
     serde_json::from_slice(&text).context("the data are not what they should be")
-}
-
-/// Bits of [`WorkloadColumns::flags`].
-const PAGE_END: u8 = 1;
-const CLOSE_AFTER: u8 = 2;
-const FORGET_SESSION: u8 = 4;
-
-fn columns(workload: &Workload) -> WorkloadColumns {
-    let flags = |request: &Request| {
-        PAGE_END * u8::from(request.page_end)
-            + CLOSE_AFTER * u8::from(request.close_after)
-            + FORGET_SESSION * u8::from(request.forget_session)
-    };
-    WorkloadColumns {
-        objects: workload.objects.clone(),
-        requested_objects: workload.requests.iter().map(|request| request.object).collect(),
-        flags: workload.requests.iter().map(flags).collect(),
-        users: workload.users.iter().map(|user| (user.requests.start, user.requests.end)).collect(),
-        places: workload.order.clone(),
-        at_ms: workload.at_ms.clone(),
-    }
-}
-
-fn workload(columns: WorkloadColumns) -> Result<Workload> {
-    ensure!(
-        columns.requested_objects.len() == columns.flags.len(),
-        "the columns of the workload are of different length"
-    );
-    let request = |(object, flags): (u32, u8)| Request {
-        object,
-        page_end: flags & PAGE_END != 0,
-        close_after: flags & CLOSE_AFTER != 0,
-        forget_session: flags & FORGET_SESSION != 0,
-    };
-    Ok(Workload {
-        objects: columns.objects,
-        requests: columns.requested_objects.into_iter().zip(columns.flags).map(request).collect(),
-        users: columns.users.into_iter().map(|(from, to)| User { requests: from..to }).collect(),
-        order: columns.places,
-        at_ms: columns.at_ms,
-    })
 }
 
 #[cfg(test)]
@@ -276,7 +255,7 @@ mod tests {
             let load = packer.pack(&plan).unwrap();
             assert_eq!(packer.pack(&plan).unwrap().workload, load.workload);
             let data = packer.data();
-            assert_eq!(named(&load).collect::<std::collections::BTreeSet<_>>(), data.keys().collect());
+            assert_eq!(load.named().collect::<std::collections::BTreeSet<_>>(), data.keys().collect());
             let line = serde_json::to_string(&load).unwrap();
             let mut arrived = Unpacker::default().unpack(&serde_json::from_str(&line).unwrap(), data).unwrap();
             let settings = |plan: &Plan| format!("{:?}", plan.target.tls.as_ref().unwrap().settings());
@@ -301,7 +280,7 @@ mod tests {
             data.insert(load.workload.clone(), wrong.into());
             unpack(&data);
         }
-        let error = packer.pack(&plan(&["-k", "--unix", "/x"])).unwrap_err().to_string();
+        let error = check(&plan(&["-k", "--unix", "/x"])).unwrap_err().to_string();
         assert!(error.contains("--unix"), "{error}");
     }
 }

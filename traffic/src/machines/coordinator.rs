@@ -5,14 +5,11 @@ use anyhow::{Result, ensure};
 use tlsdyno_engine::load::{Outcome, merge};
 
 use super::clock::Clock;
-use crate::load::record;
-use crate::load::warning::WORKER_LOST;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::units::format_duration;
 use tlsdyno_record::model::OnLoss;
-use tlsdyno_record::model::job::{OutcomeRecord, Reply};
+use tlsdyno_record::model::job::Reply;
 use tlsdyno_record::model::worker::{FromWorker, LoadPlan, SILENCE_NS_MAX, ToWorker, WORD_EVERY_NS};
-use tlsdyno_record::store::Warning;
 
 /// Questions about a worker's clock before a start. The soonest answer counts.
 const QUESTIONS: usize = 10;
@@ -65,7 +62,9 @@ struct Member {
     /// The last ping and when it left.
     asked: (u64, u64),
     standing: Standing,
-    outcomes: Vec<OutcomeRecord>,
+    /// Of each of its loops that has ended, the name and the outcome as JSON: histograms have megabytes, their text has
+    /// kilobytes.
+    outcomes: Vec<(String, Vec<u8>)>,
 }
 
 /// A worker that was lost in a run.
@@ -171,7 +170,8 @@ impl Coordinator {
     pub fn start(&mut self, load: &LoadPlan, now_ns: u64) {
         let present = || self.members.iter().filter(|member| member.standing != Standing::Lost);
         let loops: u32 = present().map(|member| member.loops).sum();
-        let lead_ns = if load.is_slice { LEAD_OF_MANY_NS } else { LEAD_NS };
+        let is_slice = load.held.as_ref().is_some_and(|held| held.is_slice);
+        let lead_ns = if is_slice { LEAD_OF_MANY_NS } else { LEAD_NS };
         let mut run = Run { size: present().count(), lead_ns, ..Run::default() };
         let lost = std::mem::take(&mut self.lost_between);
         if let Some(loss) = lost.first().filter(|_| self.on_loss == OnLoss::Stop || run.size == 0) {
@@ -192,7 +192,7 @@ impl Coordinator {
             let part = LoadPlan { before_count, loops, ..load.clone() };
             before_count += member.loops;
             self.say(index, ToWorker::Load(Box::new(part)));
-            if load.is_slice {
+            if is_slice {
                 // One load of thousands: the clocks are asked in passing.
                 self.ping(index, now_ns);
             }
@@ -285,13 +285,13 @@ impl Coordinator {
                 ensure!(member.standing == Standing::Preparing, "it wants data for nothing");
                 self.actions.extend(hashes.into_iter().map(|hash| Action::Send(index, hash)));
             }
-            FromWorker::Reply(Reply::Ready { .. }) => {
+            FromWorker::Reply(Reply::Ready(_)) => {
                 ensure!(member.standing == Standing::Preparing, "it is ready for nothing");
                 member.standing = Standing::Ready;
             }
-            FromWorker::Reply(Reply::Outcome(outcome)) => {
+            FromWorker::Reply(Reply::Outcome { name, outcome, .. }) => {
                 ensure!(member.standing == Standing::Running, "it tells of a load that it does not make");
-                member.outcomes.push(*outcome);
+                member.outcomes.push((name, serde_json::to_vec(&outcome)?));
                 if member.outcomes.len() == member.loops as usize {
                     member.standing = Standing::Done;
                 }
@@ -395,60 +395,48 @@ impl Coordinator {
     ///
     /// # Errors
     /// It did not take place, or nobody is left who could tell of it.
-    pub fn finish(&mut self) -> Result<(Outcome, Vec<Warning>)> {
+    pub fn finish(&mut self) -> Result<Outcome> {
         let run = self.run.take().unwrap_or_default();
         if let Some(error) = run.failed {
             return Err(error);
         }
-        let mut faulty = None;
-        let records = self.members.iter_mut().flat_map(|member| {
+        let loops = self.members.iter_mut().flat_map(|member| {
             if member.standing == Standing::Done {
                 member.standing = Standing::Idle;
             }
-            let records = std::mem::take(&mut member.outcomes);
-            let (several, member) = (records.len() > 1, &*member);
-            records.into_iter().map(move |record| {
-                let name = if several { format!("{}, {}", member.name, record.name) } else { member.name.clone() };
-                (name, OutcomeRecord { began_ns: member.clock_at_begin.ours(record.began_ns), ..record })
+            let texts = std::mem::take(&mut member.outcomes);
+            let (several, member) = (texts.len() > 1, &*member);
+            texts.into_iter().map(move |(name, text)| {
+                let name = if several { format!("{}, {name}", member.name) } else { member.name.clone() };
+                let outcome: Outcome = serde_json::from_slice(&text).expect("this was written here");
+                (name, Outcome { began_ns: member.clock_at_begin.ours(outcome.began_ns), ..outcome })
             })
         });
-        // One by one: a record has some kilobytes, its histograms have megabytes.
-        let loops = records.map_while(|(name, record)| match record::outcome(record) {
-            Ok(outcome) => Some((name, outcome)),
-            Err(error) => {
-                faulty = Some(error.context(format!("{name} says what no worker says")));
-                None
-            }
-        });
         let merged = merge(loops);
-        if let Some(error) = faulty {
-            return Err(error);
-        }
         let began_ns = run.begins_ns.unwrap_or(0);
         let left = run.size - run.losses.len();
         let went_on = self.on_loss == OnLoss::GoOn;
-        let warning = |Loss { name, why, at_ns }: &Loss| {
+        let told = |Loss { name, why, at_ns }: &Loss| {
             let after = format_duration(at_ns.saturating_sub(began_ns) as f64);
             let of = run.size;
             let rest = match went_on {
                 true => format!("the other {left} of {of} went on: from then on the load was {left}/{of} of it"),
                 false => "the others were stopped (--on-loss go-on lets them go on)".to_owned(),
             };
-            let what = format!("{name} was lost after {after}: {why}. What it did is not in the result; {rest}");
-            Warning::new(WORKER_LOST, what)
+            format!("{name} was lost after {after}: {why}. What it did is not in the result; {rest}")
         };
-        let losses: Vec<Warning> = run.losses.iter().map(warning).collect();
         let nobody = || match run.losses.first() {
             Some(loss) => anyhow::anyhow!("{} was lost ({}), and no other is left", loss.name, loss.why),
             None => anyhow::anyhow!("the load was stopped before it began"),
         };
         let fault = if run.losses.is_empty() { Fault::Interrupted } else { Fault::Unreachable };
         let mut outcome = merged.ok_or_else(nobody).or_fault(fault)?;
-        if !losses.is_empty() && !went_on {
+        outcome.losses = run.losses.iter().map(told).collect();
+        if !outcome.losses.is_empty() && !went_on {
             // The loss stopped it, not a person.
             outcome.stopped = false;
         }
-        Ok((outcome, losses))
+        Ok(outcome)
     }
 
     fn ping(&mut self, index: usize, now_ns: u64) {

@@ -17,17 +17,17 @@ use rustls::{ServerConfig, ServerConnection};
 use tlsdyno_engine::load::{LoadError, Outcome, Plan, Share, Watched};
 use tlsdyno_engine::sys::monotonic_ns;
 
-use super::carried::Packer;
+use super::carried::{self, Packer};
 use super::coordinator::{Action, Coordinator};
 use super::link::Link;
 use super::token::Token;
-use crate::load::job::Held;
 use crate::load::threads::Crew;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::listening::is_loopback;
 use tlsdyno_record::model::OnLoss;
-use tlsdyno_record::model::worker::{Data, FromWorker, LoadPlan, SILENCE_NS_MAX, ToWorker, VERSION};
-use tlsdyno_record::store::Warning;
+use tlsdyno_record::model::job::Held;
+use tlsdyno_record::model::packed::{Data, PackedPlan};
+use tlsdyno_record::model::worker::{FromWorker, LoadPlan, SILENCE_NS_MAX, ToWorker, VERSION};
 
 /// Peers that have not said who they are, at most, beside as many as there are workers. Where more come, the one that
 /// has been silent longest makes place.
@@ -76,7 +76,6 @@ struct Inner {
     sources: BTreeMap<usize, IpAddr>,
     /// By worker, while it makes its part.
     watched: BTreeMap<usize, Watched>,
-    losses: Vec<Warning>,
     /// Workers that were refused, and why, as far as that was told: they may ask again.
     refused: BTreeSet<String>,
     /// Nobody joins any more: the servers have been told who may connect.
@@ -124,7 +123,6 @@ impl Workers {
             packer,
             sources: BTreeMap::new(),
             watched: BTreeMap::new(),
-            losses: Vec::new(),
             refused: BTreeSet::new(),
             is_closed: false,
             listener,
@@ -140,6 +138,7 @@ impl Workers {
     pub fn check(plan: &Plan, count: usize) -> Result<Packer> {
         plan.check().map_err(LoadError::Plan)?;
         plan.part(Share { index: 0, count: count as u32 }).map_err(LoadError::Plan)?;
+        carried::check(plan)?;
         let mut packer = Packer::default();
         packer.pack(plan)?;
         Ok(packer)
@@ -246,13 +245,10 @@ impl Workers {
         look: &mut dyn FnMut(Option<u64>) -> bool,
     ) -> Result<Outcome> {
         let mut inner = self.inner.borrow_mut();
-        let mut load = inner.pack(plan).or_fault(Fault::Usage)?;
-        (load.watched, load.latencies) = (!watched.is_empty(), watched.iter().any(Watched::wants_latencies));
-        if let Some(Held { number, dropped, is_slice }) = held {
-            (load.store_number, load.dropped_numbers, load.is_slice) = (Some(number), dropped, is_slice);
-        }
+        let packed = inner.pack(plan).or_fault(Fault::Usage)?;
+        let (is_watched, latencies) = (!watched.is_empty(), watched.iter().any(Watched::wants_latencies));
+        let load = LoadPlan { packed, before_count: 0, loops: 0, held, watched: is_watched, latencies };
         inner.watched = inner.coordinator.present().zip(watched).collect();
-        inner.losses.clear();
         inner.coordinator.start(&load, monotonic_ns());
         while !inner.coordinator.is_over() {
             if look(inner.coordinator.begins_ns()) || stop.load(Ordering::Relaxed) {
@@ -262,9 +258,7 @@ impl Workers {
             inner.ask_for_display();
         }
         inner.watched = BTreeMap::new();
-        let (outcome, losses) = inner.coordinator.finish()?;
-        inner.losses = losses;
-        Ok(outcome)
+        inner.coordinator.finish()
     }
 
     /// Attends to the workers, which would leave a silent coordinator, until there is something to read here, or
@@ -303,15 +297,12 @@ impl Crew for Workers {
     fn run(&self, plan: &Plan, stop: &AtomicBool, watched: Vec<Watched>) -> Result<Outcome> {
         self.carry_out(plan, stop, watched, None, &mut |_| false)
     }
-
-    fn losses(&self) -> Vec<Warning> {
-        self.inner.borrow().losses.clone()
-    }
 }
 
 impl Inner {
     /// Packs a plan. A large workload takes seconds, in which workers would take silence for an end.
-    fn pack(&mut self, plan: &Plan) -> Result<LoadPlan> {
+    fn pack(&mut self, plan: &Plan) -> Result<PackedPlan> {
+        carried::check(plan)?;
         if self.packer.has_packed(&plan.workload) {
             return self.packer.pack(plan);
         }

@@ -39,58 +39,43 @@ const HOPELESS: [&str; 6] = [
     "CreateContainerError",
 ];
 
+/// What kubectl is given, with names in angle brackets in place of values. A worker that was lost does not come back
+/// into a load that has begun, nor do the others end with it, as they would by a `backoffLimit` of 0. The user is root
+/// because the token file is for its owner only, and the owner of a mounted Secret is root.
+const MANIFEST: &str = include_str!("kubernetes.json");
+
+/// Puts values in the places of their names.
+fn fill_in(manifest: &mut Value, values: &[(&str, Value)]) {
+    match manifest {
+        Value::String(text) => {
+            let name = text.strip_prefix('<').and_then(|rest| rest.strip_suffix('>'));
+            if let Some((_, value)) = values.iter().find(|(of, _)| Some(*of) == name) {
+                *manifest = value.clone();
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| fill_in(item, values)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| fill_in(field, values)),
+        _ => {}
+    }
+}
+
 impl Pods<'_> {
     /// The manifest: kubectl takes JSON as it takes YAML. Without a token, which is made for each run, there is a word
     /// in its place.
     pub fn manifest(&self, token: Option<&Token>) -> Value {
-        let labels = json!({"app.kubernetes.io/name": "tlsdyno", "tlsdyno/load": self.name});
         let mut arguments = vec!["worker", "--join", self.address, "--token-file", "/run/tlsdyno/token"];
         arguments.extend(self.arguments.iter().map(String::as_str));
-        let text = token.map_or_else(|| "made for each run".to_owned(), Token::text);
-        let secret = json!({
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": self.name, "labels": labels},
-            "type": "Opaque",
-            "stringData": {"token": text},
-        });
-        let container = json!({
-            "name": "worker",
-            "image": self.image,
-            "args": arguments,
-            // So that Kubernetes has a worker's last words.
-            "terminationMessagePolicy": "FallbackToLogsOnError",
-            "volumeMounts": [{"name": "token", "mountPath": "/run/tlsdyno", "readOnly": true}],
-            "securityContext": {
-                "allowPrivilegeEscalation": false,
-                "capabilities": {"drop": ["ALL"]},
-                "readOnlyRootFilesystem": true,
-            },
-        });
-        let pod = json!({
-            "restartPolicy": "Never",
-            "automountServiceAccountToken": false,
-            "containers": [container],
-            // The token file is for its owner only; the owner of a mounted Secret is root.
-            "securityContext": {"runAsUser": 0},
-            "volumes": [{"name": "token", "secret": {"secretName": self.name, "defaultMode": 0o400}}],
-        });
-        let job = json!({
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": {"name": self.name, "labels": labels},
-            "spec": {
-                "completionMode": "Indexed",
-                "completions": self.workers,
-                "parallelism": self.workers,
-                // A worker that was lost does not come back into a load that has begun, nor do the others end with it,
-                // as they would by a `backoffLimit` of 0.
-                "backoffLimitPerIndex": 0,
-                "ttlSecondsAfterFinished": 600,
-                "template": {"metadata": {"labels": labels}, "spec": pod},
-            },
-        });
-        json!({"apiVersion": "v1", "kind": "List", "items": [secret, job]})
+        let token = token.map_or_else(|| "made for each run".to_owned(), Token::text);
+        let values = [
+            ("name", json!(self.name)),
+            ("image", json!(self.image)),
+            ("arguments", json!(arguments)),
+            ("workers", json!(self.workers)),
+            ("token", json!(token)),
+        ];
+        let mut manifest = serde_json::from_str(MANIFEST).expect("the manifest is JSON");
+        fill_in(&mut manifest, &values);
+        manifest
     }
 
     /// The command that makes them, and the one that removes them.

@@ -10,13 +10,11 @@ use tlsdyno_engine::load::{Handshakes, Outcome, Phase, Share, Until, merge};
 use super::carried;
 use super::coordinator::{Action, Coordinator};
 use crate::load::options::{self, Options};
-use crate::load::record;
 use crate::load::url::Url;
 use tlsdyno_base::random::SplitMix64;
 use tlsdyno_record::model::OnLoss;
-use tlsdyno_record::model::job::Reply;
-use tlsdyno_record::model::worker::{FromWorker, ToWorker};
-use tlsdyno_record::store::Warning;
+use tlsdyno_record::model::job::{Makers, Reply};
+use tlsdyno_record::model::worker::{FromWorker, LoadPlan, ToWorker};
 
 const MS: u64 = 1_000_000;
 
@@ -73,20 +71,8 @@ fn outcome(share: Share, began_ns: u64) -> Outcome {
         elapsed_ns: 1000 * MS,
         client_cpu_ns: hits * 1000,
         phases: BTreeMap::from([(Phase::WholeResponse, latencies)]),
-        errors: BTreeMap::new(),
         statuses: BTreeMap::from([(200, hits)]),
-        tls_faults: BTreeMap::new(),
-        negotiated: BTreeMap::new(),
-        gave_up: false,
-        unserved: 0,
-        slices: Vec::new(),
-        slice_latencies: Vec::new(),
-        parts: Vec::new(),
-        lives: Vec::new(),
-        stopped: false,
-        redirects_followed: 0,
-        redirects_unfinished: 0,
-        window: None,
+        ..Outcome::default()
     }
 }
 
@@ -137,7 +123,7 @@ impl Simulation {
         self.messages.insert(self.said, (worker, message));
     }
 
-    fn run(&mut self, load: &tlsdyno_record::model::worker::LoadPlan) -> anyhow::Result<(Outcome, Vec<Warning>)> {
+    fn run(&mut self, load: &LoadPlan) -> anyhow::Result<Outcome> {
         for worker in 0..self.workers.len() {
             let loops = self.workers[worker].loops;
             assert_eq!(self.coordinator.join("played", loops, self.now_ns), worker);
@@ -145,7 +131,7 @@ impl Simulation {
         self.run_again(load)
     }
 
-    fn run_again(&mut self, load: &tlsdyno_record::model::worker::LoadPlan) -> anyhow::Result<(Outcome, Vec<Warning>)> {
+    fn run_again(&mut self, load: &LoadPlan) -> anyhow::Result<Outcome> {
         self.coordinator.start(load, self.now_ns);
         while !self.coordinator.is_over() {
             for action in self.coordinator.actions() {
@@ -183,27 +169,17 @@ impl Simulation {
             ToWorker::Ping { number } => self.travel(worker, Err(FromWorker::Pong { number, at_ns: own_ns })),
             ToWorker::Load(load) => {
                 self.workers[worker].place = (load.before_count, load.loops);
-                self.travel(
-                    worker,
-                    Err(FromWorker::Reply(Reply::Ready {
-                        users: 1,
-                        requests: 1,
-                        sources: Vec::new(),
-                        trip_ns: 0,
-                        loops: 0,
-                    })),
-                );
+                self.travel(worker, Err(FromWorker::Reply(Reply::Ready(Makers::default()))));
             }
             ToWorker::Begin { at_ns } => {
                 let begins_ns = at_ns.max(own_ns);
                 self.workers[worker].begins_ns = Some(self.workers[worker].true_ns(begins_ns));
                 let (before, count) = self.workers[worker].place;
                 for index in before..before + self.workers[worker].loops {
-                    let record = record::record(&outcome(Share { index, count }, begins_ns)).unwrap();
                     // As it travels.
-                    let line = serde_json::to_string(&record).unwrap();
-                    let record = serde_json::from_str(&line).unwrap();
-                    let message = FromWorker::Reply(Reply::Outcome(Box::new(record)));
+                    let line = serde_json::to_string(&outcome(Share { index, count }, begins_ns)).unwrap();
+                    let (name, outcome) = (String::new(), serde_json::from_str(&line).unwrap());
+                    let message = FromWorker::Reply(Reply::Outcome { name, outcome, sources: Vec::new() });
                     self.travel_later(self.lasts_ns, worker, Err(message));
                 }
             }
@@ -222,12 +198,13 @@ impl Simulation {
     }
 }
 
-fn load() -> tlsdyno_record::model::worker::LoadPlan {
+fn load() -> LoadPlan {
     let flags = <Flags as clap::Parser>::parse_from(["load", "-k", "--connections", "4000"]);
     let url = Url::parse("https://127.0.0.1:1/").unwrap();
     let mut plan = options::plan(&flags.options, &url, "127.0.0.1:1".parse().unwrap()).unwrap();
     plan.until = Until::Elapsed(1000 * MS);
-    carried::Packer::default().pack(&plan).unwrap()
+    let packed = carried::Packer::default().pack(&plan).unwrap();
+    LoadPlan { packed, before_count: 0, loops: 0, held: None, watched: false, latencies: false }
 }
 
 /// The most memory that this process ever had.
@@ -240,17 +217,16 @@ fn peak_bytes() -> u64 {
 #[test]
 fn many_workers_do_bit_for_bit_what_one_does() {
     let of = |workers: usize, loops: u32| {
-        let (outcome, losses) = Simulation::new(workers, loops, 2 * MS, OnLoss::Stop).run(&load()).unwrap();
-        assert_eq!((losses.len(), outcome.parts.len()), (0, workers * loops as usize));
+        let outcome = Simulation::new(workers, loops, 2 * MS, OnLoss::Stop).run(&load()).unwrap();
+        assert_eq!((outcome.losses.len(), outcome.parts.len()), (0, workers * loops as usize));
         outcome
     };
-    let text = |outcome: &Outcome| {
-        let record = record::record(outcome).unwrap();
-        (record.phases, record.hits, record.body_bytes, record.statuses, record.client_cpu_ns, record.connections)
+    let what = |outcome: Outcome| {
+        (outcome.phases, outcome.hits, outcome.body_bytes, outcome.statuses, outcome.client_cpu_ns, outcome.connections)
     };
-    let here = merge(vec![("here".to_owned(), outcome(Share::default(), 0))]).unwrap();
+    let here = what(merge(vec![("here".to_owned(), outcome(Share::default(), 0))]).unwrap());
     for (workers, loops) in [(1, 1), (1, 8), (8, 1), (2, 4), (4, 2), (96, 1)] {
-        assert_eq!(text(&of(workers, loops)), text(&here), "{workers} workers with {loops} loops");
+        assert_eq!(what(of(workers, loops)), here, "{workers} workers with {loops} loops");
     }
 }
 
@@ -259,7 +235,7 @@ fn many_workers_do_bit_for_bit_what_one_does() {
 fn a_thousand_workers_begin_together_and_lose_nothing() {
     let before = peak_bytes();
     let mut simulation = Simulation::new(1000, 1, 4 * MS, OnLoss::GoOn);
-    let (outcome, losses) = simulation.run(&load()).unwrap();
+    let outcome = simulation.run(&load()).unwrap();
     let seen_ns = outcome.parts.iter().map(|part| part.began_after_ns).max().unwrap();
     println!(
         "1,000 workers, ways of 0.1 to 4 ms, clocks up to 1,000 s apart, 50 ppm drift: began {} µs apart (the \
@@ -270,7 +246,7 @@ fn a_thousand_workers_begin_together_and_lose_nothing() {
         simulation.said,
         (peak_bytes() - before) / 1_000_000,
     );
-    assert_eq!((outcome.hits, losses.len(), outcome.parts.len()), (HITS, 0, 1000));
+    assert_eq!((outcome.hits, outcome.losses.len(), outcome.parts.len()), (HITS, 0, 1000));
     // The soonest of ten answers is wrong by half of what its two ways differ by, either way.
     assert!(simulation.skew_ns() < 4 * MS, "{}", simulation.skew_ns());
 }
@@ -279,7 +255,7 @@ fn a_thousand_workers_begin_together_and_lose_nothing() {
 fn an_hour_later_it_is_still_known_when_each_began() {
     let mut simulation = Simulation::new(8, 1, 2 * MS, OnLoss::Stop);
     simulation.lasts_ns = 3_600_000 * MS;
-    let (outcome, _) = simulation.run(&load()).unwrap();
+    let outcome = simulation.run(&load()).unwrap();
     let seen_ns = outcome.parts.iter().map(|part| part.began_after_ns).max().unwrap();
     // Meanwhile their clocks have drifted by up to 360 ms.
     assert!(seen_ns < 4 * MS && simulation.skew_ns() < 4 * MS, "{seen_ns}");
@@ -290,9 +266,9 @@ fn what_is_lost_is_marked_and_the_sum_is_that_of_the_rest() {
     for (on_loss, said) in [(OnLoss::GoOn, "9/10"), (OnLoss::Stop, "were stopped")] {
         let mut simulation = Simulation::new(10, 1, 2 * MS, on_loss);
         simulation.workers[3].dies_of = Some(|message| matches!(message, ToWorker::Begin { .. }));
-        let (outcome, losses) = simulation.run(&load()).unwrap();
-        assert_eq!((losses.len(), outcome.parts.len()), (1, 9));
-        let text = losses[0].to_string();
+        let outcome = simulation.run(&load()).unwrap();
+        assert_eq!((outcome.losses.len(), outcome.parts.len()), (1, 9));
+        let text = &outcome.losses[0];
         assert!(text.contains("worker 4") && text.contains("silent for 5 s") && text.contains(said), "{text}");
         assert_eq!(outcome.hits, HITS - HITS / 10);
     }
@@ -301,9 +277,9 @@ fn what_is_lost_is_marked_and_the_sum_is_that_of_the_rest() {
     let error = format!("{:#}", simulation.run(&load()).unwrap_err());
     assert!(error.contains("worker 4") && error.contains("before the load began"), "{error}");
     // Whoever goes on with the others has the whole load, and is told of the loss.
-    let (outcome, losses) = simulation.run_again(&load()).unwrap();
-    assert_eq!((outcome.hits, outcome.parts.len(), losses.len()), (HITS, 9, 1));
-    assert!(losses[0].to_string().contains("worker 4"), "{losses:?}");
+    let outcome = simulation.run_again(&load()).unwrap();
+    assert_eq!((outcome.hits, outcome.parts.len(), outcome.losses.len()), (HITS, 9, 1));
+    assert!(outcome.losses[0].contains("worker 4"), "{:?}", outcome.losses);
     let mut simulation = Simulation::new(1, 1, 2 * MS, OnLoss::GoOn);
     simulation.workers[0].dies_of = Some(|message| matches!(message, ToWorker::Begin { .. }));
     let error = format!("{:#}", simulation.run(&load()).unwrap_err());

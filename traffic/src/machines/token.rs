@@ -1,7 +1,7 @@
 //! Who is who between a coordinator and its workers: a certificate and a secret, both made for one run.
 //!
-//! The token file has the fingerprint of the certificate, by which a worker knows the coordinator, and the secret, by
-//! which the coordinator knows its workers. Whoever can read it can take part, so that it is never on a command line.
+//! The token file has the certificate, by which a worker knows the coordinator, and the secret, by which the coordinator
+//! knows its workers. Whoever can read it can take part, so that it is never on a command line.
 
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
@@ -10,13 +10,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls13_signature};
-use rustls::{ClientConfig, DigitallySignedStruct, ServerConfig, SignatureScheme, version};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, version};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
 /// The first line of a token file.
-const HEAD: &str = "tlsdyno token 1";
+const HEAD: &str = "tlsdyno token 2";
 
 /// Longest token file, in bytes.
 const FILE_BYTES_MAX: u64 = 4096;
@@ -27,15 +28,15 @@ const NAME: &str = "coordinator.tlsdyno.invalid";
 /// What both ends of a run know.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
-    /// SHA-256 of the coordinator's certificate, hexadecimal.
-    fingerprint: String,
+    /// The coordinator's certificate.
+    certificate: CertificateDer<'static>,
     secret: String,
 }
 
 impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Never the secret.
-        write!(f, "Token({})", self.fingerprint)
+        write!(f, "Token({})", hash_of(&self.certificate))
     }
 }
 
@@ -50,7 +51,7 @@ impl Token {
         let certificate = certified.cert.der().clone();
         let mut secret = [0; 32];
         openssl::rand::rand_bytes(&mut secret).context("make a secret")?;
-        let token = Token { fingerprint: hash_of(&certificate), secret: hexadecimal(&secret) };
+        let token = Token { certificate: certificate.clone(), secret: hexadecimal(&secret) };
         let config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&version::TLS13])?
             .with_no_client_auth()
@@ -78,7 +79,7 @@ impl Token {
 
     /// As the file has it.
     pub fn text(&self) -> String {
-        format!("{HEAD}\nfingerprint {}\nsecret {}\n", self.fingerprint, self.secret)
+        format!("{HEAD}\ncertificate {}\nsecret {}\n", STANDARD.encode(&self.certificate), self.secret)
     }
 
     /// Reads a token file; `-` is standard input.
@@ -113,12 +114,11 @@ impl Token {
 
     fn parse(text: &str) -> Option<Token> {
         let mut lines = text.lines();
-        let of = |line: Option<&str>, name: &str| {
-            let value = line?.strip_prefix(name)?.strip_prefix(' ')?.to_owned();
-            (value.len() == 64 && value.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(value)
-        };
         (lines.next() == Some(HEAD)).then_some(())?;
-        Some(Token { fingerprint: of(lines.next(), "fingerprint")?, secret: of(lines.next(), "secret")? })
+        let certificate = STANDARD.decode(lines.next()?.strip_prefix("certificate ")?).ok()?.into();
+        let secret = lines.next()?.strip_prefix("secret ")?.to_owned();
+        let is_whole = secret.len() == 64 && secret.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_whole.then_some(Token { certificate, secret })
     }
 
     /// What a worker says to be known.
@@ -136,17 +136,17 @@ impl Token {
     /// # Errors
     /// TLS cannot be set up.
     pub fn client(&self) -> Result<rustls::ClientConnection> {
-        let verifier = Pinned { fingerprint: self.fingerprint.clone(), provider: provider() };
+        let mut roots = RootCertStore::empty();
+        roots.add(self.certificate.clone()).context("the certificate of the token cannot be used")?;
         let config = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&version::TLS13])?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_root_certificates(roots)
             .with_no_client_auth();
         Ok(rustls::ClientConnection::new(Arc::new(config), ServerName::try_from(NAME)?)?)
     }
 }
 
-/// SHA-256, hexadecimal: what data are called, and certificates known by.
+/// SHA-256, hexadecimal: what data are called.
 pub fn hash_of(bytes: &[u8]) -> String {
     hexadecimal(&openssl::sha::sha256(bytes))
 }
@@ -157,51 +157,6 @@ fn hexadecimal(bytes: &[u8]) -> String {
 
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
-}
-
-/// Takes the one certificate with this fingerprint, and no other.
-#[derive(Debug)]
-struct Pinned {
-    fingerprint: String,
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for Pinned {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer,
-        _: &[CertificateDer],
-        _: &ServerName,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        if hash_of(end_entity) != self.fingerprint {
-            return Err(rustls::Error::InvalidCertificate(rustls::CertificateError::ApplicationVerificationFailure));
-        }
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(rustls::Error::General("only TLS 1.3 is spoken here".to_owned()))
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
 }
 
 #[cfg(test)]

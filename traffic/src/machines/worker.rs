@@ -17,17 +17,17 @@ use tlsdyno_engine::load::{HeldSessions, Outcome, Plan, RecordedLatencies, Snaps
 use tlsdyno_engine::sys::monotonic_ns;
 use tlsdyno_tls::Effort;
 
-use super::carried::{self, DATA_BYTES_MAX, Unpacker};
+use super::carried::{DATA_BYTES_MAX, Unpacker};
 use super::coordinator::ASLEEP_NS;
 use super::link::Link;
 use super::token::{Token, hash_of};
-use crate::load::record;
 use crate::load::threads::{Crew, Loops};
 use tlsdyno_base::fault::{Fault, OrFault, fault_of};
 use tlsdyno_base::listening::is_loopback;
 use tlsdyno_base::open_files;
-use tlsdyno_record::model::job::{OutcomeRecord, Reply};
-use tlsdyno_record::model::worker::{Data, FromWorker, LoadPlan, SILENCE_NS_MAX, ToWorker, VERSION, WORD_EVERY_NS};
+use tlsdyno_record::model::job::{Makers, Reply};
+use tlsdyno_record::model::packed::Data;
+use tlsdyno_record::model::worker::{FromWorker, LoadPlan, SILENCE_NS_MAX, ToWorker, VERSION, WORD_EVERY_NS};
 
 /// Pause after the first vain attempt to join the coordinator; each further one is twice as long.
 const RETRY: Duration = Duration::from_millis(200);
@@ -169,7 +169,7 @@ struct Part {
 
 /// What the loops tell.
 enum Event {
-    Ready { users: u32, requests: u32 },
+    Ready,
     Ended(Result<Vec<(String, Outcome)>>),
 }
 
@@ -330,8 +330,7 @@ impl<'a> Worker<'a> {
     /// Asks for the data that a load names.
     fn prepare(&mut self, load: Box<LoadPlan>) -> Result<()> {
         self.arriving.clear();
-        let missing: Vec<String> =
-            carried::named(&load).filter(|hash| !self.data.contains_key(*hash)).cloned().collect();
+        let missing: Vec<String> = load.packed.named().filter(|hash| !self.data.contains_key(*hash)).cloned().collect();
         if !missing.is_empty() {
             self.link.say(&FromWorker::Wants { hashes: missing.clone() })?;
         }
@@ -347,8 +346,8 @@ impl<'a> Worker<'a> {
         let held = |data: &Data| data.values().map(|data| data.len()).sum::<usize>();
         if held(&self.data) + self.arriving.len() + bytes.len() > DATA_BYTES_MAX {
             // What earlier loads had.
-            let load = self.part.as_ref().map(|part| &part.load);
-            self.data.retain(|hash, _| load.is_some_and(|load| carried::named(load).any(|named| named == hash)));
+            let load = self.part.as_ref().map(|part| &part.load.packed);
+            self.data.retain(|hash, _| load.is_some_and(|load| load.named().any(|named| named == hash)));
         }
         ensure!(
             held(&self.data) + self.arriving.len() + bytes.len() <= DATA_BYTES_MAX,
@@ -386,26 +385,30 @@ impl<'a> Worker<'a> {
         let (loops, wake) = (self.setting.loops.clone(), Arc::clone(&self.wake));
         let allowed = self.setting.may_load.clone();
         let job = Box::new(move |kept: &mut Kept| {
-            let ready = |plan: &Plan| {
-                let (users, requests) = (plan.workload.users.len() as u32, plan.workload.requests.len() as u32);
-                say(&tell, &wake, Event::Ready { users, requests });
+            let ready = || {
+                say(&tell, &wake, Event::Ready);
                 begun.recv().ok()
             };
             let run = || -> Result<_> {
                 // Names are looked up here: the coordinator is answered all the same while that takes its time.
                 let Kept { unpacker, stores, permitted } = kept;
                 may_load(&load, &allowed, permitted)?;
-                let plan = unpacker.unpack(&load, &data)?;
+                let plan = unpacker.unpack(&load.packed, &data)?;
                 drop(data);
                 // `total` is that of all loops of all workers.
                 let of_each = plan.connections.total.div_ceil(load.loops.max(1));
                 open_files::make_room_for(of_each.saturating_mul(loops.count() as u32))?;
                 let loops = loops.among(load.before_count, load.loops)?;
-                load.dropped_numbers.iter().for_each(|number| drop(stores.remove(number)));
                 let mut own = Vec::new();
-                let held = load.store_number.map_or(&mut own, |number| stores.entry(number).or_default());
-                let mut outcomes = loops.run_each(&plan, &stop, watched, held, || ready(&plan))?;
-                if load.is_slice {
+                let held = match &load.held {
+                    Some(held) => {
+                        held.dropped_numbers.iter().for_each(|number| drop(stores.remove(number)));
+                        stores.entry(held.number).or_default()
+                    }
+                    None => &mut own,
+                };
+                let mut outcomes = loops.run_each(&plan, &stop, watched, held, ready)?;
+                if load.held.as_ref().is_some_and(|held| held.is_slice) {
                     outcomes.iter_mut().for_each(|(_, outcome)| outcome.phases.clear());
                 }
                 Ok(outcomes)
@@ -427,17 +430,14 @@ impl<'a> Worker<'a> {
         }
         loop {
             match self.part.as_ref().and_then(|part| part.events.as_ref()).map(Receiver::try_recv) {
-                Some(Ok(Event::Ready { users, requests })) => {
-                    let ready = Reply::Ready { users, requests, sources: Vec::new(), trip_ns: 0, loops: 0 };
-                    self.link.say(&FromWorker::Reply(ready))?;
-                }
+                Some(Ok(Event::Ready)) => self.link.say(&FromWorker::Reply(Reply::Ready(Makers::default())))?,
                 Some(Ok(Event::Ended(result))) => {
                     self.part = None;
                     match result {
                         Ok(outcomes) => {
                             for (name, outcome) in outcomes {
-                                let record = OutcomeRecord { name, ..record::record(&outcome)? };
-                                self.link.say(&FromWorker::Reply(Reply::Outcome(Box::new(record))))?;
+                                let (outcome, sources) = (Box::new(outcome), Vec::new());
+                                self.link.say(&FromWorker::Reply(Reply::Outcome { name, outcome, sources }))?;
                             }
                         }
                         Err(error) => self.refuse(&format!("{error:#}"))?,
@@ -474,11 +474,11 @@ fn address_towards(to: SocketAddr) -> std::io::Result<IpAddr> {
 /// Whether the worker's own list lets it make this load: every address is this machine or one of a host on the list,
 /// found from here; those found before are `permitted`. What the coordinator calls the host counts for nothing.
 fn may_load(load: &LoadPlan, allowed: &[String], permitted: &mut BTreeSet<IpAddr>) -> Result<()> {
-    let Plan { route, target, .. } = &load.plan;
+    let Plan { route, target, .. } = &load.packed.plan;
     ensure!(route.unix_path.is_none(), "a worker connects over TCP, not to Unix sockets");
     let addresses: Vec<SocketAddr> = route.servers.iter().copied().chain([target.address]).collect();
     let beyond: Vec<SocketAddr> = addresses.into_iter().filter(|address| !is_loopback(address.ip())).collect();
-    let is_lawless = load.tls.as_ref().is_some_and(|tls| tls.effort == Effort::Floor || tls.small_rsa_keys);
+    let is_lawless = load.packed.tls.as_ref().is_some_and(|tls| tls.effort == Effort::Floor || tls.small_rsa_keys);
     ensure!(beyond.is_empty() || !is_lawless, "effort floor and small RSA keys are for a worker's own machine only");
     if beyond.iter().all(|address| permitted.contains(&address.ip())) {
         return Ok(());

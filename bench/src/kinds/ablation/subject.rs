@@ -11,18 +11,18 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
+use tlsdyno_engine::load::Outcome;
 use tlsdyno_tls::Stage;
 
 use crate::exchange::{Answer, exchange};
 use crate::fault::{Fault, OrFault, fault_of};
-use crate::model::job::OutcomeRecord;
 use crate::model::{Experiment, ForeignTraffic, Method, ServerName};
 use crate::random::SplitMix64;
 use crate::run::counting::Counting;
 use crate::run::cpus::{self, Cpus};
 use crate::run::foreign::Foreign;
 use crate::run::fresh_servers::FreshServers;
-use crate::run::load_process::LoadProcess;
+use crate::run::load_process::{LoadProcess, Sessions};
 use crate::run::neighbours::Neighbours;
 use crate::run::observer::Observer;
 use crate::run::pace::Pace;
@@ -268,8 +268,8 @@ impl<'a> SingleServer<'a> {
     }
 
     /// Has work done. Workers that are lost in it have no way to the servers any more.
-    fn carry_out(&mut self, index: usize, work: &Work) -> Result<OutcomeRecord> {
-        let outcome = self.load.run(index, self.testbed.address(index), work)?;
+    fn carry_out(&mut self, index: usize, work: &Work) -> Result<Outcome> {
+        let outcome = self.load.run(index, self.testbed.address(index), work, Sessions::New)?;
         if !outcome.losses.is_empty() {
             self.testbed.permit(&self.load.sources)?;
         }
@@ -439,7 +439,7 @@ impl Subject for SingleServer<'_> {
             unsaturated: verdict.unsaturated,
             valid: verdict.valid,
             warnings: verdict.warnings,
-            ..Block::from(outcome)
+            ..Block::from(&outcome)
         })
     }
 

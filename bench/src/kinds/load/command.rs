@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use serde::Serialize;
 use tlsdyno_engine::load::{ErrorKind, Outcome};
 
 use crate::exit::Exit;
@@ -20,16 +21,15 @@ use crate::kinds::load::run_page;
 use crate::kinds::load::subject::{self, Runs, WARM_UP};
 use crate::kinds::load::summary::LoadSummary;
 use crate::kinds::perform::ResultArgs;
-use crate::load::asked::Asked;
 use crate::load::diagnosis::{self, Sent};
 use crate::load::limit::{Limit, RunLimit};
 use crate::load::options::{self, Options};
 use crate::load::screen::{self, Display};
-use crate::load::sweep::{self, Point, RateRange};
+use crate::load::sweep::{self, RateRange};
 use crate::load::threads::{Crew, Loops, Threads};
 use crate::load::url::Url;
 use crate::load::warning::{WORKER_LOST, is_a_miss, warnings};
-use crate::load::{permission, summary, window_search};
+use crate::load::{permission, window_search};
 use crate::machines::carried::UNIX_SOCKET_IS_HERE;
 use crate::machines::crew::Workers;
 use crate::machines::gather::{gather, manifest};
@@ -40,7 +40,7 @@ use crate::report::terminal::{Style, streamed_line, text};
 use crate::run::cpus;
 use crate::stats::change_limit::ChangeLimit;
 use crate::stats::compared::{Word, verdict};
-use crate::store::load_run::Summary;
+use crate::store::load_run::{Asked, Summary};
 use crate::store::{Record, Warning};
 use crate::time::Time;
 use crate::units::{NONE, format_duration, format_rate};
@@ -152,10 +152,6 @@ pub fn run(args: &Args) -> Result<Exit> {
         pin_to(cpu).or_fault(Fault::Environment)?;
     }
     if let Some(path) = &args.job {
-        // Killed in mid-block, the runner leaves nobody to load for; the end of standard input is only seen between
-        // blocks.
-        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
-            .context("failed to tie the load process to its runner")?;
         job::serve(path, &stop)?;
         return Ok(Exit::Done);
     }
@@ -206,17 +202,13 @@ pub fn run(args: &Args) -> Result<Exit> {
         true => window_search::smallest(plan, |plan| display.run(plan, &stop))?,
         false => display.run(&plan, &stop)?,
     };
-    let asked = options::asked(options, &url);
     let sent = options::sent(options, &url, address);
-    let mut warnings = warnings(&outcome, &sent, &asked, args.strict);
-    warnings.extend(crew.losses());
-    let effort = url.tls.then(|| options::effort(options).to_string());
-    let summary = summary::of(text.to_owned(), effort, &asked, &outcome, &warnings);
+    let (warnings, summary) = summed_up(text, options::asked(options, &url), options, &sent, outcome, args.strict);
     print(&summary, args.json)?;
-    if args.name.is_some() || is_worth_keeping(&outcome, options.duration) {
-        runs.add(text.to_owned(), &outcome, summary.clone())?;
-        keep(runs, !outcome.stopped, args.json);
-    } else if !args.json && outcome.hits > 0 {
+    if args.name.is_some() || is_worth_keeping(&summary.outcome, options.duration) {
+        runs.add(text.to_owned(), summary.clone());
+        keep(runs, !summary.outcome.stopped, args.json);
+    } else if !args.json && summary.outcome.hits > 0 {
         let line = format!("\nNot kept as a record: runs below {KEPT_FROM} are not (--name NAME keeps one).\n");
         let _ = std::io::stdout().write_all(line.as_bytes());
     }
@@ -227,7 +219,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     for limit in &broken {
         tell!("tlsdyno: {limit}");
     }
-    let end = exit(&outcome, &warnings, &sent, args.strict)?;
+    let end = exit(&summary.outcome, &warnings, &sent, args.strict)?;
     Ok(if broken.is_empty() || end == Exit::Interrupted { end } else { Exit::Limit })
 }
 
@@ -316,21 +308,22 @@ fn sweep(
     let question = question(args, format!("How does the latency of {text} grow with its throughput?"));
     let mut runs = Runs::begin(question, text);
     let display = Display::of_steps(args.progress, text, crew);
-    let mut lost = false;
     let load = |plan: &_| display.run(plan, stop);
-    let points = sweep::by_rate(&args.options, url, address, range.rates(args.factor), load, |point, outcome| {
-        let rate_per_second = point.rate_per_second_asked;
-        let name = format!("{}/s", rate_per_second.unwrap_or(0.0));
-        let asked = Asked { rate_per_second, ..options::asked(&args.options, url) };
-        runs.add(name, outcome, summary_of(text, url, &args.options, &asked, outcome, address))?;
-        for loss in crew.losses() {
+    let sent = options::sent(&args.options, url, address);
+    let mut points: Vec<Point> = Vec::new();
+    sweep::by_rate(&args.options, url, address, range.rates(args.factor), load, |rate, outcome, saturated| {
+        let asked = Asked { rate_per_second: Some(rate), ..options::asked(&args.options, url) };
+        let (_, run) = summed_up(text, asked, &args.options, &sent, outcome, false);
+        runs.add(format!("{rate}/s"), run.clone());
+        for loss in &run.outcome.losses {
             tell!("warning: {loss}");
-            lost = true;
         }
+        let point = Point { run, saturated };
         if !args.json {
             // Nobody is helped by ending the sweep because its display went away; the last write tells.
-            let _ = writeln!(out, "{}", sweep_line(point)).and_then(|()| out.flush());
+            let _ = writeln!(out, "{}", sweep_line(&point)).and_then(|()| out.flush());
         }
+        points.push(point);
         Ok(())
     })?;
     if args.json {
@@ -343,24 +336,26 @@ fn sweep(
         return Ok(Exit::Interrupted);
     }
     ensure!(
-        points.iter().any(|point| point.hits_per_second > 0.0),
+        points.iter().any(|point| point.run.outcome.hits > 0),
         "not one request succeeded; without --sweep the cause is named"
     );
-    Ok(if lost { Exit::Invalid } else { Exit::Done })
+    let is_whole = points.iter().all(|point| point.run.outcome.losses.is_empty());
+    Ok(if is_whole { Exit::Done } else { Exit::Invalid })
 }
 
-/// What a run of a sweep would have printed by itself.
-pub(super) fn summary_of(
+/// What a run comes to, with what must be said of it.
+fn summed_up(
     text: &str,
-    url: &Url,
+    asked: Asked,
     options: &Options,
-    asked: &Asked,
-    outcome: &Outcome,
-    address: SocketAddr,
-) -> Summary {
-    let effort = url.tls.then(|| options::effort(options).to_string());
-    let sent = options::sent(options, url, address);
-    summary::of(text.to_owned(), effort, asked, outcome, &warnings(outcome, &sent, asked, false))
+    sent: &Sent,
+    outcome: Outcome,
+    strict: bool,
+) -> (Vec<Warning>, Summary) {
+    let warnings = warnings(&outcome, sent, &asked, strict);
+    let effort = sent.offered.is_some().then(|| options::effort(options).to_string());
+    let told = warnings.iter().map(Warning::to_string).collect();
+    (warnings, Summary::of(text.to_owned(), effort, asked, outcome, told))
 }
 
 /// Ends the record and says where it is. That it could not be kept does not change how the program ends: the result
@@ -381,14 +376,23 @@ fn keep(runs: Runs, finished: bool, json: bool) -> Record {
 /// Widths of the columns of --sweep.
 const SWEEP_WIDTHS: [usize; 5] = [14, 14, 12, 12, 12];
 
-fn sweep_line(point: &Point) -> String {
-    let asked = format_rate(point.rate_per_second_asked.unwrap_or(0.0));
+/// What was measured at one rate.
+#[derive(Serialize)]
+struct Point {
+    #[serde(flatten)]
+    run: Summary,
+    /// By [`sweep::RATE_RULE`].
+    saturated: bool,
+}
+
+fn sweep_line(Point { run, saturated }: &Point) -> String {
+    let asked = format_rate(run.asked.rate_per_second.unwrap_or(0.0));
     let latency = |of: fn(&Percentiles) -> u64| {
-        point.latency_ns.as_ref().map_or(NONE.to_owned(), |latency| format_duration(of(latency) as f64))
+        run.latency().map_or(NONE.to_owned(), |latency| format_duration(of(latency) as f64))
     };
     let [p50, p90, p99] = [latency(|of| of.p50), latency(|of| of.p90), latency(|of| of.p99)];
-    let end = if point.saturated { "   saturated" } else { "" };
-    streamed_line(SWEEP_WIDTHS, [&asked, &format_rate(point.hits_per_second), &p50, &p90, &p99]) + end
+    let end = if *saturated { "   saturated" } else { "" };
+    streamed_line(SWEEP_WIDTHS, [&asked, &format_rate(run.hits_per_second), &p50, &p90, &p99]) + end
 }
 
 fn print(summary: &Summary, json: bool) -> Result<()> {

@@ -297,21 +297,13 @@ fn of_design(first: usize, second: usize) -> Option<String> {
 /// What makes a run another load than the first one, or doubtful.
 fn differences(first: &Summary, run: &Summary, which: &str) -> Vec<String> {
     let mut remarks = Vec::new();
-    let asked = |summary: &Summary| {
-        (
-            summary.effort.clone(),
-            summary.reuse_percent_asked,
-            summary.rate_per_second_asked,
-            summary.hits_per_handshake_asked,
-        )
-    };
-    if asked(first) != asked(run) {
+    if (&first.effort, first.asked) != (&run.effort, run.asked) {
         remarks.push("effort, reuse or rate differ: these are different loads".to_owned());
     }
-    if !first.negotiated.keys().eq(run.negotiated.keys()) {
+    if !first.outcome.negotiated.keys().eq(run.outcome.negotiated.keys()) {
         remarks.push("other TLS parameters were negotiated: version, suite or group changed".to_owned());
     }
-    if !run.errors.is_empty() {
+    if !run.outcome.errors.is_empty() {
         remarks.push(format!("the {which} had errors"));
     }
     remarks.extend(run.warnings.iter().map(|warning| format!("the {which}: {warning}")));

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use super::Loads;
-use crate::histogram;
 use crate::kinds::Kind;
 use crate::kinds::load::run_page;
 use crate::report::render::{csv, html, json};
@@ -73,26 +72,25 @@ fn form(path: &Path) -> Result<Form> {
 fn prometheus(summary: &Summary) -> String {
     let mut out = String::new();
     let url = summary.url.replace('\\', "\\\\").replace('"', "\\\"");
-    let mut metric = |name: &str, kind: &str, help: &str, values: &[(String, f64)]| {
-        let _ = writeln!(out, "# HELP tlsdyno_load_{name} {help}\n# TYPE tlsdyno_load_{name} {kind}");
+    let mut metric = |name: &str, help: &str, values: &[(String, f64)]| {
+        let _ = writeln!(out, "# HELP tlsdyno_load_{name} {help}\n# TYPE tlsdyno_load_{name} gauge");
         for (labels, value) in values {
             let _ = writeln!(out, "tlsdyno_load_{name}{{url=\"{url}\"{labels}}} {value}");
         }
     };
-    let one = |value: f64| vec![(String::new(), value)];
-    metric("hits", "gauge", "Completed requests as expected.", &one(summary.hits as f64));
-    metric("hits_per_second", "gauge", "Hits by elapsed time.", &one(summary.hits_per_second));
-    metric(
-        "elapsed_seconds",
-        "gauge",
-        "From the first connect to the last response.",
-        &one(summary.elapsed_ns as f64 / 1e9),
-    );
-    metric("body_bytes", "gauge", "Body bytes received.", &one(summary.body_bytes as f64));
-    metric("unserved", "gauge", "Requests of an open loop that were due but not sent.", &one(summary.unserved as f64));
-    metric("redirects_followed", "gauge", "Redirects followed.", &one(summary.redirects_followed as f64));
-    metric("client_busy_ratio", "gauge", "CPU time of the client by elapsed time.", &one(summary.client_busy_fraction));
-    let counts = summary.handshakes;
+    let outcome = &summary.outcome;
+    for (name, help, value) in [
+        ("hits", "Completed requests as expected.", outcome.hits as f64),
+        ("hits_per_second", "Hits by elapsed time.", summary.hits_per_second),
+        ("elapsed_seconds", "From the first connect to the last response.", outcome.elapsed_ns as f64 / 1e9),
+        ("body_bytes", "Body bytes received.", outcome.body_bytes as f64),
+        ("unserved", "Requests of an open loop that were due but not sent.", outcome.unserved as f64),
+        ("redirects_followed", "Redirects followed.", outcome.redirects_followed as f64),
+        ("client_busy_ratio", "CPU time of the client by elapsed time.", summary.client_busy_fraction),
+    ] {
+        metric(name, help, &[(String::new(), value)]);
+    }
+    let counts = outcome.handshakes;
     let kinds = [
         ("full", counts.full),
         ("resumed_intended", counts.resumed_intended),
@@ -103,10 +101,10 @@ fn prometheus(summary: &Summary) -> String {
         ("retried", counts.retried_count),
     ];
     let kinds = kinds.map(|(kind, count)| (format!(",kind=\"{kind}\""), count as f64));
-    metric("handshakes", "gauge", "Completed handshakes.", &kinds);
+    metric("handshakes", "Completed handshakes.", &kinds);
     let errors: Vec<_> =
-        summary.errors.iter().map(|(kind, count)| (format!(",kind=\"{kind}\""), *count as f64)).collect();
-    metric("errors", "gauge", "Failed requests and connections.", &errors);
+        outcome.errors.iter().map(|(kind, count)| (format!(",kind=\"{kind}\""), *count as f64)).collect();
+    metric("errors", "Failed requests and connections.", &errors);
     let mut latencies = Vec::new();
     for (phase, latency) in &summary.latency_ns {
         let quantiles = [
@@ -119,15 +117,14 @@ fn prometheus(summary: &Summary) -> String {
         latencies
             .extend(quantiles.map(|(q, value)| (format!(",phase=\"{phase}\",quantile=\"{q}\""), value as f64 / 1e9)));
     }
-    metric("latency_seconds", "gauge", "Latency by phase and quantile.", &latencies);
+    metric("latency_seconds", "Latency by phase and quantile.", &latencies);
     out
 }
 
 /// The percentile distribution of every phase in the text form of HdrHistogram's plotter, milliseconds.
 fn percentiles(summary: &Summary) -> Result<String> {
     let mut out = String::new();
-    for (phase, text) in &summary.histograms {
-        let histogram = histogram::decode(text).context("a histogram is damaged")?;
+    for (phase, histogram) in &summary.outcome.phases {
         writeln!(out, "# {phase}, milliseconds")?;
         writeln!(out, "{:>16} {:>16} {:>12} {:>18}", "Value", "Percentile", "TotalCount", "1/(1-Percentile)")?;
         for step in histogram.iter_quantiles(5) {

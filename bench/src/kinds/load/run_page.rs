@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use tlsdyno_engine::load::{Life, Part, Phase, Slice};
 
-use crate::histogram;
 use crate::kinds::load::summary::PointSummary;
 use crate::report::charts::{COLOURS, line_legend, palette, percentile_curves, quantity, tooltip, with};
 use crate::report::circumstances;
@@ -19,18 +19,17 @@ use crate::units::{
 /// The document of a run.
 pub fn document(summary: &Summary) -> Document {
     let effort = summary.effort.as_ref().map_or("plain HTTP".to_owned(), |effort| format!("effort {effort}"));
-    let negotiated = summary.negotiated.iter();
+    let negotiated = summary.outcome.negotiated.iter();
     let negotiated = negotiated.map(|(tls, count)| format!("TLS {tls}: {} handshakes.", format_count(*count)));
-    let faults = summary.tls_faults.iter().map(|(fault, count)| format!("{} × {fault}", format_count(*count)));
+    let faults = summary.outcome.tls_faults.iter().map(|(fault, count)| format!("{} × {fault}", format_count(*count)));
     let counts = ["", "", ""].map(Column::words).into_iter().zip(["", "number", ""]);
     let columns = counts.map(|(column, class)| Column { class, ..column }).collect();
-    let over_time = Section::titled("", "Over time").on(Place::Page).charts(charts(&summary.slices)).charts(gantt(
-        "connections",
-        "Connections of the first clients",
-        &summary.lives,
-    ));
+    let over_time = Section::titled("", "Over time")
+        .on(Place::Page)
+        .charts(charts(&summary.outcome.slices))
+        .charts(gantt("connections", "Connections of the first clients", &summary.outcome.lives));
     Document {
-        title: format!("{}: {effort}, {}", summary.url, format_duration(summary.elapsed_ns as f64)),
+        title: format!("{}: {effort}, {}", summary.url, format_duration(summary.outcome.elapsed_ns as f64)),
         answer: answer(summary),
         sections: vec![
             Section::default().notes(negotiated.chain(trusting(summary))),
@@ -57,7 +56,7 @@ fn trusting(summary: &Summary) -> Option<String> {
 }
 
 fn answer(summary: &Summary) -> String {
-    let latency = Phase::ALL.iter().rev().find_map(|phase| Some((phase, summary.latency_ns.get(phase.name())?)));
+    let latency = Phase::ALL.iter().rev().find_map(|phase| Some((phase, summary.latency_ns.get(phase)?)));
     let latency = latency.map_or(String::new(), |(phase, found)| {
         let (p50, p99) = (format_duration(found.p50 as f64), format_duration(found.p99 as f64));
         format!("; {} {p50} in the median, {p99} at the 99th percentile", phase.name().replace('_', " "))
@@ -67,29 +66,30 @@ fn answer(summary: &Summary) -> String {
 
 /// Name, number, and what belongs to it.
 fn counts_rows(summary: &Summary) -> Vec<Vec<Cell>> {
+    let outcome = &summary.outcome;
     let mut rows = Vec::new();
     let mut line = |name: &str, value: String, more: String| rows.push(row([name.to_owned(), value, more], false));
-    line("hits", format_count(summary.hits), format_rate(summary.hits_per_second));
-    match summary.rate_per_second_asked {
-        Some(rate) => line("unserved", format_count(summary.unserved), format!("of the open loop at {rate} /s")),
-        None if summary.unserved > 0 => {
-            line("unserved", format_count(summary.unserved), "by the times of the trace".to_owned());
+    line("hits", format_count(outcome.hits), format_rate(summary.hits_per_second));
+    match summary.asked.rate_per_second {
+        Some(rate) => line("unserved", format_count(outcome.unserved), format!("of the open loop at {rate} /s")),
+        None if outcome.unserved > 0 => {
+            line("unserved", format_count(outcome.unserved), "by the times of the trace".to_owned());
         }
         None => {}
     }
-    let seconds = summary.elapsed_ns as f64 / 1e9;
-    let rate = if seconds > 0.0 { summary.body_bytes as f64 / seconds } else { 0.0 };
-    line("body", format_bytes(summary.body_bytes as f64), format!("{}/s", format_bytes(rate)));
-    let (followed, unfinished) = (summary.redirects_followed, summary.redirects_unfinished);
+    let seconds = outcome.elapsed_ns as f64 / 1e9;
+    let rate = if seconds > 0.0 { outcome.body_bytes as f64 / seconds } else { 0.0 };
+    line("body", format_bytes(outcome.body_bytes as f64), format!("{}/s", format_bytes(rate)));
+    let (followed, unfinished) = (outcome.redirects_followed, outcome.redirects_unfinished);
     if followed + unfinished > 0 {
         let more = format!("followed, {} more came as the run ended", format_count(unfinished));
         line("redirects", format_count(followed), more);
     }
-    line("connections", format_count(summary.connections), String::new());
-    let counts = summary.handshakes;
+    line("connections", format_count(outcome.connections), String::new());
+    let counts = outcome.handshakes;
     if let Some(achieved) = summary.reuse_percent_achieved {
         line("full", format_count(counts.full), "handshakes".to_owned());
-        let asked = summary.reuse_percent_asked;
+        let asked = summary.asked.reuse_percent;
         let asked = asked.map_or(String::new(), |asked| format!(", asked for {}", format_percent(asked)));
         let more = format!(
             "handshakes, {}{asked} (intended {}, offered {})",
@@ -98,8 +98,7 @@ fn counts_rows(summary: &Summary) -> Vec<Vec<Cell>> {
             format_count(counts.resumed_offered)
         );
         line("resumed", format_count(counts.resumed_accepted), more);
-        let handshakes = counts.full + counts.resumed_accepted;
-        let each = format_tenths(summary.hits as f64 / handshakes.max(1) as f64);
+        let each = format_tenths(outcome.hits as f64 / counts.completed().max(1) as f64);
         line("each", each, "hits for each handshake, full or resumed".to_owned());
         if counts.early_offered > 0 {
             let more = format!("requests with the hello were taken (offered {})", format_count(counts.early_offered));
@@ -110,17 +109,17 @@ fn counts_rows(summary: &Summary) -> Vec<Vec<Cell>> {
         let more = "handshakes, a round trip more each: the server asked for another group's key share (--group)";
         line("retried", format_count(counts.retried_count), more.to_owned());
     }
-    if let Some(window) = summary.window {
+    if let Some(window) = outcome.window {
         let limit = window.limit.map(format_count);
         let limit = limit.map_or("no bound".to_owned(), |limit| format!("window {limit}"));
         let more = format!("requests apart at most ({limit}), {} stalls", format_count(window.stalls));
         line("order", format_count(window.largest_distance), more);
     }
     let per_hit = summary.client_cpu_ns_per_hit.map_or(NONE.to_owned(), |ns| format!("{}/hit", format_duration(ns)));
-    let whose = if summary.workers.is_empty() { String::new() } else { format!(", by the busiest {}", whose(summary)) };
+    let whose = if outcome.parts.is_empty() { String::new() } else { format!(", by the busiest {}", whose(summary)) };
     line("client CPU", per_hit, format!("{:.0} % of a core{whose}", summary.client_busy_fraction * 100.0));
     let errors: Vec<String> =
-        summary.errors.iter().map(|(kind, count)| format!("{} {kind}", format_count(*count))).collect();
+        outcome.errors.iter().map(|(kind, count)| format!("{} {kind}", format_count(*count))).collect();
     let none = if errors.is_empty() { "none" } else { "" };
     line("errors", none.to_owned(), errors.join(", "));
     rows
@@ -130,7 +129,7 @@ fn latencies(summary: &Summary) -> Section {
     let names = ["count", "mean", "p50", "p90", "p99", "p99.9", "max"];
     let columns = [Column::words("latency")].into_iter().chain(names.map(Column::number)).collect();
     let line = |phase: &Phase| {
-        let found = summary.latency_ns.get(phase.name())?;
+        let found = summary.latency_ns.get(phase)?;
         let texts = [phase.name().replace('_', " "), format_count(found.count)];
         let times = [found.mean, found.p50, found.p90, found.p99, found.p999, found.max];
         Some(row(texts.into_iter().chain(times.map(|ns| format_duration(ns as f64))), false))
@@ -140,62 +139,113 @@ fn latencies(summary: &Summary) -> Section {
 
 /// Who the rows of [`workers`] are, as their names begin: loops of one process, or workers.
 fn whose(summary: &Summary) -> &str {
-    summary.workers.first().and_then(|part| part.name.split(' ').next()).unwrap_or("loop")
+    summary.outcome.parts.first().and_then(|part| part.name.split(' ').next()).unwrap_or("loop")
 }
 
 /// What each of several loops or workers did.
 fn workers(summary: &Summary) -> Section {
-    if summary.workers.is_empty() {
+    if summary.outcome.parts.is_empty() {
         return Section::default();
     }
     let names = ["hits", "hits/s", "connections", "resumed", "errors", "busy", "began after"];
     let columns = [Column::words(whose(summary))].into_iter().chain(names.map(Column::number)).collect();
     let line = |part: &Part| {
-        let all = part.handshakes.full + part.handshakes.resumed_accepted;
-        let resumed = 100.0 * part.handshakes.resumed_accepted as f64 / all as f64;
         let cells = [
             part.name.clone(),
             format_count(part.hits),
             format_quantity(part.hits as f64 * 1e9 / part.elapsed_ns.max(1) as f64),
             format_count(part.connections),
-            if all == 0 { NONE.to_owned() } else { format_percent(resumed) },
+            part.handshakes.resumed_percent().map_or(NONE.to_owned(), format_percent),
             format_count(part.errors),
             format!("{:.0} %", part.busy_fraction() * 100.0),
             format_duration(part.began_after_ns as f64),
         ];
         row(cells, false)
     };
-    Section::default().table(columns, summary.workers.iter().map(line).collect())
+    Section::default().table(columns, summary.outcome.parts.iter().map(line).collect())
 }
 
 /// Percentile curves of the run's phases.
 fn percentile_chart(summary: &Summary) -> Option<Chart> {
-    let decoded = |(phase, text): (&String, &String)| Some((phase.clone(), histogram::decode(text)?));
-    let phases: BTreeMap<_, _> = summary.histograms.iter().filter_map(decoded).collect();
+    let named = |(phase, histogram): (&Phase, &Histogram<u64>)| (phase.name().to_owned(), histogram.clone());
+    let phases: BTreeMap<_, _> = summary.outcome.phases.iter().map(named).collect();
     let caption = "How long each phase took, by the share of requests or handshakes that were at least as fast.";
     percentile_curves("percentiles", [(summary.url.as_str(), &phases)].into_iter(), caption)
 }
 
 /// Throughput and latency over time, where there are slices enough to show any.
 fn charts(slices: &[Slice]) -> Vec<Chart> {
-    let rate = |slice: &Slice| slice.hits as f64 * 1e9 / slice.elapsed_ns.max(1) as f64;
-    let hits = over_time("hits", "hits per second", slices, [("hits/s", rate)]);
-    let [p50, p99]: [fn(&Slice) -> f64; 2] =
-        [|slice| slice.latency_ns_p50 as f64 / 1e6, |slice| slice.latency_ns_p99 as f64 / 1e6];
-    let latency = over_time("latency", "latency in milliseconds", slices, [("p50", p50), ("p99", p99)]);
-    let [full, resumed]: [fn(&Slice) -> f64; 2] = [
-        |slice| slice.handshakes_full as f64 * 1e9 / slice.elapsed_ns.max(1) as f64,
-        |slice| slice.handshakes_resumed as f64 * 1e9 / slice.elapsed_ns.max(1) as f64,
-    ];
-    let handshakes = over_time("handshakes", "handshakes per second", slices, [("full", full), ("resumed", resumed)]);
+    let chart = |id: &str, title: &str, lines: &[(&str, fn(&Slice) -> f64)]| {
+        let lines: Vec<Line> = lines.iter().map(|(name, value)| (*name, slices, *value)).collect();
+        let (chart, most) = over_time(id, title, &lines)?;
+        let words = format!("{title} over time, at most {}.", format_quantity(most));
+        Some(chart.told(capitalised(&format!("{title}, over time.")), words))
+    };
+    let hits = chart("hits", "hits per second", &[("hits/s", |slice| per_second(slice.hits, slice))]);
+    let latency = chart(
+        "latency",
+        "latency in milliseconds",
+        &[("p50", |slice| slice.latency_ns_p50 as f64 / 1e6), ("p99", |slice| slice.latency_ns_p99 as f64 / 1e6)],
+    );
+    let handshakes = chart(
+        "handshakes",
+        "handshakes per second",
+        &[("full", full_per_second), ("resumed", |slice| per_second(slice.handshakes_resumed, slice))],
+    );
     [hits, latency, handshakes].into_iter().flatten().collect()
+}
+
+fn per_second(count: u64, slice: &Slice) -> f64 {
+    count as f64 * 1e9 / slice.elapsed_ns.max(1) as f64
+}
+
+fn full_per_second(slice: &Slice) -> f64 {
+    per_second(slice.handshakes_full, slice)
+}
+
+/// A line over time: its name, and what it shows of which slices.
+type Line<'a> = (&'a str, &'a [Slice], fn(&Slice) -> f64);
+
+/// Lines over time, with the most that one of them reaches.
+fn over_time(id: &str, title: &str, lines: &[Line]) -> Option<(Chart, f64)> {
+    let of_line = |(name, slices, value): &Line| {
+        let mut ends_ns = 0;
+        let row = |slice: &Slice| {
+            let middle_s = (ends_ns as f64 + slice.elapsed_ns as f64 / 2.0) / 1e9;
+            ends_ns += slice.elapsed_ns;
+            let value = value(slice);
+            json!({"seconds": middle_s, "at": format_tenths(middle_s), "line": name, "value": value,
+                   "label": format_quantity(value)})
+        };
+        slices.iter().map(row).collect::<Vec<Value>>()
+    };
+    let rows: Vec<Value> = lines.iter().flat_map(of_line).collect();
+    let most = rows.iter().filter_map(|row| row["value"].as_f64()).fold(0.0, f64::max);
+    if rows.len() < 2 * lines.len() || most <= 0.0 {
+        return None;
+    }
+    let names: Vec<&str> = lines.iter().map(|(name, ..)| *name).collect();
+    let body = json!({
+        "mark": {"type": "line", "strokeWidth": 2, "interpolate": "step"},
+        "encoding": {
+            "x": quantity("seconds", "seconds"),
+            "y": with(quantity("value", title), json!({"scale": {"zero": true}})),
+            "color": with(palette("line", &names, &COLOURS), line_legend(None, names.len())),
+            "tooltip": tooltip([("at", "seconds"), ("line", "line"), ("label", title)]),
+        },
+    });
+    Some((Chart::new(id, 220, rows, body)?, most))
 }
 
 /// The full handshakes of several runs over time, where surges show, and the connections of each.
 pub(super) fn courses(points: &[PointSummary], runs: &[Summary]) -> Section {
     // A run that Ctrl-C left out has nothing to draw.
-    let gantts = (1..).zip(runs).filter(|(_, run)| run.hits > 0).filter_map(|(number, run)| {
-        gantt(&format!("connections-{number}"), &format!("Connections of the first clients, {}", run.url), &run.lives)
+    let gantts = (1..).zip(runs).filter(|(_, run)| run.outcome.hits > 0).filter_map(|(number, run)| {
+        gantt(
+            &format!("connections-{number}"),
+            &format!("Connections of the first clients, {}", run.url),
+            &run.outcome.lives,
+        )
     });
     Section::titled("course", "Over time").on(Place::Page).charts(surges(points, runs)).charts(gantts)
 }
@@ -216,32 +266,15 @@ pub(super) fn surges_in_words(points: &[PointSummary]) -> String {
 
 /// Full handshakes a second, a line for each run.
 fn surges(points: &[PointSummary], runs: &[Summary]) -> Option<Chart> {
-    let names: Vec<&str> = runs.iter().map(|run| run.url.as_str()).collect();
-    let of_run = |run: &Summary| {
-        let mut ends_ns = 0;
-        let row = |slice: &Slice| {
-            let middle_s = (ends_ns as f64 + slice.elapsed_ns as f64 / 2.0) / 1e9;
-            ends_ns += slice.elapsed_ns;
-            let value = slice.handshakes_full as f64 * 1e9 / slice.elapsed_ns.max(1) as f64;
-            json!({"seconds": middle_s, "at": format_tenths(middle_s), "line": run.url, "value": value,
-                   "label": format_quantity(value)})
-        };
-        run.slices.iter().map(row).collect::<Vec<Value>>()
-    };
-    let rows: Vec<Value> = runs.iter().flat_map(of_run).collect();
-    let body = json!({
-        "mark": {"type": "line", "strokeWidth": 2, "interpolate": "step"},
-        "encoding": {
-            "x": quantity("seconds", "seconds"),
-            "y": with(quantity("value", "full handshakes per second"), json!({"scale": {"zero": true}})),
-            "color": with(palette("line", &names, &COLOURS), line_legend(None, names.len())),
-            "tooltip": tooltip([("at", "seconds"), ("line", "run"), ("label", "full handshakes/s")]),
-        },
-    });
+    let lines: Vec<Line> = runs
+        .iter()
+        .map(|run| (run.url.as_str(), &run.outcome.slices[..], full_per_second as fn(&Slice) -> f64))
+        .collect();
+    let (chart, _) = over_time("surges", "full handshakes per second", &lines)?;
     let words = surges_in_words(points);
     let caption =
         format!("Full handshakes per second, over time: where sessions renew together there are surges. {words}");
-    Some(Chart::new("surges", 240, rows, body)?.told(caption, words))
+    Some(chart.told(caption, words))
 }
 
 /// The connections of the first clients over time, as Figure 2 of Mraz et al. 2002 draws profiles.
@@ -296,39 +329,4 @@ fn gantt(id: &str, title: &str, lives: &[Life]) -> Option<Chart> {
     );
     let caption = format!("{title}: each strip is one, coloured by how its session began.");
     Some(Chart::new(id, 20 * clients as usize + 20, rows, body)?.told(caption, words))
-}
-
-fn over_time<const N: usize>(
-    id: &str,
-    title: &str,
-    slices: &[Slice],
-    lines: [(&str, impl Fn(&Slice) -> f64); N],
-) -> Option<Chart> {
-    let mut ends_ns = 0;
-    let points = slices.iter().flat_map(|slice| {
-        ends_ns += slice.elapsed_ns;
-        let seconds = ends_ns as f64 / 1e9;
-        lines.each_ref().map(|(name, value)| {
-            let value = value(slice);
-            json!({"seconds": seconds, "at": format_tenths(seconds), "line": name, "value": value,
-                   "label": format_quantity(value)})
-        })
-    });
-    let rows: Vec<Value> = points.collect();
-    let most = rows.iter().filter_map(|row| row["value"].as_f64()).fold(0.0, f64::max);
-    if slices.len() < 2 || most <= 0.0 {
-        return None;
-    }
-    let names = lines.map(|(name, _)| name);
-    let body = json!({
-        "mark": {"type": "line", "strokeWidth": 2},
-        "encoding": {
-            "x": quantity("seconds", "seconds"),
-            "y": with(quantity("value", title), json!({"scale": {"zero": true}})),
-            "color": with(palette("line", &names, &COLOURS), line_legend(None, N)),
-            "tooltip": tooltip([("at", "seconds"), ("line", "line"), ("label", title)]),
-        },
-    });
-    let words = format!("{title} over time, at most {}.", format_quantity(most));
-    Some(Chart::new(id, 220, rows, body)?.told(capitalised(&format!("{title}, over time.")), words))
 }

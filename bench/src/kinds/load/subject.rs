@@ -20,12 +20,10 @@ use crate::kinds::load::curve::subject::{Counted, Point};
 use crate::kinds::load::file::{LoadExperiment, LoadPoint};
 use crate::kinds::load::{LoadRecord, Loads};
 use crate::kinds::perform::{ResultArgs, perform_and_keep};
-use crate::load::asked::Asked;
 use crate::load::options::{self, Options};
+use crate::load::permission;
 use crate::load::threads::Crew;
 use crate::load::url::Url;
-use crate::load::warning::busy_fraction;
-use crate::load::{permission, record, summary};
 use crate::machines::crew::Workers;
 use crate::machines::gather::{Gathered, gather};
 use crate::model::OnLoss;
@@ -37,7 +35,7 @@ use crate::run::runner::{self, Finished, Plan, SlicesOfRound, Subject};
 use crate::run::schedule::{Piece, Schedule, Work, timed_blocks};
 use crate::run::verify::{death, is_dead, verify_requests};
 use crate::servers::cpu::ProcessClocks;
-use crate::store::load_run::Summary;
+use crate::store::load_run::{Asked, Summary};
 use crate::store::{Block, Configuration, Journal, Measured, Record, Store, StoreError, Warning};
 use crate::{interrupt, listening, open_files, process_tree};
 
@@ -76,22 +74,20 @@ impl Runs {
     }
 
     /// Adds a run.
-    ///
-    /// # Errors
-    /// A histogram cannot be serialised, which none of the engine's can bring about.
-    pub fn add(&mut self, name: String, outcome: &Outcome, run: Summary) -> Result<()> {
+    pub fn add(&mut self, name: String, run: Summary) {
         let record = &mut self.0;
-        let valid = outcome.hits > 0;
-        record.blocks.push(Block { configuration: record.configurations.len(), valid, ..block_of(outcome)? });
+        let valid = run.outcome.hits > 0;
+        record.blocks.push(Block { configuration: record.configurations.len(), valid, ..block_of(&run.outcome) });
         record
             .configurations
             .push(Configuration { valid, ..Configuration::setting(name, run.effort.is_some(), Vec::new()) });
         if let Some(effort) = &run.effort {
             record.manifest.effort = effort.clone();
-            record.manifest.negotiated = manifest::negotiated_text(&run.negotiated);
+            record.manifest.negotiated = manifest::negotiated_text(&run.outcome.negotiated);
         }
-        record.measured.of_mut::<LoadRecord>().into_iter().for_each(|load| load.runs.push(run.clone()));
-        Ok(())
+        if let Some(load) = record.measured.of_mut::<LoadRecord>() {
+            load.runs.push(run);
+        }
     }
 
     /// Keeps the record in the user's store, and answers it, and whether it could be kept.
@@ -260,7 +256,7 @@ impl Makes<'_> {
     fn run(&self, plan: &EnginePlan) -> Result<Outcome> {
         let Some(Gathered { workers, .. }) = self.crew else { return Ok(load::run(plan, self.stop)?) };
         let outcome = workers.run(plan, self.stop, Vec::new())?;
-        match workers.losses().first() {
+        match outcome.losses.first() {
             // Its points would be of different loads.
             Some(loss) => Err(Fault::Unreachable.of(anyhow!("{loss}"))),
             None => Ok(outcome),
@@ -444,7 +440,7 @@ impl Subject for LoadedUrl<'_> {
         // The points come in random order, and their runs are told in theirs.
         let asking = self.one_run.as_ref().filter(|_| self.is_planned).map(|all| &all[index]);
         if let Some(Asking { asked, effort }) = asking {
-            let run = summary::of(self.names[index].clone(), effort.clone(), asked, &outcome, &[]);
+            let run = Summary::of(self.names[index].clone(), effort.clone(), *asked, outcome.clone(), Vec::new());
             let (points, empty) = (self.plans.len(), Summary::default());
             journal.change(|record| {
                 let Some(load) = record.measured.of_mut::<LoadRecord>() else { return };
@@ -453,7 +449,7 @@ impl Subject for LoadedUrl<'_> {
             });
         }
         if journal.record().manifest.negotiated.is_empty() {
-            let negotiated = manifest::negotiated_text(&record::record(&outcome)?.negotiated);
+            let negotiated = manifest::negotiated_text(&outcome.negotiated);
             journal.change(|record| record.manifest.negotiated = negotiated);
         }
         Ok(block)
@@ -511,12 +507,11 @@ impl LoadedUrl<'_> {
         clocks: Option<ProcessClocks>,
         server_cpu_ns: u64,
     ) -> Result<Block> {
-        let counted = record::record(outcome)?;
-        if is_dead(&counted) {
-            return Err(death(&self.names[index], &counted, ""));
+        if is_dead(outcome) {
+            return Err(death(&self.names[index], outcome, ""));
         }
         self.counted[index].add(outcome);
-        let mut warnings = verify_requests(&counted, counted.hits).warnings;
+        let mut warnings = verify_requests(outcome, outcome.hits).warnings;
         if outcome.unserved > 0 {
             let what = format!("{} requests that were due found no user free in time", outcome.unserved);
             let remedy = "Give a lower rate or more connections; they are in no latency";
@@ -525,13 +520,12 @@ impl LoadedUrl<'_> {
         // What processes that began or ended meanwhile used is not known.
         let same = clocks.is_some() && clocks == self.pair.and_then(|pair| clocks_of(pair[index]));
         let server_cpu_ns = if same { server_cpu_ns } else { 0 };
-        Ok(Block { valid: true, warnings, server_cpu_ns, ..block_of(outcome)? })
+        Ok(Block { valid: true, warnings, server_cpu_ns, ..block_of(outcome) })
     }
 }
 
-fn block_of(outcome: &Outcome) -> Result<Block> {
-    let client_bound = busy_fraction(outcome) >= CLIENT_BUSY_MAX;
-    Ok(Block { client_bound, ..Block::from(record::record(outcome)?) })
+fn block_of(outcome: &Outcome) -> Block {
+    Block { client_bound: outcome.busy_fraction() >= CLIENT_BUSY_MAX, ..Block::from(outcome) }
 }
 
 #[cfg(test)]

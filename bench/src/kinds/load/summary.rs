@@ -19,39 +19,33 @@ use crate::store::{Block, Record, Warning};
 /// The phases whose latency counts: of an open loop from the intended send time.
 const PHASES: [&str; 2] = ["scheduled_response", "whole_response"];
 
+/// What was served at this rate and with these latencies, by a server that used so much CPU time for a hit if that is
+/// known.
+fn sample(hits_per_second: f64, latency: &Percentiles, server_cpu_ns_per_hit: Option<f64>) -> Sample {
+    let (latency_ns_p50, latency_ns_p99) = (latency.p50 as f64, latency.p99 as f64);
+    Sample { hits_per_second, latency_ns_p50, latency_ns_p99, server_cpu_ns_per_hit }
+}
+
 /// The slices of a run in which something was served.
 pub fn samples_of_run(run: &Summary) -> Vec<Sample> {
-    let served = run.slices.iter().filter(|slice| slice.hits > 0);
-    served
-        .map(|slice| Sample {
-            hits_per_second: slice.hits as f64 * 1e9 / slice.elapsed_ns.max(1) as f64,
-            latency_ns_p50: slice.latency_ns_p50 as f64,
-            latency_ns_p99: slice.latency_ns_p99 as f64,
-            server_cpu_ns_per_hit: None,
-        })
-        .collect()
+    let of_slice = |slice: &Slice| {
+        let (p50, p99) = (slice.latency_ns_p50, slice.latency_ns_p99);
+        let latency = Percentiles { p50, p99, ..Percentiles::default() };
+        sample(slice.hits as f64 * 1e9 / slice.elapsed_ns.max(1) as f64, &latency, None)
+    };
+    run.outcome.slices.iter().filter(|slice| slice.hits > 0).map(of_slice).collect()
 }
 
 /// A run as a whole; `None` without a hit.
 pub fn sample_of_whole(run: &Summary) -> Option<Sample> {
-    let latency = PHASES.iter().find_map(|phase| run.latency_ns.get(*phase)).filter(|_| run.hits > 0)?;
-    Some(Sample {
-        hits_per_second: run.hits_per_second,
-        latency_ns_p50: latency.p50 as f64,
-        latency_ns_p99: latency.p99 as f64,
-        server_cpu_ns_per_hit: None,
-    })
+    let latency = run.latency().filter(|_| run.outcome.hits > 0)?;
+    Some(sample(run.hits_per_second, latency, None))
 }
 
 /// A point of a record as a whole; `None` without a hit.
 pub fn sample_of_point(point: &PointSummary) -> Option<Sample> {
     let latency = point.latency_ns.as_ref().filter(|_| point.hits > 0)?;
-    Some(Sample {
-        hits_per_second: point.hits_per_second,
-        latency_ns_p50: latency.p50 as f64,
-        latency_ns_p99: latency.p99 as f64,
-        server_cpu_ns_per_hit: None,
-    })
+    Some(sample(point.hits_per_second, latency, None))
 }
 
 /// Two configurations that were measured in the same rounds: their samples of each round that has both.
@@ -76,13 +70,9 @@ pub fn samples(record: &Record, index: usize) -> Vec<Sample> {
 fn sample_of(block: &Block) -> Option<Sample> {
     let phase = PHASES.iter().find_map(|phase| block.phases.get(*phase))?;
     let latency = percentiles(&histogram::decode(phase)?);
-    Some(Sample {
-        hits_per_second: block.hits as f64 * 1e9 / block.elapsed_ns.max(1) as f64,
-        latency_ns_p50: latency.p50 as f64,
-        latency_ns_p99: latency.p99 as f64,
-        server_cpu_ns_per_hit: (block.server_cpu_ns > 0 && block.hits > 0)
-            .then(|| block.server_cpu_ns as f64 / block.hits as f64),
-    })
+    let is_known = block.server_cpu_ns > 0 && block.hits > 0;
+    let cpu_ns = is_known.then(|| block.server_cpu_ns as f64 / block.hits as f64);
+    Some(sample(block.hits as f64 * 1e9 / block.elapsed_ns.max(1) as f64, &latency, cpu_ns))
 }
 
 /// A point of a load experiment.
@@ -163,7 +153,7 @@ fn point(record: &Record, index: usize, of: ConfigurationSummary) -> PointSummar
     let sum = |pair: &[Slice], of: fn(&Slice) -> u64| pair.iter().map(of).sum::<u64>() as f64;
     let full_per_second =
         |pair: &[Slice]| sum(pair, |slice| slice.handshakes_full) * 1e9 / sum(pair, |slice| slice.elapsed_ns).max(1.0);
-    let surge = |run: &Summary| run.slices.windows(2).skip(1).map(full_per_second).fold(0.0, f64::max);
+    let surge = |run: &Summary| run.outcome.slices.windows(2).skip(1).map(full_per_second).fold(0.0, f64::max);
     PointSummary {
         // What a run printed is its whole throughput; over blocks it is the mean.
         hits_per_second: run.map_or(interval.value, |run| run.hits_per_second),

@@ -90,7 +90,7 @@ fn cluster_numbers(block: &Block, most: usize) -> Vec<String> {
 pub fn slices(summary: &Summary) -> String {
     let mut text = "ends_ns,elapsed_ns,hits,errors,latency_ns_p50,latency_ns_p99,redirects\n".to_owned();
     let mut ends_ns = 0;
-    for slice in &summary.slices {
+    for slice in &summary.outcome.slices {
         ends_ns += slice.elapsed_ns;
         let times = [ends_ns, slice.elapsed_ns, slice.hits, slice.errors];
         let numbers = times.into_iter().chain([slice.latency_ns_p50, slice.latency_ns_p99, slice.redirects]);

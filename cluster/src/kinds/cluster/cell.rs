@@ -4,11 +4,11 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
-use tlsdyno_engine::load::Resumption;
+use tlsdyno_engine::load::{Arrivals, Connections, Pacing, Plan, Rate, Resumption, Route};
 
 use crate::kinds::cluster::file::Sharing;
 use crate::model::Policy;
-use crate::model::job::TargetLoad;
+use crate::run::load_process::Sessions;
 
 /// What a cell is measured for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,17 +106,23 @@ impl Cell {
         if self.reuse_percent == 0.0 { Resumption::Never } else { Resumption::ShareOfEach(self.reuse_percent / 100.0) }
     }
 
-    /// How it is loaded. `has_addresses`: each client can have one of its own.
-    pub fn load(&self, has_addresses: bool) -> TargetLoad {
-        TargetLoad {
-            connections: Some(self.clients),
-            rate_per_s: self.rate_per_s,
-            // At low rates a block has fewer connections than clients: their first ones would be all there is. What an
-            // open loop is checked with begins as it does.
-            keeps_sessions: self.rate_per_s.is_some() || !self.role.is_point(),
-            sources: if has_addresses { self.sources() } else { Vec::new() },
-            ..TargetLoad::default()
+    /// How it is loaded. `has_addresses`: each client can have an address of its own.
+    pub fn loaded(&self, plan: Plan, has_addresses: bool) -> Plan {
+        let sources = if has_addresses { self.sources() } else { Vec::new() };
+        let poisson = |per_second| Pacing::Open(Rate { per_second, arrivals: Arrivals::Poisson, seed: 0 });
+        Plan {
+            route: Route { sources, source_of_client: true, ..Route::default() },
+            connections: Connections { total: self.clients, ..plan.connections },
+            resumption: self.reuse(),
+            pacing: self.rate_per_s.map_or(plan.pacing, poisson),
+            ..plan
         }
+    }
+
+    /// At low rates a block has fewer connections than clients: their first ones would be all there is. So these keep
+    /// their sessions from block to block, and what an open loop is checked with begins as it does.
+    pub fn sessions(&self) -> Sessions {
+        if self.rate_per_s.is_some() || !self.role.is_point() { Sessions::Kept } else { Sessions::New }
     }
 
     /// The address of each client, all on loopback: those behind the proxy share the first one, the others have each

@@ -38,7 +38,8 @@ pub fn screen(view: &View, size: Size) -> Buffer {
     let [title, asked, done, panes, phases, end] = Layout::vertical(rows).areas(buffer.area);
     heading(view, title, &mut buffer);
     Line::from(view.asked.as_str().dim()).render(asked, &mut buffer);
-    gauge(view.done(), view.done_text().into(), Color::Cyan).render(done, &mut buffer);
+    let (part, words) = view.done();
+    gauge(part, words.into(), Color::Cyan).render(done, &mut buffer);
     if view.tls {
         let [left, right] = Layout::horizontal([Constraint::Fill(1); 2]).areas(panes);
         throughput(view, left, &mut buffer);
@@ -73,7 +74,8 @@ fn compact(view: &View, width: u16, height: u16) -> Buffer {
     let mut buffer = Buffer::empty(Rect::new(0, 0, width, rows));
     let mut areas = buffer.area.rows();
     if let Some(first) = areas.next() {
-        gauge(view.done(), view.done_text().into(), Color::Cyan).render(first, &mut buffer);
+        let (part, words) = view.done();
+        gauge(part, words.into(), Color::Cyan).render(first, &mut buffer);
     }
     for (line, row) in lines.into_iter().zip(areas) {
         line.render(row, &mut buffer);

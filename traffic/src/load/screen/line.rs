@@ -50,13 +50,8 @@ fn line(snapshot: &Snapshot, elapsed: Duration) -> String {
     };
     let hits = format_count(snapshot.hits);
     let mut line = format!("{:6.1} s   {hits} hits   {} /s", elapsed.as_secs_f64(), format_count(rate as u64));
-    let (full, resumed) = (snapshot.handshakes.full, snapshot.handshakes.resumed_accepted);
-    if full + resumed > 0 {
-        line += &format!(
-            "   {:.1} % of {} handshakes resumed",
-            100.0 * resumed as f64 / (full + resumed) as f64,
-            format_count(full + resumed)
-        );
+    if let Some(percent) = snapshot.handshakes.resumed_percent() {
+        line += &format!("   {percent:.1} % of {} handshakes resumed", format_count(snapshot.handshakes.completed()));
     }
     // Of several loops there are none: percentiles cannot be added.
     if let Some(slice) = snapshot.slice.filter(|slice| slice.latency_ns_p99 > 0) {

@@ -170,49 +170,30 @@ impl View {
 
     /// Percentage of handshakes that resumed, if there were any.
     pub fn resumed_percent(&self) -> Option<f64> {
-        let handshakes = self.now?.handshakes;
-        let all = handshakes.full + handshakes.resumed_accepted;
-        (all > 0).then(|| 100.0 * handshakes.resumed_accepted as f64 / all as f64)
+        self.now?.handshakes.resumed_percent()
     }
 
-    /// How much of the run is done, 0 to 1.
-    pub fn done(&self) -> f64 {
-        let part = |of: u64, all: u64| of as f64 / all.max(1) as f64;
-        let done = match (self.goal, &self.now) {
-            (Goal::Time(all), _) => self.elapsed.as_secs_f64() / all.as_secs_f64(),
-            (_, None) => 0.0,
-            (Goal::Connections(all), Some(now)) => part(now.connections, all),
-            (Goal::Requests(all), Some(now)) => part(ended(now), all),
-        };
-        done.clamp(0.0, 1.0)
-    }
-
-    /// The same in words.
-    pub fn done_text(&self) -> String {
-        let elapsed = self.elapsed.as_secs_f64();
-        let counted = |count: u64, all: u64, noun: &str| {
-            format!("{} of {} {noun}, {elapsed:.1} s{}", format_count(count), format_count(all), self.left())
-        };
-        let now = self.now.as_ref();
-        match self.goal {
-            Goal::Time(all) if self.elapsed > all => format!("{elapsed:.1} s, waiting for the last responses"),
+    /// How much of the run is done, 0 to 1, and the same in words.
+    pub fn done(&self) -> (f64, String) {
+        let (elapsed, now) = (self.elapsed.as_secs_f64(), self.now.as_ref());
+        let (count, all, noun) = match self.goal {
             Goal::Time(all) => {
-                let all = all.as_secs_f64();
-                format!("{elapsed:.1} s of {all:.1} s, {:.1} s left", all - elapsed)
+                let done = (elapsed / all.as_secs_f64()).clamp(0.0, 1.0);
+                let text = match all.as_secs_f64() {
+                    all if elapsed > all => format!("{elapsed:.1} s, waiting for the last responses"),
+                    all => format!("{elapsed:.1} s of {all:.1} s, {:.1} s left", all - elapsed),
+                };
+                return (done, text);
             }
-            Goal::Connections(all) => counted(now.map_or(0, |now| now.connections), all, "connections"),
-            Goal::Requests(all) => counted(now.map_or(0, ended), all, "requests"),
-        }
-    }
-
-    /// Time left, at the pace so far, of a run that ends by a count.
-    fn left(&self) -> String {
-        match self.done() {
-            done if done > 0.0 && done < 1.0 => {
-                format!(", about {:.0} s left", self.elapsed.as_secs_f64() * (1.0 - done) / done)
-            }
-            _ => String::new(),
-        }
+            Goal::Connections(all) => (now.map_or(0, |now| now.connections), all, "connections"),
+            Goal::Requests(all) => (now.map_or(0, ended), all, "requests"),
+        };
+        let done = (count as f64 / all.max(1) as f64).clamp(0.0, 1.0);
+        let left = match done > 0.0 && done < 1.0 {
+            true => format!(", about {:.0} s left", elapsed * (1.0 - done) / done),
+            false => String::new(),
+        };
+        (done, format!("{} of {} {noun}, {elapsed:.1} s{left}", format_count(count), format_count(all)))
     }
 
     /// Hits a second in so many columns, oldest first, over the last minute, or over the whole run if that is shorter:
@@ -367,7 +348,7 @@ pub(super) mod tests {
             let mut view = View::new("http://localhost/", plan);
             view.elapsed = Duration::from_secs_f64(seconds);
             view.take(at(seconds, hits));
-            (view.done(), view.done_text())
+            view.done()
         };
         assert_eq!(view(&plan, 4.0, 1), (0.4, "4.0 s of 10.0 s, 6.0 s left".to_owned()));
         assert_eq!(view(&plan, 12.0, 1), (1.0, "12.0 s, waiting for the last responses".to_owned()));

@@ -1,10 +1,10 @@
 //! Judges a block of one server: whether it may be used, and what must be said of it.
 
 use anyhow::Result;
+use tlsdyno_engine::load::Outcome;
 use tlsdyno_tls::Stage;
 
 use super::SingleServer;
-use crate::model::job::OutcomeRecord;
 use crate::run::manifest;
 use crate::run::preflight::can_resume;
 use crate::run::schedule::Work;
@@ -16,7 +16,7 @@ impl SingleServer<'_> {
     pub(super) fn judge(
         &mut self,
         index: usize,
-        outcome: &OutcomeRecord,
+        outcome: &Outcome,
         work: &Work,
         (server_cpu_ns, companion_cpu_ns): (u64, u64),
         journal: &mut Journal,

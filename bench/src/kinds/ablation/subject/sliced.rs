@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
+use tlsdyno_engine::load::Outcome;
 use tlsdyno_tls::Stage;
 
 use super::SingleServer;
 use crate::fault::Fault;
-use crate::model::job::OutcomeRecord;
 use crate::random::SplitMix64;
 use crate::run::load_process::LoadProcess;
 use crate::run::mode_check::{Counted, ModeCheck};
@@ -67,7 +67,7 @@ impl Sliced for SingleServer<'_> {
         Ok(())
     }
 
-    fn end_slice(&mut self, index: usize, outcome: &OutcomeRecord, _cpu_ns: u64) -> Result<(Option<String>, ())> {
+    fn end_slice(&mut self, index: usize, outcome: &Outcome, _cpu_ns: u64) -> Result<(Option<String>, ())> {
         let host = self.testbed.host(index);
         let after = Counted::of(&self.testbed.servers[host])?;
         let before = self.slices.counted.insert(host, after).unwrap_or_default();

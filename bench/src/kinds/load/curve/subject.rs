@@ -162,13 +162,9 @@ pub struct Counted {
 impl Counted {
     /// Adds a block.
     pub fn add(&mut self, outcome: &Outcome) {
-        let (sum, more) = (&mut self.handshakes, &outcome.handshakes);
         self.blocks += 1;
         self.hits += outcome.hits;
-        sum.full += more.full;
-        sum.resumed_intended += more.resumed_intended;
-        sum.resumed_offered += more.resumed_offered;
-        sum.resumed_accepted += more.resumed_accepted;
+        self.handshakes += outcome.handshakes;
     }
 
     /// What to say where other reuse came out than was asked for. Each block begins without sessions, and ends in the
@@ -178,7 +174,7 @@ impl Counted {
         let counts = &self.handshakes;
         let missed = match place.by {
             ReuseAxis::Connections => {
-                let first = 100.0 * self.blocks as f64 / (counts.full + counts.resumed_accepted).max(1) as f64;
+                let first = 100.0 * self.blocks as f64 / counts.completed().max(1) as f64;
                 missed_reuse(counts, percent, REUSE_TOLERANCE + first)
             }
             ReuseAxis::Hits => {

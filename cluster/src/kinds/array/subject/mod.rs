@@ -23,7 +23,7 @@ use crate::kinds::array::ArrayRecord;
 use crate::kinds::array::file::{ArrayExperiment, ArrayPlace};
 use crate::model::ServerName;
 use crate::model::job::Timed;
-use crate::run::load_process::LoadProcess;
+use crate::run::load_process::{LoadProcess, Sessions};
 use crate::run::observer::Observer;
 use crate::run::runner::{self, Finished, Plan, Subject};
 use crate::run::schedule::{Piece, Work, requests_of_users, timed_blocks};
@@ -147,7 +147,7 @@ impl Subject for ProxyArray<'_> {
         let place = self.places[index];
         let name = &journal.record().configurations[index].name;
         let address = self.testbed.address(&place).with_context(|| format!("\"{name}\" has no machine"))?;
-        self.load.begin(index, address, work)?;
+        self.load.begin(index, address, work, Sessions::New)?;
         let begins_ns = self.load.begins_ns()?;
         let used = self.used_while_counting(&place, work, begins_ns);
         interrupt::check_this_process()?;
@@ -175,7 +175,7 @@ impl Subject for ProxyArray<'_> {
                 backends: used.ends_ns.iter().map(of_machine).collect(),
                 unserved: outcome.unserved,
             }),
-            ..Block::from(outcome)
+            ..Block::from(&outcome)
         })
     }
 

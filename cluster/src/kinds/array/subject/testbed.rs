@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use tlsdyno_engine::dispatch;
-use tlsdyno_engine::load::{Connections, Expect, Resumption};
+use tlsdyno_engine::load::{Connections, Expect, Plan, Resumption, Route, SessionLimits, Target};
 use tlsdyno_engine::serve::Transaction;
 use tlsdyno_tls::{Config, Settings};
 
@@ -17,7 +17,6 @@ use crate::fault::{Fault, OrFault};
 use crate::kinds::array::PageScale;
 use crate::kinds::array::file::{ArrayExperiment, ArrayPlace, PageCost, Spread};
 use crate::kinds::load::curve::file::{ReuseAxis, hits_per_handshake};
-use crate::model::job::{Job, TargetLoad, TargetSpec};
 use crate::model::workload::WorkloadSpec;
 use crate::model::{ClientModel, Policy, ServerName, TicketKeys, Tls};
 use crate::run::credentials::{Credentials, HOST};
@@ -365,50 +364,47 @@ impl<'a> ArrayTestbed<'a> {
     /// Starts the load process for all places.
     pub fn start_load(&self, places: &[ArrayPlace]) -> Result<LoadProcess> {
         let array = &self.experiment.array;
-        let target = |place: &ArrayPlace| -> Result<TargetSpec> {
+        let connections = Connections {
+            total: array.clients_count,
+            per_user: 1,
+            first_alone: true,
+            requests_each: (array.by == ReuseAxis::Connections).then_some(1),
+            timeout_ns: array.timeout_ms * 1_000_000,
+            batch_ns: 0,
+        };
+        let plan = |place: &ArrayPlace| -> Result<Plan> {
             let of_hits = place.percent.filter(|_| array.by == ReuseAxis::Hits);
-            let reuse = match place.percent {
-                None => Resumption::Never,
+            let resumption = match place.percent {
                 Some(percent) if array.by == ReuseAxis::Connections && percent > 0.0 => {
                     Resumption::ShareOfEach(percent / 100.0)
                 }
                 // A session by hits ends with its connection.
-                Some(_) => Resumption::Never,
+                Some(_) | None => Resumption::Never,
             };
             let servers = self.addresses(place);
-            let settings = || self.settings(place.spread.ticket_keys());
-            Ok(TargetSpec {
-                name: self.experiment.name(place),
-                address: *servers.first().context("a place has a machine to connect to")?,
-                host: HOST.to_owned(),
-                tls: place.percent.map(|_| self.credentials.target_tls(&settings())),
-                reuse,
-                load: TargetLoad {
-                    connections: Some(array.clients_count),
-                    servers: if servers.len() > 1 { servers } else { Vec::new() },
-                    server_of_client: place.spread == Spread::Client,
-                    lead_in_ms: self.lead_in(place).as_millis() as u64,
-                    hits_per_handshake: of_hits.map(hits_per_handshake).transpose()?,
-                    ..TargetLoad::default()
-                },
+            let address = *servers.first().context("a place has a machine to connect to")?;
+            let config = || Config::new(self.settings(place.spread.ticket_keys())).map(Arc::new);
+            let tls = place.percent.map(|_| config()).transpose()?;
+            let target = Target { address, host: HOST.to_owned(), tls };
+            let route = Route {
+                servers: if servers.len() > 1 { servers } else { Vec::new() },
+                server_of_client: place.spread == Spread::Client,
+                ..Route::default()
+            };
+            let requests = of_hits.map(hits_per_handshake).transpose()?;
+            Ok(Plan {
+                route,
+                resumption,
+                // As users do who came at different times: otherwise each block would begin with a surge, and end in
+                // one.
+                session_limits: SessionLimits { requests, staggered: true, ..SessionLimits::default() },
+                lead_in_ns: self.lead_in(place).as_nanos() as u64,
+                ..Plan::new(target, Arc::clone(&self.site.workload), connections)
             })
         };
-        let job = Job {
-            requests_alone: false,
-            workload: self.site.spec.clone(),
-            client: ClientModel::default(),
-            targets: places.iter().map(target).collect::<Result<_>>()?,
-            connections: Connections {
-                total: array.clients_count,
-                per_user: 1,
-                first_alone: true,
-                requests_each: (array.by == ReuseAxis::Connections).then_some(1),
-                timeout_ns: array.timeout_ms * 1_000_000,
-                batch_ns: 0,
-            },
-            workers: self.experiment.workers.clone(),
-        };
-        LoadProcess::start(&job, self.directory.path(), Some(self.placement.load))
+        let plans = places.iter().map(plan).collect::<Result<Vec<_>>>()?;
+        let (workers, directory) = (self.experiment.workers.as_ref(), self.directory.path());
+        LoadProcess::start(&plans, &ClientModel::default(), workers, directory, self.placement.load)
     }
 
     /// The proxies, as many as there are at most, and the server; for the manifest.

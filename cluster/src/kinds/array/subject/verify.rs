@@ -1,15 +1,14 @@
 //! What makes a block of an array valid: every page came, the reuse that was asked for came out, and no machine had
 //! more CPU time than its quota.
 
+use tlsdyno_engine::load::Outcome;
+
 use super::testbed::Usage;
 use crate::kinds::array::file::{ArrayExperiment, ArrayPlace};
 use crate::kinds::load::curve::file::{ReuseAxis, hits_per_handshake};
-use crate::model::job::OutcomeRecord;
-use crate::run::verify::{LEFT_OUT, Verdict, is_busy, load_is_busy, reuse_warning, verify_requests};
+use crate::run::verify::{LEFT_OUT, Verdict, is_busy, load_is_busy, offered_otherwise, verify_requests};
 use crate::store::Warning;
 
-/// Offered resumptions may differ from what was asked for by this part of all connections, and one for each client.
-const OFFERED_TOLERANCE: f64 = 0.02;
 /// A quota is in force up to this part more: the kernel ends a turn at its next tick and takes the rest from the next
 /// period, so that a block may hold a period more.
 const QUOTA_TOLERANCE: f64 = 0.05;
@@ -17,7 +16,7 @@ const QUOTA_TOLERANCE: f64 = 0.05;
 const QUOTA_SLACK_NS: f64 = 2e7;
 
 /// Checks one block. `used`: CPU times of the block.
-pub fn verify(experiment: &ArrayExperiment, place: &ArrayPlace, outcome: &OutcomeRecord, used: &Usage) -> Verdict {
+pub fn verify(experiment: &ArrayExperiment, place: &ArrayPlace, outcome: &Outcome, used: &Usage) -> Verdict {
     let Verdict { mut valid, mut warnings, .. } = verify_requests(outcome, outcome.hits);
     if let Some(warning) = missed_reuse(experiment, place, outcome) {
         valid = false;
@@ -37,19 +36,17 @@ pub fn verify(experiment: &ArrayExperiment, place: &ArrayPlace, outcome: &Outcom
 
 /// What to say where other reuse came out than was asked for. A block begins and ends in the middle of each client's
 /// session.
-fn missed_reuse(experiment: &ArrayExperiment, place: &ArrayPlace, outcome: &OutcomeRecord) -> Option<Warning> {
-    let (percent, clients) = (place.percent?, u64::from(experiment.array.clients_count));
-    let connections = outcome.handshakes_full + outcome.resumed_accepted;
+fn missed_reuse(experiment: &ArrayExperiment, place: &ArrayPlace, outcome: &Outcome) -> Option<Warning> {
+    let percent = place.percent?;
     if experiment.array.by == ReuseAxis::Connections {
-        let asked = percent / 100.0 * connections as f64;
-        let tolerance = OFFERED_TOLERANCE * connections as f64 + clients as f64;
-        return ((outcome.resumed_offered as f64 - asked).abs() > tolerance).then(|| reuse_warning(outcome));
+        return offered_otherwise(outcome, percent, experiment.array.clients_count);
     }
+    let clients = u64::from(experiment.array.clients_count);
     let each = u64::from(hits_per_handshake(percent).ok()?);
     let least = (outcome.hits / each).saturating_sub(clients);
     let most = outcome.hits.div_ceil(each) + clients;
-    (!(least..=most).contains(&outcome.handshakes_full)).then(|| {
-        let achieved = outcome.hits as f64 / outcome.handshakes_full.max(1) as f64;
+    (!(least..=most).contains(&outcome.handshakes.full)).then(|| {
+        let achieved = outcome.hits as f64 / outcome.handshakes.full.max(1) as f64;
         let what = format!("{achieved:.1} requests for each full handshake came out in place of {each}");
         Warning::new("hits_per_handshake", what).with_remedy(LEFT_OUT)
     })
@@ -57,21 +54,23 @@ fn missed_reuse(experiment: &ArrayExperiment, place: &ArrayPlace, outcome: &Outc
 
 #[cfg(test)]
 mod tests {
+    use tlsdyno_engine::load::{Handshakes, Part};
+
     use super::*;
     use crate::kinds::array::file::Spread;
 
-    fn outcome() -> OutcomeRecord {
-        OutcomeRecord {
+    fn outcome() -> Outcome {
+        Outcome {
             hits: 1000,
             connections: 100,
-            handshakes_full: 100,
+            handshakes: Handshakes { full: 100, ..Handshakes::default() },
             elapsed_ns: 1_000_000_000,
             client_cpu_ns: 400_000_000,
-            ..OutcomeRecord::default()
+            ..Outcome::default()
         }
     }
 
-    fn check(outcome: &OutcomeRecord, ends_ns: u64) -> Verdict {
+    fn check(outcome: &Outcome, ends_ns: u64) -> Verdict {
         let place = ArrayPlace { spread: Spread::Client, proxies: 1, percent: Some(90.0) };
         let used = Usage { ends_ns: vec![ends_ns], ..Usage::default() };
         verify(&ArrayExperiment::default(), &place, outcome, &used)
@@ -88,13 +87,14 @@ mod tests {
         experiment.array.by = ReuseAxis::Connections;
         let place = ArrayPlace { spread: Spread::Client, proxies: 1, percent: Some(90.0) };
         let check = |resumed_offered| {
-            let outcome = OutcomeRecord {
-                handshakes_full: 1000 - resumed_offered,
+            let handshakes = Handshakes {
+                full: 1000 - resumed_offered,
                 resumed_intended: 900,
                 resumed_offered,
                 resumed_accepted: resumed_offered,
-                ..outcome()
+                ..Handshakes::default()
             };
+            let outcome = Outcome { handshakes, ..outcome() };
             verify(&experiment, &place, &outcome, &Usage::default())
         };
         assert!(check(900).valid);
@@ -105,15 +105,16 @@ mod tests {
 
     #[test]
     fn other_reuse_and_more_than_the_quota_make_it_invalid() {
-        let other = OutcomeRecord { handshakes_full: 300, ..outcome() };
+        let other = Outcome { handshakes: Handshakes { full: 300, ..Handshakes::default() }, ..outcome() };
         let said = check(&other, 100_000_000);
         assert!(!said.valid && said.warnings[0].to_string().contains("3.3 requests"), "{said:?}");
         let said = check(&outcome(), 200_000_000);
         assert!(!said.valid && said.warnings[0].to_string().contains("0.200 CPUs under a quota of 0.1"), "{said:?}");
-        assert!(check(&OutcomeRecord { client_cpu_ns: 960_000_000, ..outcome() }, 1).client_bound);
+        assert!(check(&Outcome { client_cpu_ns: 960_000_000, ..outcome() }, 1).client_bound);
         // Of several workers each has a clock of its own.
-        let of_workers = |busy_fraction| OutcomeRecord { client_cpu_ns: 960_000_000, busy_fraction, ..outcome() };
-        assert!(!check(&of_workers(vec![0.48, 0.48]), 1).client_bound);
-        assert!(check(&of_workers(vec![0.96, 0.2]), 1).client_bound);
+        let part = |client_cpu_ns| Part { elapsed_ns: 1_000_000_000, client_cpu_ns, ..Part::default() };
+        let of_workers = |cpu_ns: [u64; 2]| Outcome { parts: cpu_ns.map(part).to_vec(), ..outcome() };
+        assert!(!check(&of_workers([480_000_000, 480_000_000]), 1).client_bound);
+        assert!(check(&of_workers([960_000_000, 200_000_000]), 1).client_bound);
     }
 }

@@ -178,7 +178,7 @@ impl Subject for Cluster<'_> {
         let address = self.testbed.address(index);
         let before = self.testbed.usage(index, None)?;
         self.testbed.skip_logs(index)?;
-        let outcome = self.load.run(index, address, work);
+        let outcome = self.load.run(index, address, work, self.testbed.cells[index].cell.sessions());
         let connections = outcome.as_ref().map_or(0, |outcome| outcome.connections);
         let passed_before: u64 = before.connections.iter().sum();
         // A server that has died is the news, not what the load makes of it.
@@ -219,7 +219,7 @@ impl Subject for Cluster<'_> {
                 backends: backends.collect(),
                 unserved: outcome.unserved,
             }),
-            ..Block::from(outcome)
+            ..Block::from(&outcome)
         })
     }
 

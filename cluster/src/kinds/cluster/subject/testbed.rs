@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use tlsdyno_engine::load::{Connections, Expect};
+use tlsdyno_engine::load::{Connections, Expect, Pacing, Pause, Plan, Spread, Target};
 use tlsdyno_tls::{Config, Settings};
 
 use super::locality::{self, Cache, Logs};
@@ -15,7 +15,6 @@ use crate::exchange::exchange;
 use crate::fault::{Fault, OrFault};
 use crate::kinds::cluster::cell::Cell;
 use crate::kinds::cluster::file::{ClusterExperiment, Sharing};
-use crate::model::job::{Job, TargetLoad, TargetSpec};
 use crate::model::{ClientModel, Policy};
 use crate::run::credentials::{Credentials, HOST};
 use crate::run::hardware::quota_check;
@@ -326,31 +325,28 @@ impl ClusterTestbed {
     /// Starts the load process for all cells.
     pub fn start_load(&self, experiment: &ClusterExperiment) -> Result<LoadProcess> {
         let traffic = &experiment.traffic;
-        let cells: Vec<Cell> = self.cells.iter().map(|tested| tested.cell.clone()).collect();
-        let target = |(index, tested): (usize, &CellUnderTest)| TargetSpec {
-            name: tested.cell.name(&cells),
-            address: self.address(index),
-            host: HOST.to_owned(),
-            tls: self.groups[tested.group].settings.as_ref().map(|settings| self.credentials.target_tls(settings)),
-            reuse: tested.cell.reuse(),
-            load: TargetLoad { pause_ms: traffic.pause_ms, ..tested.cell.load(experiment.cluster.has_addresses()) },
+        let connections = Connections {
+            total: 1,
+            per_user: 1,
+            first_alone: true,
+            requests_each: Some(traffic.requests_per_connection),
+            timeout_ns: traffic.timeout_ms * 1_000_000,
+            batch_ns: 0,
         };
-        let job = Job {
-            requests_alone: false,
-            workload: self.site.spec.clone(),
-            client: ClientModel::default(),
-            targets: self.cells.iter().enumerate().map(target).collect(),
-            connections: Connections {
-                total: 1,
-                per_user: 1,
-                first_alone: true,
-                requests_each: Some(traffic.requests_per_connection),
-                timeout_ns: traffic.timeout_ms * 1_000_000,
-                batch_ns: 0,
-            },
-            workers: experiment.workers.clone(),
+        let pause =
+            |mean_ms: u64| Pacing::Pauses(Pause { mean_ns: mean_ms * 1_000_000, spread: Spread::Exponential, seed: 0 });
+        let plan = |(index, tested): (usize, &CellUnderTest)| -> Result<Plan> {
+            let compile = |settings: &Settings| Config::new(settings.clone()).map(Arc::new);
+            let tls = self.groups[tested.group].settings.as_ref().map(compile).transpose()?;
+            let target = Target { address: self.address(index), host: HOST.to_owned(), tls };
+            let plan = Plan::new(target, Arc::clone(&self.site.workload), connections);
+            let plan =
+                Plan { pacing: traffic.pause_ms.map_or(plan.pacing, pause), window: self.site.spec.window(), ..plan };
+            Ok(tested.cell.loaded(plan, experiment.cluster.has_addresses()))
         };
-        LoadProcess::start(&job, self.directory.path(), Some(self.placement.load))
+        let plans: Vec<Plan> = self.cells.iter().enumerate().map(plan).collect::<Result<_>>()?;
+        let (workers, directory) = (experiment.workers.as_ref(), self.directory.path());
+        LoadProcess::start(&plans, &ClientModel::default(), workers, directory, self.placement.load)
     }
 
     /// What the logs of a cell's dispatcher and servers end with, as the end of an error message.

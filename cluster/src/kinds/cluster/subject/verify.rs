@@ -1,20 +1,18 @@
 //! What makes a block of a cluster valid: it did the work that it claims, everybody's counts agree, and it is known
 //! where the load side was the limit.
 
+use tlsdyno_engine::load::Outcome;
+
 use super::testbed::Usage;
 use crate::kinds::cluster::cell::Cell;
-use crate::model::job::OutcomeRecord;
-use crate::run::verify::{LEFT_OUT, Verdict, is_busy, load_is_busy, reuse_warning, verify_requests};
+use crate::run::verify::{LEFT_OUT, Verdict, is_busy, load_is_busy, offered_otherwise, verify_requests};
 use crate::store::Warning;
-
-/// Offered resumptions may differ from what was asked for by this part of all connections, and one for each client.
-const OFFERED_TOLERANCE: f64 = 0.02;
 
 /// Checks one block. `requests`: of the block's users, `None` in an open loop; `used`: CPU times and counts of the
 /// block; `dispatcher_shares_load`: both run on one CPU.
 pub fn verify(
     cell: &Cell,
-    outcome: &OutcomeRecord,
+    outcome: &Outcome,
     used: &Usage,
     requests: Option<u64>,
     dispatcher_shares_load: bool,
@@ -28,12 +26,7 @@ pub fn verify(
         warnings.push(Warning::new("dispatcher_counts", what).with_remedy(LEFT_OUT));
     }
     // The clients' part: what was asked for must have been offered, whatever the servers made of it.
-    let connections = outcome.handshakes_full + outcome.resumed_accepted;
-    let asked = cell.reuse_percent / 100.0 * connections as f64;
-    let tolerance = OFFERED_TOLERANCE * connections as f64 + f64::from(cell.clients);
-    if (outcome.resumed_offered as f64 - asked).abs() > tolerance {
-        warnings.push(reuse_warning(outcome));
-    }
+    warnings.extend(offered_otherwise(outcome, cell.reuse_percent, cell.clients));
     // Servers that backends need beside them run where the dispatcher does.
     let dispatcher_ns = used.dispatcher_ns + used.companions_ns;
     let beside_ns = if dispatcher_shares_load { dispatcher_ns } else { 0 };
@@ -45,20 +38,24 @@ pub fn verify(
 mod tests {
     use std::collections::BTreeMap;
 
+    use tlsdyno_engine::load::{ErrorKind, Handshakes};
+
     use super::*;
     use crate::kinds::cluster::file::ClusterExperiment;
 
-    fn outcome() -> OutcomeRecord {
-        OutcomeRecord {
+    fn offering(resumed_offered: u64) -> Handshakes {
+        let (full, resumed_intended, resumed_accepted) = (730, 790, 270);
+        Handshakes { full, resumed_intended, resumed_offered, resumed_accepted, ..Handshakes::default() }
+    }
+
+    fn outcome() -> Outcome {
+        Outcome {
             hits: 1000,
             connections: 1000,
-            handshakes_full: 730,
-            resumed_intended: 790,
-            resumed_offered: 790,
-            resumed_accepted: 270,
+            handshakes: offering(790),
             elapsed_ns: 1_000_000_000,
             client_cpu_ns: 400_000_000,
-            ..OutcomeRecord::default()
+            ..Outcome::default()
         }
     }
 
@@ -66,7 +63,7 @@ mod tests {
         Usage { dispatcher_ns: 100_000_000, connections: vec![333, 333, 334], ..Usage::default() }
     }
 
-    fn check(outcome: &OutcomeRecord, used: &Usage) -> Verdict {
+    fn check(outcome: &Outcome, used: &Usage) -> Verdict {
         let cell = ClusterExperiment::default().cells().remove(2);
         verify(&cell, outcome, used, Some(1000), true)
     }
@@ -78,9 +75,9 @@ mod tests {
 
     #[test]
     fn lost_work_and_miscounts_make_it_invalid() {
-        let failed = OutcomeRecord { errors: BTreeMap::from([("reset".to_owned(), 3)]), hits: 997, ..outcome() };
+        let failed = Outcome { errors: BTreeMap::from([(ErrorKind::Reset, 3)]), hits: 997, ..outcome() };
         assert!(!check(&failed, &used()).valid);
-        assert!(!check(&OutcomeRecord { hits: 999, ..outcome() }, &used()).valid);
+        assert!(!check(&Outcome { hits: 999, ..outcome() }, &used()).valid);
         let miscounted = Usage { connections: vec![333, 333, 333], ..used() };
         let verdict = check(&outcome(), &miscounted);
         assert!(!verdict.valid && verdict.warnings[0].to_string().contains("passed 999 on"));
@@ -88,14 +85,14 @@ mod tests {
 
     #[test]
     fn clients_must_offer_what_was_asked_for() {
-        let few = OutcomeRecord { resumed_offered: 700, ..outcome() };
+        let few = Outcome { handshakes: offering(700), ..outcome() };
         let verdict = check(&few, &used());
-        assert!(verdict.valid && verdict.warnings == [reuse_warning(&few)]);
+        assert!(verdict.valid && verdict.warnings == [crate::run::verify::reuse_warning(&few)]);
     }
 
     #[test]
     fn a_full_cpu_of_the_load_is_named() {
-        let busy = OutcomeRecord { client_cpu_ns: 870_000_000, ..outcome() };
+        let busy = Outcome { client_cpu_ns: 870_000_000, ..outcome() };
         assert!(check(&busy, &used()).client_bound, "together with the dispatcher");
         let cell = ClusterExperiment::default().cells().remove(2);
         assert!(!verify(&cell, &busy, &used(), Some(1000), false).client_bound, "the dispatcher runs elsewhere");

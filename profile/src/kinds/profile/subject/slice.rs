@@ -1,14 +1,14 @@
 //! What the slices of a profile have besides: calls that are timed, CPU that is sampled.
 
 use anyhow::{Context, Result};
+use tlsdyno_engine::load::Outcome;
 use tlsdyno_tls::Stage;
 
 use super::Profile;
 use super::sampled::Sampling;
 use crate::kinds::profile::file::{Cell, Handshakes, Treatment};
-use crate::model::job::OutcomeRecord;
 use crate::native::ProfileCounts;
-use crate::run::load_process::LoadProcess;
+use crate::run::load_process::{LoadProcess, Sessions};
 use crate::run::runner::Subject;
 use crate::run::schedule::Work;
 use crate::run::sliced::{Sliced, Sweeps};
@@ -80,7 +80,7 @@ impl Sliced for Profile {
         let server = self.cells[index].server;
         self.testbed.require_libraries(server)?;
         let work = self.least_work(1);
-        self.load.run(index, self.testbed.address(server), &work)?;
+        self.load.run(index, self.testbed.address(server), &work, Sessions::New)?;
         Ok(())
     }
 
@@ -96,18 +96,13 @@ impl Sliced for Profile {
         self.sampling(index).map_or(Ok(()), Sampling::begin)
     }
 
-    fn end_slice(
-        &mut self,
-        index: usize,
-        outcome: &OutcomeRecord,
-        server_cpu_ns: u64,
-    ) -> Result<(Option<String>, Seen)> {
+    fn end_slice(&mut self, index: usize, outcome: &Outcome, server_cpu_ns: u64) -> Result<(Option<String>, Seen)> {
         let timed = self.is(index, Treatment::Timed);
         let samples = self.sampling(index).map(|sampling| sampling.end(server_cpu_ns)).transpose()?;
         let before = self.counts_before.take();
         let counts = self.counts(index, timed)?.zip(before).map(|(after, before)| after - &before);
         self.set_timed(index, false)?;
-        let OutcomeRecord { connections, handshakes_full, .. } = *outcome;
+        let (connections, handshakes_full) = (outcome.connections, outcome.handshakes.full);
         let Cell { handshakes, treatment } = self.cells[index].cell;
         let is_plain = matches!(treatment, Treatment::Plain | Treatment::PlainSampled);
         let wanted = if handshakes == Handshakes::Full && !is_plain { connections } else { 0 };
@@ -137,14 +132,14 @@ impl Profile {
         let cpu_before = self.cpu_ns(index)?;
         let timed = self.is(index, Treatment::Timed);
         self.set_timed(index, timed)?;
-        let outcome = self.load.run_slice(index, self.testbed.address(server), work, STORE_OF_BLOCKS)?;
+        let outcome = self.load.run(index, self.testbed.address(server), work, Sessions::OfSlices(STORE_OF_BLOCKS))?;
         if is_dead(&outcome) {
             return Err(death(&self.name(index), &outcome, &self.log_tail(index)));
         }
         let server_cpu_ns = self.cpu_ns(index)?.saturating_sub(cpu_before);
         self.set_timed(index, false)?;
         let verdict = verify_requests(&outcome, work.piece.requests);
-        Ok(Block { server_cpu_ns, valid: verdict.valid, warnings: verdict.warnings, ..Block::from(outcome) })
+        Ok(Block { server_cpu_ns, valid: verdict.valid, warnings: verdict.warnings, ..Block::from(&outcome) })
     }
 
     /// CPU time of a cell's server once it rests.

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use tlsdyno_engine::load::Resumption;
+use tlsdyno_engine::load::{Plan, Resumption};
 use tlsdyno_tls::{Stage, StageSet};
 
 use super::sampled::Sampling;
@@ -15,7 +15,6 @@ use crate::fault::{Fault, OrFault};
 use crate::interrupt;
 use crate::kinds::profile::ProfileRecord;
 use crate::kinds::profile::file::{self, Cell, Handshakes, ProfileExperiment, Treatment};
-use crate::model::job::TargetSpec;
 use crate::model::{Experiment, ServerName};
 use crate::native::{Clock, Profiling};
 use crate::run::cpus::Cpus;
@@ -88,8 +87,8 @@ impl Profile {
         });
         manifest::describe(&mut record.manifest, &servers, &mut testbed, cpus);
         observer.step("starting the load process");
-        let targets = cells.iter().map(|placed| target(&servers, &testbed, placed)).collect::<Result<_>>()?;
-        let load = testbed.start_load_on(targets, &servers.load)?;
+        let plans = cells.iter().map(|placed| plan(&servers, &testbed, placed)).collect::<Result<Vec<_>>>()?;
+        let load = testbed.start_load_on(&plans)?;
         let rounds = sliced_rounds(Duration::from_secs_f64(experiment.measure.time_s));
         let is_own = servers.server.kind == ServerName::Command;
         let mut profile = Profile {
@@ -221,12 +220,11 @@ fn configuration(cell: &Cell, base: Option<usize>, passed: Vec<String>) -> Confi
     Configuration { noop, host_number: base, ..Configuration::setting(cell.to_string(), true, passed) }
 }
 
-fn target(servers: &Experiment, testbed: &Testbed, placed: &Placed) -> Result<TargetSpec> {
-    let target = testbed.target(servers, placed.server)?;
-    let is_plain = target.tls.is_none();
-    let reuse = match placed.cell.handshakes {
-        Handshakes::Resumed if !is_plain => Resumption::Share(1.0),
+fn plan(servers: &Experiment, testbed: &Testbed, placed: &Placed) -> Result<Plan> {
+    let plan = testbed.plan(servers, placed.server)?;
+    let resumption = match placed.cell.handshakes {
+        Handshakes::Resumed if plan.target.tls.is_some() => Resumption::Share(1.0),
         Handshakes::Full | Handshakes::Resumed => Resumption::Never,
     };
-    Ok(TargetSpec { name: placed.cell.to_string(), reuse, ..target })
+    Ok(Plan { resumption, ..plan })
 }
