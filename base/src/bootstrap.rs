@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::distribution::{CONFIDENCE, normal_cdf, student_t_two_sided};
 use crate::random::SplitMix64;
-use crate::robust::{quantile, trimmed_each_end, trimmed_mean};
+use crate::robust::{quantile, sorted, trimmed_each_end, trimmed_mean};
 
 /// Resamples taken for a report.
 pub const RESAMPLES: usize = 10_000;
@@ -31,15 +31,52 @@ pub struct Estimate {
 }
 
 impl Estimate {
+    /// A value of which no interval is known.
+    pub const fn without_interval(value: f64) -> Estimate {
+        Estimate { value, low: f64::NEG_INFINITY, high: f64::INFINITY }
+    }
+
+    /// A value made of so many units, with the interval that its values in resamples of them give ([`resample`]).
+    pub fn of_resamples(value: f64, sample: Vec<f64>, units: usize) -> Estimate {
+        let sample = sorted(&sample);
+        let tail = if units < 2 { 0.5 } else { expanded_tail(units) };
+        match (quantile(&sample, tail), quantile(&sample, 1.0 - tail)) {
+            (Some(low), Some(high)) if units >= 2 => Estimate { value, low, high },
+            _ => Estimate::without_interval(value),
+        }
+    }
+
     /// The ends of its interval.
     pub fn interval(&self) -> [f64; 2] {
         [self.low, self.high]
     }
 
+    /// Half of the width of its interval.
+    pub fn half_width(&self) -> f64 {
+        (self.high - self.low) / 2.0
+    }
+
     /// Value and ends multiplied by a positive `factor`.
     #[must_use]
     pub fn scaled(self, factor: f64) -> Estimate {
-        Estimate { value: self.value * factor, low: self.low * factor, high: self.high * factor }
+        self.map(|number| number * factor)
+    }
+
+    /// Value and ends as an ascending function has them.
+    #[must_use]
+    pub fn map(self, of: impl Fn(f64) -> f64) -> Estimate {
+        Estimate { value: of(self.value), low: of(self.low), high: of(self.high) }
+    }
+
+    /// The difference to another estimate whose errors are independent: its interval reaches as far as the distances
+    /// to the ends of both intervals, squared and added (Zou and Donner 2008, "Construction of confidence limits about
+    /// effect measures", section 2).
+    #[must_use]
+    pub fn less(self, other: Estimate) -> Estimate {
+        let value = self.value - other.value;
+        let below = (self.value - self.low).hypot(other.high - other.value);
+        let above = (self.high - self.value).hypot(other.value - other.low);
+        Estimate { value, low: value - below, high: value + above }
     }
 }
 
@@ -71,42 +108,34 @@ impl Combination {
 /// narrow for few rounds.
 pub fn estimate(columns: &[Column], combinations: &[Combination], resamples: usize, seed: u64) -> Vec<Estimate> {
     let points: Vec<f64> = columns.iter().map(|column| trimmed_mean(&present(column)).unwrap_or(f64::NAN)).collect();
-    let samples = resample(columns, combinations, resamples, seed);
-    combinations
-        .iter()
-        .zip(samples)
-        .map(|(combination, mut sample)| {
-            let value = combination.of(&points);
-            let rounds =
-                combination.terms.iter().map(|&(column, _)| present(&columns[column]).len()).min().unwrap_or(0);
-            if rounds < 2 || sample.is_empty() {
-                return Estimate { value, low: f64::NEG_INFINITY, high: f64::INFINITY };
-            }
-            sample.sort_unstable_by(f64::total_cmp);
-            let tail = expanded_tail(rounds);
-            let end = |q| quantile(&sample, q).expect("the sample is not empty");
-            Estimate { value, low: end(tail), high: end(1.0 - tail) }
-        })
-        .collect()
+    let of_means = |means: &[f64]| combinations.iter().map(|combination| combination.of(means)).collect::<Vec<f64>>();
+    let samples = resampled_means(columns, of_means, resamples, seed);
+    let estimate = |(at, combination): (usize, &Combination)| {
+        let rounds = combination.terms.iter().map(|&(column, _)| present(&columns[column]).len()).min().unwrap_or(0);
+        let sample = samples.iter().map(|values| values[at]).collect();
+        Estimate::of_resamples(combination.of(&points), sample, rounds)
+    };
+    combinations.iter().enumerate().map(estimate).collect()
+}
+
+/// Estimates the trimmed mean of one column.
+pub fn estimate_column(column: &Column) -> Estimate {
+    estimate(std::slice::from_ref(column), &[Combination::column(0)], RESAMPLES, SEED)[0]
 }
 
 /// Estimates what `of` makes of the trimmed means of `columns`, with an interval like that of [`estimate`]. It may be
 /// infinite for some means, so that the ends are values that it took, not something between two.
 pub fn estimate_function(columns: &[Column], of: impl Fn(&[f64]) -> f64, resamples: usize, seed: u64) -> Estimate {
     let points: Vec<f64> = columns.iter().map(|column| trimmed_mean(&present(column)).unwrap_or(f64::NAN)).collect();
-    let each: Vec<Combination> = (0..columns.len()).map(Combination::column).collect();
-    let means = resample(columns, &each, resamples, seed);
     let rounds = columns.iter().map(|column| present(column).len()).min().unwrap_or(0);
-    let drawn = means.first().map_or(0, Vec::len);
     let value = of(&points);
-    if rounds < 2 || drawn == 0 {
-        return Estimate { value, low: f64::NEG_INFINITY, high: f64::INFINITY };
+    let mut sample = resampled_means(columns, of, resamples, seed);
+    if rounds < 2 || sample.is_empty() {
+        return Estimate::without_interval(value);
     }
-    let of_resample = |at: usize| of(&means.iter().map(|column| column[at]).collect::<Vec<f64>>());
-    let mut sample: Vec<f64> = (0..drawn).map(of_resample).collect();
     sample.sort_unstable_by(f64::total_cmp);
     let tail = expanded_tail(rounds);
-    let end = |q: f64| sample[(q * (drawn - 1) as f64).round() as usize];
+    let end = |q: f64| sample[(q * (sample.len() - 1) as f64).round() as usize];
     Estimate { value, low: end(tail), high: end(1.0 - tail) }
 }
 
@@ -116,40 +145,34 @@ pub fn expanded_tail(rounds: usize) -> f64 {
     normal_cdf(-(n / (n - 1.0)).sqrt() * student_t_two_sided(CONFIDENCE, rounds - 1))
 }
 
-/// For each combination its value in each resample. Resamples in which a column has no value at all are drawn again; a
-/// column without any two values makes the result empty.
-fn resample(columns: &[Column], combinations: &[Combination], resamples: usize, seed: u64) -> Vec<Vec<f64>> {
-    let mut samples = vec![Vec::with_capacity(resamples); combinations.len()];
+/// What `of` makes of each resample: as many units as there are, drawn with replacement. It is told how often each unit
+/// was drawn. Where it answers `None` the resample says nothing and another one is drawn in its place, up to a limit.
+pub fn resample<T>(units: usize, resamples: usize, seed: u64, mut of: impl FnMut(&[usize]) -> Option<T>) -> Vec<T> {
+    const DRAWS_EACH: usize = 20;
+    let mut random = SplitMix64::new(seed);
+    let mut counts = vec![0; units];
+    let draw = |_| {
+        counts.fill(0);
+        (0..units).for_each(|_| counts[random.below(units)] += 1);
+        of(&counts)
+    };
+    (0..resamples * DRAWS_EACH).filter_map(draw).take(resamples).collect()
+}
+
+/// What `of` makes of the trimmed means of the columns in each resample of rounds. Nothing where a column is empty.
+fn resampled_means<T>(columns: &[Column], of: impl Fn(&[f64]) -> T, resamples: usize, seed: u64) -> Vec<T> {
     let rounds = columns.first().map_or(0, Vec::len);
     if rounds == 0 || columns.iter().any(|column| present(column).is_empty()) {
-        return samples;
+        return Vec::new();
     }
     let orders: Vec<Vec<(usize, f64)>> = columns.iter().map(ascending).collect();
-    let mut random = SplitMix64::new(seed);
-    let mut counts = vec![0usize; rounds];
     let mut means = vec![0.0; columns.len()];
-    let mut taken = 0;
-    // A column with one value among n rounds is missing from a resample with probability (1 − 1/n)^n < 0.37 at most.
-    while taken < resamples {
-        counts.fill(0);
-        for _ in 0..rounds {
-            counts[random.below(rounds)] += 1;
+    resample(rounds, resamples, seed, |counts| {
+        for (mean, order) in means.iter_mut().zip(&orders) {
+            *mean = weighted_trimmed_mean(order, counts)?;
         }
-        let complete = means.iter_mut().zip(&orders).all(|(mean, order)| match weighted_trimmed_mean(order, &counts) {
-            Some(value) => {
-                *mean = value;
-                true
-            }
-            None => false,
-        });
-        if complete {
-            for (sample, combination) in samples.iter_mut().zip(combinations) {
-                sample.push(combination.of(&means));
-            }
-            taken += 1;
-        }
-    }
-    samples
+        Some(of(&means))
+    })
 }
 
 /// The trimmed mean of a resample: `order` is the column in ascending order with the round of each value, `counts` how

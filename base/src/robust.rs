@@ -23,6 +23,24 @@ pub fn trimmed_mean(values: &[f64]) -> Option<f64> {
     (!kept.is_empty()).then(|| kept.iter().sum::<f64>() / kept.len() as f64)
 }
 
+/// The values with those that a trimmed mean leaves out replaced by the nearest that it keeps: what its error is
+/// computed from. In ascending order.
+pub fn winsorised(values: &[f64]) -> Vec<f64> {
+    let sorted = sorted(values);
+    let cut = trimmed_each_end(sorted.len());
+    let (Some(low), Some(high)) = (sorted.get(cut), sorted.get(sorted.len().wrapping_sub(1 + cut))) else {
+        return Vec::new();
+    };
+    sorted.iter().map(|value| value.clamp(*low, *high)).collect()
+}
+
+/// The mean and the variance (by n − 1) of values.
+pub fn mean_and_variance(values: &[f64]) -> (f64, f64) {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    (mean, values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0))
+}
+
 /// The quantile `q` (0 to 1) of ascending values, linear between order statistics (type 7 of Hyndman and Fan 1996, the
 /// default of NumPy and R). `None` without values.
 pub fn quantile(ascending: &[f64], q: f64) -> Option<f64> {

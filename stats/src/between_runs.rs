@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::robust::mean_and_variance;
+use super::rounds::Rounds;
 use super::shares::Shares;
 use super::statement::Metric;
 use tlsdyno_base::distribution::student_t_two_sided;
@@ -53,7 +55,7 @@ pub struct BetweenRuns {
 /// What a later run of the same experiment is to know: what this one tells of its shares, and what it knew of earlier
 /// ones.
 pub fn handed_on(record: &Record) -> Vec<EarlierRun> {
-    let own = EarlierRun { created_unix_s: record.created_unix_s, shares: of_run(&Shares::of(record)) };
+    let own = EarlierRun { created_unix_s: record.created_unix_s, shares: of_run(&Shares::of(&Rounds::of(record))) };
     let all = || record.manifest.earlier_runs.iter().cloned().chain([own.clone()]);
     all().filter(|run| !run.shares.is_empty()).rev().take(RUNS_KEPT).collect::<Vec<_>>().into_iter().rev().collect()
 }
@@ -91,11 +93,9 @@ pub(super) fn between_runs(shares: &Shares, earlier: &[EarlierRun]) -> Vec<Betwe
 }
 
 fn of_share(name: &str, last: EarlierShare, all: &[EarlierShare]) -> BetweenRuns {
-    let count = all.len() as f64;
-    let percents = || all.iter().map(|run| run.percent);
-    let mean_percent = percents().sum::<f64>() / count;
-    let scatter = percents().map(|percent| (percent - mean_percent).powi(2)).sum::<f64>() / (count - 1.0);
-    let explained = all.iter().map(|run| variance(*run)).sum::<f64>() / count;
+    let percents: Vec<f64> = all.iter().map(|run| run.percent).collect();
+    let (mean_percent, scatter) = mean_and_variance(&percents);
+    let explained = all.iter().map(|run| variance(*run)).sum::<f64>() / all.len() as f64;
     let between = (scatter - explained).max(0.0);
     // Never narrower than what the run says of itself.
     let half = match between > 0.0 {
@@ -110,8 +110,8 @@ fn of_share(name: &str, last: EarlierShare, all: &[EarlierShare]) -> BetweenRuns
         low: last.percent - half,
         high: last.percent + half,
         mean_percent,
-        least_percent: percents().fold(f64::INFINITY, f64::min),
-        most_percent: percents().fold(f64::NEG_INFINITY, f64::max),
+        least_percent: percents.iter().copied().fold(f64::INFINITY, f64::min),
+        most_percent: percents.iter().copied().fold(f64::NEG_INFINITY, f64::max),
     }
 }
 

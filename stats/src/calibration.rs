@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
-use super::robust::{TRIM, sorted, trimmed_each_end, trimmed_mean};
+use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate, estimate_column};
+use super::robust::{TRIM, mean_and_variance, trimmed_each_end, trimmed_mean, winsorised};
 use super::rounds::Rounds;
 use super::shares::{Share, Shares};
 use super::statement::{Metric, Verdict};
@@ -27,8 +27,8 @@ pub struct Names {
 
 /// Evaluates a calibration: differences of server CPU per hit, paired within rounds. `None` where a configuration has
 /// no usable block, or fewer than three rounds are complete.
-pub fn evaluate(record: &Record, names: &Names) -> Option<Calibration> {
-    let rounds = Rounds::of(record);
+pub fn evaluate(rounds: &Rounds, names: &Names) -> Option<Calibration> {
+    let record = rounds.record();
     let as_is = rounds.find(&Kind::AsIs)?;
     // The cost of a mode is that of the untouched server, changed by what it differs from its host by.
     let before = if rounds.sweeps() > 0 { as_is } else { rounds.find(&Kind::Loaded)? };
@@ -37,7 +37,7 @@ pub fn evaluate(record: &Record, names: &Names) -> Option<Calibration> {
     for (us, name) in &names.burning {
         pairs.push((*us, before, index(name)?));
     }
-    let columns: Vec<Column> = pairs.iter().map(|(_, before, after)| difference_us(&rounds, *before, *after)).collect();
+    let columns: Vec<Column> = pairs.iter().map(|(_, before, after)| difference_us(rounds, *before, *after)).collect();
     let combinations: Vec<Combination> = (0..columns.len()).map(Combination::column).collect();
     let estimates = estimate(&columns, &combinations, RESAMPLES, SEED);
     let recovered = pairs.iter().zip(&estimates).map(|((injected_us, ..), estimate)| {
@@ -47,7 +47,7 @@ pub fn evaluate(record: &Record, names: &Names) -> Option<Calibration> {
     let elapsed_s: f64 = compared(record).map(|block| block.elapsed_ns as f64 / 1e9).sum();
     // The blocks of a configuration in one round count as one.
     let blocks: BTreeSet<(usize, u32)> = compared(record).map(|block| (block.configuration, block.round)).collect();
-    let hits: Vec<f64> = cost_us(&rounds, as_is).into_iter().flatten().collect();
+    let hits: Vec<f64> = cost_us(rounds, as_is).into_iter().flatten().collect();
     Some(Calibration {
         created_unix_s: record.created_unix_s,
         machine: this_machine(),
@@ -86,27 +86,21 @@ pub struct SliceTrial {
     /// What the largest of the injected costs came to, microseconds.
     pub largest_us: f64,
     /// What provider and shim cost in this start of the servers, microseconds per hit.
-    pub instrument_us: f64,
-    /// Lower end of its 95 % interval.
-    pub instrument_low_us: f64,
-    /// Upper end.
-    pub instrument_high_us: f64,
+    pub instrument_us: Estimate,
     /// What the difference of two equal modes (A/A) scatters by. `None`: too few slices.
     pub scatter: Option<Scatter>,
 }
 
 impl SliceTrial {
     /// From the record of a calibration with slices. `None`: it has none, or there is nothing to evaluate.
-    pub fn of(record: &Record, names: &Names) -> Option<SliceTrial> {
-        let calibration = evaluate(record, names)?;
-        let rounds = Rounds::of(record);
+    pub fn of(rounds: &Rounds, names: &Names) -> Option<SliceTrial> {
+        let calibration = evaluate(rounds, names)?;
+        let record = rounds.record();
         let slices = || record.blocks.iter().flat_map(|block| &block.slices);
         let began_us = slices().map(|slice| slice.started_us).min()?;
         let ended_us = slices().map(|slice| slice.started_us + u64::from(slice.elapsed_us)).max()?;
         let [as_is, loaded] = [Kind::AsIs, Kind::Loaded].map(|kind| rounds.find(&kind));
-        let instrument = [difference_us(&rounds, as_is?, loaded?)];
-        let Estimate { value, low, high } =
-            *estimate(&instrument, &[Combination::column(0)], RESAMPLES, SEED).first()?;
+        let instrument_us = estimate_column(&difference_us(rounds, as_is?, loaded?));
         let scatter = Sweeps::of_record(record).scatter(loaded?, rounds.named(&names.again)?, calibration.hit_us);
         let rounds_in_a_minute = f64::from(calibration.rounds) * 60e6 / (ended_us - began_us) as f64;
         let measure = &record.measured.of::<Experiment>()?.measure;
@@ -118,9 +112,7 @@ impl SliceTrial {
             spread_us: calibration.spread_us,
             half_width_us: NORMAL_975 * calibration.spread_us / rounds_in_a_minute.sqrt(),
             largest_us: calibration.recovered.last()?.measured_us,
-            instrument_us: value,
-            instrument_low_us: low,
-            instrument_high_us: high,
+            instrument_us,
             scatter,
         })
     }
@@ -143,47 +135,13 @@ pub struct Starts {
 impl Starts {
     /// From trials, each with servers of its own. `None`: fewer than three.
     pub fn of(trials: &[SliceTrial]) -> Option<Starts> {
-        let count = trials.len() as f64;
-        let mean = trials.iter().map(|trial| trial.instrument_us).sum::<f64>() / count;
-        let squares: f64 = trials.iter().map(|trial| (trial.instrument_us - mean).powi(2)).sum();
-        let error = |trial: &SliceTrial| (trial.instrument_high_us - trial.instrument_low_us) / 2.0 / NORMAL_975;
-        let explained = trials.iter().map(|trial| error(trial).powi(2)).sum::<f64>() / count;
+        let seen: Vec<f64> = trials.iter().map(|trial| trial.instrument_us.value).collect();
+        let squared_error = |trial: &SliceTrial| (trial.instrument_us.half_width() / NORMAL_975).powi(2);
+        let explained = trials.iter().map(squared_error).sum::<f64>() / trials.len() as f64;
         (trials.len() >= 3).then(|| Starts {
             starts_number: trials.len() as u32,
-            seen_us: (squares / (count - 1.0)).sqrt(),
+            seen_us: mean_and_variance(&seen).1.sqrt(),
             explained_us: explained.sqrt(),
-        })
-    }
-}
-
-/// What telling costs at the machine's mean pace made of a calibration.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct PaceEffect {
-    /// Standard deviation of the pace between blocks, per cent of its mean.
-    pub pace_spread_percent: f64,
-    /// Part of the variance between blocks of one configuration, in CPU per hit, that the pace explains, per cent.
-    pub explained_percent: f64,
-    /// What [`Calibration::spread_us`] would be without: the spread of the paired differences as they were measured,
-    /// microseconds.
-    pub spread_uncorrected_us: f64,
-}
-
-impl PaceEffect {
-    /// From the record of a calibration. `None` where the pace was not sampled, or there is no calibration in it.
-    pub fn of(record: &Record, names: &Names) -> Option<PaceEffect> {
-        let rounds = Rounds::of(record);
-        let pace = rounds.pace()?;
-        let measured = rounds.uncorrected();
-        let mut pairs = vec![(rounds.find(&Kind::AsIs)?, rounds.named(&names.again)?)];
-        for (_, name) in &names.burning {
-            pairs.push((rounds.find(&Kind::Loaded)?, rounds.named(name)?));
-        }
-        let columns: Vec<Column> =
-            pairs.iter().map(|(before, after)| difference_us(&measured, *before, *after)).collect();
-        Some(PaceEffect {
-            pace_spread_percent: pace.spread * 100.0,
-            explained_percent: pace.cpu.explained * 100.0,
-            spread_uncorrected_us: common_spread(&columns)?,
         })
     }
 }
@@ -207,28 +165,21 @@ fn common_spread(columns: &[Column]) -> Option<f64> {
 /// The spread whose part by √n is the standard error of the 20 % trimmed mean: the Winsorised standard deviation
 /// divided by what is left after trimming (Tukey and McLaughlin 1963). `None` for fewer than three values.
 fn spread(column: &Column) -> Option<f64> {
-    let values = sorted(&column.iter().flatten().copied().collect::<Vec<f64>>());
-    let count = values.len();
-    if count < 3 {
-        return None;
-    }
-    let cut = trimmed_each_end(count);
-    let (low, high) = (values[cut], values[count - 1 - cut]);
-    let winsorised: Vec<f64> = values.iter().map(|value| value.clamp(low, high)).collect();
-    let mean = winsorised.iter().sum::<f64>() / count as f64;
-    let variance = winsorised.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1) as f64;
-    let left = if cut == 0 { 1.0 } else { 1.0 - 2.0 * TRIM };
-    Some(variance.sqrt() / left)
+    let values = winsorised(&column.iter().flatten().copied().collect::<Vec<f64>>());
+    let left = if trimmed_each_end(values.len()) == 0 { 1.0 } else { 1.0 - 2.0 * TRIM };
+    (values.len() >= 3).then(|| mean_and_variance(&values).1.sqrt() / left)
 }
 
 /// The detection limit of a record: what its machine's last calibration says of the time that each configuration was
 /// measured.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Detection {
     /// The smallest difference that is found 19 times in 20, per cent of a hit; `None`: the machine was never
     /// calibrated.
+    #[serde(rename = "detection_limit_percent")]
     pub limit_percent: Option<f64>,
     /// What reports say of it.
+    #[serde(skip)]
     pub sentence: String,
 }
 

@@ -19,9 +19,9 @@ use std::fmt;
 use anyhow::{Result, ensure};
 use serde::Serialize;
 
-use super::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
+use super::bootstrap::Estimate;
 use super::change_limit::ChangeLimit;
-use super::robust::{sorted, trimmed_each_end, trimmed_mean};
+use super::robust::{mean_and_variance, trimmed_each_end, trimmed_mean, winsorised};
 use tlsdyno_base::distribution::{CONFIDENCE, student_t_two_sided};
 
 /// What is compared of each pair, CPU time per hit where it is known on both sides.
@@ -85,12 +85,8 @@ pub struct Comparison {
     pub first: f64,
     /// The same of the second.
     pub second: f64,
-    /// The second by the first, minus one, percent.
-    pub change_percent: f64,
-    /// Lower end of its interval; all intervals of a comparison hold together in 95 % of cases. `null`: unknown.
-    pub low_percent: f64,
-    /// Upper end.
-    pub high_percent: f64,
+    /// The second by the first, minus one, percent. All intervals of a comparison hold together in 95 % of cases.
+    pub change_percent: Estimate,
     /// In a word.
     pub word: Word,
 }
@@ -129,12 +125,12 @@ pub fn gate(limits: &[ChangeLimit], comparisons: &[Comparison]) -> Vec<Gate> {
 }
 
 fn gate_of(limit: &ChangeLimit, of: &Comparison) -> Gate {
-    let Comparison { change_percent, low_percent: low, high_percent: high, .. } = of;
+    let Estimate { value, low, high } = of.change_percent;
     let point = of.point.as_ref().map_or_else(String::new, |point| format!("{point}: "));
-    let it = format!("{point}it is {change_percent:+.1} % [{low:+.1}, {high:+.1}]");
+    let it = format!("{point}it is {value:+.1} % [{low:+.1}, {high:+.1}]");
     let [beyond, within] = match limit.fails_above {
-        true => [*low > limit.percent, *high <= limit.percent],
-        false => [*high < limit.percent, *low >= limit.percent],
+        true => [low > limit.percent, high <= limit.percent],
+        false => [high < limit.percent, low >= limit.percent],
     };
     match (beyond, within) {
         (true, _) => Gate::Broken(format!("{limit} fails: {it}")),
@@ -239,16 +235,8 @@ pub fn single_runs(
         );
     }
     let compare = |quantity: &Quantity| {
-        // Nothing pairs a slice of one run with one of the other: each is a row of its own.
-        let nothing = |samples: &[Sample]| vec![None; samples.len()];
-        let values =
-            |samples: &[Sample]| -> Column { logarithms(samples.iter(), quantity).into_iter().map(Some).collect() };
-        let columns = [[values(first), nothing(second)].concat(), [nothing(first), values(second)].concat()];
-        let difference = Combination { constant: 0.0, terms: vec![(1, 1.0), (0, -1.0)] };
-        let wanted = [Combination::column(0), Combination::column(1), difference];
-        let [a, b, difference] = estimate(&columns, &wanted, RESAMPLES, SEED).try_into().expect("one for each");
-        let ends = [difference.value, difference.low, difference.high];
-        word(quantity, [a.value, b.value], ends, tolerance_percent.max(RUN_TO_RUN_PERCENT))
+        let [a, b] = [first, second].map(|slices| Location::of(&logarithms(slices.iter(), quantity)));
+        word(quantity, [a.mean, b.mean], b.less(&a, CONFIDENCE), tolerance_percent.max(RUN_TO_RUN_PERCENT))
     };
     Ok(known(first.iter().chain(second)).iter().map(compare).collect())
 }
@@ -258,17 +246,15 @@ fn logarithms<'a>(samples: impl Iterator<Item = &'a Sample>, quantity: &Quantity
     samples.filter_map(quantity.of).map(|value| value.max(1e-9).ln()).collect()
 }
 
-/// What is said of the difference of two logarithms, given with its interval.
-fn word(quantity: &Quantity, [first, second]: [f64; 2], difference: [f64; 3], tolerance: f64) -> Comparison {
-    let [change_percent, low_percent, high_percent] = difference.map(|logarithm| 100.0 * logarithm.exp_m1());
-    let word = match (low_percent > tolerance, high_percent < -tolerance) {
+/// What is said of the difference of two logarithms.
+fn word(quantity: &Quantity, [first, second]: [f64; 2], difference: Estimate, tolerance: f64) -> Comparison {
+    let change_percent = difference.map(|logarithm| 100.0 * logarithm.exp_m1());
+    let word = match (change_percent.low > tolerance, change_percent.high < -tolerance) {
         (false, false) => Word::Undecided,
         (bigger, _) if bigger == quantity.more_is_better => Word::Faster,
         _ => Word::Slower,
     };
-    let (first, second) = (first.exp(), second.exp());
-    let quantity = quantity.name;
-    Comparison { point: None, quantity, first, second, change_percent, low_percent, high_percent, word }
+    Comparison { point: None, quantity: quantity.name, first: first.exp(), second: second.exp(), change_percent, word }
 }
 
 /// The 20 % trimmed mean of values with its standard error (Tukey and McLaughlin 1963; Yuen 1974): one disturbed run
@@ -289,25 +275,23 @@ impl Location {
         if count < 2 {
             return Location { mean, squared_error: f64::INFINITY, degrees: 1.0 };
         }
-        let sorted = sorted(values);
-        let winsorised = |value: &f64| value.clamp(sorted[cut], sorted[count - 1 - cut]);
-        let middle = sorted.iter().map(winsorised).sum::<f64>() / count as f64;
-        let squares = sorted.iter().map(winsorised).map(|value| (value - middle).powi(2)).sum::<f64>();
+        let (_, variance) = mean_and_variance(&winsorised(values));
         let kept = (count - 2 * cut) as f64;
-        Location { mean, squared_error: squares / (kept * (kept - 1.0)), degrees: kept - 1.0 }
+        let squared_error = variance * (count - 1) as f64 / (kept * (kept - 1.0));
+        Location { mean, squared_error, degrees: kept - 1.0 }
     }
 
-    /// The mean and the ends of its interval.
-    fn interval(&self, coverage: f64) -> [f64; 3] {
+    /// The mean with its interval.
+    fn interval(&self, coverage: f64) -> Estimate {
         if !self.squared_error.is_finite() {
-            return [self.mean, f64::NEG_INFINITY, f64::INFINITY];
+            return Estimate::without_interval(self.mean);
         }
         let half = student_t_two_sided(coverage, (self.degrees.floor() as usize).max(1)) * self.squared_error.sqrt();
-        [self.mean, self.mean - half, self.mean + half]
+        Estimate { value: self.mean, low: self.mean - half, high: self.mean + half }
     }
 
     /// The difference to another, independent of it, likewise (Welch 1947).
-    fn less(&self, other: &Location, coverage: f64) -> [f64; 3] {
+    fn less(&self, other: &Location, coverage: f64) -> Estimate {
         let squared_error = self.squared_error + other.squared_error;
         let part = |of: &Location| of.squared_error.powi(2) / of.degrees;
         let degrees = squared_error.powi(2) / (part(self) + part(other)).max(f64::MIN_POSITIVE);
@@ -346,14 +330,12 @@ mod tests {
 
     #[test]
     fn a_limit_is_broken_by_what_is_beyond_it_for_certain() {
-        let of = |low_percent: f64, high_percent: f64| Comparison {
+        let of = |low: f64, high: f64| Comparison {
             point: None,
             quantity: CPU_PER_HIT,
             first: 1.0,
             second: 1.0,
-            change_percent: 4.0,
-            low_percent,
-            high_percent,
+            change_percent: Estimate { value: 4.0, low, high },
             word: Word::Undecided,
         };
         let gate = |text: &str, low, high| gate(&[text.parse().unwrap()], &[of(low, high)]).remove(0);
@@ -381,9 +363,9 @@ mod tests {
     #[test]
     fn the_interval_is_welchs() {
         let of = |values: &[f64]| Location::of(values);
-        let [value, low, high] = of(&[4.6, 4.61, 4.62]).less(&of(&[4.55, 4.56, 4.59, 4.6]), 1.0 - 0.05 / 3.0);
-        assert!((value - 0.035).abs() < 1e-12);
-        let half = (high - low) / 2.0;
+        let found = of(&[4.6, 4.61, 4.62]).less(&of(&[4.55, 4.56, 4.59, 4.6]), 1.0 - 0.05 / 3.0);
+        assert!((found.value - 0.035).abs() < 1e-12);
+        let half = found.half_width();
         assert!((0.045..0.062).contains(&half), "{half}");
     }
 

@@ -1,15 +1,12 @@
 //! Whether two records of one question tell the same: the shares of the one beside those of the other, and what a hit
 //! costs as is.
 //!
-//! The two were measured apart, so that their errors are independent. Then the interval of a difference reaches as far
-//! as the distances to the ends of both intervals, squared and added (Zou and Donner 2008, "Construction of confidence
-//! limits about effect measures", section 2).
-
-use serde::Serialize;
+//! The two were measured apart, so that their errors are independent.
 
 use super::between_runs::BetweenRuns;
+use super::bootstrap::Estimate;
 use super::shares::Share;
-use super::statement::{Direction, FEW_ROUNDS, Metric};
+use super::statement::{Direction, FEW_ROUNDS, Metric, SideBySide};
 use super::summary::Summary;
 use tlsdyno_base::distribution::{CONFIDENCE, student_t_two_sided};
 use tlsdyno_record::store::Kind;
@@ -20,41 +17,13 @@ pub const CPU_PER_HIT: &str = "cpu_per_hit_ns";
 /// Degrees of freedom from which on Student's t is the normal distribution.
 const MANY: usize = 100_000;
 
-/// A value with its interval.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Known {
-    /// Point estimate.
-    pub value: f64,
-    /// Lower end; `-inf` (JSON: null) where it is not known.
-    pub low: f64,
-    /// Upper end; `inf` (JSON: null) where it is not known.
-    pub high: f64,
-}
-
-/// One share of CPU time per hit in two records, or that time itself.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ShareChange {
-    /// The share's name, or [`CPU_PER_HIT`].
-    pub stage: String,
-    /// In the first record, per cent, with the 95 % interval there.
-    pub first: Known,
-    /// In the second.
-    pub second: Known,
-    /// The second less the first, percentage points. All intervals of a comparison hold together in 95 % of cases.
-    pub change: Known,
-    /// Whether the second is bigger.
-    pub direction: Direction,
-}
-
 /// What both records know, in the order of the first. What changes by less than `tolerance` points is undecided.
-pub fn compared(first: &Summary, second: &Summary, tolerance: f64) -> Vec<ShareChange> {
+pub fn compared(first: &Summary, second: &Summary, tolerance: f64) -> Vec<SideBySide> {
     let cost = |of: &Summary| {
         let as_is = of.configuration(&Kind::AsIs)?;
-        let [value, low, high] =
-            [as_is.server_cpu_ns_per_hit, as_is.server_cpu_ns_per_hit_low, as_is.server_cpu_ns_per_hit_high];
-        value.is_finite().then_some(Known { value, low, high })
+        Some(as_is.server_cpu_ns_per_hit).filter(|cost| cost.value.is_finite())
     };
-    let shares: Vec<(&str, [Known; 2])> = first
+    let shares: Vec<(&str, [Estimate; 2])> = first
         .shares
         .by(Metric::Cpu)
         .filter_map(|share| {
@@ -67,17 +36,17 @@ pub fn compared(first: &Summary, second: &Summary, tolerance: f64) -> Vec<ShareC
     let coverage = 1.0 - (1.0 - CONFIDENCE) / quantities.max(1.0);
     let wider = student_t_two_sided(coverage, MANY) / student_t_two_sided(CONFIDENCE, MANY);
     let few = [first, second].iter().any(|of| of.rounds.max(of.sweeps) < FEW_ROUNDS);
-    let change = |stage: &str, [first, second]: [Known; 2], change: Known| {
+    let change = |stage: &str, [first, second]: [Estimate; 2], difference: Estimate| {
         let direction = match () {
             () if few => Direction::Undecided,
-            () if change.low > tolerance => Direction::Bigger,
-            () if change.high < -tolerance => Direction::Smaller,
+            () if difference.low > tolerance => Direction::Bigger,
+            () if difference.high < -tolerance => Direction::Smaller,
             () => Direction::Undecided,
         };
-        ShareChange { stage: stage.to_owned(), first, second, change, direction }
+        SideBySide { stage: stage.to_owned(), first, second, difference, direction }
     };
     let of_cost = costs.map(|(a, b)| {
-        let logarithm = |of: Known| of.map(|value| value.max(1.0).ln());
+        let logarithm = |of: Estimate| of.map(|value| value.max(1.0).ln());
         let percent = |value: f64| 100.0 * value.exp_m1();
         change(CPU_PER_HIT, [a, b], less(logarithm(b), logarithm(a), wider).map(percent))
     });
@@ -86,24 +55,16 @@ pub fn compared(first: &Summary, second: &Summary, tolerance: f64) -> Vec<ShareC
 }
 
 /// A share with its interval: that which holds for other runs too, where enough of them were made.
-fn known(share: &Share, between_runs: &[BetweenRuns]) -> Known {
-    let own = Known { value: share.percent, low: share.low, high: share.high };
+fn known(share: &Share, between_runs: &[BetweenRuns]) -> Estimate {
+    let own = Estimate { value: share.percent, low: share.low, high: share.high };
     let of_runs = between_runs.iter().find(|of| of.stage == share.stage);
-    of_runs.map_or(own, |of| Known { low: of.low, high: of.high, ..own })
+    of_runs.map_or(own, |of| Estimate { low: of.low, high: of.high, ..own })
 }
 
 /// `a` less `b`, each end of its interval farther away by this factor.
-fn less(a: Known, b: Known, wider: f64) -> Known {
-    let value = a.value - b.value;
-    let below = (a.value - a.low).hypot(b.high - b.value);
-    let above = (a.high - a.value).hypot(b.value - b.low);
-    Known { value, low: value - wider * below, high: value + wider * above }
-}
-
-impl Known {
-    fn map(self, of: impl Fn(f64) -> f64) -> Known {
-        Known { value: of(self.value), low: of(self.low), high: of(self.high) }
-    }
+fn less(a: Estimate, b: Estimate, wider: f64) -> Estimate {
+    let Estimate { value, low, high } = a.less(b);
+    Estimate { value, low: value - wider * (value - low), high: value + wider * (high - value) }
 }
 
 #[cfg(test)]
@@ -112,9 +73,11 @@ mod tests {
 
     #[test]
     fn ends_of_a_difference_are_as_far_as_both_ends() {
-        let of = |value, low, high| Known { value, low, high };
+        let of = |value, low, high| Estimate { value, low, high };
         let change = less(of(20.0, 17.0, 24.0), of(10.0, 6.0, 13.0), 1.0);
-        assert_eq!(change, of(10.0, 10.0 - 3.0f64.hypot(3.0), 10.0 + 4.0f64.hypot(4.0)));
+        let expected = [10.0 - 3.0f64.hypot(3.0), 10.0 + 4.0f64.hypot(4.0)];
+        let is_near = |(a, b): (&f64, &f64)| (a - b).abs() < 1e-9;
+        assert!(change.value == 10.0 && change.interval().iter().zip(&expected).all(is_near), "{change:?}");
         let unknown = less(of(20.0, f64::NEG_INFINITY, f64::INFINITY), of(10.0, 9.0, 11.0), 2.0);
         assert_eq!([unknown.low, unknown.high], [f64::NEG_INFINITY, f64::INFINITY]);
     }

@@ -120,6 +120,7 @@ pub struct SetupAndData {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Findings {
     /// Configurations against plain HTTP, in the order of the record. Empty without plain HTTP.
+    #[serde(rename = "relative_to_plain_http")]
     pub relative: Vec<Relative>,
     /// In the order of the experiment.
     pub comparisons: Vec<ComparisonFinding>,
@@ -127,10 +128,13 @@ pub struct Findings {
     pub accelerators: Vec<Prediction>,
     /// Over the server as is: largest proven gain first, then those undecided, then losses, then those that were not
     /// measured. Then those with a base of their own in the same order, and last those that the server has already.
+    /// Reports add to each what the server needs for it.
+    #[serde(skip)]
     pub remedies: Vec<RemedyFinding>,
     /// Per metric; empty unless minimal set-up, plain data and plain HTTP were measured.
     pub setup_and_data: Vec<SetupAndData>,
     /// Stages of the record that have no share, as their configuration failed its checks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unmeasured: Vec<Unmeasured>,
 }
 
@@ -145,26 +149,26 @@ pub struct Unmeasured {
 
 impl Findings {
     /// Computes the findings of a record.
-    pub fn of(record: &Record) -> Findings {
-        let rounds = Rounds::of(record);
-        let Some(experiment) = record.measured.of::<Experiment>() else {
+    pub(super) fn of(rounds: &Rounds) -> Findings {
+        let record = rounds.record();
+        let Some(experiment) = rounds.experiment() else {
             return Findings::default();
         };
         let as_is = record.configurations.iter().find(|configuration| configuration.kind == Kind::AsIs);
         let as_is = as_is.map_or("", |configuration| configuration.name.as_str());
         let mut remedies: Vec<RemedyFinding> =
-            experiment.remedies.iter().map(|remedy| remedy_answer(experiment, remedy, as_is, &rounds)).collect();
+            experiment.remedies.iter().map(|remedy| remedy_answer(experiment, remedy, as_is, rounds)).collect();
         remedies.sort_by(|a, b| rank(b).partial_cmp(&rank(a)).unwrap_or(std::cmp::Ordering::Equal));
         Findings {
-            relative: relative(record, &rounds),
+            relative: relative(rounds),
             comparisons: experiment
                 .comparisons
                 .iter()
-                .map(|model| comparison_answer(experiment, model, &rounds))
+                .map(|model| comparison_answer(experiment, model, rounds))
                 .collect(),
-            accelerators: predictions(experiment, &rounds),
+            accelerators: predictions(experiment, rounds),
             remedies,
-            setup_and_data: setup_and_data(&rounds),
+            setup_and_data: setup_and_data(rounds),
             unmeasured: unmeasured(record),
         }
     }
@@ -182,11 +186,11 @@ fn unmeasured(record: &Record) -> Vec<Unmeasured> {
     failed.filter_map(of).collect()
 }
 
-fn relative(record: &Record, rounds: &Rounds) -> Vec<Relative> {
+fn relative(rounds: &Rounds) -> Vec<Relative> {
     let Some(plain) = rounds.find(&Kind::PlainHttp) else {
         return Vec::new();
     };
-    let others = record.configurations.iter().filter(|configuration| configuration.kind != Kind::PlainHttp);
+    let others = rounds.record().configurations.iter().filter(|configuration| configuration.kind != Kind::PlainHttp);
     others
         .filter_map(|configuration| {
             let index = rounds.named(&configuration.name)?;

@@ -6,9 +6,8 @@ use serde::Serialize;
 use tlsdyno_tls::Stage;
 
 use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
-use super::methods::Cost;
 use super::rounds::Rounds;
-use super::statement::{Direction, FEW_ROUNDS, Metric};
+use super::statement::{Direction, Metric, SideBySide, direction};
 use tlsdyno_record::model::{ConfigurationModel, Experiment};
 use tlsdyno_record::store::{Kind, LibraryUsed, Record};
 
@@ -16,33 +15,6 @@ use tlsdyno_record::store::{Kind, LibraryUsed, Record};
 pub const WHOLE: &str = "whole";
 /// Name of what a hit costs with all measured stages off: the rest of the library, the server and the kernel.
 pub const REMAINDER: &str = "remainder";
-
-/// Whether something costs more on the second library.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Change {
-    /// The whole interval of the difference lies above 0.
-    Dearer,
-    /// It lies below.
-    Cheaper,
-    /// Neither, or there were too few rounds.
-    Undecided,
-}
-
-/// A stage on both libraries, server CPU time per hit.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct OnBoth {
-    /// A stage, [`WHOLE`] or [`REMAINDER`].
-    pub stage: String,
-    /// On the first.
-    pub first: Cost,
-    /// On the second.
-    pub second: Cost,
-    /// The second less the first, from the same rounds.
-    pub difference: Cost,
-    /// Whether it is dearer on the second.
-    pub change: Change,
-}
 
 /// The comparison of two libraries.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -52,14 +24,14 @@ pub struct Libraries {
     /// That of the second.
     pub second: String,
     /// A whole hit, then the stages in the order of the record, then the remainder.
-    pub rows: Vec<OnBoth>,
+    pub rows: Vec<SideBySide>,
 }
 
 impl Libraries {
     /// `None` where one library was measured, or not in the same rounds as the other.
-    pub(super) fn of(record: &Record) -> Option<Libraries> {
+    pub(super) fn of(rounds: &Rounds) -> Option<Libraries> {
+        let record = rounds.record();
         let models = models(record);
-        let rounds = Rounds::of(record);
         let [first, second] = [rounds.find(&Kind::AsIs)?, models.iter().position(is_untouched_on_other)?];
         if !record.configurations.get(second)?.valid || rounds.pairs(first, second, Metric::Cpu) == 0 {
             return None;
@@ -92,16 +64,16 @@ impl Libraries {
     }
 
     /// A whole hit.
-    pub fn whole(&self) -> &OnBoth {
+    pub fn whole(&self) -> &SideBySide {
         &self.rows[0]
     }
 
     /// The part of a hit that makes most of the difference of the whole, among those that certainly differ in the same
     /// direction. `None`: no part does.
-    pub fn to_blame(&self) -> Option<&OnBoth> {
-        let sign = self.whole().difference.cpu_ns_per_hit.signum();
-        let part = |row: &&OnBoth| row.change != Change::Undecided && row.difference.cpu_ns_per_hit * sign > 0.0;
-        let size = |row: &&OnBoth| row.difference.cpu_ns_per_hit.abs();
+    pub fn to_blame(&self) -> Option<&SideBySide> {
+        let sign = Direction::of([self.whole().difference.value; 2], 0.0);
+        let part = |row: &&SideBySide| row.direction == sign && sign != Direction::Undecided;
+        let size = |row: &&SideBySide| row.difference.value.abs();
         self.rows[1..].iter().filter(part).max_by(|a, b| size(a).total_cmp(&size(b)))
     }
 }
@@ -147,7 +119,7 @@ fn versions(record: &Record, second: &ConfigurationModel) -> [String; 2] {
     [format!("{} in {}", versions[0], place(first, "the system")), format!("{} in {}", versions[1], place(other, ""))]
 }
 
-fn rows(named: Vec<(String, [Column; 2])>) -> Vec<OnBoth> {
+fn rows(named: Vec<(String, [Column; 2])>) -> Vec<SideBySide> {
     let columns: Vec<Column> = named.iter().flat_map(|(_, pair)| pair.clone()).collect();
     let of_row = |row: usize| {
         let less = Combination { constant: 0.0, terms: vec![(2 * row + 1, 1.0), (2 * row, -1.0)] };
@@ -155,26 +127,12 @@ fn rows(named: Vec<(String, [Column; 2])>) -> Vec<OnBoth> {
     };
     let combinations: Vec<Combination> = (0..named.len()).flat_map(of_row).collect();
     let estimates = estimate(&columns, &combinations, RESAMPLES, SEED);
-    let cost = |Estimate { value, low, high }| Cost { cpu_ns_per_hit: value, low_ns: low, high_ns: high };
     let row = |((stage, [first, second]), of_row): ((String, [Column; 2]), &[Estimate])| {
         let pairs = first.iter().zip(&second).filter(|(a, b)| a.is_some() && b.is_some()).count();
-        OnBoth {
-            stage,
-            first: cost(of_row[0]),
-            second: cost(of_row[1]),
-            difference: cost(of_row[2]),
-            change: change(of_row[2], pairs as u32),
-        }
+        let direction = direction(of_row[2], pairs as u32);
+        SideBySide { stage, first: of_row[0], second: of_row[1], difference: of_row[2], direction }
     };
     named.into_iter().zip(estimates.chunks(3)).map(row).collect()
-}
-
-fn change(difference: Estimate, pairs: u32) -> Change {
-    match difference.direction() {
-        Direction::Bigger if pairs >= FEW_ROUNDS => Change::Dearer,
-        Direction::Smaller if pairs >= FEW_ROUNDS => Change::Cheaper,
-        _ => Change::Undecided,
-    }
 }
 
 #[cfg(test)]
@@ -214,19 +172,22 @@ mod tests {
 
     #[test]
     fn the_stage_that_makes_the_difference_is_named() {
-        let libraries = Libraries::of(&record(45)).unwrap();
-        let told: Vec<(&str, i64, Change)> = libraries
+        let libraries = Libraries::of(&Rounds::of(&record(45))).unwrap();
+        let told: Vec<(&str, i64, Direction)> = libraries
             .rows
             .iter()
-            .map(|row| (row.stage.as_str(), (row.difference.cpu_ns_per_hit / 1e3).round() as i64, row.change))
+            .map(|row| (row.stage.as_str(), (row.difference.value / 1e3).round() as i64, row.direction))
             .collect();
-        let expected =
-            [(WHOLE, 20, Change::Dearer), ("authentication", 15, Change::Dearer), (REMAINDER, 5, Change::Dearer)];
+        let expected = [
+            (WHOLE, 20, Direction::Bigger),
+            ("authentication", 15, Direction::Bigger),
+            (REMAINDER, 5, Direction::Bigger),
+        ];
         assert_eq!(told, expected);
         assert_eq!(libraries.to_blame().map(|row| row.stage.as_str()), Some("authentication"));
         // A stage that became cheaper is not what made the whole dearer.
-        let libraries = Libraries::of(&record(5)).unwrap();
-        assert_eq!(libraries.rows[1].change, Change::Cheaper);
+        let libraries = Libraries::of(&Rounds::of(&record(5))).unwrap();
+        assert_eq!(libraries.rows[1].direction, Direction::Smaller);
         assert_eq!(libraries.to_blame().map(|row| row.stage.as_str()), Some(REMAINDER));
     }
 
@@ -234,7 +195,7 @@ mod tests {
     fn one_library_is_no_comparison() {
         let mut record = record(30);
         record.configurations[3].valid = false;
-        assert_eq!(Libraries::of(&record), None);
-        assert_eq!(Libraries::of(&Record::begun_now("?", 1)), None);
+        assert_eq!(Libraries::of(&Rounds::of(&record)), None);
+        assert_eq!(Libraries::of(&Rounds::of(&Record::begun_now("?", 1))), None);
     }
 }

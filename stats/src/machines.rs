@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use super::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
+use super::bootstrap::{Column, Estimate, estimate_column};
 use super::papers::implied_reference;
 use super::published::Published;
 use super::rounds::Rounds;
@@ -12,17 +12,12 @@ use super::shares::{MISSING, Share, Shares};
 use super::statement::Ratio;
 use super::summary::ConfigurationSummary;
 use tlsdyno_record::model::{ConfigurationModel, Experiment, Machine, PaperModel, ShareModel};
-use tlsdyno_record::store::Record;
 
 /// A configuration on a machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OnMachine {
     /// Hits per second; `None` where it was not measured.
-    pub hits_per_s: Option<f64>,
-    /// Lower end of the 95 % interval.
-    pub low: Option<f64>,
-    /// Upper end.
-    pub high: Option<f64>,
+    pub hits_per_s: Option<Estimate>,
     /// Something else than the server was the limit.
     pub client_bound: bool,
     /// The paper's hits per second; `None` where they were not published.
@@ -73,11 +68,11 @@ pub struct Machines {
 impl Machines {
     /// Of an experiment's record. `None`: it has no machines.
     pub fn of(
-        record: &Record,
+        rounds: &Rounds,
         configurations: &[ConfigurationSummary],
         published: Option<&Published>,
     ) -> Option<Machines> {
-        let experiment = record.measured.of::<Experiment>()?;
+        let experiment = rounds.experiment()?;
         let machines = &experiment.machines;
         if machines.is_empty() {
             return None;
@@ -96,10 +91,9 @@ impl Machines {
             .collect();
         let as_is = bases().position(ConfigurationModel::is_untouched);
         let scales = as_is.into_iter().flat_map(|at| &rows[at].machines);
-        let scale = scales.filter_map(|cell| Some(cell.hits_per_s? / cell.paper_hits_per_second?)).next();
-        let rounds = Rounds::of(record);
-        let cpu_times = machines.iter().map(|machine| cpu_times(experiment, &rounds, *machine)).collect();
-        let shares = machines.iter().map(|machine| shares(experiment, &rounds, *machine, published)).collect();
+        let scale = scales.filter_map(|cell| Some(cell.hits_per_s?.value / cell.paper_hits_per_second?)).next();
+        let cpu_times = machines.iter().map(|machine| cpu_times(experiment, rounds, *machine)).collect();
+        let shares = machines.iter().map(|machine| shares(experiment, rounds, *machine, published)).collect();
         Some(Machines {
             machines: machines.iter().map(ToString::to_string).collect(),
             cpu_times,
@@ -125,8 +119,7 @@ fn cpu_times(experiment: &Experiment, rounds: &Rounds, machine: Machine) -> Opti
     };
     let column: Column = (0..pairs.first()?.0.len()).map(of_round).collect();
     let count = column.iter().flatten().count() as u32;
-    let estimate = estimate(&[column], &[Combination::column(0)], RESAMPLES, SEED)[0];
-    (count > 0).then(|| Ratio::of_logarithm(estimate, count, false, false))
+    (count > 0).then(|| Ratio::of_logarithm(estimate_column(&column), count, false, false))
 }
 
 fn is_base(experiment: &Experiment, model: &ConfigurationModel) -> bool {
@@ -146,8 +139,6 @@ fn cell(
     let paper = experiment.paper.as_ref().and_then(published);
     OnMachine {
         hits_per_s: ours.map(|of| of.hits_per_second),
-        low: ours.map(|of| of.hits_per_second_low).filter(|low| low.is_finite()),
-        high: ours.map(|of| of.hits_per_second_high).filter(|high| high.is_finite()),
         client_bound: ours.is_some_and(|of| of.client_bound),
         paper_hits_per_second: paper,
         paper_implied: match paper {

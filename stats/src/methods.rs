@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use tlsdyno_tls::{Stage, StageSet};
 
-use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
+use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate, estimate_column};
 use super::counts::{Counts, Instructions, stages_of};
 use super::rounds::Rounds;
 use super::statement::{FEW_ROUNDS, Lies, Metric};
-use tlsdyno_record::store::{Kind, Record};
+use tlsdyno_record::store::{Configuration, Kind};
 
 /// Name of the stages cipher and MAC together, where they cannot be taken apart.
 pub const RECORD_PROTECTION: &str = "record_protection";
@@ -18,17 +18,6 @@ pub const RECORD_PROTECTION: &str = "record_protection";
 const AGREE_PART: f64 = 0.1;
 /// or by no more than so many nanoseconds of CPU time per hit.
 const AGREE_NS: f64 = 5_000.0;
-
-/// What one method says of a stage: server CPU time per hit.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Cost {
-    /// Nanoseconds.
-    pub cpu_ns_per_hit: f64,
-    /// Lower end of the 95 % interval.
-    pub low_ns: f64,
-    /// Upper end.
-    pub high_ns: f64,
-}
 
 /// Whether two methods say the same of a stage: within 10 %, or 5 µs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -47,12 +36,12 @@ pub enum Agreement {
 pub struct ByMethods {
     /// A stage, or [`RECORD_PROTECTION`].
     pub stage: String,
-    /// What a hit costs less without it.
-    pub removing: Option<Cost>,
+    /// What a hit costs less without it, nanoseconds of server CPU time per hit.
+    pub removing: Option<Estimate>,
     /// What a hit costs more with it computed twice.
-    pub doubling: Option<Cost>,
+    pub doubling: Option<Estimate>,
     /// Doubling less removing.
-    pub difference: Option<Cost>,
+    pub difference: Option<Estimate>,
     /// Whether the two agree.
     pub agreement: Option<Agreement>,
     /// Instructions, where they were counted.
@@ -77,15 +66,15 @@ pub(super) fn name(stages: StageSet) -> String {
 }
 
 /// What is computed twice set by set, in the order of the record.
-pub(super) fn doubled(record: &Record, rounds: &Rounds, as_is: usize, metric: Metric) -> Vec<Doubled> {
+pub(super) fn doubled(rounds: &Rounds, as_is: usize, metric: Metric) -> Vec<Doubled> {
     let set = |kind: &Kind| if let Kind::Doubled(stages) = kind { Some((*stages, kind.clone())) } else { None };
-    let sets = record.configurations.iter().filter_map(|configuration| set(&configuration.kind));
+    let sets = rounds.record().configurations.iter().filter_map(|configuration| set(&configuration.kind));
     sets.filter_map(|(stages, kind)| doubling(rounds, as_is, metric, stages, &kind)).collect()
 }
 
 /// What everything together adds.
-pub(super) fn all_doubled(record: &Record, rounds: &Rounds, as_is: usize, metric: Metric) -> Option<Doubled> {
-    let all = doubled(record, rounds, as_is, metric);
+pub(super) fn all_doubled(rounds: &Rounds, as_is: usize, metric: Metric) -> Option<Doubled> {
+    let all = doubled(rounds, as_is, metric);
     let stages = all.iter().fold(StageSet::NONE, |stages, one| stages.union(one.stages));
     doubling(rounds, as_is, metric, stages, &Kind::AllDoubled)
 }
@@ -115,12 +104,11 @@ fn doubling(rounds: &Rounds, as_is: usize, metric: Metric, stages: StageSet, kin
 }
 
 /// Every stage that a method tells something of, where the record has several methods, or counts.
-pub fn by_methods(record: &Record) -> Vec<ByMethods> {
-    let rounds = Rounds::of(record);
+pub(super) fn by_methods(rounds: &Rounds, counts: Option<&Counts>) -> Vec<ByMethods> {
+    let record = rounds.record();
     let as_is = rounds.find(&Kind::AsIs);
-    let doubled = as_is.map_or_else(Vec::new, |as_is| doubled(record, &rounds, as_is, Metric::Cpu));
-    let removed = as_is.map_or_else(Vec::new, |as_is| removed(record, &rounds, as_is));
-    let counts = Counts::of(record);
+    let doubled = as_is.map_or_else(Vec::new, |as_is| doubled(rounds, as_is, Metric::Cpu));
+    let removed = as_is.map_or_else(Vec::new, |as_is| removed(rounds, as_is));
     let counted = record.configurations.iter().filter_map(|configuration| stages_of(&configuration.kind));
     let counted: Vec<StageSet> = counts.iter().flat_map(|_| counted.clone()).collect();
     if counts.is_none() && (doubled.is_empty() || removed.is_empty()) {
@@ -137,18 +125,19 @@ pub fn by_methods(record: &Record) -> Vec<ByMethods> {
     let row = |stages: StageSet| {
         let removed = removed.iter().find(|(of, _)| *of == stages).map(|(_, column)| column);
         let doubled = doubled.iter().find(|one| one.stages == stages).map(|one| &one.added_ns);
-        let counting = counts.as_ref().and_then(|counts| counts.told_of(record, stages));
+        let counting = counts.and_then(|counts| counts.told_of(record, stages));
         ByMethods { counting, ..side_by_side(stages, removed, doubled) }
     };
     sets.into_iter().map(row).collect()
 }
 
 /// What is saved without a set of stages, nanoseconds per hit: of stages alone and of those that are doubled together.
-fn removed(record: &Record, rounds: &Rounds, as_is: usize) -> Vec<(StageSet, Column)> {
+fn removed(rounds: &Rounds, as_is: usize) -> Vec<(StageSet, Column)> {
+    let record = rounds.record();
     let doubled = |stages: StageSet| {
         record.configurations.iter().any(|configuration| configuration.kind == Kind::Doubled(stages))
     };
-    let of = |(index, configuration): (usize, &tlsdyno_record::store::Configuration)| {
+    let of = |(index, configuration): (usize, &Configuration)| {
         let stages = configuration.noop;
         let is_step = match configuration.kind {
             Kind::StageOff(_) => true,
@@ -162,8 +151,7 @@ fn removed(record: &Record, rounds: &Rounds, as_is: usize) -> Vec<(StageSet, Col
 }
 
 fn side_by_side(stages: StageSet, removed: Option<&Column>, doubled: Option<&Column>) -> ByMethods {
-    let one = |column: &Column| estimate(std::slice::from_ref(column), &[Combination::column(0)], RESAMPLES, SEED)[0];
-    let (removing, doubling) = (removed.map(one), doubled.map(one));
+    let (removing, doubling) = (removed.map(estimate_column), doubled.map(estimate_column));
     let both = removed.zip(doubled).map(|(removed, doubled)| {
         let less = Combination { constant: 0.0, terms: vec![(1, 1.0), (0, -1.0)] };
         let difference = estimate(&[removed.clone(), doubled.clone()], &[less], RESAMPLES, SEED)[0];
@@ -171,14 +159,12 @@ fn side_by_side(stages: StageSet, removed: Option<&Column>, doubled: Option<&Col
         (difference, pairs)
     });
     let largest = removing.iter().chain(&doubling).map(|cost| cost.value.abs()).fold(0.0, f64::max);
-    let agreement = both.map(|(difference, pairs)| agreement(difference, pairs, largest));
-    let cost = |Estimate { value, low, high }| Cost { cpu_ns_per_hit: value, low_ns: low, high_ns: high };
     ByMethods {
         stage: name(stages),
-        removing: removing.map(cost),
-        doubling: doubling.map(cost),
-        difference: both.map(|(difference, _)| cost(difference)),
-        agreement,
+        removing,
+        doubling,
+        difference: both.map(|(difference, _)| difference),
+        agreement: both.map(|(difference, pairs)| agreement(difference, pairs, largest)),
         counting: None,
     }
 }

@@ -9,22 +9,17 @@
 //! difference in expectation.
 
 use serde::Serialize;
+use tlsdyno_record::store::Block;
 
 use super::covariance::{mean, means, relative, slope};
 use super::pace::{BLOCKS_MIN, per_hit};
 use super::statement::Metric;
-use tlsdyno_record::store::Block;
 
-/// How far into the past and the future a moment reaches: the one of these that explains most, seconds.
-const REACHES_S: [f64; 5] = [0.1, 0.2, 0.5, 1.0, 2.0];
+/// The farther a block is in the order of time, the less it tells of a moment: `exp(−distance / reach)`, in blocks.
+const REACH_BLOCKS: f64 = 2.0;
 /// Blocks on either side that are looked at.
-const NEIGHBOURS: usize = 30;
-/// How often means of configurations, moments and what traffic explains are found by turns, each without what the
-/// others explain. They hardly move after the second time.
-const TURNS: usize = 4;
-/// Of a configuration's blocks those tell little whose times scatter: how much they do is told by them and, as if they
-/// were so many, by all blocks.
-const BLOCKS_LIKE_ALL: f64 = 8.0;
+const NEIGHBOURS: usize = 10;
+
 /// Traffic whose bytes per hit vary by less than this part of their mean (root mean square) explains nothing.
 const TRAFFIC_LEAST: f64 = 0.01;
 
@@ -52,24 +47,19 @@ impl Moment {
         let configurations: Vec<usize> = blocks.iter().map(|block| block.configuration).collect();
         let costs: Vec<f64> = blocks.iter().map(|block| per_hit(block, Metric::Throughput)).collect();
         let means_ns = means(&costs, &configurations);
-        let met = Met {
-            deviations: relative(&costs, &means_ns, &configurations),
-            traffic: traffic(&blocks, &configurations),
-            groups: configurations.iter().map(|configuration| group(*configuration)).collect(),
-            middles_s: blocks.iter().map(|block| middle_s(block)).collect(),
-            configurations,
-        };
-        let explained = REACHES_S
-            .into_iter()
-            .map(|reach_s| met.explained(reach_s))
-            .map(|explained| (root_mean_square(&met.centred(&explained)), explained))
-            .min_by(|(a, _), (b, _)| a.total_cmp(b));
-        let (unexplained_fraction, explained) = explained?;
-        let excess = |(block, part): (&&Block, f64)| (block.started_ns, part * means_ns[block.configuration]);
+        let deviations = relative(&costs, &means_ns, &configurations);
+        let groups: Vec<usize> = configurations.iter().map(|configuration| group(*configuration)).collect();
+        let by_traffic = by_traffic(&blocks, &configurations, &groups, &deviations);
+        let by_moment = by_moment(&less(&deviations, &by_traffic));
+        let explained: Vec<f64> = by_moment.iter().zip(&by_traffic).map(|(moment, traffic)| moment + traffic).collect();
+        let left = less(&deviations, &explained);
+        let own_means = means(&left, &configurations);
+        let unexplained = left.iter().zip(&configurations).map(|(value, own)| value - own_means[*own]);
+        let excess = |(block, part): (&&Block, &f64)| (block.started_ns, part * means_ns[block.configuration]);
         Some(Moment {
-            spread: root_mean_square(&met.deviations),
-            unexplained_fraction,
-            excess_ns: blocks.iter().zip(explained).map(excess).collect(),
+            spread: root_mean_square(deviations.iter().copied()),
+            unexplained_fraction: root_mean_square(unexplained),
+            excess_ns: blocks.iter().zip(&explained).map(excess).collect(),
         })
     }
 
@@ -92,109 +82,47 @@ impl Moment {
     }
 }
 
-fn middle_s(block: &Block) -> f64 {
-    (block.started_ns as f64 + block.elapsed_ns as f64 / 2.0) / 1e9
+/// A multiple, found by least squares, of the mean deviation of the blocks around each. The mean moment is that of all
+/// blocks.
+fn by_moment(deviations: &[f64]) -> Vec<f64> {
+    let around: Vec<f64> = (0..deviations.len()).map(|at| around(deviations, at)).collect();
+    let multiple = slope(&around, deviations).max(0.0);
+    let level = mean(around.iter().copied());
+    around.iter().map(|value| multiple * (value - level)).collect()
 }
 
-/// What blocks, in the order of time, met.
-struct Met {
-    /// Their times per hit, relative to the mean of their configuration, less 1.
-    deviations: Vec<f64>,
-    /// The same of their bytes per hit.
-    traffic: Vec<f64>,
-    configurations: Vec<usize>,
-    groups: Vec<usize>,
-    middles_s: Vec<f64>,
+/// What bytes per hit, relative to the mean of the configuration, explain: by least squares for each group.
+fn by_traffic(blocks: &[&Block], configurations: &[usize], groups: &[usize], deviations: &[f64]) -> Vec<f64> {
+    // Answers may be empty.
+    let bytes: Vec<f64> = blocks.iter().map(|block| 1.0 + block.body_bytes as f64 / block.hits as f64).collect();
+    let traffic = relative(&bytes, &means(&bytes, configurations), configurations);
+    if root_mean_square(traffic.iter().copied()) < TRAFFIC_LEAST {
+        return vec![0.0; blocks.len()];
+    }
+    let of_group = |values: &[f64], wanted: usize| -> Vec<f64> {
+        values.iter().zip(groups).filter(|(_, group)| **group == wanted).map(|(value, _)| *value).collect()
+    };
+    let slope_of = |group: usize| slope(&of_group(&traffic, group), &of_group(deviations, group));
+    let slopes: Vec<f64> = (0..groups.iter().max().map_or(0, |last| last + 1)).map(slope_of).collect();
+    traffic.iter().zip(groups).map(|(traffic, group)| slopes[*group] * traffic).collect()
 }
 
-impl Met {
-    /// What moment and traffic explain of each deviation.
-    fn explained(&self, reach_s: f64) -> Vec<f64> {
-        let mut by_moment = vec![0.0; self.deviations.len()];
-        let mut by_traffic = by_moment.clone();
-        let mut weights = vec![1.0; self.deviations.len()];
-        for _ in 0..TURNS {
-            by_traffic = self.by_traffic(&self.centred(&by_moment));
-            let left = self.centred(&sum(&by_moment, &by_traffic));
-            by_moment = self.by_moment(&sum(&left, &by_moment), &weights, reach_s);
-            weights = self.weights(&self.centred(&sum(&by_moment, &by_traffic)));
-        }
-        // The mean moment is that of all blocks.
-        let level = mean(by_moment.iter().copied());
-        by_moment.iter().zip(&by_traffic).map(|(moment, traffic)| moment - level + traffic).collect()
-    }
-
-    /// A multiple, found by least squares, of the mean deviation of the blocks around each, the nearer the heavier,
-    /// without its own.
-    fn by_moment(&self, deviations: &[f64], weights: &[f64], reach_s: f64) -> Vec<f64> {
-        let around: Vec<f64> = (0..deviations.len()).map(|at| self.around(deviations, weights, reach_s, at)).collect();
-        let multiple = slope(&around, deviations).max(0.0);
-        around.iter().map(|value| multiple * value).collect()
-    }
-
-    /// The mean of the blocks before and after this one, weighted by their weights and `exp(−distance / reach)`.
-    fn around(&self, values: &[f64], weights: &[f64], reach_s: f64, at: usize) -> f64 {
-        let neighbours = at.saturating_sub(NEIGHBOURS)..values.len().min(at + NEIGHBOURS + 1);
-        let (sum, all) = neighbours.filter(|other| *other != at).fold((0.0, 0.0), |(sum, all), other| {
-            let distance_s = (self.middles_s[other] - self.middles_s[at]).abs();
-            let weight = weights[other] * (-distance_s / reach_s).exp();
-            (sum + weight * values[other], all + weight)
-        });
-        if all > 0.0 { sum / all } else { 0.0 }
-    }
-
-    /// What a block counts for its neighbours: the reciprocal of what its configuration's blocks scatter by besides.
-    fn weights(&self, left: &[f64]) -> Vec<f64> {
-        let squares: Vec<f64> = left.iter().map(|value| value * value).collect();
-        let of_all = mean(squares.iter().copied());
-        if of_all <= 0.0 {
-            return vec![1.0; left.len()];
-        }
-        let total = 1 + self.configurations.iter().max().map_or(0, |last| *last);
-        let [mut sums, mut counts] = [BLOCKS_LIKE_ALL * of_all, BLOCKS_LIKE_ALL].map(|start| vec![start; total]);
-        for (square, configuration) in squares.iter().zip(&self.configurations) {
-            sums[*configuration] += square;
-            counts[*configuration] += 1.0;
-        }
-        self.configurations.iter().map(|configuration| counts[*configuration] / sums[*configuration]).collect()
-    }
-
-    /// What bytes per hit explain, by least squares for each group.
-    fn by_traffic(&self, deviations: &[f64]) -> Vec<f64> {
-        if root_mean_square(&self.traffic) < TRAFFIC_LEAST {
-            return vec![0.0; deviations.len()];
-        }
-        let of_group = |values: &[f64], wanted: usize| -> Vec<f64> {
-            values.iter().zip(&self.groups).filter(|(_, group)| **group == wanted).map(|(value, _)| *value).collect()
-        };
-        let groups = self.groups.iter().max().map_or(0, |last| last + 1);
-        let slopes: Vec<f64> =
-            (0..groups).map(|group| slope(&of_group(&self.traffic, group), &of_group(deviations, group))).collect();
-        self.traffic.iter().zip(&self.groups).map(|(traffic, group)| slopes[*group] * traffic).collect()
-    }
-
-    /// The deviations without what is `explained`, from the mean that is left of their configuration.
-    fn centred(&self, explained: &[f64]) -> Vec<f64> {
-        let left: Vec<f64> = self.deviations.iter().zip(explained).map(|(all, part)| all - part).collect();
-        let own_means = means(&left, &self.configurations);
-        left.iter().zip(&self.configurations).map(|(value, own)| value - own_means[*own]).collect()
-    }
+fn less(a: &[f64], b: &[f64]) -> Vec<f64> {
+    a.iter().zip(b).map(|(a, b)| a - b).collect()
 }
 
-/// Bytes per hit of each block, relative to the mean of its configuration, less 1; 0 where answers are empty.
-fn traffic(blocks: &[&Block], configurations: &[usize]) -> Vec<f64> {
-    let bytes: Vec<f64> = blocks.iter().map(|block| block.body_bytes as f64 / block.hits as f64).collect();
-    let means = means(&bytes, configurations);
-    let relative = relative(&bytes, &means, configurations);
-    relative.into_iter().map(|value| if value.is_finite() { value } else { 0.0 }).collect()
+/// The mean of the values before and after this one, the nearer the heavier.
+fn around(values: &[f64], at: usize) -> f64 {
+    let neighbours = at.saturating_sub(NEIGHBOURS)..values.len().min(at + NEIGHBOURS + 1);
+    let (sum, weights) = neighbours.filter(|other| *other != at).fold((0.0, 0.0), |(sum, weights), other| {
+        let weight = (-(other.abs_diff(at) as f64) / REACH_BLOCKS).exp();
+        (sum + weight * values[other], weights + weight)
+    });
+    sum / weights
 }
 
-fn sum(a: &[f64], b: &[f64]) -> Vec<f64> {
-    a.iter().zip(b).map(|(a, b)| a + b).collect()
-}
-
-fn root_mean_square(values: &[f64]) -> f64 {
-    mean(values.iter().map(|value| value * value)).sqrt()
+fn root_mean_square(values: impl Iterator<Item = f64>) -> f64 {
+    mean(values.map(|value| value * value)).sqrt()
 }
 
 #[cfg(test)]
@@ -257,24 +185,6 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_scatter_tell_their_neighbours_little() {
-        let mut random = SplitMix64::new(7);
-        let mut blocks = blocks(0.0);
-        // Two of three configurations are noisy.
-        for block in blocks.iter_mut().filter(|block| block.configuration % 3 != 0) {
-            block.elapsed_ns = (block.elapsed_ns as f64 * (1.0 + 0.5 * random.normal()).max(0.2)) as u64;
-        }
-        let moment = Moment::of(blocks.iter(), |configuration| configuration).unwrap();
-        let scatter = |configuration| {
-            let times = times_ns(&blocks, configuration, |block| moment.excess_ns(block));
-            root_mean_square(&relative(&times, &[mean(times.iter().copied())], &vec![0; times.len()]))
-        };
-        let of_quiet = mean((0..CONFIGURATIONS).step_by(3).map(scatter));
-        // 0.15 where all blocks count alike.
-        assert!(of_quiet < 0.13, "{of_quiet}");
-    }
-
-    #[test]
     fn noise_of_the_blocks_own_stays() {
         let mut random = SplitMix64::new(5);
         let mut blocks = blocks(0.0);
@@ -283,12 +193,7 @@ mod tests {
             block.elapsed_ns = (per_hit * block.hits as f64) as u64;
         }
         let moment = Moment::of(blocks.iter(), |configuration| configuration).unwrap();
-        assert!(
-            moment.unexplained_fraction > 0.95 * moment.spread,
-            "{} of {}",
-            moment.unexplained_fraction,
-            moment.spread
-        );
+        assert!(moment.unexplained_fraction > 0.95 * moment.spread, "{moment:?}");
     }
 
     #[test]

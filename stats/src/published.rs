@@ -8,13 +8,13 @@ use tlsdyno_tls::Stage;
 use super::findings::Findings;
 use super::papers::{relative_cost, relative_throughput, share_saved};
 use super::rounds::Rounds;
-use super::shares::{MISSING, Share, Shares};
+use super::shares::{MISSING, Shares};
 use super::statement::{Direction, Metric, Ratio};
 use tlsdyno_record::model::{ConfigurationModel, Experiment, PaperModel, ShareModel};
 use tlsdyno_record::store::{Kind, Record};
 
 /// Half of the last digit that the papers print of a percentage.
-const HALF_A_DIGIT: f64 = 0.5;
+pub(super) const HALF_A_DIGIT: f64 = 0.5;
 
 /// What the paper published of one configuration.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -46,6 +46,15 @@ pub struct PublishedShare {
     pub by_time: Option<Direction>,
     /// Our interval by CPU, against the same.
     pub by_cpu: Option<Direction>,
+}
+
+impl PublishedShare {
+    /// The range of the paper's numbers, which are printed to a whole per cent.
+    pub fn range_percent(&self) -> [f64; 2] {
+        let numbers = || self.percent.iter().copied().filter(|number| number.is_finite());
+        let [low, high] = [numbers().fold(f64::INFINITY, f64::min), numbers().fold(f64::NEG_INFINITY, f64::max)];
+        [low - HALF_A_DIGIT, high + HALF_A_DIGIT]
+    }
 }
 
 /// Section 3.10's sum from the paper's throughputs, per cent for each machine.
@@ -83,15 +92,14 @@ pub struct Published {
 
 impl Published {
     /// The paper of a record's experiment. `None` where it names none.
-    pub fn of(record: &Record, shares: &Shares, findings: &Findings) -> Option<Published> {
-        let experiment = record.measured.of::<Experiment>()?;
+    pub(super) fn of(rounds: &Rounds, shares: &Shares, findings: &Findings) -> Option<Published> {
+        let experiment = rounds.experiment()?;
         let paper = experiment.paper.as_ref()?;
         let published = Paper { experiment, paper };
         let reference = published.reference().unwrap_or_default();
-        let rounds = Rounds::of(record);
         let configurations = experiment.configurations.iter().filter_map(|model| {
             let (hits_per_s, percent_of_reference) = published.throughput(model, reference)?;
-            let [ratio, by_cpu] = ratios(&rounds, findings, reference, &model.name);
+            let [ratio, by_cpu] = ratios(rounds, findings, reference, &model.name);
             let (configuration, label) = (model.name.clone(), model.label.clone());
             Some(PublishedConfiguration { configuration, label, hits_per_s, percent_of_reference, ratio, by_cpu })
         });
@@ -101,7 +109,9 @@ impl Published {
             reference: reference.to_owned(),
             configurations: configurations.collect(),
             shares: experiment.shares.iter().filter_map(|model| published.share(model, shares)).collect(),
-            setup_and_data: (!findings.setup_and_data.is_empty()).then(|| published.setup_and_data(record)).flatten(),
+            setup_and_data: (!findings.setup_and_data.is_empty())
+                .then(|| published.setup_and_data(rounds.record()))
+                .flatten(),
             differences: paper.differences.clone(),
         })
     }
@@ -186,15 +196,14 @@ impl Paper<'_> {
         if percent.iter().all(|percent| percent.is_nan()) {
             return None;
         }
-        let of = |metric| ours.by(metric).find(|share| share.stage == model.name && share.stage != MISSING);
-        let against = |metric| of(metric).map(|share| against_range(share, &percent));
-        Some(PublishedShare {
-            share: model.name.clone(),
-            by_time: against(Metric::Throughput),
-            by_cpu: against(Metric::Cpu),
-            percent,
-            computed,
-        })
+        let published = PublishedShare { share: model.name.clone(), percent, computed, by_time: None, by_cpu: None };
+        let against = |metric| {
+            let of = ours.by(metric).find(|share| share.stage == model.name && share.stage != MISSING)?;
+            let direction = Direction::against([of.low, of.high], published.range_percent());
+            Some(if of.bound { Direction::Undecided } else { direction })
+        };
+        let [by_cpu, by_time] = Metric::ALL.map(against);
+        Some(PublishedShare { by_time, by_cpu, ..published })
     }
 
     fn computed_share(&self, model: &ShareModel, machine: usize) -> f64 {
@@ -223,12 +232,4 @@ impl Paper<'_> {
         let discrepancy = self.machines().map(|machine| whole[machine] - setup[machine] - data[machine]).collect();
         Some(PublishedSetupAndData { whole, setup, data, discrepancy })
     }
-}
-
-/// Our interval against the range of the paper's numbers, which are printed to a whole per cent.
-fn against_range(share: &Share, published: &[f64]) -> Direction {
-    let numbers = || published.iter().copied().filter(|number| number.is_finite());
-    let low = numbers().fold(f64::INFINITY, f64::min) - HALF_A_DIGIT;
-    let high = numbers().fold(f64::NEG_INFINITY, f64::max) + HALF_A_DIGIT;
-    if share.bound { Direction::Undecided } else { Direction::against([share.low, share.high], [low, high]) }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
+use super::bootstrap::{Column, estimate_column};
 use super::moment::Moment;
 use super::pace::{self, Pace};
 use super::robust::TRIM;
@@ -22,7 +22,7 @@ pub struct Rounds<'a> {
     numbers: Vec<u32>,
     /// How costs go with the machine's pace, where it was sampled.
     pace: Option<Pace>,
-    /// How time per hit goes with the moment and the traffic, in an experiment on machines.
+    /// How time per hit goes with the moment, in an experiment on machines.
     moment: Option<Moment>,
     /// CPU per hit from slices instead of blocks, where there are slices.
     sweeps: Option<SweepCosts>,
@@ -67,16 +67,14 @@ impl<'a> Rounds<'a> {
         Rounds { record, blocks: table, numbers, pace, moment, sweeps }
     }
 
-    /// The same with costs as they were measured, whatever the machine's pace was.
-    pub(super) fn uncorrected(&self) -> Rounds<'a> {
-        Rounds {
-            record: self.record,
-            blocks: self.blocks.clone(),
-            numbers: self.numbers.clone(),
-            pace: None,
-            moment: None,
-            sweeps: self.sweeps.clone(),
-        }
+    /// The record that they are of.
+    pub(crate) fn record(&self) -> &'a Record {
+        self.record
+    }
+
+    /// The experiment, where the record is of one server.
+    pub(super) fn experiment(&self) -> Option<&'a Experiment> {
+        self.record.measured.of()
     }
 
     /// How costs go with the machine's pace, where it was sampled.
@@ -84,7 +82,7 @@ impl<'a> Rounds<'a> {
         self.pace.as_ref()
     }
 
-    /// How time per hit goes with the moment and the traffic, in an experiment on machines.
+    /// How time per hit goes with the moment, in an experiment on machines.
     pub(super) fn moment(&self) -> Option<&Moment> {
         self.moment.as_ref()
     }
@@ -149,7 +147,7 @@ impl<'a> Rounds<'a> {
         if pairs == 0 {
             return None;
         }
-        let estimate = estimate(&[column], &[Combination::column(0)], RESAMPLES, SEED)[0];
+        let estimate = estimate_column(&column);
         let [at_most, at_least] = [a, b].map(|index| metric == Metric::Throughput && self.client_bound(&[index]));
         Some(Ratio::of_logarithm(estimate, pairs, at_most, at_least))
     }

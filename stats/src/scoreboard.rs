@@ -3,10 +3,12 @@
 
 use serde::Serialize;
 
+use super::bootstrap::Estimate;
 use super::findings::ComparisonFinding;
+use super::published::{HALF_A_DIGIT, PublishedShare};
+use super::shares::Share;
 use super::statement::{Lies, Metric, Ratio};
 use super::summary::Summary;
-use super::{Published, Share};
 
 /// What became of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -27,12 +29,9 @@ pub enum Fate {
 /// Our number with its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ours {
-    /// Point estimate.
-    pub value: f64,
-    /// Lower end.
-    pub low: f64,
-    /// Upper end.
-    pub high: f64,
+    /// The number.
+    #[serde(flatten)]
+    pub estimate: Estimate,
     /// In which cost of a hit.
     pub metric: Metric,
 }
@@ -64,61 +63,61 @@ pub struct Claim {
     pub fate: Fate,
 }
 
+impl Claim {
+    /// A range of a paper beside our number.
+    pub fn new(about: impl Into<String>, paper: String, (range, unit): ([f64; 2], Unit), ours: Option<Ours>) -> Claim {
+        let fate = match ours.map(|ours| Lies::of(ours.estimate.interval(), range)) {
+            None => Fate::NotMeasured,
+            Some(Lies::Within) => Fate::Stands,
+            Some(Lies::Above) => Fate::Bigger,
+            Some(Lies::Below) => Fate::Smaller,
+            Some(Lies::Across) => Fate::Undecided,
+        };
+        Claim { about: about.into(), paper, range_of_unit: range, unit, ours, fate }
+    }
+
+    /// The same of a ratio. Of a bound only one end is known.
+    pub fn of_ratio(about: impl Into<String>, paper: String, range: [f64; 2], ours: Option<(Ratio, Metric)>) -> Claim {
+        let known = ours.map(|(of, metric)| Ours { estimate: of.estimate(), metric });
+        let claim = Claim::new(about, paper, (range, Unit::Times), known);
+        let fate = match (ours, claim.fate) {
+            (Some((of, _)), Fate::Bigger) if of.at_most => Fate::Undecided,
+            (Some((of, _)), Fate::Smaller) if of.at_least => Fate::Undecided,
+            (Some((of, _)), Fate::Stands) if of.is_bound() => Fate::Undecided,
+            (_, fate) => fate,
+        };
+        Claim { fate, ..claim }
+    }
+}
+
 /// The claims that a record's experiment has numbers of, in its order: comparisons, then shares.
 pub fn claims(summary: &Summary) -> Vec<Claim> {
     let comparisons = summary.findings.comparisons.iter().filter_map(comparison);
-    let shares = summary.published.iter().flat_map(|published| of_shares(published, summary));
-    comparisons.chain(shares).collect()
+    let shares = summary.published.iter().flat_map(|published| &published.shares);
+    comparisons.chain(shares.map(|row| of_share(row, summary))).collect()
 }
 
 fn comparison(of: &ComparisonFinding) -> Option<Claim> {
     let range = of.published_times?;
-    let limited = |ratio: &Ratio| ratio.at_most || ratio.at_least;
     // Where something else than the server limited hits per second, CPU per hit is what is known.
     let ours = match (of.ratio, of.by_cpu) {
-        (Some(ratio), Some(by_cpu)) if limited(&ratio) => Some((by_cpu, Metric::Cpu)),
+        (Some(ratio), Some(by_cpu)) if ratio.is_bound() => Some((by_cpu, Metric::Cpu)),
         (ratio, _) => ratio.map(|ratio| (ratio, Metric::Throughput)),
     };
-    let known = ours.map(|(of, metric)| Ours { value: of.times, low: of.low, high: of.high, metric });
-    let fate = match ours {
-        // Of a bound only one end is known.
-        Some((of, _)) if limited(&of) => match fate(known, range) {
-            Fate::Bigger if !of.at_most => Fate::Bigger,
-            Fate::Smaller if !of.at_least => Fate::Smaller,
-            _ => Fate::Undecided,
-        },
-        _ => fate(known, range),
-    };
     let paper = of.paper.clone().unwrap_or_else(|| format!("{} to {} times", range[0], range[1]));
-    Some(Claim { about: of.question.clone(), paper, range_of_unit: range, unit: Unit::Times, ours: known, fate })
+    Some(Claim::of_ratio(&of.question, paper, range, ours))
 }
 
-fn of_shares(published: &Published, summary: &Summary) -> Vec<Claim> {
-    let claim = |row: &super::published::PublishedShare| {
-        let numbers = || row.percent.iter().copied().filter(|number| number.is_finite());
-        let (low, high) =
-            numbers().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)));
-        // Printed to a whole per cent.
-        let range = [low - 0.5, high + 0.5];
-        let of = |metric| summary.shares.by(metric).find(|share| share.stage == row.share);
-        let known = |share: &Share| share.low.is_finite() && share.high.is_finite() && !share.bound;
-        let share = Metric::ALL.into_iter().find_map(|metric| of(metric).filter(|share| known(share)));
-        let ours = share.map(|of| Ours { value: of.percent, low: of.low, high: of.high, metric: of.metric });
-        let paper = if low == high { format!("{low:.0} %") } else { format!("{low:.0} to {high:.0} %") };
-        let about = format!("share of {}", row.share);
-        Claim { about, paper, range_of_unit: range, unit: Unit::Percent, ours, fate: fate(ours, range) }
-    };
-    published.shares.iter().map(claim).collect()
-}
-
-fn fate(ours: Option<Ours>, range: [f64; 2]) -> Fate {
-    let Some(ours) = ours else { return Fate::NotMeasured };
-    match Lies::of([ours.low, ours.high], range) {
-        Lies::Within => Fate::Stands,
-        Lies::Above => Fate::Bigger,
-        Lies::Below => Fate::Smaller,
-        Lies::Across => Fate::Undecided,
-    }
+fn of_share(row: &PublishedShare, summary: &Summary) -> Claim {
+    let of = |metric| summary.shares.by(metric).find(|share| share.stage == row.share);
+    let known = |share: &&Share| share.low.is_finite() && share.high.is_finite() && !share.bound;
+    let share = Metric::ALL.into_iter().find_map(|metric| of(metric).filter(known));
+    let ours = share
+        .map(|of| Ours { estimate: Estimate { value: of.percent, low: of.low, high: of.high }, metric: of.metric });
+    let [low, high] = row.range_percent();
+    let (low, high) = (low + HALF_A_DIGIT, high - HALF_A_DIGIT);
+    let paper = if low == high { format!("{low:.0} %") } else { format!("{low:.0} to {high:.0} %") };
+    Claim::new(format!("share of {}", row.share), paper, (row.range_percent(), Unit::Percent), ours)
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use super::methods::{self, Doubled};
 use super::papers::{relative_cost, relative_throughput, share_saved};
 use super::rounds::Rounds;
 use super::statement::{Difference, Direction, Metric, Part, Verdict};
-use tlsdyno_record::model::{Experiment, ShareModel};
-use tlsdyno_record::store::{Kind, Record};
+use tlsdyno_record::model::ShareModel;
+use tlsdyno_record::store::Kind;
 
 /// Name of the share that is left between the stages and plain HTTP: where slices measured it, what a hit costs with
 /// all stages off, less plain HTTP.
@@ -54,7 +54,7 @@ pub struct Share {
 }
 
 /// Everything that compares configurations.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Shares {
     /// Per metric: the stages in the order of the record, what is left, what only all stages together save, plain HTTP;
     /// or the experiment's named shares, then what is missing. The sum per metric is 100 %. Empty where neither a stage
@@ -71,18 +71,17 @@ pub struct Shares {
 impl Shares {
     /// Computes the shares of a record, by each metric that was measured. Without a usable "as is" block there are
     /// none.
-    pub fn of(record: &Record) -> Shares {
+    pub fn of(rounds: &Rounds) -> Shares {
         let mut all = Shares::default();
-        let rounds = Rounds::of(record);
         if let Some(as_is) = rounds.find(&Kind::AsIs) {
             // Where there are no blocks, nothing is known of hits per second.
             for metric in Metric::ALL.into_iter().filter(|metric| rounds.pairs(as_is, as_is, *metric) > 0) {
-                let named = record.measured.of::<Experiment>().map_or(&[][..], |experiment| &experiment.shares);
+                let named = rounds.experiment().map_or(&[][..], |experiment| &experiment.shares);
                 let comparison = match named {
-                    [] => Comparison::of_stages(record, &rounds, as_is, metric),
-                    named => Comparison::named(named, &rounds, as_is, metric),
+                    [] => Comparison::of_stages(rounds, as_is, metric),
+                    named => Comparison::named(named, rounds, as_is, metric),
                 };
-                all.add(&comparison, &rounds, as_is, metric);
+                all.add(&comparison, rounds, as_is, metric);
             }
         }
         all
@@ -193,7 +192,8 @@ impl Comparison {
     const EMPTY: Comparison = Comparison { columns: Vec::new(), quantities: Vec::new(), unmeasured: Vec::new() };
 
     /// The stages that the record replaces one by one, what is left, and plain HTTP.
-    fn of_stages(record: &Record, rounds: &Rounds, as_is: usize, metric: Metric) -> Comparison {
+    fn of_stages(rounds: &Rounds, as_is: usize, metric: Metric) -> Comparison {
+        let record = rounds.record();
         let comparable = |kind: &Kind| rounds.find(kind).filter(|&index| rounds.pairs(as_is, index, metric) > 0);
         // With T = 1/c the saved share is the papers' T_as_is · (1/T_on − 1/T_off), for CPU and for time alike.
         let saved = |index| rounds.paired(as_is, index, metric, |before, after| share_saved(1.0 / before, 1.0 / after));
@@ -220,7 +220,7 @@ impl Comparison {
             }
         }
         // Where stages are replaced too, the methods stand side by side (`methods.rs`) and these are the shares.
-        let doubled = if stages.is_empty() { methods::doubled(record, rounds, as_is, metric) } else { Vec::new() };
+        let doubled = if stages.is_empty() { methods::doubled(rounds, as_is, metric) } else { Vec::new() };
         for Doubled { stages: of_step, share, configurations, .. } in &doubled {
             let column = comparison.column(share.clone());
             comparison.share(&methods::name(*of_step), false, Combination::column(column), configurations.clone());
@@ -236,8 +236,7 @@ impl Comparison {
             true => {
                 comparable(&Kind::AllOff).map(|index| (saved(index), vec![index], record.configurations[index].noop))
             }
-            false => methods::all_doubled(record, rounds, as_is, metric)
-                .map(|all| (all.share, all.configurations, all.stages)),
+            false => methods::all_doubled(rounds, as_is, metric).map(|all| (all.share, all.configurations, all.stages)),
         };
         let all = all.map(|(values, configurations, of_all)| (comparison.column(values), configurations, of_all));
         let all_configurations = all.iter().flat_map(|(_, configurations, _)| configurations);

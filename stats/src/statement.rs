@@ -49,10 +49,9 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Of an estimate from so many rounds. Below [`FEW_ROUNDS`] nothing is resolved: all of 4 rounds lie on one side of
-    /// 0 by chance once in 8 times.
+    /// Of an estimate from so many rounds.
     pub(super) fn of(estimate: Estimate, metric: Metric, rounds: u32) -> Difference {
-        let resolved = rounds >= FEW_ROUNDS && estimate.direction() != Direction::Undecided;
+        let resolved = direction(estimate, rounds) != Direction::Undecided;
         let verdict = if resolved { Verdict::Resolved } else { Verdict::Undecided };
         let Estimate { value: percent, low, high } = estimate.scaled(100.0);
         Difference { metric, percent, low, high, verdict }
@@ -67,6 +66,27 @@ impl Difference {
     pub fn part(&self) -> Part {
         Part::of(self.percent, [self.low, self.high])
     }
+}
+
+/// On which side of 0 an estimate from so many rounds lies. Below [`FEW_ROUNDS`] nothing is decided: all of 4 rounds lie
+/// on one side of 0 by chance once in 8 times.
+pub(super) fn direction(estimate: Estimate, rounds: u32) -> Direction {
+    if rounds >= FEW_ROUNDS { estimate.direction() } else { Direction::Undecided }
+}
+
+/// One cost of two servers, or in two records, and what the two differ by.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SideBySide {
+    /// What costs it: a stage, a share, or a name that stands for the whole.
+    pub stage: String,
+    /// Of the first.
+    pub first: Estimate,
+    /// Of the second.
+    pub second: Estimate,
+    /// The second less the first.
+    pub difference: Estimate,
+    /// Whether the second is bigger.
+    pub direction: Direction,
 }
 
 /// What is known of a part of a whole, in per cent. Noise, or a limit elsewhere, can give a number that no part can be.
@@ -113,6 +133,16 @@ pub struct Ratio {
 }
 
 impl Ratio {
+    /// The number with its interval.
+    pub fn estimate(&self) -> Estimate {
+        Estimate { value: self.times, low: self.low, high: self.high }
+    }
+
+    /// Something else than the server limited one of the two.
+    pub fn is_bound(&self) -> bool {
+        self.at_most || self.at_least
+    }
+
     /// The ratio whose logarithm was estimated from so many rounds.
     pub fn of_logarithm(estimate: Estimate, pairs: u32, at_most: bool, at_least: bool) -> Ratio {
         let (low, high) = (estimate.low.exp(), estimate.high.exp());

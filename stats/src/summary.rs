@@ -7,7 +7,7 @@ use serde::Serialize;
 use tlsdyno_tls::StageSet;
 
 use super::between_runs::{BetweenRuns, between_runs};
-use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
+use super::bootstrap::{Column, Estimate, estimate_column};
 use super::calibration::Detection;
 use super::counts::Counts;
 use super::findings::Findings;
@@ -18,6 +18,7 @@ use super::methods::{self, ByMethods};
 use super::moment::Moment;
 use super::pace::Pace;
 use super::published::Published;
+use super::robust::trimmed_mean;
 use super::rounds::Rounds;
 use super::shares::{Share, Shares};
 use super::statement::{FEW_ROUNDS, Metric};
@@ -43,19 +44,11 @@ pub struct ConfigurationSummary {
     /// Usable blocks.
     pub blocks: u32,
     /// Hits per second of elapsed time.
-    pub hits_per_second: f64,
-    /// Lower end of its interval.
-    pub hits_per_second_low: f64,
-    /// Upper end of its interval.
-    pub hits_per_second_high: f64,
+    pub hits_per_second: Estimate,
     /// The client limited a block: hits per second are a lower bound.
     pub client_bound: bool,
     /// Server CPU time per hit, nanoseconds.
-    pub server_cpu_ns_per_hit: f64,
-    /// Lower end of its interval.
-    pub server_cpu_ns_per_hit_low: f64,
-    /// Upper end of its interval.
-    pub server_cpu_ns_per_hit_high: f64,
+    pub server_cpu_ns_per_hit: Estimate,
     /// Client CPU time per hit, nanoseconds.
     pub client_cpu_ns_per_hit: f64,
     /// CPU time per hit of servers that the server needs beside it (HAProxy's backend, memcached, redis), nanoseconds;
@@ -87,6 +80,62 @@ pub struct ConfigurationSummary {
     pub valid: bool,
     /// What the reader must know about it.
     pub warnings: Vec<String>,
+    /// Merged phase histograms, for curves.
+    #[serde(skip)]
+    pub phases: BTreeMap<String, Histogram<u64>>,
+}
+
+impl ConfigurationSummary {
+    /// Of the configuration with this number, in a record of any kind.
+    pub fn of(rounds: &Rounds, index: usize) -> ConfigurationSummary {
+        let record = rounds.record();
+        let configuration = &record.configurations[index];
+        let rates: Column = rounds.cost(index, Metric::Throughput).into_iter().map(|ns| ns.map(f64::recip)).collect();
+        let blocks = || rounds.of_configuration(index);
+        let sum = |field: fn(&Block) -> u64| blocks().map(field).sum::<u64>();
+        let each = |many: u64| (many > 0).then(|| sum(|block| block.hits) as f64 / many as f64);
+        let mut errors = BTreeMap::new();
+        for block in record.blocks.iter().filter(|block| block.configuration == index) {
+            for (kind, count) in &block.errors {
+                *errors.entry(kind.clone()).or_default() += count;
+            }
+        }
+        let models = rounds.experiment().into_iter().flat_map(|experiment| &experiment.configurations);
+        let base = models.into_iter().find(|model| model.name == configuration.name);
+        let (full, resumed) = (sum(|block| block.handshakes_full), sum(|block| block.resumed_accepted));
+        let phases = merge_phases(rounds, index);
+        ConfigurationSummary {
+            name: configuration.name.clone(),
+            base: base.and_then(|model| model.base.clone()),
+            noop: configuration.noop,
+            kind: configuration.kind.clone(),
+            blocks: blocks().count() as u32,
+            hits_per_second: estimate_column(&rates).scaled(1e9),
+            client_bound: rounds.client_bound(&[index]),
+            server_cpu_ns_per_hit: estimate_column(&rounds.cost(index, Metric::Cpu)),
+            client_cpu_ns_per_hit: mean_of(&rounds.client_cost(index)),
+            companion_cpu_ns_per_hit: companion_cpu_ns(rounds, index),
+            hits: sum(|block| block.hits),
+            body_bytes: sum(|block| block.body_bytes),
+            connections: sum(|block| block.connections),
+            handshakes_full: full,
+            handshakes_resumed: resumed,
+            hits_per_handshake: each(full + resumed),
+            hits_per_full_handshake: each(full),
+            resumed_intended: sum(|block| block.resumed_intended),
+            resumed_offered: sum(|block| block.resumed_offered),
+            errors,
+            latency_ns: phases.iter().map(|(phase, histogram)| (phase.clone(), percentiles(histogram))).collect(),
+            valid: configuration.valid && !all_invalid(record, index),
+            warnings: configuration_warnings(record, index).iter().map(Warning::to_string).collect(),
+            phases,
+        }
+    }
+}
+
+/// The trimmed mean of a column; NaN without values.
+fn mean_of(column: &Column) -> f64 {
+    trimmed_mean(&column.iter().flatten().copied().collect::<Vec<f64>>()).unwrap_or(f64::NAN)
 }
 
 /// How well the shares are known, where the experiment says how well they are to be.
@@ -114,45 +163,59 @@ impl Precision {
 }
 
 /// Everything the reports show.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     /// Relative costs.
+    #[serde(flatten)]
     pub shares: Shares,
     /// What the shares are over all runs of this experiment on this machine; empty while there were too few.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub between_runs: Vec<BetweenRuns>,
     /// Costs of stages by several methods, where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub by_methods: Vec<ByMethods>,
     /// Instructions of each configuration, where they were counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub counted: Option<Counts>,
     /// The server on one library and on another, where it was measured on two.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub libraries: Option<Libraries>,
     /// What somebody else's traffic tells, where it was that.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Traffic>,
     /// Comparisons, remedies, and setup against data.
+    #[serde(flatten)]
     pub findings: Findings,
     /// The paper's numbers beside ours, where the experiment has some.
+    #[serde(rename = "paper")]
     pub published: Option<Published>,
     /// What was measured on machines, where the experiment has some.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub machines: Option<Machines>,
     /// The configurations, in the order of the record.
     pub configurations: Vec<ConfigurationSummary>,
-    /// Merged phase histograms per configuration, for curves.
-    pub phases: Vec<BTreeMap<String, Histogram<u64>>>,
     /// Rounds measured; of slices where there were no blocks.
+    #[serde(skip)]
     pub rounds: u32,
     /// Sweeps of slices, by which CPU per hit is told; 0: it is told by rounds.
+    #[serde(skip)]
     pub sweeps: u32,
     /// The record's own warnings and those that follow from its numbers.
+    #[serde(skip)]
     pub warnings: Vec<Warning>,
     /// How well the shares are known, where that was asked for.
+    #[serde(skip)]
     pub precision: Option<Precision>,
     /// What differences could be found.
+    #[serde(flatten)]
     pub detection: Detection,
     /// What the machine's pace explains, where it was sampled.
     pub pace: Option<Pace>,
-    /// What the moments and the traffic of blocks explain, in an experiment on machines.
+    /// What the moments of blocks explain, in an experiment on machines.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub moment: Option<Moment>,
     /// What is loaded in the configuration that tells the instrument's own cost, where there is one.
+    #[serde(skip)]
     pub loaded: Loaded,
 }
 
@@ -160,7 +223,7 @@ impl Summary {
     /// Summarises a record; always gives the same result for the same record.
     pub fn of(record: &Record) -> Summary {
         let rounds = Rounds::of(record);
-        let shares = Shares::of(record);
+        let shares = Shares::of(&rounds);
         let mut warnings = record.warnings.clone();
         // It speaks of the rest between the stages, which an experiment without stages does not have.
         warnings.retain(|warning| warning.code != code::NO_PLAIN_HTTP || has_stages(record));
@@ -169,48 +232,41 @@ impl Summary {
                 warnings.push(warning);
             }
         }
-        let mut configurations = Vec::new();
-        let mut phases = Vec::new();
-        for index in 0..record.configurations.len() {
-            let merged = merge_phases(&rounds, index);
-            configurations.push(summarise(record, &rounds, index, &merged));
-            phases.push(merged);
-        }
-        let findings = Findings::of(record);
-        let published = Published::of(record, &shares, &findings);
-        let machines = Machines::of(record, &configurations, published.as_ref());
+        let indices = 0..record.configurations.len();
+        let configurations: Vec<_> = indices.map(|index| ConfigurationSummary::of(&rounds, index)).collect();
+        let findings = Findings::of(&rounds);
+        let published = Published::of(&rounds, &shares, &findings);
+        let machines = Machines::of(&rounds, &configurations, published.as_ref());
         let detection = Detection::of(record);
         warnings.extend(detection.below(&shares));
         let counted = Counts::of(record);
         warnings.extend(counted.as_ref().and_then(|counted| counted.impossible(record)));
-        let (pace, moment) = (rounds.pace().cloned(), rounds.moment().cloned());
         let precision = Precision::of(record, &shares);
         Summary {
             precision,
             between_runs: between_runs(&shares, &record.manifest.earlier_runs),
-            by_methods: methods::by_methods(record),
+            by_methods: methods::by_methods(&rounds, counted.as_ref()),
             counted,
-            libraries: Libraries::of(record),
+            libraries: Libraries::of(&rounds),
             traffic: Traffic::of(record),
             shares,
             findings,
             published,
             machines,
             configurations,
-            phases,
             rounds: rounds.told(),
             sweeps: rounds.sweeps(),
             warnings,
             detection,
-            pace,
-            moment,
+            pace: rounds.pace().cloned(),
+            moment: rounds.moment().cloned(),
             loaded: Loaded::of(record),
         }
     }
 
     /// Whether blocks told hits per second.
     pub fn has_rates(&self) -> bool {
-        self.configurations.iter().any(|of| of.hits_per_second.is_finite())
+        self.configurations.iter().any(|of| of.hits_per_second.value.is_finite())
     }
 
     /// The configurations that are not one of the others on a machine.
@@ -224,63 +280,6 @@ impl Summary {
             .iter()
             .find(|configuration| configuration.kind == *kind && configuration.valid && configuration.blocks > 0)
     }
-}
-
-fn summarise(
-    record: &Record,
-    rounds: &Rounds,
-    index: usize,
-    phases: &BTreeMap<String, Histogram<u64>>,
-) -> ConfigurationSummary {
-    let configuration = &record.configurations[index];
-    let rates: Column = rounds.cost(index, Metric::Throughput).into_iter().map(|ns| ns.map(f64::recip)).collect();
-    let [rate, server, client]: [Estimate; 3] = [rates, rounds.cost(index, Metric::Cpu), rounds.client_cost(index)]
-        .map(|column| estimate(&[column], &[Combination::column(0)], RESAMPLES, SEED)[0]);
-    let rate = rate.scaled(1e9);
-    let sum = |field: fn(&tlsdyno_record::store::Block) -> u64| rounds.of_configuration(index).map(field).sum::<u64>();
-    let mut errors = BTreeMap::new();
-    for block in record.blocks.iter().filter(|block| block.configuration == index) {
-        for (kind, count) in &block.errors {
-            *errors.entry(kind.clone()).or_default() += count;
-        }
-    }
-    let models = record.measured.of::<Experiment>().into_iter().flat_map(|experiment| &experiment.configurations);
-    let base = models.into_iter().find(|model| model.name == configuration.name).and_then(|model| model.base.clone());
-    let each = |handshakes: fn(&tlsdyno_record::store::Block) -> u64| ratio(sum(|block| block.hits), sum(handshakes));
-    ConfigurationSummary {
-        name: configuration.name.clone(),
-        base,
-        noop: configuration.noop,
-        kind: configuration.kind.clone(),
-        blocks: rounds.of_configuration(index).count() as u32,
-        hits_per_second: rate.value,
-        hits_per_second_low: rate.low,
-        hits_per_second_high: rate.high,
-        client_bound: rounds.client_bound(&[index]),
-        server_cpu_ns_per_hit: server.value,
-        server_cpu_ns_per_hit_low: server.low,
-        server_cpu_ns_per_hit_high: server.high,
-        client_cpu_ns_per_hit: client.value,
-        companion_cpu_ns_per_hit: companion_cpu_ns(rounds, index),
-        hits: sum(|block| block.hits),
-        body_bytes: sum(|block| block.body_bytes),
-        connections: sum(|block| block.connections),
-        handshakes_full: sum(|block| block.handshakes_full),
-        handshakes_resumed: sum(|block| block.resumed_accepted),
-        hits_per_handshake: each(|block| block.handshakes_full + block.resumed_accepted),
-        hits_per_full_handshake: each(|block| block.handshakes_full),
-        resumed_intended: sum(|block| block.resumed_intended),
-        resumed_offered: sum(|block| block.resumed_offered),
-        errors,
-        latency_ns: phases.iter().map(|(phase, histogram)| (phase.clone(), percentiles(histogram))).collect(),
-        valid: configuration.valid && !all_invalid(record, index),
-        warnings: configuration_warnings(record, index).iter().map(Warning::to_string).collect(),
-    }
-}
-
-/// How many of the first come to each of the second, if there are any.
-pub(super) fn ratio(many: u64, each: u64) -> Option<f64> {
-    (each > 0).then(|| many as f64 / each as f64)
 }
 
 /// CPU time per hit of the servers beside the server. It is read at the ends of blocks only, not of slices.

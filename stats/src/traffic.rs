@@ -10,10 +10,8 @@ use std::iter;
 use serde::Serialize;
 use tlsdyno_tls::{Stage, StageSet};
 
-use super::bootstrap::{RESAMPLES, SEED, expanded_tail};
+use super::bootstrap::{Estimate, RESAMPLES, SEED, resample};
 use super::methods::name;
-use super::robust::quantile;
-use tlsdyno_base::random::SplitMix64;
 use tlsdyno_record::model::Experiment;
 use tlsdyno_record::store::{Interval, Record, of_interval};
 
@@ -49,11 +47,7 @@ pub struct TrafficShare {
     /// A stage, or `record_protection`.
     pub stage: String,
     /// Per cent of the server's CPU time without what was added.
-    pub percent: f64,
-    /// Lower end of the 95 % interval.
-    pub low: f64,
-    /// Upper end.
-    pub high: f64,
+    pub percent: Estimate,
     /// Nanoseconds of each computation of it.
     pub ns_per_call: f64,
     /// How many there were.
@@ -92,29 +86,17 @@ impl Traffic {
         let sets = doubled_sets(&all);
         let point = shares(&all, &coefficients, &sets);
         let drawn = resampled(&groups, &sets);
-        let end = |at: usize, q: f64| {
-            let mut values: Vec<f64> = drawn.iter().map(|shares| shares[at]).collect();
-            values.sort_unstable_by(f64::total_cmp);
-            quantile(&values, q).unwrap_or(f64::NAN)
-        };
-        let tail = expanded_tail(groups.len().max(2));
-        let known = groups.len() >= GROUPS_LEAST && !drawn.is_empty();
+        let without = all.without_added(&coefficients);
         let share = |(at, (stages, kinds)): (usize, &(StageSet, Vec<usize>))| {
             let calls = all.totals[1 + kinds[0]];
-            let (low, high) =
-                if known { (end(at, tail), end(at, 1.0 - tail)) } else { (f64::NEG_INFINITY, f64::INFINITY) };
-            let ns = point[at] / 100.0 * all.without_added(&coefficients);
-            TrafficShare {
-                stage: name(*stages),
-                percent: point[at],
-                low,
-                high,
-                ns_per_call: ns / calls.max(1.0),
-                calls: calls as u64,
-            }
+            let percent = match groups.len() {
+                0..GROUPS_LEAST => Estimate::without_interval(point[at]),
+                units => Estimate::of_resamples(point[at], drawn.iter().map(|shares| shares[at]).collect(), units),
+            };
+            let ns_per_call = point[at] / 100.0 * without / calls.max(1.0);
+            TrafficShare { stage: name(*stages), percent, ns_per_call, calls: calls as u64 }
         };
         let stages = sets.iter().enumerate().map(share).collect();
-        let without = all.without_added(&coefficients);
         Some(Traffic {
             stages,
             intervals,
@@ -150,12 +132,11 @@ fn shares(sums: &Sums, coefficients: &[f64], sets: &[(StageSet, Vec<usize>)]) ->
 
 /// The shares of resamples of groups.
 fn resampled(groups: &[Sums], sets: &[(StageSet, Vec<usize>)]) -> Vec<Vec<f64>> {
-    let mut random = SplitMix64::new(SEED);
-    let mut draw = || {
-        let drawn = Sums::of((0..groups.len()).map(|_| &groups[random.below(groups.len())]));
-        drawn.solved().map(|coefficients| shares(&drawn, &coefficients, sets))
-    };
-    (0..DRAWN).filter_map(|_| draw()).collect()
+    resample(groups.len(), DRAWN, SEED, |counts| {
+        let drawn = groups.iter().zip(counts).flat_map(|(group, count)| iter::repeat_n(group, *count));
+        let drawn = Sums::of(drawn);
+        Some(shares(&drawn, &drawn.solved()?, sets))
+    })
 }
 
 impl Sums {
@@ -245,6 +226,7 @@ impl Sums {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tlsdyno_base::random::SplitMix64;
     use tlsdyno_record::model::{Experiment, ForeignTraffic};
     use tlsdyno_record::store::Block;
 
@@ -306,8 +288,9 @@ mod tests {
         let exact = Traffic::of(&record(60, 0.0)).unwrap();
         let found = Traffic::of(&record(60, 0.1)).unwrap();
         for (share, exact) in found.stages.iter().zip(&exact.stages) {
-            assert!(share.low < exact.percent && exact.percent < share.high, "{share:?} {exact:?}");
-            assert!(share.high - share.low < 12.0, "{share:?}");
+            let (found, truth) = (share.percent, exact.percent.value);
+            assert!(found.low < truth && truth < found.high, "{share:?} {exact:?}");
+            assert!(found.half_width() < 6.0, "{share:?}");
         }
         assert!(Traffic::of(&Record::begun_now("?", 1)).is_none());
     }

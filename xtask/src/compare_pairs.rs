@@ -61,12 +61,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             counts[kind][place.context("a verdict that is known")?] += 1;
             let compared = &result["comparisons"][0];
             ensure!(compared["quantity"] == "CPU per hit", "the servers' CPU time was not read");
-            let percent = |name: &str| compared[name].as_f64().unwrap_or(f64::NAN);
+            let percent = |name: &str| compared["change_percent"][name].as_f64().unwrap_or(f64::NAN);
             println!(
                 "| {pair} | {second_us} µs | {:+.2} % [{:+.2}, {:+.2}] | {verdict} |",
-                percent("change_percent"),
-                percent("low_percent"),
-                percent("high_percent")
+                percent("value"),
+                percent("low"),
+                percent("high")
             );
         }
     }

@@ -103,7 +103,9 @@ fn cpu_per_hit_ns(program: &Path, place: &Path, server: &str, seconds: u32) -> R
     command.args(["run", "--no-report", "--json"]).arg(&file).env("TLSDYNO_STORE", place.join("store.sqlite"));
     let report = tlsdyno::json(&mut command)?;
     let costs = &report["configurations"][0];
-    costs["server_cpu_ns_per_hit"].as_f64().with_context(|| format!("{server}: no CPU time per hit in {costs}"))
+    costs["server_cpu_ns_per_hit"]["value"]
+        .as_f64()
+        .with_context(|| format!("{server}: no CPU time per hit in {costs}"))
 }
 
 /// Where in its file the function begins, which is how the kernel wants it named.

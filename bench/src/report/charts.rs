@@ -144,14 +144,15 @@ pub fn throughput(summary: &Summary) -> Option<Chart> {
     let used = || summary.off_machines().filter(|configuration| configuration.blocks > 0);
     let bar = |of: &ConfigurationSummary| {
         let bound = if of.client_bound { "≥ " } else { "" };
+        let rate = of.hits_per_second.value;
         json!({
-            "name": of.name, "rate": of.hits_per_second,
-            "low": finite_or(of.hits_per_second_low, of.hits_per_second),
-            "high": finite_or(of.hits_per_second_high, of.hits_per_second),
+            "name": of.name, "rate": rate,
+            "low": finite_or(of.hits_per_second.low, rate),
+            "high": finite_or(of.hits_per_second.high, rate),
             "colour": configuration_colour(summary, &of.kind),
             "opacity": if of.client_bound { 0.55 } else { 1.0 },
-            "label": format!("{bound}{}", format_quantity(of.hits_per_second)),
-            "cpu": format_duration(of.server_cpu_ns_per_hit),
+            "label": format!("{bound}{}", format_quantity(rate)),
+            "cpu": format_duration(of.server_cpu_ns_per_hit.value),
             "limit": if of.client_bound { "the client (a lower bound)" } else { "the server" },
         })
     };
@@ -178,7 +179,7 @@ pub fn throughput(summary: &Summary) -> Option<Chart> {
     });
     let in_words = |of: &ConfigurationSummary| {
         let bound = if of.client_bound { "at least " } else { "" };
-        format!("{} {bound}{} hits per second", of.name, format_quantity(of.hits_per_second))
+        format!("{} {bound}{} hits per second", of.name, format_quantity(of.hits_per_second.value))
     };
     let words = used().map(in_words).collect::<Vec<_>>().join(", ");
     let caption = "Hits per second with 95 % intervals. Faint bars are lower bounds: there the client was the limit.";
@@ -188,10 +189,9 @@ pub fn throughput(summary: &Summary) -> Option<Chart> {
 
 /// Percentile curves of the phases, the server as is beside plain HTTP.
 pub fn latency(summary: &Summary) -> Option<Chart> {
-    let both = summary.configurations.iter().zip(&summary.phases);
-    let both = both.filter(|(of, _)| matches!(of.kind, Kind::AsIs | Kind::PlainHttp));
+    let both = summary.configurations.iter().filter(|of| matches!(of.kind, Kind::AsIs | Kind::PlainHttp));
     let caption = "Percentile curves, the server as is (solid) beside plain HTTP (dashed).";
-    percentile_curves("latency", both.map(|(of, phases)| (of.name.as_str(), phases)), caption)
+    percentile_curves("latency", both.map(|of| (of.name.as_str(), &of.phases)), caption)
 }
 
 /// Percentile curves of the phases of one or two loads; the second is dashed.
@@ -320,7 +320,7 @@ fn shares_in_words(what: &str, summary: &Summary) -> String {
 }
 
 /// An interval that cannot be given has no length in a chart.
-fn finite_or(end: f64, value: f64) -> f64 {
+pub(crate) fn finite_or(end: f64, value: f64) -> f64 {
     if end.is_finite() { end } else { value }
 }
 

@@ -1,27 +1,28 @@
 //! Two loads beside each other: a table, and what it comes to.
 
 use super::document::{Cell, Column, Content, Field, Section, Table, Tone};
-use super::text::{ratio_gain, stage_label};
+use super::text::{ends, ratio_gain, stage_label};
 use crate::stats::compared::{
     CPU_PER_HIT, Comparison, HITS_PER_SECOND, INSTRUCTIONS_PER_HIT, RUN_TO_RUN_PERCENT, Word, verdict,
 };
-use crate::stats::compared_shares::{CPU_PER_HIT as CPU_PER_HIT_NS, Known, ShareChange};
+use crate::stats::compared_shares::CPU_PER_HIT as CPU_PER_HIT_NS;
 use crate::stats::findings::ComparisonFinding;
-use crate::stats::{Direction, Ratio, Summary};
-use crate::units::{format_duration, format_interval, format_interval_with, format_percent, format_rate};
+use crate::stats::statement::SideBySide;
+use crate::stats::{Direction, Estimate, Ratio, Summary};
+use crate::units::{format_duration, format_interval, format_percent, format_rate};
 
 /// The table of two records' shares.
-pub fn shares(changes: &[ShareChange]) -> Section {
-    let is_cost = |of: &ShareChange| of.stage == CPU_PER_HIT_NS;
-    let value = |of: &ShareChange, known: &Known| match is_cost(of) {
+pub fn shares(changes: &[SideBySide]) -> Section {
+    let is_cost = |of: &SideBySide| of.stage == CPU_PER_HIT_NS;
+    let value = |of: &SideBySide, known: Estimate| match is_cost(of) {
         true => format_duration(known.value),
         false => format_percent(known.value),
     };
-    let ends = |of: &ShareChange, known: &Known| match is_cost(of) {
-        true => format_interval_with(known.low, known.high, format_duration),
+    let interval = |of: &SideBySide, known: Estimate| match is_cost(of) {
+        true => ends(known, format_duration),
         false => format_interval(known.low, known.high),
     };
-    let fields: [Field<ShareChange>; _] = [
+    let fields: [Field<SideBySide>; _] = [
         (Column::words("CPU per hit"), |of| match of.stage == CPU_PER_HIT_NS {
             true => "as is".to_owned(),
             false => stage_label(&of.stage),
@@ -31,12 +32,12 @@ pub fn shares(changes: &[ShareChange]) -> Section {
         (Column::number("second"), |_| String::new()),
         (Column::interval(), |_| String::new()),
         (Column::number("change"), share_change),
-        (Column::interval(), |of| format_interval_with(of.change.low, of.change.high, |end| format!("{end:+.1}"))),
+        (Column::interval(), |of| ends(of.difference, one_sign)),
         (Column::words(""), |of| direction(of.direction).to_owned()),
     ];
     let mut table = Table::of(fields, changes);
     for (row, of) in table.rows.iter_mut().zip(changes) {
-        let known = [value(of, &of.first), ends(of, &of.first), value(of, &of.second), ends(of, &of.second)];
+        let known = [value(of, of.first), interval(of, of.first), value(of, of.second), interval(of, of.second)];
         row.iter_mut().skip(1).zip(known).for_each(|(cell, text)| cell.text = text);
         if of.direction == Direction::Undecided {
             row.iter_mut().for_each(|cell| cell.tone = Tone::Muted);
@@ -49,9 +50,9 @@ pub fn shares(changes: &[ShareChange]) -> Section {
 }
 
 /// What two records come to, in a sentence.
-pub fn shares_sentence(changes: &[ShareChange]) -> String {
-    let told = |of: &&ShareChange| of.direction != Direction::Undecided;
-    let name = |of: &ShareChange| match of.stage == CPU_PER_HIT_NS {
+pub fn shares_sentence(changes: &[SideBySide]) -> String {
+    let told = |of: &&SideBySide| of.direction != Direction::Undecided;
+    let name = |of: &SideBySide| match of.stage == CPU_PER_HIT_NS {
         true => "the cost of a hit".to_owned(),
         false => stage_label(&of.stage),
     };
@@ -66,8 +67,8 @@ pub fn shares_sentence(changes: &[ShareChange]) -> String {
     }
 }
 
-fn share_change(of: &ShareChange) -> String {
-    if of.stage == CPU_PER_HIT_NS { signed(of.change.value) } else { format!("{:+.1}", of.change.value) }
+fn share_change(of: &SideBySide) -> String {
+    if of.stage == CPU_PER_HIT_NS { signed(of.difference.value) } else { one_sign(of.difference.value) }
 }
 
 fn direction(of: Direction) -> &'static str {
@@ -93,8 +94,8 @@ pub fn table(comparisons: &[Comparison], scatter: Scatter) -> Section {
         (Column::words(""), |of| of.quantity.to_owned()),
         (Column::number("first"), |of| value(of, of.first)),
         (Column::number("second"), |of| value(of, of.second)),
-        (Column::number("change"), |of| signed(of.change_percent)),
-        (Column::interval(), ends),
+        (Column::number("change"), |of| signed(of.change_percent.value)),
+        (Column::interval(), |of| ends(of.change_percent, one_sign)),
         (Column::words(""), |of| of.word.to_string()),
     ];
     let mut table = Table::of(fields, comparisons);
@@ -120,42 +121,43 @@ pub fn table(comparisons: &[Comparison], scatter: Scatter) -> Section {
 /// by. `None` where the record does not compare two builds.
 pub fn builds(summary: &Summary, tolerance_percent: f64) -> Option<Builds> {
     let finding = summary.findings.comparisons.iter().find(|finding| finding.of_builds)?;
-    let word_of = |low: f64, high: f64, tolerance: f64| match () {
-        () if low > tolerance => Word::Slower,
-        () if high < -tolerance => Word::Faster,
+    let word_of = |more_percent: Estimate, tolerance: f64| match () {
+        () if more_percent.low > tolerance => Word::Slower,
+        () if more_percent.high < -tolerance => Word::Faster,
         () => Word::Undecided,
     };
-    let changed = |quantity, [change_percent, low_percent, high_percent]: [f64; 3], word| Comparison {
+    let changed = |quantity, change_percent, word| Comparison {
         point: None,
         quantity,
         first: f64::NAN,
         second: f64::NAN,
         change_percent,
-        low_percent,
-        high_percent,
         word,
     };
     let (Some(by_hits), Some(by_cpu)) = (finding.ratio, finding.by_cpu) else {
         let (change, spread) = counted_change(summary, finding)?;
-        let ends = [change, change - spread, change + spread];
-        let word = word_of(ends[1], ends[2], tolerance_percent);
+        let change_percent = Estimate { value: change, low: change - spread, high: change + spread };
+        let word = word_of(change_percent, tolerance_percent);
         let said = of_builds(word, None, tolerance_percent);
         let repeats = format!("counts of one server repeat to {spread:.2} %");
         let sentence = format!("{said}: instructions per hit {change:+.2} % ({repeats}).");
-        return Some(Builds { word, sentence, changes: vec![changed(INSTRUCTIONS_PER_HIT, ends, word)] });
+        return Some(Builds { word, sentence, changes: vec![changed(INSTRUCTIONS_PER_HIT, change_percent, word)] });
     };
     // What serves less takes more.
-    let more_percent = |times: f64| 100.0 * (1.0 / times - 1.0);
+    let more_percent = |ratio: &Ratio| {
+        let of = |times: f64| 100.0 * (1.0 / times - 1.0);
+        Estimate { value: of(ratio.times), low: of(ratio.high), high: of(ratio.low) }
+    };
     let word_by = |ratio: &Ratio, tolerance: f64| match ratio.direction {
         Direction::Undecided => Word::Undecided,
-        _ => word_of(more_percent(ratio.high), more_percent(ratio.low), tolerance),
+        _ => word_of(more_percent(ratio), tolerance),
     };
     let words = [word_by(&by_cpu, tolerance_percent), word_by(&by_hits, tolerance_percent.max(RUN_TO_RUN_PERCENT))];
     let word = [Word::Slower, Word::Faster].into_iter().find(|word| words.contains(word)).unwrap_or(Word::Undecided);
-    let of_cpu = [by_cpu.times, by_cpu.high, by_cpu.low].map(more_percent);
-    let of_hits = [by_hits.times, by_hits.low, by_hits.high].map(|times| 100.0 * (times - 1.0));
-    let ends = format_interval_with(of_cpu[1], of_cpu[2], |end| format!("{end:+.1}"));
-    let (cpu, hits) = (signed(of_cpu[0]), ratio_gain(&by_hits));
+    let of_cpu = more_percent(&by_cpu);
+    let of_hits = Estimate { value: by_hits.times, low: by_hits.low, high: by_hits.high };
+    let of_hits = of_hits.map(|times| 100.0 * (times - 1.0));
+    let (cpu, ends, hits) = (signed(of_cpu.value), ends(of_cpu, one_sign), ratio_gain(&by_hits));
     let said = of_builds(word, Some(&by_cpu), tolerance_percent);
     let sentence = format!("{said}: CPU time per hit {cpu} {ends}; hits/s {hits}.");
     let changes = vec![changed(CPU_PER_HIT, of_cpu, words[0]), changed(HITS_PER_SECOND, of_hits, words[1])];
@@ -206,11 +208,12 @@ pub fn sentence(comparisons: &[Comparison]) -> String {
 
 fn change(of: &Comparison) -> String {
     let point = of.point.as_ref().map_or_else(String::new, |point| format!("{point}: "));
-    format!("{point}{} {} {}", of.quantity, signed(of.change_percent), ends(of))
+    let percent = of.change_percent;
+    format!("{point}{} {} {}", of.quantity, signed(percent.value), ends(percent, one_sign))
 }
 
-fn ends(of: &Comparison) -> String {
-    format_interval_with(of.low_percent, of.high_percent, |end| format!("{end:+.1}"))
+fn one_sign(number: f64) -> String {
+    format!("{number:+.1}")
 }
 
 fn point_cell(name: &str) -> Cell {

@@ -1,18 +1,17 @@
 //! What became of the papers' claims, on one page: each with the paper's number and ours.
 
 use super::document::{Column, Document, Section, row};
-use super::text::capitalised;
+use super::text::{capitalised, ends};
 use crate::stats::scoreboard::{Claim, Fate, Ours, Unit, claims};
-use crate::stats::{Metric, Summary};
+use crate::stats::{Estimate, Metric, Summary};
 use crate::store::Record;
-use crate::units::{NONE, format_date, format_interval, format_interval_with, format_percent};
+use crate::units::{NONE, format_date, format_interval, format_percent};
 
 /// The columns of a scoreboard.
 const COLUMNS: [&str; 5] = ["claim", "the paper", "here", "95 %", "verdict"];
 
-/// Those of one record. Nothing without claims.
-pub fn section(summary: &Summary) -> Option<Section> {
-    let claims = claims(summary);
+/// What became of these claims. Nothing without any.
+pub fn section(claims: &[Claim]) -> Option<Section> {
     let rows = claims.iter().map(|claim| row(cells(claim), is_open(claim))).collect();
     (!claims.is_empty()).then(|| {
         Section::titled("scoreboard", "What became of the paper's claims")
@@ -41,12 +40,10 @@ fn cells(claim: &Claim) -> [String; 5] {
 
 fn number(unit: Unit, ours: &Ours) -> [String; 2] {
     let by = if ours.metric == Metric::Cpu { " (CPU)" } else { "" };
+    let Estimate { value, low, high } = ours.estimate;
     match unit {
-        Unit::Times => {
-            let times = |value: f64| format!("{value:.2}");
-            [format!("{} times{by}", times(ours.value)), format_interval_with(ours.low, ours.high, times)]
-        }
-        Unit::Percent => [format!("{}{by}", format_percent(ours.value)), format_interval(ours.low, ours.high)],
+        Unit::Times => [format!("{value:.2} times{by}"), ends(ours.estimate, |end| format!("{end:.2}"))],
+        Unit::Percent => [format!("{}{by}", format_percent(value)), format_interval(low, high)],
     }
 }
 

@@ -6,7 +6,7 @@ pub use tlsdyno_report::document::capitalised;
 
 use crate::stats::shares::{MISSING, OTHER_TLS, PLAIN_HTTP, TOGETHER};
 use crate::stats::statement::{Difference, Lies};
-use crate::stats::{Loaded, Part, Ratio, Share};
+use crate::stats::{Estimate, Loaded, Part, Ratio, Share};
 use crate::units::{format_interval, format_interval_with, format_percent, format_tenths};
 
 /// A stage or remainder as words.
@@ -73,6 +73,11 @@ pub fn part_number(part: Part) -> String {
 /// The interval of such a part.
 pub fn part_interval(part: Part, low: f64, high: f64) -> String {
     if part == Part::NotKnown { String::new() } else { format_interval(low, high) }
+}
+
+/// The ends of an interval, `[1,012, 1,034]`.
+pub fn ends(of: Estimate, format: impl Fn(f64) -> String) -> String {
+    format_interval_with(of.low, of.high, format)
 }
 
 /// `0.2 % [-0.1, 0.5]`.

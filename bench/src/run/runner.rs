@@ -22,6 +22,7 @@ use crate::fault::{Fault, OrFault, fault_of};
 use crate::interrupt;
 use crate::model::{Experiment, Measure};
 use crate::random::SplitMix64;
+use crate::stats::rounds::Rounds;
 use crate::stats::{Shares, between_runs};
 use crate::store::warning::code;
 use crate::store::{Block, Calibration, EarlierRun, Journal, Kind, Listing, Record, Store, StoreError, Warning};
@@ -377,7 +378,7 @@ impl Run<'_, '_> {
 
     /// Whether every share is known as well as was asked for, after so many rounds.
     fn is_precise(&self, rounds: u32) -> bool {
-        let reached = || Shares::of(self.journal.record()).widest_points();
+        let reached = || Shares::of(&Rounds::of(self.journal.record())).widest_points();
         // It takes long to find out, and nobody needs it when the time is up.
         let is_looked_at = rounds >= ROUNDS_BEFORE_LOOK && !self.left().is_zero();
         let wanted = self.measure.until_percent.filter(|_| is_looked_at);

@@ -4,6 +4,7 @@ use serde_json::Value;
 use tlsdyno::kinds;
 use tlsdyno::random::SplitMix64;
 use tlsdyno::stats::calibration::{Names, evaluate};
+use tlsdyno::stats::rounds::Rounds;
 use tlsdyno::store::{Block, Calibration, Configuration, Kind, Record};
 
 use crate::synthetic::Synthetic;
@@ -45,7 +46,7 @@ fn record(rounds: u32) -> Record {
 
 #[test]
 fn what_was_injected_is_recovered() {
-    let calibration = evaluate(&record(24), &names()).expect("a calibration");
+    let calibration = evaluate(&Rounds::of(&record(24)), &names()).expect("a calibration");
     assert_eq!(calibration.recovered.iter().map(|of| of.injected_us).collect::<Vec<_>>(), [0.0, 20.0, 200.0]);
     for of in &calibration.recovered {
         assert!(of.bias_us().abs() < 6.0 && of.low_us < of.measured_us && of.measured_us < of.high_us, "{of:?}");
@@ -53,7 +54,7 @@ fn what_was_injected_is_recovered() {
     assert!((calibration.hit_us - 400.0).abs() < 30.0 && calibration.spread_us > 0.0, "{calibration:?}");
     let limits = [10.0, 60.0].map(|seconds| calibration.limit_us(seconds));
     assert!(limits[1] > 0.0 && limits[1] < limits[0], "{limits:?}");
-    assert!(evaluate(&record(2), &names()).is_none(), "too few rounds");
+    assert!(evaluate(&Rounds::of(&record(2)), &names()).is_none(), "too few rounds");
 }
 
 #[test]
@@ -64,7 +65,7 @@ fn reports_carry_the_limit_of_the_last_calibration() {
         serde_json::from_str(&kinds::json_text(&record).unwrap()).unwrap()
     };
     assert!(json(None)["detection_limit_percent"].is_null(), "never calibrated");
-    let calibration = evaluate(&record(24), &names());
+    let calibration = evaluate(&Rounds::of(&record(24)), &names());
     let limit = calibration.as_ref().unwrap().limit_percent(9.6);
     let told = json(calibration)["detection_limit_percent"].as_f64().unwrap();
     // Each configuration was measured for 24 rounds of 0.4 s and more.

@@ -285,7 +285,7 @@ fn children_of_connections_are_accounted_for() {
     let all = result["configurations"].as_array().unwrap();
     let cost = |name: &str| {
         let of = all.iter().find(|one| one["name"] == name).unwrap();
-        of["server_cpu_ns_per_hit"].as_f64().unwrap()
+        of["server_cpu_ns_per_hit"]["value"].as_f64().unwrap()
     };
     println!("{result}");
     // A signature with a key of 2048 bits takes hundreds of microseconds, and a connection twelve requests.

@@ -64,7 +64,7 @@ fn accelerator_quota_and_burn_pass_their_checks_and_are_described() {
     let result = place::measured(&run(EXPERIMENT));
     let configurations = result["configurations"].as_array().unwrap();
     assert_eq!(configurations.len(), 4);
-    let cpu_ns = |index: usize| configurations[index]["server_cpu_ns_per_hit"].as_f64();
+    let cpu_ns = |index: usize| configurations[index]["server_cpu_ns_per_hit"]["value"].as_f64();
     // Of each hit 300 us are burnt, whatever else the machine does.
     assert!(cpu_ns(3).is_none_or(|ns| ns > 200_000.0), "{result}");
     let hardware = &result["manifest"]["hardware"];

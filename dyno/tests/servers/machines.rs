@@ -86,7 +86,7 @@ fn machines_share_a_server_and_have_their_quota_for_their_blocks_only() {
             // A busy machine gives less, or has no block at all.
             assert!(had.is_nan() || had < 1.5 * quota, "{base}: {had} of a processor with a quota of {quota}");
         }
-        assert!(is_positive_or_null(&named(&result, base)["server_cpu_ns_per_hit"]), "{result}");
+        assert!(is_positive_or_null(&named(&result, base)["server_cpu_ns_per_hit"]["value"]), "{result}");
         assert_eq!(named(&result, &format!("{base}, 500 MHz"))["base"], *base);
     }
     let cell = &result["machines"]["rows"][0]["machines"][1];
@@ -135,7 +135,7 @@ server = "lighttpd"
 plain_http = true
 "#;
     let result = place::measured(&run(&place, experiment, &["--no-report"]));
-    let cpu_ns = |name: &str| &named(&result, name)["server_cpu_ns_per_hit"];
+    let cpu_ns = |name: &str| &named(&result, name)["server_cpu_ns_per_hit"]["value"];
     // Pages burn 2 ms, whatever else the machine does.
     assert!(cpu_ns("dynamic pages").as_f64().is_none_or(|ns| ns > 1.5e6), "{result}");
     assert!(

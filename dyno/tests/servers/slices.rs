@@ -8,6 +8,7 @@ use place::Place;
 use tlsdyno::kinds;
 use tlsdyno::model::{Experiment, Method};
 use tlsdyno::report::Style;
+use tlsdyno::stats::rounds::Rounds;
 use tlsdyno::stats::{Metric, Share, Shares};
 use tlsdyno::store::warning::code;
 use tlsdyno::store::{Record, Store};
@@ -80,7 +81,7 @@ fn doubled(server: &str) -> Vec<f64> {
     let experiment = record.measured.of::<Experiment>().unwrap();
     assert_eq!(experiment.methods, [Method::Doubling]);
     assert!(record.configurations.iter().all(|one| one.noop.is_empty()), "{server}: nothing is replaced");
-    let shares = Shares::of(&record);
+    let shares = Shares::of(&Rounds::of(&record));
     let steps: Vec<&Share> = shares.by(Metric::Cpu).filter(|share| share.is_step()).collect();
     let names: Vec<&str> = steps.iter().map(|share| share.stage.as_str()).collect();
     assert!(names.is_empty() || names == ["authentication", "record_protection", "kdf"], "{server}: {names:?}");

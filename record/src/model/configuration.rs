@@ -45,14 +45,11 @@ pub struct Accelerator {
     #[serde(default = "one")]
     pub engines: u32,
     /// Microseconds of one operation in one engine.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation_us: Option<f64>,
     /// Instead: the rate of the whole accelerator as a multiple of the rate of one CPU of the server under test,
     /// measured before. The AXL300 of Coarfa et al. 2006 did 330 RSA-1024 operations a second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_rates: Option<f64>,
     /// Instead: a card of the papers with its own fixed rate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub card: Option<Card>,
     /// The server goes on while an operation runs, where it can (HAProxy); otherwise its worker waits.
     #[serde(default)]
@@ -117,49 +114,37 @@ pub struct ConfigurationModel {
     pub wrapped: StageSet,
     /// Stages that the server computes twice, keeping one result. With none the doubler is loaded and idle: what the
     /// others are compared with, and whose server they can share as modes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doubled: Option<StageSet>,
     /// Records are copied as doubling them needs it, and nothing is computed twice: what doubling costs besides.
     #[serde(default, skip_serializing_if = "is_false")]
     pub copies: bool,
     /// Another build of the server: its command line instead of the experiment's (server kind `command` only).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_command: Option<String>,
     /// What the paper calls it, where that is another name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
     /// TLS settings that differ from the experiment's.
     #[serde(default, skip_serializing_if = "TlsChange::is_none")]
     pub tls: TlsChange,
     /// Processors of the server, where they differ from one whole real one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processors: Option<Processors>,
     /// The configuration that this one is on one of the experiment's machines: made of `machines`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
     /// The server under test, where it is another than the experiment's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerName>,
     /// The installation of OpenSSL (prefix) that the server uses, where it is another than the experiment's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub library: Option<PathBuf>,
     /// An emulated accelerator for private-key operations.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<Accelerator>,
     /// CPU time burnt in addition by each private-key operation, microseconds: a known cost, to calibrate the
     /// instrument with.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burn_us: Option<f64>,
     /// Instructions executed in addition by each private-key operation that is computed: a known cost, to calibrate
     /// counts with.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burn_instructions: Option<u32>,
     /// CPU time that each page costs the built-in server besides, microseconds: pages that are made for each request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page_cost_us: Option<f64>,
     /// The configuration that this one repeats: the same setting in a server of its own, to see what the instrument
     /// makes of no difference.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeat_of: Option<String>,
 }
 

@@ -41,13 +41,11 @@ pub struct Experiment {
     #[serde(default)]
     pub load: Load,
     /// The load is somebody else's; then nothing of `load` and `workload` is used but the path that is asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub foreign_traffic: Option<ForeignTraffic>,
     /// How long and where it is measured.
     #[serde(default)]
     pub measure: Measure,
     /// Who makes the load, if that is not this machine.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<WorkersModel>,
     /// What is compared. Empty: the untouched server, each stage off, all stages off (or each twice, all twice, as the
     /// methods say), plain HTTP.
@@ -68,7 +66,6 @@ pub struct Experiment {
     #[serde(default, rename = "remedy", skip_serializing_if = "Vec::is_empty")]
     pub remedies: Vec<RemedyModel>,
     /// What a paper published for the same configurations.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paper: Option<PaperModel>,
 }
 

@@ -17,10 +17,8 @@ pub struct Load {
     /// handshakes).
     pub all_at_once: bool,
     /// Requests per connection; `None`: as the workload's pages and users say.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_per_connection: Option<u32>,
     /// Share of connections that resume, in per cent; `None`: as the workload's users do.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reuse_percent: Option<f64>,
     /// How much the client does.
     pub effort: Effort,
@@ -69,11 +67,9 @@ pub struct Measure {
     /// Bound on the measuring time (warm-up and blocks), seconds.
     pub time_s: f64,
     /// Seed of the order of blocks; `None`: drawn, and kept in the record.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
     /// Rounds wanted in that time; `None`: chosen, so that blocks are long. Many short blocks give surer intervals,
     /// fewer long ones less overhead.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rounds: Option<u32>,
     /// Blocks of each configuration in a round, which take turns in random order and count as one longer block. On a
     /// machine whose pace changes within a second, several short blocks compare configurations better than a long
@@ -86,20 +82,16 @@ pub struct Measure {
     /// Length of a slice, microseconds: where configurations are modes of one server, CPU time is compared between
     /// slices of equal work of about this length, and only hits per second between blocks. `None`: what the machine's
     /// last calibration found better, else [`Measure::SLICE_US`]; 0: there are no slices.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub slice_us: Option<u64>,
     /// Blocks tell hits per second at saturation beside what slices tell. Without them all of the time is for CPU time
     /// per hit; where nothing is measured in slices, there are blocks in any case.
     pub blocks: bool,
     /// Measuring ends before its time when the interval of every share of CPU time is no wider than this to either
     /// side, in percentage points. Looked at after each round (docs/METHODOLOGY.md, "Stopping by precision").
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub until_percent: Option<f64>,
     /// CPU of the server; `None`: chosen.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub server_cpu: Option<usize>,
     /// CPU of the load; `None`: chosen.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub load_cpu: Option<usize>,
 }
 

@@ -17,7 +17,6 @@ pub struct ShareModel {
     /// The configuration that still has the cost.
     pub on: String,
     /// The one that has it no more. `None`: the whole cost of `on` is the share (what is left at the end).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub off: Option<String>,
 }
 
@@ -32,10 +31,8 @@ pub struct ComparisonModel {
     /// The other.
     pub b: String,
     /// What the paper says, for example `+11 to +24 % (section 3.4)`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paper: Option<String>,
     /// The same in numbers: from how many to how many times as many hits per second `b` serves as `a`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published_times: Option<[f64; 2]>,
 }
 
@@ -48,7 +45,6 @@ pub struct RemedyModel {
     /// The configuration that has it.
     pub configuration: String,
     /// The configuration that it improves; `None`: the untouched server.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<String>,
     /// It cannot be had, it bounds what can: for example plain data for kernel or hardware TLS.
     #[serde(default)]

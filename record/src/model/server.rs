@@ -14,21 +14,16 @@ pub struct Server {
     /// Which server.
     pub kind: ServerName,
     /// `command` only: the command line, with `{port}`, `{docroot}`, `{dir}`, `{certificate}` and `{key}`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
     /// Where it listens: a command for example on `127.0.0.1:{port}`, another on an address of this machine that
     /// workers elsewhere reach. `None`: loopback.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     /// `command` only: where it serves the same objects without TLS. Without it no plain-HTTP share is claimed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub plain_address: Option<String>,
     /// `command` only: an installed nginx configuration, of which a copy is started on ports of ours. The command is
     /// then its program.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<PathBuf>,
     /// `command` only: the name that clients ask for, as server name and in the header Host; `None`: localhost.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     /// `command` only: what clients bring that it asks for.
     #[serde(skip_serializing_if = "ClientModel::is_nothing")]
@@ -53,10 +48,8 @@ pub struct ClientModel {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<String>,
     /// Their certificate with its chain, a PEM file.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
     /// Its key, a PEM file.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
 }
 

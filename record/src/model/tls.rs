@@ -12,13 +12,11 @@ pub struct Tls {
     /// The version.
     pub version: Version,
     /// The suite; `None`: the client's order, AES-128-GCM first as browsers do.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub suite: Option<Suite>,
     /// The key-agreement group.
     pub group: Group,
     /// The server's certificate; `None`: [`Tls::certificate`]. A server of the user's own has what stands in its
     /// configuration, and so for the next two.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<CertificateKind>,
     /// Certificates that the server sends: its own, and those between it and the root.
     #[serde(skip_serializing_if = "is_one")]
@@ -26,14 +24,11 @@ pub struct Tls {
     /// Session tickets on the server (TLS 1.3: stateless tickets).
     pub tickets: bool,
     /// Where the keys of the tickets come from; `None`: [`Tls::ticket_keys`].
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ticket_keys: Option<TicketKeys>,
     /// Session cache on the server (TLS 1.2 IDs; TLS 1.3: stateful tickets where tickets are off); `None`:
     /// [`Tls::session_cache`].
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub session_cache: Option<SessionCache>,
     /// How long the server resumes a session, seconds; `None`: as its driver has it, an hour where it can be told.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub session_timeout_s: Option<u32>,
     /// Early data: the client sends its first request with the hello when it resumes (TLS 1.3), and the server takes
     /// it.
@@ -144,34 +139,24 @@ impl Tls {
 #[serde(deny_unknown_fields, default)]
 pub struct TlsChange {
     /// See [`Tls::version`].
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<Version>,
     /// See [`Tls::suite`].
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub suite: Option<Suite>,
     /// See [`Tls::group`].
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<Group>,
     /// See [`Tls::certificate`].
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<CertificateKind>,
     /// See [`Tls::chain_count`].
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub chain_count: Option<u32>,
     /// See [`Tls::tickets`].
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tickets: Option<bool>,
     /// See [`Tls::ticket_keys`].
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ticket_keys: Option<TicketKeys>,
     /// See [`Tls::session_cache`].
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub session_cache: Option<SessionCache>,
     /// See [`Tls::session_timeout_s`].
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub session_timeout_s: Option<u32>,
     /// See [`Tls::early_data`].
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub early_data: Option<bool>,
 }
 

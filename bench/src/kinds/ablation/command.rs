@@ -3,6 +3,7 @@
 mod installed_server;
 
 use crate::run::check::CheckExperiment;
+use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -140,10 +141,12 @@ pub struct Args {
     paths: Option<PathBuf>,
     /// Requests of your own server for each connection and its handshake, as your log has them; 2.5 too. Without it
     /// each connection asks for all of --paths, or 12 times for the one path
-    #[arg(long, value_name = "N", value_parser = hits, help_heading = "Workload")]
+    #[arg(long, value_name = "N", help_heading = "Workload")]
+    #[arg(value_parser = number("a number of hits from 1 to 100,000", 1.0..=100_000.0))]
     hits_per_handshake: Option<f64>,
     /// Size of the department workload; 1 is the paper's 100,000 hits over 530 MB [default: 0.1]
-    #[arg(long, value_name = "FACTOR", requires = "workload", value_parser = factor, help_heading = "Workload")]
+    #[arg(long, value_name = "FACTOR", requires = "workload", help_heading = "Workload")]
+    #[arg(value_parser = number("a factor above 0 and up to 100", f64::MIN_POSITIVE..=100.0))]
     scale: Option<f64>,
 
     /// Most connections open at once
@@ -186,7 +189,8 @@ pub struct Args {
     stages: Vec<Stage>,
     /// Stop when every share of CPU time is known this well, in percentage points to either side; 0 (and with two
     /// libraries): use all of --time
-    #[arg(long, value_name = "POINTS", default_value_t = 1.0, value_parser = points, help_heading = "Measuring")]
+    #[arg(long, value_name = "POINTS", default_value_t = 1.0, help_heading = "Measuring")]
+    #[arg(value_parser = number("a number of percentage points from 0 to 100", 0.0..100.0))]
     until: f64,
     /// Length of the slices by which CPU time is compared, for example 20ms; 0: in blocks of tenths of a second only
     /// [default: 5ms, or what the last doctor --calibrate found better]
@@ -205,27 +209,11 @@ pub struct Args {
 /// What a first look takes apart.
 const QUICK_STAGES: [Stage; 4] = [Stage::Authentication, Stage::KeyAgreement, Stage::Cipher, Stage::Kdf];
 
-/// Parses the size of a workload.
-fn factor(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if value > 0.0 && value <= 100.0 => Ok(value),
-        _ => Err(format!("`{text}` is not a factor above 0 and up to 100")),
-    }
-}
-
-/// Parses a number of hits.
-fn hits(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if (1.0..=100_000.0).contains(&value) => Ok(value),
-        _ => Err(format!("`{text}` is not a number of hits from 1 to 100,000")),
-    }
-}
-
-/// Parses the width of intervals.
-fn points(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if (0.0..100.0).contains(&value) => Ok(value),
-        _ => Err(format!("`{text}` is not a number of percentage points from 0 to 100")),
+/// Reads a number in this range; `what` says which number it is.
+fn number(what: &'static str, range: impl RangeBounds<f64> + Clone) -> impl Fn(&str) -> Result<f64, String> + Clone {
+    move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| format!("`{text}` is not {what}"))
     }
 }
 

@@ -20,6 +20,7 @@ use crate::model::{ConfigurationModel, Experiment, ServerName};
 use crate::report::document::Document;
 use crate::report::{Style, terminal};
 use crate::run::cpus;
+use crate::stats::rounds::Rounds;
 use crate::stats::{Shares, Summary};
 use crate::store::{OfKind, Record};
 
@@ -40,7 +41,7 @@ impl Kind for Ablation {
     }
 
     fn so_far(&self, record: &Record, rows: usize) -> String {
-        let shares = Shares::of(record);
+        let shares = Shares::of(&Rounds::of(record));
         let table = page::so_far(&shares, rows).map_or_else(String::new, |table| {
             terminal::table_text(&table, Style { rich: false, ..Style::of_stderr() })
         });

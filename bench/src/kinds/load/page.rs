@@ -9,11 +9,10 @@ use crate::report::charts::{COLOURS, line_legend, line_mark, palette, quantity, 
 use crate::report::circumstances;
 use crate::report::compared::{self, Scatter};
 use crate::report::document::{Chart, Column, Content, Document, Field, Method, Place, Section, Table, Tone};
+use crate::report::text::ends;
 use crate::store::Record;
 use crate::store::load_run::Summary;
-use crate::units::{
-    NONE, format_count, format_duration, format_interval_with, format_percent, format_quantity, format_tenths,
-};
+use crate::units::{NONE, format_count, format_duration, format_percent, format_quantity, format_tenths};
 
 /// The document of a record.
 pub fn document(record: &Record, summary: &LoadSummary) -> Document {
@@ -62,16 +61,16 @@ pub fn answer(summary: &LoadSummary) -> String {
         return surges;
     }
     let served = summary.points.iter().filter(|point| point.hits > 0);
-    let Some(best) = served.max_by(|a, b| a.hits_per_second.total_cmp(&b.hits_per_second)) else {
+    let Some(best) = served.max_by(|a, b| a.hits_per_second.value.total_cmp(&b.hits_per_second.value)) else {
         return "Not one request succeeded.".to_owned();
     };
     let at = if summary.points.len() > 1 { format!(", at {}", best.name) } else { String::new() };
     let most = if summary.points.len() > 1 { "At most " } else { "" };
-    format!("{most}{} hits/s {}{at}.", format_quantity(best.hits_per_second), ends(best))
+    format!("{most}{} hits/s {}{at}.", format_quantity(best.hits_per_second.value), interval(best))
 }
 
-fn ends(point: &PointSummary) -> String {
-    format_interval_with(point.hits_per_second_low, point.hits_per_second_high, format_quantity)
+fn interval(point: &PointSummary) -> String {
+    ends(point.hits_per_second, format_quantity)
 }
 
 /// The table of the points.
@@ -80,9 +79,9 @@ fn points(summary: &LoadSummary, in_one_run: bool) -> Section {
         (Column::words(""), |point| point.name.clone()),
         (Column::number("hits/s"), |point| {
             let bound = if point.client_bound { "≥ " } else { "" };
-            format!("{bound}{}", format_quantity(point.hits_per_second))
+            format!("{bound}{}", format_quantity(point.hits_per_second.value))
         }),
-        (Column::interval(), ends),
+        (Column::interval(), interval),
         (Column::number("p50"), |point| latency(point, |of| of.p50)),
         (Column::number("p99"), |point| latency(point, |of| of.p99)),
         (Column::number("resumed"), |point| {
@@ -116,8 +115,8 @@ fn saturation_chart(summary: &LoadSummary) -> Option<Chart> {
         .filter_map(|point| Some((point, point.latency_ns.as_ref()?)))
         .flat_map(|(point, latency)| {
             [("p50", latency.p50), ("p99", latency.p99)].map(|(line, ns)| {
-                json!({"point": point.name, "line": line, "rate": point.hits_per_second,
-                       "label": format_quantity(point.hits_per_second), "milliseconds": ns as f64 / 1e6,
+                json!({"point": point.name, "line": line, "rate": point.hits_per_second.value,
+                       "label": format_quantity(point.hits_per_second.value), "milliseconds": ns as f64 / 1e6,
                        "latency": format_duration(ns as f64)})
             })
         })

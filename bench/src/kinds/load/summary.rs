@@ -10,7 +10,7 @@ use crate::histogram::{self, Percentiles, percentiles};
 use crate::kinds::load::LoadRecord;
 use crate::kinds::load::curve::log::LogOnCurve;
 use crate::kinds::load::curve::summary::CurveSummary;
-use crate::stats::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
+use crate::stats::bootstrap::{Column, Estimate, estimate_column};
 use crate::stats::compared::{self, Comparison, Sample};
 use crate::stats::summary::{self, ConfigurationSummary};
 use crate::store::load_run::Summary;
@@ -45,7 +45,7 @@ pub fn sample_of_whole(run: &Summary) -> Option<Sample> {
 /// A point of a record as a whole; `None` without a hit.
 pub fn sample_of_point(point: &PointSummary) -> Option<Sample> {
     let latency = point.latency_ns.as_ref().filter(|_| point.hits > 0)?;
-    Some(sample(point.hits_per_second, latency, None))
+    Some(sample(point.hits_per_second.value, latency, None))
 }
 
 /// Two configurations that were measured in the same rounds: their samples of each round that has both.
@@ -81,11 +81,7 @@ pub struct PointSummary {
     /// Its name.
     pub name: String,
     /// Hits per second of elapsed time.
-    pub hits_per_second: f64,
-    /// Lower end of its 95 % interval; `null`: too few samples.
-    pub hits_per_second_low: f64,
-    /// Upper end.
-    pub hits_per_second_high: f64,
+    pub hits_per_second: Estimate,
     /// The client's CPU was full: hits per second are a lower bound.
     pub client_bound: bool,
     /// Completed requests.
@@ -147,7 +143,7 @@ impl LoadSummary {
 
 fn point(record: &Record, index: usize, of: ConfigurationSummary) -> PointSummary {
     let column: Column = samples(record, index).iter().map(|sample| Some(sample.hits_per_second)).collect();
-    let interval = estimate(&[column], &[Combination::column(0)], RESAMPLES, SEED)[0];
+    let sampled = estimate_column(&column);
     let load = record.measured.of::<LoadRecord>();
     let run = load.and_then(|load| load.runs.get(index));
     let sum = |pair: &[Slice], of: fn(&Slice) -> u64| pair.iter().map(of).sum::<u64>() as f64;
@@ -156,9 +152,7 @@ fn point(record: &Record, index: usize, of: ConfigurationSummary) -> PointSummar
     let surge = |run: &Summary| run.outcome.slices.windows(2).skip(1).map(full_per_second).fold(0.0, f64::max);
     PointSummary {
         // What a run printed is its whole throughput; over blocks it is the mean.
-        hits_per_second: run.map_or(interval.value, |run| run.hits_per_second),
-        hits_per_second_low: interval.low,
-        hits_per_second_high: interval.high,
+        hits_per_second: Estimate { value: run.map_or(sampled.value, |run| run.hits_per_second), ..sampled },
         latency_ns: PHASES.iter().find_map(|phase| of.latency_ns.get(*phase)).cloned(),
         surge_full_per_second: run.filter(|_| load.is_some_and(|load| load.experiment.one_run)).map(surge),
         warnings: run.map_or(of.warnings, |run| run.warnings.clone()),

@@ -22,7 +22,8 @@ use crate::output::json_of;
 use crate::report::document::{Column, Content, Document, Field, Section, Table, row};
 use crate::report::terminal::{self, Style};
 use crate::run::modes::REFERENCE;
-use crate::stats::calibration::{Names, PaceEffect, SliceTrial, Starts, evaluate};
+use crate::stats::calibration::{Names, SliceTrial, Starts, evaluate};
+use crate::stats::rounds::Rounds;
 use crate::store::calibration::Recovered;
 use crate::store::{Calibration, Record};
 use crate::time::Time;
@@ -86,8 +87,6 @@ struct Limit {
 struct Outcome<'a> {
     calibration: &'a Calibration,
     limits: Vec<Limit>,
-    /// `null`: the pace could not be sampled.
-    pace: Option<PaceEffect>,
     /// The calibration's own slices, then the other lengths.
     slice_trials: &'a [SliceTrial],
     /// `null`: too few of them.
@@ -104,17 +103,17 @@ pub fn run(args: &Args, json: bool) -> Result<String> {
     let burning = INJECTED_US.iter().map(|us| (*us, burn_name(*us))).collect();
     let names = Names { again: AGAIN.to_owned(), burning };
     let record = measured(&experiment, &stop)?;
-    let Some(mut calibration) = evaluate(&record, &names) else {
+    let rounds = Rounds::of(&record);
+    let Some(mut calibration) = evaluate(&rounds, &names) else {
         return Err(why_nothing(&record)).or_fault(Fault::Invalid);
     };
-    let pace = PaceEffect::of(&record, &names);
-    let mut trials: Vec<SliceTrial> = SliceTrial::of(&record, &names).into_iter().collect();
+    let mut trials: Vec<SliceTrial> = SliceTrial::of(&rounds, &names).into_iter().collect();
     for slice in args.slices.iter().filter(|slice| !slice.0.is_zero()) {
         let slice_us = Some(slice.0.as_micros() as u64);
         let measure =
             Measure { slice_us, time_s: (args.time * TRIAL_SHARE).max(TRIAL_LEAST_S), ..experiment.measure.clone() };
         let record = measured(&Experiment { measure, ..experiment.clone() }, &stop)?;
-        trials.extend(SliceTrial::of(&record, &names));
+        trials.extend(SliceTrial::of(&Rounds::of(&record), &names));
     }
     calibration.slice_us = better_length(&trials);
     let starts = Starts::of(&trials);
@@ -129,16 +128,9 @@ pub fn run(args: &Args, json: bool) -> Result<String> {
     let kept = if args.dry { None } else { Some(calibration.keep()?) };
     if json {
         let limits = limits(&calibration);
-        return json_of(&Outcome {
-            calibration: &calibration,
-            limits,
-            pace,
-            slice_trials: &trials,
-            starts,
-            alone: &alone,
-        });
+        return json_of(&Outcome { calibration: &calibration, limits, slice_trials: &trials, starts, alone: &alone });
     }
-    let mut document = document(&calibration, &alone, pace.as_ref());
+    let mut document = document(&calibration, &alone);
     document.sections.extend(trials_section(&trials, starts, calibration.slice_us));
     let kept = kept.map(|path| format!("Kept in {}: later reports of this machine carry it.", path.display()));
     document.sections.push(Section::default().notes(kept));
@@ -207,7 +199,7 @@ fn limits(calibration: &Calibration) -> Vec<Limit> {
     TIMES_S.iter().flat_map(|time| SHARERS.iter().map(move |(_, sharers)| of(*time, *sharers))).collect()
 }
 
-fn document(calibration: &Calibration, alone: &[Recovered], pace: Option<&PaceEffect>) -> Document {
+fn document(calibration: &Calibration, alone: &[Recovered]) -> Document {
     let what = format!(
         "Calibration of {} (certificate {}) on {}: {} rounds; a hit with its full handshake costs {:.1} µs of server \
          CPU.",
@@ -249,11 +241,10 @@ fn document(calibration: &Calibration, alone: &[Recovered], pace: Option<&PaceEf
         calibration.block_s * 1e3,
         calibration.spread_us
     );
-    let pace = pace.map(|pace| pace_sentence(pace, calibration));
     Document::of([
         Section::default().text(what).with(recovered).notes(without),
         Section::titled("", limits).table(times, found.collect()),
-        Section::default().notes([formula].into_iter().chain(pace)),
+        Section::default().notes([formula]),
     ])
 }
 
@@ -302,15 +293,6 @@ fn trials_section(trials: &[SliceTrial], starts: Option<Starts>, better_us: Opti
         Section::titled("", "Lengths of slices, the default first:")
             .with(table)
             .notes(advice.into_iter().chain(scatter).chain(starts)),
-    )
-}
-
-fn pace_sentence(pace: &PaceEffect, calibration: &Calibration) -> String {
-    format!(
-        "The machine's pace varied by {:.1} % (standard deviation) between blocks, and explains {:.0} % of what \
-         blocks of one configuration differed by; without it the differences would spread by {:.1} instead of {:.1} \
-         µs.",
-        pace.pace_spread_percent, pace.explained_percent, pace.spread_uncorrected_us, calibration.spread_us
     )
 }
 

@@ -266,7 +266,6 @@ mod tests {
             machines: None,
             published: None,
             configurations: vec![],
-            phases: vec![],
             rounds: 9,
             sweeps: 0,
             precision: None,

@@ -7,20 +7,20 @@ use crate::model::{Experiment, ShareModel};
 use crate::report::charts::{self, PHASES};
 use crate::report::document::{Cell, Column, Content, Document, Field, Method, Place, Section, Table, Tone, row};
 use crate::report::text::{
-    difference_with_interval, loaded_label, share_interval, share_label, share_number, share_with_interval,
+    difference_with_interval, ends, loaded_label, share_interval, share_label, share_number, share_with_interval,
     short_share_label,
 };
 use crate::report::{circumstances, published, scoreboard};
 use crate::stats::moment::Moment;
 use crate::stats::pace::Pace;
+use crate::stats::scoreboard::claims;
 use crate::stats::shares::MISSING;
 use crate::stats::statement::Difference;
 use crate::stats::summary::Precision;
 use crate::stats::{ConfigurationSummary, Loaded, Metric, Share, Shares, Summary, Verdict};
 use crate::store::{Kind, Record};
 use crate::units::{
-    NONE, format_count, format_duration, format_interval, format_interval_with, format_micros, format_percent,
-    format_quantity, format_tenths,
+    NONE, format_count, format_duration, format_interval, format_micros, format_percent, format_quantity, format_tenths,
 };
 
 /// The document of a record.
@@ -50,7 +50,7 @@ pub fn document(record: &Record, summary: &Summary) -> Document {
         return circumstances::document(record, summary.rounds, answer(summary), sections, Method::Counting);
     }
     sections.extend(summary.machines.iter().flat_map(|of| machines::sections(of, summary)));
-    sections.extend(scoreboard::section(summary));
+    sections.extend(scoreboard::section(&claims(summary)));
     sections.extend(findings.into_iter().flatten().chain(published::sections(summary)));
     sections.extend(summary.has_rates().then(|| throughput(summary)));
     sections.push(configurations(summary));
@@ -287,18 +287,14 @@ fn throughput(summary: &Summary) -> Section {
 fn configurations(summary: &Summary) -> Section {
     let rates: [Field<ConfigurationSummary>; _] = [
         (Column::number("hits/s"), |of| {
-            format!("{}{}", if of.client_bound { "≥ " } else { "" }, format_quantity(of.hits_per_second))
+            format!("{}{}", if of.client_bound { "≥ " } else { "" }, format_quantity(of.hits_per_second.value))
         }),
-        (Column::interval().on(Place::Page), |of| {
-            format_interval_with(of.hits_per_second_low, of.hits_per_second_high, format_quantity)
-        }),
+        (Column::interval().on(Place::Page), |of| ends(of.hits_per_second, format_quantity)),
     ];
     let name: Field<ConfigurationSummary> = (Column::words("configuration"), |of| of.name.clone());
     let costs: [Field<ConfigurationSummary>; _] = [
-        (Column::number("server µs/hit"), |of| format_micros(of.server_cpu_ns_per_hit)),
-        (Column::interval(), |of| {
-            format_interval_with(of.server_cpu_ns_per_hit_low, of.server_cpu_ns_per_hit_high, format_micros)
-        }),
+        (Column::number("server µs/hit"), |of| format_micros(of.server_cpu_ns_per_hit.value)),
+        (Column::interval(), |of| ends(of.server_cpu_ns_per_hit, format_micros)),
         (Column::number("client µs/hit"), |of| format_micros(of.client_cpu_ns_per_hit)),
         (Column::number("full"), |of| format_count(of.handshakes_full)),
         (Column::number("resumed"), |of| format_count(of.handshakes_resumed)),

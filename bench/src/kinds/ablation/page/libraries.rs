@@ -1,25 +1,25 @@
 //! One server on two libraries, side by side, and the stage that makes the difference.
 
 use crate::report::document::{Column, Content, Field, Section, Table, Tone};
-use crate::report::text::{capitalised, stage_label};
-use crate::stats::Summary;
-use crate::stats::libraries::{Change, Libraries, OnBoth, REMAINDER, WHOLE};
-use crate::stats::methods::Cost;
-use crate::units::{format_interval_with, format_micros};
+use crate::report::text::{capitalised, ends, stage_label};
+use crate::stats::libraries::{Libraries, REMAINDER, WHOLE};
+use crate::stats::statement::SideBySide;
+use crate::stats::{Direction, Summary};
+use crate::units::format_micros;
 
 /// The table of both libraries, where there are two.
 pub(super) fn section(summary: &Summary) -> Option<Section> {
     let libraries = summary.libraries.as_ref()?;
-    let fields: [Field<OnBoth>; _] = [
+    let fields: [Field<SideBySide>; _] = [
         (Column::words("server CPU µs/hit"), |row| label(&row.stage)),
-        (Column::number("A"), |row| format_micros(row.first.cpu_ns_per_hit)),
-        (Column::number("B"), |row| format_micros(row.second.cpu_ns_per_hit)),
-        (Column::number("B less A"), |row| signed(row.difference.cpu_ns_per_hit)),
-        (Column::interval(), |row| ends(&row.difference)),
-        (Column::words("on B"), |row| change(row.change).to_owned()),
+        (Column::number("A"), |row| format_micros(row.first.value)),
+        (Column::number("B"), |row| format_micros(row.second.value)),
+        (Column::number("B less A"), |row| signed(row.difference.value)),
+        (Column::interval(), |row| ends(row.difference, signed)),
+        (Column::words("on B"), |row| change(row.direction).to_owned()),
     ];
     let mut table = Table::of(fields, &libraries.rows);
-    for (row, _) in table.rows.iter_mut().zip(&libraries.rows).filter(|(_, of)| of.change == Change::Undecided) {
+    for (row, _) in table.rows.iter_mut().zip(&libraries.rows).filter(|(_, of)| of.direction == Direction::Undecided) {
         row.iter_mut().for_each(|cell| cell.tone = Tone::Muted);
     }
     let meaning = format!(
@@ -35,23 +35,19 @@ pub(super) fn section(summary: &Summary) -> Option<Section> {
 pub(super) fn sentence(libraries: &Libraries) -> String {
     let Libraries { first, second, .. } = libraries;
     let whole = libraries.whole();
-    let percent = 100.0 * whole.difference.cpu_ns_per_hit / whole.first.cpu_ns_per_hit;
-    let by =
-        format!("{} µs/hit {} ({percent:+.1} %)", signed(whole.difference.cpu_ns_per_hit), ends(&whole.difference));
-    let part = |row: &OnBoth| {
-        format!("{}: {} µs/hit {}", label(&row.stage), signed(row.difference.cpu_ns_per_hit), ends(&row.difference))
-    };
-    match (whole.change, libraries.to_blame()) {
-        (Change::Undecided, _) => {
-            format!("Whether a hit costs this server more CPU time on {second} than on {first} is undecided: {by}.")
+    let percent = 100.0 * whole.difference.value / whole.first.value;
+    let said = format!("{} ({percent:+.1} %)", by(whole));
+    match (whole.direction, libraries.to_blame()) {
+        (Direction::Undecided, _) => {
+            format!("Whether a hit costs this server more CPU time on {second} than on {first} is undecided: {said}.")
         }
         (verdict, row) => {
             let part = match row {
-                Some(row) => format!("Most of it is {}", part(row)),
+                Some(row) => format!("Most of it is {}: {}", label(&row.stage), by(row)),
                 None => "Which stage makes the difference is undecided".to_owned(),
             };
-            let verdict = if verdict == Change::Dearer { "more" } else { "less" };
-            format!("{} costs this server {verdict} CPU time than {first}: {by}. {part}.", capitalised(second))
+            let verdict = if verdict == Direction::Bigger { "more" } else { "less" };
+            format!("{} costs this server {verdict} CPU time than {first}: {said}. {part}.", capitalised(second))
         }
     }
 }
@@ -64,11 +60,11 @@ fn label(stage: &str) -> String {
     }
 }
 
-fn change(change: Change) -> &'static str {
-    match change {
-        Change::Dearer => "dearer",
-        Change::Cheaper => "cheaper",
-        Change::Undecided => "undecided",
+fn change(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Bigger => "dearer",
+        Direction::Smaller => "cheaper",
+        Direction::Undecided => "undecided",
     }
 }
 
@@ -76,6 +72,7 @@ fn signed(ns: f64) -> String {
     format!("{}{}", if ns < 0.0 { "" } else { "+" }, format_micros(ns))
 }
 
-fn ends(cost: &Cost) -> String {
-    format_interval_with(cost.low_ns, cost.high_ns, signed)
+/// `+20.1 µs/hit [+18.0, +22.2]`.
+fn by(row: &SideBySide) -> String {
+    format!("{} µs/hit {}", signed(row.difference.value), ends(row.difference, signed))
 }

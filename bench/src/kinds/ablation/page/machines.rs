@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
-use crate::report::charts::{COLOURS, axis, layer, names, palette, quantity, rule_mark, tooltip, with};
+use crate::report::charts::{COLOURS, axis, finite_or, layer, names, palette, quantity, rule_mark, tooltip, with};
 use crate::report::document::{Cell, Chart, Column, Content, Place, Section, Table, row};
-use crate::report::text::stage_label;
+use crate::report::text::{ends, stage_label};
 use crate::stats::machines::{MachineRow, MachineShares, Machines, OnMachine};
 use crate::stats::{Ratio, Summary};
 use crate::store::Kind;
@@ -73,7 +73,7 @@ fn trend(machines: &Machines, summary: &Summary) -> Option<String> {
     };
     let here = slashed(|plain, as_is| match (plain.hits_per_s, as_is.hits_per_s) {
         (Some(plain_rate), Some(as_is)) => {
-            format!("{}{:.1}", if plain.client_bound { "≥ " } else { "" }, plain_rate / as_is)
+            format!("{}{:.1}", if plain.client_bound { "≥ " } else { "" }, plain_rate.value / as_is.value)
         }
         _ => NONE.to_owned(),
     });
@@ -91,11 +91,12 @@ fn trend(machines: &Machines, summary: &Summary) -> Option<String> {
 
 fn ours(cell: &OnMachine) -> String {
     let bound = if cell.client_bound { "≥ " } else { "" };
-    cell.hits_per_s.map_or(NONE.to_owned(), |rate| format!("{bound}{}", format_quantity(rate)))
+    cell.hits_per_s.map_or(NONE.to_owned(), |rate| format!("{bound}{}", format_quantity(rate.value)))
 }
 
 fn interval(cell: &OnMachine) -> String {
-    cell.low.zip(cell.high).map_or(NONE.to_owned(), |(low, high)| format_interval_with(low, high, format_quantity))
+    let known = cell.hits_per_s.filter(|rate| rate.half_width().is_finite());
+    known.map_or(NONE.to_owned(), |rate| ends(rate, format_quantity))
 }
 
 fn theirs(cell: &OnMachine) -> String {
@@ -119,8 +120,8 @@ fn bars(machines: &Machines) -> Option<Chart> {
                 })
             };
             if let Some(rate) = cell.hits_per_s {
-                let ends = json!({"low": cell.low.unwrap_or(rate), "high": cell.high.unwrap_or(rate)});
-                rows.push(with(bar("here", rate, format!("{} {}", ours(cell), interval(cell))), ends));
+                let ends = json!({"low": finite_or(rate.low, rate.value), "high": finite_or(rate.high, rate.value)});
+                rows.push(with(bar("here", rate.value, format!("{} {}", ours(cell), interval(cell))), ends));
             }
             let middle = cell.paper_hits_per_second.or(cell.paper_implied.map(|(low, high)| (low + high) / 2.0));
             if let (Some(scale), Some(paper)) = (machines.scale_times, middle) {

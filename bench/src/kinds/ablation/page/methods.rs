@@ -4,12 +4,12 @@ use tlsdyno_tls::Stage;
 
 use crate::model::{COUNTED_CODE, Experiment, Method};
 use crate::report::document::{Column, Content, Field, Section, Table, Tone, row};
-use crate::report::text::{capitalised, part_number, stage_label};
+use crate::report::text::{capitalised, ends, part_number, stage_label};
 use crate::stats::counts::{Count, Instructions};
-use crate::stats::methods::{Agreement, ByMethods, Cost};
-use crate::stats::{Part, Summary};
+use crate::stats::methods::{Agreement, ByMethods};
+use crate::stats::{Estimate, Part, Summary};
 use crate::store::{Kind, Record};
-use crate::units::{format_count, format_interval_with, format_micros, format_percent};
+use crate::units::{format_count, format_micros, format_percent};
 
 /// The table of all methods, where there are several, or instructions were counted.
 pub fn section(summary: &Summary) -> Option<Section> {
@@ -122,12 +122,12 @@ pub fn counted_answer(summary: &Summary) -> Option<String> {
     })
 }
 
-fn micros(cost: Option<Cost>) -> String {
-    cost.map_or_else(|| "–".to_owned(), |cost| format_micros(cost.cpu_ns_per_hit))
+fn micros(cost: Option<Estimate>) -> String {
+    cost.map_or_else(|| "–".to_owned(), |cost| format_micros(cost.value))
 }
 
-fn interval(cost: Option<Cost>) -> String {
-    cost.map_or_else(String::new, |cost| format_interval_with(cost.low_ns, cost.high_ns, format_micros))
+fn interval(cost: Option<Estimate>) -> String {
+    cost.map_or_else(String::new, |cost| ends(cost, format_micros))
 }
 
 fn agreement(row: &ByMethods) -> &'static str {
@@ -147,7 +147,7 @@ fn differences(summary: &Summary) -> Vec<String> {
 
 /// Counts tell whether the second computation does less, or does the same in less time.
 fn difference(row: &ByMethods) -> String {
-    let doubling_is_more = row.difference.is_some_and(|difference| difference.cpu_ns_per_hit > 0.0);
+    let doubling_is_more = row.difference.is_some_and(|difference| difference.value > 0.0);
     let both = row.counting.and_then(|counting| counting.removing_per_hit.zip(counting.doubling_per_hit));
     let same_work =
         both.map(|(removing, doubling)| (removing - doubling).abs() <= 0.1 * removing.abs().max(doubling.abs()));

@@ -2,12 +2,11 @@
 
 use crate::model::{Experiment, ForeignTraffic};
 use crate::report::document::{Column, Content, Field, Section, Table};
-use crate::report::text::{capitalised, part_interval, part_number, stage_label};
-use crate::stats::statement::Lies;
+use crate::report::text::{capitalised, ends, part_interval, part_number, stage_label};
 use crate::stats::traffic::TrafficShare;
-use crate::stats::{Part, Summary};
+use crate::stats::{Direction, Part, Summary};
 use crate::store::Record;
-use crate::units::{format_bytes, format_count, format_duration, format_interval, format_percent, format_short};
+use crate::units::{format_bytes, format_count, format_duration, format_percent, format_short, format_tenths};
 
 /// The table, and what it means.
 pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
@@ -16,7 +15,7 @@ pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
     let fields: [Field<TrafficShare>; _] = [
         (Column::words("cost of"), |share| stage_label(&share.stage)),
         (Column::number("CPU"), |share| part_number(part(share))),
-        (Column::interval(), |share| part_interval(part(share), share.low, share.high)),
+        (Column::interval(), |share| part_interval(part(share), share.percent.low, share.percent.high)),
         (Column::number("of one computation"), |share| format_duration(share.ns_per_call.max(0.0))),
         (Column::number("computations"), |share| format_count(share.calls)),
     ];
@@ -41,16 +40,16 @@ pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
 }
 
 fn part(share: &TrafficShare) -> Part {
-    Part::of(share.percent, [share.low, share.high])
+    Part::of(share.percent.value, share.percent.interval())
 }
 
 /// The answer in a sentence.
 pub fn answer(summary: &Summary) -> Option<String> {
     let traffic = summary.traffic.as_ref()?;
     let is_known =
-        |share: &&TrafficShare| Lies::of([share.low, share.high], [0.0, 0.0]) == Lies::Above && share.percent <= 100.0;
+        |share: &&TrafficShare| share.percent.direction() == Direction::Bigger && share.percent.value <= 100.0;
     let resolved = traffic.stages.iter().filter(is_known);
-    let first = resolved.max_by(|a, b| a.percent.total_cmp(&b.percent));
+    let first = resolved.max_by(|a, b| a.percent.value.total_cmp(&b.percent.value));
     Some(first.map_or_else(
         || {
             "The cost of no stage could be told from noise; measure longer (--time), or allow more (--at-most)."
@@ -60,8 +59,8 @@ pub fn answer(summary: &Summary) -> Option<String> {
             format!(
                 "{} takes most: {} {} of the server's CPU time under its own traffic.",
                 capitalised(&stage_label(&first.stage)),
-                format_percent(first.percent),
-                format_interval(first.low, first.high)
+                format_percent(first.percent.value),
+                ends(first.percent, format_tenths)
             )
         },
     ))
