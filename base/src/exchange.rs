@@ -15,7 +15,7 @@ use tlsdyno_wire::http::Response;
 /// hanging server takes this long.
 pub const TIME_LIMIT: Duration = Duration::from_secs(5);
 /// So much of a response is kept: its head, and what an error page says.
-const KEPT_BYTES: usize = 64 * 1024;
+const KEPT_BYTES: usize = 256 * 1024;
 /// Sessions of one connection that are kept: a server may send tickets without end.
 const SESSIONS_MAX: usize = 8;
 

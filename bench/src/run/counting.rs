@@ -11,7 +11,7 @@ use super::callgrind::{ByFunction, Callgrind, Calls};
 use super::cpus::Cpus;
 use super::load_process::{LoadProcess, Sessions};
 use super::manifest;
-use super::mode_check::{Counted, ModeCheck};
+use super::mode_check::ModeCheck;
 use super::observer::Observer;
 use super::preflight::{can_resume, start_and_check};
 use super::runner::{Plan, Subject};
@@ -141,7 +141,7 @@ impl Subject for Counting {
         // What was executed until here belongs to nobody.
         self.dump(index)?;
         let host = self.testbed.host(index);
-        let before = Counted::of(&self.testbed.servers[host])?;
+        let before = self.testbed.servers[host].instruments.counted()?;
         let outcome = self.load.run(index, self.testbed.address(index), work, Sessions::New)?;
         let name = &self.testbed.servers[index].model.name;
         if is_dead(&outcome) {
@@ -149,7 +149,7 @@ impl Subject for Counting {
         }
         let executed = self.dump(index)?;
         let instructions = executed.with_renewals_evened(self.renewals);
-        let after = Counted::of(&self.testbed.servers[host])?;
+        let after = self.testbed.servers[host].instruments.counted()?;
         let mode = self.check.fault((index, &self.testbed.servers[index]), &outcome, &before, &after);
         let asked = verify_requests(&outcome, work.piece.requests);
         let mut warnings = asked.warnings;

@@ -100,7 +100,7 @@ impl<'a> Foreign<'a> {
     }
 
     fn doubling(&self) -> Result<&Doubling> {
-        self.testbed.servers[self.host].doubling.as_ref().context("the server has no doubler")
+        self.testbed.servers[self.host].instruments.doubler.as_ref().context("the server has no doubler")
     }
 
     fn instance(&mut self) -> Result<&mut Instance> {

@@ -7,10 +7,10 @@ use anyhow::{Context, Result};
 use openssl::hash::MessageDigest;
 use openssl::pkey::{PKey, Private};
 use openssl::sign::Signer;
-use rustix::time::{ClockId, clock_gettime};
+use tlsdyno_engine::sys::thread_cpu_ns;
 
-use super::preflight::{Check, Target, compile};
-use crate::exchange::exchange;
+use super::preflight::Check;
+use crate::affinity::on_cpu;
 use crate::model::{Accelerator, Card, ConfigurationModel, Machine, Processors, speed_beside};
 use crate::native::{Engines, Hardware};
 use crate::servers::quota::{self, Quota};
@@ -71,15 +71,7 @@ pub fn private_key_ns(key: &Path, cpu: usize) -> Result<f64> {
     let pem = crate::input::read(key, crate::input::TEXT_BYTES_MAX)
         .with_context(|| format!("read the private key {}", key.display()))?;
     let key = PKey::private_key_from_pem(&pem).context("the server's private key")?;
-    let measured = std::thread::scope(|scope| {
-        scope
-            .spawn(|| {
-                super::cpus::stay_on(cpu).with_context(|| format!("cannot run on CPU {cpu}"))?;
-                signatures_ns(&key)
-            })
-            .join()
-    });
-    measured.unwrap_or_else(|_| Err(anyhow::anyhow!("measuring the rate of private-key operations failed")))
+    on_cpu(cpu, || signatures_ns(&key))
 }
 
 fn signatures_ns(key: &PKey<Private>) -> Result<f64> {
@@ -103,43 +95,18 @@ fn signatures_ns(key: &PKey<Private>) -> Result<f64> {
     Ok(means[BATCHES / 2])
 }
 
-fn thread_cpu_ns() -> u64 {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-/// Whether one full handshake makes the provider do what this configuration declares: one operation of the accelerator
-/// or one burn.
-pub fn checks(model: &ConfigurationModel, target: &Target) -> Result<Vec<Check>> {
-    let (Some(settings), Some(injection)) = (target.settings, target.injection) else {
-        return Ok(Vec::new());
-    };
-    let has_card = model.accelerator.as_ref().is_some_and(|accelerator| accelerator.card.is_some());
-    let wanted = [
-        ("accelerated", "private-key operations run in the accelerator", model.accelerator.is_some()),
-        (
-            "accelerated_async",
-            "the server goes on meanwhile",
-            model.accelerator.as_ref().is_some_and(|accelerator| accelerator.asynchronous),
-        ),
-        ("burns", "private-key operations burn CPU time", model.burn_us.is_some_and(|us| us > 0.0) || has_card),
-    ];
-    if wanted.iter().all(|(_, _, declared)| !declared) {
-        return Ok(Vec::new());
-    }
-    let before = injection.counters()?;
-    let answer = exchange(target.address, Some(&compile(settings)?), None, target.request);
-    let counters = injection.counters()? - before;
-    let seen = |counter: &str| match &answer {
-        Ok(_) => format!("{} in one full handshake", counters.get(counter).unwrap_or_default()),
-        Err(failure) => failure.to_string(),
-    };
-    let declared = wanted.into_iter().filter(|(_, _, declared)| *declared);
-    Ok(declared
-        .map(|(counter, name, _)| {
-            Check::new(format!("{name} (counter)"), answer.is_ok() && counters.get(counter) == Some(1), seen(counter))
-        })
-        .collect())
+/// What one full handshake makes the provider count once where this configuration declares it, each with what it shows.
+pub fn counted_once(model: &ConfigurationModel) -> Vec<(&'static str, &'static str)> {
+    let accelerator = model.accelerator.as_ref();
+    let burns = model.burn_us.is_some_and(|us| us > 0.0) || accelerator.is_some_and(|of| of.card.is_some());
+    [
+        (accelerator.is_some(), "accelerated", "private-key operations run in the accelerator (counter)"),
+        (accelerator.is_some_and(|of| of.asynchronous), "accelerated_async", "the server goes on meanwhile (counter)"),
+        (burns, "burns", "private-key operations burn CPU time (counter)"),
+    ]
+    .into_iter()
+    .filter_map(|(is_declared, counter, name)| is_declared.then_some((counter, name)))
+    .collect()
 }
 
 /// Whether a quota stops what would use more CPU time.

@@ -1,18 +1,17 @@
 //! Runs experiments: starts servers, checks them, measures, verifies what was measured. `runner.rs` measures any
-//! `Subject`: `single.rs` is the one with one server at a time, `counting.rs` the same under valgrind, `foreign.rs` a
-//! server that others load, `cluster/` the one with several behind a dispatcher, `array/` the one with proxies before
-//! one.
+//! `Subject`. Those of most kinds of experiment stand with their kind; here are `counting.rs`, one server under
+//! valgrind, and `foreign.rs`, a server that others load.
 
 pub mod bound;
 pub mod callgrind;
 pub mod check;
-pub mod control_characters;
 pub mod counting;
 pub mod cpus;
 pub mod credentials;
 pub mod foreign;
 pub mod fresh_servers;
 pub mod hardware;
+pub mod instruments;
 pub mod lines;
 pub mod load_process;
 pub mod manifest;

@@ -2,35 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
 use tlsdyno_engine::load::Outcome;
 use tlsdyno_tls::{Stage, StageSet};
 
+use super::instruments::Counted;
 use super::preflight::shim::counter;
 use super::testbed::ServerUnderTest;
-use crate::native::{Counters, DoublingCounters, ShimCounters};
-
-/// What the libraries in a server have counted up to some moment.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Counted {
-    provider: Option<Counters>,
-    shim: Option<ShimCounters>,
-    doubler: Option<DoublingCounters>,
-}
-
-impl Counted {
-    /// By the libraries in this server.
-    ///
-    /// # Errors
-    /// The memory shared with it cannot be read.
-    pub fn of(server: &ServerUnderTest) -> Result<Counted> {
-        Ok(Counted {
-            provider: server.injection.as_ref().map(|injection| injection.counters()).transpose()?,
-            shim: server.shim.as_ref().map(|shim| shim.counters()).transpose()?,
-            doubler: server.doubling.as_ref().map(|doubling| doubling.counters()).transpose()?,
-        })
-    }
-}
+use crate::native::DoublingCounters;
 
 /// What configurations usually do, by which it is seen that one did not.
 #[derive(Debug, Default)]
@@ -50,8 +28,8 @@ impl ModeCheck {
         after: &Counted,
     ) -> Option<String> {
         let (off, on_the_wire) = (server.model.noop, server.model.stages_on_the_wire());
-        if let (Some(after), Some(before)) = (after.shim, before.shim) {
-            let counted = after - before;
+        let since = after.since(*before);
+        if let (Some(after), Some(counted)) = (after.shim, since.shim) {
             let [full, resumed] = [false, true].map(|resumed| counted.get(counter(off, resumed)).unwrap_or_default());
             // A minimal set-up is neither, and so counted under one name for both.
             let of_mode = if counter(off, false) == counter(off, true) { full } else { full + resumed };
@@ -64,10 +42,10 @@ impl ModeCheck {
                 return Some(format!("of {} connections the shim counted {counted}", outcome.connections));
             }
         }
-        if let (Some(after), Some(before)) = (after.doubler, before.doubler) {
-            return self.doubled_otherwise((index, server), outcome, after - before);
+        if let Some(counted) = since.doubler {
+            return self.doubled_otherwise((index, server), outcome, counted);
         }
-        let counted = after.provider? - before.provider?;
+        let counted = since.provider?;
         let wrong = counted.of_stages().find(|(stage, _, calls)| *calls > 0 && !on_the_wire.contains(*stage));
         if let Some((stage, name, calls)) = wrong {
             return Some(format!("{stage} was on, and yet {name} was called {calls} times as a no-op"));

@@ -6,9 +6,8 @@ use std::path::PathBuf;
 use tlsdyno_tls::suite::Protection;
 use tlsdyno_tls::{Stage, StageSet};
 
+use super::own_command;
 use crate::model::{ConfigurationModel, Experiment, ServerName, Tls, name_on_second};
-use crate::run::own_command::OwnCommand;
-use crate::servers::CommandSpec;
 use crate::store::Warning;
 
 /// Name of the mode with nothing off, which the others are compared with.
@@ -68,9 +67,7 @@ pub fn with_host(experiment: &Experiment) -> Result<Experiment, NoSlices> {
         return Err(NoSlices::AsExpected);
     }
     let because = |why| Err(NoSlices::Because(why));
-    if experiment.server.kind == ServerName::Command
-        && experiment.command_specs().iter().any(CommandSpec::has_fixed_port)
-    {
+    if experiment.server.kind == ServerName::Command && own_command::has_fixed_port(&experiment) {
         return Err(NoSlices::FixedPort);
     }
     // On machines they are measured in blocks only.

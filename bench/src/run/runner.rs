@@ -20,6 +20,7 @@ use super::schedule::{Work, order_of_round};
 use super::warm_up::warmed;
 use crate::fault::{Fault, OrFault, fault_of};
 use crate::interrupt;
+use crate::model::job::Timed;
 use crate::model::{Experiment, Measure};
 use crate::random::SplitMix64;
 use crate::stats::rounds::Rounds;
@@ -60,11 +61,6 @@ pub trait Subject {
 
     /// Chooses the size of blocks for the time left, from the seconds that a request took in each block of a round.
     fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan;
-
-    /// Draws what is random in the work of a round.
-    fn draw(&self, work: Work, _random: &mut SplitMix64) -> Work {
-        work
-    }
 
     /// Time that [`Subject::begin_round`] will take before a round of these blocks.
     fn time_to_begin_round(&self, _blocks: &[usize]) -> Duration {
@@ -174,7 +170,9 @@ pub fn run_in_turn<'a>(
     let outcome = loop {
         let bound = Bound::new(Instant::now(), budget);
         let prepared = preparing.elapsed();
-        let mut run = Run { subject, measure, journal, stop, observer, clock: &MachineClock, bound, first_round };
+        let is_bounded = subject.ends_at(bound.end());
+        let clock = &MachineClock;
+        let mut run = Run { subject, measure, journal, stop, observer, clock, bound, is_bounded, first_round };
         let outcome = run.measure(seed);
         let nothing = outcome.is_ok().then(|| run.nothing_to_tell()).flatten();
         journal = run.journal;
@@ -256,6 +254,8 @@ struct Run<'a, 'b> {
     observer: &'a mut dyn Observer,
     clock: &'a dyn Clock,
     bound: Bound,
+    /// The subject keeps to it.
+    is_bounded: bool,
     /// Number of its first round in the record.
     first_round: u32,
 }
@@ -271,13 +271,11 @@ impl Run<'_, '_> {
         let warnings = std::mem::take(&mut plan.warnings);
         self.journal.change(|record| record.warnings.extend(warnings));
         self.observer.measuring(&plan.schedule, seconds_per_request.len(), left);
-        let is_bounded = self.subject.ends_at(self.bound.end());
         let least = if self.measure.rounds.is_none() && plan.slices.is_none() { 1 } else { ROUNDS_LEAST };
         let random = SplitMix64::new(seed);
         let began = self.clock.now();
         let [beside, starting, in_blocks] = [Duration::ZERO; 3];
-        let mut course =
-            Course { plan, blocks, random, is_bounded, least, began, slowest: None, beside, starting, in_blocks };
+        let mut course = Course { plan, blocks, random, least, began, slowest: None, beside, starting, in_blocks };
         for round in 0.. {
             if !self.one_round(round, &mut course)? {
                 break;
@@ -289,7 +287,10 @@ impl Run<'_, '_> {
     /// Measures a round, where there is time for it. Whether others may follow.
     fn one_round(&mut self, round: u32, course: &mut Course) -> Result<bool> {
         let works = &course.plan.works;
-        let work = self.subject.draw(works[round as usize % works.len()].clone(), &mut course.random);
+        let work = works[round as usize % works.len()].clone();
+        // Arrivals at random are the same for all blocks of a round.
+        let timed = work.timed.map(|timed| Timed { seed: course.random.next_u64(), ..timed });
+        let work = Work { timed, ..work };
         let order = order_of_round(&course.blocks, self.measure.turns, &mut course.random);
         let order: Vec<(u32, usize)> = order.into_iter().filter(|(_, index)| self.is_valid(*index)).collect();
         let blocks: Vec<usize> = course.blocks.iter().copied().filter(|index| self.is_valid(*index)).collect();
@@ -318,7 +319,7 @@ impl Run<'_, '_> {
         let is_last = course.plan.rounds_most == Some(round + 1);
         if let Some(blocks) = parts.blocks {
             let began = self.clock.now();
-            let each = course.is_bounded.then(|| blocks / order.len().max(1) as u32);
+            let each = self.is_bounded.then(|| blocks / order.len().max(1) as u32);
             match self.round(round, &order, &work, each)? {
                 BlocksOfRound::Complete => self.found(),
                 BlocksOfRound::OutOfTime => return Ok(false),
@@ -337,17 +338,16 @@ impl Run<'_, '_> {
     fn has_to_end(&self, round: u32, course: &Course, parts: &Parts, blocks: &[usize]) -> bool {
         let (left, to_begin) = (self.left(), self.subject.time_to_begin_round(blocks));
         let starting = course.starting / round.max(1);
-        let (has_enough, to_begin, is_known) = match course.is_bounded {
+        let (has_enough, to_begin, is_known) = match self.is_bounded {
             true => (self.bound.has_result(), to_begin.max(starting), true),
             false => (round >= course.least, to_begin, course.slowest.is_some() || parts.blocks.is_none()),
         };
         let takes = to_begin + parts.slices.unwrap_or_default() + parts.blocks.unwrap_or_default();
-        has_enough && is_known && (left.is_zero() || takes > left) || course.is_bounded && self.is_over()
+        has_enough && is_known && (left.is_zero() || takes > left) || self.is_bounded && self.is_over()
     }
 
     /// What the reader must know where the time was too short for a single round.
-    fn nothing_to_tell(&mut self) -> Option<Warning> {
-        let is_bounded = self.subject.ends_at(self.bound.end());
+    fn nothing_to_tell(&self) -> Option<Warning> {
         let (had_s, takes_s) = (self.bound.time().as_secs_f64(), self.subject.round_takes().as_secs_f64());
         let longer = match takes_s * 2.0 > had_s {
             true => format!("one takes {takes_s:.0} s or more, so give --time {:.0}", (takes_s * 8.0).ceil()),
@@ -357,7 +357,7 @@ impl Run<'_, '_> {
             "not one round of all configurations was complete within {had_s:.0} s, so that nothing can be compared: \
              {longer}, or measure fewer stages, with fewer hits per handshake, or on a machine with less else to do"
         );
-        (is_bounded && !self.bound.has_result()).then(|| Warning::new(code::MISSED, what))
+        (self.is_bounded && !self.bound.has_result()).then(|| Warning::new(code::MISSED, what))
     }
 
     /// What is left of the time that was asked for.
@@ -391,8 +391,7 @@ impl Run<'_, '_> {
         let mut left = length;
         loop {
             interrupt::check(self.stop)?;
-            let is_bounded = self.subject.ends_at(self.bound.end());
-            if is_bounded && self.is_over() {
+            if self.is_bounded && self.is_over() {
                 return Ok(());
             }
             let valid: Vec<usize> =
@@ -418,7 +417,7 @@ impl Run<'_, '_> {
             let until = *until.get_or_insert(now + length.saturating_sub((now - began).min(SLICES_KEPT_AFTER)));
             left = until.saturating_duration_since(now);
             // Slices end a little before or after their time.
-            if left <= length.min(SLICES_KEPT_AFTER) / 2 || is_bounded && self.left().is_zero() {
+            if left <= length.min(SLICES_KEPT_AFTER) / 2 || self.is_bounded && self.left().is_zero() {
                 return Ok(());
             }
         }
@@ -446,12 +445,11 @@ impl Run<'_, '_> {
         let mut seconds: BTreeMap<usize, f64> = BTreeMap::new();
         // The untouched server first: what it achieves of the declared reuse is the measure of the others.
         let (as_is, others): (Vec<usize>, Vec<usize>) = valid.iter().partition(|index| self.is_as_is(**index));
-        let is_bounded = self.subject.ends_at(self.bound.end());
         let (mut first, mut longest) = (1_u32, Duration::ZERO);
         for (number, index) in (1..).zip(as_is.into_iter().chain(others)) {
             self.progress(&format!("warm-up {number} of {}", valid.len()));
             let slowest = seconds.values().copied().reduce(f64::max);
-            let is_late = is_bounded && self.left() + budget <= self.bound.time() + longest;
+            let is_late = self.is_bounded && self.left() + budget <= self.bound.time() + longest;
             if let (true, Some(slowest)) = (is_late, slowest) {
                 // There is no time for it: it is taken to be as slow as the slowest of the others.
                 seconds.insert(index, slowest);

@@ -4,7 +4,6 @@ mod recordings;
 mod server_pool;
 mod server_under_test;
 
-use crate::run::own_command::OwnCommand;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -21,10 +20,11 @@ use tlsdyno_tls::{ClientCertificate, Config, Settings, Stage, StageSet};
 use super::bound::preparing_most;
 use super::cpus::{self, Cpus};
 use super::credentials::{Credentials, HOST};
+use super::instruments::Instruments;
 use super::load_process::LoadProcess;
 use super::recording::Recording;
 use super::request::plain_get;
-use super::{hardware, modes};
+use super::{hardware, modes, own_command};
 use crate::exchange::exchange;
 use crate::fault::{Fault, OrFault};
 use crate::listening;
@@ -34,7 +34,7 @@ use crate::model::{
     COUNTED_CODE, CertificateKind, ClientModel, ConfigurationModel, Experiment, Load, Method, ServerName, Tls,
     WorkersModel,
 };
-use crate::native::{Doubling, Handed, Injection, ShimInjection, ShimSettings, Unpacked};
+use crate::native::{Doubling, Handed, Hardware, Injection, ShimInjection, ShimSettings};
 use crate::servers::{self, Instance, Library, RunDirectory, ServerSpec, tls_library};
 use crate::trace::{self, Site};
 use server_pool::ServerPool;
@@ -144,30 +144,17 @@ impl Testbed {
         host: Option<usize>,
     ) -> Result<ServerUnderTest> {
         let stages = model.stages_on_the_wire();
-        // A mode is no server: its host has the libraries.
-        let loads = host.is_none();
         let tls = model.tls.applied(&experiment.tls);
         let placement = cpus::place(self.cpus, &cpus::allowed(), model.processors)
             .with_context(|| format!("configuration \"{}\"", model.name))
             .or_fault(Fault::Environment)?;
         let mut emulated = None;
-        let injection = if loads && model.needs_provider() {
-            let provider = self.make_directory(&format!("provider-{index}"))?;
-            let mut hardware = {
-                let key = &self.credentials(&tls).files.key;
-                hardware::hardware(model, &experiment.machines, key, self.cpus.server)?
-            };
-            hardware.burn_ns = hardware.burn_ns.max(modes::burn_ns(experiment, index));
-            emulated = Some(hardware);
-            Some(Injection::with_hardware(&provider, stages.union(model.wrapped).provider(), hardware)?)
-        } else {
-            None
+        // A mode is no server: its host has the libraries.
+        let instruments = match host {
+            Some(_) => Instruments::default(),
+            None => self.instruments(experiment, index, &tls, &mut emulated)?,
         };
-        let shim = if loads { self.shim(experiment, index, model, &tls)? } else { None };
-        let doubling = if loads { self.doubling(index, model)? } else { None };
-        let provider = injection.as_deref().or(doubling.as_deref());
-        let handed = provider.map(Unpacked::handed).unwrap_or_default();
-        let handed = handed.and(shim.as_deref().map(Unpacked::handed).unwrap_or_default());
+        let handed = instruments.handed();
         let handed = if experiment.methods.contains(&Method::Counting) { handed.and(counted_code()) } else { handed };
         let workers = hardware::workers(model);
         let emulated = hardware::description(model, &placement, workers, emulated, self.cpus.load);
@@ -176,9 +163,10 @@ impl Testbed {
         let foreign = experiment.foreign_traffic.as_ref();
         let companion = self.cpus.companion(&placement.server, &cpus::allowed());
         let spec = ServerSpec {
-            command: (experiment.server.kind == ServerName::Command).then(|| experiment.command_spec_of(model)),
+            command: (experiment.server.kind == ServerName::Command)
+                .then(|| own_command::command_spec(experiment, Some(model))),
             tls: if plain { None } else { Some(self.credentials(&tls).server_tls(&tls)) },
-            asked_of_installed: experiment.asked_of_installed(model),
+            asked_of_installed: model.tls.over(&experiment.tls.of_server()),
             // A server of others stays as it is.
             cpus: if foreign.is_some() { Vec::new() } else { placement.server.clone() },
             outlives_owner: foreign.is_some(),
@@ -207,13 +195,11 @@ impl Testbed {
             placement,
             companion_shares_load: companion == self.cpus.load,
             hardware: emulated,
-            injection,
-            shim,
-            doubling,
+            instruments,
             profiling: None,
             foreign_session: None,
-            asked: experiment.asked_of(model),
-            is_tls_client: experiment.server_is_tls_client(),
+            asked: own_command::asked_of(experiment, model),
+            is_tls_client: own_command::installed(experiment).is_some_and(|installed| installed.is_tls_client()),
             tls,
             settings,
             spec,
@@ -223,13 +209,29 @@ impl Testbed {
         })
     }
 
-    fn doubling(&self, index: usize, model: &ConfigurationModel) -> Result<Option<Doubling>> {
-        if !model.needs_doubler() {
-            return Ok(None);
+    /// What the server of a configuration needs in it. `emulated`: the hardware that its provider emulates.
+    fn instruments(
+        &self,
+        experiment: &Experiment,
+        index: usize,
+        tls: &Tls,
+        emulated: &mut Option<Hardware>,
+    ) -> Result<Instruments> {
+        let model = &experiment.configurations[index];
+        let mut instruments = Instruments { shim: self.shim(experiment, index, model, tls)?, ..Instruments::default() };
+        if model.needs_provider() {
+            let directory = self.make_directory(&format!("provider-{index}"))?;
+            let key = &self.credentials(tls).files.key;
+            let mut hardware = hardware::hardware(model, &experiment.machines, key, self.cpus.server)?;
+            hardware.burn_ns = hardware.burn_ns.max(modes::burn_ns(experiment, index));
+            *emulated = Some(hardware);
+            let stages = model.stages_on_the_wire().union(model.wrapped).provider();
+            instruments.provider = Some(Injection::with_hardware(&directory, stages, hardware)?);
         }
-        let directory = self.directory.path().join(format!("doubler-{index}"));
-        servers::run_directory::make_private(&directory)?;
-        Doubling::prepare(&directory).map(Some)
+        if model.needs_doubler() {
+            instruments.doubler = Some(Doubling::prepare(&self.make_directory(&format!("doubler-{index}"))?)?);
+        }
+        Ok(instruments)
     }
 
     fn shim(
@@ -325,8 +327,8 @@ impl Testbed {
         let host = &self.servers[self.host(index)];
         let quota = host.instance.as_ref().and_then(Instance::quota).filter(|_| host.spec.changing_quota);
         quota.map_or(Ok(()), |quota| quota.limit(self.servers[index].placement.quota_cpus))?;
-        let has_modes = !host.model.wrapped.is_empty() || host.doubling.is_some();
-        if has_modes { host.set_mode(&self.servers[index].model) } else { Ok(()) }
+        let has_modes = !host.model.wrapped.is_empty() || host.instruments.doubler.is_some();
+        if has_modes { host.instruments.set_mode(&self.servers[index].model) } else { Ok(()) }
     }
 
     /// Starts the server of one configuration if it does not run, and where servers take turns stops the others first.
@@ -460,7 +462,10 @@ impl Testbed {
             return Ok(());
         }
         let peers: BTreeSet<IpAddr> = sources.iter().copied().chain([self.ip]).collect();
-        self.servers.iter().filter_map(|server| server.shim.as_ref()).try_for_each(|shim| shim.permit(&peers))
+        self.servers
+            .iter()
+            .filter_map(|server| server.instruments.shim.as_ref())
+            .try_for_each(|shim| shim.permit(&peers))
     }
 
     /// How the server of a configuration is loaded. It must have been started once.

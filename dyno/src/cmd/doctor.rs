@@ -59,6 +59,11 @@ impl Check {
     fn but(name: &'static str, verdict: Verdict, finding: impl Into<String>, remedy: impl Into<String>) -> Check {
         Check { name, verdict, finding: finding.into(), remedy: remedy.into() }
     }
+
+    /// The same finding with another verdict, where it is that bad.
+    fn but_if(self, is_so: bool, verdict: Verdict, remedy: impl Into<String>) -> Check {
+        if is_so { Check { verdict, remedy: remedy.into(), ..self } } else { self }
+    }
 }
 
 /// The JSON object.

@@ -9,7 +9,8 @@ use std::path::Path;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use tlsdyno::model::{CertificateKind, ServerName};
-use tlsdyno::native::Injection;
+use tlsdyno::native::{Doubled, Injection};
+use tlsdyno::run::instruments::Instruments;
 use tlsdyno::run::preflight::{Check, Target, preflight};
 use tlsdyno::servers::certificates::has_post_quantum;
 use tlsdyno::servers::{self, CertificateFiles, Instance, RunDirectory, ServerSpec, ServerTls};
@@ -113,21 +114,21 @@ impl Bench {
         })
     }
 
-    fn injection(&self, stages: StageSet) -> Injection {
+    fn instruments(&self, stages: StageSet) -> Instruments {
         let name = format!("provider-{}", stages.to_string().replace(',', "-"));
         let directory = self.directory.path().join(name);
         servers::run_directory::make_private(&directory).unwrap();
-        Injection::prepare(&directory, stages).unwrap()
+        Instruments { provider: Some(Injection::prepare(&directory, stages).unwrap()), ..Instruments::default() }
     }
 
     /// A server that speaks everything, with the provider inside.
-    fn start(&self, certificate: &CertificateFiles, injection: &Injection) -> Instance {
+    fn start(&self, certificate: &CertificateFiles, instruments: &Instruments) -> Instance {
         let groups = Group::ALL.into_iter().filter(|group| !group.is_hybrid() || has_post_quantum()).collect();
         let suites = Suite::ALL.to_vec();
         let tls = ServerTls { suites, groups, ..ServerTls::new(certificate.clone()) };
         let spec = ServerSpec {
             tls: Some(tls),
-            handed: injection.handed(),
+            handed: instruments.handed(),
             ..ServerSpec::new(self.kind, self.directory.path().join("docroot"))
         };
         servers::start(&spec, self.directory.path()).unwrap()
@@ -137,7 +138,7 @@ impl Bench {
     fn check(
         &self,
         instance: &Instance,
-        injection: &Injection,
+        instruments: &Instruments,
         stages: StageSet,
         protocol: &Protocol,
         certificate: &CertificateFiles,
@@ -164,9 +165,10 @@ impl Bench {
         let target = Target {
             address: instance.address(),
             settings: Some(&settings),
-            injection: Some(injection),
-            shim: None,
-            doubler: None,
+            instruments,
+            doubled: Doubled::default(),
+            asked: None,
+            hardware: Vec::new(),
             foreign_session: None,
             request: REQUEST,
             expect: Expect { status: Some(200), body_bytes: Some(OBJECT_BYTES as u64) },
@@ -218,7 +220,7 @@ fn wrong_draws(check: &Check, protocol: &Protocol) -> Option<String> {
 /// Runs one row: all of `protocols` with `stages` off; returns the failures as text.
 fn row(bench: &mut Bench, stages: StageSet, protocols: &[Protocol], cells: &mut usize) -> Vec<String> {
     let mut failures = Vec::new();
-    let injection = bench.injection(stages);
+    let instruments = bench.instruments(stages);
     for certificate_kind in CertificateKind::ALL {
         let columns: Vec<&Protocol> =
             protocols.iter().filter(|column| column.certificate == certificate_kind).collect();
@@ -226,10 +228,12 @@ fn row(bench: &mut Bench, stages: StageSet, protocols: &[Protocol], cells: &mut 
             continue;
         }
         let certificate = bench.certificate(certificate_kind);
-        let instance = bench.start(&certificate, &injection);
-        servers::require_mapped(&instance.worker_pids(), injection.library_path()).unwrap();
+        let instance = bench.start(&certificate, &instruments);
+        for (_, library) in instruments.libraries() {
+            servers::require_mapped(&instance.worker_pids(), &library).unwrap();
+        }
         for column in columns {
-            let checks = bench.check(&instance, &injection, stages, column, &certificate);
+            let checks = bench.check(&instance, &instruments, stages, column, &certificate);
             let resumed = checks.iter().filter(|check| check.name.starts_with("resumed")).count();
             assert!(
                 resumed >= 2 + stages.iter().count(),

@@ -5,7 +5,6 @@ mod judge;
 mod sliced;
 
 use crate::run::check::CheckExperiment;
-use crate::run::own_command::OwnCommand;
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -32,7 +31,7 @@ use crate::run::schedule::{Work, drop_too_long, pieces, requests_of_users, sched
 use crate::run::sliced::{SLICED_ROUNDS_MIN, sliced_rounds};
 use crate::run::testbed::{Testbed, log_tail};
 use crate::run::verify::{Achieved, death, is_dead};
-use crate::run::{manifest, modes};
+use crate::run::{manifest, modes, own_command};
 use crate::servers::Instance;
 use crate::servers::cpu::at_rest;
 use crate::store::warning::{self, Places, code};
@@ -160,7 +159,7 @@ impl<'a> SingleServer<'a> {
             observer.tell(&assumption);
         }
         let mut testbed = Testbed::prepare(experiment, cpus, &mut |text| observer.step(text))?;
-        experiment.tell_effects(observer).or_fault(Fault::Input)?;
+        own_command::tell_effects(experiment, observer).or_fault(Fault::Input)?;
         record.measured = Measured::from(experiment.without_secrets());
         if cpus.shared() {
             record.warnings.push(warning::shared_cpus(&format!("only CPU {} may be used", cpus.server)));
@@ -168,7 +167,7 @@ impl<'a> SingleServer<'a> {
         if !experiment.has_plain_http() {
             record.warnings.push(warning::no_plain_http());
         }
-        record.warnings.extend(experiment.told_of_copy());
+        record.warnings.extend(own_command::told_of_copy(experiment));
         let told = testbed.site.summary.told().into_iter();
         record.warnings.extend(told.map(|what| Warning::new("workload", what).with_remedy(WORKLOAD_REMEDY)));
         start_and_check(experiment, &mut testbed, record, stop, observer)?;
@@ -182,7 +181,7 @@ impl<'a> SingleServer<'a> {
         let load = testbed.start_load(experiment, |index| record.configurations[index].valid)?;
         let least = Duration::from_micros(load.slice_us_min());
         let has_modes = testbed.servers.iter().any(|server| server.model.hosts_modes());
-        let is_sliced = has_modes || experiment.compares_builds();
+        let is_sliced = has_modes || own_command::compares_builds(experiment);
         let server_cpus = testbed.server_cpus();
         if is_sliced && least > SLICE_MAX {
             let error = anyhow!(
@@ -210,7 +209,7 @@ impl<'a> SingleServer<'a> {
             restarts: (Duration::ZERO, 0),
             fresh: FreshServers::new(experiment.server.kind, rounds),
         };
-        subject.slices.sweeps.alternates = experiment.compares_builds();
+        subject.slices.sweeps.alternates = own_command::compares_builds(experiment);
         let valid: Vec<usize> =
             (0..record.configurations.len()).filter(|index| record.configurations[*index].valid).collect();
         let replaced = subject.replaced(&valid);

@@ -3,14 +3,13 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{BASES, EMBEDDED};
+use super::{BASES, EMBEDDED, control_characters};
 use crate::foreign::shortened;
 use crate::input;
-use crate::run::control_characters;
 
 /// The key that names what a file extends.
 pub const EXTENDS: &str = "extends";
@@ -127,7 +126,9 @@ pub fn chain(last: Source) -> Result<Vec<Source>> {
         chain.push(base);
     }
     for source in &chain {
-        control_characters::refuse(&source.text).with_context(|| format!("in {}", source.name))?;
+        if let Some((span, message)) = control_characters::first(&source.table()?, "") {
+            return Err(source.fault(span, &message));
+        }
     }
     chain.reverse();
     Ok(chain)

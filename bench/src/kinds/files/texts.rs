@@ -5,28 +5,41 @@ use std::path::Path;
 
 use anyhow::Result;
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeTable;
 
 use super::source::Source;
 
 /// Several sources, one behind the other.
 pub struct Texts<'s> {
     sources: &'s [Source],
+    /// The text of each behind as many spaces as those before it are long, so that places in it are places in all texts.
+    padded: Vec<String>,
 }
 
 impl<'s> Texts<'s> {
     /// Those of `sources`, of which there is at least one.
     pub fn of(sources: &'s [Source]) -> Texts<'s> {
-        Texts { sources }
+        let mut start = 0;
+        let padded = sources.iter().map(|source| {
+            let text = " ".repeat(start) + &source.text;
+            // Between two texts is one byte, so that the end of one is not the start of the next.
+            start = text.len() + 1;
+            text
+        });
+        Texts { sources, padded: padded.collect() }
     }
 
     /// The table of each, with places in all texts.
     ///
     /// # Errors
     /// One is not TOML.
-    pub fn tables(&self) -> Result<Vec<DeTable<'s>>> {
-        let tables = self.sources.iter().enumerate();
-        tables.map(|(index, source)| Ok(shifted(source.table()?, self.start_of(index)))).collect()
+    pub fn tables(&self) -> Result<Vec<DeTable<'_>>> {
+        let parsed = self.padded.iter().map(|text| DeTable::parse(text).map(Spanned::into_inner));
+        parsed
+            .map(|table| {
+                table.map_err(|error| self.fault(error.span().unwrap_or_else(|| self.last()), error.message()))
+            })
+            .collect()
     }
 
     /// The last text's place.
@@ -51,37 +64,11 @@ impl<'s> Texts<'s> {
 
     /// The source that holds the byte at `place`, and where it starts.
     fn at(&self, place: usize) -> (&'s Source, usize) {
-        let mut start = 0;
-        for source in &self.sources[..self.sources.len() - 1] {
-            if place <= start + source.text.len() {
-                return (source, start);
-            }
-            start += source.text.len() + 1;
-        }
-        (&self.sources[self.sources.len() - 1], start)
+        let index = self.padded.iter().position(|text| place <= text.len()).unwrap_or(self.sources.len() - 1);
+        (&self.sources[index], self.start_of(index))
     }
 
-    /// Between two texts is one byte, so that the end of one is not the start of the next.
     fn start_of(&self, index: usize) -> usize {
-        self.sources[..index].iter().map(|source| source.text.len() + 1).sum()
+        self.padded[index].len() - self.sources[index].text.len()
     }
-}
-
-/// The same table with all places `by` bytes further on.
-fn shifted(table: DeTable, by: usize) -> DeTable {
-    let moved = |span: Range<usize>| span.start + by..span.end + by;
-    let entries = table.into_iter();
-    let entries =
-        entries.map(|(key, value)| (Spanned::new(moved(key.span()), key.into_inner()), shifted_value(value, by)));
-    entries.collect()
-}
-
-fn shifted_value(value: Spanned<DeValue>, by: usize) -> Spanned<DeValue> {
-    let span = value.span();
-    let inner = match value.into_inner() {
-        DeValue::Table(table) => DeValue::Table(shifted(table, by)),
-        DeValue::Array(entries) => DeValue::Array(entries.into_iter().map(|entry| shifted_value(entry, by)).collect()),
-        other => other,
-    };
-    Spanned::new(span.start + by..span.end + by, inner)
 }

@@ -414,12 +414,6 @@ impl Subject for LoadedUrl<'_> {
         }
     }
 
-    /// Arrivals at random are the same for all points of a round.
-    fn draw(&self, work: Work, random: &mut SplitMix64) -> Work {
-        let seed = random.next_u64();
-        Work { timed: work.timed.map(|timed| Timed { seed, ..timed }), ..work }
-    }
-
     fn block(&mut self, index: usize, work: &Work, journal: &mut Journal) -> Result<Block> {
         let mut plan = self.plans[index].clone();
         let timed = work.timed.context("the load of a URL lasts for a time")?;

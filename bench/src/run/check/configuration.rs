@@ -1,17 +1,107 @@
 //! Configurations that make sense: hardware that can be emulated, stages that go together.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use tlsdyno_tls::{Stage, StageSet};
 
-use crate::model::{ConfigurationModel, Processors};
+use super::{check_sessions, server};
+use crate::model::{ConfigurationModel, Experiment, Processors, ServerName, Tls};
 use crate::native::layout::provider as layout;
+use crate::servers::{driver_of, having};
 
 /// The slowest processor that is emulated: a quota must give each at least a hundredth of its period.
 const SPEED_MIN: f64 = 0.01;
 
+/// One configuration of an experiment. The caller names it.
+pub(super) fn check(experiment: &Experiment, index: usize) -> Result<()> {
+    let (model, others) = (&experiment.configurations[index], &experiment.configurations[..index]);
+    let tls = model.tls.applied(&experiment.tls);
+    check_combination(model.noop)?;
+    check_hardware(model)?;
+    server::check_tls(&tls, experiment.server.kind)?;
+    let workers = model.processors.map_or(1, |processors| processors.count);
+    check_sessions(experiment, model.server(experiment.server.kind), &tls, workers)?;
+    check_shim(model.noop, &tls)?;
+    let alters = model.needs_provider() || model.needs_shim();
+    ensure!(
+        !(model.plain_http && (alters || model.needs_doubler())),
+        "plain HTTP has no TLS stages to switch off or to compute twice"
+    );
+    ensure!(
+        !(alters && model.needs_doubler()),
+        "provider and doubler both wrap OpenSSL's default provider; a configuration either replaces stages or doubles \
+         some (`doubled`, `copies`)"
+    );
+    check_doubled(model)?;
+    check_server(experiment, model)?;
+    let card = model.accelerator.as_ref().and_then(|accelerator| accelerator.card);
+    ensure!(
+        card.is_none() || !experiment.machines.is_empty(),
+        "a card of a paper stands beside `machines` of that paper; name some, or give `cpu_rates`"
+    );
+    let is_there = |name: &String| experiment.configurations.iter().any(|of| of.name == *name);
+    ensure!(
+        model.base.as_ref().is_none_or(is_there),
+        "it is on a machine what another one is that is not there; leave `base` out"
+    );
+    check_repeat(experiment, model)?;
+    ensure!(others.iter().all(|other| other.name != model.name), "two configurations are named `{}`", model.name);
+    for other in others {
+        let same = setting(other) == setting(model);
+        ensure!(!same, "configurations `{}` and `{}` are the same setting; leave one out", other.name, model.name);
+    }
+    Ok(())
+}
+
+/// The server of a configuration, where it is another one than the experiment's, and what only some servers do.
+fn check_server(experiment: &Experiment, model: &ConfigurationModel) -> Result<()> {
+    let server = model.server(experiment.server.kind);
+    let is_asynchronous = model.accelerator.as_ref().is_some_and(|accelerator| accelerator.asynchronous);
+    ensure!(
+        !is_asynchronous || driver_of(server).capabilities().is_none_or(|able| able.asynchronous),
+        "only {able} goes on while an accelerator works; leave `asynchronous` out, or choose --server {able}",
+        able = having(|able| able.asynchronous)
+    );
+    ensure!(
+        model.server != Some(ServerName::Command) && model.server != Some(experiment.server.kind),
+        "`server` names another server that tlsdyno configures than the experiment's"
+    );
+    ensure!(
+        model.server.is_none() || experiment.server.kind != ServerName::Command,
+        "beside a server command there is no other server"
+    );
+    ensure!(
+        model.page_cost_us.is_none() || server == ServerName::Builtin,
+        "only the built-in server makes pages of a stated cost (`page_cost_us`); choose --server builtin"
+    );
+    Ok(())
+}
+
+/// A repetition is a deliberate one: exactly the setting that it names.
+fn check_repeat(experiment: &Experiment, model: &ConfigurationModel) -> Result<()> {
+    let Some(repeated) = &model.repeat_of else { return Ok(()) };
+    let original = experiment.configurations.iter().find(|of| of.name == *repeated && of.name != model.name);
+    let original = original.with_context(|| format!("it repeats `{repeated}`, which is not there"))?;
+    let plain = |of: &ConfigurationModel| setting(&ConfigurationModel { repeat_of: None, ..of.clone() });
+    ensure!(plain(original) == plain(model), "it says that it repeats `{repeated}`, but it is another setting");
+    Ok(())
+}
+
+/// What the stages of the shim need of the TLS settings.
+fn check_shim(off: StageSet, tls: &Tls) -> Result<()> {
+    ensure!(
+        !off.contains(Stage::Setup) || tls.suite.is_some(),
+        "without any set-up (`setup` off) no suite is negotiated: name one (--suite, or suite in [tls])"
+    );
+    ensure!(
+        !tls.early_data || !off.contains(Stage::Marshalling) && !off.contains(Stage::Setup),
+        "early data need a real handshake and protected data: leave `marshalling` and `setup` on, or early_data out"
+    );
+    Ok(())
+}
+
 /// A configuration without what does not change what is measured: names, and the idle provider or
 /// shim where a stage that is off loads it in any case.
-pub(super) fn setting(model: &ConfigurationModel) -> ConfigurationModel {
+fn setting(model: &ConfigurationModel) -> ConfigurationModel {
     ConfigurationModel {
         name: String::new(),
         label: None,
@@ -23,7 +113,7 @@ pub(super) fn setting(model: &ConfigurationModel) -> ConfigurationModel {
 }
 
 /// Emulated hardware that makes sense.
-pub(super) fn check_hardware(model: &ConfigurationModel) -> Result<()> {
+fn check_hardware(model: &ConfigurationModel) -> Result<()> {
     let positive = |value: f64| value.is_finite() && value > 0.0;
     if let Some(Processors { count, speed }) = model.processors {
         ensure!(count > 0, "`processors.count` must be at least 1");
@@ -78,7 +168,7 @@ pub(super) fn check_hardware(model: &ConfigurationModel) -> Result<()> {
 }
 
 /// What can be computed twice.
-pub(super) fn check_doubled(model: &ConfigurationModel) -> Result<()> {
+fn check_doubled(model: &ConfigurationModel) -> Result<()> {
     let stages = model.doubled.unwrap_or_default();
     ensure!(
         stages.shim().is_empty(),
@@ -94,7 +184,7 @@ pub(super) fn check_doubled(model: &ConfigurationModel) -> Result<()> {
 }
 
 /// Which stages of the shim go together (docs/NOOP.md).
-pub(super) fn check_combination(off: StageSet) -> Result<()> {
+fn check_combination(off: StageSet) -> Result<()> {
     let without = |stage| off.contains(stage);
     ensure!(
         !without(Stage::Handshake) || without(Stage::Marshalling),

@@ -1,116 +1,57 @@
 //! What a server of the user's own can be told: settings that stand in its configuration are put into the copy of an
 //! installed one, or where the command has a place for them. Others are refused; none is left out in silence.
 
-use crate::run::own_command::OwnCommand;
 use anyhow::{Result, ensure};
 use tlsdyno_tls::Version;
 
 use crate::model::{ConfigurationModel, Experiment, ServerName, Tls, TlsChange};
-use crate::run::own_command::shows_ours;
+use crate::run::own_command::{command_spec, command_specs, shows_ours};
 use crate::servers::CommandSpec;
 
-/// A setting of the server itself.
-struct OfServer {
-    key: &'static str,
-    flag: &'static str,
-    what: &'static str,
-    is_asked: fn(&TlsChange) -> bool,
-    /// A command that is not the copy of an installed configuration can have it.
-    is_applied: fn(&CommandSpec, &Tls) -> bool,
-    /// What else can be done where it cannot.
-    remedy: &'static str,
-}
-
-const WITH_CERTIFICATE: &str = "put {certificate} and {key} into the command or a file that it names, ";
-
-/// All of them: what is not here is offered by clients, and the preflight sees what becomes of it.
-const OF_SERVER: [OfServer; 6] = [
-    OfServer {
-        key: "certificate",
-        flag: "--cert",
-        what: "the certificate",
-        is_asked: |asked| asked.certificate.is_some(),
-        is_applied: shows_ours,
-        remedy: WITH_CERTIFICATE,
-    },
-    OfServer {
-        key: "chain_count",
-        flag: "",
-        what: "the certificate",
-        is_asked: |asked| asked.chain_count.is_some(),
-        is_applied: shows_ours,
-        remedy: WITH_CERTIFICATE,
-    },
-    OfServer {
-        key: "tickets",
-        flag: "--no-tickets",
-        what: "whether it issues tickets",
-        is_asked: |asked| asked.tickets.is_some(),
-        // Who does not offer to take any gets none.
-        is_applied: |_, tls| tls.version == Version::Tls12,
-        remedy: "",
-    },
-    OfServer {
-        key: "ticket_keys",
-        flag: "--ticket-keys",
-        what: "where the keys of its tickets come from",
-        is_asked: |asked| asked.ticket_keys.is_some(),
-        is_applied: |_, _| false,
-        remedy: "",
-    },
-    OfServer {
-        key: "session_cache",
-        flag: "--session-cache",
-        what: "where it keeps sessions",
-        is_asked: |asked| asked.session_cache.is_some(),
-        is_applied: |_, _| false,
-        remedy: "",
-    },
-    OfServer {
-        key: "session_timeout_s",
-        flag: "",
-        what: "how long its sessions last",
-        is_asked: |asked| asked.session_timeout_s.is_some(),
-        is_applied: |_, _| false,
-        remedy: "",
-    },
-];
-
-/// What is asked of a server of one's own, checked.
-pub(super) trait CheckOwnServer {
-    /// Refuses settings of a user's own server that have no effect on it.
-    ///
-    /// # Errors
-    /// Which one, whose it is, and what to do.
-    fn check_own_settings(&self) -> Result<()>;
-}
-
-impl CheckOwnServer for Experiment {
-    fn check_own_settings(&self) -> Result<()> {
-        if self.server.kind != ServerName::Command {
-            return Ok(());
-        }
-        let all = self.tls.of_server();
-        for command in self.command_specs() {
-            refuse_idle(&all, &command, &self.tls, None)?;
-        }
-        for model in &self.configurations {
-            let (command, tls) = (self.command_spec_of(model), model.tls.applied(&self.tls));
-            refuse_idle(&model.tls, &command, &tls, Some(&model.name))?;
-            check_processors(model)?;
-        }
-        Ok(())
+/// Refuses settings of a user's own server that have no effect on it.
+///
+/// # Errors
+/// Which one, whose it is, and what to do.
+pub(super) fn check(experiment: &Experiment) -> Result<()> {
+    if experiment.server.kind != ServerName::Command {
+        return Ok(());
     }
+    let all = experiment.tls.of_server();
+    for command in command_specs(experiment) {
+        refuse_idle(&all, &command, &experiment.tls, None)?;
+    }
+    for model in &experiment.configurations {
+        let (command, tls) = (command_spec(experiment, Some(model)), model.tls.applied(&experiment.tls));
+        refuse_idle(&model.tls, &command, &tls, Some(&model.name))?;
+        check_processors(model)?;
+    }
+    Ok(())
 }
 
 /// Refuses what is asked for and has no effect. `configuration`: that asks for it; `None`: all do.
 fn refuse_idle(asked: &TlsChange, command: &CommandSpec, tls: &Tls, configuration: Option<&str>) -> Result<()> {
-    for setting in OF_SERVER.iter().filter(|setting| (setting.is_asked)(asked)) {
-        let OfServer { key, flag, what, remedy, .. } = setting;
-        let is_applied = match command.installed {
-            Some(_) => *key != "chain_count" || tls.certificate.is_some(),
-            None => (setting.is_applied)(command, tls),
-        };
+    const CERTIFICATE: &str = "the certificate";
+    let shown = shows_ours(command, tls);
+    // What is not here is offered by clients, and the preflight sees what becomes of it. The last: a command that is
+    // not the copy of an installed configuration can have it.
+    let settings = [
+        ("certificate", "--cert", CERTIFICATE, asked.certificate.is_some(), shown),
+        ("chain_count", "", CERTIFICATE, asked.chain_count.is_some(), shown),
+        // Who does not offer to take any ticket gets none.
+        (
+            "tickets",
+            "--no-tickets",
+            "whether it issues tickets",
+            asked.tickets.is_some(),
+            tls.version == Version::Tls12,
+        ),
+        ("ticket_keys", "--ticket-keys", "where the keys of its tickets come from", asked.ticket_keys.is_some(), false),
+        ("session_cache", "--session-cache", "where it keeps sessions", asked.session_cache.is_some(), false),
+        ("session_timeout_s", "", "how long its sessions last", asked.session_timeout_s.is_some(), false),
+    ];
+    for (key, flag, what, _, can_have) in settings.into_iter().filter(|(.., is_asked, _)| *is_asked) {
+        let is_copy = command.installed.is_some();
+        let is_applied = if is_copy { key != "chain_count" || tls.certificate.is_some() } else { can_have };
         let (whose, another) = match configuration {
             Some(name) => {
                 (format!("configuration `{name}`: `tls.{key}`"), "name another server by `server_command` there")
@@ -118,11 +59,12 @@ fn refuse_idle(asked: &TlsChange, command: &CommandSpec, tls: &Tls, configuratio
             None if flag.is_empty() => (format!("`tls.{key}`"), "leave it out"),
             None => (format!("{flag} (`tls.{key}`)"), "leave it out"),
         };
+        let places = "put {certificate} and {key} into the command or a file that it names, ";
         ensure!(
-            is_applied || command.installed.is_some(),
+            is_applied || is_copy,
             "{whose} has no effect here: {what} of a server of your own stands in its own configuration. Change it \
-             there, {remedy}or {another}. `tlsdyno ablate --server-config` measures a copy \
-             of an installed nginx with it"
+             there, {}or {another}. `tlsdyno ablate --server-config` measures a copy of an installed nginx with it",
+            if what == CERTIFICATE { places } else { "" }
         );
         ensure!(is_applied, "{whose} goes with a certificate of ours: name its kind too (`tls.certificate`, --cert)");
     }

@@ -72,46 +72,39 @@ impl FarLoad<'_> {
     }
 }
 
-/// Workers of an experiment, checked.
-pub trait CheckWorkers {
-    /// Whether workers can make the load, and the server can be where they reach it. Who reaches a server without parts
-    /// of its cryptography is known by its address: this machine, and the workers that have joined.
-    fn check_workers(&self) -> Result<()>;
-}
-
-impl CheckWorkers for Experiment {
-    fn check_workers(&self) -> Result<()> {
-        let is_command = self.server.kind == ServerName::Command;
-        let has_address = self.server.address.is_some() && !(is_command && self.workers.is_none());
-        let configured = self.configurations.iter().map(|model| model.tls.applied(&self.tls));
-        let far = FarLoad {
-            workers: self.workers.as_ref(),
-            address: if has_address { Some(self.server.ip()?) } else { None },
-            clients: (self.load.connections, "--connections"),
-            window: self.workload.window(),
-            has_small_keys: configured.chain([self.tls.clone()]).any(|tls| tls.certificate().is_small_rsa()),
-            effort: self.load.effort,
-        };
-        let beyond = far.check()?;
-        if self.workers.is_none() {
-            return Ok(());
-        }
-        ensure!(self.foreign_traffic.is_none(), "foreign traffic is made by others, not by workers; leave them out");
-        ensure!(
-            !self.methods.contains(&Method::Counting),
-            "method `counting` needs no load that this machine cannot make; leave the workers out"
-        );
-        let Some(ip) = beyond else { return Ok(()) };
-        ensure!(
-            self.server.plain_ip()?.is_none_or(|plain| plain == ip),
-            "workers reach the server at {ip}, but not its plain HTTP; name the same address in --plain-address"
-        );
-        ensure!(
-            self.server.allow_insecure_listen,
-            "other hosts can reach {ip}, where parts of the server's cryptography will be switched off. Connections \
-             from others than this machine and the workers are refused, but whoever sits between can read and forge \
-             everything: give --allow-insecure-listen if this network is isolated"
-        );
-        Ok(())
+/// Whether workers can make the load, and the server can be where they reach it. Who reaches a server without parts of
+/// its cryptography is known by its address: this machine, and the workers that have joined.
+pub(super) fn check(experiment: &Experiment) -> Result<()> {
+    let is_command = experiment.server.kind == ServerName::Command;
+    let has_address = experiment.server.address.is_some() && !(is_command && experiment.workers.is_none());
+    let configured = experiment.configurations.iter().map(|model| model.tls.applied(&experiment.tls));
+    let far = FarLoad {
+        workers: experiment.workers.as_ref(),
+        address: if has_address { Some(experiment.server.ip()?) } else { None },
+        clients: (experiment.load.connections, "--connections"),
+        window: experiment.workload.window(),
+        has_small_keys: configured.chain([experiment.tls.clone()]).any(|tls| tls.certificate().is_small_rsa()),
+        effort: experiment.load.effort,
+    };
+    let beyond = far.check()?;
+    if experiment.workers.is_none() {
+        return Ok(());
     }
+    ensure!(experiment.foreign_traffic.is_none(), "foreign traffic is made by others, not by workers; leave them out");
+    ensure!(
+        !experiment.methods.contains(&Method::Counting),
+        "method `counting` needs no load that this machine cannot make; leave the workers out"
+    );
+    let Some(ip) = beyond else { return Ok(()) };
+    ensure!(
+        experiment.server.plain_ip()?.is_none_or(|plain| plain == ip),
+        "workers reach the server at {ip}, but not its plain HTTP; name the same address in --plain-address"
+    );
+    ensure!(
+        experiment.server.allow_insecure_listen,
+        "other hosts can reach {ip}, where parts of the server's cryptography will be switched off. Connections \
+         from others than this machine and the workers are refused, but whoever sits between can read and forge \
+         everything: give --allow-insecure-listen if this network is isolated"
+    );
+    Ok(())
 }

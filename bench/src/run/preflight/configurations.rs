@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow};
 use tlsdyno_engine::load::Expect;
 use tlsdyno_tls::{Stage, StageSet};
 
-use super::{ASKED, Check, Target, explain, negotiated, paths, preflight};
+use super::{ASKED, Check, Target, explain, paths, preflight};
 use crate::fault::{Fault, OrFault, fault_of};
 use crate::interrupt;
 use crate::model::{ConfigurationModel, Experiment, Tls};
@@ -21,13 +21,6 @@ use crate::store::{Configuration, Kind, Preflight, Record, Warning};
 
 /// What the checks of mapped libraries end with.
 const IS_MAPPED: &str = " is mapped in every worker";
-
-/// The stages of the provider that an experiment replaces one by one. Those of the shim overlap with them and with each
-/// other, so that there is no configuration without any of them.
-fn single_stages(experiment: &Experiment) -> StageSet {
-    let plain = experiment.configurations.iter().filter(|model| !changes_settings(model));
-    plain.filter_map(|model| model.noop.only()).filter(|stage| Stage::PROVIDER.contains(stage)).collect()
-}
 
 /// Whether a configuration changes TLS settings, processors, or adds an accelerator or a known cost.
 fn changes_settings(model: &ConfigurationModel) -> bool {
@@ -71,14 +64,13 @@ fn kind_of(model: &ConfigurationModel, singles: StageSet, doubled: &[StageSet]) 
 
 /// What each configuration of an experiment is for.
 pub fn kinds(experiment: &Experiment) -> Vec<Kind> {
-    let (singles, doubled) = (single_stages(experiment), doubled_sets(experiment));
+    let plain = || experiment.configurations.iter().filter(|model| !changes_settings(model));
+    // Stages of the shim overlap with those of the provider and with each other, so that there is no configuration
+    // without any of them.
+    let singles =
+        plain().filter_map(|model| model.noop.only()).filter(|stage| Stage::PROVIDER.contains(stage)).collect();
+    let doubled: Vec<StageSet> = plain().filter_map(|model| model.doubled).filter(|set| !set.is_empty()).collect();
     experiment.configurations.iter().map(|model| kind_of(model, singles, &doubled)).collect()
-}
-
-/// What an experiment doubles, set by set.
-fn doubled_sets(experiment: &Experiment) -> Vec<StageSet> {
-    let plain = experiment.configurations.iter().filter(|model| !changes_settings(model));
-    plain.filter_map(|model| model.doubled).filter(|stages| !stages.is_empty()).collect()
 }
 
 /// Whether a set is what several others of `sets` come to.
@@ -118,56 +110,44 @@ pub fn start_and_check(
     stop: &AtomicBool,
     observer: &mut dyn Observer,
 ) -> Result<()> {
-    let (request, expect) = testbed.preflight_request();
-    let (singles, doubled) = (single_stages(experiment), doubled_sets(experiment));
+    let kinds = kinds(experiment);
     let quota_refused = quota_refused(testbed)?;
-    let began = Instant::now();
-    let mut seen = Vec::new();
-    let mut checked: Vec<Option<Configuration>> = testbed.servers.iter().map(|_| None).collect();
-    for (rank, index) in in_order_of_need(&testbed.servers) {
+    let (began, mut seen) = (Instant::now(), Vec::new());
+    let mut checked: Vec<Option<Configuration>> = vec![None; kinds.len()];
+    for (need, index) in in_order_of_need(&testbed.servers) {
         interrupt::before_measuring(stop, interrupt::check(stop))?;
-        if rank > Need::Host && testbed.prepared_until.is_some_and(|until| Instant::now() > until) {
-            checked[index] = Some(not_begun(&testbed.servers[index], singles, &doubled, began.elapsed()));
+        let kind = kinds[index].clone();
+        if need > Need::Host && testbed.prepared_until.is_some_and(|until| Instant::now() > until) {
+            checked[index] = Some(not_begun(&testbed.servers[index], kind, began.elapsed()));
             continue;
         }
         observer.step(&format!("starting and checking: {}", testbed.servers[index].model.name));
-        if let Some(base) = testbed.servers[index].base {
-            testbed.follow_base(index, base);
-        }
-        let untouched = testbed.servers[index].model.without_library().is_untouched();
-        let resumable = can_resume(experiment, &testbed.servers[index].model);
         let refused = quota_refused.as_ref().filter(|_| testbed.servers[index].placement.quota_cpus.is_some());
-        let checks = match refused {
-            Some(why) => vec![Check::new("its CPU time can be limited", false, why.clone())],
-            None => match testbed.activate(index).and_then(|_| testbed.make_universal(index, &request, resumable)) {
-                Ok(()) => match testbed.servers[index].base {
-                    Some(base) => checks_on_machine(testbed, index, checked[base].as_ref().context("its base")?),
-                    None => {
-                        let mut checks = checks_of(testbed, index, &request, expect, resumable)?;
-                        let has_paths = experiment.workload.is_servers_own() && testbed.host(index) == index;
-                        let is_tried = has_paths && (untouched || testbed.servers[index].model.plain_http);
-                        if is_tried && checks.iter().all(|check| check.passed) {
-                            checks.extend(paths::check(testbed, index)?);
-                        }
-                        checks
-                    }
-                },
-                // The others can do without it.
-                Err(error) if !untouched && fault_of(&error).is_some_and(Fault::is_of_server) => {
-                    vec![Check::new("the server starts", false, format!("{error:#}"))]
-                }
-                Err(error) => return interrupt::before_measuring(stop, Err(error)),
-            },
+        let checks = match (refused, testbed.servers[index].base) {
+            (Some(why), _) => Ok(vec![Check::new("its CPU time can be limited", false, why.clone())]),
+            (None, Some(base)) => {
+                let base_configuration = checked[base].as_ref().context("its base is checked first")?;
+                checks_on_machine(testbed, index, base, base_configuration)
+            }
+            (None, None) => started(experiment, testbed, index),
         };
-        if is_asked(&checks) {
-            seen.extend(testbed.servers[testbed.host(index)].saw_handshakes()?);
-        }
+        let is_untouched = testbed.servers[index].model.without_library().is_untouched();
+        let checks = match checks {
+            // The others can do without it.
+            Err(error) if !is_untouched && fault_of(&error).is_some_and(Fault::is_of_server) => {
+                Ok(vec![Check::new("the server starts", false, format!("{error:#}"))])
+            }
+            checks => checks,
+        };
         // Who is stopped while a server does not answer is not told that it does not.
-        interrupt::before_measuring(stop, interrupt::check(stop))?;
+        let checks = interrupt::before_measuring(stop, checks.and_then(|of| interrupt::check(stop).map(|()| of)))?;
+        if is_asked(&checks) {
+            seen.extend(testbed.servers[testbed.host(index)].instruments.saw_handshakes()?);
+        }
         if checks.iter().any(|check| !check.passed) {
             testbed.instance(index).map_or(Ok(()), |instance| instance.refuse_closed_descriptors())?;
         }
-        let configuration = configuration(&testbed.servers[index], singles, &doubled, &checks);
+        let configuration = configuration(&testbed.servers[index], kind, &checks);
         observer.preflight(&configuration.name, configuration.preflight.passed.len(), &configuration.preflight.failed);
         if configuration.kind == Kind::AsIs && !configuration.valid {
             let failed = configuration.preflight.failed.join("; ");
@@ -187,6 +167,22 @@ pub fn start_and_check(
         ));
     }
     refuse_another_library(testbed, &seen)
+}
+
+/// Starts the server of a configuration, if it does not run, and checks it.
+fn started(experiment: &Experiment, testbed: &mut Testbed, index: usize) -> Result<Vec<Check>> {
+    let (request, expect) = testbed.preflight_request();
+    let resumable = can_resume(experiment, &testbed.servers[index].model);
+    testbed.activate(index)?;
+    testbed.make_universal(index, &request, resumable)?;
+    let mut checks = checks_of(testbed, index, &request, expect, resumable)?;
+    let model = &testbed.servers[index].model;
+    let is_plain_or_untouched = model.plain_http || model.without_library().is_untouched();
+    let has_paths = experiment.workload.is_servers_own() && testbed.host(index) == index && is_plain_or_untouched;
+    if has_paths && checks.iter().all(|check| check.passed) {
+        checks.extend(paths::check(testbed, index)?);
+    }
+    Ok(checks)
 }
 
 /// Whether a library of ours was mapped, and a client came to a server that lived on.
@@ -244,11 +240,11 @@ fn in_order_of_need(servers: &[ServerUnderTest]) -> Vec<(Need, usize)> {
 }
 
 /// A configuration for which there was no time.
-fn not_begun(server: &ServerUnderTest, singles: StageSet, doubled: &[StageSet], taken: Duration) -> Configuration {
+fn not_begun(server: &ServerUnderTest, kind: Kind, taken: Duration) -> Configuration {
     let what = format!("not measured: starting and checking the others took {:.0} s", taken.as_secs_f64());
     let remedy = "Measure longer (--time), fewer stages, or on a machine with less else to do";
     let warnings = vec![Warning::new("not_measured", what).with_remedy(remedy)];
-    Configuration { valid: false, warnings, ..configuration(server, singles, doubled, &[]) }
+    Configuration { valid: false, warnings, ..configuration(server, kind, &[]) }
 }
 
 /// What to do where the untouched server refuses the client.
@@ -278,11 +274,12 @@ fn quota_check(testbed: &mut Testbed, index: usize) -> Option<Check> {
 
 /// A configuration on a machine, in the server of the one that it is there: that passed its checks, and the quota does
 /// what it says.
-fn checks_on_machine(testbed: &mut Testbed, index: usize, base: &Configuration) -> Vec<Check> {
-    let name = format!("its server has passed as \"{}\"", base.name);
-    let seen = format!("{} checks", base.preflight.passed.len());
-    let checks = vec![Check::new(name, base.valid, seen)];
-    checks.into_iter().chain(quota_check(testbed, index)).collect()
+fn checks_on_machine(testbed: &mut Testbed, index: usize, base: usize, of_base: &Configuration) -> Result<Vec<Check>> {
+    testbed.follow_base(index, base);
+    testbed.activate(index)?;
+    let name = format!("its server has passed as \"{}\"", of_base.name);
+    let passed = Check::new(name, of_base.valid, format!("{} checks", of_base.preflight.passed.len()));
+    Ok([passed].into_iter().chain(quota_check(testbed, index)).collect())
 }
 
 /// What must hold of a running server before it is measured.
@@ -307,9 +304,10 @@ pub fn checks_of(
     let target = Target {
         address,
         settings: server.settings.as_ref(),
-        injection: testbed.servers[host].injection.as_ref(),
-        shim: testbed.servers[host].shim.as_ref(),
-        doubler: testbed.servers[host].doubling.as_ref().map(|doubling| (doubling, server.doubled())),
+        instruments: &testbed.servers[host].instruments,
+        doubled: server.doubled(),
+        asked: Some(&server.asked),
+        hardware: hardware::counted_once(&server.model),
         foreign_session: server.foreign_session.as_ref(),
         request,
         expect,
@@ -317,8 +315,6 @@ pub fn checks_of(
         is_tls_client: server.is_tls_client,
     };
     checks.extend(preflight(&target)?);
-    checks.extend(negotiated::checks(&target, &server.asked)?);
-    checks.extend(hardware::checks(&server.model, &target)?);
     if let (Some(instance), Some(vigil)) = (testbed.instance(index), &mut vigil) {
         let failed = checks.iter().any(|check| !check.passed);
         let death = if failed { instance.awaited_death(vigil) } else { instance.death(vigil) };
@@ -329,7 +325,7 @@ pub fn checks_of(
     Ok(checks)
 }
 
-fn configuration(server: &ServerUnderTest, singles: StageSet, doubled: &[StageSet], checks: &[Check]) -> Configuration {
+fn configuration(server: &ServerUnderTest, kind: Kind, checks: &[Check]) -> Configuration {
     let model = &server.model;
     let text = |check: &Check| format!("{} ({})", check.name, check.seen);
     let texts = |passed: bool| checks.iter().filter(|check| check.passed == passed).map(text).collect::<Vec<_>>();
@@ -352,7 +348,7 @@ fn configuration(server: &ServerUnderTest, singles: StageSet, doubled: &[StageSe
     Configuration {
         name: model.name.clone(),
         noop: model.noop,
-        kind: kind_of(model, singles, doubled),
+        kind,
         tls: !model.plain_http,
         host_number: server.host,
         preflight,
@@ -370,8 +366,9 @@ mod tests {
     fn configurations_are_recognised_by_what_they_replace() {
         let mut experiment = Experiment::default();
         experiment.fill();
-        let singles = single_stages(&experiment);
-        assert_eq!(singles, StageSet::PROVIDER);
+        let place = |name: &str| experiment.configurations.iter().position(|model| model.name == name).unwrap();
+        assert_eq!(kinds(&experiment)[place("all off")], Kind::AllOff);
+        let singles = StageSet::PROVIDER;
         let kind = |model: &ConfigurationModel| kind_of(model, singles, &[]);
         assert_eq!(kind(&ConfigurationModel::as_is()), Kind::AsIs);
         assert_eq!(kind(&ConfigurationModel::plain_http()), Kind::PlainHttp);
@@ -396,10 +393,10 @@ mod tests {
     fn what_is_computed_twice_is_recognised() {
         let mut experiment = Experiment { methods: vec![Method::Doubling], ..Experiment::default() };
         experiment.fill();
-        let sets = doubled_sets(&experiment);
+        let kinds = kinds(&experiment);
         let kind = |name: &str| {
-            let model = experiment.configurations.iter().find(|model| model.name == name).unwrap();
-            kind_of(model, StageSet::NONE, &sets)
+            let place = experiment.configurations.iter().position(|model| model.name == name).unwrap();
+            kinds[place].clone()
         };
         assert_eq!(kind("as is"), Kind::AsIs);
         assert_eq!(kind("nothing doubled"), Kind::NothingDoubled);

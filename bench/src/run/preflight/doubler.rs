@@ -4,11 +4,12 @@ use tlsdyno_tls::{Stage, StageSet};
 
 use super::super::occurrence::{Occurrence, occurrence};
 use super::{Attempt, Check};
+use crate::native::Doubled;
 
 /// For each stage that is computed twice, and for all others.
 pub(super) fn checks(attempt: &Attempt, checks: &mut Vec<Check>) {
-    let (Some(counted), Some((_, wanted))) = (attempt.observed.doubler, attempt.target.doubler) else { return };
-    let (doubled, kind) = (wanted.stages, attempt.kind());
+    let Some(counted) = attempt.counted.doubler else { return };
+    let Doubled { stages: doubled, copies } = attempt.target.doubled;
     for stage in doubled.iter() {
         // Both halves of a record are one computation, or two that are counted apart.
         let is_whole = stage.together().iter().all(|of_set| doubled.contains(of_set));
@@ -17,20 +18,20 @@ pub(super) fn checks(attempt: &Attempt, checks: &mut Vec<Check>) {
         let resumed = attempt.session.is_some();
         checks.push(match occurrence(stage, attempt.suite, resumed, StageSet::NONE) {
             Occurrence::Absent => {
-                let name = format!("{kind}: {stage} does not occur (call counter)");
-                Check::new(name, count == 0, format!("{count} calls doubled"))
+                let name = format!("{stage} does not occur (call counter)");
+                attempt.check(name, count == 0, format!("{count} calls doubled"))
             }
             Occurrence::OnTheWire | Occurrence::Hidden => {
-                let name = format!("{kind}: {stage} is computed twice (call counter)");
-                Check::new(name, count > 0, format!("{count} calls doubled"))
+                let name = format!("{stage} is computed twice (call counter)");
+                attempt.check(name, count > 0, format!("{count} calls doubled"))
             }
         });
     }
     let others: Vec<Stage> = Stage::PROVIDER.into_iter().filter(|stage| !doubled.contains(*stage)).collect();
     let passed = others.iter().all(|stage| counted.doubled(*stage) == 0) && counted.event("lost") == 0;
-    checks.push(Check::new(format!("{kind}: nothing else is computed twice"), passed, counted.to_string()));
-    if wanted.copies {
-        let copies = counted.event("copies");
-        checks.push(Check::new(format!("{kind}: records are copied"), copies > 0, format!("{copies} copied")));
+    checks.push(attempt.check("nothing else is computed twice", passed, counted.to_string()));
+    if copies {
+        let copied = counted.event("copies");
+        checks.push(attempt.check("records are copied", copied > 0, format!("{copied} copied")));
     }
 }

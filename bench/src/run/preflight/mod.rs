@@ -10,9 +10,9 @@ mod paths;
 mod provider;
 pub(in crate::run) mod shim;
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 pub use configurations::{can_resume, checks_of, kinds, start_and_check};
@@ -20,8 +20,10 @@ use serde::{Deserialize, Serialize};
 use tlsdyno_engine::load::Expect;
 use tlsdyno_tls::{Config, EarlyData, Session, Settings, Stage, Suite};
 
+use super::instruments::{Counted, Instruments};
 use crate::exchange::{Answer, Exchange, Failure, TIME_LIMIT, exchange};
-use crate::native::{Doubled, Doubling, DoublingCounters, Injection, ShimCounters, ShimInjection};
+use crate::native::Doubled;
+use negotiated::Asked;
 
 /// The check that a client of the configuration is answered.
 const ASKED: &str = "full: matching client passes";
@@ -66,12 +68,14 @@ pub struct Target<'a> {
     pub address: SocketAddr,
     /// The matching client's settings; `None` for plain HTTP.
     pub settings: Option<&'a Settings>,
-    /// The provider inside the server, if there is one.
-    pub injection: Option<&'a Injection>,
-    /// The shim inside the server, if there is one.
-    pub shim: Option<&'a ShimInjection>,
-    /// The doubler inside the server, if there is one, and what it computes twice.
-    pub doubler: Option<(&'a Doubling, Doubled)>,
+    /// What is inside the server.
+    pub instruments: &'a Instruments,
+    /// What the doubler computes twice, if there is one.
+    pub doubled: Doubled,
+    /// What handshakes must come to; `None`: whatever the client offers.
+    pub asked: Option<&'a Asked>,
+    /// What private-key operations must do to the provider's counters, each once in a full handshake.
+    pub hardware: Vec<(&'static str, &'static str)>,
     /// A session that this server has never made: a perfect cache must not take it.
     pub foreign_session: Option<&'a Session>,
     /// A whole GET request.
@@ -93,42 +97,28 @@ pub fn preflight(target: &Target) -> Result<Vec<Check>> {
         return Ok(checks);
     };
     let config = compile(settings)?;
-    let full = observed(target, &config, None)?;
-    checks.push(response_check(ASKED, &full.answer, target));
+    let (answer, counted) = observed(target, &config, None)?;
+    checks.push(response_check(ASKED, &answer, target));
     // What answers otherwise than expected would do so in all that follows.
-    let (true, Ok(answer)) = (checks.iter().all(|check| check.passed), &full.answer) else {
+    let (true, Ok(answer)) = (checks[0].passed, &answer) else {
         return Ok(checks);
     };
     // A minimal set-up negotiates none: it has the one that it was given.
     let suite = answer.handshake.as_ref().map_or(settings.suites[0], |handshake| handshake.suite);
-    let has_handshakes = !settings.stages_off.contains(Stage::Setup);
-    let attempt = Attempt { target, settings, config: &config, suite, session: None, observed: &full };
-    attempt.stage_checks(&mut checks)?;
-    if target.resumable && has_handshakes {
-        resumed_checks(target, settings, &config, suite, answer.sessions.last().cloned(), &mut checks)?;
+    let full = Attempt { target, settings, config: &config, suite, session: None, answer, counted };
+    full.stage_checks(&mut checks)?;
+    checks.extend(provider::counted_once(&full));
+    if target.resumable && !settings.stages_off.contains(Stage::Setup) {
+        resumed_checks(&full, &mut checks)?;
+    } else {
+        checks.extend(negotiated::check_no_resumption(&full));
     }
     if !settings.stages_off.is_empty() {
         // A server that failed the unmatched clients because it went down would fail this one too.
-        let Observed { answer, .. } = observed(target, &config, None)?;
+        let answer = full.exchange(None);
         checks.push(response_check("afterwards: matching client passes again", &answer, target));
     }
     Ok(checks)
-}
-
-/// The counters once they stand still: the server may still be busy with the end of an earlier connection.
-fn settled<C: PartialEq>(read: impl Fn() -> Result<C>) -> Result<C> {
-    const PAUSE: Duration = Duration::from_millis(5);
-    const PAUSES_MAX: u32 = 40;
-    let mut counters = read()?;
-    for _ in 0..PAUSES_MAX {
-        std::thread::sleep(PAUSE);
-        let later = read()?;
-        if later == counters {
-            break;
-        }
-        counters = later;
-    }
-    Ok(counters)
 }
 
 /// A matching exchange that passed, full or resumed, from which the stages are checked.
@@ -139,7 +129,9 @@ struct Attempt<'a> {
     suite: Suite,
     /// What it resumed; `None`: a full handshake.
     session: Option<&'a Session>,
-    observed: &'a Observed,
+    answer: &'a Answer,
+    /// What the libraries in the server counted meanwhile.
+    counted: Counted,
 }
 
 impl Attempt<'_> {
@@ -147,10 +139,22 @@ impl Attempt<'_> {
         if self.session.is_some() { "resumed" } else { "full" }
     }
 
+    /// A check of this kind of handshake.
+    fn check(&self, name: impl Display, passed: bool, seen: impl Into<String>) -> Check {
+        Check::new(format!("{}: {name}", self.kind()), passed, seen)
+    }
+
     fn stage_checks(&self, checks: &mut Vec<Check>) -> Result<()> {
         provider::checks(self, checks)?;
         doubler::checks(self, checks);
-        shim::checks(self, checks)
+        shim::checks(self, checks)?;
+        checks.extend(negotiated::checks(self));
+        Ok(())
+    }
+
+    /// One more of the matching client.
+    fn exchange(&self, session: Option<&Session>) -> Result<Answer, Failure> {
+        exchange(self.target.address, Some(self.config), session.cloned(), self.target.request)
     }
 
     /// How a client with other settings fares: whether TLS failed, and what was seen. A session refused and a full
@@ -169,66 +173,38 @@ impl Attempt<'_> {
     }
 }
 
-fn resumed_checks(
-    target: &Target,
-    settings: &Settings,
-    config: &Arc<Config>,
-    suite: Suite,
-    session: Option<Session>,
-    checks: &mut Vec<Check>,
-) -> Result<()> {
-    let Some(session) = session else {
+/// Offers a session of a full handshake, which must be taken.
+fn resumed_checks(full: &Attempt, checks: &mut Vec<Check>) -> Result<()> {
+    let Some(session) = full.answer.sessions.last() else {
         let seen = "the server offered no session; switch tickets or the session cache on, or measure with --reuse 0%";
         checks.push(Check::new("resumed: the server offers a session", false, seen));
         return Ok(());
     };
-    let resumed = observed(target, config, Some(session.clone()))?;
-    checks.push(response_check("resumed: matching client passes", &resumed.answer, target));
-    let Ok(answer) = &resumed.answer else { return Ok(()) };
+    let (answer, counted) = observed(full.target, full.config, Some(session.clone()))?;
+    checks.push(response_check("resumed: matching client passes", &answer, full.target));
+    let Ok(answer) = &answer else { return Ok(()) };
     let accepted = answer.is_resumed();
     let seen = if accepted { "accepted" } else { "a full handshake instead" };
     checks.push(Check::new("resumed: the server accepts the session", accepted, seen));
-    if let Some(handshake) = answer.handshake.as_ref().filter(|_| settings.early_data) {
+    if let Some(handshake) = answer.handshake.as_ref().filter(|_| full.settings.early_data) {
         let taken = handshake.early_data == EarlyData::Accepted;
         checks.push(Check::new("resumed: the server takes early data", taken, format!("{:?}", handshake.early_data)));
     }
     if accepted {
-        let attempt = Attempt { target, settings, config, suite, session: Some(&session), observed: &resumed };
-        attempt.stage_checks(checks)?;
+        Attempt { session: Some(session), answer, counted, ..*full }.stage_checks(checks)?;
     }
     Ok(())
 }
 
-/// One exchange, and what provider, shim and doubler counted meanwhile.
-struct Observed {
-    /// Calls of each stage of the provider.
-    calls: Vec<(Stage, u64)>,
-    /// What the shim saw.
-    shim: Option<ShimCounters>,
-    /// What the doubler did.
-    doubler: Option<DoublingCounters>,
-    /// How it ended.
-    answer: Result<Answer, Failure>,
-}
-
-/// One exchange with the counters before and after.
-fn observed(target: &Target, config: &Arc<Config>, session: Option<Session>) -> Result<Observed> {
-    let before = target.injection.map(|injection| settled(|| injection.counters())).transpose()?;
-    let shim_before = target.shim.map(|shim| settled(|| shim.counters())).transpose()?;
-    let doubler_before = target.doubler.map(|(doubling, _)| settled(|| doubling.counters())).transpose()?;
+/// One exchange, and what was counted meanwhile.
+fn observed(
+    target: &Target,
+    config: &Arc<Config>,
+    session: Option<Session>,
+) -> Result<(Result<Answer, Failure>, Counted)> {
+    let before = target.instruments.settled()?;
     let answer = exchange(target.address, Some(config), session, target.request);
-    let doubler_after = target.doubler.map(|(doubling, _)| settled(|| doubling.counters())).transpose()?;
-    let doubler = doubler_before.zip(doubler_after).map(|(before, after)| after - before);
-    let after = target.injection.map(Injection::counters).transpose()?;
-    let shim_after = target.shim.map(ShimInjection::counters).transpose()?;
-    let calls = match (before, after) {
-        (Some(before), Some(after)) => {
-            Stage::PROVIDER.into_iter().map(|stage| (stage, (after - before).of(stage))).collect()
-        }
-        _ => Vec::new(),
-    };
-    let shim = shim_before.zip(shim_after).map(|(before, after)| after - before);
-    Ok(Observed { calls, shim, doubler, answer })
+    Ok((answer, target.instruments.settled()?.since(before)))
 }
 
 /// Compiles client settings.

@@ -3,10 +3,10 @@
 
 use anyhow::{Result, ensure};
 use tlsdyno_tls::crypto::verify::{KeyKind, public_key};
-use tlsdyno_tls::{Group, Handshake, Session, SessionKind, Stage, StageSet, Suite, Version};
+use tlsdyno_tls::{Group, Handshake, SessionKind, Stage, Suite, Version};
 
-use super::{Check, Target, compile};
-use crate::exchange::{Answer, exchange};
+use super::{Attempt, Check};
+use crate::exchange::Answer;
 use crate::model::{CertificateKind, Tls};
 
 /// What is asked for. What is `None` may be anything that the client offers.
@@ -75,23 +75,6 @@ impl Asked {
         missed
     }
 
-    /// Whether nothing differs; `None` without a handshake. `kind`: of handshake.
-    fn check(&self, kind: &str, answer: &Answer) -> Option<Check> {
-        let handshake = answer.handshake.as_ref()?;
-        let missed = self.missed(handshake, &answer.chain);
-        let seen = if missed.is_empty() { as_text(handshake, &answer.chain) } else { missed.join("; ") };
-        Some(Check::new(format!("{kind}: what is negotiated is what is asked for"), missed.is_empty(), seen))
-    }
-
-    /// The same of a session: whether it is in a ticket.
-    fn check_session(&self, session: &Session) -> Option<Check> {
-        let asked = self.tickets.filter(|_| session.kind().version() == Version::Tls12)?;
-        let text = |in_ticket: bool| if in_ticket { "a ticket" } else { "a session ID" };
-        let (asked, seen) = (text(asked), text(session.kind() == SessionKind::Tls12Ticket));
-        let said = if asked == seen { seen.to_owned() } else { format!("asked for {asked}, negotiated {seen}") };
-        Some(Check::new("full: sessions are kept as is asked for", asked == seen, said))
-    }
-
     /// Refuses an answer where something differs.
     ///
     /// # Errors
@@ -103,31 +86,36 @@ impl Asked {
     }
 }
 
-/// Whether a full handshake, and one that resumes, come to what is asked for. A minimal set-up and a skeleton negotiate
-/// nothing.
-pub(super) fn checks(target: &Target, asked: &Asked) -> Result<Vec<Check>> {
-    let negotiates = |off: StageSet| !off.contains(Stage::Setup) && !off.contains(Stage::Handshake);
-    let Some(settings) = target.settings.filter(|settings| negotiates(settings.stages_off)) else {
-        return Ok(Vec::new());
+/// Whether a handshake comes to what is asked for, and whether its session is kept as is asked for. A minimal set-up and
+/// a skeleton negotiate nothing.
+pub(super) fn checks(attempt: &Attempt) -> Vec<Check> {
+    let off = attempt.settings.stages_off;
+    let negotiates = !off.contains(Stage::Setup) && !off.contains(Stage::Handshake);
+    let (Some(asked), Some(handshake), true) = (attempt.target.asked, &attempt.answer.handshake, negotiates) else {
+        return Vec::new();
     };
-    let config = compile(settings)?;
-    let ask = |session| exchange(target.address, Some(&config), session, target.request);
-    // Who fails has failed in the other checks.
-    let Ok(full) = ask(None) else { return Ok(Vec::new()) };
-    let mut checks: Vec<Check> = asked.check("full", &full).into_iter().collect();
+    let missed = asked.missed(handshake, &attempt.answer.chain);
+    let seen = if missed.is_empty() { as_text(handshake, &attempt.answer.chain) } else { missed.join("; ") };
+    let mut checks = vec![attempt.check("what is negotiated is what is asked for", missed.is_empty(), seen)];
     // Stages of the shim have sessions of their own, which the other checks see.
-    let is_plain = settings.stages_off.shim().is_empty();
-    let Some(session) = full.sessions.last().filter(|_| is_plain) else { return Ok(checks) };
-    if target.resumable {
-        checks.extend(asked.check_session(session));
-        let resumed = ask(Some(session.clone())).ok().filter(Answer::is_resumed);
-        checks.extend(resumed.and_then(|resumed| asked.check("resumed", &resumed)));
-    } else if !asked.resumes {
-        let resumed = ask(Some(session.clone())).is_ok_and(|answer| answer.is_resumed());
-        let seen = if resumed { "asked for no resumption, negotiated a resumed session" } else { "a full handshake" };
-        checks.push(Check::new("full: no session is resumed where none is asked for", !resumed, seen));
+    let is_first = attempt.session.is_none() && attempt.target.resumable && off.shim().is_empty();
+    let session = attempt.answer.sessions.last().filter(|session| session.kind().version() == Version::Tls12);
+    if let (Some(session), Some(tickets)) = (session.filter(|_| is_first), asked.tickets) {
+        let text = |in_ticket: bool| if in_ticket { "a ticket" } else { "a session ID" };
+        let (asked, seen) = (text(tickets), text(session.kind() == SessionKind::Tls12Ticket));
+        let said = if asked == seen { seen.to_owned() } else { format!("asked for {asked}, negotiated {seen}") };
+        checks.push(attempt.check("sessions are kept as is asked for", asked == seen, said));
     }
-    Ok(checks)
+    checks
+}
+
+/// Whether no session is resumed where none is asked for.
+pub(super) fn check_no_resumption(full: &Attempt) -> Option<Check> {
+    let is_plain = full.settings.stages_off.shim().is_empty();
+    full.target.asked.filter(|asked| !asked.resumes && is_plain)?;
+    let resumed = full.exchange(Some(full.answer.sessions.last()?)).is_ok_and(|answer| answer.is_resumed());
+    let seen = if resumed { "asked for no resumption, negotiated a resumed session" } else { "a full handshake" };
+    Some(full.check("no session is resumed where none is asked for", !resumed, seen))
 }
 
 /// `TLS 1.3, TLS_AES_128_GCM_SHA256, X25519, rsa-2048`.

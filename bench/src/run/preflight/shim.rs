@@ -4,7 +4,7 @@
 use anyhow::Result;
 use tlsdyno_tls::{Settings, Stage, StageSet};
 
-use super::{Attempt, Check, exchange};
+use super::{Attempt, Check};
 
 /// Connections that must all resume with a perfect cache: enough for several workers to answer.
 const ATTEMPTS: usize = 8;
@@ -39,19 +39,19 @@ pub(in crate::run) fn counter(off: StageSet, resumed: bool) -> &'static str {
 
 /// The shim saw the one connection that there was, and as what it was meant; also where no stage is off.
 fn counted(attempt: &Attempt) -> Option<Check> {
-    let counters = attempt.observed.shim?;
+    let counters = attempt.counted.shim?;
     let counter = counter(attempt.settings.stages_off, attempt.session.is_some());
     // A server that is a client of TLS too has more connections than ours.
     let passed = match attempt.target.is_tls_client {
         true => counters.get(counter) > Some(0),
         false => counters.get(counter) == Some(1) && counters.connections() == 1,
     };
-    let name = format!("{}: the shim counts one connection of {counter}", attempt.kind());
+    let name = format!("the shim counts one connection of {counter}");
     if counters.connections() == 0 && attempt.settings.stages_off.shim().is_empty() {
         // `openssl s_server`: libssl calls itself where its BIO is read. The stages of the provider need no shim.
-        return Some(Check::new(name, true, "none: the server leaves its handshakes to a BIO of libssl"));
+        return Some(attempt.check(name, true, "none: the server leaves its handshakes to a BIO of libssl"));
     }
-    Some(Check::new(name, passed, counters.to_string()))
+    Some(attempt.check(name, passed, counters.to_string()))
 }
 
 /// A client that has `stages` on, of which `stage` is checked, must fail.
@@ -59,7 +59,7 @@ fn fails(attempt: &Attempt, stage: Stage, stages: StageSet) -> Result<Check> {
     let on = |settings: &Settings| stages.iter().fold(settings.stages_off, StageSet::without);
     let settings = Settings { stages_off: on(attempt.settings), ..attempt.settings.clone() };
     let (failed, seen) = attempt.unmatched(&settings)?;
-    Ok(Check::new(format!("{}: client without the no-op of {stage} fails", attempt.kind()), failed, seen))
+    Ok(attempt.check(format!("client without the no-op of {stage} fails"), failed, seen))
 }
 
 fn session_cache(attempt: &Attempt, checks: &mut Vec<Check>) {
@@ -68,12 +68,11 @@ fn session_cache(attempt: &Attempt, checks: &mut Vec<Check>) {
         // A skeleton has no sessions, only users who would have one.
         return;
     }
-    let ask = |session| exchange(target.address, Some(attempt.config), session, target.request);
     let Some(session) = attempt.session else {
         if let Some(foreign) = target.foreign_session
             && !attempt.settings.stages_off.contains(Stage::RoundTrip)
         {
-            let answer = ask(Some(foreign.clone()));
+            let answer = attempt.exchange(Some(foreign));
             let full = answer.as_ref().is_ok_and(|answer| !answer.is_resumed());
             let seen = answer.map_or_else(
                 |failure| failure.to_string(),
@@ -83,15 +82,16 @@ fn session_cache(attempt: &Attempt, checks: &mut Vec<Check>) {
         }
         return;
     };
-    let resumed = (0..ATTEMPTS).filter(|_| ask(Some(session.clone())).is_ok_and(|answer| answer.is_resumed())).count();
+    let is_resumed = |_: &usize| attempt.exchange(Some(session)).is_ok_and(|answer| answer.is_resumed());
+    let resumed = (0..ATTEMPTS).filter(is_resumed).count();
     let name = "resumed: the perfect cache takes the universal session every time";
     checks.push(Check::new(name, resumed == ATTEMPTS, format!("{resumed} of {ATTEMPTS}")));
 }
 
 fn marshalling(attempt: &Attempt, checks: &mut Vec<Check>) -> Result<()> {
-    let plain = attempt.observed.shim.and_then(|counters| counters.get("plain_connections"));
-    let name = format!("{}: the shim sends data in plain", attempt.kind());
-    checks.push(Check::new(name, plain == Some(1), format!("{} connections", plain.unwrap_or_default())));
+    let plain = attempt.counted.shim.and_then(|counters| counters.get("plain_connections"));
+    let seen = format!("{} connections", plain.unwrap_or_default());
+    checks.push(attempt.check("the shim sends data in plain", plain == Some(1), seen));
     // With a skeleton the handshake fails before there are data.
     if !attempt.settings.stages_off.contains(Stage::Handshake) {
         let stages = [Stage::Marshalling, Stage::RoundTrip].into_iter().collect();
@@ -120,7 +120,6 @@ fn round_trip(attempt: &Attempt) -> Option<Check> {
 /// What was no data has as many bytes each way as the recorded handshake.
 fn bytes_as_scripted(attempt: &Attempt) -> Option<Check> {
     let scripts = attempt.settings.scripts.as_ref()?;
-    let answer = attempt.observed.answer.as_ref().ok()?;
     let resumed = attempt.session.is_some();
     let script = if resumed { scripts.resumed.as_ref()? } else { &scripts.full };
     let expected = if resumed && attempt.settings.stages_off.contains(Stage::RoundTrip) {
@@ -128,8 +127,7 @@ fn bytes_as_scripted(attempt: &Attempt) -> Option<Check> {
     } else {
         (script.client_bytes(), script.server_bytes())
     };
-    let seen = (answer.overhead_out, answer.overhead_in);
+    let seen = (attempt.answer.overhead_out, attempt.answer.overhead_in);
     let text = format!("{} bytes out, {} in; a real handshake {} and {}", seen.0, seen.1, expected.0, expected.1);
-    let name = format!("{}: the handshake has the bytes of a real one each way", attempt.kind());
-    Some(Check::new(name, seen == expected, text))
+    Some(attempt.check("the handshake has the bytes of a real one each way", seen == expected, text))
 }

@@ -11,9 +11,7 @@ pub(super) struct Course {
     /// The configurations that have blocks.
     pub(super) blocks: Vec<usize>,
     pub(super) random: SplitMix64,
-    /// The subject keeps to the bound.
-    pub(super) is_bounded: bool,
-    /// Rounds that there are in any case, if it does not.
+    /// Rounds that there are in any case, if the subject keeps to no bound.
     pub(super) least: u32,
     pub(super) began: Instant,
     /// Seconds that a request took in the slowest round of blocks.

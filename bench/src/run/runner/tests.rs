@@ -188,10 +188,11 @@ fn measure(takes: &Takes) -> Came {
     // Hundreds of stores on a disk would take minutes.
     let journal = Journal::begin_in(Store::open_at(Path::new("/dev/null/records.sqlite")), record);
     let clock = Rc::new(WorkedTime { began: Instant::now(), worked: Cell::default() });
-    let subject = MadeUp { takes: takes.clone(), clock: Rc::clone(&clock), end: None, is_planned: false };
+    let mut subject = MadeUp { takes: takes.clone(), clock: Rc::clone(&clock), end: None, is_planned: false };
     let (mut told, stop) = (Told::default(), AtomicBool::new(false));
     let settings = Measure { time_s: takes.time.as_secs_f64(), ..Measure::default() };
     let bound = Bound::new(clock.now(), takes.time);
+    let is_bounded = subject.ends_at(bound.end());
     let mut run = Run {
         subject: Box::new(subject),
         measure: &settings,
@@ -200,6 +201,7 @@ fn measure(takes: &Takes) -> Came {
         observer: &mut told,
         clock: &clock,
         bound,
+        is_bounded,
         first_round: 0,
     };
     run.measure(1).unwrap();

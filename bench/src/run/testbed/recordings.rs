@@ -25,7 +25,7 @@ impl Testbed {
         };
         let host = self.host(index);
         let is_first = !self.servers.iter().any(|other| other.host == Some(host) && other.has_scripts());
-        if let Some(shim) = self.servers[host].shim.as_ref().filter(|_| is_first) {
+        if let Some(shim) = self.servers[host].instruments.shim.as_ref().filter(|_| is_first) {
             shim.set_scripts(Some(&recording.scripts.full), recording.scripts.resumed.as_ref())?;
         }
         let server = &mut self.servers[index];
@@ -51,7 +51,7 @@ impl Testbed {
     /// Makes the universal session of a perfect cache: the first connection that its server has in its life.
     pub fn make_universal(&mut self, index: usize, request: &[u8], resumable: bool) -> Result<()> {
         let server = &mut self.servers[index];
-        let stages = server.shim.as_ref().map_or(StageSet::NONE, ShimInjection::stages);
+        let stages = server.instruments.shim.as_ref().map_or(StageSet::NONE, ShimInjection::stages);
         // A skeleton has none.
         let wanted = resumable && stages.contains(Stage::SessionCache) && !stages.contains(Stage::Handshake);
         if let Some(settings) = server.settings.as_mut().filter(|settings| wanted && settings.universal.is_none()) {

@@ -10,8 +10,9 @@ use tlsdyno_tls::{Session, Settings, Stage};
 use super::server_pool::ServerPool;
 use crate::fault::{Fault, OrFault};
 use crate::model::{ConfigurationModel, Tls};
-use crate::native::{Doubled, Doubling, Injection, Profiling, ShimInjection};
+use crate::native::{Doubled, Profiling, ShimInjection};
 use crate::run::cpus::Placement;
+use crate::run::instruments::{Instruments, doubled_by};
 use crate::run::preflight::negotiated::Asked;
 use crate::servers::{self, Instance, ServerSpec};
 
@@ -30,12 +31,8 @@ pub struct ServerUnderTest {
     pub companion_shares_load: bool,
     /// Its emulated hardware in words, if anything is emulated.
     pub hardware: Option<String>,
-    /// The provider in the server.
-    pub injection: Option<Injection>,
-    /// The shim in the server.
-    pub shim: Option<ShimInjection>,
-    /// The doubler in the server.
-    pub doubling: Option<Doubling>,
+    /// What replaces or doubles stages in the server.
+    pub instruments: Instruments,
     /// The profiler in the server.
     pub profiling: Option<Profiling>,
     /// A session of another server, which a perfect cache must not take.
@@ -61,19 +58,6 @@ impl ServerUnderTest {
         self.address
     }
 
-    /// Lets its server be as this configuration says, from its next connection on.
-    pub(super) fn set_mode(&self, mode: &ConfigurationModel) -> Result<()> {
-        if let Some(shim) = &self.shim {
-            shim.set_mode(mode.noop)?;
-        }
-        if let Some(doubling) = &self.doubling {
-            doubling.set_mode(doubled_by(mode))?;
-        }
-        let Some(injection) = &self.injection else { return Ok(()) };
-        injection.set_burn_ns(mode.burn_ns())?;
-        injection.set_mode(mode.noop)
-    }
-
     /// What this configuration computes twice.
     pub fn doubled(&self) -> Doubled {
         doubled_by(&self.model)
@@ -81,28 +65,8 @@ impl ServerUnderTest {
 
     /// What must be mapped in every worker: what it is, and its library.
     pub fn libraries(&self) -> Vec<(&'static str, PathBuf)> {
-        let provider = self.injection.iter().map(|injection| ("provider", injection.library_path().to_owned()));
-        let shim = self.shim.iter().map(|shim| ("shim", shim.library_path().to_owned()));
-        let doubler = self.doubling.iter().map(|doubling| ("doubler", doubling.library_path().to_owned()));
         let profiler = self.profiling.iter().map(|profiling| ("profiler", profiling.library_path().to_owned()));
-        provider.chain(shim).chain(doubler).chain(profiler).collect()
-    }
-
-    /// Whether handshakes went through the OpenSSL that its server has mapped, by what was put in there. `None`: that
-    /// would not tell.
-    pub fn saw_handshakes(&self) -> Result<Option<bool>> {
-        let mut seen = Vec::new();
-        if let Some(shim) = &self.shim {
-            seen.push(shim.counters()?.iter().any(|(.., count)| count > 0));
-        }
-        // No handshake does without a key schedule, and nothing else derives keys so.
-        if let Some(doubling) = &self.doubling {
-            seen.push(doubling.counters()?.of(Stage::Kdf)[0] > 0);
-        }
-        if let Some(injection) = self.injection.as_ref().filter(|injection| injection.stages().contains(Stage::Kdf)) {
-            seen.push(injection.counters()?.of(Stage::Kdf) > 0);
-        }
-        Ok(seen.into_iter().reduce(|one, other| one || other))
+        self.instruments.libraries().into_iter().chain(profiler).collect()
     }
 
     /// Whether anything is in its server that sees handshakes.
@@ -149,7 +113,7 @@ impl ServerUnderTest {
     /// Lets its server write down the steps of its handshakes, from its next start on.
     pub fn stamp_with(&mut self, shim: ShimInjection) {
         self.spec.handed = std::mem::take(&mut self.spec.handed).and(shim.handed());
-        self.shim = Some(shim);
+        self.instruments.shim = Some(shim);
     }
 
     /// Lets its server run under another program, given with its arguments, from its next start on. It writes to this
@@ -169,9 +133,4 @@ impl ServerUnderTest {
     pub fn instance(&mut self) -> Option<&mut Instance> {
         self.instance.as_mut()
     }
-}
-
-/// What a configuration computes twice.
-fn doubled_by(model: &ConfigurationModel) -> Doubled {
-    Doubled { stages: model.doubled.unwrap_or_default(), copies: model.copies }
 }

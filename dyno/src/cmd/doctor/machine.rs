@@ -3,6 +3,7 @@
 use std::fs;
 use std::thread::available_parallelism;
 
+use rustix::fs::StatVfsMountFlags;
 use rustix::process::{Resource, getrlimit};
 
 use super::{Check, Verdict};
@@ -43,39 +44,28 @@ fn read(path: &str) -> Option<String> {
 }
 
 fn judge_cores(cores: usize) -> Check {
+    let remedy = "CPU per hit stays valid; hits/s are too low by the load's share: use a machine with at least 2 CPUs";
     match cores {
-        0 | 1 => Check::but(
-            "CPUs",
-            Verdict::Warn,
-            "one CPU for the server and its load",
-            "CPU per hit stays valid; hits/s are too low by the load's share: use a machine with at least 2 CPUs",
-        ),
+        0 | 1 => Check::but("CPUs", Verdict::Warn, "one CPU for the server and its load", remedy),
         _ => Check::ok("CPUs", format!("{cores} usable")),
     }
 }
 
 fn judge_load(loadavg: &str, cores: usize) -> Check {
     let load: f64 = loadavg.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or_default();
-    let finding = format!("load average {load:.2} on {cores} CPUs");
-    if load > 0.3 * cores as f64 {
-        let remedy = "something else is running; end it, or expect wide intervals";
-        return Check::but("other work", Verdict::Warn, finding, remedy);
-    }
-    Check::ok("other work", finding)
+    let check = Check::ok("other work", format!("load average {load:.2} on {cores} CPUs"));
+    let remedy = "something else is running; end it, or expect wide intervals";
+    check.but_if(load > 0.3 * cores as f64, Verdict::Warn, remedy)
 }
 
 fn judge_siblings(list: &str) -> Check {
     let list = list.trim();
-    if list.contains([',', '-']) {
-        return Check::but(
-            "SMT",
-            Verdict::Note,
-            format!("CPUs {list} share a core"),
-            "with server and load on such a pair each slows the other; give them different cores (--server-cpu, \
-             --load-cpu)",
-        );
+    if !list.contains([',', '-']) {
+        return Check::ok("SMT", "no other CPU of this machine shares a core with CPU 0");
     }
-    Check::ok("SMT", "no other CPU of this machine shares a core with CPU 0")
+    let remedy = "with server and load on such a pair each slows the other; give them different cores (--server-cpu, \
+                  --load-cpu)";
+    Check::but("SMT", Verdict::Note, format!("CPUs {list} share a core"), remedy)
 }
 
 fn judge_governor(governor: Option<&str>) -> Check {
@@ -97,30 +87,23 @@ fn judge_steal(stat: &str) -> Check {
         stat.lines().next().unwrap_or_default().split_ascii_whitespace().skip(1).flat_map(str::parse).collect();
     let (steal, total) = (times.get(7).copied().unwrap_or_default(), times.iter().take(8).sum::<u64>().max(1));
     let percent = 100.0 * steal as f64 / total as f64;
-    let finding = format!("{percent:.1} % of CPU time taken by the host since boot");
-    if percent > 1.0 {
-        return Check::but(
-            "steal",
-            Verdict::Warn,
-            finding,
-            "a busy host: prefer CPU per hit to hits/s, or another machine",
-        );
-    }
-    Check::ok("steal", finding)
+    let check = Check::ok("steal", format!("{percent:.1} % of CPU time taken by the host since boot"));
+    check.but_if(percent > 1.0, Verdict::Warn, "a busy host: prefer CPU per hit to hits/s, or another machine")
 }
 
 fn judge_accounting(cgroup: anyhow::Result<()>, schedstat: Option<&str>) -> Check {
+    let name = "CPU account";
     match (cgroup, schedstat) {
-        (Ok(()), _) => Check::ok("CPU account", "control group of our own"),
+        (Ok(()), _) => Check::ok(name, "control group of our own"),
         (Err(error), Some(_)) => Check::but(
-            "CPU account",
+            name,
             Verdict::Note,
             format!("from /proc/PID/schedstat; no control group: {error:#}"),
             "exact for servers whose processes stay; for others run as root or in a delegated scope (`systemd-run \
              --user --scope -p Delegate=yes`)",
         ),
         (Err(_), None) => Check::but(
-            "CPU account",
+            name,
             Verdict::Fail,
             "neither control groups nor /proc/self/schedstat",
             "use a kernel with CONFIG_SCHED_INFO (all distributions' kernels), and mount /proc",
@@ -129,28 +112,21 @@ fn judge_accounting(cgroup: anyhow::Result<()>, schedstat: Option<&str>) -> Chec
 }
 
 fn judge_quota(quota: anyhow::Result<()>) -> Check {
+    let remedy = "without it configurations with slow processors are left out, and backends of a cluster that share \
+                  CPUs have no defined capacity";
     match quota {
         Ok(()) => Check::ok("CPU quota", "CPU time of servers can be limited"),
-        Err(error) => Check::but(
-            "CPU quota",
-            Verdict::Note,
-            format!("{error:#}"),
-            "without it configurations with slow processors are left out, and backends of a cluster that share CPUs \
-             have no defined capacity",
-        ),
+        Err(error) => Check::but("CPU quota", Verdict::Note, format!("{error:#}"), remedy),
     }
 }
 
+/// A low soft limit is no matter: servers of ours and the load raise it.
 fn judge_open_files(soft: u64, hard: u64) -> Check {
-    let finding = format!("ulimit -n: soft {soft}, hard {hard}");
-    if hard < OPEN_FILES_WANTED {
-        let remedy = format!(
-            "raise it to {OPEN_FILES_WANTED} or more in /etc/security/limits.conf (nofile), or use fewer connections"
-        );
-        return Check::but("open files", Verdict::Warn, finding, remedy);
-    }
-    // A low soft limit is no matter: servers of ours and the load raise it.
-    Check::ok("open files", finding)
+    let remedy = format!(
+        "raise it to {OPEN_FILES_WANTED} or more in /etc/security/limits.conf (nofile), or use fewer connections"
+    );
+    let check = Check::ok("open files", format!("ulimit -n: soft {soft}, hard {hard}"));
+    check.but_if(hard < OPEN_FILES_WANTED, Verdict::Warn, remedy)
 }
 
 fn judge_ports(range: &str, sockstat: &str) -> Option<Check> {
@@ -159,45 +135,32 @@ fn judge_ports(range: &str, sockstat: &str) -> Option<Check> {
     // `TCP: inuse 5 orphan 0 tw 12 alloc 8 mem 1`
     let words: Vec<&str> = sockstat.lines().find(|line| line.starts_with("TCP:"))?.split(' ').collect();
     let waiting: u32 = words.iter().position(|&word| word == "tw").and_then(|at| words.get(at + 1)?.parse().ok())?;
-    let finding = format!("{ports} local ports, {waiting} connections in TIME_WAIT");
-    Some(if ports < PORTS_WANTED {
-        let remedy =
-            "`sysctl net.ipv4.ip_local_port_range=\"15000 60999\"`: each new connection takes a port for a minute";
-        Check::but("ports", Verdict::Warn, finding, remedy)
-    } else if waiting > ports / 2 {
-        Check::but("ports", Verdict::Warn, finding, "wait a minute, or connections may find no free port")
-    } else {
-        Check::ok("ports", finding)
-    })
+    let check = Check::ok("ports", format!("{ports} local ports, {waiting} connections in TIME_WAIT"));
+    let few = "`sysctl net.ipv4.ip_local_port_range=\"15000 60999\"`: each new connection takes a port for a minute";
+    let busy = "wait a minute, or connections may find no free port";
+    Some(check.but_if(waiting > ports / 2, Verdict::Warn, busy).but_if(ports < PORTS_WANTED, Verdict::Warn, few))
 }
 
 fn temporary_space() -> Check {
     const WANTED_BYTES: u64 = 1 << 30;
     let directory = std::env::temp_dir();
-    let finding = |words: &str| format!("{}: {words}", directory.display());
-    match rustix::fs::statvfs(&directory) {
-        Err(error) => Check::but(
-            "temporary files",
-            Verdict::Fail,
-            finding(&error.to_string()),
-            "set TMPDIR to a writable directory",
-        ),
-        Ok(system) if system.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC) => Check::but(
-            "temporary files",
-            Verdict::Fail,
-            finding("mounted noexec, so that the no-op provider cannot be loaded from there"),
-            "set TMPDIR to another file system",
-        ),
-        Ok(system) => {
-            let free = system.f_bavail * system.f_frsize;
-            let words = format!("{} free", format_binary_bytes(free as f64));
-            if free < WANTED_BYTES {
-                let remedy = "large workloads write their files there; free some, or set TMPDIR";
-                return Check::but("temporary files", Verdict::Note, finding(&words), remedy);
-            }
-            Check::ok("temporary files", finding(&words))
+    let system = rustix::fs::statvfs(&directory);
+    let found = match &system {
+        Err(error) => error.to_string(),
+        Ok(system) if system.f_flag.contains(StatVfsMountFlags::NOEXEC) => {
+            "mounted noexec, so that the no-op provider cannot be loaded from there".to_owned()
         }
-    }
+        Ok(system) => format!("{} free", format_binary_bytes((system.f_bavail * system.f_frsize) as f64)),
+    };
+    let check = Check::ok("temporary files", format!("{}: {found}", directory.display()));
+    let Ok(system) = system else { return check.but_if(true, Verdict::Fail, "set TMPDIR to a writable directory") };
+    let (is_small, is_noexec) =
+        (system.f_bavail * system.f_frsize < WANTED_BYTES, system.f_flag.contains(StatVfsMountFlags::NOEXEC));
+    check.but_if(is_small, Verdict::Note, "large workloads write their files there; free some, or set TMPDIR").but_if(
+        is_noexec,
+        Verdict::Fail,
+        "set TMPDIR to another file system",
+    )
 }
 
 #[cfg(test)]

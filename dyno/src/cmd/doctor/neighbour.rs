@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Check, Verdict};
-use crate::run::cpus;
+use crate::affinity::{allowed, on_cpu};
 use crate::run::lines::{FIRST_LEVEL_BYTES, Lines};
 
 /// Longer than a neighbour needs to take that cache, shorter than almost all ways from one interrupt to the next.
@@ -20,36 +20,21 @@ const CPUS_MAX: usize = 8;
 /// no CPU can be chosen.
 pub(super) fn check() -> Option<Check> {
     let of = |cpu: usize| Some((cooling_on(cpu)?, cpu));
-    let (ratio, cpu) = cpus::allowed()
-        .into_iter()
-        .take(CPUS_MAX)
-        .filter_map(of)
-        .max_by(|(one, _), (other, _)| one.total_cmp(other))?;
+    let (ratio, cpu) =
+        allowed().into_iter().take(CPUS_MAX).filter_map(of).max_by(|(one, _), (other, _)| one.total_cmp(other))?;
     Some(judge(ratio, cpu))
 }
 
 fn judge(ratio: f64, cpu: usize) -> Check {
     let finding = format!("CPU {cpu}: warm data cost {ratio:.1} times as much after {} µs of rest", PAUSE.as_micros());
-    if ratio < COOLED_MIN {
-        return Check::ok("neighbours", finding);
-    }
-    Check::but(
-        "neighbours",
-        Verdict::Warn,
-        finding,
-        "somebody else uses its core and its caches: costs come out larger and scatter (docs/BIAS.md, \
-         \"Calibration\"); use a machine with cores of its own, or give the measurement more time",
-    )
+    let remedy = "somebody else uses its core and its caches: costs come out larger and scatter (docs/BIAS.md, \
+                  \"Calibration\"); use a machine with cores of its own, or give the measurement more time";
+    Check::ok("neighbours", finding).but_if(ratio >= COOLED_MIN, Verdict::Warn, remedy)
 }
 
 /// How many times as long warm lines take after the pause; on a thread of its own, as it is bound to the CPU.
 fn cooling_on(cpu: usize) -> Option<f64> {
-    std::thread::spawn(move || {
-        cpus::stay_on(cpu).ok()?;
-        Some(cooling())
-    })
-    .join()
-    .ok()?
+    on_cpu(cpu, || Ok(cooling())).ok()
 }
 
 fn cooling() -> f64 {
@@ -82,7 +67,7 @@ mod tests {
 
     #[test]
     fn lines_are_walked_on_a_cpu_that_may_be_used() {
-        let ratio = cooling_on(cpus::allowed()[0]).unwrap();
+        let ratio = cooling_on(allowed()[0]).unwrap();
         assert!(ratio.is_finite() && ratio > 0.0, "{ratio}");
     }
 }

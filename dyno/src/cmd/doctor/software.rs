@@ -22,44 +22,28 @@ pub fn checks() -> Vec<Check> {
 
 /// The libssl that this program, and so the built-in server, runs with.
 fn openssl() -> Check {
-    let number = openssl::version::number();
     let loaded = mapped::mapped_libraries(std::process::id()).unwrap_or_default();
-    let path = loaded.iter().find(|library| mapped::is_openssl(&library.path));
-    let place = path.map_or("linked statically".to_owned(), |library| library.path.display().to_string());
-    let finding = format!("{} ({place})", openssl::version::version());
+    let library = loaded.iter().find(|library| mapped::is_openssl(&library.path));
+    let place = library.map_or("linked statically".to_owned(), |library| library.path.display().to_string());
     // 0x30000000 is 3.0.0, the first release with providers (OPENSSL_VERSION_NUMBER, openssl/opensslv.h).
-    match (number >= 0x3000_0000, path) {
-        (false, _) => Check::but(
-            "OpenSSL",
-            Verdict::Fail,
-            finding,
-            "install OpenSSL 3.0 or later (Debian 12: `apt-get install libssl3`)",
-        ),
-        (true, None) => Check::but(
-            "OpenSSL",
-            Verdict::Fail,
-            finding,
-            "build tlsdyno against the system's shared OpenSSL (without OPENSSL_STATIC and the feature `vendored`): \
-             the no-op provider cannot be loaded into a static one",
-        ),
-        (true, Some(library)) if library.deleted => {
-            Check::but("OpenSSL", Verdict::Warn, finding, "the library was upgraded while tlsdyno runs: start it anew")
-        }
-        _ => Check::ok("OpenSSL", finding),
-    }
+    let is_old = openssl::version::number() < 0x3000_0000;
+    let replaced = "the library was upgraded while tlsdyno runs: start it anew";
+    let not_shared = "build tlsdyno against the system's shared OpenSSL (without OPENSSL_STATIC and the feature \
+                      `vendored`): the no-op provider cannot be loaded into a static one";
+    let old = "install OpenSSL 3.0 or later (Debian 12: `apt-get install libssl3`)";
+    Check::ok("OpenSSL", format!("{} ({place})", openssl::version::version()))
+        .but_if(library.is_some_and(|library| library.deleted), Verdict::Warn, replaced)
+        .but_if(library.is_none(), Verdict::Fail, not_shared)
+        .but_if(is_old, Verdict::Fail, old)
 }
 
 /// Starts the built-in server with the provider and nothing switched off, as every `ablate` does.
 fn provider() -> Check {
+    let remedy = "ablate cannot work: see the message; a TMPDIR mounted noexec keeps libraries from loading (set \
+                  another), other OpenSSL series than 3.0, 3.5 and 4.0 are untested";
     match try_provider() {
         Ok(()) => Check::ok("no-op provider", "loads into a server and serves TLS"),
-        Err(error) => Check::but(
-            "no-op provider",
-            Verdict::Fail,
-            format!("{error:#}"),
-            "ablate cannot work: see the message; a TMPDIR mounted noexec keeps libraries from loading (set another), \
-             other OpenSSL series than 3.0, 3.5 and 4.0 are untested",
-        ),
+        Err(error) => Check::but("no-op provider", Verdict::Fail, format!("{error:#}"), remedy),
     }
 }
 
@@ -89,31 +73,27 @@ fn servers_to_install() -> Vec<Check> {
 }
 
 fn server(name: &'static str, package: &Package) -> Check {
-    let Some(path) = package.installed() else {
-        let service = package.service.map_or_else(String::new, |service| {
-            format!(", then `systemctl disable --now {service}` so that it does not keep running on port 80")
-        });
-        return Check::but(
-            name,
-            Verdict::Note,
-            format!("not installed; `--server {name}` will not work"),
-            format!("Debian: `apt-get install {}`{service}", package.debian),
-        );
-    };
-    Check::ok(name, version(&path, package.version))
+    if let Some(path) = package.installed() {
+        return Check::ok(name, version(&path, package.version));
+    }
+    let service = package.service.map_or_else(String::new, |service| {
+        format!(", then `systemctl disable --now {service}` so that it does not keep running on port 80")
+    });
+    let remedy = format!("Debian: `apt-get install {}`{service}", package.debian);
+    Check::but(name, Verdict::Note, format!("not installed; `--server {name}` will not work"), remedy)
 }
 
 /// The module that one of the dispatchers of `tlsdyno cluster` needs.
 fn stream_module() -> Check {
-    match dispatcher::refuse_missing(Policy::NginxHash) {
-        Ok(()) => Check::ok("nginx stream", "found; `tlsdyno cluster --policies nginx-hash` works"),
-        Err(_) => Check::but(
-            "nginx stream",
-            Verdict::Note,
-            "not installed; `tlsdyno cluster --policies nginx-hash` will not work",
-            "Debian: `apt-get install libnginx-mod-stream`",
-        ),
-    }
+    let (found, works) = match dispatcher::refuse_missing(Policy::NginxHash) {
+        Ok(()) => ("found", "works"),
+        Err(_) => ("not installed", "will not work"),
+    };
+    Check::ok("nginx stream", format!("{found}; `tlsdyno cluster --policies nginx-hash` {works}")).but_if(
+        found != "found",
+        Verdict::Note,
+        "Debian: `apt-get install libnginx-mod-stream`",
+    )
 }
 
 /// The first line of what the program says about its version, with its path.

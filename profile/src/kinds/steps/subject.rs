@@ -145,7 +145,7 @@ impl StepByStep {
     }
 
     fn shim(&self, server: usize) -> Result<&ShimInjection> {
-        self.testbed.servers[server].shim.as_ref().context("the server has the shim")
+        self.testbed.servers[server].instruments.shim.as_ref().context("the server has the shim")
     }
 
     /// Steps that were written down after the connection of this number.

@@ -10,8 +10,9 @@ use tlsdyno_tls::Stage;
 use super::SingleServer;
 use crate::fault::Fault;
 use crate::random::SplitMix64;
+use crate::run::instruments::Counted;
 use crate::run::load_process::LoadProcess;
-use crate::run::mode_check::{Counted, ModeCheck};
+use crate::run::mode_check::ModeCheck;
 use crate::run::sliced::{self, Failed, Sliced, Sweeps};
 use crate::run::testbed::Testbed;
 use crate::run::verify::FULL_SHARE_TOLERANCE;
@@ -63,13 +64,13 @@ impl Sliced for SingleServer<'_> {
     }
 
     fn begin_row(&mut self, index: usize) -> Result<()> {
-        self.slices.counted.insert(index, Counted::of(&self.testbed.servers[index])?);
+        self.slices.counted.insert(index, self.testbed.servers[index].instruments.counted()?);
         Ok(())
     }
 
     fn end_slice(&mut self, index: usize, outcome: &Outcome, _cpu_ns: u64) -> Result<(Option<String>, ())> {
         let host = self.testbed.host(index);
-        let after = Counted::of(&self.testbed.servers[host])?;
+        let after = self.testbed.servers[host].instruments.counted()?;
         let before = self.slices.counted.insert(host, after).unwrap_or_default();
         let of_mode = (index, &self.testbed.servers[index]);
         Ok((self.slices.check.fault(of_mode, outcome, &before, &after), ()))

@@ -22,7 +22,6 @@ use crate::interrupt;
 use crate::kinds::cluster::cell::Cell;
 use crate::kinds::cluster::file::{ClusterExperiment, OPEN_BLOCK_MIN};
 use crate::model::job::Timed;
-use crate::random::SplitMix64;
 use crate::run::load_process::LoadProcess;
 use crate::run::observer::Observer;
 use crate::run::runner::{self, Finished, Plan, Subject};
@@ -166,12 +165,6 @@ impl Subject for Cluster<'_> {
         let (schedule, works) =
             if is_open { self.plan_open(left) } else { self.plan_closed(seconds_per_request, left) };
         Plan { schedule, works, rounds_most: None, slices: None, warnings: Vec::new() }
-    }
-
-    /// The arrivals of open loops are the same for all blocks of a round.
-    fn draw(&self, work: Work, random: &mut SplitMix64) -> Work {
-        let seed = random.next_u64();
-        Work { timed: work.timed.map(|timed| Timed { seed, ..timed }), ..work }
     }
 
     fn block(&mut self, index: usize, work: &Work, journal: &mut Journal) -> Result<Block> {

@@ -1,6 +1,6 @@
 //! What is started and checked before a profile is measured.
 
-use crate::run::own_command::OwnCommand;
+use crate::run::own_command::tell_effects;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -53,7 +53,7 @@ impl Profile {
         };
         let servers = experiment.of_servers();
         let mut testbed = Testbed::prepare(&servers, cpus, &mut |text| observer.step(text))?;
-        servers.tell_effects(observer).or_fault(Fault::Input)?;
+        tell_effects(&servers, observer).or_fault(Fault::Input)?;
         let clock = Clock::best();
         let profiling = Profiling::prepare(&testbed.make_directory("profiler")?, clock)?;
         testbed.servers[PROFILED].profile_with(profiling);
