@@ -1,7 +1,7 @@
 //! Who is who between a coordinator and its workers: a certificate and a secret, both made for one run.
 //!
-//! The token file has the certificate, by which a worker knows the coordinator, and the secret, by which the coordinator
-//! knows its workers. Whoever can read it can take part, so that it is never on a command line.
+//! The token file has the certificate, by which a worker knows the coordinator, and the secret, by which the
+//! coordinator knows its workers. Whoever can read it can take part, so that it is never on a command line.
 
 use std::fs::OpenOptions;
 use std::io::{Read, Write};

@@ -12,7 +12,7 @@ use super::source::Source;
 /// Several sources, one behind the other.
 pub struct Texts<'s> {
     sources: &'s [Source],
-    /// The text of each behind as many spaces as those before it are long, so that places in it are places in all texts.
+    /// The text of each behind as many spaces as those before it are long, so that places in it are places in all.
     padded: Vec<String>,
 }
 

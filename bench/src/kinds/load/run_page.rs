@@ -173,9 +173,12 @@ fn percentile_chart(summary: &Summary) -> Option<Chart> {
     percentile_curves("percentiles", [(summary.url.as_str(), &phases)].into_iter(), caption)
 }
 
+/// What a line shows of each slice.
+type OfSlice = fn(&Slice) -> f64;
+
 /// Throughput and latency over time, where there are slices enough to show any.
 fn charts(slices: &[Slice]) -> Vec<Chart> {
-    let chart = |id: &str, title: &str, lines: &[(&str, fn(&Slice) -> f64)]| {
+    let chart = |id: &str, title: &str, lines: &[(&str, OfSlice)]| {
         let lines: Vec<Line> = lines.iter().map(|(name, value)| (*name, slices, *value)).collect();
         let (chart, most) = over_time(id, title, &lines)?;
         let words = format!("{title} over time, at most {}.", format_quantity(most));

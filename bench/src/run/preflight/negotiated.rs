@@ -86,8 +86,8 @@ impl Asked {
     }
 }
 
-/// Whether a handshake comes to what is asked for, and whether its session is kept as is asked for. A minimal set-up and
-/// a skeleton negotiate nothing.
+/// Whether a handshake comes to what is asked for, and whether its session is kept as is asked for. A minimal set-up
+/// and a skeleton negotiate nothing.
 pub(super) fn checks(attempt: &Attempt) -> Vec<Check> {
     let off = attempt.settings.stages_off;
     let negotiates = !off.contains(Stage::Setup) && !off.contains(Stage::Handshake);

@@ -446,7 +446,7 @@ mod tests {
         let long =
             entry("p", "https://a/", 0, 5, "").replace("\"time\": 5", &format!("\"time\": \"{}\"", "x".repeat(9_000)));
         let fault = parse(&har(&[long])).unwrap_err();
-        let error = format!("{:#}", anyhow::Error::from(fault));
+        let error = format!("{fault:#}");
         assert!(error.contains("line 1, column 9") && error.contains("xxx…") && error.len() < 300, "{error}");
         let time = entry("p", "https://a/", 0, 5, "").replace("2026-11-20T", &"y".repeat(9_000));
         let error = parse(&har(&[time])).unwrap_err().to_string();
