@@ -10,8 +10,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use anyhow::{Context, Result};
+use regex_lite::Regex;
 
 use super::command::fill;
 use super::{glob, installed};
@@ -21,6 +23,12 @@ const TEMPLATE_BYTES_MAX: u64 = 1 << 20;
 /// Includes within includes; more is a circle.
 const DEPTH_MAX: u32 = 16;
 const KEYWORDS: [&str; 3] = ["include", "Include", "IncludeOptional"];
+/// A comment up to the end of its line; or the name of a directive, its first argument with quotes, and a semicolon.
+static COMMENT_OR_DIRECTIVE: LazyLock<Regex> = LazyLock::new(|| {
+    let argument = r#"("[^"\n]*"?|'[^'\n]*'?|[^\s;]+)"#;
+    let text = format!(r"(?m)(?:^|\s)#.*$|(?:^|[\s{{}};])(\w+)[ \t]+{argument}([ \t]*;)?");
+    Regex::new(&text).expect("a test uses it")
+});
 
 /// A file with those that it includes.
 #[derive(Debug)]
@@ -129,38 +137,21 @@ impl Tree {
 
 /// The names of other files in a text: the directive, where the name stands, the name without quotes, and whether a
 /// semicolon ends it.
-fn names(text: &str) -> Vec<(&'static str, Range<usize>, &str, bool)> {
+fn names(text: &str) -> Vec<(&str, Range<usize>, &str, bool)> {
     let mut found = Vec::new();
-    let mut line_at = 0;
-    for line in text.split_inclusive('\n') {
-        let comment = line.char_indices().find(|(at, c)| *c == '#' && line[..*at].trim_end().len() < (*at).max(1));
-        let code = &line[..comment.map_or(line.len(), |(at, _)| at)];
-        for keyword in KEYWORDS.into_iter().chain(installed::FILES) {
-            for (at, _) in code.match_indices(keyword) {
-                let before = code[..at].chars().next_back().is_none_or(|c| c.is_whitespace() || "{};".contains(c));
-                let rest = &code[at + keyword.len()..];
-                if !before || !rest.starts_with(char::is_whitespace) {
-                    continue;
-                }
-                let name = rest.trim_start();
-                let from = at + code[at..].len() - name.len();
-                let quote = name.chars().next().filter(|c| "\"'".contains(*c));
-                let length = match quote {
-                    Some(quote) => name[1..].find(quote).map_or(name.len(), |end| end + 2),
-                    None => name.find(|c: char| c.is_whitespace() || c == ';').unwrap_or(name.len()),
-                };
-                let ends = name[length..].trim_start().starts_with(';');
-                let bare =
-                    if quote.is_some() { name[1..length].trim_end_matches(['"', '\'']) } else { &name[..length] };
-                if !bare.is_empty() {
-                    found.push((keyword, line_at + from..line_at + from + length, bare, ends));
-                }
-            }
+    let mut at = 0;
+    while let Some(seen) = COMMENT_OR_DIRECTIVE.captures_at(text, at) {
+        at = seen.get(0).map_or(text.len(), |all| all.end());
+        let (Some(directive), Some(name)) = (seen.get(1), seen.get(2)) else { continue };
+        if !KEYWORDS.contains(&directive.as_str()) && !installed::names_file(directive.as_str()) {
+            at = directive.end();
+            continue;
         }
-        line_at += line.len();
+        let bare = name.as_str().trim_matches(['"', '\'']);
+        if !bare.is_empty() {
+            found.push((directive.as_str(), name.range(), bare, seen.get(3).is_some()));
+        }
     }
-    found.sort_by_key(|(_, at, ..)| at.start);
-    found.dedup_by_key(|(_, at, ..)| at.start);
     found
 }
 

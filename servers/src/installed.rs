@@ -4,6 +4,7 @@
 //! What stays: servers, locations, proxies, compression, TLS settings, certificates. What changes: where it listens,
 //! its process files and logs (docs/TUTORIAL.md has the list).
 
+mod copy;
 mod effects;
 mod elsewhere;
 mod hosts;
@@ -22,13 +23,12 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
-use effects::Contained;
+use copy::Copy;
 pub use effects::fitting;
 pub use hosts::{Choice, Offer};
-use listeners::{Listeners, has_tls};
-pub(super) use reader::FILES;
-use reader::{Block, Directive};
-use targets::is_to_target;
+use listeners::{Ports, has_tls};
+pub(super) use reader::names_file;
+use reader::{Directive, all};
 pub use text::bytes_of;
 pub use tls_settings::TlsSettings;
 
@@ -79,12 +79,11 @@ impl Installed {
 
     /// Whether its servers ask others over TLS.
     pub fn is_tls_client(&self) -> bool {
-        targets::any_target(self.http(), &|target| target.starts_with("https://") || target.starts_with("grpcs://"))
+        targets::all_targets(self.http()).any(|target| target.starts_with("https://") || target.starts_with("grpcs://"))
     }
 
-    /// What stands in `http`.
     fn http(&self) -> &[Directive] {
-        self.directives.iter().find(|of| of.name == "http").map_or(&[], Directive::inner)
+        http_of(&self.directives)
     }
 
     /// How many of its servers speak TLS.
@@ -98,9 +97,9 @@ impl Installed {
     /// # Errors
     /// It has a directive that no copy can have.
     pub fn text(&self, port: u16, plain_port: u16, directory: &Path) -> Result<String> {
-        let copy = self.copy(port, plain_port, directory)?;
+        let copy = self.copy(Ports { port, plain_port, directory })?;
         let mut text = String::new();
-        for line in copy.told(directory) {
+        for line in copy.told() {
             let _ = writeln!(text, "# {}", line.replace(['\n', '\r'], " "));
         }
         copy.directives.iter().for_each(|directive| directive.write(&mut text, 0));
@@ -112,89 +111,35 @@ impl Installed {
     /// # Errors
     /// It has a directive that no copy can have.
     pub fn effects(&self) -> Result<Vec<String>> {
-        let directory = Path::new("/the/private/directory");
-        Ok(self.copy(0, 0, directory)?.told(directory))
+        Ok(self.copy(example())?.told())
     }
 
     /// Whether the copy runs code, so that nobody knows what it writes.
     pub fn runs_code(&self) -> bool {
-        self.copy(0, 0, Path::new("/")).is_ok_and(|copy| copy.effects.runs_code())
+        self.copy(example()).is_ok_and(|copy| copy.runs_code())
     }
 
-    /// Directories of its documents.
+    /// Directories of its documents, as far as they are named without variables.
     pub fn documents(&self) -> Vec<PathBuf> {
-        effects::documents(&self.directives).into_iter().map(PathBuf::from).collect()
+        let roots = all(&self.directives).filter(|of| of.name == "root" || of.name == "alias");
+        let paths = roots.filter_map(Directive::first);
+        let fixed = paths.filter(|path| path.starts_with('/') && path.len() > 1 && !path.contains('$'));
+        fixed.map(PathBuf::from).collect()
     }
 
-    fn copy(&self, port: u16, plain_port: u16, directory: &Path) -> Result<Copy> {
-        let mut directives = self.directives.clone();
-        let effects = effects::contain(&mut directives, directory)?;
-        let listeners = Listeners::of(self.http(), self.host.as_deref());
-        let place = Ports { port, plain_port, directory, listeners };
-        directives.iter_mut().filter(|of| of.name == "http").for_each(|http| place.adapt_http(http));
-        Ok(Copy { directives, effects })
+    fn copy<'a>(&'a self, ports: Ports<'a>) -> Result<Copy<'a>> {
+        Copy::of(&self.directives, self.host.as_deref(), ports)
     }
 }
 
-/// A configuration that runs beside the installed one.
-struct Copy {
-    directives: Vec<Directive>,
-    effects: Contained,
+/// What stands in `http`.
+fn http_of(directives: &[Directive]) -> &[Directive] {
+    directives.iter().find(|of| of.name == "http").map_or(&[], Directive::inner)
 }
 
-impl Copy {
-    fn told(&self, directory: &Path) -> Vec<String> {
-        self.effects.told(&effects::applications(&self.directives, directory))
-    }
-}
-
-/// Where the copy listens and writes.
-struct Ports<'a> {
-    port: u16,
-    plain_port: u16,
-    directory: &'a Path,
-    listeners: Listeners,
-}
-
-impl Ports<'_> {
-    fn adapt_http(&self, http: &mut Directive) {
-        let Some(Block::Directives(inner)) = &mut http.block else { return };
-        // Listeners say which of them speak TLS.
-        inner.retain(|of| of.name != "ssl");
-        let unlimited = one_client::unlimited(inner);
-        self.adapt(inner);
-        variable_targets::adapt(inner, &|value| self.listeners.in_group(value, self));
-        inner.splice(..0, unlimited);
-        scheme::adapt(inner, [self.port, self.plain_port], self.listeners.measured_port());
-    }
-
-    /// Adapts directives of `http`, `server`, `location` and the like.
-    fn adapt(&self, directives: &mut Vec<Directive>) {
-        one_client::adapt(directives);
-        for directive in directives.iter_mut() {
-            if is_to_target(directive)
-                && let Some(target) = directive.first().and_then(|target| self.listeners.in_copy(&target, self))
-            {
-                directive.arguments[0] = text::word_of(&target);
-            }
-            let (is_server, is_of_data) = (directive.name == "server", directive.is_of_data());
-            if let Some(Block::Directives(inner)) = &mut directive.block
-                && !is_of_data
-            {
-                if is_server {
-                    self.adapt_listens(inner);
-                }
-                self.adapt(inner);
-            }
-        }
-    }
-
-    /// A server of the measured socket listens on both of our ports; another one, where somebody within may ask for it.
-    fn adapt_listens(&self, server: &mut Vec<Directive>) {
-        let new = self.listeners.of_copy(server, self);
-        server.retain(|of| of.name != "listen" && of.name != "ssl");
-        server.splice(..0, new);
-    }
+/// Where a copy would be that is only asked about.
+fn example() -> Ports<'static> {
+    Ports { port: 0, plain_port: 0, directory: Path::new("/the/private/directory") }
 }
 
 #[cfg(test)]

@@ -29,7 +29,6 @@ const WORKER_CONNECTIONS: u64 = 16_384;
 const CERTIFICATE: &str = "ssl_certificate";
 const CERTIFICATE_KEY: &str = "ssl_certificate_key";
 pub(super) const TICKET_KEY: &str = "ssl_session_ticket_key";
-const EARLY_DATA: &str = "ssl_early_data on";
 /// Descriptors a worker needs besides connections (listeners, logs, channels, files being served).
 const OTHER_FILES: u64 = 64;
 
@@ -84,7 +83,7 @@ impl Driver for Nginx {
             Setting::Tickets(on) => vec![tickets(on) + ";"],
             Setting::TicketKeys(keys) => ticket_key_lines(keys),
             Setting::EarlyData => owned(&[
-                &format!("{EARLY_DATA};"),
+                &(early_data(true) + ";"),
                 "proxy_set_header Early-Data $ssl_early_data;    # lets an application answer 425 (RFC 8470)",
             ]),
             Setting::Processors(count) => vec![format!("worker_processes {count};")],
@@ -253,14 +252,8 @@ fn tls_directives(tls: &ServerTls, place: Place) -> Result<Vec<String>> {
     directives.extend(tls.cipher_list().map(|list| suites(Version::Tls12, &list)));
     directives.extend(tls.ciphersuites().map(|list| suites(Version::Tls13, &list)));
     directives.extend(groups(tls));
-    for (number, key) in ticket_keys::of_run(place.run, tls.ticket_keys)?.iter().enumerate() {
-        let path = place.own.join(format!("ticket-key-{number}"));
-        create_for_workers(&path, None, key)?;
-        directives.push(ticket_key(&path)?);
-    }
-    if tls.early_data {
-        directives.push(EARLY_DATA.to_owned());
-    }
+    directives.extend(ticket_key_files(tls.ticket_keys, place)?);
+    directives.extend(tls.early_data.then(|| early_data(true)));
     if !tls.encrypt_then_mac {
         directives.push("ssl_conf_command Options -EncryptThenMac".to_owned());
     }
@@ -272,8 +265,19 @@ pub(super) fn certificate(files: &CertificateFiles) -> Result<[String; 2]> {
     Ok([format!("{CERTIFICATE} {}", quoted(&files.chain)?), format!("{CERTIFICATE_KEY} {}", quoted(&files.key)?)])
 }
 
-pub(super) fn ticket_key(path: &Path) -> Result<String> {
-    Ok(format!("{TICKET_KEY} {}", quoted(path)?))
+/// The directives of files with ticket keys, which are written.
+pub(super) fn ticket_key_files(keys: TicketKeys, place: Place) -> Result<Vec<String>> {
+    let keys = ticket_keys::of_run(place.run, keys)?;
+    let written = keys.iter().enumerate().map(|(number, key)| {
+        let path = place.own.join(format!("ticket-key-{number}"));
+        create_for_workers(&path, None, key)?;
+        Ok(format!("{TICKET_KEY} {}", quoted(&path)?))
+    });
+    written.collect()
+}
+
+pub(super) fn early_data(on: bool) -> String {
+    format!("ssl_early_data {}", on_or_off(on))
 }
 
 pub(super) fn groups(tls: &ServerTls) -> Option<String> {
@@ -300,7 +304,11 @@ pub(super) fn suites(version: Version, list: &str) -> String {
 }
 
 pub(super) fn tickets(on: bool) -> String {
-    format!("ssl_session_tickets {}", if on { "on" } else { "off" })
+    format!("ssl_session_tickets {}", on_or_off(on))
+}
+
+fn on_or_off(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
 }
 
 /// 40,000 sessions or so in shared memory. With the cache off nginx issues no session IDs.

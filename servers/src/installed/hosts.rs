@@ -1,6 +1,6 @@
 //! The names of a configuration's servers, and which of them is measured.
 
-use super::listeners::{Listeners, Server, Socket};
+use super::listeners::Listeners;
 use super::names::{knows, names, split};
 use super::reader::Directive;
 
@@ -46,27 +46,6 @@ fn is_front(directive: &Directive) -> bool {
     directive.name == "location" && directive.values().last().is_some_and(|path| path == "/")
 }
 
-/// A server that can be measured.
-#[derive(Debug, PartialEq)]
-struct Candidate {
-    /// What clients ask for; `None`: any name that no other server has.
-    name: Option<String>,
-    only_redirects: bool,
-}
-
-/// The servers with TLS on a socket that clients can ask for, the default server first.
-fn candidates(servers: &[Server], socket: &Socket) -> Vec<Candidate> {
-    let there = servers.iter().filter_map(|server| Some((server.listens_on(socket)?, server.directives)));
-    let mut there: Vec<(bool, &[Directive])> = there.collect();
-    // Where none says so the first is the default server.
-    there.sort_by_key(|(is_default, _)| !is_default);
-    let all = there.iter().enumerate().map(|(index, (_, server))| {
-        let candidate = Candidate { name: name_to_ask(server), only_redirects: only_redirects(server) };
-        (index == 0 || candidate.name.is_some()).then_some(candidate)
-    });
-    all.flatten().collect()
-}
-
 /// Which host is measured.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Choice {
@@ -82,28 +61,25 @@ impl Choice {
     /// The one that is asked for; otherwise the default server's, or where that only sends clients elsewhere the next.
     pub(super) fn of(http: &[Directive], asked: Option<&str>) -> Choice {
         let listeners = Listeners::of(http, asked);
-        let servers = Server::all(http);
         let mut all: Vec<(Option<String>, bool)> = Vec::new();
         for socket in listeners.with_tls() {
-            for Candidate { name, only_redirects } in candidates(&servers, socket) {
-                let host = name.map(|name| match socket {
-                    Socket::Tcp(_, port) if *port != 443 => format!("{name}:{port}"),
-                    _ => name,
+            for (index, server) in listeners.servers_on(socket).into_iter().enumerate() {
+                let host = name_to_ask(server).map(|name| match socket.port() {
+                    None | Some(443) => name,
+                    Some(port) => format!("{name}:{port}"),
                 });
-                if all.iter().all(|(known, _)| *known != host) {
-                    all.push((host, only_redirects));
+                // The default server answers to any name.
+                if (index == 0 || host.is_some()) && all.iter().all(|(known, _)| *known != host) {
+                    all.push((host, only_redirects(server)));
                 }
             }
         }
-        let chosen = match asked {
-            Some(asked) => Some(asked.to_owned()),
-            None => all.iter().find(|(_, only)| !only).or(all.first()).and_then(|(host, _)| host.clone()),
-        };
+        let first = || all.iter().find(|(_, only_redirects)| !only_redirects).or(all.first());
+        let chosen = asked.map(str::to_owned).or_else(|| first().and_then(|(host, _)| host.clone()));
         let others = all.into_iter().filter_map(|(host, _)| host).filter(|host| Some(host) != chosen.as_ref());
         let others = others.collect();
         let name = chosen.as_deref().map_or("", |host| split(host).0);
-        let is_there = |server: &&Server| listeners.measured().is_some_and(|of| server.listens_on(of).is_some());
-        let is_known = servers.iter().filter(is_there).any(|server| knows(server.directives, name));
+        let is_known = listeners.measured_servers().iter().any(|server| knows(server, name));
         Choice { host: chosen, others, is_known }
     }
 }
@@ -120,13 +96,7 @@ pub struct Offer {
 impl Offer {
     /// Of the socket that serves `host`: its default server decides, before the client's name is known.
     pub(super) fn of(http: &[Directive], host: Option<&str>) -> Offer {
-        let listeners = Listeners::of(http, host);
-        let servers = Server::all(http);
-        let there: Vec<(bool, &[Directive])> = match listeners.measured() {
-            Some(socket) => servers.iter().filter_map(|of| Some((of.listens_on(socket)?, of.directives))).collect(),
-            None => Vec::new(),
-        };
-        let default = there.iter().find(|(is_default, _)| *is_default).or(there.first()).map_or(&[][..], |of| of.1);
+        let default = Listeners::of(http, host).measured_servers().first().copied().unwrap_or_default();
         // A server's own take the place of what stands in `http`.
         let of_either = |pick: &dyn Fn(&Directive) -> Option<Vec<String>>| {
             default.iter().rev().find_map(pick).or_else(|| http.iter().rev().find_map(pick)).unwrap_or_default()

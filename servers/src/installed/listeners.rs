@@ -5,11 +5,12 @@
 //! where somebody may ask for it.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
+use super::names::{knows, split};
 use super::reader::Directive;
-use super::targets::{Place, Target, for_each_target, is_address, is_this_machine};
+use super::targets::{Place, Target, all_targets, is_address, is_this_machine};
 use super::variable_targets::{self, InGroup};
-use super::{Ports, names};
 
 /// Where a server that says nothing listens, and where one that names an address only.
 const PORT_BY_DEFAULT: u16 = 80;
@@ -20,6 +21,14 @@ const RANGE_MAX: u16 = 1024;
 /// Every address of the machine, version 4, as nginx writes it.
 const ANY_V4: &str = "*";
 
+/// Where the copy listens and writes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ports<'a> {
+    pub(super) port: u16,
+    pub(super) plain_port: u16,
+    pub(super) directory: &'a Path,
+}
+
 /// Where somebody listens.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Socket {
@@ -27,15 +36,6 @@ pub(super) enum Socket {
     Tcp(String, u16),
     /// A path.
     Unix(String),
-}
-
-impl std::fmt::Display for Socket {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Socket::Tcp(address, port) => write!(f, "{address}:{port}"),
-            Socket::Unix(path) => write!(f, "unix:{path}"),
-        }
-    }
 }
 
 impl Socket {
@@ -65,12 +65,17 @@ impl Socket {
         Socket::Tcp(address.to_ascii_lowercase(), port)
     }
 
-    fn is_of_any_address(&self) -> bool {
-        matches!(self, Socket::Tcp(address, _) if address == ANY_V4 || address == "[::]")
+    /// The port of one of TCP.
+    pub(super) fn port(&self) -> Option<u16> {
+        match self {
+            Socket::Tcp(_, port) => Some(*port),
+            Socket::Unix(_) => None,
+        }
     }
 }
 
 /// A server's listener.
+#[derive(Debug)]
 struct Listen {
     socket: Socket,
     tls: bool,
@@ -101,23 +106,15 @@ fn listens_of(server: &[Directive]) -> Vec<Listen> {
 }
 
 /// A server and what it listens on.
-pub(super) struct Server<'a> {
-    pub(super) directives: &'a [Directive],
+#[derive(Debug)]
+struct Server<'a> {
+    directives: &'a [Directive],
     listens: Vec<Listen>,
 }
 
 impl Server<'_> {
-    fn of(directives: &[Directive]) -> Server<'_> {
-        Server { directives, listens: listens_of(directives) }
-    }
-
-    /// All of `http`.
-    pub(super) fn all(http: &[Directive]) -> Vec<Server<'_>> {
-        http.iter().filter(|of| of.name == "server").map(|of| Server::of(of.inner())).collect()
-    }
-
     /// Whether it listens on a socket, and is the default server there.
-    pub(super) fn listens_on(&self, socket: &Socket) -> Option<bool> {
+    fn listens_on(&self, socket: &Socket) -> Option<bool> {
         let mut there = self.listens.iter().filter(|listen| listen.socket == *socket).peekable();
         there.peek().is_some().then(|| there.any(|listen| listen.is_default))
     }
@@ -134,7 +131,7 @@ pub(super) fn has_tls(server: &[Directive]) -> bool {
 }
 
 /// A socket with what all servers that listen on it have in common.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Group {
     socket: Socket,
     tls: bool,
@@ -143,18 +140,20 @@ struct Group {
     is_needed: bool,
 }
 
-/// All sockets of a configuration, in its order.
-#[derive(Clone, Debug)]
-pub(super) struct Listeners {
+/// All servers of a configuration and their sockets, in its order.
+#[derive(Debug)]
+pub(super) struct Listeners<'a> {
+    servers: Vec<Server<'a>>,
     groups: Vec<Group>,
     /// The one that is measured.
     measured: Option<usize>,
 }
 
-impl Listeners {
+impl<'a> Listeners<'a> {
     /// Those of `http`, of which the one that serves `host` with TLS is measured.
-    pub(super) fn of(http: &[Directive], host: Option<&str>) -> Listeners {
-        let servers = Server::all(http);
+    pub(super) fn of(http: &'a [Directive], host: Option<&str>) -> Listeners<'a> {
+        let server = |of: &'a Directive| Server { directives: of.inner(), listens: listens_of(of.inner()) };
+        let servers: Vec<Server> = http.iter().filter(|of| of.name == "server").map(server).collect();
         let mut groups: Vec<Group> = Vec::new();
         let all_tls = is_switched_on(http);
         for Listen { socket, tls, http2, .. } in servers.iter().flat_map(|server| &server.listens) {
@@ -164,88 +163,86 @@ impl Listeners {
                 None => groups.push(Group { socket: socket.clone(), tls, http2: *http2, is_needed: false }),
             }
         }
-        let mut listeners = Listeners { groups, measured: None };
-        listeners.measured = listeners.serving(&servers, host);
-        listeners.find_needed(http, &servers);
+        let mut listeners = Listeners { servers, groups, measured: None };
+        listeners.measured = listeners.serving(host);
+        for index in listeners.needed(http) {
+            listeners.groups[index].is_needed = true;
+        }
         listeners
     }
 
-    /// The measured one.
-    pub(super) fn measured(&self) -> Option<&Socket> {
-        self.measured.map(|index| &self.groups[index].socket)
+    /// The servers on a socket, the default server first.
+    pub(super) fn servers_on(&self, socket: &Socket) -> Vec<&'a [Directive]> {
+        let there = self.servers.iter().filter_map(|server| Some((server.listens_on(socket)?, server.directives)));
+        let mut there: Vec<(bool, &[Directive])> = there.collect();
+        // Where none says so the first is the default server.
+        there.sort_by_key(|(is_default, _)| !is_default);
+        there.into_iter().map(|(_, directives)| directives).collect()
     }
 
-    /// The port on which its clients reach it.
+    /// Those on the measured socket.
+    pub(super) fn measured_servers(&self) -> Vec<&'a [Directive]> {
+        self.measured.map_or(Vec::new(), |index| self.servers_on(&self.groups[index].socket))
+    }
+
+    /// The port on which clients of the measured socket reach it.
     pub(super) fn measured_port(&self) -> u16 {
-        match self.measured() {
-            Some(Socket::Tcp(_, port)) => *port,
-            _ => PORT_OF_TLS,
-        }
+        self.measured.and_then(|index| self.groups[index].socket.port()).unwrap_or(PORT_OF_TLS)
     }
 
     /// The sockets with TLS, those with the usual port first.
     pub(super) fn with_tls(&self) -> Vec<&Socket> {
-        let mut sockets: Vec<&Socket> =
-            self.groups.iter().filter(|group| group.tls).map(|group| &group.socket).collect();
-        sockets.sort_by_key(|socket| !matches!(socket, Socket::Tcp(_, PORT_OF_TLS)));
+        let mut sockets: Vec<_> = self.groups.iter().filter(|of| of.tls).map(|of| &of.socket).collect();
+        sockets.sort_by_key(|socket| socket.port() != Some(PORT_OF_TLS));
         sockets
     }
 
     /// The socket with TLS on which a server has this name, or answers to all.
-    fn serving(&self, servers: &[Server], host: Option<&str>) -> Option<usize> {
-        let (name, port) = host.map_or(("", None), names::split);
+    fn serving(&self, host: Option<&str>) -> Option<usize> {
+        let (name, port) = host.map_or(("", None), split);
         let mut sockets = self.with_tls();
-        sockets.sort_by_key(|socket| port.is_some_and(|port| !matches!(socket, Socket::Tcp(_, of) if *of == port)));
-        let knows = |socket: &&Socket| {
-            servers.iter().any(|server| server.listens_on(socket).is_some() && names::knows(server.directives, name))
-        };
-        let socket = sockets.iter().copied().find(knows).or(sockets.first().copied())?;
-        self.index_of(socket)
+        sockets.sort_by_key(|socket| port.is_some() && socket.port() != port);
+        let is_known = |socket: &&&Socket| self.servers_on(socket).iter().any(|server| knows(server, name));
+        self.index_of(sockets.iter().find(is_known).or(sockets.first())?)
     }
 
     fn index_of(&self, socket: &Socket) -> Option<usize> {
         self.groups.iter().position(|group| group.socket == *socket)
     }
 
-    fn find_needed(&mut self, http: &[Directive], servers: &[Server]) {
-        let measured = self.measured();
-        let is_elsewhere = |server: &&Server| measured.is_none_or(|of| server.listens_on(of).is_none());
-        let mut needed: BTreeSet<usize> = BTreeSet::new();
-        for listen in servers.iter().filter(is_elsewhere).flat_map(|server| &server.listens) {
-            needed.extend(self.index_of(&listen.socket));
-        }
-        let mut need = |target: &str| needed.extend(self.asked(target).map(|(index, _)| index));
-        for_each_target(http, &mut need);
-        variable_targets::all(http).iter().filter(|value| is_address(value)).for_each(|value| need(value));
-        for index in needed {
-            self.groups[index].is_needed = true;
-        }
+    /// The sockets of servers that are not on the measured one, and those that a proxy of the configuration asks.
+    fn needed(&self, http: &[Directive]) -> BTreeSet<usize> {
+        let measured = self.measured.map(|index| &self.groups[index].socket);
+        let is_elsewhere = |server: &&Server| measured.is_none_or(|socket| server.listens_on(socket).is_none());
+        let elsewhere = self.servers.iter().filter(is_elsewhere).flat_map(|server| &server.listens);
+        let values = variable_targets::all_values(http).into_iter().filter(|value| is_address(value));
+        let asked = all_targets(http).chain(values).filter_map(|target| Some(self.asked(&target)?.0));
+        elsewhere.filter_map(|listen| self.index_of(&listen.socket)).chain(asked).collect()
     }
 
     /// The listeners of a server's copy.
-    pub(super) fn of_copy(&self, server: &[Directive], ports: &Ports) -> Vec<Directive> {
+    pub(super) fn of_copy(&self, server: &[Directive], ports: Ports) -> Vec<Directive> {
         let mut new: Vec<Directive> = Vec::new();
-        let server = Server::of(server);
+        let server = Server { directives: server, listens: listens_of(server) };
         for (index, group) in self.groups.iter().enumerate() {
             let Some(is_default) = server.listens_on(&group.socket) else { continue };
-            let mut add = |address: String, words: &[(&str, bool)]| {
-                let words = words.iter().copied().chain([("default_server", is_default)]);
-                let words = words.filter(|(_, said)| *said).map(|(word, _)| word.to_owned());
-                new.push(Directive::of("listen", std::iter::once(address).chain(words).collect()));
+            let mut add = |address: String, tls, http2| {
+                let words = [("ssl", tls), ("http2", http2), ("default_server", is_default)];
+                let words = words.into_iter().filter(|(_, said)| *said).map(|(word, _)| word.to_owned());
+                new.push(Directive::of("listen", std::iter::once(address).chain(words)));
             };
-            let protocols = [("ssl", group.tls), ("http2", group.http2)];
+            if self.measured == Some(index) || group.is_needed {
+                add(self.address(index, ports), group.tls, group.http2);
+            }
             if self.measured == Some(index) {
-                add(format!("127.0.0.1:{}", ports.port), &protocols);
-                add(format!("127.0.0.1:{}", ports.plain_port), &[]);
-            } else if group.is_needed {
-                add(self.address(index, ports), &protocols);
+                add(format!("127.0.0.1:{}", ports.plain_port), false, false);
             }
         }
         new
     }
 
     /// Where the copy listens in place of a socket.
-    fn address(&self, index: usize, ports: &Ports) -> String {
+    fn address(&self, index: usize, ports: Ports) -> String {
         match self.measured == Some(index) {
             true => format!("127.0.0.1:{}", ports.port),
             false => format!("unix:{}/listen-{index}.sock", ports.directory.display()),
@@ -253,7 +250,7 @@ impl Listeners {
     }
 
     /// A target that is a server of the same configuration leads to that of the copy.
-    pub(super) fn in_copy(&self, target: &str, ports: &Ports) -> Option<String> {
+    pub(super) fn in_copy(&self, target: &str, ports: Ports) -> Option<String> {
         let (index, Target { scheme, path, .. }) = self.asked(target)?;
         let address = self.address(index, ports);
         // Behind a socket's path a colon ends it.
@@ -262,7 +259,7 @@ impl Listeners {
     }
 
     /// The same for a value that a variable has.
-    pub(super) fn in_group(&self, value: &str, ports: &Ports) -> Option<InGroup> {
+    pub(super) fn in_group(&self, value: &str, ports: Ports) -> Option<InGroup> {
         let (index, Target { scheme, path, .. }) = self.asked(value).filter(|_| is_address(value))?;
         let group = format!("tlsdyno-listen-{index}");
         Some(InGroup { value: format!("{scheme}{group}{path}"), group, address: self.address(index, ports) })
@@ -280,16 +277,11 @@ impl Listeners {
         Some((index, target))
     }
 
-    /// The socket for all addresses that takes what is sent to this host.
+    /// The socket for all addresses that takes what is sent to this host, of its version of IP where there is one.
     fn of_any_address(&self, host: &str, port: u16) -> Option<usize> {
-        let takes = |group: &&Group| {
-            group.socket.is_of_any_address() && matches!(&group.socket, Socket::Tcp(_, of) if *of == port)
-        };
-        let mut candidates: Vec<&Group> = self.groups.iter().filter(takes).collect();
-        let is_v6 = host.starts_with('[');
-        candidates.sort_by_key(|group| matches!(&group.socket, Socket::Tcp(of, _) if (of == ANY_V4) == is_v6));
-        let found = candidates.first().filter(|_| is_this_machine(host))?;
-        self.index_of(&found.socket)
+        let [v4, v6] = [ANY_V4, "[::]"].map(|address| self.index_of(&Socket::at(address, port)));
+        let found = if host.starts_with('[') { v6.or(v4) } else { v4.or(v6) };
+        found.filter(|_| is_this_machine(host))
     }
 }
 
@@ -298,7 +290,11 @@ mod tests {
     use super::*;
 
     fn sockets(listen: &str) -> String {
-        Socket::all_of(listen).iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        let shown = |socket: Socket| match socket {
+            Socket::Tcp(address, port) => format!("{address}:{port}"),
+            Socket::Unix(path) => format!("unix:{path}"),
+        };
+        Socket::all_of(listen).into_iter().map(shown).collect::<Vec<_>>().join(" ")
     }
 
     #[test]

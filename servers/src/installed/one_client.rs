@@ -1,7 +1,7 @@
 //! What a site does against single clients and with the kernel's help, where the one client is the load on loopback:
 //! it is let in where others are, no limit for one address holds it back, and records pass through OpenSSL.
 
-use super::reader::Directive;
+use super::reader::{Directive, all};
 
 /// Where clients of the copy come from: loopback, and its own servers.
 const OURS: [&str; 2] = ["127.0.0.1", "unix:"];
@@ -17,7 +17,7 @@ pub(super) fn adapt(directives: &mut Vec<Directive>) {
     if let Some(first) = directives.iter().position(|of| of.name == "allow" || of.name == "deny")
         && directives.iter().any(|of| of.name == "allow")
     {
-        let ours = OURS.map(|address| Directive::of("allow", vec![address.to_owned()]));
+        let ours = OURS.map(|address| Directive::of("allow", [address]));
         directives.splice(first..first, ours);
     }
     for directive in directives.iter_mut().filter(|of| is_kernel_tls(of)) {
@@ -29,40 +29,37 @@ pub(super) fn adapt(directives: &mut Vec<Directive>) {
 
 /// Directives for `http` that keep limits from holding the load back.
 pub(super) fn unlimited(http: &[Directive]) -> Vec<Directive> {
-    let there = LIMITS.iter().filter(|(name, ..)| any(http, &|of| of.name == *name));
-    let directives = there.flat_map(|(_, dry, level)| [(dry, "on"), (level, "info")]);
-    directives.map(|(name, value)| Directive::of(name, vec![value.to_owned()])).collect()
+    let there = LIMITS.iter().filter(|(name, ..)| all(http).any(|of| of.name == *name));
+    there.flat_map(|(_, dry, level)| [Directive::of(dry, ["on"]), Directive::of(level, ["info"])]).collect()
 }
 
 /// What differs because of it, and why, in sentences.
 pub(super) fn told(http: &[Directive]) -> Vec<(String, String)> {
-    let mut told = Vec::new();
-    let mut say = |is_so: bool, what: &str, why: &str| told.extend(is_so.then(|| (what.to_owned(), why.to_owned())));
-    say(
-        any(http, &is_kernel_tls),
-        "Kernel TLS (`ssl_conf_command Options KTLS`) is off in the copy",
-        "With it records do not pass through OpenSSL, where their cost is measured",
-    );
-    say(
-        any(http, &|of| of.name == "allow"),
-        "The copy lets clients on loopback in wherever the configuration lets others in (`allow`)",
-        "All of the load comes from there",
-    );
-    say(
-        any(http, &|of| LIMITS.iter().any(|(name, ..)| of.name == *name)),
-        "Limits for one address (`limit_req`, `limit_conn`) count in the copy, but hold nobody back",
-        "All of the load comes from one address",
-    );
-    say(
-        any(http, &|of| of.name == "listen" && of.says("proxy_protocol")),
-        "The copy expects no PROXY protocol (`listen … proxy_protocol`)",
-        "Clients reach it without a balancer before it",
-    );
-    told
-}
-
-fn any(directives: &[Directive], is_so: &dyn Fn(&Directive) -> bool) -> bool {
-    directives.iter().filter(|of| !of.is_of_data()).any(|of| is_so(of) || any(of.inner(), is_so))
+    let is_limit = |of: &Directive| LIMITS.iter().any(|(name, ..)| of.name == *name);
+    let sentences: [(&dyn Fn(&Directive) -> bool, &str, &str); 4] = [
+        (
+            &is_kernel_tls,
+            "Kernel TLS (`ssl_conf_command Options KTLS`) is off in the copy",
+            "With it records do not pass through OpenSSL, where their cost is measured",
+        ),
+        (
+            &|of| of.name == "allow",
+            "The copy lets clients on loopback in wherever the configuration lets others in (`allow`)",
+            "All of the load comes from there",
+        ),
+        (
+            &is_limit,
+            "Limits for one address (`limit_req`, `limit_conn`) count in the copy, but hold nobody back",
+            "All of the load comes from one address",
+        ),
+        (
+            &|of| of.name == "listen" && of.says("proxy_protocol"),
+            "The copy expects no PROXY protocol (`listen … proxy_protocol`)",
+            "Clients reach it without a balancer before it",
+        ),
+    ];
+    let told = sentences.into_iter().filter(|(is_so, ..)| all(http).any(is_so));
+    told.map(|(_, what, why)| (what.to_owned(), why.to_owned())).collect()
 }
 
 fn is_kernel_tls(directive: &Directive) -> bool {
@@ -82,7 +79,7 @@ mod tests {
 
     fn directive(text: &str) -> Directive {
         let mut words = text.split(' ').map(str::to_owned);
-        Directive::of(&words.next().unwrap(), words.collect())
+        Directive::of(&words.next().unwrap(), words)
     }
 
     fn adapted(texts: &[&str]) -> Vec<String> {

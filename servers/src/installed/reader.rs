@@ -18,34 +18,17 @@ const BLOCKS_MAX: u32 = 64;
 /// Blocks that hold data: what stands first in their lines is no directive.
 const OF_DATA: [&str; 6] = ["types", "map", "geo", "split_clients", "charset_map", "geoip2"];
 /// Directives whose file nginx looks for beside its configuration: the first argument.
-pub(crate) const FILES: [&str; 33] = [
-    "ssl_certificate",
-    "ssl_certificate_key",
-    "ssl_trusted_certificate",
+const FILES: [&str; 16] = [
+    "*ssl_certificate",
+    "*ssl_certificate_key",
+    "*ssl_trusted_certificate",
+    "*ssl_crl",
+    "*ssl_password_file",
     "ssl_client_certificate",
-    "ssl_crl",
     "ssl_dhparam",
-    "ssl_password_file",
     "ssl_session_ticket_key",
     "ssl_stapling_file",
     "auth_basic_user_file",
-    "proxy_ssl_certificate",
-    "proxy_ssl_certificate_key",
-    "proxy_ssl_trusted_certificate",
-    "proxy_ssl_crl",
-    "proxy_ssl_password_file",
-    "grpc_ssl_certificate",
-    "grpc_ssl_certificate_key",
-    "grpc_ssl_trusted_certificate",
-    "grpc_ssl_crl",
-    "grpc_ssl_password_file",
-    "uwsgi_ssl_certificate",
-    "uwsgi_ssl_certificate_key",
-    "uwsgi_ssl_trusted_certificate",
-    "uwsgi_ssl_crl",
-    "uwsgi_ssl_password_file",
-    "lua_ssl_trusted_certificate",
-    "lua_ssl_crl",
     "geoip_country",
     "geoip_city",
     "geoip_org",
@@ -67,16 +50,19 @@ pub(super) struct Directive {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Block {
     Directives(Vec<Directive>),
+    /// Lines of data, each read like a directive.
+    Data(Vec<Directive>),
     /// A script, as it is.
-    Raw(String),
+    Script(String),
 }
 
 impl Directive {
-    pub(super) fn of(name: &str, arguments: Vec<String>) -> Directive {
+    pub(super) fn of<Word: Into<String>>(name: &str, arguments: impl IntoIterator<Item = Word>) -> Directive {
+        let arguments = arguments.into_iter().map(Into::into).collect();
         Directive { name: name.to_owned(), arguments, block: None }
     }
 
-    /// What stands in its block.
+    /// The directives in its block.
     pub(super) fn inner(&self) -> &[Directive] {
         match &self.block {
             Some(Block::Directives(inner)) => inner,
@@ -84,9 +70,20 @@ impl Directive {
         }
     }
 
-    /// Its block holds data, not directives.
-    pub(super) fn is_of_data(&self) -> bool {
-        OF_DATA.contains(&self.name.as_str())
+    /// The same, where it has such a block.
+    pub(super) fn inner_mut(&mut self) -> Option<&mut Vec<Directive>> {
+        match &mut self.block {
+            Some(Block::Directives(inner)) => Some(inner),
+            _ => None,
+        }
+    }
+
+    /// The directives or the lines of data in its block.
+    fn lines_mut(&mut self) -> Option<&mut Vec<Directive>> {
+        match &mut self.block {
+            Some(Block::Directives(lines) | Block::Data(lines)) => Some(lines),
+            _ => None,
+        }
     }
 
     /// What nginx takes its arguments for.
@@ -110,14 +107,49 @@ impl Directive {
         let _ = write!(text, "{indent}{}", words.join(" "));
         match &self.block {
             None => text.push_str(";\n"),
-            Some(Block::Raw(raw)) => {
-                let _ = writeln!(text, " {{{raw}}}");
+            Some(Block::Script(script)) => {
+                let _ = writeln!(text, " {{{script}}}");
             }
-            Some(Block::Directives(inner)) => {
+            Some(Block::Directives(lines) | Block::Data(lines)) => {
                 text.push_str(" {\n");
-                inner.iter().for_each(|directive| directive.write(text, depth + 1));
+                lines.iter().for_each(|directive| directive.write(text, depth + 1));
                 let _ = writeln!(text, "{indent}}}");
             }
+        }
+    }
+}
+
+/// All directives with those in their blocks, in the order of the file.
+pub(super) fn all(directives: &[Directive]) -> impl Iterator<Item = &Directive> {
+    let mut left: Vec<&Directive> = directives.iter().rev().collect();
+    iter::from_fn(move || {
+        let next = left.pop()?;
+        left.extend(next.inner().iter().rev());
+        Some(next)
+    })
+}
+
+/// Changes all directives and lines of data.
+pub(super) fn change_all(directives: &mut [Directive], change: &mut dyn FnMut(&mut Directive)) {
+    for directive in directives {
+        change(directive);
+        if let Some(lines) = directive.lines_mut() {
+            change_all(lines, change);
+        }
+    }
+}
+
+/// Whether a directive's first argument is a file that nginx looks for beside its configuration.
+pub(crate) fn names_file(directive: &str) -> bool {
+    FILES.iter().any(|pattern| matches(pattern, directive))
+}
+
+/// Whether a name is one of a pattern with at most one star, which stands for any letters.
+pub(super) fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((before, behind)) => {
+            name.len() >= before.len() + behind.len() && name.starts_with(before) && name.ends_with(behind)
         }
     }
 }
@@ -131,30 +163,26 @@ pub(super) fn read(path: &Path) -> Result<Vec<Directive>> {
     let path = absolute(path).with_context(|| format!("read {}", path.display()))?;
     let home = path.parent().unwrap_or(Path::new("/"));
     ensure!(!path.is_dir(), "{0} is a directory; name the file in it: {0}/nginx.conf", path.display());
-    let bytes = input::read(&path, input::TEXT_BYTES_MAX).with_context(|| format!("read {}", path.display()))?;
+    let bytes = bytes_in(&path)?;
     if let Some(advice) = elsewhere::advice(&path, &text_of(&bytes)) {
         bail!("{advice}");
     }
     with_includes(parsed(&path, &bytes)?, home, DEPTH_MAX)
 }
 
-/// Reads a file with all that it includes. `home`: where nginx looks for relative names.
-fn read_file(path: &Path, home: &Path, depth: u32) -> Result<Vec<Directive>> {
-    ensure!(depth > 0, "{} is included within itself", path.display());
-    let bytes = input::read(path, input::TEXT_BYTES_MAX).with_context(|| format!("read {}", path.display()))?;
-    with_includes(parsed(path, &bytes)?, home, depth)
-}
-
+/// The directives of a file, includes not followed.
 fn parsed(path: &Path, bytes: &[u8]) -> Result<Vec<Directive>> {
     let text = text_of(bytes);
     let mut words = Words { text: &text, at: 0 };
     words.directives(0).with_context(|| format!("{} is no nginx configuration: line {}", path.display(), words.line()))
 }
 
+/// The directives with those of files that they include. `home`: where nginx looks for relative names.
 fn with_includes(directives: Vec<Directive>, home: &Path, depth: u32) -> Result<Vec<Directive>> {
     let mut all = Vec::new();
     for mut directive in directives {
         if let (true, Some(pattern)) = (directive.name == "include", directive.arguments.first()) {
+            ensure!(depth > 0, "{pattern} is included within itself");
             let pattern = home.join(path_of(&value(pattern)));
             let files = glob::files(&pattern);
             ensure!(
@@ -163,22 +191,26 @@ fn with_includes(directives: Vec<Directive>, home: &Path, depth: u32) -> Result<
                 pattern.display()
             );
             for file in files {
-                all.extend(read_file(&file, home, depth - 1)?);
+                all.extend(with_includes(parsed(&file, &bytes_in(&file)?)?, home, depth - 1)?);
             }
             continue;
         }
-        if let Some(file) = directive.arguments.first_mut().filter(|_| FILES.contains(&directive.name.as_str())) {
+        if let (true, Some(file)) = (names_file(&directive.name), directive.arguments.first_mut()) {
             let name = value(file);
             if !name.is_empty() && !NO_FILE.iter().any(|start| name.starts_with(start)) {
                 *file = word_of(&name_of(&home.join(path_of(&name))));
             }
         }
-        if let Some(Block::Directives(inner)) = &mut directive.block {
-            *inner = with_includes(std::mem::take(inner), home, depth)?;
+        if let Some(lines) = directive.lines_mut() {
+            *lines = with_includes(std::mem::take(lines), home, depth)?;
         }
         all.push(directive);
     }
     Ok(all)
+}
+
+fn bytes_in(path: &Path) -> Result<Vec<u8>> {
+    input::read(path, input::TEXT_BYTES_MAX).with_context(|| format!("read {}", path.display()))
 }
 
 /// The words of a configuration: what nginx's own reader takes for one (`ngx_conf_read_token`).
@@ -205,7 +237,8 @@ impl Words<'_> {
                     let name = plain_name(words.remove(0));
                     let block = match word.as_str() {
                         ";" => None,
-                        _ if name.ends_with("_by_lua_block") => Some(Block::Raw(self.script()?)),
+                        _ if name.ends_with("_by_lua_block") => Some(Block::Script(self.script()?)),
+                        _ if OF_DATA.contains(&name.as_str()) => Some(Block::Data(self.directives(depth + 1)?)),
                         _ => Some(Block::Directives(self.directives(depth + 1)?)),
                     };
                     all.push(Directive { name, arguments: std::mem::take(&mut words), block });
@@ -381,7 +414,7 @@ mod tests {
         let script = " t = { \"}\", '{' } -- } it's\n ngx.print([[}]]) ";
         let text = format!("location / {{ set_by_lua_block $x {{{script}}} a b; }}");
         let read = directives_of(&text).unwrap();
-        assert_eq!(read[0].inner()[0].block, Some(Block::Raw(script.to_owned())));
+        assert_eq!(read[0].inner()[0].block, Some(Block::Script(script.to_owned())));
         assert_eq!(directives_of(&written(&read)).unwrap(), read);
     }
 

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, TcpListener, ToSocketAddrs};
 
-use super::reader::Directive;
+use super::reader::{Directive, all};
 
 /// Whether a value can be nothing but an address: a scheme or a port stands in it.
 pub(super) fn is_address(value: &str) -> bool {
@@ -10,23 +10,9 @@ pub(super) fn is_address(value: &str) -> bool {
     value.contains("://") || value.starts_with("unix:") || (port.parse::<u16>().is_ok() && port.len() < value.len())
 }
 
-/// Calls `tell` with each target of a proxy.
-pub(super) fn for_each_target(directives: &[Directive], tell: &mut dyn FnMut(&str)) {
-    for directive in directives.iter().filter(|of| !of.is_of_data()) {
-        if is_to_target(directive)
-            && let Some(target) = directive.first()
-        {
-            tell(&target);
-        }
-        for_each_target(directive.inner(), tell);
-    }
-}
-
-/// Whether a proxy has such a target.
-pub(super) fn any_target(directives: &[Directive], is_such: &dyn Fn(&str) -> bool) -> bool {
-    let mut found = false;
-    for_each_target(directives, &mut |target| found |= is_such(target));
-    found
+/// The targets of all proxies.
+pub(super) fn all_targets(directives: &[Directive]) -> impl Iterator<Item = String> {
+    all(directives).filter(|of| is_to_target(of)).filter_map(Directive::first)
 }
 
 /// Whether the first argument says where requests go on.

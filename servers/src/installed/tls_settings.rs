@@ -3,10 +3,9 @@
 
 use anyhow::Result;
 
-use super::{Block, Directive, Installed, has_tls};
-use crate::worker_user::create_for_workers;
-use crate::{Place, ServerTls, nginx, ticket_keys};
-use tlsdyno_record::model::{TicketKeys, TlsChange};
+use super::{Directive, Installed, has_tls};
+use crate::{Place, ServerTls, nginx};
+use tlsdyno_record::model::TlsChange;
 
 /// Directives that take the place of those with their name. Of one with several subjects (`ssl_conf_command`) only the
 /// one with the same first word goes.
@@ -28,30 +27,27 @@ impl TlsSettings {
     pub fn of(asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<TlsSettings> {
         let mut settings = TlsSettings::default();
         if asked.certificate.is_some() {
-            settings.replace(&nginx::certificate(&tls.certificate)?);
+            settings.replace(nginx::certificate(&tls.certificate)?);
         }
-        settings.replace(&asked.session_cache.map(nginx::session_cache_directive).into_iter().collect::<Vec<_>>());
-        settings.replace(&asked.tickets.map(nginx::tickets).into_iter().collect::<Vec<_>>());
-        settings.replace(&asked.session_timeout_s.map(nginx::session_timeout).into_iter().collect::<Vec<_>>());
+        settings.replace(asked.session_cache.map(nginx::session_cache_directive));
+        settings.replace(asked.tickets.map(nginx::tickets));
+        settings.replace(asked.session_timeout_s.map(nginx::session_timeout));
         if let Some(keys) = asked.ticket_keys {
             settings.gone.push(nginx::TICKET_KEY.to_owned());
-            settings.replace(&ticket_key_files(keys, place)?);
+            settings.replace(nginx::ticket_key_files(keys, place)?);
         }
-        if let Some(early_data) = asked.early_data {
-            settings.replace(&[format!("ssl_early_data {}", if early_data { "on" } else { "off" })]);
-        }
-        settings.replace(&asked.version.map(|version| nginx::protocols(&[version])).into_iter().collect::<Vec<_>>());
-        let suite = asked.suite.map(|suite| nginx::suites(suite.version(), suite.openssl_name()));
-        settings.replace(&suite.into_iter().collect::<Vec<_>>());
-        settings.replace(&asked.group.map(|_| nginx::groups(tls)).into_iter().flatten().collect::<Vec<_>>());
+        settings.replace(asked.early_data.map(nginx::early_data));
+        settings.replace(asked.version.map(|version| nginx::protocols(&[version])));
+        settings.replace(asked.suite.map(|suite| nginx::suites(suite.version(), suite.openssl_name())));
+        settings.replace(asked.group.and_then(|_| nginx::groups(tls)));
         Ok(settings)
     }
 
     /// Each in the place of all of its name.
-    fn replace(&mut self, directives: &[String]) {
+    fn replace(&mut self, directives: impl IntoIterator<Item = String>) {
         for text in directives {
-            let mut words = text.split(' ').map(str::to_owned);
-            let directive = Directive::of(&words.next().unwrap_or_default(), words.collect());
+            let mut words = text.split(' ');
+            let directive = Directive::of(words.next().unwrap_or_default(), words);
             if directive.name != CONF_COMMAND {
                 self.gone.push(directive.name.clone());
             }
@@ -70,36 +66,21 @@ impl TlsSettings {
 impl Installed {
     /// Puts these settings into all servers with TLS, in the place of what they and `http` say of the same.
     pub fn change_tls(&mut self, settings: &TlsSettings) {
+        let adds_command = settings.new.iter().any(|of| of.name == CONF_COMMAND);
         let https = self.directives.iter_mut().filter(|of| of.name == "http");
-        for http in https.filter_map(|http| http.block.as_mut()) {
-            let Block::Directives(http) = http else { continue };
+        for http in https.filter_map(Directive::inner_mut) {
             http.retain(|of| !settings.replaces(of));
             // nginx passes these on only to a server that has none of its own.
             let commands: Vec<Directive> = http.iter().filter(|of| of.name == CONF_COMMAND).cloned().collect();
-            for server in http.iter_mut().filter(|of| of.name == "server") {
-                let Some(Block::Directives(server)) = &mut server.block else { continue };
-                if !has_tls(server) {
-                    continue;
-                }
+            let servers = http.iter_mut().filter(|of| of.name == "server").filter_map(Directive::inner_mut);
+            for server in servers.filter(|server| has_tls(server)) {
                 let has_commands = server.iter().any(|of| of.name == CONF_COMMAND);
                 server.retain(|of| !settings.replaces(of));
-                let adds_command = settings.new.iter().any(|of| of.name == CONF_COMMAND);
                 server.extend(commands.iter().filter(|_| adds_command && !has_commands).cloned());
                 server.extend(settings.new.iter().cloned());
             }
         }
     }
-}
-
-/// The directives of files with ticket keys, which are written.
-fn ticket_key_files(keys: TicketKeys, place: Place) -> Result<Vec<String>> {
-    let mut directives = Vec::new();
-    for (number, key) in ticket_keys::of_run(place.run, keys)?.iter().enumerate() {
-        let path = place.own.join(format!("ticket-key-{number}"));
-        create_for_workers(&path, None, key)?;
-        directives.push(nginx::ticket_key(&path)?);
-    }
-    Ok(directives)
 }
 
 #[cfg(test)]
@@ -110,8 +91,8 @@ mod tests {
     use tlsdyno_tls::{Suite, Version};
 
     use super::*;
+    use tlsdyno_record::model::{CertificateKind, SessionCache, TicketKeys};
     use crate::{ServerTls, certificates};
-    use tlsdyno_record::model::{CertificateKind, SessionCache};
 
     const SITE: &str = "http { ssl_session_cache shared:old:1m; ssl_conf_command Options PrioritizeChaCha;\n\
         ssl_conf_command Ciphersuites TLS_CHACHA20_POLY1305_SHA256;\n\

@@ -3,27 +3,22 @@
 
 use std::collections::BTreeMap;
 
-use super::reader::{Block, Directive};
-use super::targets::any_target;
+use super::reader::{Block, Directive, all, change_all};
+use super::targets::all_targets;
 use super::text::{value, word_of};
 
-/// The values that variables of `http` can have, where a proxy's target is in one.
-pub(super) fn all(http: &[Directive]) -> Vec<String> {
-    let mut values = Vec::new();
-    if any_target(http, &|target| target.contains('$')) {
-        gather(http, &mut values);
-    }
-    values
+fn are_used(http: &[Directive]) -> bool {
+    all_targets(http).any(|target| target.contains('$'))
 }
 
-fn gather(directives: &[Directive], values: &mut Vec<String>) {
-    for directive in directives {
-        match directive.name.as_str() {
-            "set" => values.extend(directive.values().nth(1)),
-            "map" => values.extend(directive.inner().iter().filter_map(Directive::first)),
-            _ => gather(directive.inner(), values),
-        }
-    }
+/// The values that variables of `http` can have, where a proxy's target is in one.
+pub(super) fn all_values(http: &[Directive]) -> Vec<String> {
+    let values = |of: &Directive| match (of.name.as_str(), &of.block) {
+        ("set", _) => of.values().nth(1).into_iter().collect(),
+        ("map", Some(Block::Data(lines))) => lines.iter().filter_map(Directive::first).collect(),
+        _ => Vec::new(),
+    };
+    if are_used(http) { all(http).flat_map(values).collect() } else { Vec::new() }
 }
 
 /// A value that leads to a group.
@@ -38,32 +33,25 @@ pub(super) struct InGroup {
 
 /// Puts what `in_group` makes of such values in their place, and adds the groups.
 pub(super) fn adapt(http: &mut Vec<Directive>, in_group: &dyn Fn(&str) -> Option<InGroup>) {
-    if !any_target(http, &|target| target.contains('$')) {
+    if !are_used(http) {
         return;
     }
     let mut groups = BTreeMap::new();
-    replace(http, &mut |word| {
+    let mut adapt_word = |word: &mut String| {
         if let Some(InGroup { value, group, address }) = in_group(&value(word)) {
             *word = word_of(&value);
             groups.insert(group, address);
         }
+    };
+    change_all(http, &mut |of| match (of.name.as_str(), &mut of.block) {
+        ("set", _) => of.arguments.get_mut(1).into_iter().for_each(&mut adapt_word),
+        ("map", Some(Block::Data(lines))) => {
+            lines.iter_mut().filter_map(|line| line.arguments.first_mut()).for_each(&mut adapt_word);
+        }
+        _ => {}
     });
     http.extend(groups.into_iter().map(|(group, address)| {
-        let server = Directive::of("server", vec![word_of(&address)]);
-        Directive { block: Some(Block::Directives(vec![server])), ..Directive::of("upstream", vec![group]) }
+        let server = Directive::of("server", [word_of(&address)]);
+        Directive { block: Some(Block::Directives(vec![server])), ..Directive::of("upstream", [group]) }
     }));
-}
-
-fn replace(directives: &mut [Directive], change: &mut dyn FnMut(&mut String)) {
-    for directive in directives {
-        let Directive { name, arguments, block } = directive;
-        match (name.as_str(), block) {
-            ("set", _) => arguments.get_mut(1).into_iter().for_each(&mut *change),
-            ("map", Some(Block::Directives(lines))) => {
-                lines.iter_mut().filter_map(|line| line.arguments.first_mut()).for_each(&mut *change);
-            }
-            (_, Some(Block::Directives(inner))) => replace(inner, change),
-            _ => {}
-        }
-    }
 }

@@ -1,16 +1,18 @@
+use std::path::{Path, PathBuf};
+
 use super::*;
+use crate::installed::Installed;
 use crate::installed::reader::directives_of;
 
-fn read(text: &str) -> Vec<Directive> {
-    directives_of(text).unwrap()
+fn installed(text: &str) -> Installed {
+    Installed { directives: directives_of(text).unwrap(), host: None }
 }
 
-fn contained(text: &str) -> (String, Contained) {
-    let mut directives = read(text);
-    let contained = contain(&mut directives, Path::new("/run/here")).unwrap();
-    let mut written = String::new();
-    directives.iter().for_each(|directive| directive.write(&mut written, 0));
-    (written, contained)
+fn contained(text: &str) -> (String, Installed) {
+    let installed = installed(text);
+    let text = installed.text(4443, 4080, Path::new("/run/here")).unwrap();
+    let directives = text.lines().filter(|line| !line.starts_with('#'));
+    (directives.map(|line| format!("{line}\n")).collect(), installed)
 }
 
 /// Names that sound as if they reached beyond the server.
@@ -84,23 +86,19 @@ fn every_directive_that_sounds_like_an_effect_is_classified() {
     assert!(names.len() > 900 && names.is_sorted());
     let sounds = |name: &&str| SOUNDS.iter().any(|pattern| matches(pattern, name));
     let is_read_only = |name: &str| READ_ONLY.split_ascii_whitespace().any(|other| other == name);
-    let open: Vec<&str> = names
-        .iter()
-        .copied()
-        .filter(sounds)
-        .filter(|name| handling_of(name).is_none() && !is_read_only(name))
-        .collect();
+    let open: Vec<&str> =
+        names.iter().copied().filter(sounds).filter(|name| effect_of(name).is_none() && !is_read_only(name)).collect();
     assert_eq!(open, Vec::<&str>::new());
-    let twice: Vec<&str> = names.into_iter().filter(|name| is_read_only(name) && handling_of(name).is_some()).collect();
+    let twice: Vec<&str> = names.into_iter().filter(|name| is_read_only(name) && effect_of(name).is_some()).collect();
     assert_eq!(twice, Vec::<&str>::new());
 }
 
 #[test]
 fn the_table_stands_in_the_docs() {
     let docs = include_str!("../../../../docs/SERVERS.md");
-    let names = EFFECTS.iter().flat_map(|(names, ..)| names.iter());
-    let missing: Vec<&&str> = names.filter(|name| !docs.contains(&format!("`{name}`"))).collect();
-    assert_eq!(missing, Vec::<&&str>::new());
+    let names = EFFECTS.iter().flat_map(|(names, ..)| names.split(' '));
+    let missing: Vec<&str> = names.filter(|name| !docs.contains(&format!("`{name}`"))).collect();
+    assert_eq!(missing, Vec::<&str>::new());
 }
 
 #[test]
@@ -138,7 +136,7 @@ fn what_is_written_is_written_in_the_private_directory() {
 
 #[test]
 fn what_asks_or_changes_others_is_off_or_told() {
-    let (text, contained) = contained(
+    let (text, installed) = contained(
         "stream { server { listen 99; } } worker_priority -5; http { server { listen 443 ssl; ssl_stapling on;
          mirror /m; dav_methods PUT DELETE; location / { proxy_pass http://up; proxy_store on; post_action /p;
          strange on; content_by_lua_block { ngx.say(1) } } location /off { proxy_store off; mirror off; } }
@@ -151,10 +149,8 @@ fn what_asks_or_changes_others_is_off_or_told() {
     for gone in ["listen 99", "worker_priority", "post_action"] {
         assert!(!text.contains(gone), "{gone} is in\n{text}");
     }
-    assert!(contained.runs_code());
-    let asked = applications(&read(&text), Path::new("/run/here"));
-    assert_eq!(asked, BTreeSet::from(["192.0.2.7:80 (upstream)".to_owned()]));
-    let told = contained.told(&asked).join("\n");
+    assert!(installed.runs_code());
+    let told = installed.effects().unwrap().join("\n");
     for said in [
         "Switched off: dav_methods, mirror, proxy_store, ssl_stapling\n",
         "Left out: post_action, stream, worker_priority\n",
@@ -164,15 +160,16 @@ fn what_asks_or_changes_others_is_off_or_told() {
     ] {
         assert!(told.contains(said), "{said} is not in\n{told}");
     }
-    assert!(contain(&mut read("http { acme_issuer x { } }"), Path::new("/")).is_err());
+    let refused = self::installed("http { acme_issuer x { } }").effects().unwrap_err().to_string();
+    assert!(refused.contains("acme_issuer, which would order certificates"), "{refused}");
 }
 
 #[test]
 fn a_plain_configuration_runs_no_code_and_asks_nobody() {
-    let (text, contained) = contained("http { server { listen 443 ssl; root /srv/a b; alias /srv/$x; } }");
-    assert!(!contained.runs_code());
-    assert_eq!(applications(&read(&text), Path::new("/run/here")), BTreeSet::new());
-    assert_eq!(documents(&read(&text)), BTreeSet::from(["/srv/a".to_owned()]));
+    let (text, installed) = contained("http { server { listen 443 ssl; root /srv/a b; alias /srv/$x; } }");
+    assert!(!installed.runs_code());
+    assert!(!installed.effects().unwrap().join("\n").contains("Asked for real"));
+    assert_eq!(installed.documents(), [PathBuf::from("/srv/a")]);
     let without = fitting(&text, "configure arguments: --without-http_scgi_module --with-http_ssl_module");
     assert!(!without.contains("scgi_temp_path") && without.contains("uwsgi_temp_path"), "{without}");
 }

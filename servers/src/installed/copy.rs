@@ -1,0 +1,215 @@
+//! The copy of an installed configuration: one walk over its directives takes what reaches beyond the server out, or
+//! into a private directory, and lets it listen on ports of ours.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Result, bail};
+
+use super::effects::{Handling, TEMPORARY, effect_of, is_known};
+use super::listeners::{Listeners, Ports};
+use super::reader::{Directive, all};
+use super::targets::is_to_target;
+use super::text::word_of;
+use super::{http_of, one_client, scheme, variable_targets};
+
+impl Ports<'_> {
+    /// A file of the copy's own, as a word of its configuration.
+    fn own_path(&self, name: &str) -> String {
+        word_of(&self.directory.join(name).display().to_string())
+    }
+}
+
+/// A configuration that runs beside the installed one.
+pub(super) struct Copy<'a> {
+    pub(super) directives: Vec<Directive>,
+    ports: Ports<'a>,
+    listeners: Listeners<'a>,
+    /// By what was done: the directives, and how often.
+    done: BTreeMap<Handling, BTreeMap<String, u32>>,
+    unknown: BTreeSet<String>,
+    /// The copy's own places by those of the installed server: two logs with different settings cannot be one file.
+    places: BTreeMap<(&'static str, String), String>,
+}
+
+impl<'a> Copy<'a> {
+    /// Of an installed configuration, of which the server of `host` is measured.
+    ///
+    /// # Errors
+    /// It has a directive that no copy can have.
+    pub(super) fn of(installed: &'a [Directive], host: Option<&str>, ports: Ports<'a>) -> Result<Copy<'a>> {
+        let mut copy = Copy {
+            directives: Vec::new(),
+            ports,
+            listeners: Listeners::of(http_of(installed), host),
+            done: BTreeMap::new(),
+            unknown: BTreeSet::new(),
+            places: BTreeMap::new(),
+        };
+        let mut directives = installed.to_vec();
+        let mut error_log = vec![ports.own_path("error.log")];
+        for log in directives.extract_if(.., |of| of.name == "error_log") {
+            error_log.splice(1.., log.arguments.into_iter().skip(1));
+            copy.count(Handling::OwnPlace, "error_log");
+        }
+        copy.block(&mut directives, false)?;
+        for http in directives.iter_mut().filter(|of| of.name == "http").filter_map(Directive::inner_mut) {
+            copy.http(http);
+        }
+        copy.directives = vec![
+            Directive::of("daemon", ["off"]),
+            Directive::of("pid", [ports.own_path("nginx.pid")]),
+            Directive::of("lock_file", [ports.own_path("nginx.lock")]),
+            Directive::of("error_log", error_log),
+            Directive::of("worker_processes", ["1"]),
+        ];
+        copy.directives.extend(directives);
+        Ok(copy)
+    }
+
+    /// What belongs to `http` as a whole.
+    fn http(&mut self, http: &mut Vec<Directive>) {
+        let Ports { port, plain_port, .. } = self.ports;
+        // Listeners say which of them speak TLS.
+        http.retain(|of| of.name != "ssl");
+        let mut own = one_client::unlimited(http);
+        own.extend(TEMPORARY.iter().map(|(name, _)| Directive::of(name, [self.ports.own_path(name)])));
+        if !http.iter().any(|of| of.name == "access_log") {
+            own.push(Directive::of("access_log", [self.place("access_log", "")]));
+        }
+        variable_targets::adapt(http, &|value| self.listeners.in_group(value, self.ports));
+        http.splice(..0, own);
+        scheme::adapt(http, [port, plain_port], self.listeners.measured_port());
+    }
+
+    /// Adapts the directives of a block. `stapled`: a file in a block around it has the answers of the OCSP responder.
+    fn block(&mut self, directives: &mut Vec<Directive>, stapled: bool) -> Result<()> {
+        let stapled = stapled || directives.iter().any(|of| of.name == "ssl_stapling_file");
+        let mut kept = Vec::new();
+        for mut directive in std::mem::take(directives) {
+            if !self.keeps(&mut directive, stapled)? {
+                continue;
+            }
+            if is_to_target(&directive)
+                && let Some(target) = directive.first().and_then(|target| self.listeners.in_copy(&target, self.ports))
+            {
+                directive.arguments[0] = word_of(&target);
+            }
+            let is_server = directive.name == "server";
+            if let Some(inner) = directive.inner_mut() {
+                // On both of our ports where it is measured; otherwise where somebody within may ask for it.
+                if is_server {
+                    let listens = self.listeners.of_copy(inner, self.ports);
+                    inner.retain(|of| of.name != "listen" && of.name != "ssl");
+                    inner.splice(..0, listens);
+                }
+                self.block(inner, stapled)?;
+            }
+            kept.push(directive);
+        }
+        one_client::adapt(&mut kept);
+        *directives = kept;
+        Ok(())
+    }
+
+    /// Does to a directive what becomes of it, and answers whether it stays.
+    fn keeps(&mut self, directive: &mut Directive, stapled: bool) -> Result<bool> {
+        let name = directive.name.clone();
+        let is_on = directive.arguments.iter().any(|word| word != "off");
+        let Some((handling, what)) = effect_of(&name) else {
+            self.unknown.extend((!is_known(&name)).then_some(name));
+            return Ok(true);
+        };
+        match handling {
+            Handling::Refused => bail!("it has {name}, which {what}; give a configuration without it"),
+            Handling::Ours => return Ok(false),
+            Handling::LeftOut | Handling::Code => {}
+            Handling::OwnPlace if is_on => {
+                if let Some(first) = directive.arguments.first_mut() {
+                    *first = self.place(&name, first);
+                }
+            }
+            Handling::Off if is_on && !(name == "ssl_stapling" && stapled) => {
+                directive.arguments = vec!["off".to_owned()];
+            }
+            _ => return Ok(true),
+        }
+        self.count(handling, &name);
+        Ok(handling != Handling::LeftOut)
+    }
+
+    fn count(&mut self, handling: Handling, name: &str) {
+        *self.done.entry(handling).or_default().entry(name.to_owned()).or_default() += 1;
+    }
+
+    /// Where the copy writes what the installed server writes at `installed`.
+    fn place(&mut self, name: &str, installed: &str) -> String {
+        let kind = match name {
+            "access_log" => "access.log",
+            // What is watched for alarms is one file.
+            "error_log" => return self.ports.own_path("error.log"),
+            "google_perftools_profiles" => "profile",
+            _ if name.ends_with("key_log") => "keys",
+            _ => "cache",
+        };
+        let number = self.places.keys().filter(|(other, _)| *other == kind).count();
+        let file = match (kind, number) {
+            ("access.log", 0) => kind.to_owned(),
+            ("access.log", number) => format!("access-{number}.log"),
+            (_, number) => format!("{kind}-{}", number + 1),
+        };
+        let ports = self.ports;
+        self.places.entry((kind, installed.to_owned())).or_insert_with(|| ports.own_path(&file)).clone()
+    }
+
+    /// Whether anything stays whose writing nobody foresees.
+    pub(super) fn runs_code(&self) -> bool {
+        self.done.contains_key(&Handling::Code) || !self.unknown.is_empty()
+    }
+
+    /// What was done, in sentences.
+    pub(super) fn told(&self) -> Vec<String> {
+        let listed = |handling| {
+            let times = |(name, times): (&String, &u32)| match times {
+                1 => name.clone(),
+                times => format!("{name} ({times} times)"),
+            };
+            self.done.get(&handling).into_iter().flatten().map(times).collect::<Vec<_>>().join(", ")
+        };
+        let own = match listed(Handling::OwnPlace) {
+            none if none.is_empty() => none,
+            names => names + ", ",
+        };
+        let joined = |names: &BTreeSet<String>| names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let told = [
+            ("Into the copy's private directory", format!("{own}temporary files, process files")),
+            ("Switched off", listed(Handling::Off)),
+            ("Left out", listed(Handling::LeftOut)),
+            ("Runs as it does in the installed server, and may do anything", listed(Handling::Code)),
+            ("Stays, and what it does is not known", joined(&self.unknown)),
+            ("Asked for real where the load leads there", joined(&self.applications())),
+        ];
+        let told = told.into_iter().filter(|(_, names)| !names.is_empty());
+        told.map(|(what, names)| format!("{what}: {names}")).collect()
+    }
+
+    /// The servers and applications that it asks for real: those that are not in its directory.
+    fn applications(&self) -> BTreeSet<String> {
+        let own = self.ports.directory.display().to_string();
+        let named = all(&self.directives).filter(|of| of.name == "upstream").filter_map(Directive::first);
+        let upstreams: BTreeSet<String> = named.collect();
+        let is_upstream = |target: &str| {
+            let place = target.split_once("://").map_or(target, |(_, rest)| rest);
+            upstreams.contains(place.split(['/', ':']).next().unwrap_or_default())
+        };
+        let asked = all(&self.directives).filter_map(|of| {
+            let name = match (of.name.as_str(), &of.block) {
+                ("server", None) => "upstream",
+                (name, _) => effect_of(name).filter(|(handling, _)| *handling == Handling::Asks).map(|_| name)?,
+            };
+            let target =
+                of.first().filter(|target| target != "off" && !target.contains(&own) && !is_upstream(target))?;
+            Some(format!("{target} ({name})"))
+        });
+        asked.collect()
+    }
+}
