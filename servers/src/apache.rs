@@ -1,11 +1,11 @@
 //! Apache with mod_ssl: a minimal configuration in a private directory, with the event or the prefork MPM. The system's
 //! own configuration and service are never touched.
 
-use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use askama::Template;
 use rustix::process::Signal;
 use tlsdyno_tls::Version;
 
@@ -17,7 +17,7 @@ use super::reload::Reload;
 use super::session_log::SessionLog;
 use super::ticket_keys::{self, KEYS_FILE};
 use super::worker_user::{WorkerUser, create_for_workers, worker_user_of};
-use super::{Companion, Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, cache_server, protocol};
+use super::{Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, cache_server, protocol, rendered};
 use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
 
 /// The error log, in the instance's directory.
@@ -39,9 +39,6 @@ const MODULE_ADVICE: &str = "Debian: apache2-bin; Fedora: mod_ssl";
 /// Threads of each worker process of the event MPM: connections that are waited for in a handshake or a request occupy
 /// one, idle ones none.
 const THREADS_PER_WORKER: u32 = 128;
-/// Connections of a worker process of the event MPM, as a multiple of its idle threads: all that a test opens are
-/// accepted.
-const CONNECTIONS_PER_THREAD: u32 = 100;
 /// Processes of the prefork MPM beyond one for each connection: preflight and late closes.
 const SPARE_PROCESSES: u32 = 16;
 /// Of shared memory, for about 40,000 sessions like nginx's 10 MB.
@@ -52,7 +49,7 @@ const TICKET_KEY_BYTES: usize = 48;
 
 /// Which multi-processing module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mpm {
+enum Mpm {
     /// Processes with threads, and a listener thread that holds idle connections.
     Event,
     /// A process for each connection.
@@ -84,7 +81,7 @@ const PACKAGE: Package = Package {
     service: None,
 };
 
-const EVENT: Capabilities = Capabilities {
+const CAPABILITIES: Capabilities = Capabilities {
     name: "apache",
     session_caches: &[
         SessionCache::Off,
@@ -101,79 +98,65 @@ const EVENT: Capabilities = Capabilities {
     process_per_connection: false,
 };
 
-const PREFORK: Capabilities = Capabilities { process_per_connection: true, ..EVENT };
+/// The Apache that is installed, with the event MPM.
+pub(super) const EVENT: Driver = Driver {
+    server: ServerName::ApacheEvent,
+    package: Some(&PACKAGE),
+    capabilities: Some(CAPABILITIES),
+    no_session_log: None,
+    // Its levels stand behind the module's name.
+    alarms: &[":crit]", ":alert]", ":emerg]", "exit signal"],
+    prepare: |spec, place| prepare(spec, Mpm::Event, place),
+    lines: |setting| lines(Mpm::Event, setting),
+};
 
-/// The Apache that is installed, with one of its multi-processing modules.
-#[derive(Debug)]
-pub struct Apache(pub(super) Mpm);
+/// The same with the prefork MPM.
+pub(super) const PREFORK: Driver = Driver {
+    server: ServerName::ApachePrefork,
+    capabilities: Some(Capabilities { process_per_connection: true, ..CAPABILITIES }),
+    prepare: |spec, place| prepare(spec, Mpm::Prefork, place),
+    lines: |setting| lines(Mpm::Prefork, setting),
+    ..EVENT
+};
 
-impl Driver for Apache {
-    fn server(&self) -> ServerName {
-        match self.0 {
-            Mpm::Event => ServerName::ApacheEvent,
-            Mpm::Prefork => ServerName::ApachePrefork,
+fn lines(mpm: Mpm, setting: Setting) -> Vec<String> {
+    match setting {
+        Setting::Version(version) => vec![protocols(&[version])],
+        Setting::Suite(suite) => vec![suites(suite.version(), suite.openssl_name())],
+        Setting::Certificate(_) => {
+            vec![format!("{CERTIFICATE} {SITE_CHAIN}"), format!("{CERTIFICATE_KEY} {SITE_KEY}")]
         }
-    }
-
-    fn package(&self) -> Option<&'static Package> {
-        Some(&PACKAGE)
-    }
-
-    fn capabilities(&self) -> Option<&'static Capabilities> {
-        Some(match self.0 {
-            Mpm::Event => &EVENT,
-            Mpm::Prefork => &PREFORK,
-        })
-    }
-
-    /// Its levels stand behind the module's name.
-    fn alarms(&self) -> &'static [&'static str] {
-        &[":crit]", ":alert]", ":emerg]", "exit signal"]
-    }
-
-    fn prepare(&self, spec: &ServerSpec, place: Place) -> Result<Prepared> {
-        prepare(spec, self.0, place, cache_server::beside(spec, place.run)?)
-    }
-
-    fn lines(&self, setting: Setting) -> Vec<String> {
-        match setting {
-            Setting::Version(version) => vec![protocols(&[version])],
-            Setting::Suite(suite) => vec![suites(suite.version(), suite.openssl_name())],
-            Setting::Certificate(_) => {
-                vec![format!("{CERTIFICATE} {SITE_CHAIN}"), format!("{CERTIFICATE_KEY} {SITE_KEY}")]
+        Setting::SessionCache(cache) => vec![format!(
+            "SSLSessionCache {}",
+            match cache {
+                SessionCache::Off => "none",
+                SessionCache::Dbm => "dbm:/run/apache2/ssl_sessions",
+                SessionCache::Memcached => "memcache:localhost:11211",
+                SessionCache::Redis => "redis:localhost:6379",
+                _ => "shmcb:/run/apache2/ssl_sessions(512000)",
             }
-            Setting::SessionCache(cache) => vec![format!(
-                "SSLSessionCache {}",
-                match cache {
-                    SessionCache::Off => "none",
-                    SessionCache::Dbm => "dbm:/run/apache2/ssl_sessions",
-                    SessionCache::Memcached => "memcache:localhost:11211",
-                    SessionCache::Redis => "redis:localhost:6379",
-                    _ => "shmcb:/run/apache2/ssl_sessions(512000)",
-                }
-            )],
-            Setting::Tickets(on) => vec![tickets(on)],
-            Setting::TicketKeys(TicketKeys::Own) => Vec::new(),
-            // Apache has no comments behind directives.
-            Setting::TicketKeys(_) => vec![
-                "# openssl rand 48. On OpenSSL 3 mod_ssl 2.4 may lose its MAC key: see whether a restart keeps sessions"
-                    .to_owned(),
-                format!("{TICKET_KEY} {SITE_TICKET_KEY}"),
-            ],
-            Setting::EarlyData => owned(&["# mod_ssl takes no early data"]),
-            Setting::Processors(count) => vec![match self.0 {
-                Mpm::Event => format!("# the event MPM uses all CPUs: at least ServerLimit {count}"),
-                Mpm::Prefork => format!("# prefork uses all CPUs: MaxRequestWorkers well above {count}"),
-            }],
-            Setting::Accelerator { .. } => openssl_provider(),
-            Setting::KernelTls => Vec::new(),
-        }
+        )],
+        Setting::Tickets(on) => vec![tickets(on)],
+        Setting::TicketKeys(TicketKeys::Own) => Vec::new(),
+        // Apache has no comments behind directives.
+        Setting::TicketKeys(_) => vec![
+            "# openssl rand 48. On OpenSSL 3 mod_ssl 2.4 may lose its MAC key: see whether a restart keeps sessions"
+                .to_owned(),
+            format!("{TICKET_KEY} {SITE_TICKET_KEY}"),
+        ],
+        Setting::EarlyData => owned(&["# mod_ssl takes no early data"]),
+        Setting::Processors(count) => vec![match mpm {
+            Mpm::Event => format!("# the event MPM uses all CPUs: at least ServerLimit {count}"),
+            Mpm::Prefork => format!("# prefork uses all CPUs: MaxRequestWorkers well above {count}"),
+        }],
+        Setting::Accelerator { .. } => openssl_provider(),
+        Setting::KernelTls => Vec::new(),
     }
 }
 
-/// Writes the configuration and says how to start it. `cache`: the server of its own that keeps its sessions, where
-/// they are kept in one.
-fn prepare(spec: &ServerSpec, mpm: Mpm, place: Place, cache: Option<Companion>) -> Result<Prepared> {
+/// Writes the configuration, starts the server that keeps its sessions, where it has one, and says how to start it.
+fn prepare(spec: &ServerSpec, mpm: Mpm, place: Place) -> Result<Prepared> {
+    let cache = cache_server::beside(spec, place.run)?;
     let cache_address = spec.session_server.or(cache.as_ref().map(|cache| cache.instance.address()));
     let directory = place.own;
     let program = PACKAGE.require("")?;
@@ -183,10 +166,18 @@ fn prepare(spec: &ServerSpec, mpm: Mpm, place: Place, cache: Option<Companion>) 
         "Apache's workers never run as root, and as another user they are out of valgrind's reach; run tlsdyno as a \
          plain user"
     );
-    let modules = modules(spec, mpm, &program)?;
-    let config = configuration(spec, mpm, place, user.as_ref(), &modules, cache_address)?;
-    let path = directory.join(CONFIG_FILE);
-    fs::write(&path, &config).with_context(|| format!("write {}", path.display()))?;
+    let config = rendered(&Configuration {
+        spec,
+        place,
+        modules: modules(spec, mpm, &program)?,
+        user: user.as_ref(),
+        processes: mpm.processes(spec),
+        threads: if mpm == Mpm::Event { THREADS_PER_WORKER } else { 0 },
+        own: plain(directory)?,
+        docroot: plain(&spec.docroot)?,
+        tls: spec.tls.as_ref().map_or(Ok(Vec::new()), |tls| tls_directives(tls, place, cache_address))?,
+    })?;
+    let path = place.write(CONFIG_FILE, &config)?;
     let arguments = vec!["-d".into(), directory.into(), "-f".into(), path.into(), "-DFOREGROUND".into()];
     let session_log = SessionLog { path: directory.join(SESSION_LOG_FILE), mark: "", resumed: "Resumed", first: "0" };
     Ok(Prepared {
@@ -262,88 +253,19 @@ fn session_cache(cache: SessionCache, directory: &Path, server: Option<SocketAdd
 }
 
 /// The whole configuration file. Everything not set here is Apache's default.
-fn configuration(
-    spec: &ServerSpec,
-    mpm: Mpm,
-    place: Place,
-    user: Option<&WorkerUser>,
-    modules: &[String],
-    cache: Option<SocketAddr>,
-) -> Result<String> {
-    let Place { own: directory, .. } = place;
-    let own = |name: &str| quoted(&directory.join(name));
-    let mut lines = vec!["# Generated by tlsdyno for one run.".to_owned()];
-    lines.extend_from_slice(modules);
-    lines.push(format!("ServerRoot {}", quoted(directory)?));
-    lines.push(format!("DefaultRuntimeDir {}", quoted(directory)?));
-    lines.push(format!("PidFile {}", own("apache.pid")?));
-    lines.push(format!("ErrorLog {}", own(ERROR_LOG_FILE)?));
-    lines.push("LogLevel warn".to_owned());
-    if let Some(user) = user {
-        lines.extend(["User nobody".to_owned(), format!("Group {}", user.group)]);
-    }
-    lines.push(format!("Listen {}", SocketAddr::new(place.ip, place.port)));
-    lines.extend(process_directives(spec, mpm));
-    lines.extend(HTTP_DIRECTIVES.map(str::to_owned));
-    if spec.log_sessions {
-        lines.push("LogFormat \"%{SSL_SESSION_RESUMED}x %{SSL_PROTOCOL}x %{SSL_CIPHER}x %k\" sessions".to_owned());
-        lines.push(format!("CustomLog {} sessions", own(SESSION_LOG_FILE)?));
-    }
-    let docroot = quoted(&spec.docroot)?;
-    lines.push(format!("DocumentRoot {docroot}"));
-    lines.push(format!("<Directory {docroot}>"));
-    // Without FollowSymLinks every part of the path is looked at for each request.
-    lines.extend(
-        ["    Options FollowSymLinks", "    AllowOverride None", "    Require all granted", "</Directory>"]
-            .map(str::to_owned),
-    );
-    if let Some(tls) = &spec.tls {
-        lines.extend(tls_directives(tls, place, cache)?);
-    }
-    Ok(lines.join("\n") + "\n")
-}
-
-const HTTP_DIRECTIVES: [&str; 10] = [
-    "ServerName localhost",
-    "ServerTokens Prod",
-    "ListenBacklog 4096",
-    "KeepAlive On",
-    "MaxKeepAliveRequests 0",
-    "KeepAliveTimeout 600",
-    "Timeout 600",
-    "UseCanonicalName Off",
-    "DirectoryIndex index.html",
-    // As nginx's default_type: there is no mod_mime.
-    "ForceType application/octet-stream",
-];
-
-/// A fixed number of processes and threads, so that nothing is started while measuring.
-fn process_directives(spec: &ServerSpec, mpm: Mpm) -> Vec<String> {
-    let processes = mpm.processes(spec);
-    let mut lines = vec![
-        format!("StartServers {processes}"),
-        format!("ServerLimit {processes}"),
-        "MaxConnectionsPerChild 0".to_owned(),
-    ];
-    match mpm {
-        Mpm::Event => {
-            let threads = processes * THREADS_PER_WORKER;
-            lines.extend([
-                format!("ThreadLimit {THREADS_PER_WORKER}"),
-                format!("ThreadsPerChild {THREADS_PER_WORKER}"),
-                format!("MinSpareThreads {threads}"),
-                format!("MaxSpareThreads {threads}"),
-                format!("MaxRequestWorkers {threads}"),
-                format!("AsyncRequestWorkerFactor {CONNECTIONS_PER_THREAD}"),
-            ]);
-        }
-        Mpm::Prefork => lines.extend([
-            format!("MinSpareServers {processes}"),
-            format!("MaxSpareServers {}", processes + 1),
-            format!("MaxRequestWorkers {processes}"),
-        ]),
-    }
-    lines
+#[derive(Template)]
+#[template(path = "apache.conf", escape = "none")]
+struct Configuration<'a> {
+    spec: &'a ServerSpec,
+    place: Place<'a>,
+    modules: Vec<String>,
+    user: Option<&'a WorkerUser>,
+    processes: u32,
+    /// Of each process; 0: those of prefork have none.
+    threads: u32,
+    own: &'a str,
+    docroot: &'a str,
+    tls: Vec<String>,
 }
 
 fn tls_directives(tls: &ServerTls, place: Place, cache: Option<SocketAddr>) -> Result<Vec<String>> {

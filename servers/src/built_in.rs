@@ -14,60 +14,47 @@ use super::{Place, Prepared, SESSION_LOG_FILE, ServerSpec};
 use tlsdyno_base::listening;
 use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
 
-const CAPABILITIES: Capabilities = Capabilities {
-    name: "builtin",
-    session_caches: &[SessionCache::Off, SessionCache::Shared],
-    workers_share_sessions: true,
-    ticket_keys: &[TicketKeys::Own],
-    session_timeout: true,
-    early_data: true,
-    asynchronous: false,
-    process_per_connection: false,
+/// `tlsdyno serve`.
+pub(super) const DRIVER: Driver = Driver {
+    server: ServerName::Builtin,
+    package: None,
+    capabilities: Some(Capabilities {
+        name: "builtin",
+        session_caches: &[SessionCache::Off, SessionCache::Shared],
+        workers_share_sessions: true,
+        ticket_keys: &[TicketKeys::Own],
+        session_timeout: true,
+        early_data: true,
+        asynchronous: false,
+        process_per_connection: false,
+    }),
+    no_session_log: None,
+    // What Rust says.
+    alarms: &["panicked at"],
+    prepare,
+    lines,
 };
 
-/// `tlsdyno serve`.
-#[derive(Debug)]
-pub struct BuiltIn;
-
-impl Driver for BuiltIn {
-    fn server(&self) -> ServerName {
-        ServerName::Builtin
-    }
-
-    fn capabilities(&self) -> Option<&'static Capabilities> {
-        Some(&CAPABILITIES)
-    }
-
-    /// What Rust says.
-    fn alarms(&self) -> &'static [&'static str] {
-        &["panicked at"]
-    }
-
-    fn prepare(&self, spec: &ServerSpec, place: Place) -> Result<Prepared> {
-        prepare(spec, place)
-    }
-
-    fn lines(&self, setting: Setting) -> Vec<String> {
-        let serve = |options: &str| vec![format!("tlsdyno serve {options}")];
-        match setting {
-            Setting::Version(version) => serve(&format!("--tls {version}")),
-            Setting::Suite(suite) => serve(&format!("--suite {suite}")),
-            Setting::Certificate(kind) => serve(&format!("--cert {kind}")),
-            Setting::SessionCache(SessionCache::Off) => serve("--no-session-cache"),
-            Setting::SessionCache(_) => owned(&["tlsdyno serve    # has a session cache"]),
-            Setting::Tickets(true) => owned(&["tlsdyno serve    # issues tickets"]),
-            Setting::Tickets(false) => serve("--no-tickets"),
-            Setting::EarlyData => serve("--early-data"),
-            Setting::Processors(count) => serve(&format!("--workers {count}")),
-            Setting::Accelerator { .. } => openssl_provider(),
-            Setting::TicketKeys(_) | Setting::KernelTls => Vec::new(),
-        }
+fn lines(setting: Setting) -> Vec<String> {
+    let serve = |options: &str| vec![format!("tlsdyno serve {options}")];
+    match setting {
+        Setting::Version(version) => serve(&format!("--tls {version}")),
+        Setting::Suite(suite) => serve(&format!("--suite {suite}")),
+        Setting::Certificate(kind) => serve(&format!("--cert {kind}")),
+        Setting::SessionCache(SessionCache::Off) => serve("--no-session-cache"),
+        Setting::SessionCache(_) => owned(&["tlsdyno serve    # has a session cache"]),
+        Setting::Tickets(true) => owned(&["tlsdyno serve    # issues tickets"]),
+        Setting::Tickets(false) => serve("--no-tickets"),
+        Setting::EarlyData => serve("--early-data"),
+        Setting::Processors(count) => serve(&format!("--workers {count}")),
+        Setting::Accelerator { .. } => openssl_provider(),
+        Setting::TicketKeys(_) | Setting::KernelTls => Vec::new(),
     }
 }
 
 /// Says how to start it.
 fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
-    let Place { own: directory, ip, port, .. } = place;
+    let Place { own: directory, ip, .. } = place;
     let mut arguments: Vec<std::ffi::OsString> = vec!["serve".into()];
     let mut option = |name: &str, value: std::ffi::OsString| arguments.extend([name.into(), value]);
     match spec.origin {
@@ -75,7 +62,7 @@ fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
         None => option("--docroot", spec.docroot.clone().into()),
     }
     let listen = if spec.tls.is_some() { "--listen" } else { "--listen-plain" };
-    option(listen, SocketAddr::new(ip, port).to_string().into());
+    option(listen, place.address().to_string().into());
     let plain = spec.transaction.filter(|_| spec.tls.is_some()).map(|_| SocketAddr::new(ip, place.plain_port));
     if let Some(cost) = spec.transaction {
         let parts = [("cpu", cost.cpu_ns), ("wait", cost.wait_ns)].into_iter().filter(|(_, ns)| *ns > 0);
@@ -118,7 +105,7 @@ fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
         config: format!("tlsdyno {}", words.join(" ")),
         version: format!("tlsdyno {} built-in server, {}", env!("CARGO_PKG_VERSION"), openssl::version::version()),
         session_log: spec.log_sessions.then_some(session_log),
-        addresses: plain.map(|plain| Addresses { address: SocketAddr::new(ip, port), plain: Some(plain) }),
+        addresses: plain.map(|plain| Addresses { address: place.address(), plain: Some(plain) }),
         grace_ms: 1_000,
         ..Prepared::new(own_executable()?.get_program(), arguments)
     })

@@ -7,7 +7,7 @@ use super::{DRIVERS, ServerTls, driver_of};
 use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
 
 /// What a server can be told.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Capabilities {
     /// What messages call it.
     pub name: &'static str,
@@ -34,7 +34,7 @@ pub(super) const ALL_KEYS: &[TicketKeys] = &TicketKeys::ALL;
 
 /// The servers that can do something, for messages: `nginx, haproxy and builtin`.
 pub fn having(what: impl Fn(&Capabilities) -> bool) -> String {
-    let able = DRIVERS.iter().filter_map(|driver| driver.capabilities()).filter(|able| what(able));
+    let able = DRIVERS.iter().filter_map(|driver| driver.capabilities.as_ref()).filter(|able| what(able));
     let mut names: Vec<&str> = able.map(|able| able.name).collect();
     names.dedup();
     match names.split_last() {
@@ -105,7 +105,7 @@ impl Wanted {
             self.tls13 || !self.early_data,
             "early data belongs to TLS 1.3: choose --tls 1.3, or drop --early-data"
         );
-        let Some(able) = driver_of(server).capabilities() else { return Ok(()) };
+        let Some(able) = &driver_of(server).capabilities else { return Ok(()) };
         let (name, caches) = able.session_caches(workers, self.tickets);
         if !caches.contains(&self.session_cache) {
             let has: Vec<_> = caches.iter().map(|cache| cache.name()).collect();

@@ -1,8 +1,6 @@
 //! Certificates for servers under test: a root of its own and a leaf for this host's loopback names.
 
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -14,6 +12,7 @@ use rcgen::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::worker_user::create_for_workers;
 use tlsdyno_record::model::CertificateKind;
 
 /// PEM files of one server identity.
@@ -27,6 +26,14 @@ pub struct CertificateFiles {
     pub key: PathBuf,
     /// The root that an honest client trusts.
     pub ca: PathBuf,
+}
+
+impl CertificateFiles {
+    /// Writes chain and key into one file, which only this user can read.
+    pub(super) fn write_in_one(&self, path: &Path) -> Result<()> {
+        let read = |path: &Path| fs::read(path).with_context(|| format!("read {}", path.display()));
+        create_for_workers(path, None, &[read(&self.chain)?, read(&self.key)?].concat())
+    }
 }
 
 /// The key of a leaf: what rcgen needs of it, and what is written. rcgen's library makes no RSA key below 2048 bits.
@@ -129,7 +136,7 @@ pub fn create_chain(kind: CertificateKind, length: u32, directory: &Path) -> Res
     let files = CertificateFiles { kind, chain: file("chain"), key: file("key"), ca: file("ca") };
     fs::write(&files.chain, leaf_pem).with_context(|| format!("write {}", files.chain.display()))?;
     fs::write(&files.ca, root_pem).with_context(|| format!("write {}", files.ca.display()))?;
-    write_secret(&files.key, &leaf_key.private_pem)?;
+    create_for_workers(&files.key, None, leaf_key.private_pem.as_bytes())?;
     Ok(files)
 }
 
@@ -154,13 +161,6 @@ fn leaf_parameters(kind: CertificateKind) -> Result<CertificateParams> {
         leaf.key_usages.push(KeyUsagePurpose::KeyEncipherment);
     }
     Ok(leaf)
-}
-
-fn write_secret(path: &Path, text: &str) -> Result<()> {
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let written = options.open(path).and_then(|mut file| file.write_all(text.as_bytes()));
-    written.with_context(|| format!("write {}", path.display()))
 }
 
 #[cfg(test)]

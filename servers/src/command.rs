@@ -8,51 +8,34 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::capabilities::Capabilities;
 use super::directives::{Setting, openssl_provider};
 use super::driver::Driver;
 use super::includes::Tree;
 use super::installed::{self, Installed, TlsSettings};
 use super::instance::Addresses;
 use super::view::View;
-use super::worker_user::create_for_workers;
 use super::{Place, Prepared, ServerSpec, held_back, programs};
 use tlsdyno_record::model::ServerName;
 
 /// Whatever the user's command line starts.
-#[derive(Debug)]
-pub struct OwnCommand;
-
-impl Driver for OwnCommand {
-    fn server(&self) -> ServerName {
-        ServerName::Command
-    }
-
-    fn capabilities(&self) -> Option<&'static Capabilities> {
-        None
-    }
-
-    fn no_session_log(&self) -> Option<&'static str> {
-        Some("the session log of a user's own server command is not known; drop it or use nginx or the built-in server")
-    }
-
-    /// It may be any server: those of all others are looked for.
-    fn alarms(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    fn prepare(&self, spec: &ServerSpec, place: Place) -> Result<Prepared> {
+pub(super) const DRIVER: Driver = Driver {
+    server: ServerName::Command,
+    package: None,
+    capabilities: None,
+    no_session_log: Some(
+        "the session log of a user's own server command is not known; drop it or use nginx or the built-in server",
+    ),
+    // It may be any server: those of all others are looked for.
+    alarms: &[],
+    prepare: |spec, place| {
         let command = spec.command.as_ref().context("a server of kind `command` needs its command line")?;
         command.prepare(spec, place)
-    }
-
-    fn lines(&self, setting: Setting) -> Vec<String> {
-        match setting {
-            Setting::Accelerator { .. } => openssl_provider(),
-            _ => Vec::new(),
-        }
-    }
-}
+    },
+    lines: |setting| match setting {
+        Setting::Accelerator { .. } => openssl_provider(),
+        _ => Vec::new(),
+    },
+};
 
 /// A server started by a command line of the user.
 ///
@@ -201,9 +184,7 @@ impl CommandSpec {
             values.insert("ca", path(&tls.certificate.ca));
             if self.mentions("{pem}") {
                 let both = place.own.join("certificate-and-key.pem");
-                let parts = [&tls.certificate.chain, &tls.certificate.key].map(fs::read);
-                let [chain, key] = parts.map(|part| part.context("read a certificate of ours"));
-                create_for_workers(&both, None, &[chain?, key?].concat())?;
+                tls.certificate.write_in_one(&both)?;
                 values.insert("pem", path(&both));
             }
         }
@@ -245,7 +226,7 @@ fn build_of(program: &str) -> String {
 /// What a program says that it is, where it is one that we know how to ask.
 fn version_of(program: &str) -> String {
     let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy();
-    let known = super::DRIVERS.iter().filter_map(|driver| driver.package());
+    let known = super::DRIVERS.iter().filter_map(|driver| driver.package);
     let known = known.filter(|package| package.programs.iter().any(|known| *known == name));
     let said = known.map(|package| programs::output_of(Path::new(program), package.version)).next();
     let line = said.as_deref().and_then(|said| said.lines().next()).map(str::trim).filter(|line| !line.is_empty());

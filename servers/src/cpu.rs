@@ -6,7 +6,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 use tlsdyno_engine::sys::process_cpu_ns;
 
 use super::cgroup::{Cgroup, GroupClock};
@@ -25,17 +25,8 @@ const SETTLING_STEPS: u32 = 20;
 ///
 /// # Errors
 /// What `read` says.
-pub fn at_rest<T: PartialEq>(mut read: impl FnMut() -> Result<T>) -> Result<T> {
-    let mut last = read()?;
-    for _ in 0..SETTLING_STEPS {
-        thread::sleep(SETTLING_STEP);
-        let now = read()?;
-        if now == last {
-            break;
-        }
-        last = now;
-    }
-    Ok(last)
+pub fn at_rest<T: PartialEq>(read: impl FnMut() -> Result<T>) -> Result<T> {
+    still(SETTLING_STEPS, || thread::sleep(SETTLING_STEP), read, || false)
 }
 
 /// The clocks of a server's processes: exact where nobody of them runs. While one runs, the kernel brings its clock up
@@ -62,8 +53,12 @@ impl ProcessClocks {
 
     /// The same once they stand still, so that the last closes are in it.
     pub fn at_rest_ns(&self) -> Option<u64> {
-        let pause = || thread::sleep(ProcessClocks::LOOK);
-        still(ProcessClocks::LOOKS_MAX, pause, || self.read_ns(), || self.is_ready_to_run())
+        let read = || self.read_ns().ok_or(());
+        still(ProcessClocks::LOOKS_MAX, ProcessClocks::pause, read, || self.is_ready_to_run()).ok()
+    }
+
+    fn pause() {
+        thread::sleep(ProcessClocks::LOOK);
     }
 
     /// Whether they come to rest within this time: their clocks stand still for `quiet`, and none has work.
@@ -108,23 +103,24 @@ impl Clocks {
 
     /// The same once they stand still, so that the last closes are in it.
     pub fn at_rest_ns(&self) -> Option<u64> {
-        let clock = match self {
-            Clocks::Processes(clocks) => return clocks.at_rest_ns(),
-            Clocks::Group(clock) => clock,
-        };
-        let runs = || clock.pids().iter().any(|pid| process_tree::has_thread_to_run(*pid));
-        still(ProcessClocks::LOOKS_MAX, || thread::sleep(ProcessClocks::LOOK), || clock.cpu_ns().ok(), runs)
+        match self {
+            Clocks::Processes(clocks) => clocks.at_rest_ns(),
+            Clocks::Group(clock) => {
+                let runs = || clock.pids().iter().any(|pid| process_tree::has_thread_to_run(*pid));
+                still(ProcessClocks::LOOKS_MAX, ProcessClocks::pause, || clock.cpu_ns(), runs).ok()
+            }
+        }
     }
 }
 
 /// What `read` says once it stands still, and nobody runs, after at most so many looks. A process that ran until just
 /// now stood still by its clock too: what it used is seen once it does not run, so that it is read once more then.
-fn still(
+fn still<T: PartialEq, E>(
     looks: u32,
     mut pause: impl FnMut(),
-    mut read: impl FnMut() -> Option<u64>,
+    mut read: impl FnMut() -> Result<T, E>,
     mut runs: impl FnMut() -> bool,
-) -> Option<u64> {
+) -> Result<T, E> {
     let mut last = read()?;
     for _ in 0..looks {
         pause();
@@ -134,7 +130,7 @@ fn still(
         }
         last = now;
     }
-    Some(last)
+    Ok(last)
 }
 
 /// Where a server's CPU time is read.
@@ -160,15 +156,14 @@ impl CpuAccount {
         }
     }
 
-    /// CPU time so far, in nanoseconds; `processes` are the server's living ones.
-    pub fn read_ns(&mut self, processes: &[ProcessStat]) -> Result<u64> {
+    /// CPU time so far, in nanoseconds; `processes` looks for the server's living ones, where that is needed.
+    pub fn read_ns(&mut self, processes: impl FnOnce() -> Vec<ProcessStat>) -> Result<u64> {
         match self {
             CpuAccount::Cgroup(group) => group.cpu_ns(),
             CpuAccount::Threads(account) => {
-                if processes.is_empty() {
-                    bail!("the server has no process left whose CPU time could be read");
-                }
-                Ok(account.read_ns(processes))
+                let processes = processes();
+                ensure!(!processes.is_empty(), "the server has no process left whose CPU time could be read");
+                Ok(account.read_ns(&processes))
             }
         }
     }
@@ -264,12 +259,12 @@ mod tests {
     /// It ran without a tick between two looks, and went to sleep before its state was asked.
     #[test]
     fn what_a_process_used_until_it_went_to_sleep_is_seen() {
-        let mut clock = [Some(7), Some(7), Some(9), Some(9), Some(9), Some(9)].into_iter();
-        assert_eq!(still(400, || (), || clock.next()?, || false), Some(9));
-        let (mut clock, mut states) = ([Some(7); 9].into_iter(), [true, true, false].into_iter());
-        assert_eq!(still(400, || (), || clock.next()?, || states.next().unwrap()), Some(7));
+        let mut clock = [7, 7, 9, 9, 9, 9].into_iter();
+        assert_eq!(still(400, || (), || clock.next().ok_or(()), || false), Ok(9));
+        let (mut clock, mut states) = ([7; 9].into_iter(), [true, true, false].into_iter());
+        assert_eq!(still(400, || (), || clock.next().ok_or(()), || states.next().unwrap()), Ok(7));
         assert_eq!(clock.len(), 4, "one look at the start, three, and one after the last state");
-        assert_eq!(still(400, || (), || None, || false), None);
+        assert_eq!(still(400, || (), || Err::<u64, ()>(()), || false), Err(()));
     }
 
     #[test]

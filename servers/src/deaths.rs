@@ -5,7 +5,9 @@ mod kernel_log;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
+use regex_lite::Regex;
 use signal_hook::low_level::signal_name;
 
 use super::growing_log::GrowingLog;
@@ -13,7 +15,7 @@ use kernel_log::KernelLog;
 use tlsdyno_base::{listening, process_tree};
 
 /// A shell, and HAProxy's master, add it to the signal that ended a process.
-const SIGNAL_STATUS: i32 = 128;
+const SIGNAL_STATUS: u32 = 128;
 
 /// What is said of a server's deaths from its making on.
 #[derive(Debug)]
@@ -73,7 +75,7 @@ impl Vigil {
     }
 
     fn new_lines(&mut self) -> Vec<String> {
-        // A log that is not there, or is no text, tells nothing.
+        // A log that is not there tells nothing.
         let texts = self.logs.iter_mut().filter_map(|log| log.new_lines().ok());
         texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
     }
@@ -88,29 +90,17 @@ pub(super) fn killed_by(signal: i32) -> String {
 /// What a line of a server's log says of a worker's death: nginx (`worker process 9 exited on signal 11`), Apache
 /// (`child pid 9 exit signal Segmentation fault (11)`), HAProxy (`worker (9) exited with code 139`).
 fn death_in(line: &str, own_numbers: &BTreeMap<u32, u32>) -> Option<String> {
-    let (before, signal) = [
-        after(line, "exited on signal ", number),
-        after(line, "exit signal ", |text| number(text.split_once('(')?.1)),
-        after(line, "exited with code ", |text| number(text)?.checked_sub(SIGNAL_STATUS).filter(|&signal| signal > 0)),
-    ]
-    .into_iter()
-    .flatten()
-    .next()?;
-    let pid = before.rsplit(' ').next()?.trim_matches(['(', ')']).parse::<u32>();
-    let number = |pid| own_numbers.get(&pid).copied().unwrap_or(pid);
-    let process = pid.map_or("a process".to_owned(), |pid| format!("process {}", number(pid)));
-    Some(format!("{process} was {}", killed_by(signal)))
-}
-
-/// What is in front of the mark, and what `read` makes of what is behind it.
-fn after<'a>(line: &'a str, mark: &str, read: impl Fn(&str) -> Option<i32>) -> Option<(&'a str, i32)> {
-    let (before, behind) = line.split_once(mark)?;
-    Some((before.trim_end(), read(behind)?))
-}
-
-/// The number that a text begins with.
-fn number(text: &str) -> Option<i32> {
-    text[..text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len())].parse().ok()
+    static DEATH: LazyLock<Regex> = LazyLock::new(|| {
+        let text = r"(?:(\d+)\)? )?(?:exited on signal (\d+)|exit signal [^(]*\((\d+)|exited with code (\d+))";
+        Regex::new(text).expect("a test uses it")
+    });
+    let told = DEATH.captures(line)?;
+    let number = |group| told.get(group)?.as_str().parse::<u32>().ok();
+    let of_status = || number(4)?.checked_sub(SIGNAL_STATUS).filter(|&signal| signal > 0);
+    let signal = number(2).or_else(|| number(3)).or_else(of_status)?;
+    let outside = |pid| own_numbers.get(&pid).copied().unwrap_or(pid);
+    let process = number(1).map_or("a process".to_owned(), |pid| format!("process {}", outside(pid)));
+    Some(format!("{process} was {}", killed_by(i32::try_from(signal).ok()?)))
 }
 
 #[cfg(test)]

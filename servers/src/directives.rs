@@ -44,7 +44,7 @@ pub enum Setting {
 
 /// The lines for a setting of a server. Empty where no line does it.
 pub fn lines(server: ServerName, setting: Setting) -> Vec<String> {
-    let own = driver_of(server).lines(setting);
+    let own = (driver_of(server).lines)(setting);
     match setting {
         Setting::Certificate(kind) => {
             let advice = format!("# {}, then a certificate for it from your authority", key_command(kind));

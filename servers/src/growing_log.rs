@@ -22,19 +22,19 @@ impl GrowingLog {
     /// The lines since the last call. One that is being written comes when it is whole.
     ///
     /// # Errors
-    /// It cannot be read, or is no text.
+    /// It cannot be read.
     pub fn new_lines(&mut self) -> Result<String> {
-        let read = || -> Result<String> {
+        let read = || -> Result<Vec<u8>> {
             let mut log = File::open(&self.path)?;
             log.seek(SeekFrom::Start(self.read_bytes))?;
-            let mut text = String::new();
-            log.read_to_string(&mut text)?;
-            Ok(text)
+            let mut bytes = Vec::new();
+            log.read_to_end(&mut bytes)?;
+            Ok(bytes)
         };
-        let mut text = read().with_context(|| format!("read {}", self.path.display()))?;
-        text.truncate(text.rfind('\n').map_or(0, |end| end + 1));
-        self.read_bytes += text.len() as u64;
-        Ok(text)
+        let mut bytes = read().with_context(|| format!("read {}", self.path.display()))?;
+        bytes.truncate(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
+        self.read_bytes += bytes.len() as u64;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 }
 

@@ -1,12 +1,12 @@
 //! HAProxy: ends TLS in front of a plain built-in server, which is started and ended with it and accounted for apart.
 //! Without TLS settings it forwards plain HTTP to the same backend, so that its own cost without TLS is known.
 
-use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
-use rustix::process::{Resource, Signal};
+use anyhow::{Context, Result};
+use askama::Template;
+use rustix::process::Signal;
 use tlsdyno_tls::Version;
 
 use super::capabilities::{ALL_KEYS, Capabilities};
@@ -19,7 +19,7 @@ use super::reload::Reload;
 use super::session_log::SessionLog;
 use super::ticket_keys::{self, KEYS_FILE, Key};
 use super::worker_user::{WorkerUser, create_for_workers, worker_user_of};
-use super::{Companion, Place, Prepared, ServerSpec, ServerTls, protocol};
+use super::{Companion, Place, Prepared, ServerSpec, ServerTls, open_files_max, protocol, rendered};
 use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
 
 const CONFIG_FILE: &str = "haproxy.cfg";
@@ -36,62 +36,44 @@ const CACHED_SESSIONS: u32 = 40_000;
 pub(super) const PACKAGE: Package =
     Package { title: "haproxy", programs: &["haproxy"], version: &["-v"], debian: "haproxy", service: Some("haproxy") };
 
-const CAPABILITIES: Capabilities = Capabilities {
-    name: "haproxy",
-    session_caches: &[SessionCache::Off, SessionCache::Shared],
-    workers_share_sessions: true,
-    ticket_keys: ALL_KEYS,
-    session_timeout: true,
-    early_data: true,
-    asynchronous: true,
-    process_per_connection: false,
+/// The HAProxy that is installed.
+pub(super) const DRIVER: Driver = Driver {
+    server: ServerName::Haproxy,
+    package: Some(&PACKAGE),
+    capabilities: Some(Capabilities {
+        name: "haproxy",
+        session_caches: &[SessionCache::Off, SessionCache::Shared],
+        workers_share_sessions: true,
+        ticket_keys: ALL_KEYS,
+        session_timeout: true,
+        early_data: true,
+        asynchronous: true,
+        process_per_connection: false,
+    }),
+    no_session_log: None,
+    alarms: &["[ALERT]", "[EMERG]"],
+    prepare,
+    lines,
 };
 
-/// The HAProxy that is installed.
-#[derive(Debug)]
-pub struct Haproxy;
-
-impl Driver for Haproxy {
-    fn server(&self) -> ServerName {
-        ServerName::Haproxy
-    }
-
-    fn package(&self) -> Option<&'static Package> {
-        Some(&PACKAGE)
-    }
-
-    fn capabilities(&self) -> Option<&'static Capabilities> {
-        Some(&CAPABILITIES)
-    }
-
-    fn alarms(&self) -> &'static [&'static str] {
-        &["[ALERT]", "[EMERG]"]
-    }
-
-    fn prepare(&self, spec: &ServerSpec, place: Place) -> Result<Prepared> {
-        let own = spec.origin.is_none().then(|| backend(spec, place.run)).transpose()?;
-        prepare(spec, place, own)
-    }
-
-    fn lines(&self, setting: Setting) -> Vec<String> {
-        match setting {
-            Setting::Version(version) => vec![format!("{BIND} {LOWEST_VERSION} {}", protocol(version))],
-            Setting::Suite(suite) => vec![format!("{BIND} {} {suite}", suites(suite.version()))],
-            Setting::Certificate(_) => vec![format!("{BIND}    # certificate and key in one file")],
-            Setting::SessionCache(SessionCache::Off) => global_lines(&[&cached_sessions(0)]),
-            Setting::SessionCache(_) => global_lines(&[&cached_sessions(20_000), &session_lifetime(300)]),
-            Setting::Tickets(true) => vec![format!("{BIND}    # without {NO_TICKETS}")],
-            Setting::Tickets(false) => vec![format!("{BIND} {NO_TICKETS}")],
-            Setting::TicketKeys(TicketKeys::Own) => Vec::new(),
-            Setting::TicketKeys(_) => vec![format!("{BIND} {TICKET_KEYS} {SITE_TICKET_KEY}    {TICKET_KEYS_ADVICE}")],
-            Setting::EarlyData => {
-                vec![format!("{BIND} {EARLY_DATA}"), "http-request wait-for-handshake if !METH_GET".to_owned()]
-            }
-            Setting::Processors(count) => global_lines(&[&threads(count)]),
-            Setting::Accelerator { asynchronous: true } => global_lines(&[PROVIDERS[0], PROVIDERS[1], ASYNCHRONOUS]),
-            Setting::Accelerator { asynchronous: false } => global_lines(&PROVIDERS),
-            Setting::KernelTls => Vec::new(),
+fn lines(setting: Setting) -> Vec<String> {
+    match setting {
+        Setting::Version(version) => vec![format!("{BIND} {LOWEST_VERSION} {}", protocol(version))],
+        Setting::Suite(suite) => vec![format!("{BIND} {} {suite}", suites(suite.version()))],
+        Setting::Certificate(_) => vec![format!("{BIND}    # certificate and key in one file")],
+        Setting::SessionCache(SessionCache::Off) => global_lines(&[&cached_sessions(0)]),
+        Setting::SessionCache(_) => global_lines(&[&cached_sessions(20_000), &session_lifetime(300)]),
+        Setting::Tickets(true) => vec![format!("{BIND}    # without {NO_TICKETS}")],
+        Setting::Tickets(false) => vec![format!("{BIND} {NO_TICKETS}")],
+        Setting::TicketKeys(TicketKeys::Own) => Vec::new(),
+        Setting::TicketKeys(_) => vec![format!("{BIND} {TICKET_KEYS} {SITE_TICKET_KEY}    {TICKET_KEYS_ADVICE}")],
+        Setting::EarlyData => {
+            vec![format!("{BIND} {EARLY_DATA}"), "http-request wait-for-handshake if !METH_GET".to_owned()]
         }
+        Setting::Processors(count) => global_lines(&[&threads(count)]),
+        Setting::Accelerator { asynchronous: true } => global_lines(&[PROVIDERS[0], PROVIDERS[1], ASYNCHRONOUS]),
+        Setting::Accelerator { asynchronous: false } => global_lines(&PROVIDERS),
+        Setting::KernelTls => Vec::new(),
     }
 }
 
@@ -142,21 +124,31 @@ fn backend(spec: &ServerSpec, run: &Path) -> Result<Companion> {
     Ok(Companion { name: "backend", instance })
 }
 
-/// Writes the configuration for a server in front of `backend`, where it has one of its own, or of the origin, and says
+/// Writes the configuration for a server in front of the origin, or of a backend of its own, which is started, and says
 /// how to start it.
-fn prepare(spec: &ServerSpec, place: Place, backend: Option<Companion>) -> Result<Prepared> {
+fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
+    let backend = if spec.origin.is_none() { Some(backend(spec, place.run)?) } else { None };
     let directory = place.own;
     let program = PACKAGE.require("")?;
     let user = worker_user_of(spec, directory)?;
+    let mut global = vec![threads(spec.workers)];
     if let Some(tls) = &spec.tls {
-        let read = |path: &Path| fs::read(path).with_context(|| format!("read {}", path.display()));
-        let both = [read(&tls.certificate.chain)?, read(&tls.certificate.key)?].concat();
-        create_for_workers(&directory.join(CERTIFICATE_FILE), None, &both)?;
+        tls.certificate.write_in_one(&directory.join(CERTIFICATE_FILE))?;
+        let cached = if tls.session_cache == SessionCache::Off { 0 } else { CACHED_SESSIONS };
+        global.extend([cached_sessions(cached), session_lifetime(tls.session_timeout_s())]);
     }
+    global.extend(spec.asynchronous.then(|| ASYNCHRONOUS.to_owned()));
     let behind = backend.as_ref().map(|own| own.instance.address()).or(spec.origin);
-    let config = configuration(spec, place, behind.context("there is nothing behind the proxy")?, user.as_ref())?;
-    let path = directory.join(CONFIG_FILE);
-    fs::write(&path, &config).with_context(|| format!("write {}", path.display()))?;
+    let config = rendered(&Configuration {
+        spec,
+        place,
+        user: user.as_ref(),
+        connections: connections_max(),
+        global,
+        tls: spec.tls.as_ref().map_or(Ok(String::new()), |tls| tls_parameters(tls, place))?,
+        backend: behind.context("there is nothing behind the proxy")?,
+    })?;
+    let path = place.write(CONFIG_FILE, &config)?;
     // With a master, which can reload; `-db`: in the foreground.
     let arguments = vec!["-W".into(), "-db".into(), "-f".into(), path.into()];
     let session_log = SessionLog { path: directory.join(STDOUT_FILE), mark: "session ", resumed: "1", first: "1" };
@@ -180,62 +172,30 @@ fn version(program: &Path) -> String {
 }
 
 /// The whole configuration file. Everything not set here is HAProxy's default.
-fn configuration(spec: &ServerSpec, place: Place, backend: SocketAddr, user: Option<&WorkerUser>) -> Result<String> {
-    let mut lines = vec!["# Generated by tlsdyno for one run.".to_owned(), "global".to_owned()];
-    let mut global = vec![threads(spec.workers), format!("maxconn {}", connections_max())];
-    if let Some(user) = user {
-        global.extend(["user nobody".to_owned(), format!("group {}", user.group)]);
-    }
-    let mut bind = format!("bind {} backlog 4096", SocketAddr::new(place.ip, place.port));
-    if let Some(tls) = &spec.tls {
-        let cached = if tls.session_cache == SessionCache::Off { 0 } else { CACHED_SESSIONS };
-        global.extend([cached_sessions(cached), session_lifetime(tls.session_timeout_s())]);
-        bind += &tls_parameters(tls, place)?;
-    }
-    global.extend(spec.asynchronous.then(|| ASYNCHRONOUS.to_owned()));
-    lines.extend(global.into_iter().map(|line| format!("    {line}")));
-    lines.push("defaults".to_owned());
-    lines.extend(DEFAULTS.map(|line| format!("    {line}")));
-    lines.extend(["frontend tlsdyno".to_owned(), format!("    {bind}")]);
-    if spec.log_sessions {
-        lines.push("    log stdout format raw local0".to_owned());
-        lines.push("    log-format \"session %[ssl_fc_is_resumed] %sslv %sslc %[http_first_req]\"".to_owned());
-    }
-    lines.push("    default_backend plain".to_owned());
-    lines.extend(["backend plain".to_owned(), format!("    server built-in {backend}")]);
-    Ok(lines.join("\n") + "\n")
+#[derive(Template)]
+#[template(path = "haproxy.cfg", escape = "none")]
+struct Configuration<'a> {
+    spec: &'a ServerSpec,
+    place: Place<'a>,
+    user: Option<&'a WorkerUser>,
+    connections: u64,
+    /// Further lines of its section `global`.
+    global: Vec<String>,
+    /// Parameters of `bind`.
+    tls: String,
+    backend: SocketAddr,
 }
-
-const DEFAULTS: [&str; 8] = [
-    "mode http",
-    "timeout connect 10s",
-    "timeout client 600s",
-    "timeout server 600s",
-    "timeout http-request 600s",
-    "timeout http-keep-alive 600s",
-    // Connections to the backend are shared by all clients, so that a client's new connection does not cost one there.
-    "http-reuse always",
-    "retry-on conn-failure empty-response",
-];
 
 /// Client connections that the limit of open files allows.
 pub(super) fn connections_max() -> u64 {
-    let open_files = rustix::process::getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
-    CONNECTIONS_MAX.min(open_files.saturating_sub(OTHER_FILES) / 2).max(OTHER_FILES)
+    CONNECTIONS_MAX.min(open_files_max().saturating_sub(OTHER_FILES) / 2).max(OTHER_FILES)
 }
 
 /// Parameters of `bind`. The client decides on encrypt-then-MAC: HAProxy has no switch for it.
 fn tls_parameters(tls: &ServerTls, place: Place) -> Result<String> {
-    let versions = tls.versions();
-    let (Some(lowest), Some(highest)) = (versions.iter().min(), versions.iter().max()) else {
-        bail!("no version of TLS")
-    };
-    let mut text = format!(
-        " ssl crt {} {LOWEST_VERSION} {} ssl-max-ver {}",
-        quoted(&place.own.join(CERTIFICATE_FILE))?,
-        protocol(*lowest),
-        protocol(*highest)
-    );
+    let [lowest, highest] = tls.version_range();
+    let certificate = quoted(&place.own.join(CERTIFICATE_FILE))?;
+    let mut text = format!(" ssl crt {certificate} {LOWEST_VERSION} {lowest} ssl-max-ver {highest}");
     for (name, list) in [
         (suites(Version::Tls12), tls.cipher_list()),
         (suites(Version::Tls13), tls.ciphersuites()),

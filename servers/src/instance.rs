@@ -3,7 +3,6 @@
 mod ready;
 mod start;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -13,17 +12,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
 pub use start::start;
-pub(super) use start::{Addresses, Ports, on_free_ports, start_prepared};
+pub(super) use start::start_by;
 
 use super::cgroup::GroupClock;
 use super::cpu::CpuAccount;
 use super::deaths::Vigil;
+use super::growing_log::GrowingLog;
 use super::launch::{STDERR_FILE, STDOUT_FILE};
 use super::quota::Quota;
-use super::reload::{self, Reload};
-use super::session_log::SessionLog;
+use super::reload;
 use super::supervised::Supervised;
-use super::{Companion, DRIVERS, SessionCounts, mapped, open_listeners};
+use super::{Companion, DRIVERS, Prepared, SessionCounts, mapped, open_listeners};
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::{listening, process_tree};
 
@@ -62,35 +61,34 @@ pub struct Instance {
     cpu: Mutex<CpuAccount>,
     quota: Option<Quota>,
     directory: PathBuf,
-    address: SocketAddr,
-    plain_address: Option<SocketAddr>,
-    version: String,
-    config: String,
-    error_log: Option<PathBuf>,
-    session_log: Option<SessionLog>,
-    object_log: Option<PathBuf>,
-    /// It is ready when it has so many.
-    processes: usize,
-    reload: Reload,
-    /// How much of each log was already searched for alarms.
-    searched: Mutex<BTreeMap<PathBuf, usize>>,
+    addresses: Addresses,
+    // After `supervised`: what it needs ends after it.
+    prepared: Prepared,
+    /// The logs, as far as they were already searched for alarms.
+    searched: Mutex<Vec<GrowingLog>>,
     /// Parts of its cryptography are switched off: beyond loopback it may be reached at this address, and no other.
     permitted: Option<IpAddr>,
     /// A server of the user's own, which may end processes that it has enough of.
     is_own_command: bool,
-    // After `supervised`: what it needs ends after it.
-    companions: Vec<Companion>,
+}
+
+/// Where a server is reachable.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Addresses {
+    pub(super) address: SocketAddr,
+    /// Where it also serves plain HTTP.
+    pub(super) plain: Option<SocketAddr>,
 }
 
 impl Instance {
     /// Where it serves what was asked for (TLS, or plain HTTP without TLS settings).
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.addresses.address
     }
 
     /// Where a user's own command serves plain HTTP beside TLS.
     pub fn plain_address(&self) -> Option<SocketAddr> {
-        self.plain_address
+        self.addresses.plain
     }
 
     /// The private directory of this instance.
@@ -144,10 +142,7 @@ impl Instance {
     /// CPU time that all its processes used so far, user and system, in nanoseconds; differences of two readings count.
     pub fn cpu_ns(&self) -> Result<u64> {
         let mut account = self.cpu.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        match &mut *account {
-            CpuAccount::Cgroup(group) => group.cpu_ns(),
-            CpuAccount::Threads(_) => account.read_ns(&self.supervised.processes()),
-        }
+        account.read_ns(|| self.supervised.processes())
     }
 
     /// [`Instance::cpu_ns`] of a server that lives. Of one that has died the accounting may answer (control group) or
@@ -171,7 +166,7 @@ impl Instance {
     /// CPU time of each server that it needs beside it (HAProxy's `backend`), by name, in nanoseconds: no part of
     /// [`Instance::cpu_ns`].
     pub fn companions_cpu_ns(&self) -> Result<Vec<(&'static str, u64)>> {
-        self.companions.iter().map(|companion| Ok((companion.name, companion.instance.cpu_ns()?))).collect()
+        self.prepared.companions.iter().map(|companion| Ok((companion.name, companion.instance.cpu_ns()?))).collect()
     }
 
     /// Who has died and how, if anybody has: the server itself or one that it needs.
@@ -179,7 +174,7 @@ impl Instance {
         if let Some(status) = self.supervised.ended() {
             return Some(format!("the server has died ({status})"));
         }
-        self.companions.iter_mut().find_map(|companion| {
+        self.prepared.companions.iter_mut().find_map(|companion| {
             let status = companion.instance.supervised.ended()?;
             Some(format!("its {} has died ({status})", companion.name))
         })
@@ -223,7 +218,7 @@ impl Instance {
             logs.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect::<Vec<_>>().join("\n")
         };
         let subject = reload::Subject { first: self.supervised.pid(), workers: &|| self.worker_pids(), said: &said };
-        reload::reload(self.reload, &subject)
+        reload::reload(self.prepared.reload, &subject)
     }
 
     /// Where it listens, by the kernel's word.
@@ -243,11 +238,14 @@ impl Instance {
 
     /// What it is.
     pub fn description(&self) -> Description {
+        let described = |Companion { name, instance }: &Companion| {
+            ((*name).to_owned(), format!("{}\n{}", instance.prepared.version, instance.prepared.config))
+        };
         let libraries =
             self.worker_pids().first().and_then(|&pid| mapped::mapped_libraries(pid).ok()).unwrap_or_default();
         Description {
-            version: self.version.clone(),
-            config: self.config.clone(),
+            version: self.prepared.version.clone(),
+            config: self.prepared.config.clone(),
             openssl_libraries: libraries
                 .into_iter()
                 .map(|library| library.path)
@@ -255,24 +253,18 @@ impl Instance {
                 .collect(),
             cpu_account: self.cpu.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).method().to_owned(),
             listening: self.listening_addresses(),
-            companions: self
-                .companions
-                .iter()
-                .map(|Companion { name, instance }| {
-                    ((*name).to_owned(), format!("{}\n{}", instance.version, instance.config))
-                })
-                .collect(),
+            companions: self.prepared.companions.iter().map(described).collect(),
         }
     }
 
     /// What the server said of its connections; needs `log_sessions`.
     pub fn session_counts(&self) -> Result<SessionCounts> {
-        self.session_log.as_ref().context("this server was not asked to log its sessions")?.read()
+        self.prepared.session_log.as_ref().context("this server was not asked to log its sessions")?.read()
     }
 
     /// Where it logs what it is asked for; needs `log_objects`.
     pub fn object_log(&self) -> Option<&Path> {
-        self.object_log.as_deref()
+        self.prepared.object_log.as_deref()
     }
 
     /// The last lines of its error log, standard error and standard output.
@@ -283,16 +275,10 @@ impl Instance {
 
     /// Lines of alarm in its logs since the last call: workers killed by signals, levels crit, alert and emerg.
     pub fn error_log_alarms(&self) -> Vec<String> {
-        let mut searched = self.searched.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let mut alarms = Vec::new();
-        for path in self.logs() {
-            let bytes = fs::read(&path).unwrap_or_default();
-            let from = searched.entry(path).or_default();
-            let new = String::from_utf8_lossy(bytes.get(*from..).unwrap_or_default()).into_owned();
-            alarms.extend(new.lines().filter(|line| is_alarm(line)).map(str::to_owned));
-            *from = bytes.len();
-        }
-        alarms
+        let mut logs = self.searched.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        // A log that is not there has no alarm.
+        let new = logs.iter_mut().filter_map(|log| log.new_lines().ok()).collect::<String>();
+        new.lines().filter(|line| is_alarm(line)).map(str::to_owned).collect()
     }
 
     /// Ends the server with all its processes and removes its directory.
@@ -301,14 +287,19 @@ impl Instance {
     }
 
     fn logs(&self) -> Vec<PathBuf> {
-        let own = [STDERR_FILE, STDOUT_FILE].map(|name| self.directory.join(name));
-        self.error_log.iter().cloned().chain(own).collect()
+        logs(&self.directory, &self.prepared)
     }
+}
+
+/// The logs of a server in this directory.
+fn logs(directory: &Path, prepared: &Prepared) -> Vec<PathBuf> {
+    let own = [STDERR_FILE, STDOUT_FILE].map(|name| directory.join(name));
+    prepared.error_log.iter().cloned().chain(own).collect()
 }
 
 /// Those of all servers: what runs may be a user's own, a companion or a dispatcher.
 fn is_alarm(line: &str) -> bool {
-    DRIVERS.iter().flat_map(|driver| driver.alarms()).any(|mark| line.contains(mark))
+    DRIVERS.iter().flat_map(|driver| driver.alarms).any(|mark| line.contains(mark))
 }
 
 /// The end of a text file, whole lines, at most [`LOG_TAIL_BYTES`]. Lines that differ in numbers only stand there once.

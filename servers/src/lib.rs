@@ -45,9 +45,12 @@ pub mod view;
 mod worker_user;
 
 use std::ffi::OsString;
+use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, Result};
+use rustix::process::Resource;
 use tlsdyno_engine::serve::Transaction;
 use tlsdyno_tls::{Group, Suite, Version};
 
@@ -72,20 +75,19 @@ use tlsdyno_native::Handed;
 use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys, TlsChange};
 
 /// The servers under test. A new one is a file of its own and a line here; messages name servers in this order.
-pub static DRIVERS: &[&dyn Driver] = &[
-    &nginx::Nginx,
-    &apache::Apache(apache::Mpm::Event),
-    &apache::Apache(apache::Mpm::Prefork),
-    &haproxy::Haproxy,
-    &lighttpd::Lighttpd,
-    &built_in::BuiltIn,
-    &command::OwnCommand,
+pub static DRIVERS: &[Driver] = &[
+    nginx::DRIVER,
+    apache::EVENT,
+    apache::PREFORK,
+    haproxy::DRIVER,
+    lighttpd::DRIVER,
+    built_in::DRIVER,
+    command::DRIVER,
 ];
 
 /// The driver of a server.
-pub fn driver_of(server: ServerName) -> &'static dyn Driver {
-    let found = DRIVERS.iter().find(|driver| driver.server() == server);
-    *found.expect("a test looks every server up")
+pub fn driver_of(server: ServerName) -> &'static Driver {
+    DRIVERS.iter().find(|driver| driver.server == server).expect("a test looks every server up")
 }
 
 /// The log of sessions, in the instance's directory.
@@ -270,6 +272,16 @@ impl ServerTls {
         if self.versions.is_empty() { vec![Version::Tls12, Version::Tls13] } else { self.versions.clone() }
     }
 
+    /// The names of the lowest and the highest version.
+    fn version_range(&self) -> [&'static str; 2] {
+        let versions = self.versions();
+        let has = |version| versions.contains(&version);
+        [
+            protocol(if has(Version::Tls12) { Version::Tls12 } else { Version::Tls13 }),
+            protocol(if has(Version::Tls13) { Version::Tls13 } else { Version::Tls12 }),
+        ]
+    }
+
     /// OpenSSL's cipher list for TLS 1.2; `None`: the server's default. Security level 0, so that the experiment
     /// decides, not the distribution.
     fn cipher_list(&self) -> Option<String> {
@@ -294,6 +306,16 @@ impl ServerTls {
     }
 }
 
+/// The text of a configuration, which ends with its last line.
+fn rendered(configuration: &impl askama::Template) -> Result<String> {
+    Ok(configuration.render().context("write a configuration")?.trim_end().to_owned() + "\n")
+}
+
+/// Descriptors that a server may have, which its connections take.
+fn open_files_max() -> u64 {
+    rustix::process::getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX)
+}
+
 /// The name of a version in the configurations of nginx, HAProxy and lighttpd.
 fn protocol(version: Version) -> &'static str {
     match version {
@@ -315,6 +337,20 @@ pub struct Place<'a> {
     port: u16,
     /// Where a user's own command may serve plain HTTP beside TLS.
     plain_port: u16,
+}
+
+impl Place<'_> {
+    /// Where the server shall listen.
+    fn address(&self) -> SocketAddr {
+        SocketAddr::new(self.ip, self.port)
+    }
+
+    /// A file of the server's own directory, written.
+    fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
+        let path = self.own.join(name);
+        fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+        Ok(path)
+    }
 }
 
 /// What a driver has prepared.
@@ -384,7 +420,7 @@ mod tests {
     #[test]
     fn every_server_has_one_driver() {
         for server in ServerName::ALL {
-            assert_eq!(driver_of(server).server(), server);
+            assert_eq!(driver_of(server).server, server);
         }
         assert_eq!(DRIVERS.len(), ServerName::ALL.len());
     }
@@ -392,7 +428,7 @@ mod tests {
     #[test]
     fn the_tests_install_every_package() {
         let script = include_str!("../../scripts/install-packages");
-        for package in DRIVERS.iter().filter_map(|driver| driver.package()) {
+        for package in DRIVERS.iter().filter_map(|driver| driver.package) {
             for name in package.debian.split(' ') {
                 assert!(script.contains(name), "scripts/install-packages lacks {name}");
             }

@@ -5,8 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail};
-use rustix::process::{Resource, Signal};
+use anyhow::{Context, Result};
+use askama::Template;
+use rustix::process::Signal;
 use tlsdyno_tls::Version;
 
 use super::capabilities::{Capabilities, OWN_AND_SHARED};
@@ -16,7 +17,7 @@ use super::programs::{self, Package};
 use super::reload::Reload;
 use super::ticket_keys::{self, KEYS_FILE, Key};
 use super::worker_user::{WorkerUser, create_for_workers, worker_user_of};
-use super::{Place, Prepared, ServerSpec, ServerTls, protocol};
+use super::{Place, Prepared, ServerSpec, ServerTls, open_files_max, protocol, rendered};
 use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
 
 /// The error log, in the instance's directory.
@@ -49,69 +50,48 @@ const PACKAGE: Package = Package {
     service: Some("lighttpd"),
 };
 
-const CAPABILITIES: Capabilities = Capabilities {
-    name: "lighttpd",
-    session_caches: &[SessionCache::Off, SessionCache::Builtin, SessionCache::Shared],
-    workers_share_sessions: false,
-    ticket_keys: OWN_AND_SHARED,
-    session_timeout: false,
-    early_data: false,
-    asynchronous: false,
-    process_per_connection: false,
+/// The lighttpd that is installed.
+pub(super) const DRIVER: Driver = Driver {
+    server: ServerName::Lighttpd,
+    package: Some(&PACKAGE),
+    capabilities: Some(Capabilities {
+        name: "lighttpd",
+        session_caches: &[SessionCache::Off, SessionCache::Builtin, SessionCache::Shared],
+        workers_share_sessions: false,
+        ticket_keys: OWN_AND_SHARED,
+        session_timeout: false,
+        early_data: false,
+        asynchronous: false,
+        process_per_connection: false,
+    }),
+    no_session_log: Some("lighttpd has no variable for resumption that it could log; count on the client's side"),
+    alarms: &["child exited with signal"],
+    prepare,
+    lines,
 };
 
-/// The lighttpd that is installed.
-#[derive(Debug)]
-pub struct Lighttpd;
-
-impl Driver for Lighttpd {
-    fn server(&self) -> ServerName {
-        ServerName::Lighttpd
-    }
-
-    fn package(&self) -> Option<&'static Package> {
-        Some(&PACKAGE)
-    }
-
-    fn capabilities(&self) -> Option<&'static Capabilities> {
-        Some(&CAPABILITIES)
-    }
-
-    fn no_session_log(&self) -> Option<&'static str> {
-        Some("lighttpd has no variable for resumption that it could log; count on the client's side")
-    }
-
-    fn alarms(&self) -> &'static [&'static str] {
-        &["child exited with signal"]
-    }
-
-    fn prepare(&self, spec: &ServerSpec, place: Place) -> Result<Prepared> {
-        prepare(spec, place)
-    }
-
-    fn lines(&self, setting: Setting) -> Vec<String> {
-        match setting {
-            Setting::Version(version) => vec![more_commands(&[(LOWEST_VERSION, protocol(version).to_owned())])],
-            Setting::Suite(suite) => vec![more_commands(&[(suites(suite.version()), suite.to_string())])],
-            Setting::Certificate(_) => {
-                vec![format!("{CERTIFICATE} = \"{SITE_CHAIN}\""), format!("{CERTIFICATE_KEY} = \"{SITE_KEY}\"")]
-            }
-            Setting::SessionCache(cache) => {
-                let state = if cache == SessionCache::Off { "disable" } else { "enable" };
-                vec![format!("{FEATURES} += ({})", session_cache(state))]
-            }
-            Setting::Tickets(true) => vec![more_commands(&[("Options", "SessionTicket".to_owned())])],
-            Setting::Tickets(false) => vec![more_commands(&[("Options", NO_TICKETS.to_owned())])],
-            Setting::TicketKeys(TicketKeys::Own) => Vec::new(),
-            Setting::TicketKeys(_) => vec![format!(
-                "{TICKET_KEY} = \"{SITE_TICKET_KEY}\"    # 32-bit numbers 0, begin and end of its use (Unix time), \
-                 then `openssl rand 80`"
-            )],
-            Setting::EarlyData => owned(&["# lighttpd takes no early data"]),
-            Setting::Processors(count) => vec![format!("{WORKERS} = {count}")],
-            Setting::Accelerator { .. } => openssl_provider(),
-            Setting::KernelTls => Vec::new(),
+fn lines(setting: Setting) -> Vec<String> {
+    match setting {
+        Setting::Version(version) => vec![more_commands(&[(LOWEST_VERSION, protocol(version).to_owned())])],
+        Setting::Suite(suite) => vec![more_commands(&[(suites(suite.version()), suite.to_string())])],
+        Setting::Certificate(_) => {
+            vec![format!("{CERTIFICATE} = \"{SITE_CHAIN}\""), format!("{CERTIFICATE_KEY} = \"{SITE_KEY}\"")]
         }
+        Setting::SessionCache(cache) => {
+            let state = if cache == SessionCache::Off { "disable" } else { "enable" };
+            vec![format!("{FEATURES} += ({})", session_cache(state))]
+        }
+        Setting::Tickets(true) => vec![more_commands(&[("Options", "SessionTicket".to_owned())])],
+        Setting::Tickets(false) => vec![more_commands(&[("Options", NO_TICKETS.to_owned())])],
+        Setting::TicketKeys(TicketKeys::Own) => Vec::new(),
+        Setting::TicketKeys(_) => vec![format!(
+            "{TICKET_KEY} = \"{SITE_TICKET_KEY}\"    # 32-bit numbers 0, begin and end of its use (Unix time), \
+             then `openssl rand 80`"
+        )],
+        Setting::EarlyData => owned(&["# lighttpd takes no early data"]),
+        Setting::Processors(count) => vec![format!("{WORKERS} = {count}")],
+        Setting::Accelerator { .. } => openssl_provider(),
+        Setting::KernelTls => Vec::new(),
     }
 }
 
@@ -130,7 +110,19 @@ fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
             create_for_workers(&directory.join(name), user.as_ref(), &bytes)?;
         }
     }
-    let config = configuration(spec, place, user.as_ref())?;
+    let mut features = vec!["\"server.graceful-restart-bg\" => \"enable\"".to_owned()];
+    let has_cache = spec.tls.as_ref().is_some_and(|tls| tls.session_cache != SessionCache::Off);
+    features.extend(has_cache.then(|| session_cache("enable")));
+    let config = rendered(&Configuration {
+        spec,
+        place,
+        user: user.as_ref(),
+        open_files: OPEN_FILES.min(open_files_max()),
+        own: plain(directory)?,
+        docroot: plain(&spec.docroot)?,
+        tls: spec.tls.as_ref().map_or(Ok(Vec::new()), |tls| tls_settings(tls, place, user.as_ref()))?,
+        features: features.join(", "),
+    })?;
     let path = directory.join(CONFIG_FILE);
     create_for_workers(&path, user.as_ref(), config.as_bytes())?;
     let arguments = vec!["-D".into(), "-f".into(), path.into()];
@@ -152,40 +144,17 @@ fn version(program: &Path) -> String {
 }
 
 /// The whole configuration file. Everything not set here is lighttpd's default.
-fn configuration(spec: &ServerSpec, place: Place, user: Option<&WorkerUser>) -> Result<String> {
-    let Place { own: directory, port, .. } = place;
-    let own = |name: &str| quoted(&directory.join(name));
-    let open_files = OPEN_FILES.min(rustix::process::getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX));
-    let mut lines = vec!["# Generated by tlsdyno for one run.".to_owned()];
-    if spec.tls.is_some() {
-        lines.push("server.modules = ( \"mod_openssl\" )".to_owned());
-    }
-    lines.push(format!("server.document-root = {}", quoted(&spec.docroot)?));
-    lines.push(format!("server.bind = \"{}\"\nserver.port = {port}", place.ip));
-    lines.push(format!("server.errorlog = {}", own(ERROR_LOG_FILE)?));
-    // Long bodies of requests.
-    lines.push(format!("server.upload-dirs = ( {} )", quoted(directory)?));
-    if let Some(user) = user {
-        lines.push(format!("server.username = \"nobody\"\nserver.groupname = \"{}\"", user.group));
-    }
-    // 0: the one process that there is does the work.
-    lines.push(format!("{WORKERS} = {}", if spec.workers == 1 { 0 } else { spec.workers }));
-    lines.push(format!("server.max-fds = {open_files}\nserver.max-connections = {}", open_files / 2));
-    lines.extend(HTTP_SETTINGS.map(str::to_owned));
-    let mut features = vec!["\"server.graceful-restart-bg\" => \"enable\"".to_owned()];
-    if let Some(tls) = &spec.tls {
-        if tls.session_cache != SessionCache::Off {
-            features.push(session_cache("enable"));
-        }
-        lines.extend(tls_settings(tls, directory)?);
-        if let Some(key) = ticket_keys::of_run(place.run, tls.ticket_keys)?.first() {
-            // Read again as the worker user.
-            create_for_workers(&directory.join(KEYS_FILE), user, &stek(key))?;
-            lines.push(format!("{TICKET_KEY} = {}", own(KEYS_FILE)?));
-        }
-    }
-    lines.push(format!("{FEATURES} = ( {} )", features.join(", ")));
-    Ok(lines.join("\n") + "\n")
+#[derive(Template)]
+#[template(path = "lighttpd.conf", escape = "none")]
+struct Configuration<'a> {
+    spec: &'a ServerSpec,
+    place: Place<'a>,
+    user: Option<&'a WorkerUser>,
+    open_files: u64,
+    own: &'a str,
+    docroot: &'a str,
+    tls: Vec<String>,
+    features: String,
 }
 
 /// A ticket key behind version 0, begin and end of its use, as native 32-bit integers.
@@ -197,40 +166,30 @@ fn stek(key: &Key) -> Vec<u8> {
     words.into_iter().flat_map(u32::to_ne_bytes).chain(*key).collect()
 }
 
-/// lighttpd keeps its numbers in 16 bits. Version 1.4.79 refuses larger ones, 1.4.69 takes what is left of them. So a
-/// connection ends after 65,536 requests, which the server says in the last answer.
-const HTTP_SETTINGS: [&str; 7] = [
-    "server.listen-backlog = 4096",
-    "server.max-keep-alive-requests = 65535",
-    "server.max-keep-alive-idle = 600",
-    "server.max-read-idle = 600",
-    "server.max-write-idle = 600",
-    "server.tag = \"lighttpd\"",
-    "index-file.names = ( \"index.html\" )",
-];
-
-fn tls_settings(tls: &ServerTls, directory: &Path) -> Result<Vec<String>> {
-    let versions = tls.versions();
-    let (Some(lowest), Some(highest)) = (versions.iter().min(), versions.iter().max()) else {
-        bail!("no version of TLS")
-    };
+fn tls_settings(tls: &ServerTls, place: Place, user: Option<&WorkerUser>) -> Result<Vec<String>> {
+    let directory = place.own;
+    let [lowest, highest] = tls.version_range();
     let mut options = vec!["ServerPreference"];
     options.extend((!tls.tickets).then_some(NO_TICKETS));
     options.extend((!tls.encrypt_then_mac).then_some("-EncryptThenMac"));
-    let mut commands = vec![
-        (LOWEST_VERSION, protocol(*lowest).to_owned()),
-        ("MaxProtocol", protocol(*highest).to_owned()),
-        ("Options", options.join(",")),
-    ];
+    let mut commands =
+        vec![(LOWEST_VERSION, lowest.to_owned()), ("MaxProtocol", highest.to_owned()), ("Options", options.join(","))];
     commands.extend(tls.cipher_list().map(|list| (suites(Version::Tls12), list)));
     commands.extend(tls.ciphersuites().map(|list| (suites(Version::Tls13), list)));
     commands.extend(tls.groups_list().map(|list| ("Groups", list)));
-    Ok(vec![
+    let mut lines = vec![
         "ssl.engine = \"enable\"".to_owned(),
-        format!("{CERTIFICATE} = {}", quoted(&directory.join(CHAIN_FILE))?),
-        format!("{CERTIFICATE_KEY} = {}", quoted(&directory.join(KEY_FILE))?),
+        format!("{CERTIFICATE} = \"{}\"", plain(&directory.join(CHAIN_FILE))?),
+        format!("{CERTIFICATE_KEY} = \"{}\"", plain(&directory.join(KEY_FILE))?),
         format!("{COMMANDS} = ( {} )", pairs(&commands)),
-    ])
+    ];
+    if let Some(key) = ticket_keys::of_run(place.run, tls.ticket_keys)?.first() {
+        let path = directory.join(KEYS_FILE);
+        // Read again as the worker user.
+        create_for_workers(&path, user, &stek(key))?;
+        lines.push(format!("{TICKET_KEY} = \"{}\"", plain(&path)?));
+    }
+    Ok(lines)
 }
 
 /// Further commands to OpenSSL, as an operator adds them.
@@ -255,9 +214,9 @@ fn session_cache(state: &str) -> String {
     format!("\"ssl.session-cache\" => \"{state}\"")
 }
 
-/// A path as a string.
-fn quoted(path: &Path) -> Result<String> {
-    Ok(format!("\"{}\"", programs::writable(path, "lighttpd", "\" \\")?))
+/// A path inside quotes.
+fn plain(path: &Path) -> Result<&str> {
+    programs::writable(path, "lighttpd", "\" \\")
 }
 
 #[cfg(test)]
@@ -272,7 +231,8 @@ mod tests {
 
     #[test]
     fn numbers_fit_16_bits() {
-        let numbers = HTTP_SETTINGS.iter().filter_map(|line| line.split_once(" = ")?.1.parse::<u64>().ok());
+        let settings = include_str!("../templates/lighttpd.conf").lines();
+        let numbers = settings.filter_map(|line| line.split_once(" = ")?.1.parse::<u64>().ok());
         let numbers: Vec<u64> = numbers.chain([OPEN_FILES, OPEN_FILES / 2]).collect();
         assert!(numbers.len() >= 7 && numbers.iter().all(|&number| u16::try_from(number).is_ok()), "{numbers:?}");
     }

@@ -1,12 +1,11 @@
 //! nginx: a minimal configuration in a private directory. The system's own configuration and service are never touched.
 
-use std::fs;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result};
-use rustix::process::{Resource, Signal};
+use anyhow::Result;
+use askama::Template;
+use rustix::process::Signal;
 use tlsdyno_tls::Version;
 
 use super::capabilities::{ALL_KEYS, Capabilities};
@@ -16,7 +15,10 @@ use super::programs::{self, Package};
 use super::reload::Reload;
 use super::session_log::SessionLog;
 use super::worker_user::{WorkerUser, create_for_workers, worker_user_of};
-use super::{CertificateFiles, Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, protocol, ticket_keys};
+use super::{
+    CertificateFiles, Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, open_files_max, protocol, rendered,
+    ticket_keys,
+};
 use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
 
 /// The error log, in the instance's directory.
@@ -36,64 +38,47 @@ const OTHER_FILES: u64 = 64;
 pub(super) const PACKAGE: Package =
     Package { title: "nginx", programs: &["nginx"], version: &["-v"], debian: "nginx-light", service: Some("nginx") };
 
-const CAPABILITIES: Capabilities = Capabilities {
-    name: "nginx",
-    session_caches: &[SessionCache::Off, SessionCache::Builtin, SessionCache::Shared, SessionCache::BuiltinShared],
-    workers_share_sessions: true,
-    ticket_keys: ALL_KEYS,
-    session_timeout: true,
-    early_data: true,
-    asynchronous: false,
-    process_per_connection: false,
+/// The nginx that is installed.
+pub(super) const DRIVER: Driver = Driver {
+    server: ServerName::Nginx,
+    package: Some(&PACKAGE),
+    capabilities: Some(Capabilities {
+        name: "nginx",
+        session_caches: &[SessionCache::Off, SessionCache::Builtin, SessionCache::Shared, SessionCache::BuiltinShared],
+        workers_share_sessions: true,
+        ticket_keys: ALL_KEYS,
+        session_timeout: true,
+        early_data: true,
+        asynchronous: false,
+        process_per_connection: false,
+    }),
+    no_session_log: None,
+    alarms: &["[crit]", "[alert]", "[emerg]", "exited on signal"],
+    prepare,
+    lines,
 };
 
-/// The nginx that is installed.
-#[derive(Debug)]
-pub struct Nginx;
-
-impl Driver for Nginx {
-    fn server(&self) -> ServerName {
-        ServerName::Nginx
-    }
-
-    fn package(&self) -> Option<&'static Package> {
-        Some(&PACKAGE)
-    }
-
-    fn capabilities(&self) -> Option<&'static Capabilities> {
-        Some(&CAPABILITIES)
-    }
-
-    fn alarms(&self) -> &'static [&'static str] {
-        &["[crit]", "[alert]", "[emerg]", "exited on signal"]
-    }
-
-    fn prepare(&self, spec: &ServerSpec, place: Place) -> Result<Prepared> {
-        prepare(spec, place)
-    }
-
-    fn lines(&self, setting: Setting) -> Vec<String> {
-        match setting {
-            Setting::Version(version) => vec![protocols(&[version]) + ";"],
-            Setting::Suite(suite) => vec![suites(suite.version(), suite.openssl_name()) + ";"],
-            Setting::Certificate(_) => {
-                [format!("{CERTIFICATE} {SITE_CHAIN};"), format!("{CERTIFICATE_KEY} {SITE_KEY};")].into()
-            }
-            Setting::SessionCache(cache) => session_cache_lines(cache),
-            Setting::Tickets(on) => vec![tickets(on) + ";"],
-            Setting::TicketKeys(keys) => ticket_key_lines(keys),
-            Setting::EarlyData => owned(&[
-                &(early_data(true) + ";"),
-                "proxy_set_header Early-Data $ssl_early_data;    # lets an application answer 425 (RFC 8470)",
-            ]),
-            Setting::Processors(count) => vec![format!("worker_processes {count};")],
-            Setting::Accelerator { .. } => openssl_provider(),
-            Setting::KernelTls => owned(&[
-                "# modprobe tls; an OpenSSL that was built with enable-ktls; nginx 1.21.4 or later",
-                "ssl_conf_command Options KTLS;",
-                "sendfile on;",
-            ]),
+fn lines(setting: Setting) -> Vec<String> {
+    match setting {
+        Setting::Version(version) => vec![protocols(&[version]) + ";"],
+        Setting::Suite(suite) => vec![suites(suite.version(), suite.openssl_name()) + ";"],
+        Setting::Certificate(_) => {
+            [format!("{CERTIFICATE} {SITE_CHAIN};"), format!("{CERTIFICATE_KEY} {SITE_KEY};")].into()
         }
+        Setting::SessionCache(cache) => session_cache_lines(cache),
+        Setting::Tickets(on) => vec![tickets(on) + ";"],
+        Setting::TicketKeys(keys) => ticket_key_lines(keys),
+        Setting::EarlyData => owned(&[
+            &(early_data(true) + ";"),
+            "proxy_set_header Early-Data $ssl_early_data;    # lets an application answer 425 (RFC 8470)",
+        ]),
+        Setting::Processors(count) => vec![format!("worker_processes {count};")],
+        Setting::Accelerator { .. } => openssl_provider(),
+        Setting::KernelTls => owned(&[
+            "# modprobe tls; an OpenSSL that was built with enable-ktls; nginx 1.21.4 or later",
+            "ssl_conf_command Options KTLS;",
+            "sendfile on;",
+        ]),
     }
 }
 
@@ -124,28 +109,29 @@ fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
     let directory = place.own;
     let program = PACKAGE.require(" or use --server builtin")?;
     let user = worker_user_of(spec, directory)?;
-    let config = configuration(spec, place, user.as_ref())?;
-    let path = directory.join(CONFIG_FILE);
-    fs::write(&path, &config).with_context(|| format!("write {}", path.display()))?;
-    let text = |value: &str| value.to_owned().into();
-    let arguments = vec![
-        text("-p"),
-        directory.as_os_str().to_owned(),
-        text("-e"),
-        directory.join(ERROR_LOG_FILE).into_os_string(),
-        text("-c"),
-        path.into_os_string(),
-    ];
+    let config = rendered(&Configuration {
+        spec,
+        place,
+        user: user.as_ref(),
+        is_root: rustix::process::geteuid().is_root(),
+        connections: worker_connections(),
+        own: escaped(directory)?,
+        docroot: quoted(&spec.docroot)?,
+        tls: spec.tls.as_ref().map_or(Ok(Vec::new()), |tls| tls_directives(tls, place))?,
+    })?;
+    let path = place.write(CONFIG_FILE, &config)?;
+    let error_log = directory.join(ERROR_LOG_FILE);
+    let arguments = ["-p".into(), directory.into(), "-e".into(), error_log.clone().into(), "-c".into(), path.into()];
     let session_log = SessionLog { path: directory.join(SESSION_LOG_FILE), mark: "", resumed: "r", first: "1" };
     Ok(Prepared {
         config,
         version: version(&program),
-        error_log: Some(directory.join(ERROR_LOG_FILE)),
+        error_log: Some(error_log),
         session_log: spec.log_sessions.then_some(session_log),
         object_log: spec.log_objects.then(|| directory.join(OBJECT_LOG_FILE)),
         processes: 1 + spec.workers as usize,
         reload: Reload::NewWorkers { signal: Signal::HUP, at_least: spec.workers as usize, old_stop_listening: true },
-        ..Prepared::new(program, arguments)
+        ..Prepared::new(program, arguments.into())
     })
 }
 
@@ -160,83 +146,22 @@ pub fn version(program: &Path) -> String {
 }
 
 /// The whole configuration file. Everything not set here is nginx's default.
-fn configuration(spec: &ServerSpec, place: Place, user: Option<&WorkerUser>) -> Result<String> {
-    let Place { own: directory, .. } = place;
-    let listen = SocketAddr::new(place.ip, place.port);
-    let own = |name: &str| quoted(&directory.join(name));
-    let ssl = if spec.tls.is_some() { " ssl" } else { "" };
-    let mut main = vec!["# Generated by tlsdyno for one run.".to_owned()];
-    let stays_root = user.is_none() && rustix::process::geteuid().is_root();
-    main.extend(user.map(|user| format!("user nobody {};", user.group)));
-    main.extend(stays_root.then(|| "user root;".to_owned()));
-    main.push("daemon off;".to_owned());
-    main.push(format!("worker_processes {};", spec.workers));
-    main.push(format!("pid {};", own("nginx.pid")?));
-    main.push(format!("error_log {} warn;", own(ERROR_LOG_FILE)?));
-    main.push(format!("events {{ worker_connections {}; }}", worker_connections()));
-    main.push("http {".to_owned());
-    for (directive, name) in [
-        ("client_body_temp_path", "client_body"),
-        ("proxy_temp_path", "proxy"),
-        ("fastcgi_temp_path", "fastcgi"),
-        ("uwsgi_temp_path", "uwsgi"),
-        ("scgi_temp_path", "scgi"),
-    ] {
-        main.push(format!("    {directive} {};", own(name)?));
-    }
-    if spec.log_sessions {
-        main.push(
-            "    log_format sessions '$ssl_session_reused $ssl_protocol $ssl_cipher $connection_requests';".to_owned(),
-        );
-        main.push(format!("    access_log {} sessions;", own(SESSION_LOG_FILE)?));
-    } else if spec.log_objects {
-        // Written at once: who has counted the responses finds as many lines.
-        main.push("    log_format objects '$body_bytes_sent $uri';".to_owned());
-        main.push(format!("    access_log {} objects;", own(OBJECT_LOG_FILE)?));
-    } else {
-        main.push("    access_log off;".to_owned());
-    }
-    main.extend(HTTP_DIRECTIVES.iter().map(|directive| format!("    {directive};")));
-    main.extend(
-        spec.origin.map(|origin| format!("    upstream origin {{ server {origin}; keepalive {KEPT_TO_ORIGIN}; }}")),
-    );
-    main.push("    server {".to_owned());
-    main.push(format!("        listen {listen}{ssl} backlog=4096;"));
-    main.push(format!("        root {};", quoted(&spec.docroot)?));
-    if spec.origin.is_some() {
-        main.extend(TO_ORIGIN.iter().map(|line| format!("        {line}")));
-    }
-    // A POST to a static file is answered like a GET, as the logs that are replayed had it.
-    main.push("        error_page 405 =200 $uri;".to_owned());
-    // A replayed 404 is no news.
-    main.push("        log_not_found off;".to_owned());
-    if let Some(tls) = &spec.tls {
-        main.extend(tls_directives(tls, place)?.iter().map(|directive| format!("        {directive};")));
-    }
-    main.push("    }\n}\n".to_owned());
-    Ok(main.join("\n"))
+#[derive(Template)]
+#[template(path = "nginx.conf", escape = "none")]
+struct Configuration<'a> {
+    spec: &'a ServerSpec,
+    place: Place<'a>,
+    user: Option<&'a WorkerUser>,
+    is_root: bool,
+    connections: u64,
+    own: String,
+    docroot: String,
+    tls: Vec<String>,
 }
-
-/// Connections to the origin that stay open, as many as clients may wait for at once.
-const KEPT_TO_ORIGIN: u32 = 256;
-const TO_ORIGIN: [&str; 3] =
-    ["proxy_http_version 1.1;", "proxy_set_header Connection \"\";", "location / { proxy_pass http://origin; }"];
-
-const HTTP_DIRECTIVES: [&str; 8] = [
-    "default_type application/octet-stream",
-    "server_tokens off",
-    "client_max_body_size 0",
-    "sendfile on",
-    "keepalive_timeout 600s",
-    "keepalive_requests 1000000",
-    "reset_timedout_connection off",
-    "if_modified_since exact",
-];
 
 /// Connections of a worker that the limit of open files allows.
 pub(super) fn worker_connections() -> u64 {
-    let open_files = rustix::process::getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
-    WORKER_CONNECTIONS.min(open_files.saturating_sub(OTHER_FILES)).max(OTHER_FILES)
+    WORKER_CONNECTIONS.min(open_files_max().saturating_sub(OTHER_FILES)).max(OTHER_FILES)
 }
 
 fn tls_directives(tls: &ServerTls, place: Place) -> Result<Vec<String>> {
@@ -321,10 +246,15 @@ fn session_cache(cache: SessionCache) -> &'static str {
     }
 }
 
-/// A path as a parameter. nginx has no way to write `$` itself where it expands variables.
+/// A path as a parameter.
 fn quoted(path: &Path) -> Result<String> {
+    Ok(format!("\"{}\"", escaped(path)?))
+}
+
+/// A path inside quotes. nginx has no way to write `$` itself where it expands variables.
+fn escaped(path: &Path) -> Result<String> {
     let text = programs::writable(path, "nginx", "$")?;
-    Ok(format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")))
+    Ok(text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 #[cfg(test)]

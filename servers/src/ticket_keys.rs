@@ -6,10 +6,10 @@
 
 use std::fs;
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use tempfile::NamedTempFile;
 
 use tlsdyno_record::model::TicketKeys;
 
@@ -41,16 +41,11 @@ pub fn of_run(run: &Path, wanted: TicketKeys) -> Result<Vec<Key>> {
 fn read_or_make(path: &Path) -> Result<Vec<u8>> {
     let mut bytes = vec![0; KEYS * KEY_BYTES];
     openssl::rand::rand_bytes(&mut bytes).context("draw ticket keys")?;
-    let own = path.with_extension(format!("{:?}", std::thread::current().id()));
-    let written = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&own)
-        .and_then(|mut file| file.write_all(&bytes))
-        .and_then(|()| fs::hard_link(&own, path));
-    let _ = fs::remove_file(&own);
+    // Only this user can read it.
+    let written = NamedTempFile::new_in(path.parent().unwrap_or(path)).and_then(|mut file| {
+        file.write_all(&bytes)?;
+        file.persist_noclobber(path).map(drop).map_err(|refused| refused.error)
+    });
     match written {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
             Err(error).with_context(|| format!("write {}", path.display()))

@@ -27,7 +27,7 @@ pub struct FreshServers {
 impl FreshServers {
     /// For servers of this kind that are measured in so many rounds; `None`: in as many as there is time for.
     pub fn new(kind: ServerName, rounds: Option<u32>) -> FreshServers {
-        let many_processes = driver_of(kind).capabilities().is_some_and(|can| can.process_per_connection);
+        let many_processes = driver_of(kind).capabilities.is_some_and(|can| can.process_per_connection);
         let most = if many_processes { POOL_MAX_OF_MANY_PROCESSES } else { POOL_MAX };
         FreshServers { pool_size: rounds.unwrap_or(most).min(most), time_to_start: Duration::ZERO }
     }

@@ -15,7 +15,7 @@ use tlsdyno::servers::{self, DRIVERS, Instance, ServerSpec, ServerTls};
 
 /// The servers of distributions.
 fn kinds() -> impl Iterator<Item = ServerName> {
-    DRIVERS.iter().filter(|driver| driver.package().is_some()).map(|driver| driver.server())
+    DRIVERS.iter().filter(|driver| driver.package.is_some()).map(|driver| driver.server)
 }
 
 /// Few connections, so that prefork starts few processes.
@@ -60,7 +60,7 @@ fn each_resumes_as_its_settings_say() {
             [(true, SessionCache::Off), (false, SessionCache::Shared), (false, SessionCache::Off)]
         {
             let tls = ServerTls { tickets, session_cache, ..whole.tls.clone().unwrap() };
-            let log_sessions = servers::driver_of(kind).no_session_log().is_none();
+            let log_sessions = servers::driver_of(kind).no_session_log.is_none();
             let spec = ServerSpec { tls: Some(tls), log_sessions, ..whole.clone() };
             let case = format!("{kind:?}, tickets {tickets}, cache {session_cache:?}");
             let server = place.start(&spec).unwrap_or_else(|error| panic!("{case}: {error:#}"));

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::instance::{on_free_ports, start_prepared};
+use super::instance::start_by;
 use super::{Instance, Prepared, ServerName, ServerSpec};
 use tlsdyno_record::model::Policy;
 
@@ -62,10 +62,10 @@ pub fn start(
     // Of the specification only processor and address count here.
     let spec = ServerSpec { cpus: vec![cpu], ip, ..ServerSpec::new(ServerName::Builtin, run.to_owned()) };
     let mut counter = None;
-    let instance = on_free_ports(run, true, |own, ports| {
-        let (prepared, counts) = prepare(policy, backends, timeout_s, own, SocketAddr::new(ip, ports.port))?;
+    let instance = start_by(&spec, run, |place| {
+        let (prepared, counts) = prepare(policy, backends, timeout_s, place.own, place.address())?;
         counter = Some(counts);
-        start_prepared(&spec, own, prepared, ports.first(ip))
+        Ok(prepared)
     })
     .with_context(|| format!("failed to start the dispatcher `{}`", policy.name()))?;
     let counter = counter.context("a dispatcher that started was prepared")?;

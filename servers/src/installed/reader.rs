@@ -3,8 +3,10 @@
 use std::fmt::Write as _;
 use std::iter;
 use std::path::{Path, absolute};
+use std::sync::LazyLock;
 
 use anyhow::{Context, Result, bail, ensure};
+use regex_lite::Regex;
 
 use super::text::{name_of, path_of, text_of, value, word_of};
 use super::{elsewhere, lua};
@@ -219,9 +221,16 @@ struct Words<'a> {
     at: usize,
 }
 
-const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
+/// Blanks and comments.
+static SKIPPED: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^(?:[ \t\r\n]|#[^\n]*)*").expect("a test uses it"));
+/// A word, or `;`, `{`, `}`. In one without quotes a brace may stand behind `$`, and anything behind a backslash.
+static WORD: LazyLock<Regex> = LazyLock::new(|| {
+    let quoted = r#""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"#;
+    let bare = r#"(?:\\.?|\$\{|[^ \t\r\n;{}"'\\])(?:\\.?|\$\{|[^ \t\r\n;{\\])*"#;
+    Regex::new(&format!("^(?s:[;{{}}]|{quoted}|{bare})")).expect("a test uses it")
+});
 
-impl Words<'_> {
+impl<'a> Words<'a> {
     fn directives(&mut self, depth: u32) -> Result<Vec<Directive>> {
         ensure!(depth < BLOCKS_MAX, "its blocks are nested too deep");
         let mut all = Vec::new();
@@ -230,12 +239,12 @@ impl Words<'_> {
             match self.next_word()? {
                 None if depth == 0 && words.is_empty() => return Ok(all),
                 None => bail!("it ends within a block or a directive"),
-                Some(word) if word == "}" && depth > 0 && words.is_empty() => return Ok(all),
-                Some(word) if word == "}" => bail!("a }} stands where none belongs"),
-                Some(word) if word == ";" || word == "{" => {
+                Some("}") if depth > 0 && words.is_empty() => return Ok(all),
+                Some("}") => bail!("a }} stands where none belongs"),
+                Some(word @ (";" | "{")) => {
                     ensure!(!words.is_empty(), "a {word} stands where a directive should begin");
                     let name = plain_name(words.remove(0));
-                    let block = match word.as_str() {
+                    let block = match word {
                         ";" => None,
                         _ if name.ends_with("_by_lua_block") => Some(Block::Script(self.script()?)),
                         _ if OF_DATA.contains(&name.as_str()) => Some(Block::Data(self.directives(depth + 1)?)),
@@ -243,12 +252,12 @@ impl Words<'_> {
                     };
                     all.push(Directive { name, arguments: std::mem::take(&mut words), block });
                 }
-                Some(word) => words.push(word),
+                Some(word) => words.push(word.to_owned()),
             }
         }
     }
 
-    fn rest(&self) -> &str {
+    fn rest(&self) -> &'a str {
         &self.text[self.at..]
     }
 
@@ -258,40 +267,21 @@ impl Words<'_> {
     }
 
     /// The next word, or `;`, `{`, `}`; `None` at the end. Comments are passed over.
-    fn next_word(&mut self) -> Result<Option<String>> {
-        loop {
-            let blank = self.rest().len() - self.rest().trim_start_matches(BLANKS).len();
-            self.at += blank;
-            if !self.rest().starts_with('#') {
-                break;
-            }
-            self.at += self.rest().find('\n').unwrap_or(self.rest().len());
-        }
-        let Some(first) = self.rest().chars().next() else { return Ok(None) };
-        let end = match first {
-            ';' | '{' | '}' => 1,
-            '"' | '\'' => self.end_of_quoted(first)?,
-            _ => end_of_bare(self.rest()),
+    fn next_word(&mut self) -> Result<Option<&'a str>> {
+        self.at += SKIPPED.find(self.rest()).map_or(0, |skipped| skipped.end());
+        let Some(word) = WORD.find(self.rest()) else {
+            ensure!(self.rest().is_empty(), "a quote is not closed");
+            return Ok(None);
         };
-        let word = self.rest()[..end].to_owned();
-        self.at += end;
+        let (word, behind) = self.rest().split_at(word.end());
+        // Behind quotes nginx wants a blank, the end of the directive, or the parenthesis that closes a condition.
+        let may_follow = behind.is_empty() || behind.starts_with([' ', '\t', '\r', '\n', ';', '{', ')']);
+        ensure!(
+            may_follow || !word.starts_with(['"', '\'']),
+            "something stands right behind the word in quotes {word}"
+        );
+        self.at += word.len();
         Ok(Some(word))
-    }
-
-    /// Where a word in quotes ends. Behind it nginx wants a blank, the end of the directive, or the parenthesis that
-    /// closes a condition.
-    fn end_of_quoted(&self, quote: char) -> Result<usize> {
-        let mut escaped = false;
-        for (at, character) in self.rest().char_indices().skip(1) {
-            if character == quote && !escaped {
-                let behind = self.rest()[at + 1..].chars().next();
-                let ends = behind.is_none_or(|next| BLANKS.contains(&next) || ";{)".contains(next));
-                ensure!(ends, "something stands right behind the word in quotes {}", &self.rest()[..=at]);
-                return Ok(at + 1);
-            }
-            escaped = character == '\\' && !escaped;
-        }
-        bail!("a quote is not closed")
     }
 
     /// A script up to the brace that closes it, which is passed over.
@@ -301,23 +291,6 @@ impl Words<'_> {
         self.at += end + 1;
         Ok(script)
     }
-}
-
-/// Where a word without quotes ends.
-fn end_of_bare(text: &str) -> usize {
-    let (mut escaped, mut variable) = (false, false);
-    for (at, character) in text.char_indices() {
-        if escaped {
-            escaped = false;
-        } else if !(character == '{' && variable) {
-            if BLANKS.contains(&character) || ";{".contains(character) {
-                return at;
-            }
-            escaped = character == '\\';
-            variable = character == '$';
-        }
-    }
-    text.len()
 }
 
 /// The name of a directive without quotes, where it needs none.

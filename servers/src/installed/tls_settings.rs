@@ -91,8 +91,8 @@ mod tests {
     use tlsdyno_tls::{Suite, Version};
 
     use super::*;
-    use tlsdyno_record::model::{CertificateKind, SessionCache, TicketKeys};
     use crate::{ServerTls, certificates};
+    use tlsdyno_record::model::{CertificateKind, SessionCache, TicketKeys};
 
     const SITE: &str = "http { ssl_session_cache shared:old:1m; ssl_conf_command Options PrioritizeChaCha;\n\
         ssl_conf_command Ciphersuites TLS_CHACHA20_POLY1305_SHA256;\n\

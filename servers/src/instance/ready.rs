@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow};
 
+use super::{Addresses, Instance};
 use crate::ServerSpec;
 use tlsdyno_base::fault::Fault;
 use tlsdyno_base::{interrupt, listening};
@@ -19,7 +20,7 @@ const NO_AREA: &str = "is not an area of tlsdyno";
 /// Pause between two looks at a starting server.
 const READY_POLL: Duration = Duration::from_millis(5);
 
-impl super::Instance {
+impl Instance {
     pub(super) fn await_ready(&mut self, spec: &ServerSpec) -> Result<()> {
         let (limit, refused) = (Instant::now() + READY_WITHIN, Instant::now() + REFUSED_AFTER);
         loop {
@@ -55,12 +56,12 @@ impl super::Instance {
 
     fn is_ready(&self) -> bool {
         let pids = self.pids();
-        if pids.len() < self.processes {
+        if pids.len() < self.prepared.processes {
             return false;
         }
         let listening = listening::listening_addresses(&pids);
         let serves = |wanted: &SocketAddr| listening.iter().any(|listener| listening::serves(listener, wanted));
-        serves(&self.address) && self.plain_address.as_ref().is_none_or(serves)
+        serves(&self.addresses.address) && self.addresses.plain.as_ref().is_none_or(serves)
     }
 
     /// The server's own words for EADDRINUSE, which all C libraries put alike.
@@ -95,11 +96,9 @@ impl super::Instance {
 
     fn why_not_ready(&self, is_users_own: bool) -> Error {
         let seconds = READY_WITHIN.as_secs();
-        let wanted = match self.plain_address {
-            Some(plain) => format!("{} and {plain}", self.address),
-            None => self.address.to_string(),
-        };
-        let owners = listening::owners(&self.address);
+        let Addresses { address, plain } = self.addresses;
+        let wanted = plain.map_or_else(|| address.to_string(), |plain| format!("{address} and {plain}"));
+        let owners = listening::owners(&address);
         if !owners.is_empty() {
             let what = anyhow!(
                 "{wanted} is served by process {}, which was not started by the server command; tlsdyno must start the \

@@ -1,16 +1,16 @@
 //! Starting a server: its directory, its ports, its configuration, and what it needs beside it.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use super::Instance;
+use super::{Addresses, Instance, logs};
 use crate::cpu::CpuAccount;
+use crate::growing_log::GrowingLog;
 use crate::launch::{FOREIGN_VARIABLES, Launch};
 use crate::quota::Quota;
 use crate::supervised::Supervised;
@@ -19,42 +19,53 @@ use crate::{Place, Prepared, ServerSpec, Wanted, driver_of, held_back, run_direc
 use tlsdyno_base::fault::{Fault, OrFault, fault_of};
 use tlsdyno_base::listening;
 use tlsdyno_native::Handed;
-use tlsdyno_record::model::ServerName;
 
 /// How often another free port is tried when somebody was faster.
 const PORT_ATTEMPTS: u32 = 5;
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// Starts a server in a directory of its own inside `directory` and waits until it is ready.
+/// Starts a server in a directory of its own inside `run` and waits until it is ready.
 ///
 /// The errors say what the server itself said.
-pub fn start(spec: &ServerSpec, directory: &Path) -> Result<Instance> {
+pub fn start(spec: &ServerSpec, run: &Path) -> Result<Instance> {
     check(spec)?;
-    on_free_ports(directory, !spec.has_fixed_port(), |own, ports| start_on(spec, directory, own, ports))
+    start_by(spec, run, |place| (driver_of(spec.kind).prepare)(spec, place))
 }
 
-/// Starts something in a directory of its own on free ports; on others (if they are `ours` to choose) if somebody was
-/// faster there.
-pub(crate) fn on_free_ports(
-    directory: &Path,
-    ours: bool,
-    mut start: impl FnMut(&Path, &Ports) -> Result<Instance>,
+/// Starts what `prepare` makes in a directory of its own on free ports, and waits until it is ready; on other ports (if
+/// they are ours to choose) if somebody was faster there. Of the specification only processors, quota, environment,
+/// address and what follows from them count.
+pub(crate) fn start_by(
+    spec: &ServerSpec,
+    run: &Path,
+    mut prepare: impl FnMut(Place) -> Result<Prepared>,
 ) -> Result<Instance> {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let mut attempt = 1;
     loop {
-        let own = directory.join(format!("server-{number}-{attempt}"));
+        let own = run.join(format!("server-{number}-{attempt}"));
         run_directory::make_passable(&own)?;
-        let result = start(&own, &Ports::choose()?);
-        if result.is_err() {
-            let _ = fs::remove_dir_all(&own);
+        let [port, plain_port] = free_ports()?;
+        let place = Place { run, own: &own, ip: spec.ip, port, plain_port };
+        let error = match prepare(place).and_then(|prepared| start_prepared(spec, place, prepared)) {
+            Ok(instance) => return Ok(instance),
+            Err(error) => error,
+        };
+        let _ = fs::remove_dir_all(&own);
+        let was_taken = fault_of(&error) == Some(Fault::PortTaken);
+        if spec.has_fixed_port() || !was_taken || attempt == PORT_ATTEMPTS {
+            return Err(error);
         }
-        match result {
-            Err(error) if ours && attempt < PORT_ATTEMPTS && fault_of(&error) == Some(Fault::PortTaken) => attempt += 1,
-            other => return other,
-        }
+        attempt += 1;
     }
+}
+
+fn free_ports() -> Result<[u16; 2]> {
+    let free = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find a free loopback port");
+    // Both held at once, so that they differ.
+    let (first, second) = (free()?, free()?);
+    Ok([first.local_addr()?.port(), second.local_addr()?.port()])
 }
 
 fn check(spec: &ServerSpec) -> Result<()> {
@@ -64,57 +75,14 @@ fn check(spec: &ServerSpec) -> Result<()> {
     if spec.workers == 0 {
         bail!("a server needs at least one worker");
     }
-    if let Some(why) = driver_of(spec.kind).no_session_log().filter(|_| spec.log_sessions) {
+    if let Some(why) = driver_of(spec.kind).no_session_log.filter(|_| spec.log_sessions) {
         bail!("{why}");
     }
     spec.tls.as_ref().map_or(Ok(()), |tls| Wanted::of(tls).refuse_unable(spec.kind, spec.workers))
 }
 
-/// Ports of one attempt.
-pub(crate) struct Ports {
-    /// The one that everything listens on.
-    pub(crate) port: u16,
-    plain_port: u16,
-}
-
-impl Ports {
-    /// The addresses of something that only listens on the first.
-    pub(crate) fn first(&self, ip: IpAddr) -> Addresses {
-        Addresses { address: SocketAddr::new(ip, self.port), plain: None }
-    }
-
-    fn choose() -> Result<Ports> {
-        let free = || -> Result<TcpListener> { TcpListener::bind("127.0.0.1:0").context("find a free loopback port") };
-        // Both held at once, so that they differ.
-        let (first, second) = (free()?, free()?);
-        Ok(Ports { port: first.local_addr()?.port(), plain_port: second.local_addr()?.port() })
-    }
-}
-
-/// Where a server shall be reachable.
-#[derive(Debug)]
-pub(crate) struct Addresses {
-    pub(crate) address: SocketAddr,
-    /// Where it also serves plain HTTP.
-    pub(crate) plain: Option<SocketAddr>,
-}
-
-fn start_on(spec: &ServerSpec, run: &Path, directory: &Path, ports: &Ports) -> Result<Instance> {
-    let place = Place { run, own: directory, ip: spec.ip, port: ports.port, plain_port: ports.plain_port };
-    let mut prepared = driver_of(spec.kind).prepare(spec, place)?;
-    let first = Addresses { address: SocketAddr::new(spec.ip, ports.port), plain: None };
-    let addresses = prepared.addresses.take().unwrap_or(first);
-    start_prepared(spec, directory, prepared, addresses)
-}
-
-/// Starts what is prepared and waits until it is ready. Of the specification only processors, quota, environment and
-/// what follows from them count.
-pub(crate) fn start_prepared(
-    spec: &ServerSpec,
-    directory: &Path,
-    prepared: Prepared,
-    addresses: Addresses,
-) -> Result<Instance> {
+fn start_prepared(spec: &ServerSpec, place: Place, prepared: Prepared) -> Result<Instance> {
+    let addresses = prepared.addresses.unwrap_or(Addresses { address: place.address(), plain: None });
     refuse_taken(&addresses)?;
     let cpu = CpuAccount::best();
     let account = match &cpu {
@@ -132,25 +100,17 @@ pub(crate) fn start_prepared(
     }
     let mut cgroups: Vec<PathBuf> = account.iter().map(|group| group.path().to_owned()).collect();
     cgroups.extend(quota.iter().filter(|quota| quota.is_own_group()).map(|quota| quota.path().to_owned()));
-    let launch = launch(spec, directory, &prepared, cgroups)?;
+    let launch = launch(spec, place.own, &prepared, cgroups)?;
     let mut instance = Instance {
         supervised: Supervised::start(&launch)?,
         cpu: Mutex::new(cpu),
         quota,
-        directory: directory.to_owned(),
-        address: addresses.address,
-        plain_address: addresses.plain,
-        version: prepared.version,
-        config: prepared.config,
-        error_log: prepared.error_log,
-        session_log: prepared.session_log,
-        object_log: prepared.object_log,
-        processes: prepared.processes,
-        reload: prepared.reload,
-        searched: Mutex::new(BTreeMap::new()),
+        directory: place.own.to_owned(),
+        addresses,
+        searched: Mutex::new(logs(place.own, &prepared).into_iter().map(GrowingLog::new).collect()),
+        prepared,
         permitted: (spec.is_altered() && !spec.allow_insecure_listen).then_some(spec.ip),
-        is_own_command: spec.kind == ServerName::Command,
-        companions: prepared.companions,
+        is_own_command: spec.is_users_own(),
     };
     instance.await_ready(spec)?;
     if let Some(library) = &spec.library {

@@ -57,7 +57,7 @@ fn check_server(experiment: &Experiment, model: &ConfigurationModel) -> Result<(
     let server = model.server(experiment.server.kind);
     let is_asynchronous = model.accelerator.as_ref().is_some_and(|accelerator| accelerator.asynchronous);
     ensure!(
-        !is_asynchronous || driver_of(server).capabilities().is_none_or(|able| able.asynchronous),
+        !is_asynchronous || driver_of(server).capabilities.is_none_or(|able| able.asynchronous),
         "only {able} goes on while an accelerator works; leave `asynchronous` out, or choose --server {able}",
         able = having(|able| able.asynchronous)
     );

@@ -66,8 +66,8 @@ fn try_provider() -> Result<()> {
 fn servers_to_install() -> Vec<Check> {
     let mut packages: Vec<(&str, &Package)> = Vec::new();
     for driver in DRIVERS {
-        let package = driver.package().filter(|package| packages.iter().all(|(_, known)| known != package));
-        packages.extend(package.map(|package| (driver.server().name(), package)));
+        let package = driver.package.filter(|package| packages.iter().all(|(_, known)| known != package));
+        packages.extend(package.map(|package| (driver.server.name(), package)));
     }
     packages.into_iter().map(|(name, package)| server(name, package)).collect()
 }

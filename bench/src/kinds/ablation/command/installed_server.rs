@@ -18,7 +18,7 @@ const SPEAKS_TLS13: [u32; 3] = [1, 23, 4];
 /// There is no nginx here, or the configuration cannot be read.
 pub(super) fn fit(path: &Path, server: Server) -> Result<Server> {
     let installed = Installed::read(path)?;
-    let program = driver_of(ServerName::Nginx).package().context("nginx has a package")?.require("")?;
+    let program = driver_of(ServerName::Nginx).package.context("nginx has a package")?.require("")?;
     Ok(Server {
         // Not its target, where it is a link: nginx looks for includes beside the link.
         config: Some(absolute(path).with_context(|| format!("read {}", path.display()))?),
