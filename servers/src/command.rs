@@ -124,7 +124,7 @@ impl CommandSpec {
             let mut installed = Installed::read(path)?.serving(self.host.as_deref());
             installed.change_tls(tls);
             let text = installed.text(port("port"), port("plain_port"), directory)?;
-            let text = installed::fitting(&text, &build_of(&words[0]));
+            let text = installed::fitting(&text, &programs::output_of(Path::new(&words[0]), &["-V"]));
             let copy = directory.join("nginx.conf");
             fs::write(&copy, installed::bytes_of(&text)).with_context(|| format!("write {}", copy.display()))?;
             // nginx first opens the log that it was built with; from 1.19.5 on it can be told another.
@@ -139,9 +139,7 @@ impl CommandSpec {
         }
         words.iter().map(|word| fill(word, values)).collect()
     }
-}
 
-impl CommandSpec {
     /// What it may write where the system allows a view of its own, with these directories for real.
     ///
     /// # Errors
@@ -207,20 +205,13 @@ impl CommandSpec {
             ..Prepared::new(program, words.map(Into::into).collect())
         })
     }
-}
 
-impl CommandSpec {
     /// The command line, and the copy of an installed configuration that it is started with.
     fn configuration(&self, words: &[String]) -> String {
         let copy = words.last().filter(|_| self.installed.is_some()).and_then(|path| fs::read(path).ok());
         let text = |bytes: Vec<u8>| format!("# {}\n{}", words.join(" "), String::from_utf8_lossy(&bytes));
         copy.map_or_else(|| self.command.clone(), text)
     }
-}
-
-/// How an nginx was built, as it says.
-fn build_of(program: &str) -> String {
-    programs::output_of(Path::new(program), &["-V"])
 }
 
 /// What a program says that it is, where it is one that we know how to ask.
