@@ -39,4 +39,9 @@ impl Entry {
         let round = Round { site, vantage, started_unix_us: noticed_unix_us, ..Round::default() };
         Entry { run: run.to_owned(), number, missed_count: Some(count), is_alone: false, round }
     }
+
+    /// The last number that it tells of.
+    pub fn last_number(&self) -> u64 {
+        self.number + self.missed_count.map_or(0, |missed| missed.max(1) - 1)
+    }
 }

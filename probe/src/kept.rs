@@ -2,8 +2,6 @@
 
 use tlsdyno_tls::{Session, SessionKind};
 
-use super::round::{Kept, Resumption};
-
 /// Ages at which kept sessions are offered, in seconds: in the first round at which they are that old.
 pub const AGES_S: [u32; 3] = [60, 300, 3600];
 /// Bytes of a ticket that name the server's key, in the form of RFC 5077 section 4.
@@ -65,13 +63,6 @@ impl Keeping {
             self.key_name = bytes.to_vec();
         }
         name
-    }
-}
-
-impl Due {
-    /// What became of it.
-    pub fn became(&self, became: Resumption) -> Kept {
-        Kept { age_s: self.age_s, became }
     }
 }
 

@@ -11,7 +11,7 @@ use tlsdyno_tls::{EarlyData, Session, SessionKind};
 use super::connection::{Seen, connect, stamp_packets, visit};
 use super::fault::{Cause, Fault, FaultKind};
 use super::kept::Keeping;
-use super::round::{Facts, Resumption, Round, now_unix_us};
+use super::round::{Facts, Kept, Resumption, Round, now_unix_us};
 use super::site::Site;
 
 /// The machine slept if its two clocks went apart by more than this, in nanoseconds.
@@ -32,12 +32,12 @@ pub fn measure(site: &Site, random: &mut SplitMix64, keeping: &mut Keeping) -> R
         started_unix_us: now_unix_us(),
         ..Round::default()
     };
-    let mut steps = vec![Step::Full, Step::Resumed];
+    let mut steps: Vec<Step<'_>> = vec![("full", Walk::full), ("resumed", Walk::resumed)];
     if !site.options.no_early_data {
-        steps.push(Step::Early);
+        steps.push(("early", Walk::early));
     }
-    steps.insert(random.below(steps.len() + 1), Step::Tcp);
-    steps.push(Step::Kept);
+    steps.insert(random.below(steps.len() + 1), ("tcp", Walk::tcp));
+    steps.push(("kept", Walk::kept));
     let began = (awake_ns(), monotonic_ns());
     let mut walk = Walk { site, round: &mut round, sessions: Vec::new(), local: None, keeping };
     let outcome = walk.steps(&steps);
@@ -66,14 +66,8 @@ pub fn awake_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-#[derive(Clone, Copy)]
-enum Step {
-    Tcp,
-    Full,
-    Resumed,
-    Early,
-    Kept,
-}
+/// A step, by its name in faults.
+type Step<'a> = (&'static str, fn(&mut Walk<'a>, SocketAddr) -> Result<(), Cause>);
 
 /// A round under way.
 struct Walk<'a> {
@@ -86,24 +80,15 @@ struct Walk<'a> {
     keeping: &'a mut Keeping,
 }
 
-impl Walk<'_> {
-    fn steps(&mut self, steps: &[Step]) -> Result<(), Fault> {
+impl<'a> Walk<'a> {
+    fn steps(&mut self, steps: &[Step<'a>]) -> Result<(), Fault> {
         let began_ns = monotonic_ns();
         let found = self.site.look_up();
         self.round.lookup_ns = Some(monotonic_ns() - began_ns);
         let address = found.map_err(|cause| cause.in_step("lookup"))?;
         self.site.check_permission(address).map_err(|cause| cause.in_step("lookup"))?;
         self.round.facts.address = address.to_string();
-        for step in steps {
-            match step {
-                Step::Tcp => self.tcp(address).map_err(|cause| cause.in_step("tcp")),
-                Step::Full => self.full(address).map_err(|cause| cause.in_step("full")),
-                Step::Resumed => self.resumed(address).map_err(|cause| cause.in_step("resumed")),
-                Step::Early => self.early(address).map_err(|cause| cause.in_step("early")),
-                Step::Kept => self.kept(address).map_err(|cause| cause.in_step("kept")),
-            }?;
-        }
-        Ok(())
+        steps.iter().try_for_each(|(name, step)| step(self, address).map_err(|cause| cause.in_step(name)))
     }
 
     /// All connections of a round must go the same way, or their times cannot be compared: a laptop that changes from
@@ -168,11 +153,11 @@ impl Walk<'_> {
             return Ok(());
         };
         if due.age_s >= due.session.lifetime_s() {
-            self.round.kept = Some(due.became(Resumption::NotGiven));
+            self.round.kept = Some(Kept { age_s: due.age_s, became: Resumption::NotGiven });
             return Ok(());
         }
-        let seen = visit(self.site, address, Some(due.session.clone()), false)?;
-        self.round.kept = Some(due.became(became(seen.handshake.resumed.is_some())));
+        let seen = visit(self.site, address, Some(due.session), false)?;
+        self.round.kept = Some(Kept { age_s: due.age_s, became: became(seen.handshake.resumed.is_some()) });
         self.take(seen)
     }
 

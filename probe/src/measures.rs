@@ -1,13 +1,11 @@
 //! The numbers of a round that are counted up over time, and histograms of them.
 
-use std::io::Write;
+use std::collections::BTreeMap;
 
-use anyhow::{Context, Error, Result};
-use flate2::Compression;
-use flate2::write::DeflateEncoder;
+use serde::{Deserialize, Serialize};
 use tlsdyno_tls::named;
 
-use super::buckets::{self, Bucket, Counts, v2_bytes};
+use super::buckets::{Bucket, Counts, counts_of, gaps_of};
 use super::round::Round;
 
 named! {
@@ -39,39 +37,28 @@ named! {
         Without = "without",
         /// C: the same with the resumed handshake.
         With = "with",
-        /// W − C of a round, where that is not negative.
-        Saved = "saved",
-        /// C − W of a round, where that is positive.
-        Lost = "lost",
     }
 }
 
 impl Measure {
-    /// Its number in the histograms of every hour that was ever stored. A new measure gets the next one; none changes,
-    /// and none is given again.
-    pub const fn number(self) -> u8 {
+    /// The number that a round gives. A resumption that was rejected gives none of a resumed handshake.
+    fn of(self, round: &Round) -> Option<u64> {
+        let without_ns = || Some(round.tcp_ns? + round.full?.handshake_ns + round.full?.whole_ns);
         match self {
-            Measure::Lookup => 0,
-            Measure::Tcp => 1,
-            Measure::FullHello => 2,
-            Measure::Full => 3,
-            Measure::FullFirstByte => 4,
-            Measure::FullWhole => 5,
-            Measure::ResumedHello => 6,
-            Measure::Resumed => 7,
-            Measure::ResumedFirstByte => 8,
-            Measure::ResumedWhole => 9,
-            Measure::Early => 10,
-            Measure::Without => 11,
-            Measure::With => 12,
-            Measure::Saved => 13,
-            Measure::Lost => 14,
+            Measure::Lookup => round.lookup_ns,
+            Measure::Tcp => round.tcp_ns,
+            Measure::FullHello => Some(round.full?.hello_ns),
+            Measure::Full => Some(round.full?.handshake_ns),
+            Measure::FullFirstByte => Some(round.full?.first_byte_ns),
+            Measure::FullWhole => Some(round.full?.whole_ns),
+            Measure::ResumedHello => Some(round.resumed?.hello_ns),
+            Measure::Resumed => Some(round.resumed?.handshake_ns),
+            Measure::ResumedFirstByte => Some(round.resumed?.first_byte_ns),
+            Measure::ResumedWhole => Some(round.resumed?.whole_ns),
+            Measure::Early => Some(round.early?.tcp_ns + round.early?.whole_ns),
+            Measure::Without => without_ns(),
+            Measure::With => Some(without_ns()? - round.full?.handshake_ns + round.resumed?.handshake_ns),
         }
-    }
-
-    /// The measure of a number; `None`: this version does not know it.
-    fn numbered(number: u8) -> Option<Measure> {
-        Measure::ALL.iter().copied().find(|measure| measure.number() == number)
     }
 }
 
@@ -79,38 +66,45 @@ impl Measure {
 const MAX_NS: u64 = 3_600_000_000_000;
 
 /// How many values of each measure were in each bucket.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Stored", into = "Stored")]
 pub struct Measures([Counts; Measure::ALL.len()]);
 
-/// The numbers that a round gives. A resumption that was rejected gives none of a resumed handshake.
-pub fn of_round(round: &Round) -> Vec<(Measure, u64)> {
-    let mut all = Vec::with_capacity(Measure::ALL.len());
-    let mut add = |measure, ns: Option<u64>| all.extend(ns.map(|ns| (measure, ns)));
-    add(Measure::Lookup, round.lookup_ns);
-    add(Measure::Tcp, round.tcp_ns);
-    add(Measure::FullHello, round.full.map(|visit| visit.hello_ns));
-    add(Measure::Full, round.full.map(|visit| visit.handshake_ns));
-    add(Measure::FullFirstByte, round.full.map(|visit| visit.first_byte_ns));
-    add(Measure::FullWhole, round.full.map(|visit| visit.whole_ns));
-    add(Measure::ResumedHello, round.resumed.map(|visit| visit.hello_ns));
-    add(Measure::Resumed, round.resumed.map(|visit| visit.handshake_ns));
-    add(Measure::ResumedFirstByte, round.resumed.map(|visit| visit.first_byte_ns));
-    add(Measure::ResumedWhole, round.resumed.map(|visit| visit.whole_ns));
-    add(Measure::Early, round.early.map(|visit| visit.tcp_ns + visit.whole_ns));
-    if let (Some(tcp_ns), Some(full)) = (round.tcp_ns, round.full) {
-        let without_ns = tcp_ns + full.handshake_ns + full.whole_ns;
-        add(Measure::Without, Some(without_ns));
-        if let Some(resumed) = round.resumed {
-            let with_ns = tcp_ns + resumed.handshake_ns + full.whole_ns;
-            add(Measure::With, Some(with_ns));
-            add(Measure::Saved, without_ns.checked_sub(with_ns));
-            add(Measure::Lost, with_ns.checked_sub(without_ns).filter(|lost_ns| *lost_ns > 0));
-        }
+/// As it is kept in a store: by the name of the measure what [`gaps_of`] makes of its buckets.
+type Stored = BTreeMap<String, Vec<u32>>;
+
+impl From<Measures> for Stored {
+    fn from(measures: Measures) -> Stored {
+        let recorded = Measure::ALL.into_iter().filter(|measure| !measures.counts(*measure).is_empty());
+        recorded.map(|measure| (measure.to_string(), gaps_of(&measures.ascending(measure)))).collect()
     }
-    all
+}
+
+impl TryFrom<Stored> for Measures {
+    type Error = &'static str;
+
+    fn try_from(stored: Stored) -> Result<Measures, &'static str> {
+        let mut measures = Measures::default();
+        for (name, gaps) in stored {
+            // A measure that this version does not know is passed over.
+            if let Ok(measure) = name.parse::<Measure>() {
+                measures.0[measure as usize] = counts_of(&gaps).ok_or("a histogram is damaged")?;
+            }
+        }
+        Ok(measures)
+    }
 }
 
 impl Measures {
+    /// Counts the numbers of a round.
+    pub fn record_round(&mut self, round: &Round) {
+        for measure in Measure::ALL {
+            if let Some(ns) = measure.of(round) {
+                self.record(measure, ns);
+            }
+        }
+    }
+
     /// Counts a value.
     pub fn record(&mut self, measure: Measure, ns: u64) {
         self.0[measure as usize].push((Bucket::of(ns.min(MAX_NS)), 1));
@@ -174,7 +168,7 @@ impl Measures {
             }
         }
         let seen = counts.into_iter().enumerate().filter(|(_, count)| *count > 0);
-        seen.filter_map(|(place, count)| Some((Bucket::numbered((first + place) as u64)?, count))).collect()
+        seen.filter_map(|(place, count)| Some((Bucket::numbered((first + place) as u32)?, count))).collect()
     }
 
     /// A sequence of groups as one.
@@ -189,38 +183,6 @@ impl Measures {
         for (mine, more) in self.0.iter_mut().zip(&other.0) {
             mine.extend_from_slice(more);
         }
-    }
-
-    /// All of them, deflated: for each its number and length, then HdrHistogram's V2.
-    ///
-    /// # Errors
-    /// Never with values counted here.
-    pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let mut encoder = DeflateEncoder::new(Vec::new(), Compression::best());
-        for measure in Measure::ALL {
-            let counts = self.ascending(measure);
-            if !counts.is_empty() {
-                let bytes = v2_bytes(&counts, MAX_NS);
-                encoder.write_all(&[measure.number()])?;
-                encoder.write_all(&(bytes.len() as u32).to_be_bytes())?;
-                encoder.write_all(&bytes)?;
-            }
-        }
-        encoder.finish().context("failed to deflate histograms")
-    }
-
-    /// Reads what [`Measures::to_bytes`] made. A measure that this version does not know is passed over.
-    ///
-    /// # Errors
-    /// The bytes are damaged.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Measures> {
-        let mut measures = Measures::default();
-        for (number, counts) in buckets::read(bytes).map_err(Error::msg)? {
-            if let Some(known) = Measure::numbered(number) {
-                measures.0[known as usize] = counts;
-            }
-        }
-        Ok(measures)
     }
 }
 
@@ -239,10 +201,13 @@ pub fn quantile(ascending: &[(Bucket, u32)], q: f64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use hdrhistogram::Histogram;
-    use hdrhistogram::serialization::Deserializer;
 
     use super::*;
-    use crate::round::{Resumption, Visit};
+    use crate::round::Visit;
+
+    fn stored(measures: &Measures) -> Vec<u8> {
+        rmp_serde::to_vec_named(measures).unwrap()
+    }
 
     #[test]
     fn measures_survive_and_add_up() {
@@ -255,60 +220,26 @@ mod tests {
         };
         let mut measures = Measures::default();
         for round in [round(5_000_000, 2_000_000), round(5_000_000, 6_000_000)] {
-            of_round(&round).into_iter().for_each(|(measure, ns)| measures.record(measure, ns));
+            measures.record_round(&round);
         }
-        let mut read = Measures::from_bytes(&measures.to_bytes().unwrap()).unwrap();
+        let mut read: Measures = rmp_serde::from_slice(&stored(&measures)).unwrap();
         for measure in Measure::ALL {
             assert_eq!(read.ascending(measure), measures.ascending(measure), "{measure}");
         }
         read.merge(&measures);
-        let counts = [Measure::Saved, Measure::Lost, Measure::Without, Measure::Early].map(|of| read.count(of));
-        assert_eq!(counts, [2, 2, 4, 0]);
+        assert_eq!([Measure::With, Measure::Without, Measure::Early].map(|of| read.count(of)), [4, 4, 0]);
         let without = read.quantile(Measure::Without, 0.5).unwrap() as f64;
         assert!((without / 16e6 - 1.0).abs() < 0.001, "{without}");
-        assert!(Measures::from_bytes(&[1, 2, 3]).is_err());
     }
 
-    /// What these bytes say was written by tlsdyno 0.1 and must be read for ever.
     #[test]
-    fn numbers_on_disk_never_change() {
-        let names: Vec<&str> = (0..=u8::MAX).map_while(Measure::numbered).map(Measure::name).collect();
-        let known = [
-            "lookup",
-            "tcp",
-            "full_hello",
-            "full",
-            "full_first_byte",
-            "full_whole",
-            "resumed_hello",
-            "resumed",
-            "resumed_first_byte",
-            "resumed_whole",
-            "early",
-            "without",
-            "with",
-            "saved",
-            "lost",
-        ];
-        // Whoever adds one adds it behind these.
-        assert_eq!(names[..known.len()], known);
-        assert_eq!(names.len(), Measure::ALL.len(), "each has a number, without gaps");
-        let became = (0..).map_while(Resumption::numbered).map(Resumption::name).collect::<Vec<_>>();
-        assert_eq!(became[..4], ["untried", "not_given", "rejected", "accepted"]);
-        assert_eq!(became.len(), Resumption::ALL.len());
-        let mut measures = Measures::default();
-        for measure in Measure::ALL {
-            measures.record(measure, 1000 + u64::from(measure.number()));
+    fn what_another_version_counts_is_passed_over_and_damage_is_told() {
+        let read = |name: &str, gaps: &[u32]| Measures::try_from(Stored::from([(name.to_owned(), gaps.to_vec())]));
+        assert_eq!(read("to_the_moon", &[1, 2]), Ok(Measures::default()));
+        assert!(read("tcp", &[1, 2, 0, 3]).is_ok());
+        for damaged in [&[1][..], &[u32::MAX, 1], &[1, 2, u32::MAX, 1]] {
+            assert!(read("tcp", damaged).is_err(), "{damaged:?}");
         }
-        let mut bytes = Vec::new();
-        let deflated = measures.to_bytes().unwrap();
-        std::io::Read::read_to_end(&mut flate2::read::DeflateDecoder::new(&deflated[..]), &mut bytes).unwrap();
-        let (mut numbers, mut rest) = (Vec::new(), &bytes[..]);
-        while let [number, a, b, c, d, behind @ ..] = rest {
-            numbers.push(*number);
-            rest = &behind[u32::from_be_bytes([*a, *b, *c, *d]) as usize..];
-        }
-        assert_eq!(numbers, (0..Measure::ALL.len() as u8).collect::<Vec<_>>());
     }
 
     /// HdrHistogram's own idea of its buckets, for values of every size.
@@ -322,7 +253,7 @@ mod tests {
             measures.record(Measure::Tcp, ns);
             histogram.record(ns).unwrap();
         }
-        let read = Measures::from_bytes(&measures.to_bytes().unwrap()).unwrap();
+        let read: Measures = rmp_serde::from_slice(&stored(&measures)).unwrap();
         let lowest = |counts: &[(Bucket, u32)]| -> Vec<(u64, u64)> {
             counts.iter().map(|(bucket, count)| (bucket.lowest(), u64::from(*count))).collect()
         };
@@ -333,9 +264,7 @@ mod tests {
         assert_eq!(lowest(read.counts(Measure::Tcp)), of_library);
         let library = read.counts(Measure::Tcp);
         assert_eq!(measures.ascending(Measure::Tcp), library);
-        let bytes = v2_bytes(library, MAX_NS);
-        let read_by_library: Histogram<u64> = Deserializer::new().deserialize(&mut bytes.as_slice()).unwrap();
-        assert!(read_by_library == histogram, "the library reads what was written");
+        assert!(library.iter().all(|(bucket, _)| Bucket::of(bucket.middle()) == *bucket));
         assert_eq!(Measures::added(Measure::Tcp, [&measures].into_iter()), library);
         let twice: Vec<(Bucket, u32)> = library.iter().map(|(bucket, count)| (*bucket, 2 * count)).collect();
         assert_eq!(Measures::sum([&measures, &read].into_iter()).counts(Measure::Tcp), twice);

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, Mutex, OnceLock};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use tlsdyno_base::fault::{Fault, OrFault, fault_of};
@@ -17,8 +17,8 @@ use super::measure::{awake_ns, measure};
 use super::round::now_unix_us;
 use super::schedule::{Due, Schedule};
 use super::site::Site;
-use super::spool::{Claim, Spool, taken};
-use super::store::{Address, Patience, Store};
+use super::spool::{Claim, Rest, Spool, taken};
+use super::store::{Address, Store};
 
 /// Rounds under way at once: sites that hang hold up no others until so many do.
 const WORKERS_MAX: usize = 64;
@@ -26,7 +26,9 @@ const WORKERS_MAX: usize = 64;
 const NAP: Duration = Duration::from_millis(200);
 /// The longest pause between two attempts at a store that does not take rounds.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Microseconds between two countings of hours.
+/// How long the store may take for what is spooled once all rounds are made.
+const LAST_STORING: Duration = Duration::from_secs(60);
+/// Microseconds between two times of housekeeping.
 const HOUSE_EVERY_US: u64 = 600_000_000;
 
 /// What the robot is to do.
@@ -72,11 +74,9 @@ struct Shared<'a> {
     keeping: Vec<Mutex<Keeping>>,
     end_ns: Option<u64>,
     spool: Spool,
-    /// With the store, which must not hold up the end.
-    patience: Patience,
     stop: &'a AtomicBool,
-    /// All rounds are made: what is spooled goes to the store, and then it is over.
-    over: AtomicBool,
+    /// When all rounds were made: what is spooled goes to the store, and then it is over.
+    over: OnceLock<Instant>,
     /// Another robot has one of the sites.
     refused: Mutex<Option<String>>,
     made: AtomicU64,
@@ -100,15 +100,13 @@ pub fn run(
     let series: Vec<String> = orders.sites.iter().map(Site::series).collect();
     let claims = series.iter().map(|series| Claim::of(&directory, series)).collect::<Result<Vec<_>>>();
     let _claims = claims.or_fault(Fault::Store)?;
-    let patience = Patience::default();
-    let store =
-        match Store::open_within(address, &patience).and_then(|mut store| claim(&mut store, &series).map(|()| store)) {
-            Err(error) if fault_of(&error) == Some(Fault::Unreachable) => {
-                warn(&format!("the store is away; rounds wait in {}: {error:#}", directory.display()));
-                None
-            }
-            opened => Some(opened?),
-        };
+    let store = match Store::open(address).and_then(|mut store| claim(&mut store, &series).map(|()| store)) {
+        Err(error) if fault_of(&error) == Some(Fault::Unreachable) => {
+            warn(&format!("the store is away; rounds wait in {}: {error:#}", directory.display()));
+            None
+        }
+        opened => Some(opened?),
+    };
     // What a robot left that was killed; this one's own comes behind, and so later.
     let left = Spool::left(&directory)?;
     let mut order: Vec<usize> = (0..orders.sites.len()).collect();
@@ -125,9 +123,8 @@ pub fn run(
         keeping: orders.sites.iter().map(|_| Mutex::default()).collect(),
         end_ns: orders.duration.map(|duration| now_ns + duration.as_nanos() as u64),
         spool: Spool::take(&directory, orders.spool_bytes_max)?,
-        patience,
         stop,
-        over: AtomicBool::new(false),
+        over: OnceLock::new(),
         refused: Mutex::new(None),
         made: AtomicU64::new(0),
         missed: AtomicU64::new(0),
@@ -145,8 +142,7 @@ pub fn run(
             .collect();
         workers.into_iter().for_each(|worker| worker.join().expect("no worker panics"));
         shared.spool.close();
-        shared.patience.end();
-        shared.over.store(true, Ordering::Release);
+        shared.over.get_or_init(Instant::now);
         keeper.join().expect("the keeper does not panic");
     });
     // What the store took made room for the rest.
@@ -154,13 +150,15 @@ pub fn run(
     if let Some(text) = shared.refused.lock().expect("no holder panics").take() {
         return Err(anyhow!(text)).or_fault(Fault::Store);
     }
+    let own = shared.spool.rest();
+    let rests: Vec<Rest> = left.iter().map(Spool::rest).chain([own]).collect();
     Ok(Done {
         made_count: shared.made.load(Ordering::Relaxed),
         missed_count: shared.missed.load(Ordering::Relaxed),
-        is_spooled: left.iter().chain([&shared.spool]).any(|spool| !spool.is_file_empty()),
-        lost_count: shared.spool.in_memory_count(),
-        dropped_count: shared.spool.dropped_count(),
-        damaged_count: left.iter().chain([&shared.spool]).map(Spool::damaged_count).sum(),
+        is_spooled: rests.iter().any(|rest| !rest.is_file_empty),
+        lost_count: own.in_memory_count,
+        dropped_count: own.dropped_count,
+        damaged_count: rests.iter().map(|rest| rest.damaged_count).sum(),
     })
 }
 
@@ -224,9 +222,14 @@ impl Shared<'_> {
         }
     }
 
+    /// Whether a store that is slow may still take the robot's time.
+    fn may_wait(&self) -> bool {
+        self.over.get().is_none_or(|over| over.elapsed() < LAST_STORING)
+    }
+
     fn nap(&self, length: Duration) {
         let until_ns = awake_ns() + length.as_nanos() as u64;
-        while awake_ns() < until_ns && !self.over.load(Ordering::Acquire) {
+        while awake_ns() < until_ns && self.over.get().is_none() {
             thread::sleep(NAP.min(length));
         }
     }
@@ -249,7 +252,7 @@ impl Keeper<'_> {
         let mut house_unix_us = i64::MIN;
         loop {
             // Asked before the spool: what was added until then is taken in this turn.
-            let is_last = self.shared.over.load(Ordering::Acquire);
+            let is_last = self.shared.over.get().is_some();
             match self.turn(left, is_last, &mut house_unix_us) {
                 Ok(()) => {
                     if !pause.is_zero() {
@@ -279,7 +282,7 @@ impl Keeper<'_> {
             None => self.reopen()?,
         };
         for spool in left.iter().chain([&self.shared.spool]) {
-            take(&mut store, spool)?;
+            take(&mut store, spool, &|| self.shared.may_wait())?;
         }
         let now_us = now_unix_us();
         // The clock may have been set back.
@@ -292,7 +295,7 @@ impl Keeper<'_> {
     }
 
     fn reopen(&mut self) -> Result<Store> {
-        let mut store = Store::open_within(self.address, &self.shared.patience)?;
+        let mut store = Store::open(self.address)?;
         match claim(&mut store, self.series) {
             Ok(()) => self.was_claimed = true,
             Err(_) if self.was_claimed => {}
@@ -305,21 +308,22 @@ impl Keeper<'_> {
     }
 }
 
-/// Takes what is in a spool to the store.
+/// Takes what is in a spool to the store, as long as that may be waited for.
 ///
 /// # Errors
 /// The store does not take it; it stays in the spool. Or the spool cannot be written.
-pub fn take(store: &mut Store, spool: &Spool) -> Result<()> {
-    loop {
-        let (entries, until) = spool.oldest()?;
-        if !entries.is_empty() {
-            store.add(&entries)?;
+fn take(store: &mut Store, spool: &Spool, may_wait: &dyn Fn() -> bool) -> Result<()> {
+    while may_wait() {
+        let oldest = spool.oldest()?;
+        if !oldest.entries.is_empty() {
+            store.add(&oldest.entries)?;
         }
-        spool.taken(until)?;
-        if entries.is_empty() {
-            return Ok(());
+        spool.taken(&oldest)?;
+        if oldest.entries.is_empty() {
+            break;
         }
     }
+    Ok(())
 }
 
 /// Keeps rounds that were made alone, and what robots left, and keeps house as a robot does: there may never be one.
@@ -333,12 +337,12 @@ pub fn keep_alone(entries: &[Entry], address: &Address, raw_hours: u64, spool_by
     let spool = Spool::take(directory, spool_bytes_max)?;
     entries.iter().for_each(|entry| spool.add(entry));
     spool.close();
-    let waits = || match spool.in_memory_count() {
+    let waits = || match spool.rest().in_memory_count {
         0 => format!("the rounds wait in {} for the next command on this store", directory.display()),
         lost => format!("{lost} rounds are lost: {} has no room for them either", directory.display()),
     };
     let mut store = Store::open(address).with_context(waits)?;
-    left.iter().chain([&spool]).try_for_each(|spool| take(&mut store, spool)).with_context(waits)?;
+    left.iter().chain([&spool]).try_for_each(|spool| take(&mut store, spool, &|| true)).with_context(waits)?;
     let in_order = store.keep_house_warily(now_unix_us(), raw_hours);
     in_order.map(drop).context("the rounds are kept, but the store could not be put in order")
 }

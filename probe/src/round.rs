@@ -70,10 +70,9 @@ pub struct Kept {
 }
 
 impl Visit {
-    /// From `connect` until the last byte.
-    pub fn total_ns(&self, is_early: bool) -> u64 {
-        // Early data travel while the handshake goes on.
-        self.tcp_ns + self.whole_ns + if is_early { 0 } else { self.handshake_ns }
+    /// From `connect` until the last byte, without early data, which travel while the handshake goes on.
+    pub fn total_ns(&self) -> u64 {
+        self.tcp_ns + self.handshake_ns + self.whole_ns
     }
 }
 
@@ -94,21 +93,6 @@ named! {
 }
 
 impl Resumption {
-    /// Its number in the rows of every store. A new one gets the next; none changes, and none is given again.
-    pub const fn number(self) -> u8 {
-        match self {
-            Resumption::Untried => 0,
-            Resumption::NotGiven => 1,
-            Resumption::Rejected => 2,
-            Resumption::Accepted => 3,
-        }
-    }
-
-    /// That of a number; `None`: this version does not know it.
-    pub fn numbered(number: u64) -> Option<Resumption> {
-        Resumption::ALL.into_iter().find(|one| u64::from(one.number()) == number)
-    }
-
     /// Whether a session was offered.
     pub fn is_offered(self) -> bool {
         matches!(self, Resumption::Accepted | Resumption::Rejected)

@@ -19,16 +19,16 @@ use super::fault::{Cause, FaultKind};
 use super::round::{now_unix_us, series};
 
 /// Flags that say how sites are probed; the keys of a configuration file have the same names.
-#[derive(Clone, Debug, clap::Args, Deserialize)]
+#[derive(Clone, Debug, Default, clap::Args, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SiteOptions {
     /// Probe a host that is not this machine: name the one in the URL, and only one whose owner has agreed
     #[arg(long, value_name = "HOST")]
     pub i_may_probe: Vec<String>,
 
-    /// How long each step may take: connecting, the handshake, the answer
-    #[arg(long, default_value = "10s", value_name = "TIME")]
-    pub timeout: Time,
+    /// How long each step may take: connecting, the handshake, the answer [default: 10s]
+    #[arg(long, value_name = "TIME")]
+    pub timeout: Option<Time>,
 
     /// A certificate that cannot be trusted is a fault of the round; else it is only recorded
     #[arg(long)]
@@ -68,23 +68,8 @@ pub struct SiteOptions {
     pub source: Option<IpAddr>,
 }
 
-impl Default for SiteOptions {
-    fn default() -> SiteOptions {
-        SiteOptions {
-            i_may_probe: Vec::new(),
-            timeout: Time::seconds(10),
-            verify: false,
-            ca_file: None,
-            version: None,
-            group: Vec::new(),
-            no_tickets: false,
-            no_early_data: false,
-            ipv4: false,
-            ipv6: false,
-            source: None,
-        }
-    }
-}
+/// How long a step may take by default.
+const TIMEOUT: Time = Time::seconds(10);
 
 /// The shortest time between two rounds at a site that is not this machine.
 pub const FOREIGN_EVERY_MIN: Duration = Duration::from_secs(10);
@@ -243,7 +228,7 @@ impl Site {
     }
 
     pub(super) fn timeout(&self) -> Duration {
-        self.options.timeout.0
+        self.options.timeout.unwrap_or(TIMEOUT).0
     }
 }
 

@@ -4,12 +4,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::Write;
+use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::entry::Entry;
 use super::site::file_of;
@@ -18,10 +18,10 @@ use super::site::file_of;
 const MEMORY_MAX: usize = 10_000;
 /// Spools in one directory: robots on one store at the same time.
 const SPOOLS_MAX: usize = 1000;
-/// Bytes read from a spool at once, and the longest line that is looked at.
-const PIECE: usize = 256 * 1024;
-/// Rounds taken from memory at once.
-const TAKEN_FROM_MEMORY: usize = 256;
+/// Rounds taken at once.
+const TAKEN_AT_ONCE: usize = 256;
+/// So much of a damaged line is kept. A crash of the machine leaves lines of zeros of any length.
+const DAMAGED_BYTES_MAX: usize = 256 * 1024;
 
 /// A file of entries, locked by this process.
 #[derive(Debug)]
@@ -32,12 +32,29 @@ pub struct Spool {
     aside: PathBuf,
 }
 
-/// How far a spool was read.
-#[derive(Clone, Copy, Debug)]
-pub struct Until {
+/// What was read of a spool, and how far.
+#[derive(Debug, Default)]
+pub struct Oldest {
+    /// The entries.
+    pub entries: Vec<Entry>,
+    /// Lines among them that nobody can read.
+    damaged: Vec<Vec<u8>>,
     file: u64,
     /// Of what waits in memory, by the count of all lines that ever did.
     memory: u64,
+}
+
+/// What became of rounds that the store has not.
+#[derive(Clone, Copy, Debug)]
+pub struct Rest {
+    /// The file has none.
+    pub is_file_empty: bool,
+    /// Rounds that wait in memory, for the file takes none: they end with this process.
+    pub in_memory_count: u64,
+    /// Rounds that found no room on disk or in memory.
+    pub dropped_count: u64,
+    /// Lines that nobody could read; they were put aside.
+    pub damaged_count: u64,
 }
 
 #[derive(Debug)]
@@ -47,8 +64,6 @@ struct State {
     bytes: u64,
     /// Where the first entry begins that the store does not have.
     taken: u64,
-    /// Damaged lines before this are put aside.
-    examined: u64,
     /// Lines that could not be written yet.
     waiting: VecDeque<String>,
     /// Lines that have left `waiting` so far.
@@ -56,7 +71,6 @@ struct State {
     /// Rounds that found no room, by run and series: the first of them, when it began, and how many.
     dropped: BTreeMap<(String, String), (u64, i64, u64)>,
     dropped_count: u64,
-    /// Lines that nobody could read; they were put aside.
     damaged_count: u64,
 }
 
@@ -96,42 +110,38 @@ impl Spool {
         Ok(left)
     }
 
-    fn on(file: File, bytes_max: u64, directory: &Path) -> Result<Spool> {
-        let bytes = file.metadata().context("failed to ask for the size of the spool")?.len();
+    fn on(mut file: File, bytes_max: u64, directory: &Path) -> Result<Spool> {
+        let mut bytes = file.metadata().context("failed to ask for the size of the spool")?.len();
+        // A robot that was killed while it wrote leaves a line without its end: nothing may be appended to it.
+        let mut last = [b'\n'];
+        if bytes > 0 {
+            file.read_exact_at(&mut last, bytes - 1).context("failed to read the spool")?;
+        }
+        if last != *b"\n" {
+            file.write_all(b"\n").context("failed to write the spool")?;
+            bytes += 1;
+        }
         let state = State {
             file,
             bytes,
             taken: 0,
-            examined: 0,
             waiting: VecDeque::new(),
             left_memory: 0,
             dropped: BTreeMap::new(),
             dropped_count: 0,
             damaged_count: 0,
         };
-        let spool = Spool { state: Mutex::new(state), bytes_max, aside: directory.join("damaged") };
-        spool.end_the_cut_line()?;
-        Ok(spool)
+        Ok(Spool { state: Mutex::new(state), bytes_max, aside: directory.join("damaged") })
     }
 
-    /// A robot that was killed while it wrote leaves a line without its end: nothing may be appended to it.
-    fn end_the_cut_line(&self) -> Result<()> {
-        let mut state = self.state.lock().expect("no holder of the spool panics");
-        let mut last = [b'\n'];
-        if state.bytes > 0 {
-            state.file.read_exact_at(&mut last, state.bytes - 1).context("failed to read the spool")?;
-        }
-        if last != *b"\n" {
-            state.file.write_all(b"\n").context("failed to write the spool")?;
-            state.bytes += 1;
-        }
-        Ok(())
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder of the spool panics")
     }
 
     /// Appends a round. It never fails: what finds no room on disk waits in memory, and what finds none there either
     /// is counted, and becomes a row of missed rounds as soon as there is room.
     pub fn add(&self, entry: &Entry) {
-        let mut state = self.state.lock().expect("no holder of the spool panics");
+        let mut state = self.state();
         state.write_waiting(self.bytes_max);
         if state.waiting.len() >= MEMORY_MAX {
             return state.drop_entry(entry);
@@ -144,125 +154,76 @@ impl Spool {
     /// Tells of rounds that were dropped, and writes what waits in memory however long the file becomes: no other round
     /// follows, and who ends has no memory.
     pub fn close(&self) {
-        let mut state = self.state.lock().expect("no holder of the spool panics");
+        let mut state = self.state();
         let all: Vec<_> = state.dropped.keys().cloned().collect();
         all.iter().for_each(|series| state.own_up(series));
         state.write_waiting(u64::MAX);
     }
 
-    /// The oldest entries that the store does not have, and where the next ones begin; none: it has all. Those that the
-    /// file does not take come from memory. A damaged line is put aside.
+    /// The oldest entries that the store does not have; none: it has all. Those that the file does not take come from
+    /// memory.
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn oldest(&self) -> Result<(Vec<Entry>, Until)> {
-        let mut state = self.state.lock().expect("no holder of the spool panics");
+    pub fn oldest(&self) -> Result<Oldest> {
+        let mut state = self.state();
         state.write_waiting(self.bytes_max);
-        let (mut entries, mut at) = (Vec::new(), state.taken);
-        while entries.is_empty() && at < state.bytes {
-            at = self.read_piece(&mut state, at, &mut entries)?;
-        }
-        let mut until = Until { file: at, memory: state.left_memory };
-        if entries.is_empty() {
-            let lines = state.waiting.iter().take(TAKEN_FROM_MEMORY);
-            entries.extend(lines.filter_map(|line| serde_json::from_str::<Entry>(line).ok()));
-            until.memory += entries.len() as u64;
-        }
-        Ok((entries, until))
-    }
-
-    /// Reads the entries from there on, as many as are in a piece, and answers where the next ones begin.
-    fn read_piece(&self, state: &mut State, from: u64, entries: &mut Vec<Entry>) -> Result<u64> {
-        let bytes = state.piece(from)?;
-        let Some(last) = bytes.iter().rposition(|byte| *byte == b'\n') else {
-            return self.skip_line(state, from, bytes);
-        };
-        let mut at = from;
-        for line in bytes[..=last].split_inclusive(|byte| *byte == b'\n') {
-            match serde_json::from_slice(line) {
-                Ok(entry) => entries.push(entry),
-                // A robot that was killed while it wrote, or a newer tlsdyno, for which it is kept.
-                Err(_) => self.note_damage(state, at, line)?,
-            }
-            at += line.len() as u64;
-            state.examined = state.examined.max(at);
-        }
-        Ok(at)
-    }
-
-    /// Passes over a line that is longer than any that was written: a crash of the machine leaves zeros, for example.
-    /// Its beginning is put aside.
-    fn skip_line(&self, state: &mut State, from: u64, mut beginning: Vec<u8>) -> Result<u64> {
-        let mut at = from + beginning.len() as u64;
-        while at < state.bytes {
-            let piece = state.piece(at)?;
-            let end = memchr::memchr(b'\n', &piece);
-            at += end.map_or(piece.len(), |end| end + 1) as u64;
-            if end.is_some() {
-                break;
+        let mut oldest = Oldest { file: state.taken, memory: state.left_memory, ..Oldest::default() };
+        let mut file = BufReader::new(&state.file);
+        file.seek(SeekFrom::Start(state.taken)).context("failed to read the spool")?;
+        while oldest.entries.len() < TAKEN_AT_ONCE && oldest.file < state.bytes {
+            let mut line = Vec::new();
+            let read = file.read_until(b'\n', &mut line).context("failed to read the spool")?;
+            ensure!(read > 0, "another program has shortened the spool");
+            oldest.file += read as u64;
+            match serde_json::from_slice(&line) {
+                Ok(entry) => oldest.entries.push(entry),
+                // A robot that was killed while it wrote, a crash of the machine, or a newer tlsdyno.
+                Err(_) => oldest.damaged.push(line[..read.min(DAMAGED_BYTES_MAX)].trim_ascii_end().to_vec()),
             }
         }
-        beginning.push(b'\n');
-        self.note_damage(state, from, &beginning)?;
-        state.examined = state.examined.max(at);
-        Ok(at)
-    }
-
-    /// Counts a damaged line that begins there and puts it aside, once: lines are read again while the store takes
-    /// nothing.
-    fn note_damage(&self, state: &mut State, at: u64, line: &[u8]) -> Result<()> {
-        if at >= state.examined {
-            put_aside(&self.aside, line)?;
-            state.damaged_count += 1;
+        if oldest.entries.is_empty() {
+            let lines = state.waiting.iter().take(TAKEN_AT_ONCE);
+            oldest.entries.extend(lines.filter_map(|line| serde_json::from_str::<Entry>(line).ok()));
+            oldest.memory += oldest.entries.len() as u64;
         }
-        Ok(())
+        Ok(oldest)
     }
 
-    /// The store has everything before `until`.
+    /// The store has these entries. Damaged lines among them are put aside.
     ///
     /// # Errors
-    /// The file cannot be emptied.
-    pub fn taken(&self, until: Until) -> Result<()> {
-        let mut state = self.state.lock().expect("no holder of the spool panics");
+    /// The file cannot be emptied, or nothing can be put aside.
+    pub fn taken(&self, oldest: &Oldest) -> Result<()> {
+        let mut state = self.state();
+        if !oldest.damaged.is_empty() {
+            let failed = || format!("failed to write {}", self.aside.display());
+            let mut aside = OpenOptions::new().append(true).create(true).open(&self.aside).with_context(failed)?;
+            aside.write_all(&[oldest.damaged.join(&b'\n'), b"\n".to_vec()].concat()).with_context(failed)?;
+            state.damaged_count += oldest.damaged.len() as u64;
+        }
         // Some may have found room in the file meanwhile: they are taken twice, which the store knows.
-        while state.left_memory < until.memory && state.waiting.pop_front().is_some() {
+        while state.left_memory < oldest.memory && state.waiting.pop_front().is_some() {
             state.left_memory += 1;
         }
-        state.taken = until.file;
+        state.taken = oldest.file;
         if state.taken == state.bytes && state.bytes > 0 {
             state.file.set_len(0).context("failed to empty the spool")?;
-            (state.bytes, state.taken, state.examined) = (0, 0, 0);
+            (state.bytes, state.taken) = (0, 0);
         }
         Ok(())
     }
 
-    /// Whether the store has everything.
-    pub fn is_empty(&self) -> bool {
-        let state = self.state.lock().expect("no holder of the spool panics");
-        state.taken == state.bytes && state.waiting.is_empty()
-    }
-
-    /// Whether the file has rounds that the store has not.
-    pub fn is_file_empty(&self) -> bool {
-        let state = self.state.lock().expect("no holder of the spool panics");
-        state.taken == state.bytes
-    }
-
-    /// Rounds that wait in memory, for the file takes none: they end with this process.
-    pub fn in_memory_count(&self) -> u64 {
-        let state = self.state.lock().expect("no holder of the spool panics");
-        let rounds = state.waiting.iter().filter_map(|line| serde_json::from_str::<Entry>(line).ok());
-        rounds.filter(|entry| entry.missed_count.is_none()).count() as u64
-    }
-
-    /// Rounds that found no room on disk or in memory.
-    pub fn dropped_count(&self) -> u64 {
-        self.state.lock().expect("no holder of the spool panics").dropped_count
-    }
-
-    /// Lines that nobody could read.
-    pub fn damaged_count(&self) -> u64 {
-        self.state.lock().expect("no holder of the spool panics").damaged_count
+    /// What the store has not.
+    pub fn rest(&self) -> Rest {
+        let state = self.state();
+        let waiting = state.waiting.iter().filter_map(|line| serde_json::from_str::<Entry>(line).ok());
+        Rest {
+            is_file_empty: state.taken == state.bytes,
+            in_memory_count: waiting.filter(|entry| entry.missed_count.is_none()).count() as u64,
+            dropped_count: state.dropped_count,
+            damaged_count: state.damaged_count,
+        }
     }
 }
 
@@ -270,20 +231,7 @@ fn line(entry: &Entry) -> String {
     serde_json::to_string(entry).expect("rounds are always JSON") + "\n"
 }
 
-fn put_aside(path: &Path, line: &[u8]) -> Result<()> {
-    let failed = || format!("failed to write {}", path.display());
-    let mut file = OpenOptions::new().append(true).create(true).open(path).with_context(failed)?;
-    file.write_all(line).with_context(failed)
-}
-
 impl State {
-    /// What the file has from there on, but no more than [`PIECE`].
-    fn piece(&self, from: u64) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; usize::try_from(self.bytes - from).unwrap_or(PIECE).min(PIECE)];
-        self.file.read_exact_at(&mut bytes, from).context("failed to read the spool")?;
-        Ok(bytes)
-    }
-
     fn drop_entry(&mut self, entry: &Entry) {
         let count = entry.missed_count.unwrap_or(1);
         let series = (entry.run.clone(), entry.round.series());
@@ -363,9 +311,14 @@ mod tests {
         Entry::made("run", number, Round { site: "https://a/".to_owned(), ..Round::default() })
     }
 
-    fn numbers(spool: &Spool) -> (Vec<u64>, Until) {
-        let (entries, until) = spool.oldest().unwrap();
-        (entries.iter().map(|entry| entry.number).collect(), until)
+    fn numbers(spool: &Spool) -> (Vec<u64>, Oldest) {
+        let oldest = spool.oldest().unwrap();
+        (oldest.entries.iter().map(|entry| entry.number).collect(), oldest)
+    }
+
+    fn is_empty(spool: &Spool) -> bool {
+        let rest = spool.rest();
+        rest.is_file_empty && rest.in_memory_count == 0
     }
 
     #[test]
@@ -376,7 +329,7 @@ mod tests {
         let (found, until) = numbers(&spool);
         assert_eq!(found, [0, 1, 2]);
         spool.add(&entry(3));
-        spool.taken(until).unwrap();
+        spool.taken(&until).unwrap();
         assert_eq!(numbers(&spool).0, [3]);
         // Another robot at the same time has a spool of its own.
         let other = Spool::take(directory.path(), 1 << 20).unwrap();
@@ -388,8 +341,8 @@ mod tests {
         let left = Spool::left(directory.path()).unwrap();
         assert_eq!(left.iter().map(|spool| numbers(spool).0).collect::<Vec<_>>(), [vec![0, 1, 2, 3], vec![9]]);
         for spool in &left {
-            spool.taken(numbers(spool).1).unwrap();
-            assert!(spool.is_empty());
+            spool.taken(&numbers(spool).1).unwrap();
+            assert!(is_empty(spool));
         }
     }
 
@@ -398,7 +351,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let spool = Spool::take(directory.path(), 1 << 20).unwrap();
         spool.add(&entry(0));
-        spool.state.lock().unwrap().file.write_all(b"{\"run\":\"x").unwrap();
+        spool.state().file.write_all(b"{\"run\":\"x").unwrap();
         drop(spool);
         let spool = Spool::take(directory.path(), 1 << 20).unwrap();
         spool.add(&entry(2));
@@ -413,14 +366,14 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             let spool = Spool::take(directory.path(), 1 << 20).unwrap();
             (0..before).for_each(|number| spool.add(&entry(number)));
-            spool.state.lock().unwrap().file.write_all(&foreign).unwrap();
+            spool.state().file.write_all(&foreign).unwrap();
             drop(spool);
             let spool = Spool::take(directory.path(), 1 << 20).unwrap();
             (before..before + after).for_each(|number| spool.add(&entry(number)));
             let (found, until) = numbers(&spool);
             proptest::prop_assert_eq!(found, (0..before + after).collect::<Vec<_>>());
-            spool.taken(until).unwrap();
-            proptest::prop_assert!(spool.is_empty());
+            spool.taken(&until).unwrap();
+            proptest::prop_assert!(is_empty(&spool));
         }
     }
 
@@ -430,25 +383,25 @@ mod tests {
         let spool = Spool::take(directory.path(), 2000).unwrap();
         let all = MEMORY_MAX as u64 + 100;
         (0..all).for_each(|number| spool.add(&entry(number)));
-        assert!(spool.dropped_count() > 90);
+        assert!(spool.rest().dropped_count > 90);
         let (mut made, mut missed) = (Vec::new(), 0);
         let mut take = |spool: &Spool| {
-            let (found, until) = spool.oldest().unwrap();
-            for entry in found {
+            let until = spool.oldest().unwrap();
+            for entry in &until.entries {
                 match entry.missed_count {
                     Some(count) => missed += count,
                     None => made.push(entry.number),
                 }
             }
-            spool.taken(until).unwrap();
+            spool.taken(&until).unwrap();
         };
         (0..50).for_each(|_| take(&spool));
         // There is room again: the next round is kept, and what was dropped is told before it.
         spool.add(&entry(all));
-        while !spool.is_empty() {
+        while !is_empty(&spool) {
             take(&spool);
         }
-        assert_eq!((made.len() as u64 + missed, missed), (all + 1, spool.dropped_count()));
+        assert_eq!((made.len() as u64 + missed, missed), (all + 1, spool.rest().dropped_count));
         assert!(made.is_sorted() && made.last() == Some(&all));
     }
 
@@ -456,10 +409,12 @@ mod tests {
     #[test]
     fn a_line_of_any_length_is_passed_over() {
         let directory = tempfile::tempdir().unwrap();
-        for (count, length) in [300 * 1024, PIECE - 1, PIECE, 3 * PIECE + 5].into_iter().enumerate() {
+        for (count, length) in
+            [300 * 1024, DAMAGED_BYTES_MAX - 1, DAMAGED_BYTES_MAX, 3 * DAMAGED_BYTES_MAX + 5].into_iter().enumerate()
+        {
             let spool = Spool::take(directory.path(), 64 << 20).unwrap();
             spool.add(&entry(0));
-            spool.state.lock().unwrap().file.write_all(&vec![0; length]).unwrap();
+            spool.state().file.write_all(&vec![0; length]).unwrap();
             drop(spool);
             let spool = Spool::take(directory.path(), 64 << 20).unwrap();
             (1..3).for_each(|number| spool.add(&entry(number)));
@@ -469,11 +424,11 @@ mod tests {
                 numbers(&spool);
                 let (some, until) = numbers(&spool);
                 found.extend(some);
-                spool.taken(until).unwrap();
+                spool.taken(&until).unwrap();
             }
-            assert_eq!((found, spool.damaged_count(), spool.is_empty()), (vec![0, 1, 2], 1, true), "{length}");
+            assert_eq!((found, spool.rest().damaged_count, is_empty(&spool)), (vec![0, 1, 2], 1, true), "{length}");
             let aside = std::fs::metadata(directory.path().join("damaged")).unwrap().len();
-            assert!(aside <= (count as u64 + 1) * (PIECE as u64 + 1), "{aside}");
+            assert!(aside <= (count as u64 + 1) * (DAMAGED_BYTES_MAX as u64 + 1), "{aside}");
         }
     }
 
@@ -483,22 +438,22 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let spool = Spool::take(directory.path(), 0).unwrap();
         (0..600).for_each(|number| spool.add(&entry(number)));
-        assert_eq!((spool.in_memory_count(), spool.is_file_empty()), (600, true));
+        assert_eq!((spool.rest().in_memory_count, spool.rest().is_file_empty), (600, true));
         let (found, until) = numbers(&spool);
         spool.add(&entry(600));
-        spool.taken(until).unwrap();
-        assert_eq!(spool.in_memory_count(), 601 - found.len() as u64);
+        spool.taken(&until).unwrap();
+        assert_eq!(spool.rest().in_memory_count, 601 - found.len() as u64);
         let (second, until) = numbers(&spool);
         // Meanwhile they found room: the store gets some of them twice.
         spool.close();
-        spool.taken(until).unwrap();
-        assert_eq!(spool.in_memory_count(), 0);
+        spool.taken(&until).unwrap();
+        assert_eq!(spool.rest().in_memory_count, 0);
         assert_eq!([found, second].concat(), (0..512).collect::<Vec<_>>());
         let mut last = Vec::new();
-        while !spool.is_empty() {
+        while !is_empty(&spool) {
             let (some, until) = numbers(&spool);
             last.extend(some);
-            spool.taken(until).unwrap();
+            spool.taken(&until).unwrap();
         }
         assert_eq!(last, (256..=600).collect::<Vec<_>>());
     }
@@ -507,10 +462,12 @@ mod tests {
     fn what_nobody_can_read_is_kept_aside() {
         let directory = tempfile::tempdir().unwrap();
         let spool = Spool::take(directory.path(), 1 << 20).unwrap();
-        spool.state.lock().unwrap().file.write_all(b"{\"from\":\"a newer tlsdyno\"}\n").unwrap();
+        spool.state().file.write_all(b"{\"from\":\"a newer tlsdyno\"}\n").unwrap();
         drop(spool);
         let spool = Spool::take(directory.path(), 1 << 20).unwrap();
-        assert_eq!((numbers(&spool).0.len(), spool.damaged_count()), (0, 1));
+        let (found, oldest) = numbers(&spool);
+        spool.taken(&oldest).unwrap();
+        assert_eq!((found.len(), spool.rest().damaged_count), (0, 1));
         let aside = std::fs::read_to_string(directory.path().join("damaged")).unwrap();
         assert!(aside.contains("a newer tlsdyno"));
     }

@@ -5,6 +5,7 @@ use std::thread::ScopedJoinHandle;
 
 use anyhow::Result;
 use serde::Serialize;
+use serde_json::{Map, Value};
 use tlsdyno_base::bootstrap::{Estimate, SEED, expanded_tail};
 use tlsdyno_base::random::SplitMix64;
 use tlsdyno_base::robust;
@@ -13,7 +14,7 @@ use super::buckets::Bucket;
 use super::fault::FaultKind;
 use super::measures::{Measure, Measures};
 use super::round::Facts;
-use super::store::{By, Hour, Store};
+use super::store::{By, Hour, Store, Tally};
 
 /// Resamples for an interval.
 const RESAMPLES: usize = 200;
@@ -32,16 +33,11 @@ pub struct SiteSummary {
     pub site: String,
     /// First and last hour, in seconds since 1970.
     pub hours_unix_s: Option<(i64, i64)>,
-    /// Rounds that were made.
-    pub made_count: u64,
-    /// Rounds that were not.
-    pub missed_count: u64,
+    /// How many rounds there were.
+    #[serde(flatten)]
+    pub tally: Tally,
     /// Faults by kind.
-    pub faults: BTreeMap<String, u64>,
-    /// Sessions that were offered.
-    pub offered_count: u64,
-    /// Of these, those that the site took.
-    pub accepted_count: u64,
+    pub faults: BTreeMap<FaultKind, u64>,
     /// Share of offered sessions that the site took, in percent, with its interval (Wilson).
     pub accepted_percent: Option<Estimate>,
     /// What became of sessions of earlier rounds, by how old they were.
@@ -88,23 +84,6 @@ pub struct Change {
     pub to: String,
 }
 
-/// Goldberg's arithmetic on T, S, cached S and H, in any unit.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Visit {
-    /// W = T + S + H.
-    pub without: f64,
-    /// C = T + Sc + H.
-    pub with: f64,
-    /// (W − C)/W in percent.
-    pub saved_percent: f64,
-}
-
-/// What resumption saves of a visit.
-pub fn visit(tcp: f64, full: f64, resumed: f64, whole: f64) -> Visit {
-    let (without, with) = (tcp + full + whole, tcp + resumed + whole);
-    Visit { without, with, saved_percent: 100.0 * (without - with) / without }
-}
-
 /// Measures that tables and charts show by the hour or day.
 pub const SHOWN_BY_HOUR: [Measure; 4] = [Measure::Tcp, Measure::Full, Measure::Resumed, Measure::FullWhole];
 
@@ -112,22 +91,24 @@ pub const SHOWN_BY_HOUR: [Measure; 4] = [Measure::Tcp, Measure::Full, Measure::R
 const MEDIANS: [Measure; 6] =
     [Measure::Tcp, Measure::Full, Measure::Resumed, Measure::FullWhole, Measure::Without, Measure::With];
 
-/// The numbers of a site from the medians of [`MEDIANS`], in nanoseconds or percent.
+/// The numbers of a site from the medians of [`MEDIANS`], in nanoseconds or percent. Goldberg's arithmetic on T, S,
+/// resumed S and H: W = T + S + H, C = T + resumed S + H, and (W − C)/W.
 fn numbers([tcp, full, resumed, whole, without, with]: [f64; 6]) -> [(&'static str, f64); 12] {
-    let of_medians = visit(tcp, full, resumed, whole);
+    let (sum_without, sum_with) = (tcp + full + whole, tcp + resumed + whole);
+    let saved_percent = |without: f64, with: f64| 100.0 * (without - with) / without;
     [
         ("tcp_ns", tcp),
         ("full_ns", full),
         ("resumed_ns", resumed),
         ("handshake_saved_ns", full - resumed),
-        ("handshake_saved_percent", 100.0 * (full - resumed) / full),
+        ("handshake_saved_percent", saved_percent(full, resumed)),
         ("whole_ns", whole),
-        ("sum_of_medians_without_ns", of_medians.without),
-        ("sum_of_medians_with_ns", of_medians.with),
-        ("sum_of_medians_saved_percent", of_medians.saved_percent),
+        ("sum_of_medians_without_ns", sum_without),
+        ("sum_of_medians_with_ns", sum_with),
+        ("sum_of_medians_saved_percent", saved_percent(sum_without, sum_with)),
         ("median_of_sums_without_ns", without),
         ("median_of_sums_with_ns", with),
-        ("median_of_sums_saved_percent", 100.0 * (without - with) / without),
+        ("median_of_sums_saved_percent", saved_percent(without, with)),
     ]
 }
 
@@ -168,19 +149,15 @@ impl SiteSummary {
         let blocks = blocks(units);
         // The others are needed as sums only: a year of ten sites would take 300 MB.
         hours.iter_mut().for_each(|hour| hour.measures.keep(&SHOWN_BY_HOUR));
-        let facts = all.facts.last().and_then(|(_, facts)| serde_json::from_str(facts).ok()).unwrap_or_default();
         SiteSummary {
             site: name.to_owned(),
             hours_unix_s: hours.first().zip(hours.last()).map(|(first, last)| (first.hour_unix_s, last.hour_unix_s)),
-            made_count: all.made_count,
-            missed_count: all.missed_count,
-            faults: all.faults.iter().map(|(kind, count): (&FaultKind, _)| (kind.to_string(), *count)).collect(),
-            offered_count: all.offered_count,
-            accepted_count: all.accepted_count,
-            accepted_percent: wilson(all.accepted_count, all.offered_count),
+            tally: all.tally,
+            faults: all.faults,
+            accepted_percent: wilson(all.tally.accepted_count, all.tally.offered_count),
             kept: all.kept.iter().map(|(age_s, counts)| KeptShare::of(*age_s, *counts)).collect(),
-            facts,
             changes: changes(&all.facts),
+            facts: all.facts.pop().map(|(_, facts)| facts).unwrap_or_default(),
             numbers: estimates(&blocks),
             measures: Measures::sum(blocks.iter()),
             by: By::Hour,
@@ -214,22 +191,22 @@ fn wilson(part: u64, whole: u64) -> Option<Estimate> {
 }
 
 /// What became another, of facts each of which differs from the one before.
-fn changes(facts: &[(i64, String)]) -> Vec<Change> {
-    let known = facts.iter().filter_map(|(hour_unix_s, facts)| {
-        let facts: BTreeMap<String, serde_json::Value> = serde_json::from_str(facts).ok()?;
-        Some((*hour_unix_s, facts))
-    });
-    let known: Vec<_> = known.collect();
-    let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+fn changes(facts: &[(i64, Facts)]) -> Vec<Change> {
+    let fields = |facts: &Facts| match serde_json::to_value(facts) {
+        Ok(Value::Object(fields)) => fields,
+        _ => Map::new(),
+    };
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let mut changes = Vec::new();
-    for pair in known.windows(2) {
-        let (before, (hour_unix_s, after)) = (&pair[0].1, &pair[1]);
-        for (what, to) in after {
-            let from = before.get(what).map_or_else(String::new, text);
-            if from != text(to) {
-                changes.push(Change { hour_unix_s: *hour_unix_s, what: what.clone(), from, to: text(to) });
-            }
-        }
+    for pair in facts.windows(2) {
+        let (before, hour_unix_s) = (fields(&pair[0].1), pair[1].0);
+        let changed = fields(&pair[1].1).into_iter().filter(|(what, to)| before[what] != *to);
+        changes.extend(changed.map(|(what, to)| Change {
+            hour_unix_s,
+            from: text(&before[&what]),
+            to: text(&to),
+            what,
+        }));
     }
     changes
 }
@@ -308,19 +285,19 @@ fn estimates(blocks: &[Measures]) -> BTreeMap<&'static str, Estimate> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measures;
+    use crate::entry::Entry;
     use crate::round::{Resumption, Round, Visit as Times};
 
     /// Goldberg et al.: the robot's floor of 10, 40, 10, 20 ms gives 43 %, and a page of four images 14 %: the two ends
     /// of the paper's "15 to 50 %".
     #[test]
     fn the_papers_own_arithmetic() {
-        let floor = visit(10.0, 40.0, 10.0, 20.0);
-        assert_eq!((floor.without, floor.with), (70.0, 40.0));
-        assert_eq!(floor.saved_percent.round(), 43.0);
-        let page = visit(10.0, 40.0, 10.0, 4.0 * 40.0);
-        assert_eq!((page.without, page.with), (210.0, 180.0));
-        assert_eq!(page.saved_percent.round(), 14.0);
+        let sums = |tcp, full, resumed, whole| {
+            let numbers = BTreeMap::from(numbers([tcp, full, resumed, whole, 0.0, 0.0]));
+            ["without_ns", "with_ns", "saved_percent"].map(|name| numbers[&*format!("sum_of_medians_{name}")].round())
+        };
+        assert_eq!(sums(10.0, 40.0, 10.0, 20.0), [70.0, 40.0, 43.0]);
+        assert_eq!(sums(10.0, 40.0, 10.0, 4.0 * 40.0), [210.0, 180.0, 14.0]);
     }
 
     /// The paper's counts: 659 of 6634 handshakes were full, 5975 resumed; 40 of 6674 TCP connections had no TLS.
@@ -330,11 +307,12 @@ mod tests {
         let mut hour = Hour::default();
         let counts = [(5975, Resumption::Accepted), (659, Resumption::Rejected), (40, Resumption::Untried)];
         for (count, resumption) in counts {
-            let entry = crate::entry::Entry::made("run", 0, round(resumption));
-            (0..count).for_each(|_| hour.add(&entry));
+            let one = Hour::of(&Entry::made("run", 0, round(resumption)));
+            (0..count).for_each(|_| hour.merge(&one));
         }
         let summary = SiteSummary::of("paper", vec![hour], Vec::new());
-        assert_eq!((summary.made_count, summary.offered_count, summary.accepted_count), (6674, 6634, 5975));
+        let tally = summary.tally;
+        assert_eq!((tally.made_count, tally.offered_count, tally.accepted_count), (6674, 6634, 5975));
         let accepted = summary.accepted_percent.unwrap();
         assert_eq!(((100.0 - accepted.value) * 10.0).round(), 99.0, "9.9 % were full");
         // Wilson's formula in Python.
@@ -356,8 +334,8 @@ mod tests {
                     };
                     let (full, resumed) = (times(40.0), times(10.0));
                     let round = Round { full, resumed, tcp_ns: Some(time(10.0)), ..Round::default() };
-                    measures::of_round(&round).into_iter().for_each(|(of, ns)| made.measures.record(of, ns));
-                    made.made_count += 1;
+                    made.measures.record_round(&round);
+                    made.tally.made_count += 1;
                 }
                 made
             })
@@ -387,7 +365,7 @@ mod tests {
     #[test]
     fn few_rounds_have_no_interval_and_changes_are_told() {
         let mut two = hours(2, 1);
-        let facts = |key: &str| serde_json::to_string(&Facts { key: key.to_owned(), ..Facts::default() }).unwrap();
+        let facts = |key: &str| Facts { key: key.to_owned(), ..Facts::default() };
         (two[0].facts, two[1].facts) = (vec![(0, facts("RSA 2048"))], vec![(3600, facts("P-256"))]);
         let summary = SiteSummary::of("https://a/", two, Vec::new());
         assert!(summary.number("full_ns").unwrap().low.is_infinite());

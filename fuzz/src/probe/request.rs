@@ -1,7 +1,7 @@
 //! What the fuzz target of requests to `tlsdyno probe serve` runs; in `probe/src/command/` the tests do it with the
 //! inputs that are kept.
 
-use super::query::{Asked, asked, encoded};
+use super::query::{Asked, asked};
 
 /// A connection's bytes, the first saying whether it comes from this machine: a request that is understood is
 /// understood alike however its bytes are cut, and what it asks for can be asked for again.
@@ -17,9 +17,8 @@ pub fn request(data: &[u8]) {
     }
     let Asked::Page { query, .. } = whole else { return };
     assert!(query.path.starts_with('/'), "{:?}", query.path);
-    let values: Vec<String> =
-        query.values.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value))).collect();
-    let again = format!("GET /?{} HTTP/1.1\r\nHost: localhost\r\n\r\n", values.join("&"));
+    let values = form_urlencoded::Serializer::new(String::new()).extend_pairs(&query.values).finish();
+    let again = format!("GET /?{values} HTTP/1.1\r\nHost: localhost\r\n\r\n");
     match asked(again.as_bytes(), is_local) {
         Asked::Page { query: read, .. } => assert_eq!(read.values, query.values),
         // A target is longer in its encoded form.

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -48,76 +48,49 @@ pub fn serve(listener: &TcpListener, stop: &AtomicBool, answer: &(dyn Fn(&Query<
                 continue;
             }
             let Ok((stream, peer)) = listener.accept() else { continue };
-            let Some(number) = places.take(&stream) else { continue };
+            let Some(place) = places.take(stream) else { continue };
             scope.spawn(move || {
                 // Whoever goes away before the answer gets none.
-                let _ = converse(stream, is_loopback(peer.ip()), &|query| {
-                    // Reading the store is our time, not the client's.
-                    places.set_waiting(number, false);
-                    let answer = answer(query);
-                    places.set_waiting(number, true);
-                    answer
-                });
-                places.leave(number);
+                let _ = converse(&place, is_loopback(peer.ip()), answer);
+                places.open().retain(|other| !Arc::ptr_eq(other, &place));
             });
         }
     });
     Ok(())
 }
 
-/// The connections that are open.
+/// The connections that are open, in the order in which they came.
 #[derive(Default)]
-struct Places(Mutex<Taken>);
-
-#[derive(Default)]
-struct Taken {
-    /// Those that came so far.
-    count: u64,
-    /// In the order in which they came.
-    open: Vec<Place>,
-}
+struct Places(Mutex<Vec<Arc<Place>>>);
 
 struct Place {
-    number: u64,
-    /// We wait for its client, who asks or takes the answer.
-    is_waiting: bool,
     stream: TcpStream,
+    /// We wait for its client, who asks or takes the answer.
+    is_waiting: AtomicBool,
 }
 
 impl Places {
-    fn with<T>(&self, work: impl FnOnce(&mut Taken) -> T) -> T {
-        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    fn open(&self) -> MutexGuard<'_, Vec<Arc<Place>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A number for a new connection, for which another is closed where there are too many; `None`: it cannot be, for
-    /// all others wait for us.
-    fn take(&self, stream: &TcpStream) -> Option<u64> {
-        let stream = stream.try_clone().ok()?;
-        self.with(|taken| {
-            if taken.open.len() >= CONNECTIONS_MAX {
-                let longest = taken.open.iter().position(|place| place.is_waiting)?;
-                // Its thread, which waits for it, wakes up and ends.
-                let _ = taken.open.remove(longest).stream.shutdown(Shutdown::Both);
-            }
-            taken.count += 1;
-            taken.open.push(Place { number: taken.count, is_waiting: true, stream });
-            Some(taken.count)
-        })
-    }
-
-    fn set_waiting(&self, number: u64, is_waiting: bool) {
-        self.with(|taken| {
-            let own = taken.open.iter_mut().find(|place| place.number == number);
-            own.into_iter().for_each(|place| place.is_waiting = is_waiting);
-        });
-    }
-
-    fn leave(&self, number: u64) {
-        self.with(|taken| taken.open.retain(|place| place.number != number));
+    /// A place for a new connection, for which another is closed where there are too many; `None`: it cannot be, for all
+    /// others wait for us.
+    fn take(&self, stream: TcpStream) -> Option<Arc<Place>> {
+        let mut open = self.open();
+        if open.len() >= CONNECTIONS_MAX {
+            let longest = open.iter().position(|place| place.is_waiting.load(Ordering::Relaxed))?;
+            // Its thread, which waits for it, wakes up and ends.
+            let _ = open.remove(longest).stream.shutdown(Shutdown::Both);
+        }
+        let place = Arc::new(Place { stream, is_waiting: AtomicBool::new(true) });
+        open.push(Arc::clone(&place));
+        Some(place)
     }
 }
 
-fn converse(mut stream: TcpStream, is_local: bool, answer: &dyn Fn(&Query<'_>) -> Answer) -> io::Result<()> {
+fn converse(place: &Place, is_local: bool, answer: &dyn Fn(&Query<'_>) -> Answer) -> io::Result<()> {
+    let mut stream = &place.stream;
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let until = Instant::now() + PATIENCE;
@@ -125,7 +98,13 @@ fn converse(mut stream: TcpStream, is_local: bool, answer: &dyn Fn(&Query<'_>) -
     let (answer, has_body) = loop {
         match asked(&bytes, is_local) {
             Asked::Unfinished => {}
-            Asked::Page { query, has_body } => break (answer(&query), has_body),
+            Asked::Page { query, has_body } => {
+                // Reading the store is our time, not the client's.
+                place.is_waiting.store(false, Ordering::Relaxed);
+                let answer = answer(&query);
+                place.is_waiting.store(true, Ordering::Relaxed);
+                break (answer, has_body);
+            }
             Asked::Refused { status, why, has_body } => break (Answer::plain(status, why), has_body),
         }
         let left = until.saturating_duration_since(Instant::now());
@@ -140,30 +119,28 @@ fn converse(mut stream: TcpStream, is_local: bool, answer: &dyn Fn(&Query<'_>) -
         }
         bytes.extend_from_slice(&buffer[..read]);
     };
-    send(&mut stream, &answer, has_body)
+    stream.write_all(answer.head().as_bytes())?;
+    stream.write_all(if has_body { answer.body.as_bytes() } else { b"" })
 }
 
-fn send(stream: &mut TcpStream, answer: &Answer, has_body: bool) -> io::Result<()> {
-    let reason = match answer.status {
-        200 => "OK",
-        400 => "Bad Request",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        421 => "Misdirected Request",
-        _ => "Service Unavailable",
-    };
-    let head = format!(
-        "HTTP/1.1 {} {reason}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\
-         Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n\
-         Content-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
-         img-src data:; frame-ancestors 'none'\r\n\r\n",
-        answer.status,
-        answer.kind,
-        answer.body.len()
-    );
-    stream.write_all(head.as_bytes())?;
-    if has_body {
-        stream.write_all(answer.body.as_bytes())?;
+impl Answer {
+    fn head(&self) -> String {
+        let reason = match self.status {
+            200 => "OK",
+            400 => "Bad Request",
+            404 => "Not Found",
+            405 => "Method Not Allowed",
+            421 => "Misdirected Request",
+            _ => "Service Unavailable",
+        };
+        format!(
+            "HTTP/1.1 {} {reason}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\
+             Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n\
+             Content-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
+             img-src data:; frame-ancestors 'none'\r\n\r\n",
+            self.status,
+            self.kind,
+            self.body.len()
+        )
     }
-    stream.flush()
 }

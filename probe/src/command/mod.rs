@@ -13,7 +13,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-use anyhow::{Context, Error, Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 use tlsdyno_base::choice::flags_of;
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
@@ -29,7 +29,7 @@ use crate::robot::{self, Done, Orders, keep_alone};
 use crate::site::FOREIGN_EVERY_MIN;
 use crate::store::Address;
 use crate::{FaultKind, Keeping, Round, Site, SiteOptions, SiteSpec, measure, nagios, page};
-use config::Settings;
+use config::{Settings, StoreArgs};
 
 /// Probe sites: what a full and a resumed handshake cost a user, beside TCP and the answer
 ///
@@ -69,30 +69,12 @@ pub struct Args {
     #[arg(long, conflicts_with = "every")]
     once: bool,
 
-    /// A round at each site so often, for example 1m, until --for is over or Ctrl-C; at least 10s between two rounds at
-    /// a host that is not this machine
-    #[arg(long, value_name = "TIME")]
-    every: Option<Time>,
-
     /// How long to go on [default: until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", conflicts_with = "once")]
     duration: Option<Time>,
 
     #[command(flatten)]
-    store: StoreArgs,
-
-    /// A name for the place that the sites are seen from: rounds of several places are kept apart in one store
-    #[arg(long, value_name = "NAME", value_parser = vantage)]
-    vantage: Option<String>,
-
-    /// How long single rounds are kept; what they come to in each hour is kept for ever [default: 168h; with --once:
-    /// all are kept]
-    #[arg(long, value_name = "TIME")]
-    keep_rounds: Option<Time>,
-
-    /// Largest size of the file in which rounds wait for the store, in bytes [default: 64 MiB]
-    #[arg(long, value_name = "BYTES")]
-    spool_bytes: Option<u64>,
+    settings: Settings,
 
     /// Print one JSON object for each round, one a line
     #[arg(long)]
@@ -114,61 +96,8 @@ enum Action {
     Example(example::Args),
 }
 
-/// Where rounds are.
-#[derive(Clone, Debug, clap::Args)]
-struct StoreArgs {
-    /// Where rounds are kept: a file, or postgres://USER@HOST/DATABASE with the password in ~/.pgpass (PGPASSFILE)
-    /// [default: probe.sqlite beside the records; with --once they are kept only where this is given]
-    // A text, for clap repeats a value that it refuses, and there may be a password in it.
-    #[arg(long, value_name = "FILE or URL")]
-    store: Option<String>,
-
-    /// The file whose first line is the password of the database
-    #[arg(long, value_name = "FILE")]
-    store_password_file: Option<PathBuf>,
-}
-
-impl StoreArgs {
-    /// What was asked for, by the flags or else by a file.
-    fn asked(&self, file: Option<&Settings>) -> Result<Option<Address>> {
-        let password_file = self.store_password_file.as_deref();
-        let password_file = password_file.or(file.and_then(|file| file.store_password_file.as_deref()));
-        let asked = match &self.store {
-            Some(text) => Some(text.parse::<Address>().map_err(Error::msg).context("--store").or_fault(Fault::Usage)?),
-            None => file.and_then(|file| file.store.clone()),
-        };
-        asked.map(|address| address.with_password_file(password_file)).transpose()
-    }
-
-    /// The same, or the store of the user.
-    fn address(&self, file: Option<&Settings>) -> Result<Address> {
-        self.asked(file)?.map_or_else(Address::of_user, Ok)
-    }
-}
-
-/// The name of a place: what is compared over time has it behind its URL.
-fn vantage(text: &str) -> Result<String, String> {
-    match text.trim() {
-        "" => Err("a place has a name".to_owned()),
-        name if name.chars().any(char::is_control) => Err("a name has no control characters".to_owned()),
-        name => Ok(name.to_owned()),
-    }
-}
-
 /// The exit code of monitoring plugins for "could not be asked".
 const NAGIOS_UNKNOWN: i32 = 3;
-/// How long single rounds are kept by default: 7 days.
-const KEEP_ROUNDS: Time = Time::seconds(7 * 24 * 3600);
-/// Largest size of a spool by default.
-const SPOOL_BYTES: u64 = 64 << 20;
-
-/// Flags and file together.
-struct Plan {
-    sites: Vec<Site>,
-    every: Option<Time>,
-    file: Option<Settings>,
-}
-
 /// Probes.
 pub fn run(args: &Args) -> Result<Exit> {
     match &args.action {
@@ -178,8 +107,10 @@ pub fn run(args: &Args) -> Result<Exit> {
         None => {}
     }
     match plan(args) {
-        Ok(Plan { every: Some(every), sites, file }) => go_on(args, every, &sites, file.as_ref()),
-        Ok(Plan { every: None, sites, file }) => once(args, &sites, file.as_ref()),
+        Ok((settings, sites)) => match settings.every {
+            Some(every) => go_on(args, every, &settings, &sites),
+            None => once(args, &settings, &sites),
+        },
         Err(error) if args.nagios => {
             let _ = print(format!("TLS UNKNOWN - {}\n", visible(&format!("{error:#}"))));
             std::process::exit(NAGIOS_UNKNOWN);
@@ -188,47 +119,40 @@ pub fn run(args: &Args) -> Result<Exit> {
     }
 }
 
-fn plan(args: &Args) -> Result<Plan> {
-    let file = args.config.as_deref().map(Settings::read).transpose().or_fault(Fault::Input)?;
-    let specs = match &file {
-        Some(file) => file.sites.clone(),
-        None => args.url.iter().map(|url| spec(url, &args.options)).collect(),
+/// Flags and file together, and the sites. Without a time between rounds there is one round at each.
+fn plan(args: &Args) -> Result<(Settings, Vec<Site>)> {
+    let of_flags = |url: &String| SiteSpec { url: url.clone(), every: None, options: args.options.clone() };
+    let (file, specs) = match &args.config {
+        Some(path) => config::read(path).or_fault(Fault::Input)?,
+        None => (Settings::default(), args.url.iter().map(of_flags).collect()),
     };
-    let every = match args.once || args.nagios {
-        true => None,
-        false => args.every.or(file.as_ref().and_then(|file| file.every)),
-    };
-    if every.is_none() && !args.once && !args.nagios {
-        return Err(anyhow!("say how often: --once, or --every TIME")).or_fault(Fault::Usage);
-    }
-    let place = args.vantage.as_deref().or(file.as_ref().and_then(|file| file.vantage.as_deref()));
-    let mut sites = Site::all(&specs, place.unwrap_or_default()).or_fault(Fault::Usage)?;
+    let mut settings = args.settings.clone().or(file);
+    settings.every = settings.every.filter(|_| !args.once && !args.nagios);
+    ensure_fault!(
+        Usage,
+        settings.every.is_some() || args.once || args.nagios,
+        "say how often: --once, or --every TIME"
+    );
+    let mut sites = Site::all(&specs, settings.vantage.as_deref().unwrap_or_default()).or_fault(Fault::Usage)?;
     let paces = Address::of_user().and_then(|address| address.robots_directory()).ok();
     sites.iter_mut().try_for_each(|site| site.prepare(paces.as_deref())).or_fault(Fault::Usage)?;
-    if let Some(every) = every {
+    if let Some(every) = settings.every {
         check_pace(&sites, every).or_fault(Fault::Usage)?;
     }
-    Ok(Plan { sites, every, file })
-}
-
-fn spec(url: &str, options: &SiteOptions) -> SiteSpec {
-    SiteSpec { url: url.to_owned(), every: None, options: options.clone() }
+    Ok((settings, sites))
 }
 
 fn check_pace(sites: &[Site], every: Time) -> Result<()> {
     every.nanoseconds()?;
     let is_too_fast = |site: &&Site| site.every.unwrap_or(every.0) < FOREIGN_EVERY_MIN && site.is_foreign();
-    match sites.iter().find(is_too_fast) {
-        Some(site) => {
-            Err(anyhow!("{} is not this machine; give it at least 10s between two rounds (--every)", site.name))
-        }
-        None => Ok(()),
-    }
+    let found = sites.iter().find(is_too_fast).map_or("", |site| &site.name);
+    ensure!(found.is_empty(), "{found} is not this machine; give it at least 10s between two rounds (--every)");
+    Ok(())
 }
 
-fn once(args: &Args, sites: &[Site], file: Option<&Settings>) -> Result<Exit> {
+fn once(args: &Args, settings: &Settings, sites: &[Site]) -> Result<Exit> {
     let stop = interrupt::flag(Exit::Interrupted as i32)?;
-    let address = args.store.asked(file)?;
+    let address = settings.store.asked()?;
     let mut random = random();
     let order: Vec<usize> = (0..sites.len()).collect();
     let mut rounds = Vec::new();
@@ -242,9 +166,8 @@ fn once(args: &Args, sites: &[Site], file: Option<&Settings>) -> Result<Exit> {
         let entry = |round: &Round| Entry::alone("once", random.next_u64() >> 1, round.clone());
         let entries: Vec<Entry> = rounds.iter().map(entry).collect();
         // The store may be that of a robot which keeps its rounds longer: only who asks for it lets go of any.
-        let asked = args.keep_rounds.or(file.and_then(|file| file.keep_rounds));
-        let raw_hours = asked.map_or(u64::MAX, |_| raw_hours(args, file));
-        keep_alone(&entries, &address, raw_hours, spool_bytes(args, file))
+        let raw_hours = settings.keep_rounds.map_or(u64::MAX, |_| settings.raw_hours());
+        keep_alone(&entries, &address, raw_hours, settings.spool_bytes())
     });
     if args.nagios {
         if let Err(error) = kept {
@@ -263,30 +186,20 @@ fn once(args: &Args, sites: &[Site], file: Option<&Settings>) -> Result<Exit> {
     exit(&rounds)
 }
 
-/// Hours for which single rounds are kept.
-fn raw_hours(args: &Args, file: Option<&Settings>) -> u64 {
-    let keep_rounds = args.keep_rounds.or(file.and_then(|file| file.keep_rounds)).unwrap_or(KEEP_ROUNDS);
-    keep_rounds.0.as_secs().div_ceil(3600)
-}
-
-fn spool_bytes(args: &Args, file: Option<&Settings>) -> u64 {
-    args.spool_bytes.or(file.and_then(|file| file.spool_bytes)).unwrap_or(SPOOL_BYTES)
-}
-
 fn random() -> SplitMix64 {
     SplitMix64::new(RandomState::new().build_hasher().finish())
 }
 
 /// The robot.
-fn go_on(args: &Args, every: Time, sites: &[Site], file: Option<&Settings>) -> Result<Exit> {
-    let address = args.store.address(file)?;
+fn go_on(args: &Args, every: Time, settings: &Settings, sites: &[Site]) -> Result<Exit> {
+    let address = settings.store.address()?;
     let stop = interrupt::flag(Exit::Interrupted as i32)?;
     let orders = Orders {
         sites,
         every: every.0,
         duration: args.duration.map(|duration| duration.0),
-        raw_hours: raw_hours(args, file),
-        spool_bytes_max: spool_bytes(args, file),
+        raw_hours: settings.raw_hours(),
+        spool_bytes_max: settings.spool_bytes(),
     };
     if !args.quiet && !args.json {
         // As below: the robot goes on.

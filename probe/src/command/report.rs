@@ -76,11 +76,11 @@ impl FromStr for Hour {
 
 /// Prints the report.
 pub fn run(args: &Args) -> Result<Exit> {
-    let address = args.store.address(None)?;
+    let address = args.store.address()?;
     let mut store = Store::open_for_reading(&address)?;
     let range_us = (args.from.map_or(i64::MIN, |hour| hour.0), args.to.map_or(i64::MAX, |hour| hour.0));
     let sites = read(&mut store, args.site.as_deref(), range_us, args.by).or_fault(Fault::Input)?;
-    if sites.iter().all(|site| site.made_count + site.missed_count == 0) {
+    if sites.iter().all(|site| site.tally.made_count + site.tally.missed_count == 0) {
         return Err(anyhow!("{address} has no rounds of such a site and time")).or_fault(Fault::Input);
     }
     if let Some(path) = &args.html {

@@ -12,7 +12,7 @@ use tlsdyno_base::listening::is_loopback;
 use tlsdyno_report::html;
 
 use super::http::{Answer, serve};
-use super::query::{Query, encoded};
+use super::query::Query;
 use super::report::{Hour, read};
 use super::{StoreArgs, print};
 use crate::page;
@@ -35,7 +35,7 @@ pub struct Args {
 }
 
 /// Times that the page offers, in days.
-const DAYS: [(i64, &str); 4] = [(1, "1 day"), (7, "7 days"), (30, "30 days"), (365, "a year")];
+const DAYS: [(&str, &str); 4] = [("1", "1 day"), ("7", "7 days"), ("30", "30 days"), ("365", "a year")];
 /// The time that it shows unasked.
 const DAYS_SHOWN: i64 = 7;
 const DAY_US: i64 = 86_400_000_000;
@@ -51,7 +51,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         );
         return Err(error).or_fault(Fault::Usage);
     }
-    let address = args.store.address(None)?;
+    let address = args.store.address()?;
     let stop = interrupt::flag(Exit::Interrupted as i32)?;
     let listener = TcpListener::bind(args.listen)
         .with_context(|| format!("failed to listen on {}; choose another --listen", args.listen))
@@ -146,18 +146,16 @@ impl Served<'_> {
 
 /// Other times of the same sites, and single ones of several sites.
 fn links(query: &Query<'_>, sites: &[&str]) -> Vec<(String, String)> {
-    let site = query.get("site").map_or(String::new(), |site| format!("&site={}", encoded(site)));
-    let mut links: Vec<(String, String)> =
-        DAYS.iter().map(|(days, name)| ((*name).to_owned(), format!("/?days={days}{site}"))).collect();
-    let days = query
-        .get("days")
-        .and_then(|days| days.parse::<u32>().ok())
-        .map_or(String::new(), |days| format!("&days={days}"));
-    match query.get("site") {
-        Some(_) => links.push(("all sites".to_owned(), format!("/?{}", days.trim_start_matches('&')))),
-        None if sites.len() > 1 => {
-            links.extend(sites.iter().map(|site| ((*site).to_owned(), format!("/?site={}{days}", encoded(site)))));
-        }
+    let link = |name: &str, pairs: &[Option<(&str, &str)>]| {
+        let pairs = pairs.iter().copied().flatten();
+        (name.to_owned(), format!("/?{}", form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish()))
+    };
+    let site = query.get("site").map(|site| ("site", site));
+    let days = query.get("days").filter(|days| days.parse::<u32>().is_ok()).map(|days| ("days", days));
+    let mut links: Vec<_> = DAYS.iter().map(|(days, name)| link(name, &[Some(("days", days)), site])).collect();
+    match site {
+        Some(_) => links.push(link("all sites", &[days])),
+        None if sites.len() > 1 => links.extend(sites.iter().map(|site| link(site, &[Some(("site", site)), days]))),
         None => {}
     }
     links.push(("metrics".to_owned(), "/metrics".to_owned()));

@@ -35,20 +35,22 @@ pub fn of_site(index: usize, site: &SiteSummary) -> Option<Section> {
 
 /// Where the time of a visit goes: medians of the phases, one bar for each kind of handshake.
 fn stack(index: usize, site: &SiteSummary) -> Option<Chart> {
-    const FULL: [Measure; 4] = [Measure::FullHello, Measure::Full, Measure::FullFirstByte, Measure::FullWhole];
-    const RESUMED: [Measure; 4] =
-        [Measure::ResumedHello, Measure::Resumed, Measure::ResumedFirstByte, Measure::ResumedWhole];
+    use Measure::{
+        Full, FullFirstByte, FullHello, FullWhole, Lookup, Resumed, ResumedFirstByte, ResumedHello, ResumedWhole, Tcp,
+    };
+    const KINDS: [(&str, [Measure; 6]); 2] = [
+        ("full", [Lookup, Tcp, FullHello, Full, FullFirstByte, FullWhole]),
+        ("resumed", [Lookup, Tcp, ResumedHello, Resumed, ResumedFirstByte, ResumedWhole]),
+    ];
     const NAMES: [&str; 6] =
         ["name look-up", "TCP", "hello to server's hello", "rest of the handshake", "first byte", "rest of the answer"];
-    let median = |measure| quantile(site.measures.counts(measure), 0.5);
     let (mut rows, mut words) = (Vec::new(), Vec::new());
-    for (kind, [hello, handshake, first_byte, whole]) in [("full", FULL), ("resumed", RESUMED)] {
-        let (Some(hello), Some(handshake), Some(first_byte), Some(whole)) =
-            (median(hello), median(handshake), median(first_byte), median(whole))
-        else {
+    for (kind, measures) in KINDS {
+        let medians = measures.map(|measure| quantile(site.measures.counts(measure), 0.5));
+        if medians[2..].contains(&None) {
             continue;
-        };
-        let (lookup, tcp) = (median(Measure::Lookup).unwrap_or(0), median(Measure::Tcp).unwrap_or(0));
+        }
+        let [lookup, tcp, hello, handshake, first_byte, whole] = medians.map(Option::unwrap_or_default);
         // Medians of a part and of the whole are of different rounds and may cross.
         let rest = |whole: u64, part: u64| whole.saturating_sub(part);
         let parts = [lookup, tcp, hello, rest(handshake, hello), first_byte, rest(whole, first_byte)];
@@ -85,7 +87,7 @@ fn cloud(index: usize, site: &SiteSummary) -> Option<Chart> {
     let edge = shown.iter().filter_map(|(of, _)| quantile(site.measures.counts(*of), SHOWN_SHARE)).max()?;
     let mut cells: BTreeMap<(usize, i64, u64), (f64, f64, u64)> = BTreeMap::new();
     // Looked up: a year has millions of values.
-    let lowest = |number| Bucket::numbered(number as u64).map_or(0.0, |bucket| bucket.lowest() as f64);
+    let lowest = |number| Bucket::numbered(number as u32).map_or(0.0, |bucket| bucket.lowest() as f64);
     let below: Vec<(u64, f64)> =
         (0..=Bucket::of(edge).number()).map(lowest).map(|ns| ((ns / (edge as f64 / ROWS)) as u64, ns)).collect();
     let row = |bucket: Bucket| below.get(bucket.number()).map(|(row, _)| *row);

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use crate::round::{Resumption, Round, Visit};
-use crate::store::Totals;
+use crate::store::Tally;
 
 /// What is known of a series.
 #[derive(Clone, Debug)]
@@ -12,126 +12,129 @@ pub struct SiteState {
     /// Its name: the site, as seen from a place.
     pub name: String,
     /// All its rounds.
-    pub totals: Totals,
+    pub totals: Tally,
     /// The last one, if its row is there.
     pub latest: Option<Round>,
 }
 
-/// A metric with the values that a site has of it, each under further labels.
+/// A metric.
 struct Metric {
     name: &'static str,
-    kind: &'static str,
     help: &'static str,
-    values: fn(&SiteState) -> Vec<(String, f64)>,
+    of: Of,
+}
+
+/// What the values of a metric are taken from.
+enum Of {
+    /// Of the last round one value, if it is known.
+    Round(fn(&Round) -> Option<f64>),
+    /// Nanoseconds of each of its connections but that with early data.
+    Handshakes(fn(&Visit) -> u64),
+    /// Nanoseconds of each of its connections.
+    Visits(fn(&Visit) -> u64),
+    /// Nanoseconds of the phases of its full handshake's connection.
+    Phases(fn(&Round, &Visit) -> [(&'static str, u64); 5]),
+    /// Texts about the site, as labels of a value that is always 1.
+    Facts(fn(&Round) -> Vec<(&'static str, String)>),
+    /// A count of all rounds.
+    Total(fn(&Tally) -> u64),
 }
 
 /// All metrics about sites.
+#[rustfmt::skip]
 const METRICS: [Metric; 22] = [
-    gauge("probe_success", "Whether the last round succeeded", |site| {
-        of(site, |round| Some(f64::from(u8::from(round.is_good()))))
-    }),
-    gauge("probe_duration_seconds", "TCP, full handshake and answer of the last round", |site| {
-        of(site, |round| round.full.map(|full| seconds(full.total_ns(false))))
-    }),
-    gauge("probe_dns_lookup_time_seconds", "The name look-up of the last round", |site| {
-        of(site, |round| round.lookup_ns.map(seconds))
-    }),
-    gauge("probe_http_duration_seconds", "Phases of the full handshake's connection in the last round", phases),
-    gauge("probe_http_status_code", "The last status", |site| of(site, |round| round.status.map(f64::from))),
-    gauge("probe_http_content_length", "Bytes of the last answer's body", |site| {
-        of(site, |round| round.body_bytes.map(|bytes| bytes as f64))
-    }),
-    gauge("probe_ssl_earliest_cert_expiry", "End of the certificate, in seconds since 1970", |site| {
-        of(site, |round| Some(round.facts.certificate_until_unix_s as f64).filter(|until| *until > 0.0))
-    }),
-    gauge("probe_tls_version_info", "The version of TLS; always 1", |site| {
-        info(site, |round| vec![("version", format!("TLS {}", round.facts.version))])
-    }),
-    gauge("tlsdyno_probe_site_info", "What changes seldom; always 1", |site| info(site, facts)),
-    gauge("tlsdyno_probe_tcp_seconds", "TCP alone, in the last round", |site| {
-        of(site, |round| round.tcp_ns.map(seconds))
-    }),
-    gauge("tlsdyno_probe_handshake_seconds", "Hello until the handshake is complete, in the last round", |site| {
-        by_kind(site, |visit, kind| (kind != "early").then_some(visit.handshake_ns))
-    }),
-    gauge("tlsdyno_probe_server_hello_seconds", "Hello until the server's first bytes, in the last round", |site| {
-        by_kind(site, |visit, _| Some(visit.hello_ns))
-    }),
-    gauge(
-        "tlsdyno_probe_first_byte_seconds",
-        "Finished until the first byte of the answer, in the last round",
-        |site| by_kind(site, |visit, _| Some(visit.first_byte_ns)),
-    ),
-    gauge("tlsdyno_probe_answer_seconds", "Finished until the last byte of the answer, in the last round", |site| {
-        by_kind(site, |visit, _| Some(visit.whole_ns))
-    }),
-    gauge(
-        "tlsdyno_probe_saved_ratio",
-        "Share of TCP, handshake and answer that resumption saved in the last round",
-        |site| of(site, |round| round.saving_percent().map(|percent| percent / 100.0)),
-    ),
-    gauge("tlsdyno_probe_resumption_accepted", "Whether the offered session was taken in the last round", |site| {
-        let accepted = |became: Resumption| f64::from(u8::from(became == Resumption::Accepted));
-        of(site, |round| round.resumption.is_offered().then(|| accepted(round.resumption)))
-    }),
-    gauge("tlsdyno_probe_last_round_timestamp_seconds", "When the last round began, in seconds since 1970", |site| {
-        of(site, |round| Some(round.started_unix_us as f64 / 1e6))
-    }),
-    counter("tlsdyno_probe_rounds_total", "Rounds made", |site| total(site.totals.made_count)),
-    counter("tlsdyno_probe_missed_rounds_total", "Rounds that were not made", |site| total(site.totals.missed_count)),
-    counter("tlsdyno_probe_faults_total", "Rounds in which something failed", |site| total(site.totals.fault_count)),
-    counter("tlsdyno_probe_sessions_offered_total", "Sessions offered", |site| total(site.totals.offered_count)),
-    counter("tlsdyno_probe_sessions_accepted_total", "Sessions that were taken", |site| {
-        total(site.totals.accepted_count)
-    }),
+    metric("probe_success", "Whether the last round succeeded",
+        Of::Round(|round| Some(f64::from(u8::from(round.is_good()))))),
+    metric("probe_duration_seconds", "TCP, full handshake and answer of the last round",
+        Of::Round(|round| Some(seconds(round.full?.total_ns())))),
+    metric("probe_dns_lookup_time_seconds", "The name look-up of the last round",
+        Of::Round(|round| round.lookup_ns.map(seconds))),
+    metric("probe_http_duration_seconds", "Phases of the full handshake's connection in the last round",
+        Of::Phases(phases)),
+    metric("probe_http_status_code", "The last status",
+        Of::Round(|round| round.status.map(f64::from))),
+    metric("probe_http_content_length", "Bytes of the last answer's body",
+        Of::Round(|round| round.body_bytes.map(|bytes| bytes as f64))),
+    metric("probe_ssl_earliest_cert_expiry", "End of the certificate, in seconds since 1970",
+        Of::Round(|round| Some(round.facts.certificate_until_unix_s as f64).filter(|until| *until > 0.0))),
+    metric("probe_tls_version_info", "The version of TLS; always 1",
+        Of::Facts(|round| vec![("version", format!("TLS {}", round.facts.version))])),
+    metric("tlsdyno_probe_site_info", "What changes seldom; always 1",
+        Of::Facts(facts)),
+    metric("tlsdyno_probe_tcp_seconds", "TCP alone, in the last round",
+        Of::Round(|round| round.tcp_ns.map(seconds))),
+    metric("tlsdyno_probe_handshake_seconds", "Hello until the handshake is complete, in the last round",
+        Of::Handshakes(|visit| visit.handshake_ns)),
+    metric("tlsdyno_probe_server_hello_seconds", "Hello until the server's first bytes, in the last round",
+        Of::Visits(|visit| visit.hello_ns)),
+    metric("tlsdyno_probe_first_byte_seconds", "Finished until the first byte of the answer, in the last round",
+        Of::Visits(|visit| visit.first_byte_ns)),
+    metric("tlsdyno_probe_answer_seconds", "Finished until the last byte of the answer, in the last round",
+        Of::Visits(|visit| visit.whole_ns)),
+    metric("tlsdyno_probe_saved_ratio", "Share of TCP, handshake and answer that resumption saved in the last round",
+        Of::Round(|round| Some(round.saving_percent()? / 100.0))),
+    metric("tlsdyno_probe_resumption_accepted", "Whether the offered session was taken in the last round",
+        Of::Round(|round| accepted(round.resumption))),
+    metric("tlsdyno_probe_last_round_timestamp_seconds", "When the last round began, in seconds since 1970",
+        Of::Round(|round| Some(round.started_unix_us as f64 / 1e6))),
+    metric("tlsdyno_probe_rounds_total", "Rounds made", Of::Total(|tally| tally.made_count)),
+    metric("tlsdyno_probe_missed_rounds_total", "Rounds that were not made", Of::Total(|tally| tally.missed_count)),
+    metric("tlsdyno_probe_faults_total", "Rounds in which something failed", Of::Total(|tally| tally.fault_count)),
+    metric("tlsdyno_probe_sessions_offered_total", "Sessions offered", Of::Total(|tally| tally.offered_count)),
+    metric("tlsdyno_probe_sessions_accepted_total", "Sessions that were taken",
+        Of::Total(|tally| tally.accepted_count)),
 ];
 
-const fn gauge(name: &'static str, help: &'static str, values: fn(&SiteState) -> Vec<(String, f64)>) -> Metric {
-    Metric { name, kind: "gauge", help, values }
-}
-
-const fn counter(name: &'static str, help: &'static str, values: fn(&SiteState) -> Vec<(String, f64)>) -> Metric {
-    Metric { name, kind: "counter", help, values }
+const fn metric(name: &'static str, help: &'static str, of: Of) -> Metric {
+    Metric { name, help, of }
 }
 
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-fn total(count: u64) -> Vec<(String, f64)> {
-    vec![(String::new(), count as f64)]
+fn accepted(became: Resumption) -> Option<f64> {
+    became.is_offered().then(|| f64::from(u8::from(became == Resumption::Accepted)))
 }
 
-fn of(site: &SiteState, value: impl FnOnce(&Round) -> Option<f64>) -> Vec<(String, f64)> {
-    site.latest.as_ref().and_then(value).map(|value| (String::new(), value)).into_iter().collect()
+impl Of {
+    /// The values that a site has, each under further labels.
+    fn values(&self, site: &SiteState) -> Vec<(String, f64)> {
+        if let Of::Total(count) = self {
+            return vec![(String::new(), count(&site.totals) as f64)];
+        }
+        let Some(round) = &site.latest else { return Vec::new() };
+        let visits = [("full", round.full), ("resumed", round.resumed), ("early", round.early)];
+        let of_visits = |visits: &[(&str, Option<Visit>)], ns: &fn(&Visit) -> u64| {
+            let known = visits.iter().filter_map(|(kind, visit)| Some((kind, visit.as_ref()?)));
+            known.map(|(kind, visit)| (label("kind", kind), seconds(ns(visit)))).collect()
+        };
+        match self {
+            Of::Round(value) => value(round).map(|value| (String::new(), value)).into_iter().collect(),
+            Of::Handshakes(ns) => of_visits(&visits[..2], ns),
+            Of::Visits(ns) => of_visits(&visits, ns),
+            Of::Phases(of) => {
+                let phases = round.full.map(|full| of(round, &full)).into_iter().flatten();
+                phases.map(|(phase, ns)| (label("phase", phase), seconds(ns))).collect()
+            }
+            Of::Facts(_) if round.facts.version.is_empty() => Vec::new(),
+            Of::Facts(of) => {
+                let labels: Vec<String> = of(round).iter().map(|(name, value)| label(name, value)).collect();
+                vec![(labels.join(","), 1.0)]
+            }
+            Of::Total(_) => Vec::new(),
+        }
+    }
 }
 
-fn phases(site: &SiteState) -> Vec<(String, f64)> {
-    let Some((round, full)) = site.latest.as_ref().and_then(|round| Some((round, round.full?))) else {
-        return Vec::new();
-    };
-    let all = [
+fn phases(round: &Round, full: &Visit) -> [(&'static str, u64); 5] {
+    [
         ("resolve", round.lookup_ns.unwrap_or(0)),
         ("connect", full.tcp_ns),
         ("tls", full.handshake_ns),
         ("processing", full.first_byte_ns),
         ("transfer", full.whole_ns.saturating_sub(full.first_byte_ns)),
-    ];
-    all.map(|(phase, ns)| (label("phase", phase), seconds(ns))).into()
-}
-
-fn by_kind(site: &SiteState, value: impl Fn(&Visit, &str) -> Option<u64>) -> Vec<(String, f64)> {
-    let Some(round) = &site.latest else { return Vec::new() };
-    let kinds = [("full", round.full), ("resumed", round.resumed), ("early", round.early)];
-    let known = |(kind, visit): (&str, Option<Visit>)| Some((label("kind", kind), seconds(value(&visit?, kind)?)));
-    kinds.into_iter().filter_map(known).collect()
-}
-
-fn info(site: &SiteState, labels: impl Fn(&Round) -> Vec<(&'static str, String)>) -> Vec<(String, f64)> {
-    let known = site.latest.as_ref().filter(|round| !round.facts.version.is_empty());
-    let text =
-        |round: &Round| labels(round).iter().map(|(name, value)| label(name, value)).collect::<Vec<_>>().join(",");
-    known.map(|round| (text(round), 1.0)).into_iter().collect()
+    ]
 }
 
 fn facts(round: &Round) -> Vec<(&'static str, String)> {
@@ -163,11 +166,12 @@ pub fn metrics(sites: Option<&[SiteState]>) -> String {
     head(&mut text, "tlsdyno_probe_store_up", "gauge", "Whether the store can be read");
     let _ = writeln!(text, "tlsdyno_probe_store_up {}", u8::from(sites.is_some()));
     for metric in &METRICS {
-        head(&mut text, metric.name, metric.kind, metric.help);
+        let kind = if matches!(metric.of, Of::Total(_)) { "counter" } else { "gauge" };
+        head(&mut text, metric.name, kind, metric.help);
         for site in sites.unwrap_or_default() {
             let (url, vantage) = Round::of_series(&site.name);
             let own = format!("{},{}", label("site", url), label("vantage", vantage));
-            for (labels, value) in (metric.values)(site) {
+            for (labels, value) in metric.of.values(site) {
                 let comma = if labels.is_empty() { "" } else { "," };
                 let _ = writeln!(text, "{}{{{own}{comma}{labels}}} {value}", metric.name);
             }
@@ -196,7 +200,7 @@ mod tests {
             facts,
             ..Round::default()
         };
-        let totals = Totals { made_count: 3, ..Totals::default() };
+        let totals = Tally { made_count: 3, ..Tally::default() };
         SiteState { name: "https://a/ from Bern".into(), totals, latest: Some(latest) }
     }
 

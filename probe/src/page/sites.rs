@@ -36,7 +36,7 @@ pub fn page(sites: &[SiteSummary]) -> Document {
 
 /// The report about these sites in words and tables.
 pub fn document(sites: &[SiteSummary]) -> Document {
-    let rounds: u64 = sites.iter().map(|site| site.made_count).sum();
+    let rounds: u64 = sites.iter().map(|site| site.tally.made_count).sum();
     let ends = sites.iter().filter_map(|site| site.hours_unix_s);
     let range = ends.reduce(|all, next| (all.0.min(next.0), all.1.max(next.1)));
     let meta = range.map_or_else(String::new, |(first, last)| {
@@ -64,9 +64,9 @@ fn answer(site: &SiteSummary) -> String {
             time(site, "resumed_ns"),
             time(site, "full_ns"),
         ),
-        None if site.made_count == 0 => format!("There are no rounds of {name}."),
+        None if site.tally.made_count == 0 => format!("There are no rounds of {name}."),
         None if site.number("full_ns").is_none() => format!("No round at {name} succeeded."),
-        None if site.offered_count == 0 => format!("{name} never gave a session."),
+        None if site.tally.offered_count == 0 => format!("{name} never gave a session."),
         None => format!("{name} never accepted a session."),
     }
 }
@@ -89,6 +89,17 @@ fn answer_of_all(sites: &[SiteSummary]) -> String {
     }
 }
 
+/// A section with one table.
+fn tabled<const N: usize>(
+    id: &'static str,
+    title: &str,
+    fields: [Field<SiteSummary>; N],
+    sites: &[SiteSummary],
+) -> Section {
+    let table = Table::of(fields, sites);
+    Section::titled(id, title).table(table.columns, table.rows)
+}
+
 fn time(site: &SiteSummary, number: &str) -> String {
     site.number(number).map_or(NONE.to_owned(), |estimate| format_duration(estimate.value))
 }
@@ -105,8 +116,8 @@ fn share(estimate: Option<Estimate>) -> String {
 
 /// What stands in place of a time of resumed handshakes where there was none.
 fn resumed(site: &SiteSummary) -> String {
-    match site.accepted_count {
-        0 if site.offered_count > 0 => "never accepted".to_owned(),
+    match site.tally.accepted_count {
+        0 if site.tally.offered_count > 0 => "never accepted".to_owned(),
         0 if site.number("full_ns").is_some() => "never given".to_owned(),
         _ => time(site, "resumed_ns"),
     }
@@ -126,12 +137,9 @@ fn medians(sites: &[SiteSummary]) -> Section {
         (Column::number("C, resumed"), |site| time(site, "sum_of_medians_with_ns")),
         (Column::number("(W − C)/W"), |site| share(site.number("sum_of_medians_saved_percent"))),
     ];
-    let table = Table::of(fields, sites);
-    Section::titled("medians", "Medians, and their sums").table(table.columns, table.rows).notes([
-        "As in Table 2 of Goldberg et al. (1998): W and C are sums of medians. Intervals are of 95 %, by a bootstrap \
-         over blocks of rounds that follow each other; a site needs five blocks for one."
-            .to_owned(),
-    ])
+    let note = "As in Table 2 of Goldberg et al. (1998): W and C are sums of medians. Intervals are of 95 %, by a \
+                bootstrap over blocks of rounds that follow each other; a site needs five blocks for one.";
+    tabled("medians", "Medians, and their sums", fields, sites).notes([note.to_owned()])
 }
 
 /// The other way to add up.
@@ -144,31 +152,25 @@ fn sums(sites: &[SiteSummary]) -> Section {
         (Column::interval(), |site| times(site, "median_of_sums_with_ns")),
         (Column::number("(W − C)/W"), |site| share(site.number("median_of_sums_saved_percent"))),
     ];
-    let table = Table::of(fields, sites);
-    Section::titled("sums", "Medians of sums").table(table.columns, table.rows).notes([
-        "W and C added up in each round, and then the median: what half of the visits stay below. The paper has no \
-         such table."
-            .to_owned(),
-    ])
+    let note = "W and C added up in each round, and then the median: what half of the visits stay below. The paper has \
+                no such table.";
+    tabled("sums", "Medians of sums", fields, sites).notes([note.to_owned()])
 }
 
 fn resumption(sites: &[SiteSummary]) -> Section {
     let fields: [Field<SiteSummary>; 8] = [
         (Column::words("site"), |site| site.site.clone()),
-        (Column::number("rounds"), |site| format_count(site.made_count)),
-        (Column::number("missed"), |site| format_count(site.missed_count)),
+        (Column::number("rounds"), |site| format_count(site.tally.made_count)),
+        (Column::number("missed"), |site| format_count(site.tally.missed_count)),
         (Column::words("faults"), faults),
-        (Column::number("sessions offered"), |site| format_count(site.offered_count)),
-        (Column::number("accepted"), |site| format_count(site.accepted_count)),
+        (Column::number("sessions offered"), |site| format_count(site.tally.offered_count)),
+        (Column::number("accepted"), |site| format_count(site.tally.accepted_count)),
         (Column::number("share"), |site| share(site.accepted_percent)),
         (Column::words("backends"), backends),
     ];
-    let table = Table::of(fields, sites);
-    Section::titled("resumption", "Rounds, and what became of sessions").table(table.columns, table.rows).notes([
-        "A session is offered within the round that it comes from. N backends that do not share sessions, and \
-         connections that go to any of them, accept 1 in N."
-            .to_owned(),
-    ])
+    let note = "A session is offered within the round that it comes from. N backends that do not share sessions, and \
+                connections that go to any of them, accept 1 in N.";
+    tabled("resumption", "Rounds, and what became of sessions", fields, sites).notes([note.to_owned()])
 }
 
 /// Does the site still take a session after a minute, five, an hour?
@@ -211,7 +213,7 @@ fn backends(site: &SiteSummary) -> String {
     if share.high >= 97.0 {
         return "share sessions, or there is one".to_owned();
     }
-    if site.accepted_count == 0 {
+    if site.tally.accepted_count == 0 {
         return "accept none".to_owned();
     }
     let n = |percent: f64| format!("{:.1}", 100.0 / percent);
@@ -231,8 +233,7 @@ fn table_of_sites(sites: &[SiteSummary]) -> Section {
         (Column::words("address"), |site| known(&site.facts.address)),
         (Column::words("certificate"), certificate),
     ];
-    let table = Table::of(fields, sites);
-    Section::titled("sites", "The sites").table(table.columns, table.rows)
+    tabled("sites", "The sites", fields, sites)
 }
 
 fn known(text: &str) -> String {
@@ -284,7 +285,8 @@ pub fn csv(sites: &[SiteSummary]) -> String {
     for site in sites {
         let name = site.site.replace('"', "\"\"");
         for hour in &site.hours {
-            let counts = [hour.made_count, hour.missed_count, hour.offered_count, hour.accepted_count];
+            let counts =
+                [hour.tally.made_count, hour.tally.missed_count, hour.tally.offered_count, hour.tally.accepted_count];
             let counts = counts.map(|count| count.to_string()).join(",");
             let times = SHOWN_BY_HOUR.iter().flat_map(|of| {
                 QUANTILES.map(|(_, q)| hour.measures.quantile(*of, q).map_or(String::new(), |ns| ns.to_string()))
@@ -313,9 +315,7 @@ mod tests {
             resumption,
             ..Round::default()
         };
-        let mut hour = Hour::default();
-        hour.add(&Entry::made("run", 0, round));
-        SiteSummary::of(name, vec![hour], Vec::new())
+        SiteSummary::of(name, vec![Hour::of(&Entry::made("run", 0, round))], Vec::new())
     }
 
     #[test]

@@ -5,77 +5,42 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Result;
 use tlsdyno_base::fault::{Fault, OrFault};
 
-use super::database::{Database, Value, places};
-use super::rows::COLUMNS;
-use super::{Store, hours, rows};
+use super::database::{Database, Value};
+use super::hours::Hour;
+use super::tally::Tally;
+use super::{Store, tables};
 use crate::entry::Entry;
-use crate::round::Resumption;
 
-/// Rows of one statement: a database takes a bounded number of parameters.
-const PIECE: usize = 200;
-
-/// A row with what is known of it.
-struct Row<'a> {
-    entry: &'a Entry,
-    site: i64,
-    run: i64,
-    values: Vec<Value>,
-}
-
-/// What a run has brought of a site.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Rounds that were made.
-    pub made_count: u64,
-    /// Rounds that were not.
-    pub missed_count: u64,
-    /// Of those made, those in which something went wrong.
-    pub fault_count: u64,
-    /// Sessions that were offered within their round.
-    pub offered_count: u64,
-    /// Of these, those that the site took.
-    pub accepted_count: u64,
-}
-
-impl Totals {
-    fn add(&mut self, entry: &Entry) {
-        let round = &entry.round;
-        self.missed_count += entry.missed_count.unwrap_or(0);
-        self.made_count += u64::from(entry.missed_count.is_none());
-        self.fault_count += u64::from(round.fault.is_some());
-        self.offered_count += u64::from(round.resumption.is_offered());
-        self.accepted_count += u64::from(round.resumption == Resumption::Accepted);
-    }
-}
+/// Entries by the key of their row: site, moment, run, number.
+type Rows<'a> = BTreeMap<[i64; 4], (&'a Entry, Vec<Value>)>;
 
 impl Store {
-    /// Keeps rounds, all or none. Those that are there already stay as they are, and so do those whose rows are gone
-    /// because they were old. Answers how many were new.
+    /// Keeps rounds, all or none, and counts them in their hours. Those that are there already stay as they are, and so
+    /// do those whose rows are gone because they were old. Answers how many were new.
     ///
     /// # Errors
     /// The database says why; nothing was kept.
     pub fn add(&mut self, entries: &[Entry]) -> Result<u64> {
         self.database.check().or_fault(Fault::Store)?;
         let added = self.transaction(|store| {
-            let mut all = Vec::with_capacity(entries.len());
+            let mut rows = Rows::new();
             for entry in entries {
-                let values = rows::values(entry, &mut store.texts, &mut *store.database)?;
-                let number = |column: usize| values[column].integer().unwrap_or_default();
-                all.push(Row { entry, site: number(0), run: number(2), values });
+                let values = tables::values(entry, &mut store.texts, &mut *store.database)?;
+                let key = [0, 1, 2, 3].map(|column: usize| values[column].integer().unwrap_or_default());
+                rows.insert(key, (entry, values));
             }
-            // After the last text: another who has a site and wants a text would wait for us, and we for the site.
-            store.lock(&all.iter().map(|row| row.site).collect())?;
             let database = &mut *store.database;
-            let new = new_ones(database, all)?;
-            for piece in new.chunks(PIECE) {
-                insert(database, piece)?;
+            let last = drop_known(database, &mut rows)?;
+            insert(database, &mut rows)?;
+            count_runs(database, &rows, &last)?;
+            let mut hours: BTreeMap<i64, BTreeMap<i64, Hour>> = BTreeMap::new();
+            for ([site, ..], (entry, _)) in &rows {
+                let fresh = Hour::of(entry);
+                let sites = hours.entry(fresh.hour_unix_s).or_default();
+                sites.entry(*site).or_default().follow(fresh);
             }
-            count(database, &new)?;
-            hours::reopen(
-                database,
-                &new.iter().map(|row| (row.site, row.entry.round.started_unix_us)).collect::<Vec<_>>(),
-            )?;
-            Ok(new.len() as u64)
+            hours.into_iter().try_for_each(|(hour_unix_s, sites)| store.count_hour(hour_unix_s, sites))?;
+            Ok(rows.len() as u64)
         });
         added.or_fault(Fault::Store)
     }
@@ -84,119 +49,58 @@ impl Store {
     ///
     /// # Errors
     /// The database says why.
-    pub fn totals(&mut self) -> Result<BTreeMap<i64, Totals>> {
-        let mut totals = BTreeMap::new();
-        let sum = |column: &str| format!("CAST(SUM({column}) AS BIGINT)");
-        let sums = ["made_count", "missed_count", "fault_count", "offered_count", "accepted_count"].map(sum).join(", ");
-        self.database.query(&format!("SELECT site, {sums} FROM runs GROUP BY site"), &[], &mut |row| {
-            let count = |column: usize| row[column].integer().map_or(0, i64::cast_unsigned);
-            let of_site = Totals {
-                made_count: count(1),
-                missed_count: count(2),
-                fault_count: count(3),
-                offered_count: count(4),
-                accepted_count: count(5),
-            };
-            totals.insert(row[0].integer().unwrap_or_default(), of_site);
-            Ok(())
-        })?;
-        Ok(totals)
+    pub fn totals(&mut self) -> Result<BTreeMap<i64, Tally>> {
+        let sums = Tally::COLUMNS.map(|column| format!("CAST(SUM({column}) AS BIGINT)")).join(", ");
+        let rows = self.database.all(&format!("SELECT site, {sums} FROM runs GROUP BY site"), &[])?;
+        Ok(rows.iter().map(|row| (row[0].integer().unwrap_or_default(), Tally::of_row(&row[1..]))).collect())
     }
 }
 
-/// Rounds of a run come in the order of their numbers: what is not above the last one that came is there, or was.
-/// Rounds made alone have no order, and are looked for one by one.
-fn new_ones<'a>(database: &mut dyn Database, rows: Vec<Row<'a>>) -> Result<Vec<Row<'a>>> {
-    let runs: BTreeSet<(i64, i64)> =
-        rows.iter().filter(|row| !row.entry.is_alone).map(|row| (row.site, row.run)).collect();
-    let mut last: BTreeMap<(i64, i64), u64> = BTreeMap::new();
-    for piece in runs.into_iter().collect::<Vec<_>>().chunks(PIECE) {
-        let sql = format!(
-            "SELECT site, run, last_number FROM runs WHERE (site, run) IN (VALUES {})",
-            places(piece.len(), 2, true)
-        );
-        let values: Vec<Value> = piece.iter().flat_map(|(site, run)| [Value::from(*site), Value::from(*run)]).collect();
-        database.query(&sql, &values, &mut |row| {
-            if let (Some(site), Some(run), Some(number)) = (row[0].integer(), row[1].integer(), row[2].integer()) {
-                last.insert((site, run), number.cast_unsigned());
-            }
-            Ok(())
-        })?;
-    }
-    let mut new = Vec::with_capacity(rows.len());
-    for row in rows {
-        let is_new = match row.entry.is_alone {
-            true => !is_there(database, &row)?,
-            false => {
-                let number = row.entry.number;
-                let is_new = last.get(&(row.site, row.run)).is_none_or(|last| number > *last);
-                if is_new {
-                    last.insert(
-                        (row.site, row.run),
-                        number + row.entry.missed_count.map_or(0, |missed| missed.max(1) - 1),
-                    );
-                }
-                is_new
-            }
-        };
-        if is_new {
-            new.push(row);
+/// Rounds of a run come in the order of their numbers: what is not above the last one that came is there, or was, and
+/// is dropped. Answers the last number of each site and run. Rounds made alone have no order.
+fn drop_known(database: &mut dyn Database, rows: &mut Rows<'_>) -> Result<BTreeMap<(i64, i64), u64>> {
+    let runs: BTreeSet<i64> = rows.iter().filter(|(_, (entry, _))| !entry.is_alone).map(|(key, _)| key[2]).collect();
+    let mut last = BTreeMap::new();
+    for run in runs {
+        for row in database.all("SELECT site, last_number FROM runs WHERE run = $1", &[run.into()])? {
+            last.extend(row[0].integer().zip(row[1].unsigned()).map(|(site, number)| ((site, run), number)));
         }
     }
-    Ok(new)
+    let before = last.clone();
+    rows.retain(|[site, _, run, _], (entry, _)| {
+        let is_new = entry.is_alone || before.get(&(*site, *run)).is_none_or(|before| entry.number > *before);
+        if is_new && !entry.is_alone {
+            let last = last.entry((*site, *run)).or_default();
+            *last = entry.last_number().max(*last);
+        }
+        is_new
+    });
+    Ok(last)
 }
 
-fn is_there(database: &mut dyn Database, row: &Row<'_>) -> Result<bool> {
-    let mut found = false;
-    let sql = "SELECT number FROM rounds WHERE site = $1 AND started_unix_us = $2 AND run = $3 AND number = $4";
-    database.query(sql, &row.values[..4], &mut |_| {
-        found = true;
-        Ok(())
-    })?;
-    Ok(found)
-}
-
-fn insert(database: &mut dyn Database, rows: &[Row<'_>]) -> Result<()> {
-    let sql = format!(
-        "INSERT INTO rounds ({}) VALUES {} ON CONFLICT DO NOTHING",
-        COLUMNS.join(", "),
-        places(rows.len(), COLUMNS.len(), false)
-    );
-    let values: Vec<Value> = rows.iter().flat_map(|row| row.values.iter().cloned()).collect();
-    database.execute(&sql, &values).map(drop)
-}
-
-fn count(database: &mut dyn Database, rows: &[Row<'_>]) -> Result<()> {
-    let mut runs: BTreeMap<(i64, i64), (u64, Totals)> = BTreeMap::new();
-    for row in rows {
-        let (last, totals) = runs.entry((row.site, row.run)).or_default();
-        let through = row.entry.number + row.entry.missed_count.map_or(0, |missed| missed.max(1) - 1);
-        *last = if row.entry.is_alone { 0 } else { through.max(*last) };
-        totals.add(row.entry);
-    }
-    const COUNTS: [&str; 5] = ["made_count", "missed_count", "fault_count", "offered_count", "accepted_count"];
-    let sums = COUNTS.map(|column| format!("{column} = runs.{column} + excluded.{column}")).join(", ");
-    for piece in runs.into_iter().collect::<Vec<_>>().chunks(PIECE) {
-        let sql = format!(
-            "INSERT INTO runs (site, run, last_number, {}) VALUES {}
-             ON CONFLICT (site, run) DO UPDATE SET last_number = excluded.last_number, {sums}",
-            COUNTS.join(", "),
-            places(piece.len(), 3 + COUNTS.len(), false)
-        );
-        let values: Vec<Value> = piece
-            .iter()
-            .flat_map(|((site, run), (last, totals))| {
-                let counts = [
-                    totals.made_count,
-                    totals.missed_count,
-                    totals.fault_count,
-                    totals.offered_count,
-                    totals.accepted_count,
-                ];
-                [Value::from(*site), Value::from(*run), Value::from(*last)].into_iter().chain(counts.map(Value::from))
-            })
-            .collect();
-        database.execute(&sql, &values)?;
-    }
+/// Inserts rows, and drops those that were there already.
+fn insert(database: &mut dyn Database, rows: &mut Rows<'_>) -> Result<()> {
+    let values: Vec<Vec<Value>> = rows.values().map(|(_, values)| values.clone()).collect();
+    let behind = "ON CONFLICT DO NOTHING RETURNING site, started_unix_us, run, number";
+    let new = database.insert("rounds", &tables::columns(), &values, behind)?;
+    let new: BTreeSet<[Option<i64>; 4]> =
+        new.iter().map(|key| [0, 1, 2, 3].map(|column: usize| key[column].integer())).collect();
+    rows.retain(|key, _| new.contains(&key.map(Some)));
     Ok(())
+}
+
+fn count_runs(database: &mut dyn Database, rows: &Rows<'_>, last: &BTreeMap<(i64, i64), u64>) -> Result<()> {
+    let mut runs: BTreeMap<(i64, i64), Tally> = BTreeMap::new();
+    for ([site, _, run, _], (entry, _)) in rows {
+        runs.entry((*site, *run)).or_default().add(Tally::of(entry));
+    }
+    let row = |(key, tally): (&(i64, i64), &Tally)| {
+        let last = last.get(key).copied().unwrap_or(0);
+        [[key.1.into(), key.0.into(), last.into()].as_slice(), &tally.values()].concat()
+    };
+    let values: Vec<Vec<Value>> = runs.iter().map(row).collect();
+    let sums = Tally::COLUMNS.map(|column| format!("{column} = runs.{column} + excluded.{column}")).join(", ");
+    let behind = format!("ON CONFLICT (run, site) DO UPDATE SET last_number = excluded.last_number, {sums}");
+    let columns = format!("run, site, last_number, {}", Tally::COLUMNS.join(", "));
+    database.insert("runs", &columns, &values, &behind).map(drop)
 }

@@ -5,15 +5,13 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::Result;
-use serde::{Deserialize, Serialize};
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::store_path;
 
 use super::server_url::ServerUrl;
 
 /// Where a store is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// A SQLite file.
     File(PathBuf),
@@ -93,20 +91,6 @@ impl FromStr for Address {
             "" => Err("a store has a name".to_owned()),
             _ => Ok(Address::File(text.into())),
         }
-    }
-}
-
-impl TryFrom<String> for Address {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Address, String> {
-        text.parse()
-    }
-}
-
-impl From<Address> for String {
-    fn from(address: Address) -> String {
-        address.to_string()
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 /// A value of a parameter or a column.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// NULL.
+    /// NULL, in a column of numbers.
     Null,
     /// BIGINT.
     Integer(i64),
@@ -25,30 +25,11 @@ pub trait Database: Send {
     /// The database says why.
     fn batch(&mut self, sql: &str) -> Result<()>;
 
-    /// One statement; answers how many rows it changed.
-    ///
-    /// # Errors
-    /// The database says why.
-    fn execute(&mut self, sql: &str, values: &[Value]) -> Result<u64>;
-
-    /// One query, each of its rows handed to `row`.
+    /// One statement, each row of its answer handed to `row`.
     ///
     /// # Errors
     /// The database says why, or `row` does.
     fn query(&mut self, sql: &str, values: &[Value], row: &mut dyn FnMut(&[Value]) -> Result<()>) -> Result<()>;
-
-    /// The version of our tables; 0: there are none.
-    ///
-    /// # Errors
-    /// The database says why.
-    fn version(&mut self) -> Result<i64>;
-
-    /// Takes a lock of that number until the connection ends; `false`: another connection has it. A database in a file
-    /// needs none: robots on one file lock files beside it.
-    ///
-    /// # Errors
-    /// The database says why.
-    fn claim(&mut self, number: i64) -> Result<bool>;
 
     /// Whether what is written still arrives where others read it.
     ///
@@ -67,19 +48,73 @@ pub struct Dialect {
     pub bytes: &'static str,
     /// Behind a table whose rows are kept in the order of their key.
     pub by_key: &'static str,
-    /// Begins a transaction that will write.
+    /// Asks how many tables have the name `probe_schema`.
+    pub count_tables: &'static str,
+    /// Begins a transaction that will write. There is one at a time, so that what is counted lacks nothing that is
+    /// added at that moment.
     pub begin: &'static str,
-    /// Behind a query: until the transaction ends, nobody else gets these rows in this way. Empty: there is only one
-    /// transaction that writes.
-    pub for_update: &'static str,
     /// Begins a transaction that only reads, and all of it as of one moment.
     pub begin_reading: &'static str,
+    /// Takes a lock of that number until the connection ends, and answers 0 if another connection has it. Empty: robots
+    /// lock files.
+    pub claim: &'static str,
+}
+
+impl dyn Database + '_ {
+    /// All rows of an answer.
+    ///
+    /// # Errors
+    /// The database says why.
+    pub fn all(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Vec<Value>>> {
+        let mut all = Vec::new();
+        self.query(sql, values, &mut |row| {
+            all.push(row.to_vec());
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    /// The number in the first column of the first row, if there is one.
+    ///
+    /// # Errors
+    /// The database says why.
+    pub fn number(&mut self, sql: &str, values: &[Value]) -> Result<Option<i64>> {
+        Ok(self.all(sql, values)?.first().and_then(|row| row[0].integer()))
+    }
+
+    /// Inserts rows, and answers what the statement returns of them. `behind` is what follows the values.
+    ///
+    /// # Errors
+    /// The database says why.
+    pub fn insert(&mut self, table: &str, columns: &str, rows: &[Vec<Value>], behind: &str) -> Result<Vec<Vec<Value>>> {
+        /// A statement takes a bounded number of parameters.
+        const ROWS_OF_STATEMENT: usize = 200;
+        let mut returned = Vec::new();
+        for rows in rows.chunks(ROWS_OF_STATEMENT) {
+            let width = rows[0].len();
+            let all = (0..rows.len()).map(|row| places(row * width + 1, width)).collect::<Vec<_>>().join(", ");
+            let sql = format!("INSERT INTO {table} ({columns}) VALUES {all} {behind}");
+            returned.extend(self.all(&sql, &rows.concat())?);
+        }
+        Ok(returned)
+    }
+}
+
+/// `($3, $4)`: places for so many parameters, from that number on.
+pub fn places(first: usize, count: usize) -> String {
+    let all: Vec<String> = (first..first + count).map(|number| format!("${number}")).collect();
+    format!("({})", all.join(", "))
 }
 
 impl Value {
     /// The number.
     pub fn integer(&self) -> Option<i64> {
         if let Value::Integer(number) = self { Some(*number) } else { None }
+    }
+
+    /// The number, if it is a count or a time.
+    pub fn unsigned(&self) -> Option<u64> {
+        self.integer().and_then(|number| u64::try_from(number).ok())
     }
 
     /// The text; empty if it is none.
@@ -118,53 +153,48 @@ impl<T: Into<Value>> From<Option<T>> for Value {
     }
 }
 
-/// `($1, $2), ($3, $4)`: places of so many rows. With `cast` all are numbers, where nothing else tells the database so.
-pub fn places(rows: usize, columns: usize, cast: bool) -> String {
-    let place = |number: usize| match cast {
-        true => format!("CAST(${number} AS BIGINT)"),
-        false => format!("${number}"),
-    };
-    let row = |row: usize| {
-        let all: Vec<String> = (1..=columns).map(|column| place(row * columns + column)).collect();
-        format!("({})", all.join(", "))
-    };
-    (0..rows).map(row).collect::<Vec<_>>().join(", ")
-}
-
 /// Texts that are kept once and named by a number: sites, runs, facts, faults.
 #[derive(Debug, Default)]
-pub struct Texts(BTreeMap<(&'static str, String), i64>);
+pub struct Texts {
+    /// Numbers of texts, by their kind, as far as they were asked for.
+    numbers: BTreeMap<(&'static str, String), i64>,
+    /// Texts by their numbers, as far as they were read.
+    texts: BTreeMap<i64, String>,
+}
 
 impl Texts {
-    /// The number of a text of that kind, which it gets now if it has none.
+    /// The number of a text of that kind, which it gets now if it has none. Asked within a transaction that writes.
     ///
     /// # Errors
     /// The database says why.
     pub fn number(&mut self, database: &mut dyn Database, kind: &'static str, text: &str) -> Result<i64> {
-        if let Some(number) = self.0.get(&(kind, text.to_owned())) {
+        if let Some(number) = self.numbers.get(&(kind, text.to_owned())) {
             return Ok(*number);
         }
-        // `WHERE true` tells SQLite where the query ends. Another robot may take the number first: it is tried anew.
-        let insert = "INSERT INTO texts (id, kind, content)
-                      SELECT COALESCE(MAX(id), 0) + 1, $1, $2 FROM texts WHERE true ON CONFLICT DO NOTHING";
-        for _ in 0..100 {
-            let mut number = None;
-            let find = "SELECT id FROM texts WHERE kind = $1 AND content = $2";
-            database.query(find, &[kind.into(), text.into()], &mut |row| {
-                number = row[0].integer();
-                Ok(())
-            })?;
-            if let Some(number) = number {
-                self.0.insert((kind, text.to_owned()), number);
-                return Ok(number);
+        let values = [kind.into(), text.into()];
+        let known = database.number("SELECT id FROM texts WHERE kind = $1 AND content = $2", &values)?;
+        let number = match known {
+            Some(number) => number,
+            None => {
+                let insert = "INSERT INTO texts (id, kind, content)
+                              SELECT COALESCE(MAX(id), 0) + 1, $1, $2 FROM texts RETURNING id";
+                database.number(insert, &values)?.context("the store gives no number to a text")?
             }
-            database.execute(insert, &[kind.into(), text.into()])?;
-        }
-        anyhow::bail!("the store gives no number to a text; do other programs write to its tables?")
+        };
+        self.numbers.insert((kind, text.to_owned()), number);
+        Ok(number)
     }
 
-    /// Forgets everything.
-    pub fn forget(&mut self) {
-        self.0.clear();
+    /// All texts by their numbers. Only new ones are read: numbers grow, and none is given before the one below it is
+    /// there for all.
+    ///
+    /// # Errors
+    /// The database says why.
+    pub fn read(&mut self, database: &mut dyn Database) -> Result<&BTreeMap<i64, String>> {
+        let last = self.texts.last_key_value().map_or(0, |(number, _)| *number);
+        for row in database.all("SELECT id, content FROM texts WHERE id > $1", &[last.into()])? {
+            self.texts.extend(row[0].integer().map(|id| (id, row[1].text().to_owned())));
+        }
+        Ok(&self.texts)
     }
 }

@@ -1,77 +1,98 @@
-//! Hours: what rounds of a site come to, kept for ever when the rounds themselves are gone.
+//! Hours and days: what rounds of a site come to, kept for ever when the rounds themselves are gone. A round is counted
+//! in its hour when it is added. Days are put together of their hours once they are over, so that a report about a year
+//! reads 365 rows of a site and not 8,760.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use flate2::Compression;
+use flate2::read::DeflateDecoder;
+use flate2::write::DeflateEncoder;
+use serde::{Deserialize, Serialize};
+use tlsdyno_tls::named;
 
-use super::database::{Database, Value, places};
-use super::{Store, days};
+use super::Store;
+use super::database::{Value, places};
+use super::tally::Tally;
 use crate::entry::Entry;
 use crate::fault::FaultKind;
 use crate::kept::AGES_S;
-use crate::measures::{self, Measures};
-use crate::round::Resumption;
+use crate::measures::Measures;
+use crate::round::{Facts, Resumption};
 
-/// Seconds of an hour.
 const HOUR_S: i64 = 3600;
+const DAY_S: i64 = 24 * HOUR_S;
 /// Microseconds of an hour.
 const HOUR_US: i64 = HOUR_S * 1_000_000;
-/// Microseconds of a day.
-pub const DAY_US: i64 = 24 * HOUR_US;
 /// So many hours with rounds make their clock known: one that was set wrong does so, but not before somebody notices.
 const HOURS_OF_TRUST: i64 = 24;
-/// A database takes a bounded number of parameters.
-const KEYS_OF_STATEMENT: usize = 1000;
+/// A report about more than so many days is one by the day: hours would take it longer than a second.
+const DAYS_BY_HOUR: i64 = 45;
+/// Inflated bytes of an hour or a day at most: all measures with a count in each of their buckets come to less.
+const PLAIN_BYTES_MAX: u64 = 8 << 20;
+/// The columns of an hour or a day that name it.
+pub(super) const HOUR_COLUMNS: [&str; 3] = ["site", "length_s", "begin_unix_s"];
+
+named! {
+    /// What rounds are put together by: the points of a series, the lines of a table.
+    #[derive(Default)]
+    pub enum By: "unit of time" {
+        /// Hours.
+        #[default]
+        Hour = "hour",
+        /// Days (UTC).
+        Day = "day",
+    }
+}
+
+impl By {
+    /// How long it is, in seconds.
+    pub fn length_s(self) -> i64 {
+        match self {
+            By::Hour => HOUR_S,
+            By::Day => DAY_S,
+        }
+    }
+}
 
 /// Rounds of a site that began in one hour, or any other group of rounds.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Hour {
     /// When it begins, in seconds since 1970.
+    #[serde(skip)]
     pub hour_unix_s: i64,
-    /// Rounds that were made.
-    pub made_count: u64,
-    /// Rounds that were not.
-    pub missed_count: u64,
-    /// Sessions that were offered.
-    pub offered_count: u64,
-    /// Of these, those that the site took.
-    pub accepted_count: u64,
+    /// How many rounds there were.
+    #[serde(skip)]
+    pub tally: Tally,
     /// Faults by kind.
     pub faults: BTreeMap<FaultKind, u64>,
     /// Sessions that were kept and offered at that age (seconds, the lower end of a class of [`AGES_S`]): how many were
     /// offered, and how many the site took.
     pub kept: BTreeMap<u32, (u64, u64)>,
-    /// Facts as JSON, and the hour (seconds since 1970) from which on they held: the last ones of an hour, and of what
-    /// is longer those of each hour that has others than the one before it.
-    pub facts: Vec<(i64, String)>,
+    /// Facts, and the hour (seconds since 1970) from which on they held: the last ones of an hour, and of what is longer
+    /// those of each hour that has others than the one before it.
+    pub facts: Vec<(i64, Facts)>,
     /// The times.
     pub measures: Measures,
 }
 
 impl Hour {
-    /// Counts a row.
-    pub fn add(&mut self, entry: &Entry) {
+    /// The hour of a row, with nothing but that.
+    pub fn of(entry: &Entry) -> Hour {
         let round = &entry.round;
-        if let Some(missed) = entry.missed_count {
-            self.missed_count += missed;
-            return;
-        }
-        self.made_count += 1;
-        self.offered_count += u64::from(round.resumption.is_offered());
-        self.accepted_count += u64::from(round.resumption == Resumption::Accepted);
-        if let Some(fault) = &round.fault {
-            *self.faults.entry(fault.kind).or_default() += 1;
-        }
+        let hour_unix_s = round.started_unix_us.div_euclid(HOUR_US) * HOUR_S;
+        let mut hour = Hour { hour_unix_s, tally: Tally::of(entry), ..Hour::default() };
+        hour.faults.extend(round.fault.as_ref().map(|fault| (fault.kind, 1)));
         if let Some(kept) = round.kept.filter(|kept| kept.became.is_offered()) {
             let class = AGES_S.into_iter().rev().find(|age_s| *age_s <= kept.age_s).unwrap_or(0);
-            let (offered, accepted) = self.kept.entry(class).or_default();
-            *offered += 1;
-            *accepted += u64::from(kept.became == Resumption::Accepted);
+            hour.kept.insert(class, (1, u64::from(kept.became == Resumption::Accepted)));
         }
         if !round.facts.version.is_empty() {
-            self.facts = vec![(self.hour_unix_s, serde_json::to_string(&round.facts).unwrap_or_default())];
+            hour.facts.push((hour_unix_s, round.facts.clone()));
         }
-        measures::of_round(round).into_iter().for_each(|(measure, ns)| self.measures.record(measure, ns));
+        hour.measures.record_round(round);
+        hour
     }
 
     /// Counts another group that follows.
@@ -82,10 +103,7 @@ impl Hour {
 
     /// The same without its times.
     pub fn merge_counts(&mut self, other: &Hour) {
-        self.made_count += other.made_count;
-        self.missed_count += other.missed_count;
-        self.offered_count += other.offered_count;
-        self.accepted_count += other.accepted_count;
+        self.tally.add(other.tally);
         for (kind, count) in &other.faults {
             *self.faults.entry(*kind).or_default() += count;
         }
@@ -100,66 +118,83 @@ impl Hour {
         }
     }
 
-    /// The columns of a row from `made_count` to `kept`.
-    pub(super) fn values(&self, facts: Value) -> Result<[Value; 8]> {
-        Ok([
-            self.made_count.into(),
-            self.missed_count.into(),
-            self.offered_count.into(),
-            self.accepted_count.into(),
-            Value::Text(serde_json::to_string(&self.faults)?),
-            facts,
-            Value::Bytes(self.measures.to_bytes()?),
-            Value::Text(serde_json::to_string(&self.kept)?),
-        ])
+    /// Counts rounds of the same hour that follow.
+    pub(super) fn follow(&mut self, rounds: Hour) {
+        if !rounds.facts.is_empty() {
+            self.facts.clear();
+        }
+        self.hour_unix_s = rounds.hour_unix_s;
+        self.merge(&rounds);
     }
-}
 
-/// The hour of a moment.
-fn hour_of(unix_us: i64) -> i64 {
-    unix_us.div_euclid(HOUR_US) * HOUR_S
-}
-
-/// Rounds came late (site and moment of each): their hours must be counted anew, unless their other rounds are gone,
-/// and their days put together anew.
-pub fn reopen(database: &mut dyn Database, rounds: &[(i64, i64)]) -> Result<()> {
-    let begins = |of: fn(i64) -> i64| rounds.iter().map(|(site, started)| (*site, of(*started))).collect();
-    delete(database, "hours WHERE raw_is_gone = 0 AND (site, hour_unix_s)", begins(hour_of))?;
-    delete(database, "days WHERE (site, day_unix_s)", begins(|started| days::day_of(started) / 1_000_000))
-}
-
-fn delete(database: &mut dyn Database, whose: &str, keys: BTreeSet<(i64, i64)>) -> Result<()> {
-    for piece in keys.into_iter().collect::<Vec<_>>().chunks(KEYS_OF_STATEMENT) {
-        let sql = format!("DELETE FROM {whose} IN (VALUES {})", places(piece.len(), 2, true));
-        let values: Vec<Value> =
-            piece.iter().flat_map(|(site, begin)| [Value::from(*site), Value::from(*begin)]).collect();
-        database.execute(&sql, &values)?;
+    /// A row of `spans`.
+    fn values(&self, site: i64, by: By) -> Result<Vec<Value>> {
+        let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(&rmp_serde::to_vec_named(self)?)?;
+        let mut values: Vec<Value> = [site, by.length_s(), self.hour_unix_s].map(Value::from).into();
+        values.extend(self.tally.values());
+        values.push(Value::Bytes(encoder.finish()?));
+        Ok(values)
     }
-    Ok(())
+
+    /// Reads a row of `spans` from `begin_unix_s` on.
+    fn of_row(row: &[Value]) -> Result<Hour> {
+        let tally = Tally::of_row(&row[1..]);
+        let hour = Hour::of_bytes(row[row.len() - 1].bytes()).context("an hour of the store is damaged")?;
+        Ok(Hour { hour_unix_s: row[0].integer().unwrap_or_default(), tally, ..hour })
+    }
+
+    fn of_bytes(bytes: &[u8]) -> Result<Hour> {
+        let mut plain = Vec::new();
+        DeflateDecoder::new(bytes).take(PLAIN_BYTES_MAX + 1).read_to_end(&mut plain)?;
+        ensure!(plain.len() as u64 <= PLAIN_BYTES_MAX, "it has more than {PLAIN_BYTES_MAX} bytes");
+        Ok(rmp_serde::from_slice(&plain)?)
+    }
 }
 
 impl Store {
-    /// Counts up the hours and days that are over, and lets go of rounds that are older than `raw_hours`. Answers how
-    /// many hours were counted. `now_unix_us`: the time by the clock that rounds are stamped with.
+    /// Counts rounds that were added to an hour, by site. Days that hold it must be put together anew.
+    pub(super) fn count_hour(&mut self, hour_unix_s: i64, sites: BTreeMap<i64, Hour>) -> Result<()> {
+        let sites_of = |begin_unix_s: i64, by: By| -> Vec<Value> {
+            [by.length_s(), begin_unix_s].into_iter().chain(sites.keys().copied()).map(Value::from).collect()
+        };
+        let these = format!("length_s = $1 AND begin_unix_s = $2 AND site IN {}", places(3, sites.len()));
+        let mut hours = BTreeMap::new();
+        for row in self.database.all(&spans(&these), &sites_of(hour_unix_s, By::Hour))? {
+            hours.insert(row[0].integer().unwrap_or_default(), Hour::of_row(&row[1..])?);
+        }
+        let day_unix_s = hour_unix_s.div_euclid(DAY_S) * DAY_S;
+        self.database.all(&format!("DELETE FROM spans WHERE {these}"), &sites_of(day_unix_s, By::Day))?;
+        for (site, rounds) in sites {
+            hours.entry(site).or_default().follow(rounds);
+        }
+        let rows = hours.iter().map(|(site, hour)| hour.values(*site, By::Hour)).collect::<Result<Vec<_>>>()?;
+        self.write_spans(&rows)
+    }
+
+    fn write_spans(&mut self, rows: &[Vec<Value>]) -> Result<()> {
+        let others = [&Tally::COLUMNS[..], &["content"]].concat();
+        let set = others.iter().map(|column| format!("{column} = excluded.{column}")).collect::<Vec<_>>().join(", ");
+        let key = HOUR_COLUMNS.join(", ");
+        let behind = format!("ON CONFLICT ({key}) DO UPDATE SET {set}");
+        self.database.insert("spans", &format!("{key}, {}", others.join(", ")), rows, &behind).map(drop)
+    }
+
+    /// Puts days together that are over, and lets go of rounds that are older than `raw_hours`. `now_unix_us`: the time
+    /// by the clock that rounds are stamped with.
     ///
     /// # Errors
     /// The database says why.
-    pub fn keep_house(&mut self, now_unix_us: i64, raw_hours: u64) -> Result<u64> {
-        let now_us = hour_of(now_unix_us) * 1_000_000;
+    pub fn keep_house(&mut self, now_unix_us: i64, raw_hours: u64) -> Result<()> {
         const LONGEST: i64 = i64::MAX / HOUR_US / 2;
-        let gone_us = now_us - i64::try_from(raw_hours).unwrap_or(LONGEST).min(LONGEST) * HOUR_US;
-        let mut counted = 0;
+        let raw_us = i64::try_from(raw_hours).unwrap_or(LONGEST).min(LONGEST) * HOUR_US;
+        let gone_us = now_unix_us.div_euclid(HOUR_US) * HOUR_US - raw_us;
         for (site, _) in self.sites()? {
-            while let Some(first_us) = self.first_uncounted(site, (i64::MIN, now_us))? {
-                // Not the whole past in one transaction: others want to write too.
-                let until_us = now_us.min(hour_of(first_us) * 1_000_000 + DAY_US);
-                let range_us = (hour_of(first_us) * 1_000_000, until_us);
-                counted += self.transaction(|store| store.count_hours(site, range_us))?;
-            }
-            self.count_days(site, now_us)?;
-            self.let_go(site, gone_us)?;
+            self.count_days(site, now_unix_us)?;
+            let sql = "DELETE FROM rounds WHERE site = $1 AND started_unix_us < $2";
+            self.transaction(|store| store.database.all(sql, &[site.into(), gone_us.into()]))?;
         }
-        Ok(counted)
+        Ok(())
     }
 
     /// The same by a clock that may have been set forward: rounds are not let go of because of it before a day's rounds
@@ -167,203 +202,103 @@ impl Store {
     ///
     /// # Errors
     /// The database says why.
-    pub fn keep_house_warily(&mut self, now_unix_us: i64, raw_hours: u64) -> Result<u64> {
-        let ahead_hours = self.hours_ahead(now_unix_us)?;
-        self.keep_house(now_unix_us, raw_hours.saturating_add(ahead_hours))
-    }
-
-    /// How far a clock is ahead of what a day's counted hours of some site say, in hours.
-    fn hours_ahead(&mut self, now_unix_us: i64) -> Result<u64> {
+    pub fn keep_house_warily(&mut self, now_unix_us: i64, raw_hours: u64) -> Result<()> {
+        // What a day's hours of some site say.
         let sql = format!(
-            "SELECT hour_unix_s FROM hours WHERE site = $1 AND hour_unix_s <= $2 ORDER BY hour_unix_s DESC
-             LIMIT {HOURS_OF_TRUST}"
+            "SELECT begin_unix_s FROM spans WHERE site = $1 AND length_s = {HOUR_S} AND begin_unix_s <= $2
+             ORDER BY begin_unix_s DESC LIMIT 1 OFFSET {}",
+            HOURS_OF_TRUST - 1
         );
         let now_s = now_unix_us.div_euclid(1_000_000);
         let mut known_s = i64::MIN;
         for (site, _) in self.sites()? {
-            let mut hours = Vec::new();
-            self.database.query(&sql, &[site.into(), now_s.into()], &mut |row| {
-                hours.extend(row[0].integer());
-                Ok(())
+            let first_s = self.database.number(&sql, &[site.into(), now_s.into()])?;
+            known_s = first_s.map_or(known_s, |first_s| known_s.max(first_s + HOURS_OF_TRUST * HOUR_S));
+        }
+        let ahead_hours = u64::try_from(now_s.saturating_sub(known_s) / HOUR_S).unwrap_or(0);
+        self.keep_house(now_unix_us, raw_hours.saturating_add(ahead_hours))
+    }
+
+    /// Puts the hours of days together that are over.
+    fn count_days(&mut self, site: i64, now_unix_us: i64) -> Result<()> {
+        let today_unix_s = now_unix_us.div_euclid(1_000_000).div_euclid(DAY_S) * DAY_S;
+        let sql = format!(
+            "SELECT DISTINCT begin_unix_s / {DAY_S} * {DAY_S} FROM spans
+             WHERE site = $1 AND length_s = {HOUR_S} AND begin_unix_s < $2 AND begin_unix_s / {DAY_S} * {DAY_S}
+             NOT IN (SELECT begin_unix_s FROM spans WHERE site = $1 AND length_s = {DAY_S})"
+        );
+        let missing = self.database.all(&sql, &[site.into(), today_unix_s.into()])?;
+        for begin_unix_s in missing.iter().filter_map(|row| row[0].integer()) {
+            self.transaction(|store| {
+                let mut day = Hour { hour_unix_s: begin_unix_s, ..Hour::default() };
+                let range_us = [begin_unix_s, begin_unix_s + DAY_S].map(|end_s| end_s * 1_000_000);
+                store.hours(site, range_us.into())?.iter().for_each(|hour| day.merge(hour));
+                store.write_spans(&[day.values(site, By::Day)?])
             })?;
-            if let Some(first_s) = hours.get(HOURS_OF_TRUST as usize - 1) {
-                known_s = known_s.max(first_s + HOURS_OF_TRUST * HOUR_S);
-            }
         }
-        Ok(u64::try_from(now_s.saturating_sub(known_s) / HOUR_S).unwrap_or(0))
+        Ok(())
     }
 
-    /// The first round of this time (microseconds since 1970; whole hours) whose hour is not counted, or was counted
-    /// without it.
-    pub(super) fn first_uncounted(&mut self, site: i64, (mut from_us, until_us): (i64, i64)) -> Result<Option<i64>> {
-        let mut counted = self.counted(site, from_us)?;
-        counted.insert(until_us.div_euclid(1_000_000));
-        // Looked for between counted hours only: that is quick however many rounds there are.
-        for hour_unix_s in counted {
-            let hour_us = (hour_unix_s * 1_000_000).min(until_us);
-            if from_us < hour_us {
-                let sql = "SELECT MIN(started_unix_us) FROM rounds
-                           WHERE site = $1 AND started_unix_us >= $2 AND started_unix_us < $3";
-                let mut first = None;
-                self.database.query(sql, &[site.into(), from_us.into(), hour_us.into()], &mut |row| {
-                    first = row[0].integer();
-                    Ok(())
-                })?;
-                if first.is_some() {
-                    return Ok(first);
-                }
-            }
-            from_us = hour_us.saturating_add(HOUR_US);
-        }
-        Ok(None)
-    }
-
-    /// The hours of a site from `from_us` on that are counted and whose rounds are there still.
-    fn counted(&mut self, site: i64, from_us: i64) -> Result<BTreeSet<i64>> {
-        let mut counted = BTreeSet::new();
-        let sql = "SELECT hour_unix_s FROM hours WHERE site = $1 AND hour_unix_s >= $2 AND raw_is_gone = 0";
-        self.database.query(sql, &[site.into(), from_us.div_euclid(1_000_000).into()], &mut |row| {
-            counted.extend(row[0].integer());
-            Ok(())
-        })?;
-        Ok(counted)
-    }
-
-    fn count_hours(&mut self, site: i64, range_us: (i64, i64)) -> Result<u64> {
-        self.lock(&BTreeSet::from([site]))?;
-        let mut hours: BTreeMap<i64, Hour> = BTreeMap::new();
-        self.rounds(site, range_us, &mut |entry| {
-            let hour_unix_s = hour_of(entry.round.started_unix_us);
-            hours.entry(hour_unix_s).or_insert_with(|| Hour { hour_unix_s, ..Hour::default() }).add(&entry);
-            Ok(())
-        })?;
-        // Hours whose rounds are gone get what came late; the rounds that came late go at once.
-        let gone: BTreeMap<i64, Hour> = self
-            .hours_where(site, range_us, "AND raw_is_gone = 1")?
-            .into_iter()
-            .map(|hour| (hour.hour_unix_s, hour))
-            .collect();
-        let (database, texts) = (&mut *self.database, &mut self.texts);
-        days::forget(database, site, range_us)?;
-        for (hour_unix_s, hour) in &mut hours {
-            let before = gone.get(hour_unix_s);
-            if let Some(before) = before {
-                let late = std::mem::replace(hour, before.clone());
-                hour.merge(&late);
-                delete_rounds(database, site, hour_unix_s * 1_000_000, hour_unix_s * 1_000_000 + HOUR_US)?;
-            }
-            let facts = match hour.facts.last() {
-                None => None,
-                Some((_, facts)) => Some(texts.number(database, "facts", facts)?),
-            };
-            let key = [Value::from(site), Value::from(*hour_unix_s)];
-            database.execute("DELETE FROM hours WHERE site = $1 AND hour_unix_s = $2", &key)?;
-            let gone = Value::from(i64::from(before.is_some()));
-            let values: Vec<Value> = key.into_iter().chain([gone]).chain(hour.values(facts.into())?).collect();
-            let sql = "INSERT INTO hours (site, hour_unix_s, raw_is_gone, made_count, missed_count, offered_count,
-                       accepted_count, faults, facts, histograms, kept)
-                       VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
-            database.execute(sql, &values)?;
-        }
-        Ok(hours.len() as u64)
-    }
-
-    /// Lets go of rounds before that moment; their hours are counted.
-    fn let_go(&mut self, site: i64, until_us: i64) -> Result<()> {
-        self.transaction(|store| {
-            store.lock(&BTreeSet::from([site]))?;
-            if store.first_uncounted(site, (i64::MIN, until_us))?.is_some() {
-                // It came this moment; next time it is counted.
-                return Ok(());
-            }
-            let database = &mut *store.database;
-            if delete_rounds(database, site, i64::MIN, until_us)? > 0 {
-                let sql = "UPDATE hours SET raw_is_gone = 1 WHERE site = $1 AND hour_unix_s < $2 AND raw_is_gone = 0";
-                database.execute(sql, &[site.into(), (until_us / 1_000_000).into()])?;
-            }
-            Ok(())
-        })
-    }
-
-    /// What the rounds of a site come to in this time (microseconds since 1970; whole hours), in order: the hours that
-    /// are counted, and the rounds of the others, each hour of them counted now.
+    /// What the rounds of a site come to by the hour in this time (microseconds since 1970; whole hours), in order.
     ///
     /// # Errors
     /// The database says why.
     pub fn hours(&mut self, site: i64, range_us: (i64, i64)) -> Result<Vec<Hour>> {
-        let mut hours: BTreeMap<i64, Hour> =
-            self.hours_where(site, range_us, "")?.into_iter().map(|hour| (hour.hour_unix_s, hour)).collect();
-        if let Some(first_us) = self.first_uncounted(site, range_us)? {
-            let counted = self.counted(site, range_us.0)?;
-            let from_us = (hour_of(first_us) * 1_000_000).max(range_us.0);
-            self.rounds(site, (from_us, range_us.1), &mut |entry| {
-                let hour_unix_s = hour_of(entry.round.started_unix_us);
-                if !counted.contains(&hour_unix_s) {
-                    hours.entry(hour_unix_s).or_insert_with(|| Hour { hour_unix_s, ..Hour::default() }).add(&entry);
-                }
-                Ok(())
-            })?;
-        }
-        Ok(hours.into_values().collect())
+        let these = format!("site = $1 AND length_s = {HOUR_S} AND begin_unix_s >= $2 AND begin_unix_s < $3");
+        self.read_spans(&these, site, range_us)
     }
 
-    /// The single rounds of a site in this time, each as a group of its own.
+    /// The same by the day: days that are put together, and the hours of the others.
     ///
     /// # Errors
     /// The database says why.
-    pub fn each_round(&mut self, site: i64, range_us: (i64, i64)) -> Result<Vec<Hour>> {
-        let mut all = Vec::new();
-        self.rounds(site, range_us, &mut |entry| {
-            let hour_unix_s = entry.round.started_unix_us.div_euclid(1_000_000);
-            let mut one = Hour { hour_unix_s, ..Hour::default() };
-            one.add(&entry);
-            all.push(one);
-            Ok(())
-        })?;
-        Ok(all)
-    }
-
-    pub(super) fn hours_where(&mut self, site: i64, range_us: (i64, i64), more: &str) -> Result<Vec<Hour>> {
-        let sql = format!(
-            "SELECT hour_unix_s, made_count, missed_count, offered_count, accepted_count, faults, facts, histograms,
-             kept FROM hours WHERE site = $1 AND hour_unix_s >= $2 AND hour_unix_s < $3 {more} ORDER BY hour_unix_s"
+    pub fn days(&mut self, site: i64, range_us: (i64, i64)) -> Result<Vec<Hour>> {
+        let whole = format!("site = $1 AND length_s = {DAY_S} AND begin_unix_s >= $2 AND begin_unix_s + {DAY_S} <= $3");
+        let others = format!(
+            "site = $1 AND length_s = {HOUR_S} AND begin_unix_s >= $2 AND begin_unix_s < $3
+             AND begin_unix_s / {DAY_S} * {DAY_S} NOT IN (SELECT begin_unix_s FROM spans WHERE {whole})"
         );
-        self.groups(&sql, site, range_us)
+        let mut days: BTreeMap<i64, Hour> =
+            self.read_spans(&whole, site, range_us)?.into_iter().map(|day| (day.hour_unix_s, day)).collect();
+        for hour in self.read_spans(&others, site, range_us)? {
+            let day_unix_s = hour.hour_unix_s.div_euclid(DAY_S) * DAY_S;
+            let day = days.entry(day_unix_s).or_insert_with(|| Hour { hour_unix_s: day_unix_s, ..Hour::default() });
+            day.merge(&hour);
+        }
+        Ok(days.into_values().collect())
     }
 
-    /// Rows of hours or days. Facts are one number of an hour, and a list of beginnings and numbers of a day.
-    pub(super) fn groups(&mut self, sql: &str, site: i64, (from_us, until_us): (i64, i64)) -> Result<Vec<Hour>> {
-        self.read_names()?;
-        let names = &self.names;
-        let ends = [from_us.div_euclid(1_000_000), until_us.div_euclid(1_000_000)];
-        let mut groups = Vec::new();
-        self.database.query(sql, &[site.into(), ends[0].into(), ends[1].into()], &mut |row| {
-            let count = |column: usize| row[column].integer().and_then(|count| u64::try_from(count).ok()).unwrap_or(0);
-            let hour_unix_s = row[0].integer().unwrap_or_default();
-            let numbers: Vec<(i64, i64)> = match &row[6] {
-                Value::Integer(number) => vec![(hour_unix_s, *number)],
-                Value::Text(text) => serde_json::from_str(text).context("the facts of a day are damaged")?,
-                _ => Vec::new(),
-            };
-            let known = |(since, number): (i64, i64)| Some((since, names.get(&number)?.clone()));
-            groups.push(Hour {
-                hour_unix_s,
-                made_count: count(1),
-                missed_count: count(2),
-                offered_count: count(3),
-                accepted_count: count(4),
-                faults: serde_json::from_str(row[5].text()).context("the faults of an hour are damaged")?,
-                facts: numbers.into_iter().filter_map(known).collect(),
-                measures: Measures::from_bytes(row[7].bytes())?,
-                kept: serde_json::from_str(row[8].text()).context("the kept sessions of an hour are damaged")?,
-            });
+    fn read_spans(&mut self, these: &str, site: i64, (from_us, until_us): (i64, i64)) -> Result<Vec<Hour>> {
+        let values = [site, from_us.div_euclid(1_000_000), until_us.div_euclid(1_000_000)].map(Value::from);
+        let mut hours = Vec::new();
+        self.database.query(&format!("{} ORDER BY begin_unix_s", spans(these)), &values, &mut |row| {
+            hours.push(Hour::of_row(&row[1..])?);
             Ok(())
         })?;
-        Ok(groups)
+        Ok(hours)
+    }
+
+    /// What a report about these sites and this time (microseconds since 1970) is put together by: hours, unless they
+    /// would be too many.
+    ///
+    /// # Errors
+    /// The database says why.
+    pub fn by(&mut self, sites: &[i64], (from_us, until_us): (i64, i64)) -> Result<By> {
+        let sql = format!(
+            "SELECT MAX(begin_unix_s) - MIN(begin_unix_s) FROM spans
+             WHERE site = $1 AND length_s = {HOUR_S} AND begin_unix_s >= $2 AND begin_unix_s < $3"
+        );
+        for site in sites {
+            let values = [*site, from_us.div_euclid(1_000_000), until_us.div_euclid(1_000_000)].map(Value::from);
+            if self.database.number(&sql, &values)?.is_some_and(|length_s| length_s > DAYS_BY_HOUR * DAY_S) {
+                return Ok(By::Day);
+            }
+        }
+        Ok(By::Hour)
     }
 }
 
-fn delete_rounds(database: &mut dyn Database, site: i64, from_us: i64, until_us: i64) -> Result<u64> {
-    let sql = "DELETE FROM rounds WHERE site = $1 AND started_unix_us >= $2 AND started_unix_us < $3";
-    database.execute(sql, &[site.into(), from_us.into(), until_us.into()])
+/// Asks for sites and rows that [`Hour::of_row`] reads.
+fn spans(these: &str) -> String {
+    format!("SELECT site, begin_unix_s, {}, content FROM spans WHERE {these}", Tally::COLUMNS.join(", "))
 }

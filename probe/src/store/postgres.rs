@@ -17,12 +17,11 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
 
 use super::database::{Database, Dialect, Value};
-use super::patience::Patience;
 use super::server_url::{ServerUrl, TlsMode};
 use super::wire::Wire;
 
-/// How long the server may take to be connected to, and to acknowledge what it was sent.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the server may take to be connected to, if the URL does not say.
+const CONNECTING: Duration = Duration::from_secs(10);
 /// Statements that are kept prepared.
 const STATEMENTS_MAX: usize = 64;
 
@@ -35,27 +34,27 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Connects.
+    /// Connects. `patience`: how long an answer may take.
     ///
     /// # Errors
     /// [`Fault::Unreachable`]: the server is not there now, and may be later. Otherwise something must be changed.
-    pub fn connect(url: &ServerUrl, patience: &Patience) -> Result<Postgres> {
+    pub fn connect(url: &ServerUrl, patience: Duration) -> Result<Postgres> {
         let mut config = url.config()?;
-        let within = *config.get_connect_timeout().unwrap_or(&PATIENCE);
+        let within = *config.get_connect_timeout().unwrap_or(&CONNECTING);
         if config.get_application_name().is_none() {
             config.application_name("tlsdyno probe");
         }
-        let mode = url.mode();
-        config.tcp_user_timeout(PATIENCE).keepalives_idle(PATIENCE).keepalives_interval(PATIENCE);
-        config.ssl_mode(match mode {
+        config.ssl_mode(match url.mode {
             TlsMode::Disable => SslMode::Disable,
             TlsMode::Prefer => SslMode::Prefer,
             _ => SslMode::Require,
         });
-        let connector = tls(url, mode).context("failed to prepare TLS for the database")?;
+        let connector = tls(url).context("failed to prepare TLS for the database")?;
         let connected = Wire::connect(&config, connector, within, patience).and_then(|(client, wire)| {
             let mut server = Postgres { client, wire, statements: HashMap::new() };
-            server.bound(patience)?;
+            // The server gives up what nobody waits for any more, and lets go of the locks of one who is frozen.
+            let ms = patience.as_millis();
+            server.batch(&format!("SET statement_timeout = {ms}; SET idle_in_transaction_session_timeout = {ms}"))?;
             Ok(server)
         });
         connected.map_err(|error| {
@@ -63,14 +62,6 @@ impl Postgres {
             let error = error.context(format!("no connection to {url}"));
             if may_come_back { Fault::Unreachable.of(error) } else { error }
         })
-    }
-
-    /// Has the server give up what nobody waits for any more, and let go of the locks of one who is frozen.
-    fn bound(&mut self, patience: &Patience) -> Result<()> {
-        let answer_ms = patience.answer().as_millis();
-        self.batch(&format!(
-            "SET statement_timeout = {answer_ms}; SET idle_in_transaction_session_timeout = {answer_ms}"
-        ))
     }
 
     fn statement(&mut self, sql: &str) -> Result<Statement> {
@@ -83,27 +74,18 @@ impl Postgres {
         }
         Ok(statement)
     }
-
-    /// The first column of a query's one row.
-    fn ask<T: for<'r> tokio_postgres::types::FromSql<'r>>(
-        &self,
-        sql: &str,
-        values: &[&(dyn ToSql + Sync)],
-    ) -> Result<T> {
-        Ok(self.wire.wait(self.client.query_one(sql, values))?.try_get(0)?)
-    }
 }
 
-fn tls(url: &ServerUrl, mode: TlsMode) -> Result<MakeTlsConnector> {
+fn tls(url: &ServerUrl) -> Result<MakeTlsConnector> {
     let mut builder = SslConnector::builder(SslMethod::tls_client())?;
-    if !matches!(mode, TlsMode::VerifyCa | TlsMode::VerifyFull) {
+    if !matches!(url.mode, TlsMode::VerifyCa | TlsMode::VerifyFull) {
         builder.set_verify(SslVerifyMode::NONE);
     }
     if let Some(path) = &url.root_file {
         builder.set_ca_file(path).with_context(|| format!("failed to read {}", path.display()))?;
     }
     let mut connector = MakeTlsConnector::new(builder.build());
-    if mode != TlsMode::VerifyFull {
+    if url.mode != TlsMode::VerifyFull {
         connector.set_callback(|connection, _| {
             connection.set_verify_hostname(false);
             Ok(())
@@ -129,7 +111,7 @@ fn is_away(error: &anyhow::Error) -> bool {
     }
 }
 
-/// A value as the library takes it. What may be NULL is BIGINT in all our tables.
+/// A value as the library takes it.
 fn parameter(value: &Value) -> &(dyn ToSql + Sync) {
     match value {
         Value::Null => &None::<i64>,
@@ -154,12 +136,6 @@ impl Database for Postgres {
         self.wire.wait(self.client.batch_execute(sql))
     }
 
-    fn execute(&mut self, sql: &str, values: &[Value]) -> Result<u64> {
-        let statement = self.statement(sql)?;
-        let values: Vec<_> = values.iter().map(parameter).collect();
-        self.wire.wait(self.client.execute(&statement, &values))
-    }
-
     fn query(&mut self, sql: &str, values: &[Value], row: &mut dyn FnMut(&[Value]) -> Result<()>) -> Result<()> {
         let statement = self.statement(sql)?;
         let mut rows = pin!(self.wire.wait(self.client.query_raw(&statement, values.iter().map(parameter)))?);
@@ -175,18 +151,6 @@ impl Database for Postgres {
         }
     }
 
-    fn version(&mut self) -> Result<i64> {
-        let table: Option<String> = self.ask("SELECT to_regclass('probe_schema')::text", &[])?;
-        if table.is_none() {
-            return Ok(0);
-        }
-        self.ask("SELECT MAX(version) FROM probe_schema", &[])
-    }
-
-    fn claim(&mut self, number: i64) -> Result<bool> {
-        self.ask("SELECT pg_try_advisory_lock($1)", &[&number])
-    }
-
     fn check(&self) -> Result<()> {
         anyhow::ensure!(!self.client.is_closed(), "the connection to the database was lost");
         Ok(())
@@ -196,9 +160,11 @@ impl Database for Postgres {
         Dialect {
             bytes: "BYTEA",
             by_key: "",
-            begin: "BEGIN",
-            for_update: "FOR UPDATE",
+            count_tables: "SELECT COUNT(to_regclass('probe_schema'))",
+            // The number is that of the SQLite file's application.
+            begin: "BEGIN; SELECT pg_advisory_xact_lock(1953264496)",
             begin_reading: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+            claim: "SELECT CAST(CAST(pg_try_advisory_lock($1) AS INT) AS BIGINT)",
         }
     }
 }
@@ -226,7 +192,7 @@ mod tests {
 
     fn connect(url: &ServerUrl) -> (anyhow::Error, Duration) {
         let began = Instant::now();
-        let error = Postgres::connect(url, &Patience::of(Duration::from_millis(300))).err().expect("no server");
+        let error = Postgres::connect(url, Duration::from_millis(300)).err().expect("no server");
         (error, began.elapsed())
     }
 

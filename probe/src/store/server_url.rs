@@ -31,9 +31,10 @@ named! {
 pub struct ServerUrl {
     /// As it was typed.
     text: String,
-    /// Without what the library does not understand.
-    bare: String,
-    mode: Option<TlsMode>,
+    /// What the library understands of it.
+    config: Config,
+    /// What is asked of TLS.
+    pub(super) mode: TlsMode,
     /// Trusted roots in PEM form; without them the system's.
     pub(super) root_file: Option<PathBuf>,
     password_file: Option<PathBuf>,
@@ -56,20 +57,9 @@ impl ServerUrl {
         digest[..8].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// What is asked of TLS. Without a word about it a server on another machine must prove who it is; libpq would
-    /// take what comes.
-    pub(super) fn mode(&self) -> TlsMode {
-        let is_local = |host: &Host| match host {
-            Host::Unix(_) => true,
-            Host::Tcp(name) => ["localhost", "127.0.0.1", "::1"].contains(&name.as_str()),
-        };
-        let local = || self.bare.parse::<Config>().is_ok_and(|config| config.get_hosts().iter().all(is_local));
-        self.mode.unwrap_or_else(|| if local() { TlsMode::Prefer } else { TlsMode::VerifyFull })
-    }
-
     /// Where to connect to, with the password where there is one.
     pub(super) fn config(&self) -> Result<Config> {
-        let mut config: Config = self.bare.parse().context("the URL of the store is malformed")?;
+        let mut config = self.config.clone();
         let password = match &self.password_file {
             Some(path) => Some(password_of_file(path)?),
             None => pass_file().map(|path| entry_of(&path, &config)).transpose()?.flatten(),
@@ -110,8 +100,18 @@ impl FromStr for ServerUrl {
         if config.get_hosts().is_empty() {
             return Err(malformed);
         }
-        Ok(ServerUrl { text: text.to_owned(), bare, mode, root_file, password_file: None })
+        let mode = mode.unwrap_or_else(|| default_mode(&config));
+        Ok(ServerUrl { text: text.to_owned(), config, mode, root_file, password_file: None })
     }
+}
+
+/// Without a word about TLS a server on another machine must prove who it is; libpq would take what comes.
+fn default_mode(config: &Config) -> TlsMode {
+    let is_local = |host: &Host| match host {
+        Host::Unix(_) => true,
+        Host::Tcp(name) => ["localhost", "127.0.0.1", "::1"].contains(&name.as_str()),
+    };
+    if config.get_hosts().iter().all(is_local) { TlsMode::Prefer } else { TlsMode::VerifyFull }
 }
 
 impl fmt::Display for ServerUrl {
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_server_elsewhere_must_prove_who_it_is() {
-        let mode = |text: &str| text.parse::<ServerUrl>().unwrap().mode();
+        let mode = |text: &str| text.parse::<ServerUrl>().unwrap().mode;
         assert_eq!(mode("postgres://me@db.example/x"), TlsMode::VerifyFull);
         assert_eq!(mode("postgres://me@localhost/x"), TlsMode::Prefer);
         assert_eq!(mode("postgres://me@%2Frun%2Fpostgresql/x"), TlsMode::Prefer);

@@ -106,10 +106,6 @@ impl Database for Sqlite {
         Ok(self.connection.execute_batch(sql)?)
     }
 
-    fn execute(&mut self, sql: &str, values: &[Value]) -> Result<u64> {
-        Ok(self.connection.prepare_cached(sql)?.execute(params_from_iter(values))? as u64)
-    }
-
     fn query(&mut self, sql: &str, values: &[Value], row: &mut dyn FnMut(&[Value]) -> Result<()>) -> Result<()> {
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut found = vec![Value::Null; statement.column_count()];
@@ -129,20 +125,6 @@ impl Database for Sqlite {
         Ok(())
     }
 
-    fn version(&mut self) -> Result<i64> {
-        let tables: i64 =
-            self.connection
-                .query_row("SELECT COUNT(*) FROM sqlite_schema WHERE name = 'probe_schema'", [], |row| row.get(0))?;
-        if tables == 0 {
-            return Ok(0);
-        }
-        Ok(self.connection.query_row("SELECT MAX(version) FROM probe_schema", [], |row| row.get(0))?)
-    }
-
-    fn claim(&mut self, _number: i64) -> Result<bool> {
-        Ok(true)
-    }
-
     fn check(&self) -> Result<()> {
         // SQLite goes on writing to a file that was removed or replaced, and nobody would ever see it.
         ensure!(
@@ -157,9 +139,10 @@ impl Database for Sqlite {
         Dialect {
             bytes: "BLOB",
             by_key: "WITHOUT ROWID",
+            count_tables: "SELECT COUNT(*) FROM sqlite_schema WHERE name = 'probe_schema'",
             begin: "BEGIN IMMEDIATE",
-            for_update: "",
             begin_reading: "BEGIN",
+            claim: "",
         }
     }
 }

@@ -4,13 +4,17 @@ use std::cell::Cell;
 use std::fmt::Debug;
 use std::future::Future;
 use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{Context as Task, Poll};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use postgres_openssl::MakeTlsConnector;
 use socket2::{SockRef, TcpKeepalive};
-use tlsdyno_base::fault::fault_of;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tlsdyno_base::fault::Fault;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
@@ -18,14 +22,14 @@ use tokio_postgres::config::{Host, TargetSessionAttrs};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, SimpleQueryMessage};
 
-use super::patience::{Budget, Metered, Patience};
-
 /// Port of a server whose URL names none.
 const PORT: u16 = 5432;
 /// Bytes that a server may say before it is ready: some parameters and notices.
 const GREETING_BYTES_MAX: usize = 1 << 20;
 /// Bytes that may come for an answer, or for a part of it that is taken as it comes.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// How long a server whose machine does not answer is taken for alive.
+const SILENCE: Duration = Duration::from_secs(10);
 /// How long the server may take to hear of the end.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -34,31 +38,27 @@ pub(super) struct Wire {
     /// There until it is dropped.
     runtime: Option<Runtime>,
     carrier: Option<JoinHandle<()>>,
-    patience: Patience,
+    /// How long an answer may take.
+    patience: Duration,
     budget: Budget,
     /// An answer did not come in time. What comes now would be taken for another's.
     is_given_up: Cell<bool>,
 }
 
 impl Wire {
-    /// Connects to the first of the servers that can be.
+    /// Connects within that time to the first of the servers that can be. `patience`: how long an answer may take later.
     ///
     /// # Errors
-    /// None can be, within that time.
+    /// None can be. [`Fault::Unreachable`]: the time is over.
     pub(super) fn connect(
         config: &Config,
         tls: MakeTlsConnector,
         within: Duration,
-        patience: &Patience,
+        patience: Duration,
     ) -> Result<(Client, Wire)> {
         let runtime = Builder::new_current_thread().enable_all().build().context("failed to prepare a connection")?;
-        let mut wire = Wire {
-            runtime: Some(runtime),
-            carrier: None,
-            patience: patience.clone(),
-            budget: Budget::default(),
-            is_given_up: Cell::new(false),
-        };
+        let (runtime, budget) = (Some(runtime), Budget::default());
+        let mut wire = Wire { runtime, carrier: None, patience, budget, is_given_up: Cell::new(false) };
         let (client, carrier) = wire.within(within, dial(config, tls, within, &wire.budget))?;
         wire.carrier = Some(carrier);
         Ok((client, wire))
@@ -67,17 +67,20 @@ impl Wire {
     /// Waits for an answer.
     ///
     /// # Errors
-    /// The server says why, or does not answer in time.
+    /// The server says why. [`Fault::Unreachable`]: it does not answer in time.
     pub(super) fn wait<T>(&self, answer: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T> {
         self.budget.set(ANSWER_BYTES_MAX);
-        self.within(self.patience.answer(), async { Ok(answer.await?) })
+        self.within(self.patience, async { Ok(answer.await?) })
     }
 
     fn within<T>(&self, most: Duration, work: impl Future<Output = Result<T>>) -> Result<T> {
         ensure!(!self.is_given_up.get(), "the database did not answer before");
         let runtime = self.runtime.as_ref().expect("there until it is dropped");
-        self.patience.wait(runtime, most, work).inspect_err(|error| {
-            self.is_given_up.set(fault_of(error).is_some());
+        let done = runtime.block_on(async { tokio::time::timeout(most, work).await });
+        done.unwrap_or_else(|_| {
+            self.is_given_up.set(true);
+            let most_s = most.as_secs_f64();
+            Err(Fault::Unreachable.of(anyhow!("the database did not answer within {most_s:.1} s")))
         })
     }
 }
@@ -112,7 +115,7 @@ async fn dial(
                 Ok(stream) => greet(stream, "", config, &tls, budget).await,
                 Err(error) => Err(error.into()),
             },
-            Host::Tcp(name) => match connect(name, port, within, config).await {
+            Host::Tcp(name) => match connect(name, port, within).await {
                 Ok(stream) => greet(stream, name, config, &tls, budget).await,
                 Err(error) => Err(error.into()),
             },
@@ -125,7 +128,7 @@ async fn dial(
     Err(failed)
 }
 
-async fn connect(name: &str, port: u16, within: Duration, config: &Config) -> io::Result<TcpStream> {
+async fn connect(name: &str, port: u16, within: Duration) -> io::Result<TcpStream> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     let addresses: Vec<_> = lookup_host((name, port)).await?.collect();
     // One that swallows everything must not take the time of the others.
@@ -136,14 +139,8 @@ async fn connect(name: &str, port: u16, within: Duration, config: &Config) -> io
             Ok(stream) => {
                 let socket = SockRef::from(&stream);
                 socket.set_tcp_nodelay(true)?;
-                socket.set_tcp_user_timeout(config.get_tcp_user_timeout().copied())?;
-                let mut keepalive = TcpKeepalive::new().with_time(config.get_keepalives_idle());
-                if let Some(interval) = config.get_keepalives_interval() {
-                    keepalive = keepalive.with_interval(interval);
-                }
-                if config.get_keepalives() {
-                    socket.set_tcp_keepalive(&keepalive)?;
-                }
+                socket.set_tcp_user_timeout(Some(SILENCE))?;
+                socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(SILENCE).with_interval(SILENCE))?;
                 return Ok(stream);
             }
             Err(error) => failed = error,
@@ -183,4 +180,52 @@ where
         }
     }
     Ok((client, carrier))
+}
+
+/// How many bytes may still come. Clones belong together.
+#[derive(Clone, Debug, Default)]
+struct Budget(Arc<AtomicUsize>);
+
+impl Budget {
+    /// So many from now on.
+    fn set(&self, bytes: usize) {
+        self.0.store(bytes, Relaxed);
+    }
+}
+
+/// A stream of which no more is read than its budget allows.
+#[derive(Debug)]
+struct Metered<S> {
+    stream: S,
+    budget: Budget,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Task<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let left = self.budget.0.load(Relaxed);
+        if left == 0 {
+            return Poll::Ready(Err(io::Error::other("the database says much and does not answer")));
+        }
+        let most = left.min(into.remaining());
+        let mut some = ReadBuf::new(into.initialize_unfilled_to(most));
+        let polled = Pin::new(&mut self.stream).poll_read(cx, &mut some);
+        let count = some.filled().len();
+        into.advance(count);
+        self.budget.0.store(left - count, Relaxed);
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Task<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Task<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Task<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
 }

@@ -42,7 +42,7 @@ type Check = (&'static str, fn(&Fresh<'_>));
 /// The suite.
 const CHECKS: [Check; 12] = [
     ("rounds", rounds_survive_and_none_is_there_twice),
-    ("hours", hours_say_the_same_before_and_after_they_are_counted_and_when_rounds_are_gone),
+    ("hours", hours_say_the_same_before_and_after_their_rounds_are_gone),
     ("days", days_say_the_same_as_their_hours_whatever_comes_late),
     ("crowd", robots_that_start_together_make_the_tables_once_and_lose_nothing),
     ("clock", a_clock_set_forward_lets_go_of_no_rounds_for_a_day),
@@ -52,7 +52,7 @@ const CHECKS: [Check; 12] = [
     ("totals", totals_are_those_of_all_runs),
     ("alone", rounds_made_alone_have_no_order),
     ("places", places_are_kept_apart),
-    ("versions", older_tables_are_brought_up_to_date_and_newer_ones_refused),
+    ("versions", tables_of_other_versions_are_refused),
 ];
 
 #[test]
@@ -146,7 +146,7 @@ fn robots_that_start_together_make_the_tables_once_and_lose_nothing(fresh: &Fres
         }
     });
     assert_eq!((fresh.number)("SELECT COUNT(*) FROM rounds"), 10 * ROBOTS);
-    assert_eq!((fresh.number)("SELECT SUM(made_count) FROM hours"), 10 * ROBOTS);
+    assert_eq!((fresh.number)("SELECT SUM(made_count) FROM spans WHERE length_s = 3600"), 10 * ROBOTS);
 }
 
 fn rounds_survive_and_none_is_there_twice(fresh: &Fresh<'_>) {
@@ -176,7 +176,7 @@ fn rounds_survive_and_none_is_there_twice(fresh: &Fresh<'_>) {
     assert_eq!(all(&mut store, sites[0].0), expected);
 }
 
-fn hours_say_the_same_before_and_after_they_are_counted_and_when_rounds_are_gone(fresh: &Fresh<'_>) {
+fn hours_say_the_same_before_and_after_their_rounds_are_gone(fresh: &Fresh<'_>) {
     let mut store = fresh.open();
     let entries = minutes("https://a/", START_US + 30 * MINUTE_US, 300, &mut SplitMix64::new(2));
     // The two of one hour come late, from another run.
@@ -188,19 +188,27 @@ fn hours_say_the_same_before_and_after_they_are_counted_and_when_rounds_are_gone
     let told = |store: &mut Store| {
         let hours = store.hours(site, EVER).unwrap();
         let medians = hours.iter().map(|hour| hour.measures.quantile(Measure::Full, 0.5));
-        let counts: Vec<u64> = hours.iter().map(|hour| hour.made_count).collect();
+        let counts: Vec<u64> = hours.iter().map(|hour| hour.tally.made_count).collect();
         (counts, medians.collect::<Vec<_>>(), all(store, site).len())
     };
     let end_us = START_US + 7 * HOUR_US;
-    assert_eq!(store.keep_house(START_US + 4 * HOUR_US + 5, RAW_HOURS).unwrap(), 4);
     let before = told(&mut store);
     assert_eq!((before.0, before.2), (vec![30, 60, 58, 60, 60, 30], 298));
     store.add(&late).unwrap();
     let with_late = told(&mut store);
     assert_eq!((&with_late.0, with_late.2), (&vec![30, 60, 60, 60, 60, 30], 300));
+    let medians_of_rounds = |from: usize, until: usize| {
+        let mut times: Vec<u64> =
+            entries[from..until].iter().map(|entry| entry.round.full.unwrap().handshake_ns).collect();
+        times.sort_unstable();
+        times[(times.len() - 1) / 2] as f64
+    };
+    for (hour, (from, until)) in [(0, 30), (30, 90), (90, 150)].into_iter().enumerate() {
+        let median = with_late.1[hour].unwrap() as f64;
+        assert!((median / medians_of_rounds(from, until) - 1.0).abs() < 0.001, "hour {hour}");
+    }
     store.keep_house(end_us, RAW_HOURS).unwrap();
     assert_eq!(told(&mut store), with_late);
-    assert_eq!(store.keep_house(end_us, RAW_HOURS).unwrap(), 0, "nothing is left to count");
     store.keep_house(end_us + 7 * 24 * HOUR_US, RAW_HOURS).unwrap();
     assert_eq!(told(&mut store), (with_late.0, with_late.1, 0), "the rounds are gone");
     // A spool that lay about for weeks.
@@ -227,13 +235,13 @@ fn days_say_the_same_as_their_hours_whatever_comes_late(fresh: &Fresh<'_>) {
     store.add(&entries).unwrap();
     let sites = store.sites().unwrap();
     let site = sites[0].0;
-    let stored = || (fresh.number)("SELECT COUNT(*) FROM days");
+    let stored = || (fresh.number)("SELECT COUNT(*) FROM spans WHERE length_s = 86400");
     let check = |store: &mut Store| {
         // All, and from the middle of a day to the middle of another.
         for range in [EVER, (START_US + 2 * HOUR_US, START_US + 50 * HOUR_US)] {
             let [hours, days] =
                 [By::Hour, By::Day].map(|by| SiteSummary::read(store, &sites, range, by).unwrap().remove(0));
-            assert_eq!((hours.made_count, &hours.changes), (days.made_count, &days.changes));
+            assert_eq!((hours.tally, &hours.changes), (days.tally, &days.changes));
             assert_eq!(hours.changes.len(), if range == EVER { 3 } else { 2 }, "{:?}", hours.changes);
             for measure in Measure::ALL {
                 assert_eq!(hours.measures.counts(measure), days.measures.counts(measure), "{measure}");
@@ -287,22 +295,22 @@ fn a_year_of_ten_sites_is_small() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("probe.sqlite");
     let mut store = Store::open(&Address::File(path.clone())).unwrap();
-    let truncate = || {
-        let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
-        Connection::open(&path).unwrap().query_row(checkpoint, [], |_| Ok(())).unwrap();
+    let size = || {
+        let file = Connection::open(&path).unwrap();
+        file.execute_batch("VACUUM").unwrap();
+        file.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+        size_bytes(&path)
     };
-    truncate();
-    let empty = size_bytes(&path);
+    let empty = size();
     let mut random = SplitMix64::new(3);
     let rounds = 2 * 24 * 60;
     store.add(&minutes("https://a/", START_US, rounds, &mut random)).unwrap();
-    truncate();
-    let with_rounds = size_bytes(&path);
-    let hours = store.keep_house(START_US + 56 * HOUR_US, RAW_HOURS).unwrap();
-    truncate();
-    let with_hours = size_bytes(&path);
-    let bytes_per_round = (with_rounds - empty) as f64 / rounds as f64;
-    let bytes_per_hour = (with_hours - with_rounds) as f64 / hours as f64;
+    store.keep_house(START_US + 56 * HOUR_US, RAW_HOURS).unwrap();
+    let with_rounds = size();
+    store.keep_house(START_US + 56 * HOUR_US, 0).unwrap();
+    let with_hours = size();
+    let bytes_per_round = (with_rounds - with_hours) as f64 / rounds as f64;
+    let bytes_per_hour = (with_hours - empty) as f64 / 48.0;
     println!("{bytes_per_round:.0} bytes a round, {bytes_per_hour:.0} bytes an hour with its part of a day");
     let year = 10.0 * (bytes_per_round * 7.0 * 1440.0 + bytes_per_hour * 24.0 * 365.0);
     assert!(year < 200e6, "a year takes {year} bytes");
@@ -337,8 +345,9 @@ fn two_who_count_while_a_third_adds_lose_nothing(fresh: &Fresh<'_>) {
         added.into_iter().for_each(|added| assert_eq!(added.unwrap(), 2));
     });
     store.keep_house(now_us, RAW_HOURS).unwrap();
-    for table in ["hours", "days"] {
-        assert_eq!((fresh.number)(&format!("SELECT SUM(made_count) FROM {table}")), ROUNDS, "{table}");
+    for by in [By::Hour, By::Day] {
+        let sql = format!("SELECT SUM(made_count) FROM spans WHERE length_s = {}", by.length_s());
+        assert_eq!((fresh.number)(&sql), ROUNDS, "{by}");
     }
 }
 
@@ -376,7 +385,7 @@ fn a_report_of_hours_is_that_of_their_rounds(fresh: &Fresh<'_>) {
     let sites = store.sites().unwrap();
     let numbers = |store: &mut Store| {
         let summary = SiteSummary::read(store, &sites, EVER, By::Hour).unwrap().remove(0);
-        assert_eq!((summary.made_count, summary.accepted_count), (1440, 1440));
+        assert_eq!((summary.tally.made_count, summary.tally.accepted_count), (1440, 1440));
         summary.numbers
     };
     let of_rounds = numbers(&mut store);
@@ -395,7 +404,7 @@ fn what_comes_twice_is_known_when_its_rows_are_gone(fresh: &Fresh<'_>) {
     // A robot that was killed before it could empty its spool, and one that took weeks to come back.
     assert_eq!(store.add(&entries).unwrap(), 30);
     store.keep_house(START_US + 11 * 24 * HOUR_US, RAW_HOURS).unwrap();
-    let made: u64 = store.hours(site, EVER).unwrap().iter().map(|hour| hour.made_count).sum();
+    let made: u64 = store.hours(site, EVER).unwrap().iter().map(|hour| hour.tally.made_count).sum();
     assert_eq!(made, 90);
     assert_eq!(store.add(&entries).unwrap(), 0);
 }
@@ -454,30 +463,16 @@ fn places_are_kept_apart(fresh: &Fresh<'_>) {
     assert!(other.claim("https://a/").unwrap());
 }
 
-fn older_tables_are_brought_up_to_date_and_newer_ones_refused(fresh: &Fresh<'_>) {
+fn tables_of_other_versions_are_refused(fresh: &Fresh<'_>) {
     let error = |result: anyhow::Result<Store>| format!("{:#}", result.err().unwrap());
-    let entries = minutes("https://a/", START_US, 90, &mut SplitMix64::new(9));
-    let mut store = fresh.open();
-    store.add(&entries[..80]).unwrap();
-    store.keep_house(START_US + HOUR_US + 1, RAW_HOURS).unwrap();
-    drop(store);
-    // As the first version had them.
-    (fresh.batch)(
-        "DROP TABLE days; DROP TABLE runs; ALTER TABLE rounds DROP COLUMN kept_age_s;
-         ALTER TABLE rounds DROP COLUMN kept; ALTER TABLE hours DROP COLUMN kept; UPDATE probe_schema SET version = 1",
-    );
-    assert!(error(Store::open_for_reading(&fresh.address)).contains("a robot of this tlsdyno brings them to 3"));
-    let mut store = fresh.open();
-    let site = store.sites().unwrap()[0].0;
-    assert_eq!(all(&mut store, site), entries[..80]);
-    assert_eq!(store.totals().unwrap()[&site].made_count, 80);
-    assert_eq!(store.add(&entries).unwrap(), 10, "what is there is known");
-    let made: u64 = store.hours(site, EVER).unwrap().iter().map(|hour| hour.made_count).sum();
-    assert_eq!(made, 90);
-    drop(store);
-    (fresh.batch)("UPDATE probe_schema SET version = 99");
-    assert!(error(Store::open(&fresh.address)).contains("version 99"));
-    assert!(error(Store::open_for_reading(&fresh.address)).contains("newer tlsdyno"));
+    fresh.open();
+    for (version, whose) in [(3, "an older tlsdyno"), (99, "a newer tlsdyno")] {
+        (fresh.batch)(&format!("UPDATE probe_schema SET version = {version}"));
+        for result in [Store::open(&fresh.address), Store::open_for_reading(&fresh.address)] {
+            let error = error(result);
+            assert!(error.contains(&format!("version {version}")) && error.contains(whose), "{error}");
+        }
+    }
 }
 
 #[test]

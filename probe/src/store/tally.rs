@@ -1,0 +1,70 @@
+//! How many rounds there were, and what became of them.
+
+use serde::Serialize;
+
+use super::database::Value;
+use crate::entry::Entry;
+use crate::round::Resumption;
+
+/// Counts of rounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tally {
+    /// Rounds that were made.
+    pub made_count: u64,
+    /// Rounds that were not.
+    pub missed_count: u64,
+    /// Of those made, those in which something went wrong.
+    pub fault_count: u64,
+    /// Sessions that were offered within their round.
+    pub offered_count: u64,
+    /// Of these, those that the site took.
+    pub accepted_count: u64,
+}
+
+impl Tally {
+    /// The columns of a tally.
+    pub(super) const COLUMNS: [&str; 5] =
+        ["made_count", "missed_count", "fault_count", "offered_count", "accepted_count"];
+
+    /// Of one row.
+    pub fn of(entry: &Entry) -> Tally {
+        let round = &entry.round;
+        Tally {
+            made_count: u64::from(entry.missed_count.is_none()),
+            missed_count: entry.missed_count.unwrap_or(0),
+            fault_count: u64::from(round.fault.is_some()),
+            offered_count: u64::from(round.resumption.is_offered()),
+            accepted_count: u64::from(round.resumption == Resumption::Accepted),
+        }
+    }
+
+    /// Counts what another has.
+    pub fn add(&mut self, other: Tally) {
+        let [made, missed, faults, offered, accepted] = other.counts();
+        self.made_count += made;
+        self.missed_count += missed;
+        self.fault_count += faults;
+        self.offered_count += offered;
+        self.accepted_count += accepted;
+    }
+
+    fn counts(self) -> [u64; 5] {
+        [self.made_count, self.missed_count, self.fault_count, self.offered_count, self.accepted_count]
+    }
+
+    pub(super) fn values(self) -> [Value; 5] {
+        self.counts().map(Value::from)
+    }
+
+    /// Of its columns in a row.
+    pub(super) fn of_row(columns: &[Value]) -> Tally {
+        let count = |column: usize| columns[column].unsigned().unwrap_or(0);
+        Tally {
+            made_count: count(0),
+            missed_count: count(1),
+            fault_count: count(2),
+            offered_count: count(3),
+            accepted_count: count(4),
+        }
+    }
+}
