@@ -21,6 +21,7 @@ fn main() {
     let native = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     for source in [
+        "clock.h",
         "doubler",
         "doubler_record.h",
         "layout.c",

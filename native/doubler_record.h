@@ -14,7 +14,7 @@
 #include "stages.h"
 
 #define DOUBLER_MAGIC "TLSDYN2" /* with its NUL: 8 bytes */
-#define DOUBLER_ABI_VERSION 2u
+#define DOUBLER_ABI_VERSION 3u
 #define DOUBLER_SLOTS 512u
 #define DOUBLER_SLOT_COUNTERS 24u
 
@@ -50,8 +50,6 @@ struct doubler_slot {
 
 struct doubler_record {
     struct tlsdyno_head head;
-    _Atomic uint32_t slots_claimed; /* only ever grows; a thread takes this number modulo slot_count */
-    _Atomic uint32_t modes_ignored; /* readings of a mode with bits that mean nothing */
     unsigned char reserved[4096 - 120];
     struct doubler_slot slots[DOUBLER_SLOTS];
 };

@@ -22,8 +22,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "clock.h"
 
 #define TLSDYNO_RUN_ID_SIZE 64u
 #define TLSDYNO_HEARTBEAT_MAX_AGE_NS 1000000000u /* the owner writes one every 100 ms */
@@ -38,6 +39,20 @@ struct tlsdyno_head {
     _Atomic uint64_t heartbeat_ns; /* nanoseconds of CLOCK_MONOTONIC_COARSE: when the owner last lived */
     uint32_t owner_user; /* its effective user id */
     _Atomic uint32_t mode; /* bit set of the stages that are off now; only those that the area's library may switch */
+    /*
+     * Slots before this number belong, or belonged, to a thread. Of provider, doubler and shim it may be beyond the
+     * last: a thread takes the number that it finds modulo slot_count.
+     */
+    _Atomic uint32_t slots_claimed;
+    _Atomic uint32_t modes_ignored; /* readings of a mode with bits of other stages than may be off */
+};
+
+/* What a library demands of its area. */
+struct area_kind {
+    size_t size;
+    char magic[8];
+    uint32_t abi_version;
+    uint32_t slots;
 };
 
 static_assert(ATOMIC_INT_LOCK_FREE == 2, "the mode is shared between processes, so it must be lock-free");
@@ -96,12 +111,8 @@ static inline bool owner_lives(const struct tlsdyno_head *head)
 
     for (int look = 0; look < LOOKS; look++) {
         uint64_t heartbeat_ns = atomic_load_explicit(&head->heartbeat_ns, memory_order_acquire);
-        struct timespec now;
-        uint64_t now_ns;
 
-        clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-        now_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-        if (now_ns - heartbeat_ns <= TLSDYNO_HEARTBEAT_MAX_AGE_NS)
+        if (clock_ns(CLOCK_MONOTONIC_COARSE) - heartbeat_ns <= TLSDYNO_HEARTBEAT_MAX_AGE_NS)
             return true;
     }
     return false;
@@ -131,25 +142,24 @@ static inline void *area_from_descriptor(const char *text, size_t size)
 
 /*
  * The stages that are off now: what the owner has written last, but never more than `may_be_off`, which was fixed when
- * the library was loaded. Other bits are ignored, and counted in `ignored`. All stages fit into one byte, so that a
- * word that is being written is never a mixture of two.
+ * the library was loaded. Other bits are ignored, and counted. All stages fit into one byte, so that a word that is
+ * being written is never a mixture of two.
  */
-static inline uint32_t mode_of(const struct tlsdyno_head *head, uint32_t may_be_off, _Atomic uint32_t *ignored)
+static inline uint32_t mode_of(struct tlsdyno_head *head, uint32_t may_be_off)
 {
     uint32_t mode = atomic_load_explicit(&head->mode, memory_order_relaxed);
 
     if ((mode & ~may_be_off) != 0)
-        atomic_fetch_add_explicit(ignored, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&head->modes_ignored, 1, memory_order_relaxed);
     return mode & may_be_off;
 }
 
 /* Why this area does not acknowledge the run in this process; NULL if it does. */
-static inline const char *head_fault(const struct tlsdyno_head *head, const char magic[8], uint32_t abi_version,
-                                     uint32_t slot_count, const char *run_id)
+static inline const char *head_fault(const struct tlsdyno_head *head, const struct area_kind *kind, const char *run_id)
 {
-    if (memcmp(head->magic, magic, sizeof(head->magic)) != 0)
+    if (memcmp(head->magic, kind->magic, sizeof(head->magic)) != 0)
         return "is not an area of this library";
-    if (head->abi_version != abi_version || head->slot_count != slot_count)
+    if (head->abi_version != kind->abi_version || head->slot_count != kind->slots)
         return "is of another version of tlsdyno";
     if (head->run_id[TLSDYNO_RUN_ID_SIZE - 1] != '\0' || strcmp(head->run_id, run_id) != 0)
         return "belongs to another run";
@@ -160,6 +170,21 @@ static inline const char *head_fault(const struct tlsdyno_head *head, const char
         return "was made by a tlsdyno process that has ended";
     if (!owner_lives(head))
         return "was made by a tlsdyno process that has given no sign of life for a second";
+    return NULL;
+}
+
+/* The area that acknowledges this run in this process; NULL, and why it is none, if it does not. */
+static inline void *area_open(const struct area_kind *kind, const char *descriptor, const char *run_id,
+                              const char **fault)
+{
+    void *area = area_from_descriptor(descriptor, kind->size);
+
+    *fault = area == NULL ? "is not an area of tlsdyno; tlsdyno must start the server itself, without a program between "
+                            "that closes descriptors (sudo, a service manager)"
+                          : head_fault(area, kind, run_id);
+    if (area == NULL || *fault == NULL)
+        return area;
+    munmap(area, kind->size);
     return NULL;
 }
 

@@ -13,7 +13,7 @@
 #include "stages.h"
 
 #define PROFILER_MAGIC "TLSDYN3" /* with its NUL: 8 bytes */
-#define PROFILER_ABI_VERSION 2u
+#define PROFILER_ABI_VERSION 3u
 #define PROFILER_SLOTS 256u
 #define PROFILER_SLOT_SHARED 0u
 #define PROFILER_CLASSES_MAX 31u
@@ -65,8 +65,6 @@ struct profiler_slot {
 
 struct profiler_record {
     struct tlsdyno_head head;
-    _Atomic uint32_t slots_used; /* all that ever were stand before this number */
-    _Atomic uint32_t modes_ignored; /* readings of a mode with bits that mean nothing */
     _Atomic uint32_t claims; /* of slots so far */
     uint32_t clock; /* which clock to read: PROFILER_CLOCK_; tlsdyno's choice */
     _Atomic uint64_t ticks_per_s; /* of that clock; 0: not loaded yet */

@@ -1,7 +1,7 @@
 /*
  * The record area: one sealed memory file, made by tlsdyno for one configuration of one run and mapped (MAP_SHARED) by
- * the provider in every process of the server. It is the provider's acknowledgement (owner.h), and the place of the
- * mode (which of its stages are off now) and of its call counters.
+ * the provider in every process of the server. It is the provider's acknowledgement (owner.h), its settings, and the
+ * place of the mode (which of its stages are off now) and of its call counters.
  *
  * tlsdyno learns this layout from layout.c. Whoever changes it raises TLSDYNO_ABI_VERSION. Nobody resets the area: init
  * may run twice (haproxy re-executes its master) and teardown runs first in a process that is not serving.
@@ -13,7 +13,7 @@
 #include "stages.h"
 
 #define TLSDYNO_MAGIC "TLSDYNO" /* with its NUL: 8 bytes */
-#define TLSDYNO_ABI_VERSION 5u
+#define TLSDYNO_ABI_VERSION 6u
 #define TLSDYNO_SLOTS 512u
 #define TLSDYNO_SLOT_COUNTERS 32u
 #define TLSDYNO_ENGINES_MAX 64u
@@ -45,14 +45,22 @@ struct tlsdyno_slot {
     _Atomic uint64_t calls[TLSDYNO_SLOT_COUNTERS];
 };
 
+/* What the provider is to do, written before a server starts and read once, in init. */
+struct tlsdyno_settings {
+    uint32_t may_be_off;          /* bit set of enum stage: of these the mode chooses */
+    uint32_t accelerator_engines; /* 0: no accelerator */
+    uint64_t accelerator_operation_ns; /* of one private-key operation in one engine */
+    uint64_t burn_ns; /* CPU time that each private-key operation burns in addition, at most; 0: none */
+    uint64_t burn_instructions; /* executed in addition by each private-key operation that is computed; 0: none */
+};
+
 struct tlsdyno_record {
     struct tlsdyno_head head;
-    _Atomic uint32_t slots_claimed; /* only ever grows; a thread takes this number modulo slot_count */
-    _Atomic uint32_t modes_ignored; /* readings of a mode with bits of other stages than may be off */
-    _Atomic uint64_t burn_ns;        /* CPU time that each private-key operation burns by now; at most the setting */
+    struct tlsdyno_settings settings;
+    _Atomic uint64_t burn_ns; /* what a private-key operation burns by now; at most the setting */
     /* Until when each engine of the emulated accelerator is taken: nanoseconds of CLOCK_MONOTONIC; 0: never used. */
     _Atomic uint64_t engine_busy_until_ns[TLSDYNO_ENGINES_MAX];
-    unsigned char reserved_2[4096 - 128 - 8 * TLSDYNO_ENGINES_MAX];
+    unsigned char reserved[4096 - 160 - 8 * TLSDYNO_ENGINES_MAX];
     struct tlsdyno_slot slots[TLSDYNO_SLOTS];
 };
 

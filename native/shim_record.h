@@ -13,7 +13,7 @@
 #include "stages.h"
 
 #define TLSDYNO_SHIM_MAGIC "TLSSHIM" /* with its NUL: 8 bytes */
-#define TLSDYNO_SHIM_ABI_VERSION 6u
+#define TLSDYNO_SHIM_ABI_VERSION 7u
 #define TLSDYNO_SHIM_FLIGHTS 8u
 #define TLSDYNO_SHIM_SESSION_SIZE 2048u /* DER of a session without certificates has 130 to 300 bytes */
 #define TLSDYNO_SHIM_SESSION_NAME_SIZE 32u
@@ -117,14 +117,12 @@ struct tlsdyno_shim_area {
     uint32_t flags;
     uint16_t suite;   /* IANA code of the experiment's suite; 0: none was named */
     uint16_t version; /* 0x0303 or 0x0304: of the experiment */
-    _Atomic uint32_t slots_claimed; /* only ever grows; a thread takes this number modulo slot_count */
     _Atomic uint64_t stamps_written;
     struct tlsdyno_script full;
     struct tlsdyno_script resumed;
-    _Atomic uint32_t modes_ignored; /* connections that began in a mode with other bits than `stages_off` */
-    _Atomic uint32_t peer_count;    /* 0 while they are written */
+    _Atomic uint32_t peer_count; /* 0 while they are written */
     struct tlsdyno_peer peers[TLSDYNO_SHIM_PEERS];
-    unsigned char reserved[1024 - 224 - 16 * TLSDYNO_SHIM_PEERS];
+    unsigned char reserved[1024 - 228 - 16 * TLSDYNO_SHIM_PEERS];
     struct tlsdyno_universal_session session;
     unsigned char reserved_too[4096 - 1024 - 2096];
     struct tlsdyno_shim_slot slots[TLSDYNO_SHIM_SLOTS];

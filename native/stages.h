@@ -7,7 +7,7 @@
 #define TLSDYNO_STAGES_H
 
 /*
- * Of the provider, in the order of the bits of a mode; names as in the `stages` parameter.
+ * Of the provider, in the order of the bits of a mode.
  *     X(name in C, name in reports)
  */
 #define TLSDYNO_STAGES(X)                                                                                              \
@@ -42,39 +42,10 @@ enum tlsdyno_shim_stage {
 };
 
 /*
- * Provider: calls of replaced functions. Size queries are not counted. An operation that belongs to two stages (one
- * AEAD record) counts once for each stage that is off.
+ * Calls that provider and doubler count; size queries are not counted.
  *     X(name in C, stage, name in reports)
  */
-#define TLSDYNO_COUNTERS(X)                                                                                            \
-    X(SIGN, AUTHENTICATION, "sign")                                                                                    \
-    X(VERIFY, AUTHENTICATION, "verify")                                                                                \
-    X(RSA_ENCRYPT, AUTHENTICATION, "rsa_encrypt")                                                                      \
-    X(RSA_DECRYPT, AUTHENTICATION, "rsa_decrypt")                                                                      \
-    X(KEY_GENERATE, KEY_AGREEMENT, "key_generate")                                                                     \
-    X(KEY_DERIVE, KEY_AGREEMENT, "key_derive")                                                                         \
-    X(KEY_DECODE, KEY_AGREEMENT, "key_decode")                                                                         \
-    X(KEY_VALIDATE, KEY_AGREEMENT, "key_validate")                                                                     \
-    X(KEM_ENCAPSULATE, KEY_AGREEMENT, "kem_encapsulate")                                                               \
-    X(KEM_DECAPSULATE, KEY_AGREEMENT, "kem_decapsulate")                                                               \
-    X(AEAD_ENCRYPT, CIPHER, "aead_encrypt")                                                                            \
-    X(AEAD_DECRYPT, CIPHER, "aead_decrypt")                                                                            \
-    X(CBC_ENCRYPT, CIPHER, "cbc_encrypt")                                                                              \
-    X(CBC_DECRYPT, CIPHER, "cbc_decrypt")                                                                              \
-    X(TAG_WRITE, MAC, "tag_write")                                                                                     \
-    X(TAG_CHECK, MAC, "tag_check")                                                                                     \
-    X(RECORD_HMAC, MAC, "record_hmac")                                                                                 \
-    X(DIGEST, DIGEST, "digest")                                                                                        \
-    X(KDF, KDF, "kdf")                                                                                                 \
-    X(HANDSHAKE_HMAC, KDF, "handshake_hmac")                                                                           \
-    X(GENERATE, RANDOMNESS, "generate")
-
-/*
- * Doubler: calls, whether doubled or not; size queries are not counted. An AEAD and stitched CBC belong to cipher and
- * mac, and are doubled where both are. `record_bytes` and `cbc_bytes` are bytes of their records.
- *     X(name in C, stage, name in reports)
- */
-#define DOUBLER_COUNTERS(X)                                                                                            \
+#define TLSDYNO_CALLS(X)                                                                                               \
     X(SIGN, AUTHENTICATION, "sign")                                                                                    \
     X(RSA_DECRYPT, AUTHENTICATION, "rsa_decrypt")                                                                      \
     X(KEY_GENERATE, KEY_AGREEMENT, "key_generate")                                                                     \
@@ -83,17 +54,35 @@ enum tlsdyno_shim_stage {
     X(KEY_VALIDATE, KEY_AGREEMENT, "key_validate")                                                                     \
     X(ENCAPSULATE, KEY_AGREEMENT, "encapsulate")                                                                       \
     X(DECAPSULATE, KEY_AGREEMENT, "decapsulate")                                                                       \
-    X(RECORD_ENCRYPT, CIPHER, "record_encrypt")                                                                        \
-    X(RECORD_DECRYPT, CIPHER, "record_decrypt")                                                                        \
-    X(RECORD_BYTES, CIPHER, "record_bytes")                                                                            \
+    X(AEAD_ENCRYPT, CIPHER, "aead_encrypt")                                                                            \
+    X(AEAD_DECRYPT, CIPHER, "aead_decrypt")                                                                            \
     X(CBC_ENCRYPT, CIPHER, "cbc_encrypt")                                                                              \
     X(CBC_DECRYPT, CIPHER, "cbc_decrypt")                                                                              \
-    X(CBC_BYTES, CIPHER, "cbc_bytes")                                                                                  \
     X(RECORD_HMAC, MAC, "record_hmac")                                                                                 \
     X(DIGEST, DIGEST, "digest")                                                                                        \
     X(KDF, KDF, "kdf")                                                                                                 \
     X(HANDSHAKE_HMAC, KDF, "handshake_hmac")                                                                           \
     X(GENERATE, RANDOMNESS, "generate")
+
+/*
+ * Provider: calls of replaced functions. An operation that belongs to two stages (one AEAD record) counts once for each
+ * stage that is off.
+ */
+#define TLSDYNO_COUNTERS(X)                                                                                            \
+    TLSDYNO_CALLS(X)                                                                                                   \
+    X(VERIFY, AUTHENTICATION, "verify")                                                                                \
+    X(RSA_ENCRYPT, AUTHENTICATION, "rsa_encrypt")                                                                      \
+    X(TAG_WRITE, MAC, "tag_write")                                                                                     \
+    X(TAG_CHECK, MAC, "tag_check")
+
+/*
+ * Doubler: calls, whether doubled or not. An AEAD and stitched CBC belong to cipher and mac, and are doubled where both
+ * are. `aead_bytes` and `cbc_bytes` are bytes of their records.
+ */
+#define DOUBLER_COUNTERS(X)                                                                                            \
+    TLSDYNO_CALLS(X)                                                                                                   \
+    X(AEAD_BYTES, CIPHER, "aead_bytes")                                                                                \
+    X(CBC_BYTES, CIPHER, "cbc_bytes")
 
 /*
  * Profiler: classes of provider functions. What does the work, and what is done around it (contexts, parameters, key

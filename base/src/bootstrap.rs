@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::distribution::{CONFIDENCE, normal_cdf, student_t_two_sided};
 use crate::random::SplitMix64;
 use crate::robust::{quantile, sorted, trimmed_each_end, trimmed_mean};
+use crate::units::format_interval_with;
 
 /// Resamples taken for a report.
 pub const RESAMPLES: usize = 10_000;
@@ -54,6 +55,16 @@ impl Estimate {
     /// Half of the width of its interval.
     pub fn half_width(&self) -> f64 {
         (self.high - self.low) / 2.0
+    }
+
+    /// Its interval in words.
+    pub fn ends(&self, format: impl Fn(f64) -> String) -> String {
+        format_interval_with(self.low, self.high, format)
+    }
+
+    /// Value and interval in words.
+    pub fn told(&self, format: impl Fn(f64) -> String) -> String {
+        format!("{} {}", format(self.value), self.ends(&format))
     }
 
     /// Value and ends multiplied by a positive `factor`.
@@ -121,6 +132,14 @@ pub fn estimate(columns: &[Column], combinations: &[Combination], resamples: usi
 /// Estimates the trimmed mean of one column.
 pub fn estimate_column(column: &Column) -> Estimate {
     estimate(std::slice::from_ref(column), &[Combination::column(0)], RESAMPLES, SEED)[0]
+}
+
+/// Estimates a sum of trimmed means of columns, each with its weight, as reports do. What is estimated of the same
+/// rounds has the same resamples, so that sums hold in each of these.
+pub fn estimate_sum(terms: &[(&Column, f64)]) -> Estimate {
+    let columns: Vec<Column> = terms.iter().map(|(column, _)| (*column).clone()).collect();
+    let terms = terms.iter().enumerate().map(|(index, (_, weight))| (index, *weight)).collect();
+    estimate(&columns, &[Combination { constant: 0.0, terms }], RESAMPLES, SEED)[0]
 }
 
 /// Estimates what `of` makes of the trimmed means of `columns`, with an interval like that of [`estimate`]. It may be

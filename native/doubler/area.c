@@ -29,14 +29,14 @@ bool area_is_alive(void)
 
 uint32_t mode_now(void)
 {
-    uint32_t mode = mode_of(&area->head, MODES, &area->modes_ignored);
+    uint32_t mode = mode_of(&area->head, MODES);
 
     return mode != 0 && owner_lives(&area->head) ? mode : 0;
 }
 
 static struct doubler_slot *slot(void)
 {
-    return &area->slots[slot_number(&area->slots_claimed) % DOUBLER_SLOTS];
+    return &area->slots[slot_number(&area->head.slots_claimed) % DOUBLER_SLOTS];
 }
 
 void count_calls(enum doubler_counter counter, uint64_t amount)

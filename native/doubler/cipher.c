@@ -157,8 +157,8 @@ static void count_record(const struct record *record, size_t length, void (*coun
         count(record->encrypting ? DOUBLER_COUNT_CBC_ENCRYPT : DOUBLER_COUNT_CBC_DECRYPT, 1);
         count(DOUBLER_COUNT_CBC_BYTES, length);
     } else {
-        count(record->encrypting ? DOUBLER_COUNT_RECORD_ENCRYPT : DOUBLER_COUNT_RECORD_DECRYPT, 1);
-        count(DOUBLER_COUNT_RECORD_BYTES, length);
+        count(record->encrypting ? DOUBLER_COUNT_AEAD_ENCRYPT : DOUBLER_COUNT_AEAD_DECRYPT, 1);
+        count(DOUBLER_COUNT_AEAD_BYTES, length);
     }
 }
 

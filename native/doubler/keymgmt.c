@@ -103,36 +103,8 @@ static int validate(const struct key_functions *real, const void *key, int selec
 
 static const OSSL_DISPATCH *wrap(struct key_functions *real, const OSSL_DISPATCH own[], const OSSL_DISPATCH *table)
 {
-    /* All that 3.0 knows: no later function can meet the generation context, which is ours. */
-    OSSL_DISPATCH allowed[] = {
-        {OSSL_FUNC_KEYMGMT_NEW, KEEP},
-        {OSSL_FUNC_KEYMGMT_GEN_INIT, KEEP},
-        {OSSL_FUNC_KEYMGMT_GEN_SET_TEMPLATE, FUNCTION(gen_set_template)},
-        {OSSL_FUNC_KEYMGMT_GEN_SET_PARAMS, FUNCTION(gen_set_params)},
-        {OSSL_FUNC_KEYMGMT_GEN_SETTABLE_PARAMS, KEEP},
-        {OSSL_FUNC_KEYMGMT_GEN, FUNCTION(gen)},
-        {OSSL_FUNC_KEYMGMT_GEN_CLEANUP, FUNCTION(pair_free)},
-        {OSSL_FUNC_KEYMGMT_LOAD, KEEP},
-        {OSSL_FUNC_KEYMGMT_FREE, KEEP},
-        {OSSL_FUNC_KEYMGMT_GET_PARAMS, KEEP},
-        {OSSL_FUNC_KEYMGMT_GETTABLE_PARAMS, KEEP},
-        {OSSL_FUNC_KEYMGMT_SET_PARAMS, KEEP},
-        {OSSL_FUNC_KEYMGMT_SETTABLE_PARAMS, KEEP},
-        {OSSL_FUNC_KEYMGMT_QUERY_OPERATION_NAME, KEEP},
-        {OSSL_FUNC_KEYMGMT_HAS, KEEP},
-        {OSSL_FUNC_KEYMGMT_VALIDATE, KEEP},
-        {OSSL_FUNC_KEYMGMT_MATCH, KEEP},
-        {OSSL_FUNC_KEYMGMT_IMPORT, KEEP},
-        {OSSL_FUNC_KEYMGMT_IMPORT_TYPES, KEEP},
-        {OSSL_FUNC_KEYMGMT_EXPORT, KEEP},
-        {OSSL_FUNC_KEYMGMT_EXPORT_TYPES, KEEP},
-        {OSSL_FUNC_KEYMGMT_DUP, KEEP},
-        {0, NULL},
-    };
-
     KEYMGMT_FUNCTIONS(FIND_FUNCTION)
-    table_override(allowed, own);
-    return table_allow(table, allowed);
+    return table_allow_with(table, KEYMGMT_OF_3_0, own);
 }
 
 /* What has no context of ours must know its algorithm by itself. */
@@ -159,6 +131,10 @@ static const OSSL_DISPATCH *wrap(struct key_functions *real, const OSSL_DISPATCH
     {                                                                                                                  \
         static const OSSL_DISPATCH own[] = {                                                                           \
             {OSSL_FUNC_KEYMGMT_GEN_INIT, FUNCTION(name##_gen_init)},                                                   \
+            {OSSL_FUNC_KEYMGMT_GEN_SET_TEMPLATE, FUNCTION(gen_set_template)},                                          \
+            {OSSL_FUNC_KEYMGMT_GEN_SET_PARAMS, FUNCTION(gen_set_params)},                                              \
+            {OSSL_FUNC_KEYMGMT_GEN, FUNCTION(gen)},                                                                    \
+            {OSSL_FUNC_KEYMGMT_GEN_CLEANUP, FUNCTION(pair_free)},                                                      \
             {OSSL_FUNC_KEYMGMT_GEN_SETTABLE_PARAMS, FUNCTION(name##_gen_settable_params)},                             \
             {OSSL_FUNC_KEYMGMT_SET_PARAMS, FUNCTION(name##_set_params)},                                               \
             {OSSL_FUNC_KEYMGMT_VALIDATE, FUNCTION(name##_validate)},                                                   \

@@ -6,12 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <openssl/crypto.h>
 #include <openssl/err.h>
 
 #include "primitives.h"
+
+#include "../clock.h"
 
 /* Batches last so long at least: what a reading of the CPU clock takes, a system call, is then not seen. */
 #define BATCH_NS 200000
@@ -19,14 +20,6 @@
 /* A block cipher may write one block more than it is given. */
 #define BUFFER_BYTES (BYTES_MAX + EVP_MAX_BLOCK_LENGTH)
 #define REASON_BYTES 300
-
-static uint64_t clock_ns(clockid_t which)
-{
-    struct timespec now;
-
-    (void)clock_gettime(which, &now);
-    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
-}
 
 /* Does steps until so much CPU time is used, and says how many. */
 static bool measure(struct operation *operation, uint64_t for_ns)

@@ -67,15 +67,16 @@ void area_name_trampoline(size_t index, enum profiler_class class)
 
 uint32_t mode_now(void)
 {
-    return mode_of(&area->head, PROFILER_MODE_TIMED, &area->modes_ignored);
+    return mode_of(&area->head, PROFILER_MODE_TIMED);
 }
 
 static void slot_is_used(uint32_t number)
 {
-    uint32_t used = atomic_load_explicit(&area->slots_used, memory_order_relaxed);
+    _Atomic uint32_t *slots_claimed = &area->head.slots_claimed;
+    uint32_t before = atomic_load_explicit(slots_claimed, memory_order_relaxed);
 
-    while (used <= number
-           && !atomic_compare_exchange_weak_explicit(&area->slots_used, &used, number + 1, memory_order_relaxed,
+    while (before <= number
+           && !atomic_compare_exchange_weak_explicit(slots_claimed, &before, number + 1, memory_order_relaxed,
                                                      memory_order_relaxed))
         ;
 }

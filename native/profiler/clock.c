@@ -7,17 +7,7 @@
  */
 #include "profiler.h"
 
-#include <time.h>
-
 static uint32_t chosen = PROFILER_CLOCK_THREAD; /* written in init, under its lock */
-
-static uint64_t nanoseconds_of(clockid_t clock)
-{
-    struct timespec now;
-
-    clock_gettime(clock, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 #if defined(__x86_64__)
 static inline uint64_t counter(void)
@@ -54,13 +44,13 @@ bool clock_counts_interruptions(void)
 
 uint64_t clock_ticks(void)
 {
-    return chosen == PROFILER_CLOCK_TSC ? counter() : nanoseconds_of(CLOCK_THREAD_CPUTIME_ID);
+    return chosen == PROFILER_CLOCK_TSC ? counter() : clock_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
 void clock_calibrate(uint64_t *ticks_per_s, uint64_t *empty_ticks)
 {
     enum { READINGS = 2000, CALIBRATION_NS = 5000000 };
-    uint64_t began_ns = nanoseconds_of(CLOCK_MONOTONIC_RAW);
+    uint64_t began_ns = clock_ns(CLOCK_MONOTONIC_RAW);
     uint64_t began = counter();
     uint64_t sum = 0;
     uint64_t now_ns;
@@ -72,7 +62,7 @@ void clock_calibrate(uint64_t *ticks_per_s, uint64_t *empty_ticks)
     }
     *empty_ticks = sum / READINGS;
     do
-        now_ns = nanoseconds_of(CLOCK_MONOTONIC_RAW);
+        now_ns = clock_ns(CLOCK_MONOTONIC_RAW);
     while (now_ns - began_ns < CALIBRATION_NS);
     *ticks_per_s = 1000000000u;
     if (chosen == PROFILER_CLOCK_TSC)

@@ -20,10 +20,7 @@ enum { NS_PER_S = 1000000000 };
 
 static uint64_t now_ns(void)
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
+    return clock_ns(CLOCK_MONOTONIC);
 }
 
 static struct timespec instant(uint64_t ns)

@@ -149,26 +149,12 @@ static int decrypt(void *context, unsigned char *out, size_t *out_length, size_t
 
 static const OSSL_DISPATCH *wrap_rsa(const OSSL_ALGORITHM *original, bool *hide)
 {
-    static const OSSL_DISPATCH allowed[] = {
-        {OSSL_FUNC_ASYM_CIPHER_NEWCTX, FUNCTION(newctx)},
-        {OSSL_FUNC_ASYM_CIPHER_ENCRYPT_INIT, FUNCTION(encrypt_init)},
-        {OSSL_FUNC_ASYM_CIPHER_ENCRYPT, FUNCTION(encrypt)},
-        {OSSL_FUNC_ASYM_CIPHER_DECRYPT_INIT, FUNCTION(decrypt_init)},
-        {OSSL_FUNC_ASYM_CIPHER_DECRYPT, FUNCTION(decrypt)},
-        {OSSL_FUNC_ASYM_CIPHER_FREECTX, FUNCTION(freectx)},
-        {OSSL_FUNC_ASYM_CIPHER_DUPCTX, FUNCTION(dupctx)},
-        {OSSL_FUNC_ASYM_CIPHER_GET_CTX_PARAMS, FUNCTION(get_ctx_params)},
-        {OSSL_FUNC_ASYM_CIPHER_GETTABLE_CTX_PARAMS, FUNCTION(gettable_ctx_params)},
-        {OSSL_FUNC_ASYM_CIPHER_SET_CTX_PARAMS, FUNCTION(set_ctx_params)},
-        {OSSL_FUNC_ASYM_CIPHER_SETTABLE_CTX_PARAMS, FUNCTION(settable_ctx_params)},
-        {0, NULL},
-    };
+    static const OSSL_DISPATCH allowed[] = {ASYM_CIPHER_FUNCTIONS(OWN_FUNCTION) {0, NULL}};
     const OSSL_DISPATCH *table = original->implementation;
     struct rsa_functions *real = &rsa;
 
     (void)hide;
-    if (!stage_may_be_off(STAGE_AUTHENTICATION) && settings()->burn_ns == 0
-        && settings()->burn_instructions == 0)
+    if (!stage_may_be_off(STAGE_AUTHENTICATION) && !private_key_burns())
         return table;
     ASYM_CIPHER_FUNCTIONS(FIND_FUNCTION)
     return table_allow(table, allowed);

@@ -3,15 +3,10 @@
  */
 #include "provider.h"
 
-#include <time.h>
-
 /* CPU time of this thread, which preemption does not count in. */
 static uint64_t thread_cpu_ns(void)
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return clock_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
 /*

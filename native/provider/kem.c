@@ -121,7 +121,7 @@ static int encapsulate(void *context, unsigned char *out, size_t *length, unsign
     if (!acknowledged() || !put_share(share, out, length)
         || !fill_answer(secret, secret_length, *secret_length, share->secret_length, SECRET_FILL))
         return 0;
-    count_call(TLSDYNO_COUNT_KEM_ENCAPSULATE);
+    count_call(TLSDYNO_COUNT_ENCAPSULATE);
     return 1;
 }
 
@@ -140,7 +140,7 @@ static int decapsulate(void *context, unsigned char *secret, size_t *length, con
     }
     if (!acknowledged() || !fill_answer(secret, length, *length, size, SECRET_FILL))
         return 0;
-    count_call(TLSDYNO_COUNT_KEM_DECAPSULATE);
+    count_call(TLSDYNO_COUNT_DECAPSULATE);
     return 1;
 }
 
@@ -169,15 +169,7 @@ static const OSSL_DISPATCH *wrap(struct kem_functions *real, OSSL_FUNC_kem_newct
                                  const OSSL_DISPATCH *table)
 {
     /* Left out: parameters, of which hybrids have none, and what encapsulates with authentication. */
-    const OSSL_DISPATCH allowed[] = {
-        {OSSL_FUNC_KEM_NEWCTX, FUNCTION(newctx)},
-        {OSSL_FUNC_KEM_ENCAPSULATE_INIT, FUNCTION(encapsulate_init)},
-        {OSSL_FUNC_KEM_ENCAPSULATE, FUNCTION(encapsulate)},
-        {OSSL_FUNC_KEM_DECAPSULATE_INIT, FUNCTION(decapsulate_init)},
-        {OSSL_FUNC_KEM_DECAPSULATE, FUNCTION(decapsulate)},
-        {OSSL_FUNC_KEM_FREECTX, FUNCTION(freectx)},
-        {0, NULL},
-    };
+    const OSSL_DISPATCH allowed[] = {KEM_FUNCTIONS(OWN_FUNCTION) {0, NULL}};
 
     KEM_FUNCTIONS(FIND_FUNCTION)
     return table_allow(table, allowed);

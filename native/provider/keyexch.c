@@ -123,19 +123,7 @@ static const OSSL_DISPATCH *wrap(struct keyexch_functions *real, OSSL_FUNC_keyex
                                  const OSSL_DISPATCH *table)
 {
     /* Left out: DERIVE_SKEY of later versions, a way round the no-op. */
-    const OSSL_DISPATCH allowed[] = {
-        {OSSL_FUNC_KEYEXCH_NEWCTX, FUNCTION(newctx)},
-        {OSSL_FUNC_KEYEXCH_INIT, FUNCTION(init)},
-        {OSSL_FUNC_KEYEXCH_DERIVE, FUNCTION(derive)},
-        {OSSL_FUNC_KEYEXCH_SET_PEER, FUNCTION(set_peer)},
-        {OSSL_FUNC_KEYEXCH_FREECTX, FUNCTION(freectx)},
-        {OSSL_FUNC_KEYEXCH_DUPCTX, FUNCTION(dupctx)},
-        {OSSL_FUNC_KEYEXCH_SET_CTX_PARAMS, FUNCTION(set_ctx_params)},
-        {OSSL_FUNC_KEYEXCH_SETTABLE_CTX_PARAMS, FUNCTION(settable_ctx_params)},
-        {OSSL_FUNC_KEYEXCH_GET_CTX_PARAMS, FUNCTION(get_ctx_params)},
-        {OSSL_FUNC_KEYEXCH_GETTABLE_CTX_PARAMS, FUNCTION(gettable_ctx_params)},
-        {0, NULL},
-    };
+    const OSSL_DISPATCH allowed[] = {KEYEXCH_FUNCTIONS(OWN_FUNCTION) {0, NULL}};
 
     KEYEXCH_FUNCTIONS(FIND_FUNCTION)
     return table_allow(table, allowed);

@@ -262,8 +262,7 @@ static void remember(struct key_functions *real, const OSSL_DISPATCH *table)
 }
 
 /*
- * Left out: GEN_GET_PARAMS and GEN_GETTABLE_PARAMS of later versions (the generation context is ours), and whatever
- * else came after 3.0. X25519 and the hybrids have no template function in the default provider; table_allow then
+ * X25519 and the hybrids have no template function in the default provider; table_allow then
  * leaves it out, and libcrypto ignores the template. Hybrids have no validation either.
  */
 #define KEYS(name)                                                                                                     \
@@ -290,34 +289,21 @@ static void remember(struct key_functions *real, const OSSL_DISPATCH *table)
     }                                                                                                                  \
     static const OSSL_DISPATCH *wrap_##name(const OSSL_ALGORITHM *original, bool *hide)                                \
     {                                                                                                                  \
-        static const OSSL_DISPATCH allowed[] = {                                                                       \
-            {OSSL_FUNC_KEYMGMT_NEW, KEEP},                                                                             \
+        static const OSSL_DISPATCH own[] = {                                                                           \
             {OSSL_FUNC_KEYMGMT_GEN_INIT, FUNCTION(name##_gen_init)},                                                   \
             {OSSL_FUNC_KEYMGMT_GEN_SET_TEMPLATE, FUNCTION(gen_set_template)},                                          \
             {OSSL_FUNC_KEYMGMT_GEN_SET_PARAMS, FUNCTION(gen_set_params)},                                              \
             {OSSL_FUNC_KEYMGMT_GEN_SETTABLE_PARAMS, FUNCTION(name##_gen_settable_params)},                             \
             {OSSL_FUNC_KEYMGMT_GEN, FUNCTION(gen)},                                                                    \
             {OSSL_FUNC_KEYMGMT_GEN_CLEANUP, FUNCTION(gen_cleanup)},                                                    \
-            {OSSL_FUNC_KEYMGMT_LOAD, KEEP},                                                                            \
             {OSSL_FUNC_KEYMGMT_FREE, FUNCTION(name##_free)},                                                           \
-            {OSSL_FUNC_KEYMGMT_GET_PARAMS, KEEP},                                                                      \
-            {OSSL_FUNC_KEYMGMT_GETTABLE_PARAMS, KEEP},                                                                 \
             {OSSL_FUNC_KEYMGMT_SET_PARAMS, FUNCTION(name##_set_params)},                                               \
-            {OSSL_FUNC_KEYMGMT_SETTABLE_PARAMS, KEEP},                                                                 \
-            {OSSL_FUNC_KEYMGMT_QUERY_OPERATION_NAME, KEEP},                                                            \
-            {OSSL_FUNC_KEYMGMT_HAS, KEEP},                                                                             \
             {OSSL_FUNC_KEYMGMT_VALIDATE, FUNCTION(name##_validate)},                                                   \
-            {OSSL_FUNC_KEYMGMT_MATCH, KEEP},                                                                           \
-            {OSSL_FUNC_KEYMGMT_IMPORT, KEEP},                                                                          \
-            {OSSL_FUNC_KEYMGMT_IMPORT_TYPES, KEEP},                                                                    \
-            {OSSL_FUNC_KEYMGMT_EXPORT, KEEP},                                                                          \
-            {OSSL_FUNC_KEYMGMT_EXPORT_TYPES, KEEP},                                                                    \
-            {OSSL_FUNC_KEYMGMT_DUP, KEEP},                                                                             \
             {0, NULL},                                                                                                 \
         };                                                                                                             \
         (void)hide;                                                                                                    \
         remember(&name, original->implementation);                                                                     \
-        return table_allow(original->implementation, allowed);                                                         \
+        return table_allow_with(original->implementation, KEYMGMT_OF_3_0, own);                                        \
     }
 
 #define HYBRID_KEYS(id, name) KEYS(id)

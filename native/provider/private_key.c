@@ -6,13 +6,13 @@
 
 void private_key_operation(bool authentication_off)
 {
-    const struct configuration *configuration = settings();
-    uint64_t burn_ns = burn_ns_now(configuration->burn_ns);
+    const struct tlsdyno_settings *wanted = settings();
+    uint64_t burn_ns = burn_ns_now(wanted->burn_ns);
 
-    if (authentication_off && configuration->accelerator_engines != 0)
-        accelerator_operate(configuration->accelerator_engines, configuration->accelerator_operation_ns);
+    if (authentication_off && wanted->accelerator_engines != 0)
+        accelerator_operate(wanted->accelerator_engines, wanted->accelerator_operation_ns);
     if (burn_ns != 0)
         burn_cpu(burn_ns);
-    if (!authentication_off && configuration->burn_instructions != 0)
-        burn_instructions(configuration->burn_instructions);
+    if (!authentication_off && wanted->burn_instructions != 0)
+        burn_instructions(wanted->burn_instructions);
 }

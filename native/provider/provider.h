@@ -35,33 +35,21 @@ enum hybrid {
     HYBRID_TOTAL
 };
 
-/*
- * What the openssl.cnf section says. As read, the strings belong to libcrypto's provider object, which an unload frees;
- * configuration_keep copies them.
- */
-struct configuration {
-    uint32_t may_be_off; /* bit set of enum stage: of these the mode chooses */
-    uint32_t accelerator_engines; /* 0: no accelerator */
-    uint64_t accelerator_operation_ns; /* of one private-key operation in one engine */
-    uint64_t burn_ns; /* CPU time burnt in addition by each private-key operation; 0: none */
-    uint64_t burn_instructions; /* executed in addition by each private-key operation that is computed; 0: none */
-    const char *record_descriptor; /* number of the open descriptor of the record area */
-    const char *run_id;
-};
-
-/* provider.c; filled in init, constant afterwards. */
-const struct configuration *settings(void);
-/* Whether a mode of this run may have the stage off: what is not wrapped in init stays real for ever. */
-bool stage_may_be_off(enum stage stage);
-
-/* configuration.c */
-bool configuration_read(struct configuration *into, const struct section *section);
-bool configuration_keep(struct configuration *into, const struct configuration *from);
-void configuration_drop(struct configuration *kept);
-
-/* record.c */
-bool record_map(const struct configuration *configuration);
+/* record.c: maps the area that the section names, or finds that it is the one that is mapped already. */
+bool record_map(const struct section *section, bool again);
 void record_unmap(void);
+/* Taken in init, constant afterwards. */
+const struct tlsdyno_settings *settings(void);
+/* Whether a mode of this run may have the stage off: what is not wrapped in init stays real for ever. */
+static inline bool stage_may_be_off(enum stage stage)
+{
+    return (settings()->may_be_off & 1u << stage) != 0;
+}
+/* Whether private-key operations cost something in addition, so that they are wrapped with their stage on, too. */
+static inline bool private_key_burns(void)
+{
+    return settings()->burn_ns != 0 || settings()->burn_instructions != 0;
+}
 /*
  * Whether tlsdyno still lives; raises an error if not. Each stage that is off asks it in an operation that occurs in
  * every handshake in which the stage does its work, and never for a record.

@@ -5,7 +5,6 @@
  */
 #include "provider.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static OSSL_FUNC_rand_generate_fn *real_generate;
@@ -44,37 +43,15 @@ static int generate(void *context, unsigned char *out, size_t length, unsigned i
 
 static const OSSL_DISPATCH *wrap_ctr_drbg(const OSSL_ALGORITHM *original, bool *hide)
 {
-    OSSL_DISPATCH allowed[] = {
-        {OSSL_FUNC_RAND_NEWCTX, KEEP},
-        {OSSL_FUNC_RAND_FREECTX, KEEP},
-        {OSSL_FUNC_RAND_INSTANTIATE, KEEP},
-        {OSSL_FUNC_RAND_UNINSTANTIATE, KEEP},
-        {OSSL_FUNC_RAND_GENERATE, stage_may_be_off(STAGE_RANDOMNESS) ? FUNCTION(generate) : KEEP},
-        {OSSL_FUNC_RAND_RESEED, KEEP},
-        {OSSL_FUNC_RAND_NONCE, KEEP},
-        {OSSL_FUNC_RAND_ENABLE_LOCKING, KEEP},
-        {OSSL_FUNC_RAND_LOCK, KEEP},
-        {OSSL_FUNC_RAND_UNLOCK, KEEP},
-        {OSSL_FUNC_RAND_GETTABLE_PARAMS, KEEP},
-        {OSSL_FUNC_RAND_GETTABLE_CTX_PARAMS, KEEP},
-        {OSSL_FUNC_RAND_SETTABLE_CTX_PARAMS, KEEP},
-        {OSSL_FUNC_RAND_GET_PARAMS, KEEP},
-        {OSSL_FUNC_RAND_GET_CTX_PARAMS, KEEP},
-        {OSSL_FUNC_RAND_SET_CTX_PARAMS, KEEP},
-        {OSSL_FUNC_RAND_VERIFY_ZEROIZATION, KEEP},
-        {OSSL_FUNC_RAND_GET_SEED, KEEP},
-        {OSSL_FUNC_RAND_CLEAR_SEED, KEEP},
-        {0, NULL},
-    };
-    OSSL_DISPATCH *unnamed = drbg_without_provider_name(original->implementation);
-    const OSSL_DISPATCH *table;
+    static const OSSL_DISPATCH own[] = {{OSSL_FUNC_RAND_GENERATE, FUNCTION(generate)}, {0, NULL}};
+    OSSL_DISPATCH *table = drbg_without_provider_name(original->implementation);
 
     (void)hide;
-    if (unnamed == NULL)
+    if (table == NULL)
         return NULL;
-    real_generate = (OSSL_FUNC_rand_generate_fn *)table_find(unnamed, OSSL_FUNC_RAND_GENERATE);
-    table = table_allow(unnamed, allowed);
-    free(unnamed);
+    real_generate = (OSSL_FUNC_rand_generate_fn *)table_find(table, OSSL_FUNC_RAND_GENERATE);
+    if (stage_may_be_off(STAGE_RANDOMNESS))
+        table_override(table, own);
     return table;
 }
 

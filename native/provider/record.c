@@ -1,5 +1,5 @@
 /*
- * The record area in this process: acknowledgement and call counters (record.h). Each thread claims a slot at its first
+ * The record area in this process: acknowledgement, settings and call counters (record.h). Each thread claims a slot at its first
  * counted call, so that counting is one relaxed atomic addition to a cache line of its own.
  */
 #include "provider.h"
@@ -7,20 +7,37 @@
 #include <sys/mman.h>
 
 static struct tlsdyno_record *area;
+static struct tlsdyno_settings kept;
 
-bool record_map(const struct configuration *configuration)
+bool record_map(const struct section *section, bool again)
 {
     static const struct area_kind kind
         = {sizeof(struct tlsdyno_record), TLSDYNO_MAGIC, TLSDYNO_ABI_VERSION, TLSDYNO_SLOTS};
+    const char *run_id;
 
-    area = area_map(&kind, configuration->record_descriptor, configuration->run_id);
-    return area != NULL;
+    if (!again) {
+        area = area_map(&kind, section);
+        if (area != NULL)
+            kept = area->settings;
+        return area != NULL;
+    }
+    /* A second library context of this process reads the same openssl.cnf: there is one state. */
+    run_id = section_want(section, "acknowledge");
+    if (run_id == NULL || strcmp(run_id, area->head.run_id) == 0)
+        return run_id != NULL;
+    raise_error(REASON_CONFIGURATION, "this process already loaded the provider with other settings");
+    return false;
 }
 
 void record_unmap(void)
 {
     munmap(area, sizeof(*area));
     area = NULL;
+}
+
+const struct tlsdyno_settings *settings(void)
+{
+    return &kept;
 }
 
 bool acknowledged(void)
@@ -34,7 +51,7 @@ bool acknowledged(void)
 
 uint32_t mode_now(void)
 {
-    return mode_of(&area->head, settings()->may_be_off, &area->modes_ignored);
+    return mode_of(&area->head, kept.may_be_off);
 }
 
 uint64_t burn_ns_now(uint64_t most_ns)
@@ -46,7 +63,7 @@ uint64_t burn_ns_now(uint64_t most_ns)
 
 static struct tlsdyno_slot *slot(void)
 {
-    return &area->slots[slot_number(&area->slots_claimed) % TLSDYNO_SLOTS];
+    return &area->slots[slot_number(&area->head.slots_claimed) % TLSDYNO_SLOTS];
 }
 
 void count_amount(enum tlsdyno_counter counter, uint64_t amount)

@@ -254,8 +254,7 @@ static const OSSL_DISPATCH *wrap(struct signature_functions *real, OSSL_FUNC_sig
         {0, NULL},
     };
 
-    if (!stage_may_be_off(STAGE_AUTHENTICATION) && settings()->burn_ns == 0
-        && settings()->burn_instructions == 0)
+    if (!stage_may_be_off(STAGE_AUTHENTICATION) && !private_key_burns())
         return table;
     SIGNATURE_FUNCTIONS(FIND_FUNCTION)
     return table_allow(table, real->digest_sign == NULL ? in_steps : in_one_call);

@@ -7,7 +7,6 @@
 #include "shim.h"
 
 #include <pthread.h>
-#include <sys/mman.h>
 
 struct tlsdyno_shim_area *area;
 
@@ -20,7 +19,7 @@ void count(enum tlsdyno_shim_counter counter)
 {
     if (own_slot == NULL)
         own_slot = area->slots
-                   + atomic_fetch_add_explicit(&area->slots_claimed, 1, memory_order_relaxed) % TLSDYNO_SHIM_SLOTS;
+                   + atomic_fetch_add_explicit(&area->head.slots_claimed, 1, memory_order_relaxed) % TLSDYNO_SHIM_SLOTS;
     atomic_fetch_add_explicit(&own_slot->counts[counter], 1, memory_order_relaxed);
 }
 
@@ -48,7 +47,7 @@ static uint32_t with_what_they_imply(uint32_t stages)
  */
 uint32_t mode_now(void)
 {
-    uint32_t mode = with_what_they_imply(mode_of(&area->head, may_be_off, &area->modes_ignored));
+    uint32_t mode = with_what_they_imply(mode_of(&area->head, may_be_off));
 
     if (is_off(mode, SHIM_STAGE_SETUP))
         mode = 1u << SHIM_STAGE_SETUP;
@@ -59,24 +58,18 @@ uint32_t mode_now(void)
 
 const char *area_map(const char *descriptor, const char *run_id)
 {
-    struct tlsdyno_shim_area *candidate;
+    static const struct area_kind kind
+        = {sizeof(*area), TLSDYNO_SHIM_MAGIC, TLSDYNO_SHIM_ABI_VERSION, TLSDYNO_SHIM_SLOTS};
     const char *fault;
 
     if (descriptor == NULL || run_id == NULL)
         return "TLSDYNO_SHIM or TLSDYNO_SHIM_ACKNOWLEDGE is missing in its environment";
-    candidate = area_from_descriptor(descriptor, sizeof(*candidate));
-    if (candidate == NULL)
-        return "the descriptor that TLSDYNO_SHIM numbers is not an area of tlsdyno; tlsdyno must start the server "
-               "itself, without a program between that closes descriptors (sudo, a service manager)";
-    fault = head_fault(&candidate->head, TLSDYNO_SHIM_MAGIC, TLSDYNO_SHIM_ABI_VERSION, TLSDYNO_SHIM_SLOTS, run_id);
-    if (fault == NULL && pthread_atfork(NULL, NULL, forget_slot_after_fork) != 0)
-        fault = "finds no memory for a fork handler";
-    if (fault != NULL) {
-        munmap(candidate, sizeof(*candidate));
+    if (pthread_atfork(NULL, NULL, forget_slot_after_fork) != 0)
+        return "it finds no memory for a fork handler";
+    area = area_open(&kind, descriptor, run_id, &fault);
+    if (area == NULL)
         return fault;
-    }
-    area = candidate;
-    may_be_off = with_what_they_imply(candidate->stages_off);
-    flag_bits = candidate->flags;
+    may_be_off = with_what_they_imply(area->stages_off);
+    flag_bits = area->flags;
     return NULL;
 }

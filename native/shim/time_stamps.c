@@ -6,7 +6,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 typedef void info_callback(const SSL *ssl, int where, int result);
@@ -19,14 +18,6 @@ struct stamp {
     info_callback *servers_own; /* set on the SSL, and so hides that of the context */
     struct tlsdyno_step steps[TLSDYNO_SHIM_STEPS];
 };
-
-static uint64_t clock_ns(clockid_t which)
-{
-    struct timespec now;
-
-    clock_gettime(which, &now); /* cannot fail with the clocks below */
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 static uint64_t now_ns(void)
 {

@@ -13,13 +13,13 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use rustix::fs::{MemfdFlags, Mode, SealFlags};
 use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::{Stage, StageSet};
 
-use crate::layout::head as layout;
+use crate::layout::{Layout, head};
 use tlsdyno_base::process_tree;
 
 /// How often the heartbeat is written. The libraries refuse once that it is a second old.
@@ -46,15 +46,6 @@ impl Handed {
     }
 }
 
-/// What the head of an area says besides its owner.
-pub(super) struct Head {
-    pub(super) magic: [u8; 8],
-    pub(super) abi_version: u32,
-    pub(super) slots: usize,
-    /// The mode to begin with, [`mode_bits`].
-    pub(super) mode: u32,
-}
-
 /// The mode in which of `stages` those in `off` are off.
 pub(super) fn mode_bits(stages: &[Stage], off: StageSet) -> u32 {
     stages.iter().enumerate().map(|(bit, stage)| u32::from(off.contains(*stage)) << bit).sum()
@@ -64,25 +55,39 @@ pub(super) fn mode_bits(stages: &[Stage], off: StageSet) -> u32 {
 #[derive(Debug)]
 pub(super) struct Area {
     file: Arc<File>,
+    pub(super) layout: &'static Layout,
     run_id: String,
 }
 
 impl Area {
-    /// Makes an area of `size` bytes: the head, then zeros, and begins its heartbeat.
-    pub(super) fn create(name: &str, head: &Head, size: usize) -> Result<Area> {
+    /// Makes an area that begins in a mode ([`mode_bits`]): the head, then zeros. Begins its heartbeat.
+    pub(super) fn create(name: &str, layout: &'static Layout, mode: u32) -> Result<Area> {
         let context = || format!("cannot make the memory that the server shares ({name})");
         let made = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
         let memory = made.with_context(context)?;
         rustix::fs::fchmod(&memory, Mode::RUSR | Mode::WUSR).with_context(context)?;
-        rustix::fs::ftruncate(&memory, size as u64).with_context(context)?;
+        rustix::fs::ftruncate(&memory, layout.size as u64).with_context(context)?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&memory, seals).with_context(context)?;
         let memory = rustix::io::fcntl_dupfd_cloexec(&memory, FIRST_DESCRIPTOR)
             .with_context(|| format!("{}: the limit of open files (`ulimit -n`) is too low", context()))?;
-        let area = Area { file: Arc::new(File::from(memory)), run_id: random_run_id()? };
-        area.write(0, &head.bytes(&area.run_id)?)?;
+        let area = Area { file: Arc::new(File::from(memory)), layout, run_id: random_run_id()? };
+        area.write_head(mode)?;
         keep_alive(&area.file)?;
         Ok(area)
+    }
+
+    fn write_head(&self, mode: u32) -> Result<()> {
+        let own = process_tree::own().context("no start time of this process in /proc/self/stat")?;
+        self.write(0, &self.layout.magic)?;
+        self.write_u32(head::ABI_VERSION_AT, self.layout.abi_version)?;
+        self.write_u32(head::SLOT_COUNT_AT, self.layout.slots as u32)?;
+        self.write_u64(head::OWNER_PID_AT, u64::from(std::process::id()))?;
+        self.write_u64(head::OWNER_START_TICKS_AT, own.started_ticks)?;
+        self.write(head::RUN_ID_AT, self.run_id.as_bytes())?;
+        self.write_u64(head::HEARTBEAT_NS_AT, heartbeat())?;
+        self.write_u32(head::OWNER_USER_AT, rustix::process::geteuid().as_raw())?;
+        self.write_u32(head::MODE_AT, mode)
     }
 
     /// What servers must name to use it.
@@ -112,15 +117,22 @@ impl Area {
         Ok(u32::from_ne_bytes(bytes))
     }
 
-    /// What the slots count together, `counters` numbers each, that threads have claimed (`claimed_at`) of the `slots`
-    /// which begin at the byte `at`.
-    pub(super) fn sum_slots(&self, claimed_at: usize, slots: usize, at: usize, counters: usize) -> Result<Vec<u64>> {
-        let claimed = slots.min(self.read_u32(claimed_at)? as usize);
-        let mut bytes = vec![0; claimed * counters * 8];
+    /// The number of 8 bytes at the byte `at`.
+    pub(super) fn read_u64(&self, at: usize) -> Result<u64> {
+        let mut bytes = [0; 8];
         self.read(at, &mut bytes)?;
-        let mut totals = vec![0; counters];
+        Ok(u64::from_ne_bytes(bytes))
+    }
+
+    /// The numbers of a slot, summed over all slots that threads have claimed.
+    pub(super) fn totals(&self) -> Result<Vec<u64>> {
+        let Layout { slots, slots_at, slot_numbers, .. } = *self.layout;
+        let claimed = slots.min(self.read_u32(head::SLOTS_CLAIMED_AT)? as usize);
+        let mut bytes = vec![0; claimed * slot_numbers * 8];
+        self.read(slots_at, &mut bytes)?;
+        let mut totals = vec![0; slot_numbers];
         for (index, number) in bytes.chunks_exact(8).enumerate() {
-            totals[index % counters] += u64::from_ne_bytes(number.try_into().expect("8 bytes"));
+            totals[index % slot_numbers] += u64::from_ne_bytes(number.try_into().expect("8 bytes"));
         }
         Ok(totals)
     }
@@ -128,6 +140,16 @@ impl Area {
     /// Writes from the byte `at` on.
     pub(super) fn write(&self, at: usize, bytes: &[u8]) -> Result<()> {
         self.file.write_all_at(bytes, at as u64).context("memory shared with the server")
+    }
+
+    /// Writes a number of 4 bytes.
+    pub(super) fn write_u32(&self, at: usize, number: u32) -> Result<()> {
+        self.write(at, &number.to_ne_bytes())
+    }
+
+    /// Writes a number of 8 bytes.
+    pub(super) fn write_u64(&self, at: usize, number: u64) -> Result<()> {
+        self.write(at, &number.to_ne_bytes())
     }
 
     /// Lets contexts and connections of the servers that are made from now on have those of `stages` off that are in
@@ -139,31 +161,12 @@ impl Area {
         if let Some(stage) = off.iter().find(|stage| !may_be_off.contains(*stage)) {
             bail!("a mode cannot switch `{stage}` off: this server was started for {may_be_off} only");
         }
-        self.write(layout::MODE_AT, &mode_bits(stages, off).to_ne_bytes())
+        self.write_u32(head::MODE_AT, mode_bits(stages, off))
     }
 
     /// Lets every process that this one starts from now on have the descriptor.
     pub(super) fn let_children_inherit(&self) -> Result<()> {
         rustix::io::fcntl_setfd(&*self.file, rustix::io::FdFlags::empty()).context("memory shared with the server")
-    }
-}
-
-impl Head {
-    fn bytes(&self, run_id: &str) -> Result<Vec<u8>> {
-        ensure!(run_id.len() < layout::RUN_ID_SIZE, "run id of {} bytes is too long", run_id.len());
-        let mut head = vec![0; layout::MODE_AT + 4];
-        let mut put = |at: usize, bytes: &[u8]| head[at..at + bytes.len()].copy_from_slice(bytes);
-        put(0, &self.magic);
-        put(layout::ABI_VERSION_AT, &self.abi_version.to_ne_bytes());
-        put(layout::SLOT_COUNT_AT, &(self.slots as u32).to_ne_bytes());
-        put(layout::OWNER_PID_AT, &u64::from(std::process::id()).to_ne_bytes());
-        let own = process_tree::own().context("no start time of this process in /proc/self/stat")?;
-        put(layout::OWNER_START_TICKS_AT, &own.started_ticks.to_ne_bytes());
-        put(layout::RUN_ID_AT, run_id.as_bytes());
-        put(layout::HEARTBEAT_NS_AT, &heartbeat().to_ne_bytes());
-        put(layout::OWNER_USER_AT, &rustix::process::geteuid().as_raw().to_ne_bytes());
-        put(layout::MODE_AT, &self.mode.to_ne_bytes());
-        Ok(head)
     }
 }
 
@@ -194,7 +197,7 @@ fn beat() {
             // Writing to memory does not fail; if it did, the servers would refuse, which is the safe side.
             areas.retain(|area| {
                 area.upgrade().is_some_and(|area| {
-                    let _ = area.write_all_at(&heartbeat().to_ne_bytes(), layout::HEARTBEAT_NS_AT as u64);
+                    let _ = area.write_all_at(&heartbeat().to_ne_bytes(), head::HEARTBEAT_NS_AT as u64);
                     true
                 })
             });
@@ -221,14 +224,15 @@ fn random_run_id() -> Result<String> {
 mod tests {
     use super::*;
 
+    static LAYOUT: Layout =
+        Layout { magic: *b"TEST\0\0\0\0", abi_version: 1, size: 4096, slots: 2, slots_at: 512, slot_numbers: 4 };
+
     fn area() -> Area {
-        Area::create("test", &Head { magic: *b"TEST\0\0\0\0", abi_version: 1, slots: 2, mode: 1 }, 4096).unwrap()
+        Area::create("test", &LAYOUT, 1).unwrap()
     }
 
     fn heartbeat_of(area: &Area) -> u64 {
-        let mut bytes = [0; 8];
-        area.read(layout::HEARTBEAT_NS_AT, &mut bytes).unwrap();
-        u64::from_ne_bytes(bytes)
+        area.read_u64(head::HEARTBEAT_NS_AT).unwrap()
     }
 
     #[test]

@@ -1,16 +1,29 @@
 //! A program of ours that is asked: a line goes to its standard input, and lines come back.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
 use tlsdyno_base::affinity::on_cpu;
 
+use crate::write_file;
+
+/// A program that the build script compiled and embedded.
+pub struct Program {
+    /// What people call it.
+    pub name: &'static str,
+    /// Its file.
+    pub file: &'static str,
+    /// The ELF executable.
+    pub image: &'static [u8],
+}
+
 /// The running program. It ends when this value is dropped.
 #[derive(Debug)]
 pub struct Asked {
-    /// What people call it.
     name: &'static str,
     child: Child,
     commands: ChildStdin,
@@ -26,12 +39,20 @@ impl Drop for Asked {
 }
 
 impl Asked {
-    /// Starts it on `cpu`. Answers its first line too, the version of its library.
+    /// Unpacks it into `directory` and starts it on `cpu`. Answers its first line too, the version of its library.
     ///
     /// # Errors
     /// It does not start, or its first line is a reason why it cannot work.
-    pub fn start(name: &'static str, mut command: Command, cpu: usize) -> Result<(Asked, String)> {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    pub fn start<A: AsRef<OsStr>>(
+        &Program { name, file, image }: &Program,
+        directory: &Path,
+        arguments: impl IntoIterator<Item = A>,
+        cpu: usize,
+    ) -> Result<(Asked, String)> {
+        let path = directory.join(file);
+        write_file(&path, image, 0o700)?;
+        let mut command = Command::new(path);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = on_cpu(cpu, || command.spawn().with_context(|| format!("start the {name}")))?;
         let commands = child.stdin.take().with_context(|| format!("the {name} has no input"))?;
         let replies = BufReader::new(child.stdout.take().with_context(|| format!("the {name} has no output"))?);

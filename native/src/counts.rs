@@ -1,7 +1,7 @@
 //! What a library has counted in its area: numbers with names.
 
 use std::fmt;
-use std::ops::{AddAssign, Sub};
+use std::ops::Sub;
 
 use tlsdyno_tls::Stage;
 
@@ -98,12 +98,6 @@ impl<C: Count, const N: usize> Sub for Counts<C, N> {
     /// What was counted after `earlier`. Counts only grow, so this is never negative for snapshots in order.
     fn sub(self, earlier: Counts<C, N>) -> Counts<C, N> {
         Counts::new(self.names, |place| self.counts[place].since(earlier.counts[place]))
-    }
-}
-
-impl<C: Count, const N: usize> AddAssign for Counts<C, N> {
-    fn add_assign(&mut self, more: Counts<C, N>) {
-        *self = Counts::new(self.names, |place| self.counts[place].and(more.counts[place]));
     }
 }
 

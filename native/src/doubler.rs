@@ -11,13 +11,16 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use tlsdyno_tls::{Stage, StageSet};
 
-use crate::area::{Head, mode_bits};
+use crate::area::mode_bits;
 use crate::counts::Counts;
 use crate::layout::doubler as layout;
 use crate::unpacked::{Library, Unpacked};
 
-/// The doubler, an ELF shared library.
-static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-doubler.so"));
+static LIBRARY: Library = Library {
+    name: "doubler",
+    image: include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-doubler.so")),
+    layout: &layout::AREA,
+};
 
 /// What a server computes twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,12 +55,9 @@ impl Doubling {
     /// # Errors
     /// A file cannot be written; `dir` has a path that an `openssl.cnf` cannot hold.
     pub fn prepare(dir: &Path) -> Result<Doubling> {
-        let head = Head { magic: layout::MAGIC, abi_version: layout::ABI_VERSION, slots: layout::SLOTS, mode: 0 };
-        let library =
-            Library { name: "doubler", image: LIBRARY, area_name: "tlsdyno-doubling", head, area_size: layout::SIZE };
-        let mut unpacked = library.unpack(dir)?;
+        let mut unpacked = LIBRARY.unpack(dir, 0)?;
         let what = "OpenSSL's default provider, parts of it computed twice while tlsdyno lives";
-        unpacked.name_in_openssl_cnf("openssl-doubler.cnf", "tlsdyno-doubler", what, "")?;
+        unpacked.name_in_openssl_cnf("openssl-doubler.cnf", "tlsdyno-doubler", what)?;
         Ok(Doubling { unpacked })
     }
 
@@ -75,16 +75,7 @@ impl Doubling {
         }
         let copies = if doubled.copies { layout::MODE_COPIES } else { 0 };
         let mode = mode_bits(&Stage::PROVIDER, doubled.stages) | copies;
-        self.area.write(layout::MODE_AT, &mode.to_ne_bytes())
-    }
-
-    /// How often the servers read a mode with bits that mean nothing: 0, unless something else than
-    /// [`Doubling::set_mode`] writes it.
-    ///
-    /// # Errors
-    /// The area cannot be read.
-    pub fn modes_ignored(&self) -> Result<u32> {
-        self.area.read_u32(layout::MODES_IGNORED_AT)
+        self.area.write_u32(layout::MODE_AT, mode)
     }
 
     /// What the servers have done so far, over all their processes and threads.
@@ -92,15 +83,14 @@ impl Doubling {
     /// # Errors
     /// The area cannot be read.
     pub fn counters(&self) -> Result<DoublingCounters> {
-        let (claimed_at, counters) = (layout::SLOTS_CLAIMED_AT, 2 * layout::SLOT_COUNTERS);
-        let totals = self.area.sum_slots(claimed_at, layout::SLOTS, layout::SLOTS_AT, counters)?;
+        let totals = self.area.totals()?;
         let (calls, doubled) = totals.split_at(layout::SLOT_COUNTERS);
         Ok(DoublingCounters::new(&layout::COUNTERS, |place| [calls[place], doubled[place]]))
     }
 }
 
 /// Calls of the functions that may be doubled, and how many of them were. Those of records in one pass belong to
-/// `cipher`; `record_bytes` and `cbc_bytes` are bytes.
+/// `cipher`; `aead_bytes` and `cbc_bytes` are bytes.
 pub type DoublingCounters = Counts<[u64; 2], { layout::COUNTERS.len() }>;
 
 impl DoublingCounters {
@@ -133,8 +123,8 @@ mod tests {
         let text = fs::read_to_string(dir.path().join("openssl-doubler.cnf")).unwrap();
         assert!(text.contains(&format!("\ndescriptor = {}\n", doubling.area.descriptor())), "{text}");
         assert!(text.contains("/tlsdyno-doubler.so\n") && !text.contains("stages"), "{text}");
-        assert_eq!(fs::read(doubling.area_path()).unwrap().len(), layout::SIZE);
-        assert_eq!(fs::read(doubling.library_path()).unwrap(), LIBRARY);
+        assert_eq!(fs::read(doubling.area_path()).unwrap().len(), layout::AREA.size);
+        assert_eq!(fs::read(doubling.library_path()).unwrap(), LIBRARY.image);
     }
 
     #[test]
@@ -157,14 +147,12 @@ mod tests {
     fn counters_are_summed_over_slots_and_subtracted() {
         let (_dir, doubling) = doubling();
         let before = doubling.counters().unwrap();
-        let all_claimed = (layout::SLOTS as u32 + 1).to_ne_bytes();
-        doubling.area.write(layout::SLOTS_CLAIMED_AT, &all_claimed).unwrap();
-        for slot in [0, layout::SLOTS - 1] {
-            let at = layout::SLOTS_AT + slot * layout::SLOT_COUNTERS * 2 * 8;
-            doubling.area.write(at, &3u64.to_ne_bytes()).unwrap();
-            doubling.area.write(at + layout::SLOT_COUNTERS * 8, &2u64.to_ne_bytes()).unwrap();
-            let lost_at = at + (layout::COUNTERS.len() - 1) * 8;
-            doubling.area.write(lost_at, &1u64.to_ne_bytes()).unwrap();
+        doubling.area.write_u32(layout::SLOTS_CLAIMED_AT, layout::AREA.slots as u32 + 1).unwrap();
+        for slot in [0, layout::AREA.slots - 1] {
+            let at = layout::AREA.slots_at + slot * layout::AREA.slot_numbers * 8;
+            doubling.area.write_u64(at, 3).unwrap();
+            doubling.area.write_u64(at + layout::SLOT_COUNTERS * 8, 2).unwrap();
+            doubling.area.write_u64(at + (layout::COUNTERS.len() - 1) * 8, 1).unwrap();
         }
         let difference = doubling.counters().unwrap() - before;
         assert_eq!(difference.get("sign"), Some([6, 4]));

@@ -8,6 +8,23 @@ use tlsdyno_tls::Stage;
 /// Something that a library counts: the stage that it belongs to, if to one, and its name.
 pub type Name = (Option<Stage>, &'static str);
 
+/// What an area looks like to both sides.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    /// Its first bytes.
+    pub magic: [u8; 8],
+    /// Changes with everything else here.
+    pub abi_version: u32,
+    /// Bytes of the area.
+    pub size: usize,
+    /// How many slots it has: threads of servers count in one each.
+    pub slots: usize,
+    /// Where they begin.
+    pub slots_at: usize,
+    /// Numbers of a slot, of 8 bytes each.
+    pub slot_numbers: usize,
+}
+
 include!(concat!(env!("OUT_DIR"), "/layout.rs"));
 
 /// The text of what is included here, as the compiler of this build had `native/layout.c` print it.

@@ -5,16 +5,17 @@
 //! opens those that it is told, so that a server's own are measured. It runs in no server.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::asked::Asked;
-use crate::write_file;
+use crate::asked::{Asked, Program};
 
-/// The program, an ELF executable.
-static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-primitives"));
+static PROGRAM: Program = Program {
+    name: "program that measures primitives",
+    file: "tlsdyno-primitives",
+    image: include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-primitives")),
+};
 
 /// What it opens.
 #[derive(Clone, Copy, Debug)]
@@ -54,13 +55,9 @@ impl Meter {
     /// # Errors
     /// It does not start, or the libraries cannot be used; says why.
     pub fn start(directory: &Path, opened: Opened, cpu: usize) -> Result<Meter> {
-        let program = directory.join("tlsdyno-primitives");
-        write_file(&program, PROGRAM, 0o700)?;
-        let mut command = Command::new(&program);
-        command.args([opened.libcrypto, opened.libssl, opened.certificate, opened.key]);
-        let started = Asked::start("program that measures primitives", command, cpu);
-        let (program, version) =
-            started.with_context(|| format!("{} cannot be measured", opened.libcrypto.display()))?;
+        let Opened { libcrypto, libssl, certificate, key } = opened;
+        let started = Asked::start(&PROGRAM, directory, [libcrypto, libssl, certificate, key], cpu);
+        let (program, version) = started.with_context(|| format!("{} cannot be measured", libcrypto.display()))?;
         Ok(Meter { program, version })
     }
 

@@ -6,29 +6,29 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::ops::{AddAssign, Sub};
 use std::path::Path;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::Stage;
 
-use crate::area::Head;
-use crate::counts::Counts;
-use crate::layout::profiler as layout;
+use crate::layout::{Layout, Name, profiler as layout};
 use crate::unpacked::{Library, Unpacked};
 
-/// The profiler, an ELF shared library.
-static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-profiler.so"));
+static LIBRARY: Library = Library {
+    name: "profiler",
+    image: include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-profiler.so")),
+    layout: &layout::AREA,
+};
 
-/// What calls are timed with.
+/// What calls are timed with; the numbers are those of `native/profiler_record.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Clock {
     /// CPU time of the calling thread: exact whatever else runs, and dear to read.
-    Thread,
+    Thread = 0,
     /// The processor's own counter, which runs at one rate: what interrupts a call is in its time.
-    Counter,
+    Counter = 1,
 }
 
 impl Clock {
@@ -48,13 +48,6 @@ impl Clock {
         // A kernel that trusts the counter of a virtual machine uses it itself, or the hypervisor's scale of it.
         let trusted = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page"].contains(&source);
         if invariant && trusted || source == "arch_sys_counter" { Clock::Counter } else { Clock::Thread }
-    }
-
-    const fn number(self) -> u32 {
-        match self {
-            Clock::Thread => 0,
-            Clock::Counter => 1,
-        }
     }
 
     /// What it is, for reports.
@@ -80,13 +73,10 @@ impl Profiling {
     /// # Errors
     /// A file cannot be written; `dir` has a path that an `openssl.cnf` cannot hold.
     pub fn prepare(dir: &Path, clock: Clock) -> Result<Profiling> {
-        let head = Head { magic: layout::MAGIC, abi_version: layout::ABI_VERSION, slots: layout::SLOTS, mode: 0 };
-        let library =
-            Library { name: "profiler", image: LIBRARY, area_name: "tlsdyno-profiling", head, area_size: layout::SIZE };
-        let mut unpacked = library.unpack(dir)?;
-        unpacked.area.write(layout::CLOCK_AT, &clock.number().to_ne_bytes())?;
+        let mut unpacked = LIBRARY.unpack(dir, 0)?;
+        unpacked.area.write_u32(layout::CLOCK_AT, clock as u32)?;
         let what = "OpenSSL's default provider, calls into it timed while tlsdyno lives";
-        unpacked.name_in_openssl_cnf("openssl-profiler.cnf", "tlsdyno-profiler", what, "")?;
+        unpacked.name_in_openssl_cnf("openssl-profiler.cnf", "tlsdyno-profiler", what)?;
         Ok(Profiling { unpacked })
     }
 
@@ -97,7 +87,7 @@ impl Profiling {
     /// The area cannot be written.
     pub fn set_timed(&self, timed: bool) -> Result<()> {
         let mode = if timed { layout::MODE_TIMED } else { 0 };
-        self.area.write(layout::MODE_AT, &mode.to_ne_bytes())
+        self.area.write_u32(layout::MODE_AT, mode)
     }
 
     /// What the servers have counted so far, over all their processes and threads.
@@ -105,22 +95,17 @@ impl Profiling {
     /// # Errors
     /// The area cannot be read.
     pub fn counts(&self) -> Result<ProfileCounts> {
-        let totals = self.totals()?;
-        let (ticks_per_s, empty_ticks) =
-            (self.number(layout::TICKS_PER_S_AT)?.max(1), self.number(layout::EMPTY_TICKS_AT)?);
-        let count = |numbers: &[u64]| {
-            let [calls, timed, ticks, bytes] = numbers.try_into().expect("as many as a class has");
+        let totals = self.area.totals()?;
+        let (ticks_per_s, empty_ticks) = (self.ticks_per_s()?.max(1), self.area.read_u64(layout::EMPTY_TICKS_AT)?);
+        let class = |((_, name), numbers): (&Name, &[u64])| {
+            let [calls, timed_count, ticks, bytes] = numbers.try_into().expect("as many as a class has");
             // What reading the clock took is no part of the calls.
-            let ticks = u128::from(u64::saturating_sub(ticks, timed * empty_ticks));
-            ClassCount {
-                calls,
-                timed_count: timed,
-                ns: (ticks * 1_000_000_000 / u128::from(ticks_per_s)) as u64,
-                bytes,
-            }
+            let ticks = u128::from(u64::saturating_sub(ticks, timed_count * empty_ticks));
+            let ns = (ticks * 1_000_000_000 / u128::from(ticks_per_s)) as u64;
+            (calls > 0).then(|| ((*name).to_owned(), ClassCount { calls, timed_count, ns, bytes }))
         };
-        let numbers: Vec<&[u64]> = totals.chunks_exact(layout::CLASS_NUMBERS).collect();
-        Ok(ProfileCounts::new(|class| count(numbers[class])))
+        let of_classes = totals.chunks_exact(layout::CLASS_NUMBERS);
+        Ok(ProfileCounts(layout::CLASSES.iter().zip(of_classes).filter_map(class).collect()))
     }
 
     /// Gives the slots away, and forgets what was counted in them: the threads that had them call nothing any more,
@@ -129,9 +114,10 @@ impl Profiling {
     /// # Errors
     /// The area cannot be written.
     pub fn forget_threads(&self) -> Result<()> {
-        self.area.write(layout::SLOTS_AT, &vec![0; layout::SIZE - layout::SLOTS_AT])?;
-        self.area.write(layout::SLOT_CLAIMS_AT, &[0; 4 * layout::SLOTS])?;
-        self.area.write(layout::SLOTS_USED_AT, &0_u32.to_ne_bytes())
+        let Layout { size, slots, slots_at, .. } = layout::AREA;
+        self.area.write(slots_at, &vec![0; size - slots_at])?;
+        self.area.write(layout::SLOT_CLAIMS_AT, &vec![0; 4 * slots])?;
+        self.area.write_u32(layout::SLOTS_CLAIMED_AT, 0)
     }
 
     /// Calls that were interrupted, and are in no time.
@@ -139,12 +125,7 @@ impl Profiling {
     /// # Errors
     /// The area cannot be read.
     pub fn interrupted(&self) -> Result<u64> {
-        Ok(self.totals()?[layout::CLASSES_MAX * layout::CLASS_NUMBERS])
-    }
-
-    /// The numbers of a slot, summed over all of them.
-    fn totals(&self) -> Result<Vec<u64>> {
-        self.area.sum_slots(layout::SLOTS_USED_AT, layout::SLOTS, layout::SLOTS_AT, layout::SLOT_NUMBERS)
+        Ok(self.area.totals()?[layout::CLASSES_MAX * layout::CLASS_NUMBERS])
     }
 
     /// Whether the kernel tells which calls were interrupted. `None`: no server has loaded the library yet.
@@ -152,7 +133,7 @@ impl Profiling {
     /// # Errors
     /// The area cannot be read.
     pub fn sees_interruptions(&self) -> Result<Option<bool>> {
-        let is_loaded = self.number(layout::TICKS_PER_S_AT)? != 0;
+        let is_loaded = self.ticks_per_s()? != 0;
         let sees = self.area.read_u32(layout::SEES_INTERRUPTIONS_AT)? != 0;
         Ok(is_loaded.then_some(sees))
     }
@@ -162,31 +143,28 @@ impl Profiling {
     /// # Errors
     /// The area cannot be read.
     pub fn clock_ns(&self) -> Result<f64> {
-        let ticks_per_s = self.number(layout::TICKS_PER_S_AT)?.max(1);
-        Ok(self.number(layout::EMPTY_TICKS_AT)? as f64 * 1e9 / ticks_per_s as f64)
+        Ok(self.area.read_u64(layout::EMPTY_TICKS_AT)? as f64 * 1e9 / self.ticks_per_s()?.max(1) as f64)
     }
 
-    /// For each trampoline the stage of the functions behind it.
+    /// For each trampoline the name of the stage of the functions behind it.
     ///
     /// # Errors
     /// The area cannot be read.
-    pub fn trampolines(&self) -> Result<Vec<Option<Stage>>> {
+    pub fn trampolines(&self) -> Result<Vec<Option<&'static str>>> {
         let mut bytes = vec![0; layout::TRAMPOLINES];
         self.area.read(layout::TRAMPOLINE_CLASSES_AT, &mut bytes)?;
-        let stage = |byte: u8| layout::CLASSES.get(usize::from(byte).checked_sub(1)?)?.0;
+        let stage = |byte: u8| Some(layout::CLASSES.get(usize::from(byte).checked_sub(1)?)?.0?.name());
         Ok(bytes.into_iter().map(stage).collect())
     }
 
-    fn number(&self, at: usize) -> Result<u64> {
-        let mut bytes = [0; 8];
-        self.area.read(at, &mut bytes)?;
-        Ok(u64::from_ne_bytes(bytes))
+    fn ticks_per_s(&self) -> Result<u64> {
+        self.area.read_u64(layout::TICKS_PER_S_AT)
     }
 }
 
-/// What was done in one class of functions. On disk an array of its fields in this order.
+/// What was done in one class of functions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "[u64; 4]", into = "[u64; 4]")]
+#[serde(deny_unknown_fields)]
 pub struct ClassCount {
     /// Calls.
     pub calls: u64,
@@ -205,32 +183,42 @@ impl ClassCount {
     }
 }
 
-impl From<ClassCount> for [u64; 4] {
-    fn from(ClassCount { calls, timed_count: timed, ns, bytes }: ClassCount) -> [u64; 4] {
-        [calls, timed, ns, bytes]
-    }
-}
-
-impl From<[u64; 4]> for ClassCount {
-    fn from([calls, timed, ns, bytes]: [u64; 4]) -> ClassCount {
-        ClassCount { calls, timed_count: timed, ns, bytes }
-    }
-}
-
-/// What was done in each class of functions. Subtract two snapshots to get what happened between them. On disk an
-/// object with the classes that have calls.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "BTreeMap<String, ClassCount>", into = "BTreeMap<String, ClassCount>")]
-pub struct ProfileCounts(Counts<[u64; layout::CLASS_NUMBERS], { layout::CLASSES.len() }>);
+/// What was done in each class of functions that has calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ProfileCounts(BTreeMap<String, ClassCount>);
 
 impl ProfileCounts {
-    fn new(mut count: impl FnMut(usize) -> ClassCount) -> ProfileCounts {
-        ProfileCounts(Counts::new(&layout::CLASSES, |class| count(class).into()))
+    /// Every class that has calls, with its stage and name.
+    pub fn iter(&self) -> impl Iterator<Item = (Stage, &'static str, ClassCount)> {
+        layout::CLASSES.iter().filter_map(|&(stage, name)| Some((stage?, name, *self.0.get(name)?)))
     }
 
-    /// Every class with its stage and name.
-    pub fn iter(&self) -> impl Iterator<Item = (Stage, &'static str, ClassCount)> {
-        self.0.of_stages().map(|(stage, name, numbers)| (stage, name, numbers.into()))
+    /// What was done after `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &ProfileCounts) -> ProfileCounts {
+        let class = |(name, count): (&String, &ClassCount)| {
+            let before = earlier.0.get(name).copied().unwrap_or_default();
+            let class = ClassCount {
+                calls: count.calls.saturating_sub(before.calls),
+                timed_count: count.timed_count.saturating_sub(before.timed_count),
+                ns: count.ns.saturating_sub(before.ns),
+                bytes: count.bytes.saturating_sub(before.bytes),
+            };
+            (class.calls > 0).then(|| (name.clone(), class))
+        };
+        ProfileCounts(self.0.iter().filter_map(class).collect())
+    }
+
+    /// Adds what was done besides.
+    pub fn add(&mut self, more: &ProfileCounts) {
+        for (name, more) in &more.0 {
+            let class = self.0.entry(name.clone()).or_default();
+            class.calls += more.calls;
+            class.timed_count += more.timed_count;
+            class.ns += more.ns;
+            class.bytes += more.bytes;
+        }
     }
 
     /// Nanoseconds of a stage.
@@ -241,39 +229,6 @@ impl ProfileCounts {
     /// Calls of all classes, and how many of them were timed.
     pub fn calls(&self) -> (u64, u64) {
         self.iter().fold((0, 0), |(calls, timed), (.., count)| (calls + count.calls, timed + count.timed_count))
-    }
-}
-
-impl Default for ProfileCounts {
-    fn default() -> ProfileCounts {
-        ProfileCounts::new(|_| ClassCount::default())
-    }
-}
-
-impl Sub<&ProfileCounts> for ProfileCounts {
-    type Output = ProfileCounts;
-
-    fn sub(self, earlier: &ProfileCounts) -> ProfileCounts {
-        ProfileCounts(self.0 - earlier.0)
-    }
-}
-
-impl AddAssign<&ProfileCounts> for ProfileCounts {
-    fn add_assign(&mut self, more: &ProfileCounts) {
-        self.0 += more.0;
-    }
-}
-
-impl From<ProfileCounts> for BTreeMap<String, ClassCount> {
-    fn from(counts: ProfileCounts) -> BTreeMap<String, ClassCount> {
-        let called = counts.iter().filter(|(.., count)| count.calls > 0);
-        called.map(|(_, name, count)| (name.to_owned(), count)).collect()
-    }
-}
-
-impl From<BTreeMap<String, ClassCount>> for ProfileCounts {
-    fn from(named: BTreeMap<String, ClassCount>) -> ProfileCounts {
-        ProfileCounts::new(|class| named.get(layout::CLASSES[class].1).copied().unwrap_or_default())
     }
 }
 
@@ -302,7 +257,7 @@ mod tests {
         let (dir, profiling) = profiling();
         let text = fs::read_to_string(dir.path().join("openssl-profiler.cnf")).unwrap();
         assert!(text.contains("/tlsdyno-profiler.so\n") && text.contains("\nacknowledge = "), "{text}");
-        assert_eq!(fs::read(profiling.library_path()).unwrap(), LIBRARY);
+        assert_eq!(fs::read(profiling.library_path()).unwrap(), LIBRARY.image);
         let mode = || profiling.area.read_u32(layout::MODE_AT).unwrap();
         assert_eq!((mode(), profiling.area.read_u32(layout::CLOCK_AT).unwrap()), (0, 1));
         profiling.set_timed(true).unwrap();
@@ -314,19 +269,19 @@ mod tests {
     #[test]
     fn counts_are_summed_scaled_and_subtracted() {
         let (_dir, profiling) = profiling();
-        let put = |at: usize, value: u64| profiling.area.write(at, &value.to_ne_bytes()).unwrap();
+        let put = |at: usize, value: u64| profiling.area.write_u64(at, value).unwrap();
         put(layout::TICKS_PER_S_AT, 2_000_000_000);
         put(layout::EMPTY_TICKS_AT, 40);
-        profiling.area.write(layout::SLOTS_USED_AT, &2u32.to_ne_bytes()).unwrap();
+        profiling.area.write_u32(layout::SLOTS_CLAIMED_AT, 2).unwrap();
         let before = profiling.counts().unwrap();
         for slot in 0..2 {
-            let at = layout::SLOTS_AT + slot * layout::SLOT_NUMBERS * 8;
+            let at = layout::AREA.slots_at + slot * layout::AREA.slot_numbers * 8;
             put(at + layout::CLASSES_MAX * layout::CLASS_NUMBERS * 8, 3);
             for (number, value) in [32, 2, 2_080, 640].into_iter().enumerate() {
                 put(at + number * 8, value);
             }
         }
-        let counts = profiling.counts().unwrap() - &before;
+        let counts = profiling.counts().unwrap().since(&before);
         let (stage, name, sign) = counts.iter().next().unwrap();
         assert_eq!((stage, name), (Stage::Authentication, "sign"));
         // 4160 ticks of 0.5 ns, less 4 readings of 40 ticks: 2000 ns for 4 of 64 calls.
@@ -335,7 +290,7 @@ mod tests {
         assert_eq!((counts.ns_of(Stage::Kdf), counts.calls()), (0.0, (64, 4)));
         assert_eq!(profiling.interrupted().unwrap(), 6);
         let text = serde_json::to_string(&counts).unwrap();
-        assert_eq!(text, r#"{"sign":[64,4,2000,1280]}"#);
+        assert_eq!(text, r#"{"sign":{"calls":64,"timed_count":4,"ns":2000,"bytes":1280}}"#);
         assert_eq!(serde_json::from_str::<ProfileCounts>(&text).unwrap(), counts);
     }
 
@@ -343,7 +298,7 @@ mod tests {
     fn trampolines_name_their_stages() {
         let (_dir, profiling) = profiling();
         profiling.area.write(layout::TRAMPOLINE_CLASSES_AT, &[1, 22, 0, 200]).unwrap();
-        let stages = [Some(Stage::Authentication), Some(Stage::Randomness), None, None];
+        let stages = [Some("authentication"), Some("randomness"), None, None];
         assert_eq!(profiling.trampolines().unwrap()[..4], stages);
     }
 }

@@ -6,16 +6,19 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use tlsdyno_tls::{Stage, StageSet};
 
-use crate::area::{Head, mode_bits};
+use crate::area::mode_bits;
 use crate::counts::Counts;
 use crate::layout::provider as layout;
 use crate::unpacked::{Library, Unpacked};
 
-/// The provider, an ELF shared library.
-static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-provider.so"));
+static LIBRARY: Library = Library {
+    name: "provider",
+    image: include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-provider.so")),
+    layout: &layout::AREA,
+};
 
 /// What private-key operations (signatures, static-RSA decryption) cost besides their computation: emulated hardware.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,16 +69,26 @@ impl Injection {
     /// As [`Injection::prepare`], with emulated hardware.
     ///
     /// # Errors
-    /// As there.
+    /// As there; an accelerator that cannot be.
     pub fn with_hardware(dir: &Path, stages: StageSet, hardware: Hardware) -> Result<Injection> {
+        let Hardware { accelerator, burn_ns, burn_instructions } = hardware;
+        if let Some(Engines { count, operation_ns }) = accelerator {
+            // Private-key operations of an accelerator cost the server's CPU nothing, so the stage is off at both ends.
+            ensure!(stages.contains(Stage::Authentication), "an accelerator needs the stage authentication off");
+            let fits = (1..=layout::ENGINES_MAX).contains(&(count as usize)) && operation_ns > 0;
+            ensure!(fits, "an accelerator has 1 to {} engines that take some time", layout::ENGINES_MAX);
+        }
         let mode = mode_bits(&Stage::PROVIDER, stages);
-        let head = Head { magic: layout::MAGIC, abi_version: layout::ABI_VERSION, slots: layout::SLOTS, mode };
-        let library =
-            Library { name: "provider", image: LIBRARY, area_name: "tlsdyno-record", head, area_size: layout::SIZE };
-        let mut unpacked = library.unpack(dir)?;
-        unpacked.area.write(layout::BURN_NS_AT, &hardware.burn_ns.to_ne_bytes())?;
+        let mut unpacked = LIBRARY.unpack(dir, mode)?;
+        let engines = accelerator.unwrap_or(Engines { count: 0, operation_ns: 0 });
+        unpacked.area.write_u32(layout::MAY_BE_OFF_AT, mode)?;
+        unpacked.area.write_u32(layout::ACCELERATOR_ENGINES_AT, engines.count)?;
+        unpacked.area.write_u64(layout::ACCELERATOR_OPERATION_NS_AT, engines.operation_ns)?;
+        unpacked.area.write_u64(layout::BURN_NS_MOST_AT, burn_ns)?;
+        unpacked.area.write_u64(layout::BURN_INSTRUCTIONS_AT, u64::from(burn_instructions))?;
+        unpacked.area.write_u64(layout::BURN_NS_AT, burn_ns)?;
         let what = "TLS with parts replaced by no-ops, no security whatever. Useless once that tlsdyno has ended";
-        unpacked.name_in_openssl_cnf("openssl.cnf", "tlsdyno", what, &settings(stages, hardware))?;
+        unpacked.name_in_openssl_cnf("openssl.cnf", "tlsdyno", what)?;
         Ok(Injection { unpacked, stages })
     }
 
@@ -99,16 +112,7 @@ impl Injection {
     /// # Errors
     /// The area cannot be written.
     pub fn set_burn_ns(&self, burn_ns: u64) -> Result<()> {
-        self.area.write(layout::BURN_NS_AT, &burn_ns.to_ne_bytes())
-    }
-
-    /// How often the servers read a mode with stages that they may not switch, and ignored those: 0, unless something
-    /// else than [`Injection::set_mode`] writes it.
-    ///
-    /// # Errors
-    /// The area cannot be read.
-    pub fn modes_ignored(&self) -> Result<u32> {
-        self.area.read_u32(layout::MODES_IGNORED_AT)
+        self.area.write_u64(layout::BURN_NS_AT, burn_ns)
     }
 
     /// The calls of replaced functions so far, over all processes and threads of the servers.
@@ -119,29 +123,9 @@ impl Injection {
     /// # Errors
     /// The record file cannot be read.
     pub fn counters(&self) -> Result<Counters> {
-        let (claimed_at, counters) = (layout::SLOTS_CLAIMED_AT, layout::SLOT_COUNTERS);
-        let totals = self.area.sum_slots(claimed_at, layout::SLOTS, layout::SLOTS_AT, counters)?;
+        let totals = self.area.totals()?;
         Ok(Counters::new(&layout::COUNTERS, |place| totals[place]))
     }
-}
-
-/// Lines of the provider's section of `openssl.cnf`.
-fn settings(stages: StageSet, hardware: Hardware) -> String {
-    let stages = if stages.is_empty() { "none".to_owned() } else { stages.to_string() };
-    let mut text = format!("stages = {stages}\n");
-    if let Some(engines) = hardware.accelerator {
-        text.push_str(&format!(
-            "accelerator_engines = {}\naccelerator_operation_ns = {}\n",
-            engines.count, engines.operation_ns
-        ));
-    }
-    if hardware.burn_ns > 0 {
-        text.push_str(&format!("burn_ns = {}\n", hardware.burn_ns));
-    }
-    if hardware.burn_instructions > 0 {
-        text.push_str(&format!("burn_instructions = {}\n", hardware.burn_instructions));
-    }
-    text
 }
 
 #[cfg(test)]
@@ -150,32 +134,35 @@ mod tests {
 
     use super::*;
 
-    /// The `openssl.cnf` of a provider with these settings.
-    fn configuration(stages: StageSet, hardware: Hardware) -> String {
+    #[test]
+    fn the_area_has_stages_and_hardware_and_the_configuration_names_it() {
         let dir = tempfile::tempdir().unwrap();
+        let stages = StageSet::NONE.with(Stage::Authentication).with(Stage::Cipher);
+        let accelerator = Some(Engines { count: 2, operation_ns: 5 });
+        let hardware = Hardware { accelerator, burn_ns: 7, burn_instructions: 9 };
         let injection = Injection::with_hardware(dir.path(), stages, hardware).unwrap();
         let text = fs::read_to_string(dir.path().join("openssl.cnf")).unwrap();
         let (descriptor, run_id) = (injection.area.descriptor(), injection.area.run_id());
-        assert!(text.contains(&format!("\ndescriptor = {descriptor}\nacknowledge = {run_id}\n")), "{text}");
+        assert!(text.ends_with(&format!("\ndescriptor = {descriptor}\nacknowledge = {run_id}\n")), "{text}");
         assert!(!text.contains("default"), "the default provider must not be a fallback");
-        text
+        let settings = [layout::MAY_BE_OFF_AT, layout::ACCELERATOR_ENGINES_AT].map(|at| injection.area.read_u32(at));
+        assert_eq!(settings.map(Result::unwrap), [0b101, 2]);
+        let (operation_at, instructions_at) = (layout::ACCELERATOR_OPERATION_NS_AT, layout::BURN_INSTRUCTIONS_AT);
+        let settings = [operation_at, layout::BURN_NS_MOST_AT, instructions_at].map(|at| injection.area.read_u64(at));
+        assert_eq!(settings.map(Result::unwrap), [5, 7, 9]);
     }
 
     #[test]
-    fn configuration_names_stages_and_hardware() {
-        let stages = StageSet::NONE.with(Stage::Kdf).with(Stage::Cipher);
-        assert!(configuration(stages, Hardware::default()).contains("\nstages = cipher,kdf\n"));
-        let none = configuration(
-            StageSet::NONE,
-            Hardware { accelerator: Some(Engines { count: 2, operation_ns: 5 }), burn_ns: 7, burn_instructions: 9 },
-        );
-        assert!(none.contains("\nstages = none\n"));
-        assert!(
-            none.ends_with(
-                "\naccelerator_engines = 2\naccelerator_operation_ns = 5\nburn_ns = 7\nburn_instructions = 9\n"
-            ),
-            "{none}"
-        );
+    fn accelerators_that_make_no_sense_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let refused = |stages, count, operation_ns| {
+            let hardware = Hardware { accelerator: Some(Engines { count, operation_ns }), ..Hardware::default() };
+            Injection::with_hardware(dir.path(), stages, hardware).unwrap_err().to_string()
+        };
+        assert!(refused(StageSet::NONE, 1, 5).contains("authentication off"));
+        for (count, operation_ns) in [(0, 5), (65, 5), (1, 0)] {
+            assert!(refused(StageSet::PROVIDER, count, operation_ns).contains("1 to 64 engines"));
+        }
     }
 
     #[test]
@@ -183,10 +170,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let injection = Injection::prepare(dir.path(), StageSet::PROVIDER).unwrap();
         let bytes = fs::read(injection.area_path()).unwrap();
-        assert_eq!(bytes.len(), layout::SIZE);
+        assert_eq!(bytes.len(), layout::AREA.size);
         assert_eq!(bytes[layout::OWNER_PID_AT..][..8], u64::from(std::process::id()).to_ne_bytes());
         assert_eq!(injection.counters().unwrap().to_string(), "");
-        assert_eq!(fs::read(injection.library_path()).unwrap(), LIBRARY);
+        assert_eq!(fs::read(injection.library_path()).unwrap(), LIBRARY.image);
     }
 
     #[test]
@@ -210,11 +197,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let injection = Injection::prepare(dir.path(), StageSet::PROVIDER).unwrap();
         let before = injection.counters().unwrap();
-        let all_claimed = (layout::SLOTS as u32 + 1).to_ne_bytes();
-        injection.area.write(layout::SLOTS_CLAIMED_AT, &all_claimed).unwrap();
-        for slot in [0, layout::SLOTS - 1] {
-            let at = layout::SLOTS_AT + slot * layout::SLOT_COUNTERS * 8;
-            injection.area.write(at, &3u64.to_ne_bytes()).unwrap();
+        injection.area.write_u32(layout::SLOTS_CLAIMED_AT, layout::AREA.slots as u32 + 1).unwrap();
+        for slot in [0, layout::AREA.slots - 1] {
+            let at = layout::AREA.slots_at + slot * layout::AREA.slot_numbers * 8;
+            injection.area.write_u64(at, 3).unwrap();
         }
         let difference = injection.counters().unwrap() - before;
         assert_eq!(difference.get("sign"), Some(6));

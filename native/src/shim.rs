@@ -18,13 +18,16 @@ use tlsdyno_tls::{Script, Stage, StageSet, Suite, Version};
 
 pub use time_stamp::{Step, TimeStamp};
 
-use crate::area::{Head, mode_bits};
+use crate::area::mode_bits;
 use crate::counts::Counts;
 use crate::layout::shim as layout;
 use crate::unpacked::{Library, Unpacked};
 
-/// The shim, an ELF shared library.
-static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-shim.so"));
+static LIBRARY: Library = Library {
+    name: "shim",
+    image: include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-shim.so")),
+    layout: &layout::AREA,
+};
 
 /// What the shim is to do.
 #[derive(Clone, Debug)]
@@ -63,10 +66,6 @@ impl ShimSettings {
             time_stamps: false,
             allow_insecure_listen: false,
         }
-    }
-
-    fn stage_bits(&self) -> u32 {
-        mode_bits(&Stage::SHIM, self.stages)
     }
 
     fn flag_bits(&self) -> u32 {
@@ -120,14 +119,10 @@ impl ShimInjection {
             !settings.stages.contains(Stage::Setup) || settings.suite.is_some(),
             "minimal set-up (`setup` off) protects data as a suite does that the experiment must name (--suite)"
         );
-        let mode = settings.stage_bits();
-        let head = Head { magic: layout::MAGIC, abi_version: layout::ABI_VERSION, slots: layout::SLOTS, mode };
-        let library =
-            Library { name: "shim", image: LIBRARY, area_name: "tlsdyno-shim", head, area_size: layout::SIZE };
-        let mut unpacked = library.unpack(&dir)?;
-        for (at, bits) in [(layout::STAGES_OFF_AT, mode), (layout::FLAGS_AT, settings.flag_bits())] {
-            unpacked.area.write(at, &bits.to_ne_bytes())?;
-        }
+        let mode = mode_bits(&Stage::SHIM, settings.stages);
+        let mut unpacked = LIBRARY.unpack(&dir, mode)?;
+        unpacked.area.write_u32(layout::STAGES_OFF_AT, mode)?;
+        unpacked.area.write_u32(layout::FLAGS_AT, settings.flag_bits())?;
         unpacked.area.write(layout::SUITE_AT, &settings.suite.map_or(0, Suite::code).to_ne_bytes())?;
         unpacked.area.write(layout::VERSION_AT, &settings.version.code().to_ne_bytes())?;
         unpacked.add_to_environment("LD_PRELOAD", unpacked.library_path().to_owned());
@@ -167,16 +162,12 @@ impl ShimInjection {
         for (script, at) in [(full, layout::FULL_SCRIPT_AT), (resumed, layout::RESUMED_SCRIPT_AT)] {
             let Some(script) = script else { continue };
             script::check(script)?;
-            let mut rest = [0; 4 * (1 + layout::FLIGHTS)];
-            for (field, value) in
-                rest.chunks_exact_mut(4).zip([&(script.ready_after as u32)].into_iter().chain(&script.flights))
-            {
-                field.copy_from_slice(&value.to_ne_bytes());
+            self.area.write_u32(at + 4, script.ready_after as u32)?;
+            for (flight, bytes) in script.flights.iter().enumerate() {
+                self.area.write_u32(at + 8 + 4 * flight, *bytes)?;
             }
-            let count = script.flights.len() as u32;
             // The server looks at a script only once its count is there, so that comes last.
-            self.area.write(at + 4, &rest)?;
-            self.area.write(at, &count.to_ne_bytes())?;
+            self.area.write_u32(at, script.flights.len() as u32)?;
         }
         Ok(())
     }
@@ -194,7 +185,7 @@ impl ShimInjection {
             layout::PEERS
         );
         // A server that looks meanwhile lets none of them in.
-        self.area.write(layout::PEER_COUNT_AT, &0_u32.to_ne_bytes())?;
+        self.area.write_u32(layout::PEER_COUNT_AT, 0)?;
         for (index, peer) in peers.iter().enumerate() {
             let mapped = match peer.to_canonical() {
                 IpAddr::V4(ip) => ip.to_ipv6_mapped(),
@@ -203,16 +194,7 @@ impl ShimInjection {
             self.area.write(layout::PEERS_AT + index * layout::PEER_SIZE, &mapped.octets())?;
         }
         // The server looks at as many as this says, so that it comes last.
-        self.area.write(layout::PEER_COUNT_AT, &(peers.len() as u32).to_ne_bytes())
-    }
-
-    /// How many connections began in a mode with stages that the server may not switch, which were ignored: 0, unless
-    /// something else than [`ShimInjection::set_mode`] writes it.
-    ///
-    /// # Errors
-    /// The area cannot be read.
-    pub fn modes_ignored(&self) -> Result<u32> {
-        self.area.read_u32(layout::MODES_IGNORED_AT)
+        self.area.write_u32(layout::PEER_COUNT_AT, peers.len() as u32)
     }
 
     /// What the server's connections were so far, over all its processes and threads.
@@ -220,8 +202,7 @@ impl ShimInjection {
     /// # Errors
     /// The area cannot be read.
     pub fn counters(&self) -> Result<ShimCounters> {
-        let totals =
-            self.area.sum_slots(layout::SLOTS_CLAIMED_AT, layout::SLOTS, layout::SLOTS_AT, layout::SLOT_COUNTERS)?;
+        let totals = self.area.totals()?;
         Ok(ShimCounters::new(&layout::COUNTERS, |place| totals[place]))
     }
 
@@ -259,7 +240,7 @@ mod tests {
         let injection = ShimInjection::prepare(dir.path(), &settings).unwrap();
         let bytes = fs::read(injection.area_path()).unwrap();
         let u32_at = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
-        assert_eq!(bytes.len(), layout::SIZE);
+        assert_eq!(bytes.len(), layout::AREA.size);
         assert_eq!(u32_at(layout::STAGES_OFF_AT), 0b110);
         assert_eq!(u32_at(layout::FLAGS_AT), 0b1100);
         assert_eq!(u32_at(layout::SUITE_AT), 0x0303_002f, "suite and version");
@@ -276,7 +257,7 @@ mod tests {
         assert_eq!(bytes[layout::PEERS_AT + layout::PEER_SIZE..][..4], [0x20, 1, 0xd, 0xb8]);
         let many = (0..=layout::PEERS as u32).map(|number| IpAddr::from(number.to_be_bytes()));
         assert!(injection.permit(&many.collect()).unwrap_err().to_string().contains("room for 48"));
-        assert_eq!(fs::read(injection.library_path()).unwrap(), LIBRARY);
+        assert_eq!(fs::read(injection.library_path()).unwrap(), LIBRARY.image);
     }
 
     #[test]
@@ -306,10 +287,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let settings = ShimSettings::new(StageSet::NONE, Version::Tls13);
         let injection = ShimInjection::prepare(dir.path(), &settings).unwrap();
-        injection.area.write(layout::SLOTS_CLAIMED_AT, &(layout::SLOTS as u32).to_ne_bytes()).unwrap();
-        for slot in [0, layout::SLOTS - 1] {
-            let at = layout::SLOTS_AT + slot * layout::SLOT_COUNTERS * 8;
-            injection.area.write(at, &3u64.to_ne_bytes()).unwrap();
+        injection.area.write_u32(layout::SLOTS_CLAIMED_AT, layout::AREA.slots as u32).unwrap();
+        for slot in [0, layout::AREA.slots - 1] {
+            let at = layout::AREA.slots_at + slot * layout::AREA.slot_numbers * 8;
+            injection.area.write_u64(at, 3).unwrap();
         }
         let counters = injection.counters().unwrap();
         assert_eq!(counters.get("full_handshakes"), Some(6));
@@ -318,8 +299,8 @@ mod tests {
         assert_eq!(counters.to_string(), "full_handshakes=6");
 
         let last = layout::STAMPS_AT + (layout::STAMPS - 1) * layout::STAMP_SIZE;
-        injection.area.write(last, &9u64.to_ne_bytes()).unwrap();
-        injection.area.write(layout::STAMPS_AT, &8u64.to_ne_bytes()).unwrap();
+        injection.area.write_u64(last, 9).unwrap();
+        injection.area.write_u64(layout::STAMPS_AT, 8).unwrap();
         let numbers: Vec<_> = injection.time_stamps().unwrap().iter().map(|stamp| stamp.number).collect();
         assert_eq!(numbers, [8, 9]);
     }

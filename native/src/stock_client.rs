@@ -3,20 +3,23 @@
 //!
 //! It is compiled from `native/stock_client` by the build script and embedded here. It runs in no server.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use openssl::x509::X509;
 use tlsdyno_tls::{Settings, Version};
 
-use crate::asked::Asked;
+use crate::asked::{Asked, Program};
 use crate::write_file;
 
-/// The program, an ELF executable.
-static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-stock-client"));
+static PROGRAM: Program = Program {
+    name: "stock client",
+    file: "tlsdyno-stock-client",
+    image: include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-stock-client")),
+};
 /// What stands for the library's own choice on the command line.
 const DEFAULT: &str = "-";
 /// What RSA keys below 2048 bits need.
@@ -70,17 +73,16 @@ impl StockClient {
         settings: &Settings,
         request: &[u8],
     ) -> Result<StockClient> {
-        let program = directory.join("tlsdyno-stock-client");
-        write_file(&program, PROGRAM, 0o700)?;
         let asked = directory.join("stock-client-request");
         write_file(&asked, request, 0o600)?;
         let trusted = trust_anchors(directory, settings)?;
         let [version, ciphers, suites, groups] = words(settings);
         let host = settings.server_name.as_deref().unwrap_or("localhost");
-        let mut command = Command::new(&program);
-        command.args([address.ip().to_string(), address.port().to_string(), version, ciphers, suites, groups]);
-        command.arg(host).arg(trusted.as_deref().unwrap_or(Path::new(DEFAULT))).arg(&asked);
-        let (program, version) = Asked::start("stock client", command, cpu).context("the stock client")?;
+        let (ip, port) = (address.ip().to_string(), address.port().to_string());
+        let mut arguments: Vec<OsString> =
+            [ip, port, version, ciphers, suites, groups, host.to_owned()].map(OsString::from).into();
+        arguments.extend([trusted.unwrap_or(PathBuf::from(DEFAULT)), asked].map(OsString::from));
+        let (program, version) = Asked::start(&PROGRAM, directory, arguments, cpu).context("the stock client")?;
         Ok(StockClient { program, version })
     }
 

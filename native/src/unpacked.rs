@@ -6,21 +6,18 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::area::{Area, Handed, Head};
+use crate::area::{Area, Handed};
+use crate::layout::{Layout, head};
 use crate::write_file;
 
 /// A library that the build script compiled and embedded.
 pub(super) struct Library {
-    /// Its file is `tlsdyno-NAME.so`.
+    /// Its file is `tlsdyno-NAME.so`, and /proc shows its area as `tlsdyno-NAME`.
     pub(super) name: &'static str,
     /// The ELF shared library.
     pub(super) image: &'static [u8],
-    /// Name of its area, as /proc shows it.
-    pub(super) area_name: &'static str,
-    /// The head of its area.
-    pub(super) head: Head,
-    /// Size of its area in bytes.
-    pub(super) area_size: usize,
+    /// Its area.
+    pub(super) layout: &'static Layout,
 }
 
 /// A library in a directory of the run, with its area. Dropping it leaves the files, which belong to the directory's
@@ -34,25 +31,25 @@ pub struct Unpacked {
 
 impl Library {
     /// Writes the library into `dir`, which must exist and be closed to others
-    /// (`servers::run_directory::make_private`), and makes the area. What the server's environment needs is
+    /// (`servers::run_directory::make_private`), and makes the area, which begins in `mode`. What the server's environment needs is
     /// left to [`Unpacked::name_in_openssl_cnf`] or [`Unpacked::add_to_environment`].
-    pub(super) fn unpack(&self, dir: &Path) -> Result<Unpacked> {
+    pub(super) fn unpack(&self, dir: &Path, mode: u32) -> Result<Unpacked> {
         let context = || format!("directory for the {}: {}", self.name, dir.display());
         let library = fs::canonicalize(dir).with_context(context)?.join(format!("tlsdyno-{}.so", self.name));
         if !library.exists() {
             write_file(&library, self.image, 0o750)?;
         }
-        let area = Area::create(self.area_name, &self.head, self.area_size)?;
+        let area = Area::create(&format!("tlsdyno-{}", self.name), self.layout, mode)?;
         Ok(Unpacked { library, environment: Vec::new(), area })
     }
 }
 
 impl Unpacked {
-    /// Writes an `openssl.cnf` beside the library that loads it in place of `default`, under the provider's `name` and
-    /// with `settings` (lines) in its section, and lets servers read that.
-    pub(super) fn name_in_openssl_cnf(&mut self, file: &str, name: &str, what: &str, settings: &str) -> Result<()> {
+    /// Writes an `openssl.cnf` beside the library that loads it in place of `default`, under the provider's `name`, and
+    /// lets servers read that.
+    pub(super) fn name_in_openssl_cnf(&mut self, file: &str, name: &str, what: &str) -> Result<()> {
         let openssl_cnf = self.library.with_file_name(file);
-        let text = self.openssl_cnf(name, what, settings)?;
+        let text = self.openssl_cnf(name, what)?;
         write_file(&openssl_cnf, text.as_bytes(), 0o640)?;
         self.add_to_environment("OPENSSL_CONF", openssl_cnf);
         Ok(())
@@ -60,7 +57,7 @@ impl Unpacked {
 
     /// `default` is deliberately not activated, so that a library that does not load leaves a server without ciphers,
     /// and never one with the plain provider that is taken for ours.
-    fn openssl_cnf(&self, name: &str, what: &str, settings: &str) -> Result<String> {
+    fn openssl_cnf(&self, name: &str, what: &str) -> Result<String> {
         Ok(format!(
             "# Made by tlsdyno for one run: {what}.\n\
              openssl_conf = init\n\
@@ -72,8 +69,7 @@ impl Unpacked {
              module = {library}\n\
              activate = 1\n\
              descriptor = {descriptor}\n\
-             acknowledge = {run_id}\n\
-             {settings}",
+             acknowledge = {run_id}\n",
             library = configuration_value(&self.library)?,
             descriptor = self.area.descriptor(),
             run_id = self.area.run_id(),
@@ -103,6 +99,15 @@ impl Unpacked {
     /// A path by which this process can open the area again.
     pub fn area_path(&self) -> String {
         self.area.path()
+    }
+
+    /// How often the servers read a mode with bits that they may not obey, and ignored those: 0, unless something else
+    /// than a `set_mode` writes it.
+    ///
+    /// # Errors
+    /// The area cannot be read.
+    pub fn modes_ignored(&self) -> Result<u32> {
+        self.area.read_u32(head::MODES_IGNORED_AT)
     }
 
     /// The shared library, as it must appear in `/proc/PID/maps` of every worker.

@@ -15,6 +15,8 @@
 
 #include "stock_client.h"
 
+#include "../clock.h"
+
 #define REQUEST_MAX 65536
 
 static bool is_default(const char *text)
@@ -101,8 +103,8 @@ static void answer(struct client *client, const char *line)
         (void)printf("! %s\n", connection.reason);
         return;
     }
-    until_ns = monotonic_ns() + for_ns;
-    for (unsigned long long number = 0; number < most && (number < least || monotonic_ns() < until_ns); number++) {
+    until_ns = clock_ns(CLOCK_MONOTONIC) + for_ns;
+    for (unsigned long long number = 0; number < most && (number < least || clock_ns(CLOCK_MONOTONIC) < until_ns); number++) {
         if (!connect_and_ask(client, &connection)) {
             (void)printf("! %s\n", connection.reason);
             return;

@@ -1,29 +1,16 @@
 /* What is done when, by the states of libssl. The library tells of a step when it is about to leave its state: having
  * written a message, or having read the header of the next one. So the time since the moment before is what the message
  * of that state took. */
-#include <time.h>
-
 #include "stock_client.h"
 
-static uint64_t clock_ns(clockid_t which)
-{
-    struct timespec now;
-
-    (void)clock_gettime(which, &now);
-    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
-}
-
-uint64_t monotonic_ns(void)
-{
-    return clock_ns(CLOCK_MONOTONIC);
-}
+#include "../clock.h"
 
 void note(struct connection *connection, const char *what)
 {
     if (connection->moments_count < MOMENTS_MAX) {
         connection->moments[connection->moments_count++] = (struct moment){
             .what = what,
-            .at_ns = monotonic_ns(),
+            .at_ns = clock_ns(CLOCK_MONOTONIC),
             .cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID),
             .bytes = connection->message_bytes,
         };
@@ -34,39 +21,33 @@ void note(struct connection *connection, const char *what)
 /* Messages by the names that the other client and the server's steps have. */
 static const char *message(const SSL *ssl, OSSL_HANDSHAKE_STATE state)
 {
-    switch (state) {
-    case TLS_ST_BEFORE:
-    case TLS_ST_CW_CLNT_HELLO:
-        return HELLO;
-    case TLS_ST_CR_SRVR_HELLO:
-        return "ServerHello";
-    case TLS_ST_CR_ENCRYPTED_EXTENSIONS:
-        return "EncryptedExtensions";
-    case TLS_ST_CR_CERT:
-        return "Certificate";
-    case TLS_ST_CR_CERT_VRFY:
-        return "CertificateVerify";
-    case TLS_ST_CR_KEY_EXCH:
-        return "ServerKeyExchange";
-    case TLS_ST_CR_SRVR_DONE:
-        return "ServerHelloDone";
-    case TLS_ST_CR_SESSION_TICKET:
-        return "NewSessionTicket";
-    case TLS_ST_CR_CHANGE:
-        return "change_cipher_spec";
-    case TLS_ST_CR_FINISHED:
-        return "Finished";
-    case TLS_ST_CW_KEY_EXCH:
-        return "ClientKeyExchange made";
-    case TLS_ST_CW_CHANGE:
-        return "change_cipher_spec made";
-    case TLS_ST_CW_FINISHED:
-        return "Finished made";
-    case TLS_ST_OK:
-        return "end";
-    default:
-        return SSL_state_string_long(ssl);
+    static const struct {
+        OSSL_HANDSHAKE_STATE state;
+        const char *name;
+    } MESSAGES[] = {
+        {TLS_ST_BEFORE, HELLO},
+        {TLS_ST_CW_CLNT_HELLO, HELLO},
+        {TLS_ST_CR_SRVR_HELLO, "ServerHello"},
+        {TLS_ST_CR_ENCRYPTED_EXTENSIONS, "EncryptedExtensions"},
+        {TLS_ST_CR_CERT, "Certificate"},
+        {TLS_ST_CR_CERT_VRFY, "CertificateVerify"},
+        {TLS_ST_CR_KEY_EXCH, "ServerKeyExchange"},
+        {TLS_ST_CR_SRVR_DONE, "ServerHelloDone"},
+        {TLS_ST_CR_SESSION_TICKET, "NewSessionTicket"},
+        {TLS_ST_CR_CHANGE, "change_cipher_spec"},
+        {TLS_ST_CR_FINISHED, "Finished"},
+        {TLS_ST_CW_KEY_EXCH, "ClientKeyExchange made"},
+        {TLS_ST_CW_CHANGE, "change_cipher_spec made"},
+        {TLS_ST_CW_FINISHED, "Finished made"},
+        {TLS_ST_OK, "end"},
+    };
+
+    for (size_t index = 0; index < sizeof(MESSAGES) / sizeof(MESSAGES[0]); index++) {
+        if (MESSAGES[index].state == state) {
+            return MESSAGES[index].name;
+        }
     }
+    return SSL_state_string_long(ssl);
 }
 
 void note_state(struct connection *connection)

@@ -57,7 +57,6 @@ bool connect_and_ask(struct client *client, struct connection *connection);
 void say_why(char reason[REASON_BYTES], const char *what);
 
 /* moments.c */
-uint64_t monotonic_ns(void);
 void note(struct connection *connection, const char *what);
 void note_state(struct connection *connection);
 void watch(struct connection *connection);

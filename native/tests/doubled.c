@@ -238,7 +238,7 @@ static void check_random_bytes(void)
 static void check_halves_and_copies(void)
 {
     unsigned char out[OUT_MAX];
-    uint64_t halves = counted(DOUBLER_COUNT_HALVES, false), doubled = counted(DOUBLER_COUNT_RECORD_BYTES, true);
+    uint64_t halves = counted(DOUBLER_COUNT_HALVES, false), doubled = counted(DOUBLER_COUNT_AEAD_BYTES, true);
     uint64_t copies = counted(DOUBLER_COUNT_COPIES, false);
 
     first_mode = next_mode = BIT(CIPHER);
@@ -247,19 +247,19 @@ static void check_halves_and_copies(void)
     first_mode = next_mode = COPIES;
     (void)aeads(out);
     CHECK(counted(DOUBLER_COUNT_COPIES, false) == copies + 6);
-    CHECK(counted(DOUBLER_COUNT_RECORD_BYTES, true) == doubled);
+    CHECK(counted(DOUBLER_COUNT_AEAD_BYTES, true) == doubled);
     first_mode = next_mode = CIPHER_AND_MAC;
     (void)aeads(out);
-    CHECK(counted(DOUBLER_COUNT_RECORD_BYTES, true) == doubled + (uint64_t)6 * TEXT_SIZE);
+    CHECK(counted(DOUBLER_COUNT_AEAD_BYTES, true) == doubled + (uint64_t)6 * TEXT_SIZE);
 }
 
 /* Bits without a meaning are ignored, and counted. */
 static void check_other_bits(void)
 {
-    uint32_t ignored = area->modes_ignored;
+    uint32_t ignored = area->head.modes_ignored;
 
     check_same_in(digests, UINT32_MAX, UINT32_MAX);
-    CHECK(area->modes_ignored > ignored);
+    CHECK(area->head.modes_ignored > ignored);
 }
 
 static void every(void)
@@ -306,9 +306,9 @@ static void gone(void)
     first_mode = next_mode = EVERYTHING;
     set_mode(EVERYTHING);
     kept = cipher_context("AES-128-GCM", 1);
-    doubled = counted(DOUBLER_COUNT_RECORD_ENCRYPT, true);
+    doubled = counted(DOUBLER_COUNT_AEAD_ENCRYPT, true);
     seal_one(kept);
-    CHECK(counted(DOUBLER_COUNT_RECORD_ENCRYPT, true) == doubled + 1);
+    CHECK(counted(DOUBLER_COUNT_AEAD_ENCRYPT, true) == doubled + 1);
     printf("ready\n");
     fflush(stdout);
     do {

@@ -2,7 +2,6 @@
  * The area that tlsdyno shares with this process (owner.h), whatever the library keeps in it. The mapping is made in
  * init and survives fork, setuid and chroot.
  */
-#include "../owner.h"
 #include "wrapping.h"
 
 #include <pthread.h>
@@ -29,37 +28,27 @@ static bool forget_slots_of_forks(void)
     return registered;
 }
 
-void *area_map(const struct area_kind *kind, const char *descriptor, const char *run_id)
+void *area_map(const struct area_kind *kind, const struct section *section)
 {
-    void *area = area_from_descriptor(descriptor, kind->size);
+    const char *descriptor = section_want(section, "descriptor");
+    const char *run_id = descriptor == NULL ? NULL : section_want(section, "acknowledge");
     const char *fault;
+    void *area;
 
-    if (area == NULL) {
-        raise_error(REASON_NOT_ACKNOWLEDGED,
-                    "descriptor %s is not an area of tlsdyno; tlsdyno must start the server itself, without a program "
-                    "between that closes descriptors (sudo, a service manager)",
-                    descriptor);
+    if (run_id == NULL || !forget_slots_of_forks())
         return NULL;
-    }
-    fault = head_fault(area, kind->magic, kind->abi_version, kind->slots, run_id);
-    if (fault != NULL)
-        raise_error(REASON_NOT_ACKNOWLEDGED, "the area at descriptor %s %s", descriptor, fault);
-    else if (forget_slots_of_forks())
-        return area;
-    munmap(area, kind->size);
-    return NULL;
+    area = area_open(kind, descriptor, run_id, &fault);
+    if (area == NULL)
+        raise_error(REASON_NOT_ACKNOWLEDGED, "descriptor %s %s", descriptor, fault);
+    return area;
 }
 
 void *area_find(const struct area_kind *kind, const struct section *section, const char *otherwise)
 {
-    const char *descriptor;
-    const char *run_id;
     void *area;
 
     ERR_set_mark();
-    descriptor = section_want(section, "descriptor");
-    run_id = descriptor == NULL ? NULL : section_want(section, "acknowledge");
-    area = run_id == NULL ? NULL : area_map(kind, descriptor, run_id);
+    area = area_map(kind, section);
     if (area == NULL)
         errors_complain(otherwise);
     ERR_pop_to_mark();

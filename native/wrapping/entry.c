@@ -100,21 +100,15 @@ static bool build_tables(void)
     return true;
 }
 
-const char *section_find(const struct section *section, const char *name)
+const char *section_want(const struct section *section, const char *name)
 {
     char *value = NULL;
     OSSL_PARAM request[2] = {OSSL_PARAM_construct_utf8_ptr(name, &value, 0), OSSL_PARAM_construct_end()};
 
-    return section->get_params(section->core, request) && value != NULL && value[0] != '\0' ? value : NULL;
-}
-
-const char *section_want(const struct section *section, const char *name)
-{
-    const char *value = section_find(section, name);
-
-    if (value == NULL)
-        raise_error(REASON_CONFIGURATION, "`%s` is missing from the provider's section of openssl.cnf", name);
-    return value;
+    if (section->get_params(section->core, request) && value != NULL && value[0] != '\0')
+        return value;
+    raise_error(REASON_CONFIGURATION, "`%s` is missing from the provider's section of openssl.cnf", name);
+    return NULL;
 }
 
 static bool initialise(const struct section *section)

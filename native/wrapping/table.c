@@ -27,7 +27,7 @@ static size_t table_length(const OSSL_DISPATCH *table)
  * The allow-list rule (wrapping.h): an entry is handed out if it is in `allowed` and the original has it too; then it
  * is our function or, where the list says KEEP, the original.
  */
-const OSSL_DISPATCH *table_allow(const OSSL_DISPATCH *original, const OSSL_DISPATCH *allowed)
+OSSL_DISPATCH *table_allow(const OSSL_DISPATCH *original, const OSSL_DISPATCH *allowed)
 {
     OSSL_DISPATCH *table = calloc(table_length(allowed) + 1, sizeof(*table));
     size_t next = 0;
@@ -57,6 +57,17 @@ void table_override(OSSL_DISPATCH *table, const OSSL_DISPATCH *own)
         if (instead != NULL)
             table->function = instead;
     }
+}
+
+/* The list's entries, with the functions in `own` in place of what it says. */
+const OSSL_DISPATCH *table_allow_with(const OSSL_DISPATCH *original, const OSSL_DISPATCH *allowed,
+                                      const OSSL_DISPATCH *own)
+{
+    OSSL_DISPATCH *table = table_allow(original, allowed);
+
+    if (table != NULL)
+        table_override(table, own);
+    return table;
 }
 
 OSSL_DISPATCH *table_copy(const OSSL_DISPATCH *original)

@@ -22,6 +22,7 @@
 #include <openssl/params.h>
 #include <openssl/types.h>
 
+#include "../owner.h"
 #include "../stages.h"
 
 /* Numbered reasons; printed by openssl, nginx and others like their own (errors.c holds the texts). */
@@ -68,7 +69,9 @@ struct wrapping {
 };
 
 function *table_find(const OSSL_DISPATCH *table, int id);
-const OSSL_DISPATCH *table_allow(const OSSL_DISPATCH *original, const OSSL_DISPATCH *allowed);
+OSSL_DISPATCH *table_allow(const OSSL_DISPATCH *original, const OSSL_DISPATCH *allowed);
+const OSSL_DISPATCH *table_allow_with(const OSSL_DISPATCH *original, const OSSL_DISPATCH *allowed,
+                                      const OSSL_DISPATCH *own);
 OSSL_DISPATCH *table_copy(const OSSL_DISPATCH *original);
 void table_override(OSSL_DISPATCH *table, const OSSL_DISPATCH *own);
 const OSSL_DISPATCH *table_replace(const OSSL_DISPATCH *original, const OSSL_DISPATCH *own);
@@ -85,6 +88,9 @@ const OSSL_ALGORITHM *algorithms_wrap(const OSSL_ALGORITHM *originals, const str
 #define FIND_FUNCTION(operation, OPERATION, name, NAME)                                                                \
     real->name = (OSSL_FUNC_##operation##_##name##_fn *)table_find(table, OSSL_FUNC_##OPERATION##_##NAME);
 
+/* The same list as an allow-list, for a file that has a function of its own under the name of each. */
+#define OWN_FUNCTION(operation, OPERATION, name, NAME) {OSSL_FUNC_##OPERATION##_##NAME, FUNCTION(name)},
+
 /*
  * libcrypto.c: finds the functions of the libcrypto that holds `of_it`, before any of them is called. False (complained
  * of): it has not all of them, or those of another one are in use.
@@ -96,8 +102,7 @@ struct section {
     const OSSL_CORE_HANDLE *core;
     OSSL_FUNC_core_get_params_fn *get_params;
 };
-/* NULL where the section has no such parameter; the second raises that. The text is libcrypto's. */
-const char *section_find(const struct section *section, const char *name);
+/* NULL (raised) where the section has no such parameter. The text is libcrypto's. */
 const char *section_want(const struct section *section, const char *name);
 
 /* What a library says of itself; each defines `this_library`. */
@@ -115,18 +120,11 @@ struct library {
 };
 extern const struct library this_library;
 
-/* area.c */
-struct area_kind {
-    size_t size;
-    const char *magic;
-    uint32_t abi_version;
-    uint32_t slots;
-};
-/* NULL (raised) where it is not an area that acknowledges this run. */
-void *area_map(const struct area_kind *kind, const char *descriptor, const char *run_id);
+/* area.c: the area that the section names. NULL (raised) where it does not acknowledge this run. */
+void *area_map(const struct area_kind *kind, const struct section *section);
 /*
- * As the section names it. NULL where there is none, with a complaint that says what follows from that (`otherwise`):
- * for libraries without which a server is no worse, so that its error queue stays as it was.
+ * The same for libraries without which a server is no worse: its error queue stays as it was, and a complaint says what
+ * follows (`otherwise`).
  */
 void *area_find(const struct area_kind *kind, const struct section *section, const char *otherwise);
 
@@ -144,6 +142,12 @@ static inline uint32_t slot_number(_Atomic uint32_t *claimed)
         slot_after_claim = atomic_fetch_add_explicit(claimed, 1, memory_order_relaxed) + 1;
     return slot_after_claim - 1;
 }
+
+/*
+ * keymgmt.c: what OpenSSL 3.0 has of operation KEYMGMT. Left out: GEN_GET_PARAMS and GEN_GETTABLE_PARAMS of later
+ * versions (the generation context is ours), and whatever else came since.
+ */
+extern const OSSL_DISPATCH KEYMGMT_OF_3_0[];
 
 /* drbg.c: the table of CTR-DRBG without what libcrypto from 3.5 on tells it. */
 OSSL_DISPATCH *drbg_without_provider_name(const OSSL_DISPATCH *original);

@@ -6,4 +6,5 @@
 pub mod charts;
 pub mod document;
 pub mod html;
+pub mod rows;
 pub mod terminal;

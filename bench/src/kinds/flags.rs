@@ -8,7 +8,7 @@ use tlsdyno_engine::serve::Transaction;
 use tlsdyno_tls::{Suite, Version};
 
 use crate::choice::choice;
-use crate::model::{CertificateKind, Measure, SessionCache, Tls, WorkersModel};
+use crate::model::{CertificateKind, Measure, Server, ServerName, SessionCache, Tls, WorkersModel};
 use crate::servers::Library;
 use crate::time::Time;
 use crate::trace::flags::absolute;
@@ -36,7 +36,32 @@ impl TlsArgs {
     }
 }
 
-/// The same of a server that is measured by itself.
+/// A server that is measured by itself.
+#[derive(clap::Args, Clone, Debug)]
+pub struct ServerArgs {
+    /// The server
+    #[arg(long, default_value_t, value_parser = choice(ServerName::configured()), help_heading = "Server")]
+    server: ServerName,
+    /// Your own server and configuration: a command line that stays in the foreground; {port} {docroot} {dir}
+    /// {certificate} {key} are filled in, also in files that it names (as copies: write absolute paths there)
+    #[arg(long, value_name = "COMMAND", requires = "address", conflicts_with = "server", help_heading = "Server")]
+    server_command: Option<String>,
+    /// Where the server command listens: 127.0.0.1:{port}, or a fixed 127.0.0.1:8443 (then no other server stands
+    /// beside it: a profile has no column `removed`)
+    #[arg(long, value_name = "IP:PORT", requires = "server_command", help_heading = "Server")]
+    address: Option<String>,
+}
+
+impl ServerArgs {
+    /// What they say.
+    pub fn server(&self) -> Server {
+        let kind = if self.server_command.is_some() { ServerName::Command } else { self.server };
+        let (command, address) = (self.server_command.clone(), self.address.clone());
+        Server { kind, command, address, ..Server::default() }
+    }
+}
+
+/// TLS of a server that is measured by itself.
 #[derive(clap::Args, Clone, Debug)]
 pub struct ServerTlsArgs {
     #[command(flatten)]
@@ -92,6 +117,11 @@ pub struct TimeArgs<const TIME_S: u32, const QUICK_S: u32> {
 }
 
 impl<const TIME_S: u32, const QUICK_S: u32> TimeArgs<TIME_S, QUICK_S> {
+    /// A first look is enough.
+    pub fn is_quick(&self) -> bool {
+        self.quick
+    }
+
     /// Seconds.
     pub fn seconds(&self) -> f64 {
         if self.quick { f64::from(QUICK_S) } else { self.time }

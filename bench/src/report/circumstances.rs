@@ -28,6 +28,11 @@ pub fn texts<'a>(of_all: &[Warning], parts: impl Iterator<Item = (&'a String, &'
     of_all.iter().map(Warning::to_string).chain(of_parts).collect()
 }
 
+/// The warnings of a record, where there are any.
+pub fn warnings_of(warnings: &[Warning]) -> Section {
+    self::warnings(warnings.iter().map(Warning::to_string).collect())
+}
+
 /// What a reader must know, where there is anything.
 pub fn warnings(texts: Vec<String>) -> Section {
     let section = Section::default();

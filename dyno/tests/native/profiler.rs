@@ -60,7 +60,7 @@ fn number(printed: &str, word: &str) -> u64 {
 }
 
 fn class(counts: &ProfileCounts, name: &str) -> ClassCount {
-    counts.iter().find(|(_, class, _)| *class == name).unwrap().2
+    counts.iter().find(|(_, class, _)| *class == name).map_or(ClassCount::default(), |(.., count)| count)
 }
 
 /// What the programs do (`native/tests/work.h`) was counted and timed.

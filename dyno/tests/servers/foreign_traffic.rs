@@ -182,8 +182,8 @@ fn stages_are_doubled_under_a_load_that_is_not_ours() {
 
 /// All that was computed twice, read from the area itself.
 fn all_doubled(area: &File) -> u64 {
-    let mut bytes = vec![0; layout::SIZE - layout::SLOTS_AT];
-    area.read_exact_at(&mut bytes, layout::SLOTS_AT as u64).unwrap();
+    let mut bytes = vec![0; layout::AREA.size - layout::AREA.slots_at];
+    area.read_exact_at(&mut bytes, layout::AREA.slots_at as u64).unwrap();
     let numbers = bytes.chunks_exact(8).map(|number| u64::from_ne_bytes(number.try_into().unwrap()));
     numbers.enumerate().filter(|(at, _)| at / layout::SLOT_COUNTERS % 2 == 1).map(|(_, number)| number).sum()
 }
@@ -192,7 +192,7 @@ fn all_doubled(area: &File) -> u64 {
 fn area_of(tlsdyno: &Child) -> Option<File> {
     let folder = fs::read_dir(format!("/proc/{}/fd", tlsdyno.id())).ok()?;
     let is_area = |path: &std::path::PathBuf| {
-        fs::read_link(path).is_ok_and(|target| target.to_string_lossy().contains("tlsdyno-doubling"))
+        fs::read_link(path).is_ok_and(|target| target.to_string_lossy().contains("tlsdyno-doubler"))
     };
     File::open(folder.flatten().map(|entry| entry.path()).find(is_area)?).ok()
 }

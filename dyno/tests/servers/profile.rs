@@ -83,7 +83,7 @@ fn stages_are_timed_and_removed_side_by_side() {
 fn sampled(kind: &Value, area: &str) -> f64 {
     let sampled = &kind["sampled"];
     let areas = sampled["areas"].as_array().unwrap_or_else(|| panic!("{kind}"));
-    let found = areas.iter().find(|one| one["area"] == area);
+    let found = areas.iter().find(|one| one["name"] == area);
     found.map_or(0.0, |found| value(&found["ns"]) / sampled["whole_ns"].as_f64().unwrap())
 }
 
@@ -304,7 +304,7 @@ mod long {
             assert!(kind["sampled"]["named_percent"].is_f64(), "{}", kind["sampled"]);
             let counted = |area: &str| {
                 let areas = kind["sampled"]["areas"].as_array().unwrap();
-                areas.iter().find(|of| of["area"] == area).unwrap()["instructions_count"].as_f64().unwrap()
+                areas.iter().find(|of| of["name"] == area).unwrap()["instructions_count"].as_f64().unwrap()
             };
             // A handshake without RSA executes some millions.
             assert!((100e3..20e6).contains(&counted("stages")), "{}", kind["sampled"]["areas"]);

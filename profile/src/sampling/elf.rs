@@ -2,17 +2,21 @@
 //! file has them, or a debug package that is installed for it.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use framehop::{Module, ModuleSectionInfo};
 use object::elf::PF_X;
 use object::{
     Object, ObjectSection, ObjectSegment, ObjectSymbol, ObjectSymbolTable, RelocationTarget, SegmentFlags, SymbolKind,
 };
 
+use super::calls;
+
 /// The functions of a library, by address in the file's own count.
 #[derive(Debug, Default)]
-pub struct Symbols(Vec<Symbol>);
+struct Symbols(Vec<Symbol>);
 
 #[derive(Debug)]
 struct Symbol {
@@ -23,17 +27,14 @@ struct Symbol {
 
 impl Symbols {
     /// Of a file, and of the debug package's file for it.
-    pub fn of(path: &Path) -> Symbols {
+    fn of(file: &object::File) -> Symbols {
         let mut symbols = Vec::new();
-        let bytes = std::fs::read(path).unwrap_or_default();
-        if let Ok(file) = object::File::parse(&*bytes) {
+        add(&mut symbols, file);
+        let debug = file.build_id().ok().flatten().and_then(debug_file).and_then(|path| std::fs::read(path).ok());
+        if let Some(debug) = debug
+            && let Ok(file) = object::File::parse(&*debug)
+        {
             add(&mut symbols, &file);
-            let debug = file.build_id().ok().flatten().and_then(debug_file).and_then(|path| std::fs::read(path).ok());
-            if let Some(debug) = debug
-                && let Ok(file) = object::File::parse(&*debug)
-            {
-                add(&mut symbols, &file);
-            }
         }
         Symbols::sorted(symbols)
     }
@@ -48,7 +49,7 @@ impl Symbols {
     }
 
     /// The function at an address.
-    pub fn name_at(&self, address: u64) -> Option<&str> {
+    fn name_at(&self, address: u64) -> Option<&str> {
         let after = self.0.partition_point(|symbol| symbol.start <= address);
         let symbol = self.0.get(after.checked_sub(1)?)?;
         (address < symbol.end).then_some(symbol.name.as_str())
@@ -85,47 +86,72 @@ fn imports<'a>(file: &'a object::File<'a>) -> HashMap<u64, String> {
     all.filter_map(|(at, relocation)| Some((at, name(relocation.target())?))).collect()
 }
 
-/// A section of a file: its name, its address in the file's own count, and what is in it.
-pub type Section = (&'static str, std::ops::Range<u64>, Arc<[u8]>);
-
-/// What unwinding needs of a library.
-#[derive(Debug)]
-pub struct Tables {
-    /// Where the file's first byte that is mapped there would be, by the file's own count, for an offset into the file.
-    segments: Vec<(u64, u64, u64)>,
-    /// Sections by name with their address in the file's own count.
-    pub sections: Vec<Section>,
-    /// All code, with what the linker made for calls of other files, and its address in the file's own count.
-    pub code: (u64, Arc<[u8]>),
+/// A file that is mapped as code. Addresses of its own count are those that it was linked for.
+pub struct File {
+    /// Its name, without its folders.
+    pub name: String,
+    /// What is added to an address of the file's own count.
+    base: u64,
+    symbols: Symbols,
+    /// All code, with what the linker made for calls of other files, from an address of the file's own count on.
+    code: (u64, Arc<[u8]>),
     /// Functions of other files by where the loader puts their addresses.
-    pub imports: HashMap<u64, String>,
+    imports: HashMap<u64, String>,
 }
 
-impl Tables {
-    /// Of a file.
-    pub fn of(path: &Path) -> Option<Tables> {
+impl File {
+    /// The file whose bytes from `offset` on are mapped at these addresses, and what unwinding needs of it.
+    pub fn of(path: &Path, range: &Range<u64>, offset: u64) -> Option<(File, Module<Arc<[u8]>>)> {
         let bytes = std::fs::read(path).ok()?;
         let file = object::File::parse(&*bytes).ok()?;
-        let segments = file.segments().map(|segment| {
+        let own_address = file.segments().find_map(|segment| {
             let (at, size) = segment.file_range();
-            (at, size, segment.address())
+            (at..at + size).contains(&offset).then(|| offset - at + segment.address())
         });
-        let section = |name: &'static str| {
-            let section = file.section_by_name(name)?;
-            let range = section.address()..section.address() + section.size();
-            Some((name, range, section.data().ok()?.into()))
-        };
+        let base = range.start.wrapping_sub(own_address?);
         let is_code = |flags| matches!(flags, SegmentFlags::Elf { p_flags, .. } if p_flags & PF_X == PF_X);
-        let code = file.segments().find(|segment| is_code(segment.flags()));
-        let code = code.and_then(|segment| Some((segment.address(), segment.data().ok()?.into())));
-        let sections = [".text", ".eh_frame", ".eh_frame_hdr", ".got"].into_iter().filter_map(section).collect();
-        Some(Tables { segments: segments.collect(), sections, code: code?, imports: imports(&file) })
+        let code = file.segments().find(|segment| is_code(segment.flags()))?;
+        let code = (code.address(), code.data().ok()?.into());
+        let name = path.file_name()?.to_string_lossy().into_owned();
+        let module = Module::new(name.clone(), range.clone(), base, Sections(&file));
+        Some((File { name, base, symbols: Symbols::of(&file), code, imports: imports(&file) }, module))
     }
 
-    /// The address in the file's own count of an offset into the file.
-    pub fn address_of(&self, offset: u64) -> Option<u64> {
-        let inside = |(at, size, _): &&(u64, u64, u64)| (*at..at + size).contains(&offset);
-        self.segments.iter().find(inside).map(|(at, _, address)| offset - at + address)
+    /// The function at an address of the process.
+    pub fn function_at(&self, address: u64) -> Option<&str> {
+        self.symbols.name_at(address.wrapping_sub(self.base))
+    }
+
+    /// The code up to an address of the process.
+    pub fn code_before(&self, address: u64) -> &[u8] {
+        let (start, code) = &self.code;
+        let end = address.wrapping_sub(self.base).checked_sub(*start).and_then(|end| usize::try_from(end).ok());
+        end.and_then(|end| code.get(..end)).unwrap_or_default()
+    }
+
+    /// The imported function that is called just before an address of the process.
+    pub fn called_before(&self, address: u64) -> Option<&str> {
+        let (start, code) = &self.code;
+        let slot = calls::slot_called_before(address.wrapping_sub(self.base), *start, code)?;
+        self.imports.get(&slot).map(String::as_str)
+    }
+}
+
+/// The sections of a file, for the unwinder.
+struct Sections<'a>(&'a object::File<'a>);
+
+impl ModuleSectionInfo<Arc<[u8]>> for Sections<'_> {
+    fn base_svma(&self) -> u64 {
+        0
+    }
+
+    fn section_svma_range(&mut self, name: &[u8]) -> Option<Range<u64>> {
+        let section = self.0.section_by_name_bytes(name)?;
+        Some(section.address()..section.address() + section.size())
+    }
+
+    fn section_data(&mut self, name: &[u8]) -> Option<Arc<[u8]>> {
+        Some(self.0.section_by_name_bytes(name)?.data().ok()?.into())
     }
 }
 
@@ -152,10 +178,16 @@ mod tests {
     #[test]
     fn own_functions_are_found_in_the_file() {
         let own = std::env::current_exe().unwrap();
-        let symbols = Symbols::of(&own);
-        assert!(symbols.0.iter().any(|symbol| symbol.name.contains("own_functions_are_found_in_the_file")));
-        let tables = Tables::of(&own).unwrap();
-        assert!(tables.sections.iter().any(|(name, _, data)| *name == ".eh_frame" && !data.is_empty()));
-        assert!(Tables::of(Path::new("/proc/self/status")).is_none());
+        let bytes = std::fs::read(&own).unwrap();
+        let parsed = object::File::parse(&*bytes).unwrap();
+        assert!(Sections(&parsed).section_data(b".eh_frame").is_some_and(|data| !data.is_empty()));
+        let first = parsed.segments().next().unwrap();
+        // Mapped 4096 bytes behind where it was linked for.
+        let from = first.address() + 4096;
+        let (file, _) = File::of(&own, &(from..u64::MAX), first.file_range().0).unwrap();
+        let is_it = |symbol: &&Symbol| symbol.name.contains("own_functions_are_found_in_the_file");
+        let symbol = file.symbols.0.iter().find(is_it).unwrap();
+        assert_eq!(file.function_at(symbol.start + 4096), Some(symbol.name.as_str()));
+        assert!(File::of(Path::new("/proc/self/status"), &(0..1), 0).is_none());
     }
 }

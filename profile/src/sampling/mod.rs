@@ -17,6 +17,7 @@ use perf_event::{Builder, SampleFlag};
 
 pub use groups::area_of;
 use space::Space;
+pub use space::stage_of_trampoline;
 
 use crate::store::samples::{PERIOD_NS, Samples};
 use crate::{affinity, process_tree};

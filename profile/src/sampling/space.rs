@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
-use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder};
+use framehop::{FrameAddress, Unwinder};
 
-use super::elf::{Symbols, Tables};
+use super::elf::File;
 use super::groups::{Frame, LIBCRYPTO, PROFILER, found};
 use super::{Trampolines, calls};
 use crate::store::samples::Samples;
@@ -43,35 +43,6 @@ fn mapping(line: &str) -> Option<Mapping> {
     (executable && path.starts_with('/')).then(|| Mapping { range, offset, path: PathBuf::from(path) })
 }
 
-/// A file that is mapped as code.
-struct File {
-    name: String,
-    /// What is added to an address of the file's own count.
-    base: u64,
-    symbols: Symbols,
-    /// Its code, from an address of its own count on.
-    code: (u64, Arc<[u8]>),
-    /// The functions of other files that it calls, by where their addresses are kept.
-    imports: HashMap<u64, String>,
-}
-
-impl File {
-    /// The code up to an address of the process.
-    fn code_before(&self, address: u64) -> &[u8] {
-        let (start, code) = &self.code;
-        let end = address.wrapping_sub(self.base).checked_sub(*start).and_then(|end| usize::try_from(end).ok());
-        end.and_then(|end| code.get(..end)).unwrap_or_default()
-    }
-
-    /// The imported function that is called just before an address of the process.
-    fn called_before(&self, address: u64) -> Option<&str> {
-        let (start, code) = &self.code;
-        let at = address.wrapping_sub(self.base);
-        let slot = calls::slot_called_before(at, *start, code)?;
-        self.imports.get(&slot).map(String::as_str)
-    }
-}
-
 /// All of it, with what was already looked up.
 pub struct Space {
     /// What it was made of.
@@ -89,14 +60,9 @@ impl Space {
         let mut unwinder = UnwinderX86_64::new();
         let mut files = Vec::new();
         for Mapping { range, offset, path } in &maps {
-            let Some(tables) = Tables::of(path) else { continue };
-            let Some(address) = tables.address_of(*offset) else { continue };
-            let base = range.start.wrapping_sub(address);
-            let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            let Tables { code, imports, .. } = &tables;
-            let (code, imports) = (code.clone(), imports.clone());
-            unwinder.add_module(Module::new(name.clone(), range.clone(), base, sections(tables)));
-            files.push((range.clone(), File { name, base, symbols: Symbols::of(path), code, imports }));
+            let Some((file, module)) = File::of(path, range, *offset) else { continue };
+            unwinder.add_module(module);
+            files.push((range.clone(), file));
         }
         let (trampolines, known) = (trampolines.clone(), HashMap::new());
         Space { maps, files, unwinder, cache: CacheX86_64::new(), trampolines, known }
@@ -176,30 +142,20 @@ impl Space {
 
     fn looked_up(&self, address: u64) -> Frame {
         let Some(found) = self.file_at(address) else { return Frame::default() };
-        let File { name: file, base, symbols, .. } = found;
-        let function = symbols.name_at(address.wrapping_sub(*base)).map(str::to_owned);
-        let trampoline =
-            function.as_deref().filter(|_| file == PROFILER).and_then(|name| name.strip_prefix("trampoline_"));
-        // Their numbers are octal (native/profiler/trampolines.c).
-        let number = trampoline.and_then(|number| usize::from_str_radix(number, 8).ok());
-        let stage = number.and_then(|number| self.trampolines.get(number).copied().flatten());
+        let (file, function) = (found.name.clone(), found.function_at(address).map(str::to_owned));
+        let profiled = function.as_deref().filter(|_| file == PROFILER);
+        let stage = profiled.and_then(|function| stage_of_trampoline(function, &self.trampolines));
         // Of a caller, the address is that of the last byte of its call.
         let calls = found.called_before(address + 1).map(str::to_owned);
-        Frame { file: file.clone(), function, stage, calls }
+        Frame { file, function, stage, calls }
     }
 }
 
-fn sections(tables: Tables) -> ExplicitModuleSectionInfo<Arc<[u8]>> {
-    let mut info = ExplicitModuleSectionInfo::default();
-    for (name, range, data) in tables.sections {
-        match name {
-            ".text" => (info.text_svma, info.text) = (Some(range), Some(data)),
-            ".eh_frame" => (info.eh_frame_svma, info.eh_frame) = (Some(range), Some(data)),
-            ".eh_frame_hdr" => (info.eh_frame_hdr_svma, info.eh_frame_hdr) = (Some(range), Some(data)),
-            _ => info.got_svma = Some(range),
-        }
-    }
-    info
+/// The stage of a function of the profiler's library, where that is a trampoline: their numbers are octal
+/// (native/profiler/trampolines.c).
+pub fn stage_of_trampoline(function: &str, trampolines: &Trampolines) -> Option<&'static str> {
+    let number = usize::from_str_radix(function.strip_prefix("trampoline_")?, 8).ok()?;
+    *trampolines.get(number)?
 }
 
 #[cfg(test)]

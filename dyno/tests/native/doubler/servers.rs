@@ -151,8 +151,8 @@ fn over_flips(doubling: &Doubling, work: impl FnOnce()) {
 
 /// All that was doubled, read from the area itself, which outlives its owner here.
 fn all_doubled(area: &File) -> u64 {
-    let mut bytes = vec![0; layout::SIZE - layout::SLOTS_AT];
-    area.read_exact_at(&mut bytes, layout::SLOTS_AT as u64).unwrap();
+    let mut bytes = vec![0; layout::AREA.size - layout::AREA.slots_at];
+    area.read_exact_at(&mut bytes, layout::AREA.slots_at as u64).unwrap();
     let numbers = bytes.chunks_exact(8).map(|number| u64::from_ne_bytes(number.try_into().unwrap()));
     numbers.enumerate().filter(|(at, _)| at / layout::SLOT_COUNTERS % 2 == 1).map(|(_, number)| number).sum()
 }

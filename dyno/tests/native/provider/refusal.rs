@@ -168,28 +168,7 @@ fn refuses_what_is_no_record_of_this_version() {
 
 #[test]
 fn refuses_a_wrong_configuration() {
-    expect_refusal("unknown stage `rsa`", |_, configuration| replace(configuration, "stages = ", "stages = rsa,"));
     for wrong in ["x", "-1", "1x", "99999999999999999999", "2", "9999"] {
         expect_refusal("is not an area of tlsdyno", |_, configuration| change_descriptor(configuration, wrong));
     }
-}
-
-#[test]
-fn refuses_hardware_that_makes_no_sense() {
-    let add = |line: &'static str| {
-        move |_: &Path, configuration: &Path| {
-            replace(configuration, "activate = 1\n", &format!("activate = 1\n{line}\n"));
-        }
-    };
-    expect_refusal("expected a whole number from 1", add("burn_ns = 20us"));
-    expect_refusal("expected a whole number from 1", add("burn_ns = 99999999999999999999"));
-    expect_refusal("needs both accelerator_engines and accelerator_operation_ns", add("accelerator_engines = 2"));
-    expect_refusal("needs the stage authentication switched off", |_, configuration| {
-        replace(configuration, "authentication,", "");
-        replace(
-            configuration,
-            "activate = 1\n",
-            "activate = 1\naccelerator_engines = 1\naccelerator_operation_ns = 5\n",
-        );
-    });
 }

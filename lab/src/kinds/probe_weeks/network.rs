@@ -1,5 +1,6 @@
 //! How packets travel between two ends, as data: what a simulation plays, and a relay of packets in tests.
 
+use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 use tlsdyno_engine::time::Time;
 
@@ -83,25 +84,20 @@ impl Network {
     ///
     /// # Errors
     /// Says what does not.
-    pub fn check(&self) -> Result<(), String> {
-        let parts = [Some(self.all), self.tcp, self.handshake, self.answer];
-        for part in parts.into_iter().flatten() {
+    pub fn check(&self) -> Result<()> {
+        for part in [Some(self.all), self.tcp, self.handshake, self.answer].into_iter().flatten() {
             for percent in [part.loss_percent, part.reset_percent, part.blackhole_percent].into_iter().flatten() {
-                if !(0.0..=100.0).contains(&percent) {
-                    return Err(format!("{percent} is no percentage"));
-                }
+                ensure!((0.0..=100.0).contains(&percent), "{percent} is no percentage");
             }
-            if part.jitter_ratio.is_some_and(|jitter| !(0.0..=3.0).contains(&jitter)) {
-                return Err("jitter is the standard deviation of a logarithm: 0 to 3".to_owned());
-            }
+            let jitter = part.jitter_ratio.unwrap_or(0.0);
+            ensure!((0.0..=3.0).contains(&jitter), "jitter is the standard deviation of a logarithm: 0 to 3");
         }
-        match self.busy {
-            Some(busy) if busy.hours[0] >= busy.hours[1] || busy.hours[1] > 24 || busy.ratio < 1.0 => {
-                Err("busy hours lie between 0 and 24, the first before the last, and their ratio is at least 1"
-                    .to_owned())
-            }
-            _ => Ok(()),
-        }
+        let right = |Busy { hours: [from, until], ratio }: Busy| from < until && until <= 24 && ratio >= 1.0;
+        ensure!(
+            self.busy.is_none_or(right),
+            "busy hours lie between 0 and 24, the first before the last, and their ratio is at least 1"
+        );
+        Ok(())
     }
 
     fn of(&self, phase: Phase, value: fn(&Part) -> Option<f64>) -> f64 {
@@ -129,11 +125,11 @@ impl Network {
     /// What becomes of a connection in this phase.
     pub fn fate(&self, phase: Phase, random: &mut SplitMix64) -> Fate {
         if chance(self.of(phase, |part| part.reset_percent), random) {
-            return Fate::Reset;
-        }
-        match chance(self.of(phase, |part| part.blackhole_percent), random) {
-            true => Fate::Blackhole,
-            false => Fate::Good,
+            Fate::Reset
+        } else if chance(self.of(phase, |part| part.blackhole_percent), random) {
+            Fate::Blackhole
+        } else {
+            Fate::Good
         }
     }
 }
@@ -170,7 +166,7 @@ mod tests {
         assert!(network.is_lost(Phase::Answer, &mut random) && !network.is_lost(Phase::Handshake, &mut random));
         assert!(toml::from_str::<Network>("[tcp]\nsurprise = 1\n").is_err());
         let odd: Network = toml::from_str("all.loss_percent = 101\n").unwrap();
-        assert!(odd.check().unwrap_err().contains("percentage"));
+        assert!(odd.check().unwrap_err().to_string().contains("percentage"));
     }
 
     #[test]

@@ -10,10 +10,9 @@ use tlsdyno_probe::schedule::Schedule;
 use tlsdyno_probe::store::{Address, Store};
 use tlsdyno_probe::summary::SiteSummary;
 use tlsdyno_probe::{Keeping, Round, Site, SiteOptions, SiteSpec, measure};
-use tlsdyno_tls::Version;
 
 use super::file::{ProbeExperiment, SimulatedSite};
-use super::virtual_round::{Played, round};
+use super::virtual_round::round;
 use crate::fault::{Fault, OrFault};
 use crate::interrupt;
 use crate::model::ServerName;
@@ -55,7 +54,7 @@ pub fn check(experiment: &ProbeExperiment) -> Result<()> {
     let names: std::collections::BTreeSet<&str> = robot.site.iter().map(|site| site.name.as_str()).collect();
     ensure!(names.len() == robot.site.len(), "two sites have one name");
     for site in &robot.site {
-        site.network.check().map_err(anyhow::Error::msg).with_context(|| site.name.clone())?;
+        site.network.check().with_context(|| site.name.clone())?;
         ensure!(site.server.kind != ServerName::Command, "{}: a server of tlsdyno's is measured", site.name);
         ensure!(site.server.libraries.is_empty(), "{}: a robot's servers use the system's OpenSSL", site.name);
     }
@@ -143,15 +142,8 @@ fn play(
     while let Some(due_ns) = schedule.next_ns().filter(|due_ns| *due_ns < end_ns) {
         let due = schedule.take(due_ns).context("a round is due when it is due")?;
         let (site, rounds) = (&robot.site[due.site], &real[due.site]);
-        let more_ns = |more: Option<tlsdyno_engine::time::Time>| more.map_or(0, |more| more.ns());
-        let played = Played {
-            network: &site.network,
-            full_more_ns: more_ns(site.full_handshake_more),
-            answer_more_ns: more_ns(site.answer_more),
-            full_round_trips: if site.tls.version == Version::Tls13 { 1 } else { 2 },
-        };
         let started_unix_us = begin_unix_us + (due_ns / 1000) as i64;
-        let one = round(&played, &rounds[random.below(rounds.len())], started_unix_us, random);
+        let one = round(site, &rounds[random.below(rounds.len())], started_unix_us, random);
         batch.push(Entry::made("simulated", due.number, one));
         schedule.done(due.site);
         if day_of(due_ns) > day {

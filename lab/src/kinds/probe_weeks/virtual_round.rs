@@ -1,9 +1,12 @@
 //! A round in virtual time: what a real round took on this machine, and the network that is played in front of it.
 
+use tlsdyno_engine::time::Time;
 use tlsdyno_probe::round::Visit;
 use tlsdyno_probe::{Fault, FaultKind, Resumption, Round};
+use tlsdyno_tls::Version;
 
-use super::network::{Fate, Network, Phase};
+use super::file::SimulatedSite;
+use super::network::{Fate, Phase};
 use crate::random::SplitMix64;
 
 /// How long each step may take.
@@ -13,23 +16,8 @@ const SYN_TIMEOUT_NS: u64 = 1_000_000_000;
 /// The least time-out of anything else, as Linux has it.
 const RETRANSMIT_MIN_NS: u64 = 200_000_000;
 
-/// What is played.
-pub struct Played<'a> {
-    /// The network.
-    pub network: &'a Network,
-    /// What a full handshake takes longer.
-    pub full_more_ns: u64,
-    /// What the answer takes longer.
-    pub answer_more_ns: u64,
-    /// Round trips of a full handshake: two in TLS 1.2, one in TLS 1.3. A resumed one takes one.
-    pub full_round_trips: u32,
-}
-
-/// A connection that went wrong, and when.
-type Broken = FaultKind;
-
-/// The round that begins at that moment, made of a real one. Its stamps are those of virtual time.
-pub fn round(played: &Played<'_>, real: &Round, started_unix_us: i64, random: &mut SplitMix64) -> Round {
+/// The round at a site that begins at that moment, made of a real one. Its stamps are those of virtual time.
+pub fn round(site: &SimulatedSite, real: &Round, started_unix_us: i64, random: &mut SplitMix64) -> Round {
     let mut round = Round {
         site: real.site.clone(),
         started_unix_us,
@@ -39,7 +27,7 @@ pub fn round(played: &Played<'_>, real: &Round, started_unix_us: i64, random: &m
         facts: real.facts.clone(),
         ..Round::default()
     };
-    let mut walk = Walk { played, unix_s: started_unix_us.div_euclid(1_000_000), random };
+    let mut walk = Walk { site, unix_s: started_unix_us.div_euclid(1_000_000), random };
     let outcome = walk.steps(real, &mut round);
     round.fault = outcome.err().map(|(step, kind)| Fault {
         step: step.to_owned(),
@@ -50,18 +38,19 @@ pub fn round(played: &Played<'_>, real: &Round, started_unix_us: i64, random: &m
 }
 
 struct Walk<'a> {
-    played: &'a Played<'a>,
+    site: &'a SimulatedSite,
     unix_s: i64,
     random: &'a mut SplitMix64,
 }
 
 impl Walk<'_> {
-    fn steps(&mut self, real: &Round, round: &mut Round) -> Result<(), (&'static str, Broken)> {
-        let played = self.played;
+    fn steps(&mut self, real: &Round, round: &mut Round) -> Result<(), (&'static str, FaultKind)> {
         let local_tcp_ns = real.tcp_ns.unwrap_or(0);
         round.tcp_ns = Some(self.connect(local_tcp_ns).map_err(|kind| ("tcp", kind))?);
         if let Some(full) = real.full {
-            let visit = self.visit(full, played.full_round_trips, played.full_more_ns);
+            // A full handshake takes two round trips in TLS 1.2, a resumed one takes one.
+            let round_trips = if self.site.tls.version == Version::Tls13 { 1 } else { 2 };
+            let visit = self.visit(full, round_trips, ns(self.site.full_handshake_more));
             round.full = Some(visit.map_err(|kind| ("full", kind))?);
             (round.status, round.body_bytes) = (real.status, real.body_bytes);
         }
@@ -72,12 +61,12 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn connect(&mut self, local_ns: u64) -> Result<u64, Broken> {
+    fn connect(&mut self, local_ns: u64) -> Result<u64, FaultKind> {
         let refused = (FaultKind::Refused, FaultKind::ConnectTimeout);
         self.round_trip(Phase::Tcp, SYN_TIMEOUT_NS, refused).map(|network_ns| network_ns + local_ns)
     }
 
-    fn visit(&mut self, real: Visit, round_trips: u32, more_ns: u64) -> Result<Visit, Broken> {
+    fn visit(&mut self, real: Visit, round_trips: u32, more_ns: u64) -> Result<Visit, FaultKind> {
         let tcp_ns = self.connect(real.tcp_ns)?;
         let late = (FaultKind::Reset, FaultKind::HandshakeTimeout);
         let first_ns = self.round_trip(Phase::Handshake, RETRANSMIT_MIN_NS, late)?;
@@ -86,7 +75,7 @@ impl Walk<'_> {
             handshake_ns += self.round_trip(Phase::Handshake, RETRANSMIT_MIN_NS, late)?;
         }
         let silent = (FaultKind::Reset, FaultKind::Timeout);
-        let answer_ns = self.round_trip(Phase::Answer, RETRANSMIT_MIN_NS, silent)? + self.played.answer_more_ns;
+        let answer_ns = self.round_trip(Phase::Answer, RETRANSMIT_MIN_NS, silent)? + ns(self.site.answer_more);
         Ok(Visit {
             tcp_ns,
             hello_ns: real.hello_ns + first_ns,
@@ -97,8 +86,13 @@ impl Walk<'_> {
     }
 
     /// A packet there and one back; lost ones are sent again.
-    fn round_trip(&mut self, phase: Phase, timeout_ns: u64, (reset, late): (Broken, Broken)) -> Result<u64, Broken> {
-        let network = self.played.network;
+    fn round_trip(
+        &mut self,
+        phase: Phase,
+        timeout_ns: u64,
+        (reset, late): (FaultKind, FaultKind),
+    ) -> Result<u64, FaultKind> {
+        let network = &self.site.network;
         match network.fate(phase, self.random) {
             Fate::Good => {}
             Fate::Reset => return Err(reset),
@@ -118,9 +112,14 @@ impl Walk<'_> {
     }
 }
 
+fn ns(time: Option<Time>) -> u64 {
+    time.map_or(0, |time| time.ns())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Tls;
 
     fn real() -> Round {
         let visit = |handshake_ns| Some(Visit { tcp_ns: 1, hello_ns: 2, handshake_ns, first_byte_ns: 3, whole_ns: 4 });
@@ -133,17 +132,17 @@ mod tests {
         }
     }
 
-    fn played(text: &str, round_trips: u32) -> Round {
-        let network: Network = toml::from_str(text).unwrap();
-        let played = Played { network: &network, full_more_ns: 0, answer_more_ns: 0, full_round_trips: round_trips };
-        round(&played, &real(), 0, &mut SplitMix64::new(1))
+    fn played(text: &str, version: Version) -> Round {
+        let tls = Tls { version, ..Tls::default() };
+        let site = SimulatedSite { network: toml::from_str(text).unwrap(), tls, ..SimulatedSite::default() };
+        round(&site, &real(), 0, &mut SplitMix64::new(1))
     }
 
     /// T = 2d; full minus resumed is a round trip and the cryptography in TLS 1.2, the cryptography alone in TLS 1.3.
     #[test]
     fn round_trips_are_those_of_the_protocols() {
-        for (round_trips, more_ns) in [(2, 50_000_000), (1, 0)] {
-            let round = played("all.delay = \"25ms\"", round_trips);
+        for (version, more_ns) in [(Version::Tls12, 50_000_000), (Version::Tls13, 0)] {
+            let round = played("all.delay = \"25ms\"", version);
             assert_eq!(round.tcp_ns, Some(50_000_001));
             let (full, resumed) = (round.full.unwrap(), round.resumed.unwrap());
             assert_eq!(full.handshake_ns - resumed.handshake_ns, more_ns + 900);
@@ -161,7 +160,7 @@ mod tests {
             ("[answer]\nblackhole_percent = 100", "full", FaultKind::Timeout),
             ("[answer]\ndelay = \"6s\"", "full", FaultKind::Timeout),
         ] {
-            let round = played(text, 1);
+            let round = played(text, Version::Tls13);
             let fault = round.fault.unwrap();
             assert_eq!((fault.step.as_str(), fault.kind), (step, kind), "{text}");
             assert_eq!((round.full, round.resumption), (None, Resumption::Untried));

@@ -6,28 +6,16 @@ use anyhow::Result;
 use crate::choice::choice;
 use crate::exit::Exit;
 use crate::kinds::AnyExperiment;
-use crate::kinds::flags::RepeatArgs;
+use crate::kinds::flags::{RepeatArgs, ServerArgs, TimeArgs};
 use crate::kinds::perform::OutputArgs;
 use crate::kinds::primitives::file::{Algorithm, Primitives, PrimitivesExperiment};
-use crate::model::{Server, ServerName};
-
-/// Measuring time unless --time says otherwise, seconds.
-const TIME_S: f64 = 90.0;
-/// Of --quick, seconds.
-const QUICK_S: f64 = 15.0;
 
 /// Flags of `tlsdyno profile primitives`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// The server whose OpenSSL is measured: it is started to see which libraries it maps, and ended
-    #[arg(long, default_value_t, value_parser = choice(ServerName::configured()), help_heading = "Server")]
-    server: ServerName,
-    /// Your own server: a command line that stays in the foreground, as for `tlsdyno profile`
-    #[arg(long, value_name = "COMMAND", requires = "address", conflicts_with = "server", help_heading = "Server")]
-    server_command: Option<String>,
-    /// Where the server command listens: 127.0.0.1:{port}, or a fixed 127.0.0.1:8443
-    #[arg(long, value_name = "IP:PORT", requires = "server_command", help_heading = "Server")]
-    address: Option<String>,
+    /// The server whose OpenSSL is measured, which is started to see which libraries it maps, and ended.
+    #[command(flatten)]
+    server: ServerArgs,
 
     /// Bytes of each call, ascending
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_values_t = Primitives::default().sizes_bytes)]
@@ -43,17 +31,13 @@ pub struct Args {
     /// Write no TLS records beside bare primitives
     #[arg(long, help_heading = "Primitives")]
     no_records: bool,
-    /// Do not run `openssl speed` in turn, which takes a second for each primitive in each round
+    /// Do not run `openssl speed` in turn, which takes a second for each primitive in each round; --quick does not
     #[arg(long, help_heading = "Primitives")]
     no_check: bool,
 
-    /// Bound on the measuring time, for example 90 or 3m
-    #[arg(short, short_alias = 'd', long, alias = "duration", value_name = "TIME")]
-    #[arg(value_parser = crate::kinds::flags::seconds, default_value_t = TIME_S, help_heading = "Measuring")]
-    time: f64,
-    /// A first look: 15 seconds of measuring, without `openssl speed`
-    #[arg(long, conflicts_with = "time", help_heading = "Measuring")]
-    quick: bool,
+    /// `--quick` does without `openssl speed`.
+    #[command(flatten)]
+    time: TimeArgs<90, 15>,
     #[command(flatten)]
     repeat: RepeatArgs,
 
@@ -68,7 +52,6 @@ pub fn run(args: &Args) -> Result<Exit> {
 
 impl Args {
     fn experiment(&self) -> PrimitivesExperiment {
-        let kind = if self.server_command.is_some() { ServerName::Command } else { self.server };
         let chosen = match (self.algorithms.is_empty(), self.legacy) {
             (false, _) => self.algorithms.clone(),
             (true, true) => Algorithm::ALL.to_vec(),
@@ -80,15 +63,10 @@ impl Args {
                 algorithms: chosen,
                 sizes_bytes: self.sizes.clone(),
                 records: !self.no_records,
-                check: !self.no_check && !self.quick,
+                check: !self.no_check && !self.time.is_quick(),
             },
-            server: Server {
-                kind,
-                command: self.server_command.clone(),
-                address: self.address.clone(),
-                ..Server::default()
-            },
-            measure: self.repeat.measure(if self.quick { QUICK_S } else { self.time }),
+            server: self.server.server(),
+            measure: self.repeat.measure(self.time.seconds()),
             paper: None,
         }
     }

@@ -204,14 +204,6 @@ impl Default for Primitives {
 }
 
 impl PrimitivesExperiment {
-    /// The experiment as a file.
-    ///
-    /// # Errors
-    /// A value that TOML cannot hold.
-    pub fn to_toml(&self) -> Result<String> {
-        Ok(toml::to_string(self)?)
-    }
-
     /// Refuses what cannot be measured, with the remedy.
     ///
     /// # Errors
@@ -290,7 +282,7 @@ mod tests {
         assert_eq!(names.len(), (3 + 2 + 1) + (3 + 1), "{names:?}");
         assert!(names.contains(&"aes-128-gcm record, 4096 B".to_owned()), "{names:?}");
         assert!(names.contains(&"sha1 by openssl speed, 4096 B".to_owned()), "{names:?}");
-        let read: PrimitivesExperiment = toml::from_str(&experiment.to_toml().unwrap()).unwrap();
+        let read: PrimitivesExperiment = toml::from_str(&toml::to_string(&experiment).unwrap()).unwrap();
         assert_eq!(read, experiment);
     }
 

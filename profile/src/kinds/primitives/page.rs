@@ -1,60 +1,50 @@
 //! Primitives as a document: Mb/s by block size with what a paper published beside, records beside bare primitives, and
 //! `openssl speed` beside ours.
 
-use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
-use crate::kinds::primitives::summary::{AlgorithmSummary, PrimitivesSummary, RecordSummary, SizeSummary, SpeedCheck};
+use serde_json::{Value, json};
+use tlsdyno_report::rows::Rows;
+
+use crate::kinds::primitives::summary::{AlgorithmSummary, PrimitivesSummary, SizeSummary};
 use crate::report::charts::{
     COLOURS, axis, layer, line_legend, line_mark, palette, quantity, rule_mark, tooltip, with,
 };
 use crate::report::circumstances;
-use crate::report::document::{Chart, Column, Content, Document, Field, Method, Place, Section, Table, row};
+use crate::report::document::{Chart, Content, Document, Method, Place, Section};
 use crate::report::published::not_as_in;
 use crate::stats::Estimate;
 use crate::store::Record;
-use crate::units::{NONE, format_duration, format_interval_with, format_percent, format_quantity, format_tenths};
+use crate::units::{NONE, format_duration, format_percent, format_quantity, format_tenths};
 
 /// The document of a record.
 pub fn document(record: &Record, summary: &PrimitivesSummary) -> Document {
-    let none: Vec<(String, Vec<String>)> = Vec::new();
-    let warnings = circumstances::texts(&summary.warnings, none.iter().map(|(name, texts)| (name, texts)));
-    let setting = format!("{}, {}.", summary.libcrypto, summary.libcrypto_version);
     let sections = [
-        Section::default().text(setting),
+        Section::default().text(format!("{}, {}.", summary.libcrypto, summary.libcrypto_version)),
         Section::default().on(Place::Page).charts(chart(summary)),
         matrix(summary),
         every_size(summary),
         records(summary),
         checks(summary),
-        circumstances::warnings(warnings),
+        circumstances::warnings_of(&summary.warnings),
     ];
     let sections = sections.into_iter().chain(paper(summary)).collect();
     circumstances::document(record, summary.rounds, answer(summary), sections, Method::Primitives)
 }
 
-fn interval(of: Estimate, format: impl Fn(f64) -> String) -> String {
-    format_interval_with(of.low, of.high, format)
-}
-
 /// Fastest and slowest, and what small calls lose, in two sentences.
 pub fn answer(summary: &PrimitivesSummary) -> String {
-    let last = |of: &AlgorithmSummary| of.bare.last().map(|size| size.mbit_per_s.value);
-    let by_rate = |a: &&AlgorithmSummary, b: &&AlgorithmSummary| {
-        last(a).partial_cmp(&last(b)).unwrap_or(std::cmp::Ordering::Equal)
-    };
-    let ends = summary.algorithms.iter().max_by(by_rate).zip(summary.algorithms.iter().min_by(by_rate));
-    let Some((fastest, slowest)) = ends.filter(|(fastest, _)| !fastest.bare.is_empty()) else {
+    let largest = summary.algorithms.iter().filter_map(|of| Some((of, of.bare.last()?)));
+    let mut by_rate: Vec<(&AlgorithmSummary, &SizeSummary)> = largest.collect();
+    by_rate.sort_by(|(_, a), (_, b)| a.mbit_per_s.value.total_cmp(&b.mbit_per_s.value));
+    let (Some(&(fastest, last)), Some(&slowest)) = (by_rate.last(), by_rate.first()) else {
         return "Nothing was measured.".to_owned();
     };
-    let told = |of: &AlgorithmSummary| {
-        let size = of.bare.last()?;
-        let ends = interval(size.mbit_per_s, format_quantity);
-        Some(format!("{} {} {ends} Mb/s", of.algorithm, format_quantity(size.mbit_per_s.value)))
+    let told = |(of, size): (&AlgorithmSummary, &SizeSummary)| {
+        format!("{} {} Mb/s", of.algorithm, size.mbit_per_s.told(format_quantity))
     };
-    let bytes = fastest.bare.last().map_or(0, |size| size.size_bytes);
-    let small =
-        fastest.bare.first().zip(fastest.bare.last()).filter(|(first, last)| first.size_bytes < last.size_bytes);
-    let small = small.map_or(String::new(), |(first, last)| {
+    let slowest = if by_rate.len() > 1 { format!(", slowest {}", told(slowest)) } else { String::new() };
+    let small = fastest.bare.first().filter(|first| first.size_bytes < last.size_bytes).map(|first| {
         format!(
             " With calls of {} B {} reaches {} of that, as a call alone takes {}.",
             first.size_bytes,
@@ -63,88 +53,76 @@ pub fn answer(summary: &PrimitivesSummary) -> String {
             fastest.call_ns.map_or(NONE.to_owned(), |of| format_duration(of.value))
         )
     });
-    let several = if fastest.algorithm == slowest.algorithm { None } else { told(slowest) };
-    let several = several.map_or(String::new(), |told| format!(", slowest {told}"));
-    format!("At {bytes} B a call, fastest: {}{several}.{small}", told(fastest).unwrap_or_default())
+    let fastest = told((fastest, last));
+    format!("At {} B a call, fastest: {fastest}{slowest}.{}", last.size_bytes, small.unwrap_or_default())
+}
+
+/// A line of the matrix: what a primitive, or its records, reach.
+struct Line<'a> {
+    name: String,
+    sizes: &'a [SizeSummary],
+    call_ns: Option<Estimate>,
 }
 
 /// Rates by primitive and size, for a terminal.
 fn matrix(summary: &PrimitivesSummary) -> Section {
-    let mut sizes: Vec<u64> =
-        summary.algorithms.iter().flat_map(|of| of.bare.iter().map(|size| size.size_bytes)).collect();
-    sizes.sort_unstable();
-    sizes.dedup();
-    let mut columns = vec![Column::words("Mb/s at")];
-    columns.extend(sizes.iter().map(|size| Column::number(format!("{size} B"))));
-    columns.extend([Column::number("a call"), Column::interval()]);
-    let line = |name: String, of: &[SizeSummary], call: Option<Estimate>| {
-        let at = |size: &u64| of.iter().find(|one| one.size_bytes == *size);
-        let mut texts = vec![name];
-        texts.extend(
-            sizes.iter().map(|size| at(size).map_or(NONE.to_owned(), |of| format_quantity(of.mbit_per_s.value))),
-        );
-        texts.push(call.map_or(String::new(), |of| format_duration(of.value)));
-        texts.push(call.map_or(String::new(), |of| interval(of, format_duration)));
-        row(texts, false)
-    };
-    let mut rows = Vec::new();
+    let sizes: BTreeSet<u64> = summary.algorithms.iter().flat_map(|of| &of.bare).map(|of| of.size_bytes).collect();
+    let mut lines = Vec::new();
     for of in &summary.algorithms {
-        rows.push(line(of.algorithm.to_string(), &of.bare, of.call_ns));
+        lines.push(Line { name: of.algorithm.to_string(), sizes: &of.bare, call_ns: of.call_ns });
         if !of.records.is_empty() {
-            rows.push(line("  as TLS records".to_owned(), &of.records, None));
+            lines.push(Line { name: "  as TLS records".to_owned(), sizes: &of.records, call_ns: None });
         }
     }
-    let all = summary.algorithms.iter().flat_map(|of| of.bare.iter().chain(&of.records));
+    let mut rows = Rows::of(&lines).words("Mb/s at", |line| line.name.clone());
+    for size in sizes {
+        rows = rows.number(format!("{size} B"), |line| {
+            let of = line.sizes.iter().find(|of| of.size_bytes == size);
+            of.map_or(NONE.to_owned(), |of| format_quantity(of.mbit_per_s.value))
+        });
+    }
+    let rows = rows.estimate("a call", format_duration, |line| line.call_ns);
     let half_width = |of: &SizeSummary| 50.0 * (of.mbit_per_s.high - of.mbit_per_s.low) / of.mbit_per_s.value;
-    let widest = all.map(half_width).fold(0.0, f64::max);
-    Section::titled("primitives", "Throughput by size of a call").table(columns, rows).notes([format!(
+    let widest = lines.iter().flat_map(|line| line.sizes).map(half_width).fold(0.0, f64::max);
+    Section::titled("primitives", "Throughput by size of a call").rows(rows).notes([format!(
         "Of CPU time. a call: what it takes whatever its size. Widest interval (95 %) of a rate: ± {}.",
         format_percent(widest)
     )])
 }
 
-/// A size of a primitive, or of its records.
-struct Shown<'a>(String, &'a SizeSummary);
-
 /// Every number with its interval, for a page.
 fn every_size(summary: &PrimitivesSummary) -> Section {
-    let mut all: Vec<Shown> = Vec::new();
-    for of in &summary.algorithms {
-        all.extend(of.bare.iter().map(|size| Shown(of.algorithm.to_string(), size)));
-        all.extend(of.records.iter().map(|size| Shown(format!("{} record", of.algorithm), size)));
-    }
-    let fields: [Field<Shown>; 7] = [
-        (Column::words(""), |of| of.0.clone()),
-        (Column::number("bytes"), |of| of.1.size_bytes.to_string()),
-        (Column::number("Mb/s"), |of| format_quantity(of.1.mbit_per_s.value)),
-        (Column::interval(), |of| interval(of.1.mbit_per_s, format_quantity)),
-        (Column::number("ns a call"), |of| format_tenths(of.1.ns.value)),
-        (Column::interval(), |of| interval(of.1.ns, format_tenths)),
-        (Column::number("published"), |of| of.1.published_mbit_per_s.map_or(NONE.to_owned(), format_quantity)),
-    ];
-    let table = Content::Table(Table::of(fields, &all));
-    Section::default().on(Place::Page).with(Content::Folded("Every size with its interval".to_owned(), vec![table]))
+    let sizes_of = |of: &AlgorithmSummary| {
+        let bare = of.bare.iter().map(|size| (of.algorithm.to_string(), *size));
+        let records = of.records.iter().map(|size| (format!("{} record", of.algorithm), *size));
+        bare.chain(records).collect::<Vec<(String, SizeSummary)>>()
+    };
+    let all: Vec<(String, SizeSummary)> = summary.algorithms.iter().flat_map(sizes_of).collect();
+    let table = Rows::of(&all)
+        .words("", |(name, _)| name.clone())
+        .number("bytes", |(_, of)| of.size_bytes.to_string())
+        .estimate("Mb/s", format_quantity, |(_, of)| Some(of.mbit_per_s))
+        .estimate("ns a call", format_tenths, |(_, of)| Some(of.ns))
+        .number("published", |(_, of)| of.published_mbit_per_s.map_or(NONE.to_owned(), format_quantity))
+        .table();
+    let folded = Content::Folded("Every size with its interval".to_owned(), vec![Content::Table(table)]);
+    Section::default().on(Place::Page).with(folded)
 }
 
 /// Records beside what they are made of.
 fn records(summary: &PrimitivesSummary) -> Section {
-    let fields: [Field<RecordSummary>; 7] = [
-        (Column::words("record of"), |of| {
-            let mac = of.mac.map_or(String::new(), |mac| format!(" and {mac}"));
-            format!("{}{mac}, {} B", of.algorithm, of.size_bytes)
-        }),
-        (Column::number("bare"), |of| format_duration(of.bare_ns.value)),
-        (Column::interval(), |of| interval(of.bare_ns, format_duration)),
-        (Column::number("record"), |of| format_duration(of.record_ns.value)),
-        (Column::interval(), |of| interval(of.record_ns, format_duration)),
-        (Column::number("around"), |of| signed(of.around_ns.value)),
-        (Column::interval(), |of| interval(of.around_ns, signed)),
-    ];
-    let section = Section::titled("records", "A TLS record beside the bare primitive");
     if summary.records.is_empty() {
         return Section::default();
     }
-    section.with(Content::Table(Table::of(fields, &summary.records))).notes([
+    let rows = Rows::of(&summary.records)
+        .words("record of", |of| {
+            let mac = of.mac.map_or(String::new(), |mac| format!(" and {mac}"));
+            format!("{}{mac}, {} B", of.algorithm, of.size_bytes)
+        })
+        .estimate("bare", format_duration, |of| Some(of.bare_ns))
+        .estimate("record", format_duration, |of| Some(of.record_ns))
+        .estimate("around", signed, |of| Some(of.around_ns));
+    Section::titled("records", "A TLS record beside the bare primitive").rows(rows).notes([
         "record: libssl writes it, and it goes nowhere. around: header, nonce, tag, padding and libssl itself. AES in \
          CBC: TLS 1.2, encrypt-then-MAC; the others: TLS 1.3."
             .to_owned(),
@@ -158,22 +136,18 @@ fn signed(nanoseconds: f64) -> String {
 
 /// `openssl speed` beside ours.
 fn checks(summary: &PrimitivesSummary) -> Section {
-    let fields: [Field<SpeedCheck>; 7] = [
-        (Column::words(""), |of| format!("{}, {} B", of.algorithm, of.size_bytes)),
-        (Column::number("Mb/s"), |of| format_quantity(of.ours_mbit_per_s.value)),
-        (Column::interval(), |of| interval(of.ours_mbit_per_s, format_quantity)),
-        (Column::number("openssl speed"), |of| format_quantity(of.theirs_mbit_per_s.value)),
-        (Column::interval(), |of| interval(of.theirs_mbit_per_s, format_quantity)),
-        (Column::number("difference"), |of| format_percent(of.difference_percent.value)),
-        (Column::interval(), |of| interval(of.difference_percent, format_tenths)),
-    ];
     if summary.checks.is_empty() {
         return Section::default();
     }
+    let rows = Rows::of(&summary.checks)
+        .words("", |of| format!("{}, {} B", of.algorithm, of.size_bytes))
+        .estimate("Mb/s", format_quantity, |of| Some(of.ours_mbit_per_s))
+        .estimate("openssl speed", format_quantity, |of| Some(of.theirs_mbit_per_s))
+        .number("difference", |of| format_percent(of.difference_percent.value))
+        .interval(format_tenths, |of| Some(of.difference_percent));
     let agree = summary.checks.iter().filter(|check| check.agrees).count();
-    Section::titled("openssl-speed", "Beside openssl speed")
-        .with(Content::Table(Table::of(fields, &summary.checks)))
-        .notes([format!("{agree} of {} within 5 %. Both ran in turn on the same library.", summary.checks.len())])
+    let note = format!("{agree} of {} within 5 %. Both ran in turn on the same library.", summary.checks.len());
+    Section::titled("openssl-speed", "Beside openssl speed").rows(rows).notes([note])
 }
 
 /// What the paper had.
@@ -183,9 +157,8 @@ fn paper(summary: &PrimitivesSummary) -> Option<Section> {
         let of = summary.algorithms.iter().find(|of| of.algorithm == point.algorithm);
         let ours = of.and_then(|of| of.bare.iter().find(|size| size.size_bytes == point.size_bytes));
         let ours = ours.map_or("not measured".to_owned(), |ours| {
-            let times = ours.mbit_per_s.value / point.mbit_per_s;
-            let ends = interval(ours.mbit_per_s, format_quantity);
-            format!("{} {ends} Mb/s, {} times as much", format_quantity(ours.mbit_per_s.value), format_quantity(times))
+            let times = format_quantity(ours.mbit_per_s.value / point.mbit_per_s);
+            format!("{} Mb/s, {times} times as much", ours.mbit_per_s.told(format_quantity))
         });
         let (algorithm, bytes, rate) = (point.algorithm, point.size_bytes, format_quantity(point.mbit_per_s));
         format!("{algorithm}, {bytes} B: published {rate} Mb/s; here {ours}.")
@@ -219,7 +192,7 @@ fn chart(summary: &PrimitivesSummary) -> Option<Chart> {
         for size in &of.bare {
             let Estimate { value, low, high } = size.mbit_per_s;
             let end = |end: f64| if end.is_finite() { end } else { value };
-            let label = format!("{} {}", format_quantity(value), interval(size.mbit_per_s, format_quantity));
+            let label = size.mbit_per_s.told(format_quantity);
             rows.push(json!({
                 "name": name, "kind": "measured", "bytes": size.size_bytes, "rate": value, "low": end(low),
                 "high": end(high), "label": label,

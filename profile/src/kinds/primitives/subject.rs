@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail};
 use self::peer::OpensslSpeed;
 use crate::fault::{Fault, OrFault};
 use crate::interrupt;
+use crate::kinds::AnyExperiment;
 use crate::kinds::primitives::PrimitivesRecord;
 use crate::kinds::primitives::file::{AlgorithmKind, Measured as By, PrimitiveCell, PrimitivesExperiment};
 use crate::model::job::Timed;

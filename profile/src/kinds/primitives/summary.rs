@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::kinds::primitives::PrimitivesRecord;
 use crate::kinds::primitives::file::{Algorithm, Measured, PrimitiveCell, PublishedPrimitives};
-use crate::stats::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate, estimate_function};
+use crate::stats::bootstrap::{Column, Estimate, RESAMPLES, SEED, estimate_function, estimate_sum};
 use crate::store::warning::code;
 use crate::store::{Record, Warning};
 
@@ -180,87 +180,71 @@ impl Rounds<'_> {
         Some(&self.columns[index]).filter(|column| column.iter().any(Option::is_some))
     }
 
-    /// An estimate of each combination of the columns.
-    fn estimates(&self, columns: &[&Column], asked: &[Combination]) -> Vec<Estimate> {
-        let columns: Vec<Column> = columns.iter().map(|column| (*column).clone()).collect();
-        estimate(&columns, asked, RESAMPLES, SEED)
-    }
-
-    fn sizes(&self, algorithm: Algorithm, by: Measured, paper: Option<&PublishedPrimitives>) -> Vec<SizeSummary> {
+    /// The sizes that were measured so, ascending.
+    fn sizes(&self, algorithm: Algorithm, by: Measured) -> Vec<(u64, &Column)> {
         let of_it = self.cells.iter().filter(|cell| cell.algorithm == algorithm && cell.by == by);
-        let size = |cell: &PrimitiveCell| {
-            let column = self.column(algorithm, by, cell.size_bytes)?;
-            let ns = self.estimates(&[column], &[Combination::column(0)])[0];
-            let is_it = |point: &&crate::kinds::primitives::file::PublishedThroughput| {
-                by == Measured::Bare && point.algorithm == algorithm && point.size_bytes == cell.size_bytes
-            };
-            let published = paper.and_then(|paper| paper.points.iter().find(is_it));
-            Some(SizeSummary {
-                size_bytes: cell.size_bytes,
-                ns,
-                mbit_per_s: rate(cell.size_bytes, ns),
-                published_mbit_per_s: published.map(|point| point.mbit_per_s),
-            })
-        };
-        of_it.filter_map(size).collect()
+        of_it.filter_map(|cell| Some((cell.size_bytes, self.column(algorithm, by, cell.size_bytes)?))).collect()
     }
 
     fn algorithm(&self, algorithm: Algorithm, paper: Option<&PublishedPrimitives>) -> AlgorithmSummary {
-        let bare = self.sizes(algorithm, Measured::Bare, paper);
-        let ends = bare.first().zip(bare.last()).filter(|(first, last)| first.size_bytes < last.size_bytes);
-        let call_ns = ends.and_then(|(first, last)| {
-            let column = |size: &SizeSummary| self.column(algorithm, Measured::Bare, size.size_bytes);
-            let (small, large) = (first.size_bytes as f64, last.size_bytes as f64);
+        let published = |size_bytes: u64| {
+            let mut points = paper.into_iter().flat_map(|paper| &paper.points);
+            let point = points.find(|point| point.algorithm == algorithm && point.size_bytes == size_bytes)?;
+            Some(point.mbit_per_s)
+        };
+        let of_size = |(size_bytes, column): &(u64, &Column), published_mbit_per_s| {
+            let ns = estimate_sum(&[(column, 1.0)]);
+            SizeSummary { size_bytes: *size_bytes, ns, mbit_per_s: rate(*size_bytes, ns), published_mbit_per_s }
+        };
+        let (bare, records) = (self.sizes(algorithm, Measured::Bare), self.sizes(algorithm, Measured::Record));
+        let ends = bare.first().zip(bare.last()).filter(|(first, last)| first.0 < last.0);
+        let call_ns = ends.map(|(first, last)| {
             // The line through both ends, at no bytes.
-            let terms = vec![(0, large / (large - small)), (1, -small / (large - small))];
-            let asked = [Combination { constant: 0.0, terms }];
-            Some(self.estimates(&[column(first)?, column(last)?], &asked)[0])
+            let (small, large) = (first.0 as f64, last.0 as f64);
+            estimate_sum(&[(first.1, large / (large - small)), (last.1, -small / (large - small))])
         });
-        AlgorithmSummary { algorithm, records: self.sizes(algorithm, Measured::Record, None), bare, call_ns }
+        AlgorithmSummary {
+            algorithm,
+            bare: bare.iter().map(|size| of_size(size, published(size.0))).collect(),
+            records: records.iter().map(|size| of_size(size, None)).collect(),
+            call_ns,
+        }
     }
 
     fn record(&self, algorithm: Algorithm) -> Option<RecordSummary> {
         let (_, mac) = algorithm.record_suite()?;
-        let sizes = self.cells.iter().filter(|cell| cell.algorithm == algorithm && cell.by == Measured::Record);
-        let sizes: Vec<u64> = sizes.map(|cell| cell.size_bytes).collect();
-        let size_bytes = sizes.iter().copied().find(|size| *size == RECORD_BYTES).or(sizes.last().copied())?;
-        let mut columns = vec![
-            self.column(algorithm, Measured::Record, size_bytes)?,
-            self.column(algorithm, Measured::Bare, size_bytes)?,
-        ];
-        if let Some(mac) = mac {
-            columns.push(self.column(mac, Measured::Bare, size_bytes)?);
-        }
-        let parts = || (1..columns.len()).map(|index| (index, 1.0));
-        let bare = Combination { constant: 0.0, terms: parts().collect() };
-        let less = parts().map(|(index, weight)| (index, -weight));
-        let around = Combination { constant: 0.0, terms: [(0, 1.0)].into_iter().chain(less).collect() };
-        let estimates = self.estimates(&columns, &[Combination::column(0), bare, around]);
+        let sizes = self.sizes(algorithm, Measured::Record);
+        let (size_bytes, record) = *sizes.iter().find(|(size, _)| *size == RECORD_BYTES).or(sizes.last())?;
+        let parts: Vec<&Column> = [Some(algorithm), mac]
+            .into_iter()
+            .flatten()
+            .map(|part| self.column(part, Measured::Bare, size_bytes))
+            .collect::<Option<_>>()?;
+        let parts = |weight: f64| parts.iter().map(move |column| (*column, weight));
+        let around: Vec<(&Column, f64)> = [(record, 1.0)].into_iter().chain(parts(-1.0)).collect();
         Some(RecordSummary {
             algorithm,
             mac,
             size_bytes,
-            record_ns: estimates[0],
-            bare_ns: estimates[1],
-            around_ns: estimates[2],
+            record_ns: estimate_sum(&[(record, 1.0)]),
+            bare_ns: estimate_sum(&parts(1.0).collect::<Vec<_>>()),
+            around_ns: estimate_sum(&around),
         })
     }
 
     fn check(&self, cell: &PrimitiveCell) -> Option<SpeedCheck> {
         let PrimitiveCell { algorithm, by: Measured::OpensslSpeed, size_bytes } = *cell else { return None };
-        let columns = [
-            self.column(algorithm, Measured::Bare, size_bytes)?.clone(),
-            self.column(algorithm, Measured::OpensslSpeed, size_bytes)?.clone(),
-        ];
+        let ours = self.column(algorithm, Measured::Bare, size_bytes)?;
+        let theirs = self.column(algorithm, Measured::OpensslSpeed, size_bytes)?;
         // Times stand in the reverse ratio of rates.
         let percent = |means: &[f64]| 100.0 * (means[1] / means[0] - 1.0);
-        let difference_percent = estimate_function(&columns, percent, RESAMPLES, SEED);
-        let each = estimate(&columns, &[Combination::column(0), Combination::column(1)], RESAMPLES, SEED);
+        let difference_percent = estimate_function(&[ours.clone(), theirs.clone()], percent, RESAMPLES, SEED);
+        let of = |column| rate(size_bytes, estimate_sum(&[(column, 1.0)]));
         Some(SpeedCheck {
             algorithm,
             size_bytes,
-            ours_mbit_per_s: rate(size_bytes, each[0]),
-            theirs_mbit_per_s: rate(size_bytes, each[1]),
+            ours_mbit_per_s: of(ours),
+            theirs_mbit_per_s: of(theirs),
             difference_percent,
             agrees: difference_percent.value.abs() <= CHECK_PERCENT,
         })

@@ -5,11 +5,11 @@ use tlsdyno_tls::{Effort, Group};
 
 use crate::choice::choice;
 use crate::exit::Exit;
-use crate::kinds::flags::{RepeatArgs, ServerTlsArgs, TimeArgs};
+use crate::kinds::flags::{RepeatArgs, ServerArgs, ServerTlsArgs, TimeArgs};
 use crate::kinds::perform::OutputArgs;
 use crate::kinds::profile::file::{Profile, ProfileExperiment, TIME_S, object};
 use crate::kinds::{AnyExperiment, primitives, steps};
-use crate::model::{Load, Measure, Server, ServerName, Tls};
+use crate::model::{Load, Measure, Tls};
 use crate::time::Time;
 
 /// Where the time of a handshake goes, timed inside the server, for full and resumed handshakes
@@ -41,17 +41,8 @@ enum Action {
 
 #[derive(clap::Args, Clone, Debug)]
 struct ProfileArgs {
-    /// The server
-    #[arg(long, default_value_t, value_parser = choice(ServerName::configured()), help_heading = "Server")]
-    server: ServerName,
-    /// Your own server and configuration: a command line that stays in the foreground; {port} {docroot} {dir}
-    /// {certificate} {key} are filled in, also in files that it names (as copies: write absolute paths there)
-    #[arg(long, value_name = "COMMAND", requires = "address", conflicts_with = "server", help_heading = "Server")]
-    server_command: Option<String>,
-    /// Where the server command listens: 127.0.0.1:{port}, or a fixed 127.0.0.1:8443 (then it is profiled without
-    /// others beside it: no column `removed`)
-    #[arg(long, value_name = "IP:PORT", requires = "server_command", help_heading = "Server")]
-    address: Option<String>,
+    #[command(flatten)]
+    server: ServerArgs,
     /// The object that is requested, by its path on the server command
     #[arg(long, value_name = "PATH", requires = "server_command", conflicts_with = "size", help_heading = "Server")]
     path: Option<String>,
@@ -118,7 +109,6 @@ pub fn run(args: &Args) -> Result<Exit> {
 impl ProfileArgs {
     /// The profile that these flags describe.
     fn experiment(&self) -> ProfileExperiment {
-        let kind = if self.server_command.is_some() { ServerName::Command } else { self.server };
         let workload = match &self.path {
             Some(path) => object(path, None),
             None => object("/object", Some(self.size)),
@@ -132,12 +122,7 @@ impl ProfileArgs {
                 sampled: !self.no_sampling,
                 counted: self.counted,
             },
-            server: Server {
-                kind,
-                command: self.server_command.clone(),
-                address: self.address.clone(),
-                ..Server::default()
-            },
+            server: self.server.server(),
             tls: Tls { group: self.group, ..self.tls.tls() },
             workload,
             measure: Measure {

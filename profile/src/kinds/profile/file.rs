@@ -150,6 +150,49 @@ impl fmt::Display for Treatment {
     }
 }
 
+impl Treatment {
+    /// The server that it is done to, or the mode of one.
+    pub fn configuration(self) -> ConfigurationModel {
+        let untouched = ConfigurationModel::as_is;
+        match self {
+            Treatment::AsIs => untouched(),
+            Treatment::NotTimed | Treatment::Timed | Treatment::Sampled => {
+                ConfigurationModel { name: "profiled".to_owned(), ..untouched() }
+            }
+            Treatment::Plain | Treatment::PlainSampled => ConfigurationModel::plain_http(),
+            Treatment::NothingOff => {
+                ConfigurationModel { wrapped: StageSet::PROVIDER, ..ConfigurationModel::without("nothing off", []) }
+            }
+            Treatment::Off(stages) => ConfigurationModel::without(&stages.to_string(), stages.iter()),
+            Treatment::NothingDoubled => ConfigurationModel::doubling("nothing doubled", StageSet::NONE),
+            Treatment::RecordsCopied => {
+                ConfigurationModel { name: "records copied".to_owned(), copies: true, ..untouched() }
+            }
+            Treatment::Doubled(stages) => ConfigurationModel::doubling(&format!("{stages} twice"), stages),
+        }
+    }
+
+    /// What it is compared with, if with anything of the same server.
+    pub fn base(self) -> Option<Treatment> {
+        match self {
+            Treatment::Timed | Treatment::Sampled => Some(Treatment::NotTimed),
+            Treatment::Off(_) => Some(Treatment::NothingOff),
+            Treatment::PlainSampled => Some(Treatment::Plain),
+            Treatment::RecordsCopied | Treatment::Doubled(_) => Some(Treatment::NothingDoubled),
+            Treatment::AsIs
+            | Treatment::NotTimed
+            | Treatment::NothingOff
+            | Treatment::NothingDoubled
+            | Treatment::Plain => None,
+        }
+    }
+
+    /// Whether its server speaks plain HTTP.
+    pub fn is_plain(self) -> bool {
+        matches!(self, Treatment::Plain | Treatment::PlainSampled)
+    }
+}
+
 /// What is measured under one name: a configuration of the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -225,27 +268,12 @@ impl ProfileExperiment {
     /// The same server with the same traffic as an experiment with the profiled server, the untouched one, the one
     /// without TLS, the one with the no-ops and the one with the doubler, each with its modes: what the testbed starts.
     pub fn of_servers(&self) -> Experiment {
-        let mut configurations = vec![ConfigurationModel { name: PROFILED.to_owned(), ..ConfigurationModel::as_is() }];
-        if self.has_neighbours() {
-            configurations.push(ConfigurationModel::as_is());
-        }
-        if self.has_plain() {
-            configurations.push(ConfigurationModel::plain_http());
-        }
-        if self.has_neighbours() && self.profile.removed {
-            let without = |stages: StageSet| ConfigurationModel::without(&stages.to_string(), stages.iter());
-            configurations.push(ConfigurationModel {
-                wrapped: StageSet::PROVIDER,
-                ..ConfigurationModel::without("nothing off", [])
-            });
-            configurations.extend(StageSet::groups().map(without));
-        }
-        if self.has_neighbours() && self.profile.doubled {
-            let doubling = |stages: StageSet| ConfigurationModel::doubling(&format!("{stages} twice"), stages);
-            let nothing = ConfigurationModel::doubling("nothing doubled", StageSet::NONE);
-            let copied = ConfigurationModel { copies: true, ..ConfigurationModel::as_is() };
-            configurations.extend([nothing, ConfigurationModel { name: "records copied".to_owned(), ..copied }]);
-            configurations.extend(StageSet::groups().map(doubling));
+        let mut configurations = vec![Treatment::NotTimed.configuration()];
+        for cell in self.cells() {
+            let wanted = cell.treatment.configuration();
+            if configurations.iter().all(|other| other.name != wanted.name) {
+                configurations.push(wanted);
+            }
         }
         Experiment {
             question: self.question.clone(),
@@ -271,9 +299,6 @@ impl ProfileExperiment {
         }
     }
 }
-
-/// Name of the profiled server.
-pub const PROFILED: &str = "profiled";
 
 #[cfg(test)]
 mod tests {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use tlsdyno_tls::StageSet;
 
 use super::file::{Cell, Handshakes, ProfileExperiment};
 use crate::native::Clock;
@@ -39,4 +40,11 @@ pub struct CountedAreas {
     pub stages: BTreeMap<String, f64>,
     /// Of a hit without TLS, by area; empty: none was counted.
     pub plain: BTreeMap<String, f64>,
+}
+
+impl CountedAreas {
+    /// Instructions within the calls of these stages.
+    pub fn of_stages(&self, stages: StageSet) -> f64 {
+        stages.iter().filter_map(|stage| self.stages.get(stage.name())).sum()
+    }
 }

@@ -13,7 +13,7 @@ use self::sampled::SeenRounds;
 use crate::kinds::profile::ProfileRecord;
 use crate::kinds::profile::file::{Cell, Handshakes, Treatment};
 use crate::native::ProfileCounts;
-use crate::stats::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
+use crate::stats::bootstrap::{Column, Estimate, estimate_sum};
 use crate::stats::sweeps::{Point, Sweeps};
 use crate::store::stacks::Stacks;
 use crate::store::warning::code;
@@ -90,51 +90,30 @@ pub struct SampledSummary {
     /// The whole that is divided: CPU of a hit of the profiled server, while nothing is timed or sampled.
     pub whole_ns: f64,
     /// By area.
-    pub areas: Vec<AreaSummary>,
+    pub areas: Vec<Spent>,
     /// Of what TLS spends outside of stages, the part that has a name, per cent. `None`: plain HTTP was not sampled.
     pub named_percent: Option<f64>,
     /// The dearest functions outside of stages.
-    pub functions: Vec<FunctionSummary>,
+    pub functions: Vec<Spent>,
     /// All stacks, in samples.
     #[serde(skip)]
     pub stacks: Stacks,
 }
 
-/// An area of the code.
+/// What some code costs: an area, a part of one, or a function.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct AreaSummary {
-    /// Which.
-    pub area: &'static str,
+pub struct Spent {
+    /// Its name; of a function with its file.
+    pub name: String,
     /// CPU of a hit that is spent there, nanoseconds.
     pub ns: Estimate,
-    /// What that is beyond what a hit without TLS spends there. `None`: plain HTTP was not sampled.
+    /// What that is beyond what a hit without TLS spends there. `None`: plain HTTP was not sampled, or a function.
     pub tls_ns: Option<Estimate>,
-    /// Instructions of a hit there, in user space. `None`: none were counted, or there.
+    /// Instructions of a hit there, in user space. `None`: none were counted, or not there.
     pub instructions_count: Option<f64>,
     /// Its parts, the dearest first.
-    pub parts: Vec<PartSummary>,
-}
-
-/// A part of an area.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PartSummary {
-    /// Which.
-    pub part: String,
-    /// CPU of a hit that is spent there, nanoseconds.
-    pub ns: Estimate,
-    /// What that is beyond what a hit without TLS spends there. `None`: plain HTTP was not sampled.
-    pub tls_ns: Option<Estimate>,
-    /// Instructions of a hit there, of stages. `None`: none were counted.
-    pub instructions_count: Option<f64>,
-}
-
-/// A function.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct FunctionSummary {
-    /// Its file and name.
-    pub name: String,
-    /// CPU of a hit that is spent in it and in functions of its file without a name, nanoseconds.
-    pub ns: Estimate,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Spent>,
 }
 
 /// A stage, or two that one call does.
@@ -221,89 +200,39 @@ impl KindSummary {
         let server = sweeps.base();
         let is_untouched = server == Treatment::AsIs;
         let (whole, not_timed) = (sweeps.costs(server)?, sweeps.costs(Treatment::NotTimed)?);
-        // Columns: the whole, the idle library, what timing saves (less than nothing), then timed and removed stages.
-        let mut columns = vec![whole, not_timed, sweeps.savings(Treatment::Timed, Treatment::NotTimed)?];
+        let timing = sweeps.savings(Treatment::Timed, Treatment::NotTimed)?;
         let groups: Vec<StageSet> = StageSet::groups().collect();
-        let timed = columns.len();
-        columns.extend((0..groups.len()).map(|group| sweeps.timed(group)).collect::<Option<Vec<Column>>>()?);
-        let mut removed: Vec<Option<usize>> = Vec::new();
-        for stages in groups.iter().copied() {
-            let savings = sweeps.savings(Treatment::Off(stages), Treatment::NothingOff);
-            removed.push(savings.is_some().then_some(columns.len()));
-            columns.extend(savings);
-        }
-        // What doubling adds; to records, beyond what copying them does.
-        let mut column = |treatment| {
-            columns.push(sweeps.savings(treatment, Treatment::NothingDoubled)?);
-            Some(columns.len() - 1)
+        let timed: Vec<Column> = (0..groups.len()).map(|group| sweeps.timed(group)).collect::<Option<_>>()?;
+        let plain = sweeps.costs(Treatment::Plain);
+        // What is left of a hit without its stages, and without what serving takes in plain HTTP.
+        let left = |plain: Option<&Column>| {
+            let less = timed.iter().chain(plain).map(|column| (column, -1.0));
+            estimate_sum(&[(&whole, 1.0)].into_iter().chain(less).collect::<Vec<_>>())
         };
-        let copied = column(Treatment::RecordsCopied);
-        let doubled: Vec<Option<Vec<(usize, f64)>>> = groups
-            .iter()
-            .map(|stages| {
-                let twice = (column(Treatment::Doubled(*stages))?, -1.0);
-                let copied = copied.filter(|_| stages.contains(Stage::Cipher)).map(|copied| (copied, 1.0));
-                Some([twice].into_iter().chain(copied).collect())
-            })
-            .collect();
-        let combination = |terms: Vec<(usize, f64)>| Combination { constant: 0.0, terms };
-        let sampling = sweeps.savings(Treatment::Sampled, Treatment::NotTimed).map(|savings| {
-            columns.push(savings);
-            columns.len() - 1
-        });
-        let plain = sweeps.costs(Treatment::Plain).map(|costs| {
-            columns.push(costs);
-            columns.len() - 1
-        });
-        let mut asked =
-            vec![combination(vec![(0, 1.0)]), combination(vec![(1, 1.0), (0, -1.0)]), combination(vec![(2, -1.0)])];
-        let all = || (0..groups.len()).map(|group| (timed + group, -1.0));
-        asked.push(combination([(0, 1.0)].into_iter().chain(all()).collect()));
-        asked.extend(sampling.map(|sampling| combination(vec![(sampling, -1.0)])));
-        asked.extend(plain.map(|plain| combination(vec![(plain, 1.0)])));
-        asked.extend(plain.map(|plain| combination([(0, 1.0), (plain, -1.0)].into_iter().chain(all()).collect())));
-        for (group, removed) in removed.iter().enumerate() {
-            asked.push(combination(vec![(timed + group, 1.0)]));
-            asked.extend(removed.map(|removed| combination(vec![(removed, 1.0)])));
-            asked.extend(removed.map(|removed| combination(vec![(removed, 1.0), (timed + group, -1.0)])));
-            asked.extend(doubled[group].clone().map(combination));
-        }
-        let mut estimates = estimate(&columns, &asked, RESAMPLES, SEED).into_iter();
-        let mut next = || estimates.next().expect("an estimate for each combination");
-        let (cpu_ns, library_ns, timing_ns, other_ns) = (next(), next(), next(), next());
-        let sampling_ns = sampling.map(|_| next());
-        let (plain_ns, rest_ns) = (plain.map(|_| next()), plain.map(|_| next()));
-        let whole_ns = cpu_ns.value + library_ns.value;
-        let mut seen_in = |treatment, whole: usize, whole_ns| {
-            let whole = sweeps.sweeps.numbered(&columns[whole]);
+        let (cpu_ns, library_ns) = (estimate_sum(&[(&whole, 1.0)]), estimate_sum(&[(&not_timed, 1.0), (&whole, -1.0)]));
+        let plain_ns = plain.as_ref().map(|plain| estimate_sum(&[(plain, 1.0)]));
+        let mut seen_in = |treatment, whole: &Column, whole_ns| {
             let cell = Cell { handshakes: kind, treatment };
-            SeenRounds::of(record, &profile.cells, cell, &whole, whole_ns)
+            SeenRounds::of(record, &profile.cells, cell, &sweeps.sweeps.numbered(whole), whole_ns)
                 .map_err(|what| warnings.push(Warning::new("not_sampled", what).with_remedy(NOT_SAMPLED)))
                 .unwrap_or_default()
         };
-        let seen = seen_in(Treatment::Sampled, 1, whole_ns);
-        let seen_plain =
-            plain.zip(plain_ns).and_then(|(column, plain_ns)| seen_in(Treatment::PlainSampled, column, plain_ns.value));
-        let mut stages = Vec::new();
+        let seen = seen_in(Treatment::Sampled, &not_timed, cpu_ns.value + library_ns.value);
+        let seen_plain = plain
+            .as_ref()
+            .zip(plain_ns)
+            .and_then(|(plain, plain_ns)| seen_in(Treatment::PlainSampled, plain, plain_ns.value));
         let counted = profile.counted.iter().find(|counted| counted.handshakes == kind);
-        for (index, (group, removed)) in groups.into_iter().zip(removed).enumerate() {
-            let timed_ns = next();
-            let removed_ns = removed.map(|_| next());
-            let difference_ns = removed.map(|_| next());
-            let doubled_ns = doubled[index].is_some().then(&mut next);
-            let sampled_ns = seen.as_ref().map(|seen| seen.of_stages(group));
-            let instructions_count =
-                counted.map(|counted| group.iter().filter_map(|stage| counted.stages.get(stage.name())).sum::<f64>());
-            stages.push(StageSummary {
-                stages: group,
-                timed_ns,
-                removed_ns,
-                difference_ns,
-                doubled_ns,
-                instructions_count,
-                sampled_ns,
-            });
-        }
+        let stages = groups.into_iter().zip(&timed).map(|(stages, timed)| StageSummary {
+            sampled_ns: seen.as_ref().map(|seen| seen.of_stages(stages)),
+            instructions_count: counted.map(|counted| counted.of_stages(stages)),
+            ..sweeps.stage(stages, timed)
+        });
+        let sampling = sweeps.savings(Treatment::Sampled, Treatment::NotTimed);
+        let sampled = seen
+            .as_ref()
+            .zip(sampling)
+            .map(|(seen, sampling)| seen.summary(estimate_sum(&[(&sampling, -1.0)]), seen_plain.as_ref(), counted));
         let counts = Counts::of(record, &profile.cells, kind);
         let summary = KindSummary {
             kind,
@@ -311,18 +240,16 @@ impl KindSummary {
             cpu_ns,
             is_untouched,
             library_ns: is_untouched.then_some(library_ns),
-            timing_ns,
+            timing_ns: estimate_sum(&[(&timing, -1.0)]),
             hits_per_second: hits_per_second(record, &profile.cells, Cell { handshakes: kind, treatment: server }),
-            stages,
-            other_ns,
+            stages: stages.collect(),
+            other_ns: left(None),
             plain_ns,
-            rest_ns,
+            rest_ns: plain.as_ref().map(|plain| left(Some(plain))),
             calls_per_hit: counts.per_hit(counts.counts.calls().0),
             timed_per_hit: counts.per_hit(counts.counts.calls().1),
             classes: counts.classes(),
-            sampled: seen
-                .zip(sampling_ns)
-                .map(|(seen, sampling_ns)| seen.summary(sampling_ns, seen_plain.as_ref(), counted)),
+            sampled,
             contradictions: Vec::new(),
         };
         Some(KindSummary { contradictions: contradictions::of(&summary), ..summary })
@@ -396,6 +323,26 @@ impl<'a> OfKind<'a> {
         Some(self.sweeps.savings(self.index(self.base())?, self.index(host)?, self.index(treatment)?))
     }
 
+    /// What removing and doubling say of stages that one call does, beside the time in their calls.
+    fn stage(&self, stages: StageSet, timed: &Column) -> StageSummary {
+        let removed = self.savings(Treatment::Off(stages), Treatment::NothingOff);
+        let doubled = self.savings(Treatment::Doubled(stages), Treatment::NothingDoubled);
+        // Records that are computed twice are copied besides.
+        let copied = self.savings(Treatment::RecordsCopied, Treatment::NothingDoubled);
+        let copied = copied.as_ref().filter(|_| stages.contains(Stage::Cipher)).map(|copied| (copied, 1.0));
+        StageSummary {
+            stages,
+            timed_ns: estimate_sum(&[(timed, 1.0)]),
+            removed_ns: removed.as_ref().map(|removed| estimate_sum(&[(removed, 1.0)])),
+            difference_ns: removed.as_ref().map(|removed| estimate_sum(&[(removed, 1.0), (timed, -1.0)])),
+            doubled_ns: doubled
+                .as_ref()
+                .map(|doubled| estimate_sum(&[(doubled, -1.0)].into_iter().chain(copied).collect::<Vec<_>>())),
+            sampled_ns: None,
+            instructions_count: None,
+        }
+    }
+
     /// Time in the calls of a group of stages per hit, by round.
     fn timed(&self, group: usize) -> Option<Column> {
         let host = self.index(Treatment::NotTimed)?;
@@ -421,7 +368,7 @@ impl Counts {
         let mut counts = Counts { counts: ProfileCounts::default(), hits: 0 };
         for block in record.blocks.iter().filter(|block| block.valid && cells[block.configuration] == cell) {
             if let Some(profile) = &block.profile {
-                counts.counts += &profile.counts;
+                counts.counts.add(&profile.counts);
                 counts.hits += block.hits;
             }
         }
@@ -441,7 +388,7 @@ impl Counts {
             ns_per_hit: count.all_ns() / self.hits.max(1) as f64,
             bytes_per_hit: self.per_hit(count.bytes),
         };
-        self.counts.iter().filter(|(.., count)| count.calls > 0).map(class).collect()
+        self.counts.iter().map(class).collect()
     }
 }
 

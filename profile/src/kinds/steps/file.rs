@@ -125,14 +125,6 @@ impl Default for Steps {
 }
 
 impl StepsExperiment {
-    /// The experiment as a file.
-    ///
-    /// # Errors
-    /// A value that TOML cannot hold.
-    pub fn to_toml(&self) -> Result<String> {
-        Ok(toml::to_string(self)?)
-    }
-
     /// Refuses what cannot be measured, with the remedy.
     ///
     /// # Errors
@@ -273,7 +265,7 @@ mod tests {
         let cell = experiment.cells()[0];
         let message = |suite| cell.message_of_private_key(Version::Tls12, suite);
         assert_eq!([message(Some(Suite::RsaAes128Sha)), message(None)], ["ClientKeyExchange", "ServerKeyExchange"]);
-        let read: StepsExperiment = toml::from_str(&experiment.to_toml().unwrap()).unwrap();
+        let read: StepsExperiment = toml::from_str(&toml::to_string(&experiment).unwrap()).unwrap();
         assert_eq!(read, experiment);
     }
 

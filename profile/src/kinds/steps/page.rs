@@ -2,19 +2,17 @@
 //! beside them, and connections as flows of events.
 
 use serde_json::{Value, json};
+use tlsdyno_report::rows::Rows;
 
 use crate::kinds::profile::file::Handshakes;
 use crate::kinds::steps::StepsRecord;
 use crate::kinds::steps::file::StepsClient;
 use crate::kinds::steps::summary::{OUTSIDE, StepSummary, StepsCellSummary, StepsSummary};
 use crate::report::circumstances::{self, server_text};
-use crate::report::document::{Chart, Column, Content, Document, Field, Method, Place, Section, Table};
+use crate::report::document::{Chart, Content, Document, Method, Place, Section};
 use crate::report::published::not_as_in;
-use crate::stats::Estimate;
 use crate::store::{Flow, FlowEvent, Record};
-use crate::units::{
-    NONE, format_count, format_interval_with, format_micros, format_percent, format_quantity, format_tenths,
-};
+use crate::units::{NONE, format_count, format_micros, format_percent, format_quantity, format_tenths};
 
 /// Height of a bar with its distance to the next, pixels.
 const BAR_HEIGHT: usize = 26;
@@ -23,20 +21,14 @@ const PART_LEAST: f64 = 0.01;
 
 /// The document of a record.
 pub fn document(record: &Record, summary: &StepsSummary) -> Document {
-    let none: Vec<(String, Vec<String>)> = Vec::new();
-    let warnings = circumstances::texts(&summary.warnings, none.iter().map(|(name, texts)| (name, texts)));
     let mut sections = vec![setting(record)];
     sections.push(Section::default().on(Place::Page).charts(bars(summary)));
     sections.push(cells(summary));
     sections.extend(messages(summary));
     sections.extend(flows(summary));
-    sections.push(circumstances::warnings(warnings));
+    sections.push(circumstances::warnings_of(&summary.warnings));
     sections.extend(paper(summary));
     circumstances::document(record, summary.rounds, answer(summary), sections, Method::Steps)
-}
-
-fn interval(of: Estimate) -> String {
-    format_interval_with(of.low, of.high, format_micros)
 }
 
 fn setting(record: &Record) -> Section {
@@ -67,9 +59,9 @@ pub fn answer(summary: &StepsSummary) -> String {
                 of.cell.handshakes.name(),
                 of.cell.key,
                 format_micros(of.server_ns.value),
-                interval(of.server_ns),
+                of.server_ns.ends(format_micros),
                 format_micros(of.client_ns.value),
-                interval(of.client_ns),
+                of.client_ns.ends(format_micros),
                 step.name,
                 format_percent(100.0 * part)
             ));
@@ -86,23 +78,22 @@ pub fn answer(summary: &StepsSummary) -> String {
 
 /// A line for each cell.
 fn cells(summary: &StepsSummary) -> Section {
-    let fields: [Field<StepsCellSummary>; 10] = [
-        (Column::words(""), |of| of.cell.to_string()),
-        (Column::number("server µs"), |of| format_micros(of.server_ns.value)),
-        (Column::interval(), |of| interval(of.server_ns)),
-        (Column::words("dearest"), |of| {
-            of.dearest()
-                .map_or(NONE.to_owned(), |(step, part)| format!("{} {}", step.name, format_percent(100.0 * part)))
-        }),
-        (Column::number("rest µs").on(Place::Page), |of| format_micros(of.server_rest_ns.value)),
-        (Column::interval().on(Place::Page), |of| interval(of.server_rest_ns)),
-        (Column::number("client µs"), |of| format_micros(of.client_ns.value)),
-        (Column::interval(), |of| interval(of.client_ns)),
-        (Column::number("sent B"), |of| format_quantity(of.server_bytes[0])),
-        (Column::number("received B"), |of| format_quantity(of.client_bytes[0])),
-    ];
+    let dearest = |of: &StepsCellSummary| {
+        let (step, part) = of.dearest()?;
+        Some(format!("{} {}", step.name, format_percent(100.0 * part)))
+    };
+    let rows = Rows::of(&summary.cells)
+        .words("", |of| of.cell.to_string())
+        .estimate("server µs", format_micros, |of| Some(of.server_ns))
+        .words("dearest", |of| dearest(of).unwrap_or_else(|| NONE.to_owned()))
+        .on(Place::Page)
+        .estimate("rest µs", format_micros, |of| Some(of.server_rest_ns))
+        .on(Place::Everywhere)
+        .estimate("client µs", format_micros, |of| Some(of.client_ns))
+        .number("sent B", |of| format_quantity(of.server_bytes[0]))
+        .number("received B", |of| format_quantity(of.client_bytes[0]));
     let counts = summary.cells.iter().map(|of| of.connections).sum::<u64>();
-    Section::titled("steps", "Handshakes").with(Content::Table(Table::of(fields, &summary.cells))).notes([
+    Section::titled("steps", "Handshakes").rows(rows).notes([
         format!(
             "CPU time of a handshake: of the server's process from its first call into libssl to the end, of the \
              client's thread. sent, received: bytes of the handshake at the server; received by the client's count. \
@@ -116,29 +107,14 @@ fn cells(summary: &StepsSummary) -> Section {
 /// The messages of each cell.
 fn messages(summary: &StepsSummary) -> Vec<Section> {
     let table = |steps: &[StepSummary], whole: f64| {
-        let rows = steps.iter().map(|step| {
-            let bytes = if step.bytes > 0.0 { format_quantity(step.bytes) } else { String::new() };
-            let texts = [
-                step.name.clone(),
-                format_tenths(step.count),
-                format_micros(step.cpu_ns.value),
-                interval(step.cpu_ns),
-                format_percent(100.0 * step.cpu_ns.value / whole.max(1.0)),
-                format_micros(step.elapsed_ns),
-                bytes,
-            ];
-            texts.into_iter().map(Into::into).collect()
-        });
-        let columns = vec![
-            Column::words("message"),
-            Column::number("times"),
-            Column::number("CPU µs"),
-            Column::interval(),
-            Column::number("of it"),
-            Column::number("elapsed µs"),
-            Column::number("bytes"),
-        ];
-        Content::Table(Table { columns, rows: rows.collect() })
+        Rows::of(steps)
+            .words("message", |step| step.name.clone())
+            .number("times", |step| format_tenths(step.count))
+            .estimate("CPU µs", format_micros, |step| Some(step.cpu_ns))
+            .number("of it", |step| format_percent(100.0 * step.cpu_ns.value / whole.max(1.0)))
+            .number("elapsed µs", |step| format_micros(step.elapsed_ns))
+            .number("bytes", |step| if step.bytes > 0.0 { format_quantity(step.bytes) } else { String::new() })
+            .table()
     };
     let alone = summary.cells.len() <= Handshakes::ALL.len();
     let section = |of: &StepsCellSummary| {
@@ -146,7 +122,7 @@ fn messages(summary: &StepsSummary) -> Vec<Section> {
         let mut parts = Vec::new();
         for (end, steps, whole) in ends {
             parts.push(Content::Text(format!("{}, {end}:", of.cell)));
-            parts.push(table(steps, whole));
+            parts.push(Content::Table(table(steps, whole)));
         }
         if alone {
             return parts.into_iter().fold(Section::titled("", format!("Messages: {}", of.cell)), Section::with);
@@ -210,25 +186,15 @@ fn flows(summary: &StepsSummary) -> Vec<Section> {
         let mut events: Vec<(&str, &FlowEvent)> = first.client.iter().map(|event| ("client", event)).collect();
         events.extend(first.server.iter().map(|event| ("server", event)));
         events.sort_by_key(|(_, event)| (event.from_ns, event.to_ns));
-        let rows = events.into_iter().map(|(end, event)| {
-            let at = |ns: i64| format_micros(ns as f64);
-            let bytes = if event.bytes > 0 { format_count(event.bytes) } else { String::new() };
-            let took = format_micros((event.to_ns - event.from_ns) as f64);
-            let cpu = format_micros(event.cpu_ns as f64);
-            let texts = [end.to_owned(), event.name.clone(), at(event.from_ns), at(event.to_ns), took, cpu, bytes];
-            texts.into_iter().map(Into::into).collect()
-        });
-        let columns = vec![
-            Column::words("end"),
-            Column::words("event"),
-            Column::number("from µs"),
-            Column::number("to µs"),
-            Column::number("took"),
-            Column::number("CPU"),
-            Column::number("bytes"),
-        ];
-        let title = format!("First connection: {}", of.cell);
-        sections.push(Section::titled("", title).with(Content::Table(Table { columns, rows: rows.collect() })));
+        let rows = Rows::of(&events)
+            .words("end", |(end, _)| (*end).to_owned())
+            .words("event", |(_, event)| event.name.clone())
+            .number("from µs", |(_, event)| format_micros(event.from_ns as f64))
+            .number("to µs", |(_, event)| format_micros(event.to_ns as f64))
+            .number("took", |(_, event)| format_micros((event.to_ns - event.from_ns) as f64))
+            .number("CPU", |(_, event)| format_micros(event.cpu_ns as f64))
+            .number("bytes", |(_, event)| if event.bytes > 0 { format_count(event.bytes) } else { String::new() });
+        sections.push(Section::titled("", format!("First connection: {}", of.cell)).rows(rows));
     }
     sections
 }

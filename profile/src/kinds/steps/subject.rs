@@ -14,6 +14,7 @@ use tlsdyno_tls::StageSet;
 use self::client::{Client, Target};
 use crate::fault::{Fault, OrFault};
 use crate::interrupt;
+use crate::kinds::AnyExperiment;
 use crate::kinds::profile::file::Handshakes;
 use crate::kinds::steps::StepsRecord;
 use crate::kinds::steps::file::{StepsCell, StepsClient, StepsExperiment};
@@ -181,11 +182,10 @@ fn configuration(cell: &StepsCell) -> Configuration {
 /// Adds what was done in one connection.
 fn add(sums: &mut Vec<StepSum>, events: &[FlowEvent]) {
     for event in events {
-        let at = sums.iter().position(|sum| sum.name == event.name).unwrap_or_else(|| {
+        if sums.iter().all(|sum| sum.name != event.name) {
             sums.push(StepSum { name: event.name.clone(), ..StepSum::default() });
-            sums.len() - 1
-        });
-        let sum = &mut sums[at];
+        }
+        let Some(sum) = sums.iter_mut().find(|sum| sum.name == event.name) else { continue };
         sum.count += 1;
         sum.elapsed_ns += (event.to_ns - event.from_ns).max(0) as u64;
         sum.cpu_ns += event.cpu_ns;

@@ -1,15 +1,13 @@
 //! From the blocks of handshakes step by step to what each message costs at both ends, by key and chain.
 
 use anyhow::Result;
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 
 use crate::kinds::profile::file::Handshakes;
 use crate::kinds::steps::StepsRecord;
 use crate::kinds::steps::file::{PublishedHandshakes, StepsCell};
-use crate::stats::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
-use crate::store::{Flow, Record, StepSum, StepsBlock, Warning};
+use crate::stats::bootstrap::{Column, Estimate, estimate_sum};
+use crate::store::{Block, Flow, Record, StepSum, StepsBlock, Warning};
 
 /// What was found step by step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -101,60 +99,74 @@ impl StepsSummary {
 /// What the client does outside of the handshake (`run/exchange.rs`, `doing`).
 pub const OUTSIDE: [&str; 2] = ["connect", "request and response"];
 
+/// A block with the steps that were seen in it.
+#[derive(Clone, Copy)]
+struct Seen<'a> {
+    block: &'a Block,
+    steps: &'a StepsBlock,
+}
+
+impl Seen<'_> {
+    /// Its connections, which the client saw all.
+    fn connections(&self) -> f64 {
+        self.block.hits as f64
+    }
+
+    /// Those whose steps at the server are known.
+    fn stamped(&self) -> f64 {
+        (self.connections() - self.steps.lost_count as f64).max(1.0)
+    }
+}
+
+/// The mean of a value over blocks, with its interval.
+fn mean(blocks: &[Seen], value: impl Fn(&Seen) -> f64) -> Estimate {
+    estimate_sum(&[(&column(blocks, value), 1.0)])
+}
+
+/// A value for each block, of which there is one in each round.
+fn column(blocks: &[Seen], value: impl Fn(&Seen) -> f64) -> Column {
+    blocks.iter().map(|block| Some(value(block))).collect()
+}
+
 impl StepsCellSummary {
     fn of(record: &Record, of: &StepsRecord, index: usize) -> Option<StepsCellSummary> {
-        let cell = of.cells[index];
         let blocks = record.blocks.iter().filter(|block| block.configuration == index && block.valid && block.hits > 0);
-        let steps = |block: &&crate::store::Block| block.profile.as_ref().is_some_and(|of| of.steps.is_some());
-        let blocks: Vec<(f64, f64, &StepsBlock)> = blocks
-            .filter(steps)
-            .filter_map(|block| {
-                let steps = block.profile.as_ref()?.steps.as_ref()?;
-                Some((block.hits as f64, block.server_cpu_ns as f64, steps))
-            })
-            .collect();
-        let seen = |(hits, _, steps): &(f64, f64, &StepsBlock)| (hits - steps.lost_count as f64).max(1.0);
+        let seen = |block| Some(Seen { block, steps: block.profile.as_ref()?.steps.as_ref()? });
+        let blocks: Vec<Seen> = blocks.filter_map(seen).collect();
         if blocks.is_empty() {
             return None;
         }
-        // A column for each number, a value for each round.
-        let column = |value: &dyn Fn(&(f64, f64, &StepsBlock)) -> f64| -> Column {
-            blocks.iter().map(|block| Some(value(block))).collect()
+        let hit = column(&blocks, |of| of.block.server_cpu_ns as f64 / of.connections());
+        let handshake = column(&blocks, |of| of.steps.handshake_cpu_ns as f64 / of.stamped());
+        let of_client = |of: &Seen| {
+            let inside = of.steps.client.iter().filter(|sum| !OUTSIDE.contains(&sum.name.as_str()));
+            inside.map(|sum| sum.cpu_ns as f64).sum::<f64>() / of.connections()
         };
-        let one = |column: Column| estimate(&[column], &[Combination::column(0)], RESAMPLES, SEED)[0];
-        let hit = column(&|block| block.1 / block.0);
-        let handshake = column(&|block| block.2.handshake_cpu_ns as f64 / seen(block));
-        let rest = Combination { constant: 0.0, terms: vec![(0, 1.0), (1, -1.0)] };
-        let asked = [Combination::column(0), Combination::column(1), rest];
-        let both = estimate(&[hit, handshake], &asked, RESAMPLES, SEED);
-        let sum_of = |sums: &[StepSum]| -> f64 {
-            let inside = sums.iter().filter(|sum| !OUTSIDE.contains(&sum.name.as_str()));
-            inside.map(|sum| sum.cpu_ns as f64).sum()
+        let each = |bytes: fn(&StepsBlock) -> u64, count: fn(&Seen) -> f64| {
+            blocks.iter().map(|of| bytes(of.steps) as f64).sum::<f64>() / blocks.iter().map(count).sum::<f64>()
         };
-        let mean = |value: &dyn Fn(&StepsBlock) -> u64, count: f64| {
-            blocks.iter().map(|block| value(block.2) as f64).sum::<f64>() / count
-        };
-        let all: f64 = blocks.iter().map(|block| block.0).sum();
-        let all_seen: f64 = blocks.iter().map(seen).sum();
-        let experiment = &of.experiment;
+        let (cell, tls) = (of.cells[index], &of.experiment.tls);
         Some(StepsCellSummary {
             cell,
-            connections: all as u64,
-            server_hit_ns: both[0],
-            server_ns: both[1],
-            server_rest_ns: both[2],
-            client_ns: one(column(&|block| sum_of(&block.2.client) / block.0)),
-            handshake_ns: one(column(&|block| block.2.handshake_ns as f64 / seen(block))),
-            server: messages(&blocks, |block| &block.server, seen),
-            client: messages(&blocks, |block| &block.client, |block| block.0),
-            private_key_message: cell.message_of_private_key(experiment.tls.version, experiment.tls.suite),
-            server_bytes: [mean(&|block| block.sent_bytes, all_seen), mean(&|block| block.received_bytes, all_seen)],
-            client_bytes: [
-                mean(&|block| block.client_sent_bytes, all),
-                mean(&|block| block.client_received_bytes, all),
+            connections: blocks.iter().map(|of| of.block.hits).sum(),
+            server_hit_ns: estimate_sum(&[(&hit, 1.0)]),
+            server_ns: estimate_sum(&[(&handshake, 1.0)]),
+            server_rest_ns: estimate_sum(&[(&hit, 1.0), (&handshake, -1.0)]),
+            client_ns: mean(&blocks, of_client),
+            handshake_ns: mean(&blocks, |of| of.steps.handshake_ns as f64 / of.stamped()),
+            server: messages(&blocks, |steps| &steps.server, |of| of.stamped()),
+            client: messages(&blocks, |steps| &steps.client, |of| of.connections()),
+            private_key_message: cell.message_of_private_key(tls.version, tls.suite),
+            server_bytes: [
+                each(|of| of.sent_bytes, |of| of.stamped()),
+                each(|of| of.received_bytes, |of| of.stamped()),
             ],
-            lost_count: blocks.iter().map(|block| block.2.lost_count).sum(),
-            flows: blocks.iter().flat_map(|block| block.2.flows.iter().cloned()).collect(),
+            client_bytes: [
+                each(|of| of.client_sent_bytes, |of| of.connections()),
+                each(|of| of.client_received_bytes, |of| of.connections()),
+            ],
+            lost_count: blocks.iter().map(|of| of.steps.lost_count).sum(),
+            flows: blocks.iter().flat_map(|of| of.steps.flows.iter().cloned()).collect(),
         })
     }
 
@@ -165,37 +177,30 @@ impl StepsCellSummary {
     }
 }
 
-/// Each message over all blocks, in the order in which they came first.
-fn messages(
-    blocks: &[(f64, f64, &StepsBlock)],
-    sums: impl Fn(&StepsBlock) -> &Vec<StepSum>,
-    count: impl Fn(&(f64, f64, &StepsBlock)) -> f64,
-) -> Vec<StepSummary> {
-    let mut order: Vec<&str> = Vec::new();
-    let mut values: BTreeMap<&str, Vec<Option<&StepSum>>> = BTreeMap::new();
-    for (round, block) in blocks.iter().enumerate() {
-        for sum in sums(block.2) {
-            if !order.contains(&sum.name.as_str()) {
-                order.push(&sum.name);
-            }
-            values.entry(&sum.name).or_insert_with(|| vec![None; blocks.len()])[round] = Some(sum);
+/// Each message of one end over all blocks, in the order in which they came first. `count`: how many connections of a
+/// block its sums are of.
+fn messages(blocks: &[Seen], sums: fn(&StepsBlock) -> &[StepSum], count: fn(&Seen) -> f64) -> Vec<StepSummary> {
+    let mut names: Vec<&String> = Vec::new();
+    for sum in blocks.iter().flat_map(|of| sums(of.steps)) {
+        if !names.contains(&&sum.name) {
+            names.push(&sum.name);
         }
     }
-    let all: f64 = blocks.iter().map(&count).sum();
-    let message = |name: &str| {
-        let of = &values[name];
-        let per = |value: fn(&StepSum) -> u64| of.iter().flatten().map(|sum| value(sum) as f64).sum::<f64>() / all;
-        let cpu =
-            of.iter().zip(blocks).map(|(sum, block)| Some(sum.map_or(0.0, |sum| sum.cpu_ns as f64) / count(block)));
+    let all: f64 = blocks.iter().map(count).sum();
+    let message = |name: &String| {
+        let value = |of: &Seen, value: fn(&StepSum) -> u64| {
+            sums(of.steps).iter().find(|sum| sum.name == *name).map_or(0.0, |sum| value(sum) as f64)
+        };
+        let each = |of_sum: fn(&StepSum) -> u64| blocks.iter().map(|of| value(of, of_sum)).sum::<f64>() / all;
         StepSummary {
-            name: name.to_owned(),
-            count: per(|sum| sum.count),
-            cpu_ns: estimate(&[cpu.collect()], &[Combination::column(0)], RESAMPLES, SEED)[0],
-            elapsed_ns: per(|sum| sum.elapsed_ns),
-            bytes: per(|sum| sum.bytes),
+            name: name.clone(),
+            count: each(|sum| sum.count),
+            cpu_ns: mean(blocks, |of| value(of, |sum| sum.cpu_ns) / count(of)),
+            elapsed_ns: each(|sum| sum.elapsed_ns),
+            bytes: each(|sum| sum.bytes),
         }
     };
-    order.into_iter().map(message).collect()
+    names.into_iter().map(message).collect()
 }
 
 impl StepsSummary {
@@ -217,7 +222,7 @@ mod tests {
     use super::*;
     use crate::kinds::steps::file::{Steps, StepsExperiment};
     use crate::model::{CertificateKind, Measure, Server, Tls};
-    use crate::store::{Block, Measured, ProfileBlock};
+    use crate::store::{Measured, ProfileBlock};
     use tlsdyno_tls::Version;
 
     /// Two keys; the private-key operation of the larger one takes most.

@@ -3,29 +3,27 @@
 mod charts;
 mod sampled;
 
+use tlsdyno_report::rows::Rows;
+
 use crate::kinds::profile::ProfileRecord;
 use crate::kinds::profile::file::Handshakes;
-use crate::kinds::profile::summary::{ClassSummary, KindSummary, ProfileSummary, StageSummary};
+use crate::kinds::profile::summary::{KindSummary, ProfileSummary, StageSummary};
 use crate::report::circumstances::{self, server_text};
-use crate::report::document::{Cell, Column, Content, Document, Field, Method, Place, Section, Table, Tone, row};
+use crate::report::document::{Document, Method, Place, Section, Tone};
 use crate::report::text::{capitalised, stage_label};
 use crate::stats::Estimate;
 use crate::store::Record;
-use crate::units::{
-    NONE, format_count, format_interval_with, format_micros, format_percent, format_quantity, format_tenths,
-};
+use crate::units::{NONE, format_count, format_micros, format_percent, format_quantity, format_tenths};
 
 /// The document of a record.
 pub fn document(record: &Record, summary: &ProfileSummary) -> Document {
-    let none: Vec<(String, Vec<String>)> = Vec::new();
-    let warnings = circumstances::texts(&summary.warnings, none.iter().map(|(name, texts)| (name, texts)));
     let mut sections = vec![setting(record)];
     sections.push(Section::default().on(Place::Page).charts(charts::all(summary)));
     sections.extend(summary.handshakes.iter().map(stages));
     sections.push(meaning(summary));
     sections.extend(summary.handshakes.iter().flat_map(sampled::sections));
     sections.extend(summary.handshakes.iter().map(classes));
-    sections.push(circumstances::warnings(warnings));
+    sections.push(circumstances::warnings_of(&summary.warnings));
     circumstances::document(record, summary.rounds, answer(summary), sections, Method::Profile)
 }
 
@@ -45,10 +43,6 @@ pub(super) fn stage_name(summary: &StageSummary) -> String {
     capitalised(&names.join(" and "))
 }
 
-pub(super) fn interval(of: Estimate) -> String {
-    format_interval_with(of.low, of.high, format_micros)
-}
-
 pub(super) fn percent_of(ns: f64, whole: f64) -> String {
     format_percent(ns / whole.max(1.0) * 100.0)
 }
@@ -62,58 +56,28 @@ fn title(kind: &KindSummary) -> String {
 
 /// The table of stages of one kind of handshake.
 fn stages(kind: &KindSummary) -> Section {
-    let has_removed = kind.stages.iter().any(|stage| stage.removed_ns.is_some());
-    let has_sampled = kind.sampled.is_some();
-    let has_doubled = kind.stages.iter().any(|stage| stage.doubled_ns.is_some());
-    let has_counted = kind.stages.iter().any(|stage| stage.instructions_count.is_some());
-    let mut columns =
-        vec![Column::words(""), Column::number("of a hit"), Column::number("timed µs"), Column::interval()];
-    if has_removed {
-        columns.extend([
-            Column::number("removed µs"),
-            Column::interval(),
-            Column::number("difference"),
-            Column::interval(),
-        ]);
-    }
-    if has_doubled {
-        columns.extend([Column::number("doubled µs"), Column::interval()]);
-    }
-    if has_sampled {
-        columns.extend([Column::number("sampled µs"), Column::interval()]);
-    }
-    if has_counted {
-        columns.push(Column::number("instructions"));
-    }
-    let width = columns.len();
     let whole = kind.cpu_ns.value;
-    let line = |name: String, of: Estimate, rest: Vec<String>| {
-        let is_known = kind.contradictions.is_empty() || of == kind.cpu_ns;
-        let part = if is_known { percent_of(of.value, whole) } else { NONE.to_owned() };
-        let mut texts = vec![name, part, format_micros(of.value), interval(of)];
-        texts.extend(rest);
-        texts.resize(width, String::new());
-        row(texts, false)
+    // Parts of a hit mean nothing where the times of calls cannot be right.
+    let part = |of: Estimate| match kind.contradictions.is_empty() {
+        true => percent_of(of.value, whole),
+        false => NONE.to_owned(),
     };
-    let mut rows: Vec<Vec<Cell>> = Vec::new();
-    for stage in kind.stages.iter().filter(|stage| occurs(stage)) {
-        let told = [
-            (has_removed, stage.removed_ns),
-            (has_removed, stage.difference_ns),
-            (has_doubled, stage.doubled_ns),
-            (has_sampled, stage.sampled_ns),
-        ];
-        let beside = told.into_iter().filter(|(is_told, _)| *is_told).flat_map(|(_, of)| match of {
-            Some(of) => [format_micros(of.value), interval(of)],
-            None => [NONE.to_owned(), String::new()],
-        });
-        let counted = stage.instructions_count.map(|count| format_count(count as u64));
-        rows.push(line(stage_name(stage), stage.timed_ns, beside.chain(counted).collect()));
+    let line = |name: String, of: Estimate| [name, part(of), format_micros(of.value), of.ends(format_micros)];
+    let mut rows = Rows::of(kind.stages.iter().filter(|stage| occurs(stage)))
+        .words("", stage_name)
+        .number("of a hit", |stage| part(stage.timed_ns))
+        .estimate("timed µs", format_micros, |stage| Some(stage.timed_ns))
+        .estimate("removed µs", format_micros, |stage| stage.removed_ns)
+        .estimate("difference", format_micros, |stage| stage.difference_ns)
+        .estimate("doubled µs", format_micros, |stage| stage.doubled_ns)
+        .estimate("sampled µs", format_micros, |stage| stage.sampled_ns)
+        .number_if_any("instructions", |stage| stage.instructions_count.map(|count| format_count(count as u64)));
+    for (name, of) in kind.beside_stages() {
+        rows = rows.and(line(capitalised(name), of), Tone::Plain);
     }
-    rows.extend(kind.beside_stages().into_iter().map(|(name, of)| line(capitalised(name), of, Vec::new())));
-    let all = line("A hit in all".to_owned(), kind.cpu_ns, Vec::new());
-    rows.push(all.into_iter().map(|cell| cell.toned(Tone::Strong)).collect());
-    Section::titled("", title(kind)).table(columns, rows).notes(costs(kind))
+    let [name, _, cpu, ends] = line("A hit in all".to_owned(), kind.cpu_ns);
+    let rows = rows.and([name, percent_of(whole, whole), cpu, ends], Tone::Strong);
+    Section::titled("", title(kind)).rows(rows).notes(costs(kind))
 }
 
 /// Whether anything was seen of a stage.
@@ -125,7 +89,7 @@ fn occurs(stage: &StageSummary) -> bool {
 fn costs(kind: &KindSummary) -> Vec<String> {
     let whole = kind.cpu_ns.value;
     let told = |of: Estimate| {
-        format!("{} µs {} a hit ({})", format_micros(of.value), interval(of), percent_of(of.value, whole))
+        format!("{} µs {} a hit ({})", format_micros(of.value), of.ends(format_micros), percent_of(of.value, whole))
     };
     let timing = format!(
         "Timing costs {}: {} of {} calls into OpenSSL's provider are timed in each. It is in no number above but \
@@ -159,16 +123,14 @@ fn meaning(summary: &ProfileSummary) -> Section {
 
 /// The classes of functions of one kind of handshake.
 fn classes(kind: &KindSummary) -> Section {
-    let fields: [Field<ClassSummary>; _] = [
-        (Column::words("function"), |class| class.name.replace('_', " ")),
-        (Column::words("stage"), |class| stage_label(class.stage.name())),
-        (Column::number("calls"), |class| format_tenths(class.calls_per_hit)),
-        (Column::number("µs each"), |class| format!("{:.2}", class.ns_per_call / 1e3)),
-        (Column::number("µs a hit"), |class| format!("{:.2}", class.ns_per_hit / 1e3)),
-        (Column::number("bytes a hit"), |class| format_quantity(class.bytes_per_hit)),
-    ];
-    let table = Table::of(fields, kind.classes.iter());
-    Section::titled("", format!("Calls of {} handshakes", kind.kind.name())).with(Content::Table(table)).notes([
+    let rows = Rows::of(&kind.classes)
+        .words("function", |class| class.name.replace('_', " "))
+        .words("stage", |class| stage_label(class.stage.name()))
+        .number("calls", |class| format_tenths(class.calls_per_hit))
+        .number("µs each", |class| format!("{:.2}", class.ns_per_call / 1e3))
+        .number("µs a hit", |class| format!("{:.2}", class.ns_per_hit / 1e3))
+        .number("bytes a hit", |class| format_quantity(class.bytes_per_hit));
+    Section::titled("", format!("Calls of {} handshakes", kind.kind.name())).rows(rows).notes([
         "Of calls shorter than 0.3 µs (digests, and what is done around the work) one in 16 is timed.".to_owned(),
     ])
 }
@@ -184,7 +146,7 @@ pub fn answer(summary: &ProfileSummary) -> String {
                  calls: {why}.",
                 kind.kind.name(),
                 format_micros(whole),
-                interval(kind.cpu_ns),
+                kind.cpu_ns.ends(format_micros),
             ));
         }
         let beside = kind.beside_stages().into_iter();
@@ -194,7 +156,7 @@ pub fn answer(summary: &ProfileSummary) -> String {
             "A hit with a {} handshake costs {} µs {}: {} in the stages, most of it {} ({}), and {beside}.",
             kind.kind.name(),
             format_micros(whole),
-            interval(kind.cpu_ns),
+            kind.cpu_ns.ends(format_micros),
             percent_of(kind.stages_ns(), whole),
             stage_name(dearest).to_lowercase(),
             percent_of(dearest.timed_ns.value, whole),

@@ -2,13 +2,14 @@
 //! stacks as a chart.
 
 use serde_json::json;
+use tlsdyno_report::rows::Rows;
 
-use super::{interval, percent_of};
-use crate::kinds::profile::summary::{AreaSummary, KindSummary, SampledSummary};
+use super::percent_of;
+use crate::kinds::profile::summary::{KindSummary, SampledSummary, Spent};
 use crate::report::charts::{COLOURS, ink, legend_above, palette, with};
-use crate::report::document::{Cell, Chart, Column, Place, Section, Tone, row};
+use crate::report::document::{Chart, Place, Section};
 use crate::report::text::stage_label;
-use crate::stats::Estimate;
+use crate::store::samples::Area;
 use crate::store::stacks::Stacks;
 use crate::units::{format_count, format_micros, format_percent, format_tenths};
 
@@ -32,23 +33,13 @@ pub fn sections(kind: &KindSummary) -> Vec<Section> {
     vec![areas(kind, sampled), functions(kind, sampled), chart]
 }
 
-fn line(name: String, of: Estimate, whole: f64) -> Vec<Cell> {
-    row([name, format_micros(of.value), interval(of), percent_of(of.value, whole)], false)
-}
-
-/// The same with what of it is TLS's own, and with instructions where they are counted.
-fn line_of_tls(
+/// A line of the table of areas.
+struct Line<'a> {
     name: String,
-    (ns, tls_ns, instructions): (Estimate, Option<Estimate>, Option<f64>),
-    sampled: &SampledSummary,
-) -> Vec<Cell> {
-    let mut cells = line(name, ns, sampled.whole_ns);
-    cells.extend(tls_ns.into_iter().flat_map(|tls| row([format_micros(tls.value), interval(tls)], false)));
-    if is_counted(sampled) {
-        let told = |count: f64| [format_count(count.max(0.0) as u64), format_tenths(count / ns.value.max(1.0))];
-        cells.extend(row(instructions.map_or([const { String::new() }; 2], told), false));
-    }
-    cells
+    ns: f64,
+    /// `None`: several parts together.
+    of: Option<&'a Spent>,
+    is_area: bool,
 }
 
 fn is_counted(sampled: &SampledSummary) -> bool {
@@ -60,11 +51,11 @@ fn unusual(sampled: &SampledSummary) -> Option<String> {
     let counted = || sampled.areas.iter().filter_map(|area| Some((area, area.instructions_count?)));
     let (count, ns) = counted().fold((0.0, 0.0), |(count, ns), (area, more)| (count + more, ns + area.ns.value));
     let all = count / f64::max(ns, 1.0);
-    let far = |(area, count): (&AreaSummary, f64)| {
+    let far = |(area, count): (&Spent, f64)| {
         let own = count / area.ns.value.max(1.0);
         let is_told = area.ns.value >= PART_LEAST * sampled.whole_ns;
         let is_far = own > all * FAR || own < all / FAR;
-        (is_told && is_far).then(|| format!("{} {}", area_name(area.area), format_tenths(own)))
+        (is_told && is_far).then(|| format!("{} {}", area_name(&area.name), format_tenths(own)))
     };
     let far: Vec<String> = counted().filter_map(far).collect();
     (!far.is_empty()).then(|| {
@@ -77,34 +68,37 @@ fn unusual(sampled: &SampledSummary) -> Option<String> {
     })
 }
 
-fn areas(kind: &KindSummary, sampled: &SampledSummary) -> Section {
-    let mut columns =
-        vec![Column::words(""), Column::number("µs a hit"), Column::interval(), Column::number("of a hit")];
-    if sampled.named_percent.is_some() {
-        columns.extend([Column::number("without plain"), Column::interval()]);
-    }
-    if is_counted(sampled) {
-        columns.extend([Column::number("instructions"), Column::number("per ns")]);
-    }
-    let (whole, width) = (sampled.whole_ns, columns.len());
-    let mut rows = Vec::new();
+/// Areas with their parts; small parts together.
+fn lines(sampled: &SampledSummary) -> Vec<Line<'_>> {
+    let mut lines = Vec::new();
     for area in &sampled.areas {
-        let head = line_of_tls(area_name(area.area), (area.ns, area.tls_ns, area.instructions_count), sampled);
-        rows.push(head.into_iter().map(|cell| cell.toned(Tone::Strong)).collect());
-        let is_told = |ns: f64| ns >= PART_LEAST * whole;
-        for part in area.parts.iter().filter(|part| is_told(part.ns.value)) {
-            let name = if area.area == "stages" { stage_label(&part.part) } else { part.part.clone() };
-            rows.push(line_of_tls(format!("  {name}"), (part.ns, part.tls_ns, part.instructions_count), sampled));
-        }
-        let rest: Vec<f64> = area.parts.iter().map(|part| part.ns.value).filter(|ns| !is_told(*ns)).collect();
+        lines.push(Line { name: area_name(&area.name), ns: area.ns.value, of: Some(area), is_area: true });
+        let is_told = |part: &&Spent| part.ns.value >= PART_LEAST * sampled.whole_ns;
+        let (told, rest): (Vec<&Spent>, Vec<&Spent>) = area.parts.iter().partition(is_told);
+        lines.extend(told.into_iter().map(|part| {
+            let name = if area.name == Area::Stages.name() { stage_label(&part.name) } else { part.name.clone() };
+            Line { name: format!("  {name}"), ns: part.ns.value, of: Some(part), is_area: false }
+        }));
         if !rest.is_empty() {
-            let sum = rest.iter().sum();
-            let text = format!("  {} more, each below {}", rest.len(), percent_of(PART_LEAST, 1.0));
-            let mut texts = vec![text, format_micros(sum), String::new(), percent_of(sum, whole)];
-            texts.resize(width, String::new());
-            rows.push(row(texts, false));
+            let name = format!("  {} more, each below {}", rest.len(), percent_of(PART_LEAST, 1.0));
+            lines.push(Line { name, ns: rest.iter().map(|part| part.ns.value).sum(), of: None, is_area: false });
         }
     }
+    lines
+}
+
+fn areas(kind: &KindSummary, sampled: &SampledSummary) -> Section {
+    let lines = lines(sampled);
+    let instructions = |line: &Line| Some(line.of?.instructions_count?.max(0.0));
+    let rows = Rows::of(&lines)
+        .words("", |line| line.name.clone())
+        .number("µs a hit", |line| format_micros(line.ns))
+        .interval(format_micros, |line| line.of.map(|of| of.ns))
+        .number("of a hit", |line| percent_of(line.ns, sampled.whole_ns))
+        .estimate("without plain", format_micros, |line| line.of?.tls_ns)
+        .number_if_any("instructions", |line| instructions(line).map(|count| format_count(count as u64)))
+        .number_if_any("per ns", |line| instructions(line).map(|count| format_tenths(count / line.ns.max(1.0))))
+        .strong(|line| line.is_area);
     let unnamed = "Functions that a library's file does not name are parts of the named one that called them; debug \
                    packages name all. Kernel: by the system call that was made. libssl: by the function that the \
                    server called.";
@@ -122,7 +116,7 @@ fn areas(kind: &KindSummary, sampled: &SampledSummary) -> Section {
             .to_owned()
     });
     Section::titled("", format!("What a hit with a {} handshake is made of, by samples", kind.kind.name()))
-        .table(columns, rows)
+        .rows(rows)
         .notes([unnamed.to_owned()].into_iter().chain(opened).chain(counted).chain(unusual(sampled)))
 }
 
@@ -139,11 +133,12 @@ fn area_name(area: &str) -> String {
 }
 
 fn functions(kind: &KindSummary, sampled: &SampledSummary) -> Section {
-    let columns =
-        vec![Column::words("function"), Column::number("µs a hit"), Column::interval(), Column::number("of a hit")];
-    let rows = sampled.functions.iter().map(|of| line(of.name.clone(), of.ns, sampled.whole_ns)).collect();
+    let rows = Rows::of(&sampled.functions)
+        .words("function", |of| of.name.clone())
+        .estimate("µs a hit", format_micros, |of| Some(of.ns))
+        .number("of a hit", |of| percent_of(of.ns.value, sampled.whole_ns));
     let title = format!("The dearest functions outside of stages, {} handshakes", kind.kind.name());
-    Section::titled("", title).table(columns, rows)
+    Section::titled("", title).rows(rows)
 }
 
 /// All stacks: the wider, the dearer; callers above those that they call.
@@ -186,7 +181,7 @@ fn flames(kind: &KindSummary, sampled: &SampledSummary) -> Option<Chart> {
     let name = kind.kind.name();
     let caption = format!("Where a hit with a {name} handshake spends its CPU: callers above what they call");
     let told: Vec<String> =
-        sampled.areas.iter().map(|area| format!("{} {} µs", area.area, format_micros(area.ns.value))).collect();
+        sampled.areas.iter().map(|area| format!("{} {} µs", area.name, format_micros(area.ns.value))).collect();
     Some(chart.told(caption, told.join("; ")))
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use tlsdyno_tls::{Session, Stage};
+use tlsdyno_tls::Session;
 
 use crate::exchange::exchange_within;
 use crate::fault::{Fault, OrFault};
@@ -21,7 +21,7 @@ use crate::run::observer::Observer;
 use crate::run::preflight::compile;
 use crate::run::request::TIME_LIMIT_COUNTED;
 use crate::run::testbed::Testbed;
-use crate::sampling::area_of;
+use crate::sampling::{Trampolines, area_of, stage_of_trampoline};
 use crate::store::samples::Area;
 
 /// Connections that are counted, and before them as many that are not. A multiple of 32: at every 32nd signature
@@ -120,7 +120,7 @@ fn connections(
 }
 
 /// Instructions per connection by area.
-fn areas(handshakes: Handshakes, of: &[ByFunction], trampolines: &[Option<Stage>]) -> CountedAreas {
+fn areas(handshakes: Handshakes, of: &[ByFunction], trampolines: &Trampolines) -> CountedAreas {
     let each = |count: u64| count as f64 / f64::from(CONNECTIONS);
     let by_area = |of: &ByFunction| {
         let mut sums: BTreeMap<Area, f64> = BTreeMap::new();
@@ -136,7 +136,7 @@ fn areas(handshakes: Handshakes, of: &[ByFunction], trampolines: &[Option<Stage>
     }
     let mut stages: BTreeMap<String, f64> = BTreeMap::new();
     for (function, count) in &of[WITHIN].called {
-        if let Some(stage) = stage_of(&function.name, trampolines) {
+        if let Some(stage) = stage_of_trampoline(&function.name, trampolines) {
             *stages.entry(stage.to_owned()).or_default() += each(*count);
         }
     }
@@ -147,10 +147,4 @@ fn areas(handshakes: Handshakes, of: &[ByFunction], trampolines: &[Option<Stage>
         stages,
         plain: of.get(PLAIN).map(|of| told(by_area(of)).collect()).unwrap_or_default(),
     }
-}
-
-/// The stage of a trampoline: their numbers are octal (native/profiler/trampolines.c).
-fn stage_of(name: &str, trampolines: &[Option<Stage>]) -> Option<&'static str> {
-    let number = usize::from_str_radix(name.strip_prefix("trampoline_")?, 8).ok()?;
-    Some((*trampolines.get(number)?)?.name())
 }

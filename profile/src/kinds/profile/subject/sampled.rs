@@ -1,7 +1,6 @@
 //! The sampler of a server, which is opened anew when its processes change.
 
 use anyhow::{Context, Result};
-use tlsdyno_tls::Stage;
 
 use crate::fault::{Fault, OrFault};
 use crate::run::testbed::Testbed;
@@ -25,11 +24,8 @@ pub(super) struct Sampling {
 impl Sampling {
     /// Of the server of a configuration, which runs; without the profiler it has no stages.
     pub(super) fn of(testbed: &mut Testbed, server: usize) -> Result<Sampling> {
-        let stage = |stage: Option<Stage>| stage.map(Stage::name);
-        let trampolines: Trampolines = match &testbed.servers[server].profiling {
-            Some(profiling) => profiling.trampolines()?.into_iter().map(stage).collect(),
-            None => Trampolines::new(),
-        };
+        let profiling = testbed.servers[server].profiling.as_ref();
+        let trampolines = profiling.map_or(Ok(Trampolines::new()), |profiling| profiling.trampolines())?;
         let pids = pids(testbed, server)?;
         Ok(Sampling { sampler: Sampler::of(&pids, &trampolines)?, pids, trampolines, lost: 0, count: 0 })
     }

@@ -100,12 +100,11 @@ impl Sliced for Profile {
         let timed = self.is(index, Treatment::Timed);
         let samples = self.sampling(index).map(|sampling| sampling.end(server_cpu_ns)).transpose()?;
         let before = self.counts_before.take();
-        let counts = self.counts(index, timed)?.zip(before).map(|(after, before)| after - &before);
+        let counts = self.counts(index, timed)?.zip(before).map(|(after, before)| after.since(&before));
         self.set_timed(index, false)?;
         let (connections, handshakes_full) = (outcome.connections, outcome.handshakes.full);
         let Cell { handshakes, treatment } = self.cells[index].cell;
-        let is_plain = matches!(treatment, Treatment::Plain | Treatment::PlainSampled);
-        let wanted = if handshakes == Handshakes::Full && !is_plain { connections } else { 0 };
+        let wanted = if handshakes == Handshakes::Full && !treatment.is_plain() { connections } else { 0 };
         let otherwise = (handshakes_full != wanted)
             .then(|| format!("{handshakes_full} of {connections} handshakes were full, not {wanted}"));
         Ok((otherwise, Seen { counts, samples }))
@@ -115,7 +114,7 @@ impl Sliced for Profile {
         if let Some(counts) = seen.counts {
             let profile = block.profile.get_or_insert_with(ProfileBlock::default);
             profile.stages_ns.push(Stage::PROVIDER.map(|stage| counts.ns_of(stage) as u64).to_vec());
-            profile.counts += &counts;
+            profile.counts.add(&counts);
         }
         if let Some(samples) = seen.samples {
             let profile = block.profile.get_or_insert_with(ProfileBlock::default);

@@ -21,7 +21,7 @@ use crate::run::cpus::Cpus;
 use crate::run::manifest;
 use crate::run::observer::Observer;
 use crate::run::preflight::{Check, can_resume, checks_of};
-use crate::run::testbed::{ServerUnderTest, Testbed};
+use crate::run::testbed::Testbed;
 use crate::store::warning::shared_cpus;
 use crate::store::{Configuration, Measured, Record, Warning};
 
@@ -175,42 +175,12 @@ fn check(servers: &Experiment, testbed: &mut Testbed, index: usize) -> Result<Ve
 fn placed(experiment: &ProfileExperiment, testbed: &Testbed) -> Vec<Placed> {
     let cells = experiment.cells();
     let server_of = |treatment: Treatment| {
-        let is_it = |off: StageSet, wraps: bool| {
-            let found = testbed.servers.iter().skip(1).position(|server| {
-                let model = &server.model;
-                !model.plain_http && model.noop == off && model.wrapped.is_empty() != wraps
-            });
-            found.map_or(PROFILED, |position| position + 1)
-        };
-        let doubling = |doubled: Option<StageSet>, copies: bool| {
-            let is_it = |server: &ServerUnderTest| server.model.doubled == doubled && server.model.copies == copies;
-            testbed.servers.iter().position(is_it).unwrap_or(PROFILED)
-        };
-        let plain = testbed.servers.iter().position(|server| server.model.plain_http).unwrap_or(PROFILED);
-        match treatment {
-            Treatment::NotTimed | Treatment::Timed | Treatment::Sampled => PROFILED,
-            Treatment::Plain | Treatment::PlainSampled => plain,
-            Treatment::AsIs => is_it(StageSet::NONE, false),
-            Treatment::NothingOff => is_it(StageSet::NONE, true),
-            Treatment::Off(stages) => is_it(stages, false),
-            Treatment::NothingDoubled => doubling(Some(StageSet::NONE), false),
-            Treatment::RecordsCopied => doubling(None, true),
-            Treatment::Doubled(stages) => doubling(Some(stages), false),
-        }
+        let name = treatment.configuration().name;
+        testbed.servers.iter().position(|server| server.model.name == name).unwrap_or(PROFILED)
     };
     let base_of = |cell: &Cell| {
-        let treatment = match cell.treatment {
-            Treatment::Timed | Treatment::Sampled => Treatment::NotTimed,
-            Treatment::Off(_) => Treatment::NothingOff,
-            Treatment::PlainSampled => Treatment::Plain,
-            Treatment::RecordsCopied | Treatment::Doubled(_) => Treatment::NothingDoubled,
-            Treatment::AsIs
-            | Treatment::NotTimed
-            | Treatment::NothingOff
-            | Treatment::NothingDoubled
-            | Treatment::Plain => return None,
-        };
-        cells.iter().position(|other| *other == Cell { treatment, ..*cell })
+        let base = Cell { treatment: cell.treatment.base()?, ..*cell };
+        cells.iter().position(|other| *other == base)
     };
     cells.iter().map(|cell| Placed { cell: *cell, server: server_of(cell.treatment), base: base_of(cell) }).collect()
 }
@@ -221,10 +191,7 @@ fn configuration(cell: &Cell, base: Option<usize>, passed: Vec<String>) -> Confi
 }
 
 fn plan(servers: &Experiment, testbed: &Testbed, placed: &Placed) -> Result<Plan> {
-    let plan = testbed.plan(servers, placed.server)?;
-    let resumption = match placed.cell.handshakes {
-        Handshakes::Resumed if plan.target.tls.is_some() => Resumption::Share(1.0),
-        Handshakes::Full | Handshakes::Resumed => Resumption::Never,
-    };
-    Ok(Plan { resumption, ..plan })
+    let resumes = placed.cell.handshakes == Handshakes::Resumed && !placed.cell.treatment.is_plain();
+    let resumption = if resumes { Resumption::Share(1.0) } else { Resumption::Never };
+    Ok(Plan { resumption, ..testbed.plan(servers, placed.server)? })
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tlsdyno_tls::StageSet;
 
-use super::{AreaSummary, FunctionSummary, PartSummary, SampledSummary};
+use super::{SampledSummary, Spent};
 use crate::kinds::profile::CountedAreas;
 use crate::kinds::profile::file::Cell;
 use crate::random::SplitMix64;
@@ -79,18 +79,21 @@ impl SeenRounds {
     }
 
     pub(super) fn of_stages(&self, stages: StageSet) -> Estimate {
-        let is_it = |group: &Group| stages.iter().any(|stage| group.area == Area::Stages && group.part == stage.name());
-        self.cost(|samples| samples.groups.iter().filter(|(group, _)| is_it(group)).map(|(_, count)| count).sum())
+        self.cost(in_groups(|group| {
+            group.area == Area::Stages && stages.iter().any(|stage| group.part == stage.name())
+        }))
     }
 
-    /// The costs of those samples that `of` counts, and how much more they are than without TLS.
-    fn costs(&self, plain: Option<&SeenRounds>, of: impl Fn(&Samples) -> u64) -> (Estimate, Option<Estimate>) {
+    /// What is spent in groups, beside what is spent there without TLS.
+    fn spent(&self, name: &str, plain: Option<&SeenRounds>, is_it: impl Fn(&Group) -> bool) -> Spent {
+        let of = in_groups(is_it);
         let ns = self.cost(&of);
-        (ns, plain.map(|plain| difference(ns, plain.cost(&of))))
+        let tls_ns = plain.map(|plain| difference(ns, plain.cost(&of)));
+        Spent { name: name.to_owned(), ns, tls_ns, instructions_count: None, parts: Vec::new() }
     }
 
     pub(super) fn summary(
-        self,
+        &self,
         sampling_ns: Estimate,
         plain: Option<&SeenRounds>,
         counted: Option<&CountedAreas>,
@@ -98,33 +101,33 @@ impl SeenRounds {
         let groups: BTreeSet<&Group> =
             self.all.groups.keys().chain(plain.iter().flat_map(|plain| plain.all.groups.keys())).collect();
         let area = |area: Area| {
-            let of_area = |group: &Group| group.area == area;
-            let count = |seen: &Samples| seen.groups.iter().filter(|(group, _)| of_area(group)).map(|(_, n)| n).sum();
-            let (ns, tls_ns) = self.costs(plain, count);
-            let part = |group: &&Group| {
-                let (ns, tls_ns) = self.costs(plain, |seen| seen.groups.get(*group).copied().unwrap_or(0));
-                let counted = counted.filter(|_| area == Area::Stages);
-                let instructions_count = counted.and_then(|counted| counted.stages.get(&group.part).copied());
-                PartSummary { part: group.part.clone(), ns, tls_ns, instructions_count }
+            let part = |group: &Group| Spent {
+                instructions_count: counted
+                    .filter(|_| area == Area::Stages)
+                    .and_then(|counted| counted.stages.get(&group.part).copied()),
+                ..self.spent(&group.part, plain, |of| of == group)
             };
-            let mut parts: Vec<PartSummary> = groups.iter().filter(|group| of_area(group)).map(part).collect();
+            let mut parts: Vec<Spent> =
+                groups.iter().filter(|group| group.area == area).map(|group| part(group)).collect();
             parts.sort_by(|a, b| b.ns.value.total_cmp(&a.ns.value));
             let instructions_count = counted.and_then(|counted| counted.areas.get(area.name()).copied());
-            AreaSummary { area: area.name(), ns, tls_ns, instructions_count, parts }
+            Spent { instructions_count, parts, ..self.spent(area.name(), plain, |group| group.area == area) }
         };
         let mut functions: Vec<(&String, &u64)> = self.all.functions.iter().collect();
         functions.sort_by_key(|(name, count)| (std::cmp::Reverse(**count), *name));
-        let function = |(name, _): &(&String, &u64)| FunctionSummary {
+        let function = |(name, _): &(&String, &u64)| Spent {
             name: (*name).clone(),
             ns: self.cost(|seen| seen.functions.get(*name).copied().unwrap_or(0)),
+            tls_ns: None,
+            instructions_count: None,
+            parts: Vec::new(),
         };
         let named_percent = plain.map(|plain| {
-            let of = |wanted: &dyn Fn(&Group) -> bool| {
-                let is_it = |group: &Group| group.area != Area::Stages && wanted(group);
-                let count = |seen: &Samples| seen.groups.iter().filter(|(group, _)| is_it(group)).map(|(_, n)| n).sum();
-                self.cost(count).value - plain.cost(count).value
+            let tls_ns = |wanted: fn(&Group) -> bool| {
+                let of = in_groups(|group| group.area != Area::Stages && wanted(group));
+                self.cost(&of).value - plain.cost(&of).value
             };
-            of(&Group::is_named) / of(&|_| true) * 100.0
+            tls_ns(Group::is_named) / tls_ns(|_| true) * 100.0
         });
         SampledSummary {
             samples: self.all.count(),
@@ -136,6 +139,11 @@ impl SeenRounds {
             stacks: self.all.stacks.clone(),
         }
     }
+}
+
+/// Counts the samples of some groups.
+fn in_groups(is_it: impl Fn(&Group) -> bool) -> impl Fn(&Samples) -> u64 {
+    move |samples| samples.groups.iter().filter(|(group, _)| is_it(group)).map(|(_, count)| count).sum()
 }
 
 /// From rounds with their samples of a group, all their samples, and what a hit cost in them.

@@ -9,12 +9,12 @@ use tlsdyno_tls::{Config, Session};
 
 use super::CONNECTIONS_MAX;
 use crate::affinity::on_cpu;
-use crate::exchange::{Answer, exchange};
+use crate::exchange::{Answer, Moment, exchange};
 use crate::fault::{Fault, OrFault};
 use crate::interrupt;
 use crate::kinds::profile::file::Handshakes;
 use crate::kinds::steps::file::StepsCell;
-use crate::native::stock_client::{StockClient, StockConnection};
+use crate::native::stock_client::{StockClient, StockConnection, StockMoment};
 use crate::store::FlowEvent;
 
 /// A client of one server.
@@ -108,33 +108,30 @@ fn answered(target: &Target, config: &Arc<Config>, session: Option<Session>) -> 
     answer.map_err(|failure| anyhow!("\"{}\": {failure}", target.cell)).or_fault(Fault::Server)
 }
 
-/// What happened between moments, each with its name, clock, CPU time and bytes.
-fn events<'a>(moments: impl Iterator<Item = (&'a str, u64, u64, u64)>) -> Vec<FlowEvent> {
-    let moments: Vec<_> = moments.collect();
-    let event = |pair: &[(&str, u64, u64, u64)]| {
-        let ((_, from_ns, cpu_before_ns, _), (name, to_ns, cpu_ns, bytes)) = (pair[0], pair[1]);
-        FlowEvent {
-            name: name.to_owned(),
-            from_ns: from_ns as i64,
-            to_ns: to_ns as i64,
-            cpu_ns: cpu_ns.saturating_sub(cpu_before_ns),
-            bytes,
-        }
+/// What happened between moments.
+fn events(moments: &[StockMoment]) -> Vec<FlowEvent> {
+    let event = |(before, end): (&StockMoment, &StockMoment)| FlowEvent {
+        name: end.what.clone(),
+        from_ns: before.at_ns as i64,
+        to_ns: end.at_ns as i64,
+        cpu_ns: end.cpu_ns.saturating_sub(before.cpu_ns),
+        bytes: end.bytes,
     };
-    moments.windows(2).map(event).collect()
+    moments.iter().zip(moments.iter().skip(1)).map(event).collect()
 }
 
 fn seen(answer: &Answer) -> Seen {
     let handshake = answer.handshake.as_ref();
+    let moment =
+        |&Moment { what, at_ns, cpu_ns, bytes }: &Moment| StockMoment { what: what.to_owned(), at_ns, cpu_ns, bytes };
     Seen {
-        events: events(answer.moments.iter().map(|of| (of.what, of.at_ns, of.cpu_ns, of.bytes))),
+        events: events(&answer.moments.iter().map(moment).collect::<Vec<_>>()),
         sent_bytes: handshake.map_or(0, |of| u64::from(of.bytes_out)),
         received_bytes: handshake.map_or(0, |of| u64::from(of.bytes_in)),
     }
 }
 
 fn seen_by_stock(connection: &StockConnection) -> Seen {
-    let events = events(connection.moments.iter().map(|of| (of.what.as_str(), of.at_ns, of.cpu_ns, of.bytes)));
     let StockConnection { sent_bytes, received_bytes, .. } = *connection;
-    Seen { events, sent_bytes, received_bytes }
+    Seen { events: events(&connection.moments), sent_bytes, received_bytes }
 }

@@ -1,0 +1,140 @@
+//! A table that is made column by column: each column says what it shows of the subject of a row.
+
+use tlsdyno_base::bootstrap::Estimate;
+use tlsdyno_base::units::NONE;
+
+use crate::document::{Cell, Column, Place, Section, Table, Tone};
+
+/// A table with a row for each subject.
+#[derive(Debug)]
+pub struct Rows<'a, T> {
+    subjects: Vec<&'a T>,
+    place: Place,
+    table: Table,
+}
+
+impl<'a, T> Rows<'a, T> {
+    /// Without columns at first.
+    pub fn of(subjects: impl IntoIterator<Item = &'a T>) -> Rows<'a, T> {
+        let subjects: Vec<&T> = subjects.into_iter().collect();
+        let rows = vec![Vec::new(); subjects.len()];
+        Rows { subjects, place: Place::Everywhere, table: Table { columns: Vec::new(), rows } }
+    }
+
+    /// The columns from here on are shown there only.
+    #[must_use]
+    pub fn on(self, place: Place) -> Rows<'a, T> {
+        Rows { place, ..self }
+    }
+
+    /// A column of words.
+    #[must_use]
+    pub fn words(self, name: impl Into<String>, text: impl Fn(&T) -> String) -> Rows<'a, T> {
+        let texts: Vec<String> = self.subjects.iter().map(|subject| text(subject)).collect();
+        self.column(Column::words(name), texts)
+    }
+
+    /// A column of numbers.
+    #[must_use]
+    pub fn number(self, name: impl Into<String>, text: impl Fn(&T) -> String) -> Rows<'a, T> {
+        let texts: Vec<String> = self.subjects.iter().map(|subject| text(subject)).collect();
+        self.column(Column::number(name), texts)
+    }
+
+    /// A column of numbers that some subjects have. Without any the table has no such column.
+    #[must_use]
+    pub fn number_if_any(self, name: impl Into<String>, text: impl Fn(&T) -> Option<String>) -> Rows<'a, T> {
+        let texts: Vec<Option<String>> = self.subjects.iter().map(|subject| text(subject)).collect();
+        if texts.iter().all(Option::is_none) {
+            return self;
+        }
+        self.column(Column::number(name), texts.into_iter().map(Option::unwrap_or_default).collect())
+    }
+
+    /// A column of estimates, and one of their intervals. Without any estimate the table has no such columns.
+    #[must_use]
+    pub fn estimate(
+        self,
+        name: impl Into<String>,
+        format: impl Fn(f64) -> String,
+        value: impl Fn(&T) -> Option<Estimate>,
+    ) -> Rows<'a, T> {
+        let values: Vec<Option<Estimate>> = self.subjects.iter().map(|subject| value(subject)).collect();
+        if values.iter().all(Option::is_none) {
+            return self;
+        }
+        let numbers = values.iter().map(|of| of.map_or(NONE.to_owned(), |of| format(of.value))).collect();
+        self.column(Column::number(name), numbers).interval(format, value)
+    }
+
+    /// A column of intervals, of the numbers in the column before.
+    #[must_use]
+    pub fn interval(self, format: impl Fn(f64) -> String, value: impl Fn(&T) -> Option<Estimate>) -> Rows<'a, T> {
+        let ends = |subject: &&T| value(subject).map_or(String::new(), |of| of.ends(&format));
+        let texts = self.subjects.iter().map(ends).collect();
+        self.column(Column::interval(), texts)
+    }
+
+    /// Some of the rows head those below them.
+    #[must_use]
+    pub fn strong(mut self, is_head: impl Fn(&T) -> bool) -> Rows<'a, T> {
+        let heads = self.table.rows.iter_mut().zip(&self.subjects).filter(|(_, subject)| is_head(subject));
+        heads.flat_map(|(row, _)| row).for_each(|cell| cell.tone = Tone::Strong);
+        self
+    }
+
+    /// One more row, with something in the first columns only. No column comes after it.
+    #[must_use]
+    pub fn and(mut self, texts: impl IntoIterator<Item = String>, tone: Tone) -> Rows<'a, T> {
+        let blank = std::iter::repeat(String::new());
+        let cells = texts.into_iter().chain(blank).take(self.table.columns.len());
+        self.table.rows.push(cells.map(|text| Cell::from(text).toned(tone)).collect());
+        self
+    }
+
+    /// The table.
+    pub fn table(self) -> Table {
+        self.table
+    }
+
+    fn column(mut self, column: Column, texts: Vec<String>) -> Rows<'a, T> {
+        let column = if self.place == Place::Everywhere { column } else { column.on(self.place) };
+        self.table.columns.push(column);
+        self.table.rows.iter_mut().zip(texts).for_each(|(row, text)| row.push(text.into()));
+        self
+    }
+}
+
+impl Section {
+    /// With a table of these rows, where there are any.
+    #[must_use]
+    pub fn rows<T>(self, rows: Rows<T>) -> Section {
+        let Table { columns, rows } = rows.table;
+        self.table(columns, rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tlsdyno_base::units::format_tenths;
+
+    use super::*;
+
+    #[test]
+    fn columns_that_nobody_has_are_left_out() {
+        let known = Estimate { value: 1.0, low: 0.5, high: 1.5 };
+        let table = Rows::of(&[(7, Some(known)), (8, None)])
+            .words("", |of| of.0.to_string())
+            .estimate("known", format_tenths, |of| of.1)
+            .estimate("nowhere", format_tenths, |_| None)
+            .on(Place::Page)
+            .number_if_any("some", |of| of.1.map(|_| "x".to_owned()))
+            .number_if_any("none", |_| None)
+            .table();
+        let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
+        assert_eq!(names, ["", "known", "95 %", "some"]);
+        let texts = |row: usize| table.rows[row].iter().map(|cell| cell.text.as_str()).collect::<Vec<_>>();
+        assert_eq!([texts(0), texts(1)], [["7", "1.0", "[0.5, 1.5]", "x"], ["8", NONE, "", ""]]);
+        assert_eq!(table.on(Place::Terminal).columns.len(), 3);
+    }
+}
