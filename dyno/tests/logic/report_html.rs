@@ -363,7 +363,7 @@ fn probed() -> Vec<SiteSummary> {
                 let facts = Facts { key: format!("key {}", hour / 24), version: "1.3".into(), ..Facts::default() };
                 let (lookup_ns, tcp_ns) = (Some(time(1.0)), Some(time(20.0)));
                 let round = Round { lookup_ns, tcp_ns, full, resumed, resumption, kept, facts, ..Round::default() };
-                made.add(&Entry::made("run", 0, round));
+                made.merge(&Hour::of(&Entry::made("run", 0, round)));
             }
             made
         };
