@@ -24,6 +24,7 @@ pub mod moment;
 pub mod pace;
 pub mod papers;
 pub mod published;
+pub mod reuse;
 pub mod rounds;
 pub mod scoreboard;
 pub mod shares;

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::bootstrap::Estimate;
+use super::bootstrap::{Column, Estimate};
 pub use tlsdyno_base::verdict::{Direction, Lies};
 
 /// Fewer rounds than this give a rough interval only, which is said.
@@ -141,6 +141,13 @@ impl Ratio {
     /// Something else than the server limited one of the two.
     pub fn is_bound(&self) -> bool {
         self.at_most || self.at_least
+    }
+
+    /// How many times one column another is, in the rounds that have both; `None` without any.
+    pub fn of_columns(by: &Column, of: &Column) -> Option<Ratio> {
+        let logarithms: Column = by.iter().zip(of).map(|(by, of)| Some(((*of)? / (*by)?).ln())).collect();
+        let pairs = logarithms.iter().flatten().count() as u32;
+        (pairs > 0).then(|| Ratio::of_logarithm(Estimate::of(logarithms), pairs, false, false))
     }
 
     /// The ratio whose logarithm was estimated from so many rounds.

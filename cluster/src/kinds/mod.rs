@@ -2,5 +2,6 @@
 
 pub mod array;
 pub mod cluster;
+mod several_machines;
 
 pub use tlsdyno_bench::kinds::*;

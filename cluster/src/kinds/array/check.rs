@@ -3,9 +3,10 @@
 use anyhow::{Result, ensure};
 
 use crate::kinds::array::file::{Array, ArrayExperiment, Spread};
-use crate::kinds::load::curve::file::{ReuseAxis, hits_per_handshake};
+use crate::kinds::load::curve::file::hits_per_handshake;
 use crate::run::check::workers::FarLoad;
 use crate::servers::Proxy;
+use crate::stats::reuse::ReuseAxis;
 
 /// Most proxies: a machine holds no more under the smallest quota.
 const PROXIES_MAX: u32 = 16;

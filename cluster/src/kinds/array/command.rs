@@ -3,21 +3,18 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, bail};
 use tlsdyno_engine::serve::Transaction;
-use tlsdyno_tls::Effort;
 
 use crate::choice::{choice, flags_of};
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::kinds::array::Arrays;
-use crate::kinds::array::file::{Array, ArrayExperiment, PageCost, Spread};
-use crate::kinds::flags::{FarArgs, RepeatArgs, TimeArgs, TlsArgs, parse_transaction, percent};
-use crate::kinds::load::curve::file::ReuseAxis;
+use crate::kinds::array::file::{Array, ArrayExperiment, PageCost};
+use crate::kinds::flags::{FarArgs, RepeatArgs, TimeArgs, TlsArgs, parse_transaction};
 use crate::kinds::perform::OutputArgs;
 use crate::kinds::{AnyExperiment, find};
 use crate::model::CertificateKind;
-use crate::servers::Proxy;
 
 /// How many proxies a site needs at its reuse: throughput, half serving points, CPU of each machine
 ///
@@ -51,70 +48,18 @@ pub struct Args {
 /// What a file says instead.
 #[derive(clap::Args, Clone, Debug)]
 struct Flags {
-    /// The proxies
-    #[arg(long, default_value_t, value_parser = choice(Proxy::ALL), help_heading = "Array")]
-    proxy: Proxy,
-    /// Numbers of proxies to compare; 0: the server ends TLS itself
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "0,1,2,3,4", help_heading = "Array")]
-    proxies: Vec<u32>,
-    /// CPU time that each proxy, and the server, may use, in CPUs; 1: a CPU each
-    #[arg(long, value_name = "CPUS", default_value_t = Array::default().machine_cpus, help_heading = "Array")]
-    machine_cpus: f64,
+    #[command(flatten)]
+    array: Array,
     /// What a page costs the transaction server, before it is scaled: 7ms or wait:7ms takes this time beside the
     /// server, as on a machine behind it; cpu:2ms its CPU time
     #[arg(long, value_name = "COST", default_value = "7ms", value_parser = parse_transaction, help_heading = "Array")]
     transaction: Transaction,
-    /// Make pages so short that a full handshake, which is measured first, is so many of them long; 0: leave them
-    #[arg(
-        long,
-        value_name = "PAGES",
-        default_value_t = Array::default().handshake_pages_ratio,
-        help_heading = "Array"
-    )]
-    pages_per_handshake: f64,
-    /// Size of a page
-    #[arg(long, value_name = "BYTES", default_value_t = Array::default().page_bytes, help_heading = "Array")]
-    size: u64,
-    /// How clients are spread over the proxies; several are compared
-    #[arg(
-        long,
-        value_name = "HOW",
-        value_delimiter = ',',
-        default_value = "client",
-        value_parser = choice(Spread::ALL),
-        help_heading = "Array"
-    )]
-    spread: Vec<Spread>,
-
-    /// Percentages, ascending
-    #[arg(
-        long,
-        value_name = "PERCENT",
-        value_delimiter = ',',
-        value_parser = percent,
-        default_value = "0,50,75,90,96,98",
-        help_heading = "Traffic"
-    )]
-    reuse: Vec<f64>,
-    /// Of what percent reuse is a part
-    #[arg(long, value_name = "AXIS", default_value_t = ReuseAxis::Hits, value_parser = choice(ReuseAxis::ALL))]
-    #[arg(help_heading = "Traffic")]
-    by: ReuseAxis,
-    /// Clients at once, each with one connection
-    #[arg(short, long, value_name = "N", default_value_t = Array::default().clients_count, help_heading = "Traffic")]
-    clients: u32,
-    /// How much the client does
-    #[arg(long, value_name = "EFFORT", default_value_t = Effort::Lean)]
-    #[arg(value_parser = choice(Effort::ALL), help_heading = "Traffic")]
-    effort: Effort,
-
     #[command(flatten)]
     tls: TlsArgs,
     /// Certificate: with RSA-4096 a full handshake costs some hundred times what passing a page on does, as in 2002
     #[arg(long, value_name = "TYPE", default_value_t = ArrayExperiment::tls_default().certificate())]
     #[arg(value_parser = choice(CertificateKind::ALL), help_heading = "TLS")]
     cert: CertificateKind,
-
     #[command(flatten)]
     time: TimeArgs<180, 40>,
     #[command(flatten)]
@@ -139,29 +84,14 @@ impl Flags {
             Transaction { cpu_ns, wait_ns: 0, .. } => (PageCost::Cpu, cpu_ns),
             _ => bail!("--transaction of an array takes a wait or CPU time, not both"),
         };
-        ensure!(!self.proxies.is_empty(), "--proxies names the numbers of proxies to compare, for example 0,1,2");
-        let all: Vec<String> = self.proxies.iter().map(ToString::to_string).collect();
-        let (last, others) = all.split_last().map_or(("", &[][..]), |(last, others)| (last, others));
-        let counts = if others.is_empty() { last.to_owned() } else { format!("{} or {last}", others.join(", ")) };
-        let defaults = Array::default();
+        let counts: Vec<String> = self.array.proxies.iter().map(ToString::to_string).collect();
+        let counts = match &counts[..] {
+            [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+            one => one.concat(),
+        };
         Ok(ArrayExperiment {
-            question: format!("What do {counts} proxies ({}) make of a transaction server's reuse?", self.proxy),
-            array: Array {
-                proxy: self.proxy,
-                proxies: self.proxies.clone(),
-                machine_cpus: self.machine_cpus,
-                transaction_us: transaction_ns as f64 / 1e3,
-                transaction_cost: cost,
-                handshake_pages_ratio: self.pages_per_handshake,
-                page_bytes: self.size,
-                by: self.by,
-                levels_percent: self.reuse.clone(),
-                clients_count: self.clients,
-                spread: self.spread.clone(),
-                effort: self.effort,
-                timeout_ms: defaults.timeout_ms,
-                address: defaults.address,
-            },
+            question: format!("What do {counts} proxies ({}) make of a transaction server's reuse?", self.array.proxy),
+            array: Array { transaction_us: transaction_ns as f64 / 1e3, transaction_cost: cost, ..self.array.clone() },
             tls: self.tls.with(Some(self.cert)),
             measure: self.repeat.measure(self.time.seconds()),
             workers: None,

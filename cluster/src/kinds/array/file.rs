@@ -7,10 +7,12 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::{Effort, named};
 
-use crate::kinds::load::curve::file::ReuseAxis;
+use crate::choice::choice;
+use crate::kinds::flags::percent;
 use crate::model::sentences::sentences;
 use crate::model::{CertificateKind, Measure, TicketKeys, Tls, WorkersModel};
 use crate::servers::Proxy;
+use crate::stats::reuse::ReuseAxis;
 
 named! {
     /// How clients are spread over the proxies.
@@ -73,38 +75,57 @@ pub struct ArrayExperiment {
 }
 
 /// Proxies, server and clients.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, clap::Args)]
 #[serde(deny_unknown_fields, default)]
+#[command(next_help_heading = "Array")]
 pub struct Array {
-    /// The proxies.
+    /// The proxies
+    #[arg(long, default_value_t, value_parser = choice(Proxy::ALL))]
     pub proxy: Proxy,
-    /// How many of them, ascending; 0: the server ends TLS itself.
+    /// Numbers of proxies to compare, ascending; 0: the server ends TLS itself
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "0,1,2,3,4")]
     pub proxies: Vec<u32>,
-    /// CPU time that each machine may use, a proxy or the server, in CPUs.
+    /// CPU time that each proxy, and the server, may use, in CPUs; 1: a CPU each
+    #[arg(long, value_name = "CPUS", default_value_t = Array::default().machine_cpus)]
     pub machine_cpus: f64,
     /// What a page takes, microseconds, before it is scaled.
+    #[arg(skip)]
     pub transaction_us: f64,
     /// Of what it takes that.
+    #[arg(skip)]
     pub transaction_cost: PageCost,
-    /// Pages are made this many times shorter than a full handshake of a proxy takes under its quota, which is measured
-    /// first; 0: they stay as they are.
+    /// Make pages so short that a full handshake, which is measured first, is so many of them long; 0: leave them
+    #[arg(long = "pages-per-handshake", value_name = "PAGES", default_value_t = Array::default().handshake_pages_ratio)]
     pub handshake_pages_ratio: f64,
-    /// Size of a page.
+    /// Size of a page
+    #[arg(long = "size", value_name = "BYTES", default_value_t = Array::default().page_bytes)]
     pub page_bytes: u64,
-    /// Of what percent reuse is a part.
+    /// Of what percent reuse is a part
+    #[arg(long, value_name = "AXIS", default_value_t = ReuseAxis::Hits, value_parser = choice(ReuseAxis::ALL))]
+    #[arg(help_heading = "Traffic")]
     pub by: ReuseAxis,
-    /// Percentages, ascending.
+    /// Percentages, ascending
+    #[arg(long = "reuse", value_name = "PERCENT", value_delimiter = ',', value_parser = percent)]
+    #[arg(default_value = "0,50,75,90,96,98", help_heading = "Traffic")]
     pub levels_percent: Vec<f64>,
-    /// Clients at once, each with one connection.
+    /// Clients at once, each with one connection
+    #[arg(short, long = "clients", value_name = "N", default_value_t = Array::default().clients_count)]
+    #[arg(help_heading = "Traffic")]
     pub clients_count: u32,
-    /// How clients are spread over the proxies; several are compared.
+    /// How clients are spread over the proxies; several are compared
+    #[arg(long, value_name = "HOW", value_delimiter = ',', default_value = "client")]
+    #[arg(value_parser = choice(Spread::ALL))]
     pub spread: Vec<Spread>,
-    /// How much the client does.
+    /// How much the client does
+    #[arg(long, value_name = "EFFORT", default_value_t = Effort::Lean, value_parser = choice(Effort::ALL))]
+    #[arg(help_heading = "Traffic")]
     pub effort: Effort,
     /// Time-out of a connection without progress, milliseconds.
+    #[arg(skip = Array::default().timeout_ms)]
     pub timeout_ms: u64,
     /// The address of this machine that server, proxies and dispatchers listen on, for workers elsewhere; `None`:
     /// loopback.
+    #[arg(skip)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
 }
@@ -215,6 +236,11 @@ impl ArrayExperiment {
     /// A value that TOML cannot hold.
     pub fn to_toml(&self) -> Result<String> {
         Ok(toml::to_string(self)?)
+    }
+
+    /// Proxies of the longest line.
+    pub fn most_proxies(&self) -> u32 {
+        self.array.proxies.iter().copied().max().unwrap_or(0)
     }
 
     /// What the configurations measure, in their order: plain HTTP, the server alone, then the proxies.

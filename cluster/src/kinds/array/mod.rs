@@ -3,7 +3,6 @@
 mod check;
 pub mod command;
 pub mod file;
-pub mod keys;
 pub mod page;
 mod record;
 pub mod subject;

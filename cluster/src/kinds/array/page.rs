@@ -6,27 +6,25 @@ mod checks;
 mod keys;
 
 use crate::kinds::array::file::PageCost;
-use crate::kinds::array::summary::{ArrayHalf, ArrayLevel, ArrayLine, ArrayModel, ArraySummary, Bound};
-use crate::kinds::load::curve::file::ReuseAxis;
-use crate::kinds::load::curve::summary::Crossing;
+use crate::kinds::array::summary::{ArrayLevel, ArrayLine, ArrayModel, ArraySummary, Bound};
 use crate::report::circumstances::{self, server_text};
-use crate::report::document::{Column, Content, Document, Field, Method, Place, Section, Table, Tone};
+use crate::report::document::{Column, Content, Document, Field, Method, Place, Section, Table, Tone, row};
 use crate::report::published::not_as_in;
 use crate::stats::Estimate;
-use crate::store::Record;
+use crate::stats::reuse::{Crossing, HalfServingPoint, ReuseAxis};
+use crate::stats::summary::configuration_warnings;
+use crate::store::{Configuration, Record};
 use crate::units::{
     NONE, format_duration, format_interval_with, format_micros, format_percent, format_quantity, format_tenths,
 };
 
 /// The document of a record.
 pub fn document(record: &Record, summary: &ArraySummary) -> Document {
-    let configurations = &record.configurations;
-    let texts =
-        configurations.iter().map(|of| (of.name.clone(), of.warnings.iter().map(ToString::to_string).collect()));
-    let texts: Vec<(String, Vec<String>)> = texts.collect();
-    let of_blocks = block_warnings(record);
-    let parts = texts.iter().chain(&of_blocks).map(|(name, warnings)| (name, warnings));
-    let mut warnings = circumstances::texts(&summary.warnings, parts);
+    let own = |(index, of): (usize, &Configuration)| {
+        (of.name.clone(), configuration_warnings(record, index).iter().map(ToString::to_string).collect())
+    };
+    let parts: Vec<(String, Vec<String>)> = record.configurations.iter().enumerate().map(own).collect();
+    let mut warnings = circumstances::texts(&summary.warnings, parts.iter().map(|(name, texts)| (name, texts)));
     warnings.extend(unsaturated(summary));
     let mut sections = vec![setting(record, summary)];
     let chart = has_curves(summary).then(|| chart::throughput(summary)).flatten();
@@ -37,17 +35,6 @@ pub fn document(record: &Record, summary: &ArraySummary) -> Document {
     sections.push(circumstances::warnings(warnings));
     sections.extend(paper(summary));
     circumstances::document(record, summary.rounds, answer(summary), sections, Method::Load)
-}
-
-/// What was said of blocks, once for each configuration.
-fn block_warnings(record: &Record) -> Vec<(String, Vec<String>)> {
-    let of_configuration = |(index, of): (usize, &crate::store::Configuration)| {
-        let blocks = record.blocks.iter().filter(|block| block.configuration == index);
-        let mut said: Vec<String> = blocks.flat_map(|block| &block.warnings).map(ToString::to_string).collect();
-        said.dedup();
-        (of.name.clone(), said)
-    };
-    record.configurations.iter().enumerate().map(of_configuration).collect()
 }
 
 fn unsaturated(summary: &ArraySummary) -> Option<String> {
@@ -114,13 +101,13 @@ pub fn answer(summary: &ArraySummary) -> String {
     let hits = format!("{bound}{}", format_quantity(plain.hits_per_second.value));
     let points = summary.lines.iter().filter_map(|line| Some((line, line.half_serving_point.as_ref()?)));
     let points: Vec<String> = points.map(|(line, half)| reached(line, half)).collect();
-    if !summary.ticket_keys.is_empty() && !has_curves(summary) {
-        return keys::sentence(summary);
+    if let Some(kept) = keys::sentence(summary).filter(|_| !has_curves(summary)) {
+        return kept;
     }
     if points.is_empty() {
         return format!("Plain HTTP: {hits} pages/s; nothing was measured of TLS.");
     }
-    let kept = keys::sentence(summary);
+    let kept = keys::sentence(summary).unwrap_or_default();
     format!(
         "Half of the {hits} pages/s of plain HTTP, by {}: {}. {kept}",
         match summary.experiment.array.by {
@@ -139,13 +126,13 @@ fn has_curves(summary: &ArraySummary) -> bool {
 }
 
 /// How much reuse a line needs for half of plain HTTP, and for all of it.
-fn reached(line: &ArrayLine, half: &ArrayHalf) -> String {
+fn reached(line: &ArrayLine, half: &HalfServingPoint) -> String {
     let verb = match line.proxies {
         0 => "reaches it",
         1 => "suffices",
         _ => "suffice",
     };
-    let from = match (half.crossing, half.percent) {
+    let from = match (half.crossing, half.percent_by_time) {
         (Crossing::Between, Some(found)) => format!("from {} on", percent(found)),
         (Crossing::AtFirst, _) => "at any reuse".to_owned(),
         _ => return format!("{} {}", line.name, half_text(half, line)),
@@ -155,14 +142,14 @@ fn reached(line: &ArrayLine, half: &ArrayHalf) -> String {
 }
 
 /// The half serving point of a line.
-fn half_text(half: &ArrayHalf, line: &ArrayLine) -> String {
+fn half_text(half: &HalfServingPoint, line: &ArrayLine) -> String {
     let last = line.levels.last().map_or(0.0, |level| level.achieved_percent);
-    match (half.crossing, &half.percent) {
+    match (half.crossing, &half.percent_by_time) {
         (Crossing::Between, Some(found)) => format!("at {}", percent(*found)),
         (Crossing::AtFirst, _) => "at any reuse".to_owned(),
         (Crossing::NoLimit, _) => "nowhere, for plain HTTP was slower than TLS and so not its limit".to_owned(),
         _ => {
-            let by_model = half.percent_by_model.filter(|found| found.value <= 100.0);
+            let by_model = half.percent_by_costs.filter(|found| found.value <= 100.0);
             let beyond = by_model.map_or(String::new(), |found| format!(" (by the model at {})", percent(found)));
             format!("nowhere up to {}{beyond}", format_percent(last))
         }
@@ -179,19 +166,29 @@ fn ends(found: Estimate, format: impl Fn(f64) -> String) -> String {
 
 /// A line for each number of proxies.
 fn lines(summary: &ArraySummary) -> Section {
-    let fields: [Field<ArrayLine>; 8] = [
-        (Column::words(""), |line| line.name.clone()),
-        (Column::number("half at"), |line| value(by_time(line))),
-        (Column::interval(), |line| interval(by_time(line))),
-        (Column::number("by model"), |line| value(by_model(line))),
-        (Column::interval(), |line| interval(by_model(line))),
-        (Column::number("by lines"), |line| value(line.half_serving_point.as_ref().and_then(|at| at.percent_by_lines))),
-        (Column::number("full/s there"), |line| {
-            let at = line.half_serving_point.as_ref().and_then(|half| half.full_per_second);
-            at.map_or(NONE.to_owned(), format_quantity)
-        }),
-        (Column::number("all from"), |line| value(line.all_from_percent)),
+    let by_time = |line: &ArrayLine| line.half_serving_point.as_ref()?.percent_by_time;
+    let by_model = |line: &ArrayLine| line.half_serving_point.as_ref()?.percent_by_costs;
+    let by_lines = |line: &ArrayLine| line.half_serving_point.as_ref()?.percent_by_lines;
+    let row = |line: &ArrayLine| {
+        let [[time, ends], [model, model_ends], [lines, _]] =
+            [by_time(line), by_model(line), by_lines(line)].map(value);
+        let full = line.half_serving_point.as_ref().and_then(|half| half.full_per_second);
+        let [all_from, _] = value(line.all_from_percent);
+        let full = full.map_or(NONE.to_owned(), format_quantity);
+        row([line.name.clone(), time, ends, model, model_ends, lines, full, all_from], false)
+    };
+    let (number, interval) = (Column::number, Column::interval);
+    let columns = vec![
+        Column::words(""),
+        number("half at"),
+        interval(),
+        number("by model"),
+        interval(),
+        number("by lines"),
+        number("full/s there"),
+        number("all from"),
     ];
+    let rows = summary.lines.iter().map(row).collect();
     let mut notes = vec![
         "half at: percent reuse with half of the pages/s of plain HTTP, the time for a page changing evenly between \
          two levels. by lines: read off straight lines between the levels, as off a figure. all from: reuse from which \
@@ -208,25 +205,12 @@ fn lines(summary: &ArraySummary) -> Section {
     }));
     notes.extend(summary.models.iter().map(|model| model_note(model, summary)));
     notes.extend(summary.lines.iter().filter_map(theory_note));
-    Section::titled("half-serving-points", "Half serving points")
-        .with(Content::Table(Table::of(fields, &summary.lines)))
-        .notes(notes)
+    Section::titled("half-serving-points", "Half serving points").table(columns, rows).notes(notes)
 }
 
-fn by_time(line: &ArrayLine) -> Option<Estimate> {
-    line.half_serving_point.as_ref().and_then(|half| half.percent)
-}
-
-fn by_model(line: &ArrayLine) -> Option<Estimate> {
-    line.half_serving_point.as_ref().and_then(|half| half.percent_by_model)
-}
-
-fn value(found: Option<Estimate>) -> String {
-    found.map_or(NONE.to_owned(), |found| format_percent(found.value))
-}
-
-fn interval(found: Option<Estimate>) -> String {
-    found.map_or(String::new(), |found| ends(found, format_tenths))
+/// A percentage with its interval.
+fn value(found: Option<Estimate>) -> [String; 2] {
+    found.map_or([NONE.to_owned(), String::new()], |found| [format_percent(found.value), ends(found, format_tenths)])
 }
 
 fn model_note(model: &ArrayModel, summary: &ArraySummary) -> String {
@@ -241,10 +225,10 @@ fn model_note(model: &ArrayModel, summary: &ArraySummary) -> String {
     format!(
         "Model of {of}, {form}: H = {} for a full handshake, e = {} for a page; points differ from it by {} on \
          average, by {} at most.",
-        time(model.full_handshake_ns),
-        time(model.hit_ns),
-        format_percent(model.deviation_percent),
-        format_percent(model.residual_percent)
+        time(model.costs.full_handshake_ns),
+        time(model.costs.hit_ns),
+        format_percent(model.costs.deviation_percent),
+        format_percent(model.costs.residual_percent)
     )
 }
 
@@ -256,13 +240,14 @@ fn signed(nanoseconds: f64) -> String {
 
 /// The form of Mraz et al. 2002, section 3, which is of a server without proxies.
 fn theory_note(line: &ArrayLine) -> Option<String> {
-    let handshake = line.pages_per_handshake.filter(|found| found.value.is_finite())?;
+    let theory = line.theory.as_ref()?;
+    let handshake = theory.requests_per_handshake;
     Some(format!(
         "{} by theory (Mraz et al. 2002, section 3), P / (1 + (1 − r) h): h = {} {} pages, half at 1 − 1/h = {}.",
         line.name,
         format_quantity(handshake.value),
         ends(handshake, format_quantity),
-        format_percent(100.0 * crate::stats::papers::mraz_half(handshake.value))
+        format_percent(theory.half_percent.value)
     ))
 }
 
@@ -280,13 +265,13 @@ fn levels(summary: &ArraySummary) -> Section {
             format!("{bound}{}", format_quantity(of.1.hits_per_second.value))
         }),
         (Column::interval(), |of| ends(of.1.hits_per_second, format_quantity)),
-        (Column::number("by model"), |of| of.1.by_model_hits_per_second.map_or(NONE.to_owned(), format_quantity)),
+        (Column::number("by model"), |of| of.1.by_costs_hits_per_second.map_or(NONE.to_owned(), format_quantity)),
         (Column::number("full/s"), |of| format_quantity(of.1.full_per_second)),
-        (Column::number("accepted"), |of| of.1.accepted_percent_of_offered.map_or(NONE.to_owned(), format_percent)),
+        (Column::number("accepted"), |of| value(of.1.accepted_percent_of_offered)[0].clone()),
         (Column::number("CPU of quota"), |of| format_percent(of.1.busy_percent)),
         (page(Column::number("fullest")), |of| format_percent(of.1.fullest_percent)),
-        (page(Column::number("µs/page")), |of| format_micros(of.1.cpu_ns_per_hit)),
-        (page(Column::number("dispatcher")), |of| format_micros(of.1.dispatcher_cpu_ns_per_hit)),
+        (page(Column::number("µs/page")), |of| format_micros(of.1.cpu_ns_per_hit.value)),
+        (page(Column::number("dispatcher")), |of| format_micros(of.1.dispatcher_cpu_ns_per_hit.value)),
         (page(Column::number("server")), |of| format_micros(of.1.server_cpu_ns_per_hit)),
     ];
     let of_line = |line| move |level| Shown(line, level);

@@ -24,16 +24,6 @@ const ARRIVALS_MIN: f64 = 20.0;
 const CLIENTS_MAX: u32 = 4096;
 
 impl ClusterExperiment {
-    /// Reads an experiment file that extends no other and lies in `directory`: relative paths are relative to the file.
-    ///
-    /// # Errors
-    /// It is no such TOML, or asks for what cannot be.
-    pub fn from_toml(text: &str, directory: &Path) -> Result<ClusterExperiment> {
-        let mut experiment: ClusterExperiment = toml::from_str(text)?;
-        experiment.complete(directory)?;
-        Ok(experiment)
-    }
-
     /// Fills in what follows from what a file says. A path of a log or a recording is relative to `directory`.
     ///
     /// # Errors
@@ -273,10 +263,10 @@ mod tests {
             ..ClusterExperiment::default()
         };
         let text = experiment.to_toml().unwrap();
-        assert_eq!(ClusterExperiment::from_toml(&text, Path::new("/")).unwrap(), experiment);
+        assert_eq!(toml::from_str::<ClusterExperiment>(&text).unwrap(), experiment);
         for table in ["[cluster]\n", "[cluster]\n[traffic]\n", "[cluster]\n[tls]\n", "[cluster]\n[measure]\n"] {
             let text = format!("question = \"q\"\n{table}surprise = 1\n");
-            let error = ClusterExperiment::from_toml(&text, Path::new("/")).unwrap_err().to_string();
+            let error = toml::from_str::<ClusterExperiment>(&text).unwrap_err().to_string();
             assert!(error.contains("surprise"), "{table}: {error}");
         }
     }

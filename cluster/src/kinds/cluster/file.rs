@@ -8,12 +8,15 @@ use serde::{Deserialize, Serialize};
 use tlsdyno_engine::dispatch;
 use tlsdyno_tls::{Effort, named};
 
+use crate::choice::choice;
 use crate::kinds::cluster::cell::{Cell, Role};
+use crate::kinds::flags::percent;
 use crate::model::sentences::sentences;
 use crate::model::workload::WorkloadSpec;
 use crate::model::{
     ConfigurationModel, Experiment, Measure, Policy, Server, ServerName, SessionCache, TicketKeys, Tls, WorkersModel,
 };
+use crate::time::Time;
 
 /// A block of an open loop is not shorter than this: arrivals scatter.
 pub const OPEN_BLOCK_MIN: Duration = Duration::from_millis(800);
@@ -98,43 +101,62 @@ pub struct Statement {
 }
 
 /// Servers and dispatchers.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, clap::Args)]
 #[serde(deny_unknown_fields, default)]
+#[command(next_help_heading = "Cluster")]
 pub struct Cluster {
-    /// The servers behind the dispatchers.
+    /// The servers behind the dispatchers
+    #[arg(long, default_value_t = ServerName::Nginx, value_parser = choice(ServerName::configured()))]
     pub server: ServerName,
-    /// How many of them.
+    /// How many of them
+    #[arg(long, value_name = "N", default_value_t = Cluster::default().backends)]
     pub backends: u32,
-    /// CPU time that each of them may use, in CPUs: it gives the cluster a defined capacity. 0: no limit; absent:
-    /// chosen, so that all of them fit on the CPUs that they share.
+    /// CPU time that each backend may use, in CPUs; 0: no limit [default: all fit on the CPUs that they share]
+    #[arg(long, value_name = "CPUS", value_parser = cpus_of_one)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend_cpus: Option<f64>,
-    /// Plain HTTP, without TLS: what dispatching makes of the servers' caches of files instead of their sessions.
+    /// Plain HTTP instead of TLS: locality of the files that each backend is asked for, instead of sessions
+    #[arg(long, conflicts_with_all = ["tls", "suite", "cert", "no_tickets", "session_cache"])]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub plain: bool,
-    /// Plain HTTP is measured beside TLS, by the first policies and sessions that need none.
+    /// Plain HTTP beside TLS, as its limit, by the first policy that needs no sessions
+    #[arg(long, conflicts_with = "plain")]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub plain_limit: bool,
-    /// Worker processes of each server (HAProxy: threads); absent: one, and of Apache prefork as many as clients
-    /// connect.
+    /// Worker processes of each server (HAProxy: threads) [default: 1; of Apache prefork as many as clients need]
+    #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processes: Option<u32>,
-    /// Size of the cache for which the misses of each plain backend are computed, bytes; absent: as much as holds
-    /// every object once in the caches of all backends together.
+    /// Size of the cache for which misses are computed from each plain backend's access log [default: all of them
+    /// together hold every object once]
+    #[arg(long, value_name = "BYTES")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_bytes: Option<u64>,
-    /// What the servers share of their sessions; each is a cluster of its own.
+    /// What the servers share of their sessions; several are compared
+    #[arg(long, value_parser = choice(Sharing::ALL), value_name = "WHAT", value_delimiter = ',', default_value = "own")]
     pub sessions: Vec<Sharing>,
-    /// The dispatchers, each before each cluster. The first is what the others are compared with.
+    /// How connections are dispatched, the one that the others are compared with first
+    #[arg(long, value_parser = choice(Policy::all()), value_name = "POLICIES", value_delimiter = ',')]
+    #[arg(default_value_if("plain", "true", "round-robin,lard"), default_value = "round-robin,session")]
     pub policies: Vec<Policy>,
-    /// How long `tlsdyno dispatch` remembers which backend holds a session, seconds, each by itself; empty: as long as
-    /// servers keep them unless `tls.session_timeout_s` says otherwise.
+    /// How long our dispatcher remembers which backend holds a session, whole seconds; several are compared. Goes with
+    /// --session-timeout and --pause
+    #[arg(long = "dispatcher-timeouts", value_name = "SECONDS", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dispatcher_timeouts_s: Vec<u32>,
     /// The address of this machine that whatever clients connect to listens on, for workers elsewhere: dispatchers,
     /// and with policy `direct` the server. `None`: loopback, as the other servers.
+    #[arg(skip)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
+}
+
+/// The value of --backend-cpus: one number, for all backends are alike.
+fn cpus_of_one(text: &str) -> Result<f64, String> {
+    let cpus = text.parse::<f64>().ok().filter(|cpus| cpus.is_finite() && *cpus >= 0.0);
+    cpus.ok_or_else(|| {
+        "no number of CPUs that each backend may use; write for example 0.5, or 0 for no limit".to_owned()
+    })
 }
 
 impl Cluster {
@@ -224,33 +246,49 @@ impl Sharing {
 }
 
 /// How the workload is requested.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, clap::Args)]
 #[serde(deny_unknown_fields, default)]
+#[command(next_help_heading = "Traffic")]
 pub struct Traffic {
-    /// Percentages of each client's connections that offer one of its sessions again.
+    /// Percentages of each client's connections that offer one of its sessions again
+    #[arg(id = "reuse", long = "reuse", value_name = "PERCENT", value_delimiter = ',', value_parser = percent)]
+    #[arg(default_value_if("plain", "true", "0"), default_value = "0,50,80,100")]
     pub reuse_percent: Vec<f64>,
-    /// Clients at once, each with one connection after the other, in a closed loop. With rates: the most at once, one
-    /// number.
+    /// Clients at once, each with one connection after the other; several numbers give latency against throughput.
+    /// With --rates the most at once
+    #[arg(short, long, value_name = "N", value_delimiter = ',', default_value = "24")]
     pub clients: Vec<u32>,
-    /// Connections a second in an open loop, arrivals independent of each other; empty: closed loop.
+    /// Open loop: connections a second, arrivals independent of each other; several give latency against load
+    #[arg(id = "rates", long = "rates", value_name = "RATES", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rates_per_s: Vec<f64>,
-    /// With rates, at each reuse: also a closed loop of all clients, whose throughput saturation must agree with, and
-    /// one client at the smallest rate, whose latency light load must agree with.
+    /// With --rates, at each reuse: also a closed loop of all clients and one client at the smallest rate, with which
+    /// saturation and light load must agree
+    #[arg(long, requires = "rates")]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub checks: bool,
-    /// Percentages of the clients that share one address, as behind a proxy; the others have each their own.
+    /// Percentages of the clients that share one address, as behind a proxy; the others have each their own
+    #[arg(long = "behind-one-address", value_name = "PERCENT", value_delimiter = ',', value_parser = percent)]
+    #[arg(default_value = "0")]
     pub behind_one_address_percent: Vec<f64>,
-    /// Mean of the pauses between two connections of a client, exponentially spread, milliseconds, in a closed loop;
-    /// absent: it does not pause.
+    /// Mean of exponential pauses between two connections of a client
+    #[arg(long = "pause", value_name = "TIME", value_parser = milliseconds, conflicts_with = "rates")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause_ms: Option<u64>,
-    /// Requests on each connection.
+    /// Requests on each connection
+    #[arg(long, value_name = "N", default_value_t = Traffic::default().requests_per_connection)]
     pub requests_per_connection: u32,
-    /// How much the client does.
+    /// How much the client does
+    #[arg(long, value_name = "EFFORT", default_value_t = Effort::Lean, value_parser = choice(Effort::ALL))]
     pub effort: Effort,
     /// Time-out of a connection without progress, milliseconds.
+    #[arg(skip = Traffic::default().timeout_ms)]
     pub timeout_ms: u64,
+}
+
+/// The value of --pause.
+fn milliseconds(text: &str) -> Result<u64, String> {
+    text.parse::<Time>().map(|time| time.0.as_millis() as u64)
 }
 
 impl Default for Traffic {
@@ -289,7 +327,7 @@ impl Default for ClusterExperiment {
 }
 
 impl ClusterExperiment {
-    /// The experiment as a file that [`ClusterExperiment::from_toml`] reads back.
+    /// The experiment as a file.
     ///
     /// # Errors
     /// A value that TOML cannot hold.

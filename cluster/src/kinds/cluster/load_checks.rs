@@ -5,7 +5,6 @@ use serde::Serialize;
 
 use crate::histogram::{self, percentiles};
 use crate::kinds::cluster::cell::{Cell, Role};
-use crate::stats::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
 use crate::stats::rounds::Rounds;
 use crate::stats::statement::{Metric, Ratio};
 use crate::store::Block;
@@ -46,17 +45,10 @@ fn check(rounds: &Rounds, cells: &[Cell], capacity_at: usize, capacity: &Cell) -
     LoadCheck {
         line: format!("{}, {}", capacity.policy.name(), name),
         saturation: fullest.and_then(|(index, _)| rounds.times(capacity_at, index, Metric::Throughput)),
-        light_latency: alone.zip(lightest).and_then(|((alone, _), (light, _))| medians(rounds, alone, light)),
+        light_latency: alone.zip(lightest).and_then(|((alone, _), (light, _))| {
+            Ratio::of_columns(&rounds.values(alone, median), &rounds.values(light, median))
+        }),
     }
-}
-
-/// The median latency of `of` by that of `by`, in the rounds that have both.
-fn medians(rounds: &Rounds, by: usize, of: usize) -> Option<Ratio> {
-    let [by, of] = [by, of].map(|index| rounds.values(index, median));
-    let logarithms: Column = by.into_iter().zip(of).map(|(by, of)| Some((of? / by?).ln())).collect();
-    let pairs = logarithms.iter().flatten().count() as u32;
-    let found = estimate(&[logarithms], &[Combination::column(0)], RESAMPLES, SEED)[0];
-    (pairs > 0).then(|| Ratio::of_logarithm(found, pairs, false, false))
 }
 
 fn median(block: &Block) -> Option<f64> {

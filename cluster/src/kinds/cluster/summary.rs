@@ -12,11 +12,10 @@ use crate::histogram::{Percentiles, percentiles};
 use crate::kinds::cluster::cell::{Cell, Role};
 use crate::kinds::cluster::file::{ClusterExperiment, LatencyPoint, Statement};
 use crate::model::Policy;
-use crate::stats::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
-use crate::stats::is_rate_missed;
 use crate::stats::rounds::Rounds;
 use crate::stats::statement::{FEW_ROUNDS, Metric, Ratio};
 use crate::stats::summary::{all_invalid, configuration_warnings, failures, few_rounds, merge_phases, stolen};
+use crate::stats::{Estimate, is_rate_missed};
 use crate::store::{BackendUse, Block, ClusterBlock, Record, Warning};
 
 /// A policy beside the first one under the same traffic.
@@ -254,26 +253,15 @@ fn load_bound(cells: &[&str], all: usize, has_dispatcher: bool) -> Warning {
         .with_remedy("Lower --backend-cpus, choose --effort lean or a machine with more CPUs")
 }
 
-/// One value of a block that knows who did how much.
-fn of_cluster(value: impl Fn(&Block, &ClusterBlock) -> f64) -> impl Fn(&Block) -> Option<f64> {
-    move |block| Some(value(block, block.cluster.as_ref()?)).filter(|value| value.is_finite())
-}
-
 fn summarise(record: &Record, rounds: &Rounds, index: usize, cell: &Cell, all: &[Cell]) -> CellSummary {
     let part = |of: u64, whole: u64| of as f64 / whole as f64;
     let most = |parts: &ClusterBlock| parts.backends.iter().map(|backend| backend.connections).max().unwrap_or(0);
     let passed = |parts: &ClusterBlock| parts.backends.iter().map(|backend| backend.connections).sum();
-    let columns: [Column; 6] = [
-        rounds.values(index, of_cluster(|block, _| part(block.hits, block.elapsed_ns))),
-        rounds.values(index, of_cluster(|block, _| part(block.server_cpu_ns, block.hits))),
-        rounds.values(index, of_cluster(|block, parts| part(parts.dispatcher_cpu_ns, block.connections))),
-        rounds.values(index, of_cluster(|block, _| part(block.resumed_offered, block.connections))),
-        rounds.values(index, of_cluster(|block, _| part(block.resumed_accepted, block.resumed_offered))),
-        rounds.values(index, of_cluster(|_, parts| part(most(parts), passed(parts)))),
-    ];
     // Each by itself: a cell that offers nothing has no share of accepted offers, and must not empty the other columns.
-    let one = |column: Column| estimate(&[column], &[Combination::column(0)], RESAMPLES, SEED)[0];
-    let [rate, backends, dispatcher, offered, accepted, busiest] = columns.map(one);
+    let each = |value: &dyn Fn(&Block, &ClusterBlock) -> f64| {
+        let of_block = |block: &Block| Some(value(block, block.cluster.as_ref()?)).filter(|value| value.is_finite());
+        Estimate::of(rounds.values(index, of_block))
+    };
     let blocks = || rounds.of_configuration(index);
     let sum = |field: fn(&Block) -> u64| blocks().map(field).sum::<u64>();
     let clustered = || blocks().filter_map(|block| block.cluster.as_ref());
@@ -290,13 +278,14 @@ fn summarise(record: &Record, rounds: &Rounds, index: usize, cell: &Cell, all: &
         besides_reuse: cell.besides_reuse(all).join(", "),
         cell: cell.clone(),
         blocks: blocks().count() as u32,
-        hits_per_second: rate.scaled(1e9),
-        backend_cpu_ns_per_hit: backends,
-        dispatcher_cpu_ns_per_connection: dispatcher,
+        hits_per_second: each(&|block, _| part(block.hits, block.elapsed_ns)).scaled(1e9),
+        backend_cpu_ns_per_hit: each(&|block, _| part(block.server_cpu_ns, block.hits)),
+        dispatcher_cpu_ns_per_connection: each(&|block, parts| part(parts.dispatcher_cpu_ns, block.connections)),
         companion_cpu_ns_per_hit: sum(|block| block.companion_cpu_ns) as f64 / sum(|block| block.hits).max(1) as f64,
-        offered_percent: offered.scaled(100.0),
-        accepted_percent_of_offered: accepted.scaled(100.0),
-        busiest_percent: busiest.scaled(100.0),
+        offered_percent: each(&|block, _| part(block.resumed_offered, block.connections)).scaled(100.0),
+        accepted_percent_of_offered: each(&|block, _| part(block.resumed_accepted, block.resumed_offered))
+            .scaled(100.0),
+        busiest_percent: each(&|_, parts| part(most(parts), passed(parts))).scaled(100.0),
         locality: LocalitySummary::of(rounds, index),
         against: against(rounds, index, cell, all),
         backends: totals(clustered()),

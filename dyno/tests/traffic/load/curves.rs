@@ -70,7 +70,7 @@ fn a_curve_by_both_axes_has_half_serving_points_and_a_log_on_it() {
         assert!(by != "hits" || curve["costs"]["full_handshake_ns"]["value"].is_f64(), "{curve}");
         let half = &curve["half_serving_point"];
         assert!(["between", "never", "at_first"].contains(&half["crossing"].as_str().unwrap()), "{half}");
-        assert_eq!(half["percent"].is_f64(), half["crossing"] == "between", "{half}");
+        assert_eq!(half["percent_by_lines"]["value"].is_f64(), half["crossing"] == "between", "{half}");
     }
     assert!(curves[0]["theory"]["requests_per_handshake"]["value"].is_f64());
     assert_eq!(curves[1]["theory"], Value::Null, "that form is about hits");

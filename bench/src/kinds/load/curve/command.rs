@@ -4,12 +4,13 @@ use anyhow::Result;
 
 use crate::choice::choice;
 use crate::exit::Exit;
-use crate::kinds::load::curve::file::{Curve, ReuseAxis};
+use crate::kinds::load::curve::file::Curve;
 use crate::kinds::load::file::LoadExperiment;
 use crate::kinds::load::subject::{self, WARM_UP};
 use crate::kinds::perform::ResultArgs;
 use crate::load::options::Options;
 use crate::model::{Measure, WorkersModel};
+use crate::stats::reuse::ReuseAxis;
 use crate::time::Time;
 
 /// How long each percentage is measured if nothing else is said.

@@ -4,21 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
-use tlsdyno_tls::named;
 
 use crate::model::workload::ClientField;
-
-named! {
-    /// Of what percent reuse is a part.
-    #[derive(Default)]
-    pub enum ReuseAxis: "axis" {
-        /// full handshakes by requests (Mraz et al. 2002, equation 1), on kept connections
-        Hits = "hits",
-        /// resumed handshakes by connections, one request each
-        #[default]
-        Connections = "connections",
-    }
-}
+use crate::stats::reuse::ReuseAxis;
 
 /// Levels where none are given. By hits those of Mraz et al. 2002, Figure 8: 1, 2, 4, 10, 25 and 50 requests for each
 /// full handshake.

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use crate::kinds::load::LoadRecord;
-use crate::kinds::load::curve::file::ReuseAxis;
-use crate::kinds::load::curve::summary::{Crossing, CurveSummary, HalfServingPoint};
+use crate::kinds::load::curve::summary::CurveSummary;
+use crate::stats::reuse::{Crossing, HalfServingPoint, ReuseAxis};
 use crate::store::Record;
 
 /// The lifetime that sentences are about, seconds: the default of nginx and Apache, and the longest of those that Mraz
@@ -56,7 +56,7 @@ impl LogOnCurve {
             Lifetime {
                 lifetime_s: row.lifetime_s,
                 percent,
-                hits_per_second: curve.costs.as_ref().map(|costs| costs.hits_per_second(percent)),
+                hits_per_second: curve.costs.as_ref().map(|costs| costs.hits_per_second(f64::INFINITY, 1.0, percent)),
                 headroom_percent: half_percent.map(|half| percent - half),
             }
         };
@@ -80,7 +80,7 @@ impl LogOnCurve {
 fn percent_of(half: &HalfServingPoint) -> Option<f64> {
     match half.crossing {
         Crossing::Never => half.percent_by_costs.map(|fit| fit.value),
-        _ => half.percent,
+        _ => half.percent_by_lines.map(|found| found.value),
     }
 }
 

@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use crate::kinds::load::curve::file::ReuseAxis;
 use crate::kinds::load::curve::log::{Lifetime, LogOnCurve};
-use crate::kinds::load::curve::summary::{Costs, Crossing, CurveSummary, HalfServingPoint, Level, Theory};
+use crate::kinds::load::curve::summary::{CurveSummary, Level};
 use crate::report::charts::{
     COLOURS, axis, layer, line_legend, line_mark, palette, quantity, rule_mark, tooltip, with,
 };
 use crate::report::document::{Chart, Column, Content, Field, Section, Table};
 use crate::stats::Estimate;
+use crate::stats::reuse::{Costs, Crossing, HalfServingPoint, ReuseAxis, Theory};
 use crate::units::{
     NONE, format_count, format_duration, format_interval, format_interval_with, format_percent, format_quantity,
     format_seconds, format_tenths,
@@ -66,7 +66,7 @@ fn sentence(curve: &CurveSummary) -> String {
         Crossing::Between => format!(
             "The half serving point by {} is {bound}{} reuse {}, where {of} are reached.",
             curve.by,
-            half.percent.map_or(NONE.to_owned(), format_percent),
+            half.percent_by_lines.map_or(NONE.to_owned(), |found| format_percent(found.value)),
             ends(half),
         ),
         Crossing::AtFirst if half.is_lower_bound => format!(
@@ -92,11 +92,12 @@ fn sentence(curve: &CurveSummary) -> String {
 
 /// The interval of a half serving point, of which an end may lie beyond the levels.
 fn ends(half: &HalfServingPoint) -> String {
-    match (half.low_percent, half.high_percent) {
-        (Some(low), Some(high)) => format_interval(low, high),
-        (Some(low), None) => format!("[{}, above all levels]", format_tenths(low)),
-        (None, Some(high)) => format!("[below all levels, {}]", format_tenths(high)),
-        (None, None) => format!("[{NONE}]"),
+    let end = |end: f64| end.is_finite().then_some(end);
+    match half.percent_by_lines.map(|found| [end(found.low), end(found.high)]) {
+        Some([Some(low), Some(high)]) => format_interval(low, high),
+        Some([Some(low), None]) => format!("[{}, above all levels]", format_tenths(low)),
+        Some([None, Some(high)]) => format!("[below all levels, {}]", format_tenths(high)),
+        _ => format!("[{NONE}]"),
     }
 }
 
@@ -183,7 +184,7 @@ fn notes(curve: &CurveSummary, connections: &[u32]) -> Vec<String> {
         notes.push(format!("Plain HTTP: {bound}{value} hits/s {ends}{why}."));
     }
     notes.extend(curve.costs.as_ref().map(|costs| costs_note(costs, curve.half_serving_point.as_ref())));
-    notes.extend(curve.theory.as_ref().map(|theory| theory_note(theory, curve.half_serving_point.as_ref())));
+    notes.extend(curve.theory.as_ref().map(theory_note));
     if let (Some(least), Some(most)) = (connections.iter().min(), connections.iter().max()) {
         let range = if least == most { least.to_string() } else { format!("{least} to {most}") };
         notes.push(format!("Saturated by {range} connections: twice as many brought less than 5 % more."));
@@ -207,17 +208,16 @@ fn costs_note(costs: &Costs, half: Option<&HalfServingPoint>) -> String {
     )
 }
 
-fn theory_note(theory: &Theory, half: Option<&HalfServingPoint>) -> String {
-    let found = theory.requests_per_handshake;
-    let at = half.and_then(|half| half.percent_by_theory).map_or(String::new(), |at| {
-        format!("; half serving point 1 − 1/h = {} {}", format_percent(at.value), estimate_ends(at, format_tenths))
-    });
+fn theory_note(theory: &Theory) -> String {
+    let (found, half) = (theory.requests_per_handshake, theory.half_percent);
     format!(
         "By theory (Mraz et al. 2002, section 3), P / (1 + (1 − r) h), where encryption costs nothing: h = {} {} \
-         requests of plain HTTP, at most {} off{at}.",
+         requests of plain HTTP, at most {} off; half serving point 1 − 1/h = {} {}.",
         format_quantity(found.value),
         estimate_ends(found, format_quantity),
-        format_percent(theory.residual_percent)
+        format_percent(theory.residual_percent),
+        format_percent(half.value),
+        estimate_ends(half, format_tenths)
     )
 }
 
@@ -240,20 +240,16 @@ fn chart(curve: &CurveSummary, log: Option<&LogOnCurve>) -> Option<Chart> {
         rows.iter().map(|row| format!("{:.1} % {}", row["reuse"].as_f64().unwrap_or(0.0), row["label"])).collect();
     let drawn = |line: &'static str, of: &dyn Fn(f64) -> f64| -> Vec<Value> {
         let at = |percent: usize| percent as f64;
-        let point = |percent: f64| json!({"line": line, "reuse": percent, "hits": of(percent / 100.0)});
+        let point = |percent: f64| json!({"line": line, "reuse": percent, "hits": of(percent)});
         (0..DRAWN).map(at).map(point).filter(|row| row["hits"].as_f64().is_some_and(f64::is_finite)).collect()
     };
     if let Some(costs) = &curve.costs {
-        let (full, hit) = (costs.full_handshake_ns.value / 1e9, costs.hit_ns.value / 1e9);
-        rows.extend(drawn("by costs", &|reuse| 1.0 / (hit + (1.0 - reuse) * full)));
+        rows.extend(drawn("by costs", &|percent| costs.hits_per_second(f64::INFINITY, 1.0, percent)));
     }
     if let Some(plain) = &curve.plain {
         let plain = plain.hits_per_second.value;
         if let Some(theory) = &curve.theory {
-            let handshake = theory.requests_per_handshake.value;
-            rows.extend(drawn("by theory", &|reuse| {
-                crate::stats::papers::throughput_at_reuse(plain, handshake, reuse)
-            }));
+            rows.extend(drawn("by theory", &|percent| theory.hits_per_second(plain, percent)));
         }
         for (line, hits) in [("plain HTTP", plain), ("half of it", plain / 2.0)] {
             rows.extend([0.0, 100.0].map(|reuse| json!({"line": line, "reuse": reuse, "hits": hits})));

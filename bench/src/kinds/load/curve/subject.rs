@@ -9,13 +9,14 @@ use anyhow::{Result, ensure};
 use tlsdyno_engine::load::{Handshakes, Outcome, Plan};
 
 use crate::kinds::load::LoggedReuse;
-use crate::kinds::load::curve::file::{Curve, CurvePlace, ReuseAxis, hits_per_handshake};
+use crate::kinds::load::curve::file::{Curve, CurvePlace, hits_per_handshake};
 use crate::load::options::{self, Options};
 use crate::load::url::Url;
 use crate::load::values::Reuse;
 use crate::load::warning::{hits_per_handshake_missed, missed_reuse};
 use crate::load::{diagnosis, sweep};
 use crate::model::workload::ReplaySpec;
+use crate::stats::reuse::ReuseAxis;
 use crate::store::Warning;
 use crate::store::warning::code;
 use crate::time::Time;

@@ -7,7 +7,6 @@ use crate::report::charts::{
     COLOURS, axis, layer, line_legend, line_mark, palette, quantity, rule_mark, tooltip, with,
 };
 use crate::report::document::Chart;
-use crate::stats::papers;
 use crate::units::{format_interval_with, format_quantity};
 
 /// Levels at which the model is drawn, per cent.
@@ -83,10 +82,9 @@ fn modelled(summary: &ArraySummary, line: &ArrayLine, plain: f64) -> Vec<Value> 
     let of_line =
         summary.models.iter().find(|model| model.is_of_server == (line.proxies == 0) && model.spread == line.spread);
     let Some(model) = of_line else { return Vec::new() };
-    let (full_s, hit_s) = (model.full_handshake_ns.value / 1e9, model.hit_ns.value / 1e9);
     let machines = f64::from(line.proxies.max(1));
     let point = |percent: usize| {
-        let hits = papers::array_throughput(plain, machines, full_s, hit_s, percent as f64 / 100.0);
+        let hits = model.costs.hits_per_second(plain, machines, percent as f64);
         json!({"line": line.name, "kind": "model", "reuse": percent, "of_plain": 100.0 * hits / plain})
     };
     (0..DRAWN).map(point).collect()

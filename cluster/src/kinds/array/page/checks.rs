@@ -1,7 +1,7 @@
 //! What the numbers of an array must agree with: each other, the quotas, and the paper's own arithmetic.
 
+use super::keys::{Offering, offering};
 use crate::kinds::array::file::Spread;
-use crate::kinds::array::keys::KeySharing;
 use crate::kinds::array::summary::{ArrayLine, ArraySummary, Bound};
 use crate::report::document::{Content, Item, Section};
 use crate::report::text::mark;
@@ -57,7 +57,7 @@ fn scale(summary: &ArraySummary) -> Option<Item> {
     let wanted = Some(summary.experiment.array.handshake_pages_ratio).filter(|wanted| *wanted > 0.0)?;
     let model = summary.models.iter().find(|model| !model.is_of_server).or(summary.models.first())?;
     let in_pages = |ns: f64| ns / 1e9 * summary.pages_per_second();
-    let Estimate { value, low, high } = model.full_handshake_ns;
+    let Estimate { value, low, high } = model.costs.full_handshake_ns;
     let found = in_pages(value);
     let said = format!(
         "a full handshake was to be {} pages long; by the model of {} it was {}",
@@ -87,7 +87,7 @@ fn quotas(summary: &ArraySummary) -> Option<Item> {
 /// The half serving point by interpolation and by the model lie in each other's interval.
 fn both_ways(line: &ArrayLine) -> Option<Item> {
     let half = line.half_serving_point.as_ref()?;
-    let (by_time, by_model) = (half.percent?, half.percent_by_model?);
+    let (by_time, by_model) = (half.percent_by_time?, half.percent_by_costs?);
     let lies = both(by_time, by_model);
     let said = format!(
         "{}: half serving point {} by interpolation, {} by the model{}",
@@ -121,18 +121,18 @@ fn about(number: f64, part: f64) -> [f64; 2] {
 
 /// The dispatcher keeps what shared keys keep.
 fn same_as_shared(summary: &ArraySummary) -> Vec<Item> {
-    let of = |row: &KeySharing, spread| {
-        let is_its = |other: &&KeySharing| {
-            other.spread == spread && other.proxies == row.proxies && other.asked_percent == row.asked_percent
+    let all = offering(summary);
+    let shared = all.iter().filter(|(line, ..)| line.spread == Spread::SharedKeys);
+    let of_shared = |(line, level, shared): &Offering| {
+        let is_behind = |of: &&Offering| {
+            let is_there = of.0.proxies == line.proxies && of.1.asked_percent == level.asked_percent;
+            of.0.spread == Spread::Dispatcher && is_there
         };
-        summary.ticket_keys.iter().find(is_its).map(|found| found.accepted_percent)
-    };
-    let of_shared = |row: &KeySharing| {
-        let (shared, behind) = (row.accepted_percent, of(row, Spread::Dispatcher)?);
+        let (_, _, behind) = all.iter().find(is_behind)?;
         let said = format!(
             "{} proxies at {} %: own keys behind the dispatcher accept {}, shared keys {}, at most {} points apart",
-            row.proxies,
-            row.asked_percent,
+            line.proxies,
+            level.asked_percent,
             format_percent(behind.value),
             format_percent(shared.value),
             ACCEPTED_AGREES
@@ -140,7 +140,6 @@ fn same_as_shared(summary: &ArraySummary) -> Vec<Item> {
         let apart = [behind.low - shared.high, behind.high - shared.low];
         Some(item(Lies::of(apart, [-ACCEPTED_AGREES, ACCEPTED_AGREES]), said))
     };
-    let shared = summary.ticket_keys.iter().filter(|row| row.spread == Spread::SharedKeys);
     shared.filter_map(of_shared).collect()
 }
 

@@ -3,10 +3,12 @@
 
 use tlsdyno_engine::load::Outcome;
 
-use super::testbed::Usage;
 use crate::kinds::array::file::{ArrayExperiment, ArrayPlace};
-use crate::kinds::load::curve::file::{ReuseAxis, hits_per_handshake};
-use crate::run::verify::{LEFT_OUT, Verdict, is_busy, load_is_busy, offered_otherwise, verify_requests};
+use crate::kinds::load::curve::file::hits_per_handshake;
+use crate::kinds::several_machines::block::client_bound;
+use crate::kinds::several_machines::testbed::Usage;
+use crate::run::verify::{LEFT_OUT, Verdict, offered_otherwise, verify_requests};
+use crate::stats::reuse::ReuseAxis;
 use crate::store::Warning;
 
 /// A quota is in force up to this part more: the kernel ends a turn at its next tick and takes the rest from the next
@@ -30,7 +32,7 @@ pub fn verify(experiment: &ArrayExperiment, place: &ArrayPlace, outcome: &Outcom
         valid = false;
         warnings.push(Warning::new("quota_exceeded", what).with_remedy(LEFT_OUT));
     }
-    let client_bound = load_is_busy(outcome, used.dispatcher_ns, 1.0) || is_busy(used.dispatcher_ns, outcome);
+    let client_bound = client_bound(outcome, used.dispatcher_ns, true);
     Verdict { valid, client_bound, warnings, ..Verdict::default() }
 }
 

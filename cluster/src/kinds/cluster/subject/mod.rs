@@ -4,32 +4,35 @@
 //! All servers and dispatchers are up together; blocks of all cells (policy, reuse, load) alternate in random order
 //! within each round, as in the main job.
 
+mod group;
 mod locality;
-pub mod place;
-mod record;
-mod testbed;
+mod place;
 mod verify;
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Result;
+use tlsdyno_engine::load::{self, Pacing, Pause, Spread};
 
-use self::place::Placement;
-use self::testbed::{ClusterTestbed, Usage};
+use self::group::{CellUnderTest, Group};
 use crate::fault::{Fault, OrFault};
 use crate::interrupt;
 use crate::kinds::cluster::cell::Cell;
 use crate::kinds::cluster::file::{ClusterExperiment, OPEN_BLOCK_MIN};
+use crate::kinds::several_machines::block::{block, note_negotiated};
+use crate::kinds::several_machines::placement::Placement;
+use crate::kinds::several_machines::testbed::{Circumstances, Clients, Testbed, Usage};
+use crate::listening::is_loopback;
 use crate::model::job::Timed;
 use crate::run::load_process::LoadProcess;
 use crate::run::observer::Observer;
 use crate::run::runner::{self, Finished, Plan, Subject};
-use crate::run::schedule::{Piece, Schedule, Work, pieces, requests_of_users, schedule, timed_blocks, typical_users};
+use crate::run::schedule::{Schedule, Work, pieces, requests_of_users, schedule, timed_blocks, typical_users};
 use crate::run::verify::{death, is_dead};
 use crate::run::{cpus, manifest};
 use crate::servers::{dispatcher, quota};
-use crate::store::{BackendUse, Block, ClusterBlock, Journal, Record};
+use crate::store::{Block, Configuration, Journal, Measured, OfKind, Record};
 
 /// The least piece of work of a warm-up: so many connections of each client.
 const WARM_UP_CONNECTIONS: u32 = 8;
@@ -43,9 +46,8 @@ const PAUSES_IN_BLOCK: u32 = 10;
 /// Fixed cost of a block: command, settling, counting.
 const BLOCK_OVERHEAD: Duration = Duration::from_millis(30);
 
-/// Runs the experiment. An error means that measuring did not begin.
+/// Runs the experiment, which was checked. An error means that measuring did not begin.
 pub fn run(experiment: &ClusterExperiment, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Finished> {
-    experiment.check().or_fault(Fault::Usage)?;
     for policy in &experiment.cluster.policies {
         dispatcher::refuse_missing(*policy)?;
     }
@@ -58,7 +60,10 @@ pub fn run(experiment: &ClusterExperiment, stop: &AtomicBool, observer: &mut dyn
 struct Cluster<'a> {
     experiment: &'a ClusterExperiment,
     load: LoadProcess,
-    testbed: ClusterTestbed,
+    groups: Vec<Group>,
+    /// In the order of the experiment.
+    cells: Vec<CellUnderTest>,
+    testbed: Testbed,
 }
 
 impl<'a> Cluster<'a> {
@@ -68,38 +73,49 @@ impl<'a> Cluster<'a> {
         stop: &AtomicBool,
         observer: &mut dyn Observer,
     ) -> Result<Cluster<'a>> {
-        let placement = Placement::of(experiment, &cpus::allowed()).or_fault(Fault::Usage)?;
-        let placement = placement.or_unlimited(experiment, quota::require).or_fault(Fault::Environment)?;
-        if let Some(warning) = record::unlimited_warning(&placement) {
+        let wanted = place::wanted(experiment);
+        let placement = Placement::of(&wanted, &cpus::allowed()).or_fault(Fault::Usage)?;
+        let placement = placement.or_unlimited(&wanted, quota::require).or_fault(Fault::Environment)?;
+        if let Some(warning) = place::unlimited_warning(&placement) {
             observer.warn(&warning.to_string());
         }
-        let mut testbed = ClusterTestbed::prepare(experiment, placement, &mut |text| observer.step(text))?;
+        let (certificate, effort) = (experiment.tls.certificate(), experiment.traffic.effort);
+        let place = (placement, experiment.cluster.ip());
+        let mut testbed = Testbed::prepare(&experiment.workload, certificate, effort, place, &mut |text| {
+            observer.step(text);
+        })?;
         let plain_limit = experiment.cluster.plain_limit.then_some((experiment.cluster.sessions[0], true));
         let with_tls = experiment.cluster.sessions.iter().map(|sharing| (*sharing, false));
+        let mut groups = Vec::new();
         for (sharing, is_plain_limit) in with_tls.chain(plain_limit) {
             interrupt::check(stop)?;
             let dispatchers = if experiment.cluster.has_dispatcher() { " and the dispatchers" } else { "" };
             observer.step(&format!("starting {} servers{dispatchers}", experiment.cluster.backends));
-            interrupt::before_measuring(stop, testbed.start_group(experiment, sharing, is_plain_limit))?;
+            let group = Group::start(&mut testbed, experiment, sharing, is_plain_limit);
+            groups.push(interrupt::before_measuring(stop, group)?);
         }
-        let cells = experiment.cells();
-        for cell in &cells {
+        let backends = experiment.cluster.backends;
+        let enough = || locality::enough_for_all_together(&testbed.site, backends);
+        let cache_bytes = experiment.cluster.cache_bytes.unwrap_or_else(enough);
+        let all = experiment.cells();
+        let mut cells = Vec::new();
+        for cell in &all {
             interrupt::check(stop)?;
-            interrupt::before_measuring(stop, testbed.start_cell(cell))?;
+            let cell = CellUnderTest::start(&mut testbed, &groups, cell, cache_bytes);
+            let tested = interrupt::before_measuring(stop, cell)?;
+            let (name, has_tls) = (tested.cell.name(&all), groups[tested.group].tls.is_some());
+            observer.preflight(&name, tested.checks.len(), &[]);
+            record.configurations.push(Configuration::setting(name, has_tls, tested.checks.clone()));
+            cells.push(tested);
         }
-        for tested in &testbed.cells {
-            let configuration = record::configuration(tested, &cells);
-            observer.preflight(&configuration.name, tested.checks.len(), &[]);
-            record.configurations.push(configuration);
-        }
-        record::describe(record, experiment, &testbed);
+        describe(record, experiment, &testbed, groups[0].backends[0]);
         observer.step("starting the load process");
-        let load = testbed.start_load(experiment)?;
-        Ok(Cluster { experiment, load, testbed })
+        let load = start_load(experiment, &testbed, &groups, &cells, &all)?;
+        Ok(Cluster { experiment, load, groups, cells, testbed })
     }
 
     fn cells(&self) -> impl Iterator<Item = &Cell> {
-        self.testbed.cells.iter().map(|tested| &tested.cell)
+        self.cells.iter().map(|tested| &tested.cell)
     }
 
     fn requests_of_users(&self) -> Vec<u32> {
@@ -109,12 +125,10 @@ impl<'a> Cluster<'a> {
     /// Blocks of an open loop, or of clients that pause, all last as long.
     fn plan_open(&self, left: Duration) -> (Schedule, Vec<Work>) {
         let most = self.cells().filter_map(|cell| cell.rate_per_s).fold(0.0, f64::max);
-        let blocks = self.testbed.cells.len() as u32;
         let shortest_and_longest = self.paused_block().map_or([OPEN_BLOCK_MIN, OPEN_BLOCK], |block| [block / 4, block]);
+        let blocks = self.cells.len() as u32;
         let (timed, schedule) = timed_blocks(left, blocks, shortest_and_longest, BLOCK_OVERHEAD, most);
-        let requests = self.requests_of_users();
-        let piece = Piece { users: 0..requests.len() as u32, requests: requests.iter().copied().map(u64::from).sum() };
-        (schedule, vec![Work { timed: Some(timed), ..piece.into() }])
+        (schedule, vec![Work { timed: Some(timed), ..self.testbed.everybody().into() }])
     }
 
     fn paused_block(&self) -> Option<Duration> {
@@ -143,7 +157,7 @@ impl Subject for Cluster<'_> {
     fn warm_up(&self, index: usize, factor: u32) -> Work {
         let requests = self.requests_of_users();
         let average = requests.iter().copied().map(f64::from).sum::<f64>() / requests.len().max(1) as f64;
-        let cell = &self.testbed.cells[index].cell;
+        let cell = &self.cells[index].cell;
         let connections = f64::from(cell.clients * WARM_UP_CONNECTIONS) * f64::from(factor);
         let users = connections * f64::from(self.experiment.traffic.requests_per_connection) / average;
         let piece = typical_users(&requests, (users.ceil() as u32).max(cell.clients));
@@ -168,68 +182,83 @@ impl Subject for Cluster<'_> {
     }
 
     fn block(&mut self, index: usize, work: &Work, journal: &mut Journal) -> Result<Block> {
-        let address = self.testbed.address(index);
-        let before = self.testbed.usage(index, None)?;
-        self.testbed.skip_logs(index)?;
-        let outcome = self.load.run(index, address, work, self.testbed.cells[index].cell.sessions());
+        let CellUnderTest { cell, group, route, caches, .. } = &mut self.cells[index];
+        let (group, testbed) = (&mut self.groups[*group], &mut self.testbed);
+        let address = testbed.entries(route)[0];
+        let before = testbed.cpu_at_rest(route)?;
+        let passed_before = testbed.passed(route, 0)?;
+        group.skip_logs()?;
+        let outcome = self.load.run(index, address, work, cell.sessions());
         let connections = outcome.as_ref().map_or(0, |outcome| outcome.connections);
-        let passed_before: u64 = before.connections.iter().sum();
         // A server that has died is the news, not what the load makes of it.
-        let after = self.testbed.usage(index, Some(passed_before + connections))?;
+        let after = testbed.cpu_at_rest(route)?;
+        let passed = testbed.passed(route, passed_before.iter().sum::<u64>() + connections)?;
         let outcome = outcome?;
         if is_dead(&outcome) {
-            return Err(death(&journal.record().configurations[index].name, &outcome, &self.log_tail(index)));
+            let name = &journal.record().configurations[index].name;
+            return Err(death(name, &outcome, &testbed.log_tail(route)));
         }
-        let mut used = difference(&before, &after);
-        if self.testbed.cells[index].dispatcher.is_none() {
+        let mut used = Usage { connections: passed, ..after }.since(&Usage { connections: passed_before, ..before });
+        if route.dispatcher.is_none() {
             // All of them went to the one server.
             used.connections = vec![outcome.connections];
         }
         let requests = work.timed.is_none().then_some(work.piece.requests);
-        let shares = self.testbed.placement.dispatcher_shares_load();
-        let verdict = verify::verify(&self.testbed.cells[index].cell, &outcome, &used, requests, shares);
-        if journal.record().manifest.negotiated.is_empty() {
-            let negotiated = manifest::negotiated_text(&outcome.negotiated);
-            journal.change(|record| record.manifest.negotiated = negotiated);
-        }
-        let asked = self.testbed.locality(index, outcome.hits)?;
-        let locality = |backend: usize| asked.as_ref().and_then(|asked| asked.get(backend).copied());
-        let backends = used.backends_ns.iter().zip(&used.connections).enumerate();
-        let backends = backends.map(|(number, (&cpu_ns, &connections))| {
-            let locality = locality(number);
-            BackendUse { cpu_ns, connections, locality }
-        });
-        Ok(Block {
-            // The silence before the first and after the last arrival is part of the load.
-            elapsed_ns: work.timed.map_or(0, |timed| timed.for_ns).max(outcome.elapsed_ns),
-            server_cpu_ns: used.backends_ns.iter().sum(),
-            companion_cpu_ns: used.companions_ns,
-            client_bound: verdict.client_bound,
-            valid: verdict.valid,
-            warnings: verdict.warnings,
-            cluster: Some(ClusterBlock {
-                dispatcher_cpu_ns: used.dispatcher_ns,
-                backends: backends.collect(),
-                unserved: outcome.unserved,
-            }),
-            ..Block::from(&outcome)
-        })
+        let verdict = verify::verify(cell, &outcome, &used, requests, testbed.placement.dispatcher_shares_load());
+        note_negotiated(journal, &outcome);
+        let localities = group.locality(caches, outcome.hits)?;
+        let block = block(&outcome, &used, verdict, localities.as_deref());
+        // The silence before the first and after the last arrival is part of the load.
+        let timed_ns = work.timed.map_or(0, |timed| timed.for_ns);
+        Ok(Block { elapsed_ns: timed_ns.max(block.elapsed_ns), ..block })
     }
 
     fn log_tail(&mut self, index: usize) -> String {
-        self.testbed.log_tail(index)
+        self.testbed.log_tail(&self.cells[index].route)
     }
 }
 
-/// What was used between two readings.
-fn difference(before: &Usage, after: &Usage) -> Usage {
-    let each = |before: &[u64], after: &[u64]| {
-        before.iter().zip(after).map(|(before, after)| after.saturating_sub(*before)).collect()
+/// Starts the load process for all cells.
+fn start_load(
+    experiment: &ClusterExperiment,
+    testbed: &Testbed,
+    groups: &[Group],
+    cells: &[CellUnderTest],
+    all: &[Cell],
+) -> Result<LoadProcess> {
+    let traffic = &experiment.traffic;
+    let requests_each = Some(traffic.requests_per_connection);
+    let clients = Clients { total: 1, requests_each, timeout_ms: traffic.timeout_ms };
+    let pause =
+        |mean_ms: u64| Pacing::Pauses(Pause { mean_ns: mean_ms * 1_000_000, spread: Spread::Exponential, seed: 0 });
+    let plan = |tested: &CellUnderTest| -> Result<load::Plan> {
+        let (cell, tls) = (&tested.cell, groups[tested.group].tls.as_ref());
+        let entries = testbed.entries(&tested.route)[..1].to_vec();
+        let plan = testbed.plan(&cell.name(all), entries, tls, clients)?;
+        let pacing = traffic.pause_ms.map_or(plan.pacing, pause);
+        let plan = load::Plan { pacing, window: testbed.site.spec.window(), ..plan };
+        Ok(cell.loaded(plan, experiment.cluster.has_addresses()))
     };
-    Usage {
-        dispatcher_ns: after.dispatcher_ns.saturating_sub(before.dispatcher_ns),
-        backends_ns: each(&before.backends_ns, &after.backends_ns),
-        companions_ns: after.companions_ns.saturating_sub(before.companions_ns),
-        connections: each(&before.connections, &after.connections),
-    }
+    let plans = cells.iter().map(plan).collect::<Result<Vec<_>>>()?;
+    testbed.start_load(&plans, experiment.workers.as_ref())
+}
+
+/// What the record says before its first block, once everything runs. `backend`: any of them.
+fn describe(record: &mut Record, experiment: &ClusterExperiment, testbed: &Testbed, backend: usize) {
+    record.measured = Measured::from(experiment.clone());
+    manifest::describe_seed(&mut record.manifest, &experiment.workload);
+    let placement = &testbed.placement;
+    let circumstances = Circumstances {
+        kind: ClusterExperiment::FIELD,
+        placement: place::description(placement, experiment),
+        server_name: experiment.cluster.server.name().to_owned(),
+        certificate: (!experiment.cluster.plain).then(|| experiment.tls.certificate()),
+        workers: experiment.workers.as_ref(),
+        server: backend,
+        file: experiment.to_toml().unwrap_or_default(),
+    };
+    testbed.describe(&mut record.manifest, circumstances);
+    let is_loaded_here = experiment.workers.is_none() || is_loopback(experiment.cluster.ip());
+    let has_dispatcher = experiment.cluster.has_dispatcher();
+    record.warnings.extend(place::sharing_warnings(placement, is_loaded_here, has_dispatcher));
 }

@@ -3,9 +3,10 @@
 
 use tlsdyno_engine::load::Outcome;
 
-use super::testbed::Usage;
 use crate::kinds::cluster::cell::Cell;
-use crate::run::verify::{LEFT_OUT, Verdict, is_busy, load_is_busy, offered_otherwise, verify_requests};
+use crate::kinds::several_machines::block::client_bound;
+use crate::kinds::several_machines::testbed::Usage;
+use crate::run::verify::{LEFT_OUT, Verdict, offered_otherwise, verify_requests};
 use crate::store::Warning;
 
 /// Checks one block. `requests`: of the block's users, `None` in an open loop; `used`: CPU times and counts of the
@@ -27,10 +28,8 @@ pub fn verify(
     }
     // The clients' part: what was asked for must have been offered, whatever the servers made of it.
     warnings.extend(offered_otherwise(outcome, cell.reuse_percent, cell.clients));
-    // Servers that backends need beside them run where the dispatcher does.
-    let dispatcher_ns = used.dispatcher_ns + used.companions_ns;
-    let beside_ns = if dispatcher_shares_load { dispatcher_ns } else { 0 };
-    let client_bound = load_is_busy(outcome, beside_ns, 1.0) || is_busy(dispatcher_ns, outcome);
+    // What backends need runs where the dispatcher does.
+    let client_bound = client_bound(outcome, used.dispatcher_ns + used.behind_ns, dispatcher_shares_load);
     Verdict { valid, client_bound, warnings, ..Verdict::default() }
 }
 
@@ -96,8 +95,8 @@ mod tests {
         assert!(check(&busy, &used()).client_bound, "together with the dispatcher");
         let cell = ClusterExperiment::default().cells().remove(2);
         assert!(!verify(&cell, &busy, &used(), Some(1000), false).client_bound, "the dispatcher runs elsewhere");
-        let full = |dispatcher_ns, companions_ns| {
-            let used = Usage { dispatcher_ns, companions_ns, ..used() };
+        let full = |dispatcher_ns, behind_ns| {
+            let used = Usage { dispatcher_ns, behind_ns, ..used() };
             verify(&cell, &outcome(), &used, Some(1000), false).client_bound
         };
         assert!(full(960_000_000, 0), "the dispatcher's own CPU");
