@@ -120,10 +120,10 @@ fn parse(text: &str) -> Result<(Settings, Vec<SiteSpec>)> {
     let mut part = |name: &str| file.remove(name);
     let common: Table = part("sites").map_or(Ok(Table::new()), toml::Value::try_into).context("[sites]")?;
     let sites: Vec<Table> = part("site").map_or(Ok(Vec::new()), toml::Value::try_into).context("[[site]]")?;
-    ensure!(!sites.is_empty(), "there is no [[site]]");
     let known = flags_of::<Settings>();
     let unknown = file.keys().find(|key| !known.iter().any(|flag| flag.as_str() == key.as_str()));
     ensure!(unknown.is_none(), "unknown field `{}`", unknown.map_or("", String::as_str));
+    ensure!(!sites.is_empty(), "there is no [[site]]");
     let settings: Settings = file.try_into()?;
     let settings =
         Settings { vantage: settings.vantage.map(|name| vantage(&name)).transpose().map_err(Error::msg)?, ..settings };

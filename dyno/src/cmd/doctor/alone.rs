@@ -4,31 +4,30 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use openssl::ssl::{ErrorCode, Ssl, SslContext, SslFiletype, SslMethod, SslStream};
+use openssl::ssl::{ErrorCode, Ssl, SslContext, SslFiletype, SslMethod, SslSessionCacheMode, SslStream};
 use socket2::SockRef;
 use tlsdyno_engine::sys::thread_cpu_ns;
-use tlsdyno_tls::{Config, Effort, Settings};
 
 use crate::affinity;
-use crate::exchange::{Exchange, TIME_LIMIT};
 use crate::model::CertificateKind;
 use crate::random::SplitMix64;
-use crate::run::preflight::compile;
 use crate::servers::certificates;
 use crate::stats::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
 use crate::store::calibration::Recovered;
 
 /// Connections that are open together, all with the same burn, so that the server need not wait for a client.
 const BATCH: usize = 8;
-/// What is asked for, and what is answered.
-const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+/// What is asked for, and what is answered, bytes.
+const REQUEST_BYTES: usize = 64;
 const ANSWER_BYTES: usize = 1024;
+/// After how long an end gives up on the other.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The CPUs of both ends.
 #[derive(Clone, Copy)]
@@ -48,14 +47,13 @@ pub(super) fn recovered(
     length: Duration,
     stop: &AtomicBool,
 ) -> Result<Vec<Recovered>> {
-    let server = Server::new(certificate)?;
-    let client =
-        compile(&Settings { effort: Effort::Lean, small_rsa_keys: certificate.is_small_rsa(), ..Settings::default() })?;
+    let directory = tempfile::tempdir().context("make a directory for a certificate")?;
+    let (server, client) = Server::with_client(certificate, directory.path())?;
     let (address, done) = (server.listener.local_addr()?, AtomicBool::new(false));
     std::thread::scope(|scope| {
         let visit = || {
             stay_on(cpus.client)?;
-            visit(address, &client, &done)
+            client.visit(address, &done)
         };
         let visitors: Vec<_> = (0..BATCH).map(|_| scope.spawn(visit)).collect();
         let done = &done;
@@ -116,15 +114,16 @@ struct Server {
 }
 
 impl Server {
-    fn new(certificate: CertificateKind) -> Result<Server> {
-        let directory = tempfile::tempdir().context("make a directory for a certificate")?;
-        let files = certificates::create(certificate, directory.path())?;
+    fn with_client(certificate: CertificateKind, directory: &Path) -> Result<(Server, Client)> {
+        let files = certificates::create(certificate, directory)?;
         let mut context = SslContext::builder(SslMethod::tls_server())?;
         context.set_certificate_chain_file(&files.chain)?;
         context.set_private_key_file(&files.key, SslFiletype::PEM)?;
         let listener = TcpListener::bind("127.0.0.1:0").context("listen on 127.0.0.1")?;
-        SockRef::from(&listener).set_read_timeout(Some(TIME_LIMIT))?;
-        Ok(Server { listener, context: context.build() })
+        SockRef::from(&listener).set_read_timeout(Some(PATIENCE))?;
+        let mut client = SslContext::builder(SslMethod::tls_client())?;
+        client.set_session_cache_mode(SslSessionCacheMode::OFF);
+        Ok((Server { listener, context: context.build() }, Client { context: client.build() }))
     }
 
     /// CPU time of a connection with such a burn, on average over a batch, microseconds.
@@ -139,20 +138,16 @@ impl Server {
         let mut streams = Vec::with_capacity(BATCH);
         for _ in 0..BATCH {
             let (stream, _) = self.listener.accept()?;
-            stream.set_nodelay(true)?;
-            stream.set_read_timeout(Some(TIME_LIMIT))?;
-            streams.push(SslStream::new(Ssl::new(&self.context)?, stream)?);
+            streams.push(SslStream::new(Ssl::new(&self.context)?, patient(stream)?)?);
         }
         for stream in &mut streams {
             burn(burn_ns);
             answer_hello(stream)?;
         }
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {ANSWER_BYTES}\r\n\r\n");
-        let answer = [head.as_bytes(), &[b'x'; ANSWER_BYTES]].concat();
         for stream in &mut streams {
             stream.accept()?;
-            stream.read_exact(&mut [0; REQUEST.len()])?;
-            stream.write_all(&answer)?;
+            stream.read_exact(&mut [0; REQUEST_BYTES])?;
+            stream.write_all(&[b'x'; ANSWER_BYTES])?;
             // Only said: the client closes when it has read all.
             stream.shutdown()?;
         }
@@ -173,25 +168,41 @@ fn answer_hello(stream: &mut SslStream<TcpStream>) -> Result<()> {
     Ok(stream.get_ref().set_nonblocking(false)?)
 }
 
-/// Connects again and again. The server leaves with a connection open.
-fn visit(address: SocketAddr, config: &Arc<Config>, done: &AtomicBool) -> Result<()> {
-    while !done.load(Ordering::Relaxed) {
-        let visited = visit_once(address, config);
-        if !done.load(Ordering::Relaxed) {
-            visited.context("visit a server of our own")?;
-        }
-    }
-    Ok(())
+/// The end that connects, again and again.
+struct Client {
+    context: SslContext,
 }
 
-fn visit_once(address: SocketAddr, config: &Arc<Config>) -> Result<()> {
-    let stream = TcpStream::connect(address)?;
+impl Client {
+    fn visit(&self, address: SocketAddr, done: &AtomicBool) -> Result<()> {
+        while !done.load(Ordering::Relaxed) {
+            let visited = self.visit_once(address);
+            // The server leaves with a connection open.
+            if !done.load(Ordering::Relaxed) {
+                visited.context("visit a server of our own")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_once(&self, address: SocketAddr) -> Result<()> {
+        let stream = patient(TcpStream::connect(address)?)?;
+        // No TIME-WAIT is left behind, of which thousands would use the ports up.
+        SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
+        let mut stream = SslStream::new(Ssl::new(&self.context)?, stream)?;
+        stream.connect()?;
+        stream.write_all(&[b'x'; REQUEST_BYTES])?;
+        let mut answer = Vec::with_capacity(ANSWER_BYTES);
+        stream.read_to_end(&mut answer)?;
+        ensure!(answer.len() == ANSWER_BYTES, "the answer has {} bytes", answer.len());
+        Ok(())
+    }
+}
+
+fn patient(stream: TcpStream) -> Result<TcpStream> {
     stream.set_nodelay(true)?;
-    // No TIME-WAIT is left behind, of which thousands would use the ports up.
-    SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
-    let answer = Exchange::over(stream, TIME_LIMIT)?.asking(Some(config), None, REQUEST, b"")?.whole()?;
-    ensure!(answer.body_bytes == ANSWER_BYTES as u64, "the answer has {} bytes", answer.body_bytes);
-    Ok(())
+    stream.set_read_timeout(Some(PATIENCE))?;
+    Ok(stream)
 }
 
 /// Reads the clock until the time is up, like `native/provider/burn.c`.
@@ -225,11 +236,11 @@ mod tests {
 
     #[test]
     fn a_client_without_a_server_says_so() {
-        let server = Server::new(CertificateKind::P256).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let (server, client) = Server::with_client(CertificateKind::P256, directory.path()).unwrap();
         let address = server.listener.local_addr().unwrap();
         drop(server);
-        let client = compile(&Settings::default()).unwrap();
-        let error = visit(address, &client, &AtomicBool::new(false)).unwrap_err();
+        let error = client.visit(address, &AtomicBool::new(false)).unwrap_err();
         assert!(format!("{error:#}").contains("visit a server of our own: Connection refused"), "{error:#}");
     }
 
