@@ -2,7 +2,8 @@
 //!
 //! Not compared: words of the terminal's prose and of `answer`, `warnings` and `what_changed` in JSON, for they are
 //! written anew at each evaluation and may say the same better. Their figures are compared. JSON may have more fields
-//! than it had, the list a column more. HTML is left out: it shows what JSON holds (`report_html.rs`).
+//! than it had, the list a column more. The expected JSON was written again, with the same figures, when a value and
+//! the ends of its interval became one object. HTML is left out: it shows what JSON holds (`report_html.rs`).
 
 use std::collections::BTreeSet;
 use std::fs::File;
