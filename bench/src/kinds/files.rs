@@ -56,6 +56,15 @@ pub fn find(kinds: &[&dyn Kind], which: &Path) -> Result<Box<dyn AnyExperiment>>
     read(kinds, Source::find(which)?)
 }
 
+/// Whether a file, or what it extends, has this key.
+///
+/// # Errors
+/// There is none of this name, or it is no TOML.
+pub fn has(which: &Path, key: &str) -> Result<bool> {
+    let chain = source::chain(Source::find(which)?)?;
+    Ok(Texts::of(&chain).tables()?.iter().any(|table| table.contains_key(key)))
+}
+
 /// All experiments that come with tlsdyno, with their names.
 ///
 /// # Errors

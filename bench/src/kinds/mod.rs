@@ -117,10 +117,11 @@ pub trait AnySummary {
 /// # Errors
 /// It cannot be read or understood, or is of another kind.
 pub fn find<T: AnyExperiment>(kind: &dyn Kind, which: &Path, what: &str) -> Result<T> {
-    let found: Box<dyn Any> = files::find(&[&ablation::Ablation, kind], which)?;
-    match found.downcast::<T>() {
-        Ok(experiment) => Ok(*experiment),
-        Err(_) => bail!("{0} is not about {what}; run it with `tlsdyno run {0}`", which.display()),
+    let is_other = kind.key() != ablation::Ablation.key() && !files::has(which, kind.key())?;
+    let found = if is_other { None } else { Some(files::find(&[&ablation::Ablation, kind], which)? as Box<dyn Any>) };
+    match found.and_then(|found| found.downcast::<T>().ok()) {
+        Some(experiment) => Ok(*experiment),
+        None => bail!("{0} is not about {what}; run it with `tlsdyno run {0}`", which.display()),
     }
 }
 
