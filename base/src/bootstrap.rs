@@ -47,11 +47,6 @@ impl Estimate {
         }
     }
 
-    /// The trimmed mean of a column.
-    pub fn of(column: Column) -> Estimate {
-        estimate(&[column], &[Combination::column(0)], RESAMPLES, SEED)[0]
-    }
-
     /// The ends of its interval.
     pub fn interval(&self) -> [f64; 2] {
         [self.low, self.high]

@@ -5,7 +5,7 @@ use serde::Serialize;
 use tlsdyno_record::store::Block;
 use tlsdyno_tls::named;
 
-use crate::bootstrap::{Column, Estimate, RESAMPLES, SEED, estimate_function};
+use crate::bootstrap::{Column, Estimate, RESAMPLES, SEED, estimate_column, estimate_function};
 use crate::papers;
 use crate::robust::trimmed_mean;
 use crate::rounds::Rounds;
@@ -67,7 +67,7 @@ impl Point {
 
     /// Hits per second with their interval.
     pub fn hits_per_second(&self) -> Estimate {
-        Estimate::of(self.column.clone())
+        estimate_column(&self.column)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::bootstrap::{Column, Estimate};
+use super::bootstrap::{Column, Estimate, estimate_column};
 pub use tlsdyno_base::verdict::{Direction, Lies};
 
 /// Fewer rounds than this give a rough interval only, which is said.
@@ -147,7 +147,7 @@ impl Ratio {
     pub fn of_columns(by: &Column, of: &Column) -> Option<Ratio> {
         let logarithms: Column = by.iter().zip(of).map(|(by, of)| Some(((*of)? / (*by)?).ln())).collect();
         let pairs = logarithms.iter().flatten().count() as u32;
-        (pairs > 0).then(|| Ratio::of_logarithm(Estimate::of(logarithms), pairs, false, false))
+        (pairs > 0).then(|| Ratio::of_logarithm(estimate_column(&logarithms), pairs, false, false))
     }
 
     /// The ratio whose logarithm was estimated from so many rounds.

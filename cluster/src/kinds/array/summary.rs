@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::kinds::array::file::{ArrayExperiment, ArrayPlace, PageCost, Spread};
 use crate::kinds::array::{ArrayRecord, PageScale};
+use crate::stats::bootstrap::estimate_column;
 use crate::stats::reuse::{Costs, Fit, HalfServingPoint, Limit, Point, Theory};
 use crate::stats::rounds::Rounds;
 use crate::stats::{Estimate, Ratio};
@@ -255,7 +256,9 @@ impl Levels<'_> {
             machines.map(|machine| machine.cpu_ns).max().unwrap_or(0)
         };
         let each = |value: fn(&Block) -> f64| {
-            Estimate::of(self.rounds.values(one.index, |block| Some(value(block)).filter(|value| value.is_finite())))
+            estimate_column(
+                &self.rounds.values(one.index, |block| Some(value(block)).filter(|value| value.is_finite())),
+            )
         };
         let accepted = |block: &Block| 100.0 * block.resumed_accepted as f64 / block.resumed_offered as f64;
         ArrayLevel {

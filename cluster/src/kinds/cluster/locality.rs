@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::stats::Estimate;
+use crate::stats::bootstrap::estimate_column;
 use crate::stats::rounds::Rounds;
 use crate::store::{Block, Locality};
 
@@ -56,7 +57,7 @@ impl LocalitySummary {
         let mean = |field| move |all: &[Locality]| sum(all, field) / all.len() as f64;
         let value = |of: &dyn Fn(&[Locality]) -> f64, factor: f64| {
             let column = rounds.values(index, |block| Some(of(&of_block(block)?)).filter(|value| value.is_finite()));
-            Estimate::of(column).scaled(factor)
+            estimate_column(&column).scaled(factor)
         };
         let missed = |all: &[Locality]| sum(all, |one| one.misses) / sum(all, |one| one.requests);
         Some(LocalitySummary {

@@ -12,6 +12,7 @@ use crate::histogram::{Percentiles, percentiles};
 use crate::kinds::cluster::cell::{Cell, Role};
 use crate::kinds::cluster::file::{ClusterExperiment, LatencyPoint, Statement};
 use crate::model::Policy;
+use crate::stats::bootstrap::estimate_column;
 use crate::stats::rounds::Rounds;
 use crate::stats::statement::{FEW_ROUNDS, Metric, Ratio};
 use crate::stats::summary::{all_invalid, configuration_warnings, failures, few_rounds, merge_phases, stolen};
@@ -260,7 +261,7 @@ fn summarise(record: &Record, rounds: &Rounds, index: usize, cell: &Cell, all: &
     // Each by itself: a cell that offers nothing has no share of accepted offers, and must not empty the other columns.
     let each = |value: &dyn Fn(&Block, &ClusterBlock) -> f64| {
         let of_block = |block: &Block| Some(value(block, block.cluster.as_ref()?)).filter(|value| value.is_finite());
-        Estimate::of(rounds.values(index, of_block))
+        estimate_column(&rounds.values(index, of_block))
     };
     let blocks = || rounds.of_configuration(index);
     let sum = |field: fn(&Block) -> u64| blocks().map(field).sum::<u64>();
