@@ -1,8 +1,6 @@
 # Two commands do all set-up: `make demo` runs the main job, `make test` passes the tests. Both install what is missing.
 # `make check` is for between two edits.
 CARGO ?= cargo
-# Tests wait for servers, clocks and each other most of the time.
-TEST_THREADS ?= $(shell expr 3 '*' $$(nproc))
 TLSDYNO = $(or $(CARGO_TARGET_DIR),./target)/release/tlsdyno
 
 .PHONY: demo test check build install bench papers clean
@@ -18,7 +16,7 @@ test: ## everything that continuous integration runs; other programs on the mach
 	$(CARGO) fmt --all --check
 	TLSDYNO_WERROR=1 $(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) run --quiet -p xtask -- tidy
-	TLSDYNO_WERROR=1 RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --workspace
+	TLSDYNO_WERROR=1 $(CARGO) test --workspace
 
 check: ## what is quick of it: format, lint, unit tests, tidiness; a minute, without servers
 	$(CARGO) fmt --all --check
