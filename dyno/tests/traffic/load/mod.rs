@@ -22,10 +22,16 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use tlsdyno::model::{CertificateKind, ServerName};
+use tlsdyno::machines::carried::Packer;
+use tlsdyno::model::job::{self, Held, Run};
+use tlsdyno::model::{CertificateKind, ClientModel, ServerName};
 use tlsdyno::servers::{self, Instance, ServerSpec, ServerTls};
+use tlsdyno_engine::load::{Connections, Expect, Object, Plan, Request, Resumption, Target, Until, User, Workload};
+use tlsdyno_tls::{Config, Effort, Settings, Version};
 
 fn tlsdyno() -> Command {
     Command::new(env!("CARGO_BIN_EXE_tlsdyno"))
@@ -295,6 +301,24 @@ fn ctrl_c_prints_what_was_measured() {
     assert!(json["hits"].as_u64().unwrap() > 50);
 }
 
+/// Users who ask for one byte at `path` so many times, one request after the other.
+fn of_one_byte(path: &str, users: u32, requests: u32) -> Workload {
+    let expect = Expect { status: Some(200), body_bytes: Some(1) };
+    let object = Object { method: "GET".into(), path: path.into(), headers: String::new(), body_bytes: 0, expect };
+    let request = Request { object: 0, page_end: true, close_after: false, forget_session: false };
+    Workload {
+        objects: vec![object],
+        requests: vec![request; (users * requests) as usize],
+        users: (0..users).map(|user| User { requests: user * requests..(user + 1) * requests }).collect(),
+        ..Workload::default()
+    }
+}
+
+fn connections(total: u32, requests_each: Option<u32>) -> Connections {
+    let timeout_ns = 20_000_000_000;
+    Connections { total, per_user: 1, first_alone: true, requests_each, timeout_ns, batch_ns: 0 }
+}
+
 /// The load process of an experiment, answering commands.
 struct Job {
     child: Running,
@@ -303,9 +327,27 @@ struct Job {
 }
 
 impl Job {
-    fn start(description: &Value, directory: &Path) -> Job {
+    /// Of a target for each of these settings, which so many users ask for one byte.
+    fn start(
+        (address, path): (SocketAddr, &str),
+        targets: &[(Option<Settings>, Resumption)],
+        (users, requests): (u32, u32),
+        connections: Connections,
+        directory: &Path,
+    ) -> Job {
+        let mut packer = Packer::default();
+        let workload = Arc::new(of_one_byte(path, users, requests));
+        let plans = targets.iter().map(|(tls, resumption)| {
+            let tls = tls.clone().map(|settings| Arc::new(Config::new(settings).unwrap()));
+            let target = Target { address, host: "localhost".into(), tls };
+            let plan = Plan::new(target, Arc::clone(&workload), connections);
+            packer.pack(&Plan { resumption: *resumption, ..plan }).unwrap()
+        });
+        let plans: Vec<_> = plans.collect();
+        let data = packer.data().iter().map(|(hash, bytes)| (hash.clone(), STANDARD.encode(bytes))).collect();
+        let job = job::Job { plans, data, client: ClientModel::default(), workers: None };
         let path = directory.join("job.json");
-        std::fs::write(&path, description.to_string()).unwrap();
+        std::fs::write(&path, serde_json::to_string(&job).unwrap()).unwrap();
         let mut command = tlsdyno();
         command.arg("load").arg("--job").arg(&path).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = Running(command.spawn().unwrap());
@@ -320,8 +362,9 @@ impl Job {
         serde_json::from_str(&line).unwrap()
     }
 
-    fn run(&mut self, target: usize, users: Range<u32>) -> Value {
-        let command = json!({"run": {"target": target, "users_from": users.start, "users_to": users.end}});
+    fn run(&mut self, address: SocketAddr, plan_number: usize, users: Range<u32>, held: Option<Held>) -> Value {
+        let run = Run { plan_number, address, users, until: Until::Laps(1), seed: 0, held };
+        let command = serde_json::to_string(&run).unwrap();
         writeln!(self.commands.as_mut().unwrap(), "{command}").unwrap();
         self.reply()
     }
@@ -342,22 +385,18 @@ impl Job {
 #[test]
 fn a_job_answers_blocks_on_command() {
     let (address, _) = server(ONE_BYTE);
-    let description = json!({
-        "workload": {"kind": "url", "path": "/", "bytes": 1, "users": 6, "requests_per_user": 5},
-        "targets": [{"name": "as is", "address": address, "host": "localhost", "tls": null, "reuse": "always"}],
-        "connections": {"total": 4, "per_user": 1, "first_alone": true, "requests_each": null,
-                        "timeout_ns": 5_000_000_000u64, "batch_ns": 0},
-    });
     let directory = tempfile::tempdir().unwrap();
-    let mut job = Job::start(&description, directory.path());
-    assert_eq!(job.reply(), json!({"ready": {"users": 6, "requests": 30}}));
+    let targets = [(None, Resumption::Always)];
+    let mut job = Job::start((address, "/"), &targets, (6, 5), connections(4, None), directory.path());
+    assert!(job.reply()["ready"].is_object());
     for (users, hits) in [(0..6, 30), (1..3, 10)] {
-        let outcome = job.run(0, users);
-        assert_eq!(outcome["outcome"]["hits"], hits);
-        let histogram = outcome["outcome"]["phases"]["whole_response"].as_str().unwrap();
+        let reply = job.run(address, 0, users, None);
+        let outcome = &reply["outcome"]["outcome"];
+        assert_eq!(outcome["hits"], hits, "{reply}");
+        let histogram = outcome["histograms"]["whole_response"].as_str().unwrap();
         assert_eq!(tlsdyno::histogram::decode(histogram).unwrap().len(), hits);
     }
-    assert!(job.run(7, 0..1)["error"]["message"].as_str().unwrap().contains("no target 7"));
+    assert!(job.run(address, 7, 0..1, None)["error"]["message"].as_str().unwrap().contains('7'));
     job.end();
 }
 
@@ -367,36 +406,27 @@ fn a_job_answers_blocks_on_command() {
 fn slices_keep_their_sessions_to_themselves() {
     let directory = tempfile::tempdir().unwrap();
     let (server, _) = built_in(directory.path());
-    for (version, tickets) in [("1.3", true), ("1.2", true), ("1.2", false)] {
-        let target = |name: &str| {
-            json!({"name": name, "address": server.address(), "host": "localhost", "reuse": {"share": 0.9},
-                   "tls": {"versions": [version], "suites": [], "groups": [], "effort": "lean", "noop": [],
-                           "encrypt_then_mac": true, "tickets": tickets, "ca_file": null}})
-        };
-        let description = json!({
-            "workload": {"kind": "url", "path": "/x", "bytes": 1, "users": 40, "requests_per_user": 1},
-            "targets": [target("one mode"), target("another")],
-            "connections": {"total": 2, "per_user": 1, "first_alone": true, "requests_each": 1,
-                            "timeout_ns": 20_000_000_000u64, "batch_ns": 0},
-        });
-        let mut job = Job::start(&description, directory.path());
+    for (version, tickets) in [(Version::Tls13, true), (Version::Tls12, true), (Version::Tls12, false)] {
+        let settings = Settings { versions: vec![version], effort: Effort::Lean, tickets, ..Settings::default() };
+        let targets = [(Some(settings.clone()), Resumption::Share(0.9)), (Some(settings), Resumption::Share(0.9))];
+        let site = (server.address(), "/x");
+        let mut job = Job::start(site, &targets, (40, 1), connections(2, Some(1)), directory.path());
         job.reply();
-        let mut full = |target: usize, store: u32| {
-            let command = json!({"run": {"target": target, "users_from": 0, "users_to": 8, "store": store}});
-            writeln!(job.commands.as_mut().unwrap(), "{command}").unwrap();
-            let outcome = job.reply()["outcome"].clone();
+        let mut full = |target: usize, store: u64| {
+            let held = Held { number: 10 * target as u64 + store, dropped_numbers: Vec::new(), is_slice: true };
+            let outcome = job.run(site.0, target, 0..8, Some(held))["outcome"]["outcome"].clone();
             assert_eq!(outcome["hits"], 8, "{outcome}");
-            assert_eq!(outcome["resumed_offered"], outcome["resumed_accepted"]);
-            assert_eq!(outcome["phases"], json!({}));
-            outcome["handshakes_full"].as_u64().unwrap()
+            assert_eq!(outcome["handshakes"]["resumed_offered"], outcome["handshakes"]["resumed_accepted"]);
+            assert_eq!(outcome["histograms"], json!({}));
+            outcome["handshakes"]["full"].as_u64().unwrap()
         };
         let turns = [(0, 0), (0, 0), (1, 0), (0, 1), (0, 0), (1, 0), (0, 0), (0, 0), (0, 0)];
         let seen = turns.map(|(target, store)| full(target, store));
         // A full handshake begins each store; then one connection in ten is full, counted over all runs of a store.
         assert_eq!(seen[0], 1);
-        assert_eq!((seen[2], seen[3]), (1, 1), "TLS {version}: no session of another store was there to offer");
+        assert_eq!((seen[2], seen[3]), (1, 1), "{version:?}: no session of another store was there to offer");
         let of_first: u64 = turns.iter().zip(seen).filter(|(turn, _)| **turn == (0, 0)).map(|(_, full)| full).sum();
-        assert_eq!(of_first, 5, "TLS {version}: 48 connections of one store, a tenth of them full");
+        assert_eq!(of_first, 5, "{version:?}: 48 connections of one store, a tenth of them full");
         job.end();
     }
     server.stop().unwrap();
@@ -407,24 +437,20 @@ fn slices_keep_their_sessions_to_themselves() {
 fn ten_thousand_users_need_no_more_memory_than_a_thousand() {
     let directory = tempfile::tempdir().unwrap();
     let (server, _) = built_in(directory.path());
-    let description = json!({
-        "workload": {"kind": "url", "path": "/x", "bytes": 1, "users": 10_000, "requests_per_user": 2},
-        "targets": [{"name": "as is", "address": server.address(), "host": "localhost", "reuse": "always",
-                     "tls": {"versions": ["1.3"], "suites": [], "groups": [], "effort": "floor", "noop": [],
-                             "encrypt_then_mac": true, "tickets": true, "ca_file": null}}],
-        "connections": {"total": 64, "per_user": 1, "first_alone": true, "requests_each": null,
-                        "timeout_ns": 20_000_000_000u64, "batch_ns": 0},
-    });
-    let mut job = Job::start(&description, directory.path());
+    let settings = Settings { versions: vec![Version::Tls13], effort: Effort::Floor, ..Settings::default() };
+    let targets = [(Some(settings), Resumption::Always)];
+    let site = (server.address(), "/x");
+    let mut job = Job::start(site, &targets, (10_000, 2), connections(64, None), directory.path());
     job.reply();
+    let run = |job: &mut Job, users: u32| job.run(site.0, 0, 0..users, None)["outcome"]["outcome"].clone();
     // The second block still allocates what all later ones use again, however many users they have.
     for users in [500, 1000] {
-        assert_eq!(job.run(0, 0..users)["outcome"]["hits"], 2 * users);
+        assert_eq!(run(&mut job, users)["hits"], 2 * users);
     }
     let before = job.resident_max();
-    let outcome = job.run(0, 0..10_000);
-    assert_eq!(outcome["outcome"]["hits"], 20_000);
-    assert_eq!(outcome["outcome"]["handshakes_full"], 10_000);
+    let outcome = run(&mut job, 10_000);
+    assert_eq!(outcome["hits"], 20_000);
+    assert_eq!(outcome["handshakes"]["full"], 10_000);
     let grown = job.resident_max().saturating_sub(before);
     // Less than 30 bytes for each user more: the sessions alone would be thirty times that.
     assert!(grown < 270_000, "grown by {grown} bytes");
