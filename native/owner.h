@@ -179,8 +179,8 @@ static inline void *area_open(const struct area_kind *kind, const char *descript
 {
     void *area = area_from_descriptor(descriptor, kind->size);
 
-    *fault = area == NULL ? "is not an area of tlsdyno; tlsdyno must start the server itself, without a program between "
-                            "that closes descriptors (sudo, a service manager)"
+    *fault = area == NULL ? "is not an area of tlsdyno; tlsdyno must start the server itself, without a program "
+                            "between that closes descriptors (sudo, a service manager)"
                           : head_fault(area, kind, run_id);
     if (area == NULL || *fault == NULL)
         return area;

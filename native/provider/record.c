@@ -1,6 +1,6 @@
 /*
- * The record area in this process: acknowledgement, settings and call counters (record.h). Each thread claims a slot at its first
- * counted call, so that counting is one relaxed atomic addition to a cache line of its own.
+ * The record area in this process: acknowledgement, settings and call counters (record.h). Each thread claims a slot at
+ * its first counted call, so that counting is one relaxed atomic addition to a cache line of its own.
  */
 #include "provider.h"
 

@@ -31,8 +31,8 @@ pub struct Unpacked {
 
 impl Library {
     /// Writes the library into `dir`, which must exist and be closed to others
-    /// (`servers::run_directory::make_private`), and makes the area, which begins in `mode`. What the server's environment needs is
-    /// left to [`Unpacked::name_in_openssl_cnf`] or [`Unpacked::add_to_environment`].
+    /// (`servers::run_directory::make_private`), and makes the area, which begins in `mode`. What the server's
+    /// environment needs is left to [`Unpacked::name_in_openssl_cnf`] or [`Unpacked::add_to_environment`].
     pub(super) fn unpack(&self, dir: &Path, mode: u32) -> Result<Unpacked> {
         let context = || format!("directory for the {}: {}", self.name, dir.display());
         let library = fs::canonicalize(dir).with_context(context)?.join(format!("tlsdyno-{}.so", self.name));

@@ -104,7 +104,8 @@ static void answer(struct client *client, const char *line)
         return;
     }
     until_ns = clock_ns(CLOCK_MONOTONIC) + for_ns;
-    for (unsigned long long number = 0; number < most && (number < least || clock_ns(CLOCK_MONOTONIC) < until_ns); number++) {
+    for (unsigned long long number = 0; number < most && (number < least || clock_ns(CLOCK_MONOTONIC) < until_ns);
+         number++) {
         if (!connect_and_ask(client, &connection)) {
             (void)printf("! %s\n", connection.reason);
             return;

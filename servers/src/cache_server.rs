@@ -30,8 +30,11 @@ const REDIS: Package = Package {
     service: Some("redis-server"),
 };
 
+/// What says the arguments of a server.
+type Arguments = fn(Place) -> Result<Vec<String>>;
+
 /// The server that a session cache needs, and what says its arguments; `None`: it needs none.
-fn server_of(cache: SessionCache) -> Option<(&'static Package, fn(Place) -> Result<Vec<String>>)> {
+fn server_of(cache: SessionCache) -> Option<(&'static Package, Arguments)> {
     match cache {
         SessionCache::Memcached => Some((&MEMCACHED, memcached)),
         SessionCache::Redis => Some((&REDIS, redis)),

@@ -1,5 +1,5 @@
-//! Files by a pattern, as `include` directives have them (`glob(3)`). The crate `glob` compares names; the walk is ours,
-//! for the crate takes no directories whose names are not UTF-8.
+//! Files by a pattern, as `include` directives have them (`glob(3)`). The crate `glob` compares names; the walk is
+//! ours, for the crate takes no directories whose names are not UTF-8.
 
 use std::ffi::OsStr;
 use std::fs;

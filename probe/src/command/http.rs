@@ -74,8 +74,8 @@ impl Places {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a new connection, for which another is closed where there are too many; `None`: it cannot be, for all
-    /// others wait for us.
+    /// A place for a new connection, for which another is closed where there are too many; `None`: it cannot be, for
+    /// all others wait for us.
     fn take(&self, stream: TcpStream) -> Option<Arc<Place>> {
         let mut open = self.open();
         if open.len() >= CONNECTIONS_MAX {

@@ -16,7 +16,7 @@ pub enum Address {
     /// A SQLite file.
     File(PathBuf),
     /// A PostgreSQL server.
-    Server(ServerUrl),
+    Server(Box<ServerUrl>),
 }
 
 impl Address {
@@ -56,7 +56,7 @@ impl Address {
     pub fn with_password_file(self, path: Option<&Path>) -> Result<Address> {
         match (self, path) {
             (address, None) => Ok(address),
-            (Address::Server(url), Some(path)) => Ok(Address::Server(url.with_password_file(path))),
+            (Address::Server(url), Some(path)) => Ok(Address::Server(Box::new(url.with_password_file(path)))),
             (Address::File(_), Some(_)) => {
                 Err(anyhow::anyhow!("a password goes with --store postgres://…; a file needs none"))
                     .or_fault(Fault::Usage)
@@ -85,7 +85,7 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Address, String> {
         if ServerUrl::is_one(text) {
-            return text.parse().map(Address::Server);
+            return text.parse().map(Box::new).map(Address::Server);
         }
         match text {
             "" => Err("a store has a name".to_owned()),

@@ -70,8 +70,8 @@ pub struct Hour {
     /// Sessions that were kept and offered at that age (seconds, the lower end of a class of [`AGES_S`]): how many were
     /// offered, and how many the site took.
     pub kept: BTreeMap<u32, (u64, u64)>,
-    /// Facts, and the hour (seconds since 1970) from which on they held: the last ones of an hour, and of what is longer
-    /// those of each hour that has others than the one before it.
+    /// Facts, and the hour (seconds since 1970) from which on they held: the last ones of an hour, and of what is
+    /// longer those of each hour that has others than the one before it.
     pub facts: Vec<(i64, Facts)>,
     /// The times.
     pub measures: Measures,

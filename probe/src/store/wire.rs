@@ -46,7 +46,8 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// Connects within that time to the first of the servers that can be. `patience`: how long an answer may take later.
+    /// Connects within that time to the first of the servers that can be. `patience`: how long an answer may take
+    /// later.
     ///
     /// # Errors
     /// None can be. [`Fault::Unreachable`]: the time is over.

@@ -1,9 +1,9 @@
 //! The contract between the runner and the load process (`tlsdyno load --job FILE`).
 //!
 //! The job file is JSON. The load process writes `{"ready": {…}}`, then reads one command ([`Run`]) per line on
-//! standard input and answers each with one line on standard output: `{"outcome": …}` or `{"error": …}`. End of input ends
-//! the process, and where workers make the load, the block under way too. A block with a lead-in has a line more, once it is
-//! known when it begins: `{"begun": {"at_ns": …}}`.
+//! standard input and answers each with one line on standard output: `{"outcome": …}` or `{"error": …}`. End of input
+//! ends the process, and where workers make the load, the block under way too. A block with a lead-in has a line more,
+//! once it is known when it begins: `{"begun": {"at_ns": …}}`.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};

@@ -36,7 +36,8 @@ pub(super) fn unlimited(http: &[Directive]) -> Vec<Directive> {
 /// What differs because of it, and why, in sentences.
 pub(super) fn told(http: &[Directive]) -> Vec<(String, String)> {
     let is_limit = |of: &Directive| LIMITS.iter().any(|(name, ..)| of.name == *name);
-    let sentences: [(&dyn Fn(&Directive) -> bool, &str, &str); 4] = [
+    type IsSo<'a> = &'a dyn Fn(&Directive) -> bool;
+    let sentences: [(IsSo, &str, &str); 4] = [
         (
             &is_kernel_tls,
             "Kernel TLS (`ssl_conf_command Options KTLS`) is off in the copy",

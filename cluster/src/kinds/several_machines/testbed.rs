@@ -353,8 +353,8 @@ impl Testbed {
         at_rest(|| self.cpu(route))
     }
 
-    /// A load of one configuration, to be made what the experiment asks for. `tls`: as its servers have it; `None`: plain
-    /// HTTP.
+    /// A load of one configuration, to be made what the experiment asks for. `tls`: as its servers have it; `None`:
+    /// plain HTTP.
     ///
     /// # Errors
     /// There is nothing to connect to, or the client cannot be made.

@@ -292,7 +292,8 @@ mod tests {
         };
         assert_eq!(
             said(&[0, 1]),
-            "transaction server on CPU 0, 4 proxies on CPU 0, at most 0.1 CPUs each (quota of the kernel); load on CPU 1"
+            "transaction server on CPU 0, 4 proxies on CPU 0, at most 0.1 CPUs each (quota of the kernel); \
+             load on CPU 1"
         );
         assert!(said(&[0, 1, 2, 3]).contains(", 4 proxies on CPUs 0, 1, 2, "), "{}", said(&[0, 1, 2, 3]));
     }
