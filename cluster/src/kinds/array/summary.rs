@@ -235,9 +235,7 @@ struct Levels<'a> {
 impl Levels<'_> {
     fn of(&self, one: &Measured) -> ArrayLevel {
         let (array, place) = (&self.experiment.array, one.place);
-        let sum = |of: &dyn Fn(&Block) -> u64| {
-            self.rounds.of_configuration(one.index).map(of).sum::<u64>() as f64
-        };
+        let sum = |of: &dyn Fn(&Block) -> u64| self.rounds.of_configuration(one.index).map(of).sum::<u64>() as f64;
         let (hits, elapsed_ns) = (sum(&|block| block.hits), sum(&|block| block.elapsed_ns));
         let may_use_ns = elapsed_ns * array.machine_cpus;
         let busy = sum(&|block| block.server_cpu_ns) / may_use_ns / machines(place.proxies);
