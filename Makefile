@@ -15,14 +15,14 @@ test: ## everything that continuous integration runs; other programs on the mach
 	scripts/install-packages test
 	$(CARGO) fmt --all --check
 	TLSDYNO_WERROR=1 $(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) run --quiet -p xtask -- tidy
+	$(CARGO) run --quiet --bin xtask -- tidy
 	TLSDYNO_WERROR=1 $(CARGO) test --workspace
 
 check: ## what is quick of it: format, lint, unit tests, tidiness; a minute, without servers
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) test --quiet --workspace --lib --bins
-	$(CARGO) run --quiet -p xtask -- tidy
+	$(CARGO) run --quiet --bin xtask -- tidy
 
 test-long: ## every server, sanitizers, valgrind, verdicts of statistics; half an hour, wants a quiet machine
 	scripts/install-packages test

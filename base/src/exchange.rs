@@ -28,10 +28,10 @@ impl Entropy for SystemEntropy {
     }
 }
 
-/// A completed exchange.
+/// What a server answered to one request, and what TLS came to on the way.
 #[derive(Debug, Default)]
 pub struct Answer {
-    /// HTTP status.
+    /// The status of the HTTP response.
     pub status: u16,
     /// Length of the body received.
     pub body_bytes: u64,
@@ -78,7 +78,8 @@ impl Answer {
     }
 }
 
-/// Monotonic clock, nanoseconds. What arrived has the kernel's time where the socket has arrivals stamped.
+/// When the parts of an exchange were over, in nanoseconds of the monotonic clock. What arrived has the kernel's time
+/// where the socket has arrivals stamped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     /// The first flight left.
@@ -87,7 +88,7 @@ pub struct Times {
     pub server_hello_ns: Option<u64>,
     /// The handshake was complete on this side.
     pub finished_ns: Option<u64>,
-    /// The request left.
+    /// The whole request was written to the socket.
     pub requested_ns: Option<u64>,
     /// The first bytes of the response arrived.
     pub first_byte_ns: Option<u64>,
@@ -110,9 +111,9 @@ pub struct Moment {
 
 /// What moments are of besides messages.
 pub mod doing {
-    /// Nothing yet.
+    /// The moment from which the first part is counted.
     pub const BEGINNING: &str = "begin";
-    /// Connecting.
+    /// The TCP connection was set up.
     pub const CONNECTING: &str = "connect";
     /// Making the first flight.
     pub const HELLO: &str = "ClientHello made";
@@ -136,7 +137,7 @@ pub enum Failure {
     /// TLS failed on our side or by the server's alert.
     #[error("TLS failed: {0}")]
     Tls(#[from] Error),
-    /// The connection failed.
+    /// Connecting, writing or reading failed in the kernel.
     #[error("connection failed: {0}")]
     Io(#[from] io::Error),
     /// The server closed before its response was complete.

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
-use tlsdyno_engine::dispatch::{self, Check, CheckKind, Limits, Policy, ProxyHeader, Settings};
-
-use super::address;
 use tlsdyno_base::choice::choice;
 use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_engine::dispatch::{self, Check, CheckKind, Limits, Policy, ProxyHeader, Settings};
 use tlsdyno_engine::time::Time;
+
+use super::address;
 
 /// One backend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,11 +1,11 @@
 //! How many files a dispatcher opens, and what it does where it may not open so many.
 
 use anyhow::{Result, ensure};
+use tlsdyno_base::open_files;
 use tlsdyno_engine::dispatch::Limits;
 
 use super::config::Config;
 use super::control::{CLIENTS_MAX, RESERVE};
-use tlsdyno_base::open_files;
 
 /// A connection has two descriptors: the client's and the backend's.
 const OF_CONNECTION: u64 = 2;

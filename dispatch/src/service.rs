@@ -11,14 +11,14 @@ use anyhow::{Context, Result, anyhow};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_base::interrupt;
 use tlsdyno_engine::dispatch::health::Checks;
 use tlsdyno_engine::dispatch::{self, Loop, Phase, Shared};
 
 use super::config::Config;
 use super::control::Control;
 use super::descriptors;
-use tlsdyno_base::fault::{Fault, OrFault};
-use tlsdyno_base::interrupt;
 
 /// A dispatcher that listens and does not run yet.
 pub struct Service {

@@ -2,9 +2,9 @@
 
 use anyhow::{Context, Result};
 pub use tlsdyno_bench::kinds::*;
-pub use tlsdyno_cluster::kinds::{array, cluster};
-pub use tlsdyno_lab::kinds::probe_weeks;
-pub use tlsdyno_profile::kinds::{primitives, profile, steps};
+pub use tlsdyno_cluster::{array, cluster};
+pub use tlsdyno_lab::probe_weeks;
+pub use tlsdyno_profile::{primitives, profile, steps};
 
 use crate::report::{Style, html as page, terminal};
 use crate::store::Record;

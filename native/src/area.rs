@@ -17,10 +17,10 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::{MemfdFlags, Mode, SealFlags};
 use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
+use tlsdyno_base::process_tree;
 use tlsdyno_tls::{Stage, StageSet};
 
 use crate::layout::{Layout, head};
-use tlsdyno_base::process_tree;
 
 /// How often the heartbeat is written. The libraries refuse once that it is a second old.
 const HEARTBEAT: Duration = Duration::from_millis(100);

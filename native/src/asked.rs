@@ -6,7 +6,6 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-
 use tlsdyno_base::affinity::on_cpu;
 
 use crate::write_file;

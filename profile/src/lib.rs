@@ -7,17 +7,7 @@
 #[macro_use]
 extern crate tlsdyno_base;
 
-pub mod kinds;
+pub mod primitives;
+pub mod profile;
 pub mod sampling;
-
-pub use tlsdyno_base::{
-    affinity, certificate_files, choice, distribution, exchange, exit, fault, foreign, histogram, input, interrupt,
-    listening, open_files, output, process_tree, random, units,
-};
-pub use tlsdyno_bench::{report, run};
-pub use tlsdyno_engine::time;
-pub use tlsdyno_native as native;
-pub use tlsdyno_record::{model, store};
-pub use tlsdyno_servers as servers;
-pub use tlsdyno_stats as stats;
-pub use tlsdyno_traffic::{load, machines, trace};
+pub mod steps;

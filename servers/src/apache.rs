@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use askama::Template;
 use rustix::process::Signal;
+use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
 use tlsdyno_tls::Version;
 
 use super::capabilities::{Capabilities, OWN_AND_SHARED};
@@ -18,7 +19,6 @@ use super::session_log::SessionLog;
 use super::ticket_keys::{self, KEYS_FILE};
 use super::worker_user::{WorkerUser, create_for_workers, worker_user_of};
 use super::{Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, cache_server, protocol, rendered};
-use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
 
 /// The error log, in the instance's directory.
 const ERROR_LOG_FILE: &str = "error.log";

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 
 use anyhow::Result;
+use tlsdyno_base::listening;
+use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
 
 use super::capabilities::Capabilities;
 use super::directives::{Setting, openssl_provider, owned};
@@ -11,8 +13,6 @@ use super::instance::Addresses;
 use super::launch::own_executable;
 use super::session_log::SessionLog;
 use super::{Place, Prepared, SESSION_LOG_FILE, ServerSpec};
-use tlsdyno_base::listening;
-use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
 
 /// `tlsdyno serve`.
 pub(super) const DRIVER: Driver = Driver {

@@ -4,12 +4,12 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use tlsdyno_record::model::{ServerName, SessionCache};
 
 use super::instance::start_by;
 use super::programs::Package;
 use super::worker_user::worker_user;
 use super::{Companion, Instance, Place, Prepared, ServerSpec, programs};
-use tlsdyno_record::model::{ServerName, SessionCache};
 
 /// Most connections: a process of Apache's prefork MPM has its own.
 const CONNECTIONS_MAX: u32 = 4_096;

@@ -1,10 +1,10 @@
 //! What each server can be told. What it cannot is refused before anything starts, with what it has.
 
 use anyhow::{Result, bail, ensure};
+use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
 use tlsdyno_tls::Version;
 
 use super::{DRIVERS, ServerTls, driver_of};
-use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
 
 /// What a server can be told.
 #[derive(Clone, Copy, Debug)]

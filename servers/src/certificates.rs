@@ -11,9 +11,9 @@ use rcgen::{
     PublicKeyData, RsaKeySize, SignatureAlgorithm,
 };
 use serde::{Deserialize, Serialize};
+use tlsdyno_record::model::CertificateKind;
 
 use super::worker_user::create_for_workers;
-use tlsdyno_record::model::CertificateKind;
 
 /// PEM files of one server identity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, bail};
-
 use tlsdyno_base::process_tree;
 
 /// Prefix of the names of our control groups; the owner's process id and a number follow.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
+use tlsdyno_record::model::ServerName;
 
 use super::directives::{Setting, openssl_provider};
 use super::driver::Driver;
@@ -15,7 +16,6 @@ use super::installed::{self, Installed, TlsSettings};
 use super::instance::Addresses;
 use super::view::View;
 use super::{Place, Prepared, ServerSpec, held_back, programs};
-use tlsdyno_record::model::ServerName;
 
 /// Whatever the user's command line starts.
 pub(super) const DRIVER: Driver = Driver {

@@ -7,10 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use tlsdyno_base::process_tree::{self, ProcessStat};
 use tlsdyno_engine::sys::process_cpu_ns;
 
 use super::cgroup::{Cgroup, GroupClock};
-use tlsdyno_base::process_tree::{self, ProcessStat};
 
 /// Nanoseconds per clock tick of `/proc/PID/stat`: USER_HZ is 100 on every Linux platform that Rust supports.
 const TICK_NS: u64 = 10_000_000;

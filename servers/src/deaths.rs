@@ -9,10 +9,10 @@ use std::sync::LazyLock;
 
 use regex_lite::Regex;
 use signal_hook::low_level::signal_name;
+use tlsdyno_base::{listening, process_tree};
 
 use super::growing_log::GrowingLog;
 use kernel_log::KernelLog;
-use tlsdyno_base::{listening, process_tree};
 
 /// A shell, and HAProxy's master, add it to the signal that ended a process.
 const SIGNAL_STATUS: u32 = 128;

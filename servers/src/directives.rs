@@ -3,10 +3,10 @@
 //! Paths are examples. A test (`tests/servers/directives.rs`) has each server check these lines, and starts it with
 //! those for ticket keys: nginx 1.22, Apache httpd 2.4, HAProxy 2.6 and lighttpd 1.4 on Debian 12.
 
+use tlsdyno_record::model::{CertificateKind, ServerName, SessionCache, TicketKeys};
 use tlsdyno_tls::{Suite, Version};
 
 use super::driver_of;
-use tlsdyno_record::model::{CertificateKind, ServerName, SessionCache, TicketKeys};
 
 /// Certificate chain and key of the examples.
 pub(super) const SITE_CHAIN: &str = "/etc/ssl/site.pem";

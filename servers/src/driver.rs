@@ -1,12 +1,12 @@
 //! What a server under test is to everything else. Each has a file with its driver, and a line in [`super::DRIVERS`].
 
 use anyhow::Result;
+use tlsdyno_record::model::ServerName;
 
 use super::capabilities::Capabilities;
 use super::directives::Setting;
 use super::programs::Package;
 use super::{Place, Prepared, ServerSpec};
-use tlsdyno_record::model::ServerName;
 
 /// A server: what is known of it before it runs, and how it is started.
 #[derive(Debug)]

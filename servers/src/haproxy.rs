@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use askama::Template;
 use rustix::process::Signal;
+use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
 use tlsdyno_tls::Version;
 
 use super::capabilities::{ALL_KEYS, Capabilities};
@@ -20,7 +21,6 @@ use super::session_log::SessionLog;
 use super::ticket_keys::{self, KEYS_FILE, Key};
 use super::worker_user::{WorkerUser, create_for_workers, worker_user_of};
 use super::{Companion, Place, Prepared, ServerSpec, ServerTls, open_files_max, protocol, rendered};
-use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
 
 const CONFIG_FILE: &str = "haproxy.cfg";
 /// Chain and key in one file, as HAProxy wants them.

@@ -23,6 +23,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
+
 use copy::Copy;
 pub use effects::fitting;
 pub use hosts::{Choice, Offer};

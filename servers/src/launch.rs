@@ -7,9 +7,9 @@ use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+use tlsdyno_native::Handed;
 
 use super::view::View;
-use tlsdyno_native::Handed;
 
 /// File in the instance's directory that holds the [`Launch`] as JSON.
 pub const LAUNCH_FILE: &str = "launch.json";

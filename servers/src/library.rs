@@ -6,11 +6,11 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_base::process_tree;
 
 use super::mapped::{is_openssl, mapped_libraries};
 use super::run_directory;
-use tlsdyno_base::fault::{Fault, OrFault};
-use tlsdyno_base::process_tree;
 
 /// Both libraries of OpenSSL 3, by soname.
 const FILES: [&str; 2] = ["libssl.so.3", "libcrypto.so.3"];

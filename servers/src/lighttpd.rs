@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use askama::Template;
 use rustix::process::Signal;
+use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
 use tlsdyno_tls::Version;
 
 use super::capabilities::{Capabilities, OWN_AND_SHARED};
@@ -18,7 +19,6 @@ use super::reload::Reload;
 use super::ticket_keys::{self, KEYS_FILE, Key};
 use super::worker_user::{WorkerUser, create_for_workers, worker_user_of};
 use super::{Place, Prepared, ServerSpec, ServerTls, open_files_max, protocol, rendered};
-use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
 
 /// The error log, in the instance's directory.
 const ERROR_LOG_FILE: &str = "error.log";

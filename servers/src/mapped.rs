@@ -4,7 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-
 use tlsdyno_base::process_tree;
 
 /// Key of AT_SECURE in the auxiliary vector (getauxval(3), `elf.h`).

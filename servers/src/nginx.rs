@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::Result;
 use askama::Template;
 use rustix::process::Signal;
+use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
 use tlsdyno_tls::Version;
 
 use super::capabilities::{ALL_KEYS, Capabilities};
@@ -19,7 +20,6 @@ use super::{
     CertificateFiles, Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, open_files_max, protocol, rendered,
     ticket_keys,
 };
-use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
 
 /// The error log, in the instance's directory.
 pub const ERROR_LOG_FILE: &str = "error.log";

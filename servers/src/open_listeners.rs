@@ -3,7 +3,6 @@
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context, Result, bail};
-
 use tlsdyno_base::listening::{is_loopback, open_addresses};
 
 /// Fails when one of these processes can be reached from another host, and not at the `permitted` address only.

@@ -14,10 +14,10 @@ use std::process::Stdio;
 use anyhow::{Context, Result, bail};
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitOptions, WaitStatus};
+use tlsdyno_base::process_tree;
 
 use super::deaths;
 use super::launch::own_executable;
-use tlsdyno_base::process_tree;
 
 /// A server that was killed by a signal is told by an exit status above this: as shells do, for this process itself
 /// dies of no signal.

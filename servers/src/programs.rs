@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-
 use tlsdyno_base::fault::{Fault, OrFault};
 
 /// A server program as distributions have it.

@@ -4,11 +4,11 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use tlsdyno_record::model::ServerName;
+use tlsdyno_tls::named;
 
 use super::programs::Package;
 use super::{Instance, ServerSpec, haproxy, nginx, start, stunnel};
-use tlsdyno_record::model::ServerName;
-use tlsdyno_tls::named;
 
 named! {
     /// A proxy that ends TLS in front of the transaction server.

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
-
 use tlsdyno_base::{listening, process_tree};
 
 /// How long a server may take until its new workers are there.

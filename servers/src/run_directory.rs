@@ -6,10 +6,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use tlsdyno_base::process_tree;
 
 use super::supervised::DirectoryGuard;
 use super::worker_user::worker_user;
-use tlsdyno_base::process_tree;
 
 /// Prefix of the names of run directories; the owner's process id, its start time and a random part follow.
 const PREFIX: &str = "tlsdyno-run-";

@@ -6,12 +6,12 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use askama::Template;
+use tlsdyno_record::model::SessionCache;
 use tlsdyno_tls::Version;
 
 use super::instance::{Instance, start_by};
 use super::programs::{self, Package};
 use super::{Place, Prepared, ServerSpec, ServerTls, rendered};
-use tlsdyno_record::model::SessionCache;
 
 const CONFIG_FILE: &str = "stunnel.conf";
 /// Chain and key in one file.

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal};
+use tlsdyno_base::process_tree::{self, ProcessStat};
 
 use super::launch::{Launch, own_executable};
 use super::supervisor::{END, Event};
-use tlsdyno_base::process_tree::{self, ProcessStat};
 
 /// How long a supervisor may take to start its server: it does so at once, unless the machine is busy with dozens of
 /// them.

@@ -23,10 +23,10 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Signal, WaitOptions, WaitStatus};
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use tlsdyno_base::{interrupt, process_tree};
 
 use super::launch::{Launch, STDERR_FILE, STDOUT_FILE, own_executable};
 use super::pid_namespace;
-use tlsdyno_base::{interrupt, process_tree};
 
 /// A line that the supervisor writes to tlsdyno.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,7 +10,6 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use tempfile::NamedTempFile;
-
 use tlsdyno_record::model::TicketKeys;
 
 /// Name, HMAC key and AES-256 key.

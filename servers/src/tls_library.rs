@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, anyhow};
 use memchr::memmem;
 use object::Object;
+use tlsdyno_base::fault::Fault;
 
 use super::mapped::{self, MappedLibrary};
-use tlsdyno_base::fault::Fault;
 
 /// What works with every TLS library.
 const FROM_OUTSIDE: &str = "Nothing can be put into it, so that no part of it can be replaced or doubled; measure it \

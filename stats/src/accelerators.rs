@@ -6,12 +6,12 @@
 //! configurations have in common.
 
 use serde::Serialize;
+use tlsdyno_record::model::{Card, ConfigurationModel, Experiment};
 
 use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
 use super::papers::{gain_at_finite_speed, share_saved};
 use super::rounds::Rounds;
 use super::statement::{Difference, Metric, Ratio};
-use tlsdyno_record::model::{Card, ConfigurationModel, Experiment};
 
 /// Amdahl's prediction for a configuration with an accelerator, and what was measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]

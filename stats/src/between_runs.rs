@@ -9,14 +9,14 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use tlsdyno_base::distribution::student_t_two_sided;
+use tlsdyno_record::model::Experiment;
+use tlsdyno_record::store::{EarlierRun, EarlierShare, Record};
 
 use super::robust::mean_and_variance;
 use super::rounds::Rounds;
 use super::shares::Shares;
 use super::statement::Metric;
-use tlsdyno_base::distribution::student_t_two_sided;
-use tlsdyno_record::model::Experiment;
-use tlsdyno_record::store::{EarlierRun, EarlierShare, Record};
 
 /// Name of what provider and shim cost with nothing off.
 pub const INSTRUMENT: &str = "instrument";

@@ -18,11 +18,11 @@ use std::fmt;
 
 use anyhow::{Result, ensure};
 use serde::Serialize;
+use tlsdyno_base::distribution::{CONFIDENCE, student_t_two_sided};
 
 use super::bootstrap::Estimate;
 use super::change_limit::ChangeLimit;
 use super::robust::{mean_and_variance, trimmed_each_end, trimmed_mean, winsorised};
-use tlsdyno_base::distribution::{CONFIDENCE, student_t_two_sided};
 
 /// What is compared of each pair, CPU time per hit where it is known on both sides.
 pub const CPU_PER_HIT: &str = "CPU per hit";

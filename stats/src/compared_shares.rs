@@ -3,13 +3,14 @@
 //!
 //! The two were measured apart, so that their errors are independent.
 
+use tlsdyno_base::distribution::{CONFIDENCE, student_t_two_sided};
+use tlsdyno_record::store::Kind;
+
 use super::between_runs::BetweenRuns;
 use super::bootstrap::Estimate;
 use super::shares::Share;
 use super::statement::{Direction, FEW_ROUNDS, Metric, SideBySide};
 use super::summary::Summary;
-use tlsdyno_base::distribution::{CONFIDENCE, student_t_two_sided};
-use tlsdyno_record::store::Kind;
 
 /// Name of the server's CPU time per hit as is, nanoseconds; its change is in per cent.
 pub const CPU_PER_HIT: &str = "cpu_per_hit_ns";

@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
-use tlsdyno_tls::{Stage, StageSet};
-
 use tlsdyno_base::units::format_percent;
 use tlsdyno_record::store::warning::code;
 use tlsdyno_record::store::{Block, Configuration, Kind, Record, Warning};
+use tlsdyno_tls::{Stage, StageSet};
 
 /// A share may be so much below nothing, in percentage points: what takes the place of a stage costs something itself.
 const BELOW_NOTHING: f64 = 5.0;

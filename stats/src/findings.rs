@@ -5,6 +5,8 @@
 //! same.
 
 use serde::Serialize;
+use tlsdyno_record::model::{ComparisonModel, ConfigurationModel, Experiment, RemedyModel, SessionCache};
+use tlsdyno_record::store::{Configuration, Kind, Record};
 use tlsdyno_tls::Stage;
 
 use super::accelerators::{Prediction, predictions};
@@ -12,8 +14,6 @@ use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate}
 use super::papers::share_saved;
 use super::rounds::Rounds;
 use super::statement::{Difference, Direction, Metric, Ratio};
-use tlsdyno_record::model::{ComparisonModel, ConfigurationModel, Experiment, RemedyModel, SessionCache};
-use tlsdyno_record::store::{Configuration, Kind, Record};
 
 /// Throughput of a configuration as a part of plain HTTP's (Coarfa et al. 2006 figure 10).
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -3,13 +3,13 @@
 //! Circle: rounds are made from sweeps, and these ask here which server is the untouched one on a library.
 
 use serde::Serialize;
+use tlsdyno_record::model::{ConfigurationModel, Experiment};
+use tlsdyno_record::store::{Kind, LibraryUsed, Record};
 use tlsdyno_tls::Stage;
 
 use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
 use super::rounds::Rounds;
 use super::statement::{Direction, Metric, SideBySide, direction};
-use tlsdyno_record::model::{ConfigurationModel, Experiment};
-use tlsdyno_record::store::{Kind, LibraryUsed, Record};
 
 /// Name of the row of a whole hit.
 pub const WHOLE: &str = "whole";

@@ -3,6 +3,7 @@
 //! Circle: the summary holds them, and they look up its configurations by name.
 
 use serde::Serialize;
+use tlsdyno_record::model::{ConfigurationModel, Experiment, Machine, PaperModel, ShareModel};
 
 use super::bootstrap::{Column, Estimate, estimate_column};
 use super::papers::implied_reference;
@@ -11,7 +12,6 @@ use super::rounds::Rounds;
 use super::shares::{MISSING, Share, Shares};
 use super::statement::Ratio;
 use super::summary::ConfigurationSummary;
-use tlsdyno_record::model::{ConfigurationModel, Experiment, Machine, PaperModel, ShareModel};
 
 /// A configuration on a machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]

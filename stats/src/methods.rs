@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
+use tlsdyno_record::store::{Configuration, Kind};
 use tlsdyno_tls::{Stage, StageSet};
 
 use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate, estimate_column};
 use super::counts::{Counts, Instructions, stages_of};
 use super::rounds::Rounds;
 use super::statement::{FEW_ROUNDS, Lies, Metric};
-use tlsdyno_record::store::{Configuration, Kind};
 
 /// Name of the stages cipher and MAC together, where they cannot be taken apart.
 pub const RECORD_PROTECTION: &str = "record_protection";

@@ -8,12 +8,12 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use tlsdyno_base::random::SplitMix64;
+use tlsdyno_record::store::Block;
 
 use super::bootstrap::SEED;
 use super::covariance::{mean, means, relative, slope};
 use super::statement::Metric;
-use tlsdyno_base::random::SplitMix64;
-use tlsdyno_record::store::Block;
 
 /// Fewer blocks than this tell no relation.
 pub(super) const BLOCKS_MIN: usize = 8;

@@ -3,6 +3,8 @@
 //! arithmetic.
 
 use serde::Serialize;
+use tlsdyno_record::model::{ConfigurationModel, Experiment, PaperModel, ShareModel};
+use tlsdyno_record::store::{Kind, Record};
 use tlsdyno_tls::Stage;
 
 use super::findings::Findings;
@@ -10,8 +12,6 @@ use super::papers::{relative_cost, relative_throughput, share_saved};
 use super::rounds::Rounds;
 use super::shares::{MISSING, Shares};
 use super::statement::{Direction, Metric, Ratio};
-use tlsdyno_record::model::{ConfigurationModel, Experiment, PaperModel, ShareModel};
-use tlsdyno_record::store::{Kind, Record};
 
 /// Half of the last digit that the papers print of a percentage.
 pub(super) const HALF_A_DIGIT: f64 = 0.5;

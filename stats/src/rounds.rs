@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tlsdyno_record::model::Experiment;
+use tlsdyno_record::store::{Block, Kind, LOAD, Record};
+
 use super::bootstrap::{Column, estimate_column};
 use super::moment::Moment;
 use super::pace::{self, Pace};
 use super::robust::TRIM;
 use super::statement::{Metric, Ratio};
 use super::sweeps::SweepCosts;
-use tlsdyno_record::model::Experiment;
-use tlsdyno_record::store::{Block, Kind, LOAD, Record};
 
 /// The usable blocks of a record, by configuration and round.
 pub struct Rounds<'a> {

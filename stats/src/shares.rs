@@ -1,6 +1,8 @@
 //! Which part of the cost of a hit belongs to which stage.
 
 use serde::Serialize;
+use tlsdyno_record::model::ShareModel;
+use tlsdyno_record::store::Kind;
 use tlsdyno_tls::Stage;
 
 use super::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
@@ -8,8 +10,6 @@ use super::methods::{self, Doubled};
 use super::papers::{relative_cost, relative_throughput, share_saved};
 use super::rounds::Rounds;
 use super::statement::{Difference, Direction, Metric, Part, Verdict};
-use tlsdyno_record::model::ShareModel;
-use tlsdyno_record::store::Kind;
 
 /// Name of the share that is left between the stages and plain HTTP: where slices measured it, what a hit costs with
 /// all stages off, less plain HTTP.

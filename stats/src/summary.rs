@@ -4,6 +4,10 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use tlsdyno_base::histogram::{self, Percentiles, percentiles};
+use tlsdyno_record::model::Experiment;
+use tlsdyno_record::store::warning::{self, Places, code};
+use tlsdyno_record::store::{Block, Kind, Record, Warning};
 use tlsdyno_tls::StageSet;
 
 use super::between_runs::{BetweenRuns, between_runs};
@@ -23,10 +27,6 @@ use super::rounds::Rounds;
 use super::shares::{Share, Shares};
 use super::statement::{FEW_ROUNDS, Metric};
 use super::traffic::Traffic;
-use tlsdyno_base::histogram::{self, Percentiles, percentiles};
-use tlsdyno_record::model::Experiment;
-use tlsdyno_record::store::warning::{self, Places, code};
-use tlsdyno_record::store::{Block, Kind, Record, Warning};
 
 /// What one configuration did, over its usable blocks. Rates and costs are 20 % trimmed means over rounds with 95 %
 /// intervals.

@@ -9,12 +9,12 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use tlsdyno_record::store::{Block, Kind, Record, Slice};
 
 use super::bootstrap::Column;
 use super::covariance::slope;
 use super::libraries;
 use super::robust::{sorted, trimmed_each_end, trimmed_mean};
-use tlsdyno_record::store::{Block, Kind, Record, Slice};
 
 /// A slice: its middle, microseconds after the start, its cost, nanoseconds per hit, and its hits.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::iter;
 
 use serde::Serialize;
+use tlsdyno_record::model::Experiment;
+use tlsdyno_record::store::{Interval, Record, of_interval};
 use tlsdyno_tls::{Stage, StageSet};
 
 use super::bootstrap::{Estimate, RESAMPLES, SEED, resample};
 use super::methods::name;
-use tlsdyno_record::model::Experiment;
-use tlsdyno_record::store::{Interval, Record, of_interval};
 
 /// Intervals of so long stay together when they are drawn: traffic has moods of seconds.
 const GROUP_US: u64 = 2_000_000;

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
+use tlsdyno_base::choice::choice;
+use tlsdyno_record::model::{CertificateKind, Measure, ServerName};
 
 use super::flags::FarArgs;
-use crate::choice::choice;
-use crate::model::{CertificateKind, Measure, ServerName};
 
 /// Flags of `tlsdyno run`, each instead of what the file says.
 #[derive(clap::Args, Clone, Debug)]
@@ -46,7 +46,7 @@ impl Changes {
     /// Refuses workers for an experiment called `name` that this machine measures alone.
     ///
     /// # Errors
-    /// There are workers; [`crate::fault::Fault::Usage`].
+    /// There are workers; [`tlsdyno_base::fault::Fault::Usage`].
     pub fn refuse_workers(&self, name: &str) -> Result<()> {
         ensure_fault!(
             Usage,

@@ -95,8 +95,8 @@ fn read(kinds: &[&dyn Kind], last: Source) -> Result<Box<dyn AnyExperiment>> {
 mod tests {
     use super::*;
     use crate::kinds::ablation::Ablation;
-    use crate::model::Experiment;
-    use crate::model::workload::WorkloadSpec;
+    use tlsdyno_record::model::Experiment;
+    use tlsdyno_record::model::workload::WorkloadSpec;
 
     #[test]
     fn experiments_have_names() {

@@ -4,14 +4,13 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use tlsdyno_base::choice::choice;
 use tlsdyno_engine::serve::Transaction;
+use tlsdyno_engine::time::Time;
+use tlsdyno_record::model::{CertificateKind, Measure, Server, ServerName, SessionCache, Tls, WorkersModel};
+use tlsdyno_servers::Library;
 use tlsdyno_tls::{Suite, Version};
-
-use crate::choice::choice;
-use crate::model::{CertificateKind, Measure, Server, ServerName, SessionCache, Tls, WorkersModel};
-use crate::servers::Library;
-use crate::time::Time;
-use crate::trace::flags::absolute;
+use tlsdyno_traffic::trace::flags::absolute;
 
 /// TLS as servers are configured and clients offer it.
 #[derive(clap::Args, Clone, Debug)]

@@ -14,17 +14,16 @@ use std::any::Any;
 use std::path::Path;
 
 use anyhow::{Result, bail};
+use tlsdyno_base::exit::Exit;
+use tlsdyno_record::model::Measure;
+use tlsdyno_record::store::Record;
 
+use crate::report::document::Document;
 pub use changes::Changes;
 use files::Written;
 use perform::OutputArgs;
 pub use progress::Progress;
 use subcommand::Subcommand;
-
-use crate::exit::Exit;
-use crate::model::Measure;
-use crate::report::document::Document;
-use crate::store::Record;
 
 /// A kind of experiment.
 pub trait Kind: Sync {
@@ -133,7 +132,7 @@ macro_rules! any_experiment {
             &self.question
         }
 
-        fn measure(&self) -> &$crate::model::Measure {
+        fn measure(&self) -> &tlsdyno_record::model::Measure {
             &self.measure
         }
 

@@ -4,16 +4,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
+use tlsdyno_base::exit::{self, Exit};
+use tlsdyno_base::interrupt;
+use tlsdyno_record::store::Record;
+use tlsdyno_record::store::warning::code;
+use tlsdyno_stats::Summary;
 
 use super::{AnyExperiment, AnySummary, Kind, Progress};
-use crate::exit::{self, Exit};
-use crate::interrupt;
 use crate::report::document::Document;
 use crate::report::{Style, html, terminal};
 use crate::run::runner::Finished;
-use crate::stats::Summary;
-use crate::store::Record;
-use crate::store::warning::code;
 
 /// Where results go, and what else can be done with an experiment.
 #[derive(clap::Args, Clone, Debug)]
@@ -62,7 +62,7 @@ pub fn perform(
     run: &dyn Fn(&AtomicBool, &mut Progress) -> Result<Finished>,
 ) -> Result<Exit> {
     if output.print_experiment {
-        crate::output::print(experiment.to_toml()?)?;
+        tlsdyno_base::output::print(experiment.to_toml()?)?;
         return Ok(Exit::Done);
     }
     perform_and_keep(experiment.kind(), &output.results, run).map(|(exit, _)| exit)
@@ -100,7 +100,7 @@ pub fn perform_and_keep(
     if let Some(path) = report.filter(|_| written.is_ok() && !output.json) {
         text.push_str(&format!("\nReport: {}\n", path.display()));
     }
-    crate::output::print(text)?;
+    tlsdyno_base::output::print(text)?;
     written?;
     Ok((exit_of(&finished, summary.as_ref()), finished.record))
 }

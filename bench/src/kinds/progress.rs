@@ -4,13 +4,13 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tlsdyno_base::foreign::visible;
+use tlsdyno_record::store::Record;
+use tlsdyno_stats::statement::FEW_ROUNDS;
 
 use super::Kind;
-use crate::foreign::visible;
 use crate::run::observer::Observer;
 use crate::run::schedule::Schedule;
-use crate::stats::statement::FEW_ROUNDS;
-use crate::store::Record;
 
 /// Progress on standard error: a bar on a terminal, one line per step otherwise.
 pub struct Progress {

@@ -2,8 +2,7 @@
 
 use anyhow::Result;
 use clap::{Arg, ArgMatches, Command};
-
-use crate::exit::Exit;
+use tlsdyno_base::exit::Exit;
 
 /// A subcommand: its flags, and what runs it.
 pub struct Subcommand {

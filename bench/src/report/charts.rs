@@ -5,17 +5,17 @@ use std::f64::consts::LOG10_2;
 
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
+use tlsdyno_base::units::{format_duration, format_quantity, format_tenths};
+use tlsdyno_record::store::Kind;
 pub use tlsdyno_report::charts::{
     COLOURS, axis, ink, layer, legend_above, line_legend, line_mark, names, palette, quantity, rule_mark, tooltip, with,
 };
 use tlsdyno_report::charts::{OTHER_COLOUR, as_given};
+use tlsdyno_stats::shares::{MISSING, OTHER_TLS, REST, TOGETHER};
+use tlsdyno_stats::{ConfigurationSummary, Metric, Part, Share, Summary, Verdict};
 
 use super::document::Chart;
 use super::text::{share_number, share_with_interval, short_share_label};
-use crate::stats::shares::{MISSING, OTHER_TLS, REST, TOGETHER};
-use crate::stats::{ConfigurationSummary, Metric, Part, Share, Summary, Verdict};
-use crate::store::Kind;
-use crate::units::{format_duration, format_quantity, format_tenths};
 
 /// Of [`COLOURS`], those of stages.
 const STAGE_COLOURS: usize = 8;

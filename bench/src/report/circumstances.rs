@@ -1,9 +1,10 @@
 //! What every report of a record ends with: the circumstances, how it was measured, how to do it again.
 
+use tlsdyno_base::foreign::quoted;
+use tlsdyno_base::units::{format_date, format_percent, format_tenths};
+use tlsdyno_record::store::{Kind, Manifest, Record, Warning};
+
 use super::document::{Content, Document, Method, Place, Section};
-use crate::foreign::quoted;
-use crate::store::{Kind, Manifest, Record, Warning};
-use crate::units::{format_date, format_percent, format_tenths};
 
 /// When it was measured, and how much of it.
 fn meta(record: &Record, rounds: u32) -> String {
@@ -191,7 +192,7 @@ fn shell_command(arguments: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Block;
+    use tlsdyno_record::store::Block;
 
     #[test]
     fn hits_per_handshake_are_told_of_the_server_as_is() {

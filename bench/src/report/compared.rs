@@ -1,15 +1,16 @@
 //! Two loads beside each other: a table, and what it comes to.
 
-use super::document::{Cell, Column, Content, Field, Section, Table, Tone};
-use super::text::{ends, ratio_gain, stage_label};
-use crate::stats::compared::{
+use tlsdyno_base::units::{format_duration, format_interval, format_percent, format_rate};
+use tlsdyno_stats::compared::{
     CPU_PER_HIT, Comparison, HITS_PER_SECOND, INSTRUCTIONS_PER_HIT, RUN_TO_RUN_PERCENT, Word, verdict,
 };
-use crate::stats::compared_shares::CPU_PER_HIT as CPU_PER_HIT_NS;
-use crate::stats::findings::ComparisonFinding;
-use crate::stats::statement::SideBySide;
-use crate::stats::{Direction, Estimate, Ratio, Summary};
-use crate::units::{format_duration, format_interval, format_percent, format_rate};
+use tlsdyno_stats::compared_shares::CPU_PER_HIT as CPU_PER_HIT_NS;
+use tlsdyno_stats::findings::ComparisonFinding;
+use tlsdyno_stats::statement::SideBySide;
+use tlsdyno_stats::{Direction, Estimate, Ratio, Summary};
+
+use super::document::{Cell, Column, Content, Field, Section, Table, Tone};
+use super::text::{ends, ratio_gain, stage_label};
 
 /// The table of two records' shares.
 pub fn shares(changes: &[SideBySide]) -> Section {

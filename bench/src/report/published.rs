@@ -1,12 +1,13 @@
 //! A paper's numbers beside ours, and what changed since in a few sentences.
 
+use tlsdyno_base::units::NONE;
+use tlsdyno_record::store::Kind;
+use tlsdyno_stats::published::PublishedShare;
+use tlsdyno_stats::statement::Lies;
+use tlsdyno_stats::{Direction, Metric, Published, Ratio, Share, Summary, Verdict};
+
 use super::document::{Column, Place, Section, row};
 use super::text::{capitalised, part_interval, part_number, ratio_percent, share_interval, share_number, stage_label};
-use crate::stats::published::PublishedShare;
-use crate::stats::statement::Lies;
-use crate::stats::{Direction, Metric, Published, Ratio, Share, Summary, Verdict};
-use crate::store::Kind;
-use crate::units::NONE;
 
 /// The paper's throughputs and shares beside ours, then what changed since. Empty where the experiment names no paper.
 pub fn sections(summary: &Summary) -> Vec<Section> {

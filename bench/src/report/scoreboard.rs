@@ -1,11 +1,12 @@
 //! What became of the papers' claims, on one page: each with the paper's number and ours.
 
+use tlsdyno_base::units::{NONE, format_date, format_interval, format_percent};
+use tlsdyno_record::store::Record;
+use tlsdyno_stats::scoreboard::{Claim, Fate, Ours, Unit, claims};
+use tlsdyno_stats::{Estimate, Metric, Summary};
+
 use super::document::{Column, Document, Section, row};
 use super::text::{capitalised, ends};
-use crate::stats::scoreboard::{Claim, Fate, Ours, Unit, claims};
-use crate::stats::{Estimate, Metric, Summary};
-use crate::store::Record;
-use crate::units::{NONE, format_date, format_interval, format_percent};
 
 /// The columns of a scoreboard.
 const COLUMNS: [&str; 5] = ["claim", "the paper", "here", "95 %", "verdict"];

@@ -1,13 +1,11 @@
 //! Stages, shares and ratios in words. Records never hold these, only reports do.
 
-use tlsdyno_tls::Stage;
-
+use tlsdyno_base::units::{format_interval, format_interval_with, format_percent, format_tenths};
 pub use tlsdyno_report::document::capitalised;
-
-use crate::stats::shares::{MISSING, OTHER_TLS, PLAIN_HTTP, TOGETHER};
-use crate::stats::statement::{Difference, Lies};
-use crate::stats::{Estimate, Loaded, Part, Ratio, Share};
-use crate::units::{format_interval, format_interval_with, format_percent, format_tenths};
+use tlsdyno_stats::shares::{MISSING, OTHER_TLS, PLAIN_HTTP, TOGETHER};
+use tlsdyno_stats::statement::{Difference, Lies};
+use tlsdyno_stats::{Estimate, Loaded, Part, Ratio, Share};
+use tlsdyno_tls::Stage;
 
 /// A stage or remainder as words.
 pub fn stage_label(stage: &str) -> String {

@@ -3,14 +3,16 @@
 use std::fmt::Display;
 
 use serde_json::{Value, json};
+use tlsdyno_base::foreign::quoted;
+use tlsdyno_base::units::{
+    format_binary_bytes, format_count, format_date, format_percent, format_seconds, format_tenths,
+};
+use tlsdyno_record::store::{Reuse, Row};
+use tlsdyno_traffic::trace::{Excluded, HarSummary, LogRead, LogScan, LogSummary, Sizes, Summary};
 
 use super::charts::{COLOURS, line_legend, palette, quantity, tooltip, with};
 use super::circumstances;
 use super::document::{Chart, Column, Content, Document, Place, Section, row};
-use crate::foreign::quoted;
-use crate::store::{Reuse, Row};
-use crate::trace::{Excluded, HarSummary, LogRead, LogScan, LogSummary, Sizes, Summary};
-use crate::units::{format_binary_bytes, format_count, format_date, format_percent, format_seconds, format_tenths};
 
 /// The curve of sessions that each request renews.
 const RENEWED: &str = "renewed by each hit (TLS 1.3 tickets)";
@@ -211,12 +213,12 @@ fn chart(reuse: &Reuse, answer: &str) -> Option<Chart> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::workload::WorkloadSpec;
     use crate::report::render::terminal::{Style, text};
+    use tlsdyno_record::model::workload::WorkloadSpec;
 
     #[test]
     fn ecommerce_reads_like_the_paper() {
-        let site = crate::trace::make(&WorkloadSpec::Ecommerce { users: 100, seed: 1 }).unwrap();
+        let site = tlsdyno_traffic::trace::make(&WorkloadSpec::Ecommerce { users: 100, seed: 1 }).unwrap();
         let text = text(&workload(&site.summary), Style::PLAIN);
         for line in [
             "hits          1,200",

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::model::Measure;
+use tlsdyno_record::model::Measure;
 
 /// So long the first sweep or round may take where less was asked for: before it there is nothing to tell.
 const FIRST_RESULT: Duration = Duration::from_secs(10);

@@ -10,10 +10,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use tempfile::TempDir;
-
-use crate::fault::{Fault, OrFault};
-use crate::servers::Instance;
-use crate::servers::cpu::ProcessClocks;
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_servers::Instance;
+use tlsdyno_servers::cpu::ProcessClocks;
 
 /// How long a server may work on after its last connection. Under valgrind everything takes some fifty times as long.
 const REST_WITHIN: Duration = Duration::from_secs(60);

@@ -12,13 +12,13 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use tlsdyno_record::model::workload::WorkloadSpec;
+use tlsdyno_record::model::{ConfigurationModel, Experiment, Measure, Method, ServerName, Tls};
+use tlsdyno_servers::Wanted;
 use tlsdyno_tls::{Stage, StageSet, Version};
 
 use super::own_command;
-use crate::model::workload::WorkloadSpec;
-use crate::model::{ConfigurationModel, Experiment, Measure, Method, ServerName, Tls};
 use crate::run::schedule::{ROUNDS_MIN, TURNS_MAX};
-use crate::servers::Wanted;
 
 /// What an experiment with one server is made of, checked.
 pub trait CheckExperiment: Sized {

@@ -6,6 +6,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_base::interrupt;
+use tlsdyno_record::model::{Experiment, Load};
+use tlsdyno_record::store::{Block, Journal, Measured, Record, Warning};
+use tlsdyno_servers::Instance;
 
 use super::callgrind::{ByFunction, Callgrind, Calls};
 use super::cpus::Cpus;
@@ -18,11 +23,6 @@ use super::runner::{Plan, Subject};
 use super::schedule::{Schedule, Work, pieces, requests_of_users};
 use super::testbed::{Testbed, log_tail};
 use super::verify::{death, is_dead, reuse_warning, verify_requests};
-use crate::fault::{Fault, OrFault};
-use crate::interrupt;
-use crate::model::{Experiment, Load};
-use crate::servers::Instance;
-use crate::store::{Block, Journal, Measured, Record, Warning};
 
 /// Requests of a block. A warm-up is one block, for the first handshakes of each process fetch and allocate what later
 /// ones find.

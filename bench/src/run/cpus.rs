@@ -1,9 +1,8 @@
 //! Which CPU the server runs on and which the load; the record names both.
 
 use anyhow::{Result, ensure};
-
-pub use crate::affinity::{allowed, stay_on};
-use crate::model::Processors;
+pub use tlsdyno_base::affinity::{allowed, stay_on};
+use tlsdyno_record::model::Processors;
 
 /// The choice, with what is wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

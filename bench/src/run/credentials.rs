@@ -5,11 +5,10 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
+use tlsdyno_base::exchange;
+use tlsdyno_record::model::{CertificateKind, Tls};
+use tlsdyno_servers::{CertificateFiles, ServerTls, certificates};
 use tlsdyno_tls::{Effort, Settings};
-
-use crate::exchange;
-use crate::model::{CertificateKind, Tls};
-use crate::servers::{self, CertificateFiles, ServerTls, certificates};
 
 /// The name that certificates are made for and clients ask for.
 pub const HOST: &str = "localhost";
@@ -37,7 +36,7 @@ impl Credentials {
     /// The files cannot be written.
     pub fn with_chain(kind: CertificateKind, length: u32, directory: &Path) -> Result<Credentials> {
         let own = directory.join(format!("certificate-{kind}-{length}"));
-        servers::run_directory::make_passable(&own)?;
+        tlsdyno_servers::run_directory::make_passable(&own)?;
         let files = certificates::create_chain(kind, length, &own)?;
         let root = CertificateDer::from_pem_file(&files.ca).context("read the root certificate")?.to_vec();
         Ok(Credentials { files, root })

@@ -9,6 +9,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
+use tlsdyno_base::exchange::exchange;
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_base::interrupt;
+use tlsdyno_base::random::SplitMix64;
+use tlsdyno_native::{Doubled, Doubling, DoublingCounters};
+use tlsdyno_record::model::{Experiment, ForeignTraffic};
+use tlsdyno_record::store::{Block, Configuration, Interval, Journal, Kind, Measured, Record, of_interval};
+use tlsdyno_servers::Instance;
+use tlsdyno_servers::cpu::ProcessClocks;
 use tlsdyno_tls::{Effort, Settings};
 
 use super::cpus::Cpus;
@@ -18,15 +27,6 @@ use super::preflight::{compile, kinds};
 use super::runner::{Plan, SlicesOfRound, Subject};
 use super::schedule::{Piece, Schedule, Work};
 use super::testbed::{Testbed, log_tail};
-use crate::exchange::exchange;
-use crate::fault::{Fault, OrFault};
-use crate::interrupt;
-use crate::model::{Experiment, ForeignTraffic};
-use crate::native::{Doubled, Doubling, DoublingCounters};
-use crate::random::SplitMix64;
-use crate::servers::Instance;
-use crate::servers::cpu::ProcessClocks;
-use crate::store::{Block, Configuration, Interval, Journal, Kind, Measured, Record, of_interval};
 use watch::{Band, Watch};
 
 /// Shortest and longest interval of a mode.

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use tlsdyno_record::model::ServerName;
+use tlsdyno_servers::driver_of;
 
 use super::testbed::Testbed;
-use crate::model::ServerName;
-use crate::servers::driver_of;
 
 /// Most servers of one configuration that are started at a time.
 const POOL_MAX: u32 = 16;

@@ -7,13 +7,13 @@ use anyhow::{Context, Result};
 use openssl::hash::MessageDigest;
 use openssl::pkey::{PKey, Private};
 use openssl::sign::Signer;
+use tlsdyno_base::affinity::on_cpu;
 use tlsdyno_engine::sys::thread_cpu_ns;
+use tlsdyno_native::{Engines, Hardware};
+use tlsdyno_record::model::{Accelerator, Card, ConfigurationModel, Machine, Processors, speed_beside};
+use tlsdyno_servers::quota::{self, Quota};
 
 use super::preflight::Check;
-use crate::affinity::on_cpu;
-use crate::model::{Accelerator, Card, ConfigurationModel, Machine, Processors, speed_beside};
-use crate::native::{Engines, Hardware};
-use crate::servers::quota::{self, Quota};
 
 /// CPU time over which the rate of private-key operations is measured, nanoseconds for each of [`BATCHES`].
 const BATCH_NS: u64 = 20_000_000;
@@ -68,7 +68,7 @@ fn engines(accelerator: &Accelerator, processors: Processors, own_ns: f64) -> En
 /// # Errors
 /// The key cannot be read, or the thread cannot run there.
 pub fn private_key_ns(key: &Path, cpu: usize) -> Result<f64> {
-    let pem = crate::input::read(key, crate::input::TEXT_BYTES_MAX)
+    let pem = tlsdyno_base::input::read(key, tlsdyno_base::input::TEXT_BYTES_MAX)
         .with_context(|| format!("read the private key {}", key.display()))?;
     let key = PKey::private_key_from_pem(&pem).context("the server's private key")?;
     on_cpu(cpu, || signatures_ns(&key))

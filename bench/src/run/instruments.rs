@@ -4,12 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use tlsdyno_tls::Stage;
-
-use crate::model::ConfigurationModel;
-use crate::native::{
+use tlsdyno_native::{
     Counters, Doubled, Doubling, DoublingCounters, Handed, Injection, ShimCounters, ShimInjection, Unpacked,
 };
+use tlsdyno_record::model::ConfigurationModel;
+use tlsdyno_tls::Stage;
 
 /// The libraries in a server that count what handshakes call.
 #[derive(Default)]

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use crate::random::SplitMix64;
+use tlsdyno_base::random::SplitMix64;
 
 /// What fits into a first-level cache, with room for what else a process needs. It is still there after a moment,
 /// unless somebody else uses that cache.

@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_engine::load::{Outcome, Plan, Until};
+use tlsdyno_record::model::job::{Held, Job, Makers, Reply, Run};
+use tlsdyno_record::model::{ClientModel, WorkersModel};
+use tlsdyno_servers::launch::own_executable;
+use tlsdyno_traffic::machines::carried::{self, Packer};
 
 use super::schedule::Work;
-use crate::fault::{Fault, OrFault};
-use crate::machines::carried::{self, Packer};
-use crate::model::job::{Held, Job, Makers, Reply, Run};
-use crate::model::{ClientModel, WorkersModel};
-use crate::servers::launch::own_executable;
 
 /// A running `tlsdyno load --job`.
 pub struct LoadProcess {

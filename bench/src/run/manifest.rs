@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 use openssl::nid::Nid;
 use openssl::pkey::Id;
 use openssl::x509::X509;
+use tlsdyno_base::exchange::Answer;
+use tlsdyno_base::units::{format_binary_bytes, format_count};
+use tlsdyno_record::model::workload::WorkloadSpec;
+use tlsdyno_record::model::{Experiment, ServerName, WorkersModel};
+use tlsdyno_record::store::{LibraryUsed, Manifest, Warning};
+use tlsdyno_servers::Description;
+use tlsdyno_servers::library::version_of;
+use tlsdyno_traffic::trace::Summary;
 
 use super::cpus::Cpus;
 use super::testbed::{ServerUnderTest, Testbed};
-use crate::exchange::Answer;
-use crate::model::workload::WorkloadSpec;
-use crate::model::{Experiment, ServerName, WorkersModel};
-use crate::servers::Description;
-use crate::servers::library::version_of;
-use crate::store::{LibraryUsed, Manifest, Warning};
-use crate::trace::Summary;
-use crate::units::{format_binary_bytes, format_count};
 
 /// Of an OpenSSL in a server of somebody else's in which nothing sees handshakes.
 const NOT_COUNTED: &str = ", which is mapped (whether it did the TLS was not counted)";

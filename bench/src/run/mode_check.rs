@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use tlsdyno_engine::load::Outcome;
+use tlsdyno_native::DoublingCounters;
 use tlsdyno_tls::{Stage, StageSet};
 
 use super::instruments::Counted;
 use super::preflight::shim::counter;
 use super::testbed::ServerUnderTest;
-use crate::native::DoublingCounters;
 
 /// What configurations usually do, by which it is seen that one did not.
 #[derive(Debug, Default)]

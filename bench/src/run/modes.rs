@@ -3,12 +3,12 @@
 
 use std::path::PathBuf;
 
+use tlsdyno_record::model::{ConfigurationModel, Experiment, ServerName, Tls, name_on_second};
+use tlsdyno_record::store::Warning;
 use tlsdyno_tls::suite::Protection;
 use tlsdyno_tls::{Stage, StageSet};
 
 use super::own_command;
-use crate::model::{ConfigurationModel, Experiment, ServerName, Tls, name_on_second};
-use crate::store::Warning;
 
 /// Name of the mode with nothing off, which the others are compared with.
 pub const REFERENCE: &str = "nothing off";
@@ -195,8 +195,8 @@ mod tests {
     use tlsdyno_tls::Version;
 
     use super::*;
-    use crate::model::{Method, Processors, Server};
     use crate::run::check::CheckExperiment;
+    use tlsdyno_record::model::{Method, Processors, Server};
 
     fn ablation(change: impl FnOnce(&mut Experiment)) -> Experiment {
         let mut experiment = Experiment::default();

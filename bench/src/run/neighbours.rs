@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use crate::process_tree::{self, ProcessStat};
+use tlsdyno_base::process_tree::{self, ProcessStat};
 
 /// Less of a CPU than this limits nobody.
 const TOLD_PERCENT: f64 = 5.0;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use tlsdyno_record::store::Record;
+
 use super::schedule::Schedule;
-use crate::store::Record;
 
 /// What the runner tells while it works.
 pub trait Observer {

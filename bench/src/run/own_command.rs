@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
+use tlsdyno_record::model::{ConfigurationModel, Experiment, ServerName, Tls};
+use tlsdyno_record::store::Warning;
+use tlsdyno_servers::CommandSpec;
+use tlsdyno_servers::installed::Installed;
 
 use super::observer::Observer;
 use super::preflight::negotiated::Asked;
-use crate::model::{ConfigurationModel, Experiment, ServerName, Tls};
-use crate::servers::CommandSpec;
-use crate::servers::installed::Installed;
-use crate::store::Warning;
 
 /// The server command of an experiment as its driver sees it; that of a configuration may be another build.
 pub fn command_spec(experiment: &Experiment, model: Option<&ConfigurationModel>) -> CommandSpec {

@@ -4,11 +4,11 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, ensure};
+use tlsdyno_base::exchange::{Answer, exchange, exchange_within};
 use tlsdyno_tls::{Script, Scripts, Session, Settings, StageSet};
 
 use super::preflight::compile;
 use super::request::TIME_LIMIT_COUNTED;
-use crate::exchange::{Answer, exchange, exchange_within};
 
 /// What was seen on a server that is not altered.
 #[derive(Clone, Debug)]

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
+use tlsdyno_base::exchange::get;
 use tlsdyno_engine::load::{Expect, Object, Workload};
-
-use crate::exchange::get;
 
 /// How long a server that may run under valgrind has for an answer: everything takes some fifty times as long there.
 pub const TIME_LIMIT_COUNTED: Duration = Duration::from_secs(60);

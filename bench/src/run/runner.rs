@@ -10,7 +10,17 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow};
-pub use plan::{Plan, SlicesOfRound};
+use tlsdyno_base::fault::{Fault, OrFault, fault_of};
+use tlsdyno_base::interrupt;
+use tlsdyno_base::random::SplitMix64;
+use tlsdyno_record::model::job::Timed;
+use tlsdyno_record::model::{Experiment, Measure};
+use tlsdyno_record::store::warning::code;
+use tlsdyno_record::store::{
+    Block, Calibration, EarlierRun, Journal, Kind, Listing, Record, Store, StoreError, Warning,
+};
+use tlsdyno_stats::rounds::Rounds;
+use tlsdyno_stats::{Shares, between_runs};
 
 use self::course::{Course, Parts};
 use super::bound::{Bound, Clock, MachineClock};
@@ -18,15 +28,7 @@ use super::manifest;
 use super::observer::Observer;
 use super::schedule::{Work, order_of_round};
 use super::warm_up::warmed;
-use crate::fault::{Fault, OrFault, fault_of};
-use crate::interrupt;
-use crate::model::job::Timed;
-use crate::model::{Experiment, Measure};
-use crate::random::SplitMix64;
-use crate::stats::rounds::Rounds;
-use crate::stats::{Shares, between_runs};
-use crate::store::warning::code;
-use crate::store::{Block, Calibration, EarlierRun, Journal, Kind, Listing, Record, Store, StoreError, Warning};
+pub use plan::{Plan, SlicesOfRound};
 
 /// Where a number of rounds is asked for, and where there are slices, so many are measured whatever time they take, of
 /// subjects that keep to no bound: fewer have no spread.

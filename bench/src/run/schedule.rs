@@ -7,10 +7,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use tlsdyno_base::random::SplitMix64;
 use tlsdyno_engine::load::Workload;
-
-use crate::model::job::Timed;
-use crate::random::SplitMix64;
+use tlsdyno_record::model::job::Timed;
 
 /// Rounds below this give intervals that mean little; the report flags them.
 pub const ROUNDS_MIN: u32 = 6;

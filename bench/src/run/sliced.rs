@@ -7,7 +7,15 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
+use tlsdyno_base::fault::Fault;
+use tlsdyno_base::interrupt;
+use tlsdyno_base::random::SplitMix64;
 use tlsdyno_engine::load::Outcome;
+use tlsdyno_record::model::Measure;
+use tlsdyno_record::store::{Block, Slice, Warning};
+use tlsdyno_servers::cpu::{Clocks, ProcessClocks};
+use tlsdyno_servers::{Instance, Vigil};
+use tlsdyno_stats::statement::FEW_ROUNDS;
 use tlsdyno_tls::Stage;
 
 use super::load_process::{LoadProcess, Sessions};
@@ -16,14 +24,6 @@ use super::schedule::{Work, varied_pieces};
 use super::sweep::{Position, Stop, order};
 use super::testbed::Testbed;
 use super::verify::{death, is_dead, verify_requests};
-use crate::fault::Fault;
-use crate::interrupt;
-use crate::model::Measure;
-use crate::random::SplitMix64;
-use crate::servers::cpu::{Clocks, ProcessClocks};
-use crate::servers::{Instance, Vigil};
-use crate::stats::statement::FEW_ROUNDS;
-use crate::store::{Block, Slice, Warning};
 
 /// So many sweeps that count are made for each row whatever time they take, within the bound of measuring.
 const SWEEPS_LEAST: u32 = 1;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::random::SplitMix64;
+use tlsdyno_base::random::SplitMix64;
 
 /// Slices that count of a visit to a server with one mode, and of one with many at both ends, for the comparison with
 /// its neighbour.

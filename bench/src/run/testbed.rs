@@ -12,10 +12,21 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-pub use server_under_test::ServerUnderTest;
+use tlsdyno_base::exchange::exchange;
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_base::listening;
 use tlsdyno_engine::load::{Connections, Expect, Plan, Target};
 use tlsdyno_engine::serve::Transaction;
+use tlsdyno_native::{Doubling, Handed, Hardware, Injection, ShimInjection, ShimSettings};
+use tlsdyno_record::model::workload::WorkloadSpec;
+use tlsdyno_record::model::{
+    COUNTED_CODE, CertificateKind, ClientModel, ConfigurationModel, Experiment, Load, Method, ServerName, Tls,
+    WorkersModel,
+};
+use tlsdyno_servers::{Instance, Library, RunDirectory, ServerSpec, tls_library};
 use tlsdyno_tls::{ClientCertificate, Config, Settings, Stage, StageSet};
+use tlsdyno_traffic::load::client;
+use tlsdyno_traffic::trace::{self, Site};
 
 use super::bound::preparing_most;
 use super::cpus::{self, Cpus};
@@ -25,19 +36,8 @@ use super::load_process::LoadProcess;
 use super::recording::Recording;
 use super::request::plain_get;
 use super::{hardware, modes, own_command};
-use crate::exchange::exchange;
-use crate::fault::{Fault, OrFault};
-use crate::listening;
-use crate::load::client;
-use crate::model::workload::WorkloadSpec;
-use crate::model::{
-    COUNTED_CODE, CertificateKind, ClientModel, ConfigurationModel, Experiment, Load, Method, ServerName, Tls,
-    WorkersModel,
-};
-use crate::native::{Doubling, Handed, Hardware, Injection, ShimInjection, ShimSettings};
-use crate::servers::{self, Instance, Library, RunDirectory, ServerSpec, tls_library};
-use crate::trace::{self, Site};
 use server_pool::ServerPool;
+pub use server_under_test::ServerUnderTest;
 
 /// All configurations of an experiment, ready to be measured.
 pub struct Testbed {
@@ -312,7 +312,7 @@ impl Testbed {
         let libraries = self.servers[self.host(index)].libraries();
         let instance = self.instance(index).context("the server does not run").or_fault(Fault::Server)?;
         for (what, library) in libraries {
-            let mapped = instance.of_living_workers(|workers| servers::require_mapped(workers, &library));
+            let mapped = instance.of_living_workers(|workers| tlsdyno_servers::require_mapped(workers, &library));
             mapped.with_context(|| what.to_owned()).or_fault(Fault::Server)?;
         }
         Ok(instance.worker_pids())
@@ -496,7 +496,7 @@ impl Testbed {
     /// Makes a directory of that name that is closed to others, for what a server is handed.
     pub fn make_directory(&self, name: &str) -> Result<PathBuf> {
         let directory = self.directory.path().join(name);
-        servers::run_directory::make_private(&directory)?;
+        tlsdyno_servers::run_directory::make_private(&directory)?;
         Ok(directory)
     }
 

@@ -1,13 +1,11 @@
 //! Every block verifies itself (`docs/METHODOLOGY.md`, "What makes a block valid"): it did the work that it claims, and
 //! it is known which side was the bottleneck.
 
-use tlsdyno_engine::load::{Outcome, Resumption, Workload};
-
 use anyhow::{Result, anyhow};
-
-use crate::fault::Fault;
-use crate::model::Load;
-use crate::store::warning::{self, Warning};
+use tlsdyno_base::fault::Fault;
+use tlsdyno_engine::load::{Outcome, Resumption, Workload};
+use tlsdyno_record::model::Load;
+use tlsdyno_record::store::warning::{self, Warning};
 
 /// The server counts as the bottleneck while it is at least this busy.
 const SERVER_BUSY_MIN: f64 = 0.85;

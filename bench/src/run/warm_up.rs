@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-
-use crate::store::{Block, Warning};
+use tlsdyno_record::store::{Block, Warning};
 
 /// So often a warm-up is tried in which some requests fail.
 const WARM_UPS_MAX: u32 = 3;

@@ -20,7 +20,7 @@ fn profiled_for(place: &Place, seconds: &str, more: &[&str]) -> Value {
     let mut arguments = vec!["profile", "--time", seconds, "--seed", "7", "--no-report", "--json"];
     arguments.extend(more);
     // On a busy machine other work is in the times of calls, and they may contradict what a hit takes
-    // (`kinds/profile/summary/contradictions.rs` holds what follows).
+    // (`profile/src/profile/summary/contradictions.rs` holds what follows).
     place::measured(&place.tlsdyno(&arguments).output().unwrap())
 }
 

@@ -3,9 +3,8 @@
 use anyhow::Result;
 use tlsdyno_base::choice::choice;
 use tlsdyno_base::exit::Exit;
-use tlsdyno_tls::named;
-
 use tlsdyno_base::output::print;
+use tlsdyno_tls::named;
 
 /// Print a file to start from: a configuration, units for systemd, a dashboard for Grafana
 #[derive(Debug, clap::Args)]

@@ -4,14 +4,13 @@ mod charts;
 mod metrics;
 mod sites;
 
-pub use metrics::{SiteState, metrics};
-pub use sites::{csv, document, page};
-
 use tlsdyno_base::units::{NONE, format_count, format_date, format_duration, format_percent};
 use tlsdyno_report::document::{Column, Document, Field, Section, Table};
 
 use crate::robot::Done;
 use crate::round::{Resumption, Round, Visit};
+pub use metrics::{SiteState, metrics};
+pub use sites::{csv, document, page};
 
 /// Single rounds, one line each.
 pub fn rounds(rounds: &[Round]) -> Document {

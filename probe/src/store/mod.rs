@@ -14,16 +14,15 @@ mod wire;
 use std::time::Duration;
 
 use anyhow::Result;
+use tlsdyno_base::fault::{Fault, OrFault};
 
+use super::entry::Entry;
 pub use address::Address;
 use database::{Database, Texts};
 pub use hours::{By, Hour};
 use postgres::Postgres;
 use sqlite::Sqlite;
 pub use tally::Tally;
-
-use super::entry::Entry;
-use tlsdyno_base::fault::{Fault, OrFault};
 
 /// How long a server of databases may take for an answer: one that is frozen holds nobody up for ever.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,7 +1,7 @@
 //! What a sample was doing: in a stage, in the kernel for a system call, in one of the libraries outside of stages, or
 //! in the server's own code.
 
-use crate::store::samples::{Area, Group, NO_ENTRANCE};
+use tlsdyno_record::store::samples::{Area, Group, NO_ENTRANCE};
 
 /// A place in the code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -14,13 +14,13 @@ use anyhow::{Context, Result};
 use perf_event::data::Record;
 use perf_event::events::Software;
 use perf_event::{Builder, SampleFlag};
+use tlsdyno_base::affinity;
+use tlsdyno_base::process_tree;
+use tlsdyno_record::store::samples::{PERIOD_NS, Samples};
 
 pub use groups::area_of;
 use space::Space;
 pub use space::stage_of_trampoline;
-
-use crate::store::samples::{PERIOD_NS, Samples};
-use crate::{affinity, process_tree};
 
 /// What the library of the profiler has between libcrypto and its provider: stages by trampoline.
 pub type Trampolines = Vec<Option<&'static str>>;

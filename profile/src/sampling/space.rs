@@ -8,11 +8,11 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{FrameAddress, Unwinder};
+use tlsdyno_record::store::samples::Samples;
 
 use super::elf::File;
 use super::groups::{Frame, LIBCRYPTO, PROFILER, found};
 use super::{Trampolines, calls};
-use crate::store::samples::Samples;
 
 /// More frames than this have no stack of a server.
 const FRAMES_MAX: usize = 96;

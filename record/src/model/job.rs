@@ -10,11 +10,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
+use tlsdyno_base::fault::{Fault, fault_of};
 use tlsdyno_engine::load::{Outcome, Until};
 
 use super::packed::PackedPlan;
 use super::{ClientModel, WorkersModel};
-use tlsdyno_base::fault::{Fault, fault_of};
 
 /// What the load process needs to know once.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -5,10 +5,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use tlsdyno_base::choice::choice;
 use tlsdyno_engine::time::Time;
 use tlsdyno_tls::named;
-
-use tlsdyno_base::choice::choice;
 
 /// Who makes the load, if that is not this machine: flags of a command line, or a table of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, clap::Args)]

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-
 use tlsdyno_base::foreign::quoted;
 
 /// A reproducible description of a workload (`dyno/trace` makes the workload from it).

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use tlsdyno_base::distribution::student_t_two_sided;
 
 use super::{StoreError, default_path};
-use tlsdyno_base::distribution::student_t_two_sided;
 
 /// File in the directory of the store.
 const FILE: &str = "calibrations.json";

@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use tlsdyno_engine::load::{Outcome, Phase};
-
 use tlsdyno_base::histogram::{Percentiles, percentiles};
+use tlsdyno_engine::load::{Outcome, Phase};
 
 /// Version of the object; it changes when the meaning of a field changes.
 pub const FORMAT: u32 = 1;

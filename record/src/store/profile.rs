@@ -1,10 +1,10 @@
 //! What a block of a profile holds besides.
 
 use serde::{Deserialize, Serialize};
+use tlsdyno_native::ProfileCounts;
 
 use super::samples::Samples;
 use super::steps::StepsBlock;
-use tlsdyno_native::ProfileCounts;
 
 /// What a block of a profile holds besides: of cells whose calls are timed, or whose CPU is sampled.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
+use tlsdyno_base::histogram;
 use tlsdyno_engine::load::Outcome;
 use tlsdyno_tls::{Stage, StageSet};
 
@@ -17,7 +18,6 @@ use super::calibration::Calibration;
 use super::measured::Measured;
 use super::profile::ProfileBlock;
 use super::warning::Warning;
-use tlsdyno_base::histogram;
 
 /// Version of the JSON form of a record and of the printed results; it changes when the meaning of a field changes.
 pub const FORMAT: u32 = 1;

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use tlsdyno_record::model::Policy;
 
 use super::super::haproxy::{PACKAGE, connections_max};
 use super::super::{Prepared, programs};
 use super::Made;
-use tlsdyno_record::model::Policy;
 
 const CONFIG_FILE: &str = "haproxy.cfg";
 const STATS_FILE: &str = "stats";

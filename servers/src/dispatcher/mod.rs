@@ -10,10 +10,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
+use tlsdyno_record::model::Policy;
 
 use super::instance::start_by;
 use super::{Instance, Prepared, ServerName, ServerSpec};
-use tlsdyno_record::model::Policy;
 
 /// Refuses a policy whose program is not installed.
 ///

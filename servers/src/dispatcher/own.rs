@@ -5,15 +5,15 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use tlsdyno_dispatch::config::{Backend, Config};
+use tlsdyno_dispatch::control;
+use tlsdyno_dispatch::status::Status;
 use tlsdyno_engine::dispatch::{Check, CheckKind, Policy};
+use tlsdyno_engine::time::Time;
 
 use super::super::Prepared;
 use super::super::launch::own_executable;
 use super::Made;
-use tlsdyno_dispatch::config::{Backend, Config};
-use tlsdyno_dispatch::control;
-use tlsdyno_dispatch::status::Status;
-use tlsdyno_engine::time::Time;
 
 const CONFIG_FILE: &str = "dispatch.toml";
 const CONTROL_FILE: &str = "control";

@@ -7,11 +7,11 @@ use std::sync::LazyLock;
 
 use anyhow::{Context, Result, bail, ensure};
 use regex_lite::Regex;
+use tlsdyno_base::input;
 
 use super::text::{name_of, path_of, text_of, value, word_of};
 use super::{elsewhere, lua};
 use crate::glob;
-use tlsdyno_base::input;
 
 /// Includes within includes; more is a circle.
 const DEPTH_MAX: u32 = 16;

@@ -2,10 +2,10 @@
 //! there, in every server with TLS. All else stays.
 
 use anyhow::Result;
+use tlsdyno_record::model::TlsChange;
 
 use super::{Directive, Installed, has_tls};
 use crate::{Place, ServerTls, nginx};
-use tlsdyno_record::model::TlsChange;
 
 /// Directives that take the place of those with their name. Of one with several subjects (`ssl_conf_command`) only the
 /// one with the same first word goes.

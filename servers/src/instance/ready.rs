@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow};
+use tlsdyno_base::fault::Fault;
+use tlsdyno_base::{interrupt, listening};
 
 use super::{Addresses, Instance};
 use crate::ServerSpec;
-use tlsdyno_base::fault::Fault;
-use tlsdyno_base::{interrupt, listening};
 
 /// How long a server may take until it listens. A server that fails to start ends, and that is noticed at once; on a
 /// machine that other programs keep busy a sound one may take long.

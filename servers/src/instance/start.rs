@@ -7,6 +7,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, anyhow, bail};
+use tlsdyno_base::fault::{Fault, OrFault, fault_of};
+use tlsdyno_base::listening;
+use tlsdyno_native::Handed;
 
 use super::{Addresses, Instance, logs};
 use crate::cpu::CpuAccount;
@@ -16,9 +19,6 @@ use crate::quota::Quota;
 use crate::supervised::Supervised;
 use crate::view::View;
 use crate::{Place, Prepared, ServerSpec, Wanted, driver_of, held_back, run_directory, small_keys};
-use tlsdyno_base::fault::{Fault, OrFault, fault_of};
-use tlsdyno_base::listening;
-use tlsdyno_native::Handed;
 
 /// How often another free port is tried when somebody was faster.
 const PORT_ATTEMPTS: u32 = 5;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
+use tlsdyno_base::certificate_files;
 use tlsdyno_engine::load::Workload;
+use tlsdyno_record::model::ClientModel;
 use tlsdyno_tls::ClientCertificate;
 
 use crate::load::values::Header;
 use crate::trace::Site;
-use tlsdyno_base::certificate_files;
-use tlsdyno_record::model::ClientModel;
 
 /// The headers that clients bring, as they are sent.
 ///

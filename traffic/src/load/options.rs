@@ -8,8 +8,13 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, ensure};
+use tlsdyno_base::certificate_files;
+use tlsdyno_base::choice::choice;
+use tlsdyno_base::listening::is_loopback;
 use tlsdyno_engine::load::limits::CONNECTIONS_MAX;
 use tlsdyno_engine::load::{Arrivals, Connections, Pacing, Pause, Plan, Rate, Route, Target, Timeouts, Until};
+use tlsdyno_engine::time::Time;
+use tlsdyno_record::store::load_run::Asked;
 use tlsdyno_tls::{Config, Effort, Group, Settings, Suite, Version};
 
 use crate::load::diagnosis::Sent;
@@ -20,11 +25,6 @@ use crate::load::values::{ExpectedStatus, Header, PauseFlag, PerSecond, Profile,
 use crate::load::workload::WorkloadFlags;
 use crate::load::{client, redirects, urls};
 use crate::trace;
-use tlsdyno_base::certificate_files;
-use tlsdyno_base::choice::choice;
-use tlsdyno_base::listening::is_loopback;
-use tlsdyno_engine::time::Time;
-use tlsdyno_record::store::load_run::Asked;
 
 /// Flags that say what load is made.
 #[derive(Clone, Debug, clap::Args)]

@@ -11,12 +11,11 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
 use anyhow::Result;
+use tlsdyno_base::{affinity, listening, process_tree};
 use tlsdyno_engine::load::{
     HeldSessions, LoadError, Outcome, Plan, Share, Watched, merge, run_together, run_together_holding,
 };
 use tlsdyno_engine::sys::monotonic_ns;
-
-use tlsdyno_base::{affinity, listening, process_tree};
 
 /// From when all loops are ready until they begin, in nanoseconds: enough for each to have gone to sleep again.
 const LEAD_NS: u64 = 10_000_000;

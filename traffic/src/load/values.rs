@@ -3,7 +3,6 @@
 use std::str::FromStr;
 
 use tlsdyno_engine::load::{Resumption, Spread};
-
 use tlsdyno_engine::time::Time;
 
 /// The value of --rate: requests a second.

@@ -1,12 +1,12 @@
 //! What `tlsdyno load` warns of: each says what happened, why as far as the counts tell, and what to do.
 
-use tlsdyno_engine::load::{ErrorKind, Handshakes, Outcome, Part};
-
-use crate::load::diagnosis::{self, Sent};
 use tlsdyno_base::units::{format_count, format_duration};
+use tlsdyno_engine::load::{ErrorKind, Handshakes, Outcome, Part};
 use tlsdyno_record::store::Warning;
 use tlsdyno_record::store::load_run::Asked;
 use tlsdyno_stats::is_rate_missed;
+
+use crate::load::diagnosis::{self, Sent};
 
 /// A worker died, froze or was cut off in mid-run.
 pub const WORKER_LOST: &str = "worker_lost";

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
-
-use crate::trace::flags::{self, ReplayArgs, WorkloadChoice};
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_record::model::workload::{ClientField, HarSpec, NamesSpec, SessionsSpec, WorkloadSpec};
+
+use crate::trace::flags::{self, ReplayArgs, WorkloadChoice};
 
 /// Places of a log that requests may get ahead of each other unless --window says otherwise: the value of Coarfa et al.
 /// 2006, section 2.2.2.

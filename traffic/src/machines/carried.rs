@@ -11,10 +11,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tlsdyno_engine::load::{Plan, Workload};
 use tlsdyno_engine::sys::monotonic_ns;
+use tlsdyno_record::model::packed::{Data, PackedPlan};
 use tlsdyno_tls::{ClientCertificate, Config, Session, Settings, Stage};
 
 use super::token::hash_of;
-use tlsdyno_record::model::packed::{Data, PackedPlan};
 
 /// Most bytes of data that a plan may name, as they travel and unpacked.
 pub const DATA_BYTES_MAX: usize = 512 << 20;

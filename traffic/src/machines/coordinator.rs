@@ -2,14 +2,14 @@
 //! It knows neither sockets nor clocks: it is told what was heard and what time it is, and answers what to say.
 
 use anyhow::{Result, ensure};
-use tlsdyno_engine::load::{Outcome, merge};
-
-use super::clock::Clock;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::units::format_duration;
+use tlsdyno_engine::load::{Outcome, merge};
 use tlsdyno_record::model::OnLoss;
 use tlsdyno_record::model::job::Reply;
 use tlsdyno_record::model::worker::{FromWorker, LoadPlan, SILENCE_NS_MAX, ToWorker, WORD_EVERY_NS};
+
+use super::clock::Clock;
 
 /// Questions about a worker's clock before a start. The soonest answer counts.
 const QUESTIONS: usize = 10;

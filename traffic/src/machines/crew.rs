@@ -14,20 +14,20 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::{ServerConfig, ServerConnection};
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_base::listening::is_loopback;
 use tlsdyno_engine::load::{LoadError, Outcome, Plan, Share, Watched};
 use tlsdyno_engine::sys::monotonic_ns;
+use tlsdyno_record::model::OnLoss;
+use tlsdyno_record::model::job::Held;
+use tlsdyno_record::model::packed::{Data, PackedPlan};
+use tlsdyno_record::model::worker::{FromWorker, LoadPlan, SILENCE_NS_MAX, ToWorker, VERSION};
 
 use super::carried::{self, Packer};
 use super::coordinator::{Action, Coordinator};
 use super::link::Link;
 use super::token::Token;
 use crate::load::threads::Crew;
-use tlsdyno_base::fault::{Fault, OrFault};
-use tlsdyno_base::listening::is_loopback;
-use tlsdyno_record::model::OnLoss;
-use tlsdyno_record::model::job::Held;
-use tlsdyno_record::model::packed::{Data, PackedPlan};
-use tlsdyno_record::model::worker::{FromWorker, LoadPlan, SILENCE_NS_MAX, ToWorker, VERSION};
 
 /// Peers that have not said who they are, at most, beside as many as there are workers. Where more come, the one that
 /// has been silent longest makes place.

@@ -7,6 +7,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
+use tlsdyno_base::fault::{Fault, OrFault, fault_of};
+use tlsdyno_base::interrupt;
+use tlsdyno_base::listening::is_loopback;
+use tlsdyno_record::model::{Engine, WorkersModel};
 
 use super::carried::Packer;
 use super::crew::Workers;
@@ -16,10 +20,6 @@ use super::slurm;
 use super::ssh::Ssh;
 use super::token::Token;
 use crate::load::threads::Threads;
-use tlsdyno_base::fault::{Fault, OrFault, fault_of};
-use tlsdyno_base::interrupt;
-use tlsdyno_base::listening::is_loopback;
-use tlsdyno_record::model::{Engine, WorkersModel};
 
 /// Workers that have joined, and what started them.
 #[derive(Debug)]

@@ -13,18 +13,18 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, set_parent_process_death_signal};
+use tlsdyno_base::fault::{Fault, OrFault, fault_of};
+use tlsdyno_base::open_files;
 use tlsdyno_engine::load::{HeldSessions, Outcome, Plan, Target, Until, run_together_holding};
 use tlsdyno_engine::sys::monotonic_ns;
+use tlsdyno_record::model::job::{Job, Makers, Reply, Run};
+use tlsdyno_record::model::packed::Data;
+use tlsdyno_record::model::{OnLoss, WorkersModel};
 
 use super::carried::{Packer, Unpacker};
 use super::crew::Workers;
 use super::gather::gather;
 use crate::load::client;
-use tlsdyno_base::fault::{Fault, OrFault, fault_of};
-use tlsdyno_base::open_files;
-use tlsdyno_record::model::job::{Job, Makers, Reply, Run};
-use tlsdyno_record::model::packed::Data;
-use tlsdyno_record::model::{OnLoss, WorkersModel};
 
 /// Most bytes of a job file.
 const JOB_BYTES_MAX: u64 = 1 << 30;

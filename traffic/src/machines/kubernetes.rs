@@ -6,10 +6,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tlsdyno_base::foreign::visible;
 
 use super::launch::Order;
 use super::token::Token;
-use tlsdyno_base::foreign::visible;
 
 /// How often Kubernetes is asked whether its pods can start.
 const ASKED: Duration = Duration::from_secs(2);

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use rustix::process::{Pid, Signal, kill_process_group};
-
-use super::token::Token;
 use tlsdyno_base::fault::Fault;
 use tlsdyno_base::foreign::visible;
+
+use super::token::Token;
 
 /// How long commands have to end by themselves when their workers were told to, before they are ended.
 const GRACE: Duration = Duration::from_secs(5);

@@ -4,17 +4,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hdrhistogram::Histogram;
+use tlsdyno_base::random::SplitMix64;
 use tlsdyno_engine::load::limits::LATENCY_NS_MAX;
 use tlsdyno_engine::load::{Handshakes, Outcome, Phase, Share, Until, merge};
+use tlsdyno_record::model::OnLoss;
+use tlsdyno_record::model::job::{Makers, Reply};
+use tlsdyno_record::model::worker::{FromWorker, LoadPlan, ToWorker};
 
 use super::carried;
 use super::coordinator::{Action, Coordinator};
 use crate::load::options::{self, Options};
 use crate::load::url::Url;
-use tlsdyno_base::random::SplitMix64;
-use tlsdyno_record::model::OnLoss;
-use tlsdyno_record::model::job::{Makers, Reply};
-use tlsdyno_record::model::worker::{FromWorker, LoadPlan, ToWorker};
 
 const MS: u64 = 1_000_000;
 

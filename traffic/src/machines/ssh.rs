@@ -7,11 +7,11 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use anyhow::{Context, Result, anyhow};
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_base::foreign::visible;
 
 use super::launch::{Order, quoted};
 use super::token::{Token, hash_of};
-use tlsdyno_base::fault::{Fault, OrFault};
-use tlsdyno_base::foreign::visible;
 
 /// Ports on the other machine for tunnels: below those that systems give to connections.
 const PORT_FROM: u16 = 20_000;

@@ -13,8 +13,14 @@ use anyhow::{Context, Result, anyhow, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use tlsdyno_base::fault::{Fault, OrFault, fault_of};
+use tlsdyno_base::listening::is_loopback;
+use tlsdyno_base::open_files;
 use tlsdyno_engine::load::{HeldSessions, Outcome, Plan, RecordedLatencies, Snapshot, Watcher, watch};
 use tlsdyno_engine::sys::monotonic_ns;
+use tlsdyno_record::model::job::{Makers, Reply};
+use tlsdyno_record::model::packed::Data;
+use tlsdyno_record::model::worker::{FromWorker, LoadPlan, SILENCE_NS_MAX, ToWorker, VERSION, WORD_EVERY_NS};
 use tlsdyno_tls::Effort;
 
 use super::carried::{DATA_BYTES_MAX, Unpacker};
@@ -22,12 +28,6 @@ use super::coordinator::ASLEEP_NS;
 use super::link::Link;
 use super::token::{Token, hash_of};
 use crate::load::threads::{Crew, Loops};
-use tlsdyno_base::fault::{Fault, OrFault, fault_of};
-use tlsdyno_base::listening::is_loopback;
-use tlsdyno_base::open_files;
-use tlsdyno_record::model::job::{Makers, Reply};
-use tlsdyno_record::model::packed::Data;
-use tlsdyno_record::model::worker::{FromWorker, LoadPlan, SILENCE_NS_MAX, ToWorker, VERSION, WORD_EVERY_NS};
 
 /// Pause after the first vain attempt to join the coordinator; each further one is twice as long.
 const RETRY: Duration = Duration::from_millis(200);

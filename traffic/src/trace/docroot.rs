@@ -8,11 +8,11 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
-
-use super::{DocrootFile, Site};
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::random::SplitMix64;
 use tlsdyno_base::units::format_binary_bytes;
+
+use super::{DocrootFile, Site};
 
 /// When every file was last modified, seconds since 1970: fixed, so that conditional requests can name it.
 pub const MODIFIED_UNIX_S: u64 = 1_000_000_000;

@@ -13,10 +13,10 @@
 //!   server is, and the published gain of the session cache implies it.
 
 use anyhow::{Result, ensure};
+use tlsdyno_base::random::SplitMix64;
 use tlsdyno_engine::load::{Request, Workload};
 
 use super::{DocrootFile, Parts, add_user};
-use tlsdyno_base::random::SplitMix64;
 
 /// Working set: 279 KB (Coarfa et al. 2006 section 2.2), in bytes.
 const WORKING_SET_BYTES: u64 = 279 * 1024;

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
-
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_engine::time::Time;
 use tlsdyno_record::model::workload::{

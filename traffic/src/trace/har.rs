@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use tlsdyno_base::foreign::quoted;
+use tlsdyno_base::input;
 use tlsdyno_engine::load::{Request, Workload};
+use tlsdyno_record::model::workload::{HarSpec, NamesSpec, ReplaySpec};
 
 use self::document::{Document, Exchange};
 use super::logged::{Replay, Targets, place};
 use super::summary::HarSummary;
 use super::{Parts, add_user, objects};
-use tlsdyno_base::foreign::quoted;
-use tlsdyno_base::input;
-use tlsdyno_record::model::workload::{HarSpec, NamesSpec, ReplaySpec};
 
 pub(super) mod document;
 

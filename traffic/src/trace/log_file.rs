@@ -5,7 +5,6 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use flate2::bufread::MultiGzDecoder;
-
 use tlsdyno_base::input;
 
 /// Bytes read at once.

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use anyhow::{Result, bail, ensure};
 use serde::Serialize;
+use tlsdyno_base::foreign::clipped;
 
 use super::access_log::{Entry, LineFault};
 use super::layout::Found;
-use tlsdyno_base::foreign::clipped;
 
 /// Examples kept of each kind of malformed line.
 const EXAMPLES: usize = 3;

@@ -33,16 +33,15 @@ mod url;
 
 use std::sync::Arc;
 
+use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_engine::load::{Expect, Object, Request, User, Workload};
+use tlsdyno_record::model::workload::WorkloadSpec;
 
 pub use docroot::{MODIFIED, MODIFIED_UNIX_S, write as write_docroot};
 pub use log_summary::{Example, Excluded, LogRead, LogSummary, Malformed};
 pub use scan::{LogScan, scan as scan_log};
 pub use summary::{HarSummary, Sizes, Summary};
 pub use synth::write_log;
-
-use tlsdyno_base::fault::{Fault, OrFault};
-use tlsdyno_record::model::workload::WorkloadSpec;
 
 /// A workload with everything the server needs for it.
 #[derive(Clone, Debug)]

@@ -2,11 +2,11 @@
 
 use indexmap::IndexMap;
 use tlsdyno_engine::load::{Expect, Object};
+use tlsdyno_record::model::workload::NamesSpec;
 
 use super::logged::{Method, Replay, Response, Target, Targets};
 use super::names::{Names, encode, query_suffix, split_target};
 use super::{DocrootFile, docroot};
-use tlsdyno_record::model::workload::NamesSpec;
 
 /// Folder of the files that stand in for other responses, one for each size.
 const STAND_IN_FOLDER: &str = "/stand-in/";

@@ -5,14 +5,14 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use anyhow::Result;
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_record::model::workload::{ClientField, ReplaySpec};
 
 use super::access_log::{Clock, Entry, LineFault, parse_with};
 use super::exclude::Exclude;
 use super::layout::{Field, Found, Layout};
 use super::log_file::{self, Line};
 use super::log_summary::LogRead;
-use tlsdyno_base::fault::{Fault, OrFault};
-use tlsdyno_record::model::workload::{ClientField, ReplaySpec};
 
 /// Lines, and bytes of them, by which it is decided where the client stands.
 const SAMPLE_LINES: usize = 2_000;

@@ -9,11 +9,11 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use indexmap::{IndexMap, IndexSet};
 use tlsdyno_engine::load::Workload;
+use tlsdyno_record::model::workload::ReplaySpec;
 
 use super::log_summary::{LogSummary, busiest};
 use super::logged::{Hit, Replay, Targets, place};
 use super::{Parts, objects, reading, sessions};
-use tlsdyno_record::model::workload::ReplaySpec;
 
 /// Makes the workload of the log at `path`, without what `exclude` names. Answers what was found in the log too, and
 /// how many bytes of the file were read if it can be read again.

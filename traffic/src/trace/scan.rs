@@ -8,6 +8,8 @@ use std::path::Path;
 use anyhow::Result;
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use tlsdyno_record::model::workload::{ReplaySpec, SessionsSpec};
+use tlsdyno_record::store::Reuse;
 
 use super::access_log::Entry;
 use super::log_summary::LogRead;
@@ -15,8 +17,6 @@ use super::reading;
 use super::summary::Sizes;
 use distinct::Distinct;
 use sessions::{LIFETIMES_S, Tally};
-use tlsdyno_record::model::workload::{ReplaySpec, SessionsSpec};
-use tlsdyno_record::store::Reuse;
 use users::{Seen, Users};
 
 pub(super) mod distinct;

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use tlsdyno_engine::load::{Request, User};
+use tlsdyno_record::model::workload::{OrderSpec, ReplaySpec, SessionsSpec};
 
 use super::logged::Hit;
-use tlsdyno_record::model::workload::{OrderSpec, ReplaySpec, SessionsSpec};
 
 /// Embedded objects belong to a page as long as each is requested within so many seconds of the one before. Logs have
 /// whole seconds, so 2 means: more than one second and less than three.

@@ -14,10 +14,10 @@
 //!   and any block of users must be equal work.
 
 use anyhow::{Result, ensure};
+use tlsdyno_base::random::SplitMix64;
 use tlsdyno_engine::load::{Request, User, Workload};
 
 use super::{DocrootFile, Parts};
-use tlsdyno_base::random::SplitMix64;
 
 /// Requests to each class among a hundred.
 const PER_CLASS: [usize; 4] = [35, 50, 14, 1];

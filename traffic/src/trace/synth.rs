@@ -7,7 +7,6 @@
 use std::io::{self, Write};
 
 use tlsdyno_engine::load::{Request, Workload};
-
 use tlsdyno_record::model::workload::{ReplaySpec, SessionsSpec};
 
 /// Pause between pages on one connection, seconds: longer than what reading takes for one page.

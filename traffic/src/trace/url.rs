@@ -2,9 +2,9 @@
 
 use anyhow::{Result, ensure};
 use tlsdyno_engine::load::{Expect, Object, Request, Workload};
+use tlsdyno_record::model::workload::hits_of_paths;
 
 use super::{DocrootFile, Parts, add_user};
-use tlsdyno_record::model::workload::hits_of_paths;
 
 /// Makes the workload. `bytes` is the object's size if the document root is ours; `None` for anybody's server, whose
 /// response may then have any length.

@@ -2,30 +2,30 @@
 
 mod installed_server;
 
-use crate::run::check::CheckExperiment;
 use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use tlsdyno_tls::{Effort, Group, Stage};
-
-use crate::choice::choice;
-use crate::exit::Exit;
-use crate::fault::{Fault, OrFault};
-use crate::kinds::AnyExperiment;
-use crate::kinds::flags::{RepeatArgs, ServerTlsArgs, libraries, percent};
-use crate::kinds::perform::OutputArgs;
-use crate::load::values::Header;
-use crate::model::workload::{HITS_LEAST, HarSpec, NamesSpec, WorkloadSpec};
-use crate::model::{
+use tlsdyno_base::choice::choice;
+use tlsdyno_base::exit::Exit;
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_engine::time::Time;
+use tlsdyno_record::model::workload::{HITS_LEAST, HarSpec, NamesSpec, WorkloadSpec};
+use tlsdyno_record::model::{
     ClientModel, ConfigurationModel, Experiment, ForeignTraffic, Load, Measure, Method, Server, ServerName,
     SessionCache, TicketKeys, Tls, WorkersModel,
 };
+use tlsdyno_servers::CommandSpec;
+use tlsdyno_servers::installed::Installed;
+use tlsdyno_tls::{Effort, Group, Stage};
+use tlsdyno_traffic::load::values::Header;
+use tlsdyno_traffic::trace::flags::{self, ReplayArgs, WorkloadChoice};
+
+use crate::kinds::AnyExperiment;
+use crate::kinds::flags::{RepeatArgs, ServerTlsArgs, libraries, percent};
+use crate::kinds::perform::OutputArgs;
+use crate::run::check::CheckExperiment;
 use crate::run::cpus;
-use crate::servers::CommandSpec;
-use crate::servers::installed::Installed;
-use crate::time::Time;
-use crate::trace::flags::{self, ReplayArgs, WorkloadChoice};
 
 /// The main job: what each TLS component costs a real server, each with its confidence interval
 #[derive(clap::Args, Clone, Debug)]
@@ -339,7 +339,7 @@ impl Args {
     /// The lines of --paths, and the host that they name.
     fn listed(&self) -> Result<(Vec<String>, Option<String>)> {
         let Some(path) = &self.paths else { return Ok((Vec::new(), None)) };
-        let text = crate::input::text_of_regular(path).or_fault(Fault::Input)?;
+        let text = tlsdyno_base::input::text_of_regular(path).or_fault(Fault::Input)?;
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         let mut hosts = std::collections::BTreeSet::new();
         let mut paths = Vec::new();

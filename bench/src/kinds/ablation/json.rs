@@ -1,14 +1,14 @@
 //! The results of an experiment with one server as JSON.
 
 use serde::Serialize;
+use tlsdyno_record::store::Record;
+use tlsdyno_stats::Summary;
+use tlsdyno_stats::findings::RemedyFinding;
+use tlsdyno_stats::scoreboard::{self, Claim};
 
 use super::page::answer::answer;
 use super::page::remedies;
 use crate::report::{json, published};
-use crate::stats::Summary;
-use crate::stats::findings::RemedyFinding;
-use crate::stats::scoreboard::{self, Claim};
-use crate::store::Record;
 
 /// The results of an experiment with one server: its summary, and what reports make of it.
 #[derive(Serialize)]

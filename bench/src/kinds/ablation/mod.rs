@@ -5,24 +5,24 @@ mod json;
 pub mod page;
 pub mod subject;
 
-use crate::run::check::CheckExperiment;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
+use tlsdyno_base::exit::Exit;
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_record::model::{ConfigurationModel, Experiment, ServerName};
+use tlsdyno_record::store::{OfKind, Record};
+use tlsdyno_stats::rounds::Rounds;
+use tlsdyno_stats::{Shares, Summary};
 
 use super::files::Written;
 use super::perform::{OutputArgs, perform};
 use super::subcommand::{Subcommand, subcommand};
 use super::{AnyExperiment, AnySummary, Changes, Kind, any_experiment, flags};
-use crate::exit::Exit;
-use crate::fault::{Fault, OrFault};
-use crate::model::{ConfigurationModel, Experiment, ServerName};
 use crate::report::document::Document;
 use crate::report::{Style, terminal};
+use crate::run::check::CheckExperiment;
 use crate::run::cpus;
-use crate::stats::rounds::Rounds;
-use crate::stats::{Shares, Summary};
-use crate::store::{OfKind, Record};
 
 /// Experiments with one server.
 pub struct Ablation;

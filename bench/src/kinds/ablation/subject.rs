@@ -4,19 +4,24 @@
 mod judge;
 mod sliced;
 
-use crate::run::check::CheckExperiment;
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
+use tlsdyno_base::exchange::{Answer, exchange};
+use tlsdyno_base::fault::{Fault, OrFault, fault_of};
+use tlsdyno_base::random::SplitMix64;
+use tlsdyno_base::units::format_count;
 use tlsdyno_engine::load::Outcome;
+use tlsdyno_record::model::{Experiment, ForeignTraffic, Method, ServerName};
+use tlsdyno_record::store::warning::{self, Places, code};
+use tlsdyno_record::store::{Block, Calibration, Journal, Measured, Record, Warning};
+use tlsdyno_servers::Instance;
+use tlsdyno_servers::cpu::at_rest;
 use tlsdyno_tls::Stage;
 
-use crate::exchange::{Answer, exchange};
-use crate::fault::{Fault, OrFault, fault_of};
-use crate::model::{Experiment, ForeignTraffic, Method, ServerName};
-use crate::random::SplitMix64;
+use crate::run::check::CheckExperiment;
 use crate::run::counting::Counting;
 use crate::run::cpus::{self, Cpus};
 use crate::run::foreign::Foreign;
@@ -32,11 +37,6 @@ use crate::run::sliced::{SLICED_ROUNDS_MIN, sliced_rounds};
 use crate::run::testbed::{Testbed, log_tail};
 use crate::run::verify::{Achieved, death, is_dead};
 use crate::run::{manifest, modes, own_command};
-use crate::servers::Instance;
-use crate::servers::cpu::at_rest;
-use crate::store::warning::{self, Places, code};
-use crate::store::{Block, Calibration, Journal, Measured, Record, Warning};
-use crate::units::format_count;
 use sliced::Slices;
 
 /// Where the details of a log's troubles are.

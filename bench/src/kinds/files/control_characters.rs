@@ -3,10 +3,9 @@
 
 use std::ops::Range;
 
+use tlsdyno_base::foreign::quoted;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-
-use crate::foreign::quoted;
 
 /// A command line may have several lines.
 const MAY_HAVE_LINES: &str = "command";

@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
+use tlsdyno_base::foreign::shortened;
+use tlsdyno_base::input;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::{BASES, EMBEDDED, control_characters};
-use crate::foreign::shortened;
-use crate::input;
 
 /// The key that names what a file extends.
 pub const EXTENDS: &str = "extends";

@@ -8,12 +8,34 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use serde::Serialize;
+use tlsdyno_base::exit::Exit;
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_base::foreign::visible;
+use tlsdyno_base::histogram::Percentiles;
+use tlsdyno_base::interrupt;
+use tlsdyno_base::open_files;
+use tlsdyno_base::units::{NONE, format_duration, format_rate};
 use tlsdyno_engine::load::{ErrorKind, Outcome};
+use tlsdyno_engine::time::Time;
+use tlsdyno_record::model::{Measure, WorkersModel};
+use tlsdyno_record::store::load_run::{Asked, Summary};
+use tlsdyno_record::store::{Record, Warning};
+use tlsdyno_stats::change_limit::ChangeLimit;
+use tlsdyno_stats::compared::{Word, verdict};
+use tlsdyno_traffic::load::diagnosis::{self, Sent};
+use tlsdyno_traffic::load::limit::{Limit, RunLimit};
+use tlsdyno_traffic::load::options::{self, Options};
+use tlsdyno_traffic::load::screen::{self, Display};
+use tlsdyno_traffic::load::sweep::{self, RateRange};
+use tlsdyno_traffic::load::threads::{Crew, Loops, Threads};
+use tlsdyno_traffic::load::url::Url;
+use tlsdyno_traffic::load::warning::{WORKER_LOST, is_a_miss, warnings};
+use tlsdyno_traffic::load::{permission, window_search};
+use tlsdyno_traffic::machines::carried::UNIX_SOCKET_IS_HERE;
+use tlsdyno_traffic::machines::crew::Workers;
+use tlsdyno_traffic::machines::gather::{gather, manifest};
+use tlsdyno_traffic::machines::job;
 
-use crate::exit::Exit;
-use crate::fault::{Fault, OrFault};
-use crate::foreign::visible;
-use crate::histogram::Percentiles;
 use crate::kinds::load::compare::gate_exit;
 use crate::kinds::load::file::LoadExperiment;
 use crate::kinds::load::run_files::{check_endings, check_record_endings, write_load, write_record};
@@ -21,30 +43,9 @@ use crate::kinds::load::run_page;
 use crate::kinds::load::subject::{self, Runs, WARM_UP};
 use crate::kinds::load::summary::LoadSummary;
 use crate::kinds::perform::ResultArgs;
-use crate::load::diagnosis::{self, Sent};
-use crate::load::limit::{Limit, RunLimit};
-use crate::load::options::{self, Options};
-use crate::load::screen::{self, Display};
-use crate::load::sweep::{self, RateRange};
-use crate::load::threads::{Crew, Loops, Threads};
-use crate::load::url::Url;
-use crate::load::warning::{WORKER_LOST, is_a_miss, warnings};
-use crate::load::{permission, window_search};
-use crate::machines::carried::UNIX_SOCKET_IS_HERE;
-use crate::machines::crew::Workers;
-use crate::machines::gather::{gather, manifest};
-use crate::machines::job;
-use crate::model::{Measure, WorkersModel};
 use crate::report::json;
 use crate::report::terminal::{Style, streamed_line, text};
 use crate::run::cpus;
-use crate::stats::change_limit::ChangeLimit;
-use crate::stats::compared::{Word, verdict};
-use crate::store::load_run::{Asked, Summary};
-use crate::store::{Record, Warning};
-use crate::time::Time;
-use crate::units::{NONE, format_duration, format_rate};
-use crate::{interrupt, open_files};
 
 /// Load a server and measure it: throughput, latency by phase, handshakes by kind
 ///
@@ -177,7 +178,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     let files = if machines.are_given() { 3 * machines.count() as u32 } else { options.connections };
     open_files::make_room_for(files).or_fault(Fault::Environment)?;
     if let Some(image) = machines.image.as_ref().filter(|_| args.print_manifest) {
-        crate::output::print(manifest(machines, image, may_load, args.threads)?)?;
+        tlsdyno_base::output::print(manifest(machines, image, may_load, args.threads)?)?;
         return Ok(Exit::Done);
     }
     let gathered = match machines.are_given() {

@@ -5,23 +5,25 @@ mod servers;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, ensure};
+use tlsdyno_base::exit::Exit;
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_record::model::Experiment;
+use tlsdyno_record::store::load_run::{FORMAT, Summary};
+use tlsdyno_record::store::{OfKind, Record, Store};
+use tlsdyno_stats::change_limit::ChangeLimit;
+use tlsdyno_stats::compared::{
+    Comparison, Gate, RUN_TO_RUN_PERCENT, Sample, Word, gate, repeats, single_runs, verdict,
+};
+use tlsdyno_stats::compared_shares;
+use tlsdyno_stats::statement::Direction;
+use tlsdyno_stats::summary::Summary as Costs;
 
-use crate::exit::Exit;
-use crate::fault::{Fault, OrFault};
 use crate::kinds::load::LoadRecord;
 use crate::kinds::load::summary::{LoadSummary, sample_of_point, sample_of_whole, samples, samples_of_run};
-use crate::model::Experiment;
 use crate::report::circumstances;
 use crate::report::compared::{self, Scatter};
 use crate::report::document::{Document, Section};
 use crate::report::terminal::{self, Style};
-use crate::stats::change_limit::ChangeLimit;
-use crate::stats::compared::{Comparison, Gate, RUN_TO_RUN_PERCENT, Sample, Word, gate, repeats, single_runs, verdict};
-use crate::stats::compared_shares;
-use crate::stats::statement::Direction;
-use crate::stats::summary::Summary as Costs;
-use crate::store::load_run::{FORMAT, Summary};
-use crate::store::{OfKind, Record, Store};
 
 /// Compare loads: faster, slower or undecided; or the costs that two records of `ablate` tell
 ///
@@ -132,7 +134,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     if args.json {
         let object =
             serde_json::json!({"format": 1, "verdict": verdict, "comparisons": comparisons, "warnings": remarks});
-        crate::output::print(crate::output::json_of(&object)?)?;
+        tlsdyno_base::output::print(tlsdyno_base::output::json_of(&object)?)?;
     } else {
         let scatter = if first.len() == 1 && second.len() == 1 { Scatter::Slices } else { Scatter::Repeats };
         let sections = [
@@ -140,7 +142,7 @@ pub fn run(args: &Args) -> Result<Exit> {
             circumstances::warnings(remarks),
             Section::default().text(compared::sentence(&comparisons)),
         ];
-        crate::output::print(terminal::text(&Document::of(sections), Style::of_stdout()))?;
+        tlsdyno_base::output::print(terminal::text(&Document::of(sections), Style::of_stdout()))?;
     }
     Ok(args.gates.exit(verdict, &comparisons))
 }
@@ -184,14 +186,14 @@ fn compare_shares(records: &[Record; 2], args: &Args, tolerance: f64) -> Result<
     let undecided = changes.iter().all(|change| change.direction == Direction::Undecided);
     if args.json {
         let object = serde_json::json!({"format": 1, "shares": changes, "warnings": remarks});
-        crate::output::print(crate::output::json_of(&object)?)?;
+        tlsdyno_base::output::print(tlsdyno_base::output::json_of(&object)?)?;
     } else {
         let sections = [
             compared::shares(&changes),
             circumstances::warnings(remarks),
             Section::default().text(compared::shares_sentence(&changes)),
         ];
-        crate::output::print(terminal::text(&Document::of(sections), Style::of_stdout()))?;
+        tlsdyno_base::output::print(terminal::text(&Document::of(sections), Style::of_stdout()))?;
     }
     Ok(if undecided && args.gates.strict { Exit::Undecided } else { Exit::Done })
 }
@@ -231,7 +233,7 @@ fn read(which: &Path) -> Result<Vec<Measured>> {
 }
 
 fn read_file(path: &Path) -> Result<Summary> {
-    let text = crate::input::text(path)?;
+    let text = tlsdyno_base::input::text(path)?;
     let summary: Summary = serde_json::from_str(&text)
         .with_context(|| format!("{} is no result of `tlsdyno load --output FILE.json`", path.display()))?;
     ensure!(summary.format == FORMAT, "{} has format {}, this tlsdyno reads {FORMAT}", path.display(), summary.format);

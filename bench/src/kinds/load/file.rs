@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use tlsdyno_record::model::{Measure, ServerName, Tls, WorkersModel};
 
 use crate::kinds::load::curve::file::Curve;
-use crate::model::{Measure, ServerName, Tls, WorkersModel};
 
 /// A load experiment. Its points are the configurations of its record, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

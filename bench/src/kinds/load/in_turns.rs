@@ -11,8 +11,7 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use tlsdyno_engine::load::{HeldSessions, LoadError, NextTurn, Outcome, Plan, Turn, run_in_turns};
-
-use crate::servers::cpu::ProcessClocks;
+use tlsdyno_servers::cpu::ProcessClocks;
 
 /// Length of a turn: long against what a server needs to get going again, short against what a machine stays the same
 /// for.

@@ -15,22 +15,21 @@ pub mod summary;
 
 use anyhow::{Result, ensure};
 use serde::Serialize;
-
-pub use self::record::{LoadRecord, LoggedReuse};
+use tlsdyno_base::exit::Exit;
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_record::store::load_run::Summary;
+use tlsdyno_record::store::{LOAD, OfKind, Record};
+use tlsdyno_stats::compared::{Word, verdict};
 
 use self::file::LoadExperiment;
+pub use self::record::{LoadRecord, LoggedReuse};
 use self::summary::LoadSummary;
 use super::files::Written;
 use super::perform::{OutputArgs, perform};
 use super::subcommand::{Subcommand, subcommand};
 use super::{AnyExperiment, AnySummary, Changes, Kind, any_experiment};
-use crate::exit::Exit;
-use crate::fault::{Fault, OrFault};
 use crate::report::document::Document;
 use crate::report::json;
-use crate::stats::compared::{Word, verdict};
-use crate::store::load_run::Summary;
-use crate::store::{LOAD, OfKind, Record};
 
 /// Loads on URLs.
 pub struct Loads;

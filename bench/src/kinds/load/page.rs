@@ -1,8 +1,11 @@
 //! A load experiment as a document: a table of its points, and what each run printed.
 
 use serde_json::{Value, json};
+use tlsdyno_base::histogram::Percentiles;
+use tlsdyno_base::units::{NONE, format_count, format_duration, format_percent, format_quantity, format_tenths};
+use tlsdyno_record::store::Record;
+use tlsdyno_record::store::load_run::Summary;
 
-use crate::histogram::Percentiles;
 use crate::kinds::load::summary::{LoadSummary, PointSummary};
 use crate::kinds::load::{LoadRecord, curve, run_page};
 use crate::report::charts::{COLOURS, line_legend, line_mark, palette, quantity, tooltip, with};
@@ -10,9 +13,6 @@ use crate::report::circumstances;
 use crate::report::compared::{self, Scatter};
 use crate::report::document::{Chart, Column, Content, Document, Field, Method, Place, Section, Table, Tone};
 use crate::report::text::ends;
-use crate::store::Record;
-use crate::store::load_run::Summary;
-use crate::units::{NONE, format_count, format_duration, format_percent, format_quantity, format_tenths};
 
 /// The document of a record.
 pub fn document(record: &Record, summary: &LoadSummary) -> Document {

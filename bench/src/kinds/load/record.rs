@@ -1,10 +1,10 @@
 //! What the record of a load experiment holds beside its blocks.
 
 use serde::{Deserialize, Serialize};
+use tlsdyno_record::store::Reuse;
+use tlsdyno_record::store::load_run::Summary;
 
 use crate::kinds::load::file::LoadExperiment;
-use crate::store::Reuse;
-use crate::store::load_run::Summary;
 
 /// The load experiment of a record.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

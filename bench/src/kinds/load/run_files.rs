@@ -4,13 +4,13 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use tlsdyno_record::store::Record;
+use tlsdyno_record::store::load_run::Summary;
 
 use super::Loads;
 use crate::kinds::Kind;
 use crate::kinds::load::run_page;
 use crate::report::render::{csv, html, json};
-use crate::store::Record;
-use crate::store::load_run::Summary;
 
 /// Whether every file has an ending that says what to write.
 ///

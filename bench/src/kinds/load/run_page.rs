@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
+use tlsdyno_base::units::{
+    NONE, format_bytes, format_count, format_duration, format_percent, format_quantity, format_rate, format_tenths,
+};
 use tlsdyno_engine::load::{Life, Part, Phase, Slice};
+use tlsdyno_record::store::load_run::Summary;
 
 use crate::kinds::load::summary::PointSummary;
 use crate::report::charts::{COLOURS, line_legend, palette, percentile_curves, quantity, tooltip, with};
 use crate::report::circumstances;
 use crate::report::document::{Cell, Chart, Column, Document, Place, Section, row};
 use crate::report::text::capitalised;
-use crate::store::load_run::Summary;
-use crate::units::{
-    NONE, format_bytes, format_count, format_duration, format_percent, format_quantity, format_rate, format_tenths,
-};
 
 /// The document of a run.
 pub fn document(summary: &Summary) -> Document {

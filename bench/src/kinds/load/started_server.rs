@@ -3,16 +3,16 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, ensure};
+use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_engine::serve::Transaction;
+use tlsdyno_record::model::ServerName;
+use tlsdyno_record::model::workload::WorkloadSpec;
+use tlsdyno_servers::{Description, Instance, RunDirectory, ServerSpec};
+use tlsdyno_traffic::load::url::Url;
 
-use crate::fault::{Fault, OrFault};
 use crate::kinds::load::file::StartedServer;
-use crate::load::url::Url;
-use crate::model::ServerName;
-use crate::model::workload::WorkloadSpec;
 use crate::run::credentials::Credentials;
 use crate::run::testbed::make_site;
-use crate::servers::{self, Description, Instance, RunDirectory, ServerSpec};
 
 /// The server with its files. It ends when this is dropped.
 pub struct Started {
@@ -59,7 +59,7 @@ impl Started {
             transaction: server.transaction_us.map(wait_ns),
             ..ServerSpec::new(server.kind, directory.path().join("docroot"))
         };
-        let started = servers::start(&spec, directory.path());
+        let started = tlsdyno_servers::start(&spec, directory.path());
         let instance = started.context("failed to start the server").or_fault(Fault::Server)?;
         Ok(Started { instance, _directory: directory })
     }

@@ -1,20 +1,20 @@
 //! Load experiments in numbers: each point by itself. `compared` has one against another.
 
-use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 
+use anyhow::Result;
 use serde::Serialize;
+use tlsdyno_base::histogram::{self, Percentiles, percentiles};
 use tlsdyno_engine::load::Slice;
+use tlsdyno_record::store::load_run::Summary;
+use tlsdyno_record::store::{Block, Record, Warning};
+use tlsdyno_stats::bootstrap::{Column, Estimate, estimate_column};
+use tlsdyno_stats::compared::{self, Comparison, Sample};
+use tlsdyno_stats::summary::{self, ConfigurationSummary};
 
-use crate::histogram::{self, Percentiles, percentiles};
 use crate::kinds::load::LoadRecord;
 use crate::kinds::load::curve::log::LogOnCurve;
 use crate::kinds::load::curve::summary::CurveSummary;
-use crate::stats::bootstrap::{Column, Estimate, estimate_column};
-use crate::stats::compared::{self, Comparison, Sample};
-use crate::stats::summary::{self, ConfigurationSummary};
-use crate::store::load_run::Summary;
-use crate::store::{Block, Record, Warning};
 
 /// The phases whose latency counts: of an open loop from the intended send time.
 const PHASES: [&str; 2] = ["scheduled_response", "whole_response"];

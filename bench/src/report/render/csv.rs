@@ -1,8 +1,8 @@
 //! The raw blocks as comma-separated values (RFC 4180), one line per block, for spreadsheets and data frames.
 
-use crate::foreign::visible;
-use crate::store::load_run::Summary;
-use crate::store::{Block, Kind, Record};
+use tlsdyno_base::foreign::visible;
+use tlsdyno_record::store::load_run::Summary;
+use tlsdyno_record::store::{Block, Kind, Record};
 
 /// A number or mark of a block, with the name of its column.
 type Field = (&'static str, fn(&Block) -> u64);

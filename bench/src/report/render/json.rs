@@ -2,9 +2,8 @@
 
 use serde::Serialize;
 use serde_json::Value;
-
-use crate::foreign::harmless_json;
-use crate::store::{Block, Manifest, Record, Warning};
+use tlsdyno_base::foreign::harmless_json;
+use tlsdyno_record::store::{Block, Manifest, Record, Warning};
 
 /// What `--json` prints of every kind of record: `results` are those of the kind.
 #[derive(Serialize)]
@@ -56,6 +55,6 @@ fn without_histograms(block: &Block) -> Value {
 ///
 /// # Errors
 /// It cannot be encoded, which no run can bring about.
-pub fn load(summary: &crate::store::load_run::Summary) -> serde_json::Result<String> {
+pub fn load(summary: &tlsdyno_record::store::load_run::Summary) -> serde_json::Result<String> {
     Ok(harmless_json(&serde_json::to_string_pretty(summary)?).into_owned() + "\n")
 }

@@ -1,12 +1,12 @@
 //! Configurations that make sense: hardware that can be emulated, stages that go together.
 
 use anyhow::{Context, Result, ensure};
+use tlsdyno_native::layout::provider as layout;
+use tlsdyno_record::model::{ConfigurationModel, Experiment, Processors, ServerName, Tls};
+use tlsdyno_servers::{driver_of, having};
 use tlsdyno_tls::{Stage, StageSet};
 
 use super::{check_sessions, server};
-use crate::model::{ConfigurationModel, Experiment, Processors, ServerName, Tls};
-use crate::native::layout::provider as layout;
-use crate::servers::{driver_of, having};
 
 /// The slowest processor that is emulated: a quota must give each at least a hundredth of its period.
 const SPEED_MIN: f64 = 0.01;

@@ -2,11 +2,11 @@
 //! installed one, or where the command has a place for them. Others are refused; none is left out in silence.
 
 use anyhow::{Result, ensure};
+use tlsdyno_record::model::{ConfigurationModel, Experiment, ServerName, Tls, TlsChange};
+use tlsdyno_servers::CommandSpec;
 use tlsdyno_tls::Version;
 
-use crate::model::{ConfigurationModel, Experiment, ServerName, Tls, TlsChange};
 use crate::run::own_command::{command_spec, command_specs, shows_ours};
-use crate::servers::CommandSpec;
 
 /// Refuses settings of a user's own server that have no effect on it.
 ///
@@ -88,9 +88,9 @@ mod tests {
     use tlsdyno_tls::{Group, Suite};
 
     use super::*;
-    use crate::model::workload::WorkloadSpec;
-    use crate::model::{CertificateKind, Processors, Server, SessionCache, TicketKeys};
     use crate::run::check::CheckExperiment;
+    use tlsdyno_record::model::workload::WorkloadSpec;
+    use tlsdyno_record::model::{CertificateKind, Processors, Server, SessionCache, TicketKeys};
 
     /// A server that is nobody's but the user's.
     const OWN: &str = "server -p {port}";

@@ -1,8 +1,7 @@
 //! Questions of an experiment that name what is there.
 
 use anyhow::{Result, ensure};
-
-use crate::model::{Experiment, PaperModel};
+use tlsdyno_record::model::{Experiment, PaperModel};
 
 /// Every name in shares, comparisons, remedies and the paper's numbers is there, once.
 pub(super) fn check(experiment: &Experiment) -> Result<()> {

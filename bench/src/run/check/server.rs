@@ -4,13 +4,13 @@
 use std::net::IpAddr;
 
 use anyhow::{Context, Result, bail, ensure};
+use tlsdyno_base::listening;
+use tlsdyno_record::model::{ConfigurationModel, Experiment, Server, ServerName, Tls};
+use tlsdyno_servers::CommandSpec;
 use tlsdyno_tls::Version;
 use tlsdyno_tls::suite::KeyExchange;
 
-use crate::listening;
-use crate::model::{ConfigurationModel, Experiment, Server, ServerName, Tls};
 use crate::run::own_command::command_specs;
-use crate::servers::CommandSpec;
 
 /// A server command with its address, or neither.
 pub(super) fn check(experiment: &Experiment) -> Result<()> {

@@ -1,9 +1,9 @@
 //! Experiments that are refused, and what survives the way through a file.
 
+use tlsdyno_record::model::{CertificateKind, Measure, Server};
 use tlsdyno_tls::Suite;
 
 use super::*;
-use crate::model::{CertificateKind, Measure, Server};
 
 #[test]
 fn defaults_fill_in_the_whole_ablation() {

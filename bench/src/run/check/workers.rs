@@ -3,10 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use anyhow::{Result, ensure};
+use tlsdyno_base::listening;
+use tlsdyno_record::model::{Experiment, Method, ServerName, WorkersModel};
 use tlsdyno_tls::Effort;
-
-use crate::listening;
-use crate::model::{Experiment, Method, ServerName, WorkersModel};
 
 /// A load that workers may make, and the servers that it is for, as far as all experiments are alike in them.
 pub struct FarLoad<'a> {

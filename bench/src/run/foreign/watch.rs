@@ -8,11 +8,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use tlsdyno_base::exchange::exchange;
+use tlsdyno_base::interrupt;
+use tlsdyno_base::units::format_duration;
 use tlsdyno_tls::Config;
-
-use crate::exchange::exchange;
-use crate::interrupt;
-use crate::units::format_duration;
 
 /// Time between two probes.
 const PAUSE: Duration = Duration::from_millis(200);

@@ -5,19 +5,19 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
+use tlsdyno_base::fault::{Fault, OrFault, fault_of};
+use tlsdyno_base::interrupt;
 use tlsdyno_engine::load::Expect;
+use tlsdyno_record::model::{ConfigurationModel, Experiment, Tls};
+use tlsdyno_record::store::{Configuration, Kind, Preflight, Record, Warning};
+use tlsdyno_servers::quota;
 use tlsdyno_tls::{Stage, StageSet};
 
 use super::{ASKED, Check, Target, explain, paths, preflight};
-use crate::fault::{Fault, OrFault, fault_of};
-use crate::interrupt;
-use crate::model::{ConfigurationModel, Experiment, Tls};
 use crate::run::hardware;
 use crate::run::manifest::is_libcrypto;
 use crate::run::observer::Observer;
 use crate::run::testbed::{ServerUnderTest, Testbed};
-use crate::servers::{self, quota};
-use crate::store::{Configuration, Kind, Preflight, Record, Warning};
 
 /// What the checks of mapped libraries end with.
 const IS_MAPPED: &str = " is mapped in every worker";
@@ -295,7 +295,7 @@ pub fn checks_of(
     let mut vigil = testbed.instance(index).map(|instance| instance.watch());
     for (what, library) in testbed.servers[host].libraries() {
         let Some(instance) = testbed.instance(index) else { break };
-        let mapped = instance.of_living_workers(|pids| servers::require_mapped(pids, &library));
+        let mapped = instance.of_living_workers(|pids| tlsdyno_servers::require_mapped(pids, &library));
         let seen = mapped.as_ref().map_or_else(|error| format!("{error:#}"), |()| "mapped".to_owned());
         checks.push(Check::new(format!("{what}{IS_MAPPED}"), mapped.is_ok(), seen));
     }
@@ -360,7 +360,7 @@ fn configuration(server: &ServerUnderTest, kind: Kind, checks: &[Check]) -> Conf
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Method, Processors, SessionCache, TlsChange};
+    use tlsdyno_record::model::{Method, Processors, SessionCache, TlsChange};
 
     #[test]
     fn configurations_are_recognised_by_what_they_replace() {

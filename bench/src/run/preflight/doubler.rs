@@ -1,10 +1,10 @@
 //! What the doubler computes twice: its counters tell. Any client must pass, which the exchange itself shows.
 
+use tlsdyno_native::Doubled;
 use tlsdyno_tls::{Stage, StageSet};
 
 use super::super::occurrence::{Occurrence, occurrence};
 use super::{Attempt, Check};
-use crate::native::Doubled;
 
 /// For each stage that is computed twice, and for all others.
 pub(super) fn checks(attempt: &Attempt, checks: &mut Vec<Check>) {

@@ -15,14 +15,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-pub use configurations::{can_resume, checks_of, kinds, start_and_check};
 use serde::{Deserialize, Serialize};
+use tlsdyno_base::exchange::{Answer, Exchange, Failure, TIME_LIMIT, exchange};
 use tlsdyno_engine::load::Expect;
+use tlsdyno_native::Doubled;
 use tlsdyno_tls::{Config, EarlyData, Session, Settings, Stage, Suite};
 
 use super::instruments::{Counted, Instruments};
-use crate::exchange::{Answer, Exchange, Failure, TIME_LIMIT, exchange};
-use crate::native::Doubled;
+pub use configurations::{can_resume, checks_of, kinds, start_and_check};
 use negotiated::Asked;
 
 /// The check that a client of the configuration is answered.

@@ -2,12 +2,12 @@
 //! something else.
 
 use anyhow::{Result, ensure};
+use tlsdyno_base::exchange::Answer;
+use tlsdyno_record::model::{CertificateKind, Tls};
 use tlsdyno_tls::crypto::verify::{KeyKind, public_key};
 use tlsdyno_tls::{Group, Handshake, SessionKind, Stage, Suite, Version};
 
 use super::{Attempt, Check};
-use crate::exchange::Answer;
-use crate::model::{CertificateKind, Tls};
 
 /// What is asked for. What is `None` may be anything that the client offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,7 +147,7 @@ mod tests {
     use tlsdyno_tls::EarlyData;
 
     use super::*;
-    use crate::servers::certificates;
+    use tlsdyno_servers::certificates;
 
     /// What is missed of `tls` where this is seen.
     fn missed(asked: &Asked, certificate: CertificateKind, group: Option<Group>) -> String {

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use tlsdyno_base::exchange::{Answer, Failure, exchange, get};
 use tlsdyno_engine::load::Expect;
 
 use super::{Check, compile};
-use crate::exchange::{Answer, Failure, exchange, get};
 use crate::run::testbed::Testbed;
 
 /// What answers where nothing else is said.

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use tlsdyno_base::random::SplitMix64;
+
 use super::Plan;
-use crate::random::SplitMix64;
 
 /// What goes on over all rounds.
 pub(super) struct Course {

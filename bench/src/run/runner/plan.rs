@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use tlsdyno_record::store::Warning;
+
 use crate::run::schedule::{Schedule, Work};
-use crate::store::Warning;
 
 /// What the rounds will do.
 #[derive(Clone, Debug)]

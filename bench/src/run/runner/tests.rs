@@ -4,9 +4,10 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use tlsdyno_record::store::{Configuration, Slice};
+
 use super::*;
 use crate::run::schedule::{Piece, Schedule, schedule};
-use crate::store::{Configuration, Slice};
 
 #[test]
 fn slices_leave_time_for_the_rounds_that_are_wanted() {

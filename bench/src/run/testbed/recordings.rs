@@ -1,13 +1,13 @@
 //! What servers with stages of the shim need of real handshakes.
 
 use anyhow::{Context, Result};
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_native::{Handed, ShimInjection};
+use tlsdyno_servers::ServerSpec;
 use tlsdyno_tls::{Stage, StageSet};
 
 use super::Testbed;
-use crate::fault::{Fault, OrFault};
-use crate::native::{Handed, ShimInjection};
 use crate::run::recording::{self, Recording};
-use crate::servers::{self, ServerSpec};
 
 impl Testbed {
     /// Gives a configuration what its stages need of real handshakes: recorded on an untouched server with the same TLS
@@ -40,7 +40,7 @@ impl Testbed {
         let server = &self.servers[index];
         let settings = server.settings.as_ref().context("plain HTTP has no handshakes to record")?;
         let untouched = ServerSpec { handed: Handed::default(), ..server.spec.clone() };
-        let instance = servers::start(&untouched, self.directory.path())
+        let instance = tlsdyno_servers::start(&untouched, self.directory.path())
             .context("failed to start an untouched server to record its handshakes")?;
         let (request, _) = self.preflight_request();
         let recording = recording::record(instance.address(), settings, &request)?;

@@ -5,16 +5,16 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_native::{Doubled, Profiling, ShimInjection};
+use tlsdyno_record::model::{ConfigurationModel, Tls};
+use tlsdyno_servers::{Instance, ServerSpec};
 use tlsdyno_tls::{Session, Settings, Stage};
 
 use super::server_pool::ServerPool;
-use crate::fault::{Fault, OrFault};
-use crate::model::{ConfigurationModel, Tls};
-use crate::native::{Doubled, Profiling, ShimInjection};
 use crate::run::cpus::Placement;
 use crate::run::instruments::{Instruments, doubled_by};
 use crate::run::preflight::negotiated::Asked;
-use crate::servers::{self, Instance, ServerSpec};
 
 /// One configuration with its server.
 pub struct ServerUnderTest {
@@ -91,7 +91,7 @@ impl ServerUnderTest {
         let remedy = self.needs_post_quantum().map_or(String::new(), |what| {
             format!(" ({what} needs a server on OpenSSL 3.5 or later; group X25519 and certificate p-256 do not)")
         });
-        servers::start(&self.spec, directory)
+        tlsdyno_servers::start(&self.spec, directory)
             .with_context(|| format!("failed to start the server of configuration \"{}\"{remedy}", self.model.name))
             .or_fault(Fault::Server)
     }

@@ -1,6 +1,5 @@
 //! `tlsdyno doctor --calibrate`: known costs are injected, to see what the instrument makes of them on this machine.
 
-use crate::run::check::CheckExperiment;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -21,6 +20,7 @@ use crate::model::{CertificateKind, ConfigurationModel, Experiment, Load, Measur
 use crate::output::json_of;
 use crate::report::document::{Column, Content, Document, Field, Section, Table, row};
 use crate::report::terminal::{self, Style};
+use crate::run::check::CheckExperiment;
 use crate::run::modes::REFERENCE;
 use crate::stats::calibration::{Names, SliceTrial, Starts, evaluate};
 use crate::stats::rounds::Rounds;

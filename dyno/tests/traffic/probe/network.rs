@@ -1,6 +1,6 @@
 //! Rounds through a network that is played packet by packet: the times are those of the protocols, and each fault has
 //! the step in which it happens. Without root there are no namespaces; then virtual time alone shows it
-//! (`kinds/probe_weeks/virtual_round.rs`).
+//! (`lab/src/probe_weeks/virtual_round.rs`).
 
 use std::io;
 use std::net::{Shutdown, TcpListener, TcpStream};

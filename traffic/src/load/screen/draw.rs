@@ -7,10 +7,10 @@ use ratatui::style::{Color, Style, Stylize};
 use ratatui::symbols::line;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, BorderType, LineGauge, Padding, Sparkline, Widget};
+use tlsdyno_base::units::{NONE, format_bytes, format_count, format_short};
 
 use super::latencies;
 use super::view::{BUSY, Pace, View};
-use tlsdyno_base::units::{NONE, format_bytes, format_count, format_short};
 
 /// Wider than this it is not easier to read.
 const COLUMNS_MAX: u16 = 110;

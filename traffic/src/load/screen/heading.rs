@@ -1,8 +1,7 @@
 //! What a run was asked to do, in one line.
 
-use tlsdyno_engine::load::{Arrivals, Pacing, Plan, Resumption};
-
 use tlsdyno_base::units::{format_count, format_duration, format_short};
+use tlsdyno_engine::load::{Arrivals, Pacing, Plan, Resumption};
 
 /// The plan in words.
 pub fn asked(plan: &Plan) -> String {

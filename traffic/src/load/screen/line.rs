@@ -4,10 +4,10 @@ use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use tlsdyno_base::units::{format_count, format_duration};
 use tlsdyno_engine::load::{Snapshot, Watcher};
 
 use super::{LOOKED, RENEWED};
-use tlsdyno_base::units::{format_count, format_duration};
 
 /// How often a plain line is written elsewhere: a log should not fill with them.
 const LOGGED: Duration = Duration::from_secs(10);

@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
+use tlsdyno_base::units::format_count;
 use tlsdyno_engine::load::{ErrorKind, Pacing, Phase, Plan, Recent, Resumption, Snapshot, Until};
 
 use super::{RENEWED, heading};
-use tlsdyno_base::units::format_count;
 
 /// How much of the past the curve of throughput shows.
 const PAST: Duration = Duration::from_secs(60);

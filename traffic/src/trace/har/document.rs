@@ -12,7 +12,6 @@ use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
-
 use tlsdyno_base::foreign::quoted;
 
 /// One request with its response, as the browser recorded it.

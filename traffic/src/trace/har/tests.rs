@@ -1,6 +1,7 @@
+use tlsdyno_record::model::workload::{NamesSpec, WorkloadSpec};
+
 use super::*;
 use crate::trace::Site;
-use tlsdyno_record::model::workload::{NamesSpec, WorkloadSpec};
 
 fn entry(url: &str, method: &str, status: u16, second: u32, bytes: u64) -> String {
     format!(

@@ -3,10 +3,10 @@ use std::path::PathBuf;
 
 use proptest::prelude::*;
 use tlsdyno_engine::load::Object;
+use tlsdyno_record::model::workload::{ClientField, SessionsSpec, WorkloadSpec};
 
 use super::super::{Site, make};
 use super::*;
-use tlsdyno_record::model::workload::{ClientField, SessionsSpec, WorkloadSpec};
 
 /// The real log in the repository (tests/data/README.md).
 fn semicomplete() -> PathBuf {

@@ -3,11 +3,10 @@
 use std::path::{Path, absolute};
 
 use anyhow::{Context, Result};
+use tlsdyno_record::model::{Server, ServerName, Tls};
+use tlsdyno_servers::installed::{Choice, Installed, Offer};
+use tlsdyno_servers::{driver_of, programs};
 use tlsdyno_tls::{Group, Version};
-
-use crate::model::{Server, ServerName, Tls};
-use crate::servers::installed::{Choice, Installed, Offer};
-use crate::servers::{driver_of, programs};
 
 /// The first version whose own choice of protocols has TLS 1.3.
 const SPEAKS_TLS13: [u32; 3] = [1, 23, 4];

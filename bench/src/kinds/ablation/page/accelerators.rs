@@ -1,11 +1,12 @@
 //! Accelerators in a report: the gain that Amdahl's law predicts for their speed, beside the measured one.
 
+use tlsdyno_base::units::format_short;
+use tlsdyno_stats::accelerators::{PredictedGain, Prediction};
+use tlsdyno_stats::{Direction, Metric, Ratio, Summary};
+
 use super::findings::signs;
 use crate::report::document::{Content, Item, Section};
 use crate::report::text::{difference_with_interval, ratio_gain, ratio_times};
-use crate::stats::accelerators::{PredictedGain, Prediction};
-use crate::stats::{Direction, Metric, Ratio, Summary};
-use crate::units::format_short;
 
 /// The predictions. `None` where the record allows none.
 pub(super) fn section(summary: &Summary) -> Option<Section> {

@@ -2,21 +2,21 @@
 
 use std::cmp::Ordering;
 
+use tlsdyno_base::units::{format_interval, format_percent};
+use tlsdyno_stats::compared::CPU_START_TO_START_PERCENT;
+use tlsdyno_stats::findings::{RemedyFinding, Unmeasured};
+use tlsdyno_stats::shares::{MISSING, PLAIN_HTTP};
+use tlsdyno_stats::statement::Difference;
+use tlsdyno_stats::{Direction, Loaded, Metric, Share, Summary, Verdict};
+use tlsdyno_tls::Stage;
+
 use super::remedies::{doubtful, gain_in_words};
+use super::{findings, libraries, methods, traffic};
+use crate::report::compared;
 use crate::report::compared::Builds;
 use crate::report::text::{
     capitalised, difference_with_interval, loaded_label, ratio_gain, share_with_interval, stage_label,
 };
-use tlsdyno_tls::Stage;
-
-use super::{findings, libraries, methods, traffic};
-use crate::report::compared;
-use crate::stats::compared::CPU_START_TO_START_PERCENT;
-use crate::stats::findings::{RemedyFinding, Unmeasured};
-use crate::stats::shares::{MISSING, PLAIN_HTTP};
-use crate::stats::statement::Difference;
-use crate::stats::{Direction, Loaded, Metric, Share, Summary, Verdict};
-use crate::units::{format_interval, format_percent};
 
 /// Findings the record's question from its CPU shares, without claiming what the intervals do not support.
 pub fn answer(summary: &Summary) -> String {
@@ -237,8 +237,8 @@ fn without_tls(plain: &Share) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::SplitMix64;
-    use crate::stats::{Findings, Shares};
+    use tlsdyno_base::random::SplitMix64;
+    use tlsdyno_stats::{Findings, Shares};
 
     /// A summary with these CPU shares: stage, per cent, half the width of the interval.
     fn summary(shares: &[(&str, f64, f64)]) -> Summary {
@@ -270,7 +270,7 @@ mod tests {
             sweeps: 0,
             precision: None,
             warnings: vec![],
-            detection: crate::stats::calibration::Detection { limit_percent: None, sentence: String::new() },
+            detection: tlsdyno_stats::calibration::Detection { limit_percent: None, sentence: String::new() },
             pace: None,
             moment: None,
             loaded: Loaded::default(),

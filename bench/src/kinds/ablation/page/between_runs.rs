@@ -1,11 +1,12 @@
 //! What the runs of an experiment on this machine say together.
 
+use tlsdyno_base::units::{format_date, format_interval, format_percent};
+use tlsdyno_record::store::Record;
+use tlsdyno_stats::Summary;
+use tlsdyno_stats::between_runs::{BetweenRuns, RUNS_LEAST};
+
 use crate::report::document::{Column, Field, Section, Table};
 use crate::report::text::stage_label;
-use crate::stats::Summary;
-use crate::stats::between_runs::{BetweenRuns, RUNS_LEAST};
-use crate::store::Record;
-use crate::units::{format_date, format_interval, format_percent};
 
 /// The shares over all runs, where there were enough.
 pub(super) fn section(record: &Record, summary: &Summary) -> Option<Section> {

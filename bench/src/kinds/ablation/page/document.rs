@@ -1,9 +1,21 @@
 //! An experiment with one server as a document: the shares of the cost of a hit, what else it asked, and what each
 //! configuration did.
 
+use tlsdyno_base::units::{
+    NONE, format_count, format_duration, format_interval, format_micros, format_percent, format_quantity, format_tenths,
+};
+use tlsdyno_record::model::{Experiment, ShareModel};
+use tlsdyno_record::store::{Kind, Record};
+use tlsdyno_stats::moment::Moment;
+use tlsdyno_stats::pace::Pace;
+use tlsdyno_stats::scoreboard::claims;
+use tlsdyno_stats::shares::MISSING;
+use tlsdyno_stats::statement::Difference;
+use tlsdyno_stats::summary::Precision;
+use tlsdyno_stats::{ConfigurationSummary, Loaded, Metric, Share, Shares, Summary, Verdict};
+
 use super::answer::answer;
 use super::{accelerators, between_runs, findings, libraries, machines, methods, remedies, traffic};
-use crate::model::{Experiment, ShareModel};
 use crate::report::charts::{self, PHASES};
 use crate::report::document::{Cell, Column, Content, Document, Field, Method, Place, Section, Table, Tone, row};
 use crate::report::text::{
@@ -11,17 +23,6 @@ use crate::report::text::{
     short_share_label,
 };
 use crate::report::{circumstances, published, scoreboard};
-use crate::stats::moment::Moment;
-use crate::stats::pace::Pace;
-use crate::stats::scoreboard::claims;
-use crate::stats::shares::MISSING;
-use crate::stats::statement::Difference;
-use crate::stats::summary::Precision;
-use crate::stats::{ConfigurationSummary, Loaded, Metric, Share, Shares, Summary, Verdict};
-use crate::store::{Kind, Record};
-use crate::units::{
-    NONE, format_count, format_duration, format_interval, format_micros, format_percent, format_quantity, format_tenths,
-};
 
 /// The document of a record.
 pub fn document(record: &Record, summary: &Summary) -> Document {
@@ -347,7 +348,7 @@ fn latency_rows(configuration: &ConfigurationSummary) -> Vec<Vec<Cell>> {
     let order = |phase: &str| PHASES.iter().position(|(name, ..)| *name == phase).unwrap_or(PHASES.len());
     let mut phases: Vec<_> = configuration.latency_ns.iter().collect();
     phases.sort_by_key(|(phase, _)| order(phase));
-    let line = |(phase, found): (&String, &crate::histogram::Percentiles)| {
+    let line = |(phase, found): (&String, &tlsdyno_base::histogram::Percentiles)| {
         let texts = [configuration.name.clone(), phase.replace('_', " "), format_count(found.count)];
         let times = [found.p50, found.p90, found.p99, found.p999, found.max].map(|ns| format_duration(ns as f64));
         row(texts.into_iter().chain(times), false)

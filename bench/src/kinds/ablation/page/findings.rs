@@ -1,12 +1,13 @@
 //! Comparisons, and connection setup against data exchange.
 
+use tlsdyno_base::units::{format_interval, format_percent};
+use tlsdyno_stats::findings::{ComparisonFinding, SetupAndData};
+use tlsdyno_stats::statement::Difference;
+use tlsdyno_stats::{Metric, Ratio, Summary, Verdict};
+
 use crate::report::document::{Column, Content, Item, Section, row};
 use crate::report::published;
 use crate::report::text::{difference_with_interval, part_interval, part_number, ratio_times};
-use crate::stats::findings::{ComparisonFinding, SetupAndData};
-use crate::stats::statement::Difference;
-use crate::stats::{Metric, Ratio, Summary, Verdict};
-use crate::units::{format_interval, format_percent};
 
 /// The experiment's comparisons. `None` where it names none.
 pub(super) fn comparisons(summary: &Summary) -> Option<Section> {

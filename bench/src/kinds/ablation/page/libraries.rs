@@ -1,11 +1,12 @@
 //! One server on two libraries, side by side, and the stage that makes the difference.
 
+use tlsdyno_base::units::format_micros;
+use tlsdyno_stats::libraries::{Libraries, REMAINDER, WHOLE};
+use tlsdyno_stats::statement::SideBySide;
+use tlsdyno_stats::{Direction, Summary};
+
 use crate::report::document::{Column, Content, Field, Section, Table, Tone};
 use crate::report::text::{capitalised, ends, stage_label};
-use crate::stats::libraries::{Libraries, REMAINDER, WHOLE};
-use crate::stats::statement::SideBySide;
-use crate::stats::{Direction, Summary};
-use crate::units::format_micros;
 
 /// The table of both libraries, where there are two.
 pub(super) fn section(summary: &Summary) -> Option<Section> {

@@ -2,14 +2,14 @@
 //! bars hollow beside ours, and where the time of a hit goes.
 
 use serde_json::{Value, json};
+use tlsdyno_base::units::{NONE, format_count, format_interval, format_interval_with, format_percent, format_quantity};
+use tlsdyno_record::store::Kind;
+use tlsdyno_stats::machines::{MachineRow, MachineShares, Machines, OnMachine};
+use tlsdyno_stats::{Ratio, Summary};
 
 use crate::report::charts::{COLOURS, axis, finite_or, layer, names, palette, quantity, rule_mark, tooltip, with};
 use crate::report::document::{Cell, Chart, Column, Content, Place, Section, Table, row};
 use crate::report::text::{ends, stage_label};
-use crate::stats::machines::{MachineRow, MachineShares, Machines, OnMachine};
-use crate::stats::{Ratio, Summary};
-use crate::store::Kind;
-use crate::units::{NONE, format_count, format_interval, format_interval_with, format_percent, format_quantity};
 
 /// What a quota of CPU time is not.
 const QUOTA: &str = "Machines are quotas of CPU time in the ratio of their clock rates. Memory, buses and caches are \

@@ -1,15 +1,15 @@
 //! How costs of stages were found out: what each method says, side by side, and what it means where they differ.
 
+use tlsdyno_base::units::{format_count, format_micros, format_percent};
+use tlsdyno_record::model::{COUNTED_CODE, Experiment, Method};
+use tlsdyno_record::store::{Kind, Record};
+use tlsdyno_stats::counts::{Count, Instructions};
+use tlsdyno_stats::methods::{Agreement, ByMethods};
+use tlsdyno_stats::{Estimate, Part, Summary};
 use tlsdyno_tls::Stage;
 
-use crate::model::{COUNTED_CODE, Experiment, Method};
 use crate::report::document::{Column, Content, Field, Section, Table, Tone, row};
 use crate::report::text::{capitalised, ends, part_number, stage_label};
-use crate::stats::counts::{Count, Instructions};
-use crate::stats::methods::{Agreement, ByMethods};
-use crate::stats::{Estimate, Part, Summary};
-use crate::store::{Kind, Record};
-use crate::units::{format_count, format_micros, format_percent};
 
 /// The table of all methods, where there are several, or instructions were counted.
 pub fn section(summary: &Summary) -> Option<Section> {

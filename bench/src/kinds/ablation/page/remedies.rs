@@ -1,17 +1,17 @@
 //! The ranked list of remedies at the end of a report: what was measured to help, by how much, and what the server
 //! needs for it.
 
+use tlsdyno_record::model::{ConfigurationModel, Experiment, ServerName};
+use tlsdyno_record::store::Record;
+use tlsdyno_servers::directives::{self, Setting};
+use tlsdyno_stats::accelerators::Prediction;
+use tlsdyno_stats::findings::RemedyFinding;
+use tlsdyno_stats::{Direction, Metric, Ratio, Summary};
 use tlsdyno_tls::Stage;
 
 use super::findings::signs;
-use crate::model::{ConfigurationModel, Experiment, ServerName};
 use crate::report::document::{Content, Item, Section};
 use crate::report::text::{capitalised, ratio_gain, ratio_times};
-use crate::servers::directives::{self, Setting};
-use crate::stats::accelerators::Prediction;
-use crate::stats::findings::RemedyFinding;
-use crate::stats::{Direction, Metric, Ratio, Summary};
-use crate::store::Record;
 
 /// What the server needs to have what this remedy changes, as lines of its configuration. Empty where no line does it.
 pub fn configuration_lines(remedy: &RemedyFinding, record: &Record) -> Vec<String> {

@@ -1,12 +1,13 @@
 //! A server under somebody else's traffic: what its stages take of its CPU time.
 
-use crate::model::{Experiment, ForeignTraffic};
+use tlsdyno_base::units::{format_bytes, format_count, format_duration, format_percent, format_short, format_tenths};
+use tlsdyno_record::model::{Experiment, ForeignTraffic};
+use tlsdyno_record::store::Record;
+use tlsdyno_stats::traffic::TrafficShare;
+use tlsdyno_stats::{Direction, Part, Summary};
+
 use crate::report::document::{Column, Content, Field, Section, Table};
 use crate::report::text::{capitalised, ends, part_interval, part_number, stage_label};
-use crate::stats::traffic::TrafficShare;
-use crate::stats::{Direction, Part, Summary};
-use crate::store::Record;
-use crate::units::{format_bytes, format_count, format_duration, format_percent, format_short, format_tenths};
 
 /// The table, and what it means.
 pub fn section(record: &Record, summary: &Summary) -> Option<Section> {

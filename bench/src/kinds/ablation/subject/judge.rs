@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use tlsdyno_engine::load::Outcome;
+use tlsdyno_record::store::{Journal, Kind};
 use tlsdyno_tls::Stage;
 
 use super::SingleServer;
@@ -9,7 +10,6 @@ use crate::run::manifest;
 use crate::run::preflight::can_resume;
 use crate::run::schedule::Work;
 use crate::run::verify::{Achieved, Capacity, Expected, ExpectedFull, Verdict, differs, reuse_warning, verify};
-use crate::store::{Journal, Kind};
 
 impl SingleServer<'_> {
     /// Verifies a block, and says what deserves to be said only once.

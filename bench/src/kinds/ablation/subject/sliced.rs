@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
+use tlsdyno_base::fault::Fault;
+use tlsdyno_base::random::SplitMix64;
 use tlsdyno_engine::load::Outcome;
+use tlsdyno_record::store::Block;
+use tlsdyno_record::store::warning::reuse;
 use tlsdyno_tls::Stage;
 
 use super::SingleServer;
-use crate::fault::Fault;
-use crate::random::SplitMix64;
 use crate::run::instruments::Counted;
 use crate::run::load_process::LoadProcess;
 use crate::run::mode_check::ModeCheck;
 use crate::run::sliced::{self, Failed, Sliced, Sweeps};
 use crate::run::testbed::Testbed;
 use crate::run::verify::FULL_SHARE_TOLERANCE;
-use crate::store::Block;
-use crate::store::warning::reuse;
 
 /// What goes on over all rows of sweeps.
 #[derive(Debug, Default)]

@@ -1,26 +1,26 @@
 //! `tlsdyno compare --run A --run B`: two builds of a server, both up, loaded in turn.
 
-use crate::run::check::CheckExperiment;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use tlsdyno_base::choice::choice;
+use tlsdyno_base::exit::Exit;
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_engine::time::Time;
+use tlsdyno_record::model::workload::WorkloadSpec;
+use tlsdyno_record::model::{
+    CertificateKind, ComparisonModel, ConfigurationModel, Experiment, Load, Measure, Method, Server, ServerName,
+};
+use tlsdyno_stats::Summary;
+use tlsdyno_stats::compared::{CPU_START_TO_START_PERCENT, Word};
 use tlsdyno_tls::{Effort, Version};
 
 use super::Gates;
-use crate::choice::choice;
-use crate::exit::Exit;
-use crate::fault::{Fault, OrFault};
 use crate::kinds::ablation::{Ablation, subject};
 use crate::kinds::flags::percent;
 use crate::kinds::perform::{ResultArgs, perform_and_keep};
-use crate::model::workload::WorkloadSpec;
-use crate::model::{
-    CertificateKind, ComparisonModel, ConfigurationModel, Experiment, Load, Measure, Method, Server, ServerName,
-};
 use crate::report::compared::{self, Builds};
-use crate::stats::Summary;
-use crate::stats::compared::{CPU_START_TO_START_PERCENT, Word};
-use crate::time::Time;
+use crate::run::check::CheckExperiment;
 
 /// How long the two are measured if nothing else is said.
 const DURATION: Time = Time::seconds(60);
@@ -143,7 +143,7 @@ pub fn run(experiment: &Experiment, args: &Servers, gate: &Gates, json: bool) ->
     let Builds { word, sentence, changes } = compared::builds(&Summary::of(&record), tolerance).unwrap_or_else(nothing);
     // With the usual tolerance the report has said so.
     if !json && tolerance != CPU_START_TO_START_PERCENT {
-        crate::output::print(format!("\n{sentence}\n"))?;
+        tlsdyno_base::output::print(format!("\n{sentence}\n"))?;
     }
     Ok(gate.exit(word, &changes))
 }

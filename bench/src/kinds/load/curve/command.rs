@@ -1,17 +1,17 @@
 //! `tlsdyno reuse`: how sensitive a server is to its traffic's percentage of session reuse.
 
 use anyhow::Result;
+use tlsdyno_base::choice::choice;
+use tlsdyno_base::exit::Exit;
+use tlsdyno_engine::time::Time;
+use tlsdyno_record::model::{Measure, WorkersModel};
+use tlsdyno_stats::reuse::ReuseAxis;
+use tlsdyno_traffic::load::options::Options;
 
-use crate::choice::choice;
-use crate::exit::Exit;
 use crate::kinds::load::curve::file::Curve;
 use crate::kinds::load::file::LoadExperiment;
 use crate::kinds::load::subject::{self, WARM_UP};
 use crate::kinds::perform::ResultArgs;
-use crate::load::options::Options;
-use crate::model::{Measure, WorkersModel};
-use crate::stats::reuse::ReuseAxis;
-use crate::time::Time;
 
 /// How long each percentage is measured if nothing else is said.
 const DURATION: Time = Time::seconds(10);

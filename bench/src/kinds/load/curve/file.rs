@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
-
-use crate::model::workload::ClientField;
-use crate::stats::reuse::ReuseAxis;
+use tlsdyno_record::model::workload::ClientField;
+use tlsdyno_stats::reuse::ReuseAxis;
 
 /// Levels where none are given. By hits those of Mraz et al. 2002, Figure 8: 1, 2, 4, 10, 25 and 50 requests for each
 /// full handshake.

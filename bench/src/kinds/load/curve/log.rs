@@ -1,11 +1,11 @@
 //! An access log laid over a curve of reuse by hits: where its own reuse puts a site, for each session lifetime.
 
 use serde::Serialize;
+use tlsdyno_record::store::Record;
+use tlsdyno_stats::reuse::{Crossing, HalfServingPoint, ReuseAxis};
 
 use crate::kinds::load::LoadRecord;
 use crate::kinds::load::curve::summary::CurveSummary;
-use crate::stats::reuse::{Crossing, HalfServingPoint, ReuseAxis};
-use crate::store::Record;
 
 /// The lifetime that sentences are about, seconds: the default of nginx and Apache, and the longest of those that Mraz
 /// et al. 2002 call typical.
@@ -50,7 +50,7 @@ impl LogOnCurve {
         let half = curve.half_serving_point.as_ref();
         let half_percent = half.and_then(percent_of);
         let is_renewed = record.manifest.negotiated.starts_with("1.3");
-        let lifetime = |row: &crate::store::Row| {
+        let lifetime = |row: &tlsdyno_record::store::Row| {
             let unlimited = row.percent_by_limit.last().copied().unwrap_or(row.percent_renewed);
             let percent = if is_renewed { row.percent_renewed } else { unlimited };
             Lifetime {
@@ -90,7 +90,7 @@ mod tests {
     use crate::kinds::load::curve::file::Curve;
     use crate::kinds::load::file::LoadExperiment;
     use crate::kinds::load::{LoadRecord, LoggedReuse};
-    use crate::store::{Block, Configuration, Measured, Reuse, Row};
+    use tlsdyno_record::store::{Block, Configuration, Measured, Reuse, Row};
 
     /// 500 hits/s in plain HTTP, a handshake costs 50 of them: the half serving point is 98 %.
     fn record(negotiated: &str) -> Record {
@@ -110,7 +110,7 @@ mod tests {
             record.configurations.push(Configuration::setting("", place.percent.is_some(), Vec::new()));
             let reuse = place.percent.unwrap_or(100.0) / 100.0;
             let hits = 1_000_000;
-            let per_second = crate::stats::papers::throughput_at_reuse(500.0, 50.0, reuse);
+            let per_second = tlsdyno_stats::papers::throughput_at_reuse(500.0, 50.0, reuse);
             record.blocks.extend((0..3).map(|round| Block {
                 round,
                 configuration,

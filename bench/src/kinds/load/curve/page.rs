@@ -1,6 +1,12 @@
 //! Curves over percent reuse: the half serving point in a sentence, what stands behind it, and the picture.
 
 use serde_json::{Value, json};
+use tlsdyno_base::units::{
+    NONE, format_count, format_duration, format_interval, format_interval_with, format_percent, format_quantity,
+    format_seconds, format_tenths,
+};
+use tlsdyno_stats::Estimate;
+use tlsdyno_stats::reuse::{Costs, Crossing, HalfServingPoint, ReuseAxis, Theory};
 
 use crate::kinds::load::curve::log::{Lifetime, LogOnCurve};
 use crate::kinds::load::curve::summary::{CurveSummary, Level};
@@ -8,12 +14,6 @@ use crate::report::charts::{
     COLOURS, axis, layer, line_legend, line_mark, palette, quantity, rule_mark, tooltip, with,
 };
 use crate::report::document::{Chart, Column, Content, Field, Section, Table};
-use crate::stats::Estimate;
-use crate::stats::reuse::{Costs, Crossing, HalfServingPoint, ReuseAxis, Theory};
-use crate::units::{
-    NONE, format_count, format_duration, format_interval, format_interval_with, format_percent, format_quantity,
-    format_seconds, format_tenths,
-};
 
 /// The half serving points, in sentences; without plain HTTP, what reuse brings.
 pub fn answer(curves: &[CurveSummary], log: Option<&LogOnCurve>) -> String {

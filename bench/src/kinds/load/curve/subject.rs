@@ -6,21 +6,22 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use tlsdyno_base::interrupt;
 use tlsdyno_engine::load::{Handshakes, Outcome, Plan};
+use tlsdyno_engine::time::Time;
+use tlsdyno_record::model::workload::ReplaySpec;
+use tlsdyno_record::store::Warning;
+use tlsdyno_record::store::warning::code;
+use tlsdyno_stats::reuse::ReuseAxis;
+use tlsdyno_traffic::load::options::{self, Options};
+use tlsdyno_traffic::load::url::Url;
+use tlsdyno_traffic::load::values::Reuse;
+use tlsdyno_traffic::load::warning::{hits_per_handshake_missed, missed_reuse};
+use tlsdyno_traffic::load::{diagnosis, sweep};
+use tlsdyno_traffic::trace;
 
 use crate::kinds::load::LoggedReuse;
 use crate::kinds::load::curve::file::{Curve, CurvePlace, hits_per_handshake};
-use crate::load::options::{self, Options};
-use crate::load::url::Url;
-use crate::load::values::Reuse;
-use crate::load::warning::{hits_per_handshake_missed, missed_reuse};
-use crate::load::{diagnosis, sweep};
-use crate::model::workload::ReplaySpec;
-use crate::stats::reuse::ReuseAxis;
-use crate::store::Warning;
-use crate::store::warning::code;
-use crate::time::Time;
-use crate::{interrupt, trace};
 
 /// The shortest and the longest step of the search for saturation.
 const STEP: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(2)];

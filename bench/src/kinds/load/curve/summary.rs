@@ -1,12 +1,12 @@
 //! Throughput over percent reuse: the half serving point, and what full handshakes cost by the curve's form.
 
 use serde::Serialize;
+use tlsdyno_record::store::Record;
+use tlsdyno_stats::Estimate;
+use tlsdyno_stats::reuse::{Costs, Crossing, Fit, HalfServingPoint, Limit, Point, ReuseAxis, Theory};
+use tlsdyno_stats::rounds::Rounds;
 
 use crate::kinds::load::LoadRecord;
-use crate::stats::Estimate;
-use crate::stats::reuse::{Costs, Crossing, Fit, HalfServingPoint, Limit, Point, ReuseAxis, Theory};
-use crate::stats::rounds::Rounds;
-use crate::store::Record;
 
 /// A curve with its limit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -94,8 +94,8 @@ fn of_points(by: ReuseAxis, measured: &[(Option<f64>, Point)]) -> CurveSummary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::SplitMix64;
-    use crate::stats::papers;
+    use tlsdyno_base::random::SplitMix64;
+    use tlsdyno_stats::papers;
 
     /// The hypothetical server of Mraz et al. 2002, section 3: 500 objects a second in plain text, a handshake costs 50
     /// of them.

@@ -1,0 +1,300 @@
+//! The array of proxies as data (Mraz, Witting and Dantzig 2002): what TOML files hold and what the flags of `tlsdyno
+//! array` build.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use tlsdyno_base::choice::choice;
+use tlsdyno_bench::kinds::flags::percent;
+use tlsdyno_record::model::sentences::sentences;
+use tlsdyno_record::model::{CertificateKind, Measure, TicketKeys, Tls, WorkersModel};
+use tlsdyno_servers::Proxy;
+use tlsdyno_stats::reuse::ReuseAxis;
+use tlsdyno_tls::{Effort, named};
+
+named! {
+    /// How clients are spread over the proxies.
+    #[derive(Default)]
+    pub enum Spread: "spread of clients" {
+        /// each client stays with one proxy
+        #[default]
+        Client = "client",
+        /// each connection goes to the next proxy, whose ticket keys are its own
+        RoundRobin = "round-robin",
+        /// the same, and all proxies have the same ticket keys
+        SharedKeys = "shared-keys",
+        /// tlsdyno dispatch passes connections on by TLS session; each proxy has ticket keys of its own
+        Dispatcher = "dispatcher",
+    }
+}
+
+impl Spread {
+    /// Where the proxies' ticket keys come from.
+    pub const fn ticket_keys(self) -> TicketKeys {
+        match self {
+            Spread::SharedKeys => TicketKeys::Shared,
+            Spread::Client | Spread::RoundRobin | Spread::Dispatcher => TicketKeys::Own,
+        }
+    }
+}
+
+named! {
+    /// What a page takes of the transaction server, one page after the other.
+    #[derive(Default)]
+    pub enum PageCost: "cost of a page" {
+        /// time beside it, as on a machine behind it
+        #[default]
+        Wait = "wait",
+        /// its CPU time
+        Cpu = "cpu",
+    }
+}
+
+/// One array experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ArrayExperiment {
+    /// What the experiment is to answer, one sentence.
+    pub question: String,
+    /// Proxies, server and clients.
+    pub array: Array,
+    /// TLS as the proxies are configured and as the clients offer it.
+    #[serde(default = "ArrayExperiment::tls_default")]
+    pub tls: Tls,
+    /// How long and where it is measured.
+    #[serde(default)]
+    pub measure: Measure,
+    /// Who makes the load, if that is not this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<WorkersModel>,
+    /// What a paper published of the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paper: Option<PublishedArray>,
+}
+
+/// Proxies, server and clients.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, clap::Args)]
+#[serde(deny_unknown_fields, default)]
+#[command(next_help_heading = "Array")]
+pub struct Array {
+    /// The proxies
+    #[arg(long, default_value_t, value_parser = choice(Proxy::ALL))]
+    pub proxy: Proxy,
+    /// Numbers of proxies to compare, ascending; 0: the server ends TLS itself
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "0,1,2,3,4")]
+    pub proxies: Vec<u32>,
+    /// CPU time that each proxy, and the server, may use, in CPUs; 1: a CPU each
+    #[arg(long, value_name = "CPUS", default_value_t = Array::default().machine_cpus)]
+    pub machine_cpus: f64,
+    /// What a page takes, microseconds, before it is scaled.
+    #[arg(skip)]
+    pub transaction_us: f64,
+    /// Of what it takes that.
+    #[arg(skip)]
+    pub transaction_cost: PageCost,
+    /// Make pages so short that a full handshake, which is measured first, is so many of them long; 0: leave them
+    #[arg(long = "pages-per-handshake", value_name = "PAGES", default_value_t = Array::default().handshake_pages_ratio)]
+    pub handshake_pages_ratio: f64,
+    /// Size of a page
+    #[arg(long = "size", value_name = "BYTES", default_value_t = Array::default().page_bytes)]
+    pub page_bytes: u64,
+    /// Of what percent reuse is a part
+    #[arg(long, value_name = "AXIS", default_value_t = ReuseAxis::Hits, value_parser = choice(ReuseAxis::ALL))]
+    #[arg(help_heading = "Traffic")]
+    pub by: ReuseAxis,
+    /// Percentages, ascending
+    #[arg(long = "reuse", value_name = "PERCENT", value_delimiter = ',', value_parser = percent)]
+    #[arg(default_value = "0,50,75,90,96,98", help_heading = "Traffic")]
+    pub levels_percent: Vec<f64>,
+    /// Clients at once, each with one connection
+    #[arg(short, long = "clients", value_name = "N", default_value_t = Array::default().clients_count)]
+    #[arg(help_heading = "Traffic")]
+    pub clients_count: u32,
+    /// How clients are spread over the proxies; several are compared
+    #[arg(long, value_name = "HOW", value_delimiter = ',', default_value = "client")]
+    #[arg(value_parser = choice(Spread::ALL))]
+    pub spread: Vec<Spread>,
+    /// How much the client does
+    #[arg(long, value_name = "EFFORT", default_value_t = Effort::Lean, value_parser = choice(Effort::ALL))]
+    #[arg(help_heading = "Traffic")]
+    pub effort: Effort,
+    /// Time-out of a connection without progress, milliseconds.
+    #[arg(skip = Array::default().timeout_ms)]
+    pub timeout_ms: u64,
+    /// The address of this machine that server, proxies and dispatchers listen on, for workers elsewhere; `None`:
+    /// loopback.
+    #[arg(skip)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
+}
+
+impl Array {
+    /// The address that its machines listen on.
+    pub fn ip(&self) -> IpAddr {
+        self.address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+    }
+}
+
+impl Default for Array {
+    /// Mraz et al. 2002, Figure 8; its points imply 30 to 40 pages for each handshake.
+    fn default() -> Array {
+        Array {
+            proxy: Proxy::Haproxy,
+            proxies: (0..=4).collect(),
+            machine_cpus: 0.1,
+            transaction_us: 7_000.0,
+            transaction_cost: PageCost::Wait,
+            handshake_pages_ratio: 35.0,
+            page_bytes: 7168,
+            by: ReuseAxis::Hits,
+            levels_percent: vec![0.0, 50.0, 75.0, 90.0, 96.0, 98.0],
+            clients_count: 16,
+            spread: vec![Spread::Client],
+            effort: Effort::Lean,
+            timeout_ms: 60_000,
+            address: None,
+        }
+    }
+}
+
+/// What one configuration of an array measures.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ArrayPlace {
+    /// How its clients are spread; of no meaning without proxies.
+    pub spread: Spread,
+    /// Proxies; 0: the server alone.
+    pub proxies: u32,
+    /// Percent reuse that is asked for; `None`: plain HTTP, without proxies.
+    pub percent: Option<f64>,
+}
+
+/// What a paper published of an array.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PublishedArray {
+    /// Authors, conference, figure.
+    pub source: String,
+    /// What is not as in the paper.
+    #[serde(default, deserialize_with = "sentences")]
+    pub differences: Vec<String>,
+    /// Pages a second without TLS.
+    pub plain_per_s: f64,
+    /// Half serving points.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub half: Vec<PublishedHalf>,
+    /// Other points of its figure.
+    #[serde(default, rename = "point", skip_serializing_if = "Vec::is_empty")]
+    pub points: Vec<PublishedPoint>,
+}
+
+/// A published half serving point.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PublishedHalf {
+    /// Proxies.
+    pub proxies: u32,
+    /// Percent reuse.
+    pub reuse_percent: f64,
+}
+
+/// A published throughput.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PublishedPoint {
+    /// Proxies.
+    pub proxies: u32,
+    /// Percent reuse.
+    pub reuse_percent: f64,
+    /// Pages a second.
+    pub per_s: f64,
+}
+
+impl Default for ArrayExperiment {
+    fn default() -> ArrayExperiment {
+        ArrayExperiment {
+            question: "At what reuse does each number of proxies serve half of what plain HTTP does?".to_owned(),
+            array: Array::default(),
+            tls: ArrayExperiment::tls_default(),
+            measure: Measure::default(),
+            workers: None,
+            paper: None,
+        }
+    }
+}
+
+impl ArrayExperiment {
+    /// A handshake that costs many times as much as passing a page on, as in the paper: with RSA-4096 some hundred.
+    pub fn tls_default() -> Tls {
+        Tls { certificate: Some(CertificateKind::Rsa4096), ..Tls::default() }
+    }
+
+    /// The experiment as a file.
+    ///
+    /// # Errors
+    /// A value that TOML cannot hold.
+    pub fn to_toml(&self) -> Result<String> {
+        Ok(toml::to_string(self)?)
+    }
+
+    /// Proxies of the longest line.
+    pub fn most_proxies(&self) -> u32 {
+        self.array.proxies.iter().copied().max().unwrap_or(0)
+    }
+
+    /// What the configurations measure, in their order: plain HTTP, the server alone, then the proxies.
+    pub fn places(&self) -> Vec<ArrayPlace> {
+        let array = &self.array;
+        let first = array.spread.first().copied().unwrap_or_default();
+        let mut places = vec![ArrayPlace { spread: first, proxies: 0, percent: None }];
+        for &proxies in &array.proxies {
+            // Without proxies there is nothing to spread over.
+            let spreads = if proxies == 0 { &array.spread[..1] } else { &array.spread[..] };
+            for &spread in spreads {
+                let at = |percent: &f64| ArrayPlace { spread, proxies, percent: Some(*percent) };
+                places.extend(array.levels_percent.iter().map(at));
+            }
+        }
+        places
+    }
+
+    /// The name of one of them.
+    pub fn name(&self, place: &ArrayPlace) -> String {
+        match place.percent {
+            None => "plain HTTP".to_owned(),
+            Some(percent) => format!("{}, {percent} %", self.line_name(place.proxies, place.spread)),
+        }
+    }
+
+    /// The name of a line of the figure.
+    pub fn line_name(&self, proxies: u32, spread: Spread) -> String {
+        let count = match proxies {
+            0 => return "no proxy".to_owned(),
+            1 => "1 proxy".to_owned(),
+            more => format!("{more} proxies"),
+        };
+        if self.array.spread.len() > 1 { format!("{count}, {spread}") } else { count }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_plain_http_and_every_level_of_every_line() {
+        let mut experiment = ArrayExperiment::default();
+        let places = experiment.places();
+        assert_eq!(places.len(), 1 + 5 * 6);
+        assert_eq!(experiment.name(&places[0]), "plain HTTP");
+        assert_eq!(experiment.name(&places[1]), "no proxy, 0 %");
+        assert_eq!(experiment.name(&places[30]), "4 proxies, 98 %");
+        experiment.array.spread = vec![Spread::SharedKeys, Spread::Dispatcher];
+        experiment.array.proxies = vec![0, 3];
+        let places = experiment.places();
+        assert_eq!(places.len(), 1 + 6 + 2 * 6, "nothing is spread without proxies");
+        assert_eq!(experiment.name(&places[18]), "3 proxies, dispatcher, 98 %");
+        let read: ArrayExperiment = toml::from_str(&experiment.to_toml().unwrap()).unwrap();
+        assert_eq!(read, experiment);
+    }
+}

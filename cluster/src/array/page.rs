@@ -1,0 +1,323 @@
+//! An array of proxies as a document: half serving points and sizes in sentences, a line for each number of proxies,
+//! the checks that its numbers must pass, and the paper's beside them.
+
+mod chart;
+mod checks;
+mod keys;
+
+use tlsdyno_base::units::{
+    NONE, format_duration, format_interval_with, format_micros, format_percent, format_quantity, format_tenths,
+};
+use tlsdyno_bench::report::circumstances::{self, server_text};
+use tlsdyno_bench::report::document::{Column, Content, Document, Field, Method, Place, Section, Table, Tone, row};
+use tlsdyno_bench::report::published::not_as_in;
+use tlsdyno_record::store::{Configuration, Record};
+use tlsdyno_stats::Estimate;
+use tlsdyno_stats::reuse::{Crossing, HalfServingPoint, ReuseAxis};
+use tlsdyno_stats::summary::configuration_warnings;
+
+use crate::array::file::PageCost;
+use crate::array::summary::{ArrayLevel, ArrayLine, ArrayModel, ArraySummary, Bound};
+
+/// The document of a record.
+pub fn document(record: &Record, summary: &ArraySummary) -> Document {
+    let own = |(index, of): (usize, &Configuration)| {
+        (of.name.clone(), configuration_warnings(record, index).iter().map(ToString::to_string).collect())
+    };
+    let parts: Vec<(String, Vec<String>)> = record.configurations.iter().enumerate().map(own).collect();
+    let mut warnings = circumstances::texts(&summary.warnings, parts.iter().map(|(name, texts)| (name, texts)));
+    warnings.extend(unsaturated(summary));
+    let mut sections = vec![setting(record, summary)];
+    let chart = has_curves(summary).then(|| chart::throughput(summary)).flatten();
+    sections.push(Section::default().on(Place::Page).charts(chart));
+    sections.extend(has_curves(summary).then(|| lines(summary)));
+    sections.extend(keys::section(summary));
+    sections.extend([levels(summary), checks::section(summary)]);
+    sections.push(circumstances::warnings(warnings));
+    sections.extend(paper(summary));
+    circumstances::document(record, summary.rounds, answer(summary), sections, Method::Load)
+}
+
+fn unsaturated(summary: &ArraySummary) -> Option<String> {
+    let of_line = |line: &ArrayLine| {
+        let name = line.name.clone();
+        let idle = line.levels.iter().filter(|level| level.bound_by == Bound::Nobody);
+        idle.map(move |level| format!("{name} at {} %", level.asked_percent)).collect::<Vec<_>>()
+    };
+    let idle: Vec<String> = summary.lines.iter().flat_map(of_line).collect();
+    (!idle.is_empty()).then(|| {
+        format!(
+            "neither the machines that end TLS nor the transaction server nor the load were busy all the time: {}. \
+             Raise --clients: more of them may get more pages.",
+            idle.join(", ")
+        )
+    })
+}
+
+/// Machines, protocol and scale in sentences.
+fn setting(record: &Record, summary: &ArraySummary) -> Section {
+    let manifest = &record.manifest;
+    let place = manifest.hardware.get("array").map_or("", String::as_str);
+    let said = format!(
+        "{}, {}, TLS {}: {place}. {} clients, each with one connection.",
+        server_text(manifest),
+        manifest.certificate,
+        manifest.negotiated,
+        summary.experiment.array.clients_count
+    );
+    Section::default().text(said).text(scale(summary))
+}
+
+/// By how much everything is faster than with the pages that were asked for.
+fn scale(summary: &ArraySummary) -> String {
+    let array = &summary.experiment.array;
+    let page_ns = summary.scale.transaction_ns as f64;
+    let kind = match array.transaction_cost {
+        PageCost::Wait => "",
+        PageCost::Cpu => " of CPU time",
+    };
+    if summary.scale.full_handshake_cpu_ns == 0 {
+        return format!("Scale: none; a page takes {}{kind}, as asked for.", format_duration(page_ns));
+    }
+    let cpu_ns = summary.scale.full_handshake_cpu_ns as f64;
+    format!(
+        "Scale: a connection with a full handshake costs {} of CPU time, at {} CPUs {}; pages take {}{kind} in place \
+         of {}, so that a handshake is {} of them: everything is {} times as fast.",
+        format_duration(cpu_ns),
+        array.machine_cpus,
+        format_duration(cpu_ns / array.machine_cpus),
+        format_duration(page_ns),
+        format_duration(array.transaction_us * 1e3),
+        format_quantity(array.handshake_pages_ratio),
+        format_quantity(array.transaction_us * 1e3 / page_ns)
+    )
+}
+
+/// The half serving points, and how many proxies suffice, in sentences.
+pub fn answer(summary: &ArraySummary) -> String {
+    let Some(plain) = &summary.plain else {
+        return "Plain HTTP was not measured, so that half of it is not known.".to_owned();
+    };
+    let bound = if plain.client_bound { "at least " } else { "" };
+    let hits = format!("{bound}{}", format_quantity(plain.hits_per_second.value));
+    let points = summary.lines.iter().filter_map(|line| Some((line, line.half_serving_point.as_ref()?)));
+    let points: Vec<String> = points.map(|(line, half)| reached(line, half)).collect();
+    if let Some(kept) = keys::sentence(summary).filter(|_| !has_curves(summary)) {
+        return kept;
+    }
+    if points.is_empty() {
+        return format!("Plain HTTP: {hits} pages/s; nothing was measured of TLS.");
+    }
+    let kept = keys::sentence(summary).unwrap_or_default();
+    format!(
+        "Half of the {hits} pages/s of plain HTTP, by {}: {}. {kept}",
+        match summary.experiment.array.by {
+            ReuseAxis::Hits => "percent reuse",
+            ReuseAxis::Connections => "percent reuse of connections",
+        },
+        points.join("; ")
+    )
+    .trim_end()
+    .to_owned()
+}
+
+/// Whether lines have points enough to cross anything.
+fn has_curves(summary: &ArraySummary) -> bool {
+    summary.experiment.array.levels_percent.len() > 1
+}
+
+/// How much reuse a line needs for half of plain HTTP, and for all of it.
+fn reached(line: &ArrayLine, half: &HalfServingPoint) -> String {
+    let verb = match line.proxies {
+        0 => "reaches it",
+        1 => "suffices",
+        _ => "suffice",
+    };
+    let from = match (half.crossing, half.percent_by_time) {
+        (Crossing::Between, Some(found)) => format!("from {} on", percent(found)),
+        (Crossing::AtFirst, _) => "at any reuse".to_owned(),
+        _ => return format!("{} {}", line.name, half_text(half, line)),
+    };
+    let all = line.all_from_percent.map(|all| format!(", for all of it from {}", format_percent(all.value)));
+    format!("{} {verb} {from}{}", line.name, all.unwrap_or_default())
+}
+
+/// The half serving point of a line.
+fn half_text(half: &HalfServingPoint, line: &ArrayLine) -> String {
+    let last = line.levels.last().map_or(0.0, |level| level.achieved_percent);
+    match (half.crossing, &half.percent_by_time) {
+        (Crossing::Between, Some(found)) => format!("at {}", percent(*found)),
+        (Crossing::AtFirst, _) => "at any reuse".to_owned(),
+        (Crossing::NoLimit, _) => "nowhere, for plain HTTP was slower than TLS and so not its limit".to_owned(),
+        _ => {
+            let by_model = half.percent_by_costs.filter(|found| found.value <= 100.0);
+            let beyond = by_model.map_or(String::new(), |found| format!(" (by the model at {})", percent(found)));
+            format!("nowhere up to {}{beyond}", format_percent(last))
+        }
+    }
+}
+
+fn percent(found: Estimate) -> String {
+    format!("{} {}", format_percent(found.value), ends(found, format_tenths))
+}
+
+fn ends(found: Estimate, format: impl Fn(f64) -> String) -> String {
+    format_interval_with(found.low, found.high, format)
+}
+
+/// A line for each number of proxies.
+fn lines(summary: &ArraySummary) -> Section {
+    let by_time = |line: &ArrayLine| line.half_serving_point.as_ref()?.percent_by_time;
+    let by_model = |line: &ArrayLine| line.half_serving_point.as_ref()?.percent_by_costs;
+    let by_lines = |line: &ArrayLine| line.half_serving_point.as_ref()?.percent_by_lines;
+    let row = |line: &ArrayLine| {
+        let [[time, ends], [model, model_ends], [lines, _]] =
+            [by_time(line), by_model(line), by_lines(line)].map(value);
+        let full = line.half_serving_point.as_ref().and_then(|half| half.full_per_second);
+        let [all_from, _] = value(line.all_from_percent);
+        let full = full.map_or(NONE.to_owned(), format_quantity);
+        row([line.name.clone(), time, ends, model, model_ends, lines, full, all_from], false)
+    };
+    let (number, interval) = (Column::number, Column::interval);
+    let columns = vec![
+        Column::words(""),
+        number("half at"),
+        interval(),
+        number("by model"),
+        interval(),
+        number("by lines"),
+        number("full/s there"),
+        number("all from"),
+    ];
+    let rows = summary.lines.iter().map(row).collect();
+    let mut notes = vec![
+        "half at: percent reuse with half of the pages/s of plain HTTP, the time for a page changing evenly between \
+         two levels. by lines: read off straight lines between the levels, as off a figure. all from: reuse from which \
+         the model serves what plain HTTP does."
+            .to_owned(),
+    ];
+    notes.extend(summary.plain.iter().map(|plain| {
+        format!(
+            "Plain HTTP: {} pages/s {}; the transaction server's own cost makes {}.",
+            format_quantity(plain.hits_per_second.value),
+            ends(plain.hits_per_second, format_quantity),
+            format_quantity(summary.pages_per_second())
+        )
+    }));
+    notes.extend(summary.models.iter().map(|model| model_note(model, summary)));
+    notes.extend(summary.lines.iter().filter_map(theory_note));
+    Section::titled("half-serving-points", "Half serving points").table(columns, rows).notes(notes)
+}
+
+/// A percentage with its interval.
+fn value(found: Option<Estimate>) -> [String; 2] {
+    found.map_or([NONE.to_owned(), String::new()], |found| [format_percent(found.value), ends(found, format_tenths)])
+}
+
+fn model_note(model: &ArrayModel, summary: &ArraySummary) -> String {
+    let time = |found: Estimate| format!("{} {}", signed(found.value), ends(found, signed));
+    let (of, form) = match model.is_of_server {
+        true => ("the server without proxies".to_owned(), "min(P, 1 / ((1 − r) H + e))"),
+        false if summary.experiment.array.spread.len() > 1 => {
+            (format!("proxies, {}", model.spread), "min(P, N / ((1 − r) H + e))")
+        }
+        false => ("proxies".to_owned(), "min(P, N / ((1 − r) H + e))"),
+    };
+    format!(
+        "Model of {of}, {form}: H = {} for a full handshake, e = {} for a page; points differ from it by {} on \
+         average, by {} at most.",
+        time(model.costs.full_handshake_ns),
+        time(model.costs.hit_ns),
+        format_percent(model.costs.deviation_percent),
+        format_percent(model.costs.residual_percent)
+    )
+}
+
+/// A fitted time, which may be below 0.
+fn signed(nanoseconds: f64) -> String {
+    let sign = if nanoseconds < 0.0 { "−" } else { "" };
+    format!("{sign}{}", format_duration(nanoseconds.abs()))
+}
+
+/// The form of Mraz et al. 2002, section 3, which is of a server without proxies.
+fn theory_note(line: &ArrayLine) -> Option<String> {
+    let theory = line.theory.as_ref()?;
+    let handshake = theory.requests_per_handshake;
+    Some(format!(
+        "{} by theory (Mraz et al. 2002, section 3), P / (1 + (1 − r) h): h = {} {} pages, half at 1 − 1/h = {}.",
+        line.name,
+        format_quantity(handshake.value),
+        ends(handshake, format_quantity),
+        format_percent(theory.half_percent.value)
+    ))
+}
+
+/// A level with the line that it is of.
+struct Shown<'a>(&'a ArrayLine, &'a ArrayLevel);
+
+/// Every point.
+fn levels(summary: &ArraySummary) -> Section {
+    let page = |column: Column| column.on(Place::Page);
+    let fields: [Field<Shown>; 12] = [
+        (Column::words(""), |of| format!("{}, {} %", of.0.name, of.1.asked_percent)),
+        (Column::number("reuse"), |of| format!("{:.2} %", of.1.achieved_percent)),
+        (Column::number("pages/s"), |of| {
+            let bound = if of.1.bound_by == Bound::Client { "≥ " } else { "" };
+            format!("{bound}{}", format_quantity(of.1.hits_per_second.value))
+        }),
+        (Column::interval(), |of| ends(of.1.hits_per_second, format_quantity)),
+        (Column::number("by model"), |of| of.1.by_costs_hits_per_second.map_or(NONE.to_owned(), format_quantity)),
+        (Column::number("full/s"), |of| format_quantity(of.1.full_per_second)),
+        (Column::number("accepted"), |of| value(of.1.accepted_percent_of_offered)[0].clone()),
+        (Column::number("CPU of quota"), |of| format_percent(of.1.busy_percent)),
+        (page(Column::number("fullest")), |of| format_percent(of.1.fullest_percent)),
+        (page(Column::number("µs/page")), |of| format_micros(of.1.cpu_ns_per_hit.value)),
+        (page(Column::number("dispatcher")), |of| format_micros(of.1.dispatcher_cpu_ns_per_hit.value)),
+        (page(Column::number("server")), |of| format_micros(of.1.server_cpu_ns_per_hit)),
+    ];
+    let of_line = |line| move |level| Shown(line, level);
+    let all: Vec<Shown> =
+        summary.lines.iter().flat_map(|line: &ArrayLine| line.levels.iter().map(of_line(line))).collect();
+    let mut table = Table::of(fields, &all);
+    for (row, _) in table.rows.iter_mut().zip(&all).filter(|(_, of)| of.1.bound_by == Bound::Nobody) {
+        row.iter_mut().for_each(|cell| cell.tone = Tone::Muted);
+    }
+    Section::titled("points", "Every point").with(Content::Table(table)).notes([
+        "reuse: by the counts of full handshakes. accepted: of the sessions offered again. CPU of quota: of the \
+         machines that end TLS. µs/page: their CPU time for a page; dispatcher, server: of these besides."
+            .to_owned(),
+    ])
+}
+
+/// What is not as in the paper.
+fn paper(summary: &ArraySummary) -> Option<Section> {
+    let paper = summary.experiment.paper.as_ref()?;
+    let half = paper.half.iter().map(|published| {
+        let line = summary.lines.iter().find(|line| line.proxies == published.proxies);
+        let ours = line.and_then(|line| Some((line, line.half_serving_point.as_ref()?)));
+        let ours = ours.map_or("not measured".to_owned(), |(line, half)| {
+            let read = half.percent_by_lines.map(|found| format!(", by straight lines {}", percent(found)));
+            half_text(half, line) + &read.unwrap_or_default()
+        });
+        let proxies = summary.experiment.line_name(published.proxies, Default::default());
+        format!("Half serving point, {proxies}: published {} %; here {ours}.", published.reuse_percent)
+    });
+    let points = paper.points.iter().map(|published| {
+        let mut ours =
+            summary.lines.iter().filter(|line| line.proxies == published.proxies).flat_map(|line| &line.levels);
+        let near = |level: &&ArrayLevel| (level.asked_percent - published.reuse_percent).abs() < 0.5;
+        let plain = summary.plain.as_ref().map(|plain| plain.hits_per_second.value);
+        let of_plain = |hits: f64, plain: f64| format!("{} % of plain HTTP", format_tenths(100.0 * hits / plain));
+        let here = ours.rfind(near).and_then(|level| Some(of_plain(level.hits_per_second.value, plain?)));
+        format!(
+            "{} % reuse: published {} of {} a second, {}; here {}.",
+            published.reuse_percent,
+            format_quantity(published.per_s),
+            format_quantity(paper.plain_per_s),
+            of_plain(published.per_s, paper.plain_per_s),
+            here.unwrap_or("not measured".to_owned())
+        )
+    });
+    let said = half.chain(points).chain(not_as_in(&paper.differences));
+    Some(said.fold(Section::titled("", paper.source.clone()), Section::text))
+}

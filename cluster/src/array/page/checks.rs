@@ -1,0 +1,221 @@
+//! What the numbers of an array must agree with: each other, the quotas, and the paper's own arithmetic.
+
+use tlsdyno_base::units::{format_percent, format_quantity, format_tenths};
+use tlsdyno_bench::report::document::{Content, Item, Section};
+use tlsdyno_bench::report::text::mark;
+use tlsdyno_stats::statement::Lies;
+use tlsdyno_stats::{Estimate, papers};
+
+use super::keys::{Offering, offering};
+use crate::array::file::Spread;
+use crate::array::summary::{ArrayLine, ArraySummary, Bound};
+
+/// Plain HTTP may be slower than the pages take by this part.
+const PAGES_AGREE: f64 = 0.05;
+/// A full handshake may be more or fewer pages long than it was to be, by this part: the paper's points leave 30 to 40.
+const SCALE_AGREES: f64 = 0.15;
+/// A quota may be exceeded by this part: the kernel's turns end at ticks.
+const QUOTA_AGREES: f64 = 1.05;
+
+/// Behind the dispatcher as many sessions are to be accepted as with shared keys, to so many percentage points.
+const ACCEPTED_AGREES: f64 = 2.0;
+
+/// The checks, each with what it found.
+pub fn section(summary: &ArraySummary) -> Section {
+    let mut items: Vec<Item> = [pages(summary), scale(summary), quotas(summary)].into_iter().flatten().collect();
+    items.extend(summary.lines.iter().filter_map(both_ways));
+    items.extend(same_as_shared(summary));
+    items.extend(arithmetic(summary));
+    Section::titled("checks", "Checks").with(Content::Items(items))
+}
+
+/// A check that passed, or did not; one that an interval leaves open is neither.
+fn item(lies: Lies, head: String) -> Item {
+    Item { head: format!("{} {head}", mark(lies)), muted: lies == Lies::Within, ..Item::default() }
+}
+
+/// The transaction server's own page times give the plain throughput.
+fn pages(summary: &ArraySummary) -> Option<Item> {
+    let Estimate { value: plain, low, high } = summary.plain.as_ref()?.hits_per_second;
+    let own = summary.pages_per_second();
+    let limited = match summary.plain_bound_by {
+        Some(Bound::Machines) => ", but the server's CPU time was used up",
+        Some(Bound::Client) => ", but the load's CPU was full",
+        _ => "",
+    };
+    let lies =
+        if limited.is_empty() { Lies::of([low / own, high / own], about(1.0, PAGES_AGREE)) } else { Lies::Across };
+    let said = format!(
+        "plain HTTP made {} pages/s; the time that a page takes makes {}{limited}",
+        format_quantity(plain),
+        format_quantity(own)
+    );
+    Some(item(lies, said))
+}
+
+/// Pages were scaled by handshakes that were made before; the model tells how long those were that counted.
+fn scale(summary: &ArraySummary) -> Option<Item> {
+    let wanted = Some(summary.experiment.array.handshake_pages_ratio).filter(|wanted| *wanted > 0.0)?;
+    let model = summary.models.iter().find(|model| !model.is_of_server).or(summary.models.first())?;
+    let in_pages = |ns: f64| ns / 1e9 * summary.pages_per_second();
+    let Estimate { value, low, high } = model.costs.full_handshake_ns;
+    let found = in_pages(value);
+    let said = format!(
+        "a full handshake was to be {} pages long; by the model of {} it was {}",
+        format_quantity(wanted),
+        if model.is_of_server { "the server" } else { "proxies" },
+        format_quantity(found)
+    );
+    Some(item(Lies::of([in_pages(low), in_pages(high)], about(wanted, SCALE_AGREES)), said))
+}
+
+/// Full handshakes times what each costs, and with them all CPU time, stay within the quotas.
+fn quotas(summary: &ArraySummary) -> Option<Item> {
+    let all = summary.lines.iter().flat_map(|line| line.levels.iter().map(move |level| (line, level)));
+    let (line, fullest) = all.max_by(|a, b| a.1.fullest_percent.total_cmp(&b.1.fullest_percent))?;
+    // It is what was counted, not an estimate.
+    let counted = fullest.fullest_percent;
+    let lies = Lies::of([counted, counted], [0.0, 100.0 * QUOTA_AGREES]);
+    let said = format!(
+        "no machine used more than its quota: the fullest, {} at {} %, used {} of it",
+        line.name,
+        fullest.asked_percent,
+        format_percent(fullest.fullest_percent)
+    );
+    Some(item(lies, said))
+}
+
+/// The half serving point by interpolation and by the model lie in each other's interval.
+fn both_ways(line: &ArrayLine) -> Option<Item> {
+    let half = line.half_serving_point.as_ref()?;
+    let (by_time, by_model) = (half.percent_by_time?, half.percent_by_costs?);
+    let lies = both(by_time, by_model);
+    let said = format!(
+        "{}: half serving point {} by interpolation, {} by the model{}",
+        line.name,
+        format_percent(by_time.value),
+        format_percent(by_model.value),
+        match lies {
+            Lies::Within => ", each in the other's interval",
+            Lies::Across => ", whether they agree is undecided",
+            Lies::Above | Lies::Below => ", and their intervals do not meet",
+        }
+    );
+    Some(item(lies, said))
+}
+
+/// Of two estimates of one number: each in the other's interval, or apart, or neither.
+fn both(one: Estimate, other: Estimate) -> Lies {
+    let within = |value: f64, of: Estimate| Lies::of([value, value], of.interval()) == Lies::Within;
+    let is_known = |of: Estimate| of.low.is_finite() && of.high.is_finite();
+    match Lies::of(one.interval(), other.interval()) {
+        apart @ (Lies::Above | Lies::Below) => apart,
+        _ if is_known(one) && is_known(other) && within(one.value, other) && within(other.value, one) => Lies::Within,
+        _ => Lies::Across,
+    }
+}
+
+/// A range to either side of a number, by a part of it.
+fn about(number: f64, part: f64) -> [f64; 2] {
+    [number * (1.0 - part), number * (1.0 + part)]
+}
+
+/// The dispatcher keeps what shared keys keep.
+fn same_as_shared(summary: &ArraySummary) -> Vec<Item> {
+    let all = offering(summary);
+    let shared = all.iter().filter(|(line, ..)| line.spread == Spread::SharedKeys);
+    let of_shared = |(line, level, shared): &Offering| {
+        let is_behind = |of: &&Offering| {
+            let is_there = of.0.proxies == line.proxies && of.1.asked_percent == level.asked_percent;
+            of.0.spread == Spread::Dispatcher && is_there
+        };
+        let (_, _, behind) = all.iter().find(is_behind)?;
+        let said = format!(
+            "{} proxies at {} %: own keys behind the dispatcher accept {}, shared keys {}, at most {} points apart",
+            line.proxies,
+            level.asked_percent,
+            format_percent(behind.value),
+            format_percent(shared.value),
+            ACCEPTED_AGREES
+        );
+        let apart = [behind.low - shared.high, behind.high - shared.low];
+        Some(item(Lies::of(apart, [-ACCEPTED_AGREES, ACCEPTED_AGREES]), said))
+    };
+    shared.filter_map(of_shared).collect()
+}
+
+/// What the paper's own half serving points imply.
+fn arithmetic(summary: &ArraySummary) -> Vec<Item> {
+    let Some(paper) = summary.experiment.paper.as_ref().filter(|paper| !paper.half.is_empty()) else {
+        return Vec::new();
+    };
+    let mut items = Vec::new();
+    let first = paper.half.iter().find(|half| half.proxies == 1);
+    let full = |percent: f64| papers::handshakes_at_half(paper.plain_per_s, percent / 100.0);
+    for half in &paper.half {
+        let here = full(half.reuse_percent);
+        let each = here / f64::from(half.proxies.max(1));
+        let linear = first.map(|first| {
+            let linear =
+                100.0 * (1.0 - full(first.reuse_percent) * f64::from(half.proxies) / (paper.plain_per_s / 2.0));
+            let better = if half.reuse_percent < linear - 0.5 {
+                ", so that the published one is better than linear"
+            } else {
+                ""
+            };
+            format!("; growing with proxies as from the first it would be at {} %{better}", format_tenths(linear))
+        });
+        let said = format!(
+            "published, {} of {}: {}/2 × (1 − {} %) = {:.1} full handshakes/s, {:.1} for each proxy{}",
+            half.proxies,
+            paper.half.len(),
+            format_quantity(paper.plain_per_s),
+            half.reuse_percent,
+            here,
+            each,
+            linear.unwrap_or_default()
+        );
+        items.push(Item { head: said, muted: true, ..Item::default() });
+    }
+    let first_full = first.map(|first| paper.plain_per_s / full(first.reuse_percent));
+    items.extend(first_full.map(|pages| Item {
+        head: format!(
+            "published: one proxy's {} pages/s by what it does of full handshakes at half: a handshake is {} pages \
+             long at most",
+            format_quantity(paper.plain_per_s),
+            format_quantity(pages)
+        ),
+        text: vec![
+            "Straight lines between the published levels curve the other way than throughput does, and give half \
+             serving points that are too low by 1 to 4 points where levels are far apart: \"by lines\" above is what \
+             compares with the published ones."
+                .to_owned(),
+        ],
+        muted: true,
+        ..Item::default()
+    }));
+    items
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(value: f64, half: f64) -> Estimate {
+        Estimate { value, low: value - half, high: value + half }
+    }
+
+    #[test]
+    fn without_finite_intervals_no_check_passes_or_fails() {
+        let infinite = Estimate { low: f64::NEG_INFINITY, high: f64::INFINITY, ..of(50.0, 0.0) };
+        for other in [infinite, of(50.0, 1.0), of(110.0, 1.0)] {
+            assert_eq!((both(infinite, other), both(other, infinite)), (Lies::Across, Lies::Across));
+        }
+        assert_eq!(both(of(50.0, 2.0), of(51.0, 2.0)), Lies::Within);
+        assert_eq!(both(of(50.0, 2.0), of(53.0, 2.0)), Lies::Across);
+        assert_eq!(both(of(50.0, 2.0), of(60.0, 2.0)), Lies::Below);
+        assert!(item(both(infinite, infinite), "half".to_owned()).head.starts_with("? half"));
+        assert!(item(Lies::Within, String::new()).head.starts_with('✓'));
+        assert!(item(Lies::Above, String::new()).head.starts_with('✗'));
+    }
+}

@@ -1,0 +1,112 @@
+//! What each cell of a plain cluster asked its backends for: working sets, and what a cache would miss.
+
+use serde::Serialize;
+use tlsdyno_record::store::{Block, Locality};
+use tlsdyno_stats::Estimate;
+use tlsdyno_stats::bootstrap::estimate_column;
+use tlsdyno_stats::rounds::Rounds;
+
+/// Of one cell over its blocks. Misses are computed, from the access log of each backend.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LocalitySummary {
+    /// Size of the cache of each backend, bytes.
+    pub cache_bytes: u64,
+    /// Different objects that a backend was asked for in a block, mean over the backends.
+    pub objects: Estimate,
+    /// Their bytes.
+    pub object_bytes: Estimate,
+    /// Part of the requests that the caches would miss, per cent.
+    pub miss_percent: Estimate,
+    /// Each backend.
+    pub backends: Vec<BackendLocality>,
+}
+
+/// What one backend was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct BackendLocality {
+    /// Requests, summed over the blocks.
+    pub requests: u64,
+    /// Those of them that its cache would miss.
+    pub misses: u64,
+    /// Different objects in a block, mean over the blocks.
+    pub objects: f64,
+    /// Their bytes, mean over the blocks.
+    pub object_bytes: f64,
+}
+
+impl BackendLocality {
+    /// Part of its requests that its cache would miss, per cent; not a number without any.
+    pub fn miss_percent(&self) -> f64 {
+        100.0 * self.misses as f64 / self.requests as f64
+    }
+}
+
+/// Its backends, where all of them logged their requests.
+fn of_block(block: &Block) -> Option<Vec<Locality>> {
+    let backends = &block.cluster.as_ref()?.backends;
+    backends.iter().map(|backend| backend.locality).collect::<Option<Vec<_>>>().filter(|all| !all.is_empty())
+}
+
+impl LocalitySummary {
+    /// Of a configuration; `None` where no block has access logs.
+    pub(super) fn of(rounds: &Rounds, index: usize) -> Option<LocalitySummary> {
+        let blocks: Vec<Vec<Locality>> = rounds.of_configuration(index).filter_map(of_block).collect();
+        let cache_bytes = blocks.first()?.first()?.cache_bytes;
+        let sum = |all: &[Locality], field: fn(&Locality) -> u64| all.iter().map(field).sum::<u64>() as f64;
+        let mean = |field| move |all: &[Locality]| sum(all, field) / all.len() as f64;
+        let value = |of: &dyn Fn(&[Locality]) -> f64, factor: f64| {
+            let column = rounds.values(index, |block| Some(of(&of_block(block)?)).filter(|value| value.is_finite()));
+            estimate_column(&column).scaled(factor)
+        };
+        let missed = |all: &[Locality]| sum(all, |one| one.misses) / sum(all, |one| one.requests);
+        Some(LocalitySummary {
+            cache_bytes,
+            objects: value(&mean(|one: &Locality| one.objects), 1.0),
+            object_bytes: value(&mean(|one: &Locality| one.object_bytes), 1.0),
+            miss_percent: value(&missed, 100.0),
+            backends: each(&blocks),
+        })
+    }
+}
+
+fn each(blocks: &[Vec<Locality>]) -> Vec<BackendLocality> {
+    let mut each = vec![BackendLocality::default(); blocks.first().map_or(0, Vec::len)];
+    for block in blocks {
+        for (total, one) in each.iter_mut().zip(block) {
+            total.requests += one.requests;
+            total.misses += one.misses;
+            total.objects += one.objects as f64 / blocks.len() as f64;
+            total.object_bytes += one.object_bytes as f64 / blocks.len() as f64;
+        }
+    }
+    each
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::summary::ClusterSummary;
+    use crate::cluster::summary::samples::{block, experiment, record};
+
+    #[test]
+    fn blocks_without_logs_are_in_no_mean() {
+        let mut record = record(experiment(None));
+        let logged = |round, objects| {
+            let mut block = block(1, round, 0);
+            for (number, backend) in (1..).zip(&mut block.cluster.as_mut().unwrap().backends) {
+                let misses = 10 * number;
+                backend.locality =
+                    Some(Locality { requests: 100, objects, object_bytes: 1000 * objects, misses, cache_bytes: 5000 });
+            }
+            block
+        };
+        record.blocks = vec![logged(0, 10), logged(1, 20), block(1, 2, 0), block(0, 0, 0)];
+        let summary = ClusterSummary::of(&record).unwrap();
+        assert_eq!(summary.cells[0].locality, None);
+        let found = summary.cells[1].locality.as_ref().unwrap();
+        assert_eq!((found.cache_bytes, found.objects.value, found.object_bytes.value), (5000, 15.0, 15_000.0));
+        assert!((found.miss_percent.value - 15.0).abs() < 1e-9);
+        let [first, second] = found.backends[..] else { panic!("{found:?}") };
+        assert_eq!((first.requests, first.misses, first.objects, second.miss_percent()), (200, 20, 15.0, 20.0));
+    }
+}

@@ -1,0 +1,91 @@
+//! Several servers behind a dispatcher (Apostolopoulos et al. 2000): `tlsdyno cluster`.
+
+pub mod cell;
+mod check;
+pub mod command;
+pub mod file;
+pub mod load_checks;
+pub mod locality;
+pub mod page;
+pub mod subject;
+pub mod summary;
+
+use std::path::Path;
+
+use anyhow::Result;
+use tlsdyno_base::exit::Exit;
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_bench::kinds::files::Written;
+use tlsdyno_bench::kinds::perform::{OutputArgs, perform};
+use tlsdyno_bench::kinds::subcommand::{Subcommand, subcommand};
+use tlsdyno_bench::kinds::{AnyExperiment, AnySummary, Changes, Kind, any_experiment};
+use tlsdyno_bench::report::document::Document;
+use tlsdyno_bench::report::json;
+use tlsdyno_record::store::{OfKind, Record};
+
+use self::file::ClusterExperiment;
+use self::summary::ClusterSummary;
+
+/// Experiments with clusters.
+pub struct Clusters;
+
+impl OfKind for ClusterExperiment {
+    const FIELD: &'static str = "cluster";
+}
+
+impl Kind for Clusters {
+    fn field(&self) -> &'static str {
+        ClusterExperiment::FIELD
+    }
+
+    fn read(&self, file: &Written) -> Result<Box<dyn AnyExperiment>> {
+        Ok(Box::new(file.understood::<ClusterExperiment>()?))
+    }
+
+    fn summary(&self, record: &Record) -> Result<Box<dyn AnySummary>> {
+        Ok(Box::new(ClusterSummary::of(record)?))
+    }
+
+    fn commands(&self) -> Vec<Subcommand> {
+        vec![subcommand!("cluster", command).with_short_help(
+            &["config", "server", "backends", "backend_cpus", "policies", "reuse", "clients", "time", "quick"],
+            "tlsdyno cluster --server nginx --backends 3 --quick",
+        )]
+    }
+}
+
+impl AnyExperiment for ClusterExperiment {
+    any_experiment!();
+
+    fn kind(&self) -> &'static dyn Kind {
+        &Clusters
+    }
+
+    fn complete(&mut self, directory: &Path) -> Result<()> {
+        ClusterExperiment::complete(self, directory)
+    }
+
+    fn change(&mut self, changes: &Changes, name: &str) -> Result<()> {
+        changes.refuse_libraries(name)?;
+        self.cluster.server = changes.server.unwrap_or(self.cluster.server);
+        changes.change(&mut self.measure);
+        self.tls.certificate = changes.cert.or(self.tls.certificate);
+        changes.far.give(&mut self.workers, &mut self.cluster.address);
+        Ok(())
+    }
+
+    fn perform(&self, output: &OutputArgs) -> Result<Exit> {
+        ClusterExperiment::check(self).or_fault(Fault::Usage)?;
+        perform(self, output, &|stop, progress| subject::run(self, stop, progress))
+    }
+}
+
+impl AnySummary for ClusterSummary {
+    fn document(&self, record: &Record) -> Document {
+        page::document(record, self)
+    }
+
+    fn json(&self, record: &Record) -> String {
+        json::results(record, page::answer(self), self.rounds, self, &self.warnings)
+    }
+}

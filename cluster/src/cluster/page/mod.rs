@@ -1,0 +1,428 @@
+//! A cluster experiment as a document: its policies, cell by cell.
+
+mod charts;
+mod checks;
+mod locality;
+
+use std::collections::BTreeSet;
+
+use tlsdyno_base::histogram::Percentiles;
+use tlsdyno_base::units::{
+    NONE, format_count, format_duration, format_interval_with, format_micros, format_percent, format_quantity,
+    format_tenths,
+};
+use tlsdyno_bench::report::circumstances::{self, server_text};
+use tlsdyno_bench::report::document::{Cell, Column, Content, Document, Field, Method, Place, Section, Table, Tone};
+use tlsdyno_bench::report::published::not_as_in;
+use tlsdyno_bench::report::text::{ratio_columns, ratio_times};
+use tlsdyno_record::model::Policy;
+use tlsdyno_record::store::Record;
+use tlsdyno_stats::{Direction, Estimate, papers};
+
+use crate::cluster::file::{ClusterExperiment, LatencyPoint};
+use crate::cluster::load_checks::DUE_PHASE;
+use crate::cluster::summary::{CellSummary, ClusterSummary, PublishedStatement};
+
+/// The document of a record.
+pub fn document(record: &Record, summary: &ClusterSummary) -> Document {
+    let parts: Vec<(String, Vec<String>)> = summary.cells.iter().map(own_warnings).collect();
+    let mut warnings = circumstances::texts(&summary.warnings, parts.iter().map(|(name, texts)| (name, texts)));
+    warnings.extend(unserved(summary));
+    let open_loop = summary.cells.iter().any(|cell| cell.cell.rate_per_s.is_some());
+    let charts = Section::default().on(Place::Page).charts(charts::all(summary));
+    let table = if summary.has_one_server() { points(summary) } else { cells(summary) };
+    let mut sections: Vec<Section> = setting(record).into_iter().chain([charts, table]).collect();
+    sections.extend(locality::section(summary));
+    sections.extend(time_outs(record, summary));
+    sections.extend(checks::section(summary));
+    sections.push(circumstances::warnings(warnings));
+    sections.extend(paper(record, summary));
+    circumstances::document(record, summary.rounds, answer(summary), sections, Method::Cluster { open_loop })
+}
+
+/// The warnings of a cell but for what it did not serve, which is told of all together.
+fn own_warnings(cell: &CellSummary) -> (String, Vec<String>) {
+    let unserved = cell.unserved_warning().map(|warning| warning.to_string());
+    let own = cell.warnings.iter().filter(|text| Some(*text) != unserved.as_ref());
+    (cell.name.clone(), own.cloned().collect())
+}
+
+/// What was not served in time, of all cells in one sentence: a sweep of rates is to end where that begins.
+fn unserved(summary: &ClusterSummary) -> Option<String> {
+    let behind: Vec<&CellSummary> = summary.cells.iter().filter(|cell| cell.fell_behind()).collect();
+    match behind[..] {
+        [] => None,
+        [one] => one.unserved_warning().map(|warning| format!("{}: {warning}", one.name)),
+        _ => Some(format!(
+            "in {} of {} cells requests that were due found no client free in time, and are in no latency (≥ stands \
+             before it): the cluster does not keep up there, or these are too few clients for its latency. Where none \
+             should, give lower --rates or more --clients",
+            behind.len(),
+            summary.cells.len()
+        )),
+    }
+}
+
+/// Servers, protocol and dispatchers in a sentence.
+fn setting(record: &Record) -> Option<Section> {
+    let manifest = &record.manifest;
+    let cluster = manifest.hardware.get("cluster")?;
+    let protocol = match record.measured.of::<ClusterExperiment>().is_some_and(|experiment| experiment.cluster.plain) {
+        true => "plain HTTP".to_owned(),
+        false => format!("TLS {}", manifest.negotiated),
+    };
+    let said = format!("{}, {protocol}: {cluster}.", server_text(manifest));
+    Some(Section::default().text(said))
+}
+
+/// Sessions kept by the dispatcher's time-outs beside the closed form. `None` unless clients pause between connections.
+fn time_outs(record: &Record, summary: &ClusterSummary) -> Option<Section> {
+    let experiment = record.measured.of::<ClusterExperiment>()?;
+    let pause_s = experiment.traffic.pause_ms? as f64 / 1e3;
+    let server_s = f64::from(experiment.tls.session_timeout_s?);
+    // Servers and dispatcher count whole seconds, so that a second is half over on average when they begin.
+    let counted = |seconds: f64| seconds - 0.5;
+    let row = |cell: &CellSummary| {
+        let dispatcher_s = f64::from(cell.cell.dispatcher_timeout_s?);
+        let backends = f64::from(experiment.cluster.backends);
+        let [known_s, routed_s] = [server_s, dispatcher_s].map(counted);
+        let kept = papers::kept_by_time_outs(known_s, routed_s, pause_s, backends, cell.mean_block_ns / 1e9);
+        let texts = [
+            format!("{dispatcher_s} s"),
+            format_percent(cell.accepted_percent_of_offered.value),
+            interval(cell.accepted_percent_of_offered, format_tenths),
+            kept.map_or(NONE.to_owned(), |kept| format_percent(100.0 * kept)),
+            format_count(cell.resumed_offered),
+        ];
+        Some(texts.map(Cell::from).to_vec())
+    };
+    let columns = vec![
+        Column::words("dispatcher remembers for"),
+        Column::number("accepted"),
+        Column::interval(),
+        Column::number("closed form"),
+        Column::number("offered"),
+    ];
+    let rows: Vec<Vec<Cell>> = summary.cells.iter().filter(|cell| cell.blocks > 0).filter_map(row).collect();
+    let note = format!(
+        "Servers keep a session for {server_s} s from its full handshake; clients come back after exponential pauses \
+         of {pause_s} s on average. closed form: offers are a Poisson process, accepted while server and dispatcher \
+         know the session, by chance while only the server does; both count whole seconds, and a block begins with a \
+         new session of each client."
+    );
+    let section = Section::titled("time-outs", "Time-outs of dispatcher and servers");
+    (!rows.is_empty()).then(|| section.table(columns, rows).notes([note]))
+}
+
+/// What the paper says beside ours. `None` without a paper.
+fn paper(record: &Record, summary: &ClusterSummary) -> Option<Section> {
+    let paper = record.measured.of::<ClusterExperiment>()?.paper.as_ref()?;
+    let line = |published: &PublishedStatement| {
+        let [least, most] = published.published_times;
+        let times = if least == most { format!("{least:.2}") } else { format!("{least:.2} to {most:.2}") };
+        let ours = published.ours.map_or("not measured".to_owned(), |ratio| ratio_times(&ratio));
+        format!("{} Published: {times} times; here: {ours}.", published.text)
+    };
+    let of_plain = |per_s: f64| {
+        let of = summary
+            .published_plain_per_s
+            .map(|plain| format!(", {} of plain HTTP", format_percent(100.0 * per_s / plain)));
+        of.unwrap_or_default()
+    };
+    let point = |point: &LatencyPoint| {
+        let per_s = format_quantity(point.per_s);
+        format!("{} Published: {} ms at {per_s} requests/s{}.", point.text, point.latency_ms, of_plain(point.per_s))
+    };
+    let points = summary.points.iter().map(point);
+    let lines = summary.published.iter().map(line).chain(points).chain(not_as_in(&paper.differences));
+    Some(lines.fold(Section::titled("", paper.source.clone()), Section::text))
+}
+
+/// The table of one server without a dispatcher: the points of its lines, then what they are checked with.
+fn points(summary: &ClusterSummary) -> Section {
+    let fields: [Field<CellSummary>; _] = [
+        (Column::words(""), |cell| cell.traffic.clone()),
+        (Column::number("hits/s"), hits_text),
+        (Column::interval(), |cell| interval(cell.hits_per_second, format_quantity)),
+        (Column::number("accepted"), |cell| format_percent(cell.accepted_percent_of_offered.value)),
+        (Column::number("µs/hit"), |cell| format_micros(cell.backend_cpu_ns_per_hit.value)),
+        (Column::interval().on(Place::Page), |cell| interval(cell.backend_cpu_ns_per_hit, format_micros)),
+        (Column::number("mean"), |cell| latency(cell, |found| found.mean)),
+        (Column::number("p50"), |cell| latency(cell, |found| found.p50)),
+        (Column::number("p99"), |cell| latency(cell, |found| found.p99)),
+        (Column::number("blocks").on(Place::Page), blocks_text),
+    ];
+    let mut table = Table::of(fields, &summary.cells);
+    for (row, cell) in table.rows.iter_mut().zip(&summary.cells) {
+        let tone = if cell.valid { Tone::Muted } else { Tone::Bad };
+        if !cell.valid || !cell.is_point() {
+            row.iter_mut().for_each(|cell| cell.tone = tone);
+        }
+    }
+    let meaning = format!(
+        "accepted: of the sessions offered again. µs/hit: CPU of the server. Latency counts from the time at which a \
+         request was due. 95 %: confidence interval, from {} rounds.",
+        summary.rounds
+    );
+    Section::default().with(Content::Table(table)).notes([meaning].into_iter().chain(bounds(summary)))
+}
+
+fn hits_text(cell: &CellSummary) -> String {
+    format!("{}{}", if cell.load_bound { "≥ " } else { "" }, format_quantity(cell.hits_per_second.value))
+}
+
+fn blocks_text(cell: &CellSummary) -> String {
+    if cell.valid { cell.blocks.to_string() } else { "INVALID".to_owned() }
+}
+
+/// What a sign before a number means, where one stands.
+fn bounds(summary: &ClusterSummary) -> impl Iterator<Item = String> {
+    let any = |is: fn(&CellSummary) -> bool| summary.cells.iter().any(is);
+    let behind = any(CellSummary::fell_behind)
+        .then(|| "≥ before a latency: not all were served that were due, and these are in no latency.".to_owned());
+    let bound = any(|cell| cell.load_bound).then(|| {
+        let dispatcher = if summary.has_one_server() { "" } else { " or of the dispatcher" };
+        format!("≥ before hits/s: the CPU of the load{dispatcher} was full.")
+    });
+    behind.into_iter().chain(bound)
+}
+
+/// The table of all cells, those of one traffic below each other.
+fn cells(summary: &ClusterSummary) -> Section {
+    let page = |column: Column| column.on(Place::Page);
+    let fields: [Field<CellSummary>; _] = [
+        (Column::words(""), |cell| format!("  {}", cell.cell.policy.name())),
+        (page(Column::number("offered")), |cell| format_count(cell.resumed_offered)),
+        (Column::number("accepted"), |cell| format_percent(cell.accepted_percent_of_offered.value)),
+        (page(Column::interval()), |cell| interval(cell.accepted_percent_of_offered, format_tenths)),
+        (Column::number("hits/s"), hits_text),
+        (page(Column::interval()), |cell| interval(cell.hits_per_second, format_quantity)),
+        (Column::number("times"), |cell| ratios(cell)[0].clone()),
+        (Column::interval(), |cell| ratios(cell)[1].clone()),
+        (Column::number("µs/hit"), |cell| format_micros(cell.backend_cpu_ns_per_hit.value)),
+        (Column::interval(), |cell| interval(cell.backend_cpu_ns_per_hit, format_micros)),
+        (page(Column::number("CPU times")), |cell| ratios(cell)[2].clone()),
+        (page(Column::interval()), |cell| ratios(cell)[3].clone()),
+        (Column::number("µs/conn"), |cell| of_dispatcher(cell)[0].clone()),
+        (page(Column::interval()), |cell| of_dispatcher(cell)[1].clone()),
+        (Column::number("p50"), |cell| latency(cell, |found| found.p50)),
+        (Column::number("p99"), |cell| latency(cell, |found| found.p99)),
+        (Column::number("busiest"), |cell| format_percent(cell.busiest_percent.value)),
+        (page(Column::number("blocks")), blocks_text),
+    ];
+    let cells = by_traffic(summary);
+    let mut table = Table::of(fields, cells.iter().copied());
+    let mut traffic = "";
+    for (mut row, cell) in std::mem::take(&mut table.rows).into_iter().zip(cells) {
+        let against = cell.against.as_ref().map(|against| against.hits_per_second.direction);
+        if against == Some(Direction::Undecided) {
+            row[6..8].iter_mut().for_each(|cell| cell.tone = Tone::Muted);
+        }
+        if !cell.valid {
+            row[0].tone = Tone::Bad;
+        }
+        if cell.traffic != traffic {
+            traffic = &cell.traffic;
+            table.rows.push(vec![Cell::from(traffic).toned(Tone::Strong)]);
+        }
+        table.rows.push(row);
+    }
+    let baseline = summary.cells.first().map_or("", |cell| cell.cell.policy.name());
+    let backends = summary.cells.iter().map(|cell| cell.backends.len()).max().unwrap_or(1).max(1);
+    let meaning = format!(
+        "accepted: of the sessions offered again. times: hits/s by those of {baseline} in the same round. µs/hit: CPU \
+         of all backends; µs/conn: CPU of the dispatcher. busiest: connections that the busiest backend got ({} is \
+         even). 95 %: confidence interval, from {} rounds.",
+        format_percent(100.0 / backends as f64),
+        summary.rounds
+    );
+    Section::default().with(Content::Table(table)).notes([meaning].into_iter().chain(bounds(summary)))
+}
+
+/// CPU time of the dispatcher for a connection, with its interval; clients that connect directly have none.
+fn of_dispatcher(cell: &CellSummary) -> [String; 2] {
+    if cell.cell.policy == Policy::Direct {
+        return [NONE.to_owned(), String::new()];
+    }
+    let of = cell.dispatcher_cpu_ns_per_connection;
+    [format_micros(of.value), interval(of, format_micros)]
+}
+
+fn interval(of: Estimate, format: fn(f64) -> String) -> String {
+    format_interval_with(of.low, of.high, format)
+}
+
+/// Hits per second, then CPU per hit, by those of the first policy, each with its interval; empty for that one itself.
+fn ratios(cell: &CellSummary) -> [String; 4] {
+    let Some(against) = &cell.against else { return Default::default() };
+    let ([times, ends], [by_cpu, by_cpu_ends]) =
+        (ratio_columns(&against.hits_per_second), ratio_columns(&against.by_cpu));
+    [times, ends, by_cpu, by_cpu_ends]
+}
+
+/// The cells with those of one traffic behind each other, so that policies are compared line by line.
+fn by_traffic(summary: &ClusterSummary) -> Vec<&CellSummary> {
+    let mut cells: Vec<&CellSummary> = Vec::new();
+    for first in &summary.cells {
+        if cells.iter().all(|cell| cell.cell != first.cell) {
+            let alike = summary.cells.iter().filter(|other| other.cell.has_traffic_of(&first.cell));
+            cells.extend(alike);
+        }
+    }
+    cells
+}
+
+/// The phase whose latency is shown.
+fn latency_phase(cell: &CellSummary) -> &'static str {
+    if cell.cell.rate_per_s.is_some() { DUE_PHASE } else { "whole_response" }
+}
+
+/// The answer in a sentence or two: what the policy that keeps most sessions makes of the cluster. The traffic is that
+/// of the first cell with the largest load, which saturates most, and the highest reuse below 100 % (at 100 % nobody
+/// new comes): chosen before anything is measured, not by what came out.
+pub fn answer(summary: &ClusterSummary) -> String {
+    if summary.has_one_server() {
+        return saturations(summary);
+    }
+    if let Some(said) = by_time_out(summary) {
+        return said;
+    }
+    let offering = |cell: &&CellSummary| cell.is_point() && cell.blocks > 0 && cell.resumed_offered > 0;
+    let Some(first) = summary.cells.iter().find(offering).map(|cell| &cell.cell) else {
+        if let Some(said) = locality::answer(summary) {
+            return said;
+        }
+        return "No session was offered again, so that nothing can be said of how the policies keep them.".to_owned();
+    };
+    let load = |cell: &CellSummary| cell.cell.rate_per_s.unwrap_or_else(|| f64::from(cell.cell.clients));
+    let alike = || {
+        let is_alike = |cell: &&CellSummary| {
+            cell.cell.sharing == first.sharing
+                && cell.cell.behind_one_address_percent == first.behind_one_address_percent
+        };
+        summary.cells.iter().filter(offering).filter(is_alike)
+    };
+    let largest = alike().map(load).fold(0.0, f64::max);
+    let below_all = alike().map(|cell| cell.cell.reuse_percent).filter(|percent| *percent < 100.0).fold(0.0, f64::max);
+    let reuse = if below_all > 0.0 { below_all } else { 100.0 };
+    let kept = |cell: &CellSummary| cell.accepted_percent_of_offered.value;
+    let at = alike().filter(|cell| cell.cell.reuse_percent == reuse && load(cell) == largest);
+    // Of several that keep as many the first named.
+    let best = at.rev().max_by(|a, b| kept(a).round().total_cmp(&kept(b).round()));
+    let Some(best) = best else { return "Nothing was measured.".to_owned() };
+    let said = format!("{}: {} of the sessions offered again were accepted", best.name, format_percent(kept(best)));
+    let Some(against) = &best.against else { return said + &without_ratio(summary, best) };
+    let baseline = summary.baseline_of(&best.cell).map_or(f64::NAN, kept);
+    let verdict = match against.hits_per_second.direction {
+        Direction::Undecided => "; whether it serves more is undecided: ",
+        Direction::Bigger | Direction::Smaller => ", and it serves ",
+    };
+    format!(
+        "{said} ({} with {}){verdict}{} the hits/s, from {} of its CPU per hit.",
+        format_percent(baseline),
+        against.baseline,
+        ratio_times(&against.hits_per_second),
+        share_of(against.by_cpu.times)
+    )
+}
+
+/// What is kept for each time that the dispatcher remembers sessions, where several are compared.
+fn by_time_out(summary: &ClusterSummary) -> Option<String> {
+    let each = summary.cells.iter().filter(|cell| cell.blocks > 0 && cell.resumed_offered > 0).map(|cell| {
+        let accepted = cell.accepted_percent_of_offered;
+        let kept = format!("{} {}", format_percent(accepted.value), interval(accepted, format_tenths));
+        Some(format!("{kept} where it remembers them for {} s", cell.cell.dispatcher_timeout_s?))
+    });
+    let each: Vec<String> = each.collect::<Option<_>>()?;
+    let time_outs: BTreeSet<Option<u32>> = summary.cells.iter().map(|cell| cell.cell.dispatcher_timeout_s).collect();
+    // What differs in something else too takes the table to tell.
+    (each.len() > 1 && time_outs.len() == each.len())
+        .then(|| format!("Of the sessions offered again the dispatcher keeps {}.", each.join(", ")))
+}
+
+/// What one server does at most, by reuse.
+fn saturations(summary: &ClusterSummary) -> String {
+    let mut most: Vec<&CellSummary> = Vec::new();
+    for cell in summary.cells.iter().filter(|cell| cell.is_point() && cell.blocks > 0) {
+        let is_same = |other: &CellSummary| {
+            (other.cell.plain, other.cell.reuse_percent) == (cell.cell.plain, cell.cell.reuse_percent)
+        };
+        match most.iter_mut().find(|other| is_same(other)) {
+            Some(other) if other.hits_per_second.value < cell.hits_per_second.value => *other = cell,
+            Some(_) => {}
+            None => most.push(cell),
+        }
+    }
+    let said = |cell: &&CellSummary| {
+        let bound = if cell.load_bound { "≥ " } else { "" };
+        let rate = format_quantity(cell.hits_per_second.value);
+        format!("{bound}{rate} {} at {}", interval(cell.hits_per_second, format_quantity), cell.cell.reuse_name())
+    };
+    let said: Vec<String> = most.iter().map(said).collect();
+    if said.is_empty() { "Nothing was measured.".to_owned() } else { format!("At most {} hits/s.", said.join(", ")) }
+}
+
+/// What is said of a policy for which there is no ratio: it is the first itself, or was never measured together with
+/// it.
+fn without_ratio(summary: &ClusterSummary, best: &CellSummary) -> String {
+    match summary.cells.first().map(|cell| cell.cell.policy) {
+        Some(first) if first != best.cell.policy => {
+            format!("; nothing is known of {} in the same rounds, so that they cannot be compared.", first.name())
+        }
+        _ => "; no other policy kept more.".to_owned(),
+    }
+}
+
+/// What dividing by `times` leaves, in per cent.
+fn share_of(times: f64) -> String {
+    format_percent(100.0 / times)
+}
+
+/// A percentile of the latency that is shown, `≥` where unserved requests, which would be later than all, are not in
+/// it.
+fn latency(cell: &CellSummary, percentile: fn(&Percentiles) -> u64) -> String {
+    let bound = if cell.fell_behind() { "≥ " } else { "" };
+    let found = cell.latency_ns.get(latency_phase(cell));
+    found.map_or(NONE.to_owned(), |found| format!("{bound}{}", format_duration(percentile(found) as f64)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::summary::samples::{block, experiment, record};
+    use tlsdyno_bench::report::render::terminal;
+
+    #[test]
+    fn the_answer_tells_the_best_from_what_cannot_be_compared() {
+        let answered = |blocks| {
+            let mut record = record(experiment(None));
+            record.blocks = blocks;
+            answer(&ClusterSummary::of(&record).unwrap())
+        };
+        let both = answered(vec![block(0, 0, 300), block(1, 0, 800)]);
+        assert!(both.contains("37.5 % with round-robin"), "{both}");
+        let first = answered(vec![block(0, 0, 800), block(1, 0, 300)]);
+        assert!(first.ends_with("no other policy kept more."), "{first}");
+        let never_together = answered(vec![block(0, 0, 300), block(1, 1, 800)]);
+        assert!(never_together.contains("nothing is known of round-robin in the same rounds"), "{never_together}");
+    }
+
+    #[test]
+    fn latencies_without_the_unserved_are_lower_bounds() {
+        let mut record = record(experiment(Some(100.0)));
+        let mut behind = block(1, 0, 800);
+        behind.cluster.as_mut().unwrap().unserved = 500;
+        record.blocks = vec![block(0, 0, 300), behind];
+        let mut summary = ClusterSummary::of(&record).unwrap();
+        for cell in &mut summary.cells {
+            let percentiles = Percentiles { p50: 2_000_000, ..Percentiles::default() };
+            cell.latency_ns.insert("scheduled_response".to_owned(), percentiles);
+        }
+        let [served, unserved] = [0_usize, 1].map(|index| latency(&summary.cells[index], |found| found.p50));
+        assert_eq!(unserved, format!("≥ {served}"));
+        let shown = terminal::text(&document(&record, &summary), terminal::Style::PLAIN);
+        let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(shown.contains("500 of 1500 requests that were due"), "{shown}");
+        assert!(shown.contains("≥ before a latency") && shown.contains(&unserved), "{shown}");
+    }
+}

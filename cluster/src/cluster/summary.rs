@@ -1,0 +1,425 @@
+//! What each cell of a cluster experiment did, and what its policy makes of the cluster beside the first policy under
+//! the same traffic.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use serde::Serialize;
+use tlsdyno_base::histogram::{Percentiles, percentiles};
+use tlsdyno_record::model::Policy;
+use tlsdyno_record::store::{BackendUse, Block, ClusterBlock, Record, Warning};
+use tlsdyno_stats::bootstrap::estimate_column;
+use tlsdyno_stats::rounds::Rounds;
+use tlsdyno_stats::statement::{FEW_ROUNDS, Metric, Ratio};
+use tlsdyno_stats::summary::{all_invalid, configuration_warnings, failures, few_rounds, merge_phases, stolen};
+use tlsdyno_stats::{Estimate, is_rate_missed};
+
+use super::load_checks::{self, LoadCheck};
+use super::locality::LocalitySummary;
+use crate::cluster::cell::{Cell, Role};
+use crate::cluster::file::{ClusterExperiment, LatencyPoint, Statement};
+
+/// A policy beside the first one under the same traffic.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Against {
+    /// The first policy.
+    pub baseline: &'static str,
+    /// Hits per second by the baseline's.
+    pub hits_per_second: Ratio,
+    /// CPU time of the backends per hit of the baseline by its own: above 1 it is cheaper.
+    pub by_cpu: Ratio,
+}
+
+/// One cell, over its usable blocks.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CellSummary {
+    /// The name.
+    pub name: String,
+    /// The name of its traffic: what all policies had to cope with.
+    pub traffic: String,
+    /// Of that, what is not reuse; empty where nothing else differs.
+    #[serde(skip)]
+    pub besides_reuse: String,
+    /// Its coordinates.
+    #[serde(flatten)]
+    pub cell: Cell,
+    /// Usable blocks.
+    pub blocks: u32,
+    /// Hits by elapsed time.
+    pub hits_per_second: Estimate,
+    /// CPU time of all backends per hit, nanoseconds.
+    pub backend_cpu_ns_per_hit: Estimate,
+    /// CPU time of the dispatcher per connection, nanoseconds.
+    pub dispatcher_cpu_ns_per_connection: Estimate,
+    /// CPU time per hit of servers that backends need beside them, nanoseconds; 0 without any.
+    pub companion_cpu_ns_per_hit: f64,
+    /// Part of the connections that offered a session, per cent.
+    pub offered_percent: Estimate,
+    /// Part of the offers that a backend accepted, per cent.
+    pub accepted_percent_of_offered: Estimate,
+    /// Part of the connections that the backend with the most of them got, per cent: even is 100 by the number of
+    /// backends.
+    pub busiest_percent: Estimate,
+    /// What the backends of a plain cluster were asked for; `None` where they do not log it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub locality: Option<LocalitySummary>,
+    /// Against the first policy; `None` for that one, and where they have no round in common.
+    pub against: Option<Against>,
+    /// CPU time and connections of each backend, summed over the blocks.
+    pub backends: Vec<Backend>,
+    /// Completed requests.
+    pub hits: u64,
+    /// Connections opened.
+    pub connections: u64,
+    /// Full handshakes.
+    pub handshakes_full: u64,
+    /// Connections that the clients wanted to resume.
+    pub resumed_intended: u64,
+    /// Connections that offered a session.
+    pub resumed_offered: u64,
+    /// Connections on which a backend took it.
+    pub resumed_accepted: u64,
+    /// Requests of an open loop that were due and that no client was free for.
+    pub unserved: u64,
+    /// Mean length of its blocks, nanoseconds.
+    #[serde(skip)]
+    pub mean_block_ns: f64,
+    /// The load or the dispatcher was the limit: hits per second are a lower bound of what the backends can serve.
+    pub load_bound: bool,
+    /// Failed requests and connections by kind.
+    pub errors: BTreeMap<String, u64>,
+    /// Percentiles per phase, nanoseconds.
+    pub latency_ns: BTreeMap<String, Percentiles>,
+    /// A block, if there is any, passed its checks.
+    pub valid: bool,
+    /// What the reader must know.
+    pub warnings: Vec<String>,
+}
+
+/// What one backend did in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Backend {
+    /// CPU time, nanoseconds.
+    pub cpu_ns: u64,
+    /// Connections.
+    pub connections: u64,
+}
+
+impl CellSummary {
+    /// Whether it is a point of its line, and not there to check one.
+    pub fn is_point(&self) -> bool {
+        self.cell.role == Role::Point
+    }
+
+    /// An open loop of which more remained unserved than may: the unserved are in no latency, so that all percentiles
+    /// are lower bounds.
+    pub fn fell_behind(&self) -> bool {
+        is_rate_missed(self.unserved, self.due())
+    }
+
+    /// Requests that were due in its usable blocks. A block with failed requests is not usable.
+    fn due(&self) -> u64 {
+        self.hits + self.unserved
+    }
+
+    /// What is to be said where more remained unserved than may.
+    pub fn unserved_warning(&self) -> Option<Warning> {
+        let rate = self.cell.rate_per_s.filter(|_| self.fell_behind())?;
+        let what = format!(
+            "{} of {} requests that were due at {rate}/s found no client free in time, and are in no latency: the \
+             cluster does not keep up, or these are too few clients for its latency",
+            self.unserved,
+            self.due()
+        );
+        Some(Warning::new("unserved", what).with_remedy("Give lower --rates or more --clients"))
+    }
+}
+
+/// A statement of a paper with what was measured here.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PublishedStatement {
+    /// The statement.
+    pub text: String,
+    /// The least and the most that the paper's numbers allow.
+    pub published_times: [f64; 2],
+    /// The same here, at the largest load, under the first cell's sessions and addresses; `None` where it was not
+    /// measured.
+    pub ours: Option<Ratio>,
+}
+
+/// Everything that reports of a cluster show.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClusterSummary {
+    /// In the order of the record.
+    pub cells: Vec<CellSummary>,
+    /// The paper's statements beside ours, in the order of the experiment.
+    pub published: Vec<PublishedStatement>,
+    /// Points of the paper's figure.
+    #[serde(skip)]
+    pub points: Vec<LatencyPoint>,
+    /// What the paper's server did in plain HTTP, requests a second.
+    #[serde(skip)]
+    pub published_plain_per_s: Option<f64>,
+    /// Lines of an open loop beside what they must agree with.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<LoadCheck>,
+    /// Rounds measured.
+    #[serde(skip)]
+    pub rounds: u32,
+    /// The record's own warnings and those that follow from its numbers.
+    #[serde(skip)]
+    pub warnings: Vec<Warning>,
+}
+
+impl ClusterSummary {
+    /// Summarises the record of a cluster; `None` if it is none. Always gives the same result for the same record.
+    pub fn of(record: &Record) -> Result<ClusterSummary> {
+        let experiment = record.measured.understood::<ClusterExperiment>()?;
+        let rounds = Rounds::of(record);
+        let all = experiment.cells();
+        let summaries = all.iter().enumerate().take(record.configurations.len());
+        let cells: Vec<CellSummary> =
+            summaries.map(|(index, cell)| summarise(record, &rounds, index, cell, &all)).collect();
+        let mut warnings = record.warnings.clone();
+        if rounds.measured() < FEW_ROUNDS {
+            warnings.push(few_rounds(rounds.measured()));
+        }
+        let bound: Vec<&str> = cells.iter().filter(|cell| cell.load_bound).map(|cell| cell.name.as_str()).collect();
+        if !bound.is_empty() {
+            let has_dispatcher = experiment.cluster.has_dispatcher();
+            warnings.push(load_bound(&bound, cells.len(), has_dispatcher));
+        }
+        warnings.extend(stolen(record));
+        warnings.extend(failures(&record.blocks));
+        let statements = experiment.paper.iter().flat_map(|paper| &paper.statements);
+        let published = statements.map(|statement| published(statement, &rounds, &all)).collect();
+        let points = experiment.paper.iter().flat_map(|paper| paper.points.clone()).collect();
+        let published_plain_per_s = experiment.paper.as_ref().and_then(|paper| paper.plain_per_s);
+        let checks = load_checks::all(&rounds, &all);
+        let rounds = rounds.measured();
+        Ok(ClusterSummary { cells, published, points, published_plain_per_s, checks, rounds, warnings })
+    }
+
+    /// Whether clients connect to one server, without a dispatcher.
+    pub fn has_one_server(&self) -> bool {
+        self.cells.iter().all(|cell| cell.cell.policy == Policy::Direct)
+    }
+
+    /// The most that plain HTTP does beside TLS, hits per second; `None` where it was not measured beside it.
+    pub fn plain_limit(&self) -> Option<f64> {
+        let plain = self.cells.iter().filter(|cell| cell.cell.plain && cell.blocks > 0);
+        plain.map(|cell| cell.hits_per_second.value).max_by(f64::total_cmp)
+    }
+
+    /// The cell of the first policy under the traffic of `cell`.
+    pub fn baseline_of(&self, cell: &Cell) -> Option<&CellSummary> {
+        let first = self.cells.first()?.cell.policy;
+        self.cells.iter().find(|other| other.cell.policy == first && other.cell.has_traffic_of(cell))
+    }
+}
+
+/// The ratio at the largest load.
+fn published(statement: &Statement, rounds: &Rounds, all: &[Cell]) -> PublishedStatement {
+    let numerator = at_largest_load(all, statement.policy, statement.reuse_percent);
+    let denominator = at_largest_load(all, statement.over_policy, statement.over_reuse_percent);
+    let ours = denominator.zip(numerator).and_then(|(over, of)| rounds.times(over, of, Metric::Throughput));
+    PublishedStatement { text: statement.text.clone(), published_times: statement.times, ours }
+}
+
+/// The cell of a policy and reuse at the largest load, which saturates the cluster, under the first cell's sessions and
+/// addresses, as in the answer: both sides of a ratio have the same.
+fn at_largest_load(all: &[Cell], policy: Policy, reuse_percent: f64) -> Option<usize> {
+    let first = all.first()?;
+    let load = |cell: &Cell| cell.rate_per_s.unwrap_or_else(|| f64::from(cell.clients));
+    let fits = |cell: &Cell| {
+        cell.policy == policy
+            && cell.reuse_percent == reuse_percent
+            && !cell.plain
+            && cell.role == Role::Point
+            && cell.sharing == first.sharing
+            && cell.behind_one_address_percent == first.behind_one_address_percent
+    };
+    let cells = all.iter().enumerate().filter(|(_, cell)| fits(cell));
+    cells.max_by(|(_, a), (_, b)| load(a).total_cmp(&load(b))).map(|(index, _)| index)
+}
+
+fn load_bound(cells: &[&str], all: usize, has_dispatcher: bool) -> Warning {
+    let place = if cells.len() == all { "every cell".to_owned() } else { format!("\"{}\"", cells.join("\", \"")) };
+    let what = format!(
+        "the CPU of the load{} was full in {place}: hits per second are a lower bound of what the backends can serve \
+         there; CPU per hit and accepted resumptions stay valid",
+        if has_dispatcher { " or of the dispatcher" } else { "" }
+    );
+    Warning::new("client_bound", what)
+        .with_remedy("Lower --backend-cpus, choose --effort lean or a machine with more CPUs")
+}
+
+fn summarise(record: &Record, rounds: &Rounds, index: usize, cell: &Cell, all: &[Cell]) -> CellSummary {
+    let part = |of: u64, whole: u64| of as f64 / whole as f64;
+    let most = |parts: &ClusterBlock| parts.backends.iter().map(|backend| backend.connections).max().unwrap_or(0);
+    let passed = |parts: &ClusterBlock| parts.backends.iter().map(|backend| backend.connections).sum();
+    // Each by itself: a cell that offers nothing has no share of accepted offers, and must not empty the other columns.
+    let each = |value: &dyn Fn(&Block, &ClusterBlock) -> f64| {
+        let of_block = |block: &Block| Some(value(block, block.cluster.as_ref()?)).filter(|value| value.is_finite());
+        estimate_column(&rounds.values(index, of_block))
+    };
+    let blocks = || rounds.of_configuration(index);
+    let sum = |field: fn(&Block) -> u64| blocks().map(field).sum::<u64>();
+    let clustered = || blocks().filter_map(|block| block.cluster.as_ref());
+    let mut errors = BTreeMap::new();
+    for block in record.blocks.iter().filter(|block| block.configuration == index) {
+        for (kind, count) in &block.errors {
+            *errors.entry(kind.clone()).or_default() += count;
+        }
+    }
+    let phases = merge_phases(rounds, index);
+    let mut summary = CellSummary {
+        name: record.configurations[index].name.clone(),
+        traffic: cell.traffic(all),
+        besides_reuse: cell.besides_reuse(all).join(", "),
+        cell: cell.clone(),
+        blocks: blocks().count() as u32,
+        hits_per_second: each(&|block, _| part(block.hits, block.elapsed_ns)).scaled(1e9),
+        backend_cpu_ns_per_hit: each(&|block, _| part(block.server_cpu_ns, block.hits)),
+        dispatcher_cpu_ns_per_connection: each(&|block, parts| part(parts.dispatcher_cpu_ns, block.connections)),
+        companion_cpu_ns_per_hit: sum(|block| block.companion_cpu_ns) as f64 / sum(|block| block.hits).max(1) as f64,
+        offered_percent: each(&|block, _| part(block.resumed_offered, block.connections)).scaled(100.0),
+        accepted_percent_of_offered: each(&|block, _| part(block.resumed_accepted, block.resumed_offered))
+            .scaled(100.0),
+        busiest_percent: each(&|_, parts| part(most(parts), passed(parts))).scaled(100.0),
+        locality: LocalitySummary::of(rounds, index),
+        against: against(rounds, index, cell, all),
+        backends: totals(clustered()),
+        hits: sum(|block| block.hits),
+        connections: sum(|block| block.connections),
+        handshakes_full: sum(|block| block.handshakes_full),
+        resumed_intended: sum(|block| block.resumed_intended),
+        resumed_offered: sum(|block| block.resumed_offered),
+        resumed_accepted: sum(|block| block.resumed_accepted),
+        unserved: clustered().map(|parts| parts.unserved).sum(),
+        mean_block_ns: sum(|block| block.elapsed_ns) as f64 / blocks().count().max(1) as f64,
+        load_bound: rounds.client_bound(&[index]),
+        errors,
+        latency_ns: phases.iter().map(|(phase, histogram)| (phase.clone(), percentiles(histogram))).collect(),
+        valid: record.configurations[index].valid && !all_invalid(record, index),
+        warnings: configuration_warnings(record, index).iter().map(Warning::to_string).collect(),
+    };
+    let unserved = summary.unserved_warning();
+    summary.warnings.extend(unserved.map(|warning| warning.to_string()));
+    summary
+}
+
+fn totals<'a>(blocks: impl Iterator<Item = &'a ClusterBlock>) -> Vec<Backend> {
+    let mut totals: Vec<Backend> = Vec::new();
+    for block in blocks {
+        totals.resize(totals.len().max(block.backends.len()), Backend::default());
+        for (total, BackendUse { cpu_ns, connections, .. }) in totals.iter_mut().zip(&block.backends) {
+            total.cpu_ns += cpu_ns;
+            total.connections += connections;
+        }
+    }
+    totals
+}
+
+fn against(rounds: &Rounds, index: usize, cell: &Cell, all: &[Cell]) -> Option<Against> {
+    let first = all.first()?.policy;
+    let baseline = all.iter().position(|other| other.policy == first && other.has_traffic_of(cell))?;
+    if baseline == index {
+        return None;
+    }
+    Some(Against {
+        baseline: first.name(),
+        hits_per_second: rounds.times(baseline, index, Metric::Throughput)?,
+        by_cpu: rounds.times(baseline, index, Metric::Cpu)?,
+    })
+}
+
+/// Records as if they had been measured.
+#[cfg(test)]
+pub(crate) mod samples {
+
+    use super::*;
+    use crate::cluster::file::ClusterExperiment;
+    use tlsdyno_record::store::Configuration;
+
+    /// Two policies under one traffic, in an open loop if there is a rate.
+    pub(crate) fn experiment(rate: Option<f64>) -> ClusterExperiment {
+        let mut experiment = ClusterExperiment::default();
+        experiment.traffic.reuse_percent = vec![80.0];
+        experiment.traffic.rates_per_s = rate.into_iter().collect();
+        experiment
+    }
+
+    /// A record of such an experiment, finished, without blocks.
+    pub(crate) fn record(experiment: ClusterExperiment) -> Record {
+        let cells = experiment.cells();
+        let configuration = |cell: &Cell| Configuration::setting(cell.name(&cells), true, Vec::new());
+        Record {
+            finished: true,
+            configurations: cells.iter().map(configuration).collect(),
+            measured: experiment.clone().into(),
+            ..Record::begun_now(&experiment.question, 1)
+        }
+    }
+
+    /// A block of 1000 connections that went well, of 800 offered sessions so many accepted.
+    pub(crate) fn block(configuration: usize, round: u32, accepted: u64) -> Block {
+        let backend = BackendUse { cpu_ns: 100_000_000, connections: 500, locality: None };
+        Block {
+            configuration,
+            round,
+            elapsed_ns: 1_000_000_000,
+            hits: 1000,
+            connections: 1000,
+            server_cpu_ns: 200_000_000,
+            handshakes_full: 1000 - accepted,
+            resumed_intended: 800,
+            resumed_offered: 800,
+            resumed_accepted: accepted,
+            valid: true,
+            cluster: Some(ClusterBlock { dispatcher_cpu_ns: 10_000_000, backends: vec![backend; 2], unserved: 0 }),
+            ..Block::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tlsdyno_engine::dispatch::Policy as Rule;
+
+    use super::samples::{block, experiment, record};
+    use super::*;
+    use crate::cluster::file::{ClusterExperiment, Sharing};
+
+    #[test]
+    fn what_was_not_served_is_said() {
+        let summary = |unserved| {
+            let mut record = record(experiment(Some(100.0)));
+            let mut behind = block(1, 0, 800);
+            behind.cluster.as_mut().unwrap().unserved = unserved;
+            record.blocks = vec![block(0, 0, 300), behind];
+            ClusterSummary::of(&record).unwrap()
+        };
+        let behind = summary(2);
+        assert!(behind.cells[1].fell_behind() && !behind.cells[0].fell_behind());
+        let said = &behind.cells[1].warnings[..];
+        assert!(matches!(said, [one] if one.contains("2 of 1002 requests that were due at 100/s")), "{said:?}");
+        assert_eq!(behind.cells[0].warnings, [""; 0]);
+        assert_eq!(summary(1).cells[1].warnings, [""; 0], "one in a thousand may");
+    }
+
+    #[test]
+    fn both_sides_of_a_published_ratio_have_the_first_sessions_and_addresses() {
+        let mut experiment = ClusterExperiment::default();
+        experiment.cluster.sessions = vec![Sharing::Own, Sharing::TicketKeys];
+        experiment.traffic.behind_one_address_percent = vec![0.0, 100.0];
+        experiment.traffic.clients = vec![24, 8];
+        let all = experiment.cells();
+        for policy in [Policy::Own(Rule::RoundRobin), Policy::Own(Rule::Session)] {
+            let cell = &all[at_largest_load(&all, policy, 80.0).unwrap()];
+            assert_eq!((cell.policy, cell.reuse_percent, cell.clients), (policy, 80.0, 24));
+            assert_eq!((cell.sharing, cell.behind_one_address_percent), (Sharing::Own, 0.0));
+        }
+        assert_eq!(at_largest_load(&all, Policy::NginxHash, 80.0), None);
+    }
+}

@@ -1,0 +1,45 @@
+//! Blocks with several machines: what makes one valid, whose limit it was, and who did how much.
+
+use tlsdyno_bench::run::manifest;
+use tlsdyno_bench::run::verify::{Verdict, is_busy, load_is_busy};
+use tlsdyno_engine::load::Outcome;
+use tlsdyno_record::store::{BackendUse, Block, ClusterBlock, Journal, Locality};
+
+use super::testbed::Usage;
+
+/// Whether the load, or who shares the dispatcher's CPU, could do no more. `dispatcher_ns`: CPU time of all that is
+/// there.
+pub fn client_bound(outcome: &Outcome, dispatcher_ns: u64, dispatcher_shares_load: bool) -> bool {
+    let beside_ns = if dispatcher_shares_load { dispatcher_ns } else { 0 };
+    load_is_busy(outcome, beside_ns, 1.0) || is_busy(dispatcher_ns, outcome)
+}
+
+/// The block of this outcome. `localities`: what each machine was asked for, where that is known.
+pub fn block(outcome: &Outcome, used: &Usage, verdict: Verdict, localities: Option<&[Locality]>) -> Block {
+    let machine = |(number, &cpu_ns): (usize, &u64)| BackendUse {
+        cpu_ns,
+        connections: used.connections.get(number).copied().unwrap_or(0),
+        locality: localities.and_then(|all| all.get(number).copied()),
+    };
+    Block {
+        server_cpu_ns: used.ends_ns.iter().sum(),
+        companion_cpu_ns: used.behind_ns,
+        client_bound: verdict.client_bound,
+        valid: verdict.valid,
+        warnings: verdict.warnings,
+        cluster: Some(ClusterBlock {
+            dispatcher_cpu_ns: used.dispatcher_ns,
+            backends: used.ends_ns.iter().enumerate().map(machine).collect(),
+            unserved: outcome.unserved,
+        }),
+        ..Block::from(outcome)
+    }
+}
+
+/// Puts into the record what the first block with TLS came to.
+pub fn note_negotiated(journal: &mut Journal, outcome: &Outcome) {
+    if journal.record().manifest.negotiated.is_empty() && !outcome.negotiated.is_empty() {
+        let negotiated = manifest::negotiated_text(&outcome.negotiated);
+        journal.change(|record| record.manifest.negotiated = negotiated);
+    }
+}

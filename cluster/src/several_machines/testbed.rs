@@ -1,0 +1,440 @@
+//! Machines of an experiment, and dispatchers before them: started once, all up together, ended together.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use tlsdyno_base::exchange::exchange;
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_bench::run::credentials::{Credentials, HOST};
+use tlsdyno_bench::run::hardware::quota_check;
+use tlsdyno_bench::run::load_process::LoadProcess;
+use tlsdyno_bench::run::manifest;
+use tlsdyno_bench::run::preflight::negotiated::Asked;
+use tlsdyno_bench::run::request::plain_get;
+use tlsdyno_bench::run::schedule::{Piece, requests_of_users};
+use tlsdyno_bench::run::testbed::{log_tail, make_site, stop_all};
+use tlsdyno_engine::load::{self, Connections, Expect, Plan, Target};
+use tlsdyno_record::model::workload::WorkloadSpec;
+use tlsdyno_record::model::{CertificateKind, ClientModel, Policy, Tls, WorkersModel};
+use tlsdyno_record::store::Manifest;
+use tlsdyno_servers::cpu::at_rest;
+use tlsdyno_servers::dispatcher::{self, Dispatcher};
+use tlsdyno_servers::{Instance, RunDirectory, ServerSpec};
+use tlsdyno_tls::{Config, Effort};
+use tlsdyno_traffic::trace::Site;
+
+use super::placement::Placement;
+
+/// How long a dispatcher may take until it has counted the last connections of a block.
+const COUNTED_WITHIN: Duration = Duration::from_millis(500);
+/// Pause between two looks at its counts.
+const COUNTING_STEP: Duration = Duration::from_millis(2);
+
+/// Starts a machine in a directory of its own inside the one that it is given.
+pub type Start = Box<dyn Fn(&Path) -> Result<Instance>>;
+
+struct Machine {
+    /// `proxy 2`.
+    name: String,
+    start: Start,
+    /// Others need it, so that it ends after them.
+    is_behind: bool,
+    /// What was checked of it, a sentence each.
+    checks: Vec<String>,
+    instance: Instance,
+}
+
+/// A dispatcher with what starts it anew.
+struct Front {
+    name: String,
+    policy: Policy,
+    ends: Vec<usize>,
+    timeout_s: Option<u32>,
+    dispatcher: Dispatcher,
+}
+
+/// The way of the connections of one configuration: numbers of dispatchers and machines of a [`Testbed`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Route {
+    /// The dispatcher; `None`: clients connect to the machines themselves.
+    pub dispatcher: Option<usize>,
+    /// The machines that connections end at.
+    pub ends: Vec<usize>,
+    /// What these need: a cache of sessions, a server behind proxies.
+    pub behind: Vec<usize>,
+}
+
+/// CPU times and counts so far; differences of two of them count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Of the dispatcher, nanoseconds.
+    pub dispatcher_ns: u64,
+    /// Of each machine that connections end at, nanoseconds.
+    pub ends_ns: Vec<u64>,
+    /// Of all that these need, nanoseconds.
+    pub behind_ns: u64,
+    /// Connections passed to each, by the dispatcher's count; empty without one.
+    pub connections: Vec<u64>,
+}
+
+impl Usage {
+    /// What was used since `before`.
+    #[must_use]
+    pub fn since(&self, before: &Usage) -> Usage {
+        let each = |after: &[u64], before: &[u64]| {
+            after.iter().zip(before).map(|(after, before)| after.saturating_sub(*before)).collect()
+        };
+        Usage {
+            dispatcher_ns: self.dispatcher_ns.saturating_sub(before.dispatcher_ns),
+            ends_ns: each(&self.ends_ns, &before.ends_ns),
+            behind_ns: self.behind_ns.saturating_sub(before.behind_ns),
+            connections: each(&self.connections, &before.connections),
+        }
+    }
+}
+
+/// How all configurations are connected to.
+#[derive(Clone, Copy, Debug)]
+pub struct Clients {
+    /// Most connections at once.
+    pub total: u32,
+    /// Requests on each connection; `None`: as many as there are.
+    pub requests_each: Option<u32>,
+    /// Time-out of a connection without progress, milliseconds.
+    pub timeout_ms: u64,
+}
+
+/// What a record says of an experiment's machines besides what they say themselves.
+pub struct Circumstances<'a> {
+    /// The field of the record with what only this kind understands.
+    pub kind: &'static str,
+    /// The placement in words.
+    pub placement: String,
+    /// What is measured.
+    pub server_name: String,
+    /// `None`: plain HTTP.
+    pub certificate: Option<CertificateKind>,
+    /// Who makes the load, if that is not this machine.
+    pub workers: Option<&'a WorkersModel>,
+    /// The machine that stands for all of its kind.
+    pub server: usize,
+    /// The experiment as a file.
+    pub file: String,
+}
+
+/// Everything that is started and written before the first block.
+pub struct Testbed {
+    /// The workload and its files.
+    pub site: Site,
+    /// Where everything runs.
+    pub placement: Placement,
+    /// Keys and certificates.
+    pub credentials: Credentials,
+    effort: Effort,
+    /// The address that clients connect to.
+    ip: IpAddr,
+    machines: Vec<Machine>,
+    fronts: Vec<Front>,
+    // Last: servers must be stopped before their directory goes.
+    directory: RunDirectory,
+}
+
+impl Drop for Testbed {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Testbed {
+    /// Makes workload, files and certificate. Starts nothing yet. `say` is told what is being done.
+    ///
+    /// # Errors
+    /// The workload cannot be made, or a file not be written.
+    pub fn prepare(
+        workload: &WorkloadSpec,
+        certificate: CertificateKind,
+        effort: Effort,
+        (placement, ip): (Placement, IpAddr),
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Testbed> {
+        let directory = RunDirectory::create()?;
+        let site = make_site(workload, directory.path(), say)?;
+        say("making certificates");
+        let credentials = Credentials::create(certificate, directory.path())?;
+        let (machines, fronts) = (Vec::new(), Vec::new());
+        Ok(Testbed { site, placement, credentials, effort, ip, machines, fronts, directory })
+    }
+
+    /// The files of the workload.
+    pub fn docroot(&self) -> PathBuf {
+        self.directory.path().join("docroot")
+    }
+
+    /// Starts a machine and checks that its quota is in force. Answers its number.
+    ///
+    /// # Errors
+    /// It does not start, with what it said ([`Fault::Server`]); its quota stops nobody.
+    pub fn start(&mut self, name: String, is_behind: bool, start: Start) -> Result<usize> {
+        let started = start(self.directory.path()).with_context(|| format!("failed to start {name}"));
+        let instance = started.or_fault(Fault::Server)?;
+        let mut checks = Vec::new();
+        if let Some(quota) = instance.quota() {
+            let check = quota_check(quota);
+            let said = format!("{name}: {}: {}", check.name, check.seen);
+            ensure!(check.passed, "{said}");
+            checks.push(said);
+        }
+        self.machines.push(Machine { name, start, is_behind, checks, instance });
+        Ok(self.machines.len() - 1)
+    }
+
+    /// Starts a dispatcher before these machines. Answers its number. `timeout_s`: how long ours remembers a session;
+    /// `None`: an hour.
+    ///
+    /// # Errors
+    /// It does not start, with what it said; [`Fault::Server`].
+    pub fn dispatch(
+        &mut self,
+        name: String,
+        policy: Policy,
+        ends: Vec<usize>,
+        timeout_s: Option<u32>,
+    ) -> Result<usize> {
+        let dispatcher = self.started_dispatcher(policy, &ends, timeout_s)?;
+        self.fronts.push(Front { name, policy, ends, timeout_s, dispatcher });
+        Ok(self.fronts.len() - 1)
+    }
+
+    fn started_dispatcher(&self, policy: Policy, ends: &[usize], timeout_s: Option<u32>) -> Result<Dispatcher> {
+        let behind: Vec<SocketAddr> = ends.iter().map(|&end| self.machine(end).address()).collect();
+        let cpu = self.placement.dispatcher;
+        dispatcher::start(policy, &behind, self.ip, cpu, timeout_s, self.directory.path()).or_fault(Fault::Server)
+    }
+
+    /// Ends dispatchers, then machines, then what these need, each all at once: one after the other would take seconds.
+    pub fn stop(&mut self) {
+        stop_all(self.fronts.drain(..).map(|front| front.dispatcher.instance).collect());
+        let (behind, ends): (Vec<Machine>, Vec<Machine>) =
+            self.machines.drain(..).partition(|machine| machine.is_behind);
+        stop_all(ends.into_iter().map(|machine| machine.instance).collect());
+        stop_all(behind.into_iter().map(|machine| machine.instance).collect());
+    }
+
+    /// Starts anew what has died and what stood before it, but for what others need.
+    ///
+    /// # Errors
+    /// It does not start again.
+    pub fn replace_dead(&mut self) -> Result<()> {
+        let mut replaced = Vec::new();
+        for (number, machine) in self.machines.iter_mut().enumerate() {
+            if !machine.is_behind && machine.instance.obituary().is_some() {
+                machine.instance = (machine.start)(self.directory.path()).or_fault(Fault::Server)?;
+                replaced.push(number);
+            }
+        }
+        for number in 0..self.fronts.len() {
+            let front = &mut self.fronts[number];
+            let is_dead = front.dispatcher.instance.obituary().is_some();
+            if is_dead || front.ends.iter().any(|end| replaced.contains(end)) {
+                let (policy, ends, timeout_s) = (front.policy, front.ends.clone(), front.timeout_s);
+                self.fronts[number].dispatcher = self.started_dispatcher(policy, &ends, timeout_s)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A machine by its number.
+    pub fn machine(&self, number: usize) -> &Instance {
+        &self.machines[number].instance
+    }
+
+    /// Its name.
+    pub fn name(&self, number: usize) -> &str {
+        &self.machines[number].name
+    }
+
+    /// Where clients of a route connect to.
+    pub fn entries(&self, route: &Route) -> Vec<SocketAddr> {
+        match route.dispatcher {
+            Some(dispatcher) => vec![self.fronts[dispatcher].dispatcher.instance.address()],
+            None => route.ends.iter().map(|&end| self.machine(end).address()).collect(),
+        }
+    }
+
+    /// What was checked of the machines of a route, a sentence each.
+    pub fn checks(&self, route: &Route) -> Vec<String> {
+        let machines = route.ends.iter().chain(&route.behind).map(|&number| &self.machines[number]);
+        machines.flat_map(|machine| machine.checks.iter().cloned()).collect()
+    }
+
+    /// Gets an object over a connection of its own. `tls`: as the server has it; `None`: plain HTTP. Answers what came.
+    ///
+    /// # Errors
+    /// It does not come whole, or by another handshake than was asked for; [`Fault::Server`].
+    pub fn get(&self, address: SocketAddr, tls: Option<&Tls>) -> Result<String> {
+        let got = || -> Result<String> {
+            let (request, Expect { body_bytes, .. }) = plain_get(&self.site.workload, HOST);
+            let config = self.client(tls)?;
+            let answer = exchange(address, config.as_ref(), None, &request).map_err(|failure| anyhow!("{failure}"))?;
+            tls.map_or(Ok(()), |tls| Asked::of(tls).require(&answer))?;
+            ensure!(answer.status == 200, "it answered with status {}", answer.status);
+            let wanted = body_bytes.unwrap_or(answer.body_bytes);
+            ensure!(wanted == answer.body_bytes, "an object of {wanted} bytes came with {}", answer.body_bytes);
+            Ok(format!("an object of {wanted} bytes came whole"))
+        };
+        got().or_fault(Fault::Server)
+    }
+
+    /// The same by way of a route, where a dispatcher has to count the connection.
+    ///
+    /// # Errors
+    /// As [`Testbed::get`], with what the logs say; the dispatcher counts another number.
+    pub fn pass_through(&mut self, route: &Route, tls: Option<&Tls>) -> Result<String> {
+        let before: u64 = self.passed(route, 0)?.iter().sum();
+        let address = self.entries(route)[0];
+        let with_log = |error| Fault::Server.of(anyhow!("{error:#}{}", self.log_tail(route)));
+        let got = self.get(address, tls).map_err(with_log)?;
+        if route.dispatcher.is_none() {
+            return Ok(got);
+        }
+        let after: u64 = self.passed(route, before + 1)?.iter().sum();
+        ensure!(after == before + 1, "it counted {} connections in place of one", after - before);
+        Ok(format!("{got}, by one connection"))
+    }
+
+    /// Connections that the dispatcher of a route has passed to each machine, as soon as they add up to `wanted`, or as
+    /// they are when it takes too long. Empty without a dispatcher.
+    ///
+    /// # Errors
+    /// It does not answer, or not as it should.
+    pub fn passed(&mut self, route: &Route, wanted: u64) -> Result<Vec<u64>> {
+        let Some(number) = route.dispatcher else { return Ok(Vec::new()) };
+        let dispatcher = &mut self.fronts[number].dispatcher;
+        let limit = Instant::now() + COUNTED_WITHIN;
+        loop {
+            let counts = dispatcher.connections()?;
+            if counts.iter().sum::<u64>() >= wanted || Instant::now() > limit {
+                return Ok(counts);
+            }
+            std::thread::sleep(COUNTING_STEP);
+        }
+    }
+
+    /// CPU times of a route so far.
+    ///
+    /// # Errors
+    /// A process has died ([`Fault::Server`]), or cannot be accounted for.
+    pub fn cpu(&mut self, route: &Route) -> Result<Usage> {
+        let mut usage = Usage::default();
+        for &number in &route.behind {
+            usage.behind_ns += self.machines[number].living_cpu_ns()?;
+        }
+        for &number in &route.ends {
+            let machine = &mut self.machines[number];
+            usage.ends_ns.push(machine.living_cpu_ns()?);
+            usage.behind_ns += machine.instance.companions_cpu_ns()?.iter().map(|(_, ns)| ns).sum::<u64>();
+        }
+        if let Some(number) = route.dispatcher {
+            let Front { name, dispatcher, .. } = &mut self.fronts[number];
+            usage.dispatcher_ns = living_cpu_ns(&mut dispatcher.instance, name)?;
+        }
+        Ok(usage)
+    }
+
+    /// The same, read when all have come to rest: the last closes are still their work.
+    ///
+    /// # Errors
+    /// As [`Testbed::cpu`].
+    pub fn cpu_at_rest(&mut self, route: &Route) -> Result<Usage> {
+        at_rest(|| self.cpu(route))
+    }
+
+    /// A load of one configuration, to be made what the experiment asks for. `tls`: as its servers have it; `None`:
+    /// plain HTTP.
+    ///
+    /// # Errors
+    /// There is nothing to connect to, or the client cannot be made.
+    pub fn plan(&self, name: &str, entries: Vec<SocketAddr>, tls: Option<&Tls>, clients: Clients) -> Result<Plan> {
+        let address = *entries.first().with_context(|| format!("\"{name}\" has no machine"))?;
+        let target = Target { address, host: HOST.to_owned(), tls: self.client(tls)? };
+        let connections = Connections {
+            total: clients.total,
+            per_user: 1,
+            first_alone: true,
+            requests_each: clients.requests_each,
+            timeout_ns: clients.timeout_ms * 1_000_000,
+            batch_ns: 0,
+        };
+        let plan = Plan::new(target, Arc::clone(&self.site.workload), connections);
+        let servers = if entries.len() > 1 { entries } else { Vec::new() };
+        Ok(Plan { route: load::Route { servers, ..load::Route::default() }, ..plan })
+    }
+
+    /// The client of servers with these settings.
+    fn client(&self, tls: Option<&Tls>) -> Result<Option<Arc<Config>>> {
+        let settings = tls.map(|tls| self.credentials.client_settings(tls, self.effort));
+        Ok(settings.map(|settings| Config::new(settings).map(Arc::new)).transpose()?)
+    }
+
+    /// Starts the load process for these plans.
+    ///
+    /// # Errors
+    /// It does not start, or workers do not come.
+    pub fn start_load(&self, plans: &[Plan], workers: Option<&WorkersModel>) -> Result<LoadProcess> {
+        let client = ClientModel::default();
+        LoadProcess::start(plans, &client, workers, self.directory.path(), self.placement.load)
+    }
+
+    /// All users of the workload.
+    pub fn everybody(&self) -> Piece {
+        let requests = requests_of_users(&self.site.workload);
+        Piece { users: 0..requests.len() as u32, requests: requests.iter().copied().map(u64::from).sum() }
+    }
+
+    /// Fills in the circumstances, once everything runs.
+    pub fn describe(&self, manifest: &mut Manifest, of: Circumstances) {
+        manifest.server_cpus = self.placement.cpus();
+        manifest.client_cpus = manifest::cpus_of_load(of.workers, self.placement.load);
+        manifest.hardware = BTreeMap::from([(of.kind.to_owned(), of.placement)]);
+        manifest.certificate = of.certificate.map_or(String::new(), |certificate| certificate.to_string());
+        manifest.effort = self.effort.to_string();
+        manifest.workload = manifest::workload_line(&self.site.summary);
+        manifest.server_name = of.server_name;
+        manifest::describe_server(manifest, self.machine(of.server).description());
+        let behind = self.machines.iter().filter(|machine| machine.is_behind);
+        let behind = behind.map(|machine| (&machine.name, &machine.instance));
+        let fronts = self.fronts.iter().map(|front| (&front.name, &front.dispatcher.instance));
+        for (name, instance) in behind.chain(fronts) {
+            let description = instance.description();
+            let text = format!("# {}\n{}", description.version, description.config);
+            manifest.server_config.entry(name.clone()).or_insert(text);
+        }
+        manifest.server_config.insert("experiment.toml".to_owned(), of.file);
+    }
+
+    /// What the logs of a route end with, as the end of an error message.
+    pub fn log_tail(&self, route: &Route) -> String {
+        let dispatcher = route.dispatcher.map(|number| &self.fronts[number].dispatcher.instance);
+        let machines = route.ends.iter().chain(&route.behind).map(|&number| self.machine(number));
+        dispatcher.into_iter().chain(machines).map(log_tail).collect()
+    }
+}
+
+impl Machine {
+    fn living_cpu_ns(&mut self) -> Result<u64> {
+        living_cpu_ns(&mut self.instance, &self.name)
+    }
+}
+
+fn living_cpu_ns(instance: &mut Instance, name: &str) -> Result<u64> {
+    instance.living_cpu_ns(|instance, obituary| format!("{name}: {obituary}{}", log_tail(instance)))
+}
+
+/// What starts this server.
+pub fn server(spec: ServerSpec) -> Start {
+    Box::new(move |run| tlsdyno_servers::start(&spec, run))
+}

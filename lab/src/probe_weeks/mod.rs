@@ -1,0 +1,80 @@
+//! Weeks of a probe in virtual time, on real servers behind networks as a file describes them (Goldberg et al. 1998).
+//! They have no blocks, and so no record.
+
+pub mod file;
+pub mod network;
+mod page;
+mod subject;
+mod virtual_round;
+
+use anyhow::{Context, Result, bail};
+use tlsdyno_base::exit::Exit;
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_base::interrupt;
+use tlsdyno_bench::kinds::files::Written;
+use tlsdyno_bench::kinds::perform::{OutputArgs, refuse_unwritable};
+use tlsdyno_bench::kinds::{AnyExperiment, AnySummary, Changes, Kind, any_experiment};
+use tlsdyno_bench::report::{Style, html, terminal};
+use tlsdyno_record::store::Record;
+
+use self::file::ProbeExperiment;
+
+/// Simulations of a probe.
+pub struct ProbeWeeks;
+
+impl Kind for ProbeWeeks {
+    fn field(&self) -> &'static str {
+        "probe"
+    }
+
+    fn read(&self, file: &Written) -> Result<Box<dyn AnyExperiment>> {
+        Ok(Box::new(file.understood::<ProbeExperiment>()?))
+    }
+
+    fn summary(&self, _record: &Record) -> Result<Box<dyn AnySummary>> {
+        bail!("weeks of a probe leave no record")
+    }
+}
+
+impl AnyExperiment for ProbeExperiment {
+    any_experiment!();
+
+    fn kind(&self) -> &'static dyn Kind {
+        &ProbeWeeks
+    }
+
+    fn change(&mut self, changes: &Changes, name: &str) -> Result<()> {
+        changes.refuse_workers(name)?;
+        changes.refuse_libraries(name)?;
+        for site in &mut self.probe.site {
+            site.server.kind = changes.server.unwrap_or(site.server.kind);
+            site.tls.certificate = changes.cert.or(site.tls.certificate);
+        }
+        changes.change(&mut self.measure);
+        Ok(())
+    }
+
+    fn perform(&self, output: &OutputArgs) -> Result<Exit> {
+        subject::check(self).or_fault(Fault::Input)?;
+        if output.print_experiment {
+            tlsdyno_base::output::print(self.to_toml()?)?;
+            return Ok(Exit::Done);
+        }
+        let report = output.results.report();
+        if let Some(path) = report {
+            refuse_unwritable(path)?;
+        }
+        let stop = interrupt::flag(Exit::Interrupted as i32)?;
+        let sites = subject::run(self, &stop)?;
+        let document = page::document(self, &sites);
+        if let Some(path) = report {
+            std::fs::write(path, html::page(&document)?)
+                .with_context(|| format!("failed to write the report {}", path.display()))?;
+        }
+        tlsdyno_base::output::print(match output.results.json {
+            true => serde_json::to_string_pretty(&sites)? + "\n",
+            false => terminal::text(&document, Style::of_stdout()),
+        })?;
+        Ok(Exit::Done)
+    }
+}

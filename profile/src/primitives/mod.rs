@@ -1,0 +1,82 @@
+//! Single operations of a server's OpenSSL: `tlsdyno profile primitives`.
+
+pub mod command;
+pub mod file;
+pub mod page;
+mod record;
+pub mod subject;
+pub mod summary;
+
+use std::path::Path;
+
+use anyhow::Result;
+use serde_json::json;
+use tlsdyno_base::exit::Exit;
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_bench::kinds::files::Written;
+use tlsdyno_bench::kinds::perform::{OutputArgs, perform};
+use tlsdyno_bench::kinds::{AnyExperiment, AnySummary, Changes, Kind, any_experiment};
+use tlsdyno_bench::report::document::Document;
+use tlsdyno_bench::report::json;
+use tlsdyno_record::store::{OfKind, Record};
+
+use self::file::PrimitivesExperiment;
+pub use self::record::PrimitivesRecord;
+use self::summary::PrimitivesSummary;
+
+/// Throughput of the primitives of libraries.
+pub struct PrimitivesOfLibraries;
+
+impl OfKind for PrimitivesRecord {
+    const FIELD: &'static str = "primitives";
+}
+
+impl Kind for PrimitivesOfLibraries {
+    fn field(&self) -> &'static str {
+        PrimitivesRecord::FIELD
+    }
+
+    fn read(&self, file: &Written) -> Result<Box<dyn AnyExperiment>> {
+        Ok(Box::new(file.understood::<PrimitivesExperiment>()?))
+    }
+
+    fn summary(&self, record: &Record) -> Result<Box<dyn AnySummary>> {
+        Ok(Box::new(PrimitivesSummary::of(record)?))
+    }
+}
+
+impl AnyExperiment for PrimitivesExperiment {
+    any_experiment!();
+
+    fn kind(&self) -> &'static dyn Kind {
+        &PrimitivesOfLibraries
+    }
+
+    fn complete(&mut self, _directory: &Path) -> Result<()> {
+        PrimitivesExperiment::check(self)
+    }
+
+    fn change(&mut self, changes: &Changes, name: &str) -> Result<()> {
+        changes.refuse_workers(name)?;
+        changes.refuse_libraries(name)?;
+        ensure_fault!(Usage, changes.cert.is_none(), "primitives have no certificate; leave --cert out");
+        self.server.kind = changes.server.unwrap_or(self.server.kind);
+        changes.change(&mut self.measure);
+        Ok(())
+    }
+
+    fn perform(&self, output: &OutputArgs) -> Result<Exit> {
+        PrimitivesExperiment::check(self).or_fault(Fault::Usage)?;
+        perform(self, output, &|stop, progress| subject::run(self, stop, progress))
+    }
+}
+
+impl AnySummary for PrimitivesSummary {
+    fn document(&self, record: &Record) -> Document {
+        page::document(record, self)
+    }
+
+    fn json(&self, record: &Record) -> String {
+        json::results(record, page::answer(self), self.rounds, json!({ "primitives": self }), &self.warnings)
+    }
+}

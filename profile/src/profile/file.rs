@@ -1,0 +1,341 @@
+//! The profile as data: what the flags of `tlsdyno profile` build, and what its record says that it was.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use tlsdyno_record::model::workload::WorkloadSpec;
+use tlsdyno_record::model::{ConfigurationModel, Experiment, Load, Measure, Method, Server, ServerName, Tls};
+use tlsdyno_tls::suite::KeyExchange;
+use tlsdyno_tls::{Effort, StageSet, Version};
+
+/// Measuring time unless a file or --time says otherwise, seconds.
+pub const TIME_S: u32 = 60;
+/// Users of the one object, each with one request: blocks and slices can be cut anywhere.
+const USERS: u32 = 100_000;
+
+/// One profile of a server, as files hold it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ProfileExperiment {
+    /// What is asked, one sentence.
+    pub question: String,
+    /// What is measured beside the times of calls, and how the client asks.
+    pub profile: Profile,
+    /// The server.
+    pub server: Server,
+    /// TLS as the server is configured and as the client offers it.
+    pub tls: Tls,
+    /// The one object that is requested, once on each connection.
+    pub workload: WorkloadSpec,
+    /// How long and where it is measured.
+    pub measure: Measure,
+}
+
+impl Default for ProfileExperiment {
+    fn default() -> ProfileExperiment {
+        ProfileExperiment {
+            question: "Where does the time of a handshake go?".to_owned(),
+            profile: Profile::default(),
+            server: Server::default(),
+            tls: Tls::default(),
+            workload: object("/object", Some(1024)),
+            measure: Measure { time_s: f64::from(TIME_S), ..Measure::default() },
+        }
+    }
+}
+
+/// The table `profile` of a file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Profile {
+    /// Connections open at once.
+    pub connections: u32,
+    /// How much the client does.
+    pub effort: Effort,
+    /// Stages are removed too, in a server beside it, to be compared with what timing says of them.
+    pub removed: bool,
+    /// Stages are computed twice too, in another server beside it.
+    pub doubled: bool,
+    /// The server's CPU is sampled, to see what the rest is made of.
+    pub sampled: bool,
+    /// Instructions are counted by area under valgrind, to stand beside.
+    pub counted: bool,
+}
+
+impl Default for Profile {
+    fn default() -> Profile {
+        Profile {
+            connections: Load::default().connections,
+            effort: Effort::Lean,
+            removed: true,
+            doubled: false,
+            sampled: true,
+            counted: false,
+        }
+    }
+}
+
+/// The traffic of a profile: one object, once on each connection. `bytes`: of an object that is made.
+pub fn object(path: &str, bytes: Option<u64>) -> WorkloadSpec {
+    WorkloadSpec::Url { path: path.to_owned(), bytes, users: USERS, requests_per_user: 1 }
+}
+
+/// How the connections of a cell begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Handshakes {
+    /// Every one with a full handshake.
+    Full,
+    /// Every one resumes a session, the first few of each store excepted.
+    Resumed,
+}
+
+impl Handshakes {
+    /// Both kinds.
+    pub const ALL: [Handshakes; 2] = [Handshakes::Full, Handshakes::Resumed];
+
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Handshakes::Full => "full",
+            Handshakes::Resumed => "resumed",
+        }
+    }
+}
+
+/// What is done to the server in a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Treatment {
+    /// The untouched server.
+    AsIs,
+    /// The profiler is loaded and times nothing.
+    NotTimed,
+    /// Calls into the provider are timed.
+    Timed,
+    /// The CPU is sampled, and no call is timed.
+    Sampled,
+    /// The untouched server without TLS.
+    Plain,
+    /// The same, with its CPU sampled.
+    PlainSampled,
+    /// The provider of the no-ops is loaded, with nothing off.
+    NothingOff,
+    /// These stages are replaced by no-ops.
+    Off(StageSet),
+    /// The doubler is loaded and computes nothing twice.
+    NothingDoubled,
+    /// It copies what records hold, as it must to compute them twice.
+    RecordsCopied,
+    /// These stages are computed twice.
+    Doubled(StageSet),
+}
+
+impl fmt::Display for Treatment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Treatment::AsIs => f.write_str("as is"),
+            Treatment::NotTimed => f.write_str("not timed"),
+            Treatment::Timed => f.write_str("timed"),
+            Treatment::Sampled => f.write_str("sampled"),
+            Treatment::Plain => f.write_str("plain HTTP"),
+            Treatment::PlainSampled => f.write_str("plain HTTP, sampled"),
+            Treatment::NothingOff => f.write_str("nothing off"),
+            Treatment::Off(stages) => write!(f, "no {}", stages.to_string().replace('_', " ")),
+            Treatment::NothingDoubled => f.write_str("nothing doubled"),
+            Treatment::RecordsCopied => f.write_str("records copied"),
+            Treatment::Doubled(stages) => write!(f, "{} doubled", stages.to_string().replace('_', " ")),
+        }
+    }
+}
+
+impl Treatment {
+    /// The server that it is done to, or the mode of one.
+    pub fn configuration(self) -> ConfigurationModel {
+        let untouched = ConfigurationModel::as_is;
+        match self {
+            Treatment::AsIs => untouched(),
+            Treatment::NotTimed | Treatment::Timed | Treatment::Sampled => {
+                ConfigurationModel { name: "profiled".to_owned(), ..untouched() }
+            }
+            Treatment::Plain | Treatment::PlainSampled => ConfigurationModel::plain_http(),
+            Treatment::NothingOff => {
+                ConfigurationModel { wrapped: StageSet::PROVIDER, ..ConfigurationModel::without("nothing off", []) }
+            }
+            Treatment::Off(stages) => ConfigurationModel::without(&stages.to_string(), stages.iter()),
+            Treatment::NothingDoubled => ConfigurationModel::doubling("nothing doubled", StageSet::NONE),
+            Treatment::RecordsCopied => {
+                ConfigurationModel { name: "records copied".to_owned(), copies: true, ..untouched() }
+            }
+            Treatment::Doubled(stages) => ConfigurationModel::doubling(&format!("{stages} twice"), stages),
+        }
+    }
+
+    /// What it is compared with, if with anything of the same server.
+    pub fn base(self) -> Option<Treatment> {
+        match self {
+            Treatment::Timed | Treatment::Sampled => Some(Treatment::NotTimed),
+            Treatment::Off(_) => Some(Treatment::NothingOff),
+            Treatment::PlainSampled => Some(Treatment::Plain),
+            Treatment::RecordsCopied | Treatment::Doubled(_) => Some(Treatment::NothingDoubled),
+            Treatment::AsIs
+            | Treatment::NotTimed
+            | Treatment::NothingOff
+            | Treatment::NothingDoubled
+            | Treatment::Plain => None,
+        }
+    }
+
+    /// Whether its server speaks plain HTTP.
+    pub fn is_plain(self) -> bool {
+        matches!(self, Treatment::Plain | Treatment::PlainSampled)
+    }
+}
+
+/// What is measured under one name: a configuration of the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cell {
+    /// How its connections begin.
+    pub handshakes: Handshakes,
+    /// What is done to the server.
+    pub treatment: Treatment,
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}", self.handshakes.name(), self.treatment)
+    }
+}
+
+impl ProfileExperiment {
+    /// Whether servers stand beside the profiled one: where the port is fixed there can be one only.
+    pub fn has_neighbours(&self) -> bool {
+        let address = self.server.address.as_deref().unwrap_or_default();
+        self.server.kind != ServerName::Command || address.contains("{port}")
+    }
+
+    /// Whether one without TLS does: of somebody's own command nobody knows how it would be told to.
+    pub fn has_plain(&self) -> bool {
+        self.server.kind != ServerName::Command
+    }
+
+    /// What is measured, by server: the cell that the others of the same server and kind of handshake are compared with
+    /// comes first.
+    pub fn cells(&self) -> Vec<Cell> {
+        let kinds = Handshakes::ALL.into_iter().filter(|kind| self.has(*kind));
+        kinds
+            .flat_map(|handshakes| self.treatments(handshakes).map(move |t| Cell { handshakes, treatment: t }))
+            .collect()
+    }
+
+    fn has(&self, handshakes: Handshakes) -> bool {
+        handshakes == Handshakes::Full || self.tls.is_resumable()
+    }
+
+    fn treatments(&self, handshakes: Handshakes) -> impl Iterator<Item = Treatment> {
+        let neighbours = self.has_neighbours();
+        let (removed, doubled) = (neighbours && self.profile.removed, neighbours && self.profile.doubled);
+        let occurring = move || StageSet::groups().filter(move |stages| self.occurs(handshakes, *stages));
+        [
+            (Treatment::AsIs, neighbours),
+            (Treatment::NotTimed, true),
+            (Treatment::Timed, true),
+            (Treatment::Sampled, self.profile.sampled),
+            (Treatment::Plain, self.has_plain()),
+            (Treatment::PlainSampled, self.has_plain() && self.profile.sampled),
+            (Treatment::NothingOff, removed),
+        ]
+        .into_iter()
+        .chain(occurring().map(move |stages| (Treatment::Off(stages), removed)))
+        .chain([(Treatment::NothingDoubled, doubled), (Treatment::RecordsCopied, doubled)])
+        .chain(occurring().map(move |stages| (Treatment::Doubled(stages), doubled)))
+        .filter(|(_, wanted)| *wanted)
+        .map(|(treatment, _)| treatment)
+    }
+
+    /// Whether stages have something to do in such a handshake.
+    fn occurs(&self, handshakes: Handshakes, stages: StageSet) -> bool {
+        let resumed = handshakes == Handshakes::Resumed;
+        let exchange = match self.tls.version {
+            Version::Tls12 => KeyExchange::EcdheRsa,
+            Version::Tls13 => KeyExchange::Tls13,
+        };
+        stages.iter().any(|stage| stage.occurs(exchange, resumed))
+    }
+
+    /// The same server with the same traffic as an experiment with the profiled server, the untouched one, the one
+    /// without TLS, the one with the no-ops and the one with the doubler, each with its modes: what the testbed starts.
+    pub fn of_servers(&self) -> Experiment {
+        let mut configurations = vec![Treatment::NotTimed.configuration()];
+        for cell in self.cells() {
+            let wanted = cell.treatment.configuration();
+            if configurations.iter().all(|other| other.name != wanted.name) {
+                configurations.push(wanted);
+            }
+        }
+        Experiment {
+            question: self.question.clone(),
+            server: self.server.clone(),
+            tls: self.tls.clone(),
+            workload: self.workload.clone(),
+            load: Load {
+                connections: self.profile.connections,
+                requests_per_connection: Some(1),
+                reuse_percent: Some(if self.tls.is_resumable() { 100.0 } else { 0.0 }),
+                effort: self.profile.effort,
+                ..Load::default()
+            },
+            measure: self.measure.clone(),
+            configurations,
+            // What is counted and what is timed is to be the same code.
+            methods: if self.profile.counted {
+                vec![Method::Removing, Method::Counting]
+            } else {
+                vec![Method::Removing]
+            },
+            ..Experiment::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(experiment: &ProfileExperiment) -> Vec<String> {
+        experiment.cells().iter().map(Cell::to_string).collect()
+    }
+
+    #[test]
+    fn stages_are_removed_where_they_occur() {
+        let names13 = names(&ProfileExperiment::default());
+        assert!(names13.contains(&"full, no authentication".to_owned()), "{names13:?}");
+        assert!(!names13.contains(&"resumed, no authentication".to_owned()), "{names13:?}");
+        assert!(names13.contains(&"resumed, no key agreement".to_owned()), "{names13:?}");
+        assert!(names13.contains(&"full, plain HTTP, sampled".to_owned()), "{names13:?}");
+        assert!(!names13.iter().any(|name| name.contains("doubled")), "{names13:?}");
+        let doubled = names(&ProfileExperiment {
+            profile: Profile { doubled: true, ..Profile::default() },
+            ..ProfileExperiment::default()
+        });
+        assert!(doubled.contains(&"resumed, kdf doubled".to_owned()), "{doubled:?}");
+        assert!(!doubled.contains(&"resumed, authentication doubled".to_owned()), "{doubled:?}");
+        let tls = Tls { version: Version::Tls12, ..Tls::default() };
+        assert!(
+            !names(&ProfileExperiment { tls, ..ProfileExperiment::default() })
+                .contains(&"resumed, no key agreement".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_fixed_port_has_one_server() {
+        let address = Some("127.0.0.1:8443".to_owned());
+        let server = Server { kind: ServerName::Command, address, ..Server::default() };
+        let alone = ProfileExperiment { server, ..ProfileExperiment::default() };
+        let full = ["full, not timed", "full, timed", "full, sampled"];
+        assert_eq!(names(&alone)[..3], full);
+        assert_eq!(names(&alone).len(), 6);
+        assert_eq!(alone.of_servers().configurations.len(), 1);
+    }
+}

@@ -1,0 +1,84 @@
+//! Where the time of a handshake goes inside the server: `tlsdyno profile`.
+
+pub mod command;
+pub mod file;
+pub mod page;
+mod record;
+pub mod subject;
+pub mod summary;
+
+use anyhow::Result;
+use serde_json::json;
+use tlsdyno_base::exit::Exit;
+use tlsdyno_bench::kinds::files::Written;
+use tlsdyno_bench::kinds::perform::{OutputArgs, perform};
+use tlsdyno_bench::kinds::subcommand::{Subcommand, subcommand};
+use tlsdyno_bench::kinds::{AnyExperiment, AnySummary, Changes, Kind, any_experiment};
+use tlsdyno_bench::report::document::Document;
+use tlsdyno_bench::report::json;
+use tlsdyno_record::store::{OfKind, Record};
+
+use self::file::ProfileExperiment;
+pub use self::record::{CountedAreas, ProfileRecord};
+use self::summary::ProfileSummary;
+
+/// Profiles of servers.
+pub struct Profiles;
+
+impl OfKind for ProfileRecord {
+    const FIELD: &'static str = "profile";
+}
+
+impl Kind for Profiles {
+    fn field(&self) -> &'static str {
+        ProfileRecord::FIELD
+    }
+
+    fn read(&self, file: &Written) -> Result<Box<dyn AnyExperiment>> {
+        Ok(Box::new(file.understood::<ProfileExperiment>()?))
+    }
+
+    fn summary(&self, record: &Record) -> Result<Box<dyn AnySummary>> {
+        Ok(Box::new(ProfileSummary::of(record)?))
+    }
+
+    fn commands(&self) -> Vec<Subcommand> {
+        vec![subcommand!("profile", command)]
+    }
+}
+
+impl AnyExperiment for ProfileExperiment {
+    any_experiment!();
+
+    fn kind(&self) -> &'static dyn Kind {
+        &Profiles
+    }
+
+    fn change(&mut self, changes: &Changes, name: &str) -> Result<()> {
+        changes.refuse_workers(name)?;
+        changes.refuse_libraries(name)?;
+        self.server.kind = changes.server.unwrap_or(self.server.kind);
+        changes.change(&mut self.measure);
+        self.tls.certificate = changes.cert.or(self.tls.certificate);
+        Ok(())
+    }
+
+    fn perform(&self, output: &OutputArgs) -> Result<Exit> {
+        subject::check(self)?;
+        perform(self, output, &|stop, progress| subject::run(self, stop, progress))
+    }
+}
+
+impl AnySummary for ProfileSummary {
+    fn document(&self, record: &Record) -> Document {
+        page::document(record, self)
+    }
+
+    fn json(&self, record: &Record) -> String {
+        json::results(record, page::answer(self), self.rounds, json!({ "profile": self }), &self.warnings)
+    }
+
+    fn is_contradicted(&self, _record: &Record) -> bool {
+        ProfileSummary::is_contradicted(self)
+    }
+}

@@ -1,0 +1,50 @@
+//! What the record of a profile holds beside its blocks.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use tlsdyno_native::Clock;
+use tlsdyno_tls::StageSet;
+
+use super::file::{Cell, Handshakes, ProfileExperiment};
+
+/// The profile of a record.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProfileRecord {
+    /// What was asked for.
+    pub experiment: ProfileExperiment,
+    /// The cells, in the order of the configurations.
+    pub cells: Vec<Cell>,
+    /// What calls were timed with.
+    pub clock: Clock,
+    /// What one reading of it takes, picoseconds.
+    pub clock_reading_ps: u64,
+    /// Time in the kernel was sampled too; `None`: nothing was sampled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sees_kernel: Option<bool>,
+    /// Instructions by kind of handshake; empty: none were counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub counted: Vec<CountedAreas>,
+}
+
+/// Instructions in user space per hit, counted under valgrind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CountedAreas {
+    /// Of which kind of handshake.
+    pub handshakes: Handshakes,
+    /// By area; what is executed within stages is in the area of these, whatever file it is of.
+    pub areas: BTreeMap<String, f64>,
+    /// Within calls into the provider, by stage.
+    pub stages: BTreeMap<String, f64>,
+    /// Of a hit without TLS, by area; empty: none was counted.
+    pub plain: BTreeMap<String, f64>,
+}
+
+impl CountedAreas {
+    /// Instructions within the calls of these stages.
+    pub fn of_stages(&self, stages: StageSet) -> f64 {
+        stages.iter().filter_map(|stage| self.stages.get(stage.name())).sum()
+    }
+}

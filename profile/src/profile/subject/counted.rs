@@ -1,0 +1,150 @@
+//! Instructions in user space by area, beside the times of a profile: the profiled server under valgrind's callgrind, a
+//! second one of which only what it does within stages is counted, and one without TLS. All serve the same few
+//! connections one after the other, as counts repeat where times do not.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use tlsdyno_base::exchange::exchange_within;
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_base::interrupt;
+use tlsdyno_bench::run::callgrind::{ByFunction, Callgrind};
+use tlsdyno_bench::run::cpus::Cpus;
+use tlsdyno_bench::run::observer::Observer;
+use tlsdyno_bench::run::preflight::compile;
+use tlsdyno_bench::run::request::TIME_LIMIT_COUNTED;
+use tlsdyno_bench::run::testbed::Testbed;
+use tlsdyno_native::{Clock, Profiling};
+use tlsdyno_record::model::{ConfigurationModel, Experiment};
+use tlsdyno_record::store::samples::Area;
+use tlsdyno_tls::Session;
+
+use crate::profile::CountedAreas;
+use crate::profile::file::{Handshakes, ProfileExperiment};
+use crate::sampling::{Trampolines, area_of, stage_of_trampoline};
+
+/// Connections that are counted, and before them as many that are not. A multiple of 32: at every 32nd signature
+/// OpenSSL makes new blinding values.
+const CONNECTIONS: u32 = 32;
+/// The servers, in their order.
+const ALL: usize = 0;
+const WITHIN: usize = 1;
+const PLAIN: usize = 2;
+/// What callgrind collects in only, for the second of them.
+const ONLY_WITHIN: &str = "--toggle-collect=trampoline_*";
+
+/// Counts each kind of handshake.
+pub(super) fn instructions(
+    experiment: &ProfileExperiment,
+    cpus: Cpus,
+    stop: &AtomicBool,
+    observer: &mut dyn Observer,
+) -> Result<Vec<CountedAreas>> {
+    Callgrind::require()?;
+    let named = |name: &str| ConfigurationModel { name: name.to_owned(), ..ConfigurationModel::as_is() };
+    let mut configurations = vec![named("counted"), named("counted within stages")];
+    configurations.extend(experiment.has_plain().then(ConfigurationModel::plain_http));
+    let servers = Experiment { configurations, ..experiment.of_servers() };
+    let mut testbed = Testbed::prepare(&servers, cpus, &mut |text| observer.step(text))?;
+    let mut callgrinds = Vec::new();
+    for index in 0..testbed.servers.len() {
+        interrupt::check(stop)?;
+        observer.step(&format!("starting under callgrind: {}", testbed.servers[index].model.name));
+        let callgrind = Callgrind::new()?;
+        testbed.servers[index]
+            .run_under(callgrind.command(if index == WITHIN { &[ONLY_WITHIN] } else { &[] }), callgrind.folder());
+        callgrinds.push(callgrind);
+        if index != PLAIN {
+            let profiling = Profiling::prepare(&testbed.make_directory(&format!("counted-{index}"))?, Clock::best())?;
+            testbed.servers[index].profile_with(profiling);
+        }
+        testbed.activate(index)?;
+        if let Some(profiling) = &testbed.servers[index].profiling {
+            // A call that is timed returns to its trampoline, so that callgrind sees where it ends.
+            profiling.set_timed(true)?;
+        }
+    }
+    let kinds: Vec<Handshakes> = experiment.cells().iter().map(|cell| cell.handshakes).collect();
+    let mut counted = Vec::new();
+    for handshakes in Handshakes::ALL.into_iter().filter(|kind| kinds.contains(kind)) {
+        observer.step(&format!("counting instructions of {} handshakes", handshakes.name()));
+        let mut of = Vec::new();
+        for (index, callgrind) in callgrinds.iter().enumerate() {
+            interrupt::check(stop)?;
+            of.push(counts(&mut testbed, index, callgrind, handshakes)?);
+        }
+        let profiling = testbed.servers[WITHIN].profiling.as_ref().context("the server is profiled")?;
+        counted.push(areas(handshakes, &of, &profiling.trampolines()?));
+    }
+    Ok(counted)
+}
+
+/// What one server executes for the connections.
+fn counts(testbed: &mut Testbed, index: usize, callgrind: &Callgrind, handshakes: Handshakes) -> Result<ByFunction> {
+    let dump = |testbed: &mut Testbed| {
+        let instance = testbed.instance(index).context("the server under callgrind does not run")?;
+        callgrind.dump(&*instance).or_fault(Fault::Server)
+    };
+    let session = connections(testbed, index, handshakes, None)?;
+    // What was executed until here is not counted.
+    dump(testbed)?;
+    connections(testbed, index, handshakes, session)?;
+    dump(testbed)
+}
+
+/// The connections; answers the last session that the server gave. The first one resumes none if there is none.
+fn connections(
+    testbed: &Testbed,
+    index: usize,
+    handshakes: Handshakes,
+    mut session: Option<Session>,
+) -> Result<Option<Session>> {
+    let config = testbed.servers[index].settings.as_ref().map(compile).transpose()?;
+    let (request, _) = testbed.preflight_request();
+    let resumes = handshakes == Handshakes::Resumed && config.is_some();
+    for _ in 0..CONNECTIONS {
+        let is_to_resume = resumes && session.is_some();
+        let (address, offered) = (testbed.address(index), session.clone().filter(|_| resumes));
+        let answer = exchange_within(TIME_LIMIT_COUNTED, address, config.as_ref(), offered, &request)
+            .map_err(|failure| anyhow!("a connection to the server under callgrind failed: {failure}"))
+            .or_fault(Fault::Server)?;
+        ensure!(answer.status == 200, "the server under callgrind answered with status {}", answer.status);
+        ensure!(
+            answer.is_resumed() == is_to_resume,
+            "the server under callgrind did not take a session that it had given"
+        );
+        session = answer.sessions.last().cloned().or(session);
+    }
+    Ok(session)
+}
+
+/// Instructions per connection by area.
+fn areas(handshakes: Handshakes, of: &[ByFunction], trampolines: &Trampolines) -> CountedAreas {
+    let each = |count: u64| count as f64 / f64::from(CONNECTIONS);
+    let by_area = |of: &ByFunction| {
+        let mut sums: BTreeMap<Area, f64> = BTreeMap::new();
+        for (function, count) in &of.own {
+            *sums.entry(area_of(&function.object, &function.name)).or_default() += each(*count);
+        }
+        sums
+    };
+    let (mut areas, within) = (by_area(&of[ALL]), by_area(&of[WITHIN]));
+    for (area, count) in within.iter().filter(|(area, _)| **area != Area::Instrument) {
+        *areas.entry(*area).or_default() -= count;
+        *areas.entry(Area::Stages).or_default() += count;
+    }
+    let mut stages: BTreeMap<String, f64> = BTreeMap::new();
+    for (function, count) in &of[WITHIN].called {
+        if let Some(stage) = stage_of_trampoline(&function.name, trampolines) {
+            *stages.entry(stage.to_owned()).or_default() += each(*count);
+        }
+    }
+    let told = |areas: BTreeMap<Area, f64>| areas.into_iter().map(|(area, count)| (area.name().to_owned(), count));
+    CountedAreas {
+        handshakes,
+        areas: told(areas).collect(),
+        stages,
+        plain: of.get(PLAIN).map(|of| told(by_area(of)).collect()).unwrap_or_default(),
+    }
+}

@@ -1,0 +1,160 @@
+//! The profile of a server (docs/PROFILE.md): what the calls into OpenSSL's provider take, timed inside the server in
+//! slices that alternate with slices in which nothing is timed, full and resumed handshakes apart; beside it, where
+//! there can be servers beside it, the untouched one and one whose stages are removed.
+
+mod counted;
+mod sampled;
+mod slice;
+mod start;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_base::random::SplitMix64;
+use tlsdyno_bench::run::check::CheckExperiment;
+use tlsdyno_bench::run::cpus;
+use tlsdyno_bench::run::fresh_servers::FreshServers;
+use tlsdyno_bench::run::load_process::LoadProcess;
+use tlsdyno_bench::run::observer::Observer;
+use tlsdyno_bench::run::runner::{self, Finished, Plan, SlicesOfRound, Subject};
+use tlsdyno_bench::run::schedule::{Piece, Work, pieces, requests_of_users, schedule};
+use tlsdyno_bench::run::sliced::{self, Sweeps, sliced_rounds};
+use tlsdyno_bench::run::testbed::{Testbed, log_tail};
+use tlsdyno_native::ProfileCounts;
+use tlsdyno_record::model::{ConfigurationModel, Experiment};
+use tlsdyno_record::store::{Block, Journal, Warning};
+
+use self::sampled::Sampling;
+use self::slice::Timing;
+use self::start::Placed;
+use crate::profile::file::ProfileExperiment;
+
+/// Part of the time that blocks have, which tell hits per second at saturation.
+const BLOCKS_SHARE: f64 = 0.1;
+/// Least connections of a warm-up, in multiples of those open at once.
+const WARM_UP_FACTOR: u32 = 2;
+
+/// Runs the profile. An error means that measuring did not begin.
+pub fn run(experiment: &ProfileExperiment, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Finished> {
+    check(experiment)?;
+    let cpus = cpus::choose(&cpus::allowed(), experiment.measure.server_cpu, experiment.measure.load_cpu)?;
+    runner::run(&experiment.question, &experiment.measure, stop, observer, |record, observer| {
+        Profile::start(experiment, cpus, record, stop, observer)
+    })
+}
+
+/// Refuses what contradicts itself or cannot be profiled.
+///
+/// # Errors
+/// What is wrong, and what to do about it.
+pub fn check(experiment: &ProfileExperiment) -> Result<()> {
+    // The servers are of our own making.
+    let untouched = vec![ConfigurationModel::as_is()];
+    Experiment { configurations: untouched, ..experiment.of_servers() }.check().or_fault(Fault::Usage)?;
+    ensure_fault!(
+        Usage,
+        experiment.has_neighbours() || !(experiment.profile.counted || experiment.profile.doubled),
+        "--counted and --doubled need another server beside, and this one has a fixed port: write {{port}} in --address"
+    );
+    Ok(())
+}
+
+/// The cells of a profile.
+struct Profile {
+    cells: Vec<Placed>,
+    connections: u32,
+    slice_us: Option<u64>,
+    testbed: Testbed,
+    load: LoadProcess,
+    /// By server of the testbed.
+    sampling: BTreeMap<usize, Sampling>,
+    sweeps: Sweeps,
+    /// What was counted before the slice that runs.
+    counts_before: Option<ProfileCounts>,
+    timing: Timing,
+    /// Servers that take the place of those that were measured; `None`: the one of the user's own command stays.
+    fresh: Option<FreshServers>,
+}
+
+impl Profile {
+    /// So many times the work that warms a server up, from the beginning of the workload.
+    fn least_work(&self, factor: u32) -> Work {
+        let requests = (self.connections * WARM_UP_FACTOR).saturating_mul(factor).min(self.load.requests);
+        Piece { users: 0..requests, requests: u64::from(requests) }.into()
+    }
+
+    /// The servers of the testbed: modes have none of their own.
+    fn hosts(&self) -> BTreeSet<usize> {
+        (0..self.testbed.servers.len()).filter(|index| self.testbed.host(*index) == *index).collect()
+    }
+}
+
+impl Subject for Profile {
+    fn warm_up(&self, _index: usize, factor: u32) -> Work {
+        self.least_work(factor)
+    }
+
+    fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
+        let requests = requests_of_users(&self.testbed.site.workload);
+        let rounds = sliced_rounds(left);
+        let for_blocks = left.mul_f64(BLOCKS_SHARE);
+        let for_slices = left.saturating_sub(for_blocks);
+        self.sweeps.plan(for_slices, self.slice_us, 0, (&requests, 1), seconds_per_request);
+        let total = requests.len() as u64;
+        let mut schedule = schedule(Some(rounds), for_blocks, seconds_per_request, Duration::ZERO, total);
+        let least = u64::from(self.connections * WARM_UP_FACTOR).min(total);
+        schedule.requests_per_block = schedule.requests_per_block.max(least);
+        let pieces = pieces(&requests, schedule.requests_per_block, self.connections);
+        let slices = for_slices / schedule.rounds_expected;
+        schedule.round += slices;
+        let works = pieces.into_iter().map(Work::from).collect();
+        let slices = SlicesOfRound { length: slices, rounds_wanted: None, rounds_least: 0, blocks_share: Some(1.0) };
+        Plan { schedule, works, rounds_most: None, slices: Some(slices), warnings: Vec::new() }
+    }
+
+    fn ends_at(&mut self, end: Instant) -> bool {
+        self.sweeps.end = Some(end);
+        true
+    }
+
+    fn time_to_begin_round(&self, _blocks: &[usize]) -> Duration {
+        self.fresh.map_or(Duration::ZERO, |fresh| fresh.time(&self.testbed, &self.hosts(), |_| 1))
+    }
+
+    fn begin_round(&mut self, blocks: &[usize], _first: usize) -> Result<()> {
+        let hosts = self.hosts();
+        let starts = !self.time_to_begin_round(blocks).is_zero();
+        let Some(fresh) = &mut self.fresh else { return Ok(()) };
+        if starts {
+            fresh.start(&mut self.testbed, &hosts, self.sweeps.end)?;
+        }
+        self.sweeps.swap_servers(&mut self.testbed, &hosts);
+        self.forget_threads()
+    }
+
+    fn block(&mut self, index: usize, work: &Work, _journal: &mut Journal) -> Result<Block> {
+        self.whole_block(index, work)
+    }
+
+    fn slices(
+        &mut self,
+        configurations: &[usize],
+        length: Duration,
+        since: Instant,
+        random: &mut SplitMix64,
+    ) -> Result<Vec<Block>, (usize, anyhow::Error)> {
+        sliced::sweeps(self, configurations, length, since, random)
+    }
+
+    fn log_tail(&mut self, index: usize) -> String {
+        let server = self.cells[index].server;
+        self.testbed.instance(server).map(|instance| log_tail(instance)).unwrap_or_default()
+    }
+
+    fn warnings(&self) -> Vec<Warning> {
+        self.last_words()
+    }
+}

@@ -1,0 +1,76 @@
+//! The sampler of a server, which is opened anew when its processes change.
+
+use anyhow::{Context, Result};
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_bench::run::testbed::Testbed;
+use tlsdyno_record::store::Warning;
+use tlsdyno_record::store::samples::{PERIOD_NS, Samples};
+
+use crate::sampling::{Sampler, Trampolines};
+
+/// More samples without room than this part of all are told.
+const LOST_TOLD: f64 = 0.01;
+
+/// The sampler, and of whom.
+pub(super) struct Sampling {
+    sampler: Sampler,
+    pids: Vec<u32>,
+    trampolines: Trampolines,
+    /// Samples that found no room so far, and all others.
+    lost: u64,
+    count: u64,
+}
+
+impl Sampling {
+    /// Of the server of a configuration, which runs; without the profiler it has no stages.
+    pub(super) fn of(testbed: &mut Testbed, server: usize) -> Result<Sampling> {
+        let profiling = testbed.servers[server].profiling.as_ref();
+        let trampolines = profiling.map_or(Ok(Trampolines::new()), |profiling| profiling.trampolines())?;
+        let pids = pids(testbed, server)?;
+        Ok(Sampling { sampler: Sampler::of(&pids, &trampolines)?, pids, trampolines, lost: 0, count: 0 })
+    }
+
+    /// Follows the server's processes.
+    pub(super) fn renew(&mut self, testbed: &mut Testbed, server: usize) -> Result<()> {
+        let pids = pids(testbed, server)?;
+        if pids != self.pids {
+            self.sampler = Sampler::of(&pids, &self.trampolines).or_fault(Fault::Server)?;
+            self.pids = pids;
+        }
+        Ok(())
+    }
+
+    pub(super) fn sees_kernel(&self) -> bool {
+        self.sampler.sees_kernel
+    }
+
+    pub(super) fn begin(&mut self) -> Result<()> {
+        self.sampler.enable().or_fault(Fault::Server)
+    }
+
+    /// What came, of a server that used so much CPU time meanwhile: where the kernel is not seen, what is missing of
+    /// it was spent there.
+    pub(super) fn end(&mut self, cpu_ns: u64) -> Result<Samples> {
+        let mut samples = self.sampler.disable().or_fault(Fault::Server)?;
+        self.lost += samples.lost_count;
+        self.count += samples.count();
+        if !self.sampler.sees_kernel {
+            samples.add_unseen_kernel((cpu_ns / PERIOD_NS).saturating_sub(samples.count()));
+        }
+        Ok(samples)
+    }
+
+    /// What the reader must know of it.
+    pub(super) fn told(&self) -> Option<Warning> {
+        let is_much = self.lost as f64 > LOST_TOLD * (self.lost + self.count) as f64;
+        let what = format!("{} of {} samples found no room", self.lost, self.lost + self.count);
+        is_much.then(|| Warning::new("samples_lost", what).with_remedy("Shorter slices have fewer (--slice 2ms)"))
+    }
+}
+
+fn pids(testbed: &mut Testbed, server: usize) -> Result<Vec<u32>> {
+    let instance = testbed.instance(server).context("the profiled server does not run").or_fault(Fault::Server)?;
+    let mut pids = instance.worker_pids();
+    pids.sort_unstable();
+    Ok(pids)
+}

@@ -1,0 +1,226 @@
+//! What the slices of a profile have besides: calls that are timed, CPU that is sampled.
+
+use anyhow::{Context, Result};
+use tlsdyno_bench::run::load_process::{LoadProcess, Sessions};
+use tlsdyno_bench::run::runner::Subject;
+use tlsdyno_bench::run::schedule::Work;
+use tlsdyno_bench::run::sliced::{Sliced, Sweeps};
+use tlsdyno_bench::run::testbed::Testbed;
+use tlsdyno_bench::run::verify::{death, is_dead, verify_requests};
+use tlsdyno_engine::load::Outcome;
+use tlsdyno_native::ProfileCounts;
+use tlsdyno_record::store::samples::Samples;
+use tlsdyno_record::store::{Block, ProfileBlock, Warning};
+use tlsdyno_servers::Instance;
+use tlsdyno_servers::cpu::at_rest;
+use tlsdyno_tls::Stage;
+
+use super::Profile;
+use super::sampled::Sampling;
+use crate::profile::file::{Cell, Handshakes, Treatment};
+
+/// The store of sessions that blocks have; those of slices are numbered from 0.
+const STORE_OF_BLOCKS: u32 = u32::MAX;
+/// More slices left out than this part of them are told.
+const LEFT_OUT_TOLD: f64 = 0.02;
+/// More interrupted calls than this part of those that were timed are told.
+const INTERRUPTED_TOLD: f64 = 1e-3;
+
+/// What was seen of the server's inside in a slice.
+pub(super) struct Seen {
+    /// Of cells whose calls are timed.
+    counts: Option<ProfileCounts>,
+    /// Of cells whose CPU is sampled.
+    samples: Option<Samples>,
+}
+
+/// What the profiler itself says of all servers so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Timing {
+    timed_count: u64,
+    interrupted_count: u64,
+    /// The kernel of a server did not tell which calls were interrupted.
+    is_blind: bool,
+}
+
+impl Sliced for Profile {
+    type Seen = Seen;
+
+    fn state(&mut self) -> &mut Sweeps {
+        &mut self.sweeps
+    }
+
+    fn testbed(&mut self) -> &mut Testbed {
+        &mut self.testbed
+    }
+
+    fn load(&mut self) -> &mut LoadProcess {
+        &mut self.load
+    }
+
+    fn server(&self, index: usize) -> usize {
+        self.cells[index].server
+    }
+
+    /// The first cell of a server is the one with nothing done to it.
+    fn host(&self, index: usize) -> usize {
+        let server_of = |index: usize| self.testbed.host(self.cells[index].server);
+        (0..index).find(|first| server_of(*first) == server_of(index)).unwrap_or(index)
+    }
+
+    fn name(&self, index: usize) -> String {
+        self.cells[index].cell.to_string()
+    }
+
+    fn keeps_sessions(&self) -> bool {
+        self.cells.iter().any(|placed| placed.cell.handshakes == Handshakes::Resumed)
+    }
+
+    fn warm(&mut self, index: usize) -> Result<()> {
+        let server = self.cells[index].server;
+        self.testbed.require_libraries(server)?;
+        let work = self.least_work(1);
+        self.load.run(index, self.testbed.address(server), &work, Sessions::New)?;
+        Ok(())
+    }
+
+    fn begin_row(&mut self, index: usize) -> Result<()> {
+        let server = self.cells[index].server;
+        self.sampling.get_mut(&server).map_or(Ok(()), |sampling| sampling.renew(&mut self.testbed, server))
+    }
+
+    fn begin_slice(&mut self, index: usize) -> Result<()> {
+        let timed = self.is(index, Treatment::Timed);
+        self.set_timed(index, timed)?;
+        self.counts_before = self.counts(index, timed)?;
+        self.sampling(index).map_or(Ok(()), Sampling::begin)
+    }
+
+    fn end_slice(&mut self, index: usize, outcome: &Outcome, server_cpu_ns: u64) -> Result<(Option<String>, Seen)> {
+        let timed = self.is(index, Treatment::Timed);
+        let samples = self.sampling(index).map(|sampling| sampling.end(server_cpu_ns)).transpose()?;
+        let before = self.counts_before.take();
+        let counts = self.counts(index, timed)?.zip(before).map(|(after, before)| after.since(&before));
+        self.set_timed(index, false)?;
+        let (connections, handshakes_full) = (outcome.connections, outcome.handshakes.full);
+        let Cell { handshakes, treatment } = self.cells[index].cell;
+        let wanted = if handshakes == Handshakes::Full && !treatment.is_plain() { connections } else { 0 };
+        let otherwise = (handshakes_full != wanted)
+            .then(|| format!("{handshakes_full} of {connections} handshakes were full, not {wanted}"));
+        Ok((otherwise, Seen { counts, samples }))
+    }
+
+    fn keep(&self, block: &mut Block, seen: Seen) {
+        if let Some(counts) = seen.counts {
+            let profile = block.profile.get_or_insert_with(ProfileBlock::default);
+            profile.stages_ns.push(Stage::PROVIDER.map(|stage| counts.ns_of(stage) as u64).to_vec());
+            profile.counts.add(&counts);
+        }
+        if let Some(samples) = seen.samples {
+            let profile = block.profile.get_or_insert_with(ProfileBlock::default);
+            profile.samples.get_or_insert_with(Samples::default).add(&samples);
+        }
+    }
+}
+
+impl Profile {
+    /// A block at saturation: what hits per second are told by.
+    pub(super) fn whole_block(&mut self, index: usize, work: &Work) -> Result<Block> {
+        let server = self.cells[index].server;
+        self.testbed.enter_mode(server)?;
+        let cpu_before = self.cpu_ns(index)?;
+        let timed = self.is(index, Treatment::Timed);
+        self.set_timed(index, timed)?;
+        let outcome = self.load.run(index, self.testbed.address(server), work, Sessions::OfSlices(STORE_OF_BLOCKS))?;
+        if is_dead(&outcome) {
+            return Err(death(&self.name(index), &outcome, &self.log_tail(index)));
+        }
+        let server_cpu_ns = self.cpu_ns(index)?.saturating_sub(cpu_before);
+        self.set_timed(index, false)?;
+        let verdict = verify_requests(&outcome, work.piece.requests);
+        Ok(Block { server_cpu_ns, valid: verdict.valid, warnings: verdict.warnings, ..Block::from(&outcome) })
+    }
+
+    /// CPU time of a cell's server once it rests.
+    fn cpu_ns(&mut self, index: usize) -> Result<u64> {
+        let name = self.name(index);
+        let instance = self.testbed.instance(self.cells[index].server);
+        let instance = instance.with_context(|| format!("the server of \"{name}\" does not run"))?;
+        at_rest(|| instance.living_cpu_ns(|_: &Instance, obituary| format!("\"{name}\": {obituary}")))
+    }
+
+    /// The sampler of a cell whose CPU is sampled.
+    fn sampling(&mut self, index: usize) -> Option<&mut Sampling> {
+        let placed = &self.cells[index];
+        let is_sampled = matches!(placed.cell.treatment, Treatment::Sampled | Treatment::PlainSampled);
+        self.sampling.get_mut(&placed.server).filter(|_| is_sampled)
+    }
+
+    fn is(&self, index: usize, treatment: Treatment) -> bool {
+        self.cells[index].cell.treatment == treatment
+    }
+
+    fn set_timed(&self, index: usize, timed: bool) -> Result<()> {
+        let profiling = self.testbed.servers[self.cells[index].server].profiling.as_ref();
+        profiling.map_or(Ok(()), |profiling| profiling.set_timed(timed))
+    }
+
+    fn counts(&self, index: usize, timed: bool) -> Result<Option<ProfileCounts>> {
+        let profiling = self.testbed.servers[self.cells[index].server].profiling.as_ref().filter(|_| timed);
+        profiling.map(|profiling| profiling.counts()).transpose()
+    }
+
+    /// Takes what the profiler says of the servers so far, which another will follow: their threads call it no more.
+    pub(super) fn forget_threads(&mut self) -> Result<()> {
+        self.timing = self.timing_so_far()?;
+        let mut profiled = self.testbed.servers.iter().filter_map(|server| server.profiling.as_ref());
+        profiled.try_for_each(|profiling| profiling.forget_threads())
+    }
+
+    fn timing_so_far(&self) -> Result<Timing> {
+        let mut timing = self.timing;
+        for profiling in self.testbed.servers.iter().filter_map(|server| server.profiling.as_ref()) {
+            timing.timed_count += profiling.counts()?.calls().1;
+            timing.interrupted_count += profiling.interrupted()?;
+            timing.is_blind |= profiling.sees_interruptions()? == Some(false);
+        }
+        Ok(timing)
+    }
+
+    /// What the reader must know after the last slice.
+    pub(super) fn last_words(&self) -> Vec<Warning> {
+        let Sweeps { measured, left_out, fault, .. } = &self.sweeps;
+        let mut warnings = Vec::new();
+        if *left_out as f64 > LEFT_OUT_TOLD * *measured as f64 {
+            let what = format!("{left_out} of {measured} slices were left out, the last one because: {fault}");
+            let remedy = "The others stand; where sessions run out, fewer --connections need fewer";
+            warnings.push(Warning::new("slices_left_out", what).with_remedy(remedy));
+        }
+        warnings.extend(self.sampling.values().filter_map(Sampling::told));
+        warnings.extend(self.sweeps.late_work());
+        warnings.extend(self.timing_so_far().into_iter().flat_map(Timing::told));
+        warnings
+    }
+}
+
+impl Timing {
+    /// What the reader must know of it.
+    fn told(self) -> Vec<Warning> {
+        let Timing { timed_count: timed, interrupted_count: interrupted, is_blind } = self;
+        let mut warnings = Vec::new();
+        if interrupted as f64 > INTERRUPTED_TOLD * timed as f64 {
+            let what = format!(
+                "{interrupted} of {timed} timed calls were interrupted by other work; in their place the mean of the \
+                 others is taken"
+            );
+            let remedy = if is_blind {
+                "Only the longest interruptions are recognised here, the others are in the times: profile on a machine \
+                 without other work, or with a C library and a kernel that know rseq(2)"
+            } else {
+                "The times stand; the machine has other work"
+            };
+            warnings.push(Warning::new("calls_interrupted", what).with_remedy(remedy));
+        }
+        warnings
+    }
+}

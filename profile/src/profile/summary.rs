@@ -1,0 +1,404 @@
+//! From the blocks of a profile to what a hit costs by stage, and what is left over, for full and resumed handshakes.
+
+mod contradictions;
+mod sampled;
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+use serde::Serialize;
+use tlsdyno_native::ProfileCounts;
+use tlsdyno_record::store::stacks::Stacks;
+use tlsdyno_record::store::warning::code;
+use tlsdyno_record::store::{Block, Record, Slice, Warning};
+use tlsdyno_stats::bootstrap::{Column, Estimate, estimate_sum};
+use tlsdyno_stats::sweeps::{Point, Sweeps};
+use tlsdyno_tls::{Stage, StageSet};
+
+use self::sampled::SeenRounds;
+use crate::profile::ProfileRecord;
+use crate::profile::file::{Cell, Handshakes, Treatment};
+
+/// What samples are good for that stand for too little of the server's work.
+const NOT_SAMPLED: &str = "Processes that begin later are not sampled, nor are threads where there are very many; \
+     what is timed is not concerned";
+/// Fewer sweeps than this are told.
+const SWEEPS_FEW: usize = 20;
+
+/// What a profile found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ProfileSummary {
+    /// Full and resumed handshakes.
+    pub handshakes: Vec<KindSummary>,
+    /// What calls were timed with.
+    pub clock: &'static str,
+    /// What one reading of it takes, nanoseconds.
+    pub clock_reading_ns: f64,
+    /// Rounds measured.
+    #[serde(skip)]
+    pub rounds: u32,
+    /// What the reader must know.
+    #[serde(skip)]
+    pub warnings: Vec<Warning>,
+}
+
+/// What was found of one kind of handshake. Times are server CPU of a hit: a connection with its handshake and one
+/// request.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct KindSummary {
+    /// Which kind.
+    pub kind: Handshakes,
+    /// Sweeps that say something of it.
+    pub sweeps: usize,
+    /// CPU of a hit, nanoseconds: of the untouched server; of the profiled one, not timed, where there is no other.
+    pub cpu_ns: Estimate,
+    /// Whether that is the untouched server's.
+    pub is_untouched: bool,
+    /// What the library costs that times nothing; `None` without an untouched server beside it.
+    pub library_ns: Option<Estimate>,
+    /// What timing costs, in the same process.
+    pub timing_ns: Estimate,
+    /// Hits per second at saturation, of the server of `cpu_ns`.
+    pub hits_per_second: Option<f64>,
+    /// The stages.
+    pub stages: Vec<StageSummary>,
+    /// What no stage accounts for.
+    pub other_ns: Estimate,
+    /// CPU of a hit without TLS; `None`: it was not measured.
+    pub plain_ns: Option<Estimate>,
+    /// What neither a stage nor serving without TLS accounts for: the rest of TLS.
+    pub rest_ns: Option<Estimate>,
+    /// Calls into the provider, and how many of them were timed, per hit.
+    pub calls_per_hit: f64,
+    /// Of those, timed.
+    pub timed_per_hit: f64,
+    /// The classes of functions that were called.
+    pub classes: Vec<ClassSummary>,
+    /// What sampling found; `None`: nothing was sampled, or too little of the server's work.
+    pub sampled: Option<SampledSummary>,
+    /// Why the times of calls are not what the calls cost; empty: nothing says so.
+    pub contradictions: Vec<String>,
+}
+
+/// What sampling found: costs are parts of the profiled server's hit, not timed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SampledSummary {
+    /// Samples.
+    pub samples: u64,
+    /// What sampling costs.
+    pub sampling_ns: Estimate,
+    /// The whole that is divided: CPU of a hit of the profiled server, while nothing is timed or sampled.
+    pub whole_ns: f64,
+    /// By area.
+    pub areas: Vec<Spent>,
+    /// Of what TLS spends outside of stages, the part that has a name, per cent. `None`: plain HTTP was not sampled.
+    pub named_percent: Option<f64>,
+    /// The dearest functions outside of stages.
+    pub functions: Vec<Spent>,
+    /// All stacks, in samples.
+    #[serde(skip)]
+    pub stacks: Stacks,
+}
+
+/// What some code costs: an area, a part of one, or a function.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Spent {
+    /// Its name; of a function with its file.
+    pub name: String,
+    /// CPU of a hit that is spent there, nanoseconds.
+    pub ns: Estimate,
+    /// What that is beyond what a hit without TLS spends there. `None`: plain HTTP was not sampled, or a function.
+    pub tls_ns: Option<Estimate>,
+    /// Instructions of a hit there, in user space. `None`: none were counted, or not there.
+    pub instructions_count: Option<f64>,
+    /// Its parts, the dearest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Spent>,
+}
+
+/// A stage, or two that one call does.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StageSummary {
+    /// Which.
+    pub stages: StageSet,
+    /// Time in its calls per hit, nanoseconds.
+    pub timed_ns: Estimate,
+    /// What a hit is cheaper by without it; `None`: it was not removed.
+    pub removed_ns: Option<Estimate>,
+    /// What a hit is dearer by with it computed twice; `None`: it was not doubled.
+    pub doubled_ns: Option<Estimate>,
+    /// Instructions in user space within its calls per hit; `None`: none were counted.
+    pub instructions_count: Option<f64>,
+    /// The part of the samples that were in its calls; `None`: nothing was sampled.
+    pub sampled_ns: Option<Estimate>,
+    /// Removed less timed: what the stage costs outside of its calls, or how much of it removing leaves.
+    pub difference_ns: Option<Estimate>,
+}
+
+/// One class of functions.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ClassSummary {
+    /// Its stage.
+    pub stage: Stage,
+    /// Its name.
+    pub name: &'static str,
+    /// Calls per hit.
+    pub calls_per_hit: f64,
+    /// Mean time of a call, nanoseconds.
+    pub ns_per_call: f64,
+    /// Time per hit, nanoseconds.
+    pub ns_per_hit: f64,
+    /// Bytes per hit that the calls worked on.
+    pub bytes_per_hit: f64,
+}
+
+/// Slices of one kind of handshake, by the index of their cell. Behind the cells stand the stages of
+/// [`Stage::PROVIDER`], in groups as they are removed: time in their calls, in the slices of the timed cell.
+struct OfKind<'a> {
+    cells: &'a [Cell],
+    handshakes: Handshakes,
+    sweeps: Sweeps,
+}
+
+impl ProfileSummary {
+    /// `None`: it is no record of a profile.
+    pub fn of(record: &Record) -> Result<ProfileSummary> {
+        let profile = record.measured.understood::<ProfileRecord>()?;
+        let kinds: BTreeSet<Handshakes> = profile.cells.iter().map(|cell| cell.handshakes).collect();
+        let mut warnings = record.warnings.clone();
+        let handshakes: Vec<KindSummary> =
+            kinds.into_iter().filter_map(|kind| KindSummary::of(record, profile, kind, &mut warnings)).collect();
+        warnings.extend(handshakes.iter().filter_map(KindSummary::contradicted));
+        let few = handshakes.iter().map(|kind| kind.sweeps).min().unwrap_or(0);
+        if few < SWEEPS_FEW {
+            let what = format!("only {few} sweeps were measured, so that intervals mean little");
+            warnings.push(Warning::new("few_sweeps", what).with_remedy("Measure longer (--time)"));
+        }
+        Ok(ProfileSummary {
+            handshakes,
+            clock: profile.clock.name(),
+            clock_reading_ns: profile.clock_reading_ps as f64 / 1e3,
+            rounds: record.blocks.iter().map(|block| block.round + 1).max().unwrap_or(0),
+            warnings,
+        })
+    }
+
+    /// Whether the times of calls of one kind of handshake are not what these cost.
+    pub fn is_contradicted(&self) -> bool {
+        self.handshakes.iter().any(|kind| !kind.contradictions.is_empty())
+    }
+}
+
+impl KindSummary {
+    fn of(
+        record: &Record,
+        profile: &ProfileRecord,
+        kind: Handshakes,
+        warnings: &mut Vec<Warning>,
+    ) -> Option<KindSummary> {
+        let sweeps = OfKind::of(record, &profile.cells, kind);
+        let server = sweeps.base();
+        let is_untouched = server == Treatment::AsIs;
+        let (whole, not_timed) = (sweeps.costs(server)?, sweeps.costs(Treatment::NotTimed)?);
+        let timing = sweeps.savings(Treatment::Timed, Treatment::NotTimed)?;
+        let groups: Vec<StageSet> = StageSet::groups().collect();
+        let timed: Vec<Column> = (0..groups.len()).map(|group| sweeps.timed(group)).collect::<Option<_>>()?;
+        let plain = sweeps.costs(Treatment::Plain);
+        // What is left of a hit without its stages, and without what serving takes in plain HTTP.
+        let left = |plain: Option<&Column>| {
+            let less = timed.iter().chain(plain).map(|column| (column, -1.0));
+            estimate_sum(&[(&whole, 1.0)].into_iter().chain(less).collect::<Vec<_>>())
+        };
+        let (cpu_ns, library_ns) = (estimate_sum(&[(&whole, 1.0)]), estimate_sum(&[(&not_timed, 1.0), (&whole, -1.0)]));
+        let plain_ns = plain.as_ref().map(|plain| estimate_sum(&[(plain, 1.0)]));
+        let mut seen_in = |treatment, whole: &Column, whole_ns| {
+            let cell = Cell { handshakes: kind, treatment };
+            SeenRounds::of(record, &profile.cells, cell, &sweeps.sweeps.numbered(whole), whole_ns)
+                .map_err(|what| warnings.push(Warning::new("not_sampled", what).with_remedy(NOT_SAMPLED)))
+                .unwrap_or_default()
+        };
+        let seen = seen_in(Treatment::Sampled, &not_timed, cpu_ns.value + library_ns.value);
+        let seen_plain = plain
+            .as_ref()
+            .zip(plain_ns)
+            .and_then(|(plain, plain_ns)| seen_in(Treatment::PlainSampled, plain, plain_ns.value));
+        let counted = profile.counted.iter().find(|counted| counted.handshakes == kind);
+        let stages = groups.into_iter().zip(&timed).map(|(stages, timed)| StageSummary {
+            sampled_ns: seen.as_ref().map(|seen| seen.of_stages(stages)),
+            instructions_count: counted.map(|counted| counted.of_stages(stages)),
+            ..sweeps.stage(stages, timed)
+        });
+        let sampling = sweeps.savings(Treatment::Sampled, Treatment::NotTimed);
+        let sampled = seen
+            .as_ref()
+            .zip(sampling)
+            .map(|(seen, sampling)| seen.summary(estimate_sum(&[(&sampling, -1.0)]), seen_plain.as_ref(), counted));
+        let counts = Counts::of(record, &profile.cells, kind);
+        let summary = KindSummary {
+            kind,
+            sweeps: sweeps.sweeps.count(),
+            cpu_ns,
+            is_untouched,
+            library_ns: is_untouched.then_some(library_ns),
+            timing_ns: estimate_sum(&[(&timing, -1.0)]),
+            hits_per_second: hits_per_second(record, &profile.cells, Cell { handshakes: kind, treatment: server }),
+            stages: stages.collect(),
+            other_ns: left(None),
+            plain_ns,
+            rest_ns: plain.as_ref().map(|plain| left(Some(plain))),
+            calls_per_hit: counts.per_hit(counts.counts.calls().0),
+            timed_per_hit: counts.per_hit(counts.counts.calls().1),
+            classes: counts.classes(),
+            sampled,
+            contradictions: Vec::new(),
+        };
+        Some(KindSummary { contradictions: contradictions::of(&summary), ..summary })
+    }
+
+    /// Why nothing is said of the stages by the times of their calls; `None`: these can be right.
+    pub fn contradicted(&self) -> Option<Warning> {
+        (!self.contradictions.is_empty()).then(|| {
+            let what = format!(
+                "{} handshakes: the times of calls are not what these cost, as {}",
+                self.kind.name(),
+                self.contradictions.join("; ")
+            );
+            let remedy = "The clock went on while other work had the processor, or calls were not seen: profile on a \
+                          machine without other work; what removing, doubling and samples say stands";
+            Warning::new(code::MISSED, what).with_remedy(remedy)
+        })
+    }
+
+    /// What no stage accounts for, by name: what serving takes without TLS stands apart where it was measured.
+    pub fn beside_stages(&self) -> Vec<(&'static str, Estimate)> {
+        match (self.rest_ns, self.plain_ns) {
+            (Some(rest), Some(plain)) => vec![("rest of TLS", rest), ("plain HTTP", plain)],
+            _ => vec![("everything else", self.other_ns)],
+        }
+    }
+
+    /// The sum of all stages per hit, nanoseconds.
+    pub fn stages_ns(&self) -> f64 {
+        self.stages.iter().map(|stage| stage.timed_ns.value).sum()
+    }
+}
+
+impl<'a> OfKind<'a> {
+    fn of(record: &'a Record, cells: &'a [Cell], handshakes: Handshakes) -> OfKind<'a> {
+        let blocks =
+            record.blocks.iter().filter(|block| block.valid && cells[block.configuration].handshakes == handshakes);
+        let of_block = |block: &'a Block| {
+            let costs = block.slices.iter().filter(|slice| slice.hits > 0).map(move |slice| Point::of(block, slice));
+            let groups = stages_of(block).filter(|(slice, _)| slice.hits > 0).flat_map(move |(slice, ns)| {
+                let of_group = move |(group, stages): (usize, StageSet)| {
+                    let each = Stage::PROVIDER.iter().zip(ns).filter(|(stage, _)| stages.contains(**stage));
+                    let ns = each.map(|(_, ns)| *ns).sum::<u64>() as f64 / f64::from(slice.hits);
+                    Point { index: cells.len() + group, ns, ..Point::of(block, slice) }
+                };
+                StageSet::groups().enumerate().map(of_group)
+            });
+            costs.chain(groups)
+        };
+        OfKind { cells, handshakes, sweeps: Sweeps::of(blocks.flat_map(of_block)) }
+    }
+
+    /// The server that all others are compared with: the untouched one where there is one.
+    fn base(&self) -> Treatment {
+        if self.index(Treatment::AsIs).is_some() { Treatment::AsIs } else { Treatment::NotTimed }
+    }
+
+    /// The cell of a treatment, if anything was measured of it.
+    fn index(&self, treatment: Treatment) -> Option<usize> {
+        let cell = Cell { handshakes: self.handshakes, treatment };
+        self.cells.iter().position(|other| *other == cell).filter(|index| self.sweeps.has(*index))
+    }
+
+    /// CPU of a hit by round.
+    fn costs(&self, treatment: Treatment) -> Option<Column> {
+        Some(self.sweeps.costs(self.index(self.base())?, self.index(treatment)?))
+    }
+
+    /// What a hit is cheaper by than in the slices of `host` that stand nearest, by round.
+    fn savings(&self, treatment: Treatment, host: Treatment) -> Option<Column> {
+        Some(self.sweeps.savings(self.index(self.base())?, self.index(host)?, self.index(treatment)?))
+    }
+
+    /// What removing and doubling say of stages that one call does, beside the time in their calls.
+    fn stage(&self, stages: StageSet, timed: &Column) -> StageSummary {
+        let removed = self.savings(Treatment::Off(stages), Treatment::NothingOff);
+        let doubled = self.savings(Treatment::Doubled(stages), Treatment::NothingDoubled);
+        // Records that are computed twice are copied besides.
+        let copied = self.savings(Treatment::RecordsCopied, Treatment::NothingDoubled);
+        let copied = copied.as_ref().filter(|_| stages.contains(Stage::Cipher)).map(|copied| (copied, 1.0));
+        StageSummary {
+            stages,
+            timed_ns: estimate_sum(&[(timed, 1.0)]),
+            removed_ns: removed.as_ref().map(|removed| estimate_sum(&[(removed, 1.0)])),
+            difference_ns: removed.as_ref().map(|removed| estimate_sum(&[(removed, 1.0), (timed, -1.0)])),
+            doubled_ns: doubled
+                .as_ref()
+                .map(|doubled| estimate_sum(&[(doubled, -1.0)].into_iter().chain(copied).collect::<Vec<_>>())),
+            sampled_ns: None,
+            instructions_count: None,
+        }
+    }
+
+    /// Time in the calls of a group of stages per hit, by round.
+    fn timed(&self, group: usize) -> Option<Column> {
+        let host = self.index(Treatment::NotTimed)?;
+        Some(self.sweeps.parts(self.index(self.base())?, host, self.cells.len() + group))
+    }
+}
+
+/// The slices of a block with their times by stage.
+fn stages_of(block: &Block) -> impl Iterator<Item = (&Slice, &[u64])> {
+    let profile = block.profile.iter().flat_map(|profile| profile.stages_ns.iter().map(Vec::as_slice));
+    block.slices.iter().zip(profile)
+}
+
+/// Counts of the timed cell of a kind.
+struct Counts {
+    counts: ProfileCounts,
+    hits: u64,
+}
+
+impl Counts {
+    fn of(record: &Record, cells: &[Cell], kind: Handshakes) -> Counts {
+        let cell = Cell { handshakes: kind, treatment: Treatment::Timed };
+        let mut counts = Counts { counts: ProfileCounts::default(), hits: 0 };
+        for block in record.blocks.iter().filter(|block| block.valid && cells[block.configuration] == cell) {
+            if let Some(profile) = &block.profile {
+                counts.counts.add(&profile.counts);
+                counts.hits += block.hits;
+            }
+        }
+        counts
+    }
+
+    fn per_hit(&self, count: u64) -> f64 {
+        count as f64 / self.hits.max(1) as f64
+    }
+
+    fn classes(&self) -> Vec<ClassSummary> {
+        let class = |(stage, name, count): (Stage, &'static str, tlsdyno_native::ClassCount)| ClassSummary {
+            stage,
+            name,
+            calls_per_hit: self.per_hit(count.calls),
+            ns_per_call: count.ns as f64 / count.timed_count.max(1) as f64,
+            ns_per_hit: count.all_ns() / self.hits.max(1) as f64,
+            bytes_per_hit: self.per_hit(count.bytes),
+        };
+        self.counts.iter().map(class).collect()
+    }
+}
+
+/// From blocks without slices. `None`: there is none.
+fn hits_per_second(record: &Record, cells: &[Cell], cell: Cell) -> Option<f64> {
+    let is_whole = |block: &&Block| block.valid && block.slices.is_empty() && cells[block.configuration] == cell;
+    let (hits, ns) = record
+        .blocks
+        .iter()
+        .filter(is_whole)
+        .fold((0, 0), |(hits, ns), block| (hits + block.hits, ns + block.elapsed_ns));
+    (ns > 0).then(|| hits as f64 * 1e9 / ns as f64)
+}
