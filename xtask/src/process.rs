@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use anyhow::{Context, Result, ensure};
+use tlsdyno_engine::sys::process_cpu_ns;
 
 /// How long a server may take to start.
 const START_PATIENCE: Duration = Duration::from_secs(20);
@@ -71,14 +72,9 @@ pub fn cpu_seconds(program: &Path, arguments: &[impl AsRef<OsStr> + Debug]) -> R
     Ok(times[0] + times[1])
 }
 
-/// CPU time that the threads of a process have had so far, in nanoseconds, from the scheduler.
+/// CPU time that a process has had so far, with that of threads that have ended, in nanoseconds.
 pub fn cpu_ns(process: u32) -> Result<u64> {
-    let mut sum = 0;
-    for thread in fs::read_dir(format!("/proc/{process}/task"))? {
-        let text = fs::read_to_string(thread?.path().join("schedstat"))?;
-        sum += text.split(' ').next().unwrap_or_default().parse::<u64>().context("read schedstat")?;
-    }
-    Ok(sum)
+    process_cpu_ns(process).context("the process has ended")
 }
 
 /// Memory of a process that is its own and not a file's.

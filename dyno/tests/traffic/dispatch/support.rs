@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use tlsdyno_engine::dispatch::limits::SPARE_PIPES;
+use tlsdyno_engine::sys::process_cpu_ns;
 
 /// Long enough for a loaded machine; nothing waits this long unless it is broken.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -119,14 +120,9 @@ impl Dispatcher {
         std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
     }
 
-    /// CPU time of all its threads so far.
+    /// CPU time so far, with that of threads that have ended.
     pub fn cpu_time(&self) -> Duration {
-        let of_thread = |thread: std::io::Result<std::fs::DirEntry>| {
-            let text = std::fs::read_to_string(thread.unwrap().path().join("schedstat")).unwrap();
-            text.split(' ').next().unwrap().parse::<u64>().unwrap()
-        };
-        let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
-        Duration::from_nanos(threads.map(of_thread).sum())
+        Duration::from_nanos(process_cpu_ns(self.pid()).unwrap())
     }
 
     /// What it holds now.
