@@ -122,7 +122,7 @@ fn assert_order(places: &[usize], clients: &[&str], window: usize) -> usize {
     largest
 }
 
-/// Prints a row of the table in docs/WORKLOADS.md for each window.
+/// Prints a row for each window.
 fn replay(name: &str, log: &str, windows: &[usize]) {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("access.log");
