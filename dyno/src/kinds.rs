@@ -26,7 +26,7 @@ pub static KINDS: [&dyn Kind; 8] = [
 /// # Errors
 /// It is of none of these kinds, or cannot be understood.
 pub fn summary(record: &Record) -> Result<Box<dyn AnySummary>> {
-    let field = record.measured.field();
+    let field = record.kind_part.field();
     // It was stopped before its subject was known: there is nothing but its question.
     let is_of = |kind: &&&dyn Kind| field.is_empty() || kind.field() == field;
     let kind = KINDS.iter().find(is_of);

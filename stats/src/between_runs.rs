@@ -68,12 +68,12 @@ pub fn is_another_run(of: &Record, earlier: &Record) -> bool {
         (of.tool_version, of.kernel, of.cpu_model, of.cpus, of.openssl_version, of.server_version)
     };
     let asked = |record: &Record| {
-        let mut experiment = record.measured.of::<Experiment>().cloned()?;
+        let mut experiment = record.kind_part.of::<Experiment>().cloned()?;
         let measure = &mut experiment.measure;
         (measure.seed, measure.time_s, measure.until_percent) = (None, 0.0, None);
         Some(experiment)
     };
-    let is_experiment = of.measured.of::<Experiment>().is_some();
+    let is_experiment = of.kind_part.of::<Experiment>().is_some();
     is_experiment && circumstances(of) == circumstances(earlier) && asked(of) == asked(earlier)
 }
 
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
     use tlsdyno_base::random::SplitMix64;
     use tlsdyno_record::model::Experiment;
-    use tlsdyno_record::store::Measured;
+    use tlsdyno_record::store::KindPart;
 
     fn runs(of: &[(f64, f64)]) -> Vec<EarlierShare> {
         of.iter().map(|&(percent, half_width_percent)| EarlierShare { percent, half_width_percent }).collect()
@@ -153,7 +153,7 @@ mod tests {
             let mut experiment = Experiment::default();
             experiment.measure.seed = Some(seed);
             let mut record = Record::begun_now("?", seed);
-            record.measured = Measured::from(experiment);
+            record.kind_part = KindPart::from(experiment);
             record.manifest.openssl_version = version.to_owned();
             record
         };

@@ -13,7 +13,7 @@ pub use super::sweeps::Scatter;
 use super::sweeps::Sweeps;
 use tlsdyno_record::model::{Experiment, Measure};
 use tlsdyno_record::store::calibration::{Calibration, Recovered, this_machine};
-use tlsdyno_record::store::{Block, Kind, Record, Warning};
+use tlsdyno_record::store::{Block, Record, Role, Warning};
 
 /// The configurations of a calibration by name: the repetition of the untouched server and, with what they inject, the
 /// burning ones.
@@ -29,9 +29,9 @@ pub struct Names {
 /// no usable block, or fewer than three rounds are complete.
 pub fn evaluate(rounds: &Rounds, names: &Names) -> Option<Calibration> {
     let record = rounds.record();
-    let as_is = rounds.find(&Kind::AsIs)?;
+    let as_is = rounds.find(&Role::AsIs)?;
     // The cost of a mode is that of the untouched server, changed by what it differs from its host by.
-    let before = if rounds.sweeps() > 0 { as_is } else { rounds.find(&Kind::Loaded)? };
+    let before = if rounds.sweeps() > 0 { as_is } else { rounds.find(&Role::Loaded)? };
     let index = |name: &str| record.configurations.iter().position(|one| one.name == name && one.valid);
     let mut pairs = vec![(0.0, as_is, index(&names.again)?)];
     for (us, name) in &names.burning {
@@ -99,11 +99,11 @@ impl SliceTrial {
         let slices = || record.blocks.iter().flat_map(|block| &block.slices);
         let began_us = slices().map(|slice| slice.started_us).min()?;
         let ended_us = slices().map(|slice| slice.started_us + u64::from(slice.elapsed_us)).max()?;
-        let [as_is, loaded] = [Kind::AsIs, Kind::Loaded].map(|kind| rounds.find(&kind));
+        let [as_is, loaded] = [Role::AsIs, Role::Loaded].map(|kind| rounds.find(&kind));
         let instrument_us = estimate_column(&difference_us(rounds, as_is?, loaded?));
         let scatter = Sweeps::of_record(record).scatter(loaded?, rounds.named(&names.again)?, calibration.hit_us);
         let rounds_in_a_minute = f64::from(calibration.rounds) * 60e6 / (ended_us - began_us) as f64;
-        let measure = &record.measured.of::<Experiment>()?.measure;
+        let measure = &record.kind_part.of::<Experiment>()?.measure;
         Some(SliceTrial {
             asked_us: measure.slice_us.unwrap_or(Measure::SLICE_US),
             slice_us: slices().map(|slice| f64::from(slice.elapsed_us)).sum::<f64>() / slices().count() as f64,

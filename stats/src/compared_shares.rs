@@ -4,7 +4,7 @@
 //! The two were measured apart, so that their errors are independent.
 
 use tlsdyno_base::distribution::{CONFIDENCE, student_t_two_sided};
-use tlsdyno_record::store::Kind;
+use tlsdyno_record::store::Role;
 
 use super::between_runs::BetweenRuns;
 use super::bootstrap::Estimate;
@@ -21,7 +21,7 @@ const MANY: usize = 100_000;
 /// What both records know, in the order of the first. What changes by less than `tolerance` points is undecided.
 pub fn compared(first: &Summary, second: &Summary, tolerance: f64) -> Vec<SideBySide> {
     let cost = |of: &Summary| {
-        let as_is = of.configuration(&Kind::AsIs)?;
+        let as_is = of.configuration(&Role::AsIs)?;
         Some(as_is.server_cpu_ns_per_hit).filter(|cost| cost.value.is_finite())
     };
     let shares: Vec<(&str, [Estimate; 2])> = first

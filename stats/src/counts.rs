@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use tlsdyno_base::units::format_percent;
 use tlsdyno_record::store::warning::code;
-use tlsdyno_record::store::{Block, Configuration, Kind, Record, Warning};
+use tlsdyno_record::store::{Block, Configuration, Record, Role, Warning};
 use tlsdyno_tls::{Stage, StageSet};
 
 /// A share may be so much below nothing, in percentage points: what takes the place of a stage costs something itself.
@@ -57,7 +57,7 @@ impl Counts {
         });
         let spread_percent = spread_percent.reduce(f64::max);
         let shares_spread_percent = record.configurations.iter().filter_map(|configuration| {
-            let stages = stages_of(&configuration.kind)?;
+            let stages = stages_of(&configuration.role)?;
             departure(each.iter().filter_map(|round| Some(round.of_stages(record, stages)?.percent)))
         });
         let shares_spread_percent = shares_spread_percent.reduce(f64::max);
@@ -91,7 +91,7 @@ impl Counts {
             is_impossible(percent).then(|| format!("{name} {}", format_percent(percent)))
         };
         let told: Vec<String> =
-            record.configurations.iter().filter_map(|of_one| of(stages_of(&of_one.kind)?)).collect();
+            record.configurations.iter().filter_map(|of_one| of(stages_of(&of_one.role)?)).collect();
         let what = format!(
             "counts that cannot be a share of the server's instructions are left out ({}): the server did not do the \
              same work with and without the stage; count more requests, or read its log",
@@ -111,20 +111,20 @@ impl Counts {
     }
 
     fn of_stages(&self, record: &Record, stages: StageSet) -> Option<Instructions> {
-        let find = |is: &dyn Fn(&Kind) -> bool| record.configurations.iter().position(|of| is(&of.kind));
-        let as_is = self.per_hit(find(&|kind| *kind == Kind::AsIs)?)?;
+        let find = |is: &dyn Fn(&Role) -> bool| record.configurations.iter().position(|of| is(&of.role));
+        let as_is = self.per_hit(find(&|role| *role == Role::AsIs)?)?;
         let without = record
             .configurations
             .iter()
-            .position(|of| of.noop == stages && matches!(of.kind, Kind::StageOff(_) | Kind::Several(_) | Kind::AllOff));
+            .position(|of| of.noop == stages && matches!(of.role, Role::StageOff(_) | Role::Several(_) | Role::AllOff));
         let removing = without.and_then(|index| {
             let with = record.configurations[index].host_number.map_or(Some(as_is), |host| self.per_hit(host));
             Some(with? - self.per_hit(index)?)
         });
-        let twice = find(&|kind| *kind == Kind::Doubled(stages));
+        let twice = find(&|role| *role == Role::Doubled(stages));
         let doubling = twice.and_then(|index| {
-            let copies = find(&|kind| *kind == Kind::Copies).filter(|_| stages.contains(Stage::Cipher));
-            let once = copies.or_else(|| find(&|kind| *kind == Kind::NothingDoubled))?;
+            let copies = find(&|role| *role == Role::Copies).filter(|_| stages.contains(Stage::Cipher));
+            let once = copies.or_else(|| find(&|role| *role == Role::NothingDoubled))?;
             Some(self.per_hit(index)? - self.per_hit(once)?)
         });
         let percent = 100.0 * removing.or(doubling)? / as_is;
@@ -133,10 +133,10 @@ impl Counts {
 }
 
 /// The stages that a configuration tells the cost of; `None`: none.
-pub(super) fn stages_of(kind: &Kind) -> Option<StageSet> {
-    match kind {
-        Kind::StageOff(stage) => Some(StageSet::NONE.with(*stage)),
-        Kind::Doubled(stages) => Some(*stages),
+pub(super) fn stages_of(role: &Role) -> Option<StageSet> {
+    match role {
+        Role::StageOff(stage) => Some(StageSet::NONE.with(*stage)),
+        Role::Doubled(stages) => Some(*stages),
         _ => None,
     }
 }
@@ -160,8 +160,8 @@ mod tests {
     /// Instructions per hit in each of two rounds: of the server as is, of its host with nothing off, and of the host
     /// without authentication.
     fn record(rounds: [[u64; 3]; 2]) -> Record {
-        let configuration = |name: &str, kind, noop, host_number| Configuration {
-            kind,
+        let configuration = |name: &str, role, noop, host_number| Configuration {
+            role,
             noop,
             host_number,
             ..Configuration::setting(name, true, Vec::new())
@@ -169,9 +169,9 @@ mod tests {
         let off = StageSet::NONE.with(Stage::Authentication);
         let mut record = Record::begun_now("?", 1);
         record.configurations = vec![
-            configuration("as is", Kind::AsIs, StageSet::NONE, None),
-            configuration("nothing off", Kind::Loaded, StageSet::NONE, None),
-            configuration("no authentication", Kind::StageOff(Stage::Authentication), off, Some(1)),
+            configuration("as is", Role::AsIs, StageSet::NONE, None),
+            configuration("nothing off", Role::Loaded, StageSet::NONE, None),
+            configuration("no authentication", Role::StageOff(Stage::Authentication), off, Some(1)),
         ];
         for (round, counts) in rounds.into_iter().enumerate() {
             for (configuration, instructions) in counts.into_iter().enumerate() {

@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 use tlsdyno_record::model::{ComparisonModel, ConfigurationModel, Experiment, RemedyModel, SessionCache};
-use tlsdyno_record::store::{Configuration, Kind, Record};
+use tlsdyno_record::store::{Configuration, Record, Role};
 use tlsdyno_tls::Stage;
 
 use super::accelerators::{Prediction, predictions};
@@ -154,7 +154,7 @@ impl Findings {
         let Some(experiment) = rounds.experiment() else {
             return Findings::default();
         };
-        let as_is = record.configurations.iter().find(|configuration| configuration.kind == Kind::AsIs);
+        let as_is = record.configurations.iter().find(|configuration| configuration.role == Role::AsIs);
         let as_is = as_is.map_or("", |configuration| configuration.name.as_str());
         let mut remedies: Vec<RemedyFinding> =
             experiment.remedies.iter().map(|remedy| remedy_answer(experiment, remedy, as_is, rounds)).collect();
@@ -179,7 +179,7 @@ impl Findings {
 fn unmeasured(record: &Record) -> Vec<Unmeasured> {
     let failed = record.configurations.iter().filter(|configuration| !configuration.valid);
     let of = |configuration: &Configuration| {
-        let Kind::StageOff(stage) = configuration.kind else { return None };
+        let Role::StageOff(stage) = configuration.role else { return None };
         let why = configuration.preflight.failed.first()?.clone();
         Stage::PROVIDER.contains(&stage).then_some(Unmeasured { stage, why })
     };
@@ -187,10 +187,10 @@ fn unmeasured(record: &Record) -> Vec<Unmeasured> {
 }
 
 fn relative(rounds: &Rounds) -> Vec<Relative> {
-    let Some(plain) = rounds.find(&Kind::PlainHttp) else {
+    let Some(plain) = rounds.find(&Role::PlainHttp) else {
         return Vec::new();
     };
-    let others = rounds.record().configurations.iter().filter(|configuration| configuration.kind != Kind::PlainHttp);
+    let others = rounds.record().configurations.iter().filter(|configuration| configuration.role != Role::PlainHttp);
     others
         .filter_map(|configuration| {
             let index = rounds.named(&configuration.name)?;
@@ -294,8 +294,8 @@ fn named_times(rounds: &Rounds, a: &str, b: &str) -> [Option<Ratio>; 2] {
 }
 
 fn setup_and_data(rounds: &Rounds) -> Vec<SetupAndData> {
-    let find = |stage| rounds.find(&Kind::StageOff(stage));
-    let found = [rounds.find(&Kind::AsIs), rounds.find(&Kind::PlainHttp), find(Stage::Setup), find(Stage::Marshalling)];
+    let find = |stage| rounds.find(&Role::StageOff(stage));
+    let found = [rounds.find(&Role::AsIs), rounds.find(&Role::PlainHttp), find(Stage::Setup), find(Stage::Marshalling)];
     let [Some(as_is), Some(plain), Some(setup), Some(data)] = found else {
         return Vec::new();
     };

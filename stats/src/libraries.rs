@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 use tlsdyno_record::model::{ConfigurationModel, Experiment};
-use tlsdyno_record::store::{Kind, LibraryUsed, Record};
+use tlsdyno_record::store::{LibraryUsed, Record, Role};
 use tlsdyno_tls::Stage;
 
 use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
@@ -32,7 +32,7 @@ impl Libraries {
     pub(super) fn of(rounds: &Rounds) -> Option<Libraries> {
         let record = rounds.record();
         let models = models(record);
-        let [first, second] = [rounds.find(&Kind::AsIs)?, models.iter().position(is_untouched_on_other)?];
+        let [first, second] = [rounds.find(&Role::AsIs)?, models.iter().position(is_untouched_on_other)?];
         if !record.configurations.get(second)?.valid || rounds.pairs(first, second, Metric::Cpu) == 0 {
             return None;
         }
@@ -44,18 +44,18 @@ impl Libraries {
         for (index, configuration) in record.configurations.iter().enumerate() {
             let is_usable = |index: &usize| record.configurations[*index].valid && configuration.valid;
             let Some(twin) = twin(models, index).filter(is_usable) else { continue };
-            match &configuration.kind {
+            match &configuration.role {
                 // Those of the shim contain these.
-                Kind::StageOff(stage) if Stage::PROVIDER.contains(stage) => {
+                Role::StageOff(stage) if Stage::PROVIDER.contains(stage) => {
                     named.push((stage.name().to_owned(), [saved(first, index), saved(second, twin)]));
                     count += 1;
                     all_off = all_off.or(Some((index, twin)));
                 }
-                Kind::AllOff => all_off = Some((index, twin)),
+                Role::AllOff => all_off = Some((index, twin)),
                 _ => {}
             }
         }
-        let is_all = |(index, _): &(usize, usize)| count == 1 || record.configurations[*index].kind == Kind::AllOff;
+        let is_all = |(index, _): &(usize, usize)| count == 1 || record.configurations[*index].role == Role::AllOff;
         if let Some((index, twin)) = all_off.filter(is_all) {
             named.push((REMAINDER.to_owned(), [index, twin].map(|index| rounds.cost(index, Metric::Cpu))));
         }
@@ -86,7 +86,7 @@ pub(super) fn untouched(record: &Record, index: usize) -> Option<usize> {
 }
 
 fn models(record: &Record) -> &[ConfigurationModel] {
-    record.measured.of::<Experiment>().map_or(&[], |experiment| &experiment.configurations)
+    record.kind_part.of::<Experiment>().map_or(&[], |experiment| &experiment.configurations)
 }
 
 fn is_untouched_on_other(model: &ConfigurationModel) -> bool {
@@ -139,7 +139,7 @@ fn rows(named: Vec<(String, [Column; 2])>) -> Vec<SideBySide> {
 mod tests {
     use super::*;
     use tlsdyno_record::model::{Experiment, Server};
-    use tlsdyno_record::store::{Block, Configuration, Measured};
+    use tlsdyno_record::store::{Block, Configuration, KindPart};
 
     /// Of a hit of 100 µs authentication takes 30 on the first library; on the second the whole takes 20 more.
     fn record(second_authentication_us: u64) -> Record {
@@ -148,15 +148,15 @@ mod tests {
         experiment.configurations = experiment.ablation(&[Stage::Authentication]);
         experiment.fill();
         let mut record = Record::begun_now("?", 1);
-        let kinds = [Kind::AsIs, Kind::StageOff(Stage::Authentication), Kind::PlainHttp, Kind::Setting, Kind::Setting];
-        let named = experiment.configurations.iter().zip(kinds);
-        let configuration = |(model, kind): (&ConfigurationModel, Kind)| Configuration {
-            kind,
+        let roles = [Role::AsIs, Role::StageOff(Stage::Authentication), Role::PlainHttp, Role::Setting, Role::Setting];
+        let named = experiment.configurations.iter().zip(roles);
+        let configuration = |(model, role): (&ConfigurationModel, Role)| Configuration {
+            role,
             noop: model.noop,
             ..Configuration::setting(&model.name, true, Vec::new())
         };
         record.configurations = named.map(configuration).collect();
-        record.measured = Measured::from(experiment);
+        record.kind_part = KindPart::from(experiment);
         let costs_us = [100, 70, 10, 120, 120 - second_authentication_us];
         for round in 0..8 {
             for (configuration, cost_us) in costs_us.into_iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Which part of the instrument an experiment on its own cost has loaded.
 
 use tlsdyno_record::model::{ConfigurationModel, Experiment};
-use tlsdyno_record::store::{Kind, Record};
+use tlsdyno_record::store::{Record, Role};
 
 /// What of the instrument is loaded where nothing is switched off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,12 +19,12 @@ pub enum Loaded {
 
 impl Loaded {
     pub(super) fn of(record: &Record) -> Loaded {
-        let loaded = record.configurations.iter().find(|configuration| configuration.kind == Kind::Loaded);
-        let idle = |kind: &Kind| record.configurations.iter().any(|configuration| configuration.kind == *kind);
-        if loaded.is_none() && idle(&Kind::NothingDoubled) {
+        let loaded = record.configurations.iter().find(|configuration| configuration.role == Role::Loaded);
+        let idle = |role: &Role| record.configurations.iter().any(|configuration| configuration.role == *role);
+        if loaded.is_none() && idle(&Role::NothingDoubled) {
             return Loaded::Doubler;
         }
-        let models = record.measured.of::<Experiment>().into_iter().flat_map(|experiment| &experiment.configurations);
+        let models = record.kind_part.of::<Experiment>().into_iter().flat_map(|experiment| &experiment.configurations);
         let model = loaded.and_then(|loaded| models.into_iter().find(|model| model.name == loaded.name));
         let wraps = |model: &ConfigurationModel| {
             let (provider, shim) = (!model.wrapped.provider().is_empty(), !model.wrapped.is_empty());

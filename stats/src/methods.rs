@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
-use tlsdyno_record::store::{Configuration, Kind};
+use tlsdyno_record::store::{Configuration, Role};
 use tlsdyno_tls::{Stage, StageSet};
 
 use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate, estimate_column};
@@ -67,25 +67,25 @@ pub(super) fn name(stages: StageSet) -> String {
 
 /// What is computed twice set by set, in the order of the record.
 pub(super) fn doubled(rounds: &Rounds, as_is: usize, metric: Metric) -> Vec<Doubled> {
-    let set = |kind: &Kind| if let Kind::Doubled(stages) = kind { Some((*stages, kind.clone())) } else { None };
-    let sets = rounds.record().configurations.iter().filter_map(|configuration| set(&configuration.kind));
-    sets.filter_map(|(stages, kind)| doubling(rounds, as_is, metric, stages, &kind)).collect()
+    let set = |role: &Role| if let Role::Doubled(stages) = role { Some((*stages, role.clone())) } else { None };
+    let sets = rounds.record().configurations.iter().filter_map(|configuration| set(&configuration.role));
+    sets.filter_map(|(stages, role)| doubling(rounds, as_is, metric, stages, &role)).collect()
 }
 
 /// What everything together adds.
 pub(super) fn all_doubled(rounds: &Rounds, as_is: usize, metric: Metric) -> Option<Doubled> {
     let all = doubled(rounds, as_is, metric);
     let stages = all.iter().fold(StageSet::NONE, |stages, one| stages.union(one.stages));
-    doubling(rounds, as_is, metric, stages, &Kind::AllDoubled)
+    doubling(rounds, as_is, metric, stages, &Role::AllDoubled)
 }
 
 /// The cost of records doubled less that of records copied; of others less that with nothing doubled.
-fn doubling(rounds: &Rounds, as_is: usize, metric: Metric, stages: StageSet, kind: &Kind) -> Option<Doubled> {
-    let twice = rounds.find(kind)?;
-    let copies = rounds.find(&Kind::Copies).filter(|_| stages.contains(Stage::Cipher));
+fn doubling(rounds: &Rounds, as_is: usize, metric: Metric, stages: StageSet, role: &Role) -> Option<Doubled> {
+    let twice = rounds.find(role)?;
+    let copies = rounds.find(&Role::Copies).filter(|_| stages.contains(Stage::Cipher));
     // In sweeps a mode's cost is told as the untouched server's with what the mode adds.
     let idle =
-        if metric == Metric::Cpu && rounds.sweeps() > 0 { Some(as_is) } else { rounds.find(&Kind::NothingDoubled) };
+        if metric == Metric::Cpu && rounds.sweeps() > 0 { Some(as_is) } else { rounds.find(&Role::NothingDoubled) };
     let once = copies.or(idle)?;
     let costs = rounds.costs(&[as_is, once, twice], metric);
     let column = |value: fn(f64, f64, f64) -> f64| -> Column {
@@ -106,10 +106,10 @@ fn doubling(rounds: &Rounds, as_is: usize, metric: Metric, stages: StageSet, kin
 /// Every stage that a method tells something of, where the record has several methods, or counts.
 pub(super) fn by_methods(rounds: &Rounds, counts: Option<&Counts>) -> Vec<ByMethods> {
     let record = rounds.record();
-    let as_is = rounds.find(&Kind::AsIs);
+    let as_is = rounds.find(&Role::AsIs);
     let doubled = as_is.map_or_else(Vec::new, |as_is| doubled(rounds, as_is, Metric::Cpu));
     let removed = as_is.map_or_else(Vec::new, |as_is| removed(rounds, as_is));
-    let counted = record.configurations.iter().filter_map(|configuration| stages_of(&configuration.kind));
+    let counted = record.configurations.iter().filter_map(|configuration| stages_of(&configuration.role));
     let counted: Vec<StageSet> = counts.iter().flat_map(|_| counted.clone()).collect();
     if counts.is_none() && (doubled.is_empty() || removed.is_empty()) {
         return Vec::new();
@@ -135,13 +135,13 @@ pub(super) fn by_methods(rounds: &Rounds, counts: Option<&Counts>) -> Vec<ByMeth
 fn removed(rounds: &Rounds, as_is: usize) -> Vec<(StageSet, Column)> {
     let record = rounds.record();
     let doubled = |stages: StageSet| {
-        record.configurations.iter().any(|configuration| configuration.kind == Kind::Doubled(stages))
+        record.configurations.iter().any(|configuration| configuration.role == Role::Doubled(stages))
     };
     let of = |(index, configuration): (usize, &Configuration)| {
         let stages = configuration.noop;
-        let is_step = match configuration.kind {
-            Kind::StageOff(_) => true,
-            Kind::Several(_) | Kind::AllOff => doubled(stages),
+        let is_step = match configuration.role {
+            Role::StageOff(_) => true,
+            Role::Several(_) | Role::AllOff => doubled(stages),
             _ => false,
         };
         let column = rounds.paired(as_is, index, Metric::Cpu, |as_is, without| as_is - without);

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 use tlsdyno_record::model::{ConfigurationModel, Experiment, PaperModel, ShareModel};
-use tlsdyno_record::store::{Kind, Record};
+use tlsdyno_record::store::{Record, Role};
 use tlsdyno_tls::Stage;
 
 use super::findings::Findings;
@@ -129,7 +129,7 @@ impl Published {
 
 /// Hits per second and CPU per hit of a configuration by those of the reference.
 fn ratios(rounds: &Rounds, findings: &Findings, reference: &str, name: &str) -> [Option<Ratio>; 2] {
-    if rounds.find(&Kind::PlainHttp).is_some_and(|plain| rounds.named(reference) == Some(plain)) {
+    if rounds.find(&Role::PlainHttp).is_some_and(|plain| rounds.named(reference) == Some(plain)) {
         let relative = findings.relative.iter().find(|relative| relative.configuration == name);
         return [relative.map(|relative| relative.ratio), relative.map(|relative| relative.by_cpu)];
     }
@@ -217,8 +217,8 @@ impl Paper<'_> {
 
     fn setup_and_data(&self, record: &Record) -> Option<PublishedSetupAndData> {
         let off = |stage| {
-            let kind = Kind::StageOff(stage);
-            record.configurations.iter().find(|configuration| configuration.kind == kind)
+            let role = Role::StageOff(stage);
+            record.configurations.iter().find(|configuration| configuration.role == role)
         };
         let (setup, data) = (off(Stage::Setup)?, off(Stage::Marshalling)?);
         let saved = |name: &str| -> Vec<f64> {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tlsdyno_record::model::Experiment;
-use tlsdyno_record::store::{Block, Kind, LOAD, Record};
+use tlsdyno_record::store::{Block, LOAD, Record, Role};
 
 use super::bootstrap::{Column, estimate_column};
 use super::moment::Moment;
@@ -48,7 +48,7 @@ impl<'a> Rounds<'a> {
         let has_slices = |blocks: &Vec<&Block>| blocks.iter().any(|block| !block.slices.is_empty());
         // The bound cuts rounds of one server only, and leaves no slices of a sweep that it has cut.
         let keeps = |blocks: &Vec<&Block>| {
-            record.finished && (record.measured.of::<Experiment>().is_none() || has_slices(blocks))
+            record.finished && (record.kind_part.of::<Experiment>().is_none() || has_slices(blocks))
         };
         let is_cut = |blocks: &Vec<&Block>| !whole(blocks) && !keeps(blocks);
         if by_round.values().next_back().is_some_and(is_cut) {
@@ -75,7 +75,7 @@ impl<'a> Rounds<'a> {
 
     /// The experiment, where the record is of one server.
     pub(super) fn experiment(&self) -> Option<&'a Experiment> {
-        self.record.measured.of()
+        self.record.kind_part.of()
     }
 
     /// How costs go with the machine's pace, where it was sampled.
@@ -88,12 +88,12 @@ impl<'a> Rounds<'a> {
         self.moment.as_ref()
     }
 
-    /// Index of the first valid configuration of this kind that has at least one usable block.
-    pub(super) fn find(&self, kind: &Kind) -> Option<usize> {
+    /// Index of the first valid configuration with this role that has at least one usable block.
+    pub(super) fn find(&self, role: &Role) -> Option<usize> {
         let configurations = &self.record.configurations;
         configurations
             .iter()
-            .position(|configuration| configuration.kind == *kind && configuration.valid)
+            .position(|configuration| configuration.role == *role && configuration.valid)
             .filter(|&index| self.of_configuration(index).next().is_some())
     }
 
@@ -229,7 +229,7 @@ impl<'a> Rounds<'a> {
 
 /// In an experiment on machines: of each configuration the one that it is on a machine, or itself.
 fn with_machines(record: &Record) -> Option<Vec<usize>> {
-    let experiment = record.measured.of::<Experiment>().filter(|experiment| !experiment.machines.is_empty())?;
+    let experiment = record.kind_part.of::<Experiment>().filter(|experiment| !experiment.machines.is_empty())?;
     let names: Vec<&str> = record.configurations.iter().map(|configuration| configuration.name.as_str()).collect();
     let base = |(index, name): (usize, &&str)| {
         let model = experiment.configurations.iter().find(|model| model.name == **name);
@@ -243,6 +243,6 @@ fn usable(record: &Record, block: &Block) -> bool {
     let valid_configuration =
         record.configurations.get(block.configuration).is_some_and(|configuration| configuration.valid);
     // What a server behind a URL costs is not known.
-    let costs = block.server_cpu_ns > 0 || record.measured.field() == LOAD;
+    let costs = block.server_cpu_ns > 0 || record.kind_part.field() == LOAD;
     valid_configuration && block.valid && block.hits > 0 && block.elapsed_ns > 0 && costs
 }

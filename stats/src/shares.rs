@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use tlsdyno_record::model::ShareModel;
-use tlsdyno_record::store::Kind;
+use tlsdyno_record::store::Role;
 use tlsdyno_tls::Stage;
 
 use super::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
@@ -73,7 +73,7 @@ impl Shares {
     /// none.
     pub fn of(rounds: &Rounds) -> Shares {
         let mut all = Shares::default();
-        if let Some(as_is) = rounds.find(&Kind::AsIs) {
+        if let Some(as_is) = rounds.find(&Role::AsIs) {
             // Where there are no blocks, nothing is known of hits per second.
             for metric in Metric::ALL.into_iter().filter(|metric| rounds.pairs(as_is, as_is, *metric) > 0) {
                 let named = rounds.experiment().map_or(&[][..], |experiment| &experiment.shares);
@@ -194,7 +194,7 @@ impl Comparison {
     /// The stages that the record replaces one by one, what is left, and plain HTTP.
     fn of_stages(rounds: &Rounds, as_is: usize, metric: Metric) -> Comparison {
         let record = rounds.record();
-        let comparable = |kind: &Kind| rounds.find(kind).filter(|&index| rounds.pairs(as_is, index, metric) > 0);
+        let comparable = |role: &Role| rounds.find(role).filter(|&index| rounds.pairs(as_is, index, metric) > 0);
         // With T = 1/c the saved share is the papers' T_as_is · (1/T_on − 1/T_off), for CPU and for time alike.
         let saved = |index| rounds.paired(as_is, index, metric, |before, after| share_saved(1.0 / before, 1.0 / after));
         let relative =
@@ -206,10 +206,10 @@ impl Comparison {
         let mut unmeasured = Stage::PROVIDER.to_vec();
         // The stages of the shim contain those of the provider: beside them they would be counted twice.
         let of_provider = |stage: &Stage| Stage::PROVIDER.contains(stage);
-        let kinds = || record.configurations.iter().map(|configuration| &configuration.kind);
-        let any_of_provider = kinds().any(|kind| matches!(kind, Kind::StageOff(stage) if of_provider(stage)));
-        for kind in kinds() {
-            if let (Kind::StageOff(stage), Some(index)) = (kind, comparable(kind))
+        let roles = || record.configurations.iter().map(|configuration| &configuration.role);
+        let any_of_provider = roles().any(|role| matches!(role, Role::StageOff(stage) if of_provider(stage)));
+        for role in roles() {
+            if let (Role::StageOff(stage), Some(index)) = (role, comparable(role))
                 && (of_provider(stage) || !any_of_provider)
             {
                 let column = comparison.column(saved(index));
@@ -231,10 +231,10 @@ impl Comparison {
         comparison.unmeasured = unmeasured.iter().map(Stage::to_string).collect();
         let stage_terms = |weight: f64| stages.iter().map(move |&column| (column, weight));
 
-        let plain = comparable(&Kind::PlainHttp).map(|index| (comparison.column(relative(index)), index));
+        let plain = comparable(&Role::PlainHttp).map(|index| (comparison.column(relative(index)), index));
         let all = match doubled.is_empty() {
             true => {
-                comparable(&Kind::AllOff).map(|index| (saved(index), vec![index], record.configurations[index].noop))
+                comparable(&Role::AllOff).map(|index| (saved(index), vec![index], record.configurations[index].noop))
             }
             false => methods::all_doubled(rounds, as_is, metric).map(|all| (all.share, all.configurations, all.stages)),
         };
@@ -301,7 +301,7 @@ impl Comparison {
     }
 
     fn instrument(&mut self, rounds: &Rounds, as_is: usize, metric: Metric) {
-        let loaded = rounds.find(&Kind::Loaded).or_else(|| rounds.find(&Kind::NothingDoubled));
+        let loaded = rounds.find(&Role::Loaded).or_else(|| rounds.find(&Role::NothingDoubled));
         if let Some(index) = loaded.filter(|&index| rounds.pairs(as_is, index, metric) > 0) {
             let saved = rounds.paired(as_is, index, metric, |before, after| share_saved(1.0 / before, 1.0 / after));
             let column = self.column(saved);

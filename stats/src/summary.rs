@@ -7,7 +7,7 @@ use serde::Serialize;
 use tlsdyno_base::histogram::{self, Percentiles, percentiles};
 use tlsdyno_record::model::Experiment;
 use tlsdyno_record::store::warning::{self, Places, code};
-use tlsdyno_record::store::{Block, Kind, Record, Warning};
+use tlsdyno_record::store::{Block, Record, Role, Warning};
 use tlsdyno_tls::StageSet;
 
 use super::between_runs::{BetweenRuns, between_runs};
@@ -40,7 +40,8 @@ pub struct ConfigurationSummary {
     /// Stages replaced by no-ops.
     pub noop: StageSet,
     /// What it is for.
-    pub kind: Kind,
+    #[serde(rename = "kind")]
+    pub role: Role,
     /// Usable blocks.
     pub blocks: u32,
     /// Hits per second of elapsed time.
@@ -108,7 +109,7 @@ impl ConfigurationSummary {
             name: configuration.name.clone(),
             base: base.and_then(|model| model.base.clone()),
             noop: configuration.noop,
-            kind: configuration.kind.clone(),
+            role: configuration.role.clone(),
             blocks: blocks().count() as u32,
             hits_per_second: estimate_column(&rates).scaled(1e9),
             client_bound: rounds.client_bound(&[index]),
@@ -151,7 +152,7 @@ pub struct Precision {
 
 impl Precision {
     fn of(record: &Record, shares: &Shares) -> Option<Precision> {
-        let measure = &record.measured.of::<Experiment>()?.measure;
+        let measure = &record.kind_part.of::<Experiment>()?.measure;
         let timed = record.blocks.iter().filter(|block| block.instructions.is_none());
         let end_ns = timed.map(|block| block.started_ns + block.elapsed_ns).max()?;
         Some(Precision {
@@ -274,11 +275,11 @@ impl Summary {
         self.configurations.iter().filter(|of| of.base.is_none())
     }
 
-    /// The configuration of this kind, if its blocks can be used.
-    pub fn configuration(&self, kind: &Kind) -> Option<&ConfigurationSummary> {
+    /// The configuration with this role, if its blocks can be used.
+    pub fn configuration(&self, role: &Role) -> Option<&ConfigurationSummary> {
         self.configurations
             .iter()
-            .find(|configuration| configuration.kind == *kind && configuration.valid && configuration.blocks > 0)
+            .find(|configuration| configuration.role == *role && configuration.valid && configuration.blocks > 0)
     }
 }
 
@@ -349,11 +350,11 @@ fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Wa
     let mut warnings = Vec::new();
     let measured = rounds.measured();
     let compares = |experiment: &Experiment| experiment.is_timed() && experiment.foreign_traffic.is_none();
-    let compares = record.measured.of::<Experiment>().is_some_and(compares);
+    let compares = record.kind_part.of::<Experiment>().is_some_and(compares);
     if (1..FEW_ROUNDS).contains(&rounds.compared()) && compares {
         warnings.push(few_rounds(rounds.compared()));
     }
-    if let Some(as_is) = rounds.find(&Kind::AsIs) {
+    if let Some(as_is) = rounds.find(&Role::AsIs) {
         for (index, configuration) in
             record.configurations.iter().enumerate().filter(|(_, configuration)| configuration.valid)
         {
@@ -368,7 +369,7 @@ fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Wa
             }
         }
     }
-    let has_plain_http = record.configurations.iter().any(|configuration| configuration.kind == Kind::PlainHttp);
+    let has_plain_http = record.configurations.iter().any(|configuration| configuration.role == Role::PlainHttp);
     if has_stages(record) && !has_plain_http && compares {
         warnings.push(warning::no_plain_http());
     }
@@ -435,7 +436,7 @@ fn client_bound(configurations: &[String], record: &Record) -> Warning {
 
 /// Whether the experiment switches single stages off, or doubles them.
 fn has_stages(record: &Record) -> bool {
-    record.configurations.iter().any(|configuration| matches!(configuration.kind, Kind::StageOff(_) | Kind::Doubled(_)))
+    record.configurations.iter().any(|configuration| matches!(configuration.role, Role::StageOff(_) | Role::Doubled(_)))
 }
 
 /// The dearest round costs so many times the cheapest where the machine's pace is named.
@@ -443,7 +444,7 @@ const UNSTEADY_TIMES: f64 = 1.3;
 
 /// What the same work cost by round, where that differed much. Only slices do the same work in each round.
 fn unsteady(rounds: &Rounds) -> Option<Warning> {
-    let as_is = rounds.find(&Kind::AsIs).filter(|_| rounds.sweeps() > 0)?;
+    let as_is = rounds.find(&Role::AsIs).filter(|_| rounds.sweeps() > 0)?;
     let costs: Vec<f64> = rounds.cost(as_is, Metric::Cpu).into_iter().flatten().collect();
     let (least_ns, most_ns) = (costs.iter().copied().reduce(f64::min)?, costs.iter().copied().reduce(f64::max)?);
     let what = format!(

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use tlsdyno_record::store::{Block, Kind, Record, Slice};
+use tlsdyno_record::store::{Block, Record, Role, Slice};
 
 use super::bootstrap::Column;
 use super::covariance::slope;
@@ -200,7 +200,7 @@ pub struct SweepCosts {
 impl SweepCosts {
     /// From usable blocks. `None`: there are no slices.
     pub fn of<'a>(record: &Record, blocks: impl Iterator<Item = &'a Block>) -> Option<SweepCosts> {
-        let as_is = record.configurations.iter().position(|configuration| configuration.kind == Kind::AsIs)?;
+        let as_is = record.configurations.iter().position(|configuration| configuration.role == Role::AsIs)?;
         let blocks: Vec<&Block> = blocks.collect();
         let mut sweeps = Sweeps::of_blocks(blocks.iter().copied());
         let traffic = Traffic::of(&blocks, as_is, &sweeps);
@@ -382,16 +382,16 @@ mod tests {
     use tlsdyno_tls::Stage;
 
     fn record() -> Record {
-        let configuration = |name: &str, kind, host_number| Configuration {
-            kind,
+        let configuration = |name: &str, role, host_number| Configuration {
+            role,
             host_number,
             ..Configuration::setting(name, true, Vec::new())
         };
         let mut record = Record::begun_now("?", 1);
         record.configurations = vec![
-            configuration("as is", Kind::AsIs, None),
-            configuration("no kdf", Kind::StageOff(Stage::Kdf), Some(2)),
-            configuration("nothing off", Kind::Loaded, None),
+            configuration("as is", Role::AsIs, None),
+            configuration("no kdf", Role::StageOff(Stage::Kdf), Some(2)),
+            configuration("nothing off", Role::Loaded, None),
         ];
         record
     }

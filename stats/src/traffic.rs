@@ -73,7 +73,7 @@ const COPIES: usize = REGRESSORS - 1;
 impl Traffic {
     /// Of a record of somebody else's traffic; `None`: it is none, or too little of it.
     pub fn of(record: &Record) -> Option<Traffic> {
-        record.measured.of::<Experiment>()?.foreign_traffic.as_ref()?;
+        record.kind_part.of::<Experiment>()?.foreign_traffic.as_ref()?;
         let mut groups: BTreeMap<u64, Sums> = BTreeMap::new();
         let mut intervals = 0;
         for interval in record.blocks.iter().flat_map(|block| &block.intervals) {
@@ -239,7 +239,7 @@ mod tests {
         let mut random = SplitMix64::new(4);
         let mut record = Record::begun_now("?", 1);
         let foreign_traffic = Some(ForeignTraffic::default());
-        record.measured = Experiment { foreign_traffic, ..Experiment::default() }.into();
+        record.kind_part = Experiment { foreign_traffic, ..Experiment::default() }.into();
         let mut block = Block::default();
         let mut at_us = 0;
         while at_us < seconds * 1_000_000 {

@@ -107,7 +107,7 @@ pub fn perform_and_keep(
 
 /// A record that was stopped before its subject was known says nothing but its question, as one of an ablation.
 fn summed_up(kind: &dyn Kind, record: &Record) -> Result<Box<dyn AnySummary>> {
-    if record.measured.field().is_empty() { Ok(Box::new(Summary::of(record))) } else { kind.summary(record) }
+    if record.kind_part.field().is_empty() { Ok(Box::new(Summary::of(record))) } else { kind.summary(record) }
 }
 
 fn write_report(document: &Document, path: &Path) -> Result<()> {

@@ -6,7 +6,7 @@ use std::f64::consts::LOG10_2;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use tlsdyno_base::units::{format_duration, format_quantity, format_tenths};
-use tlsdyno_record::store::Kind;
+use tlsdyno_record::store::Role;
 pub use tlsdyno_report::charts::{
     COLOURS, axis, ink, layer, legend_above, line_legend, line_mark, names, palette, quantity, rule_mark, tooltip, with,
 };
@@ -149,7 +149,7 @@ pub fn throughput(summary: &Summary) -> Option<Chart> {
             "name": of.name, "rate": rate,
             "low": finite_or(of.hits_per_second.low, rate),
             "high": finite_or(of.hits_per_second.high, rate),
-            "colour": configuration_colour(summary, &of.kind),
+            "colour": configuration_colour(summary, &of.role),
             "opacity": if of.client_bound { 0.55 } else { 1.0 },
             "label": format!("{bound}{}", format_quantity(rate)),
             "cpu": format_duration(of.server_cpu_ns_per_hit.value),
@@ -189,7 +189,7 @@ pub fn throughput(summary: &Summary) -> Option<Chart> {
 
 /// Percentile curves of the phases, the server as is beside plain HTTP.
 pub fn latency(summary: &Summary) -> Option<Chart> {
-    let both = summary.configurations.iter().filter(|of| matches!(of.kind, Kind::AsIs | Kind::PlainHttp));
+    let both = summary.configurations.iter().filter(|of| matches!(of.role, Role::AsIs | Role::PlainHttp));
     let caption = "Percentile curves, the server as is (solid) beside plain HTTP (dashed).";
     percentile_curves("latency", both.map(|of| (of.name.as_str(), &of.phases)), caption)
 }
@@ -283,15 +283,15 @@ pub fn stage_colours(summary: &Summary) -> Vec<(String, &'static str)> {
     shares.iter().map(|share| share.stage.clone()).zip(colours).collect()
 }
 
-fn configuration_colour(summary: &Summary, kind: &Kind) -> &'static str {
-    match kind {
-        Kind::StageOff(stage) => stage_colours(summary)
+fn configuration_colour(summary: &Summary, role: &Role) -> &'static str {
+    match role {
+        Role::StageOff(stage) => stage_colours(summary)
             .into_iter()
             .find(|(name, _)| name == stage.name())
             .map_or(OTHER_COLOUR, |(_, colour)| colour),
-        Kind::PlainHttp => PLAIN_COLOUR,
-        Kind::AsIs | Kind::Loaded | Kind::AllOff | Kind::Several(_) | Kind::Setting => OTHER_COLOUR,
-        Kind::NothingDoubled | Kind::Copies | Kind::Doubled(_) | Kind::AllDoubled => OTHER_COLOUR,
+        Role::PlainHttp => PLAIN_COLOUR,
+        Role::AsIs | Role::Loaded | Role::AllOff | Role::Several(_) | Role::Setting => OTHER_COLOUR,
+        Role::NothingDoubled | Role::Copies | Role::Doubled(_) | Role::AllDoubled => OTHER_COLOUR,
     }
 }
 

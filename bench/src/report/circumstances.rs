@@ -2,7 +2,7 @@
 
 use tlsdyno_base::foreign::quoted;
 use tlsdyno_base::units::{format_date, format_percent, format_tenths};
-use tlsdyno_record::store::{Kind, Manifest, Record, Warning};
+use tlsdyno_record::store::{Manifest, Record, Role, Warning};
 
 use super::document::{Content, Document, Method, Place, Section};
 
@@ -63,7 +63,7 @@ fn without_library<'a>(server: &'a str, library: &str) -> &'a str {
 /// How many hits came to a handshake of the server as is, or of what was loaded: what TLS costs a hit depends most on
 /// it.
 fn hits_per_handshake(record: &Record) -> Option<String> {
-    let as_is = record.configurations.iter().position(|of| of.kind == Kind::AsIs).unwrap_or(0);
+    let as_is = record.configurations.iter().position(|of| of.role == Role::AsIs).unwrap_or(0);
     let of = record.blocks.iter().filter(|block| block.valid && block.configuration == as_is);
     let [hits, full, resumed] = of.fold([0, 0, 0], |[hits, full, resumed], block| {
         [hits + block.hits, full + block.handshakes_full, resumed + block.resumed_accepted]

@@ -1,7 +1,7 @@
 //! A paper's numbers beside ours, and what changed since in a few sentences.
 
 use tlsdyno_base::units::NONE;
-use tlsdyno_record::store::Kind;
+use tlsdyno_record::store::Role;
 use tlsdyno_stats::published::PublishedShare;
 use tlsdyno_stats::statement::Lies;
 use tlsdyno_stats::{Direction, Metric, Published, Ratio, Share, Summary, Verdict};
@@ -107,9 +107,9 @@ pub fn what_changed(summary: &Summary) -> Vec<String> {
 
 /// By which factor TLS divides throughput, from CPU: plain HTTP is seldom limited by the server.
 fn tls_factor(summary: &Summary, paper: &Published) -> Option<String> {
-    let as_is = summary.configuration(&Kind::AsIs)?;
+    let as_is = summary.configuration(&Role::AsIs)?;
     let ours = summary.findings.relative.iter().find(|relative| relative.configuration == as_is.name)?;
-    let theirs = paper.tls_factors(&as_is.name, &summary.configuration(&Kind::PlainHttp)?.name);
+    let theirs = paper.tls_factors(&as_is.name, &summary.configuration(&Role::PlainHttp)?.name);
     let (low, high) = theirs.iter().fold((f64::INFINITY, 0.0f64), |(low, high), &x| (low.min(x), high.max(x)));
     let factor = |share: f64| 1.0 / share;
     let cpu = ours.by_cpu;

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::interrupt;
 use tlsdyno_record::model::{Experiment, Load};
-use tlsdyno_record::store::{Block, Journal, Measured, Record, Warning};
+use tlsdyno_record::store::{Block, Journal, KindPart, Record, Warning};
 use tlsdyno_servers::Instance;
 
 use super::callgrind::{ByFunction, Callgrind, Calls};
@@ -78,7 +78,7 @@ impl Counting {
             callgrind.insert(index, own);
         }
         if record.configurations.is_empty() {
-            record.measured = Measured::from(experiment.without_secrets());
+            record.kind_part = KindPart::from(experiment.without_secrets());
             start_and_check(&under, &mut testbed, record, stop, observer)?;
             manifest::describe(&mut record.manifest, &under, &mut testbed, cpus);
         } else {

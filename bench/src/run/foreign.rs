@@ -15,7 +15,7 @@ use tlsdyno_base::interrupt;
 use tlsdyno_base::random::SplitMix64;
 use tlsdyno_native::{Doubled, Doubling, DoublingCounters};
 use tlsdyno_record::model::{Experiment, ForeignTraffic};
-use tlsdyno_record::store::{Block, Configuration, Interval, Journal, Kind, Measured, Record, of_interval};
+use tlsdyno_record::store::{Block, Configuration, Interval, Journal, KindPart, Record, Role, of_interval};
 use tlsdyno_servers::Instance;
 use tlsdyno_servers::cpu::ProcessClocks;
 use tlsdyno_tls::{Effort, Settings};
@@ -23,7 +23,7 @@ use tlsdyno_tls::{Effort, Settings};
 use super::cpus::Cpus;
 use super::manifest;
 use super::observer::Observer;
-use super::preflight::{compile, kinds};
+use super::preflight::{compile, roles};
 use super::runner::{Plan, SlicesOfRound, Subject};
 use super::schedule::{Piece, Schedule, Work};
 use super::testbed::{Testbed, log_tail};
@@ -71,7 +71,7 @@ impl<'a> Foreign<'a> {
         observer: &mut dyn Observer,
     ) -> Result<Foreign<'a>> {
         let mut testbed = Testbed::prepare(experiment, cpus, &mut |text| observer.step(text))?;
-        record.measured = Measured::from(experiment.without_secrets());
+        record.kind_part = KindPart::from(experiment.without_secrets());
         let host = testbed.servers.iter().position(|server| server.host.is_none()).context("there is no server")?;
         observer.step("starting the server");
         testbed.activate(host)?;
@@ -87,8 +87,8 @@ impl<'a> Foreign<'a> {
         let answer = answer.context("the first request, which was our own").or_fault(Fault::Server)?;
         manifest::describe(&mut record.manifest, experiment, &mut testbed, cpus);
         record.manifest.negotiated = answer.handshake.map(|of| of.suite.to_string()).unwrap_or_default();
-        for (server, kind) in testbed.servers.iter().zip(kinds(experiment)) {
-            record.configurations.push(configuration(&server.model.name, kind, server.host));
+        for (server, role) in testbed.servers.iter().zip(roles(experiment)) {
+            record.configurations.push(configuration(&server.model.name, role, server.host));
         }
         observer.step("watching the server without anything doubled");
         let band = Band { latency_within: traffic.latency_within_percent / 100.0 };
@@ -251,8 +251,8 @@ fn add(block: &mut Block, interval: Interval) {
     block.intervals.push(interval);
 }
 
-fn configuration(name: &str, kind: Kind, host: Option<usize>) -> Configuration {
-    Configuration { kind, host_number: host, ..Configuration::setting(name, true, Vec::new()) }
+fn configuration(name: &str, role: Role, host: Option<usize>) -> Configuration {
+    Configuration { role, host_number: host, ..Configuration::setting(name, true, Vec::new()) }
 }
 
 /// What the doubler counted, by kind of call.

@@ -105,7 +105,7 @@ pub fn describe_seen(manifest: &mut Manifest, seen: &Answer) {
     }
 }
 
-/// Kind and size of a chain's own certificate, and what else a handshake carries of it: `p-256 of shop.example, chain
+/// Role and size of a chain's own certificate, and what else a handshake carries of it: `p-256 of shop.example, chain
 /// of 2, 2,134 bytes`.
 fn certificate_text(chain: &[Vec<u8>]) -> Option<String> {
     let own = X509::from_der(chain.first()?).ok()?;

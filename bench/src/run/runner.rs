@@ -17,7 +17,7 @@ use tlsdyno_record::model::job::Timed;
 use tlsdyno_record::model::{Experiment, Measure};
 use tlsdyno_record::store::warning::code;
 use tlsdyno_record::store::{
-    Block, Calibration, EarlierRun, Journal, Kind, Listing, Record, Store, StoreError, Warning,
+    Block, Calibration, EarlierRun, Journal, Listing, Record, Role, Store, StoreError, Warning,
 };
 use tlsdyno_stats::rounds::Rounds;
 use tlsdyno_stats::{Shares, between_runs};
@@ -430,7 +430,7 @@ impl Run<'_, '_> {
     /// name compares two single ones.
     fn blocks_of_round(&self, mut blocks: Vec<usize>) -> Vec<usize> {
         const COMPARISONS_WORTH_IT: usize = 3;
-        let experiment = self.journal.record().measured.of::<Experiment>();
+        let experiment = self.journal.record().kind_part.of::<Experiment>();
         let repeats = |experiment: &Experiment| experiment.configurations.iter().any(|one| one.repeat_of.is_some());
         if blocks.len() > COMPARISONS_WORTH_IT && !experiment.is_some_and(repeats) {
             blocks.extend(blocks.iter().copied().find(|index| self.is_as_is(*index)));
@@ -585,7 +585,7 @@ impl Run<'_, '_> {
     }
 
     fn is_as_is(&self, index: usize) -> bool {
-        self.journal.record().configurations[index].kind == Kind::AsIs
+        self.journal.record().configurations[index].role == Role::AsIs
     }
 }
 

@@ -143,7 +143,7 @@ struct Measured {
 impl ArraySummary {
     /// Sums a record up, if it is one of an array.
     pub fn of(record: &Record) -> Result<ArraySummary> {
-        let ArrayRecord { experiment, scale } = record.measured.understood::<ArrayRecord>()?.clone();
+        let ArrayRecord { experiment, scale } = record.kind_part.understood::<ArrayRecord>()?.clone();
         let rounds = Rounds::of(record);
         let (places, by) = (experiment.places(), experiment.array.by);
         let measured = |(index, place): (usize, &ArrayPlace)| {
@@ -293,7 +293,7 @@ fn dispatcher_cpu_ns(block: &Block) -> u64 {
 mod tests {
     use super::*;
     use crate::array::file::Array;
-    use tlsdyno_record::store::{ClusterBlock, Configuration, Measured};
+    use tlsdyno_record::store::{ClusterBlock, Configuration, KindPart};
     use tlsdyno_stats::reuse::ReuseAxis;
 
     #[test]
@@ -315,7 +315,7 @@ mod tests {
             .map(|place| Configuration::setting(experiment.name(place), place.percent.is_some(), Vec::new()))
             .collect();
         let scale = PageScale { transaction_ns: 300_000, full_handshake_cpu_ns: 0 };
-        record.measured = Measured::from(ArrayRecord { experiment, scale });
+        record.kind_part = KindPart::from(ArrayRecord { experiment, scale });
         // Plain HTTP, own keys, shared keys, dispatcher: CPU time of the proxies and the dispatcher, sessions accepted.
         let each = [(100, 0, 0, 0), (900, 0, 800, 270), (500, 0, 800, 800), (500, 50, 800, 796)];
         for (configuration, (proxy_us, dispatcher_us, offered, accepted)) in each.into_iter().enumerate() {

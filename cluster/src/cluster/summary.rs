@@ -174,7 +174,7 @@ pub struct ClusterSummary {
 impl ClusterSummary {
     /// Summarises the record of a cluster; `None` if it is none. Always gives the same result for the same record.
     pub fn of(record: &Record) -> Result<ClusterSummary> {
-        let experiment = record.measured.understood::<ClusterExperiment>()?;
+        let experiment = record.kind_part.understood::<ClusterExperiment>()?;
         let rounds = Rounds::of(record);
         let all = experiment.cells();
         let summaries = all.iter().enumerate().take(record.configurations.len());
@@ -357,7 +357,7 @@ pub(crate) mod samples {
         Record {
             finished: true,
             configurations: cells.iter().map(configuration).collect(),
-            measured: experiment.clone().into(),
+            kind_part: experiment.clone().into(),
             ..Record::begun_now(&experiment.question, 1)
         }
     }

@@ -19,8 +19,10 @@ fn record() -> Record {
 /// The same record with `a` and `b` of the first comparison exchanged.
 fn turned(record: &Record) -> Record {
     let mut record = record.clone();
-    let first = &mut record.measured.of_mut::<Experiment>().expect("kept").comparisons[0];
-    std::mem::swap(&mut first.a, &mut first.b);
+    record.kind_part.change(|experiment: &mut Experiment| {
+        let first = &mut experiment.comparisons[0];
+        std::mem::swap(&mut first.a, &mut first.b);
+    });
     record
 }
 
@@ -102,9 +104,10 @@ fn a_bound_decides_only_what_it_can() {
     let text = kinds::terminal_text(&record, Style::PLAIN).unwrap();
     assert!(text.contains("by CPU per hit \"no RSA\" serves"), "{text}");
     // Not where one has more processors than the other.
-    let models = &mut record.measured.of_mut::<Experiment>().expect("kept").configurations;
-    let model = models.iter_mut().find(|model| model.name == "no RSA").expect("there");
-    model.processors = Some(Processors { count: 2, ..Processors::default() });
+    record.kind_part.change(|experiment: &mut Experiment| {
+        let model = experiment.configurations.iter_mut().find(|model| model.name == "no RSA").expect("there");
+        model.processors = Some(Processors { count: 2, ..Processors::default() });
+    });
     assert_eq!(Summary::of(&record).findings.comparisons[0].decided_by, None);
 }
 
@@ -227,8 +230,9 @@ fn the_papers_numbers_stand_beside_ours() {
 #[test]
 fn without_plain_http_throughputs_are_parts_of_the_first_that_was_published() {
     let mut record = record();
-    let paper = record.measured.of_mut::<Experiment>().and_then(|experiment| experiment.paper.as_mut()).expect("there");
-    paper.hits_per_s.remove("plain HTTP").expect("published");
+    record.kind_part.change(|experiment: &mut Experiment| {
+        experiment.paper.as_mut().expect("there").hits_per_s.remove("plain HTTP").expect("published");
+    });
     let summary = Summary::of(&record);
     let beside = summary.published.as_ref().expect("the experiment names a paper");
     assert_eq!(beside.reference, "as is");
@@ -268,12 +272,11 @@ fn the_page_and_the_json_hold_the_same() {
 #[test]
 fn without_shares_the_answer_comes_from_comparisons() {
     let mut record = record();
-    let experiment = record.measured.of_mut::<Experiment>().expect("kept");
-    experiment.shares.clear();
-    record.configurations.retain(|of| of.kind != tlsdyno::store::Kind::PlainHttp);
+    record.kind_part.change(|experiment: &mut Experiment| experiment.shares.clear());
+    record.configurations.retain(|of| of.role != tlsdyno::store::Role::PlainHttp);
     record.configurations.iter_mut().for_each(|of| {
-        if matches!(of.kind, tlsdyno::store::Kind::StageOff(_)) {
-            of.kind = tlsdyno::store::Kind::Setting;
+        if matches!(of.role, tlsdyno::store::Role::StageOff(_)) {
+            of.role = tlsdyno::store::Role::Setting;
         }
     });
     let count = record.configurations.len();
@@ -287,18 +290,18 @@ fn without_shares_the_answer_comes_from_comparisons() {
 #[test]
 fn more_than_the_added_processors_can_give_is_doubted_and_does_not_compete() {
     let mut record = record();
-    let experiment = record.measured.of_mut::<Experiment>().expect("kept");
-    let model = |of: &mut tlsdyno::model::Experiment, name: &str| {
-        of.configurations.iter().position(|model| model.name == name).expect("there")
-    };
-    let (no_rsa, no_cache) = (model(experiment, "no RSA"), model(experiment, "no cache"));
-    experiment.shares.clear();
-    experiment.comparisons.clear();
-    experiment.configurations[no_rsa].processors = Some(Processors { count: 2, speed: 0.5 });
-    experiment.configurations[no_cache].processors = Some(Processors { count: 1, speed: 0.5 });
-    experiment.remedies.retain(|remedy| remedy.name == "a perfect accelerator" || remedy.name == "the same again");
-    let remedy = experiment.remedies.iter_mut().find(|remedy| remedy.name == "a perfect accelerator").expect("there");
-    (remedy.over, remedy.bound) = (Some("no cache".to_owned()), false);
+    record.kind_part.change(|experiment: &mut Experiment| {
+        let place = |name: &str| experiment.configurations.iter().position(|model| model.name == name).expect("there");
+        let (no_rsa, no_cache) = (place("no RSA"), place("no cache"));
+        experiment.shares.clear();
+        experiment.comparisons.clear();
+        experiment.configurations[no_rsa].processors = Some(Processors { count: 2, speed: 0.5 });
+        experiment.configurations[no_cache].processors = Some(Processors { count: 1, speed: 0.5 });
+        experiment.remedies.retain(|remedy| ["a perfect accelerator", "the same again"].contains(&&*remedy.name));
+        let remedy = experiment.remedies.iter_mut().find(|remedy| remedy.name == "a perfect accelerator");
+        let remedy = remedy.expect("there");
+        (remedy.over, remedy.bound) = (Some("no cache".to_owned()), false);
+    });
     let finding = Summary::of(&record).findings.remedies.into_iter().find(|of| !of.over_as_is).expect("there");
     assert!(finding.is_doubtful(), "2.5 times with twice the processors: {finding:?}");
     assert!(!finding.competes());

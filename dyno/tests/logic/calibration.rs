@@ -5,17 +5,17 @@ use tlsdyno::kinds;
 use tlsdyno::random::SplitMix64;
 use tlsdyno::stats::calibration::{Names, evaluate};
 use tlsdyno::stats::rounds::Rounds;
-use tlsdyno::store::{Block, Calibration, Configuration, Kind, Record};
+use tlsdyno::store::{Block, Calibration, Configuration, Record, Role};
 
 use crate::synthetic::Synthetic;
 
 /// Microseconds of server CPU per hit beyond those of the untouched server, which takes 400.
-const COSTS_US: [(&str, Kind, f64); 5] = [
-    ("as is", Kind::AsIs, 0.0),
-    ("nothing off", Kind::Loaded, 3.0),
-    ("again", Kind::Setting, 0.0),
-    ("burn 20 µs", Kind::Setting, 23.0),
-    ("burn 200 µs", Kind::Setting, 203.0),
+const COSTS_US: [(&str, Role, f64); 5] = [
+    ("as is", Role::AsIs, 0.0),
+    ("nothing off", Role::Loaded, 3.0),
+    ("again", Role::Setting, 0.0),
+    ("burn 20 µs", Role::Setting, 23.0),
+    ("burn 200 µs", Role::Setting, 203.0),
 ];
 const HITS: u64 = 1_000;
 
@@ -39,8 +39,8 @@ fn record(rounds: u32) -> Record {
             blocks.push(Block { hits: HITS, connections: HITS, handshakes_full: HITS, valid: true, ..block });
         }
     }
-    let configuration = |(name, kind, _)| Configuration { kind, ..Configuration::setting(name, true, Vec::new()) };
-    let configurations = COSTS_US.map(|of: (&str, Kind, f64)| configuration(of)).into();
+    let configuration = |(name, role, _)| Configuration { role, ..Configuration::setting(name, true, Vec::new()) };
+    let configurations = COSTS_US.map(|of: (&str, Role, f64)| configuration(of)).into();
     Record { configurations, blocks, ..Synthetic::default().record() }
 }
 

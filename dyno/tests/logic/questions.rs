@@ -5,11 +5,11 @@ use tlsdyno::run::check::CheckExperiment;
 
 use tlsdyno::model::Experiment;
 use tlsdyno::random::SplitMix64;
-use tlsdyno::store::{Block, Configuration, FORMAT, Kind, Manifest, Preflight, Record};
+use tlsdyno::store::{Block, Configuration, FORMAT, Manifest, Preflight, Record, Role};
 use tlsdyno_tls::{Stage, StageSet};
 
-/// Name, stages, kind, and true cost in per cent of the server as is.
-type Truth<'a> = (&'a str, &'a [&'a str], Kind, f64);
+/// Name, stages, role, and true cost in per cent of the server as is.
+type Truth<'a> = (&'a str, &'a [&'a str], Role, f64);
 
 const QUESTIONS: &str = r#"
 question = "Where does it go?"
@@ -96,14 +96,14 @@ differences = ["Another server."]
 /// Everything that can be asked. RSA is half of the cost, the cache 5 %, 30 % are left and 15 % missing.
 pub fn record(rounds: u32, noise: f64) -> Record {
     let truths: [Truth; 8] = [
-        ("as is", &[], Kind::AsIs, 100.0),
-        ("no RSA", &["authentication"], Kind::StageOff(Stage::Authentication), 50.0),
-        ("no cache", &[], Kind::Setting, 125.0),
-        ("perfect cache", &["authentication", "session_cache"], Kind::Several(StageSet::NONE), 45.0),
-        ("skeleton", &["handshake", "marshalling"], Kind::Several(StageSet::NONE), 30.0),
-        ("twin", &[], Kind::Setting, 100.0),
-        ("broken", &[], Kind::Setting, f64::NAN),
-        ("plain HTTP", &[], Kind::PlainHttp, 20.0),
+        ("as is", &[], Role::AsIs, 100.0),
+        ("no RSA", &["authentication"], Role::StageOff(Stage::Authentication), 50.0),
+        ("no cache", &[], Role::Setting, 125.0),
+        ("perfect cache", &["authentication", "session_cache"], Role::Several(StageSet::NONE), 45.0),
+        ("skeleton", &["handshake", "marshalling"], Role::Several(StageSet::NONE), 30.0),
+        ("twin", &[], Role::Setting, 100.0),
+        ("broken", &[], Role::Setting, f64::NAN),
+        ("plain HTTP", &[], Role::PlainHttp, 20.0),
     ];
     made(QUESTIONS, &truths, rounds, noise)
 }
@@ -138,15 +138,15 @@ name = "tickets off, accelerator"
 tls = { tickets = false }
 accelerator = { cpu_rates = 4.0 }
 "#;
-    let off = Kind::StageOff(Stage::Authentication);
+    let off = Role::StageOff(Stage::Authentication);
     let truths: [Truth; 7] = [
-        ("as is", &[], Kind::AsIs, 100.0),
+        ("as is", &[], Role::AsIs, 100.0),
         ("no RSA", &["authentication"], off, 50.0),
-        ("accelerator", &[], Kind::Setting, 55.0),
-        ("two CPUs", &[], Kind::Setting, 50.0),
-        ("two CPUs, no RSA", &["authentication"], Kind::Setting, 25.0),
-        ("two CPUs, accelerator", &[], Kind::Setting, 37.5),
-        ("tickets off, accelerator", &[], Kind::Setting, 55.0),
+        ("accelerator", &[], Role::Setting, 55.0),
+        ("two CPUs", &[], Role::Setting, 50.0),
+        ("two CPUs, no RSA", &["authentication"], Role::Setting, 25.0),
+        ("two CPUs, accelerator", &[], Role::Setting, 37.5),
+        ("tickets off, accelerator", &[], Role::Setting, 55.0),
     ];
     made(text, &truths, rounds, noise)
 }
@@ -177,12 +177,12 @@ machines = ["500 MHz", "933 MHz"]
 "minimal setup, encrypted data" = [406, 629]
 "plain HTTP" = [720, nan]
 "#;
-    let off = |stage: &str| Kind::StageOff(stage.parse().unwrap());
+    let off = |stage: &str| Role::StageOff(stage.parse().unwrap());
     let truths: [Truth; 4] = [
-        ("as is", &[], Kind::AsIs, 100.0),
+        ("as is", &[], Role::AsIs, 100.0),
         ("full setup, plain data", &["marshalling"], off("marshalling"), 80.0),
         ("minimal setup, encrypted data", &["setup"], off("setup"), 45.0),
-        ("plain HTTP", &[], Kind::PlainHttp, 20.0),
+        ("plain HTTP", &[], Role::PlainHttp, 20.0),
     ];
     made(text, &truths, rounds, noise)
 }
@@ -210,12 +210,12 @@ fn made(text: &str, truths: &[Truth], rounds: u32, noise: f64) -> Record {
             });
         }
     }
-    let configurations = truths.iter().map(|(name, noop, kind, percent)| Configuration {
+    let configurations = truths.iter().map(|(name, noop, role, percent)| Configuration {
         name: (*name).to_owned(),
         noop: noop.iter().map(|stage| stage.parse::<Stage>().unwrap()).collect(),
-        tls: *kind != Kind::PlainHttp,
+        tls: *role != Role::PlainHttp,
         host_number: None,
-        kind: kind.clone(),
+        role: role.clone(),
         preflight: Preflight::default(),
         valid: percent.is_finite(),
         warnings: Vec::new(),
@@ -230,6 +230,6 @@ fn made(text: &str, truths: &[Truth], rounds: u32, noise: f64) -> Record {
         configurations: configurations.collect(),
         blocks,
         warnings: Vec::new(),
-        measured: experiment.into(),
+        kind_part: experiment.into(),
     }
 }

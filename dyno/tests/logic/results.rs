@@ -71,7 +71,7 @@ fn json_is_as_documented() {
     let example = document.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
     let documented: Value = serde_json::from_str(example).expect("the documented example is JSON");
     let mut record = record();
-    record.configurations[2].kind = tlsdyno::store::Kind::Loaded;
+    record.configurations[2].role = tlsdyno::store::Role::Loaded;
     record.blocks.iter_mut().for_each(|block| block.pace_ps = 60_000);
     let printed: Value = serde_json::from_str(&kinds::json_text(&record).unwrap()).expect("JSON");
     let mut all = keys_of(&printed);

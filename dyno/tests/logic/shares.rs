@@ -8,7 +8,7 @@ use tlsdyno::kinds::ablation::page::answer::answer;
 use tlsdyno::report::Style;
 use tlsdyno::stats::{Metric, Share, Summary, Verdict};
 use tlsdyno::store::warning::{self, Warning};
-use tlsdyno::store::{Kind, Record, Slice};
+use tlsdyno::store::{Record, Role, Slice};
 use tlsdyno_tls::{Stage, StageSet};
 
 fn share<'a>(summary: &'a Summary, stage: &str, metric: Metric) -> &'a Share {
@@ -128,7 +128,7 @@ fn bounds_are_flagged_for_throughput_only() {
 #[test]
 fn an_invalid_block_costs_its_own_pair_only() {
     let mut record = Synthetic::default().record();
-    let off = index(&record, &Kind::StageOff(Stage::Cipher));
+    let off = index(&record, &Role::StageOff(Stage::Cipher));
     for block in record.blocks.iter_mut().filter(|block| block.configuration == off && block.round < 2) {
         block.valid = false;
         // Would ruin the share if it were used.
@@ -146,7 +146,7 @@ fn an_invalid_block_costs_its_own_pair_only() {
 #[test]
 fn a_configuration_that_failed_its_preflight_is_not_used() {
     let mut record = Synthetic { rounds: 6, ..Synthetic::default() }.record();
-    let off = index(&record, &Kind::StageOff(Stage::Kdf));
+    let off = index(&record, &Role::StageOff(Stage::Kdf));
     record.configurations[off].valid = false;
     record.configurations[off].warnings.push(Warning::new("preflight_failed", "the unmatched client got through"));
     let summary = Summary::of(&record);
@@ -195,7 +195,7 @@ fn errors_and_steal_are_said() {
 fn configurations_are_summarised() {
     let record = Synthetic { rounds: 6, ..Synthetic::default() }.record();
     let summary = Summary::of(&record);
-    let as_is = summary.configuration(&Kind::AsIs).expect("as is");
+    let as_is = summary.configuration(&Role::AsIs).expect("as is");
     assert_eq!((as_is.blocks, as_is.hits, as_is.handshakes_full, as_is.handshakes_resumed), (6, 14_400, 1_200, 3_600));
     assert!((as_is.server_cpu_ns_per_hit.value - synthetic::AS_IS_NS).abs() < 0.2 * synthetic::AS_IS_NS);
     let rate = as_is.hits_per_second;
@@ -203,7 +203,7 @@ fn configurations_are_summarised() {
     assert_eq!(as_is.latency_ns["full_handshake"].count, 1_200);
     let latency = &as_is.latency_ns["first_byte"];
     assert!(latency.p50 < latency.p90 && latency.p90 < latency.p99 && latency.p99 <= latency.max);
-    let plain = summary.configuration(&Kind::PlainHttp).expect("plain HTTP");
+    let plain = summary.configuration(&Role::PlainHttp).expect("plain HTTP");
     assert!(plain.client_bound && !plain.latency_ns.contains_key("full_handshake"));
 }
 
@@ -211,7 +211,7 @@ fn configurations_are_summarised() {
 fn a_stage_that_was_not_measured_is_named_where_its_cost_is() {
     let mut record = Synthetic { rounds: 6, ..Synthetic::default() }.record();
     for stage in ["mac", "digest"] {
-        let off = index(&record, &Kind::StageOff(stage.parse().unwrap()));
+        let off = index(&record, &Role::StageOff(stage.parse().unwrap()));
         record.configurations[off].valid = false;
     }
     let summary = Summary::of(&record);
@@ -234,11 +234,11 @@ fn a_stage_that_was_not_measured_is_named_where_its_cost_is() {
 /// The record of an experiment that only asks what the instrument costs.
 fn provider_overhead() -> Record {
     let mut record = Synthetic { rounds: 8, ..Synthetic::default() }.record();
-    let loaded = index(&record, &Kind::StageOff(Stage::Randomness));
+    let loaded = index(&record, &Role::StageOff(Stage::Randomness));
     record.blocks.retain(|block| [0, loaded].contains(&block.configuration));
     record.blocks.iter_mut().for_each(|block| block.configuration = block.configuration.min(1));
     record.configurations = vec![record.configurations[0].clone(), record.configurations[loaded].clone()];
-    record.configurations[1].kind = Kind::Loaded;
+    record.configurations[1].role = Role::Loaded;
     record.configurations[1].noop = StageSet::NONE;
     record
 }
@@ -265,8 +265,8 @@ fn without_stages_the_answer_is_the_cost_of_the_instrument() {
 fn several_stages_off_together_are_in_no_share() {
     let mut record = Synthetic { rounds: 6, ..Synthetic::default() }.record();
     let expected = Summary::of(&record).shares.shares;
-    let all = index(&record, &Kind::AllOff);
-    record.configurations[all].kind = Kind::Several([Stage::Cipher, Stage::Mac].into_iter().collect());
+    let all = index(&record, &Role::AllOff);
+    record.configurations[all].role = Role::Several([Stage::Cipher, Stage::Mac].into_iter().collect());
     let summary = Summary::of(&record);
     assert_eq!(summary.shares.shares, expected);
     assert!(summary.shares.interaction.is_empty());
@@ -276,7 +276,7 @@ fn several_stages_off_together_are_in_no_share() {
 #[test]
 fn a_configuration_that_failed_does_not_cut_the_last_round_short() {
     let mut record = Synthetic { rounds: 6, ..Synthetic::default() }.record();
-    let off = index(&record, &Kind::StageOff(Stage::Kdf));
+    let off = index(&record, &Role::StageOff(Stage::Kdf));
     record.configurations[off].valid = false;
     record.blocks.retain(|block| block.configuration != off);
     record.finished = false;
@@ -312,10 +312,10 @@ fn warnings_are_said_once_with_their_sums() {
     assert!(summary.configurations[3].valid);
 }
 
-fn index(record: &Record, kind: &Kind) -> usize {
+fn index(record: &Record, role: &Role) -> usize {
     record
         .configurations
         .iter()
-        .position(|configuration| configuration.kind == *kind)
+        .position(|configuration| configuration.role == *role)
         .expect("the configuration is there")
 }

@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
 use tlsdyno::model::Experiment;
 use tlsdyno::random::SplitMix64;
-use tlsdyno::store::{Block, Configuration, FORMAT, Kind, Manifest, Preflight, Record};
+use tlsdyno::store::{Block, Configuration, FORMAT, Manifest, Preflight, Record, Role};
 use tlsdyno_tls::Stage;
 
 /// Server CPU per hit as is, nanoseconds.
@@ -75,7 +75,7 @@ impl Synthetic {
             configurations: configurations.into_iter().map(|(configuration, _)| configuration).collect(),
             blocks,
             warnings: Vec::new(),
-            measured: Experiment::default().into(),
+            kind_part: Experiment::default().into(),
         }
     }
 
@@ -83,20 +83,20 @@ impl Synthetic {
     fn configurations(&self) -> Vec<(Configuration, f64)> {
         let off = |percent: f64| AS_IS_NS * (1.0 - percent / 100.0);
         let every: Vec<&str> = STAGES.iter().map(|(stage, _)| *stage).collect();
-        let mut all = vec![(configuration("as is", &[], Kind::AsIs), AS_IS_NS)];
+        let mut all = vec![(configuration("as is", &[], Role::AsIs), AS_IS_NS)];
         all.extend(STAGES.iter().map(|&(stage, percent)| {
             (
                 configuration(
                     &format!("no {}", stage.replace('_', " ")),
                     &[stage],
-                    Kind::StageOff(stage.parse().unwrap()),
+                    Role::StageOff(stage.parse().unwrap()),
                 ),
                 off(percent),
             )
         }));
-        all.push((configuration("all off", &every, Kind::AllOff), off(ALL_OFF)));
+        all.push((configuration("all off", &every, Role::AllOff), off(ALL_OFF)));
         if self.plain {
-            all.push((configuration("plain HTTP", &[], Kind::PlainHttp), AS_IS_NS * PLAIN_HTTP / 100.0));
+            all.push((configuration("plain HTTP", &[], Role::PlainHttp), AS_IS_NS * PLAIN_HTTP / 100.0));
         }
         all
     }
@@ -155,13 +155,13 @@ impl Synthetic {
     }
 }
 
-fn configuration(name: &str, noop: &[&str], kind: Kind) -> Configuration {
+fn configuration(name: &str, noop: &[&str], role: Role) -> Configuration {
     Configuration {
         name: name.to_owned(),
         noop: noop.iter().map(|stage| stage.parse::<Stage>().unwrap()).collect(),
-        tls: kind != Kind::PlainHttp,
+        tls: role != Role::PlainHttp,
         host_number: None,
-        kind,
+        role,
         preflight: Preflight {
             passed: vec!["the matching client completes a handshake".to_owned()],
             failed: Vec::new(),

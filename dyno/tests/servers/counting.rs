@@ -4,7 +4,7 @@
 use std::fs;
 
 use tlsdyno::stats::counts::Counts;
-use tlsdyno::store::{Kind, Record, Store};
+use tlsdyno::store::{Record, Role, Store};
 use tlsdyno_tls::{Stage, StageSet};
 
 use crate::place::Place;
@@ -59,7 +59,7 @@ noop = ["authentication"]
         let per_hit = |index| counts.per_hit(index).unwrap();
         let host = index(&|of| of.name == "nothing off");
         let off = index(&|of| of.noop == StageSet::NONE.with(Stage::Authentication));
-        (per_hit(index(&|of| of.kind == Kind::AsIs)), per_hit(host) - per_hit(off))
+        (per_hit(index(&|of| of.role == Role::AsIs)), per_hit(host) - per_hit(off))
     }
 
     /// What 32 handshakes repeat to is a few hundredths of a per cent of a hit (OpenSSL 3.5), which is far less than a

@@ -251,7 +251,7 @@ fn each_server_accepts_the_lines_of_every_remedy() {
         let path = experiments.join(file);
         let mut experiment: Experiment = find(&Ablation, &path, "one server").unwrap();
         experiment.server.kind = server;
-        let record = Record { measured: experiment.clone().into(), ..Record::begun_now("", 1) };
+        let record = Record { kind_part: experiment.clone().into(), ..Record::begun_now("", 1) };
         for remedy in experiment.remedies {
             let answer = RemedyFinding {
                 name: remedy.name,

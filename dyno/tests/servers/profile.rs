@@ -70,7 +70,7 @@ fn stages_are_timed_and_removed_side_by_side() {
         }
     }
     let record = Store::open_for_reading_at(&place.path().join("store.sqlite")).unwrap().load("last").unwrap();
-    assert_eq!(record.measured.of::<ProfileRecord>().unwrap().cells.len(), record.configurations.len());
+    assert_eq!(record.kind_part.of::<ProfileRecord>().unwrap().cells.len(), record.configurations.len());
     assert!(record.blocks.iter().any(|block| block.profile.is_some()));
     let again: Value = serde_json::from_str(&kinds::json_text(&record).unwrap()).unwrap();
     assert_eq!(again["profile"], printed["profile"], "the record holds what was printed");

@@ -78,7 +78,7 @@ fn doubled(server: &str) -> Vec<f64> {
     let stages = ["--method", "doubling", "--stages", "authentication,cipher,mac,kdf", "--reuse", "50%"];
     let record = measured(server, "12", &stages);
     check(&record, server, "nothing doubled");
-    let experiment = record.measured.of::<Experiment>().unwrap();
+    let experiment = record.kind_part.of::<Experiment>().unwrap();
     assert_eq!(experiment.methods, [Method::Doubling]);
     assert!(record.configurations.iter().all(|one| one.noop.is_empty()), "{server}: nothing is replaced");
     let shares = Shares::of(&Rounds::of(&record));

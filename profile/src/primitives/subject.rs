@@ -24,7 +24,7 @@ use tlsdyno_native::primitives::{Calls, Meter, Opened};
 use tlsdyno_record::model::job::Timed;
 use tlsdyno_record::model::workload::WorkloadSpec;
 use tlsdyno_record::model::{CertificateKind, ConfigurationModel, Experiment};
-use tlsdyno_record::store::{Block, Configuration, Journal, Measured, Record, Warning};
+use tlsdyno_record::store::{Block, Configuration, Journal, KindPart, Record, Warning};
 use tlsdyno_servers::mapped;
 
 use self::peer::OpensslSpeed;
@@ -97,7 +97,7 @@ impl Library {
             record.configurations.push(configuration(cell));
         }
         let text = |path: &PathBuf| path.display().to_string();
-        record.measured = Measured::from(PrimitivesRecord {
+        record.kind_part = KindPart::from(PrimitivesRecord {
             experiment: experiment.clone(),
             cells: cells.clone(),
             libcrypto: text(&libcrypto),

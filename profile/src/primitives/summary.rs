@@ -105,7 +105,7 @@ pub struct SpeedCheck {
 impl PrimitivesSummary {
     /// Of a record of primitives; `None`: it is of something else.
     pub fn of(record: &Record) -> Result<PrimitivesSummary> {
-        let of = record.measured.understood::<PrimitivesRecord>()?;
+        let of = record.kind_part.understood::<PrimitivesRecord>()?;
         let rounds = Rounds::of(record, of);
         let paper = of.experiment.paper.clone();
         let mut algorithms: Vec<Algorithm> = of.cells.iter().map(|cell| cell.algorithm).collect();
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
     use crate::primitives::file::{Primitives, PrimitivesExperiment};
     use tlsdyno_record::model::{Measure, Server};
-    use tlsdyno_record::store::{Block, Measured as Kind};
+    use tlsdyno_record::store::{Block, KindPart};
 
     /// A record in which each cell takes what `ns` says, in six rounds.
     fn record(ns: impl Fn(&PrimitiveCell) -> f64) -> Record {
@@ -286,7 +286,7 @@ mod tests {
             }));
         }
         let (libcrypto, libcrypto_version) = (String::new(), String::new());
-        record.measured = Kind::from(PrimitivesRecord { experiment, cells, libcrypto, libcrypto_version });
+        record.kind_part = KindPart::from(PrimitivesRecord { experiment, cells, libcrypto, libcrypto_version });
         record
     }
 

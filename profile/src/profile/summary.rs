@@ -163,7 +163,7 @@ struct OfKind<'a> {
 impl ProfileSummary {
     /// `None`: it is no record of a profile.
     pub fn of(record: &Record) -> Result<ProfileSummary> {
-        let profile = record.measured.understood::<ProfileRecord>()?;
+        let profile = record.kind_part.understood::<ProfileRecord>()?;
         let kinds: BTreeSet<Handshakes> = profile.cells.iter().map(|cell| cell.handshakes).collect();
         let mut warnings = record.warnings.clone();
         let handshakes: Vec<KindSummary> =

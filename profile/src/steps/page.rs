@@ -32,7 +32,7 @@ pub fn document(record: &Record, summary: &StepsSummary) -> Document {
 }
 
 fn setting(record: &Record) -> Section {
-    let steps = record.measured.of::<StepsRecord>().map_or(String::new(), |of| {
+    let steps = record.kind_part.of::<StepsRecord>().map_or(String::new(), |of| {
         let tls = &of.experiment.tls;
         let suite = tls.suite.map_or(String::new(), |suite| format!(" (RSA keys: {suite})"));
         let client = match of.experiment.steps.client {

@@ -23,7 +23,7 @@ use tlsdyno_native::stock_client::StockClient;
 use tlsdyno_native::{ShimInjection, ShimSettings, TimeStamp};
 use tlsdyno_record::model::{ConfigurationModel, Experiment};
 use tlsdyno_record::store::{
-    Block, Configuration, Flow, FlowEvent, Journal, Measured, ProfileBlock, Record, StepSum, StepsBlock,
+    Block, Configuration, Flow, FlowEvent, Journal, KindPart, ProfileBlock, Record, StepSum, StepsBlock,
 };
 use tlsdyno_tls::StageSet;
 
@@ -126,7 +126,7 @@ impl StepByStep {
         for cell in &cells {
             record.configurations.push(configuration(cell));
         }
-        record.measured = Measured::from(StepsRecord { experiment: experiment.clone(), cells: cells.clone() });
+        record.kind_part = KindPart::from(StepsRecord { experiment: experiment.clone(), cells: cells.clone() });
         manifest::describe(&mut record.manifest, &servers, &mut testbed, cpus);
         let keys: Vec<String> = experiment.steps.keys.iter().map(ToString::to_string).collect();
         record.manifest.certificate = keys.join(", ");

@@ -77,7 +77,7 @@ pub struct StepSummary {
 impl StepsSummary {
     /// Of such a record; `None`: it is of something else.
     pub fn of(record: &Record) -> Result<StepsSummary> {
-        let of = record.measured.understood::<StepsRecord>()?;
+        let of = record.kind_part.understood::<StepsRecord>()?;
         let cells: Vec<StepsCellSummary> =
             (0..of.cells.len()).filter_map(|index| StepsCellSummary::of(record, of, index)).collect();
         let mut warnings = record.warnings.clone();
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
     use crate::steps::file::{Steps, StepsExperiment};
     use tlsdyno_record::model::{CertificateKind, Measure, Server, Tls};
-    use tlsdyno_record::store::{Measured, ProfileBlock};
+    use tlsdyno_record::store::{KindPart, ProfileBlock};
     use tlsdyno_tls::Version;
 
     /// Two keys; the private-key operation of the larger one takes most.
@@ -261,7 +261,7 @@ mod tests {
                 });
             }
         }
-        record.measured = Measured::from(StepsRecord { experiment, cells });
+        record.kind_part = KindPart::from(StepsRecord { experiment, cells });
         record
     }
 

@@ -3,8 +3,8 @@
 pub mod calibration;
 mod error;
 mod journal;
+mod kind_part;
 pub mod load_run;
-mod measured;
 mod profile;
 pub mod record;
 mod reuse;
@@ -17,11 +17,11 @@ pub mod warning;
 pub use calibration::Calibration;
 pub use error::StoreError;
 pub use journal::{Journal, read_json, write_json};
-pub use measured::{LOAD, Measured, OfKind};
+pub use kind_part::{KindPart, LOAD, OfKind};
 pub use profile::ProfileBlock;
 pub use record::{
-    BackendUse, Block, ClusterBlock, Configuration, EarlierRun, EarlierShare, FORMAT, Interval, Kind, LibraryUsed,
-    Locality, Manifest, Preflight, Record, Slice, of_interval,
+    BackendUse, Block, ClusterBlock, Configuration, EarlierRun, EarlierShare, FORMAT, Interval, LibraryUsed, Locality,
+    Manifest, Preflight, Record, Role, Slice, of_interval,
 };
 pub use reuse::{Reuse, Row};
 pub use sqlite::{Listing, Store};

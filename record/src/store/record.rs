@@ -15,7 +15,7 @@ use tlsdyno_engine::load::Outcome;
 use tlsdyno_tls::{Stage, StageSet};
 
 use super::calibration::Calibration;
-use super::measured::Measured;
+use super::kind_part::KindPart;
 use super::profile::ProfileBlock;
 use super::warning::Warning;
 
@@ -46,7 +46,7 @@ pub struct Record {
     pub warnings: Vec<Warning>,
     /// What was measured. Any other unknown field is refused there: a record is of one kind.
     #[serde(flatten)]
-    pub measured: Measured,
+    pub kind_part: KindPart,
 }
 
 fn this_format<'de, D: Deserializer<'de>>(reader: D) -> Result<u32, D::Error> {
@@ -70,7 +70,7 @@ impl Record {
             configurations: Vec::new(),
             blocks: Vec::new(),
             warnings: Vec::new(),
-            measured: Measured::default(),
+            kind_part: KindPart::default(),
         }
     }
 }
@@ -174,7 +174,7 @@ pub struct EarlierShare {
 /// What a configuration is for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum Role {
     /// The untouched server over TLS.
     AsIs,
     /// The provider is loaded, nothing is switched off: what the instrument itself costs.
@@ -209,7 +209,8 @@ pub struct Configuration {
     /// The stages replaced by no-ops.
     pub noop: StageSet,
     /// What it is for.
-    pub kind: Kind,
+    #[serde(rename = "kind")]
+    pub role: Role,
     /// Whether it speaks TLS.
     pub tls: bool,
     /// The configuration in whose server process it is a mode; `None`: it has a server of its own.
@@ -229,7 +230,7 @@ impl Configuration {
         Configuration {
             name: name.into(),
             noop: StageSet::NONE,
-            kind: Kind::Setting,
+            role: Role::Setting,
             tls,
             host_number: None,
             preflight: Preflight { passed, failed: Vec::new() },

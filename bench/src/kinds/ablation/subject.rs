@@ -16,7 +16,7 @@ use tlsdyno_base::units::format_count;
 use tlsdyno_engine::load::Outcome;
 use tlsdyno_record::model::{Experiment, ForeignTraffic, Method, ServerName};
 use tlsdyno_record::store::warning::{self, Places, code};
-use tlsdyno_record::store::{Block, Calibration, Journal, Measured, Record, Warning};
+use tlsdyno_record::store::{Block, Calibration, Journal, KindPart, Record, Warning};
 use tlsdyno_servers::Instance;
 use tlsdyno_servers::cpu::at_rest;
 use tlsdyno_tls::Stage;
@@ -160,7 +160,7 @@ impl<'a> SingleServer<'a> {
         }
         let mut testbed = Testbed::prepare(experiment, cpus, &mut |text| observer.step(text))?;
         own_command::tell_effects(experiment, observer).or_fault(Fault::Input)?;
-        record.measured = Measured::from(experiment.without_secrets());
+        record.kind_part = KindPart::from(experiment.without_secrets());
         if cpus.shared() {
             record.warnings.push(warning::shared_cpus(&format!("only CPU {} may be used", cpus.server)));
         }

@@ -169,7 +169,7 @@ fn record(which: &Path) -> Result<Option<Record>> {
 fn of_shares(first: &[PathBuf], second: &[PathBuf]) -> Result<Option<[Record; 2]>> {
     let ([first], [second]) = (first, second) else { return Ok(None) };
     let both = record(first)?.zip(record(second)?);
-    let is_of_stages = |of: &Record| matches!(of.measured.field(), "" | Experiment::FIELD);
+    let is_of_stages = |of: &Record| matches!(of.kind_part.field(), "" | Experiment::FIELD);
     let tell_shares = |of: &(Record, Record)| is_of_stages(&of.0) && is_of_stages(&of.1);
     Ok(both.filter(tell_shares).map(<[Record; 2]>::from))
 }
@@ -227,7 +227,7 @@ fn read(which: &Path) -> Result<Vec<Measured>> {
             name: point.name.clone(),
             slices: samples(&record, index),
             whole: sample_of_point(point),
-            run: record.measured.of::<LoadRecord>().and_then(|load| load.runs.get(index)).cloned(),
+            run: record.kind_part.of::<LoadRecord>().and_then(|load| load.runs.get(index)).cloned(),
         })
         .collect())
 }

@@ -108,7 +108,7 @@ impl AnySummary for LoadSummary {
             verdict: Option<Word>,
             runs: &'a [Summary],
         }
-        let load = record.measured.of::<LoadRecord>();
+        let load = record.kind_part.of::<LoadRecord>();
         let results = Results {
             summary: self,
             connections: load.map_or(&[][..], |load| &load.connections),

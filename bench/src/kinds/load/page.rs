@@ -16,8 +16,8 @@ use crate::report::text::ends;
 
 /// The document of a record.
 pub fn document(record: &Record, summary: &LoadSummary) -> Document {
-    let runs = record.measured.of::<LoadRecord>().map_or(&[][..], |load| &load.runs);
-    let connections = record.measured.of::<LoadRecord>().map_or(&[][..], |load| &load.connections);
+    let runs = record.kind_part.of::<LoadRecord>().map_or(&[][..], |load| &load.runs);
+    let connections = record.kind_part.of::<LoadRecord>().map_or(&[][..], |load| &load.connections);
     let mut sections = curve::page::sections(&summary.curves, summary.log.as_ref(), connections);
     if !summary.against.is_empty() {
         let table = compared::table(&summary.against, Scatter::Repeats);
@@ -28,7 +28,7 @@ pub fn document(record: &Record, summary: &LoadSummary) -> Document {
         // It tells its warnings itself.
         [run] => sections.extend(run_page::document(run).sections),
         runs => {
-            let is_one_run = record.measured.of::<LoadRecord>().is_some_and(|load| load.experiment.one_run);
+            let is_one_run = record.kind_part.of::<LoadRecord>().is_some_and(|load| load.experiment.one_run);
             sections.extend(is_one_run.then(|| run_page::courses(&summary.points, runs)));
             let parts = summary.points.iter().map(|point| (&point.name, &point.warnings));
             sections.push(circumstances::warnings(circumstances::texts(&summary.warnings, parts)));

@@ -19,7 +19,7 @@ use tlsdyno_engine::load::{self, HeldSessions, Outcome, Pacing, Plan as EnginePl
 use tlsdyno_record::model::OnLoss;
 use tlsdyno_record::model::job::Timed;
 use tlsdyno_record::store::load_run::{Asked, Summary};
-use tlsdyno_record::store::{Block, Configuration, Journal, Measured, Record, Store, StoreError, Warning};
+use tlsdyno_record::store::{Block, Configuration, Journal, KindPart, Record, Store, StoreError, Warning};
 use tlsdyno_servers::cpu::ProcessClocks;
 use tlsdyno_traffic::load::options::{self, Options};
 use tlsdyno_traffic::load::permission;
@@ -72,7 +72,7 @@ impl Runs {
         manifest::hide_headers(&mut record.manifest.command_line);
         record.manifest.server_name = url.to_owned();
         let experiment = LoadExperiment { question, url: url.to_owned(), ..LoadExperiment::default() };
-        record.measured = Measured::from(LoadRecord { experiment, ..LoadRecord::default() });
+        record.kind_part = KindPart::from(LoadRecord { experiment, ..LoadRecord::default() });
         Runs(record)
     }
 
@@ -88,9 +88,7 @@ impl Runs {
             record.manifest.effort = effort.clone();
             record.manifest.negotiated = manifest::negotiated_text(&run.outcome.negotiated);
         }
-        if let Some(load) = record.measured.of_mut::<LoadRecord>() {
-            load.runs.push(run);
-        }
+        record.kind_part.change(|load: &mut LoadRecord| load.runs.push(run));
     }
 
     /// Keeps the record in the user's store, and answers it, and whether it could be kept.
@@ -329,7 +327,7 @@ impl<'a> LoadedUrl<'a> {
             None => None,
         };
         let makes = Makes { crew: crew.as_ref(), stop };
-        record.measured = Measured::from(LoadRecord { experiment: experiment.clone(), log, ..LoadRecord::default() });
+        record.kind_part = KindPart::from(LoadRecord { experiment: experiment.clone(), log, ..LoadRecord::default() });
         if let Some(curve) = &experiment.curve {
             let time = Duration::from_secs_f64(experiment.measure.time_s) / points.len().max(1) as u32;
             for (index, (point, &address)) in points.iter().zip(&addresses).enumerate() {
@@ -342,7 +340,7 @@ impl<'a> LoadedUrl<'a> {
                     let warning = Warning::new("few_connections", what).with_remedy("Raise --connections-max");
                     record.configurations[index].warnings.push(warning);
                 }
-                record.measured.of_mut::<LoadRecord>().into_iter().for_each(|load| load.connections.push(connections));
+                record.kind_part.change(|load: &mut LoadRecord| load.connections.push(connections));
                 plans[index] = plan;
             }
         }
@@ -440,9 +438,10 @@ impl Subject for LoadedUrl<'_> {
             let run = Summary::of(self.names[index].clone(), effort.clone(), *asked, outcome.clone(), Vec::new());
             let (points, empty) = (self.plans.len(), Summary::default());
             journal.change(|record| {
-                let Some(load) = record.measured.of_mut::<LoadRecord>() else { return };
-                load.runs.resize(points, empty);
-                load.runs[index] = run;
+                record.kind_part.change(|load: &mut LoadRecord| {
+                    load.runs.resize(points, empty);
+                    load.runs[index] = run;
+                });
             });
         }
         if journal.record().manifest.negotiated.is_empty() {

@@ -60,7 +60,7 @@ fn paired(record: &Record, [first, second]: [usize; 2]) -> Vec<[Sample; 2]> {
 
 /// The samples of a configuration: the slices of its run, or its blocks. Empty where the record is of another kind.
 pub fn samples(record: &Record, index: usize) -> Vec<Sample> {
-    let Some(load) = record.measured.of::<LoadRecord>() else { return Vec::new() };
+    let Some(load) = record.kind_part.of::<LoadRecord>() else { return Vec::new() };
     if let Some(run) = load.runs.get(index) {
         return samples_of_run(run);
     }
@@ -129,13 +129,13 @@ pub struct LoadSummary {
 impl LoadSummary {
     /// Sums a record up, if it is one of a load experiment.
     pub fn of(record: &Record) -> Result<LoadSummary> {
-        record.measured.understood::<LoadRecord>()?;
+        record.kind_part.understood::<LoadRecord>()?;
         let summary = summary::Summary::of(record);
         let points = summary.configurations.into_iter().enumerate();
         let points = points.map(|(index, of)| point(record, index, of)).collect();
         let curves = CurveSummary::all(record);
         let log = LogOnCurve::of(record, &curves);
-        let is_pair = record.measured.of::<LoadRecord>().is_some_and(|load| load.experiment.against.is_some());
+        let is_pair = record.kind_part.of::<LoadRecord>().is_some_and(|load| load.experiment.against.is_some());
         let against = if is_pair { compared::rounds(&paired(record, [0, 1])) } else { Vec::new() };
         Ok(LoadSummary { points, curves, log, against, rounds: summary.rounds, warnings: record.warnings.clone() })
     }
@@ -144,7 +144,7 @@ impl LoadSummary {
 fn point(record: &Record, index: usize, of: ConfigurationSummary) -> PointSummary {
     let column: Column = samples(record, index).iter().map(|sample| Some(sample.hits_per_second)).collect();
     let sampled = estimate_column(&column);
-    let load = record.measured.of::<LoadRecord>();
+    let load = record.kind_part.of::<LoadRecord>();
     let run = load.and_then(|load| load.runs.get(index));
     let sum = |pair: &[Slice], of: fn(&Slice) -> u64| pair.iter().map(of).sum::<u64>() as f64;
     let full_per_second =

@@ -2,7 +2,7 @@
 
 use tlsdyno_base::foreign::visible;
 use tlsdyno_record::store::load_run::Summary;
-use tlsdyno_record::store::{Block, Kind, Record};
+use tlsdyno_record::store::{Block, Record, Role};
 
 /// A number or mark of a block, with the name of its column.
 type Field = (&'static str, fn(&Block) -> u64);
@@ -41,7 +41,7 @@ pub fn blocks(record: &Record) -> String {
     let mut text = format!("record,round,configuration,stage_off,{}\r\n", names.join(","));
     for block in &record.blocks {
         let configuration = &record.configurations[block.configuration];
-        let stage = if let Kind::StageOff(stage) = configuration.kind { stage.name() } else { "" };
+        let stage = if let Role::StageOff(stage) = configuration.role { stage.name() } else { "" };
         let mut numbers: Vec<String> = FIELDS.iter().map(|(_, field)| field(block).to_string()).collect();
         numbers.extend(sliced.then(|| block.slices.len().to_string()));
         let instructions = block.instructions.map_or_else(String::new, |count| count.to_string());

@@ -9,7 +9,7 @@ use tlsdyno_base::fault::{Fault, OrFault, fault_of};
 use tlsdyno_base::interrupt;
 use tlsdyno_engine::load::Expect;
 use tlsdyno_record::model::{ConfigurationModel, Experiment, Tls};
-use tlsdyno_record::store::{Configuration, Kind, Preflight, Record, Warning};
+use tlsdyno_record::store::{Configuration, Preflight, Record, Role, Warning};
 use tlsdyno_servers::quota;
 use tlsdyno_tls::{Stage, StageSet};
 
@@ -41,36 +41,36 @@ fn changes_settings(model: &ConfigurationModel) -> bool {
 
 /// What a configuration is for, from what it replaces or doubles. `singles`: the stages that the experiment replaces
 /// one by one; `doubled`: the sets that it doubles.
-fn kind_of(model: &ConfigurationModel, singles: StageSet, doubled: &[StageSet]) -> Kind {
+fn role_of(model: &ConfigurationModel, singles: StageSet, doubled: &[StageSet]) -> Role {
     if changes_settings(model) {
-        return Kind::Setting;
+        return Role::Setting;
     }
     match model.doubled {
-        _ if model.copies => return Kind::Copies,
-        Some(StageSet::NONE) => return Kind::NothingDoubled,
-        Some(stages) if is_all(stages, doubled) => return Kind::AllDoubled,
-        Some(stages) => return Kind::Doubled(stages),
+        _ if model.copies => return Role::Copies,
+        Some(StageSet::NONE) => return Role::NothingDoubled,
+        Some(stages) if is_all(stages, doubled) => return Role::AllDoubled,
+        Some(stages) => return Role::Doubled(stages),
         None => {}
     }
     match model.noop.only() {
-        _ if model.plain_http => Kind::PlainHttp,
-        _ if model.is_untouched() => Kind::AsIs,
-        Some(stage) => Kind::StageOff(stage),
-        None if model.noop.is_empty() => Kind::Loaded,
-        None if model.noop == singles => Kind::AllOff,
-        None => Kind::Several(model.noop),
+        _ if model.plain_http => Role::PlainHttp,
+        _ if model.is_untouched() => Role::AsIs,
+        Some(stage) => Role::StageOff(stage),
+        None if model.noop.is_empty() => Role::Loaded,
+        None if model.noop == singles => Role::AllOff,
+        None => Role::Several(model.noop),
     }
 }
 
 /// What each configuration of an experiment is for.
-pub fn kinds(experiment: &Experiment) -> Vec<Kind> {
+pub fn roles(experiment: &Experiment) -> Vec<Role> {
     let plain = || experiment.configurations.iter().filter(|model| !changes_settings(model));
     // Stages of the shim overlap with those of the provider and with each other, so that there is no configuration
     // without any of them.
     let singles =
         plain().filter_map(|model| model.noop.only()).filter(|stage| Stage::PROVIDER.contains(stage)).collect();
     let doubled: Vec<StageSet> = plain().filter_map(|model| model.doubled).filter(|set| !set.is_empty()).collect();
-    experiment.configurations.iter().map(|model| kind_of(model, singles, &doubled)).collect()
+    experiment.configurations.iter().map(|model| role_of(model, singles, &doubled)).collect()
 }
 
 /// Whether a set is what several others of `sets` come to.
@@ -110,15 +110,15 @@ pub fn start_and_check(
     stop: &AtomicBool,
     observer: &mut dyn Observer,
 ) -> Result<()> {
-    let kinds = kinds(experiment);
+    let roles = roles(experiment);
     let quota_refused = quota_refused(testbed)?;
     let (began, mut seen) = (Instant::now(), Vec::new());
-    let mut checked: Vec<Option<Configuration>> = vec![None; kinds.len()];
+    let mut checked: Vec<Option<Configuration>> = vec![None; roles.len()];
     for (need, index) in in_order_of_need(&testbed.servers) {
         interrupt::before_measuring(stop, interrupt::check(stop))?;
-        let kind = kinds[index].clone();
+        let role = roles[index].clone();
         if need > Need::Host && testbed.prepared_until.is_some_and(|until| Instant::now() > until) {
-            checked[index] = Some(not_begun(&testbed.servers[index], kind, began.elapsed()));
+            checked[index] = Some(not_begun(&testbed.servers[index], role, began.elapsed()));
             continue;
         }
         observer.step(&format!("starting and checking: {}", testbed.servers[index].model.name));
@@ -147,9 +147,9 @@ pub fn start_and_check(
         if checks.iter().any(|check| !check.passed) {
             testbed.instance(index).map_or(Ok(()), |instance| instance.refuse_closed_descriptors())?;
         }
-        let configuration = configuration(&testbed.servers[index], kind, &checks);
+        let configuration = configuration(&testbed.servers[index], role, &checks);
         observer.preflight(&configuration.name, configuration.preflight.passed.len(), &configuration.preflight.failed);
-        if configuration.kind == Kind::AsIs && !configuration.valid {
+        if configuration.role == Role::AsIs && !configuration.valid {
             let failed = configuration.preflight.failed.join("; ");
             let remedy = remedy(&failed, &experiment.tls);
             let said = format!("the untouched server does not pass its checks: {failed}{remedy}");
@@ -240,11 +240,11 @@ fn in_order_of_need(servers: &[ServerUnderTest]) -> Vec<(Need, usize)> {
 }
 
 /// A configuration for which there was no time.
-fn not_begun(server: &ServerUnderTest, kind: Kind, taken: Duration) -> Configuration {
+fn not_begun(server: &ServerUnderTest, role: Role, taken: Duration) -> Configuration {
     let what = format!("not measured: starting and checking the others took {:.0} s", taken.as_secs_f64());
     let remedy = "Measure longer (--time), fewer stages, or on a machine with less else to do";
     let warnings = vec![Warning::new("not_measured", what).with_remedy(remedy)];
-    Configuration { valid: false, warnings, ..configuration(server, kind, &[]) }
+    Configuration { valid: false, warnings, ..configuration(server, role, &[]) }
 }
 
 /// What to do where the untouched server refuses the client.
@@ -325,7 +325,7 @@ pub fn checks_of(
     Ok(checks)
 }
 
-fn configuration(server: &ServerUnderTest, kind: Kind, checks: &[Check]) -> Configuration {
+fn configuration(server: &ServerUnderTest, role: Role, checks: &[Check]) -> Configuration {
     let model = &server.model;
     let text = |check: &Check| format!("{} ({})", check.name, check.seen);
     let texts = |passed: bool| checks.iter().filter(|check| check.passed == passed).map(text).collect::<Vec<_>>();
@@ -348,7 +348,7 @@ fn configuration(server: &ServerUnderTest, kind: Kind, checks: &[Check]) -> Conf
     Configuration {
         name: model.name.clone(),
         noop: model.noop,
-        kind,
+        role,
         tls: !model.plain_http,
         host_number: server.host,
         preflight,
@@ -367,42 +367,42 @@ mod tests {
         let mut experiment = Experiment::default();
         experiment.fill();
         let place = |name: &str| experiment.configurations.iter().position(|model| model.name == name).unwrap();
-        assert_eq!(kinds(&experiment)[place("all off")], Kind::AllOff);
+        assert_eq!(roles(&experiment)[place("all off")], Role::AllOff);
         let singles = StageSet::PROVIDER;
-        let kind = |model: &ConfigurationModel| kind_of(model, singles, &[]);
-        assert_eq!(kind(&ConfigurationModel::as_is()), Kind::AsIs);
-        assert_eq!(kind(&ConfigurationModel::plain_http()), Kind::PlainHttp);
-        assert_eq!(kind(&ConfigurationModel { idle_provider: true, ..ConfigurationModel::as_is() }), Kind::Loaded);
-        assert_eq!(kind(&ConfigurationModel::without("x", [Stage::Kdf])), Kind::StageOff(Stage::Kdf));
-        assert_eq!(kind(&ConfigurationModel::without("x", Stage::PROVIDER)), Kind::AllOff);
+        let role = |model: &ConfigurationModel| role_of(model, singles, &[]);
+        assert_eq!(role(&ConfigurationModel::as_is()), Role::AsIs);
+        assert_eq!(role(&ConfigurationModel::plain_http()), Role::PlainHttp);
+        assert_eq!(role(&ConfigurationModel { idle_provider: true, ..ConfigurationModel::as_is() }), Role::Loaded);
+        assert_eq!(role(&ConfigurationModel::without("x", [Stage::Kdf])), Role::StageOff(Stage::Kdf));
+        assert_eq!(role(&ConfigurationModel::without("x", Stage::PROVIDER)), Role::AllOff);
         let two = ConfigurationModel::without("x", [Stage::Cipher, Stage::Mac]);
-        assert_eq!(kind(&two), Kind::Several([Stage::Cipher, Stage::Mac].into_iter().collect()));
-        assert_eq!(kind_of(&two, two.noop, &[]), Kind::AllOff);
-        assert_eq!(kind_of(&two, StageSet::NONE, &[]), Kind::Several(two.noop));
+        assert_eq!(role(&two), Role::Several([Stage::Cipher, Stage::Mac].into_iter().collect()));
+        assert_eq!(role_of(&two, two.noop, &[]), Role::AllOff);
+        assert_eq!(role_of(&two, StageSet::NONE, &[]), Role::Several(two.noop));
         let burning = ConfigurationModel { burn_us: Some(50.0), ..ConfigurationModel::as_is() };
-        assert_eq!(kind(&burning), Kind::Setting);
+        assert_eq!(role(&burning), Role::Setting);
         let no_cache = TlsChange { session_cache: Some(SessionCache::Off), ..TlsChange::default() };
         let without = ConfigurationModel { tls: no_cache, ..ConfigurationModel::without("x", [Stage::Kdf]) };
-        assert_eq!(kind(&without), Kind::Setting);
+        assert_eq!(role(&without), Role::Setting);
         let slow = ConfigurationModel { processors: Some(Processors::default()), ..ConfigurationModel::plain_http() };
-        assert_eq!(kind(&slow), Kind::Setting);
-        assert_eq!(kind(&ConfigurationModel { idle_shim: true, ..ConfigurationModel::as_is() }), Kind::Loaded);
+        assert_eq!(role(&slow), Role::Setting);
+        assert_eq!(role(&ConfigurationModel { idle_shim: true, ..ConfigurationModel::as_is() }), Role::Loaded);
     }
 
     #[test]
     fn what_is_computed_twice_is_recognised() {
         let mut experiment = Experiment { methods: vec![Method::Doubling], ..Experiment::default() };
         experiment.fill();
-        let kinds = kinds(&experiment);
-        let kind = |name: &str| {
+        let roles = roles(&experiment);
+        let role = |name: &str| {
             let place = experiment.configurations.iter().position(|model| model.name == name).unwrap();
-            kinds[place].clone()
+            roles[place].clone()
         };
-        assert_eq!(kind("as is"), Kind::AsIs);
-        assert_eq!(kind("nothing doubled"), Kind::NothingDoubled);
-        assert_eq!(kind("records copied"), Kind::Copies);
-        assert_eq!(kind("KDF twice"), Kind::Doubled([Stage::Kdf].into_iter().collect()));
-        assert_eq!(kind("cipher and MAC twice"), Kind::Doubled([Stage::Cipher, Stage::Mac].into_iter().collect()));
-        assert_eq!(kind("all twice"), Kind::AllDoubled);
+        assert_eq!(role("as is"), Role::AsIs);
+        assert_eq!(role("nothing doubled"), Role::NothingDoubled);
+        assert_eq!(role("records copied"), Role::Copies);
+        assert_eq!(role("KDF twice"), Role::Doubled([Stage::Kdf].into_iter().collect()));
+        assert_eq!(role("cipher and MAC twice"), Role::Doubled([Stage::Cipher, Stage::Mac].into_iter().collect()));
+        assert_eq!(role("all twice"), Role::AllDoubled);
     }
 }

@@ -183,8 +183,8 @@ struct Came {
 fn measure(takes: &Takes) -> Came {
     let mut record = Record::begun_now("How long does it take?", 1);
     for name in ["as is", "without", "plain"] {
-        let kind = if name == "as is" { Kind::AsIs } else { Kind::Setting };
-        record.configurations.push(Configuration { kind, ..Configuration::setting(name, true, Vec::new()) });
+        let role = if name == "as is" { Role::AsIs } else { Role::Setting };
+        record.configurations.push(Configuration { role, ..Configuration::setting(name, true, Vec::new()) });
     }
     // Hundreds of stores on a disk would take minutes.
     let journal = Journal::begin_in(Store::open_at(Path::new("/dev/null/records.sqlite")), record);

@@ -22,7 +22,7 @@ use tlsdyno_bench::run::verify::{death, is_dead};
 use tlsdyno_engine::sys::monotonic_ns;
 use tlsdyno_record::model::ServerName;
 use tlsdyno_record::model::job::Timed;
-use tlsdyno_record::store::{Block, Configuration, Journal, Measured, OfKind, Record};
+use tlsdyno_record::store::{Block, Configuration, Journal, KindPart, OfKind, Record};
 use tlsdyno_servers::quota;
 
 use self::machines::Machines;
@@ -98,7 +98,7 @@ impl<'a> ProxyArray<'a> {
 
 /// Fills in the circumstances, once everything runs.
 fn describe(record: &mut Record, experiment: &ArrayExperiment, machines: &Machines) {
-    record.measured = Measured::from(ArrayRecord { experiment: experiment.clone(), scale: machines.scale });
+    record.kind_part = KindPart::from(ArrayRecord { experiment: experiment.clone(), scale: machines.scale });
     let placement = machines::description(&machines.testbed.placement, experiment);
     let circumstances = Circumstances {
         kind: ArrayRecord::FIELD,

@@ -67,7 +67,7 @@ fn unserved(summary: &ClusterSummary) -> Option<String> {
 fn setting(record: &Record) -> Option<Section> {
     let manifest = &record.manifest;
     let cluster = manifest.hardware.get("cluster")?;
-    let protocol = match record.measured.of::<ClusterExperiment>().is_some_and(|experiment| experiment.cluster.plain) {
+    let protocol = match record.kind_part.of::<ClusterExperiment>().is_some_and(|experiment| experiment.cluster.plain) {
         true => "plain HTTP".to_owned(),
         false => format!("TLS {}", manifest.negotiated),
     };
@@ -77,7 +77,7 @@ fn setting(record: &Record) -> Option<Section> {
 
 /// Sessions kept by the dispatcher's time-outs beside the closed form. `None` unless clients pause between connections.
 fn time_outs(record: &Record, summary: &ClusterSummary) -> Option<Section> {
-    let experiment = record.measured.of::<ClusterExperiment>()?;
+    let experiment = record.kind_part.of::<ClusterExperiment>()?;
     let pause_s = experiment.traffic.pause_ms? as f64 / 1e3;
     let server_s = f64::from(experiment.tls.session_timeout_s?);
     // Servers and dispatcher count whole seconds, so that a second is half over on average when they begin.
@@ -116,7 +116,7 @@ fn time_outs(record: &Record, summary: &ClusterSummary) -> Option<Section> {
 
 /// What the paper says beside ours. `None` without a paper.
 fn paper(record: &Record, summary: &ClusterSummary) -> Option<Section> {
-    let paper = record.measured.of::<ClusterExperiment>()?.paper.as_ref()?;
+    let paper = record.kind_part.of::<ClusterExperiment>()?.paper.as_ref()?;
     let line = |published: &PublishedStatement| {
         let [least, most] = published.published_times;
         let times = if least == most { format!("{least:.2}") } else { format!("{least:.2} to {most:.2}") };

@@ -24,7 +24,7 @@ use tlsdyno_bench::run::verify::{death, is_dead};
 use tlsdyno_bench::run::{cpus, manifest};
 use tlsdyno_engine::load::{self, Pacing, Pause, Spread};
 use tlsdyno_record::model::job::Timed;
-use tlsdyno_record::store::{Block, Configuration, Journal, Measured, OfKind, Record};
+use tlsdyno_record::store::{Block, Configuration, Journal, KindPart, OfKind, Record};
 use tlsdyno_servers::{dispatcher, quota};
 
 use self::group::{CellUnderTest, Group};
@@ -245,7 +245,7 @@ fn start_load(
 
 /// What the record says before its first block, once everything runs. `backend`: any of them.
 fn describe(record: &mut Record, experiment: &ClusterExperiment, testbed: &Testbed, backend: usize) {
-    record.measured = Measured::from(experiment.clone());
+    record.kind_part = KindPart::from(experiment.clone());
     manifest::describe_seed(&mut record.manifest, &experiment.workload);
     let placement = &testbed.placement;
     let circumstances = Circumstances {

@@ -30,7 +30,7 @@ pub fn document(record: &Record, summary: &ProfileSummary) -> Document {
 /// Server and protocol in a sentence.
 fn setting(record: &Record) -> Section {
     let manifest = &record.manifest;
-    let tls = record.measured.of::<ProfileRecord>().map_or(String::new(), |profile| {
+    let tls = record.kind_part.of::<ProfileRecord>().map_or(String::new(), |profile| {
         let tls = &profile.experiment.tls;
         format!("TLS {}, certificate {}, group {}", tls.version, tls.certificate(), tls.group)
     });

@@ -17,7 +17,7 @@ use tlsdyno_engine::load::{Plan, Resumption};
 use tlsdyno_native::{Clock, Profiling};
 use tlsdyno_record::model::{Experiment, ServerName};
 use tlsdyno_record::store::warning::shared_cpus;
-use tlsdyno_record::store::{Configuration, Measured, Record, Warning};
+use tlsdyno_record::store::{Configuration, KindPart, Record, Warning};
 use tlsdyno_tls::{Stage, StageSet};
 
 use super::sampled::Sampling;
@@ -77,7 +77,7 @@ impl Profile {
             record.warnings.push(shared_cpus(&format!("only CPU {} may be used", cpus.server)));
         }
         let profiling = testbed.servers[PROFILED].profiling.as_ref().context("the profiler was prepared")?;
-        record.measured = Measured::from(ProfileRecord {
+        record.kind_part = KindPart::from(ProfileRecord {
             experiment: experiment.clone(),
             cells: cells.iter().map(|placed| placed.cell).collect(),
             clock,

@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tlsdyno_base::random::SplitMix64;
 use tlsdyno_base::units::format_percent;
 use tlsdyno_record::store::Record;
 use tlsdyno_record::store::samples::{Area, Group, PERIOD_NS, Samples};
-use tlsdyno_stats::bootstrap::{Estimate, SEED, expanded_tail};
-use tlsdyno_stats::robust::{quantile, trimmed_mean};
+use tlsdyno_stats::bootstrap::{Estimate, SEED, resample};
+use tlsdyno_stats::robust::trimmed_mean;
 use tlsdyno_tls::StageSet;
 
 use super::{SampledSummary, Spent};
@@ -88,7 +87,7 @@ impl SeenRounds {
     fn spent(&self, name: &str, plain: Option<&SeenRounds>, is_it: impl Fn(&Group) -> bool) -> Spent {
         let of = in_groups(is_it);
         let ns = self.cost(&of);
-        let tls_ns = plain.map(|plain| difference(ns, plain.cost(&of)));
+        let tls_ns = plain.map(|plain| ns.less(plain.cost(&of)));
         Spent { name: name.to_owned(), ns, tls_ns, instructions_count: None, parts: Vec::new() }
     }
 
@@ -148,38 +147,25 @@ fn in_groups(is_it: impl Fn(&Group) -> bool) -> impl Fn(&Samples) -> u64 {
 
 /// From rounds with their samples of a group, all their samples, and what a hit cost in them.
 fn cost_of(rounds: &[(u64, u64, Option<f64>)], whole_ns: f64) -> Estimate {
-    let part = |drawn: &mut dyn Iterator<Item = (u64, u64)>| {
-        let (some, all) = drawn.fold((0, 0), |(some, all), (more, of)| (some + more, all + of));
-        some as f64 / all.max(1) as f64
+    let part = |counts: &[usize]| {
+        let sum = |samples: fn(&(u64, u64, Option<f64>)) -> u64| {
+            rounds.iter().zip(counts).map(|(round, count)| samples(round) * *count as u64).sum::<u64>()
+        };
+        sum(|round| round.0) as f64 / sum(|round| round.1).max(1) as f64
     };
-    let value = part(&mut rounds.iter().map(|(some, all, _)| (*some, *all))) * whole_ns;
-    if rounds.len() < 2 {
-        return Estimate { value, low: f64::NEG_INFINITY, high: f64::INFINITY };
-    }
-    let mut random = SplitMix64::new(SEED);
-    let mut drawn: Vec<f64> = (0..RESAMPLES_OF_SAMPLES)
-        .map(|_| {
-            let round: Vec<_> = (0..rounds.len()).map(|_| rounds[random.below(rounds.len())]).collect();
-            let wholes: Vec<f64> = round.iter().filter_map(|(.., whole)| *whole).collect();
-            part(&mut round.iter().map(|(some, all, _)| (*some, *all))) * trimmed_mean(&wholes).unwrap_or(whole_ns)
-        })
-        .collect();
-    drawn.sort_unstable_by(f64::total_cmp);
-    let tail = expanded_tail(rounds.len());
-    let end = |q| quantile(&drawn, q).unwrap_or(value);
-    Estimate { value, low: end(tail), high: end(1.0 - tail) }
-}
-
-/// The difference of two estimates that were made apart from each other.
-fn difference(one: Estimate, less: Estimate) -> Estimate {
-    let value = one.value - less.value;
-    let down = (one.value - one.low).hypot(less.high - less.value);
-    let up = (one.high - one.value).hypot(less.value - less.low);
-    Estimate { value, low: value - down, high: value + up }
+    let cost = |counts: &[usize]| {
+        let wholes = rounds.iter().zip(counts).flat_map(|(round, count)| std::iter::repeat_n(round.2, *count));
+        let wholes: Vec<f64> = wholes.flatten().collect();
+        Some(part(counts) * trimmed_mean(&wholes).unwrap_or(whole_ns))
+    };
+    let sample = resample(rounds.len(), RESAMPLES_OF_SAMPLES, SEED, cost);
+    Estimate::of_resamples(part(&vec![1; rounds.len()]) * whole_ns, sample, rounds.len())
 }
 
 #[cfg(test)]
 mod tests {
+    use tlsdyno_base::random::SplitMix64;
+
     use super::*;
 
     /// Profiles of servers that differ from start to start in what a hit costs, and that spend a quarter of it, or

@@ -5,7 +5,7 @@ use tlsdyno_base::units::{
     NONE, format_count, format_duration, format_interval, format_micros, format_percent, format_quantity, format_tenths,
 };
 use tlsdyno_record::model::{Experiment, ShareModel};
-use tlsdyno_record::store::{Kind, Record};
+use tlsdyno_record::store::{Record, Role};
 use tlsdyno_stats::moment::Moment;
 use tlsdyno_stats::pace::Pace;
 use tlsdyno_stats::scoreboard::claims;
@@ -46,7 +46,7 @@ pub fn document(record: &Record, summary: &Summary) -> Document {
     sections.extend(between_runs::section(record, summary));
     sections.push(warnings.clone().on(Place::Page));
     sections.extend(methods::section(summary).into_iter().chain(methods::counts(summary)));
-    if record.measured.of::<Experiment>().is_some_and(|experiment| !experiment.is_timed()) {
+    if record.kind_part.of::<Experiment>().is_some_and(|experiment| !experiment.is_timed()) {
         sections.push(warnings.on(Place::Terminal));
         return circumstances::document(record, summary.rounds, answer(summary), sections, Method::Counting);
     }
@@ -59,7 +59,7 @@ pub fn document(record: &Record, summary: &Summary) -> Document {
     sections.push(warnings.on(Place::Terminal));
     // What the question is comes first.
     let asks_for_remedies =
-        record.measured.of::<Experiment>().is_some_and(|of| of.comparisons.is_empty() && of.paper.is_none());
+        record.kind_part.of::<Experiment>().is_some_and(|of| of.comparisons.is_empty() && of.paper.is_none());
     match remedies {
         Some(section) if asks_for_remedies => sections.insert(0, section),
         other => sections.extend(other),
@@ -169,7 +169,7 @@ fn interaction(summary: &Summary) -> Option<String> {
     let overlap = by(&summary.shares.interaction, Metric::Cpu)?;
     let value = difference_with_interval(overlap);
     let open = if overlap.is_of_few_rounds() { "cannot be told from so few rounds" } else { "is undecided" };
-    if summary.configuration(&Kind::AllOff).is_none() {
+    if summary.configuration(&Role::AllOff).is_none() {
         // Computed twice: what is shared by two stages would be added once only.
         return Some(match overlap.verdict {
             Verdict::Undecided => format!(
@@ -214,7 +214,7 @@ fn precision(summary: &Summary) -> Option<String> {
 
 /// How long it took, where measuring was bounded and that is known.
 fn times(record: &Record) -> Option<String> {
-    let most_s = record.measured.of::<Experiment>().filter(|experiment| experiment.is_timed())?.measure.time_s;
+    let most_s = record.kind_part.of::<Experiment>().filter(|experiment| experiment.is_timed())?.measure.time_s;
     let [preparing_s, measuring_s] =
         [record.manifest.preparing_ns, record.manifest.measuring_ns].map(|ns| ns as f64 / 1e9);
     (measuring_s > 0.0).then(|| {
@@ -249,8 +249,8 @@ fn missing(record: &Record, summary: &Summary) -> Option<String> {
             format!("{sum}; whether anything is missing to 100 % is undecided ({value}).")
         }
         (Verdict::Resolved, true) => {
-            let named = record.measured.of::<Experiment>().map_or(&[][..], |experiment| &experiment.shares);
-            let cause = summary.configuration(&Kind::AsIs).and_then(|as_is| only_together(named, &as_is.name));
+            let named = record.kind_part.of::<Experiment>().map_or(&[][..], |experiment| &experiment.shares);
+            let cause = summary.configuration(&Role::AsIs).and_then(|as_is| only_together(named, &as_is.name));
             let unseen = || "costs between the steps that no pair of configurations shows".to_owned();
             format!("{sum}; {value} is missing: {}.", cause.unwrap_or_else(unseen))
         }

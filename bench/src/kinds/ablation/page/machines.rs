@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use tlsdyno_base::units::{NONE, format_count, format_interval, format_interval_with, format_percent, format_quantity};
-use tlsdyno_record::store::Kind;
+use tlsdyno_record::store::Role;
 use tlsdyno_stats::machines::{MachineRow, MachineShares, Machines, OnMachine};
 use tlsdyno_stats::{Ratio, Summary};
 
@@ -62,11 +62,11 @@ fn emulation(machines: &Machines) -> Option<String> {
 
 /// By what TLS divides throughput on each machine, and what that says of the paper's section 3.2.
 fn trend(machines: &Machines, summary: &Summary) -> Option<String> {
-    let row = |kind: &Kind| {
-        let name = &summary.configuration(kind)?.name;
+    let row = |role: &Role| {
+        let name = &summary.configuration(role)?.name;
         machines.rows.iter().find(|row| row.configuration == *name)
     };
-    let (as_is, plain) = (row(&Kind::AsIs)?, row(&Kind::PlainHttp)?);
+    let (as_is, plain) = (row(&Role::AsIs)?, row(&Role::PlainHttp)?);
     let slashed = |factor: fn(&OnMachine, &OnMachine) -> String| {
         let pairs = plain.machines.iter().zip(&as_is.machines);
         pairs.map(|(plain, as_is)| factor(plain, as_is)).collect::<Vec<_>>().join(" / ")

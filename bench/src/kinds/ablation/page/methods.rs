@@ -2,7 +2,7 @@
 
 use tlsdyno_base::units::{format_count, format_micros, format_percent};
 use tlsdyno_record::model::{COUNTED_CODE, Experiment, Method};
-use tlsdyno_record::store::{Kind, Record};
+use tlsdyno_record::store::{Record, Role};
 use tlsdyno_stats::counts::{Count, Instructions};
 use tlsdyno_stats::methods::{Agreement, ByMethods};
 use tlsdyno_stats::{Estimate, Part, Summary};
@@ -93,7 +93,7 @@ fn counting_note(summary: &Summary) -> Option<String> {
 /// The instructions of each configuration, where they were counted.
 pub fn counts(summary: &Summary) -> Option<Section> {
     let counted = summary.counted.as_ref()?;
-    let as_is = summary.configurations.iter().position(|of| of.kind == Kind::AsIs);
+    let as_is = summary.configurations.iter().position(|of| of.role == Role::AsIs);
     let as_is = as_is.and_then(|index| counted.per_hit(index));
     let line = |of: &Count| {
         let count = of.instructions_per_hit?;
@@ -183,8 +183,8 @@ fn difference(row: &ByMethods) -> String {
 
 /// What doubling measures, and of what it says nothing; `None`: nothing was doubled.
 pub fn doubling_note(record: &Record, summary: &Summary) -> Option<String> {
-    let doubled = summary.configurations.iter().filter_map(|of| match of.kind {
-        Kind::Doubled(stages) => Some(stages),
+    let doubled = summary.configurations.iter().filter_map(|of| match of.role {
+        Role::Doubled(stages) => Some(stages),
         _ => None,
     });
     let doubled: Vec<_> = doubled.collect();
@@ -194,7 +194,7 @@ pub fn doubling_note(record: &Record, summary: &Summary) -> Option<String> {
     let is_together = doubled.iter().any(|stages| stages.only().is_none());
     let together = "Cipher and MAC are one computation here, which only doubles as a whole (record protection).";
     let shim: Vec<String> = Stage::SHIM.map(Stage::label).to_vec();
-    let secure = record.measured.of::<Experiment>().is_some_and(|experiment| experiment.methods == [Method::Doubling]);
+    let secure = record.kind_part.of::<Experiment>().is_some_and(|experiment| experiment.methods == [Method::Doubling]);
     Some(
         [
             "Doubling measures CPU time, not latency: what a hit costs more when the stage is computed twice and one \

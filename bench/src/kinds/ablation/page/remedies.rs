@@ -15,7 +15,7 @@ use crate::report::text::{capitalised, ratio_gain, ratio_times};
 
 /// What the server needs to have what this remedy changes, as lines of its configuration. Empty where no line does it.
 pub fn configuration_lines(remedy: &RemedyFinding, record: &Record) -> Vec<String> {
-    let Some(experiment) = record.measured.of::<Experiment>() else {
+    let Some(experiment) = record.kind_part.of::<Experiment>() else {
         return Vec::new();
     };
     let model = |name: &str| experiment.configurations.iter().find(|model| model.name == name);
@@ -88,7 +88,7 @@ pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
 }
 
 fn item(remedy: &RemedyFinding, gain: Ratio, place: Option<u32>, summary: &Summary, record: &Record) -> Item {
-    let server = record.measured.of::<Experiment>().map_or("the server", |experiment| experiment.server.kind.name());
+    let server = record.kind_part.of::<Experiment>().map_or("the server", |experiment| experiment.server.kind.name());
     let doubt = remedy.is_doubtful();
     let word = match gain.direction {
         Direction::Bigger if doubt => " – doubtful",

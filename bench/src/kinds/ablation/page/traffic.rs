@@ -12,7 +12,7 @@ use crate::report::text::{capitalised, ends, part_interval, part_number, stage_l
 /// The table, and what it means.
 pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
     let traffic = summary.traffic.as_ref()?;
-    let foreign: &ForeignTraffic = record.measured.of::<Experiment>()?.foreign_traffic.as_ref()?;
+    let foreign: &ForeignTraffic = record.kind_part.of::<Experiment>()?.foreign_traffic.as_ref()?;
     let fields: [Field<TrafficShare>; _] = [
         (Column::words("cost of"), |share| stage_label(&share.stage)),
         (Column::number("CPU"), |share| part_number(part(share))),

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use tlsdyno_engine::load::Outcome;
-use tlsdyno_record::store::{Journal, Kind};
+use tlsdyno_record::store::{Journal, Role};
 use tlsdyno_tls::Stage;
 
 use super::SingleServer;
@@ -30,8 +30,8 @@ impl SingleServer<'_> {
             expected.full = ExpectedFull::Share(1.0);
         }
         let configuration = &journal.record().configurations[index];
-        let (kind, tls) = (configuration.kind.clone(), configuration.tls);
-        if kind == Kind::AsIs && outcome.errors.is_empty() && enough {
+        let (kind, tls) = (configuration.role.clone(), configuration.tls);
+        if kind == Role::AsIs && outcome.errors.is_empty() && enough {
             self.as_is = expected.achieved(outcome);
             if journal.record().manifest.negotiated.is_empty() {
                 let negotiated = manifest::negotiated_text(&outcome.negotiated);

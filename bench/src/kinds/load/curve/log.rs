@@ -45,7 +45,7 @@ pub struct Lifetime {
 impl LogOnCurve {
     /// The log of a record on its curve by hits.
     pub fn of(record: &Record, curves: &[CurveSummary]) -> Option<LogOnCurve> {
-        let log = record.measured.of::<LoadRecord>()?.log.as_ref()?;
+        let log = record.kind_part.of::<LoadRecord>()?.log.as_ref()?;
         let curve = curves.iter().find(|curve| curve.by == ReuseAxis::Hits)?;
         let half = curve.half_serving_point.as_ref();
         let half_percent = half.and_then(percent_of);
@@ -90,7 +90,7 @@ mod tests {
     use crate::kinds::load::curve::file::Curve;
     use crate::kinds::load::file::LoadExperiment;
     use crate::kinds::load::{LoadRecord, LoggedReuse};
-    use tlsdyno_record::store::{Block, Configuration, Measured, Reuse, Row};
+    use tlsdyno_record::store::{Block, Configuration, KindPart, Reuse, Row};
 
     /// 500 hits/s in plain HTTP, a handshake costs 50 of them: the half serving point is 98 %.
     fn record(negotiated: &str) -> Record {
@@ -101,7 +101,7 @@ mod tests {
         record.manifest.negotiated = negotiated.to_owned();
         let rows = vec![Row { lifetime_s: 300, percent_by_limit: vec![80.0, 96.0], percent_renewed: 99.0 }];
         let reuse = Reuse { limits: vec![Some(10), None], rows };
-        record.measured = Measured::from(LoadRecord {
+        record.kind_part = KindPart::from(LoadRecord {
             experiment: LoadExperiment { curve: Some(curve), ..LoadExperiment::default() },
             log: Some(LoggedReuse { path: "access.log".to_owned(), hits: 1_000, reuse }),
             ..LoadRecord::default()

@@ -45,7 +45,7 @@ pub struct Level {
 impl CurveSummary {
     /// The curves of a record; none where it is of something else.
     pub fn all(record: &Record) -> Vec<CurveSummary> {
-        let Some(curve) = record.measured.of::<LoadRecord>().and_then(|load| load.experiment.curve.as_ref()) else {
+        let Some(curve) = record.kind_part.of::<LoadRecord>().and_then(|load| load.experiment.curve.as_ref()) else {
             return Vec::new();
         };
         let (rounds, places) = (Rounds::of(record), curve.places());

@@ -1,11 +1,11 @@
-//! What a record is of: one kind of experiment. Only that kind knows what its records hold; here they are data with
+//! The part of a record that belongs to one kind of experiment. Only that kind knows what it holds; here it is data with
 //! the name of a field.
 
 use std::any::Any;
 use std::fmt::Debug;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -26,34 +26,18 @@ impl OfKind for Experiment {
     const FIELD: &'static str = "experiment";
 }
 
-/// An [`OfKind`] of any type.
-trait Held: Any + Debug + Send + Sync {
-    fn copied(&self) -> Box<dyn Held>;
-    fn json(&self) -> Value;
-}
-
-impl<T: OfKind> Held for T {
-    fn copied(&self) -> Box<dyn Held> {
-        Box::new(self.clone())
-    }
-
-    fn json(&self) -> Value {
-        serde_json::to_value(self).expect("keys are strings only, so that it is always JSON")
-    }
-}
-
-/// What was measured. As JSON it is one field of the record, with the kind's name.
-#[derive(Debug, Default, Serialize, Deserialize)]
+/// The part of a record that belongs to its kind of experiment. As JSON it is one field of the record, with the kind's
+/// name.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(try_from = "Map<String, Value>", into = "Map<String, Value>")]
-pub struct Measured {
+pub struct KindPart {
     field: String,
-    /// As it was read; empty where `held` was set first.
-    read: Value,
+    value: Value,
     /// The same as its kind understands it, since it was first asked for.
-    held: OnceLock<Box<dyn Held>>,
+    understood: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
-impl Measured {
+impl KindPart {
     /// The field of the record that holds it; empty while nothing is known of what is measured.
     pub fn field(&self) -> &str {
         &self.field
@@ -64,69 +48,62 @@ impl Measured {
         self.understood().ok()
     }
 
-    /// The same, to be changed.
-    pub fn of_mut<T: OfKind>(&mut self) -> Option<&mut T> {
-        self.of::<T>()?;
-        self.read = Value::Null;
-        let held: &mut dyn Any = self.held.get_mut()?.as_mut();
-        held.downcast_mut()
+    /// Changes what was measured, if it is of this kind.
+    pub fn change<T: OfKind>(&mut self, change: impl FnOnce(&mut T)) {
+        if let Some(mut of) = self.of::<T>().cloned() {
+            change(&mut of);
+            *self = KindPart::from(of);
+        }
     }
 
-    /// The same, or why not.
+    /// What was measured, or why it is not understood.
     ///
     /// # Errors
     /// The record is of another kind, or a field is missing, unknown or of another type.
     pub fn understood<T: OfKind>(&self) -> Result<&T> {
-        let held = match self.held.get() {
-            Some(held) => held,
-            None if self.field == T::FIELD => {
-                let read = T::deserialize(&self.read);
+        ensure!(self.field == T::FIELD, "the record is of `{}`, not of `{}`", self.field, T::FIELD);
+        let understood = match self.understood.get() {
+            Some(understood) => understood,
+            None => {
+                let read = T::deserialize(&self.value);
                 let read = read.with_context(|| format!("the record's `{}` is not understood", self.field))?;
-                self.held.get_or_init(|| Box::new(read))
+                self.understood.get_or_init(|| Arc::new(read))
             }
-            None => anyhow::bail!("the record is of `{}`, not of `{}`", self.field, T::FIELD),
         };
-        let held: &dyn Any = held.as_ref();
-        held.downcast_ref().with_context(|| format!("the record is of `{}`, not of `{}`", self.field, T::FIELD))
+        understood.downcast_ref().with_context(|| format!("two kinds call their part of a record `{}`", self.field))
     }
 }
 
-impl<T: OfKind> From<T> for Measured {
-    fn from(of: T) -> Measured {
-        Measured { field: T::FIELD.to_owned(), read: Value::Null, held: OnceLock::from(Box::new(of) as Box<dyn Held>) }
+impl<T: OfKind> From<T> for KindPart {
+    fn from(of: T) -> KindPart {
+        let value = serde_json::to_value(&of).expect("keys are strings only, so that it is always JSON");
+        let of: Arc<dyn Any + Send + Sync> = Arc::new(of);
+        KindPart { field: T::FIELD.to_owned(), value, understood: OnceLock::from(of) }
     }
 }
 
-impl Clone for Measured {
-    fn clone(&self) -> Measured {
-        let held = self.held.get().map_or_else(OnceLock::new, |held| OnceLock::from(held.copied()));
-        Measured { field: self.field.clone(), read: self.read.clone(), held }
+impl PartialEq for KindPart {
+    fn eq(&self, other: &KindPart) -> bool {
+        self.field == other.field && self.value == other.value
     }
 }
 
-impl PartialEq for Measured {
-    fn eq(&self, other: &Measured) -> bool {
-        Map::from(self.clone()) == Map::from(other.clone())
+impl From<KindPart> for Map<String, Value> {
+    fn from(KindPart { field, value, .. }: KindPart) -> Map<String, Value> {
+        Some((field, value)).into_iter().filter(|(field, _)| !field.is_empty()).collect()
     }
 }
 
-impl From<Measured> for Map<String, Value> {
-    fn from(of: Measured) -> Map<String, Value> {
-        let value = of.held.get().map_or(of.read, |held| held.json());
-        Some((of.field, value)).into_iter().filter(|(field, _)| !field.is_empty()).collect()
-    }
-}
-
-impl TryFrom<Map<String, Value>> for Measured {
+impl TryFrom<Map<String, Value>> for KindPart {
     type Error = &'static str;
 
-    fn try_from(fields: Map<String, Value>) -> Result<Measured, &'static str> {
+    fn try_from(fields: Map<String, Value>) -> Result<KindPart, &'static str> {
         let mut fields = fields.into_iter();
-        let (field, read) = fields.next().unwrap_or_default();
+        let (field, value) = fields.next().unwrap_or_default();
         if fields.next().is_some() {
             return Err("a record is of one kind of experiment");
         }
-        Ok(Measured { field, read, held: OnceLock::new() })
+        Ok(KindPart { field, value, understood: OnceLock::new() })
     }
 }
 
@@ -162,18 +139,18 @@ mod tests {
     fn a_record_names_its_kind_and_has_one() {
         let mut record = read(", \"cells\": {\"backends\": 3}").unwrap();
         assert_eq!(serde_json::to_value(&record).unwrap()["cells"]["backends"], 3, "before anybody asks");
-        assert_eq!(record.measured.of(), Some(&Cells { backends: 3 }));
-        assert_eq!(record.measured.of::<Points>(), None);
-        let other = record.measured.understood::<Points>().unwrap_err().to_string();
+        assert_eq!(record.kind_part.of(), Some(&Cells { backends: 3 }));
+        assert_eq!(record.kind_part.of::<Points>(), None);
+        let other = record.kind_part.understood::<Points>().unwrap_err().to_string();
         assert!(other.contains("`cells`, not of `points`"), "{other}");
-        record.measured.of_mut::<Cells>().unwrap().backends = 4;
-        assert_eq!(record.measured, Measured::from(Cells { backends: 4 }));
+        record.kind_part.change(|cells: &mut Cells| cells.backends = 4);
+        assert_eq!(record.kind_part, KindPart::from(Cells { backends: 4 }));
         let written = serde_json::to_value(&record).unwrap();
         assert!(written["cells"]["backends"] == 4 && written.get("points").is_none(), "{written}");
-        assert_eq!(read("").unwrap().measured, Measured::default());
+        assert_eq!(read("").unwrap().kind_part, KindPart::default());
         let both = read(", \"cells\": {}, \"points\": null").unwrap_err();
         assert!(both.contains("one kind"), "{both}");
-        let wrong = read(", \"cells\": {\"bakcends\": 3}").unwrap().measured;
+        let wrong = read(", \"cells\": {\"bakcends\": 3}").unwrap().kind_part;
         assert!(wrong.of::<Cells>().is_none());
         let wrong = format!("{:#}", wrong.understood::<Cells>().unwrap_err());
         assert!(wrong.contains("`cells`") && wrong.contains("bakcends"), "{wrong}");
