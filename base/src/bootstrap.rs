@@ -73,6 +73,12 @@ impl Estimate {
         self.map(|number| number * factor)
     }
 
+    /// How many times another estimate this one is, with the widest interval that both allow.
+    #[must_use]
+    pub fn divided_by(self, by: Estimate) -> Estimate {
+        Estimate { value: self.value / by.value, low: self.low / by.high, high: self.high / by.low }
+    }
+
     /// Value and ends as an ascending function has them.
     #[must_use]
     pub fn map(self, of: impl Fn(f64) -> f64) -> Estimate {

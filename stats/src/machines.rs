@@ -3,7 +3,7 @@
 //! Circle: the summary holds them, and they look up its configurations by name.
 
 use serde::Serialize;
-use tlsdyno_record::model::{ConfigurationModel, Experiment, Machine, PaperModel, ShareModel};
+use tlsdyno_record::model::{ConfigurationModel, Experiment, Machine, Paper, Quantity, ShareModel};
 
 use super::bootstrap::{Column, Estimate, estimate_column};
 use super::papers::implied_reference;
@@ -134,8 +134,7 @@ fn cell(
 ) -> OnMachine {
     let name = machine.name_of(&model.name);
     let ours = configurations.iter().find(|of| of.name == name && of.valid && of.blocks > 0);
-    let published =
-        |paper: &PaperModel| paper_column(paper, machine).and_then(|column| hits(paper, &model.name, column));
+    let published = |paper: &Paper| paper_column(paper, machine).and_then(|column| hits(paper, &model.name, column));
     let paper = experiment.paper.as_ref().and_then(published);
     OnMachine {
         hits_per_s: ours.map(|of| of.hits_per_second),
@@ -149,23 +148,21 @@ fn cell(
 }
 
 /// The paper's column of a machine: the last that bears its name, as later papers measured with later software.
-fn paper_column(paper: &PaperModel, machine: Machine) -> Option<usize> {
+fn paper_column(paper: &Paper, machine: Machine) -> Option<usize> {
     let name = machine.to_string();
     let is = |label: &String| label.strip_prefix(&name).is_some_and(|rest| rest.is_empty() || rest.starts_with(" ("));
     paper.machines.iter().rposition(is)
 }
 
-fn hits(paper: &PaperModel, configuration: &str, column: usize) -> Option<f64> {
-    paper.hits_per_s.get(configuration).map(|numbers| numbers[column]).filter(|number| number.is_finite())
+fn hits(paper: &Paper, configuration: &str, column: usize) -> Option<f64> {
+    paper.row(Quantity::HitsPerS, configuration).map(|numbers| numbers[column]).filter(|number| number.is_finite())
 }
 
 /// What the printed percentages leave for plain HTTP on a machine whose number was not published.
-fn implied_plain(paper: &PaperModel, machine: Machine) -> Option<(f64, f64)> {
+fn implied_plain(paper: &Paper, machine: Machine) -> Option<(f64, f64)> {
     let column = paper_column(paper, machine)?;
-    let printed = paper.percent_of_plain.iter().filter_map(|(name, percents)| {
-        let percent = percents[column];
-        hits(paper, name, column).filter(|_| percent.is_finite()).map(|hits| (hits, percent))
-    });
+    let printed = paper.all(Quantity::PercentOfPlain).filter(|(_, at, _)| *at == paper.machines[column]);
+    let printed = printed.filter_map(|(name, _, percent)| Some((hits(paper, name, column)?, percent.mean())));
     implied_reference(&printed.collect::<Vec<_>>())
 }
 

@@ -3,7 +3,7 @@
 //! arithmetic.
 
 use serde::Serialize;
-use tlsdyno_record::model::{ConfigurationModel, Experiment, PaperModel, ShareModel};
+use tlsdyno_record::model::{ConfigurationModel, Experiment, Paper, PublishedNumber, Quantity, ShareModel};
 use tlsdyno_record::store::{Record, Role};
 use tlsdyno_tls::Stage;
 
@@ -12,9 +12,6 @@ use super::papers::{relative_cost, relative_throughput, share_saved};
 use super::rounds::Rounds;
 use super::shares::{MISSING, Shares};
 use super::statement::{Direction, Metric, Ratio};
-
-/// Half of the last digit that the papers print of a percentage.
-pub(super) const HALF_A_DIGIT: f64 = 0.5;
 
 /// What the paper published of one configuration.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -49,11 +46,13 @@ pub struct PublishedShare {
 }
 
 impl PublishedShare {
-    /// The range of the paper's numbers, which are printed to a whole per cent.
-    pub fn range_percent(&self) -> [f64; 2] {
+    /// From the least to the most of the paper's numbers.
+    pub fn number(&self) -> PublishedNumber {
         let numbers = || self.percent.iter().copied().filter(|number| number.is_finite());
-        let [low, high] = [numbers().fold(f64::INFINITY, f64::min), numbers().fold(f64::NEG_INFINITY, f64::max)];
-        [low - HALF_A_DIGIT, high + HALF_A_DIGIT]
+        PublishedNumber {
+            low: numbers().fold(f64::INFINITY, f64::min),
+            high: numbers().fold(f64::NEG_INFINITY, f64::max),
+        }
     }
 }
 
@@ -95,7 +94,7 @@ impl Published {
     pub(super) fn of(rounds: &Rounds, shares: &Shares, findings: &Findings) -> Option<Published> {
         let experiment = rounds.experiment()?;
         let paper = experiment.paper.as_ref()?;
-        let published = Paper { experiment, paper };
+        let published = Beside { experiment, paper };
         let reference = published.reference().unwrap_or_default();
         let configurations = experiment.configurations.iter().filter_map(|model| {
             let (hits_per_s, percent_of_reference) = published.throughput(model, reference)?;
@@ -137,14 +136,15 @@ fn ratios(rounds: &Rounds, findings: &Findings, reference: &str, name: &str) -> 
     [pair.and_then(|(reference, other)| rounds.times(reference, other, Metric::Throughput)), None]
 }
 
-struct Paper<'a> {
+/// The paper with the experiment that is like it.
+struct Beside<'a> {
     experiment: &'a Experiment,
-    paper: &'a PaperModel,
+    paper: &'a Paper,
 }
 
-impl Paper<'_> {
+impl Beside<'_> {
     fn hits(&self, name: &str, machine: usize) -> f64 {
-        self.paper.hits_per_s.get(name).map_or(f64::NAN, |numbers| numbers[machine])
+        self.paper.row(Quantity::HitsPerS, name).map_or(f64::NAN, |numbers| numbers[machine])
     }
 
     fn machines(&self) -> std::ops::Range<usize> {
@@ -167,22 +167,22 @@ impl Paper<'_> {
 
     /// `None` where the paper has no throughput at all.
     fn reference(&self) -> Option<&str> {
-        let published = |name: &&str| self.paper.hits_per_s.contains_key(*name);
+        let published = |name: &&str| self.paper.row(Quantity::HitsPerS, name).is_some();
         let names = self.experiment.configurations.iter().map(|model| model.name.as_str());
         std::iter::once(self.plain()).chain(names).find(published)
     }
 
     /// Hits per second, and per cent of those of the reference, for each machine.
     fn throughput(&self, model: &ConfigurationModel, reference: &str) -> Option<(Vec<f64>, Vec<f64>)> {
-        let hits = self.paper.hits_per_s.get(&model.name)?.clone();
+        let hits = self.paper.row(Quantity::HitsPerS, &model.name)?;
         let part = |machine: usize| 100.0 * relative_throughput(hits[machine], self.hits(reference, machine));
         let percent = self.machines().map(part).collect();
         Some((hits, percent))
     }
 
     fn share(&self, model: &ShareModel, ours: &Shares) -> Option<PublishedShare> {
-        let printed = self.paper.shares_percent.get(&model.name);
-        let printed: Vec<f64> = self.machines().map(|machine| printed.map_or(f64::NAN, |of| of[machine])).collect();
+        let printed = self.paper.row(Quantity::SharesPercent, &model.name);
+        let printed: Vec<f64> = printed.unwrap_or_else(|| vec![f64::NAN; self.paper.machines.len()]);
         let computed = self.machines().map(|machine| 100.0 * self.computed_share(model, machine));
         let (percent, computed): (Vec<f64>, Vec<bool>) = printed
             .iter()
@@ -199,7 +199,7 @@ impl Paper<'_> {
         let published = PublishedShare { share: model.name.clone(), percent, computed, by_time: None, by_cpu: None };
         let against = |metric| {
             let of = ours.by(metric).find(|share| share.stage == model.name && share.stage != MISSING)?;
-            let direction = Direction::against([of.low, of.high], published.range_percent());
+            let direction = Direction::against([of.low, of.high], published.number().rounded());
             Some(if of.bound { Direction::Undecided } else { direction })
         };
         let [by_cpu, by_time] = Metric::ALL.map(against);

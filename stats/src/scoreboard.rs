@@ -2,10 +2,11 @@
 //! it.
 
 use serde::Serialize;
+use tlsdyno_record::model::PublishedNumber;
 
 use super::bootstrap::Estimate;
 use super::findings::ComparisonFinding;
-use super::published::{HALF_A_DIGIT, PublishedShare};
+use super::published::PublishedShare;
 use super::shares::Share;
 use super::statement::{Lies, Metric, Ratio};
 use super::summary::Summary;
@@ -40,10 +41,35 @@ pub struct Ours {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
-    /// How many times as many hits per second.
+    /// How many times as much.
     Times,
-    /// Per cent of the cost of a hit.
+    /// Per cent.
     Percent,
+    /// Milliseconds.
+    Milliseconds,
+    /// Bytes.
+    Bytes,
+    /// Million bits a second.
+    MbitPerS,
+}
+
+impl Unit {
+    /// What stands behind a number.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Unit::Times => "times",
+            Unit::Percent => "%",
+            Unit::Milliseconds => "ms",
+            Unit::Bytes => "B",
+            Unit::MbitPerS => "Mb/s",
+        }
+    }
+
+    /// A published number in words.
+    pub fn told(self, PublishedNumber { low, high }: PublishedNumber) -> String {
+        let [low, high] = [low, high].map(|end| (100.0 * end).round() / 100.0);
+        if low == high { format!("{low} {}", self.word()) } else { format!("{low} to {high} {}", self.word()) }
+    }
 }
 
 /// A claim of the paper, beside ours.
@@ -76,8 +102,35 @@ impl Claim {
         Claim { about: about.into(), paper, range_of_unit: range, unit, ours, fate }
     }
 
-    /// The same of a ratio. Of a bound only one end is known.
-    pub fn of_ratio(about: impl Into<String>, paper: String, range: [f64; 2], ours: Option<(Ratio, Metric)>) -> Claim {
+    /// A number as it is printed beside ours.
+    pub fn published(about: impl Into<String>, number: PublishedNumber, unit: Unit, ours: Option<Ours>) -> Claim {
+        Claim::new(about, unit.told(number), (number.rounded(), unit), ours)
+    }
+
+    /// How many times one published number another is, beside how many times ours are. Our interval is as wide as both
+    /// together allow.
+    pub fn of_two(
+        about: impl Into<String>,
+        published: [PublishedNumber; 2],
+        ours: [Estimate; 2],
+        in_: Metric,
+    ) -> Claim {
+        let [of, by] = published;
+        let paper = Unit::Times.told(PublishedNumber { low: of.low / by.high, high: of.high / by.low });
+        let ([of, by], [our, our_by]) = ([of, by].map(|number| number.rounded()), ours);
+        let range = [of[0] / by[1], of[1] / by[0]];
+        Claim::new(about, paper, (range, Unit::Times), Some(Ours { estimate: our.divided_by(our_by), metric: in_ }))
+    }
+
+    /// The same of a ratio, in the paper's words where they are known. Of a bound only one end is known.
+    pub fn of_ratio(
+        about: impl Into<String>,
+        paper: Option<&str>,
+        range: [f64; 2],
+        ours: Option<(Ratio, Metric)>,
+    ) -> Claim {
+        let [low, high] = range;
+        let paper = paper.map_or_else(|| Unit::Times.told(PublishedNumber { low, high }), str::to_owned);
         let known = ours.map(|(of, metric)| Ours { estimate: of.estimate(), metric });
         let claim = Claim::new(about, paper, (range, Unit::Times), known);
         let fate = match (ours, claim.fate) {
@@ -104,8 +157,7 @@ fn comparison(of: &ComparisonFinding) -> Option<Claim> {
         (Some(ratio), Some(by_cpu)) if ratio.is_bound() => Some((by_cpu, Metric::Cpu)),
         (ratio, _) => ratio.map(|ratio| (ratio, Metric::Throughput)),
     };
-    let paper = of.paper.clone().unwrap_or_else(|| format!("{} to {} times", range[0], range[1]));
-    Some(Claim::of_ratio(&of.question, paper, range, ours))
+    Some(Claim::of_ratio(&of.question, of.paper.as_deref(), range, ours))
 }
 
 fn of_share(row: &PublishedShare, summary: &Summary) -> Claim {
@@ -114,10 +166,10 @@ fn of_share(row: &PublishedShare, summary: &Summary) -> Claim {
     let share = Metric::ALL.into_iter().find_map(|metric| of(metric).filter(known));
     let ours = share
         .map(|of| Ours { estimate: Estimate { value: of.percent, low: of.low, high: of.high }, metric: of.metric });
-    let [low, high] = row.range_percent();
-    let (low, high) = (low + HALF_A_DIGIT, high - HALF_A_DIGIT);
-    let paper = if low == high { format!("{low:.0} %") } else { format!("{low:.0} to {high:.0} %") };
-    Claim::new(format!("share of {}", row.share), paper, (row.range_percent(), Unit::Percent), ours)
+    let number = row.number();
+    let whole = PublishedNumber { low: number.low.round(), high: number.high.round() };
+    let claim = Claim::published(format!("share of {}", row.share), number, Unit::Percent, ours);
+    Claim { paper: Unit::Percent.told(whole), ..claim }
 }
 
 #[cfg(test)]

@@ -1,12 +1,15 @@
 //! A paper's numbers beside ours, and what changed since in a few sentences.
 
 use tlsdyno_base::units::NONE;
+use tlsdyno_record::model::Paper;
 use tlsdyno_record::store::Role;
 use tlsdyno_stats::published::PublishedShare;
+use tlsdyno_stats::scoreboard::Claim;
 use tlsdyno_stats::statement::Lies;
 use tlsdyno_stats::{Direction, Metric, Published, Ratio, Share, Summary, Verdict};
 
 use super::document::{Column, Place, Section, row};
+use super::scoreboard;
 use super::text::{capitalised, part_interval, part_number, ratio_percent, share_interval, share_number, stage_label};
 
 /// The paper's throughputs and shares beside ours, then what changed since. Empty where the experiment names no paper.
@@ -15,6 +18,17 @@ pub fn sections(summary: &Summary) -> Vec<Section> {
         return Vec::new();
     };
     [shares(summary, paper), throughput(paper), changes(summary, paper)].into_iter().flatten().collect()
+}
+
+/// A paper's numbers beside ours, where its numbers are all that is told of it.
+pub fn section(paper: &Paper, claims: &[Claim]) -> Section {
+    let machines = match &paper.machines[..] {
+        [] => None,
+        [one] => Some(format!("The paper's machine: {one}.")),
+        several => Some(format!("The paper's machines: {}.", several.join(" / "))),
+    };
+    let remarks = machines.into_iter().chain(not_as_in(&paper.differences));
+    remarks.fold(scoreboard::section(&paper.source, claims), Section::text)
 }
 
 /// `21 / – / 37`: published numbers, one for each machine.
@@ -90,7 +104,7 @@ fn changes(summary: &Summary, paper: &Published) -> Option<Section> {
 }
 
 /// What is not as in the paper, where anything is.
-pub fn not_as_in(differences: &[String]) -> Option<String> {
+fn not_as_in(differences: &[String]) -> Option<String> {
     (!differences.is_empty()).then(|| format!("Not as in the paper: {}", differences.join(" ")))
 }
 

@@ -1,30 +1,27 @@
 //! What became of the papers' claims, on one page: each with the paper's number and ours.
 
-use tlsdyno_base::units::{NONE, format_date, format_interval, format_percent};
+use tlsdyno_base::units::{NONE, format_date, format_interval, format_percent, format_quantity};
 use tlsdyno_record::store::Record;
 use tlsdyno_stats::scoreboard::{Claim, Fate, Ours, Unit, claims};
 use tlsdyno_stats::{Estimate, Metric, Summary};
 
 use super::document::{Column, Document, Section, row};
-use super::text::{capitalised, ends};
+use super::text::capitalised;
 
 /// The columns of a scoreboard.
 const COLUMNS: [&str; 5] = ["claim", "the paper", "here", "95 %", "verdict"];
 
-/// What became of these claims. Nothing without any.
-pub fn section(claims: &[Claim]) -> Option<Section> {
+/// What became of these claims, under this heading. Nothing without any.
+pub fn section(title: &str, claims: &[Claim]) -> Section {
     let rows = claims.iter().map(|claim| row(cells(claim), is_open(claim))).collect();
-    (!claims.is_empty()).then(|| {
-        Section::titled("scoreboard", "What became of the paper's claims")
-            .table(columns(), rows)
-            .notes([MEANING.to_owned()])
-    })
+    let meaning = (!claims.is_empty()).then(|| MEANING.to_owned());
+    Section::titled("scoreboard", title).table(columns(), rows).notes(meaning)
 }
 
 const MEANING: &str = "Stands: our whole 95 % interval lies in the paper's range, which is that of all its machines. \
-                       Bigger, smaller: it lies beyond it. Undecided: it reaches across an end. (CPU): from CPU time \
-                       per hit, as something else than the server limited hits per second, or because a share is told \
-                       by it.";
+                       Bigger, smaller: it lies beyond it. Undecided: it reaches across an end. (CPU): from CPU time, \
+                       because a cost is told by it, or because something else than the server limited hits per \
+                       second.";
 
 fn columns() -> Vec<Column> {
     COLUMNS.iter().map(|name| Column::words(*name)).collect()
@@ -42,10 +39,13 @@ fn cells(claim: &Claim) -> [String; 5] {
 fn number(unit: Unit, ours: &Ours) -> [String; 2] {
     let by = if ours.metric == Metric::Cpu { " (CPU)" } else { "" };
     let Estimate { value, low, high } = ours.estimate;
-    match unit {
-        Unit::Times => [format!("{value:.2} times{by}"), ends(ours.estimate, |end| format!("{end:.2}"))],
-        Unit::Percent => [format!("{}{by}", format_percent(value)), format_interval(low, high)],
-    }
+    let format: fn(f64) -> String = match unit {
+        Unit::Percent => return [format!("{}{by}", format_percent(value)), format_interval(low, high)],
+        Unit::Times => |number: f64| format!("{number:.2}"),
+        Unit::Milliseconds => |number: f64| format!("{number:.3}"),
+        Unit::Bytes | Unit::MbitPerS => format_quantity,
+    };
+    [format!("{} {}{by}", format(value), unit.word()), ours.estimate.ends(format)]
 }
 
 fn fate_word(fate: Fate) -> &'static str {

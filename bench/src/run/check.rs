@@ -2,7 +2,7 @@
 
 mod configuration;
 mod own_server;
-mod questions;
+pub mod questions;
 mod server;
 #[cfg(test)]
 mod tests;

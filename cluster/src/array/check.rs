@@ -2,11 +2,13 @@
 
 use anyhow::{Result, ensure};
 use tlsdyno_bench::kinds::load::curve::file::hits_per_handshake;
+use tlsdyno_bench::run::check::questions::check_paper;
 use tlsdyno_bench::run::check::workers::FarLoad;
+use tlsdyno_record::model::Quantity;
 use tlsdyno_servers::Proxy;
 use tlsdyno_stats::reuse::ReuseAxis;
 
-use crate::array::file::{Array, ArrayExperiment, Spread};
+use crate::array::file::{Array, ArrayExperiment, PLAIN_HTTP, Spread};
 
 /// Most proxies: a machine holds no more under the smallest quota.
 const PROXIES_MAX: u32 = 16;
@@ -45,10 +47,20 @@ impl ArrayExperiment {
             "`fresh_servers` and `turns` are for experiments with one server at a time; an array's machines stay"
         );
         ensure!(self.tls.is_resumable(), "these proxies hand out no sessions; drop `tickets` or `session_cache` = off");
-        let published = self.paper.iter().flat_map(|paper| &paper.half).map(|half| half.proxies);
-        for count in published {
-            ensure!(proxies.contains(&count), "the paper's half serving point of {count} proxies is not measured");
-        }
+        self.check_paper()
+    }
+
+    /// What a paper says is of what is measured.
+    fn check_paper(&self) -> Result<()> {
+        let Some(paper) = &self.paper else { return Ok(()) };
+        let names = self.line_names();
+        let lines: Vec<&str> = names.iter().map(String::as_str).collect();
+        let rates: Vec<&str> = lines.iter().copied().chain([PLAIN_HTTP]).collect();
+        check_paper(paper, &[(Quantity::HalfServingPercent, &lines), (Quantity::HitsPerS, &rates)])?;
+        ensure!(
+            paper.numbers.is_empty() || paper.first(Quantity::HitsPerS, PLAIN_HTTP).is_some(),
+            "paper.hits_per_s has no number for `{PLAIN_HTTP}`, by which the others are told"
+        );
         Ok(())
     }
 

@@ -7,8 +7,7 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use tlsdyno_base::choice::choice;
 use tlsdyno_bench::kinds::flags::percent;
-use tlsdyno_record::model::sentences::sentences;
-use tlsdyno_record::model::{CertificateKind, Measure, TicketKeys, Tls, WorkersModel};
+use tlsdyno_record::model::{CertificateKind, Measure, Paper, TicketKeys, Tls, WorkersModel};
 use tlsdyno_servers::Proxy;
 use tlsdyno_stats::reuse::ReuseAxis;
 use tlsdyno_tls::{Effort, named};
@@ -51,6 +50,9 @@ named! {
     }
 }
 
+/// The name of plain HTTP beside lines.
+pub const PLAIN_HTTP: &str = "plain HTTP";
+
 /// One array experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -70,7 +72,7 @@ pub struct ArrayExperiment {
     pub workers: Option<WorkersModel>,
     /// What a paper published of the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub paper: Option<PublishedArray>,
+    pub paper: Option<Paper>,
 }
 
 /// Proxies, server and clients.
@@ -169,47 +171,6 @@ pub struct ArrayPlace {
     pub percent: Option<f64>,
 }
 
-/// What a paper published of an array.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PublishedArray {
-    /// Authors, conference, figure.
-    pub source: String,
-    /// What is not as in the paper.
-    #[serde(default, deserialize_with = "sentences")]
-    pub differences: Vec<String>,
-    /// Pages a second without TLS.
-    pub plain_per_s: f64,
-    /// Half serving points.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub half: Vec<PublishedHalf>,
-    /// Other points of its figure.
-    #[serde(default, rename = "point", skip_serializing_if = "Vec::is_empty")]
-    pub points: Vec<PublishedPoint>,
-}
-
-/// A published half serving point.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PublishedHalf {
-    /// Proxies.
-    pub proxies: u32,
-    /// Percent reuse.
-    pub reuse_percent: f64,
-}
-
-/// A published throughput.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PublishedPoint {
-    /// Proxies.
-    pub proxies: u32,
-    /// Percent reuse.
-    pub reuse_percent: f64,
-    /// Pages a second.
-    pub per_s: f64,
-}
-
 impl Default for ArrayExperiment {
     fn default() -> ArrayExperiment {
         ArrayExperiment {
@@ -237,6 +198,18 @@ impl ArrayExperiment {
         Ok(toml::to_string(self)?)
     }
 
+    /// The names of its lines.
+    pub fn line_names(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for place in self.places().iter().filter(|place| place.percent.is_some()) {
+            let name = self.line_name(place.proxies, place.spread);
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+
     /// Proxies of the longest line.
     pub fn most_proxies(&self) -> u32 {
         self.array.proxies.iter().copied().max().unwrap_or(0)
@@ -261,7 +234,7 @@ impl ArrayExperiment {
     /// The name of one of them.
     pub fn name(&self, place: &ArrayPlace) -> String {
         match place.percent {
-            None => "plain HTTP".to_owned(),
+            None => PLAIN_HTTP.to_owned(),
             Some(percent) => format!("{}, {percent} %", self.line_name(place.proxies, place.spread)),
         }
     }

@@ -10,7 +10,7 @@ use tlsdyno_base::units::{
 };
 use tlsdyno_bench::report::circumstances::{self, server_text};
 use tlsdyno_bench::report::document::{Column, Content, Document, Field, Method, Place, Section, Table, Tone, row};
-use tlsdyno_bench::report::published::not_as_in;
+use tlsdyno_bench::report::published;
 use tlsdyno_record::store::{Configuration, Record};
 use tlsdyno_stats::Estimate;
 use tlsdyno_stats::reuse::{Crossing, HalfServingPoint, ReuseAxis};
@@ -34,7 +34,7 @@ pub fn document(record: &Record, summary: &ArraySummary) -> Document {
     sections.extend(keys::section(summary));
     sections.extend([levels(summary), checks::section(summary)]);
     sections.push(circumstances::warnings(warnings));
-    sections.extend(paper(summary));
+    sections.extend(summary.experiment.paper.as_ref().map(|paper| published::section(paper, &summary.claims)));
     circumstances::document(record, summary.rounds, answer(summary), sections, Method::Load)
 }
 
@@ -287,37 +287,4 @@ fn levels(summary: &ArraySummary) -> Section {
          machines that end TLS. µs/page: their CPU time for a page; dispatcher, server: of these besides."
             .to_owned(),
     ])
-}
-
-/// What is not as in the paper.
-fn paper(summary: &ArraySummary) -> Option<Section> {
-    let paper = summary.experiment.paper.as_ref()?;
-    let half = paper.half.iter().map(|published| {
-        let line = summary.lines.iter().find(|line| line.proxies == published.proxies);
-        let ours = line.and_then(|line| Some((line, line.half_serving_point.as_ref()?)));
-        let ours = ours.map_or("not measured".to_owned(), |(line, half)| {
-            let read = half.percent_by_lines.map(|found| format!(", by straight lines {}", percent(found)));
-            half_text(half, line) + &read.unwrap_or_default()
-        });
-        let proxies = summary.experiment.line_name(published.proxies, Default::default());
-        format!("Half serving point, {proxies}: published {} %; here {ours}.", published.reuse_percent)
-    });
-    let points = paper.points.iter().map(|published| {
-        let mut ours =
-            summary.lines.iter().filter(|line| line.proxies == published.proxies).flat_map(|line| &line.levels);
-        let near = |level: &&ArrayLevel| (level.asked_percent - published.reuse_percent).abs() < 0.5;
-        let plain = summary.plain.as_ref().map(|plain| plain.hits_per_second.value);
-        let of_plain = |hits: f64, plain: f64| format!("{} % of plain HTTP", format_tenths(100.0 * hits / plain));
-        let here = ours.rfind(near).and_then(|level| Some(of_plain(level.hits_per_second.value, plain?)));
-        format!(
-            "{} % reuse: published {} of {} a second, {}; here {}.",
-            published.reuse_percent,
-            format_quantity(published.per_s),
-            format_quantity(paper.plain_per_s),
-            of_plain(published.per_s, paper.plain_per_s),
-            here.unwrap_or("not measured".to_owned())
-        )
-    });
-    let said = half.chain(points).chain(not_as_in(&paper.differences));
-    Some(said.fold(Section::titled("", paper.source.clone()), Section::text))
 }

@@ -3,13 +3,16 @@
 
 use anyhow::Result;
 use serde::Serialize;
+use tlsdyno_base::units::format_tenths;
+use tlsdyno_record::model::{Paper, PublishedNumber, Quantity};
 use tlsdyno_record::store::{Block, Record, Warning};
 use tlsdyno_stats::bootstrap::estimate_column;
 use tlsdyno_stats::reuse::{Costs, Fit, HalfServingPoint, Limit, Point, Theory};
 use tlsdyno_stats::rounds::Rounds;
-use tlsdyno_stats::{Estimate, Ratio};
+use tlsdyno_stats::scoreboard::{Claim, Ours, Unit};
+use tlsdyno_stats::{Estimate, Metric, Ratio};
 
-use crate::array::file::{ArrayExperiment, ArrayPlace, PageCost, Spread};
+use crate::array::file::{ArrayExperiment, ArrayPlace, PLAIN_HTTP, PageCost, Spread};
 use crate::array::{ArrayRecord, PageScale};
 
 /// What a resource is used from this part on is the bottleneck.
@@ -35,6 +38,9 @@ pub struct ArraySummary {
     pub lines: Vec<ArrayLine>,
     /// What proxies cost, for each way of spreading clients.
     pub models: Vec<ArrayModel>,
+    /// The paper's numbers beside ours.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<Claim>,
     /// Rounds measured.
     #[serde(skip)]
     pub rounds: u32,
@@ -157,6 +163,7 @@ impl ArraySummary {
             plain_bound_by: plain.map(|plain| levels.of(plain).bound_by),
             lines: Vec::new(),
             models: Vec::new(),
+            claims: Vec::new(),
             rounds: rounds.measured(),
             warnings: record.warnings.clone(),
             scale,
@@ -168,7 +175,35 @@ impl ArraySummary {
                 summary.add_line(&levels, &all, plain.map(|plain| &plain.point), proxies, spread);
             }
         }
+        summary.claims = experiment.paper.iter().flat_map(|paper| summary.beside(paper)).collect();
         Ok(summary)
+    }
+
+    /// The paper's half serving points beside ours by straight lines, as a figure is read, and its hits per second, as
+    /// parts of plain HTTP's.
+    fn beside(&self, paper: &Paper) -> Vec<Claim> {
+        let line = |name: &str| self.lines.iter().find(|line| line.name == name);
+        let ours = |estimate| Ours { estimate, metric: Metric::Throughput };
+        let half = paper.all(Quantity::HalfServingPercent).map(|(name, _, number)| {
+            let half = line(name).and_then(|line| line.half_serving_point.as_ref());
+            let found = half.and_then(|half| half.percent_by_lines.or(half.percent_by_costs)).map(ours);
+            Claim::published(format!("half serving point, {name}"), number, Unit::Percent, found)
+        });
+        let plain = paper.first(Quantity::HitsPerS, PLAIN_HTTP).map_or(f64::NAN, |plain| plain.mean());
+        let of_plain = |number: PublishedNumber| {
+            let [low, high] = number.rounded().map(|end| 100.0 * end / plain);
+            (format!("{} %", format_tenths(100.0 * number.mean() / plain)), ([low, high], Unit::Percent))
+        };
+        let points = paper.all(Quantity::HitsPerS).filter(|(name, ..)| *name != PLAIN_HTTP);
+        let points = points.map(|(name, at, number)| {
+            let near = |level: &&ArrayLevel| reuse_of(at).is_some_and(|at| (level.asked_percent - at).abs() < 0.5);
+            let level = line(name).and_then(|line| line.levels.iter().rfind(near));
+            let limit = self.plain.as_ref().map(|plain| plain.hits_per_second.value);
+            let found = level.zip(limit).map(|(level, limit)| ours(level.hits_per_second.scaled(100.0 / limit)));
+            let (words, range) = of_plain(number);
+            Claim::new(format!("{name} at {at}, of plain HTTP"), words, range, found)
+        });
+        half.chain(points).collect()
     }
 
     /// Adds the line of so many proxies, and its model, where there is none yet.
@@ -283,6 +318,11 @@ impl Levels<'_> {
         let [by, of] = [by, one.index].map(|index| self.rounds.values(index, whole));
         Ratio::of_columns(&by, &of)
     }
+}
+
+/// The percent reuse that a column of a paper's numbers is of: `75 % reuse`.
+pub fn reuse_of(column: &str) -> Option<f64> {
+    column.strip_suffix(" % reuse")?.parse().ok()
 }
 
 fn dispatcher_cpu_ns(block: &Block) -> u64 {

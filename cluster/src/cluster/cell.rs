@@ -10,6 +10,9 @@ use tlsdyno_record::model::Policy;
 
 use crate::cluster::file::Sharing;
 
+/// The name of plain HTTP beside levels of reuse.
+pub const PLAIN_HTTP: &str = "plain HTTP";
+
 /// What a cell is measured for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -63,6 +66,11 @@ impl Cell {
         format!("{}, {}", self.policy.name(), self.traffic(all))
     }
 
+    /// Its policy and reuse, by which files name it.
+    pub fn short_name(&self) -> String {
+        format!("{}, {}", self.policy.name(), self.reuse_name())
+    }
+
     /// The name of what its policy has to cope with.
     pub fn traffic(&self, all: &[Cell]) -> String {
         let mut parts = vec![self.reuse_name()];
@@ -72,7 +80,7 @@ impl Cell {
 
     /// Its reuse in words.
     pub fn reuse_name(&self) -> String {
-        if self.plain { "plain HTTP".to_owned() } else { format!("{} % reuse", self.reuse_percent) }
+        if self.plain { PLAIN_HTTP.to_owned() } else { format!("{} % reuse", self.reuse_percent) }
     }
 
     /// What distinguishes it among `all` besides policy and reuse.

@@ -5,11 +5,13 @@ use std::path::Path;
 
 use anyhow::{Result, bail, ensure};
 use tlsdyno_bench::run::check::CheckExperiment;
+use tlsdyno_bench::run::check::questions::check_paper;
 use tlsdyno_bench::run::check::workers::FarLoad;
 use tlsdyno_engine::dispatch::Policy as Rule;
 use tlsdyno_record::model::workload::WorkloadSpec;
-use tlsdyno_record::model::{Policy, ServerName};
+use tlsdyno_record::model::{Policy, Quantity, ServerName};
 
+use crate::cluster::cell::Cell;
 use crate::cluster::file::{Cluster, ClusterExperiment, OPEN_BLOCK_MIN, Sharing, Traffic};
 
 /// Most backends: a machine holds no more servers that are still worth comparing.
@@ -177,20 +179,23 @@ impl ClusterExperiment {
         Ok(())
     }
 
+    /// What a paper says is of what is measured.
     fn check_paper(&self) -> Result<()> {
-        for statement in self.paper.iter().flat_map(|paper| &paper.statements) {
-            let sides =
-                [(statement.policy, statement.reuse_percent), (statement.over_policy, statement.over_reuse_percent)];
-            for (policy, reuse) in sides {
-                ensure!(
-                    self.cluster.policies.contains(&policy) && self.traffic.reuse_percent.contains(&reuse),
-                    "the paper's statement `{}` is about {} with {reuse} % reuse, which is not measured",
-                    statement.text,
-                    policy.name()
-                );
-            }
+        let cells = self.cells();
+        for comparison in &self.comparisons {
+            let known = |name: &String| cells.iter().any(|cell| cell.short_name() == *name);
+            let unknown = [&comparison.a, &comparison.b].into_iter().find(|name| !known(name));
+            ensure!(
+                unknown.is_none() && comparison.published_times.is_some(),
+                "comparison `{}` needs two cells that are measured, as `session, 80 % reuse`, and `published_times`{}",
+                comparison.question,
+                unknown.map_or(String::new(), |name| format!("; `{name}` is none"))
+            );
         }
-        Ok(())
+        let names: Vec<String> = cells.iter().map(Cell::reuse_name).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let rows = [(Quantity::HitsPerS, &names[..]), (Quantity::LatencyMs, &names[..])];
+        self.paper.as_ref().map_or(Ok(()), |paper| check_paper(paper, &rows))
     }
 }
 

@@ -104,6 +104,7 @@ impl Flags {
             traffic: self.traffic.clone(),
             measure: self.repeat.measure(self.time.seconds()),
             workers: None,
+            comparisons: Vec::new(),
             paper: None,
         }
     }

@@ -9,10 +9,10 @@ use tlsdyno_base::choice::choice;
 use tlsdyno_bench::kinds::flags::percent;
 use tlsdyno_engine::dispatch;
 use tlsdyno_engine::time::Time;
-use tlsdyno_record::model::sentences::sentences;
 use tlsdyno_record::model::workload::WorkloadSpec;
 use tlsdyno_record::model::{
-    ConfigurationModel, Experiment, Measure, Policy, Server, ServerName, SessionCache, TicketKeys, Tls, WorkersModel,
+    ComparisonModel, ConfigurationModel, Experiment, Measure, Paper, Policy, Server, ServerName, SessionCache,
+    TicketKeys, Tls, WorkersModel,
 };
 use tlsdyno_tls::{Effort, named};
 
@@ -43,61 +43,12 @@ pub struct ClusterExperiment {
     /// Who makes the load, if that is not this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<WorkersModel>,
+    /// How many times the hits per second of one cell (`session, 80 % reuse`) another has by a paper.
+    #[serde(default, rename = "comparison", skip_serializing_if = "Vec::is_empty")]
+    pub comparisons: Vec<ComparisonModel>,
     /// What a paper published of the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub paper: Option<Published>,
-}
-
-/// What a paper published of a cluster.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Published {
-    /// Authors, journal, figure.
-    pub source: String,
-    /// What is not as in the paper.
-    #[serde(default, deserialize_with = "sentences")]
-    pub differences: Vec<String>,
-    /// What it says.
-    #[serde(default, rename = "statement", skip_serializing_if = "Vec::is_empty")]
-    pub statements: Vec<Statement>,
-    /// Requests a second without TLS, by which its points are drawn.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub plain_per_s: Option<f64>,
-    /// Points of its figure.
-    #[serde(default, rename = "point", skip_serializing_if = "Vec::is_empty")]
-    pub points: Vec<LatencyPoint>,
-}
-
-/// A published latency.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LatencyPoint {
-    /// In words.
-    pub text: String,
-    /// Percent reuse.
-    pub reuse_percent: f64,
-    /// Requests a second.
-    pub per_s: f64,
-    /// Latency, milliseconds.
-    pub latency_ms: f64,
-}
-
-/// A ratio of throughputs that a paper gives.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Statement {
-    /// In words.
-    pub text: String,
-    /// The policy in the numerator.
-    pub policy: Policy,
-    /// Its reuse, per cent.
-    pub reuse_percent: f64,
-    /// The policy in the denominator.
-    pub over_policy: Policy,
-    /// Its reuse, per cent.
-    pub over_reuse_percent: f64,
-    /// The least and the most that the paper's numbers allow.
-    pub times: [f64; 2],
+    pub paper: Option<Paper>,
 }
 
 /// Servers and dispatchers.
@@ -321,6 +272,7 @@ impl Default for ClusterExperiment {
             traffic: Traffic::default(),
             measure: Measure::default(),
             workers: None,
+            comparisons: Vec::new(),
             paper: None,
         }
     }

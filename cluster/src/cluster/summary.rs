@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use serde::Serialize;
 use tlsdyno_base::histogram::{Percentiles, percentiles};
-use tlsdyno_record::model::Policy;
+use tlsdyno_record::model::{ComparisonModel, Paper, Policy};
 use tlsdyno_record::store::{BackendUse, Block, ClusterBlock, Record, Warning};
 use tlsdyno_stats::bootstrap::estimate_column;
 use tlsdyno_stats::rounds::Rounds;
+use tlsdyno_stats::scoreboard::Claim;
 use tlsdyno_stats::statement::{FEW_ROUNDS, Metric, Ratio};
 use tlsdyno_stats::summary::{all_invalid, configuration_warnings, failures, few_rounds, merge_phases, stolen};
 use tlsdyno_stats::{Estimate, is_rate_missed};
@@ -17,7 +18,7 @@ use tlsdyno_stats::{Estimate, is_rate_missed};
 use super::load_checks::{self, LoadCheck};
 use super::locality::LocalitySummary;
 use crate::cluster::cell::{Cell, Role};
-use crate::cluster::file::{ClusterExperiment, LatencyPoint, Statement};
+use crate::cluster::file::ClusterExperiment;
 
 /// A policy beside the first one under the same traffic.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -135,31 +136,17 @@ impl CellSummary {
     }
 }
 
-/// A statement of a paper with what was measured here.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PublishedStatement {
-    /// The statement.
-    pub text: String,
-    /// The least and the most that the paper's numbers allow.
-    pub published_times: [f64; 2],
-    /// The same here, at the largest load, under the first cell's sessions and addresses; `None` where it was not
-    /// measured.
-    pub ours: Option<Ratio>,
-}
-
 /// Everything that reports of a cluster show.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClusterSummary {
     /// In the order of the record.
     pub cells: Vec<CellSummary>,
-    /// The paper's statements beside ours, in the order of the experiment.
-    pub published: Vec<PublishedStatement>,
-    /// Points of the paper's figure.
+    /// The paper's comparisons beside ours, in the order of the experiment.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<Claim>,
+    /// The paper.
     #[serde(skip)]
-    pub points: Vec<LatencyPoint>,
-    /// What the paper's server did in plain HTTP, requests a second.
-    #[serde(skip)]
-    pub published_plain_per_s: Option<f64>,
+    pub paper: Option<Paper>,
     /// Lines of an open loop beside what they must agree with.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<LoadCheck>,
@@ -191,13 +178,11 @@ impl ClusterSummary {
         }
         warnings.extend(stolen(record));
         warnings.extend(failures(&record.blocks));
-        let statements = experiment.paper.iter().flat_map(|paper| &paper.statements);
-        let published = statements.map(|statement| published(statement, &rounds, &all)).collect();
-        let points = experiment.paper.iter().flat_map(|paper| paper.points.clone()).collect();
-        let published_plain_per_s = experiment.paper.as_ref().and_then(|paper| paper.plain_per_s);
+        let claims = experiment.comparisons.iter().filter_map(|comparison| claim(comparison, &rounds, &all)).collect();
+        let paper = experiment.paper.clone();
         let checks = load_checks::all(&rounds, &all);
         let rounds = rounds.measured();
-        Ok(ClusterSummary { cells, published, points, published_plain_per_s, checks, rounds, warnings })
+        Ok(ClusterSummary { cells, claims, paper, checks, rounds, warnings })
     }
 
     /// Whether clients connect to one server, without a dispatcher.
@@ -218,23 +203,22 @@ impl ClusterSummary {
     }
 }
 
-/// The ratio at the largest load.
-fn published(statement: &Statement, rounds: &Rounds, all: &[Cell]) -> PublishedStatement {
-    let numerator = at_largest_load(all, statement.policy, statement.reuse_percent);
-    let denominator = at_largest_load(all, statement.over_policy, statement.over_reuse_percent);
-    let ours = denominator.zip(numerator).and_then(|(over, of)| rounds.times(over, of, Metric::Throughput));
-    PublishedStatement { text: statement.text.clone(), published_times: statement.times, ours }
+/// A comparison at the largest load.
+fn claim(comparison: &ComparisonModel, rounds: &Rounds, all: &[Cell]) -> Option<Claim> {
+    let [a, b] = [&comparison.a, &comparison.b].map(|name| at_largest_load(all, name));
+    let ratio = a.zip(b).and_then(|(a, b)| rounds.times(a, b, Metric::Throughput));
+    let ours = ratio.map(|ratio| (ratio, Metric::Throughput));
+    let paper = comparison.paper.as_deref();
+    Some(Claim::of_ratio(&comparison.question, paper, comparison.published_times?, ours))
 }
 
 /// The cell of a policy and reuse at the largest load, which saturates the cluster, under the first cell's sessions and
 /// addresses, as in the answer: both sides of a ratio have the same.
-fn at_largest_load(all: &[Cell], policy: Policy, reuse_percent: f64) -> Option<usize> {
+fn at_largest_load(all: &[Cell], name: &str) -> Option<usize> {
     let first = all.first()?;
     let load = |cell: &Cell| cell.rate_per_s.unwrap_or_else(|| f64::from(cell.clients));
     let fits = |cell: &Cell| {
-        cell.policy == policy
-            && cell.reuse_percent == reuse_percent
-            && !cell.plain
+        cell.short_name() == name
             && cell.role == Role::Point
             && cell.sharing == first.sharing
             && cell.behind_one_address_percent == first.behind_one_address_percent
@@ -385,8 +369,6 @@ pub(crate) mod samples {
 
 #[cfg(test)]
 mod tests {
-    use tlsdyno_engine::dispatch::Policy as Rule;
-
     use super::samples::{block, experiment, record};
     use super::*;
     use crate::cluster::file::{ClusterExperiment, Sharing};
@@ -415,11 +397,11 @@ mod tests {
         experiment.traffic.behind_one_address_percent = vec![0.0, 100.0];
         experiment.traffic.clients = vec![24, 8];
         let all = experiment.cells();
-        for policy in [Policy::Own(Rule::RoundRobin), Policy::Own(Rule::Session)] {
-            let cell = &all[at_largest_load(&all, policy, 80.0).unwrap()];
-            assert_eq!((cell.policy, cell.reuse_percent, cell.clients), (policy, 80.0, 24));
+        for policy in ["round-robin", "session"] {
+            let cell = &all[at_largest_load(&all, &format!("{policy}, 80 % reuse")).unwrap()];
+            assert_eq!((cell.policy.name(), cell.reuse_percent, cell.clients), (policy, 80.0, 24));
             assert_eq!((cell.sharing, cell.behind_one_address_percent), (Sharing::Own, 0.0));
         }
-        assert_eq!(at_largest_load(&all, Policy::NginxHash, 80.0), None);
+        assert_eq!(at_largest_load(&all, "nginx-hash, 80 % reuse"), None);
     }
 }

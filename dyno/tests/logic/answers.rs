@@ -5,7 +5,7 @@ use crate::questions;
 
 use serde_json::Value;
 use tlsdyno::kinds;
-use tlsdyno::model::{Experiment, Processors};
+use tlsdyno::model::{Experiment, Processors, Quantity};
 use tlsdyno::report::{self, Style};
 use tlsdyno::stats::shares::MISSING;
 use tlsdyno::stats::{Direction, Metric, Share, Summary, Verdict};
@@ -231,7 +231,8 @@ fn the_papers_numbers_stand_beside_ours() {
 fn without_plain_http_throughputs_are_parts_of_the_first_that_was_published() {
     let mut record = record();
     record.kind_part.change(|experiment: &mut Experiment| {
-        experiment.paper.as_mut().expect("there").hits_per_s.remove("plain HTTP").expect("published");
+        let paper = experiment.paper.as_mut().expect("there");
+        paper.numbers.get_mut(&Quantity::HitsPerS).and_then(|rows| rows.remove("plain HTTP")).expect("published");
     });
     let summary = Summary::of(&record);
     let beside = summary.published.as_ref().expect("the experiment names a paper");

@@ -3,8 +3,8 @@
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
-use tlsdyno_record::model::sentences::sentences;
-use tlsdyno_record::model::{Measure, Server};
+use tlsdyno_bench::run::check::questions::check_paper;
+use tlsdyno_record::model::{Measure, Paper, Quantity, Server};
 use tlsdyno_tls::named;
 
 named! {
@@ -114,7 +114,7 @@ pub struct PrimitivesExperiment {
     pub measure: Measure,
     /// What a paper published of the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub paper: Option<PublishedPrimitives>,
+    pub paper: Option<Paper>,
 }
 
 /// Primitives and sizes.
@@ -155,34 +155,6 @@ pub enum Measured {
     OpensslSpeed,
 }
 
-/// What a paper published of primitives.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PublishedPrimitives {
-    /// Authors, year, figure.
-    pub source: String,
-    /// Its machine.
-    pub machine: String,
-    /// What is not as in the paper.
-    #[serde(default, deserialize_with = "sentences")]
-    pub differences: Vec<String>,
-    /// Its values.
-    #[serde(rename = "point")]
-    pub points: Vec<PublishedThroughput>,
-}
-
-/// A published throughput, or the ends of a range of it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PublishedThroughput {
-    /// Of what.
-    pub algorithm: Algorithm,
-    /// Bytes of each call.
-    pub size_bytes: u64,
-    /// Million bits a second.
-    pub mbit_per_s: f64,
-}
-
 /// Most bytes of a call.
 const SIZE_MAX: u64 = 1 << 20;
 /// Most bytes of a TLS record (RFC 8446 section 5.1).
@@ -221,7 +193,8 @@ impl PrimitivesExperiment {
             !self.measure.fresh_servers && self.measure.turns == 1,
             "`fresh_servers` and `turns` are for servers under load; primitives are measured in a process of their own"
         );
-        Ok(())
+        let names: Vec<&str> = algorithms.iter().map(|algorithm| algorithm.name()).collect();
+        self.paper.as_ref().map_or(Ok(()), |paper| check_paper(paper, &[(Quantity::MbitPerS, &names)]))
     }
 
     /// What is measured: the sizes of each primitive bare, then as records, then by `openssl speed`.
@@ -245,6 +218,11 @@ impl PrimitivesExperiment {
         let sizes = &self.primitives.sizes_bytes;
         sizes.iter().copied().find(|size| *size == CHECKED_SIZE).or(sizes.last().copied())
     }
+}
+
+/// The name of a size of a call.
+pub fn size_name(bytes: u64) -> String {
+    format!("{bytes} B")
 }
 
 impl std::fmt::Display for PrimitiveCell {

@@ -10,7 +10,8 @@ use tlsdyno_bench::report::charts::{
 };
 use tlsdyno_bench::report::circumstances;
 use tlsdyno_bench::report::document::{Chart, Content, Document, Method, Place, Section};
-use tlsdyno_bench::report::published::not_as_in;
+use tlsdyno_bench::report::published;
+use tlsdyno_record::model::Quantity;
 use tlsdyno_record::store::Record;
 use tlsdyno_report::rows::Rows;
 use tlsdyno_stats::Estimate;
@@ -19,6 +20,7 @@ use crate::primitives::summary::{AlgorithmSummary, PrimitivesSummary, SizeSummar
 
 /// The document of a record.
 pub fn document(record: &Record, summary: &PrimitivesSummary) -> Document {
+    let paper = summary.paper.as_ref().map(|paper| published::section(paper, &summary.claims));
     let sections = [
         Section::default().text(format!("{}, {}.", summary.libcrypto, summary.libcrypto_version)),
         Section::default().on(Place::Page).charts(chart(summary)),
@@ -28,7 +30,7 @@ pub fn document(record: &Record, summary: &PrimitivesSummary) -> Document {
         checks(summary),
         circumstances::warnings_of(&summary.warnings),
     ];
-    let sections = sections.into_iter().chain(paper(summary)).collect();
+    let sections = sections.into_iter().chain(paper).collect();
     circumstances::document(record, summary.rounds, answer(summary), sections, Method::Primitives)
 }
 
@@ -103,7 +105,6 @@ fn every_size(summary: &PrimitivesSummary) -> Section {
         .number("bytes", |(_, of)| of.size_bytes.to_string())
         .estimate("Mb/s", format_quantity, |(_, of)| Some(of.mbit_per_s))
         .estimate("ns a call", format_tenths, |(_, of)| Some(of.ns))
-        .number("published", |(_, of)| of.published_mbit_per_s.map_or(NONE.to_owned(), format_quantity))
         .table();
     let folded = Content::Folded("Every size with its interval".to_owned(), vec![Content::Table(table)]);
     Section::default().on(Place::Page).with(folded)
@@ -150,37 +151,6 @@ fn checks(summary: &PrimitivesSummary) -> Section {
     Section::titled("openssl-speed", "Beside openssl speed").rows(rows).notes([note])
 }
 
-/// What the paper had.
-fn paper(summary: &PrimitivesSummary) -> Option<Section> {
-    let paper = summary.paper.as_ref()?;
-    let point = |point: &crate::primitives::file::PublishedThroughput| {
-        let of = summary.algorithms.iter().find(|of| of.algorithm == point.algorithm);
-        let ours = of.and_then(|of| of.bare.iter().find(|size| size.size_bytes == point.size_bytes));
-        let ours = ours.map_or("not measured".to_owned(), |ours| {
-            let times = format_quantity(ours.mbit_per_s.value / point.mbit_per_s);
-            format!("{} Mb/s, {times} times as much", ours.mbit_per_s.told(format_quantity))
-        });
-        let (algorithm, bytes, rate) = (point.algorithm, point.size_bytes, format_quantity(point.mbit_per_s));
-        format!("{algorithm}, {bytes} B: published {rate} Mb/s; here {ours}.")
-    };
-    let shape = |of: &AlgorithmSummary| {
-        let published = |size: &SizeSummary| Some((size.published_mbit_per_s?, size.mbit_per_s.value));
-        let known: Vec<(f64, f64)> = of.bare.iter().filter_map(published).collect();
-        let ((then, now), (then_last, now_last)) = (known.first()?, known.last()?);
-        (known.len() > 1).then(|| {
-            let (then, now) = (format_tenths(then_last / then), format_tenths(now_last / now));
-            format!(
-                "{}: the largest published size is {then} times as fast as the smallest; here {now} times.",
-                of.algorithm
-            )
-        })
-    };
-    let shapes = summary.algorithms.iter().filter_map(shape);
-    let machine = [format!("The paper's machine: {}.", paper.machine)];
-    let said = paper.points.iter().map(point).chain(shapes).chain(machine).chain(not_as_in(&paper.differences));
-    Some(said.fold(Section::titled("", paper.source.clone()), Section::text))
-}
-
 /// Mb/s by size, a line for each primitive; what was published hollow beside.
 fn chart(summary: &PrimitivesSummary) -> Option<Chart> {
     let mut rows: Vec<Value> = Vec::new();
@@ -202,11 +172,11 @@ fn chart(summary: &PrimitivesSummary) -> Option<Chart> {
         words.push(format!("{name}: {}", said.join(", ")));
         names.push(name);
     }
-    let published = summary.paper.iter().flat_map(|paper| &paper.points);
-    rows.extend(published.map(|point| {
+    let published = summary.paper.iter().flat_map(|paper| paper.all(Quantity::MbitPerS));
+    rows.extend(published.map(|(name, size, rate)| {
         json!({
-            "name": point.algorithm.name(), "kind": "published", "bytes": point.size_bytes, "rate": point.mbit_per_s,
-            "label": format!("published: {}", format_quantity(point.mbit_per_s)),
+            "name": name, "kind": "published", "bytes": size.trim_end_matches(" B").parse::<u64>().ok(),
+            "rate": rate.mean(), "label": format!("published: {}", format_quantity(rate.mean())),
         })
     }));
     let of =

@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use serde::Serialize;
+use tlsdyno_record::model::{Paper, PublishedNumber, Quantity};
 use tlsdyno_record::store::warning::code;
 use tlsdyno_record::store::{Record, Warning};
+use tlsdyno_stats::Metric;
 use tlsdyno_stats::bootstrap::{Column, Estimate, RESAMPLES, SEED, estimate_function, estimate_sum};
+use tlsdyno_stats::scoreboard::{Claim, Ours, Unit};
 
 use crate::primitives::PrimitivesRecord;
-use crate::primitives::file::{Algorithm, Measured, PrimitiveCell, PublishedPrimitives};
+use crate::primitives::file::{Algorithm, Measured, PrimitiveCell, size_name};
 
 /// How far `openssl speed` may be away, per cent.
 const CHECK_PERCENT: f64 = 5.0;
@@ -30,9 +33,12 @@ pub struct PrimitivesSummary {
     pub records: Vec<RecordSummary>,
     /// `openssl speed` beside ours.
     pub checks: Vec<SpeedCheck>,
-    /// What a paper published.
+    /// The paper's numbers beside ours.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<Claim>,
+    /// The paper.
     #[serde(skip)]
-    pub paper: Option<PublishedPrimitives>,
+    pub paper: Option<Paper>,
     /// Rounds measured.
     #[serde(skip)]
     pub rounds: u32,
@@ -64,8 +70,6 @@ pub struct SizeSummary {
     pub ns: Estimate,
     /// Million bits a second of CPU time.
     pub mbit_per_s: Estimate,
-    /// What a paper has here, million bits a second.
-    pub published_mbit_per_s: Option<f64>,
 }
 
 /// A record beside what it is made of.
@@ -123,17 +127,42 @@ impl PrimitivesSummary {
             );
             Warning::new(code::MISSED, what)
         }));
+        let summaries: Vec<_> = algorithms.iter().map(|algorithm| rounds.algorithm(*algorithm)).collect();
         Ok(PrimitivesSummary {
             libcrypto: of.libcrypto.clone(),
             libcrypto_version: of.libcrypto_version.clone(),
             records: algorithms.iter().filter_map(|algorithm| rounds.record(*algorithm)).collect(),
-            algorithms: algorithms.into_iter().map(|algorithm| rounds.algorithm(algorithm, paper.as_ref())).collect(),
+            claims: paper.iter().flat_map(|paper| claims(paper, &summaries)).collect(),
+            algorithms: summaries,
             checks,
             paper,
             rounds: rounds.count,
             warnings,
         })
     }
+}
+
+/// The paper's rates beside ours, then how many times as fast its largest size of a call is as its smallest.
+fn claims(paper: &Paper, algorithms: &[AlgorithmSummary]) -> Vec<Claim> {
+    let mut claims = Vec::new();
+    for of in algorithms {
+        let published = |size: &SizeSummary| {
+            let number = paper.number(Quantity::MbitPerS, of.algorithm.name(), &size_name(size.size_bytes))?;
+            Some((number, *size))
+        };
+        let both: Vec<(PublishedNumber, SizeSummary)> = of.bare.iter().filter_map(published).collect();
+        claims.extend(both.iter().map(|(number, size)| {
+            let about = format!("{}, {}", of.algorithm, size_name(size.size_bytes));
+            let ours = Ours { estimate: size.mbit_per_s, metric: Metric::Cpu };
+            Claim::published(about, *number, Unit::MbitPerS, Some(ours))
+        }));
+        if let [(first, small), .., (last, large)] = &both[..] {
+            let [small_name, large_name] = [small, large].map(|size| size_name(size.size_bytes));
+            let about = format!("{}, {large_name} by {small_name}", of.algorithm);
+            claims.push(Claim::of_two(about, [*last, *first], [large.mbit_per_s, small.mbit_per_s], Metric::Cpu));
+        }
+    }
+    claims
 }
 
 /// Why `openssl speed` may do something else.
@@ -186,15 +215,10 @@ impl Rounds<'_> {
         of_it.filter_map(|cell| Some((cell.size_bytes, self.column(algorithm, by, cell.size_bytes)?))).collect()
     }
 
-    fn algorithm(&self, algorithm: Algorithm, paper: Option<&PublishedPrimitives>) -> AlgorithmSummary {
-        let published = |size_bytes: u64| {
-            let mut points = paper.into_iter().flat_map(|paper| &paper.points);
-            let point = points.find(|point| point.algorithm == algorithm && point.size_bytes == size_bytes)?;
-            Some(point.mbit_per_s)
-        };
-        let of_size = |(size_bytes, column): &(u64, &Column), published_mbit_per_s| {
+    fn algorithm(&self, algorithm: Algorithm) -> AlgorithmSummary {
+        let of_size = |(size_bytes, column): &(u64, &Column)| {
             let ns = estimate_sum(&[(column, 1.0)]);
-            SizeSummary { size_bytes: *size_bytes, ns, mbit_per_s: rate(*size_bytes, ns), published_mbit_per_s }
+            SizeSummary { size_bytes: *size_bytes, ns, mbit_per_s: rate(*size_bytes, ns) }
         };
         let (bare, records) = (self.sizes(algorithm, Measured::Bare), self.sizes(algorithm, Measured::Record));
         let ends = bare.first().zip(bare.last()).filter(|(first, last)| first.0 < last.0);
@@ -205,8 +229,8 @@ impl Rounds<'_> {
         });
         AlgorithmSummary {
             algorithm,
-            bare: bare.iter().map(|size| of_size(size, published(size.0))).collect(),
-            records: records.iter().map(|size| of_size(size, None)).collect(),
+            bare: bare.iter().map(of_size).collect(),
+            records: records.iter().map(of_size).collect(),
             call_ns,
         }
     }

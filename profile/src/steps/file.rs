@@ -5,10 +5,12 @@ use std::fmt;
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
-use tlsdyno_record::model::sentences::sentences;
+use tlsdyno_bench::run::check::questions::check_paper;
 use tlsdyno_record::model::tls::TlsChange;
 use tlsdyno_record::model::workload::WorkloadSpec;
-use tlsdyno_record::model::{CertificateKind, ConfigurationModel, Experiment, Load, Measure, Server, Tls};
+use tlsdyno_record::model::{
+    CertificateKind, ConfigurationModel, Experiment, Load, Measure, Paper, Quantity, Server, Tls,
+};
 use tlsdyno_tls::suite::KeyExchange;
 use tlsdyno_tls::{Effort, StageSet, Suite, Version, named};
 
@@ -34,7 +36,7 @@ pub struct StepsExperiment {
     pub measure: Measure,
     /// What a paper published of the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub paper: Option<PublishedHandshakes>,
+    pub paper: Option<Paper>,
 }
 
 /// Keys and chains.
@@ -84,29 +86,6 @@ pub struct StepsCell {
     pub handshakes: Handshakes,
 }
 
-/// What a paper published of handshakes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PublishedHandshakes {
-    /// Authors, year, figure.
-    pub source: String,
-    /// Its machines.
-    pub machine: String,
-    /// What is not as in the paper.
-    #[serde(default, deserialize_with = "sentences")]
-    pub differences: Vec<String>,
-    /// A full handshake, milliseconds.
-    pub full_ms: f64,
-    /// A resumed one, milliseconds, from and to.
-    pub resumed_ms: [f64; 2],
-    /// Bytes that the server sends with one certificate.
-    pub server_bytes: f64,
-    /// And with each further one.
-    pub certificate_bytes: f64,
-    /// Bytes that the client sends.
-    pub client_bytes: f64,
-}
-
 /// Most certificates that a server sends: clients of today take ten at most.
 const CHAIN_MAX: u32 = 5;
 /// Most connections whose events are kept.
@@ -144,7 +123,9 @@ impl StepsExperiment {
             !self.measure.fresh_servers && self.measure.turns == 1,
             "`fresh_servers` and `turns` are for servers under load; steps are those of one connection after the other"
         );
-        Ok(())
+        let names = Handshakes::ALL.map(Handshakes::name);
+        let quantities = [Quantity::HandshakeMs, Quantity::ServerBytes, Quantity::ClientBytes];
+        self.paper.as_ref().map_or(Ok(()), |paper| check_paper(paper, &quantities.map(|of| (of, &names[..]))))
     }
 
     /// What is measured, in the order of the servers of [`StepsExperiment::of_servers`], each with its kinds of
@@ -169,7 +150,7 @@ impl StepsExperiment {
     /// The same as an experiment with a server for each key and chain: what the testbed starts.
     pub fn of_servers(&self) -> Experiment {
         let configuration = |(key, chain_count): (CertificateKind, u32)| ConfigurationModel {
-            name: format!("{key}, chain of {chain_count}"),
+            name: format!("{key}, {}", chain_name(chain_count)),
             noop: StageSet::NONE,
             tls: TlsChange {
                 certificate: Some(key),
@@ -204,6 +185,11 @@ impl StepsExperiment {
     }
 }
 
+/// The name of a chain of so many certificates.
+pub fn chain_name(count: u32) -> String {
+    format!("chain of {count}")
+}
+
 /// Whether a server with this key can have this suite.
 fn goes_with(suite: Suite, key: CertificateKind) -> bool {
     match suite.key_exchange() {
@@ -229,7 +215,7 @@ impl StepsCell {
 impl fmt::Display for StepsCell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let StepsCell { key, chain_count, handshakes } = self;
-        write!(f, "{key}, chain of {chain_count}, {}", handshakes.name())
+        write!(f, "{key}, {}, {}", chain_name(*chain_count), handshakes.name())
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tlsdyno_base::units::{NONE, format_count, format_micros, format_percent, format_quantity, format_tenths};
 use tlsdyno_bench::report::circumstances::{self, server_text};
 use tlsdyno_bench::report::document::{Chart, Content, Document, Method, Place, Section};
-use tlsdyno_bench::report::published::not_as_in;
+use tlsdyno_bench::report::published;
 use tlsdyno_record::store::{Flow, FlowEvent, Record};
 use tlsdyno_report::rows::Rows;
 
@@ -27,7 +27,7 @@ pub fn document(record: &Record, summary: &StepsSummary) -> Document {
     sections.extend(messages(summary));
     sections.extend(flows(summary));
     sections.push(circumstances::warnings_of(&summary.warnings));
-    sections.extend(paper(summary));
+    sections.extend(summary.paper.as_ref().map(|paper| published::section(paper, &summary.claims)));
     circumstances::document(record, summary.rounds, answer(summary), sections, Method::Steps)
 }
 
@@ -234,35 +234,4 @@ fn timeline(number: usize, of: &StepsCellSummary) -> Option<Chart> {
     let told = format!("{} connections, the longest of {} µs", of.flows.len(), format_micros(last as f64));
     let chart = Chart::new(format!("steps-flows-{number}"), 2 * BAR_HEIGHT * of.flows.len(), rows, body)?;
     Some(chart.told("Connections as flows of events, both ends on one clock; waiting is pale", told))
-}
-
-/// What the paper had.
-fn paper(summary: &StepsSummary) -> Option<Section> {
-    let paper = summary.paper.as_ref()?;
-    let of = |kind: Handshakes| summary.cells.iter().filter(move |of| of.cell.handshakes == kind);
-    let ms = |ns: f64| format!("{:.3} ms", ns / 1e6);
-    let mut said = Vec::new();
-    for full in of(Handshakes::Full).filter(|of| of.cell.chain_count == 1) {
-        let resumed = of(Handshakes::Resumed).find(|of| of.cell.key == full.cell.key && of.cell.chain_count == 1);
-        let both = full.server_ns.value + full.client_ns.value;
-        let resumed = resumed.map(|of| of.server_ns.value + of.client_ns.value);
-        let resumed =
-            resumed.map_or(NONE.to_owned(), |of| format!("{}, {} times less", ms(of), format_tenths(both / of)));
-        said.push(format!("{}: both ends together {}; resumed {resumed}.", full.cell.key, ms(both)));
-    }
-    let [from, to] = paper.resumed_ms;
-    said.push(format!("Published: {} ms; resumed {from}–{to} ms, \"one order of magnitude less\".", paper.full_ms));
-    for of in of(Handshakes::Full) {
-        let published = paper.server_bytes + paper.certificate_bytes * f64::from(of.cell.chain_count - 1);
-        said.push(format!(
-            "{}: the server sends {} B, the client {} B; published {published} and {} B.",
-            of.cell,
-            format_quantity(of.server_bytes[0]),
-            format_quantity(of.client_bytes[0]),
-            paper.client_bytes
-        ));
-    }
-    said.push(format!("The paper's machines: {}.", paper.machine));
-    let said = said.into_iter().chain(not_as_in(&paper.differences));
-    Some(said.fold(Section::titled("", paper.source.clone()), Section::text))
 }

@@ -2,21 +2,27 @@
 
 use anyhow::Result;
 use serde::Serialize;
+use tlsdyno_record::model::{Paper, Quantity};
 use tlsdyno_record::store::{Block, Flow, Record, StepSum, StepsBlock, Warning};
+use tlsdyno_stats::Metric;
 use tlsdyno_stats::bootstrap::{Column, Estimate, estimate_sum};
+use tlsdyno_stats::scoreboard::{Claim, Ours, Unit};
 
 use crate::profile::file::Handshakes;
 use crate::steps::StepsRecord;
-use crate::steps::file::{PublishedHandshakes, StepsCell};
+use crate::steps::file::{StepsCell, chain_name};
 
 /// What was found step by step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepsSummary {
     /// Keys, chains and kinds of handshake.
     pub cells: Vec<StepsCellSummary>,
-    /// What a paper published.
+    /// The paper's numbers beside ours.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<Claim>,
+    /// The paper.
     #[serde(skip)]
-    pub paper: Option<PublishedHandshakes>,
+    pub paper: Option<Paper>,
     /// Rounds measured.
     #[serde(skip)]
     pub rounds: u32,
@@ -41,6 +47,8 @@ pub struct StepsCellSummary {
     pub server_rest_ns: Estimate,
     /// CPU time of the client for the handshake, nanoseconds.
     pub client_ns: Estimate,
+    /// Of both, nanoseconds.
+    pub both_ns: Estimate,
     /// From the server's first call to the end of the handshake, waiting included, nanoseconds.
     pub handshake_ns: Estimate,
     /// The server's messages.
@@ -87,13 +95,41 @@ impl StepsSummary {
                 format!("the server's steps of {lost} connections were lost: its ring had no room, or one took 4.29 s");
             warnings.push(Warning::new("steps_lost", what).with_remedy("Measure shorter (--time), or fewer cells"));
         }
+        let paper = of.experiment.paper.clone();
         Ok(StepsSummary {
+            claims: paper.iter().flat_map(|paper| claims(paper, &cells)).collect(),
             cells,
-            paper: of.experiment.paper.clone(),
+            paper,
             rounds: record.blocks.iter().map(|block| block.round + 1).max().unwrap_or(0),
             warnings,
         })
     }
+}
+
+/// The paper's numbers beside those of each cell: a handshake is CPU time of both ends together.
+fn claims(paper: &Paper, cells: &[StepsCellSummary]) -> Vec<Claim> {
+    let mut claims = Vec::new();
+    for of in cells {
+        let (kind, chain) = (of.cell.handshakes.name(), chain_name(of.cell.chain_count));
+        let published = |quantity| paper.number(quantity, kind, &chain);
+        let claim = |what: &str, quantity, unit, estimate, metric| {
+            let about = format!("{what}, {}", of.cell);
+            Some(Claim::published(about, published(quantity)?, unit, Some(Ours { estimate, metric })))
+        };
+        let sent = |bytes: f64| Estimate { value: bytes, low: bytes, high: bytes };
+        let (ms, server, client) = (of.both_ns.scaled(1e-6), sent(of.server_bytes[0]), sent(of.client_bytes[0]));
+        claims.extend(claim("both ends", Quantity::HandshakeMs, Unit::Milliseconds, ms, Metric::Cpu));
+        claims.extend(claim("the server sends", Quantity::ServerBytes, Unit::Bytes, server, Metric::Throughput));
+        claims.extend(claim("the client sends", Quantity::ClientBytes, Unit::Bytes, client, Metric::Throughput));
+        let full_cell = StepsCell { handshakes: Handshakes::Full, ..of.cell };
+        let full = cells.iter().find(|full| full.cell == full_cell && of.cell != full_cell);
+        let full_ms = paper.number(Quantity::HandshakeMs, Handshakes::Full.name(), &chain);
+        claims.extend(full.zip(full_ms.zip(published(Quantity::HandshakeMs))).map(|(full, (full_ms, ms))| {
+            let about = format!("full by resumed, {}, {chain}", of.cell.key);
+            Claim::of_two(about, [full_ms, ms], [full.both_ns, of.both_ns], Metric::Cpu)
+        }));
+    }
+    claims
 }
 
 /// What the client does outside of the handshake (`run/exchange.rs`, `doing`).
@@ -142,6 +178,7 @@ impl StepsCellSummary {
             let inside = of.steps.client.iter().filter(|sum| !OUTSIDE.contains(&sum.name.as_str()));
             inside.map(|sum| sum.cpu_ns as f64).sum::<f64>() / of.connections()
         };
+        let client = column(&blocks, of_client);
         let each = |bytes: fn(&StepsBlock) -> u64, count: fn(&Seen) -> f64| {
             blocks.iter().map(|of| bytes(of.steps) as f64).sum::<f64>() / blocks.iter().map(count).sum::<f64>()
         };
@@ -152,7 +189,8 @@ impl StepsCellSummary {
             server_hit_ns: estimate_sum(&[(&hit, 1.0)]),
             server_ns: estimate_sum(&[(&handshake, 1.0)]),
             server_rest_ns: estimate_sum(&[(&hit, 1.0), (&handshake, -1.0)]),
-            client_ns: mean(&blocks, of_client),
+            client_ns: estimate_sum(&[(&client, 1.0)]),
+            both_ns: estimate_sum(&[(&handshake, 1.0), (&client, 1.0)]),
             handshake_ns: mean(&blocks, |of| of.steps.handshake_ns as f64 / of.stamped()),
             server: messages(&blocks, |steps| &steps.server, |of| of.stamped()),
             client: messages(&blocks, |steps| &steps.client, |of| of.connections()),

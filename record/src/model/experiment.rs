@@ -10,7 +10,7 @@ use tlsdyno_tls::{Stage, StageSet, Suite};
 use super::method::{self, Method};
 use super::workload::WorkloadSpec;
 use super::{
-    ComparisonModel, ConfigurationModel, ForeignTraffic, Load, Machine, Measure, PaperModel, RemedyModel, Server,
+    ComparisonModel, ConfigurationModel, ForeignTraffic, Load, Machine, Measure, Paper, RemedyModel, Server,
     ServerName, ShareModel, Tls, WorkersModel, library, machine,
 };
 
@@ -66,7 +66,7 @@ pub struct Experiment {
     #[serde(default, rename = "remedy", skip_serializing_if = "Vec::is_empty")]
     pub remedies: Vec<RemedyModel>,
     /// What a paper published for the same configurations.
-    pub paper: Option<PaperModel>,
+    pub paper: Option<Paper>,
 }
 
 fn default_workload() -> WorkloadSpec {

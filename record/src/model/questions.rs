@@ -1,10 +1,6 @@
-//! What an experiment is to answer: named shares, comparisons, remedies, and what a paper said.
+//! What an experiment is to answer: named shares, comparisons and remedies.
 
-use std::collections::BTreeMap;
-
-use serde::{Deserialize, Deserializer, Serialize};
-
-use super::sentences::sentences;
+use serde::{Deserialize, Serialize};
 
 /// A share of the cost of a hit: what the step from one configuration to another saves, relative to the untouched
 /// server (Coarfa et al. 2006 section 3, Amdahl's law): `T_as_is * (1/T_on - 1/T_off)`, and `(c_on - c_off) / c_as_is`
@@ -49,33 +45,4 @@ pub struct RemedyModel {
     /// It cannot be had, it bounds what can: for example plain data for kernel or hardware TLS.
     #[serde(default)]
     pub bound: bool,
-}
-
-/// What a paper published, beside which ours is printed.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct PaperModel {
-    /// Authors, year, figure or table.
-    pub source: String,
-    /// The paper's machines, in the order of the numbers below.
-    pub machines: Vec<String>,
-    /// Hits per second by configuration (our name) for each machine. NaN where it was not published or is illegible.
-    #[serde(deserialize_with = "numbers_or_nan")]
-    pub hits_per_s: BTreeMap<String, Vec<f64>>,
-    /// Throughput in per cent of plain HTTP's, as printed: what it was, where its own number is not there.
-    #[serde(deserialize_with = "numbers_or_nan")]
-    pub percent_of_plain: BTreeMap<String, Vec<f64>>,
-    /// Shares in per cent by share (our name) for each machine, as printed. NaN as above.
-    #[serde(deserialize_with = "numbers_or_nan")]
-    pub shares_percent: BTreeMap<String, Vec<f64>>,
-    /// What is not as in the paper, one sentence each.
-    #[serde(deserialize_with = "sentences")]
-    pub differences: Vec<String>,
-}
-
-/// JSON has no NaN: it is written as `null` there, and read back as what it was.
-fn numbers_or_nan<'de, D: Deserializer<'de>>(reader: D) -> std::result::Result<BTreeMap<String, Vec<f64>>, D::Error> {
-    let lists = BTreeMap::<String, Vec<Option<f64>>>::deserialize(reader)?;
-    let filled = |numbers: Vec<Option<f64>>| numbers.into_iter().map(|number| number.unwrap_or(f64::NAN)).collect();
-    Ok(lists.into_iter().map(|(name, numbers)| (name, filled(numbers))).collect())
 }

@@ -38,11 +38,11 @@ impl<'de> Visitor<'de> for Sentences {
 
 #[cfg(test)]
 mod tests {
-    use crate::model::PaperModel;
+    use crate::model::Paper;
 
     #[test]
     fn sentences_come_in_the_order_of_the_file_with_names_and_without() {
-        let read = |text: &str| toml::from_str::<PaperModel>(text).map(|paper| paper.differences);
+        let read = |text: &str| toml::from_str::<Paper>(text).map(|paper| paper.differences);
         let named = "[differences]\nserver = \"Another server.\"\nclient = \"Another client.\"";
         assert_eq!(read(named), read("differences = [\"Another server.\", \"Another client.\"]"));
         assert_eq!(read(named).unwrap(), ["Another server.", "Another client."]);

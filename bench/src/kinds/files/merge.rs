@@ -9,13 +9,8 @@ use toml::de::{DeArray, DeTable, DeValue};
 use super::source::EXTENDS;
 
 /// Arrays whose entries have names, and the key that holds the name. All other arrays are replaced as a whole.
-const NAMED: [(&str, &str); 5] = [
-    ("configuration", "name"),
-    ("share", "name"),
-    ("comparison", "question"),
-    ("remedy", "name"),
-    ("statement", "text"),
-];
+const NAMED: [(&str, &str); 4] =
+    [("configuration", "name"), ("share", "name"), ("comparison", "question"), ("remedy", "name")];
 
 /// Where entries mention others: the array mentioned, the array that mentions it, and the keys.
 const MENTIONS: [(&str, &str, &[&str]); 4] = [

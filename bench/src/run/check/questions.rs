@@ -1,7 +1,7 @@
 //! Questions of an experiment that name what is there.
 
-use anyhow::{Result, ensure};
-use tlsdyno_record::model::{Experiment, PaperModel};
+use anyhow::{Result, bail, ensure};
+use tlsdyno_record::model::{Experiment, Paper, Quantity};
 
 /// Every name in shares, comparisons, remedies and the paper's numbers is there, once.
 pub(super) fn check(experiment: &Experiment) -> Result<()> {
@@ -51,32 +51,46 @@ pub(super) fn check(experiment: &Experiment) -> Result<()> {
     unique("shares", &shares)?;
     unique("comparisons", &experiment.comparisons.iter().map(|of| of.question.as_str()).collect::<Vec<_>>())?;
     unique("remedies", &experiment.remedies.iter().map(|of| of.name.as_str()).collect::<Vec<_>>())?;
-    experiment.paper.as_ref().map_or(Ok(()), |paper| check_paper(paper, &names, &shares))
+    experiment.paper.as_ref().map_or(Ok(()), |paper| check_own_paper(paper, &names, &shares))
 }
 
-fn check_paper(paper: &PaperModel, configurations: &[&str], shares: &[&str]) -> Result<()> {
-    let tables = [
-        ("percent_of_plain", &paper.percent_of_plain, configurations, "configurations"),
-        ("hits_per_s", &paper.hits_per_s, configurations, "configurations"),
-        ("shares_percent", &paper.shares_percent, shares, "shares"),
+fn check_own_paper(paper: &Paper, configurations: &[&str], shares: &[&str]) -> Result<()> {
+    ensure!(paper.at.is_empty(), "paper.at is for other kinds of experiment: the columns here are paper.machines");
+    let rows = [
+        (Quantity::PercentOfPlain, configurations),
+        (Quantity::HitsPerS, configurations),
+        (Quantity::SharesPercent, shares),
     ];
-    for (table, numbers, names, what) in tables {
+    check_paper(paper, &rows)
+}
+
+/// A paper has numbers of what the experiment measures: of these quantities, in rows with these names.
+///
+/// # Errors
+/// Says which number is of something else.
+pub fn check_paper(paper: &Paper, rows: &[(Quantity, &[&str])]) -> Result<()> {
+    for (quantity, numbers) in &paper.numbers {
+        let known = rows.iter().find(|(of, _)| of == quantity);
+        let Some((_, names)) = known else {
+            bail!("paper.{quantity} has numbers of what this experiment does not measure; leave them out")
+        };
         for (name, numbers) in numbers {
             ensure!(
                 names.contains(&name.as_str()),
-                "paper.{table} has numbers for `{name}`, which is none of the experiment's {what}: {}",
+                "paper.{quantity} has numbers for `{name}`, which is not in the experiment; there are: {}",
                 quoted_list(names)
             );
             ensure!(
-                numbers.len() == paper.machines.len(),
-                "paper.{table} has {} numbers for `{name}`, but paper.machines names {} machines; write nan for a \
-                 number that was not published",
+                numbers.len() == paper.columns().len(),
+                "paper.{quantity} has {} numbers for `{name}`, but paper.{} names {}; write nan for a number that was \
+                 not published",
                 numbers.len(),
-                paper.machines.len()
+                if paper.at.is_empty() { "machines" } else { "at" },
+                paper.columns().len()
             );
             ensure!(
-                numbers.iter().all(|number| number.is_nan() || (*number >= 0.0 && number.is_finite())),
-                "paper.{table} has a negative or infinite number for `{name}`"
+                numbers.iter().all(|number| number.low.is_nan() || number.is_known() && 0.0 <= number.low),
+                "paper.{quantity} has a negative or infinite number for `{name}`"
             );
         }
     }

@@ -1,6 +1,6 @@
 //! Experiments that are refused, and what survives the way through a file.
 
-use tlsdyno_record::model::{CertificateKind, Measure, Server};
+use tlsdyno_record::model::{CertificateKind, Measure, Quantity, Server};
 use tlsdyno_tls::Suite;
 
 use super::*;
@@ -211,7 +211,7 @@ fn every_table_survives_the_round_trip() {
     let json = serde_json::to_string(&experiment).unwrap();
     let again: Experiment = serde_json::from_str(&json).unwrap();
     assert_eq!(again.to_toml().unwrap(), text, "JSON writes NaN as null, which is read as NaN");
-    assert!(again.paper.unwrap().hits_per_s["as is"][1].is_nan());
+    assert!(again.paper.unwrap().row(Quantity::HitsPerS, "as is").unwrap()[1].is_nan());
 }
 
 #[test]
@@ -234,7 +234,10 @@ fn names_that_nothing_bears_are_refused_with_those_that_there_are() {
     assert!(refused("over = \"no RSA\"", "over = \"tomorrow\"").contains("improves on itself"));
     assert!(refused("name = \"what is left\"", "name = \"RSA\"").contains("two shares are called `RSA`"));
     assert!(refused("\"as is\" = [147, nan]", "\"as is\" = [147]").contains("write nan"));
-    assert!(refused("\"RSA\" = [58, 57.0]", "\"RC4\" = [58, 57.0]").contains("none of the experiment's shares"));
+    assert!(
+        refused("\"RSA\" = [58, 57.0]", "\"RC4\" = [58, 57.0]")
+            .contains("`RC4`, which is not in the experiment; there are: `RSA`")
+    );
     assert!(refused("[147, nan]", "[-1, nan]").contains("negative"));
     assert!(
         refused("version = \"1.3\", certificate", "certificate")

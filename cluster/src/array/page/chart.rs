@@ -6,8 +6,10 @@ use tlsdyno_bench::report::charts::{
     COLOURS, axis, layer, line_legend, line_mark, palette, quantity, rule_mark, tooltip, with,
 };
 use tlsdyno_bench::report::document::Chart;
+use tlsdyno_record::model::Quantity;
 
-use crate::array::summary::{ArrayLine, ArraySummary};
+use crate::array::file::PLAIN_HTTP;
+use crate::array::summary::{ArrayLine, ArraySummary, reuse_of};
 
 /// Levels at which the model is drawn, per cent.
 const DRAWN: usize = 101;
@@ -65,9 +67,11 @@ pub fn throughput(summary: &ArraySummary) -> Option<Chart> {
         "encoding": {"x": x, "tooltip": tooltip([("line", "line"), ("reuse", "reuse, %"), ("label", "pages/s")])},
         "layer": layers,
     });
-    let source = summary.experiment.paper.as_ref().map_or(String::new(), |paper| {
-        format!(" Crosses: published by {} (plain: {}/s).", paper.source, format_quantity(paper.plain_per_s))
+    let source = summary.experiment.paper.as_ref().and_then(|paper| {
+        let plain = paper.first(Quantity::HitsPerS, PLAIN_HTTP)?.mean();
+        Some(format!(" Crosses: published by {} (plain: {}/s).", paper.source, format_quantity(plain)))
     });
+    let source = source.unwrap_or_default();
     let caption = format!(
         "Pages per second over reuse by {}, a line for each number of proxies, with 95 % intervals; dashed: the model; \
          grey: plain HTTP and half of it.{source}",
@@ -93,15 +97,14 @@ fn modelled(summary: &ArraySummary, line: &ArrayLine, plain: f64) -> Vec<Value> 
 /// The paper's points, in the colours of their lines.
 fn published(summary: &ArraySummary) -> Vec<Value> {
     let Some(paper) = &summary.experiment.paper else { return Vec::new() };
-    let name = |proxies| summary.lines.iter().find(|line| line.proxies == proxies).map(|line| line.name.clone());
-    let row = |proxies, reuse: f64, percent: f64, label: String| {
-        let line = name(proxies);
-        json!({"line": line, "kind": "published", "reuse": reuse, "of_plain": percent, "label": label})
-    };
-    let half = paper.half.iter().map(|half| row(half.proxies, half.reuse_percent, 50.0, "published".to_owned()));
-    let points = paper.points.iter().map(|point| {
-        let percent = 100.0 * point.per_s / paper.plain_per_s;
-        row(point.proxies, point.reuse_percent, percent, format!("published: {}/s", format_quantity(point.per_s)))
+    let Some(plain) = paper.first(Quantity::HitsPerS, PLAIN_HTTP) else { return Vec::new() };
+    let row = |line: &str, reuse: f64, percent: f64, label: String| json!({"line": line, "kind": "published", "reuse": reuse, "of_plain": percent, "label": label});
+    let half = paper.all(Quantity::HalfServingPercent);
+    let half = half.map(|(line, _, percent)| row(line, percent.mean(), 50.0, "published".to_owned()));
+    let points = paper.all(Quantity::HitsPerS).filter_map(|(line, at, rate)| {
+        let percent = 100.0 * rate.mean() / plain.mean();
+        let label = format!("published: {}/s", format_quantity(rate.mean()));
+        (line != PLAIN_HTTP).then(|| Some(row(line, reuse_of(at)?, percent, label)))?
     });
     half.chain(points).collect()
 }

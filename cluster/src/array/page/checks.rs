@@ -3,11 +3,12 @@
 use tlsdyno_base::units::{format_percent, format_quantity, format_tenths};
 use tlsdyno_bench::report::document::{Content, Item, Section};
 use tlsdyno_bench::report::text::mark;
+use tlsdyno_record::model::{PublishedNumber, Quantity};
 use tlsdyno_stats::statement::Lies;
 use tlsdyno_stats::{Estimate, papers};
 
 use super::keys::{Offering, offering};
-use crate::array::file::Spread;
+use crate::array::file::{PLAIN_HTTP, Spread};
 use crate::array::summary::{ArrayLine, ArraySummary, Bound};
 
 /// Plain HTTP may be slower than the pages take by this part.
@@ -144,57 +145,63 @@ fn same_as_shared(summary: &ArraySummary) -> Vec<Item> {
     shared.filter_map(of_shared).collect()
 }
 
+/// A published half serving point.
+struct PublishedHalf {
+    proxies: f64,
+    percent: f64,
+    /// Full handshakes a second there.
+    full_per_second: f64,
+}
+
 /// What the paper's own half serving points imply.
 fn arithmetic(summary: &ArraySummary) -> Vec<Item> {
-    let Some(paper) = summary.experiment.paper.as_ref().filter(|paper| !paper.half.is_empty()) else {
-        return Vec::new();
+    let Some(paper) = &summary.experiment.paper else { return Vec::new() };
+    let Some(plain) = paper.first(Quantity::HitsPerS, PLAIN_HTTP).map(|plain| plain.mean()) else { return Vec::new() };
+    let half = |(name, _, percent): (&str, &str, PublishedNumber)| {
+        let line = summary.lines.iter().find(|line| line.name == name)?;
+        let percent = percent.mean();
+        let full_per_second = papers::handshakes_at_half(plain, percent / 100.0);
+        Some(PublishedHalf { proxies: f64::from(line.proxies.max(1)), percent, full_per_second })
     };
-    let mut items = Vec::new();
-    let first = paper.half.iter().find(|half| half.proxies == 1);
-    let full = |percent: f64| papers::handshakes_at_half(paper.plain_per_s, percent / 100.0);
-    for half in &paper.half {
-        let here = full(half.reuse_percent);
-        let each = here / f64::from(half.proxies.max(1));
-        let linear = first.map(|first| {
-            let linear =
-                100.0 * (1.0 - full(first.reuse_percent) * f64::from(half.proxies) / (paper.plain_per_s / 2.0));
-            let better = if half.reuse_percent < linear - 0.5 {
-                ", so that the published one is better than linear"
-            } else {
-                ""
-            };
-            format!("; growing with proxies as from the first it would be at {} %{better}", format_tenths(linear))
-        });
-        let said = format!(
-            "published, {} of {}: {}/2 × (1 − {} %) = {:.1} full handshakes/s, {:.1} for each proxy{}",
-            half.proxies,
-            paper.half.len(),
-            format_quantity(paper.plain_per_s),
-            half.reuse_percent,
-            here,
-            each,
-            linear.unwrap_or_default()
-        );
-        items.push(Item { head: said, muted: true, ..Item::default() });
-    }
-    let first_full = first.map(|first| paper.plain_per_s / full(first.reuse_percent));
-    items.extend(first_full.map(|pages| Item {
-        head: format!(
+    let halves: Vec<PublishedHalf> = paper.all(Quantity::HalfServingPercent).filter_map(half).collect();
+    let first = halves.iter().find(|half| half.proxies == 1.0);
+    let said = |head: String| Item { head, muted: true, ..Item::default() };
+    let mut items: Vec<Item> = halves.iter().map(|half| said(implied(plain, half, first))).collect();
+    items.extend(first.map(|first| {
+        let pages = plain / first.full_per_second;
+        let head = format!(
             "published: one proxy's {} pages/s by what it does of full handshakes at half: a handshake is {} pages \
              long at most",
-            format_quantity(paper.plain_per_s),
+            format_quantity(plain),
             format_quantity(pages)
-        ),
-        text: vec![
-            "Straight lines between the published levels curve the other way than throughput does, and give half \
-             serving points that are too low by 1 to 4 points where levels are far apart: \"by lines\" above is what \
-             compares with the published ones."
-                .to_owned(),
-        ],
-        muted: true,
-        ..Item::default()
+        );
+        Item { text: vec![LINES_CURVE.to_owned()], ..said(head) }
     }));
     items
+}
+
+const LINES_CURVE: &str = "Straight lines between the published levels curve the other way than throughput does, and \
+                           give half serving points that are too low by 1 to 4 points where levels are far apart: \
+                           \"by lines\" above is what compares with the published ones.";
+
+/// How many full handshakes a second a published half serving point makes, and whether proxies add up to more than the
+/// first one alone.
+fn implied(plain: f64, half: &PublishedHalf, first: Option<&PublishedHalf>) -> String {
+    let linear = first.map(|first| {
+        let linear = 100.0 * (1.0 - first.full_per_second * half.proxies / (plain / 2.0));
+        let is_better = half.percent < linear - 0.5;
+        let better = if is_better { ", so that the published one is better than linear" } else { "" };
+        format!("; growing with proxies as from the first it would be at {} %{better}", format_tenths(linear))
+    });
+    format!(
+        "published, {} proxies: {}/2 × (1 − {} %) = {:.1} full handshakes/s, {:.1} for each proxy{}",
+        half.proxies,
+        format_quantity(plain),
+        half.percent,
+        half.full_per_second,
+        half.full_per_second / half.proxies,
+        linear.unwrap_or_default()
+    )
 }
 
 #[cfg(test)]

@@ -8,10 +8,12 @@ use tlsdyno_bench::report::charts::{
     COLOURS, axis, layer, line_legend, line_mark, names, palette, quantity, rule_mark, tooltip, with,
 };
 use tlsdyno_bench::report::document::Chart;
+use tlsdyno_record::model::{PublishedNumber, Quantity};
 use tlsdyno_stats::Estimate;
+use tlsdyno_stats::scoreboard::Unit;
 
 use super::{by_traffic, latency_phase};
-use crate::cluster::file::LatencyPoint;
+use crate::cluster::cell::PLAIN_HTTP;
 use crate::cluster::summary::{CellSummary, ClusterSummary};
 
 /// All charts, in the order of the page.
@@ -153,7 +155,7 @@ fn latency_panel(summary: &ClusterSummary, policy: &str) -> Option<Chart> {
         "layer": layers,
     });
     let id = format!("cluster-latency-{}", policy.replace('+', "-"));
-    let crosses = if summary.points.is_empty() { "" } else { " Crosses: published, by the paper's own plain HTTP." };
+    let crosses = if has_published { " Crosses: published, by the paper's own plain HTTP." } else { "" };
     let (with, height) = match summary.has_one_server() {
         true => (String::new(), 360),
         false => (format!(" with {policy}"), 240),
@@ -168,15 +170,16 @@ fn latency_panel(summary: &ClusterSummary, policy: &str) -> Option<Chart> {
 
 /// The paper's points, where both it and this experiment have plain HTTP to tell them by.
 fn published(summary: &ClusterSummary) -> Vec<Value> {
-    let (Some(plain), Some(_)) = (summary.published_plain_per_s, summary.plain_limit()) else { return Vec::new() };
-    let row = |point: &LatencyPoint| {
-        json!({
-            "kind": "published", "reuse": format!("{} % reuse", point.reuse_percent),
-            "rate": 100.0 * point.per_s / plain, "milliseconds": point.latency_ms, "name": point.text,
-            "latency": format!("{} ms", point.latency_ms), "hits": format_quantity(point.per_s),
-        })
+    let Some(paper) = summary.paper.as_ref().filter(|_| summary.plain_limit().is_some()) else { return Vec::new() };
+    let row = |(reuse, _, latency): (&str, &str, PublishedNumber)| {
+        let per_s = paper.first(Quantity::HitsPerS, reuse)?.mean();
+        let plain = paper.first(Quantity::HitsPerS, PLAIN_HTTP)?.mean();
+        Some(json!({
+            "kind": "published", "reuse": reuse, "rate": 100.0 * per_s / plain, "milliseconds": latency.mean(),
+            "name": "published", "latency": Unit::Milliseconds.told(latency), "hits": format_quantity(per_s),
+        }))
     };
-    summary.points.iter().map(row).collect()
+    paper.all(Quantity::LatencyMs).filter_map(row).collect()
 }
 
 fn balance(summary: &ClusterSummary) -> Option<Chart> {

@@ -13,15 +13,17 @@ use tlsdyno_base::units::{
 };
 use tlsdyno_bench::report::circumstances::{self, server_text};
 use tlsdyno_bench::report::document::{Cell, Column, Content, Document, Field, Method, Place, Section, Table, Tone};
-use tlsdyno_bench::report::published::not_as_in;
+use tlsdyno_bench::report::published;
 use tlsdyno_bench::report::text::{ratio_columns, ratio_times};
-use tlsdyno_record::model::Policy;
+use tlsdyno_record::model::{Policy, PublishedNumber, Quantity};
 use tlsdyno_record::store::Record;
+use tlsdyno_stats::scoreboard::Unit;
 use tlsdyno_stats::{Direction, Estimate, papers};
 
-use crate::cluster::file::{ClusterExperiment, LatencyPoint};
+use crate::cluster::cell::PLAIN_HTTP;
+use crate::cluster::file::ClusterExperiment;
 use crate::cluster::load_checks::DUE_PHASE;
-use crate::cluster::summary::{CellSummary, ClusterSummary, PublishedStatement};
+use crate::cluster::summary::{CellSummary, ClusterSummary};
 
 /// The document of a record.
 pub fn document(record: &Record, summary: &ClusterSummary) -> Document {
@@ -36,7 +38,7 @@ pub fn document(record: &Record, summary: &ClusterSummary) -> Document {
     sections.extend(time_outs(record, summary));
     sections.extend(checks::section(summary));
     sections.push(circumstances::warnings(warnings));
-    sections.extend(paper(record, summary));
+    sections.extend(paper(summary));
     circumstances::document(record, summary.rounds, answer(summary), sections, Method::Cluster { open_loop })
 }
 
@@ -115,27 +117,19 @@ fn time_outs(record: &Record, summary: &ClusterSummary) -> Option<Section> {
 }
 
 /// What the paper says beside ours. `None` without a paper.
-fn paper(record: &Record, summary: &ClusterSummary) -> Option<Section> {
-    let paper = record.kind_part.of::<ClusterExperiment>()?.paper.as_ref()?;
-    let line = |published: &PublishedStatement| {
-        let [least, most] = published.published_times;
-        let times = if least == most { format!("{least:.2}") } else { format!("{least:.2} to {most:.2}") };
-        let ours = published.ours.map_or("not measured".to_owned(), |ratio| ratio_times(&ratio));
-        format!("{} Published: {times} times; here: {ours}.", published.text)
+fn paper(summary: &ClusterSummary) -> Option<Section> {
+    let paper = summary.paper.as_ref()?;
+    let point = |(reuse, _, latency): (&str, &str, PublishedNumber)| {
+        let rate = paper.first(Quantity::HitsPerS, reuse)?.mean();
+        let plain = paper
+            .first(Quantity::HitsPerS, PLAIN_HTTP)
+            .map(|plain| format!(", {} of plain HTTP", format_percent(100.0 * rate / plain.mean())));
+        let of_plain = plain.unwrap_or_default();
+        let ms = Unit::Milliseconds.told(latency);
+        Some(format!("Published, {reuse}: {ms} at {} requests/s{of_plain}.", format_quantity(rate)))
     };
-    let of_plain = |per_s: f64| {
-        let of = summary
-            .published_plain_per_s
-            .map(|plain| format!(", {} of plain HTTP", format_percent(100.0 * per_s / plain)));
-        of.unwrap_or_default()
-    };
-    let point = |point: &LatencyPoint| {
-        let per_s = format_quantity(point.per_s);
-        format!("{} Published: {} ms at {per_s} requests/s{}.", point.text, point.latency_ms, of_plain(point.per_s))
-    };
-    let points = summary.points.iter().map(point);
-    let lines = summary.published.iter().map(line).chain(points).chain(not_as_in(&paper.differences));
-    Some(lines.fold(Section::titled("", paper.source.clone()), Section::text))
+    let points = paper.all(Quantity::LatencyMs).filter_map(point);
+    Some(points.fold(published::section(paper, &summary.claims), Section::text))
 }
 
 /// The table of one server without a dispatcher: the points of its lines, then what they are checked with.

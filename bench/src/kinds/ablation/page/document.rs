@@ -51,7 +51,7 @@ pub fn document(record: &Record, summary: &Summary) -> Document {
         return circumstances::document(record, summary.rounds, answer(summary), sections, Method::Counting);
     }
     sections.extend(summary.machines.iter().flat_map(|of| machines::sections(of, summary)));
-    sections.extend(scoreboard::section(&claims(summary)));
+    sections.push(scoreboard::section("What became of the paper's claims", &claims(summary)));
     sections.extend(findings.into_iter().flatten().chain(published::sections(summary)));
     sections.extend(summary.has_rates().then(|| throughput(summary)));
     sections.push(configurations(summary));
