@@ -125,8 +125,9 @@ fn exit_of(finished: &Finished, summary: &dyn AnySummary) -> Exit {
         || summary.is_contradicted(record);
     match &finished.cut_short {
         Some(error) => exit::code_of(error),
-        None if invalid => Exit::Invalid,
+        // What was not kept cannot be looked at again, so that it is told before what was not as asked.
         None if !finished.stored => Exit::Store,
+        None if invalid => Exit::Invalid,
         None => Exit::Done,
     }
 }
