@@ -348,23 +348,15 @@ impl Plan {
     /// # Errors
     /// What contradicts itself or is out of bounds.
     pub fn check(&self) -> Result<(), &'static str> {
-        let workload = &self.workload;
-        let Some(users) = workload.users.get(self.users.start as usize..self.users.end as usize) else {
-            return Err("it names users that the workload does not have");
-        };
-        if users.iter().all(|user| user.requests.is_empty()) {
-            return Err("its users have no requests");
-        }
-        if users
-            .iter()
-            .any(|user| workload.requests.get(user.requests.start as usize..user.requests.end as usize).is_none())
-        {
-            return Err("a user has requests that the workload does not have");
-        }
-        if workload.requests.iter().any(|request| request.object as usize >= workload.objects.len()) {
-            return Err("a request is for an object that the workload does not have");
-        }
-        if (self.window.is_some() || self.numbered) && workload.order.len() != workload.requests.len() {
+        self.workload.check(&self.users)?;
+        self.check_order()?;
+        self.check_connections()?;
+        self.check_pacing()
+    }
+
+    /// What keeps to the order of a trace, and what cannot do so with it.
+    fn check_order(&self) -> Result<(), &'static str> {
+        if (self.window.is_some() || self.numbered) && self.workload.order.len() != self.workload.requests.len() {
             return Err("its workload is no trace, and so has no order to keep to or to number by");
         }
         if self.window == Some(0) {
@@ -386,6 +378,11 @@ impl Plan {
                 return Err("a lead-in is a part of the time that the run takes");
             }
         }
+        Ok(())
+    }
+
+    /// Numbers of connections, their phases and bodies, and what sessions they resume.
+    fn check_connections(&self) -> Result<(), &'static str> {
         let connections = &self.connections;
         if connections.total == 0 || connections.per_user == 0 || connections.requests_each == Some(0) {
             return Err("numbers of connections and of requests on each must be at least 1");
@@ -395,9 +392,11 @@ impl Plan {
                 "one source address has no more than 65,535 ports, and so connections; name more of them (--source)",
             );
         }
-        if let Some(body) = &self.body
-            && workload.objects.iter().any(|object| object.body_bytes > 0 && object.body_bytes != body.len() as u64)
-        {
+        let differs = |body: &Arc<[u8]>| {
+            let mut sizes = self.workload.objects.iter().map(|object| object.body_bytes);
+            sizes.any(|bytes| bytes > 0 && bytes != body.len() as u64)
+        };
+        if self.body.as_ref().is_some_and(differs) {
             return Err("a request body has another length than its content");
         }
         if connections.timeout_ns == 0 || self.timeouts.iter().any(|timeout_ns| timeout_ns == 0) {
@@ -408,20 +407,44 @@ impl Plan {
         {
             return Err("the share of resumed connections must be between 0 and 1");
         }
-        if let Pacing::Open(rate) = self.pacing
-            && !(rate.per_second > 0.0 && rate.per_second <= RATE_MAX)
-        {
-            return Err("the rate must be above 0 and at most ten million a second");
-        }
-        if let Pacing::Recorded(speed) = self.pacing
-            && (workload.at_ms.len() != workload.requests.len() || !(speed > 0.0 && speed <= RATE_MAX))
-        {
-            return Err(
-                "its workload is no trace with times to keep to, or the speed is not above 0 and at most ten million",
-            );
-        }
         if self.session_limits.requests == Some(0) {
             return Err("a session must be good for at least one request");
+        }
+        Ok(())
+    }
+
+    /// The rate of an open loop, and the speed of a trace that is played at its own times.
+    fn check_pacing(&self) -> Result<(), &'static str> {
+        let is_rate = |rate: f64| rate > 0.0 && rate <= RATE_MAX;
+        match self.pacing {
+            Pacing::Open(rate) if !is_rate(rate.per_second) => {
+                Err("the rate must be above 0 and at most ten million a second")
+            }
+            Pacing::Recorded(speed) if self.workload.at_ms.len() != self.workload.requests.len() || !is_rate(speed) => {
+                Err(
+                    "its workload is no trace with times to keep to, or the speed is not above 0 and at most ten million",
+                )
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Workload {
+    /// Whether these users have requests, and all that they refer to is there.
+    fn check(&self, users: &Range<u32>) -> Result<(), &'static str> {
+        let Some(users) = self.users.get(users.start as usize..users.end as usize) else {
+            return Err("it names users that the workload does not have");
+        };
+        if users.iter().all(|user| user.requests.is_empty()) {
+            return Err("its users have no requests");
+        }
+        let requests = |user: &User| self.requests.get(user.requests.start as usize..user.requests.end as usize);
+        if users.iter().any(|user| requests(user).is_none()) {
+            return Err("a user has requests that the workload does not have");
+        }
+        if self.requests.iter().any(|request| request.object as usize >= self.objects.len()) {
+            return Err("a request is for an object that the workload does not have");
         }
         Ok(())
     }

@@ -146,6 +146,33 @@ fn pacer(plan: &Plan) -> Option<Pacer> {
     Some(Pacer::new(rate, length_ns, plan.share))
 }
 
+/// The users of a plan, who know when they are done and when they may connect.
+fn users<'p>(plan: &'p Plan, sessions: &Sessions<Session>) -> Result<Users<'p>, LoadError> {
+    let (connections_max, requests_max) = match plan.until {
+        Until::ConnectionsMade(count) => (Some(count), None),
+        Until::Requests(count) => (None, Some(count)),
+        Until::Laps(_) | Until::Elapsed(_) => (None, None),
+    };
+    if connections_max == Some(0) || requests_max == Some(0) {
+        return Err(LoadError::Plan("it makes no connections or no requests"));
+    }
+    let alone = plan.target.tls.is_some() && sessions.want_first_alone();
+    let speed = if let Pacing::Recorded(speed) = plan.pacing { Some(speed) } else { None };
+    let laps = match (plan.until, speed) {
+        (Until::Laps(laps), _) => laps,
+        (_, Some(_)) => 1,
+        (_, None) => u64::MAX,
+    };
+    Ok(Users::new(&plan.workload, plan.users.clone(), laps, plan.connections, connections_max, alone)
+        .with_share(plan.share)
+        .with_requests(requests_max)
+        .with_session_limits(plan.session_limits)
+        .with_pacer(pacer(plan))
+        .with_pauses(if let Pacing::Pauses(pause) = plan.pacing { Some(pause) } else { None })
+        .at_recorded_times(speed)
+        .within_window(plan.window))
+}
+
 struct SystemEntropy(sys::Random);
 
 impl Entropy for SystemEntropy {
@@ -222,32 +249,11 @@ impl<'p> Run<'p> {
         let system = |what| move |error| LoadError::System { what, error };
         let requests = Requests::new(&plan.workload, &plan.target.host)
             .ok_or(LoadError::Plan("its requests take more than 4 GiB"))?;
-        let (connections_max, requests_max) = match plan.until {
-            Until::ConnectionsMade(count) => (Some(count), None),
-            Until::Requests(count) => (None, Some(count)),
-            Until::Laps(_) | Until::Elapsed(_) => (None, None),
-        };
-        if connections_max == Some(0) || requests_max == Some(0) {
-            return Err(LoadError::Plan("it makes no connections or no requests"));
-        }
-        let alone = plan.target.tls.is_some() && sessions.want_first_alone();
-        let speed = if let Pacing::Recorded(speed) = plan.pacing { Some(speed) } else { None };
-        let laps = match (plan.until, speed) {
-            (Until::Laps(laps), _) => laps,
-            (_, Some(_)) => 1,
-            (_, None) => u64::MAX,
-        };
+        let users = users(plan, sessions)?;
         Ok(Run {
             plan,
             requests,
-            users: Users::new(&plan.workload, plan.users.clone(), laps, plan.connections, connections_max, alone)
-                .with_share(plan.share)
-                .with_requests(requests_max)
-                .with_session_limits(plan.session_limits)
-                .with_pacer(pacer(plan))
-                .with_pauses(if let Pacing::Pauses(pause) = plan.pacing { Some(pause) } else { None })
-                .at_recorded_times(speed)
-                .within_window(plan.window),
+            users,
             sessions,
             recorder: Recorder::new(plan.slice_ns, plan.share.count > 1, watched.as_ref().and_then(Watched::recent)),
             watched,
