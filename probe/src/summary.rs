@@ -288,8 +288,8 @@ mod tests {
     use crate::entry::Entry;
     use crate::round::{Resumption, Round, Visit as Times};
 
-    /// Goldberg et al.: the robot's floor of 10, 40, 10, 20 ms gives 43 %, and a page of four images 14 %: the two ends
-    /// of the paper's "15 to 50 %".
+    /// With the least times that Goldberg et al. name (10, 40, 10 and 20 ms) 43 % is saved, with a page of four images
+    /// 14 %: near the ends of their "15 to 50 %".
     #[test]
     fn the_papers_own_arithmetic() {
         let sums = |tcp, full, resumed, whole| {

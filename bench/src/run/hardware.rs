@@ -21,8 +21,8 @@ const BATCH_NS: u64 = 20_000_000;
 const BATCHES: usize = 7;
 
 /// Workers beyond the processors for each engine, where a worker waits for its operation. At the papers' busiest a card
-/// works three quarters of its time (Coarfa et al. 2006, section 3.4: 757 hits a second, a third of them full
-/// handshakes, 330 operations a second): then more than eight operations are seldom there at once.
+/// works three quarters of its time (Coarfa et al. 2006, section 3.6: 757 hits a second; by our reading a third of
+/// them full handshakes; 330 operations a second): then more than eight operations are seldom there at once.
 const WAITING_PER_ENGINE: u32 = 8;
 
 /// What the provider shall do in a server of this configuration. `key` is its private key in PEM; `cpu` is where its
