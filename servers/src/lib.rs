@@ -62,7 +62,7 @@ pub use deaths::Vigil;
 pub use driver::Driver;
 pub use instance::{Description, Instance, start};
 pub use library::Library;
-pub use mapped::{MappedLibrary, mapped_libraries, refuse_secure_execution, require_mapped};
+pub use mapped::{MappedCode, MappedLibrary, mapped_code, mapped_libraries, refuse_secure_execution, require_mapped};
 pub use proxy::{Proxy, start_proxy};
 pub use run_directory::RunDirectory;
 pub use session_log::SessionCounts;

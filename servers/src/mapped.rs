@@ -1,6 +1,7 @@
 //! What is really loaded into a server process: preflight evidence that does not trust configuration files.
 
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -18,14 +19,33 @@ pub struct MappedLibrary {
     pub deleted: bool,
 }
 
-/// Files mapped into the process that contain code, each once, from `/proc/PID/maps`.
-pub fn mapped_libraries(pid: u32) -> Result<Vec<MappedLibrary>> {
+/// A piece of such a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MappedCode {
+    /// Where it is mapped.
+    pub addresses: Range<u64>,
+    /// How far behind the beginning of the file it begins.
+    pub offset_bytes: u64,
+    /// The file.
+    pub library: MappedLibrary,
+}
+
+/// The code of files that a process has mapped, from `/proc/PID/maps`.
+///
+/// # Errors
+/// It cannot be read.
+pub fn mapped_code(pid: u32) -> Result<Vec<MappedCode>> {
     let path = format!("/proc/{pid}/maps");
     let maps = fs::read_to_string(&path).with_context(|| {
         format!("cannot read {path}; run tlsdyno as the user that the server's workers run as, or as root")
     })?;
+    Ok(maps.lines().filter_map(code_of_line).collect())
+}
+
+/// Files mapped into the process that contain code, each once.
+pub fn mapped_libraries(pid: u32) -> Result<Vec<MappedLibrary>> {
     let mut libraries: Vec<MappedLibrary> = Vec::new();
-    for library in maps.lines().filter_map(mapped_code) {
+    for MappedCode { library, .. } in mapped_code(pid)? {
         if !libraries.contains(&library) {
             libraries.push(library);
         }
@@ -33,11 +53,14 @@ pub fn mapped_libraries(pid: u32) -> Result<Vec<MappedLibrary>> {
     Ok(libraries)
 }
 
-/// `7f..-7f.. r-xp 00001000 fe:00 1234    /usr/lib/libssl.so.3 (deleted)`
-fn mapped_code(line: &str) -> Option<MappedLibrary> {
+/// `7f0000001000-7f0000002000 r-xp 00001000 fe:00 1234    /usr/lib/libssl.so.3 (deleted)`
+fn code_of_line(line: &str) -> Option<MappedCode> {
     let mut fields = line.splitn(6, ' ');
-    let executable = fields.nth(1)?.contains('x');
-    let path = fields.nth(3)?.trim_start();
+    let number = |text: &str| u64::from_str_radix(text, 16).ok();
+    let (start, end) = fields.next()?.split_once('-')?;
+    let executable = fields.next()?.contains('x');
+    let offset_bytes = number(fields.next()?)?;
+    let path = fields.nth(2)?.trim_start();
     if !executable || !path.starts_with('/') {
         return None;
     }
@@ -45,7 +68,8 @@ fn mapped_code(line: &str) -> Option<MappedLibrary> {
         Some(path) => (path, true),
         None => (path, false),
     };
-    Some(MappedLibrary { path: PathBuf::from(path), deleted })
+    let library = MappedLibrary { path: PathBuf::from(path), deleted };
+    Some(MappedCode { addresses: number(start)?..number(end)?, offset_bytes, library })
 }
 
 /// Fails unless `library` is mapped into every one of `pids`, beside a libssl and libcrypto that are still those on
@@ -126,10 +150,11 @@ mod tests {
     fn map_lines_parse() {
         let line = "7f00-7f10 r-xp 00001000 fe:00 1234                       /usr/lib/lib with blank.so (deleted)";
         let expected = MappedLibrary { path: PathBuf::from("/usr/lib/lib with blank.so"), deleted: true };
-        assert_eq!(mapped_code(line), Some(expected));
-        assert_eq!(mapped_code("7f00-7f10 r--p 00001000 fe:00 1234 /usr/lib/data"), None);
-        assert_eq!(mapped_code("7f00-7f10 r-xp 00000000 00:00 0 [vdso]"), None);
-        assert_eq!(mapped_code("7f00-7f10 r-xp 00000000 00:00 0 "), None);
+        let found = code_of_line(line).unwrap();
+        assert_eq!((found.library, found.addresses, found.offset_bytes), (expected, 0x7f00..0x7f10, 0x1000));
+        assert_eq!(code_of_line("7f00-7f10 r--p 00001000 fe:00 1234 /usr/lib/data"), None);
+        assert_eq!(code_of_line("7f00-7f10 r-xp 00000000 00:00 0 [vdso]"), None);
+        assert_eq!(code_of_line("7f00-7f10 r-xp 00000000 00:00 0 "), None);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::observer::Observer;
 use super::preflight::{can_resume, start_and_check};
 use super::runner::{Plan, Subject};
 use super::schedule::{Schedule, Work, pieces, requests_of_users};
-use super::testbed::{Testbed, log_tail};
+use super::testbed::Testbed;
 use super::verify::{death, is_dead, reuse_warning, verify_requests};
 
 /// Requests of a block. A warm-up is one block, for the first handshakes of each process fetch and allocate what later
@@ -120,17 +120,10 @@ impl Subject for Counting {
     }
 
     fn plan(&mut self, seconds_per_request: &[f64], _left: Duration) -> Plan {
-        let per_request: f64 = seconds_per_request.iter().sum();
-        let requests = self.work.piece.requests;
-        let schedule = Schedule {
-            requests_per_block: requests,
-            rounds_expected: ROUNDS,
-            round: Duration::from_secs_f64(per_request * requests as f64),
-            overhead: Duration::ZERO,
-            seconds_per_request: per_request,
-        };
-        let works = vec![self.work.clone()];
-        Plan { schedule, works, rounds_most: Some(ROUNDS), slices: None, warnings: Vec::new() }
+        let requests_per_block = self.work.piece.requests;
+        let round = Duration::from_secs_f64(seconds_per_request.iter().sum::<f64>() * requests_per_block as f64);
+        let schedule = Schedule { requests_per_block, rounds_expected: ROUNDS, ..Schedule::of_rounds(round, round) };
+        Plan { rounds_most: Some(ROUNDS), ..Plan::of(schedule, vec![self.work.clone()]) }
     }
 
     fn ready(&mut self, index: usize, _turn: Option<u32>) -> Result<()> {
@@ -168,6 +161,6 @@ impl Subject for Counting {
     }
 
     fn log_tail(&mut self, index: usize) -> String {
-        self.testbed.instance(index).map(|instance| log_tail(instance)).unwrap_or_default()
+        self.testbed.log_tail(index)
     }
 }

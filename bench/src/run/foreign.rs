@@ -26,7 +26,8 @@ use super::observer::Observer;
 use super::preflight::{compile, roles};
 use super::runner::{Plan, SlicesOfRound, Subject};
 use super::schedule::{Piece, Schedule, Work};
-use super::testbed::{Testbed, log_tail};
+use super::sliced::{Failed, TimeOfSlices};
+use super::testbed::Testbed;
 use watch::{Band, Watch};
 
 /// Shortest and longest interval of a mode.
@@ -177,16 +178,8 @@ impl Subject for Foreign<'_> {
     }
 
     fn plan(&mut self, _seconds_per_request: &[f64], left: Duration) -> Plan {
-        let schedule = Schedule {
-            requests_per_block: 0,
-            rounds_expected: (left.as_secs_f64() / ROUND.as_secs_f64()).ceil() as u32,
-            round: ROUND,
-            overhead: ROUND,
-            seconds_per_request: 0.0,
-        };
-        let works = vec![self.warm_up(0, 1)];
         let slices = SlicesOfRound { length: ROUND, rounds_wanted: None, rounds_least: 0, blocks_share: Some(0.0) };
-        Plan { schedule, works, rounds_most: None, slices: Some(slices), warnings: Vec::new() }
+        Plan { slices: Some(slices), ..Plan::of(Schedule::of_rounds(ROUND, left), vec![self.warm_up(0, 1)]) }
     }
 
     /// One interval.
@@ -201,10 +194,9 @@ impl Subject for Foreign<'_> {
     fn slices(
         &mut self,
         configurations: &[usize],
-        length: Duration,
-        _since: Instant,
+        TimeOfSlices { length, .. }: TimeOfSlices,
         random: &mut SplitMix64,
-    ) -> Result<Vec<Block>, (usize, anyhow::Error)> {
+    ) -> Result<Vec<Block>, Failed> {
         let host = self.host;
         let failed = |error| (host, error);
         let began = Instant::now();
@@ -238,7 +230,7 @@ impl Subject for Foreign<'_> {
     }
 
     fn log_tail(&mut self, index: usize) -> String {
-        self.testbed.instance(index).map(|instance| log_tail(instance)).unwrap_or_default()
+        self.testbed.log_tail(index)
     }
 }
 

@@ -27,8 +27,9 @@ use super::bound::{Bound, Clock, MachineClock};
 use super::manifest;
 use super::observer::Observer;
 use super::schedule::{Work, order_of_round};
+use super::sliced::{Failed, TimeOfSlices};
 use super::warm_up::warmed;
-pub use plan::{Plan, SlicesOfRound};
+pub use plan::{NextRound, Plan, SlicesOfRound};
 
 /// Where a number of rounds is asked for, and where there are slices, so many are measured whatever time they take, of
 /// subjects that keep to no bound: fewer have no spread.
@@ -56,22 +57,17 @@ pub trait Subject {
         block.errors.is_empty()
     }
 
-    /// Measuring ends then, whatever is under way. Whether this subject keeps to it.
-    fn ends_at(&mut self, _end: Instant) -> bool {
+    /// Whether it keeps to the end of measuring, within a sweep and a round too, so that `--time` is a bound.
+    fn is_bounded(&self) -> bool {
         false
     }
 
     /// Chooses the size of blocks for the time left, from the seconds that a request took in each block of a round.
     fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan;
 
-    /// Time that [`Subject::begin_round`] will take before a round of these blocks.
-    fn time_to_begin_round(&self, _blocks: &[usize]) -> Duration {
-        Duration::ZERO
-    }
-
-    /// Gets ready for a round of these blocks, of which `first` comes first.
-    fn begin_round(&mut self, _blocks: &[usize], _first: usize) -> Result<()> {
-        Ok(())
+    /// Gets ready for a round. `false`: that takes longer than there is time for, and the round does not begin.
+    fn begin_round(&mut self, _round: &NextRound) -> Result<bool> {
+        Ok(true)
     }
 
     /// Gets a configuration ready for a block. `turn`: it was measured so often in this round; `None`: it warms up.
@@ -82,21 +78,15 @@ pub trait Subject {
     /// Carries out a block. The runner adds to it when it ran, and which one it is.
     fn block(&mut self, index: usize, work: &Work, journal: &mut Journal) -> Result<Block>;
 
-    /// Carries out slices of these configurations for about so long, where [`Plan::slices`] has time for them: a block
-    /// of them for each configuration. An error is that of one configuration. `since`: the start of the experiment.
+    /// Carries out slices of these configurations, where [`Plan::slices`] has time for them: a block of them for each
+    /// configuration. An error is that of one configuration.
     fn slices(
         &mut self,
         _configurations: &[usize],
-        _length: Duration,
-        _since: Instant,
+        _time: TimeOfSlices,
         _random: &mut SplitMix64,
-    ) -> Result<Vec<Block>, (usize, anyhow::Error)> {
+    ) -> Result<Vec<Block>, Failed> {
         Ok(Vec::new())
-    }
-
-    /// What a round takes at least, as far as is known; zero: nothing is.
-    fn round_takes(&self) -> Duration {
-        Duration::ZERO
     }
 
     /// Ends a configuration whose server has failed. Whether the others can be measured without it.
@@ -105,7 +95,9 @@ pub trait Subject {
     }
 
     /// What the logs of a configuration's servers end with, as the end of an error message.
-    fn log_tail(&mut self, index: usize) -> String;
+    fn log_tail(&mut self, _index: usize) -> String {
+        String::new()
+    }
 
     /// What the reader must know after the last block.
     fn warnings(&self) -> Vec<Warning> {
@@ -172,9 +164,9 @@ pub fn run_in_turn<'a>(
     let outcome = loop {
         let bound = Bound::new(Instant::now(), budget);
         let prepared = preparing.elapsed();
-        let is_bounded = subject.ends_at(bound.end());
-        let clock = &MachineClock;
-        let mut run = Run { subject, measure, journal, stop, observer, clock, bound, is_bounded, first_round };
+        let (is_bounded, round_takes, clock) = (subject.is_bounded(), Duration::ZERO, &MachineClock);
+        let mut run =
+            Run { subject, measure, journal, stop, observer, clock, bound, is_bounded, round_takes, first_round };
         let outcome = run.measure(seed);
         let nothing = outcome.is_ok().then(|| run.nothing_to_tell()).flatten();
         journal = run.journal;
@@ -258,6 +250,8 @@ struct Run<'a, 'b> {
     bound: Bound,
     /// The subject keeps to it.
     is_bounded: bool,
+    /// What a round takes at least, as far as is known.
+    round_takes: Duration,
     /// Number of its first round in the record.
     first_round: u32,
 }
@@ -270,6 +264,7 @@ impl Run<'_, '_> {
         let turns = (0..self.measure.turns).flat_map(|_| blocks.iter().map(|index| seconds_per_request[index]));
         let left = self.left();
         let mut plan = self.subject.plan(&turns.collect::<Vec<_>>(), left);
+        self.round_takes = plan.round_least;
         let warnings = std::mem::take(&mut plan.warnings);
         self.journal.change(|record| record.warnings.extend(warnings));
         self.observer.measuring(&plan.schedule, seconds_per_request.len(), left);
@@ -299,14 +294,19 @@ impl Run<'_, '_> {
         let began = self.clock.now();
         let left = self.left();
         let parts = course.parts(round, work.piece.requests, began, left);
-        if self.has_to_end(round, course, &parts, &blocks) {
+        let takes = parts.slices.unwrap_or_default() + parts.blocks.unwrap_or_default();
+        let has_enough = self.has_enough(round, course, &parts);
+        let starting = if self.is_bounded { course.starting / round.max(1) } else { Duration::ZERO };
+        let is_late = has_enough && (left.is_zero() || starting + takes > left) || self.is_bounded && self.is_over();
+        let within = has_enough.then(|| left.saturating_sub(takes));
+        let next = NextRound { blocks: &blocks, first: order[0].1, within, end: self.bound.end() };
+        if is_late || !self.subject.begin_round(&next)? {
             // Slices fit into any time; their servers are those of the round before.
             if parts.slices.is_some() && !left.is_zero() {
                 self.slices(round.saturating_sub(1), left, &mut course.random)?;
             }
             return Ok(false);
         }
-        self.subject.begin_round(&blocks, order[0].1)?;
         course.starting += self.clock.now() - began;
         // They come first: whoever stops it early has an interval.
         let mut sliced = Duration::ZERO;
@@ -335,22 +335,16 @@ impl Run<'_, '_> {
         Ok(!is_last && !self.is_precise(round + 1))
     }
 
-    /// Whether no round follows. One that would not fit is not begun, for --time is a bound; but before there is
-    /// anything to tell there is one in any case, within [`Bound::end`].
-    fn has_to_end(&self, round: u32, course: &Course, parts: &Parts, blocks: &[usize]) -> bool {
-        let (left, to_begin) = (self.left(), self.subject.time_to_begin_round(blocks));
-        let starting = course.starting / round.max(1);
-        let (has_enough, to_begin, is_known) = match self.is_bounded {
-            true => (self.bound.has_result(), to_begin.max(starting), true),
-            false => (round >= course.least, to_begin, course.slowest.is_some() || parts.blocks.is_none()),
-        };
-        let takes = to_begin + parts.slices.unwrap_or_default() + parts.blocks.unwrap_or_default();
-        has_enough && is_known && (left.is_zero() || takes > left) || self.is_bounded && self.is_over()
+    /// Whether a round is not begun that would not fit, for --time is a bound. Before there is anything to tell there is
+    /// one in any case, within [`Bound::end`].
+    fn has_enough(&self, round: u32, course: &Course, parts: &Parts) -> bool {
+        let is_known = course.slowest.is_some() || parts.blocks.is_none();
+        if self.is_bounded { self.bound.has_result() } else { round >= course.least && is_known }
     }
 
     /// What the reader must know where the time was too short for a single round.
     fn nothing_to_tell(&self) -> Option<Warning> {
-        let (had_s, takes_s) = (self.bound.time().as_secs_f64(), self.subject.round_takes().as_secs_f64());
+        let (had_s, takes_s) = (self.bound.time().as_secs_f64(), self.round_takes.as_secs_f64());
         let longer = match takes_s * 2.0 > had_s {
             true => format!("one takes {takes_s:.0} s or more, so give --time {:.0}", (takes_s * 8.0).ceil()),
             false => "measure longer (--time)".to_owned(),
@@ -375,7 +369,6 @@ impl Run<'_, '_> {
     /// A sweep or a round is complete.
     fn found(&mut self) {
         self.bound.found();
-        self.subject.ends_at(self.bound.end());
     }
 
     /// Whether every share is known as well as was asked for, after so many rounds.
@@ -399,7 +392,9 @@ impl Run<'_, '_> {
             let valid: Vec<usize> =
                 (0..self.journal.record().configurations.len()).filter(|index| self.is_valid(*index)).collect();
             let steal_before = manifest::steal_ns();
-            match self.subject.slices(&valid, left.min(SLICES_KEPT_AFTER), self.bound.started(), random) {
+            let (since, end) = (self.bound.started(), self.bound.end());
+            let time = TimeOfSlices { since, length: left.min(SLICES_KEPT_AFTER), end };
+            match self.subject.slices(&valid, time, random) {
                 Ok(blocks) => {
                     let mut steal_ns = manifest::steal_ns().saturating_sub(steal_before);
                     if blocks.iter().any(|block| !block.slices.is_empty()) {

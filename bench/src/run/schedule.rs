@@ -101,29 +101,18 @@ pub fn schedule(
     }
 }
 
-/// Sizes blocks that last as long as each other, so that as many rounds as an interval needs fit into `budget`.
-/// `shortest_and_longest`: of a block; `overhead`: what it costs besides; `rate`: requests a second that it is to make.
-pub fn timed_blocks(
-    budget: Duration,
-    blocks: u32,
-    [shortest, longest]: [Duration; 2],
-    overhead: Duration,
-    rate: f64,
-) -> (Timed, Schedule) {
-    let fits = budget / (ROUNDS_MIN * blocks).max(1);
-    let time = fits.saturating_sub(overhead).clamp(shortest, longest);
-    let round = (time + overhead) * blocks;
-    let schedule = Schedule {
-        requests_per_block: (time.as_secs_f64() * rate) as u64,
-        rounds_expected: (budget.as_secs_f64() / round.as_secs_f64()).floor().max(1.0) as u32,
-        round,
-        overhead: round,
-        seconds_per_request: 0.0,
-    };
-    (Timed { for_ns: time.as_nanos() as u64, seed: 0 }, schedule)
-}
-
 impl Schedule {
+    /// Of rounds that take as long as this, whatever is requested in them.
+    pub fn of_rounds(round: Duration, budget: Duration) -> Schedule {
+        Schedule {
+            requests_per_block: 0,
+            rounds_expected: (budget.as_secs_f64() / round.as_secs_f64()).floor().max(1.0) as u32,
+            round,
+            overhead: round,
+            seconds_per_request: 0.0,
+        }
+    }
+
     /// How long a round of so many requests is expected to take, from the slowest rate seen so far (seconds per request
     /// of a round).
     pub fn predicted(&self, requests: u64, slowest: f64) -> Duration {

@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use tlsdyno_base::exchange::exchange;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::listening;
-use tlsdyno_engine::load::{Connections, Expect, Plan, Target};
+use tlsdyno_engine::load::{Connections, Expect, Outcome, Plan, Target};
 use tlsdyno_engine::serve::Transaction;
 use tlsdyno_native::{Doubling, Handed, Hardware, Injection, ShimInjection, ShimSettings};
 use tlsdyno_record::model::workload::WorkloadSpec;
@@ -32,9 +32,10 @@ use super::bound::preparing_most;
 use super::cpus::{self, Cpus};
 use super::credentials::{Credentials, HOST};
 use super::instruments::Instruments;
-use super::load_process::LoadProcess;
+use super::load_process::{LoadProcess, Sessions};
 use super::recording::Recording;
 use super::request::plain_get;
+use super::schedule::Work;
 use super::{hardware, modes, own_command};
 use server_pool::ServerPool;
 pub use server_under_test::ServerUnderTest;
@@ -466,6 +467,27 @@ impl Testbed {
             .iter()
             .filter_map(|server| server.instruments.shim.as_ref())
             .try_for_each(|shim| shim.permit(&peers))
+    }
+
+    /// Has work done by the server of a configuration, which is that target of the load. Workers that are lost in it
+    /// have no way to the servers any more.
+    pub fn carry_out(
+        &self,
+        load: &mut LoadProcess,
+        (target, index): (usize, usize),
+        work: &Work,
+        sessions: Sessions,
+    ) -> Result<Outcome> {
+        let outcome = load.run(target, self.address(index), work, sessions)?;
+        if !outcome.losses.is_empty() {
+            self.permit(&load.sources)?;
+        }
+        Ok(outcome)
+    }
+
+    /// What the log of a configuration's server says, as the end of an error message.
+    pub fn log_tail(&mut self, index: usize) -> String {
+        self.instance(index).map(|instance| log_tail(instance)).unwrap_or_default()
     }
 
     /// How the server of a configuration is loaded. It must have been started once.

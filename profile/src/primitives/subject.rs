@@ -211,14 +211,7 @@ impl Subject for Library {
         let time = (left / ROUNDS_MIN).saturating_sub(of_peers) / own;
         let time = time.saturating_sub(BLOCK_OVERHEAD).clamp(BLOCK[0], BLOCK[1]);
         let round = (time + BLOCK_OVERHEAD) * own + of_peers;
-        let schedule = Schedule {
-            requests_per_block: 0,
-            rounds_expected: (left.as_secs_f64() / round.as_secs_f64()).floor().max(1.0) as u32,
-            round,
-            overhead: round,
-            seconds_per_request: 0.0,
-        };
-        Plan { schedule, works: vec![for_time(time)], rounds_most: None, slices: None, warnings: Vec::new() }
+        Plan::of(Schedule::of_rounds(round, left), vec![for_time(time)])
     }
 
     fn block(&mut self, index: usize, work: &Work, _journal: &mut Journal) -> Result<Block> {
@@ -239,9 +232,5 @@ impl Subject for Library {
             valid: true,
             ..Block::default()
         })
-    }
-
-    fn log_tail(&mut self, _index: usize) -> String {
-        String::new()
     }
 }

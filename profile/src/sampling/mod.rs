@@ -17,6 +17,7 @@ use perf_event::{Builder, SampleFlag};
 use tlsdyno_base::affinity;
 use tlsdyno_base::process_tree;
 use tlsdyno_record::store::samples::{PERIOD_NS, Samples};
+use tlsdyno_servers::mapped_code;
 
 pub use groups::area_of;
 use space::Space;
@@ -71,7 +72,7 @@ impl Sampler {
         )?;
         let mut spaces: Vec<(Vec<u32>, Space)> = Vec::new();
         for &pid in pids {
-            let maps = space::code_of(pid)?;
+            let maps = mapped_code(pid)?;
             match spaces.iter_mut().find(|(_, space)| space.maps == maps) {
                 Some((pids, _)) => pids.push(pid),
                 None => spaces.push((vec![pid], Space::of(maps, trampolines))),

@@ -2,13 +2,12 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{FrameAddress, Unwinder};
 use tlsdyno_record::store::samples::Samples;
+use tlsdyno_servers::MappedCode;
 
 use super::elf::File;
 use super::groups::{Frame, LIBCRYPTO, PROFILER, found};
@@ -17,36 +16,10 @@ use super::{Trampolines, calls};
 /// More frames than this have no stack of a server.
 const FRAMES_MAX: usize = 96;
 
-/// A mapping of code: addresses, offset into the file, and the file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mapping {
-    range: Range<u64>,
-    offset: u64,
-    path: PathBuf,
-}
-
-/// The code of a process, from `/proc/PID/maps`.
-pub fn code_of(pid: u32) -> Result<Vec<Mapping>> {
-    let path = format!("/proc/{pid}/maps");
-    let maps = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    Ok(maps.lines().filter_map(mapping).collect())
-}
-
-/// `7f0000001000-7f0000002000 r-xp 00001000 fe:00 1234    /usr/lib/libssl.so.3`
-fn mapping(line: &str) -> Option<Mapping> {
-    let mut fields = line.splitn(6, ' ');
-    let (start, end) = fields.next()?.split_once('-')?;
-    let executable = fields.next()?.contains('x');
-    let offset = u64::from_str_radix(fields.next()?, 16).ok()?;
-    let path = fields.nth(2)?.trim();
-    let range = u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?;
-    (executable && path.starts_with('/')).then(|| Mapping { range, offset, path: PathBuf::from(path) })
-}
-
-/// All of it, with what was already looked up.
+/// The code of a process, with what was already looked up.
 pub struct Space {
     /// What it was made of.
-    pub maps: Vec<Mapping>,
+    pub maps: Vec<MappedCode>,
     files: Vec<(Range<u64>, File)>,
     unwinder: UnwinderX86_64<Arc<[u8]>>,
     cache: CacheX86_64,
@@ -56,13 +29,14 @@ pub struct Space {
 
 impl Space {
     /// Reads the files.
-    pub fn of(maps: Vec<Mapping>, trampolines: &Trampolines) -> Space {
+    pub fn of(maps: Vec<MappedCode>, trampolines: &Trampolines) -> Space {
         let mut unwinder = UnwinderX86_64::new();
         let mut files = Vec::new();
-        for Mapping { range, offset, path } in &maps {
-            let Some((file, module)) = File::of(path, range, *offset) else { continue };
+        // What a file that was replaced held is not known.
+        for MappedCode { addresses, offset_bytes, library } in maps.iter().filter(|code| !code.library.deleted) {
+            let Some((file, module)) = File::of(&library.path, addresses, *offset_bytes) else { continue };
             unwinder.add_module(module);
-            files.push((range.clone(), file));
+            files.push((addresses.clone(), file));
         }
         let (trampolines, known) = (trampolines.clone(), HashMap::new());
         Space { maps, files, unwinder, cache: CacheX86_64::new(), trampolines, known }
@@ -156,21 +130,4 @@ impl Space {
 pub fn stage_of_trampoline(function: &str, trampolines: &Trampolines) -> Option<&'static str> {
     let number = usize::from_str_radix(function.strip_prefix("trampoline_")?, 8).ok()?;
     *trampolines.get(number)?
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mappings_of_code_are_read() {
-        let line = "7f0000001000-7f0000002000 r-xp 00003000 fe:00 1234                       /usr/lib/libssl.so.3";
-        let found = mapping(line).unwrap();
-        assert_eq!(found.range, 0x7f00_0000_1000..0x7f00_0000_2000);
-        assert_eq!((found.offset, found.path), (0x3000, PathBuf::from("/usr/lib/libssl.so.3")));
-        assert_eq!(mapping(&line.replace("r-xp", "r--p")), None);
-        assert_eq!(mapping("7ffd1000-7ffd2000 r-xp 00000000 00:00 0                          [vdso]"), None);
-        assert_eq!(mapping(""), None);
-        assert!(!code_of(std::process::id()).unwrap().is_empty());
-    }
 }

@@ -17,7 +17,7 @@ use tlsdyno_bench::run::manifest;
 use tlsdyno_bench::run::observer::Observer;
 use tlsdyno_bench::run::preflight::compile;
 use tlsdyno_bench::run::runner::{self, Finished, Plan, Subject};
-use tlsdyno_bench::run::schedule::{Piece, Work, timed_blocks};
+use tlsdyno_bench::run::schedule::{Piece, Work};
 use tlsdyno_bench::run::testbed::{Testbed, log_tail};
 use tlsdyno_native::stock_client::StockClient;
 use tlsdyno_native::{ShimInjection, ShimSettings, TimeStamp};
@@ -219,11 +219,8 @@ impl Subject for StepByStep {
     }
 
     fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
-        let most = seconds_per_request.iter().map(|seconds| 1.0 / seconds.max(1e-9)).fold(0.0, f64::max);
-        let blocks = seconds_per_request.len() as u32;
-        let (timed, schedule) = timed_blocks(left, blocks, BLOCK, BLOCK_OVERHEAD, most);
-        let work = Work { timed: Some(timed), ..Piece { users: 0..0, requests: 1 }.into() };
-        Plan { schedule, works: vec![work], rounds_most: None, slices: None, warnings: Vec::new() }
+        let piece = Piece { users: 0..0, requests: 1 };
+        Plan::of_timed_blocks(piece, left, seconds_per_request, BLOCK, BLOCK_OVERHEAD)
     }
 
     fn block(&mut self, index: usize, work: &Work, _journal: &mut Journal) -> Result<Block> {
@@ -289,6 +286,6 @@ impl Subject for StepByStep {
 
     fn log_tail(&mut self, index: usize) -> String {
         let server = self.server_of(index);
-        self.testbed.instance(server).map(|instance| log_tail(instance)).unwrap_or_default()
+        self.testbed.log_tail(server)
     }
 }

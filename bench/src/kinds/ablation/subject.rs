@@ -13,7 +13,7 @@ use tlsdyno_base::exchange::{Answer, exchange};
 use tlsdyno_base::fault::{Fault, OrFault, fault_of};
 use tlsdyno_base::random::SplitMix64;
 use tlsdyno_base::units::format_count;
-use tlsdyno_engine::load::Outcome;
+use tlsdyno_engine::load::Workload;
 use tlsdyno_record::model::{Experiment, ForeignTraffic, Method, ServerName};
 use tlsdyno_record::store::warning::{self, Places, code};
 use tlsdyno_record::store::{Block, Calibration, Journal, KindPart, Record, Warning};
@@ -31,13 +31,13 @@ use crate::run::neighbours::Neighbours;
 use crate::run::observer::Observer;
 use crate::run::pace::Pace;
 use crate::run::preflight::{compile, start_and_check};
-use crate::run::runner::{self, Finished, Plan, SlicesOfRound, Start, Subject, boxed, run_in_turn};
+use crate::run::runner::{self, Finished, NextRound, Plan, SlicesOfRound, Start, Subject, boxed, run_in_turn};
 use crate::run::schedule::{Work, drop_too_long, pieces, requests_of_users, schedule, typical_users};
-use crate::run::sliced::{SLICED_ROUNDS_MIN, sliced_rounds};
-use crate::run::testbed::{Testbed, log_tail};
+use crate::run::sliced::{Failed, Part, SLICED_ROUNDS_MIN, Sweeps, TimeOfSlices, sliced_rounds};
+use crate::run::testbed::Testbed;
 use crate::run::verify::{Achieved, death, is_dead};
 use crate::run::{manifest, modes, own_command};
-use sliced::Slices;
+use sliced::WatchModes;
 
 /// Where the details of a log's troubles are.
 const WORKLOAD_REMEDY: &str = "`tlsdyno trace show FILE` tells more";
@@ -118,6 +118,24 @@ fn seen(testbed: &Testbed, index: usize) -> Result<Answer> {
     Ok(exchange(testbed.address(index), config.as_ref(), None, &testbed.preflight_request().0)?)
 }
 
+/// How much a server does untimed that was just started.
+#[derive(Clone, Copy, Debug)]
+struct WarmUp {
+    users_min: u32,
+    users_most: u32,
+    /// Connections of a user.
+    connections: u32,
+}
+
+impl WarmUp {
+    /// The work of a server of so many worker processes. Prefork has one for each connection, which users with a
+    /// connection for each of their requests would warm for longer than a block takes.
+    fn work(self, workload: &Workload, workers: u32) -> Work {
+        let users = (WARM_UP_USERS * workers).min((WARM_UP_CONNECTIONS * workers).div_ceil(self.connections));
+        typical_users(&requests_of_users(workload), users.max(self.users_min).min(self.users_most)).into()
+    }
+}
+
 /// The configurations of one server.
 struct SingleServer<'a> {
     experiment: &'a Experiment,
@@ -130,10 +148,9 @@ struct SingleServer<'a> {
     /// It was said that the untouched server does not reuse as declared.
     reuse_told: bool,
     /// Slices of configurations that are modes of one server.
-    slices: Slices,
+    sweeps: Sweeps,
+    modes: WatchModes,
     is_sliced: bool,
-    /// What a round takes at least, as far as the warm-up tells.
-    a_round: Duration,
     /// Who else used the server's CPUs in the blocks.
     neighbours: Neighbours,
     /// Configurations that were left out.
@@ -192,6 +209,13 @@ impl<'a> SingleServer<'a> {
         }
         let time = Duration::from_secs_f64(experiment.measure.time_s);
         let rounds = if is_sliced { Some(rounds_with_slices(experiment, time)) } else { experiment.measure.rounds };
+        let part = |index: usize| Part {
+            server: index,
+            host: testbed.host(index),
+            name: testbed.servers[index].model.name.clone(),
+        };
+        let parts = (0..testbed.servers.len()).map(part).collect();
+        let keeps_sessions = experiment.load.reuse_percent.is_some_and(|percent| percent > 0.0);
         let mut subject = SingleServer {
             experiment,
             load,
@@ -200,16 +224,15 @@ impl<'a> SingleServer<'a> {
             testbed,
             as_is: Achieved::default(),
             reuse_told: false,
-            slices: Slices::default(),
+            sweeps: Sweeps::new(parts, keeps_sessions, own_command::compares_builds(experiment)),
+            modes: WatchModes::default(),
             is_sliced,
-            a_round: Duration::ZERO,
             neighbours: Neighbours::default(),
             failed: BTreeSet::new(),
             unsaturated: BTreeSet::new(),
             restarts: (Duration::ZERO, 0),
             fresh: FreshServers::new(experiment.server.kind, rounds),
         };
-        subject.slices.sweeps.alternates = own_command::compares_builds(experiment);
         let valid: Vec<usize> =
             (0..record.configurations.len()).filter(|index| record.configurations[*index].valid).collect();
         let replaced = subject.replaced(&valid);
@@ -247,32 +270,33 @@ impl<'a> SingleServer<'a> {
         load.connections.div_ceil(width).max(8).max(self.load.loops)
     }
 
-    /// Users that warm so many worker processes up. Prefork has one for each connection, which users with a connection
-    /// for each of their requests would warm for longer than a block takes.
-    fn warm_up_users(&self, workers: u32) -> u32 {
+    /// What a server does untimed that was just started.
+    fn warm_up_users(&self) -> WarmUp {
         let workload = &self.testbed.site.workload;
         let requests = (workload.requests.len() / workload.users.len().max(1)) as u32;
         // Where nothing says that a connection ends, a user may have one only.
         let connections = self.experiment.load.requests_per_connection.map_or(1, |each| requests / each.max(1)).max(1);
-        (WARM_UP_USERS * workers).min((WARM_UP_CONNECTIONS * workers).div_ceil(connections))
+        WarmUp { users_min: self.users_min(), users_most: self.load.users, connections }
     }
 
     /// A server that was just started is checked again and does one piece of work untimed.
     fn warm_restarted(&mut self, index: usize) -> Result<()> {
         let workers = self.testbed.require_libraries(index)?;
-        let users = self.users_min().max(self.warm_up_users(workers.len() as u32)).min(self.load.users);
-        let piece = typical_users(&requests_of_users(&self.testbed.site.workload), users);
-        self.carry_out(index, &piece.into())?;
+        let work = self.warm_up_users().work(&self.testbed.site.workload, workers.len() as u32);
+        self.testbed.carry_out(&mut self.load, (index, index), &work, Sessions::New)?;
         Ok(())
     }
 
-    /// Has work done. Workers that are lost in it have no way to the servers any more.
-    fn carry_out(&mut self, index: usize, work: &Work) -> Result<Outcome> {
-        let outcome = self.load.run(index, self.testbed.address(index), work, Sessions::New)?;
-        if !outcome.losses.is_empty() {
-            self.testbed.permit(&self.load.sources)?;
-        }
-        Ok(outcome)
+    /// Time to start the servers that are to take the place of others. Nothing while the pools have a server for each
+    /// block, or where there is no time for more.
+    fn time_to_start(&self, round: &NextRound, replaced: &BTreeSet<usize>) -> Duration {
+        let blocks_of = |index: usize| round.blocks.iter().filter(|other| **other == index).count();
+        let wanted = |index: usize| if self.is_sliced { 1 } else { blocks_of(index) };
+        let takes = self.fresh.time(&self.testbed, replaced, wanted);
+        // Where none is worth its start any more, the last ones are measured on.
+        let may_stay = self.is_sliced && !self.experiment.measure.fresh_servers;
+        let is_worth_it = !may_stay || Instant::now() + takes * STARTS_WORTH_IT < round.end;
+        if is_worth_it { takes } else { Duration::ZERO }
     }
 
     /// CPU time of the server, read when it has come to rest: the last closes are still its work.
@@ -299,8 +323,7 @@ impl Subject for SingleServer<'_> {
         typical_users(&requests_of_users(&self.testbed.site.workload), users).into()
     }
 
-    fn ends_at(&mut self, end: Instant) -> bool {
-        self.slices.sweeps.end = Some(end);
+    fn is_bounded(&self) -> bool {
         true
     }
 
@@ -331,7 +354,7 @@ impl Subject for SingleServer<'_> {
             let least_us = self.load.slice_us_min();
             let users = (&requests_of_users[..], self.load.loops);
             let for_slices = left.saturating_sub(for_blocks);
-            self.slices.sweeps.plan(for_slices, slice_us, least_us, users, seconds_per_request);
+            self.sweeps.plan(for_slices, slice_us, least_us, users, seconds_per_request);
         }
         let mut pieces = pieces(&requests_of_users, schedule.requests_per_block, self.users_min());
         // Without blocks nothing is taken of them.
@@ -350,38 +373,36 @@ impl Subject for SingleServer<'_> {
             rounds_least: self.experiment.measure.rounds.unwrap_or(SLICED_ROUNDS_MIN),
             blocks_share: has_blocks.then_some(share),
         });
-        self.a_round = schedule.round;
+        let mut round_least = schedule.round;
         if self.is_sliced {
-            self.a_round = self.expected_sweep();
-            (schedule.rounds_expected, schedule.round) = (sliced_rounds, (left / sliced_rounds).max(self.a_round));
+            let is_sliced =
+                |index: &usize| self.testbed.servers[*index].model.base.is_none() && !self.failed.contains(index);
+            let configurations: Vec<usize> = (0..self.testbed.servers.len()).filter(is_sliced).collect();
+            round_least = self.sweeps.expect(&self.testbed, &configurations);
+            (schedule.rounds_expected, schedule.round) = (sliced_rounds, (left / sliced_rounds).max(round_least));
             schedule.requests_per_block *= u64::from(has_blocks);
         }
-        Plan { schedule, works: pieces.into_iter().map(Work::from).collect(), rounds_most: None, slices, warnings }
-    }
-
-    /// Nothing while the pools have a server for each block, or where there is no time for more.
-    fn time_to_begin_round(&self, blocks: &[usize]) -> Duration {
-        let blocks_of = |index: usize| blocks.iter().filter(|other| **other == index).count();
-        let wanted = |index: usize| if self.is_sliced { 1 } else { blocks_of(index) };
-        let takes = self.fresh.time(&self.testbed, &self.replaced(blocks), wanted);
-        // Where none is worth its start any more, the last ones are measured on.
-        let end = self.slices.sweeps.end.filter(|_| self.is_sliced && !self.experiment.measure.fresh_servers);
-        let is_worth_it = end.is_none_or(|end| Instant::now() + takes * STARTS_WORTH_IT < end);
-        if is_worth_it { takes } else { Duration::ZERO }
+        let works = pieces.into_iter().map(Work::from).collect();
+        Plan { slices, round_least, warnings, ..Plan::of(schedule, works) }
     }
 
     /// A listener that a server opens after its start is found here. One server a round, drawn by the order of blocks:
     /// reading the kernel's tables takes long when many closed connections linger in them.
-    fn begin_round(&mut self, blocks: &[usize], first: usize) -> Result<()> {
-        let replaced = self.replaced(blocks);
-        if !self.time_to_begin_round(blocks).is_zero() {
-            self.fresh.start(&mut self.testbed, &replaced, self.slices.sweeps.end)?;
+    fn begin_round(&mut self, round: &NextRound) -> Result<bool> {
+        let replaced = self.replaced(round.blocks);
+        let takes = self.time_to_start(round, &replaced);
+        if round.within.is_some_and(|within| takes > within) {
+            return Ok(false);
+        }
+        if !takes.is_zero() {
+            self.fresh.start(&mut self.testbed, &replaced, Some(round.end))?;
         }
         if self.is_sliced {
-            self.slices.sweeps.swap_servers(&mut self.testbed, &replaced);
+            self.sweeps.swap_servers(&mut self.testbed, &replaced);
         }
-        let instance = self.testbed.instance(first);
-        instance.map_or(Ok(()), |instance| instance.refuse_open_listeners()).or_fault(Fault::Server)
+        let instance = self.testbed.instance(round.first);
+        instance.map_or(Ok(()), |instance| instance.refuse_open_listeners()).or_fault(Fault::Server)?;
+        Ok(true)
     }
 
     /// Starts the server of this configuration where it does not run, or takes another for the first of a round's
@@ -395,7 +416,7 @@ impl Subject for SingleServer<'_> {
         if turn.is_some() {
             self.testbed.is_measured(index);
         }
-        let cold = self.slices.sweeps.cold.remove(&self.testbed.host(index));
+        let cold = self.sweeps.was_cold(self.testbed.host(index));
         if !self.testbed.activate(index)? && !swapped && !cold {
             return Ok(());
         }
@@ -409,7 +430,7 @@ impl Subject for SingleServer<'_> {
         let cpu_before = self.server_cpu_ns(index)?;
         let beside_before = self.companion_cpu_ns(index)?;
         let pace_before = self.pace.read(&self.testbed.servers[index].placement.server);
-        let outcome = self.carry_out(index, work);
+        let outcome = self.testbed.carry_out(&mut self.load, (index, index), work, Sessions::New);
         let pace_after = self.pace.read(&self.testbed.servers[index].placement.server);
         let cpu_after = self.server_cpu_ns(index);
         self.neighbours.block_ends(&self.testbed.servers[index].placement.server);
@@ -445,18 +466,10 @@ impl Subject for SingleServer<'_> {
     fn slices(
         &mut self,
         configurations: &[usize],
-        length: Duration,
-        since: Instant,
+        time: TimeOfSlices,
         random: &mut SplitMix64,
-    ) -> Result<Vec<Block>, (usize, anyhow::Error)> {
-        // On a machine the CPU time of a hit is what it is without.
-        let configurations = configurations.iter().copied();
-        let sliced = configurations.filter(|index| self.testbed.servers[*index].model.base.is_none());
-        self.sweeps(&sliced.collect::<Vec<_>>(), length, since, random)
-    }
-
-    fn round_takes(&self) -> Duration {
-        self.a_round
+    ) -> Result<Vec<Block>, Failed> {
+        self.sweeps(configurations, time, random)
     }
 
     fn leave_out(&mut self, index: usize) -> bool {
@@ -467,7 +480,7 @@ impl Subject for SingleServer<'_> {
     }
 
     fn log_tail(&mut self, index: usize) -> String {
-        self.testbed.instance(index).map(|instance| log_tail(instance)).unwrap_or_default()
+        self.testbed.log_tail(index)
     }
 
     fn warnings(&self) -> Vec<Warning> {
@@ -476,7 +489,7 @@ impl Subject for SingleServer<'_> {
         let all = self.testbed.servers.len() as u32;
         let is_told = !configurations.is_empty();
         let warning = is_told.then(|| unsaturated(&configurations, all, self.neighbours.busiest()));
-        warning.into_iter().chain(self.slices.sweeps.late_work()).collect()
+        warning.into_iter().chain(self.sweeps.late_work()).collect()
     }
 }
 

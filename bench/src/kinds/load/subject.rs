@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::Parser;
@@ -39,7 +39,8 @@ use crate::kinds::perform::{ResultArgs, perform_and_keep};
 use crate::run::manifest;
 use crate::run::observer::Observer;
 use crate::run::runner::{self, Finished, Plan, SlicesOfRound, Subject};
-use crate::run::schedule::{Piece, Schedule, Work, timed_blocks};
+use crate::run::schedule::{Piece, Schedule, Work};
+use crate::run::sliced::{Failed, TimeOfSlices};
 use crate::run::verify::{death, is_dead, verify_requests};
 
 /// The client counts as the bottleneck from here on, as a part of its CPU.
@@ -381,38 +382,24 @@ impl Subject for LoadedUrl<'_> {
 
     fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
         self.is_planned = true;
-        let most = seconds_per_request.iter().map(|seconds| 1.0 / seconds.max(1e-9)).fold(0.0, f64::max);
-        let blocks = seconds_per_request.len() as u32;
+        let blocks = seconds_per_request.len().max(1) as u32;
+        // Users come as they are; a request counts as one of the block's time.
+        let piece = Piece { users: 0..0, requests: 1 };
         if self.in_turns.is_some() {
             let [shortest, longest] = ROUND_OF_TURNS;
-            let round = (left / PAIRS).clamp(shortest, longest);
-            let rounds_expected = (left.as_secs_f64() / round.as_secs_f64()) as u32;
-            let requests_per_block = (round.as_secs_f64() / f64::from(blocks) * most) as u64;
-            let schedule =
-                Schedule { requests_per_block, rounds_expected, round, overhead: round, seconds_per_request: 0.0 };
-            let works = vec![Piece { users: 0..0, requests: requests_per_block }.into()];
-            let slices =
-                Some(SlicesOfRound { length: round, rounds_wanted: None, rounds_least: 0, blocks_share: None });
-            return Plan { schedule, works, rounds_most: None, slices, warnings: Vec::new() };
-        }
-        if self.one_run.is_some() {
-            let time = (left / blocks.max(1)).saturating_sub(BLOCK_OVERHEAD);
-            let (timed, schedule) = timed_blocks(left, blocks, [time, time], BLOCK_OVERHEAD, most);
-            let piece = Piece { users: 0..0, requests: schedule.requests_per_block };
-            let works = vec![Work { timed: Some(timed), ..piece.into() }];
-            return Plan { schedule, works, rounds_most: Some(1), slices: None, warnings: Vec::new() };
+            let length = (left / PAIRS).clamp(shortest, longest);
+            let slices = Some(SlicesOfRound { length, rounds_wanted: None, rounds_least: 0, blocks_share: None });
+            return Plan { slices, ..Plan::of(Schedule::of_rounds(length, left), vec![piece.into()]) };
         }
         let paired = |bound: Duration| bound.min(left / (PAIRS * blocks));
-        let bounds = if self.pair.is_some() { PAIRED_BLOCK.map(paired) } else { BLOCK };
-        let (timed, schedule) = timed_blocks(left, blocks, bounds, BLOCK_OVERHEAD, most);
-        let piece = Piece { users: 0..0, requests: schedule.requests_per_block };
-        Plan {
-            schedule,
-            works: vec![Work { timed: Some(timed), ..piece.into() }],
-            rounds_most: None,
-            slices: None,
-            warnings: Vec::new(),
-        }
+        let whole = (left / blocks).saturating_sub(BLOCK_OVERHEAD);
+        let bounds = match self.pair {
+            _ if self.one_run.is_some() => [whole, whole],
+            Some(_) => PAIRED_BLOCK.map(paired),
+            None => BLOCK,
+        };
+        let plan = Plan::of_timed_blocks(piece, left, seconds_per_request, bounds, BLOCK_OVERHEAD);
+        Plan { rounds_most: self.one_run.as_ref().map(|_| 1), ..plan }
     }
 
     fn block(&mut self, index: usize, work: &Work, journal: &mut Journal) -> Result<Block> {
@@ -455,10 +442,9 @@ impl Subject for LoadedUrl<'_> {
     fn slices(
         &mut self,
         _configurations: &[usize],
-        length: Duration,
-        since: Instant,
+        TimeOfSlices { since, length, .. }: TimeOfSlices,
         random: &mut SplitMix64,
-    ) -> Result<Vec<Block>, (usize, anyhow::Error)> {
+    ) -> Result<Vec<Block>, Failed> {
         let (Some(pair), Some(sessions)) = (self.pair, &mut self.in_turns) else { return Ok(Vec::new()) };
         let started_ns = since.elapsed().as_nanos() as u64;
         let clocks = pair.map(clocks_of);
@@ -480,10 +466,6 @@ impl Subject for LoadedUrl<'_> {
             Some(block.map_err(|error| (index, error)))
         };
         sides.into_iter().zip(clocks).enumerate().filter_map(of_side).collect()
-    }
-
-    fn log_tail(&mut self, _index: usize) -> String {
-        String::new()
     }
 
     fn warnings(&self) -> Vec<Warning> {

@@ -1,10 +1,11 @@
 //! What the rounds of a subject will do.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use tlsdyno_record::model::job::Timed;
 use tlsdyno_record::store::Warning;
 
-use crate::run::schedule::{Schedule, Work};
+use crate::run::schedule::{Piece, ROUNDS_MIN, Schedule, Work};
 
 /// What the rounds will do.
 #[derive(Clone, Debug)]
@@ -17,8 +18,52 @@ pub struct Plan {
     pub rounds_most: Option<u32>,
     /// Slices in each round; `None`: there are none.
     pub slices: Option<SlicesOfRound>,
+    /// What a round takes at least, as far as is known.
+    pub round_least: Duration,
     /// What the reader must know about it.
     pub warnings: Vec<Warning>,
+}
+
+impl Plan {
+    /// Rounds of blocks, as many as there is time for.
+    pub fn of(schedule: Schedule, works: Vec<Work>) -> Plan {
+        let round_least = schedule.round;
+        Plan { schedule, works, rounds_most: None, slices: None, round_least, warnings: Vec::new() }
+    }
+
+    /// Blocks that last as long as each other, so that as many rounds as an interval needs fit into `budget`.
+    /// `piece`: the users that they begin with; `seconds_per_request`: of each block of a round; `overhead`: what a
+    /// block costs besides.
+    pub fn of_timed_blocks(
+        piece: Piece,
+        budget: Duration,
+        seconds_per_request: &[f64],
+        [shortest, longest]: [Duration; 2],
+        overhead: Duration,
+    ) -> Plan {
+        let blocks = seconds_per_request.len() as u32;
+        let fits = budget / (ROUNDS_MIN * blocks).max(1);
+        let time = fits.saturating_sub(overhead).clamp(shortest, longest);
+        let fastest = seconds_per_request.iter().copied().fold(f64::INFINITY, f64::min).max(1e-9);
+        let requests_per_block = (time.as_secs_f64() / fastest) as u64;
+        let schedule =
+            Schedule { requests_per_block, ..Schedule::of_rounds((time + overhead) * blocks.max(1), budget) };
+        let timed = Some(Timed { for_ns: time.as_nanos() as u64, seed: 0 });
+        Plan::of(schedule, vec![Work { timed, ..piece.into() }])
+    }
+}
+
+/// A round that is about to begin.
+#[derive(Clone, Copy, Debug)]
+pub struct NextRound<'a> {
+    /// The configurations that have blocks.
+    pub blocks: &'a [usize],
+    /// The one whose block comes first.
+    pub first: usize,
+    /// How long it may take to begin; `None`: as long as it has to, as there is no result yet.
+    pub within: Option<Duration>,
+    /// Measuring ends then.
+    pub end: Instant,
 }
 
 /// What rounds have of slices.

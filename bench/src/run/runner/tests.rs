@@ -87,7 +87,6 @@ struct Takes {
 struct MadeUp {
     takes: Takes,
     clock: Rc<WorkedTime>,
-    end: Option<Instant>,
     is_planned: bool,
 }
 
@@ -96,8 +95,7 @@ impl Subject for MadeUp {
         Piece { users: 0..1, requests: 100 }.into()
     }
 
-    fn ends_at(&mut self, end: Instant) -> bool {
-        self.end = Some(end);
+    fn is_bounded(&self) -> bool {
         true
     }
 
@@ -111,12 +109,12 @@ impl Subject for MadeUp {
             blocks_share: self.takes.block.map(|_| 0.2),
         });
         let works = vec![Piece { users: 0..1, requests: schedule.requests_per_block }.into()];
-        Plan { schedule, works, rounds_most: None, slices, warnings: Vec::new() }
+        Plan { slices, round_least: Duration::ZERO, ..Plan::of(schedule, works) }
     }
 
-    fn begin_round(&mut self, _blocks: &[usize], _first: usize) -> Result<()> {
+    fn begin_round(&mut self, _round: &NextRound) -> Result<bool> {
         self.clock.work(self.takes.begin);
-        Ok(())
+        Ok(true)
     }
 
     fn block(&mut self, _index: usize, work: &Work, _journal: &mut Journal) -> Result<Block> {
@@ -130,11 +128,10 @@ impl Subject for MadeUp {
     fn slices(
         &mut self,
         configurations: &[usize],
-        length: Duration,
-        _since: Instant,
+        TimeOfSlices { length, end, .. }: TimeOfSlices,
         _random: &mut SplitMix64,
-    ) -> Result<Vec<Block>, (usize, anyhow::Error)> {
-        let (sweep, began, end) = (self.takes.sweep.unwrap(), self.clock.now(), self.end.unwrap());
+    ) -> Result<Vec<Block>, Failed> {
+        let (sweep, began) = (self.takes.sweep.unwrap(), self.clock.now());
         let mut sweeps = 0;
         while sweeps == 0 || self.clock.now() - began + sweep / 2 < length {
             let left = end.saturating_duration_since(self.clock.now());
@@ -148,10 +145,6 @@ impl Subject for MadeUp {
         let block =
             |&configuration: &usize| Block { configuration, valid: true, slices: slices.clone(), ..Block::default() };
         Ok(if sweeps > 0 { configurations.iter().map(block).collect() } else { Vec::new() })
-    }
-
-    fn log_tail(&mut self, _index: usize) -> String {
-        String::new()
     }
 }
 
@@ -189,11 +182,10 @@ fn measure(takes: &Takes) -> Came {
     // Hundreds of stores on a disk would take minutes.
     let journal = Journal::begin_in(Store::open_at(Path::new("/dev/null/records.sqlite")), record);
     let clock = Rc::new(WorkedTime { began: Instant::now(), worked: Cell::default() });
-    let mut subject = MadeUp { takes: takes.clone(), clock: Rc::clone(&clock), end: None, is_planned: false };
+    let subject = MadeUp { takes: takes.clone(), clock: Rc::clone(&clock), is_planned: false };
     let (mut told, stop) = (Told::default(), AtomicBool::new(false));
     let settings = Measure { time_s: takes.time.as_secs_f64(), ..Measure::default() };
     let bound = Bound::new(clock.now(), takes.time);
-    let is_bounded = subject.ends_at(bound.end());
     let mut run = Run {
         subject: Box::new(subject),
         measure: &settings,
@@ -202,7 +194,8 @@ fn measure(takes: &Takes) -> Came {
         observer: &mut told,
         clock: &clock,
         bound,
-        is_bounded,
+        is_bounded: true,
+        round_takes: Duration::ZERO,
         first_round: 0,
     };
     run.measure(1).unwrap();

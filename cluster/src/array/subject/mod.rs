@@ -17,7 +17,7 @@ use tlsdyno_bench::run::cpus;
 use tlsdyno_bench::run::load_process::{LoadProcess, Sessions};
 use tlsdyno_bench::run::observer::Observer;
 use tlsdyno_bench::run::runner::{self, Finished, Plan, Subject};
-use tlsdyno_bench::run::schedule::{Work, timed_blocks};
+use tlsdyno_bench::run::schedule::Work;
 use tlsdyno_bench::run::verify::{death, is_dead};
 use tlsdyno_engine::sys::monotonic_ns;
 use tlsdyno_record::model::ServerName;
@@ -126,13 +126,10 @@ impl Subject for ProxyArray<'_> {
     }
 
     fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
-        let most = seconds_per_request.iter().map(|seconds| 1.0 / seconds.max(1e-9)).fold(0.0, f64::max);
         let lead_ins: Duration = self.places.iter().map(|place| self.machines.lead_in(place)).sum();
         // What is under way at the end takes as long as all beginning at once does, where every page is a beginning.
         let overhead = BLOCK_OVERHEAD + lead_ins * 3 / 2 / self.places.len().max(1) as u32;
-        let (timed, schedule) = timed_blocks(left, seconds_per_request.len() as u32, BLOCK, overhead, most);
-        let work = Work { timed: Some(timed), ..self.machines.testbed.everybody().into() };
-        Plan { schedule, works: vec![work], rounds_most: None, slices: None, warnings: Vec::new() }
+        Plan::of_timed_blocks(self.machines.testbed.everybody(), left, seconds_per_request, BLOCK, overhead)
     }
 
     fn block(&mut self, index: usize, work: &Work, journal: &mut Journal) -> Result<Block> {

@@ -19,7 +19,7 @@ use tlsdyno_base::listening::is_loopback;
 use tlsdyno_bench::run::load_process::LoadProcess;
 use tlsdyno_bench::run::observer::Observer;
 use tlsdyno_bench::run::runner::{self, Finished, Plan, Subject};
-use tlsdyno_bench::run::schedule::{Schedule, Work, pieces, requests_of_users, schedule, timed_blocks, typical_users};
+use tlsdyno_bench::run::schedule::{Work, pieces, requests_of_users, schedule, typical_users};
 use tlsdyno_bench::run::verify::{death, is_dead};
 use tlsdyno_bench::run::{cpus, manifest};
 use tlsdyno_engine::load::{self, Pacing, Pause, Spread};
@@ -123,12 +123,9 @@ impl<'a> Cluster<'a> {
     }
 
     /// Blocks of an open loop, or of clients that pause, all last as long.
-    fn plan_open(&self, left: Duration) -> (Schedule, Vec<Work>) {
-        let most = self.cells().filter_map(|cell| cell.rate_per_s).fold(0.0, f64::max);
-        let shortest_and_longest = self.paused_block().map_or([OPEN_BLOCK_MIN, OPEN_BLOCK], |block| [block / 4, block]);
-        let blocks = self.cells.len() as u32;
-        let (timed, schedule) = timed_blocks(left, blocks, shortest_and_longest, BLOCK_OVERHEAD, most);
-        (schedule, vec![Work { timed: Some(timed), ..self.testbed.everybody().into() }])
+    fn plan_open(&self, seconds_per_request: &[f64], left: Duration) -> Plan {
+        let bounds = self.paused_block().map_or([OPEN_BLOCK_MIN, OPEN_BLOCK], |block| [block / 4, block]);
+        Plan::of_timed_blocks(self.testbed.everybody(), left, seconds_per_request, bounds, BLOCK_OVERHEAD)
     }
 
     fn paused_block(&self) -> Option<Duration> {
@@ -137,7 +134,7 @@ impl<'a> Cluster<'a> {
         Some(pause.max(kept) * PAUSES_IN_BLOCK)
     }
 
-    fn plan_closed(&self, seconds_per_request: &[f64], left: Duration) -> (Schedule, Vec<Work>) {
+    fn plan_closed(&self, seconds_per_request: &[f64], left: Duration) -> Plan {
         let requests = self.requests_of_users();
         let total: u64 = requests.iter().copied().map(u64::from).sum();
         let clients = self.cells().map(|cell| cell.clients).max().unwrap_or(1);
@@ -149,7 +146,7 @@ impl<'a> Cluster<'a> {
         schedule.round = schedule.predicted(schedule.requests_per_block, schedule.seconds_per_request);
         schedule.rounds_expected = (left.as_secs_f64() / schedule.round.as_secs_f64()).floor().max(1.0) as u32;
         let pieces = pieces(&requests, schedule.requests_per_block, clients);
-        (schedule, pieces.into_iter().map(Work::from).collect())
+        Plan::of(schedule, pieces.into_iter().map(Work::from).collect())
     }
 }
 
@@ -176,9 +173,7 @@ impl Subject for Cluster<'_> {
 
     fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
         let is_open = self.cells().any(|cell| cell.rate_per_s.is_some()) || self.paused_block().is_some();
-        let (schedule, works) =
-            if is_open { self.plan_open(left) } else { self.plan_closed(seconds_per_request, left) };
-        Plan { schedule, works, rounds_most: None, slices: None, warnings: Vec::new() }
+        if is_open { self.plan_open(seconds_per_request, left) } else { self.plan_closed(seconds_per_request, left) }
     }
 
     fn block(&mut self, index: usize, work: &Work, journal: &mut Journal) -> Result<Block> {

@@ -7,9 +7,9 @@ mod sampled;
 mod slice;
 mod start;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 use tlsdyno_base::fault::{Fault, OrFault};
@@ -19,17 +19,14 @@ use tlsdyno_bench::run::cpus;
 use tlsdyno_bench::run::fresh_servers::FreshServers;
 use tlsdyno_bench::run::load_process::LoadProcess;
 use tlsdyno_bench::run::observer::Observer;
-use tlsdyno_bench::run::runner::{self, Finished, Plan, SlicesOfRound, Subject};
+use tlsdyno_bench::run::runner::{self, Finished, NextRound, Plan, SlicesOfRound, Subject};
 use tlsdyno_bench::run::schedule::{Piece, Work, pieces, requests_of_users, schedule};
-use tlsdyno_bench::run::sliced::{self, Sweeps, sliced_rounds};
-use tlsdyno_bench::run::testbed::{Testbed, log_tail};
-use tlsdyno_native::ProfileCounts;
+use tlsdyno_bench::run::sliced::{Bench, Failed, Sweeps, TimeOfSlices, sliced_rounds};
+use tlsdyno_bench::run::testbed::Testbed;
 use tlsdyno_record::model::{ConfigurationModel, Experiment};
 use tlsdyno_record::store::{Block, Journal, Warning};
 
-use self::sampled::Sampling;
-use self::slice::Timing;
-use self::start::Placed;
+use self::slice::{Inside, Timing};
 use crate::profile::file::ProfileExperiment;
 
 /// Part of the time that blocks have, which tell hits per second at saturation.
@@ -64,16 +61,12 @@ pub fn check(experiment: &ProfileExperiment) -> Result<()> {
 
 /// The cells of a profile.
 struct Profile {
-    cells: Vec<Placed>,
+    inside: Inside,
     connections: u32,
     slice_us: Option<u64>,
     testbed: Testbed,
     load: LoadProcess,
-    /// By server of the testbed.
-    sampling: BTreeMap<usize, Sampling>,
     sweeps: Sweeps,
-    /// What was counted before the slice that runs.
-    counts_before: Option<ProfileCounts>,
     timing: Timing,
     /// Servers that take the place of those that were measured; `None`: the one of the user's own command stays.
     fresh: Option<FreshServers>,
@@ -112,27 +105,26 @@ impl Subject for Profile {
         schedule.round += slices;
         let works = pieces.into_iter().map(Work::from).collect();
         let slices = SlicesOfRound { length: slices, rounds_wanted: None, rounds_least: 0, blocks_share: Some(1.0) };
-        Plan { schedule, works, rounds_most: None, slices: Some(slices), warnings: Vec::new() }
+        Plan { slices: Some(slices), round_least: Duration::ZERO, ..Plan::of(schedule, works) }
     }
 
-    fn ends_at(&mut self, end: Instant) -> bool {
-        self.sweeps.end = Some(end);
+    fn is_bounded(&self) -> bool {
         true
     }
 
-    fn time_to_begin_round(&self, _blocks: &[usize]) -> Duration {
-        self.fresh.map_or(Duration::ZERO, |fresh| fresh.time(&self.testbed, &self.hosts(), |_| 1))
-    }
-
-    fn begin_round(&mut self, blocks: &[usize], _first: usize) -> Result<()> {
+    fn begin_round(&mut self, round: &NextRound) -> Result<bool> {
         let hosts = self.hosts();
-        let starts = !self.time_to_begin_round(blocks).is_zero();
-        let Some(fresh) = &mut self.fresh else { return Ok(()) };
-        if starts {
-            fresh.start(&mut self.testbed, &hosts, self.sweeps.end)?;
+        let Some(fresh) = &mut self.fresh else { return Ok(true) };
+        let takes = fresh.time(&self.testbed, &hosts, |_| 1);
+        if round.within.is_some_and(|within| takes > within) {
+            return Ok(false);
+        }
+        if !takes.is_zero() {
+            fresh.start(&mut self.testbed, &hosts, Some(round.end))?;
         }
         self.sweeps.swap_servers(&mut self.testbed, &hosts);
-        self.forget_threads()
+        self.forget_threads()?;
+        Ok(true)
     }
 
     fn block(&mut self, index: usize, work: &Work, _journal: &mut Journal) -> Result<Block> {
@@ -142,16 +134,22 @@ impl Subject for Profile {
     fn slices(
         &mut self,
         configurations: &[usize],
-        length: Duration,
-        since: Instant,
+        time: TimeOfSlices,
         random: &mut SplitMix64,
-    ) -> Result<Vec<Block>, (usize, anyhow::Error)> {
-        sliced::sweeps(self, configurations, length, since, random)
+    ) -> Result<Vec<Block>, Failed> {
+        let work = self.least_work(1);
+        let bench = Bench {
+            testbed: &mut self.testbed,
+            load: &mut self.load,
+            sweeps: &mut self.sweeps,
+            watch: &mut self.inside,
+            warm_up: &|_| work.clone(),
+        };
+        bench.measure(configurations, time, random)
     }
 
     fn log_tail(&mut self, index: usize) -> String {
-        let server = self.cells[index].server;
-        self.testbed.instance(server).map(|instance| log_tail(instance)).unwrap_or_default()
+        self.testbed.log_tail(self.inside.cells[index].server)
     }
 
     fn warnings(&self) -> Vec<Warning> {

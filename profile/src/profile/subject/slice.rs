@@ -1,10 +1,12 @@
 //! What the slices of a profile have besides: calls that are timed, CPU that is sampled.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
-use tlsdyno_bench::run::load_process::{LoadProcess, Sessions};
+use tlsdyno_bench::run::load_process::Sessions;
 use tlsdyno_bench::run::runner::Subject;
 use tlsdyno_bench::run::schedule::Work;
-use tlsdyno_bench::run::sliced::{Sliced, Sweeps};
+use tlsdyno_bench::run::sliced::{Sweeps, Watch};
 use tlsdyno_bench::run::testbed::Testbed;
 use tlsdyno_bench::run::verify::{death, is_dead, verify_requests};
 use tlsdyno_engine::load::Outcome;
@@ -17,6 +19,7 @@ use tlsdyno_tls::Stage;
 
 use super::Profile;
 use super::sampled::Sampling;
+use super::start::Placed;
 use crate::profile::file::{Cell, Handshakes, Treatment};
 
 /// The store of sessions that blocks have; those of slices are numbered from 0.
@@ -43,65 +46,40 @@ pub(super) struct Timing {
     is_blind: bool,
 }
 
-impl Sliced for Profile {
+/// What is looked at in slices besides CPU time.
+pub(super) struct Inside {
+    pub(super) cells: Vec<Placed>,
+    /// By server of the testbed.
+    pub(super) sampling: BTreeMap<usize, Sampling>,
+    /// What was counted before the slice that runs.
+    pub(super) counts_before: Option<ProfileCounts>,
+}
+
+impl Watch for Inside {
     type Seen = Seen;
 
-    fn state(&mut self) -> &mut Sweeps {
-        &mut self.sweeps
-    }
-
-    fn testbed(&mut self) -> &mut Testbed {
-        &mut self.testbed
-    }
-
-    fn load(&mut self) -> &mut LoadProcess {
-        &mut self.load
-    }
-
-    fn server(&self, index: usize) -> usize {
-        self.cells[index].server
-    }
-
-    /// The first cell of a server is the one with nothing done to it.
-    fn host(&self, index: usize) -> usize {
-        let server_of = |index: usize| self.testbed.host(self.cells[index].server);
-        (0..index).find(|first| server_of(*first) == server_of(index)).unwrap_or(index)
-    }
-
-    fn name(&self, index: usize) -> String {
-        self.cells[index].cell.to_string()
-    }
-
-    fn keeps_sessions(&self) -> bool {
-        self.cells.iter().any(|placed| placed.cell.handshakes == Handshakes::Resumed)
-    }
-
-    fn warm(&mut self, index: usize) -> Result<()> {
+    fn begin_row(&mut self, testbed: &mut Testbed, index: usize) -> Result<()> {
         let server = self.cells[index].server;
-        self.testbed.require_libraries(server)?;
-        let work = self.least_work(1);
-        self.load.run(index, self.testbed.address(server), &work, Sessions::New)?;
-        Ok(())
+        self.sampling.get_mut(&server).map_or(Ok(()), |sampling| sampling.renew(testbed, server))
     }
 
-    fn begin_row(&mut self, index: usize) -> Result<()> {
-        let server = self.cells[index].server;
-        self.sampling.get_mut(&server).map_or(Ok(()), |sampling| sampling.renew(&mut self.testbed, server))
-    }
-
-    fn begin_slice(&mut self, index: usize) -> Result<()> {
-        let timed = self.is(index, Treatment::Timed);
-        self.set_timed(index, timed)?;
-        self.counts_before = self.counts(index, timed)?;
+    fn begin_slice(&mut self, testbed: &Testbed, index: usize) -> Result<()> {
+        self.set_timed(testbed, index, self.is_timed(index))?;
+        self.counts_before = self.counts(testbed, index)?;
         self.sampling(index).map_or(Ok(()), Sampling::begin)
     }
 
-    fn end_slice(&mut self, index: usize, outcome: &Outcome, server_cpu_ns: u64) -> Result<(Option<String>, Seen)> {
-        let timed = self.is(index, Treatment::Timed);
+    fn end_slice(
+        &mut self,
+        testbed: &Testbed,
+        index: usize,
+        outcome: &Outcome,
+        server_cpu_ns: u64,
+    ) -> Result<(Option<String>, Seen)> {
         let samples = self.sampling(index).map(|sampling| sampling.end(server_cpu_ns)).transpose()?;
         let before = self.counts_before.take();
-        let counts = self.counts(index, timed)?.zip(before).map(|(after, before)| after.since(&before));
-        self.set_timed(index, false)?;
+        let counts = self.counts(testbed, index)?.zip(before).map(|(after, before)| after.since(&before));
+        self.set_timed(testbed, index, false)?;
         let (connections, handshakes_full) = (outcome.connections, outcome.handshakes.full);
         let Cell { handshakes, treatment } = self.cells[index].cell;
         let wanted = if handshakes == Handshakes::Full && !treatment.is_plain() { connections } else { 0 };
@@ -123,32 +101,7 @@ impl Sliced for Profile {
     }
 }
 
-impl Profile {
-    /// A block at saturation: what hits per second are told by.
-    pub(super) fn whole_block(&mut self, index: usize, work: &Work) -> Result<Block> {
-        let server = self.cells[index].server;
-        self.testbed.enter_mode(server)?;
-        let cpu_before = self.cpu_ns(index)?;
-        let timed = self.is(index, Treatment::Timed);
-        self.set_timed(index, timed)?;
-        let outcome = self.load.run(index, self.testbed.address(server), work, Sessions::OfSlices(STORE_OF_BLOCKS))?;
-        if is_dead(&outcome) {
-            return Err(death(&self.name(index), &outcome, &self.log_tail(index)));
-        }
-        let server_cpu_ns = self.cpu_ns(index)?.saturating_sub(cpu_before);
-        self.set_timed(index, false)?;
-        let verdict = verify_requests(&outcome, work.piece.requests);
-        Ok(Block { server_cpu_ns, valid: verdict.valid, warnings: verdict.warnings, ..Block::from(&outcome) })
-    }
-
-    /// CPU time of a cell's server once it rests.
-    fn cpu_ns(&mut self, index: usize) -> Result<u64> {
-        let name = self.name(index);
-        let instance = self.testbed.instance(self.cells[index].server);
-        let instance = instance.with_context(|| format!("the server of \"{name}\" does not run"))?;
-        at_rest(|| instance.living_cpu_ns(|_: &Instance, obituary| format!("\"{name}\": {obituary}")))
-    }
-
+impl Inside {
     /// The sampler of a cell whose CPU is sampled.
     fn sampling(&mut self, index: usize) -> Option<&mut Sampling> {
         let placed = &self.cells[index];
@@ -156,18 +109,45 @@ impl Profile {
         self.sampling.get_mut(&placed.server).filter(|_| is_sampled)
     }
 
-    fn is(&self, index: usize, treatment: Treatment) -> bool {
-        self.cells[index].cell.treatment == treatment
+    fn is_timed(&self, index: usize) -> bool {
+        self.cells[index].cell.treatment == Treatment::Timed
     }
 
-    fn set_timed(&self, index: usize, timed: bool) -> Result<()> {
-        let profiling = self.testbed.servers[self.cells[index].server].profiling.as_ref();
+    fn set_timed(&self, testbed: &Testbed, index: usize, timed: bool) -> Result<()> {
+        let profiling = testbed.servers[self.cells[index].server].profiling.as_ref();
         profiling.map_or(Ok(()), |profiling| profiling.set_timed(timed))
     }
 
-    fn counts(&self, index: usize, timed: bool) -> Result<Option<ProfileCounts>> {
-        let profiling = self.testbed.servers[self.cells[index].server].profiling.as_ref().filter(|_| timed);
-        profiling.map(|profiling| profiling.counts()).transpose()
+    fn counts(&self, testbed: &Testbed, index: usize) -> Result<Option<ProfileCounts>> {
+        let profiling = testbed.servers[self.cells[index].server].profiling.as_ref();
+        profiling.filter(|_| self.is_timed(index)).map(|profiling| profiling.counts()).transpose()
+    }
+}
+
+impl Profile {
+    /// A block at saturation: what hits per second are told by.
+    pub(super) fn whole_block(&mut self, index: usize, work: &Work) -> Result<Block> {
+        let server = self.inside.cells[index].server;
+        self.testbed.enter_mode(server)?;
+        let cpu_before = self.cpu_ns(index)?;
+        self.inside.set_timed(&self.testbed, index, self.inside.is_timed(index))?;
+        let sessions = Sessions::OfSlices(STORE_OF_BLOCKS);
+        let outcome = self.testbed.carry_out(&mut self.load, (index, server), work, sessions)?;
+        if is_dead(&outcome) {
+            return Err(death(&self.inside.cells[index].cell.to_string(), &outcome, &self.log_tail(index)));
+        }
+        let server_cpu_ns = self.cpu_ns(index)?.saturating_sub(cpu_before);
+        self.inside.set_timed(&self.testbed, index, false)?;
+        let verdict = verify_requests(&outcome, work.piece.requests);
+        Ok(Block { server_cpu_ns, valid: verdict.valid, warnings: verdict.warnings, ..Block::from(&outcome) })
+    }
+
+    /// CPU time of a cell's server once it rests.
+    fn cpu_ns(&mut self, index: usize) -> Result<u64> {
+        let Placed { cell, server, .. } = &self.inside.cells[index];
+        let instance = self.testbed.instance(*server);
+        let instance = instance.with_context(|| format!("the server of \"{cell}\" does not run"))?;
+        at_rest(|| instance.living_cpu_ns(|_: &Instance, obituary| format!("\"{cell}\": {obituary}")))
     }
 
     /// Takes what the profiler says of the servers so far, which another will follow: their threads call it no more.
@@ -196,7 +176,7 @@ impl Profile {
             let remedy = "The others stand; where sessions run out, fewer --connections need fewer";
             warnings.push(Warning::new("slices_left_out", what).with_remedy(remedy));
         }
-        warnings.extend(self.sampling.values().filter_map(Sampling::told));
+        warnings.extend(self.inside.sampling.values().filter_map(Sampling::told));
         warnings.extend(self.sweeps.late_work());
         warnings.extend(self.timing_so_far().into_iter().flat_map(Timing::told));
         warnings

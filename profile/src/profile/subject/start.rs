@@ -12,6 +12,7 @@ use tlsdyno_bench::run::manifest;
 use tlsdyno_bench::run::observer::Observer;
 use tlsdyno_bench::run::own_command::tell_effects;
 use tlsdyno_bench::run::preflight::{Check, can_resume, checks_of};
+use tlsdyno_bench::run::sliced::Part;
 use tlsdyno_bench::run::testbed::Testbed;
 use tlsdyno_engine::load::{Plan, Resumption};
 use tlsdyno_native::{Clock, Profiling};
@@ -21,7 +22,7 @@ use tlsdyno_record::store::{Configuration, KindPart, Record, Warning};
 use tlsdyno_tls::{Stage, StageSet};
 
 use super::sampled::Sampling;
-use super::{FreshServers, Profile, Sweeps, Timing, counted, sliced_rounds};
+use super::{FreshServers, Inside, Profile, Sweeps, Timing, counted, sliced_rounds};
 use crate::profile::ProfileRecord;
 use crate::profile::file::{self, Cell, Handshakes, ProfileExperiment, Treatment};
 
@@ -91,15 +92,20 @@ impl Profile {
         let load = testbed.start_load_on(&plans)?;
         let rounds = sliced_rounds(Duration::from_secs_f64(experiment.measure.time_s));
         let is_own = servers.server.kind == ServerName::Command;
+        let server_of = |cell: &Placed| testbed.host(cell.server);
+        // The first cell of a server is the one with nothing done to it.
+        let host_of =
+            |own: &Placed| cells.iter().position(|other| server_of(other) == server_of(own)).unwrap_or_default();
+        let part = |own: &Placed| Part { server: own.server, host: host_of(own), name: own.cell.to_string() };
+        let parts = cells.iter().map(part).collect();
+        let keeps_sessions = cells.iter().any(|placed| placed.cell.handshakes == Handshakes::Resumed);
         let mut profile = Profile {
-            cells,
+            inside: Inside { cells, sampling, counts_before: None },
             connections: experiment.profile.connections,
             slice_us: experiment.measure.slice_us,
             testbed,
             load,
-            sampling,
-            sweeps: Sweeps::default(),
-            counts_before: None,
+            sweeps: Sweeps::new(parts, keeps_sessions, false),
             timing: Timing::default(),
             fresh: (!is_own).then(|| FreshServers::new(servers.server.kind, Some(rounds))),
         };

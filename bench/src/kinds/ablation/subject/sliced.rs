@@ -1,7 +1,7 @@
 //! Slices of one server at a time: what its modes do besides, and how it is seen that they did it.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use tlsdyno_base::fault::Fault;
@@ -13,94 +13,67 @@ use tlsdyno_tls::Stage;
 
 use super::SingleServer;
 use crate::run::instruments::Counted;
-use crate::run::load_process::LoadProcess;
 use crate::run::mode_check::ModeCheck;
-use crate::run::sliced::{self, Failed, Sliced, Sweeps};
+use crate::run::schedule::Work;
+use crate::run::sliced::{Bench, Failed, TimeOfSlices, Watch};
 use crate::run::testbed::Testbed;
 use crate::run::verify::FULL_SHARE_TOLERANCE;
 
-/// What goes on over all rows of sweeps.
+/// Whether servers did in slices what their modes say, by what their libraries count.
 #[derive(Debug, Default)]
-pub(super) struct Slices {
-    pub(super) sweeps: Sweeps,
+pub(super) struct WatchModes {
     check: ModeCheck,
     /// What the libraries of each server had counted when it last rested.
     counted: BTreeMap<usize, Counted>,
 }
 
-impl Sliced for SingleServer<'_> {
+impl Watch for WatchModes {
     type Seen = ();
 
-    fn state(&mut self) -> &mut Sweeps {
-        &mut self.slices.sweeps
-    }
-
-    fn testbed(&mut self) -> &mut Testbed {
-        &mut self.testbed
-    }
-
-    fn load(&mut self) -> &mut LoadProcess {
-        &mut self.load
-    }
-
-    fn server(&self, index: usize) -> usize {
-        index
-    }
-
-    fn host(&self, index: usize) -> usize {
-        self.testbed.host(index)
-    }
-
-    fn name(&self, index: usize) -> String {
-        self.testbed.servers[index].model.name.clone()
-    }
-
-    fn keeps_sessions(&self) -> bool {
-        self.experiment.load.reuse_percent.is_some_and(|percent| percent > 0.0)
-    }
-
-    fn warm(&mut self, index: usize) -> Result<()> {
-        self.warm_restarted(index)
-    }
-
-    fn begin_row(&mut self, index: usize) -> Result<()> {
-        self.slices.counted.insert(index, self.testbed.servers[index].instruments.counted()?);
+    fn begin_row(&mut self, testbed: &mut Testbed, index: usize) -> Result<()> {
+        self.counted.insert(index, testbed.servers[index].instruments.counted()?);
         Ok(())
     }
 
-    fn end_slice(&mut self, index: usize, outcome: &Outcome, _cpu_ns: u64) -> Result<(Option<String>, ())> {
-        let host = self.testbed.host(index);
-        let after = self.testbed.servers[host].instruments.counted()?;
-        let before = self.slices.counted.insert(host, after).unwrap_or_default();
-        let of_mode = (index, &self.testbed.servers[index]);
-        Ok((self.slices.check.fault(of_mode, outcome, &before, &after), ()))
+    fn end_slice(
+        &mut self,
+        testbed: &Testbed,
+        index: usize,
+        outcome: &Outcome,
+        _server_cpu_ns: u64,
+    ) -> Result<(Option<String>, ())> {
+        let host = testbed.host(index);
+        let after = testbed.servers[host].instruments.counted()?;
+        let before = self.counted.insert(host, after).unwrap_or_default();
+        Ok((self.check.fault((index, &testbed.servers[index]), outcome, &before, &after), ()))
     }
 }
 
 impl SingleServer<'_> {
-    /// Measures whole sweeps of these configurations for about so long.
+    /// Measures slices of these configurations.
     pub(super) fn sweeps(
         &mut self,
         configurations: &[usize],
-        length: Duration,
-        since: Instant,
+        time: TimeOfSlices,
         random: &mut SplitMix64,
     ) -> Result<Vec<Block>, Failed> {
-        for &index in configurations {
+        // On a machine the CPU time of a hit is what it is without.
+        let is_sliced = |index: &usize| self.testbed.servers[*index].model.base.is_none();
+        let configurations: Vec<usize> = configurations.iter().copied().filter(is_sliced).collect();
+        for &index in &configurations {
             self.require_host(index).map_err(|error| (index, error))?;
         }
-        let mut blocks = sliced::sweeps(self, configurations, length, since, random)?;
+        let (warm_up, workload) = (self.warm_up_users(), Arc::clone(&self.testbed.site.workload));
+        let bench = Bench {
+            testbed: &mut self.testbed,
+            load: &mut self.load,
+            sweeps: &mut self.sweeps,
+            watch: &mut self.modes,
+            warm_up: &|workers: u32| -> Work { warm_up.work(&workload, workers) },
+        };
+        let mut blocks = bench.measure(&configurations, time, random)?;
         self.drop_unequal_work(&mut blocks);
         Ok(blocks)
-    }
-
-    /// How long a sweep takes at least, as far as the warm-up tells.
-    pub(super) fn expected_sweep(&mut self) -> Duration {
-        let is_sliced =
-            |index: &usize| self.testbed.servers[*index].model.base.is_none() && !self.failed.contains(index);
-        let configurations: Vec<usize> = (0..self.testbed.servers.len()).filter(is_sliced).collect();
-        let stops = sliced::stops(self, &configurations);
-        self.slices.sweeps.expect(&stops)
     }
 
     /// A mode ends with the server that it is one of.

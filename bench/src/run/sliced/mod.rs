@@ -1,0 +1,220 @@
+//! Sweeps of slices: how the CPU time of a hit is compared. In a sweep every configuration has slices of the same
+//! users, so short that the machine has not changed from one to the next, each from rest to rest of its server
+//! (docs/METHODOLOGY.md, "Slices").
+
+mod accounts;
+mod row;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use anyhow::{Error, Result};
+use tlsdyno_base::random::SplitMix64;
+use tlsdyno_engine::load::Outcome;
+use tlsdyno_record::model::Measure;
+use tlsdyno_record::store::{Block, Warning};
+use tlsdyno_stats::statement::FEW_ROUNDS;
+
+use super::load_process::LoadProcess;
+use super::schedule::{Work, varied_pieces};
+use super::sweep::Stop;
+use super::testbed::Testbed;
+use accounts::Accounts;
+pub use row::Bench;
+
+/// Fewest requests of a slice.
+const SLICE_REQUESTS_MIN: u64 = 5;
+/// Wanted length of a round with slices: each has servers of its own, and after each it is looked whether intervals
+/// are narrow enough.
+const SLICED_ROUND: Duration = Duration::from_secs(5);
+/// Rounds with slices that are planned at least.
+pub const SLICED_ROUNDS_MIN: u32 = 8;
+/// Late work of more than this part of what was measured is told.
+const LATE_TOLD: f64 = 0.01;
+
+/// A failure, and of which configuration.
+pub type Failed = (usize, Error);
+
+/// Rounds with slices in so much time. Some may be cut for a sweep that takes long.
+pub fn sliced_rounds(time: Duration) -> u32 {
+    ((time.as_secs_f64() / SLICED_ROUND.as_secs_f64()).round() as u32).max(SLICED_ROUNDS_MIN)
+}
+
+/// When slices are carried out.
+#[derive(Clone, Copy, Debug)]
+pub struct TimeOfSlices {
+    /// The start of the experiment.
+    pub since: Instant,
+    /// About so long.
+    pub length: Duration,
+    /// Measuring ends then, within a sweep too.
+    pub end: Instant,
+}
+
+/// A configuration that is measured in slices.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// The configuration of the testbed that serves it.
+    pub server: usize,
+    /// The part with the same server that all others of it are compared with.
+    pub host: usize,
+    /// Its name in messages.
+    pub name: String,
+}
+
+/// What is looked at in slices besides CPU time. A configuration is told by its number in the experiment.
+pub trait Watch {
+    /// What was seen of a slice.
+    type Seen;
+
+    /// Gets ready for a row of slices; the server of this configuration rests.
+    fn begin_row(&mut self, testbed: &mut Testbed, index: usize) -> Result<()>;
+
+    /// Gets ready for one slice.
+    fn begin_slice(&mut self, _testbed: &Testbed, _index: usize) -> Result<()> {
+        Ok(())
+    }
+
+    /// Looks at a slice that has ended, of so much CPU time: why it does not count, and what was seen of it.
+    fn end_slice(
+        &mut self,
+        testbed: &Testbed,
+        index: usize,
+        outcome: &Outcome,
+        server_cpu_ns: u64,
+    ) -> Result<(Option<String>, Self::Seen)>;
+
+    /// Adds what was seen of a slice that counts to its block.
+    fn keep(&self, _block: &mut Block, _seen: Self::Seen) {}
+}
+
+/// What goes on over all slices of an experiment.
+#[derive(Default)]
+pub struct Sweeps {
+    parts: Vec<Part>,
+    /// Every visit to a server without modes is one slice, which counts: two builds are met cold alike, and the less
+    /// time passes between them, the less of what the machine does meanwhile is between them.
+    alternates: bool,
+    /// A sweep resumes sessions of the one before.
+    keeps_sessions: bool,
+    /// The works that sweeps walk through, over and over.
+    works: Vec<Work>,
+    /// Wanted length of a slice, microseconds.
+    slice_us: u64,
+    /// How long a request of a configuration took in its last slice, microseconds.
+    us_per_request: BTreeMap<usize, f64>,
+    /// Number of the next sweep.
+    next: u32,
+    /// Seconds that a request of the slowest configuration took before there were slices.
+    slowest: f64,
+    /// The time for all sweeps. Where less than [`FEW_ROUNDS`] whole ones fit into it they are short.
+    time: Duration,
+    /// Every configuration has as few slices in a sweep as can be.
+    is_short: bool,
+    /// Sweeps that came to their end.
+    complete: u32,
+    /// The stores of sessions have those of the servers that run; the next sweep fills them where they are new.
+    stores_are_filled: bool,
+    accounts: Accounts,
+    /// Servers that came into the place of others for this round, and have done nothing yet.
+    cold: BTreeSet<usize>,
+    /// Slices that were to count.
+    pub measured: u64,
+    /// Those that do not.
+    pub left_out: u64,
+    /// Why the last one does not.
+    pub fault: String,
+    /// CPU time within slices, nanoseconds.
+    within_ns: u64,
+}
+
+impl Sweeps {
+    /// Of these configurations. `keeps_sessions`: a sweep resumes sessions of the one before; `alternates`: they are
+    /// builds of one server.
+    pub fn new(parts: Vec<Part>, keeps_sessions: bool, alternates: bool) -> Sweeps {
+        Sweeps { parts, keeps_sessions, alternates, ..Sweeps::default() }
+    }
+
+    /// Chooses the work of slices, about so long, of a workload whose users have so many requests each.
+    /// `least_us`: no shorter than that; `users_min`: no fewer in a slice.
+    pub fn plan(
+        &mut self,
+        time: Duration,
+        slice_us: Option<u64>,
+        least_us: u64,
+        (requests_of_users, users_min): (&[u32], u32),
+        seconds_per_request: &[f64],
+    ) {
+        self.slice_us = slice_us.filter(|us| *us > 0).unwrap_or(Measure::SLICE_US).max(least_us);
+        let slowest = seconds_per_request.iter().copied().fold(1e-9, f64::max);
+        (self.time, self.slowest) = (time, slowest);
+        let requests = ((self.slice_us as f64 / 1e6 / slowest) as u64).max(SLICE_REQUESTS_MIN);
+        let pieces = varied_pieces(requests_of_users, requests, users_min, &mut SplitMix64::new(1));
+        self.works = pieces.into_iter().map(Work::from).collect();
+    }
+
+    /// The servers of these configurations.
+    fn stops(&self, testbed: &Testbed, configurations: &[usize]) -> Vec<Stop> {
+        let mut by_host: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for &index in configurations {
+            let host = self.parts[index].host;
+            by_host.entry(host).or_default().extend((host != index).then_some(index));
+        }
+        let is_untouched =
+            |host: usize| testbed.servers[self.parts[host].server].model.without_library().is_untouched();
+        by_host.into_iter().map(|(host, modes)| Stop { host, modes, is_untouched: is_untouched(host) }).collect()
+    }
+
+    /// How long a short sweep of these configurations takes, as far as is known before the first. Where whole ones
+    /// would take too long, all are short.
+    pub fn expect(&mut self, testbed: &Testbed, configurations: &[usize]) -> Duration {
+        let requests: u64 = self.works.iter().map(|work| work.piece.requests).sum();
+        let each = self.slowest * requests as f64 / self.works.len().max(1) as f64;
+        let stops = self.stops(testbed, configurations);
+        let takes = |is_short| {
+            let slices = |stop: &Stop| stop.positions(0, is_short, &mut BTreeMap::new()).len();
+            Duration::from_secs_f64(each * stops.iter().map(slices).sum::<usize>() as f64)
+        };
+        if self.complete == 0 {
+            self.is_short = takes(false) * FEW_ROUNDS > self.time;
+        }
+        takes(true)
+    }
+
+    /// What is known once a sweep has taken so long.
+    fn took(&mut self, length: Duration) {
+        self.complete += 1;
+        // One that was short says nothing of whole ones.
+        self.is_short |= length * FEW_ROUNDS > self.time;
+    }
+
+    /// About how long a slice of this work lasts.
+    fn length_of_slice(&self, index: usize, work: &Work) -> Duration {
+        let us_per_request = self.us_per_request.get(&index).copied().unwrap_or(self.slowest * 1e6);
+        Duration::from_secs_f64(us_per_request * work.piece.requests as f64 / 1e6)
+    }
+
+    /// Puts the next servers of these configurations' pools into the place of those of the round before.
+    pub fn swap_servers(&mut self, testbed: &mut Testbed, indices: &BTreeSet<usize>) {
+        self.stores_are_filled = false;
+        for &index in indices {
+            testbed.swap_in(index);
+            testbed.is_measured(index);
+            self.cold.insert(index);
+        }
+    }
+
+    /// Whether the server of this configuration of the testbed came into the place of another and was not warm yet; it
+    /// is from now on.
+    pub fn was_cold(&mut self, host: usize) -> bool {
+        self.cold.remove(&host)
+    }
+
+    /// What the reader must know of slices after the last one.
+    pub fn late_work(&self) -> Option<Warning> {
+        let part = self.accounts.late_ns as f64 / self.within_ns.max(1) as f64;
+        let what = format!("{:.1} % of the servers' CPU time fell between slices", part * 100.0);
+        let remedy = "It is in no configuration's cost; longer slices have less of it (--slice 50ms)";
+        (part > LATE_TOLD).then(|| Warning::new("late_work", what).with_remedy(remedy))
+    }
+}
