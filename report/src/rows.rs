@@ -67,19 +67,53 @@ impl<'a, T> Rows<'a, T> {
         self.column(Column::number(name), numbers).interval(format, value)
     }
 
-    /// A column of intervals, of the numbers in the column before.
+    /// A column of numbers and one of what belongs to each, which is told already.
     #[must_use]
-    pub fn interval(self, format: impl Fn(f64) -> String, value: impl Fn(&T) -> Option<Estimate>) -> Rows<'a, T> {
-        let ends = |subject: &&T| value(subject).map_or(String::new(), |of| of.ends(&format));
-        let texts = self.subjects.iter().map(ends).collect();
-        self.column(Column::interval(), texts)
+    pub fn pair(self, name: impl Into<String>, texts: impl Fn(&T) -> [String; 2]) -> Rows<'a, T> {
+        let [numbers, intervals]: [Vec<String>; 2] =
+            [0, 1].map(|part| self.subjects.iter().map(|subject| std::mem::take(&mut texts(subject)[part])).collect());
+        self.column(Column::number(name), numbers).column(Column::interval(), intervals)
     }
 
-    /// Some of the rows head those below them.
+    /// A column of intervals, of the numbers in the column before. Without any the table has no such column.
     #[must_use]
-    pub fn strong(mut self, is_head: impl Fn(&T) -> bool) -> Rows<'a, T> {
-        let heads = self.table.rows.iter_mut().zip(&self.subjects).filter(|(_, subject)| is_head(subject));
-        heads.flat_map(|(row, _)| row).for_each(|cell| cell.tone = Tone::Strong);
+    pub fn interval(self, format: impl Fn(f64) -> String, value: impl Fn(&T) -> Option<Estimate>) -> Rows<'a, T> {
+        let values: Vec<Option<Estimate>> = self.subjects.iter().map(|subject| value(subject)).collect();
+        if values.iter().all(Option::is_none) {
+            return self;
+        }
+        let ends = values.iter().map(|of| of.map_or(String::new(), |of| of.ends(&format))).collect();
+        self.column(Column::interval(), ends)
+    }
+
+    /// The rows of some subjects look like this, as far as they have columns already.
+    #[must_use]
+    pub fn toned(self, tone: Tone, is: impl Fn(&T) -> bool) -> Rows<'a, T> {
+        self.last_toned(usize::MAX, tone, is)
+    }
+
+    /// The same of the last columns only.
+    #[must_use]
+    pub fn last_toned(mut self, columns: usize, tone: Tone, is: impl Fn(&T) -> bool) -> Rows<'a, T> {
+        let rows = self.table.rows.iter_mut().zip(&self.subjects).filter(|(_, subject)| is(subject));
+        rows.flat_map(|(row, _)| row.iter_mut().rev().take(columns)).for_each(|cell| cell.tone = tone);
+        self
+    }
+
+    /// A heading stands before each row for which it is another than before, where there is one. No column comes after
+    /// it.
+    #[must_use]
+    pub fn headed(mut self, heading: impl Fn(&T) -> Option<String>) -> Rows<'a, T> {
+        let mut before = None;
+        for (row, subject) in std::mem::take(&mut self.table.rows).into_iter().zip(&self.subjects) {
+            let heading = heading(subject);
+            if heading != before {
+                let cell = heading.clone().map(|text| Cell::from(text).toned(Tone::Strong));
+                self.table.rows.extend(cell.map(|cell| vec![cell]));
+                before = heading;
+            }
+            self.table.rows.push(row);
+        }
         self
     }
 

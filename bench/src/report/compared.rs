@@ -1,6 +1,7 @@
 //! Two loads beside each other: a table, and what it comes to.
 
 use tlsdyno_base::units::{format_duration, format_interval, format_percent, format_rate};
+use tlsdyno_report::rows::Rows;
 use tlsdyno_stats::compared::{
     CPU_PER_HIT, Comparison, HITS_PER_SECOND, INSTRUCTIONS_PER_HIT, RUN_TO_RUN_PERCENT, Word, verdict,
 };
@@ -9,45 +10,28 @@ use tlsdyno_stats::findings::ComparisonFinding;
 use tlsdyno_stats::statement::SideBySide;
 use tlsdyno_stats::{Direction, Estimate, Ratio, Summary};
 
-use super::document::{Cell, Column, Content, Field, Section, Table, Tone};
-use super::text::{ends, ratio_gain, stage_label};
+use super::document::{Section, Tone};
+use super::text::{ratio_gain, stage_label};
 
 /// The table of two records' shares.
 pub fn shares(changes: &[SideBySide]) -> Section {
     let is_cost = |of: &SideBySide| of.stage == CPU_PER_HIT_NS;
-    let value = |of: &SideBySide, known: Estimate| match is_cost(of) {
-        true => format_duration(known.value),
-        false => format_percent(known.value),
+    let told = |of: &SideBySide, known: Estimate| match is_cost(of) {
+        true => [format_duration(known.value), known.ends(format_duration)],
+        false => [format_percent(known.value), format_interval(known.low, known.high)],
     };
-    let interval = |of: &SideBySide, known: Estimate| match is_cost(of) {
-        true => ends(known, format_duration),
-        false => format_interval(known.low, known.high),
-    };
-    let fields: [Field<SideBySide>; _] = [
-        (Column::words("CPU per hit"), |of| match of.stage == CPU_PER_HIT_NS {
-            true => "as is".to_owned(),
-            false => stage_label(&of.stage),
-        }),
-        (Column::number("first"), |_| String::new()),
-        (Column::interval(), |_| String::new()),
-        (Column::number("second"), |_| String::new()),
-        (Column::interval(), |_| String::new()),
-        (Column::number("change"), share_change),
-        (Column::interval(), |of| ends(of.difference, one_sign)),
-        (Column::words(""), |of| direction(of.direction).to_owned()),
-    ];
-    let mut table = Table::of(fields, changes);
-    for (row, of) in table.rows.iter_mut().zip(changes) {
-        let known = [value(of, of.first), interval(of, of.first), value(of, of.second), interval(of, of.second)];
-        row.iter_mut().skip(1).zip(known).for_each(|(cell, text)| cell.text = text);
-        if of.direction == Direction::Undecided {
-            row.iter_mut().for_each(|cell| cell.tone = Tone::Muted);
-        }
-    }
+    let rows = Rows::of(changes)
+        .words("CPU per hit", |of| if is_cost(of) { "as is".to_owned() } else { stage_label(&of.stage) })
+        .pair("first", |of| told(of, of.first))
+        .pair("second", |of| told(of, of.second))
+        .number("change", share_change)
+        .interval(one_sign, |of| Some(of.difference))
+        .words("", |of| direction(of.direction).to_owned())
+        .toned(Tone::Muted, |of| of.direction == Direction::Undecided);
     let note = "Changes of shares are in percentage points, that of the cost of a hit as is in per cent. Their \
                 intervals hold together in 95 of 100 comparisons, as far as the intervals of both records do: those of \
                 fewer than four runs do not hold what equal runs differ by.";
-    Section::default().with(Content::Table(table)).notes([note.to_owned()])
+    Section::default().rows(rows).notes([note.to_owned()])
 }
 
 /// What two records come to, in a sentence.
@@ -91,30 +75,23 @@ pub enum Scatter {
 
 /// The table of comparisons, those of each point below its name.
 pub fn table(comparisons: &[Comparison], scatter: Scatter) -> Section {
-    let fields: [Field<Comparison>; _] = [
-        (Column::words(""), |of| of.quantity.to_owned()),
-        (Column::number("first"), |of| value(of, of.first)),
-        (Column::number("second"), |of| value(of, of.second)),
-        (Column::number("change"), |of| signed(of.change_percent.value)),
-        (Column::interval(), |of| ends(of.change_percent, one_sign)),
-        (Column::words(""), |of| of.word.to_string()),
-    ];
-    let mut table = Table::of(fields, comparisons);
-    for (row, _) in table.rows.iter_mut().zip(comparisons).filter(|(_, of)| of.word == Word::Undecided) {
-        row.iter_mut().for_each(|cell| cell.tone = Tone::Muted);
-    }
-    let is_first = |number: &usize| *number == 0 || comparisons[number - 1].point != comparisons[*number].point;
-    for number in (0..comparisons.len()).rev().filter(is_first) {
+    let rows = Rows::of(comparisons)
+        .words("", |of| of.quantity.to_owned())
+        .number("first", |of| value(of, of.first))
+        .number("second", |of| value(of, of.second))
+        .number("change", |of| signed(of.change_percent.value))
+        .interval(one_sign, |of| Some(of.change_percent))
+        .words("", |of| of.word.to_string())
+        .toned(Tone::Muted, |of| of.word == Word::Undecided)
         // A sweep's points stand above what is said of them.
-        table.rows.splice(number..number, comparisons[number].point.iter().map(|point| vec![point_cell(point)]));
-    }
+        .headed(|of| of.point.clone());
     let note = match scatter {
         Scatter::Repeats => {
             "95 %: the intervals of all quantities of a comparison hold together in 95 of 100 comparisons."
         }
         Scatter::Slices => "95 %: of the slices of these two runs, each quantity by itself; equal runs differ by more.",
     };
-    Section::default().with(Content::Table(table)).notes([note.to_owned()])
+    Section::default().rows(rows).notes([note.to_owned()])
 }
 
 /// Whether the second of two builds is slower than the first, and a sentence that says so: by CPU time per hit, or by
@@ -158,7 +135,7 @@ pub fn builds(summary: &Summary, tolerance_percent: f64) -> Option<Builds> {
     let of_cpu = more_percent(&by_cpu);
     let of_hits = Estimate { value: by_hits.times, low: by_hits.low, high: by_hits.high };
     let of_hits = of_hits.map(|times| 100.0 * (times - 1.0));
-    let (cpu, ends, hits) = (signed(of_cpu.value), ends(of_cpu, one_sign), ratio_gain(&by_hits));
+    let (cpu, ends, hits) = (signed(of_cpu.value), of_cpu.ends(one_sign), ratio_gain(&by_hits));
     let said = of_builds(word, Some(&by_cpu), tolerance_percent);
     let sentence = format!("{said}: CPU time per hit {cpu} {ends}; hits/s {hits}.");
     let changes = vec![changed(CPU_PER_HIT, of_cpu, words[0]), changed(HITS_PER_SECOND, of_hits, words[1])];
@@ -210,15 +187,11 @@ pub fn sentence(comparisons: &[Comparison]) -> String {
 fn change(of: &Comparison) -> String {
     let point = of.point.as_ref().map_or_else(String::new, |point| format!("{point}: "));
     let percent = of.change_percent;
-    format!("{point}{} {} {}", of.quantity, signed(percent.value), ends(percent, one_sign))
+    format!("{point}{} {} {}", of.quantity, signed(percent.value), percent.ends(one_sign))
 }
 
 fn one_sign(number: f64) -> String {
     format!("{number:+.1}")
-}
-
-fn point_cell(name: &str) -> Cell {
-    Cell::from(name).toned(Tone::Strong)
 }
 
 fn value(of: &Comparison, value: f64) -> String {

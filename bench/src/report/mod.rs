@@ -1,6 +1,7 @@
 //! Showing what was measured: each kind of record becomes a [`document::Document`], which is rendered for the terminal
 //! or as one self-contained page; JSON and CSV are made of the record itself.
 
+pub mod cells;
 pub mod charts;
 pub mod circumstances;
 pub mod compared;

@@ -1,6 +1,6 @@
 //! Stages, shares and ratios in words. Records never hold these, only reports do.
 
-use tlsdyno_base::units::{format_interval, format_interval_with, format_percent, format_tenths};
+use tlsdyno_base::units::{format_duration, format_interval, format_interval_with, format_percent, format_tenths};
 pub use tlsdyno_report::document::capitalised;
 use tlsdyno_stats::shares::{MISSING, OTHER_TLS, PLAIN_HTTP, TOGETHER};
 use tlsdyno_stats::statement::{Difference, Lies};
@@ -76,6 +76,12 @@ pub fn part_interval(part: Part, low: f64, high: f64) -> String {
 /// The ends of an interval, `[1,012, 1,034]`.
 pub fn ends(of: Estimate, format: impl Fn(f64) -> String) -> String {
     format_interval_with(of.low, of.high, format)
+}
+
+/// A time that was computed and may be below 0: `−12.3 µs`.
+pub fn signed_duration(nanoseconds: f64) -> String {
+    let sign = if nanoseconds < 0.0 { "−" } else { "" };
+    format!("{sign}{}", format_duration(nanoseconds.abs()))
 }
 
 /// `0.2 % [-0.1, 0.5]`.

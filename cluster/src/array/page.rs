@@ -5,13 +5,14 @@ mod chart;
 mod checks;
 mod keys;
 
-use tlsdyno_base::units::{
-    NONE, format_duration, format_interval_with, format_micros, format_percent, format_quantity, format_tenths,
-};
+use tlsdyno_base::units::{NONE, format_duration, format_micros, format_percent, format_quantity, format_tenths};
+use tlsdyno_bench::report::cells;
 use tlsdyno_bench::report::circumstances::{self, server_text};
-use tlsdyno_bench::report::document::{Column, Content, Document, Field, Method, Place, Section, Table, Tone, row};
+use tlsdyno_bench::report::document::{Document, Method, Place, Section, Tone};
 use tlsdyno_bench::report::published;
+use tlsdyno_bench::report::text::signed_duration;
 use tlsdyno_record::store::{Configuration, Record};
+use tlsdyno_report::rows::Rows;
 use tlsdyno_stats::Estimate;
 use tlsdyno_stats::reuse::{Crossing, HalfServingPoint, ReuseAxis};
 use tlsdyno_stats::summary::configuration_warnings;
@@ -158,38 +159,29 @@ fn half_text(half: &HalfServingPoint, line: &ArrayLine) -> String {
 }
 
 fn percent(found: Estimate) -> String {
-    format!("{} {}", format_percent(found.value), ends(found, format_tenths))
+    format!("{} {}", format_percent(found.value), found.ends(format_tenths))
 }
 
-fn ends(found: Estimate, format: impl Fn(f64) -> String) -> String {
-    format_interval_with(found.low, found.high, format)
+/// A percentage without its interval.
+fn value(found: Option<Estimate>) -> String {
+    found.map_or(NONE.to_owned(), |found| format_percent(found.value))
 }
 
 /// A line for each number of proxies.
 fn lines(summary: &ArraySummary) -> Section {
     let by_time = |line: &ArrayLine| line.half_serving_point.as_ref()?.percent_by_time;
-    let by_model = |line: &ArrayLine| line.half_serving_point.as_ref()?.percent_by_costs;
+    let by_costs = |line: &ArrayLine| line.half_serving_point.as_ref()?.percent_by_costs;
     let by_lines = |line: &ArrayLine| line.half_serving_point.as_ref()?.percent_by_lines;
-    let row = |line: &ArrayLine| {
-        let [[time, ends], [model, model_ends], [lines, _]] =
-            [by_time(line), by_model(line), by_lines(line)].map(value);
-        let full = line.half_serving_point.as_ref().and_then(|half| half.full_per_second);
-        let [all_from, _] = value(line.all_from_percent);
-        let full = full.map_or(NONE.to_owned(), format_quantity);
-        row([line.name.clone(), time, ends, model, model_ends, lines, full, all_from], false)
-    };
-    let (number, interval) = (Column::number, Column::interval);
-    let columns = vec![
-        Column::words(""),
-        number("half at"),
-        interval(),
-        number("by model"),
-        interval(),
-        number("by lines"),
-        number("full/s there"),
-        number("all from"),
-    ];
-    let rows = summary.lines.iter().map(row).collect();
+    let full = |line: &ArrayLine| line.half_serving_point.as_ref()?.full_per_second;
+    let rows = Rows::of(&summary.lines)
+        .words("", |line| line.name.clone())
+        .number("half at", |line| value(by_time(line)))
+        .interval(format_tenths, by_time)
+        .number("by model", |line| value(by_costs(line)))
+        .interval(format_tenths, by_costs)
+        .number("by lines", |line| value(by_lines(line)))
+        .number("full/s there", |line| full(line).map_or(NONE.to_owned(), format_quantity))
+        .number("all from", |line| value(line.all_from_percent));
     let mut notes = vec![
         "half at: percent reuse with half of the pages/s of plain HTTP, the time for a page changing evenly between \
          two levels. by lines: read off straight lines between the levels, as off a figure. all from: reuse from which \
@@ -200,22 +192,16 @@ fn lines(summary: &ArraySummary) -> Section {
         format!(
             "Plain HTTP: {} pages/s {}; the transaction server's own cost makes {}.",
             format_quantity(plain.hits_per_second.value),
-            ends(plain.hits_per_second, format_quantity),
+            plain.hits_per_second.ends(format_quantity),
             format_quantity(summary.pages_per_second())
         )
     }));
     notes.extend(summary.models.iter().map(|model| model_note(model, summary)));
     notes.extend(summary.lines.iter().filter_map(theory_note));
-    Section::titled("half-serving-points", "Half serving points").table(columns, rows).notes(notes)
-}
-
-/// A percentage with its interval.
-fn value(found: Option<Estimate>) -> [String; 2] {
-    found.map_or([NONE.to_owned(), String::new()], |found| [format_percent(found.value), ends(found, format_tenths)])
+    Section::titled("half-serving-points", "Half serving points").rows(rows).notes(notes)
 }
 
 fn model_note(model: &ArrayModel, summary: &ArraySummary) -> String {
-    let time = |found: Estimate| format!("{} {}", signed(found.value), ends(found, signed));
     let (of, form) = match model.is_of_server {
         true => ("the server without proxies".to_owned(), "min(P, 1 / ((1 − r) H + e))"),
         false if summary.experiment.array.spread.len() > 1 => {
@@ -226,17 +212,11 @@ fn model_note(model: &ArrayModel, summary: &ArraySummary) -> String {
     format!(
         "Model of {of}, {form}: H = {} for a full handshake, e = {} for a page; points differ from it by {} on \
          average, by {} at most.",
-        time(model.costs.full_handshake_ns),
-        time(model.costs.hit_ns),
+        model.costs.full_handshake_ns.told(signed_duration),
+        model.costs.hit_ns.told(signed_duration),
         format_percent(model.costs.deviation_percent),
         format_percent(model.costs.residual_percent)
     )
-}
-
-/// A fitted time, which may be below 0.
-fn signed(nanoseconds: f64) -> String {
-    let sign = if nanoseconds < 0.0 { "−" } else { "" };
-    format!("{sign}{}", format_duration(nanoseconds.abs()))
 }
 
 /// The form of Mraz et al. 2002, section 3, which is of a server without proxies.
@@ -247,42 +227,33 @@ fn theory_note(line: &ArrayLine) -> Option<String> {
         "{} by theory (Mraz et al. 2002, section 3), P / (1 + (1 − r) h): h = {} {} pages, half at 1 − 1/h = {}.",
         line.name,
         format_quantity(handshake.value),
-        ends(handshake, format_quantity),
+        handshake.ends(format_quantity),
         format_percent(theory.half_percent.value)
     ))
 }
 
-/// A level with the line that it is of.
-struct Shown<'a>(&'a ArrayLine, &'a ArrayLevel);
-
 /// Every point.
 fn levels(summary: &ArraySummary) -> Section {
-    let page = |column: Column| column.on(Place::Page);
-    let fields: [Field<Shown>; 12] = [
-        (Column::words(""), |of| format!("{}, {} %", of.0.name, of.1.asked_percent)),
-        (Column::number("reuse"), |of| format!("{:.2} %", of.1.achieved_percent)),
-        (Column::number("pages/s"), |of| {
-            let bound = if of.1.bound_by == Bound::Client { "≥ " } else { "" };
-            format!("{bound}{}", format_quantity(of.1.hits_per_second.value))
-        }),
-        (Column::interval(), |of| ends(of.1.hits_per_second, format_quantity)),
-        (Column::number("by model"), |of| of.1.by_costs_hits_per_second.map_or(NONE.to_owned(), format_quantity)),
-        (Column::number("full/s"), |of| format_quantity(of.1.full_per_second)),
-        (Column::number("accepted"), |of| value(of.1.accepted_percent_of_offered)[0].clone()),
-        (Column::number("CPU of quota"), |of| format_percent(of.1.busy_percent)),
-        (page(Column::number("fullest")), |of| format_percent(of.1.fullest_percent)),
-        (page(Column::number("µs/page")), |of| format_micros(of.1.cpu_ns_per_hit.value)),
-        (page(Column::number("dispatcher")), |of| format_micros(of.1.dispatcher_cpu_ns_per_hit.value)),
-        (page(Column::number("server")), |of| format_micros(of.1.server_cpu_ns_per_hit)),
-    ];
-    let of_line = |line| move |level| Shown(line, level);
-    let all: Vec<Shown> =
-        summary.lines.iter().flat_map(|line: &ArrayLine| line.levels.iter().map(of_line(line))).collect();
-    let mut table = Table::of(fields, &all);
-    for (row, _) in table.rows.iter_mut().zip(&all).filter(|(_, of)| of.1.bound_by == Bound::Nobody) {
-        row.iter_mut().for_each(|cell| cell.tone = Tone::Muted);
-    }
-    Section::titled("points", "Every point").with(Content::Table(table)).notes([
+    let all = summary.lines.iter().flat_map(|line| line.levels.iter().map(|level| (line.name.as_str(), level)));
+    let all: Vec<(&str, &ArrayLevel)> = all.collect();
+    let rows = Rows::of(&all)
+        .words("", |(line, level)| format!("{line}, {} %", level.asked_percent))
+        .number("reuse", |(_, level)| format!("{:.2} %", level.achieved_percent))
+        .number("pages/s", |(_, level)| {
+            cells::bounded(level.bound_by == Bound::Client, format_quantity(level.hits_per_second.value))
+        })
+        .interval(format_quantity, |(_, level)| Some(level.hits_per_second))
+        .number("by model", |(_, level)| level.by_costs_hits_per_second.map_or(NONE.to_owned(), format_quantity))
+        .number("full/s", |(_, level)| format_quantity(level.full_per_second))
+        .number("accepted", |(_, level)| value(level.accepted_percent_of_offered))
+        .number("CPU of quota", |(_, level)| format_percent(level.busy_percent))
+        .on(Place::Page)
+        .number("fullest", |(_, level)| format_percent(level.fullest_percent))
+        .number("µs/page", |(_, level)| format_micros(level.cpu_ns_per_hit.value))
+        .number("dispatcher", |(_, level)| format_micros(level.dispatcher_cpu_ns_per_hit.value))
+        .number("server", |(_, level)| format_micros(level.server_cpu_ns_per_hit))
+        .toned(Tone::Muted, |(_, level)| level.bound_by == Bound::Nobody);
+    Section::titled("points", "Every point").rows(rows).notes([
         "reuse: by the counts of full handshakes. accepted: of the sessions offered again. CPU of quota: of the \
          machines that end TLS. µs/page: their CPU time for a page; dispatcher, server: of these besides."
             .to_owned(),

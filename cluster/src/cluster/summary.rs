@@ -1,19 +1,16 @@
 //! What each cell of a cluster experiment did, and what its policy makes of the cluster beside the first policy under
 //! the same traffic.
 
-use std::collections::BTreeMap;
-
 use anyhow::Result;
 use serde::Serialize;
-use tlsdyno_base::histogram::{Percentiles, percentiles};
 use tlsdyno_record::model::{ComparisonModel, Paper, Policy};
 use tlsdyno_record::store::{BackendUse, Block, ClusterBlock, Record, Warning};
 use tlsdyno_stats::bootstrap::estimate_column;
 use tlsdyno_stats::rounds::Rounds;
 use tlsdyno_stats::scoreboard::Claim;
 use tlsdyno_stats::statement::{FEW_ROUNDS, Metric, Ratio};
-use tlsdyno_stats::summary::{all_invalid, configuration_warnings, failures, few_rounds, merge_phases, stolen};
-use tlsdyno_stats::{Estimate, is_rate_missed};
+use tlsdyno_stats::summary::{failures, few_rounds, stolen};
+use tlsdyno_stats::{ConfigurationSummary, Estimate, is_rate_missed};
 
 use super::load_checks::{self, LoadCheck};
 use super::locality::LocalitySummary;
@@ -34,8 +31,10 @@ pub struct Against {
 /// One cell, over its usable blocks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CellSummary {
-    /// The name.
-    pub name: String,
+    /// What is told of every configuration. The server is all backends together; what limits them is the load or the
+    /// dispatcher.
+    #[serde(flatten)]
+    pub measured: ConfigurationSummary,
     /// The name of its traffic: what all policies had to cope with.
     pub traffic: String,
     /// Of that, what is not reuse; empty where nothing else differs.
@@ -44,16 +43,8 @@ pub struct CellSummary {
     /// Its coordinates.
     #[serde(flatten)]
     pub cell: Cell,
-    /// Usable blocks.
-    pub blocks: u32,
-    /// Hits by elapsed time.
-    pub hits_per_second: Estimate,
-    /// CPU time of all backends per hit, nanoseconds.
-    pub backend_cpu_ns_per_hit: Estimate,
     /// CPU time of the dispatcher per connection, nanoseconds.
     pub dispatcher_cpu_ns_per_connection: Estimate,
-    /// CPU time per hit of servers that backends need beside them, nanoseconds; 0 without any.
-    pub companion_cpu_ns_per_hit: f64,
     /// Part of the connections that offered a session, per cent.
     pub offered_percent: Estimate,
     /// Part of the offers that a backend accepted, per cent.
@@ -68,33 +59,11 @@ pub struct CellSummary {
     pub against: Option<Against>,
     /// CPU time and connections of each backend, summed over the blocks.
     pub backends: Vec<Backend>,
-    /// Completed requests.
-    pub hits: u64,
-    /// Connections opened.
-    pub connections: u64,
-    /// Full handshakes.
-    pub handshakes_full: u64,
-    /// Connections that the clients wanted to resume.
-    pub resumed_intended: u64,
-    /// Connections that offered a session.
-    pub resumed_offered: u64,
-    /// Connections on which a backend took it.
-    pub resumed_accepted: u64,
     /// Requests of an open loop that were due and that no client was free for.
     pub unserved: u64,
     /// Mean length of its blocks, nanoseconds.
     #[serde(skip)]
     pub mean_block_ns: f64,
-    /// The load or the dispatcher was the limit: hits per second are a lower bound of what the backends can serve.
-    pub load_bound: bool,
-    /// Failed requests and connections by kind.
-    pub errors: BTreeMap<String, u64>,
-    /// Percentiles per phase, nanoseconds.
-    pub latency_ns: BTreeMap<String, Percentiles>,
-    /// A block, if there is any, passed its checks.
-    pub valid: bool,
-    /// What the reader must know.
-    pub warnings: Vec<String>,
 }
 
 /// What one backend did in all.
@@ -120,7 +89,7 @@ impl CellSummary {
 
     /// Requests that were due in its usable blocks. A block with failed requests is not usable.
     fn due(&self) -> u64 {
-        self.hits + self.unserved
+        self.measured.hits + self.unserved
     }
 
     /// What is to be said where more remained unserved than may.
@@ -165,13 +134,13 @@ impl ClusterSummary {
         let rounds = Rounds::of(record);
         let all = experiment.cells();
         let summaries = all.iter().enumerate().take(record.configurations.len());
-        let cells: Vec<CellSummary> =
-            summaries.map(|(index, cell)| summarise(record, &rounds, index, cell, &all)).collect();
+        let cells: Vec<CellSummary> = summaries.map(|(index, cell)| summarise(&rounds, index, cell, &all)).collect();
         let mut warnings = record.warnings.clone();
         if rounds.measured() < FEW_ROUNDS {
             warnings.push(few_rounds(rounds.measured()));
         }
-        let bound: Vec<&str> = cells.iter().filter(|cell| cell.load_bound).map(|cell| cell.name.as_str()).collect();
+        let measured = || cells.iter().map(|cell| &cell.measured);
+        let bound: Vec<&str> = measured().filter(|of| of.client_bound).map(|of| of.name.as_str()).collect();
         if !bound.is_empty() {
             let has_dispatcher = experiment.cluster.has_dispatcher();
             warnings.push(load_bound(&bound, cells.len(), has_dispatcher));
@@ -192,8 +161,8 @@ impl ClusterSummary {
 
     /// The most that plain HTTP does beside TLS, hits per second; `None` where it was not measured beside it.
     pub fn plain_limit(&self) -> Option<f64> {
-        let plain = self.cells.iter().filter(|cell| cell.cell.plain && cell.blocks > 0);
-        plain.map(|cell| cell.hits_per_second.value).max_by(f64::total_cmp)
+        let plain = self.cells.iter().filter(|cell| cell.cell.plain && cell.measured.blocks > 0);
+        plain.map(|cell| cell.measured.hits_per_second.value).max_by(f64::total_cmp)
     }
 
     /// The cell of the first policy under the traffic of `cell`.
@@ -238,7 +207,7 @@ fn load_bound(cells: &[&str], all: usize, has_dispatcher: bool) -> Warning {
         .with_remedy("Lower --backend-cpus, choose --effort lean or a machine with more CPUs")
 }
 
-fn summarise(record: &Record, rounds: &Rounds, index: usize, cell: &Cell, all: &[Cell]) -> CellSummary {
+fn summarise(rounds: &Rounds, index: usize, cell: &Cell, all: &[Cell]) -> CellSummary {
     let part = |of: u64, whole: u64| of as f64 / whole as f64;
     let most = |parts: &ClusterBlock| parts.backends.iter().map(|backend| backend.connections).max().unwrap_or(0);
     let passed = |parts: &ClusterBlock| parts.backends.iter().map(|backend| backend.connections).sum();
@@ -247,49 +216,27 @@ fn summarise(record: &Record, rounds: &Rounds, index: usize, cell: &Cell, all: &
         let of_block = |block: &Block| Some(value(block, block.cluster.as_ref()?)).filter(|value| value.is_finite());
         estimate_column(&rounds.values(index, of_block))
     };
+    let percent = |value: &dyn Fn(&Block, &ClusterBlock) -> f64| each(value).scaled(100.0);
     let blocks = || rounds.of_configuration(index);
-    let sum = |field: fn(&Block) -> u64| blocks().map(field).sum::<u64>();
     let clustered = || blocks().filter_map(|block| block.cluster.as_ref());
-    let mut errors = BTreeMap::new();
-    for block in record.blocks.iter().filter(|block| block.configuration == index) {
-        for (kind, count) in &block.errors {
-            *errors.entry(kind.clone()).or_default() += count;
-        }
-    }
-    let phases = merge_phases(rounds, index);
+    let elapsed_ns: u64 = blocks().map(|block| block.elapsed_ns).sum();
     let mut summary = CellSummary {
-        name: record.configurations[index].name.clone(),
+        measured: ConfigurationSummary::of(rounds, index),
         traffic: cell.traffic(all),
         besides_reuse: cell.besides_reuse(all).join(", "),
         cell: cell.clone(),
-        blocks: blocks().count() as u32,
-        hits_per_second: each(&|block, _| part(block.hits, block.elapsed_ns)).scaled(1e9),
-        backend_cpu_ns_per_hit: each(&|block, _| part(block.server_cpu_ns, block.hits)),
         dispatcher_cpu_ns_per_connection: each(&|block, parts| part(parts.dispatcher_cpu_ns, block.connections)),
-        companion_cpu_ns_per_hit: sum(|block| block.companion_cpu_ns) as f64 / sum(|block| block.hits).max(1) as f64,
-        offered_percent: each(&|block, _| part(block.resumed_offered, block.connections)).scaled(100.0),
-        accepted_percent_of_offered: each(&|block, _| part(block.resumed_accepted, block.resumed_offered))
-            .scaled(100.0),
-        busiest_percent: each(&|_, parts| part(most(parts), passed(parts))).scaled(100.0),
+        offered_percent: percent(&|block, _| part(block.resumed_offered, block.connections)),
+        accepted_percent_of_offered: percent(&|block, _| part(block.resumed_accepted, block.resumed_offered)),
+        busiest_percent: percent(&|_, parts| part(most(parts), passed(parts))),
         locality: LocalitySummary::of(rounds, index),
         against: against(rounds, index, cell, all),
         backends: totals(clustered()),
-        hits: sum(|block| block.hits),
-        connections: sum(|block| block.connections),
-        handshakes_full: sum(|block| block.handshakes_full),
-        resumed_intended: sum(|block| block.resumed_intended),
-        resumed_offered: sum(|block| block.resumed_offered),
-        resumed_accepted: sum(|block| block.resumed_accepted),
         unserved: clustered().map(|parts| parts.unserved).sum(),
-        mean_block_ns: sum(|block| block.elapsed_ns) as f64 / blocks().count().max(1) as f64,
-        load_bound: rounds.client_bound(&[index]),
-        errors,
-        latency_ns: phases.iter().map(|(phase, histogram)| (phase.clone(), percentiles(histogram))).collect(),
-        valid: record.configurations[index].valid && !all_invalid(record, index),
-        warnings: configuration_warnings(record, index).iter().map(Warning::to_string).collect(),
+        mean_block_ns: elapsed_ns as f64 / blocks().count().max(1) as f64,
     };
     let unserved = summary.unserved_warning();
-    summary.warnings.extend(unserved.map(|warning| warning.to_string()));
+    summary.measured.warnings.extend(unserved.map(|warning| warning.to_string()));
     summary
 }
 
@@ -384,10 +331,10 @@ mod tests {
         };
         let behind = summary(2);
         assert!(behind.cells[1].fell_behind() && !behind.cells[0].fell_behind());
-        let said = &behind.cells[1].warnings[..];
+        let said = &behind.cells[1].measured.warnings[..];
         assert!(matches!(said, [one] if one.contains("2 of 1002 requests that were due at 100/s")), "{said:?}");
-        assert_eq!(behind.cells[0].warnings, [""; 0]);
-        assert_eq!(summary(1).cells[1].warnings, [""; 0], "one in a thousand may");
+        assert_eq!(behind.cells[0].measured.warnings, [""; 0]);
+        assert_eq!(summary(1).cells[1].measured.warnings, [""; 0], "one in a thousand may");
     }
 
     #[test]

@@ -272,7 +272,7 @@ fn one_server_has_a_plain_limit_beside_its_reuse() {
         };
         let (full, reused, plain) = (at(0.0, false), at(80.0, false), at(0.0, true));
         assert!(number(reused, "accepted_percent_of_offered") > 99.0, "{reused}");
-        let cost = |cell| number(cell, "backend_cpu_ns_per_hit");
+        let cost = |cell| number(cell, "server_cpu_ns_per_hit");
         assert!([full, reused, plain].into_iter().all(|cell| cost(cell) > 0.0), "{result}");
         assert_eq!(plain["handshakes_full"], 0, "{plain}");
     }

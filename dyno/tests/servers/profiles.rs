@@ -23,7 +23,7 @@ fn aligned_and_staggered_renewals_are_told_side_by_side() {
     let runs = result["runs"].as_array().unwrap();
     let names: Vec<&str> = runs.iter().map(|run| run["url"].as_str().unwrap()).collect();
     assert_eq!(names, ["not staggered", "staggered"]);
-    assert!(result["points"][0]["surge_full_per_second"].as_f64() > Some(0.0), "{}", result["points"]);
+    assert!(result["surges_full_per_second"][0].as_f64() > Some(0.0), "{result}");
     for run in runs {
         let lives = run["lives"].as_array().unwrap();
         assert!(lives.len() >= 8 && lives.iter().all(|life| life["resumed"] != true), "{lives:?}");
@@ -66,7 +66,7 @@ mod long {
         let place = Place::new();
         let result = aligned_and_staggered(&place);
         let runs = result["runs"].as_array().unwrap();
-        assert!(result["points"][0]["surge_full_per_second"].as_f64().unwrap() > 7.0, "{}", result["points"]);
+        assert!(result["surges_full_per_second"][0].as_f64().unwrap() > 7.0, "{result}");
         // Full handshakes in the fullest second after the first, in which all clients come; slices are half as long.
         let fullest = |run: &Value| {
             let slices = run["slices"].as_array().unwrap().iter().skip(2);

@@ -11,6 +11,7 @@ use tlsdyno_bench::report::charts::{
 use tlsdyno_bench::report::circumstances;
 use tlsdyno_bench::report::document::{Chart, Content, Document, Method, Place, Section};
 use tlsdyno_bench::report::published;
+use tlsdyno_bench::report::text::signed_duration;
 use tlsdyno_record::model::Quantity;
 use tlsdyno_record::store::Record;
 use tlsdyno_report::rows::Rows;
@@ -122,17 +123,12 @@ fn records(summary: &PrimitivesSummary) -> Section {
         })
         .estimate("bare", format_duration, |of| Some(of.bare_ns))
         .estimate("record", format_duration, |of| Some(of.record_ns))
-        .estimate("around", signed, |of| Some(of.around_ns));
+        .estimate("around", signed_duration, |of| Some(of.around_ns));
     Section::titled("records", "A TLS record beside the bare primitive").rows(rows).notes([
         "record: libssl writes it, and it goes nowhere. around: header, nonce, tag, padding and libssl itself. AES in \
          CBC: TLS 1.2, encrypt-then-MAC; the others: TLS 1.3."
             .to_owned(),
     ])
-}
-
-fn signed(nanoseconds: f64) -> String {
-    let sign = if nanoseconds < 0.0 { "−" } else { "" };
-    format!("{sign}{}", format_duration(nanoseconds.abs()))
 }
 
 /// `openssl speed` beside ours.

@@ -1,18 +1,18 @@
 //! A load experiment as a document: a table of its points, and what each run printed.
 
 use serde_json::{Value, json};
-use tlsdyno_base::histogram::Percentiles;
 use tlsdyno_base::units::{NONE, format_count, format_duration, format_percent, format_quantity, format_tenths};
 use tlsdyno_record::store::Record;
 use tlsdyno_record::store::load_run::Summary;
+use tlsdyno_report::rows::Rows;
+use tlsdyno_stats::ConfigurationSummary;
 
-use crate::kinds::load::summary::{LoadSummary, PointSummary};
+use crate::kinds::load::summary::{LoadSummary, latency};
 use crate::kinds::load::{LoadRecord, curve, run_page};
 use crate::report::charts::{COLOURS, line_legend, line_mark, palette, quantity, tooltip, with};
-use crate::report::circumstances;
 use crate::report::compared::{self, Scatter};
-use crate::report::document::{Chart, Column, Content, Document, Field, Method, Place, Section, Table, Tone};
-use crate::report::text::ends;
+use crate::report::document::{Chart, Content, Document, Method, Place, Section, Tone};
+use crate::report::{cells, circumstances};
 
 /// The document of a record.
 pub fn document(record: &Record, summary: &LoadSummary) -> Document {
@@ -29,7 +29,7 @@ pub fn document(record: &Record, summary: &LoadSummary) -> Document {
         [run] => sections.extend(run_page::document(run).sections),
         runs => {
             let is_one_run = record.kind_part.of::<LoadRecord>().is_some_and(|load| load.experiment.one_run);
-            sections.extend(is_one_run.then(|| run_page::courses(&summary.points, runs)));
+            sections.extend(is_one_run.then(|| run_page::courses(summary, runs)));
             let parts = summary.points.iter().map(|point| (&point.name, &point.warnings));
             sections.push(circumstances::warnings(circumstances::texts(&summary.warnings, parts)));
             sections.extend(summary.points.iter().zip(runs).flat_map(run_of_several));
@@ -40,7 +40,7 @@ pub fn document(record: &Record, summary: &LoadSummary) -> Document {
 
 /// What a page tells of one of several runs: its tables. The warnings of all stand together, and charts over time of
 /// each would hide how the points differ.
-fn run_of_several((point, run): (&PointSummary, &Summary)) -> impl Iterator<Item = Section> {
+fn run_of_several((point, run): (&ConfigurationSummary, &Summary)) -> impl Iterator<Item = Section> {
     let document = run_page::document(run);
     let is_table = |part: &Content| !part.is_chart() && !matches!(part, Content::Warnings(_));
     let tables = document.sections.into_iter().filter(move |section| section.parts.iter().all(is_table));
@@ -56,7 +56,7 @@ pub fn answer(summary: &LoadSummary) -> String {
     if !summary.against.is_empty() {
         return compared::sentence(&summary.against);
     }
-    let surges = run_page::surges_in_words(&summary.points);
+    let surges = run_page::surges_in_words(summary);
     if !surges.is_empty() {
         return surges;
     }
@@ -66,53 +66,42 @@ pub fn answer(summary: &LoadSummary) -> String {
     };
     let at = if summary.points.len() > 1 { format!(", at {}", best.name) } else { String::new() };
     let most = if summary.points.len() > 1 { "At most " } else { "" };
-    format!("{most}{} hits/s {}{at}.", format_quantity(best.hits_per_second.value), interval(best))
-}
-
-fn interval(point: &PointSummary) -> String {
-    ends(point.hits_per_second, format_quantity)
+    let rate = best.hits_per_second;
+    format!("{most}{} hits/s {}{at}.", format_quantity(rate.value), rate.ends(format_quantity))
 }
 
 /// The table of the points.
 fn points(summary: &LoadSummary, in_one_run: bool) -> Section {
-    let fields: [Field<PointSummary>; _] = [
-        (Column::words(""), |point| point.name.clone()),
-        (Column::number("hits/s"), |point| {
-            let bound = if point.client_bound { "≥ " } else { "" };
-            format!("{bound}{}", format_quantity(point.hits_per_second.value))
-        }),
-        (Column::interval(), interval),
-        (Column::number("p50"), |point| latency(point, |of| of.p50)),
-        (Column::number("p99"), |point| latency(point, |of| of.p99)),
-        (Column::number("resumed"), |point| {
-            let handshakes = point.handshakes_full + point.handshakes_resumed;
-            let percent = 100.0 * point.handshakes_resumed as f64 / handshakes.max(1) as f64;
-            if handshakes > 0 { format_percent(percent) } else { NONE.to_owned() }
-        }),
-        (Column::number("hits/handshake"), |point| point.hits_per_handshake.map_or(NONE.to_owned(), format_tenths)),
-        (Column::number("errors"), |point| format_count(point.errors.values().sum())),
-    ];
-    let mut table = Table::of(fields, &summary.points);
-    for (row, _) in table.rows.iter_mut().zip(&summary.points).filter(|(_, point)| point.hits == 0) {
-        row.iter_mut().for_each(|cell| cell.tone = Tone::Muted);
-    }
+    let resumed = |point: &ConfigurationSummary| {
+        let handshakes = point.handshakes_full + point.handshakes_resumed;
+        let percent = 100.0 * point.handshakes_resumed as f64 / handshakes.max(1) as f64;
+        if handshakes > 0 { format_percent(percent) } else { NONE.to_owned() }
+    };
+    let rows = Rows::of(&summary.points)
+        .words("", |point| point.name.clone())
+        .number("hits/s", cells::hits)
+        .interval(format_quantity, |point| Some(point.hits_per_second))
+        .number("p50", |point| cells::latency(latency(point), |of| of.p50))
+        .number("p99", |point| cells::latency(latency(point), |of| of.p99))
+        .number("resumed", resumed)
+        .number("hits/handshake", |point| point.hits_per_handshake.map_or(NONE.to_owned(), format_tenths))
+        .number("errors", |point| format_count(point.errors.values().sum()))
+        .toned(Tone::Muted, |point| point.hits == 0);
     let of = if in_one_run { "slices of the run".to_owned() } else { format!("{} rounds", summary.rounds) };
     let place = if summary.curves.is_empty() { Place::Everywhere } else { Place::Page };
-    Section::titled("points", "Throughput and latency")
-        .on(place)
-        .charts(saturation_chart(summary))
-        .with(Content::Table(table))
-        .notes([format!(
+    Section::titled("points", "Throughput and latency").on(place).charts(saturation_chart(summary)).rows(rows).notes([
+        format!(
             "95 %: confidence interval, from {of}. p50, p99: whole responses, of an open loop from the intended send \
          time. resumed: of the handshakes. ≥: the client's CPU was full."
-        )])
+        ),
+    ])
 }
 
 /// Latency against throughput, where there are several points and they are not on a curve of their own.
 fn saturation_chart(summary: &LoadSummary) -> Option<Chart> {
     let served = summary.points.iter().filter(|point| point.hits > 0);
     let rows: Vec<Value> = served
-        .filter_map(|point| Some((point, point.latency_ns.as_ref()?)))
+        .filter_map(|point| Some((point, latency(point)?)))
         .flat_map(|(point, latency)| {
             [("p50", latency.p50), ("p99", latency.p99)].map(|(line, ns)| {
                 json!({"point": point.name, "line": line, "rate": point.hits_per_second.value,
@@ -140,8 +129,4 @@ fn saturation_chart(summary: &LoadSummary) -> Option<Chart> {
         Chart::new("saturation", 300, rows, body)?
             .told("Latency against throughput: where it bends, the server is full.", words),
     )
-}
-
-fn latency(point: &PointSummary, of: fn(&Percentiles) -> u64) -> String {
-    point.latency_ns.as_ref().map_or(NONE.to_owned(), |latency| format_duration(of(latency) as f64))
 }

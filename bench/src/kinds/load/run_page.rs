@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
+use tlsdyno_base::histogram::Percentiles;
 use tlsdyno_base::units::{
     NONE, format_bytes, format_count, format_duration, format_percent, format_quantity, format_rate, format_tenths,
 };
-use tlsdyno_engine::load::{Life, Part, Phase, Slice};
+use tlsdyno_engine::load::{Life, Phase, Slice};
 use tlsdyno_record::store::load_run::Summary;
+use tlsdyno_report::rows::Rows;
 
-use crate::kinds::load::summary::PointSummary;
+use crate::kinds::load::summary::LoadSummary;
 use crate::report::charts::{COLOURS, line_legend, palette, percentile_curves, quantity, tooltip, with};
-use crate::report::circumstances;
 use crate::report::document::{Cell, Chart, Column, Document, Place, Section, row};
 use crate::report::text::capitalised;
+use crate::report::{cells, circumstances};
 
 /// The document of a run.
 pub fn document(summary: &Summary) -> Document {
@@ -126,15 +128,18 @@ fn counts_rows(summary: &Summary) -> Vec<Vec<Cell>> {
 }
 
 fn latencies(summary: &Summary) -> Section {
-    let names = ["count", "mean", "p50", "p90", "p99", "p99.9", "max"];
-    let columns = [Column::words("latency")].into_iter().chain(names.map(Column::number)).collect();
-    let line = |phase: &Phase| {
-        let found = summary.latency_ns.get(phase)?;
-        let texts = [phase.name().replace('_', " "), format_count(found.count)];
-        let times = [found.mean, found.p50, found.p90, found.p99, found.p999, found.max];
-        Some(row(texts.into_iter().chain(times.map(|ns| format_duration(ns as f64))), false))
-    };
-    Section::default().table(columns, Phase::ALL.iter().filter_map(line).collect())
+    let seen = Phase::ALL.iter().filter_map(|phase| Some((phase, summary.latency_ns.get(phase)?)));
+    let seen: Vec<(&Phase, &Percentiles)> = seen.collect();
+    let rows = Rows::of(&seen)
+        .words("latency", |(phase, _)| phase.name().replace('_', " "))
+        .number("count", |(_, found)| format_count(found.count))
+        .number("mean", |(_, found)| cells::latency(Some(found), |of| of.mean))
+        .number("p50", |(_, found)| cells::latency(Some(found), |of| of.p50))
+        .number("p90", |(_, found)| cells::latency(Some(found), |of| of.p90))
+        .number("p99", |(_, found)| cells::latency(Some(found), |of| of.p99))
+        .number("p99.9", |(_, found)| cells::latency(Some(found), |of| of.p999))
+        .number("max", |(_, found)| cells::latency(Some(found), |of| of.max));
+    Section::default().rows(rows)
 }
 
 /// Who the rows of [`workers`] are, as their names begin: loops of one process, or workers.
@@ -144,25 +149,16 @@ fn whose(summary: &Summary) -> &str {
 
 /// What each of several loops or workers did.
 fn workers(summary: &Summary) -> Section {
-    if summary.outcome.parts.is_empty() {
-        return Section::default();
-    }
-    let names = ["hits", "hits/s", "connections", "resumed", "errors", "busy", "began after"];
-    let columns = [Column::words(whose(summary))].into_iter().chain(names.map(Column::number)).collect();
-    let line = |part: &Part| {
-        let cells = [
-            part.name.clone(),
-            format_count(part.hits),
-            format_quantity(part.hits as f64 * 1e9 / part.elapsed_ns.max(1) as f64),
-            format_count(part.connections),
-            part.handshakes.resumed_percent().map_or(NONE.to_owned(), format_percent),
-            format_count(part.errors),
-            format!("{:.0} %", part.busy_fraction() * 100.0),
-            format_duration(part.began_after_ns as f64),
-        ];
-        row(cells, false)
-    };
-    Section::default().table(columns, summary.outcome.parts.iter().map(line).collect())
+    let rows = Rows::of(&summary.outcome.parts)
+        .words(whose(summary), |part| part.name.clone())
+        .number("hits", |part| format_count(part.hits))
+        .number("hits/s", |part| format_quantity(part.hits as f64 * 1e9 / part.elapsed_ns.max(1) as f64))
+        .number("connections", |part| format_count(part.connections))
+        .number("resumed", |part| part.handshakes.resumed_percent().map_or(NONE.to_owned(), format_percent))
+        .number("errors", |part| format_count(part.errors))
+        .number("busy", |part| format!("{:.0} %", part.busy_fraction() * 100.0))
+        .number("began after", |part| format_duration(part.began_after_ns as f64));
+    Section::default().rows(rows)
 }
 
 /// Percentile curves of the run's phases.
@@ -241,7 +237,7 @@ fn over_time(id: &str, title: &str, lines: &[Line]) -> Option<(Chart, f64)> {
 }
 
 /// The full handshakes of several runs over time, where surges show, and the connections of each.
-pub(super) fn courses(points: &[PointSummary], runs: &[Summary]) -> Section {
+pub(super) fn courses(summary: &LoadSummary, runs: &[Summary]) -> Section {
     // A run that Ctrl-C left out has nothing to draw.
     let gantts = (1..).zip(runs).filter(|(_, run)| run.outcome.hits > 0).filter_map(|(number, run)| {
         gantt(
@@ -250,17 +246,17 @@ pub(super) fn courses(points: &[PointSummary], runs: &[Summary]) -> Section {
             &run.outcome.lives,
         )
     });
-    Section::titled("course", "Over time").on(Place::Page).charts(surges(points, runs)).charts(gantts)
+    Section::titled("course", "Over time").on(Place::Page).charts(surges(summary, runs)).charts(gantts)
 }
 
 /// Connections of at least this part of the time have a mark where they begin.
 const LONG_PART: f64 = 0.02;
 
 /// How steep the surges of several runs are, in a sentence; empty where their course was not kept.
-pub(super) fn surges_in_words(points: &[PointSummary]) -> String {
-    let steep =
-        |point: &PointSummary| Some(format!("{} ({})", format_quantity(point.surge_full_per_second?), point.name));
-    let each: Vec<String> = points.iter().filter_map(steep).collect();
+pub(super) fn surges_in_words(summary: &LoadSummary) -> String {
+    let each = summary.points.iter().zip(&summary.surges_full_per_second);
+    let each: Vec<String> =
+        each.map(|(point, steep)| format!("{} ({})", format_quantity(*steep), point.name)).collect();
     match each.is_empty() {
         true => String::new(),
         false => format!("After the beginning at most {} full handshakes per second.", each.join(", ")),
@@ -268,13 +264,13 @@ pub(super) fn surges_in_words(points: &[PointSummary]) -> String {
 }
 
 /// Full handshakes a second, a line for each run.
-fn surges(points: &[PointSummary], runs: &[Summary]) -> Option<Chart> {
+fn surges(summary: &LoadSummary, runs: &[Summary]) -> Option<Chart> {
     let lines: Vec<Line> = runs
         .iter()
         .map(|run| (run.url.as_str(), &run.outcome.slices[..], full_per_second as fn(&Slice) -> f64))
         .collect();
     let (chart, _) = over_time("surges", "full handshakes per second", &lines)?;
-    let words = surges_in_words(points);
+    let words = surges_in_words(summary);
     let caption =
         format!("Full handshakes per second, over time: where sessions renew together there are surges. {words}");
     Some(chart.told(caption, words))

@@ -1,6 +1,6 @@
 //! Load experiments in numbers: each point by itself. `compared` has one against another.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use anyhow::Result;
 use serde::Serialize;
@@ -43,8 +43,8 @@ pub fn sample_of_whole(run: &Summary) -> Option<Sample> {
 }
 
 /// A point of a record as a whole; `None` without a hit.
-pub fn sample_of_point(point: &PointSummary) -> Option<Sample> {
-    let latency = point.latency_ns.as_ref().filter(|_| point.hits > 0)?;
+pub fn sample_of_point(point: &ConfigurationSummary) -> Option<Sample> {
+    let latency = latency(point).filter(|_| point.hits > 0)?;
     Some(sample(point.hits_per_second.value, latency, None))
 }
 
@@ -75,40 +75,14 @@ fn sample_of(block: &Block) -> Option<Sample> {
     Some(sample(block.hits as f64 * 1e9 / block.elapsed_ns.max(1) as f64, &latency, cpu_ns))
 }
 
-/// A point of a load experiment.
-#[derive(Clone, Debug, Serialize)]
-pub struct PointSummary {
-    /// Its name.
-    pub name: String,
-    /// Hits per second of elapsed time.
-    pub hits_per_second: Estimate,
-    /// The client's CPU was full: hits per second are a lower bound.
-    pub client_bound: bool,
-    /// Completed requests.
-    pub hits: u64,
-    /// Full handshakes.
-    pub handshakes_full: u64,
-    /// Resumed handshakes.
-    pub handshakes_resumed: u64,
-    /// Hits for each handshake, full or resumed; `null` without handshakes.
-    pub hits_per_handshake: Option<f64>,
-    /// Failed requests and connections by kind.
-    pub errors: BTreeMap<String, u64>,
-    /// Latency of whole responses, of an open loop from the intended send time; `null` without a hit.
-    pub latency_ns: Option<Percentiles>,
-    /// Where the course of its one run was kept: the most full handshakes a second in two neighbouring slices,
-    /// but for the first, in which everybody comes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub surge_full_per_second: Option<f64>,
-    /// What the reader must know about it.
-    pub warnings: Vec<String>,
-}
-
 /// A load experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct LoadSummary {
     /// The points, in the order of the record.
-    pub points: Vec<PointSummary>,
+    pub points: Vec<ConfigurationSummary>,
+    /// Where the course of each point's one run was kept: how steep its surges of full handshakes are, a second.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub surges_full_per_second: Vec<f64>,
     /// Curves over percent reuse; empty where the record is of something else.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub curves: Vec<CurveSummary>,
@@ -129,39 +103,46 @@ pub struct LoadSummary {
 impl LoadSummary {
     /// Sums a record up, if it is one of a load experiment.
     pub fn of(record: &Record) -> Result<LoadSummary> {
-        record.kind_part.understood::<LoadRecord>()?;
+        let load = record.kind_part.understood::<LoadRecord>()?;
+        let surges_full_per_second =
+            if load.experiment.one_run { load.runs.iter().map(surge).collect() } else { Vec::new() };
         let summary = summary::Summary::of(record);
         let points = summary.configurations.into_iter().enumerate();
         let points = points.map(|(index, of)| point(record, index, of)).collect();
         let curves = CurveSummary::all(record);
         let log = LogOnCurve::of(record, &curves);
-        let is_pair = record.kind_part.of::<LoadRecord>().is_some_and(|load| load.experiment.against.is_some());
-        let against = if is_pair { compared::rounds(&paired(record, [0, 1])) } else { Vec::new() };
-        Ok(LoadSummary { points, curves, log, against, rounds: summary.rounds, warnings: record.warnings.clone() })
+        let against =
+            if load.experiment.against.is_some() { compared::rounds(&paired(record, [0, 1])) } else { Vec::new() };
+        let (rounds, warnings) = (summary.rounds, record.warnings.clone());
+        Ok(LoadSummary { points, surges_full_per_second, curves, log, against, rounds, warnings })
     }
 }
 
-fn point(record: &Record, index: usize, of: ConfigurationSummary) -> PointSummary {
+/// What a run tells itself of a point that was one run.
+fn point(record: &Record, index: usize, of: ConfigurationSummary) -> ConfigurationSummary {
     let column: Column = samples(record, index).iter().map(|sample| Some(sample.hits_per_second)).collect();
-    let sampled = estimate_column(&column);
-    let load = record.kind_part.of::<LoadRecord>();
-    let run = load.and_then(|load| load.runs.get(index));
+    let hits_per_second = estimate_column(&column);
+    match record.kind_part.of::<LoadRecord>().and_then(|load| load.runs.get(index)) {
+        // What a run printed is its whole throughput; over blocks it is the mean.
+        Some(run) => ConfigurationSummary {
+            hits_per_second: Estimate { value: run.hits_per_second, ..hits_per_second },
+            warnings: run.warnings.clone(),
+            ..of
+        },
+        None => ConfigurationSummary { hits_per_second, ..of },
+    }
+}
+
+/// How steep the surges of a run are: the most full handshakes a second in two neighbouring slices, but for the first,
+/// in which everybody comes.
+fn surge(run: &Summary) -> f64 {
     let sum = |pair: &[Slice], of: fn(&Slice) -> u64| pair.iter().map(of).sum::<u64>() as f64;
     let full_per_second =
         |pair: &[Slice]| sum(pair, |slice| slice.handshakes_full) * 1e9 / sum(pair, |slice| slice.elapsed_ns).max(1.0);
-    let surge = |run: &Summary| run.outcome.slices.windows(2).skip(1).map(full_per_second).fold(0.0, f64::max);
-    PointSummary {
-        // What a run printed is its whole throughput; over blocks it is the mean.
-        hits_per_second: Estimate { value: run.map_or(sampled.value, |run| run.hits_per_second), ..sampled },
-        latency_ns: PHASES.iter().find_map(|phase| of.latency_ns.get(*phase)).cloned(),
-        surge_full_per_second: run.filter(|_| load.is_some_and(|load| load.experiment.one_run)).map(surge),
-        warnings: run.map_or(of.warnings, |run| run.warnings.clone()),
-        name: of.name,
-        client_bound: of.client_bound,
-        hits: of.hits,
-        handshakes_full: of.handshakes_full,
-        handshakes_resumed: of.handshakes_resumed,
-        hits_per_handshake: of.hits_per_handshake,
-        errors: of.errors,
-    }
+    run.outcome.slices.windows(2).skip(1).map(full_per_second).fold(0.0, f64::max)
+}
+
+/// Latency of whole responses, of an open loop from the intended send time; `None` without a hit.
+pub fn latency(of: &ConfigurationSummary) -> Option<&Percentiles> {
+    PHASES.iter().find_map(|phase| of.latency_ns.get(*phase))
 }

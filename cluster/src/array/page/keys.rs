@@ -1,9 +1,10 @@
 //! Whose ticket keys keep which sessions, and what that costs: a sentence and a table, where several ways of spreading
 //! clients are compared.
 
-use tlsdyno_base::units::{format_interval_with, format_micros, format_percent, format_tenths};
-use tlsdyno_bench::report::document::{Column, Place, Section, row};
+use tlsdyno_base::units::{format_micros, format_percent, format_tenths};
+use tlsdyno_bench::report::document::{Place, Section};
 use tlsdyno_bench::report::text::ratio_columns;
+use tlsdyno_report::rows::Rows;
 use tlsdyno_stats::Estimate;
 
 use crate::array::summary::{ArrayLevel, ArrayLine, ArraySummary};
@@ -42,35 +43,24 @@ pub fn sentence(summary: &ArraySummary) -> Option<String> {
 /// The table.
 pub fn section(summary: &ArraySummary) -> Option<Section> {
     let all = offering(summary);
-    let (number, interval) = (Column::number, Column::interval);
-    let columns = vec![
-        Column::words(""),
-        number("accepted"),
-        interval(),
-        number("proxies"),
-        interval().on(Place::Page),
-        number("dispatcher"),
-        interval().on(Place::Page),
-        number("both"),
-        number("times"),
-        interval(),
-    ];
-    let line = |(line, level, accepted): &Offering| {
-        let [times, times_ends] = level.cpu_times.as_ref().map(ratio_columns).unwrap_or_default();
-        let micros = |of: Estimate| [format_micros(of.value), format_interval_with(of.low, of.high, format_micros)];
-        let [cpu, cpu_ends] = micros(level.cpu_ns_per_hit);
-        let [dispatcher, dispatcher_ends] = micros(level.dispatcher_cpu_ns_per_hit);
-        let name = format!("{} proxies, {}, {} %", line.proxies, line.spread, level.asked_percent);
-        let accepted_ends = format_interval_with(accepted.low, accepted.high, format_tenths);
-        let accepted = format_percent(accepted.value);
-        let both = format_micros(level.whole_cpu_ns_per_hit());
-        row([name, accepted, accepted_ends, cpu, cpu_ends, dispatcher, dispatcher_ends, both, times, times_ends], false)
-    };
+    let rows = Rows::of(&all)
+        .words("", |(line, level, _)| format!("{} proxies, {}, {} %", line.proxies, line.spread, level.asked_percent))
+        .number("accepted", |(.., accepted)| format_percent(accepted.value))
+        .interval(format_tenths, |(.., accepted)| Some(*accepted))
+        .number("proxies", |(_, level, _)| format_micros(level.cpu_ns_per_hit.value))
+        .on(Place::Page)
+        .interval(format_micros, |(_, level, _)| Some(level.cpu_ns_per_hit))
+        .on(Place::Everywhere)
+        .number("dispatcher", |(_, level, _)| format_micros(level.dispatcher_cpu_ns_per_hit.value))
+        .on(Place::Page)
+        .interval(format_micros, |(_, level, _)| Some(level.dispatcher_cpu_ns_per_hit))
+        .on(Place::Everywhere)
+        .number("both", |(_, level, _)| format_micros(level.whole_cpu_ns_per_hit()))
+        .pair("times", |(_, level, _)| level.cpu_times.as_ref().map(ratio_columns).unwrap_or_default());
     let note = format!(
         "accepted: of the sessions offered again. proxies, dispatcher, both: µs of CPU time for a page with its part \
          of handshakes. times: both by those of {} in the same rounds.",
         summary.experiment.array.spread.first().copied().unwrap_or_default()
     );
-    let rows = all.iter().map(line).collect();
-    (!all.is_empty()).then(|| Section::titled("ticket-keys", "Ticket keys").table(columns, rows).notes([note]))
+    (!all.is_empty()).then(|| Section::titled("ticket-keys", "Ticket keys").rows(rows).notes([note]))
 }

@@ -25,7 +25,7 @@ pub fn all(summary: &ClusterSummary) -> Vec<Chart> {
         summary,
         ("cluster-throughput", "hits per second"),
         "Hits per second against the reuse that clients offer, with 95 % intervals.",
-        |cell| cell.hits_per_second,
+        |cell| cell.measured.hits_per_second,
     );
     let accepted = over_reuse(
         summary,
@@ -37,7 +37,7 @@ pub fn all(summary: &ClusterSummary) -> Vec<Chart> {
 }
 
 fn used(summary: &ClusterSummary) -> impl Iterator<Item = &CellSummary> {
-    summary.cells.iter().filter(|cell| cell.blocks > 0 && cell.is_point())
+    summary.cells.iter().filter(|cell| cell.measured.blocks > 0 && cell.is_point())
 }
 
 fn policies(summary: &ClusterSummary) -> Vec<&'static str> {
@@ -64,7 +64,7 @@ fn over_reuse(
         let interval = format_interval_with(found.low, found.high, format_quantity);
         json!({
             "policy": cell.cell.policy.name(), "group": cell.besides_reuse, "reuse": cell.cell.reuse_percent,
-            "value": found.value, "low": end(found.low), "high": end(found.high), "name": cell.name,
+            "value": found.value, "low": end(found.low), "high": end(found.high), "name": cell.measured.name,
             "label": format!("{} {interval}", format_quantity(found.value)),
         })
     };
@@ -113,16 +113,16 @@ fn latency_panel(summary: &ClusterSummary, policy: &str) -> Option<Chart> {
     let plain = summary.plain_limit();
     let of_limit = |per_s: f64| plain.map_or(per_s, |plain| 100.0 * per_s / plain);
     let ends = |rate: Estimate| if rate.high.is_finite() { rate.high } else { rate.value };
-    let most = used(summary).map(|cell| ends(cell.hits_per_second)).fold(0.0, f64::max);
+    let most = used(summary).map(|cell| ends(cell.measured.hits_per_second)).fold(0.0, f64::max);
     let point = |cell: &CellSummary| {
-        let found = cell.latency_ns.get(latency_phase(cell))?;
+        let found = cell.measured.latency_ns.get(latency_phase(cell))?;
         let [mean, median, high] = [found.mean, found.p50, found.p99].map(|ns| format_duration(ns as f64));
-        let rate = cell.hits_per_second;
+        let rate = cell.measured.hits_per_second;
         let end = |end: f64| of_limit(if end.is_finite() { end } else { rate.value });
         Some(json!({
             "kind": "measured", "reuse": cell.cell.reuse_name(), "rate": of_limit(rate.value), "low": end(rate.low),
             "high": end(rate.high), "clients": cell.cell.clients, "milliseconds": found.mean as f64 / 1e6,
-            "name": cell.name, "latency": format!("mean {mean}, median {median}, 99 % {high}"),
+            "name": cell.measured.name, "latency": format!("mean {mean}, median {median}, 99 % {high}"),
             "hits": format_quantity(rate.value),
             "order": cell.cell.rate_per_s.unwrap_or(f64::from(cell.cell.clients)),
             "line": format!("{} {}", cell.cell.sharing.name(), cell.cell.behind_one_address_percent),
@@ -183,11 +183,11 @@ fn published(summary: &ClusterSummary) -> Vec<Value> {
 }
 
 fn balance(summary: &ClusterSummary) -> Option<Chart> {
-    let used = |cell: &&CellSummary| cell.blocks > 0 && cell.backends.len() > 1;
+    let used = |cell: &&CellSummary| cell.measured.blocks > 0 && cell.backends.len() > 1;
     let cells: Vec<&CellSummary> = by_traffic(summary).into_iter().filter(used).collect();
     let parts = |cell: &&CellSummary| {
         let all: u64 = cell.backends.iter().map(|backend| backend.connections).sum();
-        let name = cell.name.clone();
+        let name = cell.measured.name.clone();
         let part = move |(number, backend): (u32, crate::cluster::summary::Backend)| {
             let percent = 100.0 * backend.connections as f64 / all.max(1) as f64;
             let label = format!("{} of {all} connections ({})", backend.connections, format_percent(percent));
@@ -196,7 +196,8 @@ fn balance(summary: &ClusterSummary) -> Option<Chart> {
         (1..).zip(cell.backends.clone()).map(part).collect::<Vec<_>>()
     };
     let rows: Vec<Value> = cells.iter().flat_map(parts).collect();
-    let in_words = |cell: &&CellSummary| format!("{} {}", cell.name, format_percent(cell.busiest_percent.value));
+    let in_words =
+        |cell: &&CellSummary| format!("{} {}", cell.measured.name, format_percent(cell.busiest_percent.value));
     let words: Vec<String> = cells.iter().map(in_words).collect();
     let x = json!({"stack": "zero", "scale": {"domain": [0, 100]}});
     let body = json!({

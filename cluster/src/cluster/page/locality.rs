@@ -1,8 +1,9 @@
 //! How locality is told: in the answer, and in a section.
 
-use tlsdyno_base::units::{format_bytes, format_interval, format_percent, format_tenths};
-use tlsdyno_bench::report::document::{Column, Content, Field, Section, Table};
+use tlsdyno_base::units::{format_bytes, format_percent, format_tenths};
+use tlsdyno_bench::report::document::Section;
 use tlsdyno_bench::report::text::ratio_times;
+use tlsdyno_report::rows::Rows;
 use tlsdyno_stats::Direction;
 
 use super::by_traffic;
@@ -48,25 +49,22 @@ pub(super) fn answer(summary: &ClusterSummary) -> Option<String> {
 /// The table of the cells whose backends log what they are asked for. `None` where none does.
 pub(super) fn section(summary: &ClusterSummary) -> Option<Section> {
     let cache_bytes = summary.cells.iter().find_map(|cell| cell.locality.as_ref())?.cache_bytes;
-    type Of<'a> = (&'a str, &'a LocalitySummary);
-    let fields: [Field<Of<'_>>; _] = [
-        (Column::words(""), |(name, _)| (*name).to_owned()),
-        (Column::number("objects"), |(_, found)| format_tenths(found.objects.value)),
-        (Column::number("size"), |(_, found)| format_bytes(found.object_bytes.value)),
-        (Column::number("% missed"), |(_, found)| format_tenths(found.miss_percent.value)),
-        (Column::interval(), |(_, found)| format_interval(found.miss_percent.low, found.miss_percent.high)),
-        (Column::number("objects at each backend"), |(_, found)| each(found, |backend| backend.objects)),
-        (Column::number("% missed at each"), |(_, found)| each(found, BackendLocality::miss_percent)),
-    ];
-    let cells: Vec<Of<'_>> =
-        by_traffic(summary).into_iter().filter_map(|cell| Some((&*cell.name, cell.locality.as_ref()?))).collect();
+    let cells = by_traffic(summary).into_iter().filter_map(|cell| Some((&cell.measured.name, cell.locality.as_ref()?)));
+    let cells: Vec<(&String, &LocalitySummary)> = cells.collect();
+    let rows = Rows::of(&cells)
+        .words("", |(name, _)| (*name).clone())
+        .number("objects", |(_, found)| format_tenths(found.objects.value))
+        .number("size", |(_, found)| format_bytes(found.object_bytes.value))
+        .estimate("% missed", format_tenths, |(_, found)| Some(found.miss_percent))
+        .number("objects at each backend", |(_, found)| each(found, |backend| backend.objects))
+        .number("% missed at each", |(_, found)| each(found, BackendLocality::miss_percent));
     let note = format!(
         "objects, size: the different objects that a backend is asked for in a block, and their size, mean of the \
          backends. missed: of the requests, by an LRU cache of {} for each backend, computed from each backend's own \
          access log; it stays warm from block to block.",
         format_bytes(cache_bytes as f64)
     );
-    Some(Section::titled("", "Locality").with(Content::Table(Table::of(fields, &cells))).notes([note]))
+    Some(Section::titled("", "Locality").rows(rows).notes([note]))
 }
 
 /// `12.0 / 24.1`: a number of each backend.

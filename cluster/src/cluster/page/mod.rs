@@ -7,23 +7,22 @@ mod locality;
 use std::collections::BTreeSet;
 
 use tlsdyno_base::histogram::Percentiles;
-use tlsdyno_base::units::{
-    NONE, format_count, format_duration, format_interval_with, format_micros, format_percent, format_quantity,
-    format_tenths,
-};
+use tlsdyno_base::units::{NONE, format_count, format_micros, format_percent, format_quantity, format_tenths};
+use tlsdyno_bench::report::cells;
 use tlsdyno_bench::report::circumstances::{self, server_text};
-use tlsdyno_bench::report::document::{Cell, Column, Content, Document, Field, Method, Place, Section, Table, Tone};
+use tlsdyno_bench::report::document::{Document, Method, Place, Section, Tone};
 use tlsdyno_bench::report::published;
 use tlsdyno_bench::report::text::{ratio_columns, ratio_times};
 use tlsdyno_record::model::{Policy, PublishedNumber, Quantity};
 use tlsdyno_record::store::Record;
+use tlsdyno_report::rows::Rows;
 use tlsdyno_stats::scoreboard::Unit;
-use tlsdyno_stats::{Direction, Estimate, papers};
+use tlsdyno_stats::{Direction, Ratio, papers};
 
 use crate::cluster::cell::PLAIN_HTTP;
 use crate::cluster::file::ClusterExperiment;
 use crate::cluster::load_checks::DUE_PHASE;
-use crate::cluster::summary::{CellSummary, ClusterSummary};
+use crate::cluster::summary::{Against, CellSummary, ClusterSummary};
 
 /// The document of a record.
 pub fn document(record: &Record, summary: &ClusterSummary) -> Document {
@@ -32,7 +31,7 @@ pub fn document(record: &Record, summary: &ClusterSummary) -> Document {
     warnings.extend(unserved(summary));
     let open_loop = summary.cells.iter().any(|cell| cell.cell.rate_per_s.is_some());
     let charts = Section::default().on(Place::Page).charts(charts::all(summary));
-    let table = if summary.has_one_server() { points(summary) } else { cells(summary) };
+    let table = if summary.has_one_server() { points(summary) } else { table(summary) };
     let mut sections: Vec<Section> = setting(record).into_iter().chain([charts, table]).collect();
     sections.extend(locality::section(summary));
     sections.extend(time_outs(record, summary));
@@ -45,8 +44,8 @@ pub fn document(record: &Record, summary: &ClusterSummary) -> Document {
 /// The warnings of a cell but for what it did not serve, which is told of all together.
 fn own_warnings(cell: &CellSummary) -> (String, Vec<String>) {
     let unserved = cell.unserved_warning().map(|warning| warning.to_string());
-    let own = cell.warnings.iter().filter(|text| Some(*text) != unserved.as_ref());
-    (cell.name.clone(), own.cloned().collect())
+    let own = cell.measured.warnings.iter().filter(|text| Some(*text) != unserved.as_ref());
+    (cell.measured.name.clone(), own.cloned().collect())
 }
 
 /// What was not served in time, of all cells in one sentence: a sweep of rates is to end where that begins.
@@ -54,7 +53,7 @@ fn unserved(summary: &ClusterSummary) -> Option<String> {
     let behind: Vec<&CellSummary> = summary.cells.iter().filter(|cell| cell.fell_behind()).collect();
     match behind[..] {
         [] => None,
-        [one] => one.unserved_warning().map(|warning| format!("{}: {warning}", one.name)),
+        [one] => one.unserved_warning().map(|warning| format!("{}: {warning}", one.measured.name)),
         _ => Some(format!(
             "in {} of {} cells requests that were due found no client free in time, and are in no latency (≥ stands \
              before it): the cluster does not keep up there, or these are too few clients for its latency. Where none \
@@ -84,28 +83,20 @@ fn time_outs(record: &Record, summary: &ClusterSummary) -> Option<Section> {
     let server_s = f64::from(experiment.tls.session_timeout_s?);
     // Servers and dispatcher count whole seconds, so that a second is half over on average when they begin.
     let counted = |seconds: f64| seconds - 0.5;
-    let row = |cell: &CellSummary| {
-        let dispatcher_s = f64::from(cell.cell.dispatcher_timeout_s?);
+    let closed_form = |cell: &CellSummary, dispatcher_s: u32| {
+        let [known_s, routed_s] = [server_s, f64::from(dispatcher_s)].map(counted);
         let backends = f64::from(experiment.cluster.backends);
-        let [known_s, routed_s] = [server_s, dispatcher_s].map(counted);
         let kept = papers::kept_by_time_outs(known_s, routed_s, pause_s, backends, cell.mean_block_ns / 1e9);
-        let texts = [
-            format!("{dispatcher_s} s"),
-            format_percent(cell.accepted_percent_of_offered.value),
-            interval(cell.accepted_percent_of_offered, format_tenths),
-            kept.map_or(NONE.to_owned(), |kept| format_percent(100.0 * kept)),
-            format_count(cell.resumed_offered),
-        ];
-        Some(texts.map(Cell::from).to_vec())
+        kept.map_or(NONE.to_owned(), |kept| format_percent(100.0 * kept))
     };
-    let columns = vec![
-        Column::words("dispatcher remembers for"),
-        Column::number("accepted"),
-        Column::interval(),
-        Column::number("closed form"),
-        Column::number("offered"),
-    ];
-    let rows: Vec<Vec<Cell>> = summary.cells.iter().filter(|cell| cell.blocks > 0).filter_map(row).collect();
+    let timed = |cell: &CellSummary| cell.cell.dispatcher_timeout_s.filter(|_| cell.measured.blocks > 0);
+    let cells: Vec<(u32, &CellSummary)> = summary.cells.iter().filter_map(|cell| Some((timed(cell)?, cell))).collect();
+    let rows = Rows::of(&cells)
+        .words("dispatcher remembers for", |(seconds, _)| format!("{seconds} s"))
+        .number("accepted", |(_, cell)| format_percent(cell.accepted_percent_of_offered.value))
+        .interval(format_tenths, |(_, cell)| Some(cell.accepted_percent_of_offered))
+        .number("closed form", |(seconds, cell)| closed_form(cell, *seconds))
+        .number("offered", |(_, cell)| format_count(cell.measured.resumed_offered));
     let note = format!(
         "Servers keep a session for {server_s} s from its full handshake; clients come back after exponential pauses \
          of {pause_s} s on average. closed form: offers are a Poisson process, accepted while server and dispatcher \
@@ -113,7 +104,7 @@ fn time_outs(record: &Record, summary: &ClusterSummary) -> Option<Section> {
          new session of each client."
     );
     let section = Section::titled("time-outs", "Time-outs of dispatcher and servers");
-    (!rows.is_empty()).then(|| section.table(columns, rows).notes([note]))
+    (!cells.is_empty()).then(|| section.rows(rows).notes([note]))
 }
 
 /// What the paper says beside ours. `None` without a paper.
@@ -134,39 +125,28 @@ fn paper(summary: &ClusterSummary) -> Option<Section> {
 
 /// The table of one server without a dispatcher: the points of its lines, then what they are checked with.
 fn points(summary: &ClusterSummary) -> Section {
-    let fields: [Field<CellSummary>; _] = [
-        (Column::words(""), |cell| cell.traffic.clone()),
-        (Column::number("hits/s"), hits_text),
-        (Column::interval(), |cell| interval(cell.hits_per_second, format_quantity)),
-        (Column::number("accepted"), |cell| format_percent(cell.accepted_percent_of_offered.value)),
-        (Column::number("µs/hit"), |cell| format_micros(cell.backend_cpu_ns_per_hit.value)),
-        (Column::interval().on(Place::Page), |cell| interval(cell.backend_cpu_ns_per_hit, format_micros)),
-        (Column::number("mean"), |cell| latency(cell, |found| found.mean)),
-        (Column::number("p50"), |cell| latency(cell, |found| found.p50)),
-        (Column::number("p99"), |cell| latency(cell, |found| found.p99)),
-        (Column::number("blocks").on(Place::Page), blocks_text),
-    ];
-    let mut table = Table::of(fields, &summary.cells);
-    for (row, cell) in table.rows.iter_mut().zip(&summary.cells) {
-        let tone = if cell.valid { Tone::Muted } else { Tone::Bad };
-        if !cell.valid || !cell.is_point() {
-            row.iter_mut().for_each(|cell| cell.tone = tone);
-        }
-    }
+    let rows = Rows::of(&summary.cells)
+        .words("", |cell| cell.traffic.clone())
+        .number("hits/s", |cell| cells::hits(&cell.measured))
+        .interval(format_quantity, |cell| Some(cell.measured.hits_per_second))
+        .number("accepted", |cell| format_percent(cell.accepted_percent_of_offered.value))
+        .number("µs/hit", |cell| format_micros(cell.measured.server_cpu_ns_per_hit.value))
+        .on(Place::Page)
+        .interval(format_micros, |cell| Some(cell.measured.server_cpu_ns_per_hit))
+        .on(Place::Everywhere)
+        .number("mean", |cell| latency(cell, |found| found.mean))
+        .number("p50", |cell| latency(cell, |found| found.p50))
+        .number("p99", |cell| latency(cell, |found| found.p99))
+        .on(Place::Page)
+        .number("blocks", |cell| cells::blocks(&cell.measured))
+        .toned(Tone::Muted, |cell| !cell.is_point())
+        .toned(Tone::Bad, |cell| !cell.measured.valid);
     let meaning = format!(
         "accepted: of the sessions offered again. µs/hit: CPU of the server. Latency counts from the time at which a \
          request was due. 95 %: confidence interval, from {} rounds.",
         summary.rounds
     );
-    Section::default().with(Content::Table(table)).notes([meaning].into_iter().chain(bounds(summary)))
-}
-
-fn hits_text(cell: &CellSummary) -> String {
-    format!("{}{}", if cell.load_bound { "≥ " } else { "" }, format_quantity(cell.hits_per_second.value))
-}
-
-fn blocks_text(cell: &CellSummary) -> String {
-    if cell.valid { cell.blocks.to_string() } else { "INVALID".to_owned() }
+    Section::default().rows(rows).notes([meaning].into_iter().chain(bounds(summary)))
 }
 
 /// What a sign before a number means, where one stands.
@@ -174,7 +154,7 @@ fn bounds(summary: &ClusterSummary) -> impl Iterator<Item = String> {
     let any = |is: fn(&CellSummary) -> bool| summary.cells.iter().any(is);
     let behind = any(CellSummary::fell_behind)
         .then(|| "≥ before a latency: not all were served that were due, and these are in no latency.".to_owned());
-    let bound = any(|cell| cell.load_bound).then(|| {
+    let bound = any(|cell| cell.measured.client_bound).then(|| {
         let dispatcher = if summary.has_one_server() { "" } else { " or of the dispatcher" };
         format!("≥ before hits/s: the CPU of the load{dispatcher} was full.")
     });
@@ -182,45 +162,46 @@ fn bounds(summary: &ClusterSummary) -> impl Iterator<Item = String> {
 }
 
 /// The table of all cells, those of one traffic below each other.
-fn cells(summary: &ClusterSummary) -> Section {
-    let page = |column: Column| column.on(Place::Page);
-    let fields: [Field<CellSummary>; _] = [
-        (Column::words(""), |cell| format!("  {}", cell.cell.policy.name())),
-        (page(Column::number("offered")), |cell| format_count(cell.resumed_offered)),
-        (Column::number("accepted"), |cell| format_percent(cell.accepted_percent_of_offered.value)),
-        (page(Column::interval()), |cell| interval(cell.accepted_percent_of_offered, format_tenths)),
-        (Column::number("hits/s"), hits_text),
-        (page(Column::interval()), |cell| interval(cell.hits_per_second, format_quantity)),
-        (Column::number("times"), |cell| ratios(cell)[0].clone()),
-        (Column::interval(), |cell| ratios(cell)[1].clone()),
-        (Column::number("µs/hit"), |cell| format_micros(cell.backend_cpu_ns_per_hit.value)),
-        (Column::interval(), |cell| interval(cell.backend_cpu_ns_per_hit, format_micros)),
-        (page(Column::number("CPU times")), |cell| ratios(cell)[2].clone()),
-        (page(Column::interval()), |cell| ratios(cell)[3].clone()),
-        (Column::number("µs/conn"), |cell| of_dispatcher(cell)[0].clone()),
-        (page(Column::interval()), |cell| of_dispatcher(cell)[1].clone()),
-        (Column::number("p50"), |cell| latency(cell, |found| found.p50)),
-        (Column::number("p99"), |cell| latency(cell, |found| found.p99)),
-        (Column::number("busiest"), |cell| format_percent(cell.busiest_percent.value)),
-        (page(Column::number("blocks")), blocks_text),
-    ];
-    let cells = by_traffic(summary);
-    let mut table = Table::of(fields, cells.iter().copied());
-    let mut traffic = "";
-    for (mut row, cell) in std::mem::take(&mut table.rows).into_iter().zip(cells) {
+fn table(summary: &ClusterSummary) -> Section {
+    let is_undecided = |cell: &CellSummary| {
         let against = cell.against.as_ref().map(|against| against.hits_per_second.direction);
-        if against == Some(Direction::Undecided) {
-            row[6..8].iter_mut().for_each(|cell| cell.tone = Tone::Muted);
-        }
-        if !cell.valid {
-            row[0].tone = Tone::Bad;
-        }
-        if cell.traffic != traffic {
-            traffic = &cell.traffic;
-            table.rows.push(vec![Cell::from(traffic).toned(Tone::Strong)]);
-        }
-        table.rows.push(row);
-    }
+        against == Some(Direction::Undecided)
+    };
+    let ratio = |cell: &CellSummary, of: fn(&Against) -> &Ratio| {
+        cell.against.as_ref().map(|against| ratio_columns(of(against))).unwrap_or_default()
+    };
+    let of_dispatcher =
+        |cell: &CellSummary| Some(cell.dispatcher_cpu_ns_per_connection).filter(|_| cell.cell.policy != Policy::Direct);
+    let rows = Rows::of(by_traffic(summary))
+        .words("", |cell| format!("  {}", cell.cell.policy.name()))
+        .toned(Tone::Bad, |cell| !cell.measured.valid)
+        .on(Place::Page)
+        .number("offered", |cell| format_count(cell.measured.resumed_offered))
+        .on(Place::Everywhere)
+        .number("accepted", |cell| format_percent(cell.accepted_percent_of_offered.value))
+        .on(Place::Page)
+        .interval(format_tenths, |cell| Some(cell.accepted_percent_of_offered))
+        .on(Place::Everywhere)
+        .number("hits/s", |cell| cells::hits(&cell.measured))
+        .on(Place::Page)
+        .interval(format_quantity, |cell| Some(cell.measured.hits_per_second))
+        .on(Place::Everywhere)
+        .pair("times", |cell| ratio(cell, |against| &against.hits_per_second))
+        .last_toned(2, Tone::Muted, is_undecided)
+        .estimate("µs/hit", format_micros, |cell| Some(cell.measured.server_cpu_ns_per_hit))
+        .on(Place::Page)
+        .pair("CPU times", |cell| ratio(cell, |against| &against.by_cpu))
+        .on(Place::Everywhere)
+        .number("µs/conn", |cell| of_dispatcher(cell).map_or(NONE.to_owned(), |of| format_micros(of.value)))
+        .on(Place::Page)
+        .interval(format_micros, of_dispatcher)
+        .on(Place::Everywhere)
+        .number("p50", |cell| latency(cell, |found| found.p50))
+        .number("p99", |cell| latency(cell, |found| found.p99))
+        .number("busiest", |cell| format_percent(cell.busiest_percent.value))
+        .on(Place::Page)
+        .number("blocks", |cell| cells::blocks(&cell.measured))
+        .headed(|cell| Some(cell.traffic.clone()));
     let baseline = summary.cells.first().map_or("", |cell| cell.cell.policy.name());
     let backends = summary.cells.iter().map(|cell| cell.backends.len()).max().unwrap_or(1).max(1);
     let meaning = format!(
@@ -230,28 +211,7 @@ fn cells(summary: &ClusterSummary) -> Section {
         format_percent(100.0 / backends as f64),
         summary.rounds
     );
-    Section::default().with(Content::Table(table)).notes([meaning].into_iter().chain(bounds(summary)))
-}
-
-/// CPU time of the dispatcher for a connection, with its interval; clients that connect directly have none.
-fn of_dispatcher(cell: &CellSummary) -> [String; 2] {
-    if cell.cell.policy == Policy::Direct {
-        return [NONE.to_owned(), String::new()];
-    }
-    let of = cell.dispatcher_cpu_ns_per_connection;
-    [format_micros(of.value), interval(of, format_micros)]
-}
-
-fn interval(of: Estimate, format: fn(f64) -> String) -> String {
-    format_interval_with(of.low, of.high, format)
-}
-
-/// Hits per second, then CPU per hit, by those of the first policy, each with its interval; empty for that one itself.
-fn ratios(cell: &CellSummary) -> [String; 4] {
-    let Some(against) = &cell.against else { return Default::default() };
-    let ([times, ends], [by_cpu, by_cpu_ends]) =
-        (ratio_columns(&against.hits_per_second), ratio_columns(&against.by_cpu));
-    [times, ends, by_cpu, by_cpu_ends]
+    Section::default().rows(rows).notes([meaning].into_iter().chain(bounds(summary)))
 }
 
 /// The cells with those of one traffic behind each other, so that policies are compared line by line.
@@ -281,7 +241,8 @@ pub fn answer(summary: &ClusterSummary) -> String {
     if let Some(said) = by_time_out(summary) {
         return said;
     }
-    let offering = |cell: &&CellSummary| cell.is_point() && cell.blocks > 0 && cell.resumed_offered > 0;
+    let offering =
+        |cell: &&CellSummary| cell.is_point() && cell.measured.blocks > 0 && cell.measured.resumed_offered > 0;
     let Some(first) = summary.cells.iter().find(offering).map(|cell| &cell.cell) else {
         if let Some(said) = locality::answer(summary) {
             return said;
@@ -304,7 +265,8 @@ pub fn answer(summary: &ClusterSummary) -> String {
     // Of several that keep as many the first named.
     let best = at.rev().max_by(|a, b| kept(a).round().total_cmp(&kept(b).round()));
     let Some(best) = best else { return "Nothing was measured.".to_owned() };
-    let said = format!("{}: {} of the sessions offered again were accepted", best.name, format_percent(kept(best)));
+    let said =
+        format!("{}: {} of the sessions offered again were accepted", best.measured.name, format_percent(kept(best)));
     let Some(against) = &best.against else { return said + &without_ratio(summary, best) };
     let baseline = summary.baseline_of(&best.cell).map_or(f64::NAN, kept);
     let verdict = match against.hits_per_second.direction {
@@ -322,11 +284,12 @@ pub fn answer(summary: &ClusterSummary) -> String {
 
 /// What is kept for each time that the dispatcher remembers sessions, where several are compared.
 fn by_time_out(summary: &ClusterSummary) -> Option<String> {
-    let each = summary.cells.iter().filter(|cell| cell.blocks > 0 && cell.resumed_offered > 0).map(|cell| {
-        let accepted = cell.accepted_percent_of_offered;
-        let kept = format!("{} {}", format_percent(accepted.value), interval(accepted, format_tenths));
-        Some(format!("{kept} where it remembers them for {} s", cell.cell.dispatcher_timeout_s?))
-    });
+    let each =
+        summary.cells.iter().filter(|cell| cell.measured.blocks > 0 && cell.measured.resumed_offered > 0).map(|cell| {
+            let accepted = cell.accepted_percent_of_offered;
+            let kept = (format_percent(accepted.value), accepted.ends(format_tenths));
+            Some(format!("{} {} where it remembers them for {} s", kept.0, kept.1, cell.cell.dispatcher_timeout_s?))
+        });
     let each: Vec<String> = each.collect::<Option<_>>()?;
     let time_outs: BTreeSet<Option<u32>> = summary.cells.iter().map(|cell| cell.cell.dispatcher_timeout_s).collect();
     // What differs in something else too takes the table to tell.
@@ -337,20 +300,19 @@ fn by_time_out(summary: &ClusterSummary) -> Option<String> {
 /// What one server does at most, by reuse.
 fn saturations(summary: &ClusterSummary) -> String {
     let mut most: Vec<&CellSummary> = Vec::new();
-    for cell in summary.cells.iter().filter(|cell| cell.is_point() && cell.blocks > 0) {
+    for cell in summary.cells.iter().filter(|cell| cell.is_point() && cell.measured.blocks > 0) {
         let is_same = |other: &CellSummary| {
             (other.cell.plain, other.cell.reuse_percent) == (cell.cell.plain, cell.cell.reuse_percent)
         };
         match most.iter_mut().find(|other| is_same(other)) {
-            Some(other) if other.hits_per_second.value < cell.hits_per_second.value => *other = cell,
+            Some(other) if other.measured.hits_per_second.value < cell.measured.hits_per_second.value => *other = cell,
             Some(_) => {}
             None => most.push(cell),
         }
     }
     let said = |cell: &&CellSummary| {
-        let bound = if cell.load_bound { "≥ " } else { "" };
-        let rate = format_quantity(cell.hits_per_second.value);
-        format!("{bound}{rate} {} at {}", interval(cell.hits_per_second, format_quantity), cell.cell.reuse_name())
+        let (rate, ends) = (cells::hits(&cell.measured), cell.measured.hits_per_second.ends(format_quantity));
+        format!("{rate} {ends} at {}", cell.cell.reuse_name())
     };
     let said: Vec<String> = most.iter().map(said).collect();
     if said.is_empty() { "Nothing was measured.".to_owned() } else { format!("At most {} hits/s.", said.join(", ")) }
@@ -375,9 +337,8 @@ fn share_of(times: f64) -> String {
 /// A percentile of the latency that is shown, `≥` where unserved requests, which would be later than all, are not in
 /// it.
 fn latency(cell: &CellSummary, percentile: fn(&Percentiles) -> u64) -> String {
-    let bound = if cell.fell_behind() { "≥ " } else { "" };
-    let found = cell.latency_ns.get(latency_phase(cell));
-    found.map_or(NONE.to_owned(), |found| format!("{bound}{}", format_duration(percentile(found) as f64)))
+    let found = cell.measured.latency_ns.get(latency_phase(cell));
+    cells::bounded(cell.fell_behind() && found.is_some(), cells::latency(found, percentile))
 }
 
 #[cfg(test)]
@@ -410,7 +371,7 @@ mod tests {
         let mut summary = ClusterSummary::of(&record).unwrap();
         for cell in &mut summary.cells {
             let percentiles = Percentiles { p50: 2_000_000, ..Percentiles::default() };
-            cell.latency_ns.insert("scheduled_response".to_owned(), percentiles);
+            cell.measured.latency_ns.insert("scheduled_response".to_owned(), percentiles);
         }
         let [served, unserved] = [0_usize, 1].map(|index| latency(&summary.cells[index], |found| found.p50));
         assert_eq!(unserved, format!("≥ {served}"));

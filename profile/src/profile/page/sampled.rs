@@ -4,7 +4,7 @@
 use serde_json::json;
 use tlsdyno_base::units::{format_count, format_micros, format_percent, format_tenths};
 use tlsdyno_bench::report::charts::{COLOURS, ink, legend_above, palette, with};
-use tlsdyno_bench::report::document::{Chart, Place, Section};
+use tlsdyno_bench::report::document::{Chart, Place, Section, Tone};
 use tlsdyno_bench::report::text::stage_label;
 use tlsdyno_record::store::samples::Area;
 use tlsdyno_record::store::stacks::Stacks;
@@ -98,7 +98,7 @@ fn areas(kind: &KindSummary, sampled: &SampledSummary) -> Section {
         .estimate("without plain", format_micros, |line| line.of?.tls_ns)
         .number_if_any("instructions", |line| instructions(line).map(|count| format_count(count as u64)))
         .number_if_any("per ns", |line| instructions(line).map(|count| format_tenths(count / line.ns.max(1.0))))
-        .strong(|line| line.is_area);
+        .toned(Tone::Strong, |line| line.is_area);
     let unnamed = "Functions that a library's file does not name are parts of the named one that called them; debug \
                    packages name all. Kernel: by the system call that was made. libssl: by the function that the \
                    server called.";

@@ -2,33 +2,30 @@
 
 use tlsdyno_base::units::{format_date, format_interval, format_percent};
 use tlsdyno_record::store::Record;
+use tlsdyno_report::rows::Rows;
 use tlsdyno_stats::Summary;
-use tlsdyno_stats::between_runs::{BetweenRuns, RUNS_LEAST};
+use tlsdyno_stats::between_runs::RUNS_LEAST;
 
-use crate::report::document::{Column, Field, Section, Table};
+use crate::report::document::Section;
 use crate::report::text::stage_label;
 
 /// The shares over all runs, where there were enough.
 pub(super) fn section(record: &Record, summary: &Summary) -> Option<Section> {
     let runs = summary.between_runs.iter().map(|of| of.runs).max()?;
     let first = record.manifest.earlier_runs.first()?;
-    let name = Column::words(format!("{runs} runs here"));
-    let fields: [Field<BetweenRuns>; _] = [
-        (name, |of| stage_label(&of.stage)),
-        (Column::number("this run"), |of| format_percent(of.percent)),
-        (Column::number("95 %, any run"), |of| format_interval(of.low, of.high)),
-        (Column::number("mean of all"), |of| format_percent(of.mean_percent)),
-        (Column::number("least"), |of| format_percent(of.least_percent)),
-        (Column::number("most"), |of| format_percent(of.most_percent)),
-    ];
+    let rows = Rows::of(&summary.between_runs)
+        .words(format!("{runs} runs here"), |of| stage_label(&of.stage))
+        .number("this run", |of| format_percent(of.percent))
+        .number("95 %, any run", |of| format_interval(of.low, of.high))
+        .number("mean of all", |of| format_percent(of.mean_percent))
+        .number("least", |of| format_percent(of.least_percent))
+        .number("most", |of| format_percent(of.most_percent));
     let meaning = format!(
         "Shares of CPU time per hit in the {runs} runs of this experiment that this machine has made since {}. The \
          95 % interval here has what runs differ by in it; the one above holds for this run.",
         format_date(first.created_unix_s as i64)
     );
-    let table = Table::of(fields, &summary.between_runs);
-    let title = "Over several runs";
-    Some(Section::titled("between-runs", title).table(table.columns, table.rows).notes([meaning]))
+    Some(Section::titled("between-runs", "Over several runs").rows(rows).notes([meaning]))
 }
 
 /// What must be done to know what runs differ by. `None` where it is known, or there are no shares.

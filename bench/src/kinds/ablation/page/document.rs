@@ -1,11 +1,13 @@
 //! An experiment with one server as a document: the shares of the cost of a hit, what else it asked, and what each
 //! configuration did.
 
+use tlsdyno_base::histogram::Percentiles;
 use tlsdyno_base::units::{
-    NONE, format_count, format_duration, format_interval, format_micros, format_percent, format_quantity, format_tenths,
+    NONE, format_count, format_interval, format_micros, format_percent, format_quantity, format_tenths,
 };
 use tlsdyno_record::model::{Experiment, ShareModel};
 use tlsdyno_record::store::{Record, Role};
+use tlsdyno_report::rows::Rows;
 use tlsdyno_stats::moment::Moment;
 use tlsdyno_stats::pace::Pace;
 use tlsdyno_stats::scoreboard::claims;
@@ -17,12 +19,12 @@ use tlsdyno_stats::{ConfigurationSummary, Loaded, Metric, Share, Shares, Summary
 use super::answer::answer;
 use super::{accelerators, between_runs, findings, libraries, machines, methods, remedies, traffic};
 use crate::report::charts::{self, PHASES};
-use crate::report::document::{Cell, Column, Content, Document, Field, Method, Place, Section, Table, Tone, row};
+use crate::report::document::{Content, Document, Method, Place, Section, Table, Tone};
 use crate::report::text::{
-    difference_with_interval, ends, loaded_label, share_interval, share_label, share_number, share_with_interval,
+    difference_with_interval, loaded_label, share_interval, share_label, share_number, share_with_interval,
     short_share_label,
 };
-use crate::report::{circumstances, published, scoreboard};
+use crate::report::{cells, circumstances, published, scoreboard};
 
 /// The document of a record.
 pub fn document(record: &Record, summary: &Summary) -> Document {
@@ -77,30 +79,30 @@ fn shares(record: &Record, summary: &Summary) -> Section {
     if summary.shares.shares.is_empty() {
         return Section::default().notes(remarks(record, summary));
     }
-    let by_cpu: [Field<Both>; _] = [
-        (Column::words("cost of").on(Place::Terminal), |(cpu, _)| short_share_label(cpu)),
-        (Column::words("cost of").on(Place::Page), |(cpu, _)| share_label(cpu)),
-        (Column::number("CPU/hit"), |(cpu, _)| share_number(cpu)),
-        (Column::interval(), |(cpu, _)| share_interval(cpu)),
-        (Column::words("").on(Place::Terminal), |_| String::new()),
-        (Column::words("verdict"), |(cpu, _)| charts::verdict(cpu).to_owned()),
-    ];
-    let by_time: [Field<Both>; _] = [
-        (Column::number("time/hit"), |(_, time)| {
-            time.map_or(String::new(), |time| share_number(time) + if time.bound { "*" } else { "" })
-        }),
-        (Column::interval(), |(_, time)| time.map_or(String::new(), share_interval)),
-    ];
-    let fields = by_cpu.into_iter().chain(by_time.into_iter().filter(|_| summary.has_rates()));
     let of_time = |cpu: &Share| summary.shares.by(Metric::Throughput).find(|time| time.stage == cpu.stage);
     let both: Vec<Both> = summary.shares.by(Metric::Cpu).map(|cpu| (cpu, of_time(cpu))).collect();
-    let mut table = Table::of(fields, &both);
+    let by_time = |time: &Share| {
+        let bound = if time.bound { "*" } else { "" };
+        [share_number(time) + bound, share_interval(time)]
+    };
+    let mut rows = Rows::of(&both)
+        .on(Place::Terminal)
+        .words("cost of", |(cpu, _)| short_share_label(cpu))
+        .on(Place::Page)
+        .words("cost of", |(cpu, _)| share_label(cpu))
+        .on(Place::Everywhere)
+        .pair("CPU/hit", |(cpu, _)| [share_number(cpu), share_interval(cpu)])
+        .on(Place::Terminal)
+        .words("", |_| String::new())
+        .on(Place::Everywhere)
+        .words("verdict", |(cpu, _)| charts::verdict(cpu).to_owned());
+    if summary.has_rates() {
+        rows = rows.pair("time/hit", |(_, time)| time.map(by_time).unwrap_or_default());
+    }
+    let mut table = rows.toned(Tone::Muted, |(cpu, _)| cpu.verdict == Verdict::Undecided).table();
     let width = |share: &Share| if share.known { share.percent } else { 0.0 };
     let largest = both.iter().map(|(cpu, _)| width(cpu)).fold(1.0, f64::max);
     for ((row, (cpu, _)), (_, colour)) in table.rows.iter_mut().zip(&both).zip(charts::stage_colours(summary)) {
-        if cpu.verdict == Verdict::Undecided {
-            row.iter_mut().for_each(|cell| cell.tone = Tone::Muted);
-        }
         row[1].colour = Some(colour);
         row[4].bar = Some(width(cpu) / largest);
         row[4].tone = if cpu.is_step() { Tone::Plain } else { Tone::Muted };
@@ -136,13 +138,11 @@ pub fn so_far(shares: &Shares, rows: usize) -> Option<Table> {
     let mut known: Vec<&Share> = shares.by(Metric::Cpu).filter(|share| share.percent.is_finite()).collect();
     known.sort_by(|a, b| b.percent.total_cmp(&a.percent));
     known.truncate(rows);
-    let fields: [Field<&Share>; _] = [
-        (Column::words("so far"), |share| short_share_label(share)),
-        (Column::number("CPU/hit"), |share| share_number(share)),
-        (Column::interval(), |share| share_interval(share)),
-        (Column::words("verdict"), |share| charts::verdict(share).to_owned()),
-    ];
-    (!known.is_empty()).then(|| Table::of(fields, &known))
+    let rows = Rows::of(known.iter().copied())
+        .words("so far", short_share_label)
+        .pair("CPU/hit", |share| [share_number(share), share_interval(share)])
+        .words("verdict", |share| charts::verdict(share).to_owned());
+    (!known.is_empty()).then(|| rows.table())
 }
 
 /// What the configurations beside the single stages say, in sentences.
@@ -286,34 +286,26 @@ fn throughput(summary: &Summary) -> Section {
 }
 
 fn configurations(summary: &Summary) -> Section {
-    let rates: [Field<ConfigurationSummary>; _] = [
-        (Column::number("hits/s"), |of| {
-            format!("{}{}", if of.client_bound { "≥ " } else { "" }, format_quantity(of.hits_per_second.value))
-        }),
-        (Column::interval().on(Place::Page), |of| ends(of.hits_per_second, format_quantity)),
-    ];
-    let name: Field<ConfigurationSummary> = (Column::words("configuration"), |of| of.name.clone());
-    let costs: [Field<ConfigurationSummary>; _] = [
-        (Column::number("server µs/hit"), |of| format_micros(of.server_cpu_ns_per_hit.value)),
-        (Column::interval(), |of| ends(of.server_cpu_ns_per_hit, format_micros)),
-        (Column::number("client µs/hit"), |of| format_micros(of.client_cpu_ns_per_hit)),
-        (Column::number("full"), |of| format_count(of.handshakes_full)),
-        (Column::number("resumed"), |of| format_count(of.handshakes_resumed)),
-        (Column::number("hits/handshake").on(Place::Page), |of| {
-            of.hits_per_handshake.map_or(NONE.to_owned(), format_tenths)
-        }),
-        // One that is not valid has no usable block.
-        (Column::number("blocks"), |of| if of.valid { of.blocks.to_string() } else { "INVALID".to_owned() }),
-    ];
     // Those on machines that can be used have a table of their own.
-    let shown = |of: &&ConfigurationSummary| of.base.is_none() || !of.valid;
-    let shown: Vec<ConfigurationSummary> = summary.configurations.iter().filter(shown).cloned().collect();
-    let rates = rates.into_iter().filter(|_| summary.has_rates());
-    let mut table = Table::of([name].into_iter().chain(rates).chain(costs), &shown);
-    for (row, _) in table.rows.iter_mut().zip(&shown).filter(|(_, of)| !of.valid) {
-        row.iter_mut().rev().take(1).for_each(|blocks| blocks.tone = Tone::Bad);
-    }
-    Section::default().with(Content::Table(table)).notes(companions(summary))
+    let shown = summary.configurations.iter().filter(|of| of.base.is_none() || !of.valid);
+    let rate = |of: &ConfigurationSummary| summary.has_rates().then_some(of.hits_per_second);
+    let rows = Rows::of(shown)
+        .words("configuration", |of| of.name.clone())
+        .number_if_any("hits/s", |of| rate(of).map(|_| cells::hits(of)))
+        .on(Place::Page)
+        .interval(format_quantity, rate)
+        .on(Place::Everywhere)
+        .number("server µs/hit", |of| format_micros(of.server_cpu_ns_per_hit.value))
+        .interval(format_micros, |of| Some(of.server_cpu_ns_per_hit))
+        .number("client µs/hit", |of| format_micros(of.client_cpu_ns_per_hit))
+        .number("full", |of| format_count(of.handshakes_full))
+        .number("resumed", |of| format_count(of.handshakes_resumed))
+        .on(Place::Page)
+        .number("hits/handshake", |of| of.hits_per_handshake.map_or(NONE.to_owned(), format_tenths))
+        .on(Place::Everywhere)
+        .number("blocks", cells::blocks)
+        .last_toned(1, Tone::Bad, |of| !of.valid);
+    Section::default().rows(rows).notes(companions(summary))
 }
 
 /// What servers beside the server under test cost, where there are any.
@@ -331,29 +323,32 @@ fn companions(summary: &Summary) -> Option<String> {
 
 /// `None` where no latencies were taken: slices have none.
 fn latency(summary: &Summary) -> Option<Section> {
-    let rows: Vec<Vec<Cell>> = summary.off_machines().flat_map(latency_rows).collect();
-    if rows.is_empty() {
+    let all: Vec<(&str, String, &Percentiles)> = summary.off_machines().flat_map(latencies).collect();
+    if all.is_empty() {
         return None;
     }
     let text = "At saturation, so these hold waiting for a busy server; they compare configurations, they do not say \
                 what a visitor of a quiet site feels.";
-    let names = ["count", "median", "90 %", "99 %", "99.9 %", "largest"];
-    let columns = ["configuration", "phase"].map(Column::words).into_iter().chain(names.map(Column::number)).collect();
-    let table = Section::default().table(columns, rows).parts;
+    let table = Rows::of(&all)
+        .words("configuration", |(name, ..)| (*name).to_owned())
+        .words("phase", |(_, phase, _)| phase.clone())
+        .number("count", |(.., found)| format_count(found.count))
+        .number("median", |(.., found)| cells::latency(Some(found), |of| of.p50))
+        .number("90 %", |(.., found)| cells::latency(Some(found), |of| of.p90))
+        .number("99 %", |(.., found)| cells::latency(Some(found), |of| of.p99))
+        .number("99.9 %", |(.., found)| cells::latency(Some(found), |of| of.p999))
+        .number("largest", |(.., found)| cells::latency(Some(found), |of| of.max))
+        .table();
     let section = Section::titled("", "Latency by phase").on(Place::Page).text(text).charts(charts::latency(summary));
-    Some(section.with(Content::Folded("Table of latencies".to_owned(), table)))
+    Some(section.with(Content::Folded("Table of latencies".to_owned(), vec![Content::Table(table)])))
 }
 
-fn latency_rows(configuration: &ConfigurationSummary) -> Vec<Vec<Cell>> {
+/// The phases of a configuration in the order of a connection's life.
+fn latencies(of: &ConfigurationSummary) -> Vec<(&str, String, &Percentiles)> {
     let order = |phase: &str| PHASES.iter().position(|(name, ..)| *name == phase).unwrap_or(PHASES.len());
-    let mut phases: Vec<_> = configuration.latency_ns.iter().collect();
+    let mut phases: Vec<_> = of.latency_ns.iter().collect();
     phases.sort_by_key(|(phase, _)| order(phase));
-    let line = |(phase, found): (&String, &tlsdyno_base::histogram::Percentiles)| {
-        let texts = [configuration.name.clone(), phase.replace('_', " "), format_count(found.count)];
-        let times = [found.p50, found.p90, found.p99, found.p999, found.max].map(|ns| format_duration(ns as f64));
-        row(texts.into_iter().chain(times), false)
-    };
-    phases.into_iter().map(line).collect()
+    phases.into_iter().map(|(phase, found)| (of.name.as_str(), phase.replace('_', " "), found)).collect()
 }
 
 #[cfg(test)]

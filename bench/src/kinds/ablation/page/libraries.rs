@@ -1,35 +1,31 @@
 //! One server on two libraries, side by side, and the stage that makes the difference.
 
 use tlsdyno_base::units::format_micros;
+use tlsdyno_report::rows::Rows;
 use tlsdyno_stats::libraries::{Libraries, REMAINDER, WHOLE};
 use tlsdyno_stats::statement::SideBySide;
 use tlsdyno_stats::{Direction, Summary};
 
-use crate::report::document::{Column, Content, Field, Section, Table, Tone};
-use crate::report::text::{capitalised, ends, stage_label};
+use crate::report::document::{Section, Tone};
+use crate::report::text::{capitalised, stage_label};
 
 /// The table of both libraries, where there are two.
 pub(super) fn section(summary: &Summary) -> Option<Section> {
     let libraries = summary.libraries.as_ref()?;
-    let fields: [Field<SideBySide>; _] = [
-        (Column::words("server CPU µs/hit"), |row| label(&row.stage)),
-        (Column::number("A"), |row| format_micros(row.first.value)),
-        (Column::number("B"), |row| format_micros(row.second.value)),
-        (Column::number("B less A"), |row| signed(row.difference.value)),
-        (Column::interval(), |row| ends(row.difference, signed)),
-        (Column::words("on B"), |row| change(row.direction).to_owned()),
-    ];
-    let mut table = Table::of(fields, &libraries.rows);
-    for (row, _) in table.rows.iter_mut().zip(&libraries.rows).filter(|(_, of)| of.direction == Direction::Undecided) {
-        row.iter_mut().for_each(|cell| cell.tone = Tone::Muted);
-    }
+    let rows = Rows::of(&libraries.rows)
+        .words("server CPU µs/hit", |row| label(&row.stage))
+        .number("A", |row| format_micros(row.first.value))
+        .number("B", |row| format_micros(row.second.value))
+        .estimate("B less A", signed, |row| Some(row.difference))
+        .words("on B", |row| change(row.direction).to_owned())
+        .toned(Tone::Muted, |row| row.direction == Direction::Undecided);
     let meaning = format!(
         "A: {}. B: {}. The same server program with either, both up, in slices or blocks that alternate. Of a stage: \
          what a hit costs less without it. The last row is what a hit costs with all of these stages off. Stages \
          overlap, so that the parts need not add up to the whole.",
         libraries.first, libraries.second
     );
-    Some(Section::titled("libraries", "Two libraries").with(Content::Table(table)).notes([meaning]))
+    Some(Section::titled("libraries", "Two libraries").rows(rows).notes([meaning]))
 }
 
 /// What the comparison comes to, and which stage is to blame.
@@ -75,5 +71,5 @@ fn signed(ns: f64) -> String {
 
 /// `+20.1 µs/hit [+18.0, +22.2]`.
 fn by(row: &SideBySide) -> String {
-    format!("{} µs/hit {}", signed(row.difference.value), ends(row.difference, signed))
+    format!("{} µs/hit {}", signed(row.difference.value), row.difference.ends(signed))
 }

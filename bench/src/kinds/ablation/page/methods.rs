@@ -3,54 +3,42 @@
 use tlsdyno_base::units::{format_count, format_micros, format_percent};
 use tlsdyno_record::model::{COUNTED_CODE, Experiment, Method};
 use tlsdyno_record::store::{Record, Role};
-use tlsdyno_stats::counts::{Count, Instructions};
+use tlsdyno_report::rows::Rows;
+use tlsdyno_stats::counts::Instructions;
 use tlsdyno_stats::methods::{Agreement, ByMethods};
-use tlsdyno_stats::{Estimate, Part, Summary};
+use tlsdyno_stats::{Part, Summary};
 use tlsdyno_tls::Stage;
 
-use crate::report::document::{Column, Content, Field, Section, Table, Tone, row};
-use crate::report::text::{capitalised, ends, part_number, stage_label};
+use crate::report::document::{Section, Tone};
+use crate::report::text::{capitalised, part_number, stage_label};
 
 /// The table of all methods, where there are several, or instructions were counted.
 pub fn section(summary: &Summary) -> Option<Section> {
-    let rows = &summary.by_methods;
-    if rows.is_empty() {
+    let all = &summary.by_methods;
+    if all.is_empty() {
         return None;
     }
-    type Fields = Vec<Field<ByMethods>>;
-    let stage: Fields = vec![(Column::words("cost of"), |row| stage_label(&row.stage))];
-    let timed: Fields = vec![
-        (Column::number("removing µs/hit"), |row| micros(row.removing)),
-        (Column::interval(), |row| interval(row.removing)),
-        (Column::number("doubling µs/hit"), |row| micros(row.doubling)),
-        (Column::interval(), |row| interval(row.doubling)),
-        (Column::words("agree?"), |row| agreement(row).to_owned()),
-    ];
-    let counted: Fields = vec![
-        (Column::number("removing instr./hit"), |row| instructions(row, |counting| counting.removing_per_hit)),
-        (Column::number("doubling instr./hit"), |row| instructions(row, |counting| counting.doubling_per_hit)),
-        (Column::number("share"), |row| {
-            row.counting.map_or(String::new(), |counting| part_number(counted_part(counting.percent)))
-        }),
-    ];
-    let is_timed = rows.iter().any(|row| row.removing.is_some() && rows.iter().any(|row| row.doubling.is_some()));
-    let is_counted = summary.counted.is_some();
-    let fields = stage
-        .into_iter()
-        .chain(timed.into_iter().filter(|_| is_timed))
-        .chain(counted.into_iter().filter(|_| is_counted));
-    let mut table = Table::of(fields, rows);
-    for (row, of) in table.rows.iter_mut().zip(rows).filter(|_| is_timed) {
-        row[AGREEMENT_COLUMN].tone = match of.agreement {
-            Some(Agreement::Differ) => Tone::Strong,
-            Some(Agreement::Agree) => Tone::Plain,
-            Some(Agreement::Undecided) | None => Tone::Muted,
-        };
+    let is_timed = all.iter().any(|row| row.removing.is_some()) && all.iter().any(|row| row.doubling.is_some());
+    let mut rows = Rows::of(all).words("cost of", |row| stage_label(&row.stage));
+    if is_timed {
+        rows = rows
+            .estimate("removing µs/hit", format_micros, |row| row.removing)
+            .estimate("doubling µs/hit", format_micros, |row| row.doubling)
+            .words("agree?", |row| agreement(row).to_owned())
+            .last_toned(1, Tone::Muted, |row| matches!(row.agreement, Some(Agreement::Undecided) | None))
+            .last_toned(1, Tone::Strong, |row| row.agreement == Some(Agreement::Differ));
+    }
+    if summary.counted.is_some() {
+        let share = |row: &ByMethods| Some(part_number(counted_part(row.counting?.percent)));
+        rows = rows
+            .number("removing instr./hit", |row| instructions(row, |counting| counting.removing_per_hit))
+            .number("doubling instr./hit", |row| instructions(row, |counting| counting.doubling_per_hit))
+            .number("share", |row| share(row).unwrap_or_default());
     }
     let meaning = "Server CPU time per hit by each method. Removing: what a hit costs less without the stage. \
                    Doubling: what it costs more with the stage computed twice. They agree within 10 % or 5 µs.";
     let meaning = is_timed.then(|| meaning.to_owned());
-    let section = Section::titled("methods", "The methods side by side").with(Content::Table(table));
+    let section = Section::titled("methods", "The methods side by side").rows(rows);
     Some(section.notes(meaning.into_iter().chain(differences(summary)).chain(counting_note(summary))))
 }
 
@@ -58,9 +46,6 @@ pub fn section(summary: &Summary) -> Option<Section> {
 fn counted_part(percent: f64) -> Part {
     Part::of(percent, [f64::NEG_INFINITY, f64::INFINITY])
 }
-
-/// Place of the column "agree?".
-const AGREEMENT_COLUMN: usize = 5;
 
 fn instructions(row: &ByMethods, of: fn(&Instructions) -> Option<f64>) -> String {
     let count = row.counting.as_ref().and_then(of);
@@ -95,14 +80,13 @@ pub fn counts(summary: &Summary) -> Option<Section> {
     let counted = summary.counted.as_ref()?;
     let as_is = summary.configurations.iter().position(|of| of.role == Role::AsIs);
     let as_is = as_is.and_then(|index| counted.per_hit(index));
-    let line = |of: &Count| {
-        let count = of.instructions_per_hit?;
-        let percent = as_is.map_or_else(String::new, |as_is| format_percent(100.0 * count / as_is));
-        Some(row([of.name.clone(), format_count(count.round() as u64), percent], false))
-    };
-    let columns = vec![Column::words("configuration"), Column::number("instructions/hit"), Column::number("of as is")];
-    let rows = counted.configurations.iter().filter_map(line).collect();
-    Some(Section::titled("", "Instructions in user space").table(columns, rows))
+    let counts = counted.configurations.iter().filter_map(|of| Some((of.name.clone(), of.instructions_per_hit?)));
+    let counts: Vec<(String, f64)> = counts.collect();
+    let rows = Rows::of(&counts)
+        .words("configuration", |(name, _)| name.clone())
+        .number("instructions/hit", |(_, count)| format_count(count.round() as u64))
+        .number("of as is", |(_, count)| as_is.map_or(String::new(), |as_is| format_percent(100.0 * count / as_is)));
+    Some(Section::titled("", "Instructions in user space").rows(rows))
 }
 
 /// The answer from counts alone.
@@ -120,14 +104,6 @@ pub fn counted_answer(summary: &Summary) -> Option<String> {
             format_percent(share(first))
         ),
     })
-}
-
-fn micros(cost: Option<Estimate>) -> String {
-    cost.map_or_else(|| "–".to_owned(), |cost| format_micros(cost.value))
-}
-
-fn interval(cost: Option<Estimate>) -> String {
-    cost.map_or_else(String::new, |cost| ends(cost, format_micros))
 }
 
 fn agreement(row: &ByMethods) -> &'static str {

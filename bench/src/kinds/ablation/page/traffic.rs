@@ -3,24 +3,26 @@
 use tlsdyno_base::units::{format_bytes, format_count, format_duration, format_percent, format_short, format_tenths};
 use tlsdyno_record::model::{Experiment, ForeignTraffic};
 use tlsdyno_record::store::Record;
+use tlsdyno_report::rows::Rows;
 use tlsdyno_stats::traffic::TrafficShare;
 use tlsdyno_stats::{Direction, Part, Summary};
 
-use crate::report::document::{Column, Content, Field, Section, Table};
-use crate::report::text::{capitalised, ends, part_interval, part_number, stage_label};
+use crate::report::document::Section;
+use crate::report::text::{capitalised, part_interval, part_number, stage_label};
 
 /// The table, and what it means.
 pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
     let traffic = summary.traffic.as_ref()?;
     let foreign: &ForeignTraffic = record.kind_part.of::<Experiment>()?.foreign_traffic.as_ref()?;
-    let fields: [Field<TrafficShare>; _] = [
-        (Column::words("cost of"), |share| stage_label(&share.stage)),
-        (Column::number("CPU"), |share| part_number(part(share))),
-        (Column::interval(), |share| part_interval(part(share), share.percent.low, share.percent.high)),
-        (Column::number("of one computation"), |share| format_duration(share.ns_per_call.max(0.0))),
-        (Column::number("computations"), |share| format_count(share.calls)),
-    ];
-    let table = Table::of(fields, &traffic.stages);
+    let told = |share: &TrafficShare| {
+        let part = Part::of(share.percent.value, share.percent.interval());
+        [part_number(part), part_interval(part, share.percent.low, share.percent.high)]
+    };
+    let rows = Rows::of(&traffic.stages)
+        .words("cost of", |share| stage_label(&share.stage))
+        .pair("CPU", told)
+        .number("of one computation", |share| format_duration(share.ns_per_call.max(0.0)))
+        .number("computations", |share| format_count(share.calls));
     let meaning = format!(
         "Share of the server's CPU time that computing the stage once takes, from {} intervals of 20 to 100 ms in \
          random modes, in which the server used {} of CPU time for {} full handshakes and {} in records. Doubling \
@@ -37,11 +39,7 @@ pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
         format_short(foreign.at_most_percent),
         format_short(foreign.latency_within_percent)
     );
-    Some(Section::default().with(Content::Table(table)).notes([meaning, bounds]))
-}
-
-fn part(share: &TrafficShare) -> Part {
-    Part::of(share.percent.value, share.percent.interval())
+    Some(Section::default().rows(rows).notes([meaning, bounds]))
 }
 
 /// The answer in a sentence.
@@ -61,7 +59,7 @@ pub fn answer(summary: &Summary) -> Option<String> {
                 "{} takes most: {} {} of the server's CPU time under its own traffic.",
                 capitalised(&stage_label(&first.stage)),
                 format_percent(first.percent.value),
-                ends(first.percent, format_tenths)
+                first.percent.ends(format_tenths)
             )
         },
     ))

@@ -2,18 +2,19 @@
 
 use serde_json::{Value, json};
 use tlsdyno_base::units::{
-    NONE, format_count, format_duration, format_interval, format_interval_with, format_percent, format_quantity,
-    format_seconds, format_tenths,
+    NONE, format_count, format_duration, format_interval, format_percent, format_quantity, format_seconds,
+    format_tenths,
 };
-use tlsdyno_stats::Estimate;
+use tlsdyno_report::rows::Rows;
 use tlsdyno_stats::reuse::{Costs, Crossing, HalfServingPoint, ReuseAxis, Theory};
 
-use crate::kinds::load::curve::log::{Lifetime, LogOnCurve};
+use crate::kinds::load::curve::log::LogOnCurve;
 use crate::kinds::load::curve::summary::{CurveSummary, Level};
+use crate::report::cells;
 use crate::report::charts::{
     COLOURS, axis, layer, line_legend, line_mark, palette, quantity, rule_mark, tooltip, with,
 };
-use crate::report::document::{Chart, Column, Content, Field, Section, Table};
+use crate::report::document::{Chart, Section};
 
 /// The half serving points, in sentences; without plain HTTP, what reuse brings.
 pub fn answer(curves: &[CurveSummary], log: Option<&LogOnCurve>) -> String {
@@ -106,20 +107,16 @@ fn extrapolation(half: &HalfServingPoint) -> String {
         Some(fit) => format!(
             "by the fitted costs it would be at {} {} (extrapolated)",
             format_percent(fit.value),
-            estimate_ends(fit, format_tenths)
+            fit.ends(format_tenths)
         ),
         None => "by the fitted costs no reuse reaches them".to_owned(),
     }
 }
 
-fn estimate_ends(found: Estimate, format: impl Fn(f64) -> String) -> String {
-    format_interval_with(found.low, found.high, format)
-}
-
 /// What stands behind the answer, a section for each curve.
 pub fn sections(curves: &[CurveSummary], log: Option<&LogOnCurve>, connections: &[u32]) -> Vec<Section> {
     let section = |curve: &CurveSummary| {
-        let section = Section::titled("", format!("Reuse by {}", curve.by)).with(Content::Table(table(curve)));
+        let section = Section::titled("", format!("Reuse by {}", curve.by)).rows(table(curve));
         section.notes(notes(curve, connections)).charts(chart(curve, log.filter(|_| curve.by == ReuseAxis::Hits)))
     };
     curves.iter().map(section).chain(log.map(log_section)).collect()
@@ -127,39 +124,29 @@ pub fn sections(curves: &[CurveSummary], log: Option<&LogOnCurve>, connections: 
 
 /// The reuse of a log for each session lifetime, on the curve.
 fn log_section(log: &LogOnCurve) -> Section {
-    let fields: [Field<Lifetime>; 4] = [
-        (Column::words("session lifetime"), |lifetime| format_seconds(lifetime.lifetime_s)),
-        (Column::number("reuse by hits"), |lifetime| format_percent(lifetime.percent)),
-        (Column::number("hits/s by costs"), |lifetime| {
-            lifetime.hits_per_second.map_or(NONE.to_owned(), format_quantity)
-        }),
-        (Column::number("points above half"), |lifetime| {
-            lifetime.headroom_percent.map_or(NONE.to_owned(), format_tenths)
-        }),
-    ];
+    let rows = Rows::of(&log.lifetimes)
+        .words("session lifetime", |lifetime| format_seconds(lifetime.lifetime_s))
+        .number("reuse by hits", |lifetime| format_percent(lifetime.percent))
+        .number("hits/s by costs", |lifetime| lifetime.hits_per_second.map_or(NONE.to_owned(), format_quantity))
+        .number("points above half", |lifetime| lifetime.headroom_percent.map_or(NONE.to_owned(), format_tenths));
     let counted = if log.is_renewed {
         "A lifetime counts from the user's last request, because each connection of TLS 1.3 renews the session."
     } else {
         "A lifetime counts from the full handshake, as for IDs and tickets of TLS 1.2."
     };
     Section::titled("", format!("{}: {} requests on this curve", log.path, format_count(log.hits)))
-        .with(Content::Table(Table::of(fields, &log.lifetimes)))
+        .rows(rows)
         .notes([format!("{counted} Users are client addresses; `tlsdyno trace show` tells more.")])
 }
 
-fn table(curve: &CurveSummary) -> Table {
-    let fields: [Field<Level>; 6] = [
-        (Column::words("asked"), |level| format_percent(level.asked_percent)),
-        (Column::number("achieved"), |level| format!("{:.2} %", level.achieved_percent)),
-        (Column::number("hits/s"), |level| {
-            let bound = if level.client_bound { "≥ " } else { "" };
-            format!("{bound}{}", format_quantity(level.hits_per_second.value))
-        }),
-        (Column::interval(), |level| estimate_ends(level.hits_per_second, format_quantity)),
-        (Column::number("by costs"), |level| level.by_costs_hits_per_second.map_or(NONE.to_owned(), format_quantity)),
-        (Column::number("by theory"), |level| level.by_theory_hits_per_second.map_or(NONE.to_owned(), format_quantity)),
-    ];
-    Table::of(fields, &curve.levels)
+fn table(curve: &CurveSummary) -> Rows<'_, Level> {
+    Rows::of(&curve.levels)
+        .words("asked", |level| format_percent(level.asked_percent))
+        .number("achieved", |level| format!("{:.2} %", level.achieved_percent))
+        .number("hits/s", |level| cells::bounded(level.client_bound, format_quantity(level.hits_per_second.value)))
+        .interval(format_quantity, |level| Some(level.hits_per_second))
+        .number("by costs", |level| level.by_costs_hits_per_second.map_or(NONE.to_owned(), format_quantity))
+        .number("by theory", |level| level.by_theory_hits_per_second.map_or(NONE.to_owned(), format_quantity))
 }
 
 fn notes(curve: &CurveSummary, connections: &[u32]) -> Vec<String> {
@@ -173,15 +160,14 @@ fn notes(curve: &CurveSummary, connections: &[u32]) -> Vec<String> {
     }
     .to_owned()];
     if let Some(plain) = &curve.plain {
-        let bound = if plain.client_bound { "≥ " } else { "" };
         let why = if plain.client_bound {
             "; the client's CPU was full, so that this and the half serving point are lower bounds"
         } else {
             ""
         };
-        let (value, ends) =
-            (format_quantity(plain.hits_per_second.value), estimate_ends(plain.hits_per_second, format_quantity));
-        notes.push(format!("Plain HTTP: {bound}{value} hits/s {ends}{why}."));
+        let value = cells::bounded(plain.client_bound, format_quantity(plain.hits_per_second.value));
+        let ends = plain.hits_per_second.ends(format_quantity);
+        notes.push(format!("Plain HTTP: {value} hits/s {ends}{why}."));
     }
     notes.extend(curve.costs.as_ref().map(|costs| costs_note(costs, curve.half_serving_point.as_ref())));
     notes.extend(curve.theory.as_ref().map(theory_note));
@@ -193,17 +179,16 @@ fn notes(curve: &CurveSummary, connections: &[u32]) -> Vec<String> {
 }
 
 fn costs_note(costs: &Costs, half: Option<&HalfServingPoint>) -> String {
-    let time = |found: Estimate| format!("{} {}", format_duration(found.value), estimate_ends(found, format_duration));
     let at = half.and_then(|half| Some((half.percent_by_costs?, half.is_extrapolated)));
     let at = at.map_or(String::new(), |(fit, extrapolated)| {
         let word = if extrapolated { ", extrapolated" } else { "" };
-        format!("; half serving point {} {}{word}", format_percent(fit.value), estimate_ends(fit, format_tenths))
+        format!("; half serving point {} {}{word}", format_percent(fit.value), fit.ends(format_tenths))
     });
     format!(
         "By costs, 1 / (e + (1 − r) H): H = {} for a full handshake, e = {} for a request with everything else, at \
          most {} off{at}.",
-        time(costs.full_handshake_ns),
-        time(costs.hit_ns),
+        costs.full_handshake_ns.told(format_duration),
+        costs.hit_ns.told(format_duration),
         format_percent(costs.residual_percent)
     )
 }
@@ -214,10 +199,10 @@ fn theory_note(theory: &Theory) -> String {
         "By theory (Mraz et al. 2002, section 3), P / (1 + (1 − r) h), where encryption costs nothing: h = {} {} \
          requests of plain HTTP, at most {} off; half serving point 1 − 1/h = {} {}.",
         format_quantity(found.value),
-        estimate_ends(found, format_quantity),
+        found.ends(format_quantity),
         format_percent(theory.residual_percent),
         format_percent(half.value),
-        estimate_ends(half, format_tenths)
+        half.ends(format_tenths)
     )
 }
 
@@ -229,7 +214,7 @@ fn chart(curve: &CurveSummary, log: Option<&LogOnCurve>) -> Option<Chart> {
     let measured = curve.levels.iter().map(|level| {
         let found = level.hits_per_second;
         let end = |end: f64| if end.is_finite() { end } else { found.value };
-        let label = format!("{} {}", format_quantity(found.value), estimate_ends(found, format_quantity));
+        let label = found.told(format_quantity);
         json!({
             "line": "measured", "reuse": level.achieved_percent, "hits": found.value, "low": end(found.low),
             "high": end(found.high), "label": label,
