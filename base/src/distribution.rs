@@ -1,57 +1,25 @@
-//! The two distribution functions that intervals need.
+//! The distribution functions that intervals need.
 
-use std::f64::consts::{FRAC_2_PI, TAU};
+use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
-/// Coverage of every interval that is reported.
+/// Coverage of every interval.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// Probability that a standard normal variable is at most `x`; absolute error below 1e-14.
-///
-/// Series of Marsaglia, Evaluating the Normal Distribution, Journal of Statistical Software 11(4), 2004.
+/// Cumulative standard normal distribution.
 pub fn normal_cdf(x: f64) -> f64 {
-    if x.abs() > 8.0 {
-        return if x > 0.0 { 1.0 } else { 0.0 };
-    }
-    let (mut sum, mut term, mut k) = (x, x, 1.0);
-    while term.abs() > 1e-17 {
-        k += 2.0;
-        term *= x * x / k;
-        sum += term;
-    }
-    0.5 + sum * (-0.5 * x * x).exp() / TAU.sqrt()
+    Normal::standard().cdf(x)
 }
 
-/// The `t` with `P(|T| < t) = coverage` for Student's T with `degrees` of freedom (at least 1), `coverage` in (0, 1).
+/// Quantile function of the standard normal distribution.
+pub fn normal_quantile(p: f64) -> f64 {
+    Normal::standard().inverse_cdf(p)
+}
+
+/// The value that Student's t with so many degrees of freedom, at least one, stays below in magnitude with probability
+/// `coverage`.
 pub fn student_t_two_sided(coverage: f64, degrees: usize) -> f64 {
-    let (mut low, mut high) = (0.0, 1.0);
-    while student_t_within(high, degrees) < coverage {
-        high *= 2.0;
-    }
-    // 100 halvings exhaust the precision of an f64.
-    for _ in 0..100 {
-        let middle = 0.5 * (low + high);
-        if student_t_within(middle, degrees) < coverage {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    0.5 * (low + high)
-}
-
-/// `P(|T| < t)`: the finite sums of Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
-fn student_t_within(t: f64, degrees: usize) -> f64 {
-    debug_assert!(degrees > 0);
-    let angle = (t / (degrees as f64).sqrt()).atan();
-    let (sine, cosine) = angle.sin_cos();
-    let odd = degrees % 2 == 1;
-    let (mut term, mut sum, mut k) = (if odd { cosine } else { 1.0 }, 0.0, if odd { 3 } else { 2 });
-    while k <= degrees {
-        sum += term;
-        term *= cosine * cosine * (k - 1) as f64 / k as f64;
-        k += 2;
-    }
-    if odd { FRAC_2_PI * (angle + sine * sum) } else { sine * sum }
+    let distribution = StudentsT::new(0.0, 1.0, degrees as f64).expect("there is at least one degree of freedom");
+    distribution.inverse_cdf(0.5 + 0.5 * coverage)
 }
 
 #[cfg(test)]

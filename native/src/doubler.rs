@@ -6,6 +6,8 @@
 //! Unlike the provider ([`super::provider`]) it goes on as the plain default provider when its owner ends, or is not
 //! there.
 
+use std::fmt;
+use std::ops::Sub;
 use std::path::Path;
 
 use anyhow::{Result, bail};
@@ -84,24 +86,66 @@ impl Doubling {
     /// The area cannot be read.
     pub fn counters(&self) -> Result<DoublingCounters> {
         let totals = self.area.totals()?;
-        let (calls, doubled) = totals.split_at(layout::SLOT_COUNTERS);
-        Ok(DoublingCounters::new(&layout::COUNTERS, |place| [calls[place], doubled[place]]))
+        let [calls, doubled] = [0, layout::SLOT_COUNTERS].map(|at| Counts::new(&layout::COUNTERS, &totals[at..]));
+        Ok(DoublingCounters { calls, doubled })
     }
 }
 
 /// Calls of the functions that may be doubled, and how many of them were. Those of records in one pass belong to
 /// `cipher`; `aead_bytes` and `cbc_bytes` are bytes.
-pub type DoublingCounters = Counts<[u64; 2], { layout::COUNTERS.len() }>;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DoublingCounters {
+    calls: Counts<{ layout::COUNTERS.len() }>,
+    doubled: Counts<{ layout::COUNTERS.len() }>,
+}
 
 impl DoublingCounters {
+    /// Calls of a stage.
+    pub fn calls(&self, stage: Stage) -> u64 {
+        self.calls.of(stage)
+    }
+
     /// Calls of a stage that were doubled.
     pub fn doubled(&self, stage: Stage) -> u64 {
-        self.of(stage)[1]
+        self.doubled.of(stage)
+    }
+
+    /// Calls under `name`, and those that were doubled; `None` if there is no such name.
+    pub fn get(&self, name: &str) -> Option<[u64; 2]> {
+        Some([self.calls.get(name)?, self.doubled.get(name)?])
     }
 
     /// What belongs to no stage, by name; 0 if there is no such counter.
     pub fn event(&self, name: &str) -> u64 {
-        self.get(name).map_or(0, |[count, _]| count)
+        self.calls.get(name).unwrap_or(0)
+    }
+
+    /// Of each stage: stage, name, calls and those that were doubled.
+    pub fn of_stages(&self) -> impl Iterator<Item = (Stage, &'static str, [u64; 2])> {
+        let both = self.calls.of_stages().zip(self.doubled.of_stages());
+        both.map(|((stage, name, calls), (.., doubled))| (stage, name, [calls, doubled]))
+    }
+}
+
+impl Sub for DoublingCounters {
+    type Output = DoublingCounters;
+
+    fn sub(self, earlier: DoublingCounters) -> DoublingCounters {
+        DoublingCounters { calls: self.calls - earlier.calls, doubled: self.doubled - earlier.doubled }
+    }
+}
+
+impl fmt::Display for DoublingCounters {
+    /// Those that are not zero, `name=calls/doubled`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let both =
+            self.calls.iter().zip(self.doubled.iter()).map(|((_, name, calls), (.., doubled))| (name, calls, doubled));
+        let texts =
+            both.filter(|(_, calls, doubled)| calls + doubled > 0).map(|(name, calls, doubled)| match doubled {
+                0 => format!("{name}={calls}"),
+                _ => format!("{name}={calls}/{doubled}"),
+            });
+        f.write_str(&texts.collect::<Vec<_>>().join(" "))
     }
 }
 

@@ -177,6 +177,16 @@ pub struct ClassCount {
 }
 
 impl ClassCount {
+    /// What `of` makes of each number and the other's.
+    fn each_with(self, other: ClassCount, of: fn(u64, u64) -> u64) -> ClassCount {
+        ClassCount {
+            calls: of(self.calls, other.calls),
+            timed_count: of(self.timed_count, other.timed_count),
+            ns: of(self.ns, other.ns),
+            bytes: of(self.bytes, other.bytes),
+        }
+    }
+
     /// Nanoseconds of all calls, where some stand for the others.
     pub fn all_ns(&self) -> f64 {
         self.ns as f64 * self.calls as f64 / self.timed_count.max(1) as f64
@@ -199,12 +209,7 @@ impl ProfileCounts {
     pub fn since(&self, earlier: &ProfileCounts) -> ProfileCounts {
         let class = |(name, count): (&String, &ClassCount)| {
             let before = earlier.0.get(name).copied().unwrap_or_default();
-            let class = ClassCount {
-                calls: count.calls.saturating_sub(before.calls),
-                timed_count: count.timed_count.saturating_sub(before.timed_count),
-                ns: count.ns.saturating_sub(before.ns),
-                bytes: count.bytes.saturating_sub(before.bytes),
-            };
+            let class = count.each_with(before, u64::saturating_sub);
             (class.calls > 0).then(|| (name.clone(), class))
         };
         ProfileCounts(self.0.iter().filter_map(class).collect())
@@ -214,10 +219,7 @@ impl ProfileCounts {
     pub fn add(&mut self, more: &ProfileCounts) {
         for (name, more) in &more.0 {
             let class = self.0.entry(name.clone()).or_default();
-            class.calls += more.calls;
-            class.timed_count += more.timed_count;
-            class.ns += more.ns;
-            class.bytes += more.bytes;
+            *class = class.each_with(*more, |one, other| one + other);
         }
     }
 

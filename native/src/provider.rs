@@ -42,7 +42,7 @@ pub struct Engines {
 
 /// Calls of replaced functions, and what emulated hardware did. An operation of two stages (one AEAD record) is counted
 /// once for each of them that is off.
-pub type Counters = Counts<u64, { layout::COUNTERS.len() }>;
+pub type Counters = Counts<{ layout::COUNTERS.len() }>;
 
 /// The provider made ready for the servers of one configuration of one run.
 ///
@@ -123,8 +123,7 @@ impl Injection {
     /// # Errors
     /// The record file cannot be read.
     pub fn counters(&self) -> Result<Counters> {
-        let totals = self.area.totals()?;
-        Ok(Counters::new(&layout::COUNTERS, |place| totals[place]))
+        Ok(Counters::new(&layout::COUNTERS, &self.area.totals()?))
     }
 }
 

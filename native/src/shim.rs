@@ -80,7 +80,7 @@ impl ShimSettings {
 }
 
 /// What the server's connections were, by the shim's count.
-pub type ShimCounters = Counts<u64, { layout::COUNTERS.len() }>;
+pub type ShimCounters = Counts<{ layout::COUNTERS.len() }>;
 
 impl ShimCounters {
     /// Connections that were set up, in whatever way.
@@ -202,8 +202,7 @@ impl ShimInjection {
     /// # Errors
     /// The area cannot be read.
     pub fn counters(&self) -> Result<ShimCounters> {
-        let totals = self.area.totals()?;
-        Ok(ShimCounters::new(&layout::COUNTERS, |place| totals[place]))
+        Ok(ShimCounters::new(&layout::COUNTERS, &self.area.totals()?))
     }
 
     /// The time stamps that are kept, oldest first: at most [`layout::STAMPS`]. Those being written at this moment are

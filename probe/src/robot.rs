@@ -109,26 +109,7 @@ pub fn run(
     };
     // What a robot left that was killed; this one's own comes behind, and so later.
     let left = Spool::left(&directory)?;
-    let mut order: Vec<usize> = (0..orders.sites.len()).collect();
-    random.shuffle(&mut order);
-    let now_ns = awake_ns();
-    let every = |site: &Site| site.every.unwrap_or(orders.every).as_nanos() as u64;
-    let every_ns: Vec<u64> = orders.sites.iter().map(every).collect();
-    let shared = Shared {
-        orders,
-        run: format!("{} {:08x}", now_unix_us(), random.next_u64() as u32),
-        turn: Mutex::new(()),
-        schedule: Mutex::new(Schedule::new(&every_ns, &order, now_ns)),
-        changed: Condvar::new(),
-        keeping: orders.sites.iter().map(|_| Mutex::default()).collect(),
-        end_ns: orders.duration.map(|duration| now_ns + duration.as_nanos() as u64),
-        spool: Spool::take(&directory, orders.spool_bytes_max)?,
-        stop,
-        over: OnceLock::new(),
-        refused: Mutex::new(None),
-        made: AtomicU64::new(0),
-        missed: AtomicU64::new(0),
-    };
+    let shared = Shared::new(orders, Spool::take(&directory, orders.spool_bytes_max)?, random, stop);
     let keeper = Keeper { shared: &shared, address, series: &series, was_claimed: store.is_some(), store };
     let seeds: Vec<u64> = (0..orders.sites.len().min(WORKERS_MAX)).map(|_| random.next_u64()).collect();
     thread::scope(|scope| {
@@ -150,16 +131,7 @@ pub fn run(
     if let Some(text) = shared.refused.lock().expect("no holder panics").take() {
         return Err(anyhow!(text)).or_fault(Fault::Store);
     }
-    let own = shared.spool.rest();
-    let rests: Vec<Rest> = left.iter().map(Spool::rest).chain([own]).collect();
-    Ok(Done {
-        made_count: shared.made.load(Ordering::Relaxed),
-        missed_count: shared.missed.load(Ordering::Relaxed),
-        is_spooled: rests.iter().any(|rest| !rest.is_file_empty),
-        lost_count: own.in_memory_count,
-        dropped_count: own.dropped_count,
-        damaged_count: rests.iter().map(|rest| rest.damaged_count).sum(),
-    })
+    Ok(shared.done(&left))
 }
 
 fn warn(text: &str) {
@@ -176,7 +148,44 @@ fn claim(store: &mut Store, all: &[String]) -> Result<()> {
     Ok(())
 }
 
-impl Shared<'_> {
+impl<'a> Shared<'a> {
+    fn new(orders: &'a Orders<'a>, spool: Spool, random: &mut SplitMix64, stop: &'a AtomicBool) -> Shared<'a> {
+        let mut order: Vec<usize> = (0..orders.sites.len()).collect();
+        random.shuffle(&mut order);
+        let now_ns = awake_ns();
+        let every = |site: &Site| site.every.unwrap_or(orders.every).as_nanos() as u64;
+        let every_ns: Vec<u64> = orders.sites.iter().map(every).collect();
+        Shared {
+            orders,
+            run: format!("{} {:08x}", now_unix_us(), random.next_u64() as u32),
+            turn: Mutex::new(()),
+            schedule: Mutex::new(Schedule::new(&every_ns, &order, now_ns)),
+            changed: Condvar::new(),
+            keeping: orders.sites.iter().map(|_| Mutex::default()).collect(),
+            end_ns: orders.duration.map(|duration| now_ns + duration.as_nanos() as u64),
+            spool,
+            stop,
+            over: OnceLock::new(),
+            refused: Mutex::new(None),
+            made: AtomicU64::new(0),
+            missed: AtomicU64::new(0),
+        }
+    }
+
+    /// What became of the rounds; `left`: spools of other robots.
+    fn done(&self, left: &[Spool]) -> Done {
+        let own = self.spool.rest();
+        let rests: Vec<Rest> = left.iter().map(Spool::rest).chain([own]).collect();
+        Done {
+            made_count: self.made.load(Ordering::Relaxed),
+            missed_count: self.missed.load(Ordering::Relaxed),
+            is_spooled: rests.iter().any(|rest| !rest.is_file_empty),
+            lost_count: own.in_memory_count,
+            dropped_count: own.dropped_count,
+            damaged_count: rests.iter().map(|rest| rest.damaged_count).sum(),
+        }
+    }
+
     fn is_over(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
             || self.end_ns.is_some_and(|end_ns| awake_ns() >= end_ns)

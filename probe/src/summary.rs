@@ -6,9 +6,7 @@ use std::thread::ScopedJoinHandle;
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use tlsdyno_base::bootstrap::{Estimate, SEED, expanded_tail};
-use tlsdyno_base::random::SplitMix64;
-use tlsdyno_base::robust;
+use tlsdyno_base::bootstrap::{Estimate, SEED, resample};
 
 use super::buckets::Bucket;
 use super::fault::FaultKind;
@@ -235,9 +233,9 @@ impl Column {
     }
 
     /// The median where each block counts so many times. Found by halving: a report has thousands of resamples.
-    fn median(&self, weights: &[u64]) -> f64 {
+    fn median(&self, weights: &[usize]) -> f64 {
         let up_to = |index: usize| -> u64 {
-            self.blocks.iter().zip(weights).map(|(block, weight)| weight * block[index]).sum()
+            self.blocks.iter().zip(weights).map(|(block, weight)| *weight as u64 * block[index]).sum()
         };
         let (mut low, mut high) = (0, self.values.len().saturating_sub(1));
         let total = if self.values.is_empty() { 0 } else { up_to(high) };
@@ -260,30 +258,22 @@ fn estimates(blocks: &[Measures]) -> BTreeMap<&'static str, Estimate> {
     // Those in which nothing was reached say nothing.
     let blocks: Vec<&Measures> = blocks.iter().filter(|block| block.count(Measure::Tcp) > 0).collect();
     let columns = MEDIANS.map(|measure| Column::of(measure, &blocks));
-    let at = |weights: &[u64]| numbers([0, 1, 2, 3, 4, 5].map(|column: usize| columns[column].median(weights)));
-    let points = at(&vec![1; blocks.len()]);
-    let mut samples: Vec<Vec<f64>> = vec![Vec::with_capacity(RESAMPLES); points.len()];
-    if blocks.len() >= BLOCKS_MIN {
-        let mut random = SplitMix64::new(SEED);
-        for _ in 0..RESAMPLES {
-            let mut weights = vec![0; blocks.len()];
-            (0..blocks.len()).for_each(|_| weights[random.below(blocks.len())] += 1);
-            for (sample, (_, value)) in samples.iter_mut().zip(at(&weights)) {
-                sample.extend(value.is_finite().then_some(value));
-            }
-        }
-    }
-    let interval = |(name, value): (&'static str, f64), sample: Vec<f64>| {
-        let sample = robust::sorted(&sample);
-        let tail = if blocks.len() < 2 { 0.0 } else { expanded_tail(blocks.len()) };
-        let end = |q, without| robust::quantile(&sample, q).unwrap_or(without);
-        (name, Estimate { value, low: end(tail, f64::NEG_INFINITY), high: end(1.0 - tail, f64::INFINITY) })
+    let at = |weights: &[usize]| numbers(std::array::from_fn(|column| columns[column].median(weights)));
+    let samples = match blocks.len() {
+        BLOCKS_MIN.. => resample(blocks.len(), RESAMPLES, SEED, |weights| Some(at(weights))),
+        _ => Vec::new(),
     };
-    points.into_iter().zip(samples).map(|(point, sample)| interval(point, sample)).collect()
+    let estimate = |(index, (name, value)): (usize, (&'static str, f64))| {
+        let sample = samples.iter().map(|numbers| numbers[index].1).filter(|value| value.is_finite()).collect();
+        (name, Estimate::of_resamples(value, sample, blocks.len()))
+    };
+    at(&vec![1; blocks.len()]).into_iter().enumerate().map(estimate).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use tlsdyno_base::random::SplitMix64;
+
     use super::*;
     use crate::entry::Entry;
     use crate::round::{Resumption, Round, Visit as Times};

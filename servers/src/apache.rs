@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
 use tlsdyno_tls::Version;
 
-use super::capabilities::{Capabilities, OWN_AND_SHARED};
+use super::capabilities::{Capabilities, OWN_AND_SHARED, USUAL};
 use super::directives::{SITE_CHAIN, SITE_KEY, SITE_TICKET_KEY, Setting, openssl_provider, owned};
 use super::driver::Driver;
 use super::programs::{self, Package};
@@ -90,12 +90,9 @@ const CAPABILITIES: Capabilities = Capabilities {
         SessionCache::Memcached,
         SessionCache::Redis,
     ],
-    workers_share_sessions: true,
     ticket_keys: OWN_AND_SHARED,
-    session_timeout: true,
     early_data: false,
-    asynchronous: false,
-    process_per_connection: false,
+    ..USUAL
 };
 
 /// The Apache that is installed, with the event MPM.

@@ -6,7 +6,7 @@ use anyhow::Result;
 use tlsdyno_base::listening;
 use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
 
-use super::capabilities::Capabilities;
+use super::capabilities::{Capabilities, USUAL};
 use super::directives::{Setting, openssl_provider, owned};
 use super::driver::Driver;
 use super::instance::Addresses;
@@ -21,12 +21,8 @@ pub(super) const DRIVER: Driver = Driver {
     capabilities: Some(Capabilities {
         name: "builtin",
         session_caches: &[SessionCache::Off, SessionCache::Shared],
-        workers_share_sessions: true,
         ticket_keys: &[TicketKeys::Own],
-        session_timeout: true,
-        early_data: true,
-        asynchronous: false,
-        process_per_connection: false,
+        ..USUAL
     }),
     no_session_log: None,
     // What Rust says.

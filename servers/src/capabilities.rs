@@ -32,6 +32,18 @@ pub(super) const OWN_AND_SHARED: &[TicketKeys] = &[TicketKeys::Own, TicketKeys::
 /// Ticket keys of a server that reads several.
 pub(super) const ALL_KEYS: &[TicketKeys] = &TicketKeys::ALL;
 
+/// What most servers can be told; their names and caches come in place of these.
+pub(super) const USUAL: Capabilities = Capabilities {
+    name: "",
+    session_caches: &[],
+    workers_share_sessions: true,
+    ticket_keys: ALL_KEYS,
+    session_timeout: true,
+    early_data: true,
+    asynchronous: false,
+    process_per_connection: false,
+};
+
 /// The servers that can do something, for messages: `nginx, haproxy and builtin`.
 pub fn having(what: impl Fn(&Capabilities) -> bool) -> String {
     let able = DRIVERS.iter().filter_map(|driver| driver.capabilities.as_ref()).filter(|able| what(able));
@@ -138,7 +150,7 @@ impl Wanted {
 mod tests {
     use super::*;
 
-    const USUAL: Wanted = Wanted {
+    const PLAIN: Wanted = Wanted {
         session_cache: SessionCache::Shared,
         tickets: true,
         ticket_keys: TicketKeys::Own,
@@ -151,26 +163,26 @@ mod tests {
     fn the_usual_is_had_by_all_and_refusals_name_what_there_is() {
         use ServerName::{ApacheEvent, Lighttpd, Nginx};
         for server in ServerName::configured() {
-            USUAL.refuse_unable(server, 1).unwrap();
+            PLAIN.refuse_unable(server, 1).unwrap();
         }
         let refused = |wanted: Wanted, server, workers| wanted.refuse_unable(server, workers).unwrap_err().to_string();
-        let dbm = Wanted { session_cache: SessionCache::Dbm, ..USUAL };
+        let dbm = Wanted { session_cache: SessionCache::Dbm, ..PLAIN };
         assert_eq!(
             refused(dbm, Nginx, 1),
             "nginx has no session cache `dbm`; it has off, builtin, shared, builtin-shared"
         );
-        USUAL.refuse_unable(Lighttpd, 2).unwrap();
+        PLAIN.refuse_unable(Lighttpd, 2).unwrap();
         assert_eq!(
-            refused(Wanted { tickets: false, ..USUAL }, Lighttpd, 2),
+            refused(Wanted { tickets: false, ..PLAIN }, Lighttpd, 2),
             "lighttpd with several workers and without tickets has no session cache `shared`; it has off, builtin"
         );
-        let rotating = Wanted { ticket_keys: TicketKeys::Rotating, ..USUAL };
+        let rotating = Wanted { ticket_keys: TicketKeys::Rotating, ..PLAIN };
         assert!(refused(rotating, ApacheEvent, 1).contains("it has own, shared; nginx and "));
         assert!(refused(Wanted { tickets: false, ..rotating }, Nginx, 1).contains("--no-tickets"));
-        let short = Wanted { session_timeout_s: Some(2), ..USUAL };
+        let short = Wanted { session_timeout_s: Some(2), ..PLAIN };
         assert!(refused(short, Lighttpd, 1).contains("nginx, apache, haproxy and builtin can"));
-        assert!(refused(Wanted { session_timeout_s: Some(0), ..USUAL }, Nginx, 1).contains("at least 1 s"));
-        let early = Wanted { early_data: true, ..USUAL };
+        assert!(refused(Wanted { session_timeout_s: Some(0), ..PLAIN }, Nginx, 1).contains("at least 1 s"));
+        let early = Wanted { early_data: true, ..PLAIN };
         assert!(refused(early, Lighttpd, 1).starts_with("lighttpd takes no early data; nginx, "));
         assert!(refused(Wanted { tls13: false, ..early }, Nginx, 1).contains("--tls 1.3"));
     }

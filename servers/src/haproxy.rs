@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
 use tlsdyno_tls::Version;
 
-use super::capabilities::{ALL_KEYS, Capabilities};
+use super::capabilities::{Capabilities, USUAL};
 use super::directives::{SITE_TICKET_KEY, Setting};
 use super::driver::Driver;
 use super::instance::start;
@@ -43,12 +43,8 @@ pub(super) const DRIVER: Driver = Driver {
     capabilities: Some(Capabilities {
         name: "haproxy",
         session_caches: &[SessionCache::Off, SessionCache::Shared],
-        workers_share_sessions: true,
-        ticket_keys: ALL_KEYS,
-        session_timeout: true,
-        early_data: true,
         asynchronous: true,
-        process_per_connection: false,
+        ..USUAL
     }),
     no_session_log: None,
     alarms: &["[ALERT]", "[EMERG]"],

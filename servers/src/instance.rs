@@ -45,7 +45,7 @@ pub struct Description {
     pub config: String,
     /// The libssl and libcrypto that its workers have loaded.
     pub openssl_libraries: Vec<PathBuf>,
-    /// How its CPU time is read: `cgroup` or `schedstat`.
+    /// How its CPU time is read: `cgroup` or `processes`.
     pub cpu_account: String,
     /// Its addresses.
     pub listening: Vec<SocketAddr>,
@@ -135,7 +135,7 @@ impl Instance {
     pub fn group_clock(&self) -> Option<GroupClock> {
         match &*self.cpu.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) {
             CpuAccount::Cgroup(group) => Some(group.clock()),
-            CpuAccount::Threads(_) => None,
+            CpuAccount::Processes(_) => None,
         }
     }
 

@@ -353,6 +353,15 @@ impl Place<'_> {
     }
 }
 
+#[cfg(test)]
+impl Place<'_> {
+    /// Of no server.
+    fn example() -> Place<'static> {
+        let (run, own) = (Path::new("/run"), Path::new("/run/own"));
+        Place { run, own, ip: Ipv4Addr::LOCALHOST.into(), port: 1, plain_port: 2 }
+    }
+}
+
 /// What a driver has prepared.
 #[derive(Debug)]
 pub struct Prepared {

@@ -6,6 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use memchr::memmem;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::process_tree;
 
@@ -17,7 +18,7 @@ const FILES: [&str; 2] = ["libssl.so.3", "libcrypto.so.3"];
 /// What the dynamic linker reads.
 const VARIABLE: &str = "LD_LIBRARY_PATH";
 /// What the version text in a libcrypto begins with.
-const MARK: &[u8] = b"OpenSSL ";
+const MARK: &str = "OpenSSL ";
 
 /// An installation of OpenSSL 3.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,13 +123,18 @@ fn no_library(prefix: &Path) -> String {
 /// The version text inside a libcrypto: what `openssl version` says may be another library.
 pub fn version_of(libcrypto: &Path) -> String {
     let bytes = fs::read(libcrypto).unwrap_or_default();
-    let version = bytes.windows(MARK.len() + 1).enumerate().find_map(|(at, window)| {
-        (window.starts_with(MARK) && window[MARK.len()].is_ascii_digit()).then(|| {
-            let text = bytes[at..].split(|byte| *byte == 0).next().unwrap_or_default();
-            String::from_utf8_lossy(&text[..text.len().min(64)]).into_owned()
-        })
-    });
-    version.unwrap_or_else(|| "OpenSSL".to_owned())
+    let mut versions =
+        texts_of_openssl(&bytes).filter(|text| text[MARK.len()..].starts_with(|c: char| c.is_ascii_digit()));
+    versions.next().unwrap_or_else(|| "OpenSSL".to_owned())
+}
+
+/// What begins as every OpenSSL says of itself, up to the end of the text.
+pub(super) fn texts_of_openssl(bytes: &[u8]) -> impl Iterator<Item = String> {
+    const TEXT_BYTES_MAX: usize = 64;
+    memmem::find_iter(bytes, MARK).map(move |at| {
+        let text = bytes[at..].split(|byte| *byte == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(&text[..text.len().min(TEXT_BYTES_MAX)]).into_owned()
+    })
 }
 
 #[cfg(test)]

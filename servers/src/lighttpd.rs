@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
 use tlsdyno_tls::Version;
 
-use super::capabilities::{Capabilities, OWN_AND_SHARED};
+use super::capabilities::{Capabilities, OWN_AND_SHARED, USUAL};
 use super::directives::{SITE_CHAIN, SITE_KEY, SITE_TICKET_KEY, Setting, openssl_provider, owned};
 use super::driver::Driver;
 use super::programs::{self, Package};
@@ -61,8 +61,7 @@ pub(super) const DRIVER: Driver = Driver {
         ticket_keys: OWN_AND_SHARED,
         session_timeout: false,
         early_data: false,
-        asynchronous: false,
-        process_per_connection: false,
+        ..USUAL
     }),
     no_session_log: Some("lighttpd has no variable for resumption that it could log; count on the client's side"),
     alarms: &["child exited with signal"],

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
 use tlsdyno_tls::Version;
 
-use super::capabilities::{ALL_KEYS, Capabilities};
+use super::capabilities::{Capabilities, USUAL};
 use super::directives::{SITE_CHAIN, SITE_KEY, SITE_TICKET_KEY, Setting, openssl_provider, owned};
 use super::driver::Driver;
 use super::programs::{self, Package};
@@ -45,12 +45,7 @@ pub(super) const DRIVER: Driver = Driver {
     capabilities: Some(Capabilities {
         name: "nginx",
         session_caches: &[SessionCache::Off, SessionCache::Builtin, SessionCache::Shared, SessionCache::BuiltinShared],
-        workers_share_sessions: true,
-        ticket_keys: ALL_KEYS,
-        session_timeout: true,
-        early_data: true,
-        asynchronous: false,
-        process_per_connection: false,
+        ..USUAL
     }),
     no_session_log: None,
     alarms: &["[crit]", "[alert]", "[emerg]", "exited on signal"],

@@ -9,6 +9,7 @@ use memchr::memmem;
 use object::Object;
 use tlsdyno_base::fault::Fault;
 
+use super::library::texts_of_openssl;
 use super::mapped::{self, MappedLibrary};
 
 /// What works with every TLS library.
@@ -42,9 +43,6 @@ const INSIDE: [(&str, &str); 8] = [
     ("wolfSSL", "wolfSSL"),
     ("GnuTLS", "GnuTLS"),
 ];
-/// What every OpenSSL says of itself, before its version.
-const OPENSSL: &[u8] = b"OpenSSL ";
-
 /// Refuses a server none of whose processes has mapped an OpenSSL 3.
 ///
 /// # Errors
@@ -105,15 +103,13 @@ fn inside(bytes: &[u8]) -> Option<String> {
 
 /// `OpenSSL 3.0.19`: its version stands with a date behind it.
 fn openssl_inside(bytes: &[u8]) -> Option<String> {
-    let texts = memmem::find_iter(bytes, OPENSSL).map(|at| &bytes[at..bytes.len().min(at + 40)]);
-    let version = |text: &[u8]| {
-        let text = String::from_utf8_lossy(text.split(|byte| *byte == 0).next()?).into_owned();
+    let version = |text: String| {
         let mut words = text.split(' ').skip(1);
         let number = words.next().filter(|number| number.starts_with(|first: char| first.is_ascii_digit()))?;
         let is_dated = words.next()?.parse::<u8>().is_ok() && words.next()?.len() == 3;
         is_dated.then(|| format!("OpenSSL {number}"))
     };
-    texts.filter_map(version).next()
+    texts_of_openssl(bytes).find_map(version)
 }
 
 #[cfg(test)]

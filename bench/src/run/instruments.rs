@@ -107,7 +107,7 @@ impl Instruments {
         // No handshake does without a key schedule, and nothing else derives keys so.
         let seen = [
             counted.shim.map(|counters| counters.iter().any(|(.., count)| count > 0)),
-            counted.doubler.map(|counters| counters.of(Stage::Kdf)[0] > 0),
+            counted.doubler.map(|counters| counters.calls(Stage::Kdf) > 0),
             counted.provider.filter(|_| counts_kdf).map(|counters| counters.of(Stage::Kdf) > 0),
         ];
         Ok(seen.into_iter().flatten().reduce(|one, other| one || other))

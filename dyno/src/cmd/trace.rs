@@ -70,6 +70,8 @@ enum Action {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("trace_session_lifetime", |flag| flag.alias("session-lifetime")))]
+#[command(mut_arg("trace_keep_alive", |flag| flag.alias("keep-alive")))]
 struct WorkloadArgs {
     /// ecommerce, department, specweb96, cdnow, or the path of an access log or HAR file
     #[arg(value_name = "WORKLOAD|FILE")]

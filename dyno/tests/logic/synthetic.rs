@@ -183,7 +183,7 @@ fn manifest() -> Manifest {
         cpus: 2,
         server_cpus: vec![0],
         client_cpus: vec![1],
-        cpu_accounting: "schedstat".to_owned(),
+        cpu_accounting: "processes".to_owned(),
         openssl_version: "OpenSSL 3.0.17 1 Jul 2025".to_owned(),
         server_name: "nginx".to_owned(),
         server_version: "nginx/1.22.1".to_owned(),

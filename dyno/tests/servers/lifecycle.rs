@@ -456,7 +456,7 @@ fn both_cpu_accounts_agree() {
     let certificate = servers::certificates::create(CertificateKind::Rsa2048, place.directory.path()).unwrap();
     spec.tls = Some(ServerTls::new(certificate));
     let server = place.start(&spec).unwrap();
-    let mut threads = servers::cpu::ThreadAccount::default();
+    let mut threads = servers::cpu::ProcessAccount::default();
     let pid = server.pids()[0];
     let mut read = || (server.cpu_ns().unwrap(), threads.read_ns(&[process_tree::stat(pid).unwrap()]));
     let before = read();

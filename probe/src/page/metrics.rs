@@ -17,13 +17,6 @@ pub struct SiteState {
     pub latest: Option<Round>,
 }
 
-/// A metric.
-struct Metric {
-    name: &'static str,
-    help: &'static str,
-    of: Of,
-}
-
 /// What the values of a metric are taken from.
 enum Of {
     /// Of the last round one value, if it is known.
@@ -40,54 +33,50 @@ enum Of {
     Total(fn(&Tally) -> u64),
 }
 
-/// All metrics about sites.
+/// All metrics about sites: name, help, values.
 #[rustfmt::skip]
-const METRICS: [Metric; 22] = [
-    metric("probe_success", "Whether the last round succeeded",
+const METRICS: [(&str, &str, Of); 22] = [
+    ("probe_success", "Whether the last round succeeded",
         Of::Round(|round| Some(f64::from(u8::from(round.is_good()))))),
-    metric("probe_duration_seconds", "TCP, full handshake and answer of the last round",
+    ("probe_duration_seconds", "TCP, full handshake and answer of the last round",
         Of::Round(|round| Some(seconds(round.full?.total_ns())))),
-    metric("probe_dns_lookup_time_seconds", "The name look-up of the last round",
+    ("probe_dns_lookup_time_seconds", "The name look-up of the last round",
         Of::Round(|round| round.lookup_ns.map(seconds))),
-    metric("probe_http_duration_seconds", "Phases of the full handshake's connection in the last round",
+    ("probe_http_duration_seconds", "Phases of the full handshake's connection in the last round",
         Of::Phases(phases)),
-    metric("probe_http_status_code", "The last status",
+    ("probe_http_status_code", "The last status",
         Of::Round(|round| round.status.map(f64::from))),
-    metric("probe_http_content_length", "Bytes of the last answer's body",
+    ("probe_http_content_length", "Bytes of the last answer's body",
         Of::Round(|round| round.body_bytes.map(|bytes| bytes as f64))),
-    metric("probe_ssl_earliest_cert_expiry", "End of the certificate, in seconds since 1970",
+    ("probe_ssl_earliest_cert_expiry", "End of the certificate, in seconds since 1970",
         Of::Round(|round| Some(round.facts.certificate_until_unix_s as f64).filter(|until| *until > 0.0))),
-    metric("probe_tls_version_info", "The version of TLS; always 1",
+    ("probe_tls_version_info", "The version of TLS; always 1",
         Of::Facts(|round| vec![("version", format!("TLS {}", round.facts.version))])),
-    metric("tlsdyno_probe_site_info", "What changes seldom; always 1",
+    ("tlsdyno_probe_site_info", "What changes seldom; always 1",
         Of::Facts(facts)),
-    metric("tlsdyno_probe_tcp_seconds", "TCP alone, in the last round",
+    ("tlsdyno_probe_tcp_seconds", "TCP alone, in the last round",
         Of::Round(|round| round.tcp_ns.map(seconds))),
-    metric("tlsdyno_probe_handshake_seconds", "Hello until the handshake is complete, in the last round",
+    ("tlsdyno_probe_handshake_seconds", "Hello until the handshake is complete, in the last round",
         Of::Handshakes(|visit| visit.handshake_ns)),
-    metric("tlsdyno_probe_server_hello_seconds", "Hello until the server's first bytes, in the last round",
+    ("tlsdyno_probe_server_hello_seconds", "Hello until the server's first bytes, in the last round",
         Of::Visits(|visit| visit.hello_ns)),
-    metric("tlsdyno_probe_first_byte_seconds", "Finished until the first byte of the answer, in the last round",
+    ("tlsdyno_probe_first_byte_seconds", "Finished until the first byte of the answer, in the last round",
         Of::Visits(|visit| visit.first_byte_ns)),
-    metric("tlsdyno_probe_answer_seconds", "Finished until the last byte of the answer, in the last round",
+    ("tlsdyno_probe_answer_seconds", "Finished until the last byte of the answer, in the last round",
         Of::Visits(|visit| visit.whole_ns)),
-    metric("tlsdyno_probe_saved_ratio", "Share of TCP, handshake and answer that resumption saved in the last round",
+    ("tlsdyno_probe_saved_ratio", "Share of TCP, handshake and answer that resumption saved in the last round",
         Of::Round(|round| Some(round.saving_percent()? / 100.0))),
-    metric("tlsdyno_probe_resumption_accepted", "Whether the offered session was taken in the last round",
+    ("tlsdyno_probe_resumption_accepted", "Whether the offered session was taken in the last round",
         Of::Round(|round| accepted(round.resumption))),
-    metric("tlsdyno_probe_last_round_timestamp_seconds", "When the last round began, in seconds since 1970",
+    ("tlsdyno_probe_last_round_timestamp_seconds", "When the last round began, in seconds since 1970",
         Of::Round(|round| Some(round.started_unix_us as f64 / 1e6))),
-    metric("tlsdyno_probe_rounds_total", "Rounds made", Of::Total(|tally| tally.made_count)),
-    metric("tlsdyno_probe_missed_rounds_total", "Rounds that were not made", Of::Total(|tally| tally.missed_count)),
-    metric("tlsdyno_probe_faults_total", "Rounds in which something failed", Of::Total(|tally| tally.fault_count)),
-    metric("tlsdyno_probe_sessions_offered_total", "Sessions offered", Of::Total(|tally| tally.offered_count)),
-    metric("tlsdyno_probe_sessions_accepted_total", "Sessions that were taken",
+    ("tlsdyno_probe_rounds_total", "Rounds made", Of::Total(|tally| tally.made_count)),
+    ("tlsdyno_probe_missed_rounds_total", "Rounds that were not made", Of::Total(|tally| tally.missed_count)),
+    ("tlsdyno_probe_faults_total", "Rounds in which something failed", Of::Total(|tally| tally.fault_count)),
+    ("tlsdyno_probe_sessions_offered_total", "Sessions offered", Of::Total(|tally| tally.offered_count)),
+    ("tlsdyno_probe_sessions_accepted_total", "Sessions that were taken",
         Of::Total(|tally| tally.accepted_count)),
 ];
-
-const fn metric(name: &'static str, help: &'static str, of: Of) -> Metric {
-    Metric { name, help, of }
-}
 
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
@@ -165,15 +154,15 @@ pub fn metrics(sites: Option<&[SiteState]>) -> String {
     };
     head(&mut text, "tlsdyno_probe_store_up", "gauge", "Whether the store can be read");
     let _ = writeln!(text, "tlsdyno_probe_store_up {}", u8::from(sites.is_some()));
-    for metric in &METRICS {
-        let kind = if matches!(metric.of, Of::Total(_)) { "counter" } else { "gauge" };
-        head(&mut text, metric.name, kind, metric.help);
+    for (name, help, of) in &METRICS {
+        let kind = if matches!(of, Of::Total(_)) { "counter" } else { "gauge" };
+        head(&mut text, name, kind, help);
         for site in sites.unwrap_or_default() {
             let (url, vantage) = Round::of_series(&site.name);
             let own = format!("{},{}", label("site", url), label("vantage", vantage));
-            for (labels, value) in metric.of.values(site) {
+            for (labels, value) in of.values(site) {
                 let comma = if labels.is_empty() { "" } else { "," };
-                let _ = writeln!(text, "{}{{{own}{comma}{labels}}} {value}", metric.name);
+                let _ = writeln!(text, "{name}{{{own}{comma}{labels}}} {value}");
             }
         }
     }
@@ -278,7 +267,7 @@ mod tests {
                 words.filter(|word| word.starts_with("probe_") || word.starts_with("tlsdyno_")).collect();
             assert!(!names.is_empty(), "{query}");
             for name in names {
-                assert!(METRICS.iter().any(|metric| metric.name == name), "{name} of {query}");
+                assert!(METRICS.iter().any(|(served, ..)| *served == name), "{name} of {query}");
             }
         }
     }

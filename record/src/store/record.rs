@@ -95,7 +95,7 @@ pub struct Manifest {
     pub server_cpus: Vec<u32>,
     /// Logical CPUs the load was confined to; empty: not confined.
     pub client_cpus: Vec<u32>,
-    /// How server CPU was counted: `cgroup` or `schedstat`.
+    /// How server CPU was counted: `cgroup` or `processes`.
     pub cpu_accounting: String,
     /// Version of the OpenSSL that the server uses.
     pub openssl_version: String,

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tlsdyno_record::model::Policy;
 
 use super::instance::start_by;
-use super::{Instance, Prepared, ServerName, ServerSpec};
+use super::{Instance, Place, Prepared, ServerName, ServerSpec};
 
 /// Refuses a policy whose program is not installed.
 ///
@@ -63,7 +63,7 @@ pub fn start(
     let spec = ServerSpec { cpus: vec![cpu], ip, ..ServerSpec::new(ServerName::Builtin, run.to_owned()) };
     let mut counter = None;
     let instance = start_by(&spec, run, |place| {
-        let (prepared, counts) = prepare(policy, backends, timeout_s, place.own, place.address())?;
+        let (prepared, counts) = prepare(policy, backends, timeout_s, place)?;
         counter = Some(counts);
         Ok(prepared)
     })
@@ -72,19 +72,13 @@ pub fn start(
     Ok(Dispatcher { instance, backends: backends.len(), counter })
 }
 
-fn prepare(
-    policy: Policy,
-    backends: &[SocketAddr],
-    timeout_s: Option<u32>,
-    directory: &Path,
-    listen: SocketAddr,
-) -> Result<Made> {
+fn prepare(policy: Policy, backends: &[SocketAddr], timeout_s: Option<u32>, place: Place) -> Result<Made> {
     match policy {
-        Policy::Own(rule) => own::prepare(rule, backends, timeout_s, directory, listen),
+        Policy::Own(rule) => own::prepare(rule, backends, timeout_s, place),
         Policy::HaproxyRoundRobin | Policy::HaproxySource | Policy::HaproxyStick => {
-            haproxy::prepare(policy, backends, directory, listen)
+            haproxy::prepare(policy, backends, place)
         }
-        Policy::NginxHash => nginx::prepare(backends, directory, listen),
+        Policy::NginxHash => nginx::prepare(backends, place),
         Policy::Direct => bail!("without a dispatcher there is none to start"),
     }
 }

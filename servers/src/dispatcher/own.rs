@@ -1,8 +1,7 @@
 //! `tlsdyno dispatch` as a dispatcher of an experiment.
 
-use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use tlsdyno_dispatch::config::{Backend, Config};
@@ -11,8 +10,8 @@ use tlsdyno_dispatch::status::Status;
 use tlsdyno_engine::dispatch::{Check, CheckKind, Policy};
 use tlsdyno_engine::time::Time;
 
-use super::super::Prepared;
 use super::super::launch::own_executable;
+use super::super::{Place, Prepared};
 use super::Made;
 
 const CONFIG_FILE: &str = "dispatch.toml";
@@ -34,16 +33,10 @@ impl super::Counter for Counter {
 }
 
 /// Writes the configuration and says how to start it.
-pub(super) fn prepare(
-    policy: Policy,
-    backends: &[SocketAddr],
-    timeout_s: Option<u32>,
-    directory: &Path,
-    listen: SocketAddr,
-) -> Result<Made> {
-    let control = directory.join(CONTROL_FILE);
+pub(super) fn prepare(policy: Policy, backends: &[SocketAddr], timeout_s: Option<u32>, place: Place) -> Result<Made> {
+    let control = place.own.join(CONTROL_FILE);
     let config = Config {
-        listen: vec![listen],
+        listen: vec![place.address()],
         policy,
         loops: 1,
         session_timeout: timeout_s.map_or(SESSION_TIMEOUT, |seconds| Time::seconds(seconds.into())),
@@ -55,8 +48,7 @@ pub(super) fn prepare(
         ..Config::default()
     };
     let text = toml::to_string(&config).context("write the dispatcher's configuration")?;
-    let path = directory.join(CONFIG_FILE);
-    fs::write(&path, &text).with_context(|| format!("write {}", path.display()))?;
+    let path = place.write(CONFIG_FILE, &text)?;
     let arguments = vec!["dispatch".into(), "--config".into(), path.into()];
     let prepared = Prepared {
         config: text,

@@ -87,7 +87,7 @@ fn start_prepared(spec: &ServerSpec, place: Place, prepared: Prepared) -> Result
     let cpu = CpuAccount::best();
     let account = match &cpu {
         CpuAccount::Cgroup(group) => Some(group),
-        CpuAccount::Threads(_) => None,
+        CpuAccount::Processes(_) => None,
     };
     let quota = match spec.quota_cpus {
         Some(cpus) => Some(Quota::set(cpus, account).or_fault(Fault::Environment)?),

@@ -6,6 +6,7 @@ pub mod diagnosis;
 pub mod limit;
 pub mod options;
 pub mod places;
+pub mod plan;
 pub mod redirects;
 pub mod screen;
 pub mod shape;

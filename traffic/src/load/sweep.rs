@@ -7,7 +7,8 @@ use std::str::FromStr;
 use anyhow::Result;
 use tlsdyno_engine::load::{Outcome, Pacing, Plan, Rate};
 
-use crate::load::options::{self, Options};
+use crate::load::options::Options;
+use crate::load::plan;
 use crate::load::url::Url;
 
 /// A point is saturated when less than this share of the rate is achieved …
@@ -77,7 +78,7 @@ pub fn by_rate(
     load: impl Fn(&Plan) -> Result<Outcome>,
     mut each: impl FnMut(f64, Outcome, bool) -> Result<()>,
 ) -> Result<()> {
-    let base = options::plan(options, url, address)?;
+    let base = plan::plan(options, url, address)?;
     for per_second in rates {
         let rate = Rate { per_second, arrivals: options.arrivals, seed: options.seed };
         let outcome = load(&Plan { pacing: Pacing::Open(rate), ..base.clone() })?;
@@ -106,7 +107,7 @@ pub fn saturated_at(
     let mut options = options.clone();
     let mut best: Option<(Plan, Outcome, f64)> = None;
     loop {
-        let plan = options::plan(&options, url, address)?;
+        let plan = plan::plan(&options, url, address)?;
         let outcome = load(&plan)?;
         let hits_per_second = outcome.hits_per_second();
         if let Some((plan, outcome, before)) = best.take()

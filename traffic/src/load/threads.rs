@@ -3,6 +3,7 @@
 //! Threads and not processes: the loop runs on the thread that calls it, shares nothing that it writes to
 //! (`tlsdyno_engine::load::Plan::part`), and hands back an outcome that needs no encoding.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -16,6 +17,7 @@ use tlsdyno_engine::load::{
     HeldSessions, LoadError, Outcome, Plan, Share, Watched, merge, run_together, run_together_holding,
 };
 use tlsdyno_engine::sys::monotonic_ns;
+use tlsdyno_record::model::job::Held;
 
 /// From when all loops are ready until they begin, in nanoseconds: enough for each to have gone to sleep again.
 const LEAD_NS: u64 = 10_000_000;
@@ -179,6 +181,36 @@ impl Loops {
             None => format!("loop {number}"),
         });
         Ok(names.zip(done.into_iter().flatten()).collect())
+    }
+}
+
+/// The sessions that loops have of earlier runs, by the numbers that those runs gave them.
+#[derive(Debug, Default)]
+pub struct Stores(BTreeMap<u64, Vec<HeldSessions>>);
+
+impl Stores {
+    /// Runs the loops' part of the plan as [`Loops::run_each`], with the sessions that are named; `None`: with none of
+    /// earlier runs.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run(
+        &mut self,
+        loops: &Loops,
+        plan: &Plan,
+        stop: &AtomicBool,
+        watched: Vec<Watched>,
+        held: Option<&Held>,
+        begin_at: impl FnOnce() -> Option<u64>,
+    ) -> Result<Vec<(String, Outcome)>, LoadError> {
+        let Some(held) = held else { return loops.run_each(plan, stop, watched, &mut Vec::new(), begin_at) };
+        held.dropped_numbers.iter().for_each(|number| drop(self.0.remove(number)));
+        let store = self.0.entry(held.number).or_default();
+        let mut outcomes = loops.run_each(plan, stop, watched, store, begin_at)?;
+        if held.is_slice {
+            outcomes.iter_mut().for_each(|(_, outcome)| outcome.phases.clear());
+        }
+        Ok(outcomes)
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use tlsdyno_base::fault::{Fault, OrFault};
-use tlsdyno_record::model::workload::{ClientField, HarSpec, NamesSpec, SessionsSpec, WorkloadSpec};
+use tlsdyno_record::model::workload::{ClientField, HarSpec, NamesSpec, WorkloadSpec};
 
 use crate::trace::flags::{self, ReplayArgs, WorkloadChoice};
 
@@ -57,16 +57,8 @@ pub struct WorkloadFlags {
     /// Department: 1 is the size in the paper, 100,000 hits over 530 MB
     #[arg(long, value_name = "FACTOR", default_value_t = 0.1)]
     scale: f64,
-    /// Log: leave out a client address, a prefix like 10.0.0.0/8, part of a user agent, or `crawlers`; repeatable
-    #[arg(long, value_name = "WHAT")]
-    exclude: Vec<String>,
-    /// Log: fetch a document and what it embeds together, instead of one request after the other
-    #[arg(long)]
-    pages: bool,
-    /// Log: a user forgets its TLS session after so long without a request; `never` makes only the first handshake of
-    /// an address full [default: 300s]
-    #[arg(long, value_name = "TIME|never", value_parser = flags::session_lifetime)]
-    trace_session_lifetime: Option<SessionsSpec>,
+    #[command(flatten)]
+    replay: ReplayArgs,
     /// Log: how far requests may get ahead of each other in its order; `none`: as far as their users come; `search`:
     /// replays it again and again until the smallest window is found that lets no connection stall [default:
     /// 10000; at --rate none]
@@ -80,13 +72,6 @@ pub struct WorkloadFlags {
     /// Log: each request carries its place in it, from 0, in the header Trace-Index
     #[arg(long)]
     number_requests: bool,
-    /// Log: a user's connection closes after so long without a request [default: 75s]
-    #[arg(long, value_name = "TIME", value_parser = flags::whole_seconds)]
-    trace_keep_alive: Option<u32>,
-    /// Log: which field of a line is the client, by number from 1, or `last`; a text in quotation marks or square
-    /// brackets is one field [default: the address or host name before the time, or X-Forwarded-For behind a proxy]
-    #[arg(long, value_name = "N|last")]
-    client_field: Option<ClientField>,
 }
 
 /// Parses the value of --timing.
@@ -104,15 +89,8 @@ impl WorkloadFlags {
     /// # Errors
     /// There is no such file, or a flag that means nothing for the workload.
     pub fn spec(&self, users: Option<u32>) -> Result<Option<WorkloadSpec>> {
-        let replay = ReplayArgs {
-            exclude: self.exclude.clone(),
-            pages: self.pages,
-            session_lifetime: self.trace_session_lifetime,
-            keep_alive: self.trace_keep_alive,
-            client_field: self.client_field,
-        };
         if self.trace.is_none() {
-            replay.ensure_absent("a load without --trace LOG").or_fault(Fault::Usage)?;
+            self.replay.ensure_absent("a load without --trace LOG").or_fault(Fault::Usage)?;
         }
         let recorded = self.trace.is_some() || self.har.is_some();
         let unused = [
@@ -132,7 +110,7 @@ impl WorkloadFlags {
         }
         let names = if self.imported { NamesSpec::Files } else { NamesSpec::AsRecorded };
         if let Some(path) = &self.trace {
-            return Ok(Some(replay.workload(flags::input(path, "access log")?, names)));
+            return Ok(Some(self.replay.workload(flags::input(path, "access log")?, names)));
         }
         if let Some(path) = &self.har {
             let defaults = HarSpec::default();
@@ -144,9 +122,8 @@ impl WorkloadFlags {
 
     /// Takes the log out, with what is left out of it and which field is the client, where it is not to be replayed.
     pub fn take_log(&mut self) -> (Option<PathBuf>, Vec<String>, Option<ClientField>) {
-        let exclude = if self.trace.is_some() { std::mem::take(&mut self.exclude) } else { Vec::new() };
-        let client_field = if self.trace.is_some() { self.client_field.take() } else { None };
-        (self.trace.take(), exclude, client_field)
+        let Some(path) = self.trace.take() else { return (None, Vec::new(), None) };
+        (Some(path), std::mem::take(&mut self.replay.exclude), self.replay.client_field.take())
     }
 
     /// Whether the load is something else than one URL.

@@ -212,7 +212,8 @@ mod tests {
     use std::net::SocketAddr;
 
     use super::*;
-    use crate::load::options::{self, Options};
+    use crate::load::options::Options;
+    use crate::load::plan;
     use crate::load::url::Url;
 
     #[derive(clap::Parser)]
@@ -224,7 +225,7 @@ mod tests {
     fn plan(flags: &[&str]) -> Plan {
         let flags = <Flags as clap::Parser>::parse_from([&["load"], flags].concat());
         let url = Url::parse("https://127.0.0.1:1/a").unwrap();
-        options::plan(&flags.options, &url, "127.0.0.1:1".parse::<SocketAddr>().unwrap()).unwrap()
+        plan::plan(&flags.options, &url, "127.0.0.1:1".parse::<SocketAddr>().unwrap()).unwrap()
     }
 
     #[test]

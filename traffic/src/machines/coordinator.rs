@@ -51,6 +51,9 @@ enum Standing {
     Lost,
 }
 
+/// Who has something to do in a run.
+const BUSY: [Standing; 3] = [Standing::Preparing, Standing::Ready, Standing::Running];
+
 #[derive(Debug)]
 struct Member {
     name: String,
@@ -128,6 +131,11 @@ impl Coordinator {
         members.filter(|(_, member)| member.standing != Standing::Lost).map(|(index, _)| index)
     }
 
+    /// Workers that stand so.
+    fn those(&self, standings: &[Standing]) -> Vec<usize> {
+        (0..self.members.len()).filter(|index| standings.contains(&self.members[*index].standing)).collect()
+    }
+
     /// The loops of all who are present.
     pub fn loops(&self) -> u32 {
         self.present().map(|index| self.members[index].loops).sum()
@@ -183,11 +191,8 @@ impl Coordinator {
         run.size += run.losses.len();
         self.run = Some(run);
         let mut before_count = 0;
-        for index in 0..self.members.len() {
+        for index in self.present().collect::<Vec<_>>() {
             let member = &mut self.members[index];
-            if member.standing == Standing::Lost {
-                continue;
-            }
             (member.standing, member.outcomes) = (Standing::Preparing, Vec::new());
             let part = LoadPlan { before_count, loops, ..load.clone() };
             before_count += member.loops;
@@ -214,11 +219,7 @@ impl Coordinator {
         if self.run.as_mut().is_none_or(|run| std::mem::replace(&mut run.stopping, true)) {
             return;
         }
-        for index in 0..self.members.len() {
-            if matches!(self.members[index].standing, Standing::Preparing | Standing::Ready | Standing::Running) {
-                self.say(index, ToWorker::Stop);
-            }
-        }
+        self.those(&BUSY).into_iter().for_each(|index| self.say(index, ToWorker::Stop));
     }
 
     /// A worker is gone: its connection broke, or it says what cannot be.
@@ -297,7 +298,7 @@ impl Coordinator {
                 }
             }
             FromWorker::Reply(Reply::Error { message, .. }) => {
-                let is_part = matches!(member.standing, Standing::Preparing | Standing::Ready | Standing::Running);
+                let is_part = BUSY.contains(&member.standing);
                 member.standing = Standing::Idle;
                 if let (Some(run), true) = (&mut self.run, is_part) {
                     // One that was told to stop before it began says so here.
@@ -324,11 +325,8 @@ impl Coordinator {
             // Who was not awake heard nobody: that is not their silence.
             self.members.iter_mut().for_each(|member| member.heard_ns += slept_ns);
         }
-        for index in 0..self.members.len() {
+        for index in self.present().collect::<Vec<_>>() {
             let member = &self.members[index];
-            if member.standing == Standing::Lost {
-                continue;
-            }
             if now_ns.saturating_sub(member.heard_ns) > SILENCE_NS_MAX {
                 self.lose(index, "it was silent for 5 s", now_ns);
             } else if now_ns.saturating_sub(member.asked.1) >= WORD_EVERY_NS {
@@ -358,11 +356,9 @@ impl Coordinator {
         if !taking_part.clone().all(is_known) {
             let Some(since_ns) = run.asking_since_ns else {
                 run.asking_since_ns = Some(now_ns);
-                for index in 0..self.members.len() {
-                    if self.members[index].standing == Standing::Ready {
-                        self.members[index].clock.forget();
-                        self.ping(index, now_ns);
-                    }
+                for index in self.those(&[Standing::Ready]) {
+                    self.members[index].clock.forget();
+                    self.ping(index, now_ns);
                 }
                 return;
             };
@@ -374,21 +370,18 @@ impl Coordinator {
         let longest_ns = taking_part.map(|member| member.clock.trip_ns()).max().unwrap_or(0);
         let begins_ns = now_ns + run.lead_ns + 2 * longest_ns;
         run.begins_ns = Some(begins_ns);
-        for index in 0..self.members.len() {
+        for index in self.those(&[Standing::Ready]) {
             let member = &mut self.members[index];
-            if member.standing == Standing::Ready {
-                member.standing = Standing::Running;
-                member.clock_at_begin = member.clock.clone();
-                let at_ns = member.clock.theirs(begins_ns);
-                self.say(index, ToWorker::Begin { at_ns });
-            }
+            member.standing = Standing::Running;
+            member.clock_at_begin = member.clock.clone();
+            let at_ns = member.clock.theirs(begins_ns);
+            self.say(index, ToWorker::Begin { at_ns });
         }
     }
 
     /// Whether the run is over: nobody is doing anything for it any more.
     pub fn is_over(&self) -> bool {
-        let busy = [Standing::Preparing, Standing::Ready, Standing::Running];
-        !self.members.iter().any(|member| busy.contains(&member.standing))
+        self.those(&BUSY).is_empty()
     }
 
     /// What came of the run: what all loops of all workers did, merged, and who was lost.

@@ -1,6 +1,6 @@
 //! Gets the workers together that are asked for, by whatever starts them.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -103,69 +103,75 @@ pub fn gather(
     threads: Option<Threads>,
     stop: &AtomicBool,
 ) -> Result<Gathered> {
-    let count = model.count();
-    let loopback = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-    let listen = model.listen.map_or(loopback, |listen| listen.0);
     if (model.engine.is_some() || !model.on.is_empty()) && is_loopback(target.ip()) {
         tell!("warning: {target} is each worker's own machine");
     }
-    let workers = Workers::listen(listen, count, model.on_loss, packer).or_fault(Fault::Environment)?;
-    let (socket, token) = (workers.address(), workers.token());
-    let address = socket.to_string();
-    let mut token_file = None;
-    if let Some(path) = &model.token_file {
-        token_file = Some(TokenFile::write(token, path).or_fault(Fault::Usage)?);
-    }
-    let arguments = arguments_of_worker(may_load, threads);
+    let listen = model.listen.map_or((Ipv4Addr::LOCALHOST, 0).into(), |listen| listen.0);
+    let workers = Workers::listen(listen, model.count(), model.on_loss, packer).or_fault(Fault::Environment)?;
+    let token_file = model.token_file.as_ref().map(|path| TokenFile::write(workers.token(), path));
+    let token_file = token_file.transpose().or_fault(Fault::Usage)?;
+    let (address, arguments) = (workers.address().to_string(), arguments_of_worker(may_load, threads));
     let (name, image) = (name_of_job()?, model.image.clone().unwrap_or_default());
-    let pods = Pods { name: &name, image: &image, address: &address, workers: count, arguments: &arguments };
-    let launched = match (&model.launch, model.engine, &model.token_file) {
-        _ if !model.on.is_empty() => {
-            let ssh = Ssh { command: &model.ssh, hosts: &model.on, arguments: &arguments };
-            launch::run(ssh.orders(socket, token)?)
-        }
-        (Some(template), ..) => launch::by_template(template, &address, token, count),
-        (None, Some(Engine::Slurm), _) => {
+    let pods = Pods { name: &name, image: &image, address: &address, workers: model.count(), arguments: &arguments };
+    let launched = launched(model, &workers, &pods).or_fault(Fault::Environment)?;
+    let mut gathered = Gathered { workers, launched, _token_file: token_file };
+    let lookout = (model.engine == Some(Engine::Kubernetes)).then(|| Lookout::new(&pods));
+    gathered.wait_for_all(Duration::from_nanos(model.join_within.nanoseconds()?), lookout, stop)?;
+    Ok(gathered)
+}
+
+/// Runs what starts the workers; `pods` has what every way to start them needs.
+fn launched(model: &WorkersModel, workers: &Workers, pods: &Pods) -> Result<Launched> {
+    let (&Pods { address, workers: count, arguments, .. }, token) = (pods, workers.token());
+    if !model.on.is_empty() {
+        let ssh = Ssh { command: &model.ssh, hosts: &model.on, arguments };
+        return launch::run(ssh.orders(workers.address(), token)?);
+    }
+    if let Some(template) = &model.launch {
+        return launch::by_template(template, address, token, count);
+    }
+    match (model.engine, &model.token_file) {
+        (Some(Engine::Slurm), _) => {
             let program = std::env::current_exe().context("failed to find this program")?;
-            let order = slurm::order(&program.to_string_lossy(), &address, count, &arguments, token);
+            let order = slurm::order(&program.to_string_lossy(), address, count, arguments, token);
             launch::run(vec![order])
         }
-        (None, Some(Engine::Kubernetes), _) => launch::run(vec![pods.order(token)]),
-        (None, None, Some(path)) => {
+        (Some(Engine::Kubernetes), _) => launch::run(vec![pods.order(token)]),
+        (None, Some(path)) => {
             tell!("waiting for {count} workers: tlsdyno worker --join {address} --token-file {}", path.display());
             Ok(Launched::default())
         }
-        (None, None, None) => {
+        (None, None) => {
             let error = anyhow!(
                 "nothing starts the {count} workers; give --launch COMMAND or --engine, or --token-file FILE and start \
                  them yourself"
             );
-            return Err(Fault::Usage.of(error));
+            Err(Fault::Usage.of(error))
         }
-    };
-    let launched = launched.or_fault(Fault::Environment)?;
-    let mut gathered = Gathered { workers, launched, _token_file: token_file };
-    let Gathered { workers, launched, .. } = &mut gathered;
-    let mut lookout = (model.engine == Some(Engine::Kubernetes)).then(|| Lookout::new(&pods));
-    let is_well = || {
-        interrupt::check(stop).context("stopped before all workers had joined")?;
-        launched.check()?;
-        match lookout.as_mut().and_then(Lookout::hopeless) {
-            Some(why) => Err(Fault::Environment.of(anyhow!(why))),
-            None => Ok(()),
-        }
-    };
-    let all = workers.gather(Duration::from_nanos(model.join_within.nanoseconds()?), is_well);
-    if let Err(error) = all.or_fault(Fault::Unreachable) {
+    }
+}
+
+impl Gathered {
+    /// Waits until all workers have joined, as long as that can be hoped for.
+    fn wait_for_all(&mut self, within: Duration, mut lookout: Option<Lookout>, stop: &AtomicBool) -> Result<()> {
+        let Gathered { workers, launched, .. } = self;
+        let is_well = || {
+            interrupt::check(stop).context("stopped before all workers had joined")?;
+            launched.check()?;
+            match lookout.as_mut().and_then(Lookout::hopeless) {
+                Some(why) => Err(Fault::Environment.of(anyhow!(why))),
+                None => Ok(()),
+            }
+        };
+        let Err(error) = workers.gather(within, is_well).or_fault(Fault::Unreachable) else { return Ok(()) };
         if fault_of(&error) != Some(Fault::Unreachable) {
             return Err(error);
         }
         let said = launched.said();
         let error = if said.is_empty() { error } else { error.context(format!("what starts workers wrote: {said}")) };
-        return Err(match lookout.as_ref().and_then(Lookout::missing) {
+        Err(match lookout.as_ref().and_then(Lookout::missing) {
             Some(why) => error.context(why),
             None => error,
-        });
+        })
     }
-    Ok(gathered)
 }

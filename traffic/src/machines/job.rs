@@ -1,7 +1,6 @@
 //! The load process of an experiment (contract: `model::job`). It makes the load, or has workers make it: then it is
 //! their coordinator, and attends to them while the runner has nothing for it to do.
 
-use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -15,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use tlsdyno_base::fault::{Fault, OrFault, fault_of};
 use tlsdyno_base::open_files;
-use tlsdyno_engine::load::{HeldSessions, Outcome, Plan, Target, Until, run_together_holding};
+use tlsdyno_engine::load::{Outcome, Plan, Target, Until};
 use tlsdyno_engine::sys::monotonic_ns;
 use tlsdyno_record::model::job::{Job, Makers, Reply, Run};
 use tlsdyno_record::model::packed::Data;
@@ -25,6 +24,7 @@ use super::carried::{Packer, Unpacker};
 use super::crew::Workers;
 use super::gather::gather;
 use crate::load::client;
+use crate::load::threads::{Loops, Stores};
 
 /// Most bytes of a job file.
 const JOB_BYTES_MAX: u64 = 1 << 30;
@@ -113,26 +113,15 @@ fn say(output: &mut impl Write, reply: &Reply) -> Result<()> {
 /// Makes the load itself.
 fn serve_here(plans: &[Plan], stop: &AtomicBool, input: impl BufRead, output: &mut impl Write) -> Result<()> {
     say(output, &Reply::Ready(Makers::default()))?;
-    let mut stores: BTreeMap<u64, HeldSessions> = BTreeMap::new();
+    let mut stores = Stores::default();
     answer(plans, input, output, |plan, run, begun| {
-        let new = || HeldSessions::new(plan.resumption);
-        let mut own = new();
-        let sessions = match &run.held {
-            Some(held) => {
-                held.dropped_numbers.iter().for_each(|number| drop(stores.remove(number)));
-                stores.entry(held.number).or_insert_with(new)
-            }
-            None => &mut own,
-        };
         let begin = || {
             let now_ns = monotonic_ns();
             begun(now_ns);
             Some(now_ns)
         };
-        let mut outcome = run_together_holding(plan, stop, None, sessions, begin)?;
-        if run.held.is_some_and(|held| held.is_slice) {
-            outcome.phases.clear();
-        }
+        let mut outcomes = stores.run(&Loops::one(), plan, stop, Vec::new(), run.held.as_ref(), begin)?;
+        let (_, outcome) = outcomes.pop().context("the loop told nothing")?;
         Ok(Reply::Outcome { name: String::new(), outcome: Box::new(outcome), sources: Vec::new() })
     })
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use rustix::process::{Pid, Signal, kill_process_group};
+use shell_words::quote;
 use tlsdyno_base::fault::Fault;
 use tlsdyno_base::foreign::visible;
 
@@ -64,7 +65,7 @@ pub fn by_template(template: &str, address: &str, token: &Token, workers: usize)
     let orders = (1..=runs).map(|worker| {
         let command = template
             .replace("{address}", address)
-            .replace("{token_file}", &quoted(&token_file.to_string_lossy()))
+            .replace("{token_file}", &quote(&token_file.to_string_lossy()))
             .replace("{worker}", &worker.to_string())
             .replace("{workers}", &workers.to_string());
         Order { words: vec!["/bin/sh".to_owned(), "-c".to_owned(), command], ..Order::default() }
@@ -84,16 +85,6 @@ pub fn run(orders: Vec<Order>) -> Result<Launched> {
         launched.started.push(start(order)?);
     }
     Ok(launched)
-}
-
-/// One word for the shell.
-pub fn quoted(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._/:=@,+".contains(&byte);
-    if !text.is_empty() && text.bytes().all(plain) {
-        text.to_owned()
-    } else {
-        format!("'{}'", text.replace('\'', "'\\''"))
-    }
 }
 
 /// Runs a command that undoes another. It may wait for somebody who does not answer: then it is ended.
@@ -139,8 +130,8 @@ impl Launched {
                 };
                 let said = started.said();
                 let said = if said.is_empty() { "and wrote nothing".to_owned() } else { format!("and wrote: {said}") };
-                let command: Vec<String> = started.order.words.iter().map(|word| quoted(word)).collect();
-                let error = anyhow!("the command that starts workers {how} {said} (it is `{}`)", command.join(" "));
+                let command = shell_words::join(&started.order.words);
+                let error = anyhow!("the command that starts workers {how} {said} (it is `{command}`)");
                 return Err(Fault::Environment.of(error));
             }
         }

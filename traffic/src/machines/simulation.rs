@@ -13,7 +13,8 @@ use tlsdyno_record::model::worker::{FromWorker, LoadPlan, ToWorker};
 
 use super::carried;
 use super::coordinator::{Action, Coordinator};
-use crate::load::options::{self, Options};
+use crate::load::options::Options;
+use crate::load::plan;
 use crate::load::url::Url;
 
 const MS: u64 = 1_000_000;
@@ -201,7 +202,7 @@ impl Simulation {
 fn load() -> LoadPlan {
     let flags = <Flags as clap::Parser>::parse_from(["load", "-k", "--connections", "4000"]);
     let url = Url::parse("https://127.0.0.1:1/").unwrap();
-    let mut plan = options::plan(&flags.options, &url, "127.0.0.1:1".parse().unwrap()).unwrap();
+    let mut plan = plan::plan(&flags.options, &url, "127.0.0.1:1".parse().unwrap()).unwrap();
     plan.until = Until::Elapsed(1000 * MS);
     let packed = carried::Packer::default().pack(&plan).unwrap();
     LoadPlan { packed, before_count: 0, loops: 0, held: None, watched: false, latencies: false }

@@ -7,10 +7,11 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use anyhow::{Context, Result, anyhow};
+use shell_words::quote;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::foreign::visible;
 
-use super::launch::{Order, quoted};
+use super::launch::Order;
 use super::token::{Token, hash_of};
 
 /// Ports on the other machine for tunnels: below those that systems give to connections.
@@ -56,12 +57,8 @@ impl Ssh<'_> {
         let first = u16::from_le_bytes(ports) % PORTS;
         let order = |(number, host): (u16, &String)| {
             let port = PORT_FROM + first.wrapping_add(number) % PORTS;
-            let arguments: Vec<String> = self.arguments.iter().map(|argument| quoted(argument)).collect();
-            let script = format!(
-                "exec {} worker --join 127.0.0.1:{port} --token-file - {}",
-                path_of(&hash),
-                arguments.join(" ")
-            );
+            let (program, arguments) = (path_of(&hash), shell_words::join(self.arguments));
+            let script = format!("exec {program} worker --join 127.0.0.1:{port} --token-file - {arguments}");
             let tunnel = format!("127.0.0.1:{port}:{coordinator}");
             let options = ["-o", "ExitOnForwardFailure=yes", "-R", &tunnel];
             Order { words: self.words(&options, host, &script), input: token.text().into_bytes(), undo: Vec::new() }
@@ -75,7 +72,7 @@ impl Ssh<'_> {
         words.extend(["-o", "BatchMode=yes", "-o", "ServerAliveInterval=5"].map(str::to_owned));
         words.extend(options.iter().map(ToString::to_string));
         // Behind `--` a host is never an option. Whatever the user's shell is, `sh` reads the script.
-        words.extend(["--".to_owned(), host.to_owned(), format!("sh -c {}", always_quoted(script))]);
+        words.extend(["--".to_owned(), host.to_owned(), format!("sh -c {}", quote(script))]);
         words
     }
 
@@ -143,10 +140,6 @@ impl Ssh<'_> {
 /// Where the program with this hash is on the other machine, for its shell.
 fn path_of(hash: &str) -> String {
     format!("\"${{XDG_CACHE_HOME:-$HOME/.cache}}/tlsdyno/worker-{hash}\"")
-}
-
-fn always_quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The other end: a worker, which dials one coordinator, makes its part of each load, and ends with it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use tlsdyno_base::fault::{Fault, OrFault, fault_of};
 use tlsdyno_base::listening::is_loopback;
 use tlsdyno_base::open_files;
-use tlsdyno_engine::load::{HeldSessions, Outcome, Plan, RecordedLatencies, Snapshot, Watcher, watch};
+use tlsdyno_engine::load::{Outcome, Plan, RecordedLatencies, Snapshot, Watcher, watch};
 use tlsdyno_engine::sys::monotonic_ns;
 use tlsdyno_record::model::job::{Makers, Reply};
 use tlsdyno_record::model::packed::Data;
@@ -27,7 +27,7 @@ use super::carried::{DATA_BYTES_MAX, Unpacker};
 use super::coordinator::ASLEEP_NS;
 use super::link::Link;
 use super::token::{Token, hash_of};
-use crate::load::threads::{Crew, Loops};
+use crate::load::threads::{Crew, Loops, Stores};
 
 /// Pause after the first vain attempt to join the coordinator; each further one is twice as long.
 const RETRY: Duration = Duration::from_millis(200);
@@ -71,10 +71,17 @@ pub fn work(setting: &Setting, stop: &Arc<AtomicBool>) -> Result<()> {
                  machine reaches",
                 setting.join
             ))),
-            Ok(socket) => match serve(setting, socket, stop) {
-                Err(NotJoined(error)) => error,
-                Ok(end) => return end,
-            },
+            Ok(socket) => {
+                let mut worker = Worker::new(setting, socket)?;
+                let served = worker.serve(stop);
+                if let Some(part) = &worker.part {
+                    part.stop.store(true, Ordering::Relaxed);
+                }
+                match served {
+                    Err(error) if !worker.is_member && !is_final(&error) => error,
+                    end => return end,
+                }
+            }
         };
         let next_ns = monotonic_ns() + pause.as_nanos() as u64;
         if next_ns >= until_ns || stop.load(Ordering::Relaxed) {
@@ -82,25 +89,6 @@ pub fn work(setting: &Setting, stop: &Arc<AtomicBool>) -> Result<()> {
         }
         thread::sleep(pause);
         pause = (pause * 2).min(RETRY_MAX);
-    }
-}
-
-/// Why a worker was not let in, where another attempt may help.
-struct NotJoined(anyhow::Error);
-
-/// Serves one coordinator to its end.
-fn serve(setting: &Setting, socket: TcpStream, stop: &Arc<AtomicBool>) -> Result<Result<()>, NotJoined> {
-    let mut worker = match Worker::new(setting, socket) {
-        Ok(worker) => worker,
-        Err(error) => return Ok(Err(error)),
-    };
-    let end = worker.serve(stop);
-    if let Some(part) = &worker.part {
-        part.stop.store(true, Ordering::Relaxed);
-    }
-    match end {
-        Err(error) if !worker.is_member && !is_final(&error) => Err(NotJoined(error)),
-        end => Ok(end),
     }
 }
 
@@ -148,8 +136,7 @@ type LoadJob = Box<dyn FnOnce(&mut Kept) + Send>;
 #[derive(Debug, Default)]
 struct Kept {
     unpacker: Unpacker,
-    /// Sessions that all loops hold, by the number of the store.
-    stores: BTreeMap<u64, Vec<HeldSessions>>,
+    stores: Stores,
     /// Addresses of hosts that may be loaded.
     permitted: BTreeSet<IpAddr>,
 }
@@ -399,19 +386,7 @@ impl<'a> Worker<'a> {
                 let of_each = plan.connections.total.div_ceil(load.loops.max(1));
                 open_files::make_room_for(of_each.saturating_mul(loops.count() as u32))?;
                 let loops = loops.among(load.before_count, load.loops)?;
-                let mut own = Vec::new();
-                let held = match &load.held {
-                    Some(held) => {
-                        held.dropped_numbers.iter().for_each(|number| drop(stores.remove(number)));
-                        stores.entry(held.number).or_default()
-                    }
-                    None => &mut own,
-                };
-                let mut outcomes = loops.run_each(&plan, &stop, watched, held, ready)?;
-                if load.held.as_ref().is_some_and(|held| held.is_slice) {
-                    outcomes.iter_mut().for_each(|(_, outcome)| outcome.phases.clear());
-                }
-                Ok(outcomes)
+                Ok(stores.run(&loops, &plan, &stop, watched, load.held.as_ref(), ready)?)
             };
             say(&tell, &wake, Event::Ended(run()));
         });

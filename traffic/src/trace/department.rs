@@ -13,10 +13,8 @@
 //! until the mean over requests is the published one. So every seed and scale has the published aggregates, and the
 //! seed decides which file is popular, which is large, and who requests what.
 
-use std::f64::consts::TAU;
-
 use anyhow::{Result, ensure};
-use tlsdyno_base::distribution::normal_cdf;
+use tlsdyno_base::distribution::normal_quantile;
 use tlsdyno_base::random::SplitMix64;
 use tlsdyno_engine::load::{Request, User, Workload};
 
@@ -126,20 +124,6 @@ fn quantiles(count: usize, quantile: impl Fn(f64) -> f64) -> Vec<f64> {
 /// Quantile function of the lognormal distribution.
 fn lognormal(mu: f64, sigma: f64) -> impl Fn(f64) -> f64 {
     move |p| (mu + sigma * normal_quantile(p)).exp()
-}
-
-/// Quantile function of the standard normal distribution by Newton's method, which from 0 on never passes the solution.
-fn normal_quantile(p: f64) -> f64 {
-    let mut x = 0.0_f64;
-    loop {
-        let density = (-0.5 * x * x).exp() / TAU.sqrt();
-        let step = (p - normal_cdf(x)) / density;
-        x += step;
-        // The next step would be smaller than what rounding leaves uncertain.
-        if step.abs() < 1e-8 {
-            return x;
-        }
-    }
 }
 
 /// Whole numbers in proportion to `weights`, each at least `least`, that add up to `total` exactly.

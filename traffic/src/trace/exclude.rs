@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use anyhow::{Context, Result, ensure};
+use ipnet::IpNet;
 
 use super::access_log::Entry;
 
@@ -41,10 +42,7 @@ pub(super) struct Exclude {
 
 #[derive(Debug, PartialEq)]
 enum Pattern {
-    Prefix {
-        address: IpAddr,
-        bits: u32,
-    },
+    Prefix(IpNet),
     /// In lower case: equal to the client's name, or part of the user agent.
     Text(String),
     Crawlers,
@@ -72,10 +70,10 @@ impl Exclude {
 
     fn client(&self, client: &[u8]) -> Option<usize> {
         let address: Option<IpAddr> = std::str::from_utf8(client).ok().and_then(|text| text.parse().ok());
+        // Behind dual-stack sockets IPv4 clients are logged as ::ffff:192.0.2.1.
+        let address = address.map(|address| address.to_canonical());
         self.patterns.iter().position(|pattern| match pattern {
-            Pattern::Prefix { address: prefix, bits } => {
-                address.is_some_and(|address| contains(*prefix, *bits, address))
-            }
+            Pattern::Prefix(prefix) => address.is_some_and(|address| prefix.contains(&address)),
             Pattern::Text(text) => client.eq_ignore_ascii_case(text.as_bytes()),
             Pattern::Crawlers => false,
         })
@@ -87,7 +85,7 @@ impl Exclude {
         }
         let lower = agent.to_ascii_lowercase();
         let verdict = self.patterns.iter().position(|pattern| match pattern {
-            Pattern::Prefix { .. } => false,
+            Pattern::Prefix(_) => false,
             Pattern::Text(text) => holds(&lower, text),
             Pattern::Crawlers => CRAWLERS.iter().any(|part| holds(&lower, part)),
         });
@@ -106,32 +104,18 @@ fn pattern(text: &str) -> Result<Pattern> {
         return Ok(Pattern::Crawlers);
     }
     if let Ok(address) = text.parse::<IpAddr>() {
-        let address = address.to_canonical();
-        return Ok(Pattern::Prefix { address, bits: width(address) });
+        return Ok(Pattern::Prefix(address.to_canonical().into()));
     }
     if let Some((address, bits)) = text.split_once('/')
         && let Ok(address) = address.parse::<IpAddr>()
     {
         let bits: u32 =
             bits.parse().with_context(|| format!("the prefix length of `{text}` to exclude is not a number"))?;
-        let width = width(address);
-        ensure!(bits <= width, "the prefix `{text}` to exclude is longer than its address ({width} bits)");
-        return Ok(Pattern::Prefix { address, bits });
+        let prefix = u8::try_from(bits).ok().and_then(|bits| IpNet::new(address, bits).ok());
+        let prefix = prefix.with_context(|| format!("the prefix `{text}` to exclude is longer than its address"))?;
+        return Ok(Pattern::Prefix(prefix));
     }
     Ok(Pattern::Text(text.to_ascii_lowercase()))
-}
-
-fn width(address: IpAddr) -> u32 {
-    if address.is_ipv4() { 32 } else { 128 }
-}
-
-fn contains(prefix: IpAddr, bits: u32, address: IpAddr) -> bool {
-    // Behind dual-stack sockets IPv4 clients are logged as ::ffff:192.0.2.1.
-    match (prefix, address.to_canonical()) {
-        (IpAddr::V4(prefix), IpAddr::V4(address)) => (prefix.to_bits() ^ address.to_bits()).leading_zeros() >= bits,
-        (IpAddr::V6(prefix), IpAddr::V6(address)) => (prefix.to_bits() ^ address.to_bits()).leading_zeros() >= bits,
-        _ => false,
-    }
 }
 
 fn holds(lower: &[u8], part: &str) -> bool {

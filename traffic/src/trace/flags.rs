@@ -57,7 +57,7 @@ pub fn absolute(path: &Path, what: &str) -> Result<PathBuf> {
 }
 
 /// How an access log is replayed; the same flags wherever a log is taken.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct ReplayArgs {
     /// Log: leave out a client address, a prefix like 10.0.0.0/8, part of a user agent, or `crawlers`; repeatable
     #[arg(long, value_name = "WHAT")]
@@ -67,11 +67,11 @@ pub struct ReplayArgs {
     pub pages: bool,
     /// Log: a user forgets its TLS session after so long without a request; `never` makes only the first handshake of
     /// an address full [default: 300s]
-    #[arg(long = "trace-session-lifetime", alias = "session-lifetime", value_name = "TIME|never")]
+    #[arg(id = "trace_session_lifetime", long = "trace-session-lifetime", value_name = "TIME|never")]
     #[arg(value_parser = session_lifetime)]
     pub session_lifetime: Option<SessionsSpec>,
     /// Log: a user's connection closes after so long without a request [default: 75s]
-    #[arg(long = "trace-keep-alive", alias = "keep-alive", value_name = "TIME", value_parser = whole_seconds)]
+    #[arg(id = "trace_keep_alive", long = "trace-keep-alive", value_name = "TIME", value_parser = whole_seconds)]
     pub keep_alive: Option<u32>,
     /// Log: which field of a line is the client, by number from 1, or `last`; a text in quotation marks or square
     /// brackets is one field [default: the address or host name before the time, or X-Forwarded-For behind a proxy]
@@ -112,7 +112,7 @@ impl ReplayArgs {
 }
 
 /// Parses a time, or `never`.
-pub fn session_lifetime(text: &str) -> Result<SessionsSpec, String> {
+fn session_lifetime(text: &str) -> Result<SessionsSpec, String> {
     match text {
         "never" => Ok(SessionsSpec::PerAddress),
         time => whole_seconds(time)
@@ -122,7 +122,7 @@ pub fn session_lifetime(text: &str) -> Result<SessionsSpec, String> {
 }
 
 /// Parses a time of whole seconds: logs know no smaller ones.
-pub fn whole_seconds(text: &str) -> Result<u32, String> {
+fn whole_seconds(text: &str) -> Result<u32, String> {
     let time = text.parse::<Time>()?.0;
     match u32::try_from(time.as_secs()) {
         Ok(seconds) if time.subsec_nanos() == 0 => Ok(seconds),

@@ -29,6 +29,8 @@ use crate::run::cpus;
 
 /// The main job: what each TLS component costs a real server, each with its confidence interval
 #[derive(clap::Args, Clone, Debug)]
+#[command(mut_arg("trace_session_lifetime", |flag| flag.alias("session-lifetime")))]
+#[command(mut_arg("trace_keep_alive", |flag| flag.alias("keep-alive")))]
 pub struct Args {
     /// Server under test
     #[arg(long, default_value_t, value_parser = choice(ServerName::configured()), help_heading = "Server")]

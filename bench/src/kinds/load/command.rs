@@ -25,6 +25,7 @@ use tlsdyno_stats::compared::{Word, verdict};
 use tlsdyno_traffic::load::diagnosis::{self, Sent};
 use tlsdyno_traffic::load::limit::{Limit, RunLimit};
 use tlsdyno_traffic::load::options::{self, Options};
+use tlsdyno_traffic::load::plan;
 use tlsdyno_traffic::load::screen::{self, Display};
 use tlsdyno_traffic::load::sweep::{self, RateRange};
 use tlsdyno_traffic::load::threads::{Crew, Loops, Threads};
@@ -163,7 +164,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         return Err(anyhow!(UNIX_SOCKET_IS_HERE)).or_fault(Fault::Usage);
     }
     let address = options::address(options, &url).or_fault(Fault::Unreachable)?;
-    let plan = options::plan(options, &url, address).or_fault(Fault::Usage)?;
+    let plan = plan::plan(options, &url, address).or_fault(Fault::Usage)?;
     match args.sweep.is_some() || args.against.is_some() {
         true => check_record_endings(&args.output).or_fault(Fault::Usage)?,
         false => check_endings(&args.output).or_fault(Fault::Usage)?,

@@ -23,6 +23,7 @@ use tlsdyno_record::store::{Block, Configuration, Journal, KindPart, Record, Sto
 use tlsdyno_servers::cpu::ProcessClocks;
 use tlsdyno_traffic::load::options::{self, Options};
 use tlsdyno_traffic::load::permission;
+use tlsdyno_traffic::load::plan;
 use tlsdyno_traffic::load::threads::Crew;
 use tlsdyno_traffic::load::url::Url;
 use tlsdyno_traffic::machines::crew::Workers;
@@ -302,7 +303,7 @@ impl<'a> LoadedUrl<'a> {
             permission::check(&url.host, address, &options.i_may_load_this).or_fault(Fault::Usage)?;
             let most = experiment.curve.as_ref().map_or(0, |curve| curve.connections_max_count);
             open_files::make_room_for(options.connections.max(most)).or_fault(Fault::Environment)?;
-            plans.push(options::plan(options, url, address).or_fault(Fault::Usage)?);
+            plans.push(plan::plan(options, url, address).or_fault(Fault::Usage)?);
             if url.tls || record.configurations.is_empty() {
                 record.manifest.effort = if url.tls { options::effort(options).to_string() } else { String::new() };
             }

@@ -27,7 +27,7 @@ pub fn checks() -> Vec<Check> {
         read("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list").map(|text| judge_siblings(&text)),
         Some(judge_governor(read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").as_deref())),
         read("/proc/stat").map(|text| judge_steal(&text)),
-        Some(judge_accounting(Cgroup::create().map(drop), read("/proc/self/schedstat").as_deref())),
+        Some(judge_accounting(Cgroup::create().map(drop))),
         Some(judge_quota(quota::require())),
         Some(judge_open_files(limit.current.unwrap_or(unlimited), limit.maximum.unwrap_or(unlimited))),
         read("/proc/sys/net/ipv4/ip_local_port_range")
@@ -91,23 +91,13 @@ fn judge_steal(stat: &str) -> Check {
     check.but_if(percent > 1.0, Verdict::Warn, "a busy host: prefer CPU per hit to hits/s, or another machine")
 }
 
-fn judge_accounting(cgroup: anyhow::Result<()>, schedstat: Option<&str>) -> Check {
-    let name = "CPU account";
-    match (cgroup, schedstat) {
-        (Ok(()), _) => Check::ok(name, "control group of our own"),
-        (Err(error), Some(_)) => Check::but(
-            name,
-            Verdict::Note,
-            format!("from /proc/PID/schedstat; no control group: {error:#}"),
-            "exact for servers whose processes stay; for others run as root or in a delegated scope (`systemd-run \
-             --user --scope -p Delegate=yes`)",
-        ),
-        (Err(_), None) => Check::but(
-            name,
-            Verdict::Fail,
-            "neither control groups nor /proc/self/schedstat",
-            "use a kernel with CONFIG_SCHED_INFO (all distributions' kernels), and mount /proc",
-        ),
+fn judge_accounting(cgroup: anyhow::Result<()>) -> Check {
+    let finding = |error: anyhow::Error| format!("clocks of the server's processes; no control group: {error:#}");
+    let remedy = "exact for servers whose processes stay; for others run as root or in a delegated scope (`systemd-run \
+                  --user --scope -p Delegate=yes`)";
+    match cgroup {
+        Ok(()) => Check::ok("CPU account", "control group of our own"),
+        Err(error) => Check::but("CPU account", Verdict::Note, finding(error), remedy),
     }
 }
 
@@ -175,7 +165,7 @@ mod tests {
         assert_eq!(judge_governor(Some("performance\n")).verdict, Verdict::Ok);
         assert_eq!(judge_governor(None).verdict, Verdict::Ok);
         assert_eq!(judge_steal("cpu  100 0 100 800 0 0 0 1 0 0\n").verdict, Verdict::Ok);
-        assert_eq!(judge_accounting(Ok(()), None).verdict, Verdict::Ok);
+        assert_eq!(judge_accounting(Ok(())).verdict, Verdict::Ok);
         assert_eq!(judge_open_files(1024, 1 << 20).verdict, Verdict::Ok);
         let ports =
             judge_ports("32768\t60999\n", "sockets: used 9\nTCP: inuse 5 orphan 0 tw 12 alloc 8 mem 1\n").unwrap();
@@ -195,8 +185,7 @@ mod tests {
             (judge_siblings("0-1\n"), Verdict::Note),
             (judge_governor(Some("powersave\n")), Verdict::Warn),
             (judge_steal("cpu  100 0 100 700 0 0 0 100 0 0\n"), Verdict::Warn),
-            (judge_accounting(refused(), Some("1 2 3")), Verdict::Note),
-            (judge_accounting(refused(), None), Verdict::Fail),
+            (judge_accounting(refused()), Verdict::Note),
             (judge_quota(refused()), Verdict::Note),
             (judge_open_files(256, 1024), Verdict::Warn),
             (judge_ports("50000 60000", &tcp(0)).unwrap(), Verdict::Warn),

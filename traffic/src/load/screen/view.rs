@@ -269,7 +269,8 @@ pub(super) mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::load::options::{self, Options};
+    use crate::load::options::Options;
+    use crate::load::plan;
     use crate::load::url::Url;
 
     #[derive(Parser)]
@@ -281,7 +282,7 @@ pub(super) mod tests {
     /// The plan of `tlsdyno load -k URL`.
     pub fn plan(url: &str) -> Plan {
         let options = Flags::parse_from(["load", "-k"]).options;
-        options::plan(&options, &Url::parse(url).unwrap(), "127.0.0.1:1".parse().unwrap()).unwrap()
+        plan::plan(&options, &Url::parse(url).unwrap(), "127.0.0.1:1".parse().unwrap()).unwrap()
     }
 
     /// A run that did nothing yet.

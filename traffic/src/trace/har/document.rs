@@ -5,10 +5,7 @@
 //! unknown, and only what makes a request unknowable (no URL, no time, no believable size) is an error. The file
 //! depends on anyhow, serde, time and tlsdyno-base alone, so that the fuzzer can build it.
 
-use std::fmt;
-
 use anyhow::{Context, Error, Result, anyhow, ensure};
-use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -101,27 +98,14 @@ struct Header {
 struct Content {
     size: Option<f64>,
     compression: Option<f64>,
-    text: Option<Length>,
+    #[serde(default, rename = "text", deserialize_with = "length")]
+    text_bytes: Option<u64>,
     encoding: Option<String>,
 }
 
 /// How long a text is, bytes: those of responses are not kept.
-struct Length(u64);
-
-impl<'de> Deserialize<'de> for Length {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Length, D::Error> {
-        struct Measured;
-        impl Visitor<'_> for Measured {
-            type Value = Length;
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a text")
-            }
-            fn visit_str<E>(self, text: &str) -> Result<Length, E> {
-                Ok(Length(text.len() as u64))
-            }
-        }
-        deserializer.deserialize_str(Measured)
-    }
+fn length<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    Ok(Option::<String>::deserialize(deserializer)?.map(|text| text.len() as u64))
 }
 
 /// Reads a HAR file.
@@ -228,9 +212,9 @@ impl Content {
 
     /// Bytes of the content where the recording holds it; of an empty text nothing is known.
     fn held_bytes(&self) -> Option<u64> {
-        let Length(length) = self.text.as_ref().filter(|text| text.0 > 0)?;
+        let length = self.text_bytes.filter(|length| *length > 0)?;
         let is_base64 = self.encoding.as_ref().is_some_and(|encoding| encoding.eq_ignore_ascii_case("base64"));
-        Some(if is_base64 { length / 4 * 3 } else { *length })
+        Some(if is_base64 { length / 4 * 3 } else { length })
     }
 }
 
