@@ -113,13 +113,13 @@ impl Claim {
         about: impl Into<String>,
         published: [PublishedNumber; 2],
         ours: [Estimate; 2],
-        in_: Metric,
+        metric: Metric,
     ) -> Claim {
         let [of, by] = published;
         let paper = Unit::Times.told(PublishedNumber { low: of.low / by.high, high: of.high / by.low });
         let ([of, by], [our, our_by]) = ([of, by].map(|number| number.rounded()), ours);
         let range = [of[0] / by[1], of[1] / by[0]];
-        Claim::new(about, paper, (range, Unit::Times), Some(Ours { estimate: our.divided_by(our_by), metric: in_ }))
+        Claim::new(about, paper, (range, Unit::Times), Some(Ours { estimate: our.divided_by(our_by), metric }))
     }
 
     /// The same of a ratio, in the paper's words where they are known. Of a bound only one end is known.

@@ -6,6 +6,7 @@ pub mod charts;
 pub mod circumstances;
 pub mod compared;
 mod method;
+pub mod over_reuse;
 pub mod published;
 pub mod render;
 pub mod scoreboard;

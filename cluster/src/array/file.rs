@@ -3,7 +3,6 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use tlsdyno_base::choice::choice;
 use tlsdyno_bench::kinds::flags::percent;
@@ -190,14 +189,6 @@ impl ArrayExperiment {
         Tls { certificate: Some(CertificateKind::Rsa4096), ..Tls::default() }
     }
 
-    /// The experiment as a file.
-    ///
-    /// # Errors
-    /// A value that TOML cannot hold.
-    pub fn to_toml(&self) -> Result<String> {
-        Ok(toml::to_string(self)?)
-    }
-
     /// The names of its lines.
     pub fn line_names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
@@ -267,7 +258,7 @@ mod tests {
         let places = experiment.places();
         assert_eq!(places.len(), 1 + 6 + 2 * 6, "nothing is spread without proxies");
         assert_eq!(experiment.name(&places[18]), "3 proxies, dispatcher, 98 %");
-        let read: ArrayExperiment = toml::from_str(&experiment.to_toml().unwrap()).unwrap();
+        let read: ArrayExperiment = toml::from_str(&toml::to_string(&experiment).unwrap()).unwrap();
         assert_eq!(read, experiment);
     }
 }

@@ -267,7 +267,7 @@ mod tests {
             traffic: Traffic { rates_per_s: vec![100.0], ..Traffic::default() },
             ..ClusterExperiment::default()
         };
-        let text = experiment.to_toml().unwrap();
+        let text = toml::to_string(&experiment).unwrap();
         assert_eq!(toml::from_str::<ClusterExperiment>(&text).unwrap(), experiment);
         for table in ["[cluster]\n", "[cluster]\n[traffic]\n", "[cluster]\n[tls]\n", "[cluster]\n[measure]\n"] {
             let text = format!("question = \"q\"\n{table}surprise = 1\n");

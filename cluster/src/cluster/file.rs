@@ -3,7 +3,6 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use tlsdyno_base::choice::choice;
 use tlsdyno_bench::kinds::flags::percent;
@@ -279,14 +278,6 @@ impl Default for ClusterExperiment {
 }
 
 impl ClusterExperiment {
-    /// The experiment as a file.
-    ///
-    /// # Errors
-    /// A value that TOML cannot hold.
-    pub fn to_toml(&self) -> Result<String> {
-        Ok(toml::to_string(self)?)
-    }
-
     /// One server of a cluster as the main job sees it: what is shared with it is checked and described there.
     pub fn as_experiment(&self, sharing: Sharing) -> Experiment {
         let mut experiment = Experiment {

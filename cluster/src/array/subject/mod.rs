@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::interrupt;
+use tlsdyno_bench::kinds::AnyExperiment;
 use tlsdyno_bench::run::cpus;
 use tlsdyno_bench::run::load_process::{LoadProcess, Sessions};
 use tlsdyno_bench::run::observer::Observer;

@@ -16,6 +16,7 @@ use anyhow::Result;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::interrupt;
 use tlsdyno_base::listening::is_loopback;
+use tlsdyno_bench::kinds::AnyExperiment;
 use tlsdyno_bench::run::load_process::LoadProcess;
 use tlsdyno_bench::run::observer::Observer;
 use tlsdyno_bench::run::runner::{self, Finished, Plan, Subject};

@@ -1,6 +1,5 @@
 //! Curves over percent reuse: the half serving point in a sentence, what stands behind it, and the picture.
 
-use serde_json::{Value, json};
 use tlsdyno_base::units::{
     NONE, format_count, format_duration, format_interval, format_percent, format_quantity, format_seconds,
     format_tenths,
@@ -11,10 +10,8 @@ use tlsdyno_stats::reuse::{Costs, Crossing, HalfServingPoint, ReuseAxis, Theory}
 use crate::kinds::load::curve::log::LogOnCurve;
 use crate::kinds::load::curve::summary::{CurveSummary, Level};
 use crate::report::cells;
-use crate::report::charts::{
-    COLOURS, axis, layer, line_legend, line_mark, palette, quantity, rule_mark, tooltip, with,
-};
 use crate::report::document::{Chart, Section};
+use crate::report::over_reuse::OverReuse;
 
 /// The half serving points, in sentences; without plain HTTP, what reuse brings.
 pub fn answer(curves: &[CurveSummary], log: Option<&LogOnCurve>) -> String {
@@ -206,76 +203,22 @@ fn theory_note(theory: &Theory) -> String {
     )
 }
 
-/// Levels at which the drawn forms are computed, per cent.
-const DRAWN: usize = 101;
-
 /// Throughput over reuse with the forms fitted to it, plain HTTP and half of it.
 fn chart(curve: &CurveSummary, log: Option<&LogOnCurve>) -> Option<Chart> {
-    let measured = curve.levels.iter().map(|level| {
-        let found = level.hits_per_second;
-        let end = |end: f64| if end.is_finite() { end } else { found.value };
-        let label = found.told(format_quantity);
-        json!({
-            "line": "measured", "reuse": level.achieved_percent, "hits": found.value, "low": end(found.low),
-            "high": end(found.high), "label": label,
-        })
-    });
-    let mut rows: Vec<Value> = measured.collect();
-    let words: Vec<String> =
-        rows.iter().map(|row| format!("{:.1} % {}", row["reuse"].as_f64().unwrap_or(0.0), row["label"])).collect();
-    let drawn = |line: &'static str, of: &dyn Fn(f64) -> f64| -> Vec<Value> {
-        let at = |percent: usize| percent as f64;
-        let point = |percent: f64| json!({"line": line, "reuse": percent, "hits": of(percent)});
-        (0..DRAWN).map(at).map(point).filter(|row| row["hits"].as_f64().is_some_and(f64::is_finite)).collect()
-    };
+    let mut chart = OverReuse::new(curve.by, ["hits per second", "hits/s"], 1.0);
+    chart.measured("measured", curve.levels.iter().map(|level| (level.achieved_percent, level.hits_per_second)));
     if let Some(costs) = &curve.costs {
-        rows.extend(drawn("by costs", &|percent| costs.hits_per_second(f64::INFINITY, 1.0, percent)));
+        chart.computed("by costs", |percent| costs.hits_per_second(f64::INFINITY, 1.0, percent));
     }
-    if let Some(plain) = &curve.plain {
-        let plain = plain.hits_per_second.value;
+    if let Some(plain) = curve.plain.as_ref().map(|plain| plain.hits_per_second.value) {
         if let Some(theory) = &curve.theory {
-            rows.extend(drawn("by theory", &|percent| theory.hits_per_second(plain, percent)));
+            chart.computed("by theory", |percent| theory.hits_per_second(plain, percent));
         }
-        for (line, hits) in [("plain HTTP", plain), ("half of it", plain / 2.0)] {
-            rows.extend([0.0, 100.0].map(|reuse| json!({"line": line, "reuse": reuse, "hits": hits})));
-        }
+        chart.limit(plain);
     }
-    let logged = log.and_then(LogOnCurve::typical);
-    rows.extend(logged.map(|at| json!({"line": "your log", "reuse": at.percent, "label": at.hits_per_second})));
-    let is_drawn = |line: &str| rows.iter().any(|row| row["line"] == line);
-    // Each line with its colour and dashes, whichever others there are.
-    let lines = ["measured", "by costs", "by theory", "plain HTTP", "half of it", "your log"];
-    let dashes = [[1, 0], [6, 3], [2, 3], [1, 0], [6, 6], [1, 0]];
-    let drawn_ones = || lines.iter().zip(COLOURS).zip(dashes).filter(|((line, _), _)| is_drawn(line));
-    let lines: Vec<&str> = drawn_ones().map(|((line, _), _)| *line).collect();
-    let colours: Vec<&str> = drawn_ones().map(|((_, colour), _)| colour).collect();
-    let dashes: Vec<[u32; 2]> = drawn_ones().map(|(_, dashes)| dashes).collect();
-    let dashes = json!({"domain": lines, "range": dashes});
-    let of = |line: &str, layer: Value| with(layer, json!({"transform": [{"filter": format!("datum.line {line}")}]}));
-    let rules = json!({"y": axis("low"), "y2": {"field": "high"}});
-    let mut layers = vec![
-        of("== 'measured'", layer(rule_mark(), rules)),
-        of("== 'measured'", layer(line_mark(), json!({"y": quantity("hits", "hits per second")}))),
-    ];
-    // Of one without rows the viewer would complain.
-    if is_drawn("your log") {
-        layers.push(of("== 'your log'", layer(rule_mark(), json!({}))));
+    if let Some(at) = log.and_then(LogOnCurve::typical) {
+        chart.reuse("your log", at.percent, at.hits_per_second);
     }
-    if lines.iter().any(|line| !["measured", "your log"].contains(line)) {
-        let dashed = json!({"field": "line", "type": "nominal", "scale": dashes, "title": null});
-        let drawn = json!({"y": axis("hits"), "strokeDash": dashed});
-        let drawn = layer(json!({"type": "line", "strokeWidth": 1.5}), drawn);
-        layers.push(of("!= 'measured' && datum.line != 'your log'", drawn));
-    }
-    let body = json!({
-        "encoding": {
-            "x": with(quantity("reuse", &format!("reuse, % by {}", curve.by)), json!({"scale": {"domain": [0, 100]}})),
-            "color": with(palette("line", &lines, &colours), line_legend(None, 6)),
-            "tooltip": tooltip([("line", "line"), ("reuse", "reuse, %"), ("label", "hits/s")]),
-        },
-        "layer": layers,
-    });
     let caption = format!("Hits per second at saturation over reuse by {}, with 95 % intervals.", curve.by);
-    let words = format!("A line of hits per second over reuse by {}: {}.", curve.by, words.join("; "));
-    Some(Chart::new(format!("curve-{}", curve.by), 280, rows, body)?.told(caption, words))
+    chart.chart(format!("curve-{}", curve.by), 280, caption)
 }
