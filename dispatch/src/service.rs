@@ -24,7 +24,6 @@ use super::descriptors;
 pub struct Service {
     config: Config,
     shared: Shared,
-    /// Of each loop.
     listeners: Vec<Vec<TcpListener>>,
     addresses: Vec<SocketAddr>,
     control: Option<Control>,

@@ -47,7 +47,6 @@ const CACHE_BYTES: u32 = 10 << 20;
 /// Name, HMAC key and AES-128 key.
 const TICKET_KEY_BYTES: usize = 48;
 
-/// Which multi-processing module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mpm {
     /// Processes with threads, and a listener thread that holds idle connections.

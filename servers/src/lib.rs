@@ -333,7 +333,6 @@ pub struct Place<'a> {
     own: &'a Path,
     /// The address on which it shall listen.
     ip: IpAddr,
-    /// And where there.
     port: u16,
     /// Where a user's own command may serve plain HTTP beside TLS.
     plain_port: u16,

@@ -74,6 +74,5 @@ struct Configuration<'a> {
     certificate: &'a str,
     lowest: &'static str,
     highest: &'static str,
-    /// Suites and groups.
     lists: Vec<(&'static str, String)>,
 }

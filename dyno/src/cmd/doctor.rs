@@ -45,7 +45,6 @@ struct Check {
     /// What was looked at.
     name: &'static str,
     verdict: Verdict,
-    /// What was seen.
     finding: String,
     /// What to do about it; empty where nothing needs doing.
     remedy: String,
@@ -66,10 +65,8 @@ impl Check {
     }
 }
 
-/// The JSON object.
 #[derive(Serialize)]
 struct Findings {
-    /// Nothing fails.
     able: bool,
     checks: Vec<Check>,
 }

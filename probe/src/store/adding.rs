@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Result;
 use tlsdyno_base::fault::{Fault, OrFault};
 
-use super::database::{Database, Value};
+use super::database::{Column, Database, Value, count};
 use super::hours::Hour;
 use super::tally::Tally;
 use super::{Store, tables};
@@ -96,7 +96,7 @@ fn count_runs(database: &mut dyn Database, rows: &Rows<'_>, last: &BTreeMap<(i64
     }
     let row = |(key, tally): (&(i64, i64), &Tally)| {
         let last = last.get(key).copied().unwrap_or(0);
-        [[key.1.into(), key.0.into(), last.into()].as_slice(), &tally.values()].concat()
+        [[key.1.into(), key.0.into(), count(last)].as_slice(), &tally.values()].concat()
     };
     let values: Vec<Vec<Value>> = runs.iter().map(row).collect();
     let sums = Tally::COLUMNS.map(|column| format!("{column} = runs.{column} + excluded.{column}")).join(", ");

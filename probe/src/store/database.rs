@@ -3,19 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-
-/// A value of a parameter or a column.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Value {
-    /// NULL, in a column of numbers.
-    Null,
-    /// BIGINT.
-    Integer(i64),
-    /// TEXT.
-    Text(String),
-    /// BLOB, BYTEA.
-    Bytes(Vec<u8>),
-}
+pub use rusqlite::types::Value;
 
 /// A database.
 pub trait Database: Send {
@@ -106,51 +94,40 @@ pub fn places(first: usize, count: usize) -> String {
     format!("({})", all.join(", "))
 }
 
-impl Value {
+/// A value of a column, of which it is known what it is.
+pub trait Column {
     /// The number.
-    pub fn integer(&self) -> Option<i64> {
+    fn integer(&self) -> Option<i64>;
+
+    /// The text; empty if it is none.
+    fn text(&self) -> &str;
+
+    /// The bytes; none if it is something else.
+    fn bytes(&self) -> &[u8];
+
+    /// The number, if it is a count or a time.
+    fn unsigned(&self) -> Option<u64> {
+        self.integer().and_then(|number| u64::try_from(number).ok())
+    }
+}
+
+impl Column for Value {
+    fn integer(&self) -> Option<i64> {
         if let Value::Integer(number) = self { Some(*number) } else { None }
     }
 
-    /// The number, if it is a count or a time.
-    pub fn unsigned(&self) -> Option<u64> {
-        self.integer().and_then(|number| u64::try_from(number).ok())
-    }
-
-    /// The text; empty if it is none.
-    pub fn text(&self) -> &str {
+    fn text(&self) -> &str {
         if let Value::Text(text) = self { text } else { "" }
     }
 
-    /// The bytes; none if it is something else.
-    pub fn bytes(&self) -> &[u8] {
-        if let Value::Bytes(bytes) = self { bytes } else { &[] }
+    fn bytes(&self) -> &[u8] {
+        if let Value::Blob(bytes) = self { bytes } else { &[] }
     }
 }
 
-impl From<i64> for Value {
-    fn from(number: i64) -> Value {
-        Value::Integer(number)
-    }
-}
-
-impl From<u64> for Value {
-    /// Times and counts stay far below 2^63.
-    fn from(number: u64) -> Value {
-        Value::Integer(i64::try_from(number).unwrap_or(i64::MAX))
-    }
-}
-
-impl From<&str> for Value {
-    fn from(text: &str) -> Value {
-        Value::Text(text.to_owned())
-    }
-}
-
-impl<T: Into<Value>> From<Option<T>> for Value {
-    fn from(value: Option<T>) -> Value {
-        value.map_or(Value::Null, Into::into)
-    }
+/// A count or a time, which stays far below 2^63.
+pub fn count(number: u64) -> Value {
+    i64::try_from(number).unwrap_or(i64::MAX).into()
 }
 
 /// Texts that are kept once and named by a number: sites, runs, facts, faults.
@@ -171,7 +148,7 @@ impl Texts {
         if let Some(number) = self.numbers.get(&(kind, text.to_owned())) {
             return Ok(*number);
         }
-        let values = [kind.into(), text.into()];
+        let values = [kind, text].map(|text| Value::from(text.to_owned()));
         let known = database.number("SELECT id FROM texts WHERE kind = $1 AND content = $2", &values)?;
         let number = match known {
             Some(number) => number,

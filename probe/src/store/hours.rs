@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tlsdyno_tls::named;
 
 use super::Store;
-use super::database::{Value, places};
+use super::database::{Column, Value, places};
 use super::tally::Tally;
 use crate::entry::Entry;
 use crate::fault::FaultKind;
@@ -133,7 +133,7 @@ impl Hour {
         encoder.write_all(&rmp_serde::to_vec_named(self)?)?;
         let mut values: Vec<Value> = [site, by.length_s(), self.hour_unix_s].map(Value::from).into();
         values.extend(self.tally.values());
-        values.push(Value::Bytes(encoder.finish()?));
+        values.push(Value::Blob(encoder.finish()?));
         Ok(values)
     }
 

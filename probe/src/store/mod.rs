@@ -18,7 +18,7 @@ use tlsdyno_base::fault::{Fault, OrFault};
 
 use super::entry::Entry;
 pub use address::Address;
-use database::{Database, Texts};
+use database::{Column, Database, Texts};
 pub use hours::{By, Hour};
 use postgres::Postgres;
 use sqlite::Sqlite;

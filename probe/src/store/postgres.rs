@@ -116,8 +116,9 @@ fn parameter(value: &Value) -> &(dyn ToSql + Sync) {
     match value {
         Value::Null => &None::<i64>,
         Value::Integer(number) => number,
+        Value::Real(number) => number,
         Value::Text(text) => text,
-        Value::Bytes(bytes) => bytes,
+        Value::Blob(bytes) => bytes,
     }
 }
 
@@ -126,7 +127,7 @@ fn value(row: &Row, column: usize) -> Result<Value> {
     Ok(match *kind {
         Type::INT8 => row.try_get::<_, Option<i64>>(column)?.into(),
         Type::TEXT => row.try_get::<_, Option<String>>(column)?.map_or(Value::Null, Value::Text),
-        Type::BYTEA => row.try_get::<_, Option<Vec<u8>>>(column)?.map_or(Value::Null, Value::Bytes),
+        Type::BYTEA => row.try_get::<_, Option<Vec<u8>>>(column)?.map_or(Value::Null, Value::Blob),
         _ => bail!("the store has a column of type {kind}, which we never made"),
     })
 }

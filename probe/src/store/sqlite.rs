@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, OpenFlags, ToSql, params_from_iter};
+use rusqlite::{Connection, OpenFlags, params_from_iter};
 
 use super::database::{Database, Dialect, Value};
 
@@ -90,17 +89,6 @@ fn identity(path: &Path) -> std::io::Result<(u64, u64)> {
     std::fs::metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
-impl ToSql for Value {
-    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        Ok(ToSqlOutput::Borrowed(match self {
-            Value::Null => ValueRef::Null,
-            Value::Integer(number) => ValueRef::Integer(*number),
-            Value::Text(text) => ValueRef::Text(text.as_bytes()),
-            Value::Bytes(bytes) => ValueRef::Blob(bytes),
-        }))
-    }
-}
-
 impl Database for Sqlite {
     fn batch(&mut self, sql: &str) -> Result<()> {
         Ok(self.connection.execute_batch(sql)?)
@@ -112,13 +100,11 @@ impl Database for Sqlite {
         let mut rows = statement.query(params_from_iter(values))?;
         while let Some(next) = rows.next()? {
             for (column, value) in found.iter_mut().enumerate() {
-                *value = match next.get_ref(column)? {
-                    ValueRef::Null => Value::Null,
-                    ValueRef::Integer(number) => Value::Integer(number),
-                    ValueRef::Text(text) => Value::Text(String::from_utf8_lossy(text).into_owned()),
-                    ValueRef::Blob(bytes) => Value::Bytes(bytes.to_vec()),
-                    ValueRef::Real(_) => bail!("the store holds a number with a fraction, which we never write"),
-                };
+                *value = next.get(column)?;
+                ensure!(
+                    !matches!(value, Value::Real(_)),
+                    "the store holds a number with a fraction, which we never write"
+                );
             }
             row(&found)?;
         }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value as Json, json};
 
 use super::Store;
-use super::database::{Database, Texts, Value};
+use super::database::{Column as _, Database, Texts, Value, count};
 use super::hours::HOUR_COLUMNS;
 use super::tally::Tally;
 use crate::entry::Entry;
@@ -134,15 +134,15 @@ pub fn values(entry: &Entry, texts: &mut Texts, database: &mut dyn Database) -> 
         texts.number(database, "site", &entry.round.series())?.into(),
         entry.round.started_unix_us.into(),
         texts.number(database, "run", &entry.run)?.into(),
-        entry.number.into(),
-        entry.missed_count.into(),
+        count(entry.number),
+        entry.missed_count.map(count).into(),
     ];
     let round = serde_json::to_value(&entry.round)?;
     for column in COLUMNS.iter() {
         let found = round.pointer(&column.path).filter(|found| !found.is_null());
         values.push(match column.kind {
-            Kind::Number => found.and_then(Json::as_u64).into(),
-            Kind::Name => found.and_then(Json::as_str).unwrap_or_default().into(),
+            Kind::Number => found.and_then(Json::as_u64).map(count).into(),
+            Kind::Name => found.and_then(Json::as_str).unwrap_or_default().to_owned().into(),
             Kind::Text(kind) => found.map(|found| texts.number(database, kind, &found.to_string())).transpose()?.into(),
         });
     }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::database::Value;
+use super::database::{Column, Value, count};
 use crate::entry::Entry;
 use crate::round::Resumption;
 
@@ -53,7 +53,7 @@ impl Tally {
     }
 
     pub(super) fn values(self) -> [Value; 5] {
-        self.counts().map(Value::from)
+        self.counts().map(count)
     }
 
     /// Of its columns in a row.

@@ -24,7 +24,6 @@ pub(super) fn program() -> Result<PathBuf> {
     PACKAGE.require(" or leave its policies out of --policies")
 }
 
-/// Its statistics socket.
 #[derive(Debug)]
 struct Counter(PathBuf);
 

@@ -20,7 +20,6 @@ const CONTROL_FILE: &str = "control";
 /// al. 2000: the same time-out on both sides gives near perfect reuse).
 const SESSION_TIMEOUT: Time = Time::seconds(3600);
 
-/// Its control socket.
 #[derive(Debug)]
 struct Counter(PathBuf);
 

@@ -74,7 +74,6 @@ impl Socket {
     }
 }
 
-/// A server's listener.
 #[derive(Debug)]
 struct Listen {
     socket: Socket,

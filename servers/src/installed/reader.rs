@@ -15,7 +15,6 @@ use crate::glob;
 
 /// Includes within includes; more is a circle.
 const DEPTH_MAX: u32 = 16;
-/// Blocks within blocks.
 const BLOCKS_MAX: u32 = 64;
 /// Blocks that hold data: what stands first in their lines is no directive.
 const OF_DATA: [&str; 6] = ["types", "map", "geo", "split_clients", "charset_map", "geoip2"];
@@ -221,7 +220,6 @@ struct Words<'a> {
     at: usize,
 }
 
-/// Blanks and comments.
 static SKIPPED: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^(?:[ \t\r\n]|#[^\n]*)*").expect("a test uses it"));
 /// A word, or `;`, `{`, `}`. In one without quotes a brace may stand behind `$`, and anything behind a backslash.
 static WORD: LazyLock<Regex> = LazyLock::new(|| {

@@ -103,7 +103,6 @@ fn answer(
     Ok(())
 }
 
-/// Answers the runner.
 fn say(output: &mut impl Write, reply: &Reply) -> Result<()> {
     let mut line = serde_json::to_vec(reply).context("failed to encode a reply")?;
     line.push(b'\n');

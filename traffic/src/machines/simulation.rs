@@ -87,7 +87,6 @@ struct Simulation {
     under_way: BTreeSet<(u64, u64)>,
     messages: BTreeMap<u64, (usize, Result<ToWorker, FromWorker>)>,
     said: u64,
-    /// Longest way, nanoseconds.
     way_ns_max: u64,
     /// How long loads last.
     lasts_ns: u64,

@@ -28,7 +28,6 @@ const NAME: &str = "coordinator.tlsdyno.invalid";
 /// What both ends of a run know.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
-    /// The coordinator's certificate.
     certificate: CertificateDer<'static>,
     secret: String,
 }

@@ -96,7 +96,6 @@ fn sizes(uses: &[u64], corpus: u64, mean: f64, random: &mut SplitMix64) -> Vec<u
     sizes
 }
 
-/// Smallest file, bytes.
 const MIN_FILE_BYTES: u64 = 64;
 /// The mean response may differ from the published one by so much, bytes: 0.05 %.
 const EXCHANGE_GOAL_BYTES: i128 = 23;

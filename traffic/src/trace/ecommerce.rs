@@ -26,7 +26,6 @@ const IMAGES_PER_PAGE: usize = 3;
 const PAGES_PER_PURCHASE: usize = 3;
 /// In each so many purchases exactly [`NEW_PER_DECK`] are by new customers: 22 % (section 2.2.1).
 const DECK: usize = 50;
-/// See [`DECK`].
 const NEW_PER_DECK: usize = 11;
 
 /// One page: its name, the size of its HTML document in bytes, and how its images share the rest of the page's weight.

@@ -22,7 +22,6 @@ const CLIENT_CHARACTERS: usize = 253;
 const METHODS: usize = 32;
 /// The name under which the others are counted: in lower case, which no method in the table has by chance.
 const OTHER_METHODS: &str = "other";
-/// Clients shown.
 const BUSIEST: usize = 5;
 
 /// What reading a log has found, whatever it is read for.

@@ -39,7 +39,6 @@ pub(super) fn split_target(target: &[u8]) -> (&[u8], Option<&[u8]>) {
 pub(super) struct Names {
     /// Folders of all paths that can be kept.
     folders: HashSet<Box<str>>,
-    /// Files given out.
     files: HashSet<Box<str>>,
 }
 
