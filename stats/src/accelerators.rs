@@ -8,7 +8,7 @@
 use serde::Serialize;
 use tlsdyno_record::model::{Card, ConfigurationModel, Experiment};
 
-use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
+use super::bootstrap::{Column, Estimate, estimate_column, estimate_sum};
 use super::papers::{gain_at_finite_speed, share_saved};
 use super::rounds::Rounds;
 use super::statement::{Difference, Metric, Ratio};
@@ -116,9 +116,8 @@ impl Columns {
 
     /// Of the share, the gain predicted, the gain without limit, and measured by predicted.
     fn estimates(&self) -> [Estimate; 4] {
-        let beyond = Combination { constant: 0.0, terms: vec![(3, 1.0), (1, -1.0)] };
-        let wanted: Vec<Combination> = (0..3).map(Combination::column).chain([beyond]).collect();
-        let estimates = estimate(&self.columns, &wanted, RESAMPLES, SEED);
-        estimates.try_into().expect("one estimate per combination")
+        let [share, predicted, unlimited, measured] = &self.columns;
+        let beyond = estimate_sum(&[(measured, 1.0), (predicted, -1.0)]);
+        [estimate_column(share), estimate_column(predicted), estimate_column(unlimited), beyond]
     }
 }

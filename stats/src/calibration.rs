@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate, estimate_column};
+use super::bootstrap::{Column, Estimate, estimate_column};
 use super::robust::{TRIM, mean_and_variance, trimmed_each_end, trimmed_mean, winsorised};
 use super::rounds::Rounds;
 use super::shares::{Share, Shares};
@@ -38,10 +38,8 @@ pub fn evaluate(rounds: &Rounds, names: &Names) -> Option<Calibration> {
         pairs.push((*us, before, index(name)?));
     }
     let columns: Vec<Column> = pairs.iter().map(|(_, before, after)| difference_us(rounds, *before, *after)).collect();
-    let combinations: Vec<Combination> = (0..columns.len()).map(Combination::column).collect();
-    let estimates = estimate(&columns, &combinations, RESAMPLES, SEED);
-    let recovered = pairs.iter().zip(&estimates).map(|((injected_us, ..), estimate)| {
-        let Estimate { value, low, high } = *estimate;
+    let recovered = pairs.iter().zip(&columns).map(|((injected_us, ..), column)| {
+        let Estimate { value, low, high } = estimate_column(column);
         Recovered { injected_us: *injected_us, measured_us: value, low_us: low, high_us: high }
     });
     let elapsed_s: f64 = compared(record).map(|block| block.elapsed_ns as f64 / 1e9).sum();

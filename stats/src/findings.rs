@@ -10,7 +10,7 @@ use tlsdyno_record::store::{Configuration, Record, Role};
 use tlsdyno_tls::Stage;
 
 use super::accelerators::{Prediction, predictions};
-use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
+use super::bootstrap::{Column, estimate_sum};
 use super::papers::share_saved;
 use super::rounds::Rounds;
 use super::statement::{Difference, Direction, Metric, Ratio};
@@ -303,20 +303,15 @@ fn setup_and_data(rounds: &Rounds) -> Vec<SetupAndData> {
 }
 
 fn parts(rounds: &Rounds, as_is: usize, without: [usize; 3], metric: Metric) -> SetupAndData {
-    let columns: Vec<Column> = without
-        .map(|index| rounds.paired(as_is, index, metric, |before, after| share_saved(1.0 / before, 1.0 / after)))
-        .into();
-    let discrepancy = Combination { constant: 0.0, terms: vec![(0, 1.0), (1, -1.0), (2, -1.0)] };
-    let combinations = [Combination::column(0), Combination::column(1), Combination::column(2), discrepancy];
+    let saved = |index| rounds.paired(as_is, index, metric, |before, after| share_saved(1.0 / before, 1.0 / after));
+    let [whole, setup, data] = without.map(saved);
     let pairs = without.map(|index| rounds.pairs(as_is, index, metric)).into_iter().min().unwrap_or(0);
-    let difference = |estimate: Estimate| Difference::of(estimate, metric, pairs);
-    let estimates = estimate(&columns, &combinations, RESAMPLES, SEED);
-    let [whole, setup, data, discrepancy]: [Estimate; 4] = estimates.try_into().expect("one estimate per combination");
+    let difference = |terms: &[(&Column, f64)]| Difference::of(estimate_sum(terms), metric, pairs);
     SetupAndData {
         metric,
-        whole: difference(whole),
-        setup: difference(setup),
-        data: difference(data),
-        discrepancy: difference(discrepancy),
+        whole: difference(&[(&whole, 1.0)]),
+        setup: difference(&[(&setup, 1.0)]),
+        data: difference(&[(&data, 1.0)]),
+        discrepancy: difference(&[(&whole, 1.0), (&setup, -1.0), (&data, -1.0)]),
     }
 }

@@ -7,7 +7,7 @@ use tlsdyno_record::model::{ConfigurationModel, Experiment};
 use tlsdyno_record::store::{LibraryUsed, Record, Role};
 use tlsdyno_tls::Stage;
 
-use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate};
+use super::bootstrap::{Column, estimate_column, estimate_sum};
 use super::rounds::Rounds;
 use super::statement::{Direction, Metric, SideBySide, direction};
 
@@ -60,7 +60,7 @@ impl Libraries {
             named.push((REMAINDER.to_owned(), [index, twin].map(|index| rounds.cost(index, Metric::Cpu))));
         }
         let [first, second] = versions(record, models.get(second)?);
-        Some(Libraries { first, second, rows: rows(named) })
+        Some(Libraries { first, second, rows: named.into_iter().map(row).collect() })
     }
 
     /// A whole hit.
@@ -119,20 +119,11 @@ fn versions(record: &Record, second: &ConfigurationModel) -> [String; 2] {
     [format!("{} in {}", versions[0], place(first, "the system")), format!("{} in {}", versions[1], place(other, ""))]
 }
 
-fn rows(named: Vec<(String, [Column; 2])>) -> Vec<SideBySide> {
-    let columns: Vec<Column> = named.iter().flat_map(|(_, pair)| pair.clone()).collect();
-    let of_row = |row: usize| {
-        let less = Combination { constant: 0.0, terms: vec![(2 * row + 1, 1.0), (2 * row, -1.0)] };
-        [Combination::column(2 * row), Combination::column(2 * row + 1), less]
-    };
-    let combinations: Vec<Combination> = (0..named.len()).flat_map(of_row).collect();
-    let estimates = estimate(&columns, &combinations, RESAMPLES, SEED);
-    let row = |((stage, [first, second]), of_row): ((String, [Column; 2]), &[Estimate])| {
-        let pairs = first.iter().zip(&second).filter(|(a, b)| a.is_some() && b.is_some()).count();
-        let direction = direction(of_row[2], pairs as u32);
-        SideBySide { stage, first: of_row[0], second: of_row[1], difference: of_row[2], direction }
-    };
-    named.into_iter().zip(estimates.chunks(3)).map(row).collect()
+fn row((stage, [first, second]): (String, [Column; 2])) -> SideBySide {
+    let pairs = first.iter().zip(&second).filter(|(a, b)| a.is_some() && b.is_some()).count();
+    let difference = estimate_sum(&[(&second, 1.0), (&first, -1.0)]);
+    let direction = direction(difference, pairs as u32);
+    SideBySide { stage, first: estimate_column(&first), second: estimate_column(&second), difference, direction }
 }
 
 #[cfg(test)]

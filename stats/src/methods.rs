@@ -6,7 +6,7 @@ use serde::Serialize;
 use tlsdyno_record::store::{Configuration, Role};
 use tlsdyno_tls::{Stage, StageSet};
 
-use super::bootstrap::{Column, Combination, Estimate, RESAMPLES, SEED, estimate, estimate_column};
+use super::bootstrap::{Column, Estimate, estimate_column, estimate_sum};
 use super::counts::{Counts, Instructions, stages_of};
 use super::rounds::Rounds;
 use super::statement::{FEW_ROUNDS, Lies, Metric};
@@ -153,8 +153,7 @@ fn removed(rounds: &Rounds, as_is: usize) -> Vec<(StageSet, Column)> {
 fn side_by_side(stages: StageSet, removed: Option<&Column>, doubled: Option<&Column>) -> ByMethods {
     let (removing, doubling) = (removed.map(estimate_column), doubled.map(estimate_column));
     let both = removed.zip(doubled).map(|(removed, doubled)| {
-        let less = Combination { constant: 0.0, terms: vec![(1, 1.0), (0, -1.0)] };
-        let difference = estimate(&[removed.clone(), doubled.clone()], &[less], RESAMPLES, SEED)[0];
+        let difference = estimate_sum(&[(doubled, 1.0), (removed, -1.0)]);
         let pairs = removed.iter().zip(doubled).filter(|(a, b)| a.is_some() && b.is_some()).count() as u32;
         (difference, pairs)
     });

@@ -3,9 +3,9 @@
 use serde::Serialize;
 use tlsdyno_record::model::ShareModel;
 use tlsdyno_record::store::Role;
-use tlsdyno_tls::Stage;
+use tlsdyno_tls::{Stage, StageSet};
 
-use super::bootstrap::{Column, Combination, RESAMPLES, SEED, estimate};
+use super::bootstrap::{Column, estimate_sum};
 use super::methods::{self, Doubled};
 use super::papers::{relative_cost, relative_throughput, share_saved};
 use super::rounds::Rounds;
@@ -88,10 +88,9 @@ impl Shares {
     }
 
     fn add(&mut self, comparison: &Comparison, rounds: &Rounds, as_is: usize, metric: Metric) {
-        let combinations: Vec<Combination> =
-            comparison.quantities.iter().map(|quantity| quantity.combination.clone()).collect();
-        let estimates = estimate(&comparison.columns, &combinations, RESAMPLES, SEED);
-        for (quantity, estimate) in comparison.quantities.iter().zip(estimates) {
+        for quantity in &comparison.quantities {
+            let terms: Vec<(&Column, f64)> = quantity.terms.iter().map(|(column, weight)| (column, *weight)).collect();
+            let estimate = estimate_sum(&terms).map(|sum| quantity.constant + sum);
             let pairs =
                 quantity.configurations.iter().map(|&other| rounds.pairs(as_is, other, metric)).min().unwrap_or(0);
             let difference = Difference::of(estimate, metric, pairs);
@@ -172,99 +171,115 @@ enum Place {
     Instrument,
 }
 
-/// Something to estimate.
+/// Something to estimate: a constant, and trimmed means of columns, each with its weight.
 struct Quantity {
     place: Place,
-    combination: Combination,
+    constant: f64,
+    terms: Vec<(Column, f64)>,
     /// The configurations that it compares with the server as is.
     configurations: Vec<usize>,
 }
 
-/// What can be compared by one metric: the values per round, and what to make of them.
+/// What a stage, or stages that cannot be taken apart, save.
+struct Step {
+    name: String,
+    stages: StageSet,
+    /// The part of the cost of a hit as is, by round.
+    saved: Column,
+    configurations: Vec<usize>,
+}
+
+impl From<Doubled> for Step {
+    fn from(Doubled { stages, share: saved, configurations, .. }: Doubled) -> Step {
+        Step { name: methods::name(stages), stages, saved, configurations }
+    }
+}
+
+/// The stages that the record replaces, or doubles, one by one, and all of them together.
+fn steps(rounds: &Rounds, as_is: usize, metric: Metric) -> (Vec<Step>, Option<Step>) {
+    let record = rounds.record();
+    // With T = 1/c the saved share is the papers' T_as_is · (1/T_on − 1/T_off), for CPU and for time alike.
+    let step = |role: &Role, name: &str, stages: StageSet| {
+        let index = comparable(rounds, as_is, metric, role)?;
+        let saved = rounds.paired(as_is, index, metric, |before, after| share_saved(1.0 / before, 1.0 / after));
+        Some(Step { name: name.to_owned(), stages, saved, configurations: vec![index] })
+    };
+    // The stages of the shim contain those of the provider: beside them they would be counted twice.
+    let of_provider = |stage: &Stage| Stage::PROVIDER.contains(stage);
+    let stages = || {
+        record.configurations.iter().filter_map(|configuration| match &configuration.role {
+            Role::StageOff(stage) => Some(*stage),
+            _ => None,
+        })
+    };
+    let any_of_provider = stages().any(|stage| of_provider(&stage));
+    let counted = stages().filter(|stage| of_provider(stage) || !any_of_provider);
+    let replaced: Vec<Step> =
+        counted.filter_map(|stage| step(&Role::StageOff(stage), stage.name(), StageSet::NONE.with(stage))).collect();
+    // Where stages are replaced too, the methods stand side by side (`methods.rs`) and these are the shares.
+    let doubled = if replaced.is_empty() { methods::doubled(rounds, as_is, metric) } else { Vec::new() };
+    if !doubled.is_empty() {
+        let all = methods::all_doubled(rounds, as_is, metric).map(Step::from);
+        return (doubled.into_iter().map(Step::from).collect(), all);
+    }
+    let all_off = record.configurations.iter().find(|configuration| configuration.role == Role::AllOff);
+    (replaced, all_off.and_then(|all| step(&Role::AllOff, &all.name, all.noop)))
+}
+
+/// The configuration with this role, if it can be compared with the server as is.
+fn comparable(rounds: &Rounds, as_is: usize, metric: Metric, role: &Role) -> Option<usize> {
+    rounds.find(role).filter(|&index| rounds.pairs(as_is, index, metric) > 0)
+}
+
+/// What can be compared by one metric.
+#[derive(Default)]
 struct Comparison {
-    columns: Vec<Column>,
     quantities: Vec<Quantity>,
     /// Stages or named shares that have no share: not selected, or their configuration cannot be used.
     unmeasured: Vec<String>,
 }
 
 impl Comparison {
-    const EMPTY: Comparison = Comparison { columns: Vec::new(), quantities: Vec::new(), unmeasured: Vec::new() };
-
     /// The stages that the record replaces one by one, what is left, and plain HTTP.
     fn of_stages(rounds: &Rounds, as_is: usize, metric: Metric) -> Comparison {
-        let record = rounds.record();
-        let comparable = |role: &Role| rounds.find(role).filter(|&index| rounds.pairs(as_is, index, metric) > 0);
-        // With T = 1/c the saved share is the papers' T_as_is · (1/T_on − 1/T_off), for CPU and for time alike.
-        let saved = |index| rounds.paired(as_is, index, metric, |before, after| share_saved(1.0 / before, 1.0 / after));
-        let relative =
-            |index| rounds.paired(as_is, index, metric, |before, after| relative_throughput(1.0 / before, 1.0 / after));
-
-        let mut comparison = Comparison::EMPTY;
-        let mut stages = Vec::new();
-        let mut stage_configurations = Vec::new();
-        let mut unmeasured = Stage::PROVIDER.to_vec();
-        // The stages of the shim contain those of the provider: beside them they would be counted twice.
-        let of_provider = |stage: &Stage| Stage::PROVIDER.contains(stage);
-        let roles = || record.configurations.iter().map(|configuration| &configuration.role);
-        let any_of_provider = roles().any(|role| matches!(role, Role::StageOff(stage) if of_provider(stage)));
-        for role in roles() {
-            if let (Role::StageOff(stage), Some(index)) = (role, comparable(role))
-                && (of_provider(stage) || !any_of_provider)
-            {
-                let column = comparison.column(saved(index));
-                comparison.share(stage.name(), false, Combination::column(column), vec![index]);
-                stages.push(column);
-                stage_configurations.push(index);
-                unmeasured.retain(|other| other != stage);
-            }
+        let (steps, all) = steps(rounds, as_is, metric);
+        let is_measured = |stage: &Stage| steps.iter().any(|step| step.stages.contains(*stage));
+        let unmeasured: Vec<Stage> = Stage::PROVIDER.into_iter().filter(|stage| !is_measured(stage)).collect();
+        let mut comparison =
+            Comparison { unmeasured: unmeasured.iter().map(Stage::to_string).collect(), ..Comparison::default() };
+        for step in &steps {
+            comparison.share(&step.name, false, 0.0, vec![(step.saved.clone(), 1.0)], step.configurations.clone());
         }
-        // Where stages are replaced too, the methods stand side by side (`methods.rs`) and these are the shares.
-        let doubled = if stages.is_empty() { methods::doubled(rounds, as_is, metric) } else { Vec::new() };
-        for Doubled { stages: of_step, share, configurations, .. } in &doubled {
-            let column = comparison.column(share.clone());
-            comparison.share(&methods::name(*of_step), false, Combination::column(column), configurations.clone());
-            stages.push(column);
-            stage_configurations.extend(configurations);
-            unmeasured.retain(|other| !of_step.contains(*other));
-        }
-        comparison.unmeasured = unmeasured.iter().map(Stage::to_string).collect();
-        let stage_terms = |weight: f64| stages.iter().map(move |&column| (column, weight));
-
-        let plain = comparable(&Role::PlainHttp).map(|index| (comparison.column(relative(index)), index));
-        let all = match doubled.is_empty() {
-            true => {
-                comparable(&Role::AllOff).map(|index| (saved(index), vec![index], record.configurations[index].noop))
-            }
-            false => methods::all_doubled(rounds, as_is, metric).map(|all| (all.share, all.configurations, all.stages)),
-        };
-        let all = all.map(|(values, configurations, of_all)| (comparison.column(values), configurations, of_all));
-        let all_configurations = all.iter().flat_map(|(_, configurations, _)| configurations);
-        let with_all: Vec<usize> = stage_configurations.iter().chain(all_configurations).copied().collect();
+        let of_steps = |weight: f64| steps.iter().map(move |step| (step.saved.clone(), weight));
+        let configurations: Vec<usize> = steps.iter().flat_map(|step| step.configurations.clone()).collect();
+        let of_all = all.iter().flat_map(|all| all.configurations.clone());
+        let with_all: Vec<usize> = configurations.iter().copied().chain(of_all).collect();
+        let plain = comparable(rounds, as_is, metric, &Role::PlainHttp).map(|index| {
+            let relative = |before: f64, after: f64| relative_throughput(1.0 / before, 1.0 / after);
+            (rounds.paired(as_is, index, metric, relative), index)
+        });
         // By slices all together is known as well as each stage alone, while the sum of the stages has the errors of
         // all.
-        let measured = all
-            .as_ref()
-            .filter(|(.., of_all)| rounds.sweeps() > 0 && of_all.iter().all(|stage| !unmeasured.contains(&stage)));
-        if !stages.is_empty() || plain.is_some() {
-            let saved_terms = measured.map_or(stage_terms(-1.0).collect(), |(column, ..)| vec![(*column, -1.0)]);
-            let terms = saved_terms.into_iter().chain(plain.map(|(column, _)| (column, -1.0))).collect();
-            let involved =
-                measured.map_or(stage_configurations.clone(), |(_, configurations, _)| configurations.clone());
-            let involved = involved.into_iter().chain(plain.map(|(_, index)| index)).collect();
+        let is_whole = |all: &&Step| rounds.sweeps() > 0 && !all.stages.iter().any(|one| unmeasured.contains(&one));
+        let measured = all.as_ref().filter(is_whole);
+        if !steps.is_empty() || plain.is_some() {
+            let saved = measured.map_or(of_steps(-1.0).collect(), |all| vec![(all.saved.clone(), -1.0)]);
+            let of_plain = plain.iter().map(|(column, _)| (column.clone(), -1.0));
+            let involved = measured.map_or(configurations, |all| all.configurations.clone());
+            let involved = involved.into_iter().chain(plain.iter().map(|(_, index)| *index)).collect();
             let name = if plain.is_some() { OTHER_TLS } else { REST };
-            comparison.share(name, true, Combination { constant: 1.0, terms }, involved);
+            comparison.share(name, true, 1.0, saved.into_iter().chain(of_plain).collect(), involved);
         }
-        if let Some((column, ..)) = measured {
-            let terms = stage_terms(-1.0).chain([(*column, 1.0)]).collect();
-            comparison.share(TOGETHER, true, Combination { constant: 0.0, terms }, with_all.clone());
+        if let Some(all) = measured {
+            let terms = of_steps(-1.0).chain([(all.saved.clone(), 1.0)]).collect();
+            comparison.share(TOGETHER, true, 0.0, terms, with_all.clone());
         }
         if let Some((column, index)) = plain {
-            comparison.share(PLAIN_HTTP, true, Combination::column(column), vec![index]);
+            comparison.share(PLAIN_HTTP, true, 0.0, vec![(column, 1.0)], vec![index]);
         }
-        if let Some((column, ..)) = all {
-            let terms = stage_terms(1.0).chain([(column, -1.0)]).collect();
-            comparison.quantity(Place::Interaction, Combination { constant: 0.0, terms }, with_all);
+        if let Some(all) = &all {
+            let terms = of_steps(1.0).chain([(all.saved.clone(), -1.0)]).collect();
+            comparison.quantity(Place::Interaction, 0.0, terms, with_all);
         }
         comparison.instrument(rounds, as_is, metric);
         comparison
@@ -272,7 +287,7 @@ impl Comparison {
 
     /// The shares that the experiment names, and what is missing to 100 %.
     fn named(models: &[ShareModel], rounds: &Rounds, as_is: usize, metric: Metric) -> Comparison {
-        let mut comparison = Comparison::EMPTY;
+        let mut comparison = Comparison::default();
         let (mut terms, mut all) = (Vec::new(), Vec::new());
         for model in models {
             let indices: Option<Vec<usize>> =
@@ -288,13 +303,13 @@ impl Comparison {
                 [as_is, left] => relative_throughput(1.0 / as_is, 1.0 / left),
                 _ => f64::NAN,
             };
-            let column = comparison.column(values.iter().map(|costs| costs.as_ref().map(share)).collect());
-            comparison.share(&model.name, model.off.is_none(), Combination::column(column), indices.clone());
+            let column: Column = values.iter().map(|costs| costs.as_ref().map(share)).collect();
+            comparison.share(&model.name, model.off.is_none(), 0.0, vec![(column.clone(), 1.0)], indices.clone());
             terms.push((column, -1.0));
             all.extend(indices);
         }
         if !terms.is_empty() {
-            comparison.share(MISSING, true, Combination { constant: 1.0, terms }, all);
+            comparison.share(MISSING, true, 1.0, terms, all);
         }
         comparison.instrument(rounds, as_is, metric);
         comparison
@@ -304,22 +319,16 @@ impl Comparison {
         let loaded = rounds.find(&Role::Loaded).or_else(|| rounds.find(&Role::NothingDoubled));
         if let Some(index) = loaded.filter(|&index| rounds.pairs(as_is, index, metric) > 0) {
             let saved = rounds.paired(as_is, index, metric, |before, after| share_saved(1.0 / before, 1.0 / after));
-            let column = self.column(saved);
-            self.quantity(Place::Instrument, Combination { constant: 0.0, terms: vec![(column, -1.0)] }, vec![index]);
+            self.quantity(Place::Instrument, 0.0, vec![(saved, -1.0)], vec![index]);
         }
     }
 
-    fn column(&mut self, column: Column) -> usize {
-        self.columns.push(column);
-        self.columns.len() - 1
+    fn share(&mut self, name: &str, left: bool, constant: f64, terms: Vec<(Column, f64)>, configurations: Vec<usize>) {
+        self.quantity(Place::Share { name: name.to_owned(), left }, constant, terms, configurations);
     }
 
-    fn share(&mut self, name: &str, left: bool, combination: Combination, configurations: Vec<usize>) {
-        self.quantity(Place::Share { name: name.to_owned(), left }, combination, configurations);
-    }
-
-    fn quantity(&mut self, place: Place, combination: Combination, configurations: Vec<usize>) {
-        self.quantities.push(Quantity { place, combination, configurations });
+    fn quantity(&mut self, place: Place, constant: f64, terms: Vec<(Column, f64)>, configurations: Vec<usize>) {
+        self.quantities.push(Quantity { place, constant, terms, configurations });
     }
 }
 

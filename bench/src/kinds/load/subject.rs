@@ -275,6 +275,51 @@ fn clocks_of(address: SocketAddr) -> Option<ProcessClocks> {
     Some(ProcessClocks::of(all.into_iter().collect()))
 }
 
+/// The plan of each point and where it goes, with its configuration in the record.
+fn prepared(
+    experiment: &LoadExperiment,
+    points: &[Point],
+    record: &mut Record,
+    observer: &mut dyn Observer,
+) -> Result<(Vec<EnginePlan>, Vec<SocketAddr>)> {
+    let most = experiment.curve.as_ref().map_or(0, |curve| curve.connections_max_count);
+    let (mut plans, mut addresses) = (Vec::new(), Vec::new());
+    for Point { name, options, url } in points {
+        observer.step(&format!("preparing: {name}"));
+        let address = options::address(options, url).or_fault(Fault::Unreachable)?;
+        permission::check(&url.host, address, &options.i_may_load_this).or_fault(Fault::Usage)?;
+        open_files::make_room_for(options.connections.max(most)).or_fault(Fault::Environment)?;
+        plans.push(plan::plan(options, url, address).or_fault(Fault::Usage)?);
+        if url.tls || record.configurations.is_empty() {
+            record.manifest.effort = if url.tls { options::effort(options).to_string() } else { String::new() };
+        }
+        record.configurations.push(Configuration::setting(name.clone(), url.tls, Vec::new()));
+        addresses.push(address);
+    }
+    Ok((plans, addresses))
+}
+
+/// The plan of a point of a curve, with as many connections as saturate its server.
+fn saturating(
+    experiment: &LoadExperiment,
+    (index, points): (usize, &[Point]),
+    address: SocketAddr,
+    makes: &Makes,
+    record: &mut Record,
+) -> Result<EnginePlan> {
+    let most = experiment.curve.as_ref().map_or(0, |curve| curve.connections_max_count);
+    let time = Duration::from_secs_f64(experiment.measure.time_s) / points.len().max(1) as u32;
+    let (plan, saturated) = curve::saturated(&points[index], address, most, time, makes.stop, |plan| makes.run(plan))?;
+    let connections = plan.connections.total;
+    if !saturated {
+        let what = format!("{connections} connections may be too few to saturate the server");
+        let warning = Warning::new("few_connections", what).with_remedy("Raise --connections-max");
+        record.configurations[index].warnings.push(warning);
+    }
+    record.kind_part.change(|load: &mut LoadRecord| load.connections.push(connections));
+    Ok(plan)
+}
+
 impl<'a> LoadedUrl<'a> {
     fn start(
         experiment: &LoadExperiment,
@@ -283,8 +328,6 @@ impl<'a> LoadedUrl<'a> {
         stop: &'a AtomicBool,
         observer: &mut dyn Observer,
     ) -> Result<LoadedUrl<'a>> {
-        let mut addresses: Vec<SocketAddr> = Vec::new();
-        let mut plans = Vec::new();
         let started = match (&experiment.server, points.first().map(|point| point.url.clone())) {
             (Some(server), Some(url)) => {
                 let most = points.iter().map(|point| point.options.connections).max().unwrap_or(1);
@@ -297,19 +340,7 @@ impl<'a> LoadedUrl<'a> {
             let address = started.address().to_string();
             points.iter_mut().for_each(|point| point.options.connect_to = Some(address.clone()));
         }
-        for Point { name, options, url } in &points {
-            observer.step(&format!("preparing: {name}"));
-            let address = options::address(options, url).or_fault(Fault::Unreachable)?;
-            permission::check(&url.host, address, &options.i_may_load_this).or_fault(Fault::Usage)?;
-            let most = experiment.curve.as_ref().map_or(0, |curve| curve.connections_max_count);
-            open_files::make_room_for(options.connections.max(most)).or_fault(Fault::Environment)?;
-            plans.push(plan::plan(options, url, address).or_fault(Fault::Usage)?);
-            if url.tls || record.configurations.is_empty() {
-                record.manifest.effort = if url.tls { options::effort(options).to_string() } else { String::new() };
-            }
-            record.configurations.push(Configuration::setting(name.clone(), url.tls, Vec::new()));
-            addresses.push(address);
-        }
+        let (mut plans, addresses) = prepared(experiment, &points, record, observer)?;
         manifest::hide_headers(&mut record.manifest.command_line);
         record.manifest.server_name = experiment.url.clone();
         if let (Some(started), Some(server)) = (&started, &experiment.server) {
@@ -330,21 +361,9 @@ impl<'a> LoadedUrl<'a> {
         };
         let makes = Makes { crew: crew.as_ref(), stop };
         record.kind_part = KindPart::from(LoadRecord { experiment: experiment.clone(), log, ..LoadRecord::default() });
-        if let Some(curve) = &experiment.curve {
-            let time = Duration::from_secs_f64(experiment.measure.time_s) / points.len().max(1) as u32;
-            for (index, (point, &address)) in points.iter().zip(&addresses).enumerate() {
-                observer.step(&format!("looking for connections that saturate: {}", point.name));
-                let most = curve.connections_max_count;
-                let (plan, saturated) = curve::saturated(point, address, most, time, stop, |plan| makes.run(plan))?;
-                let connections = plan.connections.total;
-                if !saturated {
-                    let what = format!("{connections} connections may be too few to saturate the server");
-                    let warning = Warning::new("few_connections", what).with_remedy("Raise --connections-max");
-                    record.configurations[index].warnings.push(warning);
-                }
-                record.kind_part.change(|load: &mut LoadRecord| load.connections.push(connections));
-                plans[index] = plan;
-            }
+        for (index, plan) in plans.iter_mut().enumerate().filter(|_| experiment.curve.is_some()) {
+            observer.step(&format!("looking for connections that saturate: {}", points[index].name));
+            *plan = saturating(experiment, (index, &points), addresses[index], &makes, record)?;
         }
         let places = experiment.curve.as_ref().map(|curve| curve.places()).unwrap_or_default();
         let counted = vec![Counted::default(); points.len()];

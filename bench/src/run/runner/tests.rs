@@ -1,12 +1,13 @@
 //! The runner's decisions, in virtual time.
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use tlsdyno_record::store::{Configuration, Slice};
+use tlsdyno_record::store::{Configuration, Role, Slice};
 
 use super::*;
+use crate::run::bound::Clock;
 use crate::run::schedule::{Piece, Schedule, schedule};
 
 #[test]
