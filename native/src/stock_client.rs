@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use openssl::x509::X509;
+use tlsdyno_base::exchange::Moment;
 use tlsdyno_tls::{Settings, Version};
 
 use crate::asked::{Asked, Program};
@@ -25,24 +26,11 @@ const DEFAULT: &str = "-";
 /// What RSA keys below 2048 bits need.
 const SMALL_KEYS: &str = "@SECLEVEL=0";
 
-/// The end of something that it did; it began where the moment before ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StockMoment {
-    /// What: a handshake message, or what else it did, by the names of `native/stock_client/stock_client.h`.
-    pub what: String,
-    /// Monotonic clock, nanoseconds.
-    pub at_ns: u64,
-    /// CPU time of its thread, nanoseconds.
-    pub cpu_ns: u64,
-    /// Bytes of messages.
-    pub bytes: u64,
-}
-
 /// A connection with one request that was answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StockConnection {
-    /// What was done when.
-    pub moments: Vec<StockMoment>,
+    /// What was done when, by the names of `native/stock_client/stock_client.h`.
+    pub moments: Vec<Moment>,
     /// Whether it resumed a session.
     pub is_resumed: bool,
     /// HTTP status.
@@ -116,11 +104,11 @@ impl StockClient {
     }
 }
 
-fn moment(rest: &str) -> Option<StockMoment> {
+fn moment(rest: &str) -> Option<Moment> {
     let mut words = rest.splitn(4, ' ');
     let mut number = || words.next()?.parse::<u64>().ok();
     let (at_ns, cpu_ns, bytes) = (number()?, number()?, number()?);
-    Some(StockMoment { what: words.next()?.to_owned(), at_ns, cpu_ns, bytes })
+    Some(Moment { what: words.next()?.to_owned().into(), at_ns, cpu_ns, bytes })
 }
 
 fn ended(rest: &str, open: StockConnection) -> Option<StockConnection> {
@@ -166,7 +154,7 @@ mod tests {
     #[test]
     fn what_it_says_is_read() {
         let read = moment("5 3 512 client's Finished").unwrap();
-        assert_eq!((read.at_ns, read.cpu_ns, read.bytes, read.what.as_str()), (5, 3, 512, "client's Finished"));
+        assert_eq!((read.at_ns, read.cpu_ns, read.bytes, &*read.what), (5, 3, 512, "client's Finished"));
         let read = ended("1 200 300 1500", StockConnection { moments: vec![read], ..StockConnection::default() });
         let read = read.unwrap();
         assert!(read.is_resumed && read.status == 200 && read.moments.len() == 1, "{read:?}");

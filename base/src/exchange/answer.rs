@@ -1,5 +1,7 @@
 //! What came of an exchange: the answer, when its parts were over, and what was done when.
 
+use std::borrow::Cow;
+
 use tlsdyno_engine::sys::{monotonic_ns, thread_cpu_ns};
 use tlsdyno_tls::{Handshake, Script, Session};
 
@@ -71,14 +73,15 @@ pub struct Times {
     pub last_byte_ns: u64,
 }
 
-/// The end of something that the client did; it began where the moment before ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The end of something that a client did; it began where the moment before ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// What: a handshake message that was dealt with, by its name, or one of [`doing`].
-    pub what: &'static str,
+    /// What: a handshake message that was dealt with, by its name, or one of [`doing`]; of a client that is a program
+    /// of its own, what that calls it.
+    pub what: Cow<'static, str>,
     /// Monotonic clock, nanoseconds.
     pub at_ns: u64,
-    /// CPU time of this thread, nanoseconds.
+    /// CPU time of its thread, nanoseconds.
     pub cpu_ns: u64,
     /// Bytes: of the message, or that were read or sent.
     pub bytes: u64,
@@ -102,6 +105,6 @@ pub mod doing {
 
 impl Moment {
     pub(super) fn now(what: &'static str, bytes: usize) -> Moment {
-        Moment { what, at_ns: monotonic_ns(), cpu_ns: thread_cpu_ns(), bytes: bytes as u64 }
+        Moment { what: what.into(), at_ns: monotonic_ns(), cpu_ns: thread_cpu_ns(), bytes: bytes as u64 }
     }
 }

@@ -9,7 +9,7 @@ use tlsdyno_base::affinity::on_cpu;
 use tlsdyno_base::exchange::{Answer, Moment, exchange};
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::interrupt;
-use tlsdyno_native::stock_client::{StockClient, StockConnection, StockMoment};
+use tlsdyno_native::stock_client::{StockClient, StockConnection};
 use tlsdyno_record::store::FlowEvent;
 use tlsdyno_tls::{Config, Session};
 
@@ -109,9 +109,9 @@ fn answered(target: &Target, config: &Arc<Config>, session: Option<Session>) -> 
 }
 
 /// What happened between moments.
-fn events(moments: &[StockMoment]) -> Vec<FlowEvent> {
-    let event = |(before, end): (&StockMoment, &StockMoment)| FlowEvent {
-        name: end.what.clone(),
+fn events(moments: &[Moment]) -> Vec<FlowEvent> {
+    let event = |(before, end): (&Moment, &Moment)| FlowEvent {
+        name: end.what.to_string(),
         from_ns: before.at_ns as i64,
         to_ns: end.at_ns as i64,
         cpu_ns: end.cpu_ns.saturating_sub(before.cpu_ns),
@@ -122,10 +122,8 @@ fn events(moments: &[StockMoment]) -> Vec<FlowEvent> {
 
 fn seen(answer: &Answer) -> Seen {
     let handshake = answer.handshake.as_ref();
-    let moment =
-        |&Moment { what, at_ns, cpu_ns, bytes }: &Moment| StockMoment { what: what.to_owned(), at_ns, cpu_ns, bytes };
     Seen {
-        events: events(&answer.moments.iter().map(moment).collect::<Vec<_>>()),
+        events: events(&answer.moments),
         sent_bytes: handshake.map_or(0, |of| u64::from(of.bytes_out)),
         received_bytes: handshake.map_or(0, |of| u64::from(of.bytes_in)),
     }
