@@ -1,13 +1,26 @@
 //! The distribution functions that intervals need.
 
+use std::f64::consts::TAU;
+
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 /// Coverage of every interval.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// Cumulative standard normal distribution.
+/// Probability that a standard normal variable is at most `x`; absolute error below 1e-14.
+///
+/// Series of Marsaglia, Evaluating the Normal Distribution, Journal of Statistical Software 11(4), 2004.
 pub fn normal_cdf(x: f64) -> f64 {
-    Normal::standard().cdf(x)
+    if x.abs() > 8.0 {
+        return if x > 0.0 { 1.0 } else { 0.0 };
+    }
+    let (mut sum, mut term, mut k) = (x, x, 1.0);
+    while term.abs() > 1e-17 {
+        k += 2.0;
+        term *= x * x / k;
+        sum += term;
+    }
+    0.5 + sum * (-0.5 * x * x).exp() / TAU.sqrt()
 }
 
 /// Quantile function of the standard normal distribution.
