@@ -1,6 +1,7 @@
 //! One request over one connection with the lean client, blocking: what it was answered, and when.
 
 mod answer;
+mod reach;
 
 use std::io::{self, ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,6 +15,7 @@ use tlsdyno_wire::handshake;
 use tlsdyno_wire::http::Response;
 
 pub use answer::{Answer, Moment, Times, doing};
+pub use reach::Reach;
 
 /// How long connecting, the handshake and the answer may take, each. A mismatched pair of ends fails at once; only a
 /// hanging server takes this long.
@@ -175,15 +177,19 @@ impl<'a> Exchange<'a> {
         raw: &'a [u8],
     ) -> Result<Exchange<'a>, Failure> {
         (self.request, self.raw) = (request, raw);
-        if let Some(config) = tls {
-            self.client = Some(Client::new(config, session, &mut SystemEntropy, now_ms(), &mut self.out));
-            self.received.moments.push(Moment::now(doing::HELLO, self.out.len()));
-        }
+        self.hello(tls, session);
         self.request_if_possible()?;
         self.times.hello_ns = monotonic_ns();
         self.times.last_byte_ns = self.times.hello_ns;
         self.times.requested_ns = self.times.requested_ns.map(|_| self.times.hello_ns);
         Ok(self)
+    }
+
+    fn hello(&mut self, tls: Option<&Arc<Config>>, session: Option<Session>) {
+        if let Some(config) = tls {
+            self.client = Some(Client::new(config, session, &mut SystemEntropy, now_ms(), &mut self.out));
+            self.received.moments.push(Moment::now(doing::HELLO, self.out.len()));
+        }
     }
 
     /// Goes all the way.

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 pub use tlsdyno_bench::kinds::*;
 pub use tlsdyno_cluster::{array, cluster};
+pub use tlsdyno_cost as cost;
 pub use tlsdyno_lab::probe_weeks;
 pub use tlsdyno_profile::{primitives, profile, steps};
 
@@ -10,8 +11,9 @@ use crate::report::{Style, html as page, terminal};
 use crate::store::Record;
 
 /// All kinds, in the order of their commands in the help. Files without any other's key are of the first.
-pub static KINDS: [&dyn Kind; 8] = [
+pub static KINDS: [&dyn Kind; 9] = [
     &ablation::Ablation,
+    &cost::Costs,
     &cluster::Clusters,
     &array::Arrays,
     &load::Loads,

@@ -45,6 +45,20 @@ impl ProcessClocks {
         ProcessClocks(pids)
     }
 
+    /// Of these processes and all below them.
+    pub fn with_descendants(pids: impl IntoIterator<Item = u32>) -> ProcessClocks {
+        let with_own = |pid| process_tree::descendants(pid).into_iter().map(|process| process.pid).chain([pid]);
+        let mut all: Vec<u32> = pids.into_iter().flat_map(with_own).collect();
+        all.sort_unstable();
+        all.dedup();
+        ProcessClocks(all)
+    }
+
+    /// Their numbers, ascending.
+    pub fn pids(&self) -> &[u32] {
+        &self.0
+    }
+
     /// CPU time of all of them so far, nanoseconds; `None`: one has ended.
     pub fn read_ns(&self) -> Option<u64> {
         self.0.iter().map(|pid| process_cpu_ns(*pid)).sum()

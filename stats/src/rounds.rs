@@ -120,6 +120,11 @@ impl<'a> Rounds<'a> {
         }
     }
 
+    /// CPU per hit of a configuration in each round, nanoseconds.
+    pub fn cpu(&self, index: usize) -> Column {
+        self.cost(index, Metric::Cpu)
+    }
+
     /// CPU per hit of a configuration in the blocks of each round, nanoseconds, whatever slices tell.
     pub(super) fn cpu_in_blocks(&self, index: usize) -> Column {
         self.blocks[index].iter().map(|blocks| self.cost_per_hit(blocks, Metric::Cpu)).collect()
@@ -209,7 +214,7 @@ impl<'a> Rounds<'a> {
     }
 
     /// Rounds with blocks; where there are none, rounds.
-    pub(super) fn told(&self) -> u32 {
+    pub fn told(&self) -> u32 {
         match self.measured() {
             0 => self.numbers.len() as u32,
             with_blocks => with_blocks,

@@ -14,6 +14,7 @@ use crate::crypto::hash::{Digest, digest};
 use crate::crypto::kdf::{derive_secret, hkdf_extract};
 use crate::crypto::sign::ClientCertificate;
 use crate::crypto::verify::{Trust, Verifier};
+use crate::named;
 use crate::noop::{Stage, StageSet};
 use crate::script::{Script, Scripts};
 use crate::session::{Origin, Session};
@@ -36,6 +37,9 @@ pub struct Settings {
     pub server_name: Option<String>,
     /// ALPN protocols offered, for example `http/1.1`. Empty: no ALPN extension.
     pub alpn: Vec<String>,
+    /// What the hello lacks, so that a server refuses it at that point, or asks for a second one; `None`: nothing.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub lack: Option<Lack>,
     /// How much the client does.
     pub effort: Effort,
     /// The stages replaced by no-ops.
@@ -69,6 +73,21 @@ pub struct Settings {
     pub records_per_key_count: u64,
 }
 
+named! {
+    /// What a hello lacks. In its place stands a value that is reserved for what nobody knows (GREASE, RFC 8701), so
+    /// that the hello is well-formed.
+    pub enum Lack: "what a hello lacks" {
+        /// A cipher suite that a server could choose: it answers with an alert.
+        Suites = "suites",
+        /// A signature algorithm that a server could use: it answers with an alert, before it signs.
+        Signatures = "signatures",
+        /// A group that a server could use, and a share: it answers with an alert.
+        Groups = "groups",
+        /// A key share, while groups are there: a server of TLS 1.3 answers with a HelloRetryRequest.
+        Shares = "shares",
+    }
+}
+
 impl Default for Settings {
     /// Everything offered, honest effort; trust anchors, name and time are for the caller to fill in.
     fn default() -> Settings {
@@ -78,6 +97,7 @@ impl Default for Settings {
             groups: Vec::new(),
             server_name: None,
             alpn: Vec::new(),
+            lack: None,
             effort: Effort::Honest,
             stages_off: StageSet::NONE,
             encrypt_then_mac: true,

@@ -9,7 +9,7 @@ use tlsdyno_wire::hello::{self, ServerHello};
 use tlsdyno_wire::limits;
 
 use crate::client::{Context, EarlyData, Entropy, State, unexpected};
-use crate::config::Config;
+use crate::config::{Config, Lack};
 use crate::crypto::exchange::KeyShare;
 use crate::crypto::hash::{Digest, Transcript, digest};
 use crate::crypto::kdf::{binder_mac, derive_secret, hkdf_extract};
@@ -80,7 +80,8 @@ impl Offer {
         entropy.fill(&mut random);
         let session = session.filter(|session| can_resume(config, session, now_ms));
         let generate = |group| KeyShare::generate(group, settings.effort, settings.stages_off);
-        let share = config.offers(Version::Tls13).then(|| generate(settings.groups[0]));
+        let has_share = config.offers(Version::Tls13) && !matches!(settings.lack, Some(Lack::Shares | Lack::Groups));
+        let share = has_share.then(|| generate(settings.groups[0]));
         let second_share = share
             .as_ref()
             .zip(config.second_share())
@@ -147,7 +148,7 @@ impl Offer {
     ) -> usize {
         let record_version = if retry.is_some() { 0x0303 } else { 0x0301 };
         let mut writer = config.template().write(out, record_version, &self.random, self.session_id.as_slice());
-        if self.share.is_some() {
+        if config.offers(Version::Tls13) {
             writer.extension(hello::KEY_SHARE, |out| {
                 put_vector16(out, |out| {
                     for share in self.shares() {

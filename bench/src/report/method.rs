@@ -27,6 +27,8 @@ pub enum Method {
     Primitives,
     /// Handshakes were followed step by step.
     Steps,
+    /// Connections of several reaches were made, and the CPU time of a foreign server's processes was read.
+    Cost,
 }
 
 impl Method {

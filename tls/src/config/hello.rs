@@ -5,15 +5,21 @@ use std::net::IpAddr;
 use tlsdyno_wire::codec::{put_u16, put_vector8, put_vector16};
 use tlsdyno_wire::hello::{self, Template, put_extension};
 
-use super::Settings;
+use super::{Lack, Settings};
 use crate::crypto::verify::SIGNATURE_SCHEMES;
 use crate::suite::Version;
+
+/// A value that stands for no suite, no group and no signature algorithm (RFC 8701 section 2): servers pass it over.
+const NOBODY_KNOWS: u16 = 0x0a0a;
 
 /// Extensions that are the same in every hello. Those that differ are appended by the offer: key share, ticket, cookie,
 /// PSK.
 pub(super) fn template(settings: &Settings) -> Template {
-    let codes: Vec<u16> = settings.suites.iter().map(|suite| suite.code()).collect();
-    Template::new(&codes, |out| {
+    let or_nothing = |lack: Lack, codes: Vec<u16>| if settings.lack == Some(lack) { vec![NOBODY_KNOWS] } else { codes };
+    let suites = or_nothing(Lack::Suites, settings.suites.iter().map(|suite| suite.code()).collect());
+    let groups = or_nothing(Lack::Groups, settings.groups.iter().map(|group| group.code()).collect());
+    let schemes = or_nothing(Lack::Signatures, SIGNATURE_SCHEMES.to_vec());
+    Template::new(&suites, |out| {
         if let Some(name) = sni(settings) {
             put_extension(out, hello::SERVER_NAME, |out| {
                 put_vector16(out, |out| {
@@ -23,10 +29,10 @@ pub(super) fn template(settings: &Settings) -> Template {
             });
         }
         put_extension(out, hello::SUPPORTED_GROUPS, |out| {
-            put_vector16(out, |out| settings.groups.iter().for_each(|group| put_u16(out, group.code())));
+            put_vector16(out, |out| groups.iter().for_each(|group| put_u16(out, *group)));
         });
         put_extension(out, hello::SIGNATURE_ALGORITHMS, |out| {
-            put_vector16(out, |out| SIGNATURE_SCHEMES.iter().for_each(|scheme| put_u16(out, *scheme)));
+            put_vector16(out, |out| schemes.iter().for_each(|scheme| put_u16(out, *scheme)));
         });
         if !settings.alpn.is_empty() {
             put_extension(out, hello::ALPN, |out| {

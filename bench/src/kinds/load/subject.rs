@@ -1,7 +1,6 @@
 //! The load on a server of which nothing but its URL is known: runs one after the other as a record, and an experiment
 //! whose points (a swept rate, a swept share of reuse) are measured in rounds of random order.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -13,7 +12,6 @@ use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::interrupt;
 use tlsdyno_base::listening;
 use tlsdyno_base::open_files;
-use tlsdyno_base::process_tree;
 use tlsdyno_base::random::SplitMix64;
 use tlsdyno_engine::load::{self, HeldSessions, Outcome, Pacing, Plan as EnginePlan, Rate, Until};
 use tlsdyno_record::model::OnLoss;
@@ -270,9 +268,7 @@ impl Makes<'_> {
 /// The clocks of the processes that serve an address; `None`: they are elsewhere, or another user's.
 fn clocks_of(address: SocketAddr) -> Option<ProcessClocks> {
     let owners = listening::owner_numbers(&address).filter(|owners| !owners.is_empty())?;
-    let below = owners.iter().flat_map(|owner| process_tree::descendants(*owner)).map(|process| process.pid);
-    let all: BTreeSet<u32> = below.chain(owners.iter().copied()).collect();
-    Some(ProcessClocks::of(all.into_iter().collect()))
+    Some(ProcessClocks::with_descendants(owners))
 }
 
 /// The plan of each point and where it goes, with its configuration in the record.

@@ -1,0 +1,100 @@
+//! What TLS costs a server, on any TLS library, from outside: `tlsdyno cost`. The client decides what work a server
+//! does, and how far a connection goes; the server's CPU time is in `/proc`.
+
+#![forbid(unsafe_code)]
+// They panic where the reader has gone (`2>&1 | head -1`): `tell!` and `output::print` do not.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
+
+pub mod command;
+pub mod file;
+mod page;
+mod pilot;
+pub mod steps;
+mod subject;
+pub mod summary;
+
+use anyhow::{Result, ensure};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tlsdyno_base::exit::Exit;
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_bench::kinds::files::Written;
+use tlsdyno_bench::kinds::perform::{OutputArgs, perform};
+use tlsdyno_bench::kinds::subcommand::{Subcommand, subcommand};
+use tlsdyno_bench::kinds::{AnyExperiment, AnySummary, Changes, Kind, any_experiment};
+use tlsdyno_bench::report::document::Document;
+use tlsdyno_bench::report::json;
+use tlsdyno_record::store::{OfKind, Record};
+
+use self::file::CostExperiment;
+use self::steps::Step;
+use self::summary::CostSummary;
+
+/// What TLS costs servers, from outside.
+pub struct Costs;
+
+/// What the record of a cost holds beside its blocks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CostRecord {
+    /// What was asked for.
+    pub experiment: CostExperiment,
+    /// The steps, in the order of the configurations.
+    pub steps: Vec<Step>,
+    /// Steps that this server does not take, and why.
+    pub refused: Vec<(String, String)>,
+}
+
+impl OfKind for CostRecord {
+    const FIELD: &'static str = "cost";
+}
+
+impl Kind for Costs {
+    fn field(&self) -> &'static str {
+        CostRecord::FIELD
+    }
+
+    fn read(&self, file: &Written) -> Result<Box<dyn AnyExperiment>> {
+        Ok(Box::new(file.understood::<CostExperiment>()?))
+    }
+
+    fn summary(&self, record: &Record) -> Result<Box<dyn AnySummary>> {
+        Ok(Box::new(CostSummary::of(record)?))
+    }
+
+    fn commands(&self) -> Vec<Subcommand> {
+        vec![subcommand!("cost", command)]
+    }
+}
+
+impl AnyExperiment for CostExperiment {
+    any_experiment!();
+
+    fn kind(&self) -> &'static dyn Kind {
+        &Costs
+    }
+
+    fn change(&mut self, changes: &Changes, name: &str) -> Result<()> {
+        changes.refuse_workers(name)?;
+        changes.refuse_libraries(name)?;
+        let foreign = changes.server.is_none() && changes.cert.is_none();
+        ensure!(foreign, "{} is measured as it is; leave --server and --cert out", self.cost.url);
+        changes.change(&mut self.measure);
+        Ok(())
+    }
+
+    fn perform(&self, output: &OutputArgs) -> Result<Exit> {
+        self.check().or_fault(Fault::Usage)?;
+        perform(self, output, &|stop, progress| subject::run(self, stop, progress))
+    }
+}
+
+impl AnySummary for CostSummary {
+    fn document(&self, record: &Record) -> Document {
+        page::document(record, self)
+    }
+
+    fn json(&self, record: &Record) -> String {
+        json::results(record, page::answer(self), self.rounds, json!({ "cost": self }), &self.warnings)
+    }
+}

@@ -1,0 +1,144 @@
+//! From slices to the cost of each step, and of what the steps differ in.
+
+use anyhow::Result;
+use serde::Serialize;
+use tlsdyno_record::store::{Record, Warning};
+use tlsdyno_stats::bootstrap::{Column, Estimate, estimate_sum};
+use tlsdyno_stats::rounds::Rounds;
+
+use crate::CostRecord;
+use crate::steps::{MORE_REQUESTS, WHOLE};
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CostSummary {
+    /// Server CPU of a connection of each step.
+    pub steps: Vec<StepCost>,
+    /// What steps differ in.
+    pub parts: Vec<PartCost>,
+    /// Steps that the server does not take, and why.
+    pub refused: Vec<(String, String)>,
+    /// New connections a second that costs are told for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_per_s: Option<f64>,
+    /// Rounds measured.
+    #[serde(skip)]
+    pub rounds: u32,
+    /// What the reader must know.
+    #[serde(skip)]
+    pub warnings: Vec<Warning>,
+}
+
+/// A step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepCost {
+    /// Which.
+    pub step: String,
+    /// Server CPU of a connection, nanoseconds.
+    pub cpu_ns: Estimate,
+    /// Connections measured.
+    pub connections: u64,
+}
+
+/// What steps differ in.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PartCost {
+    /// What it is.
+    pub part: &'static str,
+    /// How it follows from the steps.
+    pub of: String,
+    /// Server CPU, nanoseconds.
+    pub cpu_ns: Estimate,
+}
+
+/// A whole handshake, without TCP.
+pub const FULL: &str = "full handshake, TLS 1.3";
+/// The same where a session is resumed.
+pub const RESUMED: &str = "resumed handshake, TLS 1.3";
+
+/// A part: its name, and the steps that it is the sum of, with their signs.
+type Part = (&'static str, &'static [(&'static str, f64)]);
+
+/// Reading the hello and answering it with an alert.
+const REFUSED: &str = "hello without a usable suite";
+/// The whole of a connection with a full handshake and a request, in the order of its life. They add up to it.
+pub const LIFE: [&str; 6] = [
+    "accepting and closing",
+    "reading the hello",
+    "key agreement and key schedule, together",
+    "certificate and signature",
+    "client's Finished, tickets",
+    "the request",
+];
+
+/// In the order of a connection's life, then what whole handshakes cost, and what else there is.
+const PARTS: [Part; 13] = [
+    (LIFE[0], &[("TCP", 1.0)]),
+    (LIFE[1], &[(REFUSED, 1.0), ("TCP", -1.0)]),
+    (LIFE[2], &[("TLS 1.3, resumed, server's flight", 1.0), (REFUSED, -1.0)]),
+    (LIFE[3], &[("TLS 1.3, server's flight", 1.0), ("TLS 1.3, resumed, server's flight", -1.0)]),
+    (LIFE[4], &[("TLS 1.3, handshake", 1.0), ("TLS 1.3, server's flight", -1.0)]),
+    (LIFE[5], &[(WHOLE, 1.0), ("TLS 1.3, handshake", -1.0)]),
+    (FULL, &[("TLS 1.3, handshake", 1.0), ("TCP", -1.0)]),
+    (RESUMED, &[("TLS 1.3, resumed, handshake", 1.0), ("TCP", -1.0)]),
+    ("full handshake, TLS 1.2", &[("TLS 1.2, handshake", 1.0), ("TCP", -1.0)]),
+    ("resumed handshake, TLS 1.2", &[("TLS 1.2, resumed, handshake", 1.0), ("TCP", -1.0)]),
+    (
+        "a second hello (HelloRetryRequest)",
+        &[("TLS 1.3, server's flight after a retry", 1.0), ("TLS 1.3, server's flight", -1.0)],
+    ),
+    (
+        "next request on the connection",
+        &[("TLS 1.3, 16 more requests", 1.0 / MORE_REQUESTS as f64), (WHOLE, -1.0 / MORE_REQUESTS as f64)],
+    ),
+    ("saved by resumption", &[("TLS 1.3, handshake", 1.0), ("TLS 1.3, resumed, handshake", -1.0)]),
+];
+
+/// What another choice of the client costs more, beside the steps that it differs from.
+const CHOICES: [Part; 5] = [
+    ("P-256 in place of X25519", &[("TLS 1.3, server's flight, P-256", 1.0), ("TLS 1.3, server's flight", -1.0)]),
+    ("P-384 in place of X25519", &[("TLS 1.3, server's flight, P-384", 1.0), ("TLS 1.3, server's flight", -1.0)]),
+    (
+        "X25519MLKEM768 in place of X25519",
+        &[("TLS 1.3, server's flight, X25519MLKEM768", 1.0), ("TLS 1.3, server's flight", -1.0)],
+    ),
+    ("AES-256 in place of AES-128", &[("TLS 1.3, request, TLS_AES_256_GCM_SHA384", 1.0), (WHOLE, -1.0)]),
+    ("ChaCha20 in place of AES-128", &[("TLS 1.3, request, TLS_CHACHA20_POLY1305_SHA256", 1.0), (WHOLE, -1.0)]),
+];
+
+impl CostSummary {
+    /// Of such a record.
+    ///
+    /// # Errors
+    /// It is of something else.
+    pub fn of(record: &Record) -> Result<CostSummary> {
+        let of = record.kind_part.understood::<CostRecord>()?;
+        let rounds = Rounds::of(record);
+        let columns: Vec<Column> = (0..record.configurations.len()).map(|index| rounds.cpu(index)).collect();
+        let number = |name: &str| of.steps.iter().position(|step| step.name == name);
+        let step = |(index, column): (usize, &Column)| StepCost {
+            step: of.steps[index].name.clone(),
+            cpu_ns: estimate_sum(&[(column, 1.0)]),
+            connections: rounds.of_configuration(index).map(|block| block.connections).sum(),
+        };
+        let part = |(part, terms): &Part| {
+            let columns: Option<Vec<(&Column, f64)>> =
+                terms.iter().map(|(name, weight)| Some((columns.get(number(name)?)?, *weight))).collect();
+            let of = terms.iter().map(|(name, weight)| format!("{} {name}", if *weight > 0.0 { "+" } else { "−" }));
+            Some(PartCost { part, of: of.collect::<Vec<_>>().join(" "), cpu_ns: estimate_sum(&columns?) })
+        };
+        Ok(CostSummary {
+            steps: columns.iter().enumerate().map(step).collect(),
+            parts: PARTS.iter().chain(&CHOICES).filter_map(part).collect(),
+            refused: of.refused.clone(),
+            rate_per_s: of.experiment.cost.rate_per_s,
+            rounds: rounds.told(),
+            warnings: record.warnings.clone(),
+        })
+    }
+
+    /// The part of this name.
+    pub fn part(&self, name: &str) -> Option<&PartCost> {
+        self.parts.iter().find(|part| part.part == name)
+    }
+}
