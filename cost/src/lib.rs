@@ -5,6 +5,9 @@
 // They panic where the reader has gone (`2>&1 | head -1`): `tell!` and `output::print` do not.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
+#[macro_use]
+extern crate tlsdyno_base;
+
 pub mod command;
 pub mod file;
 mod page;

@@ -5,12 +5,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use tlsdyno_base::exchange::Exchange;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::random::SplitMix64;
 use tlsdyno_base::{interrupt, listening, process_tree};
 use tlsdyno_bench::run::observer::Observer;
 use tlsdyno_bench::run::runner::{self, Finished, Plan, SlicesOfRound, Subject};
-use tlsdyno_bench::run::schedule::{Piece, Work, timed_blocks};
+use tlsdyno_bench::run::schedule::{Piece, Work};
+use tlsdyno_bench::run::sliced::{Failed, TimeOfSlices};
 use tlsdyno_record::store::{Block, Configuration, Journal, KindPart, Record, Role, Slice};
 use tlsdyno_servers::cpu::ProcessClocks;
 
@@ -24,6 +26,8 @@ use crate::steps::{Step, WHOLE};
 const SLICE: Duration = Duration::from_millis(8);
 /// Connections of a slice at least: the first one after a rest is dearer than the others.
 const CONNECTIONS_LEAST: u32 = 4;
+/// How long it may take to connect.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// So long the server is watched before it has a connection of ours.
 const LOOK: Duration = Duration::from_millis(500);
 /// A server that uses more of a CPU without us is not measured.
@@ -103,6 +107,8 @@ impl<'a> Outside<'a> {
         observer: &mut dyn Observer,
     ) -> Result<Outside<'a>> {
         let address = experiment.address()?;
+        let answers = Exchange::connect(address, PATIENCE).map(drop);
+        answers.with_context(|| format!("nobody answers at {address}")).or_fault(Fault::Unreachable)?;
         let server = Server::find(address, experiment.cost.pid).or_fault(Fault::Environment)?;
         let busy_percent = 100.0 * server.busy();
         ensure_fault!(
@@ -190,15 +196,15 @@ impl Subject for Outside<'_> {
     }
 
     fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
-        let (timed, schedule) = timed_blocks(left, seconds_per_request.len() as u32, NO_BLOCK, Duration::ZERO, 1.0);
-        let work = Work { timed: Some(timed), ..Piece { users: 0..0, requests: 1 }.into() };
+        let piece = Piece { users: 0..0, requests: 1 };
+        let plan = Plan::of_timed_blocks(piece, left, seconds_per_request, NO_BLOCK, Duration::ZERO);
         let slices = SlicesOfRound {
             length: left / ROUNDS,
             rounds_wanted: Some(ROUNDS),
             rounds_least: ROUNDS_LEAST,
             blocks_share: None,
         };
-        Plan { schedule, works: vec![work], rounds_most: None, slices: Some(slices), warnings: Vec::new() }
+        Plan { slices: Some(slices), ..plan }
     }
 
     fn block(&mut self, index: usize, work: &Work, _journal: &mut Journal) -> Result<Block> {
@@ -220,10 +226,9 @@ impl Subject for Outside<'_> {
     fn slices(
         &mut self,
         configurations: &[usize],
-        length: Duration,
-        since: Instant,
+        TimeOfSlices { since, length, .. }: TimeOfSlices,
         random: &mut SplitMix64,
-    ) -> Result<Vec<Block>, (usize, anyhow::Error)> {
+    ) -> Result<Vec<Block>, Failed> {
         let began = Instant::now();
         let started_ns = since.elapsed().as_nanos() as u64;
         let mut blocks: Vec<Block> = configurations
@@ -252,9 +257,5 @@ impl Subject for Outside<'_> {
         }
         blocks.retain(|block| !block.slices.is_empty());
         Ok(blocks)
-    }
-
-    fn log_tail(&mut self, _index: usize) -> String {
-        String::new()
     }
 }

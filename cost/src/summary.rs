@@ -142,3 +142,33 @@ impl CostSummary {
         self.parts.iter().find(|part| part.part == name)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::steps::Step;
+
+    #[test]
+    fn parts_are_of_steps_that_there_are() {
+        let steps = Step::all();
+        let mut names: Vec<&str> = steps.iter().map(|step| step.name.as_str()).collect();
+        for (part, terms) in PARTS.iter().chain(&CHOICES) {
+            for (name, _) in *terms {
+                assert!(names.contains(name), "{part}: {name}");
+            }
+        }
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), steps.len(), "two steps have one name");
+    }
+
+    #[test]
+    fn the_life_of_a_connection_adds_up_to_it() {
+        let mut sum = std::collections::BTreeMap::new();
+        for (_, terms) in PARTS.iter().filter(|(part, _)| LIFE.contains(part)) {
+            terms.iter().for_each(|(name, weight)| *sum.entry(*name).or_insert(0.0) += weight);
+        }
+        sum.retain(|_, weight| *weight != 0.0);
+        assert_eq!(sum.into_iter().collect::<Vec<_>>(), [(WHOLE, 1.0)]);
+    }
+}

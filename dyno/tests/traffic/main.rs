@@ -3,6 +3,7 @@
 //! They stand apart from `servers`: some raise this process's limit on open files, which its children inherit, and some
 //! count the descriptors of a child, which must not inherit those that the tests of no-ops hand to their servers.
 
+mod cost;
 mod dispatch;
 mod load;
 mod machines;
