@@ -11,7 +11,7 @@ use tlsdyno_base::random::SplitMix64;
 use tlsdyno_base::{interrupt, listening, process_tree};
 use tlsdyno_bench::run::observer::Observer;
 use tlsdyno_bench::run::runner::{self, Finished, Plan, SlicesOfRound, Subject};
-use tlsdyno_bench::run::schedule::{Piece, Work};
+use tlsdyno_bench::run::schedule::{Piece, Schedule, Work};
 use tlsdyno_bench::run::sliced::{Failed, TimeOfSlices};
 use tlsdyno_record::store::{Block, Configuration, Journal, KindPart, Record, Role, Slice};
 use tlsdyno_servers::cpu::ProcessClocks;
@@ -38,8 +38,6 @@ const WARM_UP: u32 = 20;
 const ROUNDS: u32 = 12;
 /// Fewer tell no interval.
 const ROUNDS_LEAST: u32 = 5;
-/// What rounds are planned for where no block is measured.
-const NO_BLOCK: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(1)];
 
 /// Runs it. An error means that measuring did not begin.
 pub fn run(experiment: &CostExperiment, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Finished> {
@@ -195,9 +193,9 @@ impl Subject for Outside<'_> {
         Piece { users: 0..0, requests: u64::from(WARM_UP.saturating_mul(factor).min(10 * WARM_UP)) }.into()
     }
 
-    fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
+    fn plan(&mut self, _seconds_per_request: &[f64], left: Duration) -> Plan {
         let piece = Piece { users: 0..0, requests: 1 };
-        let plan = Plan::of_timed_blocks(piece, left, seconds_per_request, NO_BLOCK, Duration::ZERO);
+        let plan = Plan::of(Schedule::of_rounds(left / ROUNDS, left), vec![piece.into()]);
         let slices = SlicesOfRound {
             length: left / ROUNDS,
             rounds_wanted: Some(ROUNDS),
