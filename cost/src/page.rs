@@ -50,8 +50,8 @@ fn parts(summary: &CostSummary) -> Section {
     }
     let rows = rows.on(Place::Page).words("the difference of", |part| part.of.clone());
     let whole = format!(
-        "The first {} lines are the life of a connection with one request, and add up to it. \"{}\" is one line because \
-         it cannot be taken apart from outside; it has the encryption of the server's messages in it.",
+        "The first {} lines are the life of a connection with one request, and add up to it. \"{}\" is one line, as it \
+         cannot be taken apart from outside; it has the encryption of the server's messages in it.",
         LIFE.len(),
         LIFE[2]
     );

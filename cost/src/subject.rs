@@ -112,8 +112,8 @@ impl<'a> Outside<'a> {
         ensure_fault!(
             Environment,
             busy_percent < BUSY_MAX_PERCENT,
-            "the server uses {busy_percent:.0} % of a CPU without a connection of ours: other traffic would be charged to \
-             the steps. Measure a copy, or when it has nothing else to do"
+            "the server uses {busy_percent:.0} % of a CPU without a connection of ours: other traffic would be charged \
+             to the steps. Measure a copy, or when it has nothing else to do"
         );
         observer.tell(
             "aborted handshakes are part of what is measured: the server's error log fills with them, and a program \

@@ -1,5 +1,5 @@
-//! CPU time of a server: of its control group where there is one, else summed over its processes (`docs/METHODOLOGY.md`,
-//! "Two metrics").
+//! CPU time of a server: of its control group where there is one, else summed over its processes
+//! (`docs/METHODOLOGY.md`, "Two metrics").
 
 use std::collections::{HashMap, HashSet};
 use std::thread;

@@ -30,9 +30,9 @@ named! {
 }
 
 impl Exchange<'_> {
-    /// Makes the hello and goes as far as this without a request, takes leave, and waits until the server has ended its part too. Answers
-    /// what was negotiated, where it came so far (also of a hello that was to be refused), and the sessions that the
-    /// server gave.
+    /// Makes the hello and goes as far as this without a request, takes leave, and waits until the server has ended
+    /// its part too. Answers what was negotiated, where it came so far (also of a hello that was to be refused), and
+    /// the sessions that the server gave.
     ///
     /// # Errors
     /// It does not get there.

@@ -25,8 +25,8 @@ use crate::array::file::{Array, ArrayExperiment, PageCost};
 /// (Mraz, Witting and Dantzig 2002, Figure 8), and fits T = min(P, N / ((1 - r) H + e)).
 ///
 /// A proxy of today ends TLS so fast that beside pages of 7 ms its half serving point would be at 0 %. So pages are
-/// made shorter until a full handshake, at the proxy's quota, is as many of them as the paper's half serving points imply
-/// by our reckoning (30 to 40); the scale is printed. --pages-per-handshake 0 leaves them as they are.
+/// made shorter until a full handshake, at the proxy's quota, is as many of them as the paper's half serving points
+/// imply by our reckoning (30 to 40); the scale is printed. --pages-per-handshake 0 leaves them as they are.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "Examples:
   tlsdyno array --proxy haproxy --proxies 0,1,2,3,4 --transaction 7ms --reuse 0,50,75,90,96,98

@@ -421,9 +421,8 @@ impl Plan {
                 Err("the rate must be above 0 and at most ten million a second")
             }
             Pacing::Recorded(speed) if self.workload.at_ms.len() != self.workload.requests.len() || !is_rate(speed) => {
-                Err(
-                    "its workload is no trace with times to keep to, or the speed is not above 0 and at most ten million",
-                )
+                Err("its workload is no trace with times to keep to, or the speed is not above 0 and at most ten \
+                     million")
             }
             _ => Ok(()),
         }

@@ -1,5 +1,5 @@
-//! The part of a record that belongs to one kind of experiment. Only that kind knows what it holds; here it is data with
-//! the name of a field.
+//! The part of a record that belongs to one kind of experiment. Only that kind knows what it holds; here it is data
+//! with the name of a field.
 
 use std::any::Any;
 use std::fmt::Debug;

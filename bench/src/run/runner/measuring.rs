@@ -136,8 +136,8 @@ impl Run<'_, '_> {
         Ok(!is_last && !self.is_precise(round + 1))
     }
 
-    /// Whether a round is not begun that would not fit, for --time is a bound. Before there is anything to tell there is
-    /// one in any case, within [`Bound::end`].
+    /// Whether a round is not begun that would not fit, for --time is a bound. Before there is anything to tell there
+    /// is one in any case, within [`Bound::end`].
     fn has_enough(&self, round: u32, course: &Course, parts: &Parts) -> bool {
         let is_known = course.slowest.is_some() || parts.blocks.is_none();
         if self.is_bounded { self.bound.has_result() } else { round >= course.least && is_known }
