@@ -20,7 +20,7 @@ impl Drop for Serving {
 }
 
 fn cost(place: &Place, url: &str) -> Value {
-    let output = place.tlsdyno(&["cost", url, "--time", "8", "--json", "--no-report"]).output().unwrap();
+    let output = place.tlsdyno(&["cost", url, "--time", "10", "--json", "--no-report"]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }
@@ -59,7 +59,6 @@ fn a_page_that_burns_cpu_time_is_found_in_the_request_and_nowhere_else() {
     for name in &life[..5] {
         assert!(part(name) < 2_500.0, "{name}: {sheet:#}");
     }
-    assert!(part("full handshake, TLS 1.3") > part("resumed handshake, TLS 1.3"), "{sheet:#}");
 }
 
 #[test]

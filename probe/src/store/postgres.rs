@@ -161,7 +161,8 @@ impl Database for Postgres {
         Dialect {
             bytes: "BYTEA",
             by_key: "",
-            count_tables: "SELECT COUNT(to_regclass('probe_schema'))",
+            // A session that has waited for the lock remembers what there was not: `to_regclass` would answer from that.
+            count_tables: "SELECT COUNT(*) FROM pg_class WHERE relname = 'probe_schema' AND pg_table_is_visible(oid)",
             // The number is that of the SQLite file's application.
             begin: "BEGIN; SELECT pg_advisory_xact_lock(1953264496)",
             begin_reading: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
