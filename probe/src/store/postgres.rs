@@ -161,7 +161,7 @@ impl Database for Postgres {
         Dialect {
             bytes: "BYTEA",
             by_key: "",
-            // A session that has waited for the lock remembers what there was not: `to_regclass` would answer from that.
+            // A session that has waited for the lock remembers what there was not: `to_regclass` would answer from it.
             count_tables: "SELECT COUNT(*) FROM pg_class WHERE relname = 'probe_schema' AND pg_table_is_visible(oid)",
             // The number is that of the SQLite file's application.
             begin: "BEGIN; SELECT pg_advisory_xact_lock(1953264496)",
