@@ -1,15 +1,16 @@
 # Two commands do all set-up: `make demo` runs the main job, `make test` passes the tests. Both install what is missing.
 # `make check` is for between two edits.
 CARGO ?= cargo
-TLSDYNO = $(or $(CARGO_TARGET_DIR),./target)/release/tlsdyno
+TARGET = $(or $(CARGO_TARGET_DIR),./target)
+TLSDYNO = $(TARGET)/release/tlsdyno
 
 .PHONY: demo test check build install bench papers clean
 .PHONY: test-long test-openssl test-distributions test-debian13 test-probe test-machines test-bounds
 
 demo: ## run the main job on the built-in server and write report.html
 	scripts/install-packages demo
-	$(CARGO) build --release -p tlsdyno
-	$(TLSDYNO) ablate --quick --report report.html
+	$(CARGO) build --profile demo -p tlsdyno
+	$(TARGET)/demo/tlsdyno ablate --quick --report report.html
 
 test: ## everything that continuous integration runs; other programs on the machine make no test fail
 	scripts/install-packages test
