@@ -155,7 +155,7 @@ impl<'a> Outside<'a> {
         Ok(Outside { steps, maker, server, sweeps: 0, stop })
     }
 
-    /// Connections of a step for about so long; `None`: the server's processes changed meanwhile.
+    /// Connections of a step for about so long, each of them a hit; `None`: the server's processes changed meanwhile.
     fn slice(&mut self, index: usize, length: Duration, since: Instant) -> Result<Option<(Slice, u64)>> {
         let Some(before_ns) = self.server.at_rest_ns()? else { return Ok(None) };
         let began = Instant::now();
@@ -169,12 +169,8 @@ impl<'a> Outside<'a> {
         let elapsed_us = began.elapsed().as_micros() as u32;
         let Some(after_ns) = self.server.at_rest_ns()? else { return Ok(None) };
         let server_cpu_ns = after_ns.saturating_sub(before_ns);
-        let full = if self.steps[index].resumes { 0 } else { hits };
         let sweep_number = self.sweeps;
-        Ok(Some((
-            Slice { sweep_number, started_us, elapsed_us, server_cpu_ns, hits, handshakes_full: full },
-            body_bytes,
-        )))
+        Ok(Some((Slice { sweep_number, started_us, elapsed_us, server_cpu_ns, hits, handshakes_full: 0 }, body_bytes)))
     }
 }
 
@@ -183,7 +179,7 @@ fn describe(record: &mut Record, experiment: &CostExperiment, server: &Server) {
     let manifest = &mut record.manifest;
     let owner = server.clocks.pids().first().copied();
     manifest.server_name = owner.map(process_tree::command_line).unwrap_or_default();
-    manifest.cpu_accounting = "process clocks".to_owned();
+    manifest.cpu_accounting = "processes".to_owned();
     manifest.effort = "lean".to_owned();
     manifest.workload = format!("GET {}, one connection after the other", experiment.cost.url);
 }
@@ -245,7 +241,6 @@ impl Subject for Outside<'_> {
                 let block = &mut blocks[at];
                 block.hits += u64::from(slice.hits);
                 block.connections += u64::from(slice.hits);
-                block.handshakes_full += u64::from(slice.handshakes_full);
                 block.server_cpu_ns += slice.server_cpu_ns;
                 block.elapsed_ns += 1000 * u64::from(slice.elapsed_us);
                 block.body_bytes += body_bytes;
