@@ -135,7 +135,7 @@ impl<'a> Outside<'a> {
                     }
                     steps.push(step.clone());
                 }
-                Err(error) => refused.push((step.name.clone(), format!("{error:#}"))),
+                Err(error) => refused.push((step.name.clone(), error.to_string())),
             }
         }
         if let Some((_, why)) = refused.iter().find(|(name, _)| name == WHOLE) {
