@@ -35,8 +35,6 @@ pub(crate) struct Maker {
 pub(crate) struct Made {
     /// What was negotiated, where it came so far.
     pub handshake: Option<Handshake>,
-    /// Requests that were answered; of a connection without any 1, for its cost is told by connection.
-    pub hits: u32,
     /// Body bytes received.
     pub body_bytes: u64,
 }
@@ -65,7 +63,7 @@ impl Maker {
         let connected = Exchange::connect(self.address, LIMIT)?;
         if step.reach == Reach::Tcp {
             connected.ending_at(Reach::Tcp, None, None)?;
-            return Ok(Made { handshake: None, hits: 1, body_bytes: 0 });
+            return Ok(Made { handshake: None, body_bytes: 0 });
         }
         let config = Arc::clone(&self.configs[number]);
         let session = match step.resumes {
@@ -81,11 +79,11 @@ impl Maker {
             }
             let answer = exchange.end()?;
             ensure!(answer.status < 400, "the answer has status {}", answer.status);
-            Made { handshake: answer.handshake, hits: 1, body_bytes: answer.body_bytes }
+            Made { handshake: answer.handshake, body_bytes: answer.body_bytes }
         } else {
-            let (handshake, _) = connected.ending_at(step.reach, Some(&config), session)?;
+            let handshake = connected.ending_at(step.reach, Some(&config), session)?;
             ensure!(step.reach != Reach::Refused || handshake.is_none(), "the server goes on with such a hello");
-            Made { handshake, hits: 1, body_bytes: 0 }
+            Made { handshake, body_bytes: 0 }
         };
         let is_resumed = made.handshake.as_ref().is_some_and(|handshake| handshake.resumed.is_some());
         ensure!(!step.resumes || is_resumed, "the server does not resume the session, or takes it once only");

@@ -87,6 +87,31 @@ impl Server {
         self.clocks.read_ns().unwrap_or(0).saturating_sub(before_ns) as f64 / LOOK.as_nanos() as f64
     }
 
+    /// Whether other processes serve the address now; from here on those are read.
+    ///
+    /// # Errors
+    /// None of them is ours any more.
+    fn has_changed(&mut self) -> Result<bool> {
+        let now = Server::find(self.address, self.pid)?;
+        let changed = now.clocks != self.clocks;
+        *self = now;
+        Ok(changed)
+    }
+
+    /// Refuses a server that begins a process for a connection: its clock is in none that is read.
+    fn refuse_process_for_each(&mut self) -> Result<()> {
+        let connected = Exchange::connect(self.address, PATIENCE)?;
+        std::thread::sleep(LOOK);
+        let begins_some = self.has_changed()?;
+        drop(connected);
+        ensure_fault!(
+            Environment,
+            !begins_some,
+            "the server began a process for a connection: the CPU time of processes that come and go cannot be read"
+        );
+        Ok(())
+    }
+
     /// CPU time once they rest; processes that were replaced meanwhile, as by a reload, are looked for again.
     fn at_rest_ns(&mut self) -> Result<Option<u64>> {
         let now = self.clocks.at_rest_ns();
@@ -107,7 +132,8 @@ impl<'a> Outside<'a> {
         let address = experiment.address()?;
         let answers = Exchange::connect(address, PATIENCE).map(drop);
         answers.with_context(|| format!("nobody answers at {address}")).or_fault(Fault::Unreachable)?;
-        let server = Server::find(address, experiment.cost.pid).or_fault(Fault::Environment)?;
+        let mut server = Server::find(address, experiment.cost.pid).or_fault(Fault::Environment)?;
+        server.refuse_process_for_each()?;
         let busy_percent = 100.0 * server.busy();
         ensure_fault!(
             Environment,
@@ -163,7 +189,7 @@ impl<'a> Outside<'a> {
         let (mut hits, mut body_bytes) = (0, 0);
         while hits < CONNECTIONS_LEAST || began.elapsed() < length {
             let made = self.maker.make(index, &self.steps[index])?;
-            hits += made.hits;
+            hits += 1;
             body_bytes += made.body_bytes;
         }
         let elapsed_us = began.elapsed().as_micros() as u32;
@@ -247,6 +273,10 @@ impl Subject for Outside<'_> {
                 block.slices.push(slice);
             }
             self.sweeps += 1;
+        }
+        // What processes that began meanwhile used is in no clock.
+        if self.server.has_changed().or_fault(Fault::Unreachable).map_err(|error| (blocks[0].configuration, error))? {
+            return Ok(Vec::new());
         }
         blocks.retain(|block| !block.slices.is_empty());
         Ok(blocks)

@@ -127,9 +127,12 @@ impl CostSummary {
             let of = terms.iter().map(|(name, weight)| format!("{} {name}", if *weight > 0.0 { "+" } else { "−" }));
             Some(PartCost { part, of: of.collect::<Vec<_>>().join(" "), cpu_ns: estimate_sum(&columns?) })
         };
+        // Of a run that was stopped early some steps have no slice.
+        let steps = columns.iter().enumerate().map(step).filter(|of| of.cpu_ns.value.is_finite());
+        let parts = PARTS.iter().chain(&CHOICES).filter_map(part).filter(|of| of.cpu_ns.value.is_finite());
         Ok(CostSummary {
-            steps: columns.iter().enumerate().map(step).collect(),
-            parts: PARTS.iter().chain(&CHOICES).filter_map(part).collect(),
+            steps: steps.collect(),
+            parts: parts.collect(),
             refused: of.refused.clone(),
             rate_per_s: of.experiment.cost.rate_per_s,
             rounds: rounds.told(),

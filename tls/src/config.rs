@@ -392,6 +392,22 @@ mod tests {
     }
 
     #[test]
+    fn a_hello_lacks_one_thing_and_is_well_formed() {
+        let extension = |lack, kind| {
+            let config = Config::new(Settings { lack, ..lean() }).unwrap();
+            let mut out = Vec::new();
+            let start = config.template().write(&mut out, 0x0301, &[0; 32], &[]).finish();
+            ClientHello::decode(&out[start + 4..]).unwrap().extensions.get(kind).unwrap().to_vec()
+        };
+        let [groups, schemes] = [tlsdyno_wire::hello::SUPPORTED_GROUPS, tlsdyno_wire::hello::SIGNATURE_ALGORITHMS];
+        let nothing = [0, 2, 0x0a, 0x0a];
+        for lack in Lack::ALL.iter().copied().map(Some).chain([None]) {
+            assert_eq!(extension(lack, groups) == nothing, lack == Some(Lack::Groups), "{lack:?}");
+            assert_eq!(extension(lack, schemes) == nothing, lack == Some(Lack::Signatures), "{lack:?}");
+        }
+    }
+
+    #[test]
     fn only_the_chain_that_verified_is_taken_unseen() {
         let certificate = |name: &str| {
             let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();

@@ -31,8 +31,7 @@ named! {
 
 impl Exchange<'_> {
     /// Makes the hello and goes as far as this without a request, takes leave, and waits until the server has ended
-    /// its part too. Answers what was negotiated, where it came so far (also of a hello that was to be refused), and
-    /// the sessions that the server gave.
+    /// its part too. Answers what was negotiated, where it came so far, also of a hello that was to be refused.
     ///
     /// # Errors
     /// It does not get there.
@@ -41,7 +40,7 @@ impl Exchange<'_> {
         reach: Reach,
         tls: Option<&Arc<Config>>,
         session: Option<Session>,
-    ) -> Result<(Option<Handshake>, Vec<Session>), Failure> {
+    ) -> Result<Option<Handshake>, Failure> {
         self.hello(tls, session);
         while self.client.is_some() {
             self.send()?;
@@ -67,12 +66,12 @@ impl Exchange<'_> {
                 break;
             }
         }
-        self.leave()?;
-        Ok((self.handshake, self.received.sessions))
+        self.leave();
+        Ok(self.handshake)
     }
 
     /// Sends no more, and reads on until the server ends too: tickets that are still under way among it.
-    fn leave(&mut self) -> Result<(), Failure> {
+    fn leave(&mut self) {
         // One that has reset the connection has ended.
         let _ = self.stream.shutdown(Shutdown::Write);
         while let Ok((read @ 1.., _)) = receive_stamped(&self.stream, &mut self.buffer) {
@@ -80,7 +79,6 @@ impl Exchange<'_> {
                 let _ = self.receive(read);
             }
         }
-        Ok(())
     }
 
     /// Asks for the same once more, on the connection that the server has kept.

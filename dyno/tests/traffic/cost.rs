@@ -2,9 +2,10 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
+use tlsdyno::kinds::cost::summary::LIFE;
 
 use crate::place::Place;
 use crate::stacks::go_server::GoServer;
@@ -43,22 +44,15 @@ fn a_page_that_burns_cpu_time_is_found_in_the_request_and_nowhere_else() {
     let address: Value = serde_json::from_str(&line).unwrap();
     let sheet = cost(&place, &format!("https://{}/hello.txt", address["address"].as_str().unwrap()));
     let part = |name| us(&sheet, "parts", "part", name);
-    let life = [
-        "accepting and closing",
-        "reading the hello",
-        "key agreement and key schedule, together",
-        "certificate and signature",
-        "client's Finished, tickets",
-        "the request",
-    ];
     let whole = us(&sheet, "steps", "step", "TLS 1.3, request");
-    assert!((life.map(part).iter().sum::<f64>() / whole - 1.0).abs() < 0.02, "{sheet:#}");
+    assert!((LIFE.map(part).iter().sum::<f64>() / whole - 1.0).abs() < 0.02, "{sheet:#}");
     // Other programs make code that runs beside them dearer.
     assert!((4_500.0..9_000.0).contains(&part("the request")), "{sheet:#}");
     assert!((4_500.0..9_000.0).contains(&part("next request on the connection")), "{sheet:#}");
-    for name in &life[..5] {
+    for name in &LIFE[..5] {
         assert!(part(name) < 2_500.0, "{name}: {sheet:#}");
     }
+    assert!(part("a second hello (HelloRetryRequest)") < 2_500.0, "{sheet:#}");
 }
 
 #[test]
@@ -84,4 +78,23 @@ fn what_cannot_be_measured_is_refused_in_one_sentence() {
         assert_eq!(output.status.code(), Some(code), "{url}: {said}");
         assert!(said.contains(why) && said.lines().count() < 4, "{url}: {said}");
     }
+}
+
+/// Its connections cost nothing by the clocks of the processes that were there before.
+#[test]
+fn a_server_with_a_process_for_each_connection_is_refused() {
+    let place = Place::new();
+    let program = "import socketserver, sys, time\n\
+        class Wait(socketserver.BaseRequestHandler):\n    def handle(self): time.sleep(5)\n\
+        server = socketserver.ForkingTCPServer(('127.0.0.1', 0), Wait)\n\
+        print(server.server_address[1], flush=True)\nserver.serve_forever()\n";
+    let mut command = Command::new("python3");
+    let mut server = Serving(command.args(["-c", program]).stdout(Stdio::piped()).spawn().unwrap());
+    let mut port = String::new();
+    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut port).unwrap();
+    let url = format!("https://127.0.0.1:{}/", port.trim());
+    let output = place.tlsdyno(&["cost", &url, "--no-report"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(6), "{said}");
+    assert!(said.contains("a process for a connection"), "{said}");
 }
