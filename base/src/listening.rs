@@ -145,6 +145,12 @@ pub fn serves(listening: &SocketAddr, wanted: &SocketAddr) -> bool {
     listening.port() == wanted.port() && (listening.ip() == wanted.ip() || listening.ip().is_unspecified())
 }
 
+/// Whether somebody of this network namespace takes datagrams from everybody there, as a server of QUIC does.
+pub fn takes_datagrams(wanted: &SocketAddr) -> bool {
+    let udp = sockets_in(std::process::id(), &OPEN[2..]).unwrap_or_default();
+    udp.values().any(|address| serves(address, wanted))
+}
+
 /// The processes that listen where `wanted` points, as `pid (command line)`, for messages. Only those of this network
 /// namespace.
 ///

@@ -1,6 +1,8 @@
 //! `tlsdyno cost`: what TLS costs a server that runs, on any TLS library. Flags build the same experiment that TOML
 //! files hold.
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 use tlsdyno_base::exit::Exit;
 use tlsdyno_bench::kinds::AnyExperiment;
@@ -19,21 +21,60 @@ use crate::file::{Cost, CostExperiment};
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "Examples:
   tlsdyno cost https://127.0.0.1:8443/
-  tlsdyno cost https://127.0.0.1:8443/ --rate 300
-  tlsdyno cost https://127.0.0.1:8443/ --pid 4711 --time 3m --json")]
+  tlsdyno cost https://127.0.0.1:8443/ --rate 300 --hits-per-handshake 4
+  tlsdyno cost https://127.0.0.1:8443/ --against https://127.0.0.1:9443/ --time 3m
+  tlsdyno cost --server-command './caddy run --config Caddyfile' --address 127.0.0.1:8443
+  tlsdyno cost https://127.0.0.1:8443/ --pid 4711 --markdown")]
 pub struct Args {
-    /// What to request
-    url: String,
+    /// What to request of a server that runs
+    #[arg(required_unless_present = "server_command")]
+    url: Option<String>,
     /// The process that serves it, with its children, for example a container's main process [default: whichever
     /// listens there]
-    #[arg(long, value_name = "PID")]
+    #[arg(long, value_name = "PID", help_heading = "Server")]
     pid: Option<u32>,
-    /// New connections a second of your server: costs are told in CPUs too
-    #[arg(long, value_name = "N")]
-    rate: Option<f64>,
+    /// A second server: both are measured in turns, and told side by side
+    #[arg(long, value_name = "URL", help_heading = "Server")]
+    against: Option<String>,
+    /// The process of the second server
+    #[arg(long, value_name = "PID", requires = "against", help_heading = "Server")]
+    against_pid: Option<u32>,
+    /// A command line that starts the server and stays in the foreground; {port} and {dir} are filled in
+    #[arg(long, value_name = "COMMAND", requires = "address", conflicts_with = "url", help_heading = "Server")]
+    server_command: Option<String>,
+    /// Where the server command listens: 127.0.0.1:{port}, or a fixed 127.0.0.1:8443
+    #[arg(long, value_name = "IP:PORT", requires = "server_command", help_heading = "Server")]
+    address: Option<String>,
     /// You may load this host, which is not this machine
-    #[arg(long = "i-may-load-this", value_name = "HOST")]
+    #[arg(long = "i-may-load-this", value_name = "HOST", help_heading = "Server")]
     may_load: Vec<String>,
+    /// Another page of it, for example /large.bin: what a request of its size costs (several times)
+    #[arg(long = "page", value_name = "PATH", help_heading = "Connections")]
+    pages: Vec<String>,
+    /// Where it serves the same pages without TLS: what TLS adds to a request
+    #[arg(long, value_name = "URL", help_heading = "Connections")]
+    plain_url: Option<String>,
+    /// Measure handshakes alone: it does not speak HTTP/1.1
+    #[arg(long, help_heading = "Connections")]
+    no_request: bool,
+    /// ALPN protocol to offer (several times) [default: none]
+    #[arg(long, value_name = "NAME", help_heading = "Connections")]
+    alpn: Vec<String>,
+    /// Certificate, with its chain, for a server that asks its clients for one (PEM)
+    #[arg(long, value_name = "FILE", requires = "client_key", help_heading = "Connections")]
+    client_cert: Option<PathBuf>,
+    /// Key of --client-cert (PEM, without a passphrase)
+    #[arg(long, value_name = "FILE", requires = "client_cert", help_heading = "Connections")]
+    client_key: Option<PathBuf>,
+    /// Most connections a second, where the server limits them [default: as many as it takes, one after the other]
+    #[arg(long, value_name = "N", help_heading = "Connections")]
+    at_most: Option<f64>,
+    /// Requests a second of your site: costs are told in CPUs too
+    #[arg(long, value_name = "N", help_heading = "Your site")]
+    rate: Option<f64>,
+    /// Requests of your site on each connection [default: 1]
+    #[arg(long, value_name = "N", requires = "rate", help_heading = "Your site")]
+    hits_per_handshake: Option<f64>,
     #[command(flatten)]
     time: TimeArgs<60, 15>,
     #[command(flatten)]
@@ -42,10 +83,29 @@ pub struct Args {
 
 /// Runs the experiment of the flags.
 pub fn run(args: &Args) -> Result<Exit> {
-    let experiment = CostExperiment {
-        question: "What does TLS cost this server, from outside?".to_owned(),
-        cost: Cost { url: args.url.clone(), pid: args.pid, rate_per_s: args.rate, may_load: args.may_load.clone() },
-        measure: Measure { time_s: args.time.seconds(), ..Measure::default() },
+    let file = |path: &Option<PathBuf>| path.as_deref().map(std::path::absolute).transpose();
+    let cost = Cost {
+        url: args.url.clone().unwrap_or_default(),
+        pid: args.pid,
+        against: args.against.clone(),
+        against_pid: args.against_pid,
+        server_command: args.server_command.clone(),
+        address: args.address.clone(),
+        pages: args.pages.clone(),
+        plain_url: args.plain_url.clone(),
+        rate_per_s: args.rate,
+        hits_per_handshake: args.hits_per_handshake,
+        at_most_per_s: args.at_most,
+        no_request: args.no_request,
+        alpn: args.alpn.clone(),
+        client_certificate: file(&args.client_cert)?,
+        client_key: file(&args.client_key)?,
+        may_load: args.may_load.clone(),
     };
-    experiment.perform(&args.output)
+    let question = match &args.against {
+        Some(_) => "What does TLS cost each of these servers, from outside?",
+        None => "What does TLS cost this server, from outside?",
+    };
+    let measure = Measure { time_s: args.time.seconds(), ..Measure::default() };
+    CostExperiment { question: question.to_owned(), cost, measure }.perform(&args.output)
 }

@@ -1,6 +1,7 @@
 //! What a cost experiment says: what TOML files hold and what the flags of `tlsdyno cost` build.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -21,18 +22,55 @@ pub struct CostExperiment {
     pub measure: Measure,
 }
 
-/// The server, and the units of its owner.
+/// The server, how it is to be asked, and the units of its owner.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cost {
-    /// What is requested.
+    /// What is requested; empty where a command starts the server.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub url: String,
     /// The process that serves it, with its children; `None`: whichever listens there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// New connections a second, for costs in CPUs.
+    /// A second server, which is measured beside the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub against: Option<String>,
+    /// Its process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub against_pid: Option<u32>,
+    /// The command line that starts the first server; `{port}` and `{dir}` are filled in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_command: Option<String>,
+    /// Where that serves TLS, for example `127.0.0.1:{port}`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Further pages of the server, as paths.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pages: Vec<String>,
+    /// Where the first server serves the same pages without TLS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plain_url: Option<String>,
+    /// Requests a second of the reader's site, for costs in CPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_per_s: Option<f64>,
+    /// Requests of the reader's site for each connection; `None`: 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hits_per_handshake: Option<f64>,
+    /// Connections a second that the server gets at most; `None`: as many as it takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_most_per_s: Option<f64>,
+    /// It speaks no HTTP/1.1: handshakes alone are measured.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub no_request: bool,
+    /// ALPN protocols that are offered; none: no such extension.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub alpn: Vec<String>,
+    /// A certificate for servers that ask their clients for one, and its key (PEM).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_certificate: Option<PathBuf>,
+    /// Its key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_key: Option<PathBuf>,
     /// Hosts besides this machine that may be loaded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub may_load: Vec<String>,
@@ -44,26 +82,57 @@ impl CostExperiment {
     /// # Errors
     /// What is wrong, and the remedy.
     pub fn check(&self) -> Result<()> {
-        let url = self.url()?;
-        ensure!(url.tls, "{} is plain HTTP; give the server's https:// URL", self.cost.url);
-        let rate = self.cost.rate_per_s.unwrap_or(1.0);
-        ensure!(rate.is_finite() && rate > 0.0, "a rate is a number of connections a second above 0");
-        permission::check(&url.host, self.address()?, &self.cost.may_load)
+        let cost = &self.cost;
+        let is_started = cost.server_command.is_some();
+        ensure!(
+            is_started != !cost.url.is_empty(),
+            "name either the URL of a server that runs, or a --server-command that starts one"
+        );
+        ensure!(is_started == cost.address.is_some(), "a server command needs its --address, and nothing else does");
+        ensure!(!is_started || cost.pid.is_none(), "--pid is for a server that runs already");
+        ensure!(cost.against.is_some() || cost.against_pid.is_none(), "--against-pid needs --against");
+        for url in cost.urls() {
+            let parts = Url::parse(url)?;
+            ensure!(parts.tls, "{url} is plain HTTP; give the server's https:// URL");
+            permission::check(&parts.host, resolved(url)?, &cost.may_load)?;
+        }
+        if let Some(url) = &cost.plain_url {
+            let parts = Url::parse(url)?;
+            ensure!(!parts.tls, "{url} is not plain HTTP; give the http:// URL of the same pages");
+            permission::check(&parts.host, resolved(url)?, &cost.may_load)?;
+        }
+        for (number, flag) in [
+            (cost.rate_per_s, "--rate: a number of requests a second"),
+            (cost.hits_per_handshake, "--hits-per-handshake: a number of requests"),
+            (cost.at_most_per_s, "--at-most: a number of connections a second"),
+        ] {
+            ensure!(number.is_none_or(|number| number.is_finite() && number > 0.0), "{flag} above 0");
+        }
+        ensure!(cost.hits_per_handshake.is_none_or(|hits| hits >= 1.0), "a handshake serves one request at least");
+        let is_path = |page: &String| page.starts_with('/') && !page.contains([' ', '\r', '\n']);
+        ensure!(cost.pages.iter().all(is_path), "--page is a path that begins with a slash, without blanks");
+        ensure!(!cost.no_request || cost.pages.is_empty(), "--page needs requests: leave --no-request out");
+        ensure!(cost.client_certificate.is_some() == cost.client_key.is_some(), "a client certificate needs its key");
+        Ok(())
+    }
+}
+
+impl Cost {
+    /// The URLs of servers that run already.
+    pub fn urls(&self) -> impl Iterator<Item = &String> {
+        Some(&self.url).filter(|url| !url.is_empty()).into_iter().chain(&self.against)
     }
 
-    /// The URL in its parts.
-    ///
-    /// # Errors
-    /// It is none.
-    pub fn url(&self) -> Result<Url> {
-        Url::parse(&self.cost.url)
+    /// Connections a second of the reader's site.
+    pub fn connections_per_s(&self) -> Option<f64> {
+        Some(self.rate_per_s? / self.hits_per_handshake.unwrap_or(1.0))
     }
+}
 
-    /// The address of the server.
-    ///
-    /// # Errors
-    /// Its name is not known.
-    pub fn address(&self) -> Result<SocketAddr> {
-        self.url()?.resolve().with_context(|| format!("failed to find {}", self.cost.url))
-    }
+/// The address of a URL.
+///
+/// # Errors
+/// Its name is not known.
+pub(crate) fn resolved(url: &str) -> Result<SocketAddr> {
+    Url::parse(url)?.resolve().with_context(|| format!("failed to find {url}"))
 }

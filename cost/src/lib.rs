@@ -5,13 +5,14 @@
 // They panic where the reader has gone (`2>&1 | head -1`): `tell!` and `output::print` do not.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
-#[macro_use]
-extern crate tlsdyno_base;
-
 pub mod command;
 pub mod file;
+mod forwarder;
+mod maker;
 mod page;
+pub mod parts;
 mod pilot;
+mod server;
 pub mod steps;
 mod subject;
 pub mod summary;
@@ -33,6 +34,9 @@ use self::file::CostExperiment;
 use self::steps::Step;
 use self::summary::CostSummary;
 
+/// What two servers are called beside each other.
+const LABELS: [&str; 2] = ["A", "B"];
+
 /// What TLS costs servers, from outside.
 pub struct Costs;
 
@@ -42,9 +46,31 @@ pub struct Costs;
 pub struct CostRecord {
     /// What was asked for.
     pub experiment: CostExperiment,
-    /// The steps, in the order of the configurations.
+    /// The servers. The configurations are the steps of the first, then those of the second.
+    pub servers: Vec<Measured>,
+}
+
+/// A server, as it was found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measured {
+    /// Where it serves TLS.
+    pub address: String,
+    /// The command line of its first process.
+    pub command: String,
+    /// Version, suite and group of a whole connection.
+    pub negotiated: String,
+    /// How its CPU time is read: `processes` or `cgroup`.
+    pub accounting: String,
+    /// The part of a CPU that it uses without us, which is taken off.
+    pub busy: f64,
+    /// How long a turn of a step is, microseconds.
+    pub slice_us: u64,
+    /// The step that every other one is compared with in time: a whole connection.
+    pub whole: String,
+    /// Its steps.
     pub steps: Vec<Step>,
-    /// Steps that this server does not take, and why.
+    /// Steps that it does not take, and why.
     pub refused: Vec<(String, String)>,
 }
 
@@ -81,7 +107,7 @@ impl AnyExperiment for CostExperiment {
         changes.refuse_workers(name)?;
         changes.refuse_libraries(name)?;
         let foreign = changes.server.is_none() && changes.cert.is_none();
-        ensure!(foreign, "{} is measured as it is; leave --server and --cert out", self.cost.url);
+        ensure!(foreign, "{name} measures a server as it is; leave --server and --cert out");
         changes.change(&mut self.measure);
         Ok(())
     }

@@ -1,75 +1,239 @@
 //! The sheet: what a connection of each step costs the server, and what the steps differ in.
 
-use tlsdyno_base::units::{format_count, format_micros};
+use serde_json::json;
+use tlsdyno_base::bootstrap::Estimate;
+use tlsdyno_base::units::{format_bytes, format_count, format_micros};
+use tlsdyno_base::verdict::Direction;
 use tlsdyno_bench::report::circumstances;
-use tlsdyno_bench::report::document::{Content, Document, Method, Place, Section};
+use tlsdyno_bench::report::document::{Chart, Content, Document, Method, Place, Section, Tone};
 use tlsdyno_record::store::Record;
+use tlsdyno_report::charts::{COLOURS, names, palette, quantity, tooltip, with};
 use tlsdyno_report::rows::Rows;
 
-use crate::summary::{CostSummary, FULL, LIFE, PartCost, RESUMED, StepCost};
+use crate::parts::{FULL, NEXT, PartCost, PartKind, RESUMED, SIGNATURE, TOGETHER};
+use crate::summary::{CostSummary, ServerCost, StepCost};
+
+/// Height of the bar of a connection in the chart.
+const BAR_HEIGHT: usize = 56;
 
 /// The document of a record.
 pub fn document(record: &Record, summary: &CostSummary) -> Document {
-    let sections =
-        vec![parts(summary), steps(summary), refused(summary), circumstances::warnings_of(&summary.warnings)];
+    let mut sections: Vec<Section> =
+        life_chart(summary).map(|chart| Section::default().charts([chart])).into_iter().collect();
+    match summary.servers.as_slice() {
+        [_, _] => sections.push(side_by_side(summary)),
+        servers => sections.extend(servers.iter().map(|server| parts(summary, server))),
+    }
+    sections.extend(summary.servers.iter().map(|server| steps(summary, server)));
+    match summary.servers.as_slice() {
+        [first, second] if first.refused == second.refused => {
+            sections.push(refused(first, "What neither server takes"))
+        }
+        servers => {
+            sections.extend(servers.iter().map(|server| {
+                refused(server, &format!("What this server does not take{}", of_server(summary, server)))
+            }))
+        }
+    }
+    sections.push(circumstances::warnings_of(&summary.warnings));
     circumstances::document(record, summary.rounds, answer(summary), sections, Method::Cost)
 }
 
 /// What a full and a resumed handshake cost, in a sentence or two.
 pub fn answer(summary: &CostSummary) -> String {
-    let told = |part: &PartCost| format!("{} µs {}", format_micros(part.cpu_ns.value), part.cpu_ns.ends(format_micros));
-    let Some(full) = summary.part(FULL) else { return "No handshake was measured.".to_owned() };
-    let mut said = format!("A full TLS 1.3 handshake costs this server {} of CPU time", told(full));
-    if let Some(resumed) = summary.part(RESUMED) {
-        said.push_str(&format!(", a resumed one {}", told(resumed)));
+    let mut said: Vec<String> = Vec::new();
+    match summary.servers.as_slice() {
+        [first, second] => {
+            let of = |server: &ServerCost| format!("{} at {} ({})", server.label, server.address, server.negotiated);
+            said.push(format!("{} beside {}.", of(first), of(second)));
+            for part in [FULL, RESUMED, SIGNATURE] {
+                let difference = summary.differences.iter().find(|of| of.part == part);
+                said.extend(difference.map(|of| compared(of, first, second)));
+            }
+        }
+        servers => said.extend(servers.iter().map(alone)),
+    }
+    if let Some(server) = summary.servers.first() {
+        said.extend(at_rate(summary, server));
+    }
+    if said.is_empty() { "No handshake was measured.".to_owned() } else { said.join(" ") }
+}
+
+fn told(of: &Estimate) -> String {
+    format!("{} µs {}", format_micros(of.value), of.ends(format_micros))
+}
+
+fn alone(server: &ServerCost) -> String {
+    let Some(full) = server.part(FULL) else { return "No handshake was measured.".to_owned() };
+    let version = server.negotiated.split(' ').next().unwrap_or_default();
+    let mut said = format!("A full TLS {version} handshake costs this server {} of CPU time", told(&full.cpu_ns));
+    if let Some(resumed) = server.part(RESUMED) {
+        said.push_str(&format!(", a resumed one {}", told(&resumed.cpu_ns)));
     }
     said.push('.');
-    if let Some(signature) = summary.part(LIFE[3]) {
-        said.push_str(&format!(" Its certificate and signature are {} of that.", told(signature)));
-    }
-    if let Some(rate) = summary.rate_per_s {
-        let cpus = full.cpu_ns.scaled(rate / 1e9);
-        let format = |cpus: f64| format!("{cpus:.2}");
-        said.push_str(&format!(
-            " At {rate} new connections a second full handshakes take {} {} CPUs.",
-            format(cpus.value),
-            cpus.ends(format)
-        ));
+    if let Some(signature) = server.part(SIGNATURE) {
+        said.push_str(&format!(" Its certificate and signature are {} of that.", told(&signature.cpu_ns)));
     }
     said
 }
 
-fn parts(summary: &CostSummary) -> Section {
+/// One part of two servers in a sentence.
+fn compared(difference: &PartCost, first: &ServerCost, second: &ServerCost) -> String {
+    let part = &difference.part;
+    let by = |of: Estimate| told(&of);
+    match difference.cpu_ns.direction() {
+        Direction::Bigger => {
+            format!("{}'s {part} costs {} more than {}'s.", second.label, by(difference.cpu_ns), first.label)
+        }
+        Direction::Smaller => {
+            format!(
+                "{}'s {part} costs {} less than {}'s.",
+                second.label,
+                by(difference.cpu_ns.scaled(-1.0)),
+                first.label
+            )
+        }
+        Direction::Undecided => format!("Their {part} could not be told apart: {} more in B.", by(difference.cpu_ns)),
+    }
+}
+
+/// What the reader's site takes of it, in CPUs.
+fn at_rate(summary: &CostSummary, server: &ServerCost) -> Option<String> {
+    let (requests, connections) = (summary.rate_per_s?, summary.connections_per_s?);
+    let cpus = |of: Estimate, rate: f64| {
+        let of = of.scaled(rate / 1e9);
+        let format = |cpus: f64| format!("{cpus:.2}");
+        format!("{} {} CPUs", format(of.value), of.ends(format))
+    };
+    let full = cpus(server.part(FULL)?.cpu_ns, connections);
+    let kept = requests - connections;
+    let next = server.part(NEXT).filter(|_| kept > 0.0);
+    let next = next.map(|next| format!(", and the further requests on them {}", cpus(next.cpu_ns, kept)));
+    Some(format!(
+        "At {requests} requests a second on {connections} new connections, full handshakes take {full}{}.",
+        next.unwrap_or_default()
+    ))
+}
+
+/// Where the time of a connection goes, as a bar for each server.
+fn life_chart(summary: &CostSummary) -> Option<Chart> {
+    let mut rows = Vec::new();
+    let mut parts: Vec<&str> = Vec::new();
+    let mut words = Vec::new();
+    for server in &summary.servers {
+        let mut start = 0.0;
+        for part in server.parts.iter().filter(|part| part.kind == PartKind::Life) {
+            // A part below zero has no width; its number is in the table.
+            let end = start + part.cpu_ns.value.max(0.0) / 1e3;
+            rows.push(json!({
+                "server": format!("{} {}", server.label, server.address), "part": part.part, "start": start, "end": end,
+                "cost": told(&part.cpu_ns),
+            }));
+            words.push(format!("{}: {} {}", server.label, part.part, told(&part.cpu_ns)));
+            if !parts.contains(&part.part.as_str()) {
+                parts.push(&part.part);
+            }
+            start = end;
+        }
+    }
+    let legend = json!({"title": null, "orient": "bottom", "columns": 3, "labelLimit": 0});
+    let colour = with(palette("part", &parts, &COLOURS), json!({"legend": legend}));
+    let body = json!({
+        "mark": {"type": "bar", "height": 34, "cornerRadius": 2},
+        "encoding": {
+            "y": names("server", 180), "x": quantity("start", "µs of server CPU"), "x2": {"field": "end"},
+            "color": colour, "tooltip": tooltip([("part", "part"), ("cost", "costs"), ("server", "server")]),
+        },
+    });
+    let height = BAR_HEIGHT * summary.servers.len();
+    let caption = "The life of one connection with a full handshake and a request: what each part costs the server.";
+    Some(Chart::new("cost-life", height, rows, body)?.told(caption, words.join("; ")))
+}
+
+fn heading(kind: PartKind) -> String {
+    match kind {
+        PartKind::Life => "the life of a connection",
+        PartKind::Beside => "beside that",
+        PartKind::Choice => "another choice would cost more by",
+    }
+    .to_owned()
+}
+
+fn parts(summary: &CostSummary, server: &ServerCost) -> Section {
     let mut rows =
-        Rows::of(&summary.parts)
-            .words("part", |part| part.part.to_owned())
+        Rows::of(&server.parts)
+            .words("part", |part| part.part.clone())
             .estimate("CPU µs", format_micros, |part| Some(part.cpu_ns));
-    if let Some(rate) = summary.rate_per_s {
-        let cpus = |part: &PartCost| format!("{:.3}", part.cpu_ns.value * rate / 1e9);
+    if let (Some(rate), Some(connections)) = (summary.rate_per_s, summary.connections_per_s) {
+        let cpus = |part: &PartCost| {
+            let is_request = part.part.contains("next request") || part.part.contains("each request");
+            let times = if is_request { rate - connections } else { connections };
+            format!("{:.3}", part.cpu_ns.value * times / 1e9)
+        };
         rows = rows.number(format!("CPUs at {rate}/s"), cpus);
     }
+    let undecided = |part: &PartCost| part.cpu_ns.direction() == Direction::Undecided;
     let rows = rows.on(Place::Page).words("the difference of", |part| part.of.clone());
-    let whole = format!(
-        "The first {} lines are the life of a connection with one request, and add up to it. \"{}\" is one line, as it \
-         cannot be taken apart from outside; it has the encryption of the server's messages in it.",
-        LIFE.len(),
-        LIFE[2]
-    );
-    Section::titled("parts", "What its parts cost").rows(rows).notes([whole])
+    let rows = rows.toned(Tone::Muted, undecided).headed(|part| Some(heading(part.kind)));
+    Section::titled("parts", "What its parts cost").rows(rows).notes(notes(server))
 }
 
-fn steps(summary: &CostSummary) -> Section {
-    let rows = Rows::of(&summary.steps)
+fn notes(server: &ServerCost) -> Vec<String> {
+    let has = |name: &str| server.part(name).is_some();
+    let together = has(TOGETHER).then(|| {
+        format!("\"{TOGETHER}\" cannot be taken apart from outside; the encryption of the server's messages is in it.")
+    });
+    together.into_iter().collect()
+}
+
+/// Two servers part by part.
+fn side_by_side(summary: &CostSummary) -> Section {
+    let part = |server: usize, part: &PartCost| summary.servers[server].part(&part.part).map(|of| of.cpu_ns);
+    let undecided = |part: &PartCost| part.cpu_ns.direction() == Direction::Undecided;
+    let verdict = |part: &PartCost| match part.cpu_ns.direction() {
+        Direction::Bigger => "dearer in B",
+        Direction::Smaller => "cheaper in B",
+        Direction::Undecided => "not told apart",
+    };
+    let rows = Rows::of(&summary.differences)
+        .words("part", |part| part.part.clone())
+        .estimate("A, CPU µs", format_micros, |of| part(0, of))
+        .estimate("B, CPU µs", format_micros, |of| part(1, of))
+        .estimate("B − A", format_micros, |of| Some(of.cpu_ns))
+        .words("", |of| verdict(of).to_owned())
+        .toned(Tone::Muted, undecided)
+        .headed(|part| Some(heading(part.kind)));
+    let name = |server: &ServerCost| format!("{}: {} · {}", server.label, server.address, server.negotiated);
+    Section::titled("parts", "Side by side").rows(rows).notes(summary.servers.iter().map(name))
+}
+
+/// What follows a heading where there are two servers.
+fn of_server(summary: &CostSummary, server: &ServerCost) -> String {
+    if summary.servers.len() == 1 { String::new() } else { format!(", {}", server.label) }
+}
+
+fn steps(summary: &CostSummary, server: &ServerCost) -> Section {
+    let has_bodies = |of: &StepCost| (of.body_bytes > 0.0).then(|| format_bytes(of.body_bytes));
+    let rows = Rows::of(&server.steps)
         .words("connection", |of: &StepCost| of.step.clone())
         .estimate("CPU µs", format_micros, |of| Some(of.cpu_ns))
+        .number_if_any("bodies", has_bodies)
         .number("connections", |of| format_count(of.connections));
-    Section::titled("steps", "What connections cost").rows(rows)
+    let title = format!("What connections cost{}", of_server(summary, server));
+    Section::titled("steps", title).on(Place::Page).rows(rows)
 }
 
-fn refused(summary: &CostSummary) -> Section {
-    if summary.refused.is_empty() {
+fn refused(server: &ServerCost, title: &str) -> Section {
+    if server.refused.is_empty() {
         return Section::default();
     }
-    let facts = summary.refused.iter().map(|(step, why)| (step.clone(), why.clone())).collect();
-    Section::titled("refused", "What this server does not take").with(Content::Facts(facts))
+    // One line for each reason.
+    let mut facts: Vec<(String, String)> = Vec::new();
+    for (step, why) in &server.refused {
+        match facts.iter_mut().find(|(_, other)| other == why) {
+            Some((steps, _)) => steps.push_str(&format!("; {step}")),
+            None => facts.push((step.clone(), why.clone())),
+        }
+    }
+    Section::titled("refused", title).with(Content::Facts(facts))
 }

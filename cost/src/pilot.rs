@@ -1,127 +1,214 @@
-//! Making the connections of the steps, and finding out which of them a server takes.
+//! What is found out of a server before anything is measured: which steps it takes, and why it takes none.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
-use tlsdyno_base::exchange::{Exchange, Reach};
-use tlsdyno_tls::{Config, Handshake, Session, Version};
+use anyhow::{Context, Error, Result, anyhow, ensure};
+use tlsdyno_base::exchange::{self, Failure, Reach};
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_base::interrupt;
+use tlsdyno_base::url::Url;
+use tlsdyno_bench::run::observer::Observer;
+use tlsdyno_tls::{Error as TlsError, Handshake, Version};
 
-use crate::file::CostExperiment;
+use crate::file::Cost;
+use crate::maker::Maker;
+use crate::server::{PATIENCE, Server};
 use crate::steps::Step;
+use crate::{Measured, forwarder};
 
-/// How long each part of a connection may take.
-const LIMIT: Duration = Duration::from_secs(2);
-/// How long a ticket of TLS 1.3 is waited for behind the first answer.
-const TICKET_PATIENCE: Duration = Duration::from_millis(300);
 /// Connections of each step that are tried before anything is measured.
 const TRIES: u32 = 3;
 /// A connection on which the server lets the client wait so long is not measured: it does not end by itself.
-const SLOW: Duration = Duration::from_millis(500);
+pub(crate) const SLOW: Duration = Duration::from_millis(500);
+/// Length of a slice: long against what a server needs to get going again, short against what a machine stays the same
+/// for.
+const SLICE: Duration = Duration::from_millis(8);
+/// That of a server that does not come to rest within milliseconds: long against what it does besides.
+const LONG_SLICE: Duration = Duration::from_millis(200);
+/// The alert of a server that speaks none of the protocols that were offered (RFC 7301 section 3.2).
+const NO_APPLICATION_PROTOCOL: u8 = 120;
 
-/// Makes connections to one server.
-pub(crate) struct Maker {
-    address: SocketAddr,
-    /// A GET after which the server closes, and one after which it keeps the connection.
-    requests: [Vec<u8>; 2],
-    /// By the number of the step.
-    configs: Vec<Arc<Config>>,
-    sessions: BTreeMap<&'static str, Session>,
+/// A server that can be measured.
+pub(crate) struct Target {
+    pub server: Server,
+    pub maker: Maker,
+    /// What the record holds of it.
+    pub measured: Measured,
 }
 
-/// What came of a connection.
-pub(crate) struct Made {
-    /// What was negotiated, where it came so far.
-    pub handshake: Option<Handshake>,
-    /// Body bytes received.
-    pub body_bytes: u64,
-}
-
-impl Maker {
-    pub fn new(experiment: &CostExperiment, steps: &[Step]) -> Result<Maker> {
-        let url = experiment.url()?;
-        let host = url.host_header();
-        let request = |connection: &str| {
-            format!("GET {} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: tlsdyno\r\n{connection}\r\n", url.path).into_bytes()
-        };
-        let configs = steps.iter().map(|step| Ok(Arc::new(Config::new(step.settings(&url.host))?)));
-        Ok(Maker {
-            address: experiment.address()?,
-            requests: [request("Connection: close\r\n"), request("")],
-            configs: configs.collect::<Result<_>>()?,
-            sessions: BTreeMap::new(),
-        })
-    }
-
-    /// One connection of the step with this number.
+impl Target {
+    /// Finds out what a server takes.
     ///
     /// # Errors
-    /// It does not go as far as it should, or resumes no session although it should.
-    pub fn make(&mut self, number: usize, step: &Step) -> Result<Made> {
-        let connected = Exchange::connect(self.address, LIMIT)?;
-        if step.reach == Reach::Tcp {
-            connected.ending_at(Reach::Tcp, None, None)?;
-            return Ok(Made { handshake: None, body_bytes: 0 });
+    /// It takes nothing that could be measured, another program works on its connections, or Ctrl-C.
+    pub fn of(
+        cost: &Cost,
+        url: &Url,
+        server: Server,
+        stop: &AtomicBool,
+        observer: &mut dyn Observer,
+    ) -> Result<Target> {
+        let address = server.address;
+        observer.step(&format!("finding out what {address} takes"));
+        let Taken { whole, negotiated, steps, refused } = Taken::of(cost, url, address, stop)?;
+        // The numbers of steps are those of the ones that are left.
+        let mut maker = Maker::new(cost, url, address, &steps)?;
+        for (number, step) in steps.iter().enumerate() {
+            tried(&mut maker, number, step).with_context(|| step.name.clone()).or_fault(Fault::Unreachable)?;
         }
-        let config = Arc::clone(&self.configs[number]);
-        let session = match step.resumes {
-            true => Some(self.session(step.version)?),
-            false => None,
+        if cost.at_most_per_s.is_none() {
+            observer.step("finding out who works on the connections");
+            let handshake = whole.replace("request", "handshake");
+            let number = steps.iter().position(|step| step.name == handshake).unwrap_or(0);
+            forwarder::refuse(&server, || maker.make(number, &steps[number]).map(drop))?;
+        }
+        let rests = server.comes_to_rest();
+        if !rests {
+            observer.tell(&format!(
+                "the server at {address} does not come to rest within milliseconds, as with a garbage collector: \
+                 turns are {} ms long; measure for minutes",
+                LONG_SLICE.as_millis()
+            ));
+        }
+        let measured = Measured {
+            address: address.to_string(),
+            command: server.name(),
+            negotiated,
+            accounting: server.accounting().to_owned(),
+            busy: server.busy,
+            slice_us: if rests { SLICE } else { LONG_SLICE }.as_micros() as u64,
+            whole,
+            steps,
+            refused,
         };
-        let made = if step.reach == Reach::Answered {
-            let request = self.requests[usize::from(step.more_requests > 0)].clone();
-            let mut exchange = connected.asking(Some(&config), session, &request, b"")?;
-            exchange.answered()?;
-            for _ in 0..step.more_requests {
-                exchange.again()?;
+        Ok(Target { server, maker, measured })
+    }
+}
+
+/// Which steps a server takes.
+struct Taken {
+    whole: String,
+    negotiated: String,
+    steps: Vec<Step>,
+    refused: Vec<(String, String)>,
+}
+
+impl Taken {
+    fn of(cost: &Cost, url: &Url, address: SocketAddr, stop: &AtomicBool) -> Result<Taken> {
+        let whole = [Version::Tls13, Version::Tls12].map(|version| Step::whole(version, cost.no_request));
+        let mut maker = Maker::new(cost, url, address, &whole)?;
+        let [today, old] = [0, 1].map(|number| tried(&mut maker, number, &whole[number]));
+        let (version, handshake) = match (&today, old) {
+            (Ok(handshake), _) => (Version::Tls13, handshake.clone()),
+            (Err(_), Ok(handshake)) => (Version::Tls12, handshake),
+            (Err(_), Err(_)) => {
+                let error = today.err().unwrap_or_else(|| anyhow!("nothing came"));
+                refuse_limits(&whole[0].name, &error)?;
+                return Err(Fault::Unreachable.of(explained(error, address)));
             }
-            let answer = exchange.end()?;
-            ensure!(answer.status < 400, "the answer has status {}", answer.status);
-            Made { handshake: answer.handshake, body_bytes: answer.body_bytes }
-        } else {
-            let handshake = connected.ending_at(step.reach, Some(&config), session)?;
-            ensure!(step.reach != Reach::Refused || handshake.is_none(), "the server goes on with such a hello");
-            Made { handshake, body_bytes: 0 }
         };
-        let is_resumed = made.handshake.as_ref().is_some_and(|handshake| handshake.resumed.is_some());
-        ensure!(!step.resumes || is_resumed, "the server does not resume the session, or takes it once only");
-        Ok(made)
+        let told = |of: Handshake| {
+            let group = of.group.map_or(String::new(), |group| format!(" {group}"));
+            format!("{} {}{group}", of.version, of.suite)
+        };
+        let [name, negotiated] = [Step::whole(version, cost.no_request).name, handshake.map(told).unwrap_or_default()];
+        let mut taken = Taken { whole: name, negotiated, steps: Vec::new(), refused: Vec::new() };
+        if let Err(error) = today {
+            taken.refused.push(("TLS 1.3".to_owned(), error.to_string()));
+        }
+        taken.try_all(cost, url, address, version, stop)?;
+        Ok(taken)
     }
 
-    /// A session of this version, that of the first connection that asks for one.
-    fn session(&mut self, version: Version) -> Result<Session> {
-        if let Some(session) = self.sessions.get(version.name()) {
-            return Ok(session.clone());
+    fn try_all(
+        &mut self,
+        cost: &Cost,
+        url: &Url,
+        address: SocketAddr,
+        version: Version,
+        stop: &AtomicBool,
+    ) -> Result<()> {
+        let mut all = Step::all(version, &cost.pages, cost.plain_url.is_some());
+        all.retain(|step| !cost.no_request || step.reach != Reach::Answered);
+        let mut maker = Maker::new(cost, url, address, &all)?;
+        // One line tells of a version that the server does not speak.
+        let old = Step::whole(Version::Tls12, true);
+        let old_at = all.iter().position(|step| *step == old).unwrap_or(0);
+        let without_old = tried(&mut maker, old_at, &all[old_at]).err();
+        if let Some(error) = &without_old {
+            self.refused.push(("TLS 1.2".to_owned(), error.to_string()));
         }
-        let config = self.configs.iter().find(|config| {
-            let settings = config.settings();
-            settings.versions == [version] && settings.lack.is_none()
-        });
-        let config = Arc::clone(config.context("no step has this version")?);
-        let mut exchange =
-            Exchange::connect(self.address, LIMIT)?.asking(Some(&config), None, &self.requests[1], b"")?;
-        exchange.answered()?;
-        exchange.wait_for_ticket(TICKET_PATIENCE);
-        let session = exchange.end()?.sessions.pop().context("the server gives no session to resume")?;
-        self.sessions.insert(version.name(), session.clone());
-        Ok(session)
+        for (number, step) in all.iter().enumerate() {
+            interrupt::before_measuring(stop, interrupt::check(stop))?;
+            if step.version == Some(Version::Tls12) && without_old.is_some() && version != Version::Tls12 {
+                continue;
+            }
+            match tried(&mut maker, number, step) {
+                Ok(_) => self.steps.push(step.clone()),
+                Err(error) => {
+                    refuse_limits(&step.name, &error)?;
+                    self.refused.push((step.name.clone(), error.to_string()));
+                }
+            }
+        }
+        Ok(())
     }
+}
 
-    /// Whether the server takes this step; what was negotiated.
-    ///
-    /// # Errors
-    /// Why not.
-    pub fn tried(&mut self, number: usize, step: &Step) -> Result<Option<Handshake>> {
-        let began = Instant::now();
-        let mut handshake = None;
-        for _ in 0..TRIES {
-            handshake = self.make(number, step)?.handshake;
-        }
-        if began.elapsed() > SLOW * TRIES {
-            bail!("the server lets such a connection wait for {} ms", began.elapsed().as_millis() / u128::from(TRIES));
-        }
-        Ok(handshake)
+/// Whether the server takes this step; what was negotiated.
+fn tried(maker: &mut Maker, number: usize, step: &Step) -> Result<Option<Handshake>> {
+    let began = Instant::now();
+    let mut handshake = None;
+    for _ in 0..TRIES {
+        handshake = maker.make(number, step)?.handshake;
     }
+    let each = began.elapsed() / TRIES;
+    ensure!(each < SLOW, "the server lets such a connection wait for {} ms", each.as_millis());
+    Ok(handshake)
+}
+
+/// A server that limits how often it is asked says so already now.
+fn refuse_limits(step: &str, error: &Error) -> Result<()> {
+    let text = error.to_string();
+    let Some(status) = ["429", "503"].into_iter().find(|status| text.ends_with(&format!("status {status}"))) else {
+        return Ok(());
+    };
+    let error = anyhow!(
+        "{step}: the server answers with status {status}: it limits the requests of a client. Raise the limit for this \
+         address, or stay below it with --at-most"
+    );
+    Err(Fault::Unreachable.of(error))
+}
+
+/// Why a server takes no connection at all, and what can be done.
+fn explained(error: Error, address: SocketAddr) -> Error {
+    let hint = match error.downcast_ref::<Failure>() {
+        Some(Failure::Tls(TlsError::CertificateWanted(_))) => {
+            Some("it asks its clients for a certificate: give one with --client-cert and --client-key")
+        }
+        Some(Failure::Tls(TlsError::AlertReceived(alert))) if alert.0 == NO_APPLICATION_PROTOCOL => {
+            Some("it takes none of the protocols offered: name one that it takes with --alpn")
+        }
+        Some(Failure::Http(_) | Failure::Closed) => Some(
+            "it does not answer HTTP/1.1, as one that speaks HTTP/2 only: measure its handshakes with --no-request",
+        ),
+        Some(Failure::Timeout(_)) => Some("it lets the connection wait, as a server does that limits or bans"),
+        Some(_) if answers_plain_http(address) => Some("it answers plain HTTP there: give the port of HTTPS"),
+        None if error.to_string().contains("status") => Some("name a page that it has, as part of the URL"),
+        _ => None,
+    };
+    let error = error.context("the server completes no connection over TLS 1.3 or 1.2");
+    match hint {
+        Some(hint) => anyhow!("{error:#}; {hint}"),
+        None => error,
+    }
+}
+
+/// Whether a request without TLS is answered, and not refused as one that should have had it.
+fn answers_plain_http(address: SocketAddr) -> bool {
+    let request = exchange::get("/", "", &address.to_string());
+    let answer = exchange::exchange_within(PATIENCE, address, None, None, &request);
+    answer.is_ok_and(|answer| answer.status != 400)
 }

@@ -1,43 +1,36 @@
 //! How steps are measured: some milliseconds of each in turn, from rest to rest of the server's processes.
 
-use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use tlsdyno_base::exchange::Exchange;
+use anyhow::{Error, Result, anyhow};
+use tlsdyno_base::exchange::Failure;
 use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_base::interrupt;
 use tlsdyno_base::random::SplitMix64;
-use tlsdyno_base::{interrupt, listening, process_tree};
+use tlsdyno_base::url::Url;
 use tlsdyno_bench::run::observer::Observer;
 use tlsdyno_bench::run::runner::{self, Finished, Plan, SlicesOfRound, Subject};
 use tlsdyno_bench::run::schedule::{Piece, Schedule, Work};
 use tlsdyno_bench::run::sliced::{Failed, TimeOfSlices};
 use tlsdyno_record::store::{Block, Configuration, Journal, KindPart, Record, Role, Slice};
-use tlsdyno_servers::cpu::ProcessClocks;
 
-use crate::CostRecord;
-use crate::file::CostExperiment;
-use crate::pilot::Maker;
-use crate::steps::{Step, WHOLE};
+use crate::file::{Cost, CostExperiment, resolved};
+use crate::pilot::{SLOW, Target};
+use crate::server::Server;
+use crate::steps::Step;
+use crate::{CostRecord, LABELS};
 
-/// Length of a slice: long against what a server needs to get going again, short against what a machine stays the same
-/// for.
-const SLICE: Duration = Duration::from_millis(8);
 /// Connections of a slice at least: the first one after a rest is dearer than the others.
 const CONNECTIONS_LEAST: u32 = 4;
-/// How long it may take to connect.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// So long the server is watched before it has a connection of ours.
-const LOOK: Duration = Duration::from_millis(500);
-/// A server that uses more of a CPU without us is not measured.
-const BUSY_MAX_PERCENT: f64 = 5.0;
 /// Connections of a warm-up.
 const WARM_UP: u32 = 20;
 /// Rounds that intervals are made from.
 const ROUNDS: u32 = 12;
 /// Fewer tell no interval.
 const ROUNDS_LEAST: u32 = 5;
+/// Steps that tell of another choice have a slice in every so many turns.
+const CHOICE_TURNS: u32 = 3;
 
 /// Runs it. An error means that measuring did not begin.
 pub fn run(experiment: &CostExperiment, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Finished> {
@@ -46,80 +39,13 @@ pub fn run(experiment: &CostExperiment, stop: &AtomicBool, observer: &mut dyn Ob
     })
 }
 
-/// A server that is there, as its clients see it, and its processes.
+/// One or two servers, as their clients see them, and their processes.
 struct Outside<'a> {
-    steps: Vec<Step>,
-    maker: Maker,
-    server: Server,
+    targets: Vec<Target>,
+    /// Of each configuration: the target, and the step of it.
+    steps: Vec<[usize; 2]>,
     sweeps: u32,
     stop: &'a AtomicBool,
-}
-
-/// The processes whose CPU time is read.
-struct Server {
-    address: SocketAddr,
-    pid: Option<u32>,
-    clocks: ProcessClocks,
-}
-
-impl Server {
-    fn find(address: SocketAddr, pid: Option<u32>) -> Result<Server> {
-        let clocks = match pid {
-            Some(pid) => Some(ProcessClocks::with_descendants([pid])),
-            None => listening::owner_numbers(&address)
-                .filter(|owners| !owners.is_empty())
-                .map(ProcessClocks::with_descendants),
-        };
-        let clocks = clocks.with_context(|| {
-            format!(
-                "no process of yours on this machine listens on {address}, so that its CPU time cannot be read. Run as \
-                 the server's user or as root, or name its main process with --pid"
-            )
-        })?;
-        clocks.read_ns().with_context(|| format!("the processes that listen on {address} have ended"))?;
-        Ok(Server { address, pid, clocks })
-    }
-
-    /// The part of a CPU that it uses without us.
-    fn busy(&self) -> f64 {
-        let before_ns = self.clocks.read_ns().unwrap_or(0);
-        std::thread::sleep(LOOK);
-        self.clocks.read_ns().unwrap_or(0).saturating_sub(before_ns) as f64 / LOOK.as_nanos() as f64
-    }
-
-    /// Whether other processes serve the address now; from here on those are read.
-    ///
-    /// # Errors
-    /// None of them is ours any more.
-    fn has_changed(&mut self) -> Result<bool> {
-        let now = Server::find(self.address, self.pid)?;
-        let changed = now.clocks != self.clocks;
-        *self = now;
-        Ok(changed)
-    }
-
-    /// Refuses a server that begins a process for a connection: its clock is in none that is read.
-    fn refuse_process_for_each(&mut self) -> Result<()> {
-        let connected = Exchange::connect(self.address, PATIENCE)?;
-        std::thread::sleep(LOOK);
-        let begins_some = self.has_changed()?;
-        drop(connected);
-        ensure_fault!(
-            Environment,
-            !begins_some,
-            "the server began a process for a connection: the CPU time of processes that come and go cannot be read"
-        );
-        Ok(())
-    }
-
-    /// CPU time once they rest; processes that were replaced meanwhile, as by a reload, are looked for again.
-    fn at_rest_ns(&mut self) -> Result<Option<u64>> {
-        let now = self.clocks.at_rest_ns();
-        if now.is_none() {
-            *self = Server::find(self.address, self.pid)?;
-        }
-        Ok(now)
-    }
 }
 
 impl<'a> Outside<'a> {
@@ -129,85 +55,136 @@ impl<'a> Outside<'a> {
         stop: &'a AtomicBool,
         observer: &mut dyn Observer,
     ) -> Result<Outside<'a>> {
-        let address = experiment.address()?;
-        let answers = Exchange::connect(address, PATIENCE).map(drop);
-        answers.with_context(|| format!("nobody answers at {address}")).or_fault(Fault::Unreachable)?;
-        let mut server = Server::find(address, experiment.cost.pid).or_fault(Fault::Environment)?;
-        server.refuse_process_for_each()?;
-        let busy_percent = 100.0 * server.busy();
-        ensure_fault!(
-            Environment,
-            busy_percent < BUSY_MAX_PERCENT,
-            "the server uses {busy_percent:.0} % of a CPU without a connection of ours: other traffic would be charged \
-             to the steps. Measure a copy, or when it has nothing else to do"
-        );
         observer.tell(
             "aborted handshakes are part of what is measured: the server's error log fills with them, and a program \
              that bans addresses for them may act",
         );
-        let all = Step::all();
-        let mut maker = Maker::new(experiment, &all)?;
-        observer.step("finding out what the server takes");
-        let (mut steps, mut refused) = (Vec::new(), Vec::new());
-        for (number, step) in all.iter().enumerate() {
-            interrupt::before_measuring(stop, interrupt::check(stop))?;
-            match maker.tried(number, step) {
-                Ok(handshake) => {
-                    if step.name == WHOLE
-                        && let Some(handshake) = handshake
-                    {
-                        let group = handshake.group.map_or(String::new(), |group| format!(" {group}"));
-                        record.manifest.negotiated = format!("{} {}{group}", handshake.version, handshake.suite);
-                    }
-                    steps.push(step.clone());
-                }
-                Err(error) => refused.push((step.name.clone(), error.to_string())),
+        let mut targets = Vec::new();
+        for (url, server) in servers(&experiment.cost)? {
+            // The second server has pages of its own, and no plain HTTP that was named.
+            let of_first = Cost {
+                plain_url: experiment.cost.plain_url.clone().filter(|_| targets.is_empty()),
+                ..experiment.cost.clone()
+            };
+            targets.push(Target::of(&of_first, &url, server, stop, observer)?);
+        }
+        let mut steps = Vec::new();
+        for (number, target) in targets.iter().enumerate() {
+            for (index, step) in target.measured.steps.iter().enumerate() {
+                let is_whole = number == 0 && step.name == target.measured.whole;
+                let role = if is_whole { Role::AsIs } else { Role::Setting };
+                let passed = vec![format!("three connections went as far as `{}`", step.reach)];
+                let name = match targets.len() {
+                    1 => step.name.clone(),
+                    _ => format!("{}: {}", LABELS[number], step.name),
+                };
+                record.configurations.push(Configuration { role, ..Configuration::setting(&name, true, passed) });
+                steps.push([number, index]);
             }
         }
-        if let Some((_, why)) = refused.iter().find(|(name, _)| name == WHOLE) {
-            let error = anyhow::anyhow!("the server answers no request over TLS 1.3: {why}");
-            return Err(Fault::Unreachable.of(error));
-        }
-        // The numbers of steps are those of the ones that are left.
-        let mut maker = Maker::new(experiment, &steps)?;
-        for (number, step) in steps.iter().enumerate() {
-            maker.tried(number, step).with_context(|| step.name.clone()).or_fault(Fault::Unreachable)?;
-            let role = if step.name == WHOLE { Role::AsIs } else { Role::Setting };
-            let passed = vec![format!("three connections went as far as `{}`", step.reach)];
-            record.configurations.push(Configuration { role, ..Configuration::setting(&step.name, true, passed) });
-        }
-        describe(record, experiment, &server);
-        record.kind_part = KindPart::from(CostRecord { experiment: experiment.clone(), steps: steps.clone(), refused });
-        Ok(Outside { steps, maker, server, sweeps: 0, stop })
+        describe(record, &targets);
+        let servers = targets.iter().map(|target| target.measured.clone()).collect();
+        record.kind_part = KindPart::from(CostRecord { experiment: experiment.clone(), servers });
+        Ok(Outside { targets, steps, sweeps: 0, stop })
     }
 
-    /// Connections of a step for about so long, each of them a hit; `None`: the server's processes changed meanwhile.
-    fn slice(&mut self, index: usize, length: Duration, since: Instant) -> Result<Option<(Slice, u64)>> {
+    fn step(&self, configuration: usize) -> &Step {
+        let [target, step] = self.steps[configuration];
+        &self.targets[target].measured.steps[step]
+    }
+
+    /// Whether a step has its turn in this sweep.
+    fn has_turn(&self, configuration: usize) -> bool {
+        !self.step(configuration).is_choice || (self.sweeps + configuration as u32) % CHOICE_TURNS == 0
+    }
+
+    fn sweep(&mut self, blocks: &mut [Block], since: Instant, random: &mut SplitMix64) -> Result<(), Failed> {
+        let with_turn = (0..blocks.len()).filter(|at| self.has_turn(blocks[*at].configuration));
+        let mut order: Vec<usize> = with_turn.collect();
+        random.shuffle(&mut order);
+        for at in order {
+            let block = &mut blocks[at];
+            let index = block.configuration;
+            interrupt::check(self.stop).map_err(|error| (index, error))?;
+            let [target, step] = self.steps[index];
+            let slice = self.targets[target].slice(step, since, self.sweeps);
+            let slice =
+                slice.map_err(|error| error.context(self.step(index).name.clone())).or_fault(Fault::Unreachable);
+            let Some((slice, body_bytes)) = slice.map_err(|error| (index, error))? else { continue };
+            block.hits += u64::from(slice.hits);
+            block.connections += u64::from(slice.hits);
+            block.server_cpu_ns += slice.server_cpu_ns;
+            block.elapsed_ns += 1000 * u64::from(slice.elapsed_us);
+            block.body_bytes += body_bytes;
+            block.slices.push(slice);
+        }
+        self.sweeps += 1;
+        Ok(())
+    }
+}
+
+/// The servers that are asked for, with what is requested of them.
+fn servers(cost: &Cost) -> Result<Vec<(Url, Server)>> {
+    let mut servers = Vec::new();
+    if let (Some(command), Some(address)) = (&cost.server_command, &cost.address) {
+        let server = Server::started(command, address)?;
+        servers.push((Url::parse(&format!("https://{}/", server.address))?, server));
+    }
+    let is_first = |url: &String| *url == cost.url;
+    for url in cost.urls() {
+        let pid = if is_first(url) && servers.is_empty() { cost.pid } else { cost.against_pid };
+        servers.push((Url::parse(url)?, Server::running(resolved(url)?, pid)?));
+    }
+    Ok(servers)
+}
+
+impl Target {
+    /// Connections of a step for so long as a turn is, each of them a hit, and the bytes of their bodies; `None`: the
+    /// server's processes changed meanwhile.
+    fn slice(&mut self, number: usize, since: Instant, sweep_number: u32) -> Result<Option<(Slice, u64)>> {
+        let length = Duration::from_micros(self.measured.slice_us);
+        let step = &self.measured.steps[number];
+        self.maker.renew_session(number, step).map_err(|error| self.refused(error))?;
         let Some(before_ns) = self.server.at_rest_ns()? else { return Ok(None) };
         let began = Instant::now();
         let started_us = since.elapsed().as_micros() as u64;
         let (mut hits, mut body_bytes) = (0, 0);
         while hits < CONNECTIONS_LEAST || began.elapsed() < length {
-            let made = self.maker.make(index, &self.steps[index])?;
+            let made = self.maker.make(number, step).map_err(|error| self.refused(error))?;
             hits += 1;
             body_bytes += made.body_bytes;
         }
-        let elapsed_us = began.elapsed().as_micros() as u32;
+        let elapsed = began.elapsed();
+        if elapsed > SLOW * hits {
+            let each_ms = (elapsed / hits).as_millis();
+            return Err(self.refused(anyhow!("each connection now waits for {each_ms} ms")));
+        }
         let Some(after_ns) = self.server.at_rest_ns()? else { return Ok(None) };
-        let server_cpu_ns = after_ns.saturating_sub(before_ns);
-        let sweep_number = self.sweeps;
+        // What the server does without us goes on meanwhile.
+        let own_ns = (self.measured.busy * began.elapsed().as_nanos() as f64) as u64;
+        let server_cpu_ns = after_ns.saturating_sub(before_ns).saturating_sub(own_ns);
+        let elapsed_us = elapsed.as_micros() as u32;
         Ok(Some((Slice { sweep_number, started_us, elapsed_us, server_cpu_ns, hits, handshakes_full: 0 }, body_bytes)))
+    }
+
+    /// What it may mean that a server no longer takes what it took before.
+    fn refused(&self, error: Error) -> Error {
+        let is_refusal = error.downcast_ref::<Failure>().is_none_or(|failure| !matches!(failure, Failure::Http(_)));
+        let hint = "the server took this before: it may limit or ban a client that makes many connections or breaks \
+                    handshakes off. Look at its log, let this address pass, or stay below its limit with --at-most";
+        if is_refusal { anyhow!("{error:#}; {hint}") } else { error }
     }
 }
 
-/// What is known of the server from outside.
-fn describe(record: &mut Record, experiment: &CostExperiment, server: &Server) {
+/// What is known of the servers from outside.
+fn describe(record: &mut Record, targets: &[Target]) {
+    let of = |text: fn(&Target) -> String| targets.iter().map(text).collect::<Vec<_>>().join(" | ");
     let manifest = &mut record.manifest;
-    let owner = server.clocks.pids().first().copied();
-    manifest.server_name = owner.map(process_tree::command_line).unwrap_or_default();
-    manifest.cpu_accounting = "processes".to_owned();
+    manifest.server_name = of(|target| target.measured.command.clone());
+    manifest.cpu_accounting = of(|target| target.measured.accounting.clone());
+    manifest.negotiated = of(|target| target.measured.negotiated.clone());
     manifest.effort = "lean".to_owned();
-    manifest.workload = format!("GET {}, one connection after the other", experiment.cost.url);
+    manifest.workload = format!("{}, one connection after the other", of(|target| target.measured.address.clone()));
 }
 
 impl Subject for Outside<'_> {
@@ -229,9 +206,13 @@ impl Subject for Outside<'_> {
 
     fn block(&mut self, index: usize, work: &Work, _journal: &mut Journal) -> Result<Block> {
         let began = Instant::now();
+        let [target, number] = self.steps[index];
+        let target = &mut self.targets[target];
+        let step = &target.measured.steps[number];
+        target.maker.renew_session(number, step)?;
         for _ in 0..work.piece.requests {
             interrupt::check(self.stop)?;
-            self.maker.make(index, &self.steps[index]).with_context(|| self.steps[index].name.clone())?;
+            target.maker.make(number, step).map_err(|error| target.refused(error).context(step.name.clone()))?;
         }
         let hits = work.piece.requests;
         Ok(Block {
@@ -251,32 +232,19 @@ impl Subject for Outside<'_> {
     ) -> Result<Vec<Block>, Failed> {
         let began = Instant::now();
         let started_ns = since.elapsed().as_nanos() as u64;
-        let mut blocks: Vec<Block> = configurations
-            .iter()
-            .map(|&configuration| Block { configuration, started_ns, valid: true, ..Block::default() })
-            .collect();
-        while began.elapsed() < length {
-            let mut order: Vec<usize> = (0..blocks.len()).collect();
-            random.shuffle(&mut order);
-            for at in order {
-                let index = blocks[at].configuration;
-                interrupt::check(self.stop).map_err(|error| (index, error))?;
-                let slice = self.slice(index, SLICE, since);
-                let slice = slice.with_context(|| self.steps[index].name.clone()).or_fault(Fault::Unreachable);
-                let Some((slice, body_bytes)) = slice.map_err(|error| (index, error))? else { continue };
-                let block = &mut blocks[at];
-                block.hits += u64::from(slice.hits);
-                block.connections += u64::from(slice.hits);
-                block.server_cpu_ns += slice.server_cpu_ns;
-                block.elapsed_ns += 1000 * u64::from(slice.elapsed_us);
-                block.body_bytes += body_bytes;
-                block.slices.push(slice);
-            }
-            self.sweeps += 1;
+        let block = |&configuration| Block { configuration, started_ns, valid: true, ..Block::default() };
+        let mut blocks: Vec<Block> = configurations.iter().map(block).collect();
+        // A round has all steps.
+        let sweeps_least = self.sweeps + CHOICE_TURNS;
+        while began.elapsed() < length || self.sweeps < sweeps_least {
+            self.sweep(&mut blocks, since, random)?;
         }
         // What processes that began meanwhile used is in no clock.
-        if self.server.has_changed().or_fault(Fault::Unreachable).map_err(|error| (blocks[0].configuration, error))? {
-            return Ok(Vec::new());
+        for target in &mut self.targets {
+            let changed = target.server.has_changed().or_fault(Fault::Unreachable);
+            if changed.map_err(|error| (blocks[0].configuration, error))? {
+                return Ok(Vec::new());
+            }
         }
         blocks.retain(|block| !block.slices.is_empty());
         Ok(blocks)

@@ -29,6 +29,27 @@ pub struct GroupClock {
 }
 
 impl GroupClock {
+    /// The group that these processes have for themselves with their descendants, as a service or a container has;
+    /// `None`: they share theirs with others.
+    pub fn around(pids: &[u32]) -> Option<GroupClock> {
+        let (path, version) = group_of(&pids.first()?.to_string(), "cpuacct").ok()?;
+        let clock = GroupClock { path, version };
+        let of_group = clock.pids();
+        let is_of_server = |mut pid: u32| {
+            while !pids.contains(&pid) {
+                match process_tree::stat(pid) {
+                    Some(process) if process.parent > 1 => pid = process.parent,
+                    // One that has ended meanwhile is nobody else's.
+                    None => return true,
+                    Some(_) => return false,
+                }
+            }
+            true
+        };
+        let is_whole = pids.iter().all(|pid| of_group.contains(pid) || process_tree::stat(*pid).is_none());
+        (is_whole && of_group.into_iter().all(is_of_server) && clock.cpu_ns().is_ok()).then_some(clock)
+    }
+
     /// CPU time that all processes of the group ever used, in nanoseconds. Version 2 has the account in every group.
     pub fn cpu_ns(&self) -> Result<u64> {
         let path = self.path.join(match self.version {
@@ -122,7 +143,13 @@ fn parse_account(version: Version, text: &str) -> Option<u64> {
 
 /// The group that tlsdyno itself is in, of version 1's `controller` if its hierarchy is mounted, else of version 2.
 pub(super) fn own_group(controller: &str) -> Result<(PathBuf, Version)> {
-    let memberships = fs::read_to_string("/proc/self/cgroup").context("read /proc/self/cgroup")?;
+    group_of("self", controller)
+}
+
+/// The same of another process, by its number.
+fn group_of(process: &str, controller: &str) -> Result<(PathBuf, Version)> {
+    let path = format!("/proc/{process}/cgroup");
+    let memberships = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
     let mounts = fs::read_to_string("/proc/self/mounts").context("read /proc/self/mounts")?;
     locate(&memberships, &mounts, controller)
         .with_context(|| format!("no hierarchy with the controller `{controller}` is mounted, and none of version 2"))

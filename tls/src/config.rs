@@ -40,6 +40,9 @@ pub struct Settings {
     /// What the hello lacks, so that a server refuses it at that point, or asks for a second one; `None`: nothing.
     #[cfg_attr(feature = "serde", serde(default))]
     pub lack: Option<Lack>,
+    /// The only kind of certificate that the client takes; `None`: every one.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub signer: Option<Signer>,
     /// How much the client does.
     pub effort: Effort,
     /// The stages replaced by no-ops.
@@ -88,6 +91,16 @@ named! {
     }
 }
 
+named! {
+    /// A kind of certificate, by the algorithm of its key.
+    pub enum Signer: "kind of certificate" {
+        /// RSA: PSS, and PKCS #1 of TLS 1.2.
+        Rsa = "RSA",
+        /// ECDSA with P-256 or P-384.
+        Ecdsa = "ECDSA",
+    }
+}
+
 impl Default for Settings {
     /// Everything offered, honest effort; trust anchors, name and time are for the caller to fill in.
     fn default() -> Settings {
@@ -98,6 +111,7 @@ impl Default for Settings {
             server_name: None,
             alpn: Vec::new(),
             lack: None,
+            signer: None,
             effort: Effort::Honest,
             stages_off: StageSet::NONE,
             encrypt_then_mac: true,

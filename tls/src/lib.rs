@@ -24,7 +24,7 @@ mod tls12;
 mod tls13;
 
 pub use client::{Client, EarlyData, Entropy, Handshake, Receiver};
-pub use config::{Config, ConfigError, Lack, Settings};
+pub use config::{Config, ConfigError, Lack, Settings, Signer};
 pub use crypto::sign::ClientCertificate;
 pub use error::{Alert, Error};
 pub use noop::{Stage, StageSet};

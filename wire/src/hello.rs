@@ -35,6 +35,8 @@ pub const SUPPORTED_VERSIONS: u16 = 43;
 pub const COOKIE: u16 = 44;
 /// Extension psk_key_exchange_modes (RFC 9846 section 4.2.9).
 pub const PSK_KEY_EXCHANGE_MODES: u16 = 45;
+/// Extension signature_algorithms_cert (RFC 9846 section 4.2.3).
+pub const SIGNATURE_ALGORITHMS_CERT: u16 = 50;
 /// Extension key_share (RFC 9846 section 4.2.8).
 pub const KEY_SHARE: u16 = 51;
 /// Extension renegotiation_info (RFC 5746).

@@ -8,6 +8,7 @@ use tlsdyno_base::exit::{self, Exit};
 use tlsdyno_base::interrupt;
 use tlsdyno_record::store::Record;
 use tlsdyno_record::store::warning::code;
+use tlsdyno_report::markdown;
 use tlsdyno_stats::Summary;
 
 use super::{AnyExperiment, AnySummary, Kind, Progress};
@@ -32,6 +33,9 @@ pub struct ResultArgs {
     /// Print one JSON object (docs/FORMAT.md) instead of the table
     #[arg(long, help_heading = "Output")]
     pub json: bool,
+    /// Print the table as Markdown, to be pasted into an issue
+    #[arg(long, conflicts_with = "json", help_heading = "Output")]
+    markdown: bool,
     /// Where the report goes; if it cannot be written there, nothing is measured and the exit code is 1
     #[arg(long, alias = "output", value_name = "FILE", default_value = "report.html", help_heading = "Output")]
     report: PathBuf,
@@ -43,7 +47,7 @@ pub struct ResultArgs {
 impl ResultArgs {
     /// Without a report, unless one is named.
     pub fn of(json: bool, report: Option<PathBuf>) -> ResultArgs {
-        ResultArgs { json, no_report: report.is_none(), report: report.unwrap_or_default() }
+        ResultArgs { json, markdown: false, no_report: report.is_none(), report: report.unwrap_or_default() }
     }
 
     /// Where the report goes, if one is wanted.
@@ -93,11 +97,12 @@ pub fn perform_and_keep(
     // The file first: who closes the pipe of the table still gets the report. A report that fails does not cost the
     // table.
     let written = report.map_or(Ok(()), |path| write_report(&document, path));
-    let mut text = match output.json {
-        true => summary.json(record) + "\n",
-        false => terminal::text(&document, Style::of_stdout()),
+    let mut text = match (output.json, output.markdown) {
+        (true, _) => summary.json(record) + "\n",
+        (false, true) => markdown::text(&document),
+        (false, false) => terminal::text(&document, Style::of_stdout()),
     };
-    if let Some(path) = report.filter(|_| written.is_ok() && !output.json) {
+    if let Some(path) = report.filter(|_| written.is_ok() && !output.json && !output.markdown) {
         text.push_str(&format!("\nReport: {}\n", path.display()));
     }
     tlsdyno_base::output::print(text)?;

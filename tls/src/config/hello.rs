@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use tlsdyno_wire::codec::{put_u16, put_vector8, put_vector16};
 use tlsdyno_wire::hello::{self, Template, put_extension};
 
-use super::{Lack, Settings};
-use crate::crypto::verify::SIGNATURE_SCHEMES;
+use super::{Lack, Settings, Signer};
+use crate::crypto::verify::{ECDSA_SCHEMES, RSA_SCHEMES, SIGNATURE_SCHEMES};
 use crate::suite::Version;
 
 /// A value that stands for no suite, no group and no signature algorithm (RFC 8701 section 2): servers pass it over.
@@ -18,7 +18,7 @@ pub(super) fn template(settings: &Settings) -> Template {
     let or_nothing = |lack: Lack, codes: Vec<u16>| if settings.lack == Some(lack) { vec![NOBODY_KNOWS] } else { codes };
     let suites = or_nothing(Lack::Suites, settings.suites.iter().map(|suite| suite.code()).collect());
     let groups = or_nothing(Lack::Groups, settings.groups.iter().map(|group| group.code()).collect());
-    let schemes = or_nothing(Lack::Signatures, SIGNATURE_SCHEMES.to_vec());
+    let schemes = or_nothing(Lack::Signatures, schemes(settings.signer));
     Template::new(&suites, |out| {
         if let Some(name) = sni(settings) {
             put_extension(out, hello::SERVER_NAME, |out| {
@@ -34,6 +34,12 @@ pub(super) fn template(settings: &Settings) -> Template {
         put_extension(out, hello::SIGNATURE_ALGORITHMS, |out| {
             put_vector16(out, |out| schemes.iter().for_each(|scheme| put_u16(out, *scheme)));
         });
+        if settings.signer.is_some() {
+            // Whoever signed the certificate is not limited (RFC 9846 section 4.2.3).
+            put_extension(out, hello::SIGNATURE_ALGORITHMS_CERT, |out| {
+                put_vector16(out, |out| SIGNATURE_SCHEMES.iter().for_each(|scheme| put_u16(out, *scheme)));
+            });
+        }
         if !settings.alpn.is_empty() {
             put_extension(out, hello::ALPN, |out| {
                 put_vector16(out, |out| {
@@ -51,6 +57,15 @@ pub(super) fn template(settings: &Settings) -> Template {
             put_tls12_extensions(settings, out);
         }
     })
+}
+
+/// The algorithms that a key of this kind can sign with.
+fn schemes(signer: Option<Signer>) -> Vec<u16> {
+    match signer {
+        None => SIGNATURE_SCHEMES.to_vec(),
+        Some(Signer::Rsa) => RSA_SCHEMES.to_vec(),
+        Some(Signer::Ecdsa) => ECDSA_SCHEMES.to_vec(),
+    }
 }
 
 fn put_tls13_extensions(settings: &Settings, out: &mut Vec<u8>) {

@@ -259,6 +259,10 @@ pub const SIGNATURE_SCHEMES: [u16; 12] = [
     ML_DSA_65,
     ML_DSA_87,
 ];
+/// Those of RSA keys.
+pub const RSA_SCHEMES: [u16; 6] = [PSS_SHA256, PSS_SHA384, PSS_SHA512, PKCS1_SHA256, PKCS1_SHA384, PKCS1_SHA512];
+/// Those of ECDSA keys.
+pub const ECDSA_SCHEMES: [u16; 2] = [ECDSA_SHA256, ECDSA_SHA384];
 
 pub(super) const PKCS1_SHA256: u16 = 0x0401;
 pub(super) const PKCS1_SHA384: u16 = 0x0501;

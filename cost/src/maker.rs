@@ -1,0 +1,148 @@
+//! Makes the connections of the steps.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tlsdyno_base::certificate_files;
+use tlsdyno_base::exchange::{Exchange, Reach};
+use tlsdyno_base::url::Url;
+use tlsdyno_tls::{Config, EarlyData, Handshake, Session, Version};
+
+use crate::file::Cost;
+use crate::server::PATIENCE;
+use crate::steps::{Resumed, Step};
+
+/// How long a ticket of TLS 1.3 is waited for behind the first answer.
+const TICKET_PATIENCE: Duration = Duration::from_millis(300);
+
+/// Makes connections to one server.
+pub(crate) struct Maker {
+    address: SocketAddr,
+    /// Where the same pages are to be had without TLS.
+    plain: Option<SocketAddr>,
+    /// Of each page a GET after which the server closes, and one after which it keeps the connection.
+    requests: BTreeMap<String, [Vec<u8>; 2]>,
+    /// By the number of the step.
+    configs: Vec<Arc<Config>>,
+    sessions: BTreeMap<(Version, Resumed), Session>,
+    /// The next connection begins so long after the one before at the earliest.
+    pause: Option<Duration>,
+    last: Option<Instant>,
+}
+
+/// What came of a connection.
+pub(crate) struct Made {
+    /// What was negotiated, where it came so far.
+    pub handshake: Option<Handshake>,
+    /// Body bytes received.
+    pub body_bytes: u64,
+}
+
+impl Maker {
+    /// For these steps at a server that is there. `url`: what is requested of it.
+    ///
+    /// # Errors
+    /// The client's certificate cannot be used.
+    pub fn new(cost: &Cost, url: &Url, address: SocketAddr, steps: &[Step]) -> Result<Maker> {
+        let host = url.host_header();
+        let request = |path: &str, connection: &str| {
+            format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: tlsdyno\r\n{connection}\r\n").into_bytes()
+        };
+        let of_page = |page: &str| {
+            let path = if page.is_empty() { &url.path } else { page };
+            (page.to_owned(), [request(path, "Connection: close\r\n"), request(path, "")])
+        };
+        let pages = [""].into_iter().chain(cost.pages.iter().map(String::as_str));
+        let certificate = match (&cost.client_certificate, &cost.client_key) {
+            (Some(of), Some(key)) => Some(Arc::new(certificate_files::client_certificate(of, key)?)),
+            _ => None,
+        };
+        let config =
+            |step: &Step| Ok(Arc::new(Config::new(step.settings(&url.host, &cost.alpn, certificate.as_ref()))?));
+        Ok(Maker {
+            address,
+            plain: cost.plain_url.as_deref().map(|url| Url::parse(url)?.resolve()).transpose()?,
+            requests: pages.map(of_page).collect(),
+            configs: steps.iter().map(config).collect::<Result<_>>()?,
+            sessions: BTreeMap::new(),
+            pause: cost.at_most_per_s.map(|rate| Duration::from_secs_f64(1.0 / rate)),
+            last: None,
+        })
+    }
+
+    /// One connection of the step with this number.
+    ///
+    /// # Errors
+    /// It does not go as far as it should, or resumes no session although it should.
+    pub fn make(&mut self, number: usize, step: &Step) -> Result<Made> {
+        let config = step.version.map(|_| Arc::clone(&self.configs[number]));
+        let session = match (step.version, step.resumes) {
+            (Some(version), Some(how)) => Some(self.session(number, version, how)?),
+            _ => None,
+        };
+        let connected = self.connect(step.version.is_none())?;
+        if step.reach == Reach::Tcp {
+            connected.ending_at(Reach::Tcp, None, None)?;
+            return Ok(Made { handshake: None, body_bytes: 0 });
+        }
+        let made = if step.reach == Reach::Answered {
+            let request = &self.requests[&step.page][usize::from(step.more_requests > 0)];
+            let mut exchange = connected.asking(config.as_ref(), session, request, b"")?;
+            exchange.answered()?;
+            for _ in 0..step.more_requests {
+                exchange.again()?;
+            }
+            let answer = exchange.end()?;
+            ensure!(answer.status < 400, "the answer has status {}", answer.status);
+            Made { handshake: answer.handshake, body_bytes: answer.body_bytes }
+        } else {
+            let handshake = connected.ending_at(step.reach, config.as_ref(), session)?;
+            ensure!(step.reach != Reach::Refused || handshake.is_none(), "the server goes on with such a hello");
+            Made { handshake, body_bytes: 0 }
+        };
+        let handshake = made.handshake.as_ref();
+        let is_resumed = handshake.is_some_and(|handshake| handshake.resumed.is_some());
+        ensure!(step.resumes.is_none() || is_resumed, "the server does not resume the session, or takes it once only");
+        let is_early = handshake.is_some_and(|handshake| handshake.early_data == EarlyData::Accepted);
+        ensure!(step.resumes != Some(Resumed::EarlyData) || is_early, "the server takes no early data");
+        Ok(made)
+    }
+
+    /// Connects TCP, not before it is time.
+    fn connect<'a>(&mut self, is_plain: bool) -> Result<Exchange<'a>> {
+        if let (Some(pause), Some(last)) = (self.pause, self.last) {
+            std::thread::sleep(pause.saturating_sub(last.elapsed()));
+        }
+        self.last = Some(Instant::now());
+        let address = if is_plain { self.plain.context("there is no plain HTTP")? } else { self.address };
+        Ok(Exchange::connect(address, PATIENCE)?)
+    }
+
+    /// The session that connections of this step resume.
+    fn session(&mut self, number: usize, version: Version, how: Resumed) -> Result<Session> {
+        if let Some(session) = self.sessions.get(&(version, how)) {
+            return Ok(session.clone());
+        }
+        let config = Arc::clone(&self.configs[number]);
+        let connected = self.connect(false)?;
+        let mut exchange = connected.asking(Some(&config), None, &self.requests[""][1], b"")?;
+        exchange.answered()?;
+        exchange.wait_for_ticket(TICKET_PATIENCE);
+        let session = exchange.end()?.sessions.pop().context("the server gives no session to resume")?;
+        self.sessions.insert((version, how), session.clone());
+        Ok(session)
+    }
+
+    /// Takes a new session for this step, before the server forgets the last one: it may have room for few.
+    ///
+    /// # Errors
+    /// The server gives none any more.
+    pub fn renew_session(&mut self, number: usize, step: &Step) -> Result<()> {
+        let Some((version, how)) = step.version.zip(step.resumes) else { return Ok(()) };
+        self.sessions.remove(&(version, how));
+        self.session(number, version, how).map(drop)
+    }
+}

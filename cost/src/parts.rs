@@ -1,0 +1,338 @@
+//! What steps differ in: the parts of a connection, and what another choice would cost.
+
+use serde::Serialize;
+use tlsdyno_base::bootstrap::{Column, Estimate, estimate_sum};
+use tlsdyno_base::verdict::Direction;
+use tlsdyno_tls::Version;
+
+use crate::Measured;
+use crate::steps::{MORE_REQUESTS, Step};
+
+/// What steps differ in.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PartCost {
+    /// What it is.
+    pub part: String,
+    /// What it belongs to.
+    pub kind: PartKind,
+    /// How it follows from the steps.
+    pub of: String,
+    /// Server CPU, nanoseconds.
+    pub cpu_ns: Estimate,
+}
+
+/// What a part belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PartKind {
+    /// The life of a whole connection: these add up to it.
+    Life,
+    /// What is more than a part of that life, or in none.
+    Beside,
+    /// What another choice would cost more.
+    Choice,
+}
+
+/// A whole handshake, without TCP.
+pub const FULL: &str = "full handshake";
+/// The same where a session is resumed.
+pub const RESUMED: &str = "resumed handshake";
+/// The next request on a connection.
+pub const NEXT: &str = "next request on the connection";
+/// The certificate, and the signature behind it.
+pub const SIGNATURE: &str = "certificate and signature";
+/// What cannot be taken apart where a server looks at the signature algorithms first.
+pub const TOGETHER: &str = "key agreement and key schedule, together";
+
+/// A part as a sum of steps.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Part {
+    name: String,
+    kind: PartKind,
+    terms: Vec<(f64, String)>,
+}
+
+impl Part {
+    fn of(kind: PartKind, name: impl Into<String>, terms: &[(f64, &str)]) -> Part {
+        let terms = terms.iter().map(|(weight, step)| (*weight, (*step).to_owned())).collect();
+        Part { name: name.into(), kind, terms }
+    }
+
+    fn difference(kind: PartKind, name: impl Into<String>, [more, less]: [&str; 2]) -> Part {
+        Part::of(kind, name, &[(1.0, more), (-1.0, less)])
+    }
+
+    /// What it costs in each round; `None`: not all its steps were measured.
+    fn columns<'a>(&self, measured: &Measured, columns: &'a [Column]) -> Option<Vec<(&'a Column, f64)>> {
+        let column = |name: &str| columns.get(measured.steps.iter().position(|step| step.name == name)?);
+        self.terms.iter().map(|(weight, name)| Some((column(name)?, *weight))).collect()
+    }
+
+    fn told(&self) -> String {
+        let term = |(weight, name): &(f64, String)| format!("{} {name}", if *weight > 0.0 { "+" } else { "−" });
+        self.terms.iter().map(term).collect::<Vec<_>>().join(" ").trim_start_matches("+ ").to_owned()
+    }
+}
+
+/// The parts of a server's connections. `columns`: what its steps cost in each round.
+pub(crate) fn costs(measured: &Measured, columns: &[Column]) -> Vec<PartCost> {
+    let cost = |part: Part| {
+        let cpu_ns = estimate_sum(&part.columns(measured, columns)?);
+        let PartCost { part, kind, of, cpu_ns } =
+            PartCost { of: part.told(), part: part.name, kind: part.kind, cpu_ns };
+        cpu_ns.value.is_finite().then_some(PartCost { part, kind, of, cpu_ns })
+    };
+    all(measured, agrees_first(measured, columns)).into_iter().filter_map(cost).collect()
+}
+
+/// What the parts of one server cost more than the same of the other, by round.
+pub(crate) fn differences(servers: [(&Measured, &[Column]); 2]) -> Vec<PartCost> {
+    let of = |(measured, columns): (&Measured, &[Column])| all(measured, agrees_first(measured, columns));
+    let [of_first, of_second] = servers.map(of);
+    let [(first, of_one), (second, of_other)] = servers;
+    let more = |part: Part| {
+        let other = of_first.iter().find(|other| other.name == part.name && other.kind == part.kind)?;
+        let mut terms = part.columns(second, of_other)?;
+        terms.extend(other.columns(first, of_one)?.into_iter().map(|(column, weight)| (column, -weight)));
+        let cpu_ns = estimate_sum(&terms);
+        Some(PartCost { of: String::new(), part: part.name, kind: part.kind, cpu_ns })
+    };
+    of_second.into_iter().filter_map(more).filter(|of| of.cpu_ns.value.is_finite()).collect()
+}
+
+/// Whether the server agrees on a key before it looks for a signature that the client takes: a hello without one costs
+/// more by a dearer group then. `None`: that could not be told.
+fn agrees_first(measured: &Measured, columns: &[Column]) -> Option<bool> {
+    let [unsigned, unsigned_p384, flight, flight_p384] = [
+        "TLS 1.3, hello without a usable signature",
+        "TLS 1.3, hello without a usable signature, P-384",
+        "TLS 1.3, server's flight",
+        "TLS 1.3, server's flight, P-384",
+    ];
+    // By more than half of what the group costs more where the handshake goes on.
+    let terms = [(1.0, unsigned_p384), (-1.0, unsigned), (-0.5, flight_p384), (0.5, flight)];
+    let excess = Part::of(PartKind::Beside, "", &terms).columns(measured, columns)?;
+    match estimate_sum(&excess).direction() {
+        Direction::Bigger => Some(true),
+        Direction::Smaller => Some(false),
+        Direction::Undecided => None,
+    }
+}
+
+/// All parts that these steps could tell of.
+fn all(measured: &Measured, agrees_first: Option<bool>) -> Vec<Part> {
+    let whole = &measured.whole;
+    let version = &whole[..whole.find(',').unwrap_or_default()];
+    let mut all = if version == "TLS 1.3" { life(agrees_first == Some(true)) } else { life_of_old() };
+    all.retain(|part| !measured.refused.iter().any(|(step, _)| part.terms.iter().any(|(_, name)| name == step)));
+    all.extend(beside(version));
+    all.extend(requests(&measured.steps, version));
+    all.extend(choices(&measured.steps));
+    all.sort_by_key(|part| part.kind);
+    all
+}
+
+fn life(agrees_first: bool) -> Vec<Part> {
+    let of = |name: &str, steps: [&str; 2]| Part::difference(PartKind::Life, name, steps);
+    let [hello, unsigned, resumed, flight, handshake, request] = [
+        "TLS 1.3, hello without a usable suite",
+        "TLS 1.3, hello without a usable signature",
+        "TLS 1.3, resumed, server's flight",
+        "TLS 1.3, server's flight",
+        "TLS 1.3, handshake",
+        "TLS 1.3, request",
+    ];
+    let mut life = vec![Part::of(PartKind::Life, "accepting and closing", &[(1.0, "TCP")])];
+    life.push(of("reading the hello", [hello, "TCP"]));
+    match agrees_first {
+        true => {
+            life.push(of("key agreement", [unsigned, hello]));
+            life.push(of("key schedule and encryption of its messages", [resumed, unsigned]));
+        }
+        false => life.push(of(TOGETHER, [resumed, hello])),
+    }
+    life.push(of(SIGNATURE, [flight, resumed]));
+    life.push(of("client's Finished, tickets", [handshake, flight]));
+    life.push(of("the request", [request, handshake]));
+    life
+}
+
+fn life_of_old() -> Vec<Part> {
+    let of = |name: &str, steps: [&str; 2]| Part::difference(PartKind::Life, name, steps);
+    let [hello, flight, handshake, request] =
+        ["TLS 1.2, hello without a usable suite", "TLS 1.2, server's flight", "TLS 1.2, handshake", "TLS 1.2, request"];
+    vec![
+        Part::of(PartKind::Life, "accepting and closing", &[(1.0, "TCP")]),
+        of("reading the hello", [hello, "TCP"]),
+        of("key share, certificate and signature", [flight, hello]),
+        of("key agreement, key schedule, Finished", [handshake, flight]),
+        of("the request", [request, handshake]),
+    ]
+}
+
+fn beside(version: &str) -> Vec<Part> {
+    let of = |name: String, steps: [&str; 2]| Part::difference(PartKind::Beside, name, steps);
+    let handshakes = |version: &str, of_old: &str| {
+        let [full, resumed] = ["handshake", "resumed, handshake"].map(|name| format!("{version}, {name}"));
+        [
+            of(format!("{FULL}{of_old}"), [&full, "TCP"]),
+            of(format!("{RESUMED}{of_old}"), [&resumed, "TCP"]),
+            of(format!("saved by resumption{of_old}"), [&full, &resumed]),
+        ]
+    };
+    let mut beside = Vec::from(handshakes(version, ""));
+    if version == "TLS 1.3" {
+        beside.extend(handshakes("TLS 1.2", ", TLS 1.2"));
+        let retry = ["TLS 1.3, server's flight after a retry", "TLS 1.3, server's flight"];
+        beside.push(of("a second hello (HelloRetryRequest)".to_owned(), retry));
+    }
+    beside
+}
+
+/// What requests on a kept connection cost, page by page; without TLS; by another cipher.
+fn requests(steps: &[Step], primary: &str) -> Vec<Part> {
+    let each = 1.0 / f64::from(MORE_REQUESTS);
+    let is_mate = |of: &Step, step: &Step, more: u32| {
+        of.version == step.version
+            && of.page == step.page
+            && of.suite.is_none()
+            && of.more_requests == more
+            && of.reach == step.reach
+            && of.resumes.is_none()
+    };
+    let mate = |step: &Step, more| steps.iter().find(|of| is_mate(of, step, more)).map(|of| of.name.as_str());
+    let part = |step: &Step| -> Option<Vec<Part>> {
+        let page = if step.page.is_empty() { String::new() } else { format!(", {}", step.page) };
+        let many = mate(step, MORE_REQUESTS)?;
+        if let Some(suite) = step.suite {
+            let each = 1.0 / f64::from(MORE_REQUESTS + 1);
+            let name = format!("{suite} in place of AES-128, each request{page}");
+            return Some(vec![Part::of(PartKind::Choice, name, &[(each, &step.name), (-each, many)])]);
+        }
+        let next = [(each, many), (-each, mate(step, 0)?)];
+        let Some(version) = step.version else {
+            let name = format!("next request without TLS{page}");
+            let version = Version::ALL.into_iter().find(|version| primary == format!("TLS {version}"));
+            let with_tls = Step { version, ..step.clone() };
+            let tls = [(each, mate(&with_tls, MORE_REQUESTS)?), (-each, mate(&with_tls, 0)?)];
+            let less = next.map(|(weight, name)| (-weight, name));
+            let of_tls = Part::of(PartKind::Beside, format!("TLS in the next request{page}"), &[tls, less].concat());
+            return Some(vec![Part::of(PartKind::Beside, name, &next), of_tls]);
+        };
+        let version = format!("TLS {version}");
+        let other = if version == primary { String::new() } else { format!(", {version}") };
+        Some(vec![Part::of(PartKind::Beside, format!("{NEXT}{other}{page}"), &next)])
+    };
+    steps.iter().filter(|step| step.more_requests > 0).filter_map(part).flatten().collect()
+}
+
+/// What another choice than the usual one would cost more.
+fn choices(steps: &[Step]) -> Vec<Part> {
+    let of = |name: String, steps: [&str; 2]| Part::difference(PartKind::Choice, name, steps);
+    let flight = "TLS 1.3, server's flight";
+    let of_step = |step: &Step| match (step.group, step.suite, step.more_requests) {
+        (Some(group), _, _) if step.lack.is_none() => {
+            Some(of(format!("{group} in place of X25519"), [&step.name, flight]))
+        }
+        (_, Some(suite), 0) => Some(of(format!("{suite} in place of AES-128"), [&step.name, "TLS 1.3, request"])),
+        _ => None,
+    };
+    let mut choices: Vec<Part> = steps.iter().filter_map(of_step).collect();
+    let [rsa, ecdsa] = ["RSA", "ECDSA"].map(|signer| format!("{flight}, {signer} certificate"));
+    choices.push(of("its RSA certificate in place of its ECDSA one".to_owned(), [&rsa, &ecdsa]));
+    let early = ["TLS 1.3, resumed, early data", "TLS 1.3, resumed, request"];
+    choices.push(of("the request as early data".to_owned(), early));
+    let by_id = ["TLS 1.2, resumed by ID, handshake", "TLS 1.2, resumed, handshake"];
+    choices.push(of("a session by ID in place of a ticket, TLS 1.2".to_owned(), by_id));
+    choices
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn measured(whole: &str) -> Measured {
+        let version = Version::ALL.into_iter().find(|version| whole.starts_with(&format!("TLS {version}")));
+        let steps = Step::all(version.unwrap(), &["/large".to_owned()], true);
+        Measured { whole: whole.to_owned(), steps, ..Measured::default() }
+    }
+
+    /// Every step with a cost of its own, the same in all rounds.
+    fn columns(measured: &Measured, cost: impl Fn(&Step) -> f64) -> Vec<Column> {
+        measured.steps.iter().map(|step| vec![Some(cost(step)); 8]).collect()
+    }
+
+    #[test]
+    fn parts_are_of_steps_that_there_are() {
+        for whole in ["TLS 1.3, request", "TLS 1.2, request"] {
+            let measured = measured(whole);
+            let mut names: Vec<&str> = measured.steps.iter().map(|step| step.name.as_str()).collect();
+            for part in all(&measured, Some(true)) {
+                // TLS 1.3 does not exist where 1.2 is spoken.
+                let of_today =
+                    |(_, step): &&(f64, String)| !(whole.starts_with("TLS 1.2") && step.starts_with("TLS 1.3"));
+                for (_, step) in part.terms.iter().filter(of_today) {
+                    assert!(names.contains(&step.as_str()), "{}: {step}", part.name);
+                }
+            }
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), measured.steps.len(), "two steps have one name");
+        }
+    }
+
+    #[test]
+    fn the_life_of_a_connection_adds_up_to_it() {
+        for (whole, agrees_first) in
+            [("TLS 1.3, request", true), ("TLS 1.3, request", false), ("TLS 1.2, request", false)]
+        {
+            let mut sum = BTreeMap::new();
+            for part in all(&measured(whole), Some(agrees_first)).iter().filter(|part| part.kind == PartKind::Life) {
+                part.terms.iter().for_each(|(weight, name)| *sum.entry(name.clone()).or_insert(0.0) += weight);
+            }
+            sum.retain(|_, weight| *weight != 0.0);
+            assert_eq!(sum.into_iter().collect::<Vec<_>>(), [(whole.to_owned(), 1.0)]);
+        }
+    }
+
+    #[test]
+    fn the_order_of_a_server_is_found_by_cost() {
+        let measured = measured("TLS 1.3, request");
+        let cost = |dearer_when_unsigned: bool| {
+            columns(&measured, move |step| {
+                let goes_on = step.lack.is_none() || dearer_when_unsigned;
+                100.0 + if step.name.ends_with("P-384") && goes_on { 500.0 } else { 0.0 }
+            })
+        };
+        let has = |columns: &[Column], name: &str| costs(&measured, columns).iter().any(|part| part.part == name);
+        assert!(has(&cost(true), "key agreement") && !has(&cost(true), TOGETHER));
+        assert!(!has(&cost(false), "key agreement") && has(&cost(false), TOGETHER));
+    }
+
+    #[test]
+    fn requests_are_told_by_page_and_without_tls() {
+        let measured = measured("TLS 1.3, request");
+        let columns = columns(&measured, |step| {
+            let requests = f64::from(1 + step.more_requests);
+            let (page, tls) =
+                (if step.page.is_empty() { 20.0 } else { 200.0 }, if step.version.is_some() { 5.0 } else { 0.0 });
+            1000.0 + requests * (page + tls)
+        });
+        let costs = costs(&measured, &columns);
+        let cost = |name: &str| costs.iter().find(|part| part.part == name).map(|part| part.cpu_ns.value.round());
+        assert_eq!(cost(NEXT), Some(25.0));
+        assert_eq!(cost(&format!("{NEXT}, /large")), Some(205.0));
+        assert_eq!(cost("next request without TLS, /large"), Some(200.0));
+        assert_eq!(cost("TLS in the next request, /large"), Some(5.0));
+    }
+
+    #[test]
+    fn the_same_server_twice_differs_in_nothing() {
+        let measured = measured("TLS 1.3, request");
+        let columns = columns(&measured, |step| step.name.len() as f64);
+        let differences = differences([(&measured, &columns), (&measured, &columns)]);
+        assert!(differences.len() > 20 && differences.iter().all(|part| part.cpu_ns.value == 0.0));
+    }
+}

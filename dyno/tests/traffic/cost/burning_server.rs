@@ -1,0 +1,171 @@
+//! An HTTPS server on rustls, in a process of its own with one thread, that uses so much CPU time more at points of a
+//! connection: what is found there can be compared with the truth.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::{CertifiedKey, Signer, SigningKey};
+use rustls::{ServerConfig, ServerConnection, SignatureAlgorithm, SignatureScheme};
+
+/// The variable that says what is burnt, in microseconds: hello, signature, finish, request.
+const BURNS: &str = "TLSDYNO_TEST_BURNS_US";
+
+/// One that runs; ended with the test.
+pub struct BurningServer {
+    pub address: String,
+    child: Child,
+    /// Held open: the test of the other process ends with an error where nobody reads.
+    _output: BufReader<ChildStdout>,
+}
+
+impl BurningServer {
+    /// `burns`: microseconds when a hello was read, for a signature, when a handshake is over, and for a request.
+    pub fn start(burns: [u32; 4]) -> BurningServer {
+        let burns = burns.map(|us| us.to_string()).join(",");
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "cost::burning_server::serves_until_it_is_ended", "--ignored", "--nocapture"])
+            .env(BURNS, burns)
+            .stdout(Stdio::piped())
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let lines = output.by_ref().lines().map_while(Result::ok);
+        let address = lines.filter_map(|line| Some(line.split_once("listens at ")?.1.to_owned())).next();
+        BurningServer { address: address.expect("the server says where it listens"), child, _output: output }
+    }
+}
+
+impl Drop for BurningServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The server itself: this test binary is run once more for it.
+#[test]
+#[ignore = "a server for other tests"]
+fn serves_until_it_is_ended() {
+    let Ok(burns) = std::env::var(BURNS) else { return };
+    let burns: Vec<u64> = burns.split(',').map(|us| us.parse().unwrap()).collect();
+    let &[hello, signature, finish, request] = burns.as_slice() else { panic!("four numbers are wanted") };
+    let config = config(hello, signature);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    println!("listens at {}", listener.local_addr().unwrap());
+    for stream in listener.incoming().flatten() {
+        // A client that breaks off is none of its business.
+        let _ = serve(stream, &config, finish, request);
+    }
+}
+
+fn serve(mut stream: TcpStream, config: &Arc<ServerConfig>, finish: u64, request: u64) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+    let mut connection = ServerConnection::new(Arc::clone(config)).unwrap();
+    while connection.is_handshaking() {
+        if connection.complete_io(&mut stream)?.0 == 0 && connection.is_handshaking() {
+            return Ok(());
+        }
+    }
+    burn(finish);
+    let mut stream = rustls::Stream::new(&mut connection, &mut stream);
+    let (mut asked, mut buffer) = (Vec::new(), [0; 4096]);
+    loop {
+        let read = stream.read(&mut buffer)?;
+        if read == 0 {
+            return Ok(());
+        }
+        asked.extend_from_slice(&buffer[..read]);
+        if asked.ends_with(b"\r\n\r\n") {
+            burn(request);
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nobject")?;
+            stream.flush()?;
+            if asked.windows(17).any(|words| words == b"Connection: close") {
+                stream.conn.send_close_notify();
+                return stream.flush();
+            }
+            asked.clear();
+        }
+    }
+}
+
+/// Uses so many microseconds of CPU time.
+fn burn(us: u64) {
+    let used = || {
+        let now = clock_gettime(ClockId::ThreadCPUTime);
+        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    };
+    let end = used() + 1000 * us;
+    while us > 0 && used() < end {
+        std::hint::spin_loop();
+    }
+}
+
+fn config(hello: u64, signature: u64) -> Arc<ServerConfig> {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    let chain = vec![CertificateDer::from(params.self_signed(&key).unwrap().der().to_vec())];
+    let key = aws_lc_rs::sign::any_ecdsa_type(&PrivateKeyDer::try_from(key.serialize_der()).unwrap()).unwrap();
+    let key = Arc::new(BurningKey { key, us: signature });
+    let resolver = Arc::new(BurningResolver { key: Arc::new(CertifiedKey::new(chain, key)), us: hello });
+    let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+    let mut config =
+        config.with_safe_default_protocol_versions().unwrap().with_no_client_auth().with_cert_resolver(resolver);
+    config.ticketer = aws_lc_rs::Ticketer::new().unwrap();
+    Arc::new(config)
+}
+
+#[derive(Debug)]
+struct BurningResolver {
+    key: Arc<CertifiedKey>,
+    us: u64,
+}
+
+impl ResolvesServerCert for BurningResolver {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        burn(self.us);
+        Some(Arc::clone(&self.key))
+    }
+}
+
+#[derive(Debug)]
+struct BurningKey {
+    key: Arc<dyn SigningKey>,
+    us: u64,
+}
+
+impl SigningKey for BurningKey {
+    fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
+        let signer = self.key.choose_scheme(offered)?;
+        Some(Box::new(BurningSigner { signer, us: self.us }))
+    }
+
+    fn algorithm(&self) -> SignatureAlgorithm {
+        self.key.algorithm()
+    }
+}
+
+#[derive(Debug)]
+struct BurningSigner {
+    signer: Box<dyn Signer>,
+    us: u64,
+}
+
+impl Signer for BurningSigner {
+    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rustls::Error> {
+        burn(self.us);
+        self.signer.sign(message)
+    }
+
+    fn scheme(&self) -> SignatureScheme {
+        self.signer.scheme()
+    }
+}

@@ -1,0 +1,153 @@
+//! `tlsdyno cost` on servers whose costs are known, and on those that cannot be measured.
+
+mod burning_server;
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+use tlsdyno::kinds::cost::parts::{FULL, NEXT, SIGNATURE};
+use tlsdyno::model::CertificateKind;
+use tlsdyno::servers::certificates;
+
+use self::burning_server::BurningServer;
+use crate::place::Place;
+use crate::stacks::go_server;
+
+/// The server ends with the test.
+struct Serving(Child);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A program that prints where it listens: a server of ours as a line of JSON, a dispatcher as it is.
+fn serving(command: &mut Command) -> (Serving, String) {
+    let mut server = Serving(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = serde_json::from_str::<Value>(&line).ok().and_then(|line| Some(line["address"].as_str()?.to_owned()));
+    (server, address.unwrap_or_else(|| line.trim().to_owned()))
+}
+
+fn run(place: &Place, arguments: &[&str]) -> Output {
+    place.tlsdyno(&[&["cost", "--no-report"], arguments].concat()).output().unwrap()
+}
+
+fn cost(place: &Place, arguments: &[&str]) -> Value {
+    let output = run(place, &[arguments, &["--time", "10", "--json"]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// CPU time of a part in microseconds.
+fn us(parts: &Value, name: &str) -> f64 {
+    let line = parts.as_array().unwrap().iter().find(|part| part["part"] == name);
+    line.unwrap_or_else(|| panic!("no `{name}` in {parts:#}"))["cpu_ns"]["value"].as_f64().unwrap() / 1e3
+}
+
+fn refused(place: &Place, arguments: &[&str], code: i32, why: &str) {
+    let output = run(place, arguments);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+    assert!(said.contains(why), "{arguments:?}: {said}");
+}
+
+/// A server that burns CPU time at four points of a connection, beside one that burns none.
+#[test]
+fn what_a_server_burns_is_found_at_its_point_and_nowhere_else() {
+    let place = Place::new();
+    let [usual, burning] = [[0; 4], [400, 800, 600, 1000]].map(BurningServer::start);
+    let [usual, burning] = [&usual, &burning].map(|server| format!("https://{}/", server.address));
+    let sheet = cost(&place, &[&usual, "--against", &burning]);
+    let differences = &sheet["cost"]["differences"];
+    // Other programs make code that runs beside them dearer.
+    for (part, truth) in [
+        ("accepting and closing", 0.0),
+        ("reading the hello", 400.0),
+        (SIGNATURE, 800.0),
+        ("client's Finished, tickets", 600.0),
+        ("the request", 1000.0),
+        (NEXT, 1000.0),
+        (FULL, 1800.0),
+        ("X25519MLKEM768 in place of X25519", 0.0),
+    ] {
+        let found = us(differences, part);
+        assert!((found - truth).abs() < 150.0 + 0.2 * truth, "{part}: {found} for {truth} in {sheet:#}");
+    }
+    let parts = sheet["cost"]["servers"][1]["parts"].as_array().unwrap();
+    let life = parts.iter().filter(|part| part["kind"] == "life");
+    let sum: f64 = life.map(|part| part["cpu_ns"]["value"].as_f64().unwrap() / 1e3).sum();
+    let steps = sheet["cost"]["servers"][1]["steps"].as_array().unwrap();
+    let whole = steps.iter().find(|step| step["step"] == "TLS 1.3, request").unwrap();
+    assert!((sum / (whole["cpu_ns"]["value"].as_f64().unwrap() / 1e3) - 1.0).abs() < 0.02, "{sheet:#}");
+}
+
+/// It is on another library, and agrees on a key before it looks for a signature.
+#[test]
+fn a_server_is_started_and_told_as_markdown_in_the_units_of_its_owner() {
+    let place = Place::new();
+    let files = certificates::create(CertificateKind::P256, place.path()).unwrap();
+    let command = format!(
+        "{} -listen 127.0.0.1:{{port}} -certificate {} -key {} -object {}/hello.txt",
+        go_server::program().display(),
+        files.chain.display(),
+        files.key.display(),
+        place.docroot().display()
+    );
+    let site = ["--rate", "300", "--hits-per-handshake", "4"];
+    let server = ["--server-command", &command, "--address", "127.0.0.1:{port}", "--page", "/other"];
+    let output = run(&place, &[&server, &site[..], &["--time", "5", "--markdown"]].concat());
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.starts_with("### What does TLS cost this server"), "{said}");
+    assert!(said.contains("At 300 requests a second on 75 new connections"), "{said}");
+    for line in ["| the request | ", "| next request on the connection, /other | ", "| P-256 in place of X25519 | "] {
+        assert!(said.contains(line), "{said}");
+    }
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused_in_one_sentence() {
+    let place = Place::new();
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = format!("https://{nobody}/");
+    refused(&place, &["http://127.0.0.1:1/"], 2, "is plain HTTP");
+    refused(&place, &["https://192.0.2.1/"], 2, "--i-may-load-this");
+    refused(&place, &[&nobody], 4, "nobody answers");
+    let plain = ["serve", "--listen-plain", "127.0.0.1:0", "--print-address", "--docroot", "docroot"];
+    let (_plain, address) = serving(&mut place.tlsdyno(&plain));
+    refused(&place, &[&format!("https://{address}/")], 4, "it answers plain HTTP");
+}
+
+/// What listens is not what works: a dispatcher passes bytes on.
+#[test]
+fn a_forwarder_is_refused_and_the_one_that_works_is_named() {
+    let place = Place::new();
+    let server = BurningServer::start([0, 2000, 0, 0]);
+    let backend = ["--backend", &server.address];
+    let mut command =
+        place.tlsdyno(&[&["dispatch", "--listen", "127.0.0.1:0", "--print-address"], &backend[..]].concat());
+    let (_forwarder, address) = serving(&mut command);
+    refused(&place, &[&format!("https://{address}/")], 6, "passes them on");
+}
+
+/// Its connections cost nothing by the clocks of the processes that were there before.
+#[test]
+fn a_server_with_a_process_for_each_connection_is_refused() {
+    let place = Place::new();
+    let program = "import socketserver, sys, time\n\
+        class Wait(socketserver.BaseRequestHandler):\n    def handle(self): time.sleep(5)\n\
+        server = socketserver.ForkingTCPServer(('127.0.0.1', 0), Wait)\n\
+        print(server.server_address[1], flush=True)\nserver.serve_forever()\n";
+    let mut command = Command::new("python3");
+    let mut server = Serving(command.args(["-c", program]).stdout(Stdio::piped()).spawn().unwrap());
+    let mut port = String::new();
+    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut port).unwrap();
+    let url = format!("https://127.0.0.1:{}/", port.trim());
+    refused(&place, &[&url], 6, "a process for a connection");
+}
