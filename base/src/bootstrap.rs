@@ -91,8 +91,10 @@ impl Estimate {
     #[must_use]
     pub fn less(self, other: Estimate) -> Estimate {
         let value = self.value - other.value;
-        let below = (self.value - self.low).hypot(other.high - other.value);
-        let above = (self.high - self.value).hypot(other.value - other.low);
+        // `f64::hypot` would ask for the C library's of 2022 (glibc 2.35).
+        let root = |one: f64, two: f64| (one * one + two * two).sqrt();
+        let below = root(self.value - self.low, other.high - other.value);
+        let above = root(self.high - self.value, other.value - other.low);
         Estimate { value, low: value - below, high: value + above }
     }
 }

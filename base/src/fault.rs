@@ -72,6 +72,14 @@ impl<T, E: Into<anyhow::Error>> OrFault<T> for Result<T, E> {
     }
 }
 
+/// The error of who asks for something that this program was built without. `feature`: cargo's, which has it.
+pub fn left_out(what: &str, feature: &str) -> anyhow::Error {
+    Fault::Environment.of(anyhow::anyhow!(
+        "{what} is left out of this build: install the package tlsdyno, or build with the feature `{feature}`, as \
+         `make install` does"
+    ))
+}
+
 /// Returns an error of this kind, with this text, unless the condition holds.
 #[macro_export]
 macro_rules! ensure_fault {

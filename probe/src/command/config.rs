@@ -61,7 +61,7 @@ impl StoreArgs {
     /// What was asked for.
     pub fn asked(&self) -> Result<Option<Address>> {
         let Some(text) = &self.store else { return Ok(None) };
-        let address: Address = text.parse().map_err(Error::msg).context("--store").or_fault(Fault::Usage)?;
+        let address: Address = text.parse().context("--store").or_fault(Fault::Usage)?;
         address.with_password_file(self.store_password_file.as_deref()).map(Some)
     }
 

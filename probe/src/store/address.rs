@@ -4,11 +4,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::Result;
+use anyhow::{Error, Result, anyhow};
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::store_path;
 
-use super::server_url::ServerUrl;
+use super::ServerUrl;
 
 /// Where a store is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,8 +58,7 @@ impl Address {
             (address, None) => Ok(address),
             (Address::Server(url), Some(path)) => Ok(Address::Server(Box::new(url.with_password_file(path)))),
             (Address::File(_), Some(_)) => {
-                Err(anyhow::anyhow!("a password goes with --store postgres://…; a file needs none"))
-                    .or_fault(Fault::Usage)
+                Err(anyhow!("a password goes with --store postgres://…; a file needs none")).or_fault(Fault::Usage)
             }
         }
     }
@@ -81,14 +80,14 @@ fn real(path: &Path) -> PathBuf {
 }
 
 impl FromStr for Address {
-    type Err = String;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Address, String> {
+    fn from_str(text: &str) -> Result<Address> {
         if ServerUrl::is_one(text) {
             return text.parse().map(Box::new).map(Address::Server);
         }
         match text {
-            "" => Err("a store has a name".to_owned()),
+            "" => Err(anyhow!("a store has a name")),
             _ => Ok(Address::File(text.into())),
         }
     }
@@ -110,12 +109,14 @@ mod tests {
     #[test]
     fn passwords_have_no_place_in_a_url_and_are_not_repeated() {
         for text in ["postgres://me:secret@db/x", "postgresql://db/x?password=secret", "postgres://me:secret@[db/x"] {
-            let error = text.parse::<Address>().unwrap_err();
+            let error = text.parse::<Address>().unwrap_err().to_string();
             assert!(!error.contains("secret"), "{error}");
         }
         let address: Address = "postgres://me@db.example:5433/x?sslmode=verify-full".parse().unwrap();
         assert_eq!(address.to_string(), "postgres://me@db.example:5433/x?sslmode=verify-full");
-        assert!("postgres://db/x?sslmode=sometimes".parse::<Address>().unwrap_err().contains("verify-full"));
+        assert!(
+            "postgres://db/x?sslmode=sometimes".parse::<Address>().unwrap_err().to_string().contains("verify-full")
+        );
         let file: Address = "probe.sqlite".parse().unwrap();
         assert_eq!(file, Address::File("probe.sqlite".into()));
         assert!(file.robots_directory().unwrap().ends_with("probe.sqlite.robots"));

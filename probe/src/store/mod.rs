@@ -4,12 +4,17 @@ mod adding;
 mod address;
 mod database;
 mod hours;
+#[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "postgres")]
 mod server_url;
 mod sqlite;
 mod tables;
 mod tally;
+#[cfg(feature = "postgres")]
 mod wire;
+#[cfg(not(feature = "postgres"))]
+mod without_postgres;
 
 use std::time::Duration;
 
@@ -20,9 +25,14 @@ use super::entry::Entry;
 pub use address::Address;
 use database::{Column, Database, Texts};
 pub use hours::{By, Hour};
+#[cfg(feature = "postgres")]
 use postgres::Postgres;
+#[cfg(feature = "postgres")]
+use server_url::ServerUrl;
 use sqlite::Sqlite;
 pub use tally::Tally;
+#[cfg(not(feature = "postgres"))]
+use without_postgres::{Postgres, ServerUrl};
 
 /// How long a server of databases may take for an answer: one that is frozen holds nobody up for ever.
 const PATIENCE: Duration = Duration::from_secs(20);

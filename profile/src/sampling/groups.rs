@@ -3,6 +3,8 @@
 
 use tlsdyno_record::store::samples::{Area, Group, NO_ENTRANCE};
 
+use super::Trampolines;
+
 /// A place in the code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
@@ -194,6 +196,13 @@ fn in_c_library(frames: &[Frame], name: &str) -> Group {
         Some(call) if purpose(call) != "other system calls" => Group::of(Area::Memory, "around system calls"),
         _ => Group::of(Area::Memory, "other"),
     }
+}
+
+/// The stage of a function of the profiler's library, where that is a trampoline: their numbers are octal
+/// (native/profiler/trampolines.c).
+pub fn stage_of_trampoline(function: &str, trampolines: &Trampolines) -> Option<&'static str> {
+    let number = usize::from_str_radix(function.strip_prefix("trampoline_")?, 8).ok()?;
+    *trampolines.get(number)?
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use tlsdyno_record::store::samples::Samples;
 use tlsdyno_servers::MappedCode;
 
 use super::elf::File;
-use super::groups::{Frame, LIBCRYPTO, PROFILER, found};
+use super::groups::{Frame, LIBCRYPTO, PROFILER, found, stage_of_trampoline};
 use super::{Trampolines, calls};
 
 /// More frames than this have no stack of a server.
@@ -123,11 +123,4 @@ impl Space {
         let calls = found.called_before(address + 1).map(str::to_owned);
         Frame { file, function, stage, calls }
     }
-}
-
-/// The stage of a function of the profiler's library, where that is a trampoline: their numbers are octal
-/// (native/profiler/trampolines.c).
-pub fn stage_of_trampoline(function: &str, trampolines: &Trampolines) -> Option<&'static str> {
-    let number = usize::from_str_radix(function.strip_prefix("trampoline_")?, 8).ok()?;
-    *trampolines.get(number)?
 }

@@ -5,26 +5,39 @@
 //! terminal's alternate screen that keeps the command, and the lines of a sweep, in sight, and leaves nothing behind if
 //! the process is killed but a hidden cursor.
 
+#[cfg(feature = "screen")]
 mod draw;
+#[cfg(feature = "screen")]
 mod heading;
+#[cfg(feature = "screen")]
+mod inline;
+#[cfg(feature = "screen")]
 mod keyboard;
+#[cfg(feature = "screen")]
 mod latencies;
 mod line;
+#[cfg(feature = "screen")]
 mod paint;
+#[cfg(feature = "screen")]
 mod terminal;
+#[cfg(feature = "screen")]
 mod view;
+#[cfg(not(feature = "screen"))]
+mod without;
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Thread};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 use tlsdyno_engine::load::{Outcome, Plan, Watcher, watch};
 
 use super::threads::Crew;
-use terminal::Terminal;
-use view::View;
+#[cfg(feature = "screen")]
+use inline::Screen;
+#[cfg(not(feature = "screen"))]
+use without::Screen;
 
 /// How often the display is renewed.
 const RENEWED: Duration = Duration::from_millis(500);
@@ -84,12 +97,12 @@ impl<'a> Display<'a> {
         if !shown {
             return self.crew.run(plan, stop, Vec::new());
         }
-        let terminal = if self.form == Form::Screen { Terminal::open() } else { None };
-        let (mut watcher, watched) = watch(terminal.is_some(), self.crew.count());
-        let (done, url) = (&AtomicBool::new(false), self.url);
+        let screen = if self.form == Form::Screen { Screen::open(self.url, plan) } else { None };
+        let (mut watcher, watched) = watch(screen.is_some(), self.crew.count());
+        let done = &AtomicBool::new(false);
         thread::scope(|scope| {
-            let display = scope.spawn(move || match terminal {
-                Some(terminal) => show(terminal, View::new(url, plan), &mut watcher, done, stop),
+            let display = scope.spawn(move || match screen {
+                Some(screen) => screen.show(&mut watcher, done, stop),
                 None => line::show(&mut watcher, done, stop),
             });
             let ended = EndOnDrop(done, display.thread().clone());
@@ -109,32 +122,5 @@ impl Drop for EndOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
         self.1.unpark();
-    }
-}
-
-/// Shows the screen until the run is `done`, or is to `stop`: from then on a second Ctrl-C ends the process at once, so
-/// that the terminal has to be as before.
-fn show(terminal: Terminal, mut view: View, watcher: &mut Watcher, done: &AtomicBool, stop: &AtomicBool) {
-    let began = Instant::now();
-    let mut asked: Option<Instant> = None;
-    let mut painted = None;
-    while !done.load(Ordering::Relaxed) && !stop.load(Ordering::Relaxed) {
-        if asked.is_none_or(|asked| asked.elapsed() >= RENEWED) {
-            asked = Some(Instant::now());
-            watcher.ask();
-        }
-        let (snapshot, size) = (watcher.snapshot(), terminal.size());
-        if snapshot.is_some() || painted != Some(size) {
-            view.elapsed = began.elapsed();
-            if let Some(snapshot) = snapshot {
-                view.take(snapshot);
-                view.take_each(watcher.each());
-            }
-            terminal.paint(&draw::screen(&view, size), painted != Some(size));
-            painted = Some(size);
-        }
-        if terminal.quit_asked(LOOKED) {
-            stop.store(true, Ordering::Relaxed);
-        }
     }
 }

@@ -41,7 +41,7 @@ impl Sampling {
     }
 
     pub(super) fn sees_kernel(&self) -> bool {
-        self.sampler.sees_kernel
+        self.sampler.sees_kernel()
     }
 
     pub(super) fn begin(&mut self) -> Result<()> {
@@ -54,7 +54,7 @@ impl Sampling {
         let mut samples = self.sampler.disable().or_fault(Fault::Server)?;
         self.lost += samples.lost_count;
         self.count += samples.count();
-        if !self.sampler.sees_kernel {
+        if !self.sampler.sees_kernel() {
             samples.add_unseen_kernel((cpu_ns / PERIOD_NS).saturating_sub(samples.count()));
         }
         Ok(samples)

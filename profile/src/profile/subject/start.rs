@@ -25,6 +25,7 @@ use super::sampled::Sampling;
 use super::{FreshServers, Inside, Profile, Sweeps, Timing, counted, sliced_rounds};
 use crate::profile::ProfileRecord;
 use crate::profile::file::{self, Cell, Handshakes, ProfileExperiment, Treatment};
+use crate::sampling;
 
 /// The configuration of the testbed that is profiled ([`ProfileExperiment::of_servers`]).
 const PROFILED: usize = 0;
@@ -46,6 +47,9 @@ impl Profile {
         stop: &AtomicBool,
         observer: &mut dyn Observer,
     ) -> Result<Profile> {
+        if experiment.profile.sampled {
+            sampling::require()?;
+        }
         // Its servers end before those that are timed start.
         let counted = if experiment.profile.counted {
             counted::instructions(experiment, cpus, stop, observer)?
@@ -64,7 +68,7 @@ impl Profile {
             observer.step(&format!("starting and checking: {}", testbed.servers[index].model.name));
             checks.push(interrupt::before_measuring(stop, check(&servers, &mut testbed, index))?);
         }
-        let sampling = sampling(experiment, &mut testbed, record);
+        let sampling = samplers(experiment, &mut testbed, record);
         let profile = file::Profile { sampled: !sampling.is_empty(), ..experiment.profile.clone() };
         let experiment = &ProfileExperiment { profile, ..experiment.clone() };
         let cells = placed(experiment, &testbed);
@@ -121,7 +125,7 @@ impl Profile {
 }
 
 /// The samplers by server, where they are wanted; none, with a warning, where the machine does not allow it.
-fn sampling(experiment: &ProfileExperiment, testbed: &mut Testbed, record: &mut Record) -> BTreeMap<usize, Sampling> {
+fn samplers(experiment: &ProfileExperiment, testbed: &mut Testbed, record: &mut Record) -> BTreeMap<usize, Sampling> {
     if !experiment.profile.sampled {
         return BTreeMap::new();
     }
