@@ -7,6 +7,7 @@
 mod copy;
 mod effects;
 mod elsewhere;
+mod facts;
 mod hosts;
 mod listeners;
 mod lua;
@@ -26,6 +27,7 @@ use anyhow::{Result, ensure};
 
 use copy::Copy;
 pub use effects::fitting;
+pub use facts::{AccessLog, Facts};
 pub use hosts::{Choice, Offer};
 use listeners::{Ports, has_tls};
 pub(super) use reader::names_file;
@@ -70,6 +72,11 @@ impl Installed {
     /// What the server of this host negotiates.
     pub fn offer(&self, host: Option<&str>) -> Offer {
         Offer::of(self.http(), host)
+    }
+
+    /// What it says of the server of this host.
+    pub fn facts(&self, host: Option<&str>) -> Facts {
+        Facts::of(self.http(), host)
     }
 
     /// What the copy does otherwise than the installed server beside where it listens and writes, and why, in

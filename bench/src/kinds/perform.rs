@@ -35,7 +35,7 @@ pub struct ResultArgs {
     pub json: bool,
     /// Print the table as Markdown, to be pasted into an issue
     #[arg(long, conflicts_with = "json", help_heading = "Output")]
-    markdown: bool,
+    pub markdown: bool,
     /// Where the report goes; if it cannot be written there, nothing is measured and the exit code is 1
     #[arg(long, alias = "output", value_name = "FILE", default_value = "report.html", help_heading = "Output")]
     report: PathBuf,
@@ -81,6 +81,19 @@ pub fn perform_and_keep(
     output: &ResultArgs,
     run: &dyn Fn(&AtomicBool, &mut Progress) -> Result<Finished>,
 ) -> Result<(Exit, Record)> {
+    perform_showing(kind, output, run, &|record, summary| summary.document(record))
+}
+
+/// The same, and `document` says what is shown of it where it is not JSON.
+///
+/// # Errors
+/// Nothing could be measured, or a report cannot be written.
+pub fn perform_showing(
+    kind: &'static dyn Kind,
+    output: &ResultArgs,
+    run: &dyn Fn(&AtomicBool, &mut Progress) -> Result<Finished>,
+    document: &dyn Fn(&Record, &dyn AnySummary) -> Document,
+) -> Result<(Exit, Record)> {
     let report = output.report();
     if let Some(path) = report {
         refuse_unwritable(path)?;
@@ -93,7 +106,7 @@ pub fn perform_and_keep(
     let record = &finished.record;
     // Once for all that is shown: it takes long for many rounds.
     let summary = summed_up(kind, record)?;
-    let document = summary.document(record);
+    let document = document(record, summary.as_ref());
     // The file first: who closes the pipe of the table still gets the report. A report that fails does not cost the
     // table.
     let written = report.map_or(Ok(()), |path| write_report(&document, path));

@@ -15,6 +15,7 @@ const ABOUT: &str = "A dynamometer for TLS web servers: what each TLS component 
 /// All subcommands, in the order of the help.
 fn subcommands() -> Vec<Subcommand> {
     let others = [
+        subcommand!("advise", tlsdyno_advise::command),
         subcommand!("run", cmd::run),
         subcommand!("completions", cmd::completions),
         subcommand!("dispatch", cmd::dispatch),

@@ -1,5 +1,6 @@
 //! What needs servers under test: their drivers, the no-ops inside them, and experiments from end to end.
 
+mod advise;
 mod array;
 mod bounds;
 mod calibrate;

@@ -104,6 +104,11 @@ fn listens_of(server: &[Directive]) -> Vec<Listen> {
     listens
 }
 
+/// Whether a server offers HTTP/2 where it listens, as it was written before nginx 1.25.1.
+pub(super) fn listens_with_http2(server: &[Directive]) -> bool {
+    listens_of(server).iter().any(|listen| listen.http2)
+}
+
 /// A server and what it listens on.
 #[derive(Debug)]
 struct Server<'a> {

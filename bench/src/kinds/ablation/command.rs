@@ -234,6 +234,16 @@ pub fn run(args: &Args) -> Result<Exit> {
     experiment.perform(&args.output)
 }
 
+/// The experiment that these flags describe, as somebody would type them, and what is said before it.
+///
+/// # Errors
+/// They do not fit together, or what they name cannot be read.
+pub fn of_words(words: &[String]) -> Result<(Experiment, Vec<String>)> {
+    let command = <Args as clap::Args>::augment_args(clap::Command::new("ablate").no_binary_name(true));
+    let given = command.try_get_matches_from(words).or_fault(Fault::Usage)?;
+    <Args as clap::FromArgMatches>::from_arg_matches(&given)?.experiment()
+}
+
 impl Args {
     /// The experiment that these flags describe, and what is said before it.
     fn experiment(&self) -> Result<(Experiment, Vec<String>)> {

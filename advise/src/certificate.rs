@@ -1,0 +1,92 @@
+//! What a server shows: the certificates of a file.
+
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use openssl::asn1::Asn1Time;
+use openssl::pkey::Id;
+use openssl::x509::X509;
+use tlsdyno_base::input;
+
+/// A certificate with its chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Certificate {
+    /// `RSA-2048`, `P-256`.
+    pub key: String,
+    /// The key is on an elliptic curve.
+    pub is_ecdsa: bool,
+    /// Certificates that are sent, and their bytes.
+    pub chain: [usize; 2],
+    /// The chain ends with a root, which clients have themselves.
+    pub sends_root: bool,
+    /// Days until it ends.
+    pub days_left: i32,
+}
+
+impl Certificate {
+    /// The first of a file with what follows it.
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds none.
+    pub fn read(path: &Path) -> Result<Certificate> {
+        let chain = X509::stack_from_pem(&input::read(path, input::TEXT_BYTES_MAX)?)?;
+        let first = chain.first().with_context(|| format!("{} holds no certificate", path.display()))?;
+        let key = first.public_key()?;
+        let is_ecdsa = key.id() == Id::EC;
+        let name = match key.id() {
+            Id::RSA => format!("RSA-{}", key.bits()),
+            Id::EC => format!("P-{}", key.bits()),
+            Id::ED25519 => "Ed25519".to_owned(),
+            other => format!("key of type {}", other.as_raw()),
+        };
+        let is_root = |of: &X509| of.issuer_name().to_der().ok() == of.subject_name().to_der().ok();
+        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
+        let mut bytes = 0;
+        for certificate in &chain {
+            bytes += certificate.to_der()?.len();
+        }
+        Ok(Certificate {
+            key: name,
+            is_ecdsa,
+            chain: [chain.len(), bytes],
+            sends_root: chain.len() > 1 && chain.last().is_some_and(is_root),
+            days_left: Asn1Time::from_unix(now_s)?.diff(first.not_after())?.days,
+        })
+    }
+
+    /// In a few words.
+    pub fn told(&self) -> String {
+        let [count, bytes] = self.chain;
+        let root = if self.sends_root { ", with a root that clients have" } else { "" };
+        let days = match self.days_left {
+            ..0 => ", which has ended".to_owned(),
+            days => format!(", {days} days left"),
+        };
+        format!("{}, chain of {count}, {bytes} bytes{root}{days}", self.key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tlsdyno_record::model::CertificateKind;
+    use tlsdyno_servers::certificates;
+
+    use super::*;
+
+    #[test]
+    fn keys_and_chains_are_told() {
+        let place = tempfile::tempdir().unwrap();
+        for (kind, key, is_ecdsa) in
+            [(CertificateKind::Rsa2048, "RSA-2048", false), (CertificateKind::P256, "P-256", true)]
+        {
+            let files = certificates::create(kind, place.path()).unwrap();
+            let certificate = Certificate::read(&files.chain).unwrap();
+            assert_eq!((certificate.key.as_str(), certificate.is_ecdsa), (key, is_ecdsa));
+            assert!(certificate.days_left > 0 && certificate.told().starts_with(key), "{}", certificate.told());
+        }
+        let empty = place.path().join("empty.pem");
+        std::fs::write(&empty, "nothing").unwrap();
+        assert!(Certificate::read(&empty).unwrap_err().to_string().contains("holds no certificate"));
+    }
+}

@@ -1,0 +1,68 @@
+//! `tlsdyno advise` on an nginx that was configured by hand.
+
+use std::fs;
+use std::path::PathBuf;
+
+use tlsdyno::model::CertificateKind;
+use tlsdyno::servers::certificates;
+
+use crate::place::Place;
+
+/// A configuration with an RSA certificate, and the log of a site.
+fn installed(place: &Place) -> PathBuf {
+    let files = certificates::create(CertificateKind::Rsa2048, place.path()).unwrap();
+    let log = place.path().join("access.log");
+    let line = |second: u32| {
+        format!("10.0.0.{} - - [01/Nov/2026:10:00:{second:02} +0000] \"GET /hello.txt HTTP/1.1\" 200 6\n", second / 4)
+    };
+    fs::write(&log, (0..40).map(line).collect::<String>()).unwrap();
+    let config = place.path().join("nginx.conf");
+    let text = format!(
+        "events {{}}\nhttp {{ access_log {}; server {{ listen 443 ssl; server_name shop.example; root {};\n\
+         ssl_certificate {}; ssl_certificate_key {}; ssl_protocols TLSv1.2 TLSv1.3; location / {{ index hello.txt; }}\n\
+         }} }}\n",
+        log.display(),
+        place.docroot().display(),
+        files.chain.display(),
+        files.key.display()
+    );
+    fs::write(&config, text).unwrap();
+    config
+}
+
+#[test]
+fn reading_says_what_is_there_and_what_would_be_tried() {
+    let place = Place::new();
+    let config = installed(&place);
+    let before = fs::read_to_string(&config).unwrap();
+    let output = place.run(&["advise", config.to_str().unwrap(), "--reading"]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // Four requests of each of ten visitors.
+    for line in
+        ["hits per handshake  4.0 by the log", "RSA-2048", "ECDSA P-256 certificate          to try", "there already"]
+    {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    assert_eq!(fs::read_to_string(&config).unwrap(), before);
+    let output = place.run(&["advise", "/no/such/nginx.conf"]);
+    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn what_a_remedy_saves_is_told_in_the_owner_s_units_with_the_lines_to_write() {
+    let place = Place::new();
+    let config = installed(&place);
+    let config = config.to_str().unwrap();
+    let output = place.run(&["advise", config, "--rate", "3000", "--time", "8", "--markdown", "--no-report"]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("At your 3000 hits/s this server takes"), "{said}");
+    assert!(
+        said.contains("| ECDSA P-256 certificate | ") && said.contains("ssl_certificate /etc/ssl/site.pem;"),
+        "{said}"
+    );
+    let toml = place.run(&["advise", config, "--print-experiment"]);
+    let toml = String::from_utf8_lossy(&toml.stdout).into_owned();
+    assert!(toml.contains("hits_per_handshake = 4.0") && toml.contains("name = \"ECDSA P-256 certificate\""), "{toml}");
+}

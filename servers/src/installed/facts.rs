@@ -1,0 +1,156 @@
+//! What an installed configuration says of TLS, connections and logs of one of its servers. Nothing runs.
+
+use serde::Serialize;
+
+use super::listeners::{Listeners, listens_with_http2};
+use super::names::{knows, split};
+use super::reader::{Directive, all};
+
+/// What is written there; where nothing is, what nginx does by itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Facts {
+    /// Files of certificates.
+    pub certificates: Vec<String>,
+    /// Versions: `TLSv1.3`; empty: nginx's own choice.
+    pub protocols: Vec<String>,
+    /// Groups by OpenSSL's names, the preferred one first; empty: OpenSSL's own choice.
+    pub groups: Vec<String>,
+    /// Suites up to TLS 1.2 as OpenSSL writes them; empty: OpenSSL's own choice.
+    pub ciphers: String,
+    /// `none`, `off`, or where sessions are kept: `shared:SSL:10m`.
+    pub session_cache: String,
+    /// How long a session can be resumed.
+    pub session_timeout: String,
+    /// Session tickets are issued.
+    pub tickets: bool,
+    /// Keys of tickets are in files, which several machines can share.
+    pub ticket_key_files: usize,
+    /// Early data are taken.
+    pub early_data: bool,
+    /// The state of the certificate is stapled to it.
+    pub stapling: bool,
+    /// HTTP/2 is offered.
+    pub http2: bool,
+    /// How long a connection without a request is kept, and how many requests it carries at most.
+    pub keep_alive: [String; 2],
+    /// Requests are passed on to another server, and whether on connections that are kept.
+    pub passes_on: Option<bool>,
+    /// Where requests are logged, and in which format.
+    pub access_logs: Vec<AccessLog>,
+}
+
+/// A log of requests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AccessLog {
+    /// Its file.
+    pub path: String,
+    /// The format as it is written; empty: the combined one.
+    pub format: String,
+}
+
+impl Facts {
+    /// Of the server that `host` is asked of.
+    pub(super) fn of(http: &[Directive], host: Option<&str>) -> Facts {
+        let listeners = Listeners::of(http, host);
+        let servers = listeners.measured_servers();
+        let name = host.map_or("", |host| split(host).0);
+        let server = servers.iter().find(|server| knows(server, name)).or(servers.first()).copied().unwrap_or_default();
+        let of = Scope { server, http };
+        let offer = super::Offer::of(http, host);
+        let front = || all(server).filter(|of| of.name.ends_with("_pass") && of.name != "fastcgi_pass");
+        Facts {
+            certificates: of.each("ssl_certificate").filter_map(Directive::first).collect(),
+            protocols: offer.protocols,
+            groups: offer.groups,
+            ciphers: of.value("ssl_ciphers", ""),
+            session_cache: of.value("ssl_session_cache", "none"),
+            session_timeout: of.value("ssl_session_timeout", "5m"),
+            tickets: of.value("ssl_session_tickets", "on") == "on",
+            ticket_key_files: of.each("ssl_session_ticket_key").count(),
+            early_data: of.value("ssl_early_data", "off") == "on",
+            stapling: of.value("ssl_stapling", "off") == "on",
+            http2: of.value("http2", "off") == "on" || listens_with_http2(server),
+            keep_alive: [of.value("keepalive_timeout", "75s"), of.value("keepalive_requests", "1000")],
+            passes_on: front().next().map(|_| {
+                http.iter()
+                    .filter(|of| of.name == "upstream")
+                    .flat_map(Directive::inner)
+                    .any(|of| of.name == "keepalive")
+            }),
+            access_logs: of.access_logs(),
+        }
+    }
+}
+
+/// A server in its `http`: what it says itself takes the place of what stands around it.
+struct Scope<'a> {
+    server: &'a [Directive],
+    http: &'a [Directive],
+}
+
+impl<'a> Scope<'a> {
+    /// All directives of this name that hold for the server.
+    fn each(&self, name: &'a str) -> impl Iterator<Item = &'a Directive> {
+        let named = |of: &&Directive| of.name == name;
+        let own = self.server.iter().any(|of| named(&of));
+        let scope = if own { self.server } else { self.http };
+        scope.iter().filter(move |of| of.name == name)
+    }
+
+    fn value(&self, name: &'a str, otherwise: &str) -> String {
+        self.each(name).last().and_then(Directive::first).unwrap_or_else(|| otherwise.to_owned())
+    }
+
+    fn access_logs(&self) -> Vec<AccessLog> {
+        let format = |name: &str| {
+            let of = self.http.iter().find(|of| of.name == "log_format" && of.first().as_deref() == Some(name));
+            of.map(|of| of.values().skip(1).collect::<Vec<_>>().concat()).unwrap_or_default()
+        };
+        let log = |of: &Directive| {
+            let mut values = of.values();
+            let path = values.next().filter(|path| path != "off" && !path.starts_with("syslog:"))?;
+            let name = values.find(|word| !word.contains('=')).unwrap_or_default();
+            Some(AccessLog { path, format: format(&name) })
+        };
+        self.each("access_log").filter_map(log).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reader::directives_of;
+    use super::*;
+
+    #[test]
+    fn a_server_s_own_settings_come_before_those_around_it() {
+        let http = "ssl_session_cache shared:SSL:10m; ssl_session_tickets off; keepalive_timeout 30;\n\
+            log_format timed '$remote_addr [$time_local] ' '$ssl_session_reused';\n\
+            access_log /var/log/all.log;\n\
+            upstream app { server 127.0.0.1:8000; keepalive 8; }\n\
+            server { listen 443 ssl http2; server_name a.example; ssl_certificate /a.pem; ssl_certificate /b.pem;\n\
+              ssl_session_tickets on; ssl_protocols TLSv1.2; access_log /var/log/a.log timed;\n\
+              location / { proxy_pass http://app; } }\n\
+            server { listen 443 ssl; server_name b.example; ssl_certificate /c.pem; }";
+        let http = directives_of(http).unwrap();
+        let facts = Facts::of(&http, Some("a.example"));
+        assert_eq!(facts.certificates, ["/a.pem", "/b.pem"]);
+        assert_eq!((facts.session_cache.as_str(), facts.tickets, facts.http2), ("shared:SSL:10m", true, true));
+        assert_eq!((facts.protocols, facts.passes_on), (vec!["TLSv1.2".to_owned()], Some(true)));
+        assert_eq!(facts.access_logs[0].path, "/var/log/a.log");
+        assert_eq!(facts.access_logs[0].format, "$remote_addr [$time_local] $ssl_session_reused");
+        let other = Facts::of(&http, Some("b.example"));
+        assert_eq!((other.certificates, other.tickets, other.passes_on), (vec!["/c.pem".to_owned()], false, None));
+        assert_eq!(other.access_logs, [AccessLog { path: "/var/log/all.log".to_owned(), format: String::new() }]);
+        assert_eq!(other.keep_alive, ["30", "1000"]);
+    }
+
+    #[test]
+    fn what_nobody_says_is_nginx_s_own_choice() {
+        let http = directives_of("server { listen 443 ssl; ssl_certificate /c.pem; }").unwrap();
+        let facts = Facts::of(&http, None);
+        let Facts { tickets, early_data, stapling, http2, .. } = facts;
+        assert_eq!((tickets, early_data, stapling, http2), (true, false, false, false));
+        assert_eq!((facts.session_cache.as_str(), facts.session_timeout.as_str()), ("none", "5m"));
+        assert!(facts.protocols.is_empty() && facts.access_logs.is_empty());
+    }
+}
