@@ -4,12 +4,14 @@ mod burning_server;
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 use tlsdyno::kinds::cost::parts::{FULL, NEXT, SIGNATURE};
 use tlsdyno::model::CertificateKind;
 use tlsdyno::servers::certificates;
+use tlsdyno::servers::cgroup::Cgroup;
 
 use self::burning_server::BurningServer;
 use crate::place::Place;
@@ -138,16 +140,28 @@ fn a_forwarder_is_refused_and_the_one_that_works_is_named() {
 
 /// Its connections cost nothing by the clocks of the processes that were there before.
 #[test]
-fn a_server_with_a_process_for_each_connection_is_refused() {
+fn a_server_with_a_process_for_each_connection_is_read_by_its_control_group_or_refused() {
     let place = Place::new();
-    let program = "import socketserver, sys, time\n\
-        class Wait(socketserver.BaseRequestHandler):\n    def handle(self): time.sleep(5)\n\
-        server = socketserver.ForkingTCPServer(('127.0.0.1', 0), Wait)\n\
-        print(server.server_address[1], flush=True)\nserver.serve_forever()\n";
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traffic/cost/forking_server.py");
+    let files = certificates::create(CertificateKind::P256, place.path()).unwrap();
+    let [program, chain, key] = [&program, &files.chain, &files.key].map(|path| path.to_str().unwrap());
     let mut command = Command::new("python3");
-    let mut server = Serving(command.args(["-c", program]).stdout(Stdio::piped()).spawn().unwrap());
+    let mut server = Serving(command.args([program, chain, key, "0"]).stdout(Stdio::piped()).spawn().unwrap());
     let mut port = String::new();
     BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut port).unwrap();
     let url = format!("https://127.0.0.1:{}/", port.trim());
     refused(&place, &[&url], 6, "a process for a connection");
+    // Not every machine lets us make control groups.
+    let Ok(group) = Cgroup::create() else { return };
+    std::fs::write(group.path().join("cgroup.procs"), server.0.id().to_string()).unwrap();
+    let of_running = cost(&place, &[&url]);
+    drop(server);
+    let command = format!("python3 {program} {chain} {key} {{port}}");
+    let of_started = cost(&place, &["--server-command", &command, "--address", "127.0.0.1:{port}"]);
+    for sheet in [of_running, of_started] {
+        assert_eq!(sheet["manifest"]["cpu_accounting"], "cgroup");
+        let parts = &sheet["cost"]["servers"][0]["parts"];
+        // Beginning a process is most of what a connection costs here.
+        assert!(us(parts, "accepting and closing") > 200.0 && us(parts, FULL) > 50.0, "{parts:#}");
+    }
 }
