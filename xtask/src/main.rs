@@ -13,6 +13,7 @@ mod openssl_series;
 mod process;
 mod progress;
 mod repeat_series;
+mod results;
 mod reuse_matrix;
 mod soak;
 mod stage_matrix;
@@ -50,7 +51,9 @@ enum Task {
     OpensslSeries(openssl_series::Arguments),
     /// Whether an interval holds for another run of the same experiment
     RepeatSeries(repeat_series::Series),
-    /// Asked and achieved reuse on every server, for docs/LOAD.md
+    /// Tables of pages, made of the records in results/
+    Results(results::Arguments),
+    /// Asked and achieved reuse on every server, for docs/RESULTS.md
     ReuseMatrix(reuse_matrix::Arguments),
     /// The load process at saturation for minutes, under reloads of the server
     Soak(soak::Arguments),
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Task::IdleConnections(arguments) => idle_connections::run(&arguments),
         Task::OpensslSeries(arguments) => openssl_series::run(&arguments),
         Task::RepeatSeries(series) => repeat_series::run(&series),
+        Task::Results(arguments) => results::run(&arguments),
         Task::ReuseMatrix(arguments) => reuse_matrix::run(&arguments),
         Task::Soak(arguments) => soak::run(&arguments),
         Task::StageMatrix(arguments) => stage_matrix::run(&arguments),

@@ -1,4 +1,4 @@
-//! Reuse exactness on every server: runs the matrix and writes its table into docs/LOAD.md.
+//! Reuse exactness on every server: runs the matrix and writes its table into docs/RESULTS.md.
 
 use anyhow::{Context, Result, bail};
 
@@ -37,7 +37,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         print!("{table}");
         return Ok(());
     }
-    let path = workspace().join("docs/LOAD.md");
+    let path = workspace().join("docs/RESULTS.md");
     let page = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
     let page = with_table(&page, &table, arguments.connections).with_context(|| path.display().to_string())?;
     std::fs::write(&path, page).with_context(|| format!("write {}", path.display()))?;
@@ -49,12 +49,16 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 fn with_table(page: &str, table: &str, connections: u64) -> Result<String> {
     let (before, rest) = page.split_once(BEGIN).context("it has no mark of the table's beginning")?;
     let (_, after) = rest.split_once(END).context("it has no mark of the table's end")?;
+    Ok(format!("{before}{BEGIN}{}\n\n{table}{END}{after}", lead(connections)))
+}
+
+/// What stands above the table: what is in it, and the command that made it.
+fn lead(connections: u64) -> String {
     let flag = if connections == CONNECTIONS { String::new() } else { format!(" --connections {connections}") };
-    let command = format!("cargo run --release -p xtask -- reuse-matrix{flag}");
-    Ok(format!(
-        "{before}{BEGIN}Per cent of {connections} connections, by the server's own log \
-         (`{command}`):\n\n{table}{END}{after}"
-    ))
+    format!(
+        "Per cent of {connections} connections, by the server's own log (`cargo run --release -p xtask -- \
+         reuse-matrix{flag}`, or one server with `--server NAME`):"
+    )
 }
 
 #[cfg(test)]
@@ -64,8 +68,16 @@ mod tests {
     #[test]
     fn the_page_names_the_command_that_made_it() {
         let page = |connections| with_table(&format!("{BEGIN}{END}"), "", connections).unwrap();
-        assert!(page(CONNECTIONS).contains("(`cargo run --release -p xtask -- reuse-matrix`)"));
-        assert!(page(4000).contains("(`cargo run --release -p xtask -- reuse-matrix --connections 4000`)"));
+        assert!(page(CONNECTIONS).contains("(`cargo run --release -p xtask -- reuse-matrix`, or one server"));
+        assert!(page(4000).contains("(`cargo run --release -p xtask -- reuse-matrix --connections 4000`, or"));
+    }
+
+    #[test]
+    fn what_stands_above_the_table_in_the_page_is_what_would_be_written() {
+        let page = std::fs::read_to_string(workspace().join("docs/RESULTS.md")).unwrap();
+        let said = page.split_once(BEGIN).unwrap().1.lines().next().unwrap();
+        let connections = said.split(' ').find_map(|word| word.parse().ok()).unwrap();
+        assert_eq!(said, lead(connections));
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! What no compiler checks: lines, files and parts that are too long, what was left undone, files that nothing reaches,
-//! imports against the order of folders, numbers without a unit.
+//! imports against the order of folders, numbers without a unit; documents that are too long, and dead links.
 
 mod budget;
 mod count;
@@ -7,6 +7,7 @@ mod files;
 mod finding;
 mod imports;
 mod length;
+mod prose;
 mod reach;
 mod source;
 mod undone;
@@ -64,6 +65,7 @@ fn faults(files: &[File]) -> Vec<Finding> {
         imports::against_order(files, &ORDER),
         imports::circles(files),
         units::unitless(files),
+        prose::faults(files),
     ]
     .concat()
 }

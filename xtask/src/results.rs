@@ -1,0 +1,169 @@
+//! `results`: tables of pages, made of the records in `results/`. A page says which by
+//! `<!-- results: COLUMN=FILE … -->`, where a row is a configuration, and ends the table with `<!-- results: end -->`.
+//! A test holds all pages against their records.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::tlsdyno::workspace;
+
+const BEGIN: &str = "<!-- results: ";
+const END: &str = "<!-- results: end -->";
+
+/// What was asked for.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Say which pages differ from their records, and write nothing
+    #[arg(long)]
+    check: bool,
+}
+
+/// Writes the tables into all pages that name records.
+///
+/// # Errors
+/// A page has a mark without an end, or names a record that cannot be read; with `--check`: a page differs.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let mut different = Vec::new();
+    for page in pages()? {
+        let old = fs::read_to_string(&page).with_context(|| format!("read {}", page.display()))?;
+        let new = spliced(&old, &workspace().join("results")).with_context(|| page.display().to_string())?;
+        if old != new {
+            different.push(page.display().to_string());
+            if !arguments.check {
+                fs::write(&page, new).with_context(|| format!("write {}", page.display()))?;
+            }
+        }
+    }
+    ensure!(
+        different.is_empty() || !arguments.check,
+        "tables differ from the records in results/ in {}: run `cargo run -p xtask -- results`",
+        different.join(", ")
+    );
+    Ok(())
+}
+
+/// The pages of docs/.
+fn pages() -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(workspace().join("docs")).context("list docs/")?;
+    let paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    Ok(paths.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect())
+}
+
+/// The page with each table made anew.
+fn spliced(page: &str, folder: &Path) -> Result<String> {
+    let mut new = String::new();
+    let mut rest = page;
+    while let Some((before, from)) = rest.split_once(BEGIN) {
+        let (asked, after) = from.split_once(" -->\n").context("a mark of results does not end on its line")?;
+        let (_, after) = after.split_once(END).with_context(|| format!("`{asked}` has no `{END}`"))?;
+        write!(new, "{before}{BEGIN}{asked} -->\n{}{END}", table(asked, folder)?)?;
+        rest = after;
+    }
+    Ok(new + rest)
+}
+
+/// One record: what stands at the head of its column, and its numbers.
+struct Column<'a> {
+    title: &'a str,
+    record: Value,
+}
+
+/// Server CPU time of a hit by configuration, a column for each record.
+fn table(asked: &str, folder: &Path) -> Result<String> {
+    let columns = asked.split_whitespace().map(|word| column(word, folder)).collect::<Result<Vec<_>>>()?;
+    let mut names: Vec<String> = Vec::new();
+    for configuration in columns.iter().flat_map(|column| configurations(&column.record)) {
+        let name = name(configuration, &columns[0].record);
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let mut text = String::from("| server CPU, µs a hit |");
+    columns.iter().try_for_each(|column| write!(text, " {} |", column.title.replace('_', " ")))?;
+    writeln!(text, "\n|---|{}", "---:|".repeat(columns.len()))?;
+    for row in names {
+        write!(text, "| {row} |")?;
+        for column in &columns {
+            let of_row = configurations(&column.record).find(|one| name(one, &column.record) == row);
+            write!(text, " {} |", of_row.map_or_else(|| "–".to_owned(), cost))?;
+        }
+        writeln!(text)?;
+    }
+    Ok(text)
+}
+
+fn column<'a>(word: &'a str, folder: &Path) -> Result<Column<'a>> {
+    let (title, file) = word.split_once('=').with_context(|| format!("`{word}` is no COLUMN=FILE"))?;
+    let path = folder.join(file);
+    let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    let record: Value = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
+    ensure!(configurations(&record).next().is_some(), "{} has no configurations", path.display());
+    Ok(Column { title, record })
+}
+
+fn configurations(record: &Value) -> impl Iterator<Item = &Value> {
+    record["configurations"].as_array().into_iter().flatten()
+}
+
+/// As the table calls it: the server as is by server and certificate.
+fn name(configuration: &Value, record: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    match configuration["name"].as_str() {
+        Some("as is") => {
+            let (server, key) = (text(&record["manifest"]["server_name"]), text(&record["manifest"]["certificate"]));
+            format!("{server}, {}", key.to_uppercase())
+        }
+        _ => text(&configuration["name"]),
+    }
+}
+
+/// Microseconds with the interval, where there is one.
+fn cost(configuration: &Value) -> String {
+    let cost = &configuration["server_cpu_ns_per_hit"];
+    let us = |key: &str| cost[key].as_f64().map(|ns| format!("{:.1}", ns / 1000.0));
+    let is_valid = configuration["valid"].as_bool() == Some(true);
+    match (us("value"), us("low"), us("high")) {
+        (Some(value), Some(low), Some(high)) if is_valid => format!("{value} [{low}, {high}]"),
+        (Some(value), ..) if is_valid => format!("{value} [–]"),
+        _ => "not valid".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_show_what_the_records_hold() {
+        run(&Arguments { check: true }).unwrap();
+    }
+
+    #[test]
+    fn a_table_has_a_row_for_each_configuration_and_a_column_for_each_record() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        let manifest = r#""manifest": {"server_name": "nginx", "certificate": "rsa-2048"}"#;
+        let row = |name: &str, valid: bool, cost: &str| {
+            format!(r#"{{"name": "{name}", "valid": {valid}, "server_cpu_ns_per_hit": {{"value": {cost}}}}}"#)
+        };
+        let one = row("as is", true, r#"1500.0, "low": 1000.0, "high": 2000.0"#);
+        let other = row("P-256", true, r#"700.0, "low": null, "high": null"#);
+        let broken = row("P-256", false, "700.0");
+        write("a.json", &format!(r#"{{{manifest}, "configurations": [{one}, {other}]}}"#));
+        write("b.json", &format!(r#"{{{manifest}, "configurations": [{broken}]}}"#));
+        let page = format!("above\n{BEGIN}full=a.json once_more=b.json -->\nold\n{END}\nbelow\n");
+        let new = spliced(&page, folder.path()).unwrap();
+        assert!(new.starts_with(&page[..page.find("old").unwrap()]) && new.ends_with(&format!("{END}\nbelow\n")));
+        let rows: Vec<&str> = new.lines().filter(|line| line.starts_with('|')).collect();
+        assert_eq!(rows[0], "| server CPU, µs a hit | full | once more |");
+        assert_eq!(rows[2], "| nginx, RSA-2048 | 1.5 [1.0, 2.0] | – |");
+        assert_eq!(rows[3], "| P-256 | 0.7 [–] | not valid |");
+        assert_eq!(spliced(&new, folder.path()).unwrap(), new);
+        assert!(spliced(&page.replace("b.json", "gone.json"), folder.path()).is_err());
+        assert!(spliced(&page.replace(END, ""), folder.path()).is_err());
+    }
+}
