@@ -22,7 +22,7 @@ impl Subcommand {
         Subcommand { name, flags, run, short: None }
     }
 
-    /// With so many flags that `-h` shows those that matter, and an example. `--help` shows all.
+    /// With so many flags that `-h` shows those that matter, and an example. `--help` shows all, a line each.
     pub const fn with_short_help(self, flags: &'static [&'static str], example: &'static str) -> Subcommand {
         Subcommand { short: Some((flags, example)), ..self }
     }
@@ -42,7 +42,7 @@ impl Subcommand {
         let command = (self.flags)(Command::new(self.name));
         let Some((flags, example)) = self.short else { return command };
         let long = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-        let short = format!("Example:\n  {example}\n\nAll flags and more examples: tlsdyno {} --help", self.name);
+        let short = format!("Example:\n  {example}");
         let is_shown = |arg: &Arg| flags.contains(&arg.get_id().as_str());
         let command = command.mut_args(|arg| if is_shown(&arg) { arg } else { arg.hide_short_help(true) });
         command.after_help(short).after_long_help(long)

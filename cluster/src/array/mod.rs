@@ -49,7 +49,10 @@ impl Kind for Arrays {
     }
 
     fn commands(&self) -> Vec<Subcommand> {
-        vec![subcommand!("array", command)]
+        vec![subcommand!("array", command).with_short_help(
+            &["config", "proxy", "proxies", "machine_cpus", "transaction", "reuse", "cert", "time", "quick"],
+            "tlsdyno array --proxy haproxy --proxies 0,1,2 --quick",
+        )]
     }
 }
 

@@ -4,6 +4,7 @@ pub mod cli;
 pub mod completions;
 pub mod dispatch;
 pub mod doctor;
+pub mod help;
 pub mod list;
 pub mod man;
 pub mod other_tools;

@@ -20,8 +20,9 @@ use crate::trace::{Summary, make, scan_log, write_docroot, write_log};
 ///
 /// A workload is the name of a synthetic one (ecommerce, department, specweb96, cdnow), an access log in common or
 /// combined format, plain or gzip, or what a browser recorded (a file whose name ends in .har). docs/WORKLOADS.md says
-/// how logs are read and where the synthetic ones come from.
+/// where the synthetic ones come from.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = include_str!("replay.txt"))]
 pub struct Args {
     #[command(subcommand)]
     action: Action,

@@ -43,7 +43,10 @@ impl Kind for Profiles {
     }
 
     fn commands(&self) -> Vec<Subcommand> {
-        vec![subcommand!("profile", command)]
+        vec![subcommand!("profile", command).with_short_help(
+            &["server", "tls", "cert", "keys", "time", "quick", "json"],
+            "tlsdyno profile --server nginx --tls 1.3 --cert p-256 --quick",
+        )]
     }
 }
 

@@ -1,4 +1,4 @@
-//! How a file and what it extends become one table. docs/TUTORIAL.md tells users the rules.
+//! How a file and what it extends become one table. docs/FORMAT.md tells users the rules.
 
 use std::mem;
 use std::ops::Range;

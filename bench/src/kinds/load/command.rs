@@ -79,7 +79,7 @@ pub struct Args {
     url: Option<String>,
 
     /// Run the blocks of an experiment on command (one JSON line each on standard input)
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["url", "remote"])]
+    #[arg(long, value_name = "FILE", hide = true, conflicts_with_all = ["url", "remote"])]
     job: Option<PathBuf>,
 
     /// Measured and printed, but not what was asked for (reuse, rate, hits per handshake): exit code 8 even where

@@ -65,7 +65,10 @@ impl Kind for Loads {
                 &["url", "connections", "duration", "rate", "reuse", "insecure", "against", "fail_if", "output"],
                 "tlsdyno load https://localhost:8443/ -k -d 10s --reuse 80% --fail-if 'p99 > 50ms'",
             ),
-            subcommand!("compare", compare),
+            subcommand!("compare", compare).with_short_help(
+                &["first", "second", "run", "tolerance", "strict", "fail_if", "method", "json"],
+                "tlsdyno compare a1.json a2.json -- b1.json b2.json --fail-if 'p99 > +20%'",
+            ),
         ]
     }
 }
