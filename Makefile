@@ -25,10 +25,13 @@ check: ## what is quick of it: format, lint, unit tests, tidiness; a minute, wit
 	$(CARGO) test --quiet --workspace --lib --bins
 	$(CARGO) run --quiet --bin xtask -- tidy
 
-test-long: ## every server, sanitizers, valgrind, verdicts of statistics; half an hour, wants a quiet machine
+test-long: ## every server, sanitizers, valgrind, statistics, examples, commands of documents; an hour, wants quiet
 	scripts/install-packages test
 	$(CARGO) test -p tlsdyno --test logic --test native --test traffic -- --ignored long:: sanitized::
 	$(CARGO) test -p tlsdyno --test servers -- --ignored --test-threads 1 long::
+	$(CARGO) build --profile demo -p tlsdyno
+	scripts/test-examples $(TARGET)/demo/tlsdyno
+	scripts/run-documents $(TARGET)/demo/tlsdyno
 
 build: ## the release binary
 	scripts/install-packages build
