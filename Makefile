@@ -4,8 +4,8 @@ CARGO ?= cargo
 TARGET = $(or $(CARGO_TARGET_DIR),./target)
 TLSDYNO = $(TARGET)/release/tlsdyno
 
-.PHONY: demo test check build install bench papers clean
-.PHONY: test-long test-openssl test-distributions test-debian13 test-probe test-machines test-bounds
+.PHONY: demo test check build install packages bench papers clean
+.PHONY: test-long test-openssl test-distributions test-debian13 test-packages test-probe test-machines test-bounds
 
 demo: ## run the main job on the built-in server and write report.html
 	scripts/install-packages demo
@@ -41,6 +41,12 @@ install: ## for good, in cargo's bin directory
 	scripts/install-packages build
 	$(CARGO) install --path dyno
 
+packages: ## .deb, .rpm and tarball into target/packages, for glibc 2.34 and later; on Debian 12
+	scripts/install-packages packages
+	rm -rf $(TARGET)/release/build/tlsdyno-native-*
+	$(CARGO) build --release --locked -p tlsdyno
+	packaging/build $(TLSDYNO) $(TARGET)/release/build/tlsdyno-native-*/out $(TARGET)/packages
+
 bench: ## what the client and the instrument cost (docs/BENCHMARKS.md); a quarter of an hour, wants a quiet machine
 	scripts/install-packages bench
 	$(CARGO) build --release -p tlsdyno
@@ -66,6 +72,10 @@ test-distributions: ## every stage, server and classic experiment on Debian 12 a
 test-debian13: ## `make test` on Debian 13, in a private root; as root, half an hour
 	scripts/install-packages distributions
 	$(CARGO) run -p xtask -- distributions --make-test trixie
+
+test-packages: ## packages installed, run and removed on Debian 12 and 13, Ubuntu 22.04 and 24.04, in private roots; as root
+	scripts/install-packages distributions
+	packaging/try $(TARGET)/packages
 
 test-probe: ## the probe for months and minutes: sizes, kills, a thousand sites, a packet capture; as root, quiet
 	scripts/install-packages test
