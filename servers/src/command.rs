@@ -15,7 +15,7 @@ use super::includes::Tree;
 use super::installed::{self, Installed, TlsSettings};
 use super::instance::Addresses;
 use super::view::View;
-use super::{Place, Prepared, ServerSpec, held_back, programs};
+use super::{Place, Prepared, ServerSpec, held_back, nginx, programs};
 
 /// Whatever the user's command line starts.
 pub(super) const DRIVER: Driver = Driver {
@@ -127,8 +127,7 @@ impl CommandSpec {
             let text = installed::fitting(&text, &programs::output_of(Path::new(&words[0]), &["-V"]));
             let copy = directory.join("nginx.conf");
             fs::write(&copy, installed::bytes_of(&text)).with_context(|| format!("write {}", copy.display()))?;
-            // nginx first opens the log that it was built with; from 1.19.5 on it can be told another.
-            if programs::output_of(Path::new(&words[0]), &["-h"]).contains("-e filename") {
+            if nginx::takes_log(Path::new(&words[0])) {
                 words.extend(["-e".to_owned(), directory.join("error.log").display().to_string()]);
             }
             words.extend(["-c".to_owned(), copy.display().to_string()]);

@@ -1,5 +1,6 @@
 //! nginx: a minimal configuration in a private directory. The system's own configuration and service are never touched.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
@@ -116,7 +117,7 @@ fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
     })?;
     let path = place.write(CONFIG_FILE, &config)?;
     let error_log = directory.join(ERROR_LOG_FILE);
-    let arguments = ["-p".into(), directory.into(), "-e".into(), error_log.clone().into(), "-c".into(), path.into()];
+    let arguments = arguments(&program, directory, &error_log, &path);
     let session_log = SessionLog { path: directory.join(SESSION_LOG_FILE), mark: "", resumed: "r", first: "1" };
     Ok(Prepared {
         config,
@@ -126,8 +127,22 @@ fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
         object_log: spec.log_objects.then(|| directory.join(OBJECT_LOG_FILE)),
         processes: 1 + spec.workers as usize,
         reload: Reload::NewWorkers { signal: Signal::HUP, at_least: spec.workers as usize, old_stop_listening: true },
-        ..Prepared::new(program, arguments.into())
+        ..Prepared::new(program, arguments)
     })
+}
+
+/// The arguments that start it in a directory, with this configuration.
+pub(super) fn arguments(program: &Path, directory: &Path, error_log: &Path, config: &Path) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = vec!["-p".into(), directory.into(), "-c".into(), config.into()];
+    if takes_log(program) {
+        arguments.extend(["-e".into(), error_log.into()]);
+    }
+    arguments
+}
+
+/// Whether it can be told which log it opens first: 1.19.5 and later can, others open the one that they were built with.
+pub(super) fn takes_log(program: &Path) -> bool {
+    programs::output_of(program, &["-h"]).contains("-e filename")
 }
 
 /// What `nginx -v` says, and the OpenSSL it runs with.

@@ -7,7 +7,7 @@ use anyhow::Result;
 use askama::Template;
 
 use super::super::growing_log::GrowingLog;
-use super::super::nginx::{ERROR_LOG_FILE, PACKAGE, version, worker_connections};
+use super::super::nginx::{self, ERROR_LOG_FILE, PACKAGE, version, worker_connections};
 use super::super::worker_user::{WorkerUser, worker_user};
 use super::super::{Place, Prepared, programs, rendered};
 use super::Made;
@@ -64,13 +64,13 @@ pub(super) fn prepare(backends: &[SocketAddr], place: Place) -> Result<Made> {
     let config = rendered(&Configuration { backends, place, module, user, connections })?;
     let path = place.write(CONFIG_FILE, &config)?;
     let error_log = place.own.join(ERROR_LOG_FILE);
-    let arguments = ["-p".into(), place.own.into(), "-e".into(), error_log.clone().into(), "-c".into(), path.into()];
+    let arguments = nginx::arguments(&program, place.own, &error_log, &path);
     let prepared = Prepared {
         config,
         version: version(&program),
         error_log: Some(error_log),
         processes: 2,
-        ..Prepared::new(program, arguments.into())
+        ..Prepared::new(program, arguments)
     };
     Ok((prepared, Box::new(Counter::new(place.own.join(COUNT_FILE), backends))))
 }

@@ -31,7 +31,7 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use anyhow::Result;
-use tlsdyno_engine::load::{Outcome, Plan, Watcher, watch};
+use tlsdyno_engine::load::{Outcome, Plan, watch};
 
 use super::threads::Crew;
 #[cfg(feature = "screen")]
