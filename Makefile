@@ -9,13 +9,14 @@ TLSDYNO = $(TARGET)/release/tlsdyno
 
 demo: ## run the main job on the built-in server and write report.html
 	scripts/install-packages demo
-	$(CARGO) build --profile demo -p tlsdyno
+	$(CARGO) build --profile demo -p tlsdyno --no-default-features
 	$(TARGET)/demo/tlsdyno ablate --quick --report report.html
 
 test: ## everything that continuous integration runs; other programs on the machine make no test fail
 	scripts/install-packages test
 	$(CARGO) fmt --all --check
 	TLSDYNO_WERROR=1 $(CARGO) clippy --workspace --all-targets -- -D warnings
+	TLSDYNO_WERROR=1 $(CARGO) clippy --workspace --exclude xtask --no-default-features --lib --bins -- -D warnings
 	$(CARGO) run --quiet --bin xtask -- tidy
 	TLSDYNO_WERROR=1 $(CARGO) test --workspace
 

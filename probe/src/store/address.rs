@@ -56,7 +56,10 @@ impl Address {
     pub fn with_password_file(self, path: Option<&Path>) -> Result<Address> {
         match (self, path) {
             (address, None) => Ok(address),
-            (Address::Server(url), Some(path)) => Ok(Address::Server(Box::new(url.with_password_file(path)))),
+            (Address::Server(mut url), Some(path)) => {
+                url.set_password_file(path);
+                Ok(Address::Server(url))
+            }
             (Address::File(_), Some(_)) => {
                 Err(anyhow!("a password goes with --store postgres://…; a file needs none")).or_fault(Fault::Usage)
             }

@@ -46,9 +46,9 @@ impl ServerUrl {
         text.starts_with("postgres:") || text.starts_with("postgresql:")
     }
 
-    /// The same with the password in that file.
-    pub fn with_password_file(self, path: &Path) -> ServerUrl {
-        ServerUrl { password_file: Some(path.to_owned()), ..self }
+    /// Has the password read from that file.
+    pub fn set_password_file(&mut self, path: &Path) {
+        self.password_file = Some(path.to_owned());
     }
 
     /// A short name for files about it.

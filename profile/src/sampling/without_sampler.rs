@@ -18,18 +18,31 @@ pub fn require() -> Result<()> {
 }
 
 impl Sampler {
+    /// Refuses as [`require`].
+    ///
+    /// # Errors
+    /// Always.
     pub fn of(_: &[u32], _: &Trampolines) -> Result<Sampler> {
         require().map(|()| unreachable!("it refuses"))
     }
 
+    /// As the sampler.
     pub fn sees_kernel(&self) -> bool {
         match *self {}
     }
 
+    /// As the sampler.
+    ///
+    /// # Errors
+    /// Never called.
     pub fn enable(&mut self) -> Result<()> {
         match *self {}
     }
 
+    /// As the sampler.
+    ///
+    /// # Errors
+    /// Never called.
     pub fn disable(&mut self) -> Result<Samples> {
         match *self {}
     }

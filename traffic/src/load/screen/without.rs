@@ -20,6 +20,7 @@ impl Screen {
         None
     }
 
+    /// As the screen.
     pub fn show(self, _: &mut Watcher, _: &AtomicBool, _: &AtomicBool) {
         match self {}
     }
