@@ -169,7 +169,7 @@ pub fn estimate_function(columns: &[Column], of: impl Fn(&[f64]) -> f64, resampl
 /// The probability cut off at each end for `rounds` (at least 2) rounds.
 pub fn expanded_tail(rounds: usize) -> f64 {
     let n = rounds as f64;
-    normal_cdf(-(n / (n - 1.0)).sqrt() * student_t_two_sided(CONFIDENCE, rounds - 1))
+    normal_cdf(-(n / (n - 1.0)).sqrt() * student_t_two_sided(CONFIDENCE, n - 1.0))
 }
 
 /// What `of` makes of each resample: as many units as there are, drawn with replacement. It is told how often each unit

@@ -30,8 +30,8 @@ pub fn normal_quantile(p: f64) -> f64 {
 
 /// The value that Student's t with so many degrees of freedom, at least one, stays below in magnitude with probability
 /// `coverage`.
-pub fn student_t_two_sided(coverage: f64, degrees: usize) -> f64 {
-    let distribution = StudentsT::new(0.0, 1.0, degrees as f64).expect("there is at least one degree of freedom");
+pub fn student_t_two_sided(coverage: f64, degrees: f64) -> f64 {
+    let distribution = StudentsT::new(0.0, 1.0, degrees).expect("there is at least one degree of freedom");
     distribution.inverse_cdf(0.5 + 0.5 * coverage)
 }
 
@@ -53,7 +53,7 @@ mod tests {
             (30, 2.0422724563012378),
             (99, 1.9842169515864174),
         ] {
-            let got = student_t_two_sided(0.95, degrees);
+            let got = student_t_two_sided(0.95, f64::from(degrees));
             assert!((got - expected).abs() < 1e-10 * expected, "{degrees}: {got} {expected}");
         }
     }

@@ -23,15 +23,18 @@ pub fn trimmed_mean(values: &[f64]) -> Option<f64> {
     (!kept.is_empty()).then(|| kept.iter().sum::<f64>() / kept.len() as f64)
 }
 
-/// The values with those that a trimmed mean leaves out replaced by the nearest that it keeps: what its error is
-/// computed from. In ascending order.
-pub fn winsorised(values: &[f64]) -> Vec<f64> {
+/// The least and the largest value that a trimmed mean keeps. `None` without values.
+pub fn winsor_ends(values: &[f64]) -> Option<(f64, f64)> {
     let sorted = sorted(values);
     let cut = trimmed_each_end(sorted.len());
-    let (Some(low), Some(high)) = (sorted.get(cut), sorted.get(sorted.len().wrapping_sub(1 + cut))) else {
-        return Vec::new();
-    };
-    sorted.iter().map(|value| value.clamp(*low, *high)).collect()
+    Some((*sorted.get(cut)?, sorted[sorted.len() - 1 - cut]))
+}
+
+/// The values, in their order, with those that a trimmed mean leaves out replaced by the nearest that it keeps: what its
+/// error is computed from.
+pub fn winsorised(values: &[f64]) -> Vec<f64> {
+    let ends = winsor_ends(values);
+    ends.map_or(Vec::new(), |(low, high)| values.iter().map(|value| value.clamp(low, high)).collect())
 }
 
 /// The mean and the variance (by n − 1) of values.

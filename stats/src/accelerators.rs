@@ -92,8 +92,8 @@ struct Columns {
 
 impl Columns {
     fn of(rounds: &Rounds, indices: [usize; 3], speed: f64, metric: Metric) -> Columns {
-        let costs = rounds.costs(&indices, metric);
-        let times = rounds.costs(&indices, Metric::Throughput);
+        let costs = rounds.costs_by_round(&indices, metric);
+        let times = rounds.costs_by_round(&indices, Metric::Throughput);
         let mut columns: [Column; 4] = Default::default();
         for (cost, time) in costs.iter().zip(&times) {
             let values = cost.as_ref().zip(time.as_ref()).map(|(cost, time)| {

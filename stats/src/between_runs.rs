@@ -99,7 +99,7 @@ fn of_share(name: &str, last: EarlierShare, all: &[EarlierShare]) -> BetweenRuns
     let between = (scatter - explained).max(0.0);
     // Never narrower than what the run says of itself.
     let half = match between > 0.0 {
-        true => student_t_two_sided(0.95, all.len() - 1) * (between + variance(last)).sqrt(),
+        true => student_t_two_sided(0.95, all.len() as f64 - 1.0) * (between + variance(last)).sqrt(),
         false => last.half_width_percent,
     };
     let half = half.max(last.half_width_percent);

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::bootstrap::{Column, Estimate, estimate_column};
-use super::robust::{TRIM, mean_and_variance, trimmed_each_end, trimmed_mean, winsorised};
+use super::bootstrap::{Column, Estimate};
+use super::robust::{mean_and_variance, trimmed_mean};
 use super::rounds::Rounds;
+use super::rows::Rows;
+pub use super::scatter::Scatter;
 use super::shares::{Share, Shares};
 use super::statement::{Metric, Verdict};
-pub use super::sweeps::Scatter;
 use super::sweeps::Sweeps;
 use tlsdyno_record::model::{Experiment, Measure};
 use tlsdyno_record::store::calibration::{Calibration, Recovered, this_machine};
@@ -37,15 +38,16 @@ pub fn evaluate(rounds: &Rounds, names: &Names) -> Option<Calibration> {
     for (us, name) in &names.burning {
         pairs.push((*us, before, index(name)?));
     }
+    let rows = rounds.rows(Metric::Cpu);
     let columns: Vec<Column> = pairs.iter().map(|(_, before, after)| difference_us(rounds, *before, *after)).collect();
     let recovered = pairs.iter().zip(&columns).map(|((injected_us, ..), column)| {
-        let Estimate { value, low, high } = estimate_column(column);
+        let Estimate { value, low, high } = rows.estimate(column);
         Recovered { injected_us: *injected_us, measured_us: value, low_us: low, high_us: high }
     });
     let elapsed_s: f64 = compared(record).map(|block| block.elapsed_ns as f64 / 1e9).sum();
     // The blocks of a configuration in one round count as one.
     let blocks: BTreeSet<(usize, u32)> = compared(record).map(|block| (block.configuration, block.round)).collect();
-    let hits: Vec<f64> = cost_us(rounds, as_is).into_iter().flatten().collect();
+    let hits: Vec<f64> = rows.of_rounds(&cost_us(rounds, as_is)).iter().flatten().copied().collect();
     Some(Calibration {
         created_unix_s: record.created_unix_s,
         machine: this_machine(),
@@ -54,7 +56,7 @@ pub fn evaluate(rounds: &Rounds, names: &Names) -> Option<Calibration> {
         rounds: rounds.pairs(as_is, pairs[0].2, Metric::Cpu),
         block_s: elapsed_s / blocks.len().max(1) as f64,
         hit_us: trimmed_mean(&hits)?,
-        spread_us: common_spread(&columns)?,
+        spread_us: common_spread(rows, &columns)?,
         slice_us: None,
         recovered: recovered.collect(),
     })
@@ -98,7 +100,7 @@ impl SliceTrial {
         let began_us = slices().map(|slice| slice.started_us).min()?;
         let ended_us = slices().map(|slice| slice.started_us + u64::from(slice.elapsed_us)).max()?;
         let [as_is, loaded] = [Role::AsIs, Role::Loaded].map(|kind| rounds.find(&kind));
-        let instrument_us = estimate_column(&difference_us(rounds, as_is?, loaded?));
+        let instrument_us = rounds.rows(Metric::Cpu).estimate(&difference_us(rounds, as_is?, loaded?));
         let scatter = Sweeps::of_record(record).scatter(loaded?, rounds.named(&names.again)?, calibration.hit_us);
         let rounds_in_a_minute = f64::from(calibration.rounds) * 60e6 / (ended_us - began_us) as f64;
         let measure = &record.kind_part.of::<Experiment>()?.measure;
@@ -144,7 +146,7 @@ impl Starts {
     }
 }
 
-/// Server CPU per hit in each round, microseconds.
+/// Server CPU per hit in each row, microseconds.
 fn cost_us(rounds: &Rounds, index: usize) -> Column {
     rounds.cost(index, Metric::Cpu).into_iter().map(|ns| ns.map(|ns| ns / 1e3)).collect()
 }
@@ -155,17 +157,9 @@ fn difference_us(rounds: &Rounds, before: usize, after: usize) -> Column {
 }
 
 /// The variances of all pairs have the same cause, so that their mean is the best estimate.
-fn common_spread(columns: &[Column]) -> Option<f64> {
-    let spreads: Vec<f64> = columns.iter().map(spread).collect::<Option<_>>()?;
+fn common_spread(rows: &Rows, columns: &[Column]) -> Option<f64> {
+    let spreads: Vec<f64> = columns.iter().map(|column| rows.spread(column)).collect::<Option<_>>()?;
     Some((spreads.iter().map(|spread| spread * spread).sum::<f64>() / spreads.len() as f64).sqrt())
-}
-
-/// The spread whose part by √n is the standard error of the 20 % trimmed mean: the Winsorised standard deviation
-/// divided by what is left after trimming (Tukey and McLaughlin 1963). `None` for fewer than three values.
-fn spread(column: &Column) -> Option<f64> {
-    let values = winsorised(&column.iter().flatten().copied().collect::<Vec<f64>>());
-    let left = if trimmed_each_end(values.len()) == 0 { 1.0 } else { 1.0 - 2.0 * TRIM };
-    (values.len() >= 3).then(|| mean_and_variance(&values).1.sqrt() / left)
 }
 
 /// The detection limit of a record: what its machine's last calibration says of the time that each configuration was
@@ -255,11 +249,11 @@ mod tests {
         for _ in 0..2_000 {
             let values: Vec<f64> = (0..20).map(|_| 7.0 * random.normal()).collect();
             means.push(trimmed_mean(&values).unwrap());
-            spreads.push(spread(&values.into_iter().map(Some).collect()).unwrap());
+            spreads.push(Rows::Rounds.spread(&values.into_iter().map(Some).collect()).unwrap());
         }
         let truth = (means.iter().map(|mean| mean * mean).sum::<f64>() / 2_000.0).sqrt() * 20f64.sqrt();
         let said = spreads.iter().sum::<f64>() / 2_000.0;
         assert!((said / truth - 1.0).abs() < 0.07, "{said} {truth}");
-        assert_eq!(spread(&vec![Some(1.0), None, Some(2.0)]), None);
+        assert_eq!(Rows::Rounds.spread(&vec![Some(1.0), None, Some(2.0)]), None);
     }
 }

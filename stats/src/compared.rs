@@ -286,7 +286,7 @@ impl Location {
         if !self.squared_error.is_finite() {
             return Estimate::without_interval(self.mean);
         }
-        let half = student_t_two_sided(coverage, (self.degrees.floor() as usize).max(1)) * self.squared_error.sqrt();
+        let half = student_t_two_sided(coverage, self.degrees.floor().max(1.0)) * self.squared_error.sqrt();
         Estimate { value: self.mean, low: self.mean - half, high: self.mean + half }
     }
 

@@ -16,7 +16,7 @@ use super::summary::Summary;
 pub const CPU_PER_HIT: &str = "cpu_per_hit_ns";
 
 /// Degrees of freedom from which on Student's t is the normal distribution.
-const MANY: usize = 100_000;
+const MANY: f64 = 100_000.0;
 
 /// What both records know, in the order of the first. What changes by less than `tolerance` points is undecided.
 pub fn compared(first: &Summary, second: &Summary, tolerance: f64) -> Vec<SideBySide> {

@@ -10,7 +10,7 @@ use tlsdyno_record::store::{Configuration, Record, Role};
 use tlsdyno_tls::Stage;
 
 use super::accelerators::{Prediction, predictions};
-use super::bootstrap::{Column, estimate_sum};
+use super::bootstrap::Column;
 use super::papers::share_saved;
 use super::rounds::Rounds;
 use super::statement::{Difference, Direction, Metric, Ratio};
@@ -306,7 +306,7 @@ fn parts(rounds: &Rounds, as_is: usize, without: [usize; 3], metric: Metric) -> 
     let saved = |index| rounds.paired(as_is, index, metric, |before, after| share_saved(1.0 / before, 1.0 / after));
     let [whole, setup, data] = without.map(saved);
     let pairs = without.map(|index| rounds.pairs(as_is, index, metric)).into_iter().min().unwrap_or(0);
-    let difference = |terms: &[(&Column, f64)]| Difference::of(estimate_sum(terms), metric, pairs);
+    let difference = |terms: &[(&Column, f64)]| Difference::of(rounds.rows(metric).estimate_sum(terms), metric, pairs);
     SetupAndData {
         metric,
         whole: difference(&[(&whole, 1.0)]),

@@ -1,8 +1,8 @@
 //! From blocks to statements: relative costs of the stages with intervals, and a summary of each configuration.
 //!
-//! The method is described in `docs/METHODOLOGY.md`. In short: rounds are paired samples; a share is the 20 % trimmed
-//! mean over rounds of the relative cost; its interval is a bootstrap over rounds in which all shares use the same
-//! resample, so that what is left over ("other TLS") has an interval of its own and the sum is 100 % by construction.
+//! The method is described in `docs/METHODOLOGY.md`. In short: a share is the 20 % trimmed mean of the relative cost, over
+//! sweeps of slices or over rounds of blocks. Its interval comes from what rounds differ by (`rows`). What is left over
+//! ("other TLS") is estimated as one sum with its parts, so that it has an interval of its own.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
@@ -26,6 +26,8 @@ pub mod papers;
 pub mod published;
 pub mod reuse;
 pub mod rounds;
+pub mod rows;
+pub mod scatter;
 pub mod scoreboard;
 pub mod shares;
 pub mod statement;

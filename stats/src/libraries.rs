@@ -7,8 +7,9 @@ use tlsdyno_record::model::{ConfigurationModel, Experiment};
 use tlsdyno_record::store::{LibraryUsed, Record, Role};
 use tlsdyno_tls::Stage;
 
-use super::bootstrap::{Column, estimate_column, estimate_sum};
+use super::bootstrap::Column;
 use super::rounds::Rounds;
+use super::rows::Rows;
 use super::statement::{Direction, Metric, SideBySide, direction};
 
 /// Name of the row of a whole hit.
@@ -60,7 +61,11 @@ impl Libraries {
             named.push((REMAINDER.to_owned(), [index, twin].map(|index| rounds.cost(index, Metric::Cpu))));
         }
         let [first, second] = versions(record, models.get(second)?);
-        Some(Libraries { first, second, rows: named.into_iter().map(row).collect() })
+        Some(Libraries {
+            first,
+            second,
+            rows: named.into_iter().map(|named| row(rounds.rows(Metric::Cpu), named)).collect(),
+        })
     }
 
     /// A whole hit.
@@ -119,11 +124,11 @@ fn versions(record: &Record, second: &ConfigurationModel) -> [String; 2] {
     [format!("{} in {}", versions[0], place(first, "the system")), format!("{} in {}", versions[1], place(other, ""))]
 }
 
-fn row((stage, [first, second]): (String, [Column; 2])) -> SideBySide {
-    let pairs = first.iter().zip(&second).filter(|(a, b)| a.is_some() && b.is_some()).count();
-    let difference = estimate_sum(&[(&second, 1.0), (&first, -1.0)]);
-    let direction = direction(difference, pairs as u32);
-    SideBySide { stage, first: estimate_column(&first), second: estimate_column(&second), difference, direction }
+fn row(rows: &Rows, (stage, [first, second]): (String, [Column; 2])) -> SideBySide {
+    let pairs = rows.pairs(&[&first, &second]);
+    let difference = rows.estimate_sum(&[(&second, 1.0), (&first, -1.0)]);
+    let direction = direction(difference, pairs);
+    SideBySide { stage, first: rows.estimate(&first), second: rows.estimate(&second), difference, direction }
 }
 
 #[cfg(test)]

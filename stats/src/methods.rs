@@ -6,9 +6,10 @@ use serde::Serialize;
 use tlsdyno_record::store::{Configuration, Role};
 use tlsdyno_tls::{Stage, StageSet};
 
-use super::bootstrap::{Column, Estimate, estimate_column, estimate_sum};
+use super::bootstrap::{Column, Estimate};
 use super::counts::{Counts, Instructions, stages_of};
 use super::rounds::Rounds;
+use super::rows::Rows;
 use super::statement::{FEW_ROUNDS, Lies, Metric};
 
 /// Name of the stages cipher and MAC together, where they cannot be taken apart.
@@ -126,7 +127,7 @@ pub(super) fn by_methods(rounds: &Rounds, counts: Option<&Counts>) -> Vec<ByMeth
         let removed = removed.iter().find(|(of, _)| *of == stages).map(|(_, column)| column);
         let doubled = doubled.iter().find(|one| one.stages == stages).map(|one| &one.added_ns);
         let counting = counts.and_then(|counts| counts.told_of(record, stages));
-        ByMethods { counting, ..side_by_side(stages, removed, doubled) }
+        ByMethods { counting, ..side_by_side(rounds.rows(Metric::Cpu), stages, removed, doubled) }
     };
     sets.into_iter().map(row).collect()
 }
@@ -150,11 +151,11 @@ fn removed(rounds: &Rounds, as_is: usize) -> Vec<(StageSet, Column)> {
     record.configurations.iter().enumerate().filter_map(of).collect()
 }
 
-fn side_by_side(stages: StageSet, removed: Option<&Column>, doubled: Option<&Column>) -> ByMethods {
-    let (removing, doubling) = (removed.map(estimate_column), doubled.map(estimate_column));
+fn side_by_side(rows: &Rows, stages: StageSet, removed: Option<&Column>, doubled: Option<&Column>) -> ByMethods {
+    let [removing, doubling] = [removed, doubled].map(|column| column.map(|column| rows.estimate(column)));
     let both = removed.zip(doubled).map(|(removed, doubled)| {
-        let difference = estimate_sum(&[(doubled, 1.0), (removed, -1.0)]);
-        let pairs = removed.iter().zip(doubled).filter(|(a, b)| a.is_some() && b.is_some()).count() as u32;
+        let difference = rows.estimate_sum(&[(doubled, 1.0), (removed, -1.0)]);
+        let pairs = rows.pairs(&[removed, doubled]);
         (difference, pairs)
     });
     let largest = removing.iter().chain(&doubling).map(|cost| cost.value.abs()).fold(0.0, f64::max);

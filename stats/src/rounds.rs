@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use tlsdyno_record::model::Experiment;
 use tlsdyno_record::store::{Block, LOAD, Record, Role};
 
-use super::bootstrap::{Column, estimate_column};
+use super::bootstrap::Column;
 use super::moment::Moment;
 use super::pace::{self, Pace};
 use super::robust::TRIM;
+use super::rows::Rows;
 use super::statement::{Metric, Ratio};
 use super::sweeps::SweepCosts;
 
@@ -111,7 +112,15 @@ impl<'a> Rounds<'a> {
         self.blocks[index].iter().flatten().copied()
     }
 
-    /// The cost per hit of a configuration in each round, nanoseconds at the machine's mean pace; of CPU from slices,
+    /// What the rows of costs are.
+    pub fn rows(&self, metric: Metric) -> &Rows {
+        match (metric, &self.sweeps) {
+            (Metric::Cpu, Some(sweeps)) => sweeps.rows(),
+            _ => &Rows::Rounds,
+        }
+    }
+
+    /// The cost per hit of a configuration in each row, nanoseconds at the machine's mean pace; of CPU from slices,
     /// where there are any.
     pub(super) fn cost(&self, index: usize, metric: Metric) -> Column {
         match (metric, &self.sweeps) {
@@ -120,9 +129,14 @@ impl<'a> Rounds<'a> {
         }
     }
 
+    /// The same in each round.
+    pub(super) fn cost_by_round(&self, index: usize, metric: Metric) -> Column {
+        self.rows(metric).of_rounds(&self.cost(index, metric)).to_vec()
+    }
+
     /// CPU per hit of a configuration in each round, nanoseconds.
     pub fn cpu(&self, index: usize) -> Column {
-        self.cost(index, Metric::Cpu)
+        self.cost_by_round(index, Metric::Cpu)
     }
 
     /// CPU per hit of a configuration in the blocks of each round, nanoseconds, whatever slices tell.
@@ -153,22 +167,25 @@ impl<'a> Rounds<'a> {
         if pairs == 0 {
             return None;
         }
-        let estimate = estimate_column(&column);
+        let estimate = self.rows(metric).estimate(&column);
         let [at_most, at_least] = [a, b].map(|index| metric == Metric::Throughput && self.client_bound(&[index]));
         Some(Ratio::of_logarithm(estimate, pairs, at_most, at_least))
     }
 
-    /// One value per round from a configuration and the server as is, each by its cost per hit.
+    /// One value per row from a configuration and the server as is, each by its cost per hit.
     pub(super) fn paired(&self, as_is: usize, other: usize, metric: Metric, value: impl Fn(f64, f64) -> f64) -> Column {
         let (a, b) = (self.cost(as_is, metric), self.cost(other, metric));
         a.into_iter().zip(b).map(|(a, b)| Some(value(a?, b?))).collect()
     }
 
-    /// The costs per hit of several configurations in each round in which all of them have a usable block.
+    /// The costs per hit of several configurations in each row that all of them have.
     pub(super) fn costs(&self, configurations: &[usize], metric: Metric) -> Vec<Option<Vec<f64>>> {
-        let columns: Vec<Column> = configurations.iter().map(|&index| self.cost(index, metric)).collect();
-        let rounds = columns.first().map_or(0, Vec::len);
-        (0..rounds).map(|round| columns.iter().map(|column| column[round]).collect()).collect()
+        transposed(configurations.iter().map(|&index| self.cost(index, metric)).collect())
+    }
+
+    /// The same in each round.
+    pub(super) fn costs_by_round(&self, configurations: &[usize], metric: Metric) -> Vec<Option<Vec<f64>>> {
+        transposed(configurations.iter().map(|&index| self.cost_by_round(index, metric)).collect())
     }
 
     /// Cost per hit of the blocks of one configuration in one round, which count as one longer block.
@@ -200,7 +217,8 @@ impl<'a> Rounds<'a> {
 
     /// Rounds in which both configurations have a cost.
     pub(super) fn pairs(&self, a: usize, b: usize, metric: Metric) -> u32 {
-        self.paired(a, b, metric, |_, _| 0.0).iter().flatten().count() as u32
+        let both = self.paired(a, b, metric, |_, _| 0.0);
+        self.rows(metric).pairs(&[&both])
     }
 
     /// Sweeps of slices; 0: there are none.
@@ -230,6 +248,12 @@ impl<'a> Rounds<'a> {
         };
         (0..self.numbers.len()).filter(has_blocks).count() as u32
     }
+}
+
+/// The values of each row that all columns have.
+fn transposed(columns: Vec<Column>) -> Vec<Option<Vec<f64>>> {
+    let rows = columns.first().map_or(0, Vec::len);
+    (0..rows).map(|row| columns.iter().map(|column| column[row]).collect()).collect()
 }
 
 /// In an experiment on machines: of each configuration the one that it is on a machine, or itself.

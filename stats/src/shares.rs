@@ -5,7 +5,7 @@ use tlsdyno_record::model::ShareModel;
 use tlsdyno_record::store::Role;
 use tlsdyno_tls::{Stage, StageSet};
 
-use super::bootstrap::{Column, estimate_sum};
+use super::bootstrap::Column;
 use super::methods::{self, Doubled};
 use super::papers::{relative_cost, relative_throughput, share_saved};
 use super::rounds::Rounds;
@@ -90,7 +90,7 @@ impl Shares {
     fn add(&mut self, comparison: &Comparison, rounds: &Rounds, as_is: usize, metric: Metric) {
         for quantity in &comparison.quantities {
             let terms: Vec<(&Column, f64)> = quantity.terms.iter().map(|(column, weight)| (column, *weight)).collect();
-            let estimate = estimate_sum(&terms).map(|sum| quantity.constant + sum);
+            let estimate = rounds.rows(metric).estimate_sum(&terms).map(|sum| quantity.constant + sum);
             let pairs =
                 quantity.configurations.iter().map(|&other| rounds.pairs(as_is, other, metric)).min().unwrap_or(0);
             let difference = Difference::of(estimate, metric, pairs);
@@ -184,7 +184,7 @@ struct Quantity {
 struct Step {
     name: String,
     stages: StageSet,
-    /// The part of the cost of a hit as is, by round.
+    /// The part of the cost of a hit as is, by row.
     saved: Column,
     configurations: Vec<usize>,
 }

@@ -113,7 +113,7 @@ impl ConfigurationSummary {
             blocks: blocks().count() as u32,
             hits_per_second: estimate_column(&rates).scaled(1e9),
             client_bound: rounds.client_bound(&[index]),
-            server_cpu_ns_per_hit: estimate_column(&rounds.cost(index, Metric::Cpu)),
+            server_cpu_ns_per_hit: rounds.rows(Metric::Cpu).estimate(&rounds.cost(index, Metric::Cpu)),
             client_cpu_ns_per_hit: mean_of(&rounds.client_cost(index)),
             companion_cpu_ns_per_hit: companion_cpu_ns(rounds, index),
             hits: sum(|block| block.hits),
@@ -445,7 +445,7 @@ const UNSTEADY_TIMES: f64 = 1.3;
 /// What the same work cost by round, where that differed much. Only slices do the same work in each round.
 fn unsteady(rounds: &Rounds) -> Option<Warning> {
     let as_is = rounds.find(&Role::AsIs).filter(|_| rounds.sweeps() > 0)?;
-    let costs: Vec<f64> = rounds.cost(as_is, Metric::Cpu).into_iter().flatten().collect();
+    let costs: Vec<f64> = rounds.cost_by_round(as_is, Metric::Cpu).into_iter().flatten().collect();
     let (least_ns, most_ns) = (costs.iter().copied().reduce(f64::min)?, costs.iter().copied().reduce(f64::max)?);
     let what = format!(
         "a hit of the server as is cost from {:.0} to {:.0} µs of CPU time by round: this machine's pace changes, for \

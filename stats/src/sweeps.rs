@@ -4,17 +4,19 @@
 //! between them: what the machine did to all of them drops out. A server is compared with the untouched one by the
 //! slices of both that stand nearest to each other. What a mode saves is then taken from the untouched server, so that
 //! what provider and shim cost themselves is in no comparison but their own. The sweeps of a round share their servers,
-//! so that rounds are what an interval is made from: starts of one server differ.
+//! and starts of one server differ: `rows` makes intervals of that.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use serde::Serialize;
 use tlsdyno_record::store::{Block, Record, Role, Slice};
 
 use super::bootstrap::Column;
 use super::covariance::slope;
 use super::libraries;
-use super::robust::{sorted, trimmed_each_end, trimmed_mean};
+use super::robust::{quantile, sorted, trimmed_mean};
+use super::rows::{Rows, Sliced};
+use super::scatter::Scatter;
 
 /// A slice: its middle, microseconds after the start, its cost, nanoseconds per hit, and its hits.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -147,6 +149,27 @@ impl Sweeps {
         self.by_round(base, |sweeps| Some(self.ratio_to(sweeps, base, host)? * self.part_of_host(sweeps, host, part)?))
     }
 
+    /// Puts behind the rounds each of them without a part of its sweeps.
+    fn leave_parts_out(&mut self) -> Sliced {
+        let counts: Vec<usize> = self.rounds.iter().map(Vec::len).collect();
+        let (sliced, left_out) = Sliced::of(&counts);
+        let without = |(round, part): (usize, Range<usize>)| {
+            let sweeps = &self.rounds[round];
+            [&sweeps[..part.start], &sweeps[part.end..]].concat()
+        };
+        let without: Vec<Vec<Sweep>> = left_out.into_iter().map(without).collect();
+        self.rounds.extend(without);
+        sliced
+    }
+
+    /// The cost of a configuration of a record, where the base is as it is.
+    fn costs_of(&self, record: &Record, as_is: usize, index: usize) -> Column {
+        let Some(host) = record.configurations[index].host_number else { return self.costs(as_is, index) };
+        let untouched = libraries::untouched(record, index).unwrap_or(as_is);
+        let each = self.costs(as_is, untouched).into_iter().zip(self.savings(as_is, host, index));
+        each.map(|(whole, saved)| Some(whole? - saved?)).collect()
+    }
+
     /// So many times the cost of the base.
     fn by_round(&self, base: usize, times: impl Fn(&[Sweep]) -> Option<f64>) -> Column {
         let of_base = |sweeps: &[Sweep]| -> Option<f64> {
@@ -166,7 +189,8 @@ impl Sweeps {
         }
         let of_sweep = |sweep: &Sweep| -> Vec<(f64, f64)> {
             let (Some(of_base), Some(own)) = (sweep.get(&base), sweep.get(&server)) else { return Vec::new() };
-            let ratio = |seen: &Seen| Some((mean_cost(&nearest(own, seen.at_us))? / seen.ns, seen.ns * seen.hits));
+            // The middle one: a disturbed slice stands near to several of the other server's.
+            let ratio = |seen: &Seen| Some((middle_cost(&nearest(own, seen.at_us))? / seen.ns, seen.ns * seen.hits));
             of_base.iter().filter_map(ratio).collect()
         };
         self.mean(sweeps.iter().flat_map(of_sweep))
@@ -190,10 +214,11 @@ impl Sweeps {
     }
 }
 
-/// The costs of each configuration by round, nanoseconds per hit.
+/// The costs of each configuration, nanoseconds per hit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SweepCosts {
     columns: Vec<Column>,
+    rows: Rows,
     sweeps: u32,
 }
 
@@ -205,22 +230,22 @@ impl SweepCosts {
         let mut sweeps = Sweeps::of_blocks(blocks.iter().copied());
         let traffic = Traffic::of(&blocks, as_is, &sweeps);
         sweeps.is_varied = traffic.is_varied;
-        let column = |index: usize| match record.configurations[index].host_number {
-            None => sweeps.costs(as_is, index),
-            Some(host) => {
-                let untouched = libraries::untouched(record, index).unwrap_or(as_is);
-                let each = sweeps.costs(as_is, untouched).into_iter().zip(sweeps.savings(as_is, host, index));
-                each.map(|(whole, saved)| Some(whole? - saved?)).collect()
-            }
-        };
-        let columns = (0..record.configurations.len()).map(column).map(|column| traffic.at_the_mean(column)).collect();
-        let sweeps = sweeps.count() as u32;
-        (sweeps > 0).then_some(SweepCosts { columns, sweeps })
+        let count = sweeps.count() as u32;
+        // The line through costs over traffic is one through whole rounds.
+        let rows = if traffic.is_varied { Rows::Rounds } else { Rows::Sliced(sweeps.leave_parts_out()) };
+        let column = |index| traffic.at_the_mean(sweeps.costs_of(record, as_is, index));
+        let columns = (0..record.configurations.len()).map(column).collect();
+        (count > 0).then_some(SweepCosts { columns, rows, sweeps: count })
     }
 
-    /// Those of one configuration.
+    /// Those of one configuration, by [`SweepCosts::rows`].
     pub fn of_configuration(&self, index: usize) -> &Column {
         &self.columns[index]
+    }
+
+    /// What the rows of columns are.
+    pub fn rows(&self) -> &Rows {
+        &self.rows
     }
 
     /// How many sweeps there were.
@@ -292,6 +317,10 @@ fn nearest(points: &Points, moment: f64) -> Points {
     points
 }
 
+fn middle_cost(points: &Points) -> Option<f64> {
+    quantile(&sorted(&points.iter().map(|seen| seen.ns).collect::<Vec<f64>>()), 0.5)
+}
+
 fn mean_cost(points: &Points) -> Option<f64> {
     (!points.is_empty()).then(|| points.iter().map(|seen| seen.ns).sum::<f64>() / points.len() as f64)
 }
@@ -308,72 +337,12 @@ fn cost_at(points: &Points, at_us: f64) -> Option<f64> {
     }
 }
 
-/// What a difference scatters by: the standard deviations of three nested causes, and what each makes of the variance
-/// of the mean (variance components by the method of moments: Searle, Casella and McCulloch, *Variance Components*,
-/// 1992, chapter 3). The values are Winsorised as those are that the trimmed mean is made of.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Scatter {
-    /// From slice to slice of one sweep.
-    pub slices_us: f64,
-    /// From sweep to sweep of one start of the servers, besides.
-    pub sweeps_us: f64,
-    /// From start to start, besides.
-    pub starts_us: f64,
-    /// Of the variance of the mean, what comes from slices, per cent.
-    pub of_slices_percent: f64,
-    /// From sweeps.
-    pub of_sweeps_percent: f64,
-    /// From starts.
-    pub of_starts_percent: f64,
-}
-
-impl Scatter {
-    /// From values by round and sweep, in a unit of so many microseconds. `None`: fewer than two rounds, no round with
-    /// two sweeps, or no sweep with two slices.
-    fn of(mut rounds: Vec<Vec<Vec<f64>>>, unit_us: f64) -> Option<Scatter> {
-        let all = sorted(&rounds.iter().flatten().flatten().copied().collect::<Vec<f64>>());
-        let cut = trimmed_each_end(all.len());
-        let (low, high) = (*all.get(cut)?, all[all.len() - 1 - cut]);
-        rounds.iter_mut().flatten().flatten().for_each(|value| *value = value.clamp(low, high));
-        let within = pooled_variance(rounds.iter().flatten().map(Vec::as_slice))?;
-        let of_sweeps: Vec<Vec<f64>> =
-            rounds.iter().map(|sweeps| sweeps.iter().map(|values| mean(values)).collect()).collect();
-        let sweeps_seen = pooled_variance(of_sweeps.iter().map(Vec::as_slice))?;
-        let of_rounds: Vec<f64> = of_sweeps.iter().map(|means| mean(means)).collect();
-        let rounds_seen = pooled_variance([of_rounds.as_slice()].into_iter())?;
-        let (rounds, sweeps) = (of_rounds.len() as f64, of_sweeps.iter().map(Vec::len).sum::<usize>() as f64);
-        let [slices_each, sweeps_each] = [all.len() as f64 / sweeps, sweeps / rounds];
-        let between_sweeps = (sweeps_seen - within / slices_each).max(0.0);
-        let between_starts = (rounds_seen - sweeps_seen / sweeps_each).max(0.0);
-        let of_mean = [within / all.len() as f64, between_sweeps / sweeps, between_starts / rounds];
-        let [of_slices, of_sweeps, of_starts] =
-            of_mean.map(|part| part / of_mean.iter().sum::<f64>().max(f64::MIN_POSITIVE) * 100.0);
-        Some(Scatter {
-            slices_us: within.sqrt() * unit_us,
-            sweeps_us: between_sweeps.sqrt() * unit_us,
-            starts_us: between_starts.sqrt() * unit_us,
-            of_slices_percent: of_slices,
-            of_sweeps_percent: of_sweeps,
-            of_starts_percent: of_starts,
-        })
-    }
-}
-
 fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// The variance within groups. `None`: no group has two values.
-fn pooled_variance<'a>(groups: impl Iterator<Item = &'a [f64]>) -> Option<f64> {
-    let (mut squares, mut degrees) = (0.0, 0);
-    for group in groups {
-        let mean = mean(group);
-        squares += group.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
-        degrees += group.len() - 1;
-    }
-    (degrees > 0).then(|| squares / degrees as f64)
-}
-
+#[cfg(test)]
+mod simulated;
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -471,35 +440,10 @@ mod tests {
         let blocks =
             [block(7, 0, &[(1, 0, 100), (2, 100_000, 200)]), block(7, 2, &[(1, 20_000, 110), (2, 120_000, 220)])];
         let costs = SweepCosts::of(&record(), blocks.iter()).unwrap();
-        assert_eq!((costs.sweeps(), costs.of_configuration(0)), (2, &vec![Some(150e3)]));
+        // Behind the round are those without one of its sweeps.
+        assert_eq!((costs.sweeps(), costs.of_configuration(0)), (2, &vec![Some(150e3), Some(200e3), Some(100e3)]));
         let of_host = costs.of_configuration(2)[0].unwrap();
         assert!((of_host - 165e3).abs() < 1e-6, "{of_host}");
-    }
-
-    #[test]
-    fn scatter_is_told_apart_by_its_causes() {
-        let mut random = SplitMix64::new(5);
-        let mut rounds = Vec::new();
-        for _ in 0..400 {
-            let start = 1.0 * random.normal();
-            let sweep = |random: &mut SplitMix64| {
-                let sweep = start + 2.0 * random.normal();
-                (0..4).map(|_| sweep + 4.0 * random.normal()).collect()
-            };
-            rounds.push((0..5).map(|_| sweep(&mut random)).collect());
-        }
-        let scatter = Scatter::of(rounds, 1.0).unwrap();
-        // Winsorising takes a part of all three.
-        let near = |found: f64, injected: f64| (found / injected - 0.75).abs() < 0.2;
-        assert!(
-            near(scatter.slices_us, 4.0) && near(scatter.sweeps_us, 2.0) && near(scatter.starts_us, 1.0),
-            "{scatter:?}"
-        );
-        // 16 / 8000, 4 / 2000 and 1 / 400: 31, 31 and 38 %.
-        let percents = [scatter.of_slices_percent, scatter.of_sweeps_percent, scatter.of_starts_percent];
-        assert!((percents.iter().sum::<f64>() - 100.0).abs() < 1e-9 && percents.iter().all(|one| *one > 15.0));
-        assert_eq!(Scatter::of(vec![vec![vec![1.0, 2.0]]], 1.0), None);
-        assert_eq!(Scatter::of(Vec::new(), 1.0), None);
     }
 
     /// One sweep in ten has answers fifty times as large as the others'. A hit takes 100 µs and what its bytes take, of
@@ -536,7 +480,7 @@ mod tests {
     fn a_sweep_that_lacks_one_side_says_nothing_of_the_other() {
         let blocks = [block(0, 0, &[(1, 0, 100)]), block(0, 2, &[(2, 0, 100)]), block(0, 1, &[(1, 0, 80), (2, 0, 80)])];
         let costs = SweepCosts::of(&record(), blocks.iter()).unwrap();
-        assert_eq!(*costs.of_configuration(1), [None]);
+        assert_eq!(*costs.of_configuration(1), [None; 3]);
         assert_eq!(SweepCosts::of(&record(), [Block::default()].iter()), None);
     }
 }

@@ -79,7 +79,7 @@ impl Calibration {
         if seconds.is_nan() || seconds <= 0.0 {
             return f64::INFINITY;
         }
-        let degrees = self.rounds.max(2) as usize - 1;
+        let degrees = f64::from(self.rounds.max(2) - 1);
         let t = student_t_two_sided(COVERAGE, degrees) + student_t_two_sided(2.0 * COVERAGE - 1.0, degrees);
         t * self.spread_us * (self.block_s / seconds).sqrt()
     }

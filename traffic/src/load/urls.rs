@@ -65,7 +65,9 @@ fn interleaved(weights: &[u32], count: u32) -> Vec<u32> {
         credit[best] -= total;
         best as u32
     };
-    (0..count).map(|_| next()).collect()
+    // Once all credits are used up it begins anew.
+    let period: Vec<u32> = (0..total.min(count.into())).map(|_| next()).collect();
+    period.iter().copied().cycle().take(count as usize).collect()
 }
 
 #[cfg(test)]
@@ -77,5 +79,6 @@ mod tests {
         assert_eq!(interleaved(&[3, 1], 8), [0, 0, 1, 0, 0, 0, 1, 0]);
         assert_eq!(interleaved(&[1, 1, 1], 6), [0, 1, 2, 0, 1, 2]);
         assert_eq!(interleaved(&[1], 2), [0, 0]);
+        assert_eq!(interleaved(&[3, 1], 3), [0, 0, 1]);
     }
 }
