@@ -92,7 +92,10 @@ impl Kind for Costs {
     }
 
     fn commands(&self) -> Vec<Subcommand> {
-        vec![subcommand!("cost", command)]
+        vec![subcommand!("cost", command).with_short_help(
+            &["url", "pid", "against", "server_command", "address", "rate", "hits_per_handshake", "time", "quick"],
+            "tlsdyno cost https://127.0.0.1:8443/ --rate 300 --hits-per-handshake 4",
+        )]
     }
 }
 

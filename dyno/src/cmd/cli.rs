@@ -15,7 +15,10 @@ const ABOUT: &str = "A dynamometer for TLS web servers: what each TLS component 
 /// All subcommands, in the order of the help.
 fn subcommands() -> Vec<Subcommand> {
     let others = [
-        subcommand!("advise", tlsdyno_advise::command),
+        subcommand!("advise", tlsdyno_advise::command).with_short_help(
+            &["config", "reading", "host", "trace", "hits_per_handshake", "rate", "time", "quick", "markdown"],
+            "tlsdyno advise /etc/nginx/nginx.conf --rate 300 --hits-per-handshake 4",
+        ),
         subcommand!("run", cmd::run).with_short_help(
             &["file", "list", "time", "server", "library", "cert", "on", "json", "report", "print_experiment"],
             "tlsdyno run remedies --server nginx --time 3m",
