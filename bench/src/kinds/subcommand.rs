@@ -43,7 +43,7 @@ impl Subcommand {
         let Some((flags, example)) = self.short else { return command };
         let long = command.get_after_help().map(ToString::to_string).unwrap_or_default();
         let short = format!("Example:\n  {example}");
-        let is_shown = |arg: &Arg| flags.contains(&arg.get_id().as_str());
+        let is_shown = |arg: &Arg| flags.iter().any(|flag| is_named(arg, flag));
         let command = command.mut_args(|arg| if is_shown(&arg) { arg } else { arg.hide_short_help(true) });
         command.after_help(short).after_long_help(long)
     }
@@ -55,6 +55,11 @@ impl Subcommand {
     pub fn run(&self, given: &ArgMatches) -> Result<Exit> {
         (self.run)(given)
     }
+}
+
+/// Whether an argument has this name, or is the flag of it (`machine_cpus`: `--machine-cpus`).
+pub fn is_named(arg: &Arg, name: &str) -> bool {
+    arg.get_id() == name || arg.get_long().is_some_and(|long| long.replace('-', "_") == name)
 }
 
 /// The subcommand of a module that has `Args` and `run(&Args)`.
