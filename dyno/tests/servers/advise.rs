@@ -8,7 +8,7 @@ use tlsdyno::servers::certificates;
 
 use crate::place::Place;
 
-/// A configuration with an RSA certificate, and the log of a site.
+/// A configuration with an RSA certificate where nobody resumes, and the log of a site.
 fn installed(place: &Place) -> PathBuf {
     let files = certificates::create(CertificateKind::Rsa2048, place.path()).unwrap();
     let log = place.path().join("access.log");
@@ -19,7 +19,8 @@ fn installed(place: &Place) -> PathBuf {
     let config = place.path().join("nginx.conf");
     let text = format!(
         "events {{}}\nhttp {{ access_log {}; server {{ listen 443 ssl; server_name shop.example; root {};\n\
-         ssl_certificate {}; ssl_certificate_key {}; ssl_protocols TLSv1.2 TLSv1.3; location / {{ index hello.txt; }}\n\
+         ssl_certificate {}; ssl_certificate_key {}; ssl_protocols TLSv1.2 TLSv1.3; ssl_session_tickets off;\n\
+         location / {{ index hello.txt; }}\n\
          }} }}\n",
         log.display(),
         place.docroot().display(),
@@ -64,5 +65,6 @@ fn what_a_remedy_saves_is_told_in_the_owner_s_units_with_the_lines_to_write() {
     );
     let toml = place.run(&["advise", config, "--print-experiment"]);
     let toml = String::from_utf8_lossy(&toml.stdout).into_owned();
+    assert!(toml.contains("session_cache = \"off\""), "{toml}");
     assert!(toml.contains("hits_per_handshake = 4.0") && toml.contains("name = \"ECDSA P-256 certificate\""), "{toml}");
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, absolute};
 
 use anyhow::{Context, Result};
-use tlsdyno_record::model::{Server, ServerName, Tls};
+use tlsdyno_record::model::{Server, ServerName, SessionCache, Tls};
 use tlsdyno_servers::installed::{Choice, Installed, Offer};
 use tlsdyno_servers::{driver_of, programs};
 use tlsdyno_tls::{Group, Version};
@@ -58,7 +58,16 @@ pub(super) fn negotiated(server: &Server, tls: Tls) -> Result<(Tls, Vec<String>)
     }
     // A suite belongs to a version.
     let suite = tls.suite.filter(|_| version == tls.version);
-    Ok((Tls { version, group, suite, ..tls }, told))
+    let facts = installed.facts(host);
+    let keeps_none = !facts.tickets && ["none", "off"].contains(&facts.session_cache.as_str());
+    let resumes = match keeps_none && tls.session_cache.is_none() {
+        true => {
+            told.push("The configuration keeps no sessions and issues no tickets: nobody resumes".to_owned());
+            Tls { tickets: false, session_cache: Some(SessionCache::Off), ..tls }
+        }
+        false => tls,
+    };
+    Ok((Tls { version, group, suite, ..resumes }, told))
 }
 
 /// A few of many.
