@@ -140,9 +140,10 @@ pub fn is_of_this_host(address: IpAddr) -> bool {
     TcpListener::bind((address, 0)).is_ok()
 }
 
-/// Whether a socket bound to `listening` accepts connections made to `wanted`.
+/// Whether a socket bound to `listening` accepts connections made to `wanted`. Java's are bound to `::ffff:127.0.0.1`.
 pub fn serves(listening: &SocketAddr, wanted: &SocketAddr) -> bool {
-    listening.port() == wanted.port() && (listening.ip() == wanted.ip() || listening.ip().is_unspecified())
+    let is_same = listening.ip().to_canonical() == wanted.ip().to_canonical();
+    listening.port() == wanted.port() && (is_same || listening.ip().is_unspecified())
 }
 
 /// Whether somebody of this network namespace takes datagrams from everybody there, as a server of QUIC does.
@@ -268,6 +269,7 @@ mod tests {
         assert!(is_loopback("::ffff:127.0.0.1".parse().unwrap()));
         assert!(!is_loopback("::ffff:10.0.0.1".parse().unwrap()));
         assert!(serves(&"0.0.0.0:80".parse().unwrap(), &"127.0.0.1:80".parse().unwrap()));
+        assert!(serves(&"[::ffff:127.0.0.1]:80".parse().unwrap(), &"127.0.0.1:80".parse().unwrap()));
         assert!(!serves(&"127.0.0.2:80".parse().unwrap(), &"127.0.0.1:80".parse().unwrap()));
     }
 }

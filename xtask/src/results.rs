@@ -1,6 +1,7 @@
 //! `results`: tables of pages, made of the records in `results/`. A page says which by
 //! `<!-- results: COLUMN=FILE … -->`, where a row is a configuration, and ends the table with `<!-- results: end -->`.
-//! A test holds all pages against their records.
+//! A sheet of `tlsdyno cost` is a row: `<!-- results: cost FILE -->`, where FILE holds the results of several by their
+//! names. A test holds all pages against their records.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -60,10 +61,44 @@ fn spliced(page: &str, folder: &Path) -> Result<String> {
     while let Some((before, from)) = rest.split_once(BEGIN) {
         let (asked, after) = from.split_once(" -->\n").context("a mark of results does not end on its line")?;
         let (_, after) = after.split_once(END).with_context(|| format!("`{asked}` has no `{END}`"))?;
-        write!(new, "{before}{BEGIN}{asked} -->\n{}{END}", table(asked, folder)?)?;
+        let made = match asked.strip_prefix("cost ") {
+            Some(file) => sheets(file, folder),
+            None => table(asked, folder),
+        };
+        write!(new, "{before}{BEGIN}{asked} -->\n{}{END}", made?)?;
         rest = after;
     }
     Ok(new + rest)
+}
+
+/// What a table of sheets shows: the head of each column, and the part.
+const PARTS: [(&str, &str); 7] = [
+    ("TCP", "accepting and closing"),
+    ("full handshake", "full handshake"),
+    ("certificate and signature", "certificate and signature"),
+    ("resumed handshake", "resumed handshake"),
+    ("next request", "next request on the connection"),
+    ("P-256 for X25519", "P-256 in place of X25519"),
+    ("hybrid for X25519", "X25519MLKEM768 in place of X25519"),
+];
+
+/// Server CPU time of the parts of a connection, a row for each sheet.
+fn sheets(file: &str, folder: &Path) -> Result<String> {
+    let rows = record_in(file, folder)?;
+    let rows = rows.as_object().with_context(|| format!("{file} holds no sheets by their names"))?;
+    let mut text = String::from("| server CPU, µs |");
+    PARTS.iter().try_for_each(|(head, _)| write!(text, " {head} |"))?;
+    writeln!(text, "\n|---|{}", "---:|".repeat(PARTS.len()))?;
+    for (name, sheet) in rows {
+        write!(text, "| {name} |")?;
+        let parts = sheet["cost"]["servers"][0]["parts"].as_array().with_context(|| format!("{name} has no parts"))?;
+        for (_, part) in PARTS {
+            let of_part = parts.iter().find(|one| one["part"] == part).map(|one| us(&one["cpu_ns"]));
+            write!(text, " {} |", of_part.unwrap_or_else(|| "–".to_owned()))?;
+        }
+        writeln!(text)?;
+    }
+    Ok(text)
 }
 
 /// One record: what stands at the head of its column, and its numbers.
@@ -98,11 +133,15 @@ fn table(asked: &str, folder: &Path) -> Result<String> {
 
 fn column<'a>(word: &'a str, folder: &Path) -> Result<Column<'a>> {
     let (title, file) = word.split_once('=').with_context(|| format!("`{word}` is no COLUMN=FILE"))?;
+    let record = record_in(file, folder)?;
+    ensure!(configurations(&record).next().is_some(), "{file} has no configurations");
+    Ok(Column { title, record })
+}
+
+fn record_in(file: &str, folder: &Path) -> Result<Value> {
     let path = folder.join(file);
     let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-    let record: Value = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
-    ensure!(configurations(&record).next().is_some(), "{} has no configurations", path.display());
-    Ok(Column { title, record })
+    serde_json::from_str(&text).with_context(|| path.display().to_string())
 }
 
 fn configurations(record: &Value) -> impl Iterator<Item = &Value> {
@@ -121,15 +160,21 @@ fn name(configuration: &Value, record: &Value) -> String {
     }
 }
 
-/// Microseconds with the interval, where there is one.
+/// What a hit costs, where it may be used.
 fn cost(configuration: &Value) -> String {
-    let cost = &configuration["server_cpu_ns_per_hit"];
-    let us = |key: &str| cost[key].as_f64().map(|ns| format!("{:.1}", ns / 1000.0));
-    let is_valid = configuration["valid"].as_bool() == Some(true);
-    match (us("value"), us("low"), us("high")) {
-        (Some(value), Some(low), Some(high)) if is_valid => format!("{value} [{low}, {high}]"),
-        (Some(value), ..) if is_valid => format!("{value} [–]"),
+    match configuration["valid"].as_bool() {
+        Some(true) => us(&configuration["server_cpu_ns_per_hit"]),
         _ => "not valid".to_owned(),
+    }
+}
+
+/// Microseconds with the interval, where there is one.
+fn us(estimate: &Value) -> String {
+    let us = |key: &str| estimate[key].as_f64().map(|ns| format!("{:.1}", ns / 1000.0));
+    match (us("value"), us("low"), us("high")) {
+        (Some(value), Some(low), Some(high)) => format!("{value} [{low}, {high}]"),
+        (Some(value), ..) => format!("{value} [–]"),
+        _ => "–".to_owned(),
     }
 }
 
@@ -165,5 +210,16 @@ mod tests {
         assert_eq!(spliced(&new, folder.path()).unwrap(), new);
         assert!(spliced(&page.replace("b.json", "gone.json"), folder.path()).is_err());
         assert!(spliced(&page.replace(END, ""), folder.path()).is_err());
+    }
+
+    #[test]
+    fn a_sheet_is_a_row() {
+        let folder = tempfile::tempdir().unwrap();
+        let part = r#"{"part": "full handshake", "cpu_ns": {"value": 1500.0, "low": 1000.0, "high": 2000.0}}"#;
+        let text = format!(r#"{{"Go, P-256": {{"cost": {{"servers": [{{"parts": [{part}]}}]}}}}}}"#);
+        fs::write(folder.path().join("cost.json"), text).unwrap();
+        let new = spliced(&format!("{BEGIN}cost cost.json -->\n{END}\n"), folder.path()).unwrap();
+        assert!(new.contains("| Go, P-256 | – | 1.5 [1.0, 2.0] | – |"), "{new}");
+        assert!(spliced(&format!("{BEGIN}cost gone.json -->\n{END}\n"), folder.path()).is_err());
     }
 }
