@@ -85,7 +85,7 @@ impl CostExperiment {
         let cost = &self.cost;
         let is_started = cost.server_command.is_some();
         ensure!(
-            is_started != !cost.url.is_empty(),
+            is_started == cost.url.is_empty(),
             "name either the URL of a server that runs, or a --server-command that starts one"
         );
         ensure!(is_started == cost.address.is_some(), "a server command needs its --address, and nothing else does");

@@ -106,7 +106,7 @@ impl Server {
         let connected = Exchange::connect(self.address, PATIENCE)?;
         std::thread::sleep(LOOK);
         let begins_some = self.has_changed()?;
-        let group = self.pids().and_then(|pids| GroupClock::around(pids));
+        let group = self.pids().and_then(GroupClock::around);
         drop(connected);
         if begins_some {
             self.clocks = group.map(Clocks::Group).context(

@@ -95,7 +95,7 @@ impl<'a> Outside<'a> {
 
     /// Whether a step has its turn in this sweep.
     fn has_turn(&self, configuration: usize) -> bool {
-        !self.step(configuration).is_choice || (self.sweeps + configuration as u32) % CHOICE_TURNS == 0
+        !self.step(configuration).is_choice || (self.sweeps + configuration as u32).is_multiple_of(CHOICE_TURNS)
     }
 
     fn sweep(&mut self, blocks: &mut [Block], since: Instant, random: &mut SplitMix64) -> Result<(), Failed> {

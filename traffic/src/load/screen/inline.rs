@@ -40,7 +40,7 @@ impl Screen {
                     view.take(snapshot);
                     view.take_each(watcher.each());
                 }
-                terminal.paint(&draw::screen(&view, size), painted != Some(size));
+                terminal.paint(&draw::screen(view, size), painted != Some(size));
                 painted = Some(size);
             }
             if terminal.quit_asked(LOOKED) {
