@@ -74,7 +74,7 @@ test-debian13: ## `make test` on Debian 13, in a private root; as root, half an 
 	scripts/install-packages distributions
 	$(CARGO) run -p xtask -- distributions --make-test trixie
 
-test-packages: ## packages installed, run and removed on Debian 12 and 13, Ubuntu 22.04 and 24.04, in private roots; as root
+test-packages: ## packages installed, run and removed on Debian and Ubuntu, two of each, in private roots; as root
 	scripts/install-packages distributions
 	packaging/try $(TARGET)/packages
 

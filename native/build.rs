@@ -97,7 +97,7 @@ fn compile(folders: &[&Path]) -> Vec<PathBuf> {
         .define("OPENSSL_API_COMPAT", OPENSSL_API)
         // The same code in debug and release builds: it is what gets measured.
         .opt_level(2)
-        // For who looks into a server with a debugger; the program carries these files, and packages need no such weight.
+        // For who looks into a server with a debugger. The program carries these files: packages need no such weight.
         .debug(env::var("PROFILE").is_ok_and(|profile| profile == "debug"))
         .pic(true)
         .flag("-fvisibility=hidden")

@@ -30,8 +30,8 @@ pub fn winsor_ends(values: &[f64]) -> Option<(f64, f64)> {
     Some((*sorted.get(cut)?, sorted[sorted.len() - 1 - cut]))
 }
 
-/// The values, in their order, with those that a trimmed mean leaves out replaced by the nearest that it keeps: what its
-/// error is computed from.
+/// The values, in their order, with those that a trimmed mean leaves out replaced by the nearest that it keeps: its
+/// error is computed from these.
 pub fn winsorised(values: &[f64]) -> Vec<f64> {
     let ends = winsor_ends(values);
     ends.map_or(Vec::new(), |(low, high)| values.iter().map(|value| value.clamp(low, high)).collect())

@@ -62,8 +62,8 @@ pub struct Measured {
     pub negotiated: String,
     /// How its CPU time is read: `processes` or `cgroup`.
     pub accounting: String,
-    /// The part of a CPU that it uses without us, which is taken off.
-    pub busy: f64,
+    /// Of a CPU, what it uses without us, which is taken off.
+    pub busy_percent: f64,
     /// How long a turn of a step is, microseconds.
     pub slice_us: u64,
     /// The step that every other one is compared with in time: a whole connection.

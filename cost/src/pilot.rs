@@ -77,7 +77,7 @@ impl Target {
             command: server.name(),
             negotiated,
             accounting: server.accounting().to_owned(),
-            busy: server.busy,
+            busy_percent: 100.0 * server.busy,
             slice_us: if rests { SLICE } else { LONG_SLICE }.as_micros() as u64,
             whole,
             steps,

@@ -161,7 +161,7 @@ impl Target {
         }
         let Some(after_ns) = self.server.at_rest_ns()? else { return Ok(None) };
         // What the server does without us goes on meanwhile.
-        let own_ns = (self.measured.busy * began.elapsed().as_nanos() as f64) as u64;
+        let own_ns = (self.measured.busy_percent / 100.0 * began.elapsed().as_nanos() as f64) as u64;
         let server_cpu_ns = after_ns.saturating_sub(before_ns).saturating_sub(own_ns);
         let elapsed_us = elapsed.as_micros() as u32;
         Ok(Some((Slice { sweep_number, started_us, elapsed_us, server_cpu_ns, hits, handshakes_full: 0 }, body_bytes)))

@@ -140,7 +140,7 @@ pub(super) fn arguments(program: &Path, directory: &Path, error_log: &Path, conf
     arguments
 }
 
-/// Whether it can be told which log it opens first: 1.19.5 and later can, others open the one that they were built with.
+/// Whether it can be told which log it opens first: 1.19.5 and later can, others open the one of their build.
 pub(super) fn takes_log(program: &Path) -> bool {
     programs::output_of(program, &["-h"]).contains("-e filename")
 }

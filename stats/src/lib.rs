@@ -1,8 +1,8 @@
 //! From blocks to statements: relative costs of the stages with intervals, and a summary of each configuration.
 //!
-//! The method is described in `docs/METHODOLOGY.md`. In short: a share is the 20 % trimmed mean of the relative cost, over
-//! sweeps of slices or over rounds of blocks. Its interval comes from what rounds differ by (`rows`). What is left over
-//! ("other TLS") is estimated as one sum with its parts, so that it has an interval of its own.
+//! The method is described in `docs/METHODOLOGY.md`. In short: a share is the 20 % trimmed mean of the relative cost,
+//! over sweeps of slices or over rounds of blocks. Its interval comes from what rounds differ by (`rows`). What is left
+//! over ("other TLS") is estimated as one sum with its parts, so that it has an interval of its own.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]

@@ -1,8 +1,9 @@
 //! What the rows of columns are, and what a mean over them is off by.
 //!
 //! Rounds of blocks are resampled (`bootstrap`). A round of slices has many sweeps, which know better than a dozen of
-//! rounds how far such a round is off, unless starts of the servers differ besides. So both are asked: what rounds differ
-//! by, and what a round differs by from itself without a tenth of its sweeps. Where starts show, rounds alone count.
+//! rounds how far such a round is off, unless starts of the servers differ besides. So both are asked: what rounds
+//! differ by, and what a round differs by from itself without a tenth of its sweeps. Where starts show, rounds alone
+//! count.
 
 use statrs::distribution::{ContinuousCDF, FisherSnedecor};
 use tlsdyno_base::bootstrap::{Column, Estimate, estimate_sum};
