@@ -72,13 +72,12 @@ fn spliced(page: &str, folder: &Path) -> Result<String> {
 }
 
 /// What a table of sheets shows: the head of each column, and the part.
-const PARTS: [(&str, &str); 7] = [
+const PARTS: [(&str, &str); 6] = [
     ("TCP", "accepting and closing"),
     ("full handshake", "full handshake"),
     ("certificate and signature", "certificate and signature"),
     ("resumed handshake", "resumed handshake"),
     ("next request", "next request on the connection"),
-    ("P-256 for X25519", "P-256 in place of X25519"),
     ("hybrid for X25519", "X25519MLKEM768 in place of X25519"),
 ];
 

@@ -46,7 +46,8 @@ impl Exchange<'_> {
             self.send()?;
             let (read, _) = receive_stamped(&self.stream, &mut self.buffer).map_err(|error| self.late(error))?;
             if read == 0 {
-                return Err(Failure::Closed);
+                // Java's servers close without an alert.
+                return if reach == Reach::Refused { Ok(None) } else { Err(Failure::Closed) };
             }
             match self.receive(read) {
                 Err(Failure::Tls(Error::AlertReceived(_))) if reach == Reach::Refused => break,
