@@ -63,23 +63,24 @@ fn refused(place: &Place, arguments: &[&str], code: i32, why: &str) {
 #[test]
 fn what_a_server_burns_is_found_at_its_point_and_nowhere_else() {
     let place = Place::new();
-    let [usual, burning] = [[0; 4], [400, 800, 600, 1000]].map(BurningServer::start);
+    let [usual, burning] = [[0; 4], [1500, 2000, 1500, 2000]].map(BurningServer::start);
     let [usual, burning] = [&usual, &burning].map(|server| format!("https://{}/", server.address));
     let sheet = cost(&place, &[&usual, "--against", &burning]);
     let differences = &sheet["cost"]["differences"];
-    // Other programs make code that runs beside them dearer.
     for (part, truth) in [
         ("accepting and closing", 0.0),
-        ("reading the hello", 400.0),
-        (SIGNATURE, 800.0),
-        ("client's Finished, tickets", 600.0),
-        ("the request", 1000.0),
-        (NEXT, 1000.0),
-        (FULL, 1800.0),
+        ("reading the hello", 1500.0),
+        (SIGNATURE, 2000.0),
+        ("client's Finished, tickets", 1500.0),
+        ("the request", 2000.0),
+        (NEXT, 2000.0),
+        (FULL, 5000.0),
         ("X25519MLKEM768 in place of X25519", 0.0),
     ] {
         let found = us(differences, part);
-        assert!((found - truth).abs() < 150.0 + 0.2 * truth, "{part}: {found} for {truth} in {sheet:#}");
+        // Other tests run beside this one, and make code dearer that runs then. Half of the least is found nowhere else.
+        let is_found = if truth == 0.0 { found.abs() < 750.0 } else { (0.6 * truth..1.8 * truth).contains(&found) };
+        assert!(is_found, "{part}: {found} for {truth} in {sheet:#}");
     }
     let parts = sheet["cost"]["servers"][1]["parts"].as_array().unwrap();
     let life = parts.iter().filter(|part| part["kind"] == "life");
