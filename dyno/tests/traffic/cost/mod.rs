@@ -77,8 +77,8 @@ fn what_a_server_burns_is_found_at_its_point_and_nowhere_else() {
         (FULL, 5000.0),
     ] {
         let found = us(differences, part);
-        // Other tests run beside this one and make code dearer, but not what is burnt, which is CPU time: steps that are
-        // compared with the dearer code near them look dearer. Half of the least is found nowhere else.
+        // Other tests run beside this one and make code dearer, but not what is burnt, which is CPU time. So steps that
+        // are compared with dearer code near them look dearer. Half of the least is found nowhere else.
         let is_found = if truth == 0.0 { found.abs() < 750.0 } else { (0.5 * truth..4.0 * truth).contains(&found) };
         assert!(is_found, "{part}: {found} for {truth} in {sheet:#}");
     }
