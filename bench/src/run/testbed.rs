@@ -29,7 +29,7 @@ use tlsdyno_traffic::load::client;
 use tlsdyno_traffic::trace::{self, Site};
 
 use super::bound::preparing_most;
-use super::cpus::{self, Cpus};
+use super::cpus::{self, Cpus, Placement};
 use super::credentials::{Credentials, HOST};
 use super::instruments::Instruments;
 use super::load_process::{LoadProcess, Sessions};
@@ -157,35 +157,13 @@ impl Testbed {
         };
         let handed = instruments.handed();
         let handed = if experiment.methods.contains(&Method::Counting) { handed.and(counted_code()) } else { handed };
-        let workers = hardware::workers(model);
-        let emulated = hardware::description(model, &placement, workers, emulated, self.cpus.load);
-        // An own command serves TLS and plain HTTP in one process, so it always gets its certificate.
-        let plain = model.plain_http && experiment.server.kind != ServerName::Command;
-        let foreign = experiment.foreign_traffic.as_ref();
+        let emulated = hardware::description(model, &placement, hardware::workers(model), emulated, self.cpus.load);
         let companion = self.cpus.companion(&placement.server, &cpus::allowed());
         let spec = ServerSpec {
-            command: (experiment.server.kind == ServerName::Command)
-                .then(|| own_command::command_spec(experiment, Some(model))),
-            tls: if plain { None } else { Some(self.credentials(&tls).server_tls(&tls)) },
-            asked_of_installed: model.tls.over(&experiment.tls.of_server()),
-            // A server of others stays as it is.
-            cpus: if foreign.is_some() { Vec::new() } else { placement.server.clone() },
-            outlives_owner: foreign.is_some(),
-            writable: experiment.server.writable.clone(),
-            quota_cpus: placement.quota_cpus,
-            changing_quota: modes::is_on_machines(experiment, index),
             handed,
-            // Without TLS a server may load none.
-            library: self.library(experiment, model).filter(|_| !plain).cloned(),
-            allow_insecure_listen: experiment.may_listen_anywhere()
-                || foreign.is_some_and(|traffic| traffic.open_listen),
-            ip: self.ip,
-            workers,
-            asynchronous: model.accelerator.as_ref().is_some_and(|accelerator| accelerator.asynchronous),
+            changing_quota: modes::is_on_machines(experiment, index),
             companion_cpu: Some(companion),
-            connections: experiment.load.connections,
-            transaction: model.page_cost_us.and_then(transaction),
-            ..ServerSpec::new(model.server(experiment.server.kind), self.docroot())
+            ..self.spec(experiment, model, &tls, &placement)
         };
         let settings = if model.plain_http { None } else { Some(self.client_settings(experiment, &tls, stages)) };
         let address = SocketAddr::new(self.ip, 0);
@@ -208,6 +186,40 @@ impl Testbed {
             pool: ServerPool::default(),
             address,
         })
+    }
+
+    /// How the server of a configuration is started. What is put into it is not said here.
+    fn spec(
+        &self,
+        experiment: &Experiment,
+        model: &ConfigurationModel,
+        tls: &Tls,
+        placement: &Placement,
+    ) -> ServerSpec {
+        let is_command = experiment.server.kind == ServerName::Command;
+        // An own command serves TLS and plain HTTP in one process, so it always gets its certificate.
+        let plain = model.plain_http && !is_command;
+        let foreign = experiment.foreign_traffic.as_ref();
+        ServerSpec {
+            command: is_command.then(|| own_command::command_spec(experiment, Some(model))),
+            tls: if plain { None } else { Some(self.credentials(tls).server_tls(tls)) },
+            asked_of_installed: model.tls.over(&experiment.tls.of_server()),
+            // A server of others stays as it is.
+            cpus: if foreign.is_some() { Vec::new() } else { placement.server.clone() },
+            outlives_owner: foreign.is_some(),
+            writable: experiment.server.writable.clone(),
+            quota_cpus: placement.quota_cpus,
+            // Without TLS a server may load none.
+            library: self.library(experiment, model).filter(|_| !plain).cloned(),
+            allow_insecure_listen: experiment.may_listen_anywhere()
+                || foreign.is_some_and(|traffic| traffic.open_listen),
+            ip: self.ip,
+            workers: hardware::workers(model),
+            asynchronous: model.accelerator.as_ref().is_some_and(|accelerator| accelerator.asynchronous),
+            connections: experiment.load.connections,
+            transaction: model.page_cost_us.and_then(transaction),
+            ..ServerSpec::new(model.server(experiment.server.kind), self.docroot())
+        }
     }
 
     /// What the server of a configuration needs in it. `emulated`: the hardware that its provider emulates.

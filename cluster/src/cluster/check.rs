@@ -276,13 +276,15 @@ mod tests {
         }
     }
 
+    /// Why the default experiment is refused, once it is edited.
+    fn with(edit: &dyn Fn(&mut ClusterExperiment)) -> String {
+        let mut experiment = ClusterExperiment::default();
+        edit(&mut experiment);
+        format!("{:#}", experiment.check().unwrap_err())
+    }
+
     #[test]
     fn what_cannot_be_is_refused_with_the_remedy() {
-        let with = |edit: &dyn Fn(&mut ClusterExperiment)| {
-            let mut experiment = ClusterExperiment::default();
-            edit(&mut experiment);
-            format!("{:#}", experiment.check().unwrap_err())
-        };
         assert!(with(&|e| e.cluster.server = ServerName::Command).contains("tlsdyno ablate"));
         assert!(with(&|e| e.cluster.backends = 0).contains("--backends"));
         assert!(with(&|e| e.cluster.policies = vec![Policy::Own(Rule::Session); 2]).contains("session twice"));
@@ -305,6 +307,13 @@ mod tests {
         assert!(with(&|e| e.tls.suite = Some(Suite::RsaAes128Sha)).contains("--tls 1.2"));
         assert!(with(&|e| e.cluster.policies = vec![Policy::Own(Rule::Lard)]).contains("--plain"));
         assert!(with(&|e| e.cluster.cache_bytes = Some(1)).contains("--plain"));
+        ClusterExperiment::default().check().unwrap();
+        let slow = Traffic { rates_per_s: vec![25.0], ..Traffic::default() };
+        ClusterExperiment { traffic: slow, ..ClusterExperiment::default() }.check().unwrap();
+    }
+
+    #[test]
+    fn in_plain_http_nothing_of_tls_can_be_asked_for() {
         let plain = |e: &mut ClusterExperiment| {
             e.cluster.plain = true;
             e.cluster.policies = vec![Policy::Own(Rule::RoundRobin), Policy::Own(Rule::Lard)];
@@ -325,7 +334,10 @@ mod tests {
         let mut good = ClusterExperiment::default();
         plain(&mut good);
         good.check().unwrap();
-        ClusterExperiment::default().check().unwrap();
+    }
+
+    #[test]
+    fn workers_need_clients_for_each_and_an_address() {
         let workers = |count| Some(WorkersModel { workers: Some(count), ..WorkersModel::default() });
         assert!(
             with(&|e| {
@@ -343,7 +355,5 @@ mod tests {
         let on = WorkersModel { on: vec!["host".to_owned()], ..WorkersModel::default() };
         assert!(with(&|e| e.workers = Some(on.clone())).contains("--address"));
         assert!(with(&|e| e.cluster.address = "127.0.0.1".parse().ok()).contains("`address` is for"));
-        let slow = Traffic { rates_per_s: vec![25.0], ..Traffic::default() };
-        ClusterExperiment { traffic: slow, ..ClusterExperiment::default() }.check().unwrap();
     }
 }

@@ -211,17 +211,13 @@ impl KindSummary {
         };
         let (cpu_ns, library_ns) = (estimate_sum(&[(&whole, 1.0)]), estimate_sum(&[(&not_timed, 1.0), (&whole, -1.0)]));
         let plain_ns = plain.as_ref().map(|plain| estimate_sum(&[(plain, 1.0)]));
-        let mut seen_in = |treatment, whole: &Column, whole_ns| {
-            let cell = Cell { handshakes: kind, treatment };
-            SeenRounds::of(record, &profile.cells, cell, &sweeps.sweeps.numbered(whole), whole_ns)
-                .map_err(|what| warnings.push(Warning::new("not_sampled", what).with_remedy(NOT_SAMPLED)))
-                .unwrap_or_default()
+        let mut seen_in = |treatment, column: &Column, ns| {
+            let seen = sweeps.seen(record, treatment, column, ns);
+            seen.map_err(|warning| warnings.push(warning)).unwrap_or_default()
         };
         let seen = seen_in(Treatment::Sampled, &not_timed, cpu_ns.value + library_ns.value);
-        let seen_plain = plain
-            .as_ref()
-            .zip(plain_ns)
-            .and_then(|(plain, plain_ns)| seen_in(Treatment::PlainSampled, plain, plain_ns.value));
+        let seen_plain = plain.as_ref().zip(plain_ns);
+        let seen_plain = seen_plain.and_then(|(plain, ns)| seen_in(Treatment::PlainSampled, plain, ns.value));
         let counted = profile.counted.iter().find(|counted| counted.handshakes == kind);
         let stages = groups.into_iter().zip(&timed).map(|(stages, timed)| StageSummary {
             sampled_ns: seen.as_ref().map(|seen| seen.of_stages(stages)),
@@ -229,9 +225,8 @@ impl KindSummary {
             ..sweeps.stage(stages, timed)
         });
         let sampling = sweeps.savings(Treatment::Sampled, Treatment::NotTimed);
-        let sampled = seen
-            .as_ref()
-            .zip(sampling)
+        let sampled = seen.as_ref().zip(sampling);
+        let sampled = sampled
             .map(|(seen, sampling)| seen.summary(estimate_sum(&[(&sampling, -1.0)]), seen_plain.as_ref(), counted));
         let counts = Counts::of(record, &profile.cells, kind);
         let summary = KindSummary {
@@ -321,6 +316,22 @@ impl<'a> OfKind<'a> {
     /// What a hit is cheaper by than in the slices of `host` that stand nearest, by round.
     fn savings(&self, treatment: Treatment, host: Treatment) -> Option<Column> {
         Some(self.sweeps.savings(self.index(self.base())?, self.index(host)?, self.index(treatment)?))
+    }
+
+    /// The samples of a cell, a hit of which costs so much by round, and in all. `None`: it was not sampled.
+    ///
+    /// # Errors
+    /// They stand for too little of what the server did.
+    fn seen(
+        &self,
+        record: &Record,
+        treatment: Treatment,
+        whole: &Column,
+        whole_ns: f64,
+    ) -> Result<Option<SeenRounds>, Warning> {
+        let cell = Cell { handshakes: self.handshakes, treatment };
+        SeenRounds::of(record, self.cells, cell, &self.sweeps.numbered(whole), whole_ns)
+            .map_err(|what| Warning::new("not_sampled", what).with_remedy(NOT_SAMPLED))
     }
 
     /// What removing and doubling say of stages that one call does, beside the time in their calls.

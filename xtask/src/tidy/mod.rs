@@ -1,5 +1,5 @@
-//! What no compiler checks: lines, files and parts that are too long, what was left undone, files that nothing reaches,
-//! imports against the order of folders, numbers without a unit; documents that are too long, and dead links.
+//! What no compiler checks: lines, functions, files and parts that are too long, what was left undone, files that nothing
+//! reaches, imports against the order of folders, numbers without a unit; documents that are too long, and dead links.
 
 mod budget;
 mod count;
@@ -59,6 +59,7 @@ fn faults(files: &[File]) -> Vec<Finding> {
     [
         budget::exceeded(files),
         length::long_files(files),
+        length::long_functions(files),
         length::long_lines(files),
         undone::marks(files),
         reach::unreached(files),

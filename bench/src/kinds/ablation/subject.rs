@@ -14,7 +14,7 @@ use tlsdyno_base::exchange::{Answer, exchange};
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_engine::load::Workload;
 use tlsdyno_record::model::{Experiment, ForeignTraffic, Method, ServerName};
-use tlsdyno_record::store::{KindPart, Record, Warning, warning};
+use tlsdyno_record::store::{Configuration, KindPart, Record, Warning, warning};
 use tlsdyno_tls::Stage;
 
 use crate::run::check::CheckExperiment;
@@ -30,7 +30,7 @@ use crate::run::preflight::{compile, start_and_check};
 use crate::run::runner::{self, Finished, Start, boxed, run_in_turn};
 use crate::run::schedule::{Work, requests_of_users, typical_users};
 use crate::run::sliced::{Part, SLICED_ROUNDS_MIN, Sweeps, sliced_rounds};
-use crate::run::testbed::Testbed;
+use crate::run::testbed::{ServerUnderTest, Testbed};
 use crate::run::verify::Achieved;
 use crate::run::{manifest, modes, own_command};
 use sliced::WatchModes;
@@ -124,6 +124,16 @@ fn tell_before(
     Ok(())
 }
 
+/// The configurations as what slices are taken of: each in the server that it is a mode of, or in its own.
+fn parts(testbed: &Testbed) -> Vec<Part> {
+    let part = |(index, server): (usize, &ServerUnderTest)| Part {
+        server: index,
+        host: testbed.host(index),
+        name: server.model.name.clone(),
+    };
+    testbed.servers.iter().enumerate().map(part).collect()
+}
+
 /// What a client sees of the server of a configuration: one request more.
 fn seen(testbed: &Testbed, index: usize) -> Result<Answer> {
     let config = testbed.servers[index].settings.as_ref().map(compile).transpose()?;
@@ -208,22 +218,16 @@ impl<'a> SingleServer<'a> {
         );
         let time = Duration::from_secs_f64(experiment.measure.time_s);
         let rounds = if is_sliced { Some(rounds_with_slices(experiment, time)) } else { experiment.measure.rounds };
-        let part = |index: usize| Part {
-            server: index,
-            host: testbed.host(index),
-            name: testbed.servers[index].model.name.clone(),
-        };
-        let parts = (0..testbed.servers.len()).map(part).collect();
         let keeps_sessions = experiment.load.reuse_percent.is_some_and(|percent| percent > 0.0);
         let mut subject = SingleServer {
             experiment,
             load,
             // Between slices of milliseconds there is no pace to be told, and sampling it would cool the caches.
             pace: Pace::start(if is_sliced { &[] } else { &server_cpus }),
+            sweeps: Sweeps::new(parts(&testbed), keeps_sessions, own_command::compares_builds(experiment)),
             testbed,
             as_is: Achieved::default(),
             reuse_told: false,
-            sweeps: Sweeps::new(parts, keeps_sessions, own_command::compares_builds(experiment)),
             modes: WatchModes::default(),
             is_sliced,
             neighbours: Neighbours::default(),
@@ -232,15 +236,20 @@ impl<'a> SingleServer<'a> {
             restarts: (Duration::ZERO, 0),
             fresh: FreshServers::new(experiment.server.kind, rounds),
         };
-        let valid: Vec<usize> =
-            (0..record.configurations.len()).filter(|index| record.configurations[*index].valid).collect();
-        let replaced = subject.replaced(&valid);
-        if !replaced.is_empty() {
-            observer.step("starting more servers of each configuration");
-            let until = subject.testbed.prepared_until;
-            subject.fresh.start(&mut subject.testbed, &replaced, until)?;
-        }
+        subject.start_more_servers(&record.configurations, observer)?;
         Ok(subject)
+    }
+
+    /// Starts the servers that take the place of those that are measured first.
+    fn start_more_servers(&mut self, configurations: &[Configuration], observer: &mut dyn Observer) -> Result<()> {
+        let valid: Vec<usize> = (0..configurations.len()).filter(|index| configurations[*index].valid).collect();
+        let replaced = self.replaced(&valid);
+        if replaced.is_empty() {
+            return Ok(());
+        }
+        observer.step("starting more servers of each configuration");
+        let until = self.testbed.prepared_until;
+        self.fresh.start(&mut self.testbed, &replaced, until)
     }
 
     fn is_own_command(&self) -> bool {

@@ -15,7 +15,7 @@ use tlsdyno_base::histogram::Percentiles;
 use tlsdyno_base::interrupt;
 use tlsdyno_base::open_files;
 use tlsdyno_base::units::{NONE, format_duration, format_rate};
-use tlsdyno_engine::load::{ErrorKind, Outcome};
+use tlsdyno_engine::load::{ErrorKind, Outcome, Plan};
 use tlsdyno_engine::time::Time;
 use tlsdyno_record::model::{Measure, WorkersModel};
 use tlsdyno_record::store::load_run::{Asked, Summary};
@@ -157,26 +157,20 @@ pub fn run(args: &Args) -> Result<Exit> {
         job::serve(path, &stop)?;
         return Ok(Exit::Done);
     }
-    let text = args.url.as_deref().expect("clap requires the URL where there is no job");
-    let url = Url::parse(text).or_fault(Fault::Usage)?;
-    let options = &args.options;
-    if args.machines.are_given() && options.unix.is_some() {
-        return Err(anyhow!(UNIX_SOCKET_IS_HERE)).or_fault(Fault::Usage);
-    }
-    let address = options::address(options, &url).or_fault(Fault::Unreachable)?;
-    let plan = plan::plan(options, &url, address).or_fault(Fault::Usage)?;
+    let to = Destination::of(args)?;
+    let plan = plan::plan(&args.options, &to.url, to.address).or_fault(Fault::Usage)?;
     match args.sweep.is_some() || args.against.is_some() {
         true => check_record_endings(&args.output).or_fault(Fault::Usage)?,
         false => check_endings(&args.output).or_fault(Fault::Usage)?,
     }
     let (of_run, of_change) = limits(args).or_fault(Fault::Usage)?;
     if let Some(other) = &args.against {
-        return against(args, text, other, &of_change);
+        return against(args, to.text, other, &of_change);
     }
-    permission::check(&url.host, address, &options.i_may_load_this).or_fault(Fault::Usage)?;
-    let (machines, may_load) = (&args.machines, &options.i_may_load_this);
+    let (machines, may_load) = (&args.machines, &args.options.i_may_load_this);
+    permission::check(&to.url.host, to.address, may_load).or_fault(Fault::Usage)?;
     // Workers make the connections; each of them has one to this process, and what starts it two files.
-    let files = if machines.are_given() { 3 * machines.count() as u32 } else { options.connections };
+    let files = if machines.are_given() { 3 * machines.count() as u32 } else { args.options.connections };
     open_files::make_room_for(files).or_fault(Fault::Environment)?;
     if let Some(image) = machines.image.as_ref().filter(|_| args.print_manifest) {
         tlsdyno_base::output::print(manifest(machines, image, may_load, args.threads)?)?;
@@ -185,30 +179,64 @@ pub fn run(args: &Args) -> Result<Exit> {
     let gathered = match machines.are_given() {
         true => {
             let packer = Workers::check(&plan, machines.count()).or_fault(Fault::Usage)?;
-            Some(gather(machines, packer, address, may_load, args.threads, &stop)?)
+            Some(gather(machines, packer, to.address, may_load, args.threads, &stop)?)
         }
         false => None,
     };
-    let loops = Loops::choose(args.threads.filter(|_| gathered.is_none()), Some(address));
+    let loops = Loops::choose(args.threads.filter(|_| gathered.is_none()), Some(to.address));
     loops.check(&plan).or_fault(Fault::Usage)?;
     if loops.crowded() > 0 {
         tell!("warning: {} loops share their CPU with another one; use fewer --threads", loops.crowded());
     }
     let crew: &dyn Crew = gathered.as_ref().map_or(&loops, |gathered| &gathered.workers);
-    if let Some(range) = args.sweep {
-        return sweep(args, range, &url, address, crew, &stop);
+    match args.sweep {
+        Some(range) => sweep(args, range, &to, crew, &stop),
+        None => once(args, &to, plan, crew, &of_run, &stop),
     }
-    let mut runs = Runs::begin(question(args, format!("What does {text} serve?")), text);
-    let display = Display::new(args.progress, text, crew);
+}
+
+/// Where a load goes.
+struct Destination<'a> {
+    /// The URL as it was typed.
+    text: &'a str,
+    url: Url,
+    address: SocketAddr,
+}
+
+impl<'a> Destination<'a> {
+    fn of(args: &'a Args) -> Result<Destination<'a>> {
+        let text = args.url.as_deref().expect("clap requires the URL where there is no job");
+        let url = Url::parse(text).or_fault(Fault::Usage)?;
+        if args.machines.are_given() && args.options.unix.is_some() {
+            return Err(anyhow!(UNIX_SOCKET_IS_HERE)).or_fault(Fault::Usage);
+        }
+        let address = options::address(&args.options, &url).or_fault(Fault::Unreachable)?;
+        Ok(Destination { text, url, address })
+    }
+}
+
+/// Runs the plan once, prints and keeps what it came to, and says how the program ends.
+fn once(
+    args: &Args,
+    to: &Destination,
+    plan: Plan,
+    crew: &dyn Crew,
+    limits: &[RunLimit],
+    stop: &AtomicBool,
+) -> Result<Exit> {
+    let options = &args.options;
+    let mut runs = Runs::begin(question(args, format!("What does {} serve?", to.text)), to.text);
+    let display = Display::new(args.progress, to.text, crew);
     let outcome = match options.workload.searches_window() {
-        true => window_search::smallest(plan, |plan| display.run(plan, &stop))?,
-        false => display.run(&plan, &stop)?,
+        true => window_search::smallest(plan, |plan| display.run(plan, stop))?,
+        false => display.run(&plan, stop)?,
     };
-    let sent = options::sent(options, &url, address);
-    let (warnings, summary) = summed_up(text, options::asked(options, &url), options, &sent, outcome, args.strict);
+    let sent = options::sent(options, &to.url, to.address);
+    let asked = options::asked(options, &to.url);
+    let (warnings, summary) = summed_up(to.text, asked, options, &sent, outcome, args.strict);
     print(&summary, args.json)?;
     if args.name.is_some() || is_worth_keeping(&summary.outcome, options.duration) {
-        runs.add(text.to_owned(), summary.clone());
+        runs.add(to.text.to_owned(), summary.clone());
         keep(runs, !summary.outcome.stopped, args.json);
     } else if !args.json && summary.outcome.hits > 0 {
         let line = format!("\nNot kept as a record: runs below {KEPT_FROM} are not (--name NAME keeps one).\n");
@@ -217,7 +245,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     for path in &args.output {
         write_load(path, &summary).or_fault(Fault::Store)?;
     }
-    let broken: Vec<String> = of_run.iter().filter_map(|limit| limit.broken_by(&summary)).collect();
+    let broken: Vec<String> = limits.iter().filter_map(|limit| limit.broken_by(&summary)).collect();
     for limit in &broken {
         tell!("tlsdyno: {limit}");
     }
@@ -292,28 +320,21 @@ fn against(args: &Args, url: &str, other: &str, limits: &[ChangeLimit]) -> Resul
 const DURATION_AGAINST: Time = Time::seconds(10);
 
 /// Runs the rates of --sweep and prints them.
-fn sweep(
-    args: &Args,
-    range: RateRange,
-    url: &Url,
-    address: SocketAddr,
-    crew: &dyn Crew,
-    stop: &AtomicBool,
-) -> Result<Exit> {
+fn sweep(args: &Args, range: RateRange, to: &Destination, crew: &dyn Crew, stop: &AtomicBool) -> Result<Exit> {
     ensure!(args.factor > 1.0, "--factor must be above 1");
     let mut out = std::io::stdout().lock();
     if !args.json {
         writeln!(out, "latency from the intended send time; {}\n", sweep::RATE_RULE)?;
         writeln!(out, "{}", streamed_line(SWEEP_WIDTHS, ["asked", "achieved", "p50", "p90", "p99"]))?;
     }
-    let text = args.url.as_deref().unwrap_or_default();
+    let Destination { text, url, address } = to;
     let question = question(args, format!("How does the latency of {text} grow with its throughput?"));
     let mut runs = Runs::begin(question, text);
     let display = Display::of_steps(args.progress, text, crew);
     let load = |plan: &_| display.run(plan, stop);
-    let sent = options::sent(&args.options, url, address);
+    let sent = options::sent(&args.options, url, *address);
     let mut points: Vec<Point> = Vec::new();
-    sweep::by_rate(&args.options, url, address, range.rates(args.factor), load, |rate, outcome, saturated| {
+    sweep::by_rate(&args.options, url, *address, range.rates(args.factor), load, |rate, outcome, saturated| {
         let asked = Asked { rate_per_second: Some(rate), ..options::asked(&args.options, url) };
         let (_, run) = summed_up(text, asked, &args.options, &sent, outcome, false);
         runs.add(format!("{rate}/s"), run.clone());

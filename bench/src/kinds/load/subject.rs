@@ -17,7 +17,7 @@ use tlsdyno_engine::load::{self, HeldSessions, Outcome, Pacing, Plan as EnginePl
 use tlsdyno_record::model::OnLoss;
 use tlsdyno_record::model::job::Timed;
 use tlsdyno_record::store::load_run::{Asked, Summary};
-use tlsdyno_record::store::{Block, Configuration, Journal, KindPart, Record, Store, StoreError, Warning};
+use tlsdyno_record::store::{Block, Configuration, Journal, KindPart, Manifest, Record, Store, StoreError, Warning};
 use tlsdyno_servers::cpu::ProcessClocks;
 use tlsdyno_traffic::load::options::{self, Options};
 use tlsdyno_traffic::load::permission;
@@ -243,6 +243,13 @@ struct Asking {
     effort: Option<String>,
 }
 
+impl Asking {
+    fn of(Point { options, url, .. }: &Point) -> Asking {
+        let effort = url.tls.then(|| options::effort(options).to_string());
+        Asking { asked: options::asked(options, url), effort }
+    }
+}
+
 /// What makes a load.
 struct Makes<'a> {
     crew: Option<&'a Gathered>,
@@ -324,27 +331,10 @@ impl<'a> LoadedUrl<'a> {
         stop: &'a AtomicBool,
         observer: &mut dyn Observer,
     ) -> Result<LoadedUrl<'a>> {
-        let started = match (&experiment.server, points.first().map(|point| point.url.clone())) {
-            (Some(server), Some(url)) => {
-                let most = points.iter().map(|point| point.options.connections).max().unwrap_or(1);
-                let started = Started::start(server, &url, most, &mut |text| observer.step(text));
-                Some(interrupt::before_measuring(stop, started)?)
-            }
-            _ => None,
-        };
-        if let Some(started) = &started {
-            let address = started.address().to_string();
-            points.iter_mut().for_each(|point| point.options.connect_to = Some(address.clone()));
-        }
+        let started = started(experiment, &mut points, stop, observer)?;
         let (mut plans, addresses) = prepared(experiment, &points, record, observer)?;
-        manifest::hide_headers(&mut record.manifest.command_line);
-        record.manifest.server_name = experiment.url.clone();
-        if let (Some(started), Some(server)) = (&started, &experiment.server) {
-            manifest::describe_server(&mut record.manifest, started.description());
-            record.manifest.server_name = server.kind.to_string();
-            record.manifest.certificate = server.tls.certificate().to_string();
-        }
-        // Before workers come: they do not wait for whoever is silent while he reads a long log.
+        describe(&mut record.manifest, experiment, started.as_ref());
+        // A long log takes a while to read, and workers give up on a coordinator that is silent for long.
         let log = experiment.curve.as_ref().map(curve::logged).transpose()?.flatten();
         let crew = match &experiment.workers {
             Some(workers) => {
@@ -361,32 +351,56 @@ impl<'a> LoadedUrl<'a> {
             observer.step(&format!("looking for connections that saturate: {}", points[index].name));
             *plan = saturating(experiment, (index, &points), addresses[index], &makes, record)?;
         }
-        let places = experiment.curve.as_ref().map(|curve| curve.places()).unwrap_or_default();
-        let counted = vec![Counted::default(); points.len()];
-        let asking = |Point { options, url, .. }: &Point| Asking {
-            asked: options::asked(options, url),
-            effort: url.tls.then(|| options::effort(options).to_string()),
-        };
-        let one_run = experiment.one_run.then(|| points.iter().map(asking).collect());
-        let names = points.into_iter().map(|point| point.name).collect();
         let pair = experiment.against.as_ref().and_then(|_| <[SocketAddr; 2]>::try_from(&addresses[..]).ok());
-        let has_clocks = pair.is_some_and(|pair| pair.iter().all(|address| clocks_of(*address).is_some()));
-        let can_wait = plans.iter().all(|plan| plan.pacing == Pacing::Closed && plan.window.is_none());
-        let in_turns = (has_clocks && can_wait).then(|| [0, 1].map(|side| HeldSessions::new(plans[side].resumption)));
         Ok(LoadedUrl {
+            in_turns: pair.and_then(|pair| sessions_in_turns(pair, &plans)),
+            one_run: experiment.one_run.then(|| points.iter().map(Asking::of).collect()),
+            places: experiment.curve.as_ref().map(|curve| curve.places()).unwrap_or_default(),
+            counted: vec![Counted::default(); points.len()],
+            names: points.into_iter().map(|point| point.name).collect(),
             plans,
-            names,
-            places,
-            counted,
             pair,
-            in_turns,
-            one_run,
             is_planned: false,
             crew,
             stop,
             _started: started,
         })
     }
+}
+
+/// The server of `[server]`, to which all points then connect; `None`: the experiment has none.
+fn started(
+    experiment: &LoadExperiment,
+    points: &mut [Point],
+    stop: &AtomicBool,
+    observer: &mut dyn Observer,
+) -> Result<Option<Started>> {
+    let (Some(server), Some(point)) = (&experiment.server, points.first()) else { return Ok(None) };
+    let most = points.iter().map(|point| point.options.connections).max().unwrap_or(1);
+    let started = Started::start(server, &point.url, most, &mut |text| observer.step(text));
+    let started = interrupt::before_measuring(stop, started)?;
+    let address = started.address().to_string();
+    points.iter_mut().for_each(|point| point.options.connect_to = Some(address.clone()));
+    Ok(Some(started))
+}
+
+/// Says in the manifest what is loaded.
+fn describe(manifest: &mut Manifest, experiment: &LoadExperiment, started: Option<&Started>) {
+    manifest::hide_headers(&mut manifest.command_line);
+    manifest.server_name = experiment.url.clone();
+    if let (Some(started), Some(server)) = (started, &experiment.server) {
+        manifest::describe_server(manifest, started.description());
+        manifest.server_name = server.kind.to_string();
+        manifest.certificate = server.tls.certificate().to_string();
+    }
+}
+
+/// The sessions of two servers that take turns within a round. `None`: they take turns by blocks, because the CPU time
+/// of one is not to be had here, or its load cannot stand still and go on.
+fn sessions_in_turns(pair: [SocketAddr; 2], plans: &[EnginePlan]) -> Option<[HeldSessions; 2]> {
+    let has_clocks = pair.iter().all(|address| clocks_of(*address).is_some());
+    let can_wait = plans.iter().all(|plan| plan.pacing == Pacing::Closed && plan.window.is_none());
+    (has_clocks && can_wait).then(|| [0, 1].map(|side| HeldSessions::new(plans[side].resumption)))
 }
 
 impl Subject for LoadedUrl<'_> {

@@ -131,14 +131,7 @@ pub fn start_and_check(
             }
             (None, None) => started(experiment, testbed, index),
         };
-        let is_untouched = testbed.servers[index].model.without_library().is_untouched();
-        let checks = match checks {
-            // The others can do without it.
-            Err(error) if !is_untouched && fault_of(&error).is_some_and(Fault::is_of_server) => {
-                Ok(vec![Check::new("the server starts", false, format!("{error:#}"))])
-            }
-            checks => checks,
-        };
+        let checks = dispensable(&testbed.servers[index], checks);
         // Who is stopped while a server does not answer is not told that it does not.
         let checks = interrupt::before_measuring(stop, checks.and_then(|of| interrupt::check(stop).map(|()| of)))?;
         if is_asked(&checks) {
@@ -149,12 +142,7 @@ pub fn start_and_check(
         }
         let configuration = configuration(&testbed.servers[index], role, &checks);
         observer.preflight(&configuration.name, configuration.preflight.passed.len(), &configuration.preflight.failed);
-        if configuration.role == Role::AsIs && !configuration.valid {
-            let failed = configuration.preflight.failed.join("; ");
-            let remedy = remedy(&failed, &experiment.tls);
-            let said = format!("the untouched server does not pass its checks: {failed}{remedy}");
-            return Err(anyhow!(said)).or_fault(Fault::Server);
-        }
+        require_untouched(&configuration, &experiment.tls)?;
         checked[index] = Some(configuration);
     }
     record.configurations.extend(checked.into_iter().flatten());
@@ -167,6 +155,28 @@ pub fn start_and_check(
         ));
     }
     refuse_another_library(testbed, &seen)
+}
+
+/// The checks of a server. Where it could not be started, by its own fault, that is a check that failed: the others
+/// can do without it, unless it is the untouched one.
+fn dispensable(server: &ServerUnderTest, checks: Result<Vec<Check>>) -> Result<Vec<Check>> {
+    let is_untouched = server.model.without_library().is_untouched();
+    match checks {
+        Err(error) if !is_untouched && fault_of(&error).is_some_and(Fault::is_of_server) => {
+            Ok(vec![Check::new("the server starts", false, format!("{error:#}"))])
+        }
+        checks => checks,
+    }
+}
+
+/// Fails where this is the untouched server, and did not pass its checks: all others are compared with it.
+fn require_untouched(configuration: &Configuration, tls: &Tls) -> Result<()> {
+    if configuration.role != Role::AsIs || configuration.valid {
+        return Ok(());
+    }
+    let failed = configuration.preflight.failed.join("; ");
+    let remedy = remedy(&failed, tls);
+    Err(anyhow!("the untouched server does not pass its checks: {failed}{remedy}")).or_fault(Fault::Server)
 }
 
 /// Starts the server of a configuration, if it does not run, and checks it.

@@ -62,21 +62,15 @@ impl Profile {
         let clock = Clock::best();
         let profiling = Profiling::prepare(&testbed.make_directory("profiler")?, clock)?;
         testbed.servers[PROFILED].profile_with(profiling);
-        let mut checks = Vec::new();
-        for index in 0..testbed.servers.len() {
-            interrupt::before_measuring(stop, interrupt::check(stop))?;
-            observer.step(&format!("starting and checking: {}", testbed.servers[index].model.name));
-            checks.push(interrupt::before_measuring(stop, check(&servers, &mut testbed, index))?);
-        }
+        let checks = check_all(&servers, &mut testbed, stop, observer)?;
         let sampling = samplers(experiment, &mut testbed, record);
         let profile = file::Profile { sampled: !sampling.is_empty(), ..experiment.profile.clone() };
         let experiment = &ProfileExperiment { profile, ..experiment.clone() };
         let cells = placed(experiment, &testbed);
-        for Placed { cell, server, base } in &cells {
-            let passed: Vec<String> =
-                checks[*server].iter().map(|check| format!("{} ({})", check.name, check.seen)).collect();
-            observer.preflight(&cell.to_string(), passed.len(), &[]);
-            record.configurations.push(configuration(cell, *base, passed));
+        for placed in &cells {
+            let configuration = configuration(placed, &checks[placed.server]);
+            observer.preflight(&configuration.name, configuration.preflight.passed.len(), &[]);
+            record.configurations.push(configuration);
         }
         if cpus.shared() {
             record.warnings.push(shared_cpus(&format!("only CPU {} may be used", cpus.server)));
@@ -96,31 +90,29 @@ impl Profile {
         let load = testbed.start_load_on(&plans)?;
         let rounds = sliced_rounds(Duration::from_secs_f64(experiment.measure.time_s));
         let is_own = servers.server.kind == ServerName::Command;
-        let server_of = |cell: &Placed| testbed.host(cell.server);
-        // The first cell of a server is the one with nothing done to it.
-        let host_of =
-            |own: &Placed| cells.iter().position(|other| server_of(other) == server_of(own)).unwrap_or_default();
-        let part = |own: &Placed| Part { server: own.server, host: host_of(own), name: own.cell.to_string() };
-        let parts = cells.iter().map(part).collect();
         let keeps_sessions = cells.iter().any(|placed| placed.cell.handshakes == Handshakes::Resumed);
         let mut profile = Profile {
+            sweeps: Sweeps::new(parts(&cells, &testbed), keeps_sessions, false),
             inside: Inside { cells, sampling, counts_before: None },
             connections: experiment.profile.connections,
             slice_us: experiment.measure.slice_us,
             testbed,
             load,
-            sweeps: Sweeps::new(parts, keeps_sessions, false),
             timing: Timing::default(),
             fresh: (!is_own).then(|| FreshServers::new(servers.server.kind, Some(rounds))),
         };
-        let hosts = profile.hosts();
-        if let Some(fresh) = &mut profile.fresh {
-            observer.step("starting more servers of each kind");
-            // What the threads of these did in checks and warm-up is forgotten, so that they are not measured.
-            hosts.iter().for_each(|host| profile.testbed.is_measured(*host));
-            fresh.start(&mut profile.testbed, &hosts, None)?;
-        }
+        profile.start_more_servers(observer)?;
         Ok(profile)
+    }
+
+    /// Starts the servers that take the place of those that are measured first.
+    fn start_more_servers(&mut self, observer: &mut dyn Observer) -> Result<()> {
+        let hosts = self.hosts();
+        let Some(fresh) = &mut self.fresh else { return Ok(()) };
+        observer.step("starting more servers of each kind");
+        // What the threads of these did in checks and warm-up is forgotten, so that they are not measured.
+        hosts.iter().for_each(|host| self.testbed.is_measured(*host));
+        fresh.start(&mut self.testbed, &hosts, None)
     }
 }
 
@@ -149,6 +141,31 @@ fn samplers(experiment: &ProfileExperiment, testbed: &mut Testbed, record: &mut 
         };
     }
     opened
+}
+
+/// Starts all servers, one after the other, and checks each.
+fn check_all(
+    servers: &Experiment,
+    testbed: &mut Testbed,
+    stop: &AtomicBool,
+    observer: &mut dyn Observer,
+) -> Result<Vec<Vec<Check>>> {
+    let mut checks = Vec::new();
+    for index in 0..testbed.servers.len() {
+        interrupt::before_measuring(stop, interrupt::check(stop))?;
+        observer.step(&format!("starting and checking: {}", testbed.servers[index].model.name));
+        checks.push(interrupt::before_measuring(stop, check(servers, testbed, index))?);
+    }
+    Ok(checks)
+}
+
+/// The cells as what slices are taken of.
+fn parts(cells: &[Placed], testbed: &Testbed) -> Vec<Part> {
+    let server_of = |cell: &Placed| testbed.host(cell.server);
+    // The first cell of a server is the one with nothing done to it.
+    let host_of = |own: &Placed| cells.iter().position(|other| server_of(other) == server_of(own)).unwrap_or_default();
+    let part = |own: &Placed| Part { server: own.server, host: host_of(own), name: own.cell.to_string() };
+    cells.iter().map(part).collect()
 }
 
 /// Starts a server and checks it. Of the profiled one calls must have been seen.
@@ -195,9 +212,10 @@ fn placed(experiment: &ProfileExperiment, testbed: &Testbed) -> Vec<Placed> {
     cells.iter().map(|cell| Placed { cell: *cell, server: server_of(cell.treatment), base: base_of(cell) }).collect()
 }
 
-fn configuration(cell: &Cell, base: Option<usize>, passed: Vec<String>) -> Configuration {
+fn configuration(Placed { cell, base, .. }: &Placed, checks: &[Check]) -> Configuration {
+    let passed = checks.iter().map(|check| format!("{} ({})", check.name, check.seen)).collect();
     let noop = if let Treatment::Off(stages) = cell.treatment { stages } else { StageSet::NONE };
-    Configuration { noop, host_number: base, ..Configuration::setting(cell.to_string(), true, passed) }
+    Configuration { noop, host_number: *base, ..Configuration::setting(cell.to_string(), true, passed) }
 }
 
 fn plan(servers: &Experiment, testbed: &Testbed, placed: &Placed) -> Result<Plan> {

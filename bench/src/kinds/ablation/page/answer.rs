@@ -137,23 +137,7 @@ const NAMED_MAX: usize = 4;
 /// for.
 fn costliest(stages: &[&Share], all_measured: bool) -> String {
     let is_known = |share: &Share| share.verdict == Verdict::Resolved && share.percent > 0.0;
-    let Some(first) = stages.iter().copied().find(|share| is_known(share)) else {
-        // Intervals that exclude 0 and are not resolved are those of too few rounds.
-        let few = stages.iter().copied().filter(|share| share.low > 0.0 && share.is_of_few_rounds());
-        let few = few.max_by(|a, b| a.low.total_cmp(&b.low));
-        if let Some(most) = few {
-            return format!(
-                "Too few rounds were measured to be sure of any component; so far {} is {} of this server's CPU per \
-                 hit. Measure longer (--time).",
-                stage_label(&most.stage),
-                share_with_interval(most)
-            );
-        }
-        let told = "The cost of no single component could be told from noise";
-        let most = stages.iter().copied().max_by(|a, b| a.high.total_cmp(&b.high)).filter(|most| most.high.is_finite());
-        let most = most.map_or_else(String::new, |most| format!(" ({})", may_cost(most)));
-        return format!("{told}{most}; measure longer (--time) or on a quieter machine.");
-    };
+    let Some(first) = stages.iter().copied().find(|share| is_known(share)) else { return none_known(stages) };
     // Whoever reaches down to the least that one of them may cost joins them, which may let others in.
     let mut named = vec![first];
     let mut least = first.low;
@@ -197,6 +181,24 @@ fn costliest(stages: &[&Share], all_measured: bool) -> String {
             )
         }
     }
+}
+
+/// What is said of `stages` where the cost of none of them is known.
+fn none_known(stages: &[&Share]) -> String {
+    // Intervals that exclude 0 and are not resolved are those of too few rounds.
+    let few = stages.iter().copied().filter(|share| share.low > 0.0 && share.is_of_few_rounds());
+    if let Some(most) = few.max_by(|a, b| a.low.total_cmp(&b.low)) {
+        return format!(
+            "Too few rounds were measured to be sure of any component; so far {} is {} of this server's CPU per hit. \
+             Measure longer (--time).",
+            stage_label(&most.stage),
+            share_with_interval(most)
+        );
+    }
+    let told = "The cost of no single component could be told from noise";
+    let most = stages.iter().copied().max_by(|a, b| a.high.total_cmp(&b.high)).filter(|most| most.high.is_finite());
+    let most = most.map_or_else(String::new, |most| format!(" ({})", may_cost(most)));
+    format!("{told}{most}; measure longer (--time) or on a quieter machine.")
 }
 
 /// `MAC may cost up to 55.9 %`.
