@@ -32,7 +32,7 @@ pub fn flag(exit_code: i32) -> Result<Arc<AtomicBool>> {
 /// waits for.
 ///
 /// # Errors
-/// Those of the work, or that the flag is set.
+/// The error of the work, or [`Fault::Interrupted`] where the flag is set.
 pub fn instead_of_failure<T>(stop: &AtomicBool, result: Result<T>) -> Result<T> {
     result.or_else(|error| check(stop).and(Err(error)))
 }

@@ -5,7 +5,7 @@ use tlsdyno_base::bootstrap::Estimate;
 use tlsdyno_base::units::{format_bytes, format_count, format_micros};
 use tlsdyno_base::verdict::Direction;
 use tlsdyno_bench::report::circumstances;
-use tlsdyno_bench::report::document::{Chart, Content, Document, Method, Place, Section, Tone};
+use tlsdyno_bench::report::document::{Chart, Content, Document, Medium, Method, Section, Tone};
 use tlsdyno_record::store::Record;
 use tlsdyno_report::charts::{COLOURS, names, palette, quantity, tooltip, with};
 use tlsdyno_report::rows::Rows;
@@ -173,7 +173,7 @@ fn parts(summary: &CostSummary, server: &ServerCost) -> Section {
         rows = rows.number(format!("CPUs at {rate}/s"), cpus);
     }
     let undecided = |part: &PartCost| part.cpu_ns.direction() == Direction::Undecided;
-    let rows = rows.on(Place::Page).words("the difference of", |part| part.of.clone());
+    let rows = rows.on(Medium::Page).words("the difference of", |part| part.of.clone());
     let rows = rows.toned(Tone::Muted, undecided).headed(|part| Some(heading(part.kind)));
     Section::titled("parts", "What its parts cost").rows(rows).notes(notes(server))
 }
@@ -220,7 +220,7 @@ fn steps(summary: &CostSummary, server: &ServerCost) -> Section {
         .number_if_any("bodies", has_bodies)
         .number("connections", |of| format_count(of.connections));
     let title = format!("What connections cost{}", of_server(summary, server));
-    Section::titled("steps", title).on(Place::Page).rows(rows)
+    Section::titled("steps", title).on(Medium::Page).rows(rows)
 }
 
 fn refused(server: &ServerCost, title: &str) -> Section {

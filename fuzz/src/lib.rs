@@ -17,7 +17,7 @@ use tlsdyno_wire::handshake::{
     EncryptedExtensions, Joiner, KeyUpdate, NewSessionTicket12, NewSessionTicket13, ServerKeyExchange,
 };
 use tlsdyno_wire::hello::{self, ClientHello, ServerHello};
-use tlsdyno_wire::http::{Fault, Reference, Response};
+use tlsdyno_wire::http::{HttpFault, Reference, Response};
 use tlsdyno_wire::session_keys::{ClientReader, ServerReader};
 use tlsdyno_wire::{limits, record};
 
@@ -92,7 +92,13 @@ pub fn http_response(data: &[u8]) {
         }
         assert!(response.body_bytes() <= consumed as u64 && consumed <= bytes.len());
         let end = response.end_of_input();
-        Ok::<_, Fault>((response.head(), response.location().map(<[u8]>::to_vec), response.body_bytes(), consumed, end))
+        Ok::<_, HttpFault>((
+            response.head(),
+            response.location().map(<[u8]>::to_vec),
+            response.body_bytes(),
+            consumed,
+            end,
+        ))
     };
     let whole = receive(bytes.len());
     assert_eq!(whole, receive(1 + usize::from(choice >> 1)));

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use tlsdyno_engine::serve::{Answer, Docroot};
 use tlsdyno_wire::http::{
-    Body, Fault, HEAD_BYTES_MAX, METHOD_BYTES_MAX, RequestHead, Response, TargetReader, request_head,
+    Body, HEAD_BYTES_MAX, HttpFault, METHOD_BYTES_MAX, RequestHead, Response, TargetReader, request_head,
 };
 
 /// A connection's requests, the first byte saying in which pieces they come: however they are cut, they are the same
@@ -34,7 +34,7 @@ struct Exchange {
 
 /// What comes of the bytes of a connection, as the server takes them: a head when it is whole, then its body piece by
 /// piece.
-fn converse(bytes: &[u8], piece: usize) -> (Vec<Exchange>, Option<Fault>) {
+fn converse(bytes: &[u8], piece: usize) -> (Vec<Exchange>, Option<HttpFault>) {
     let (mut exchanges, mut body) = (Vec::new(), Body::Length(0));
     let (mut taken, mut scratch) = (0, Vec::new());
     for end in (piece..bytes.len()).step_by(piece).chain([bytes.len()]) {

@@ -69,7 +69,7 @@ impl Injection {
     /// As [`Injection::prepare`], with emulated hardware.
     ///
     /// # Errors
-    /// As there; an accelerator that cannot be.
+    /// The errors of [`Injection::prepare`]; an accelerator that cannot be.
     pub fn with_hardware(dir: &Path, stages: StageSet, hardware: Hardware) -> Result<Injection> {
         let Hardware { accelerator, burn_ns, burn_instructions } = hardware;
         if let Some(Engines { count, operation_ns }) = accelerator {

@@ -32,14 +32,14 @@ pub fn measure(site: &Site, random: &mut SplitMix64, keeping: &mut Keeping) -> R
         started_unix_us: now_unix_us(),
         ..Round::default()
     };
-    let mut steps: Vec<Step<'_>> = vec![("full", Walk::full), ("resumed", Walk::resumed)];
+    let mut steps: Vec<Step<'_>> = vec![("full", RoundUnderWay::full), ("resumed", RoundUnderWay::resumed)];
     if !site.options.no_early_data {
-        steps.push(("early", Walk::early));
+        steps.push(("early", RoundUnderWay::early));
     }
-    steps.insert(random.below(steps.len() + 1), ("tcp", Walk::tcp));
-    steps.push(("kept", Walk::kept));
+    steps.insert(random.below(steps.len() + 1), ("tcp", RoundUnderWay::tcp));
+    steps.push(("kept", RoundUnderWay::kept));
     let began = (awake_ns(), monotonic_ns());
-    let mut walk = Walk { site, round: &mut round, sessions: Vec::new(), local: None, keeping };
+    let mut walk = RoundUnderWay { site, round: &mut round, sessions: Vec::new(), local: None, keeping };
     let outcome = walk.steps(&steps);
     let spare = std::mem::take(&mut walk.sessions);
     keeping.keep(spare, awake_ns());
@@ -67,10 +67,10 @@ pub fn awake_ns() -> u64 {
 }
 
 /// A step, by its name in faults.
-type Step<'a> = (&'static str, fn(&mut Walk<'a>, SocketAddr) -> Result<(), Cause>);
+type Step<'a> = (&'static str, fn(&mut RoundUnderWay<'a>, SocketAddr) -> Result<(), Cause>);
 
 /// A round under way.
-struct Walk<'a> {
+struct RoundUnderWay<'a> {
     site: &'a Site,
     round: &'a mut Round,
     /// What the site gave, the oldest first; each is offered once, as it may be good for one use only.
@@ -80,7 +80,7 @@ struct Walk<'a> {
     keeping: &'a mut Keeping,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> RoundUnderWay<'a> {
     fn steps(&mut self, steps: &[Step<'a>]) -> Result<(), Fault> {
         let began_ns = monotonic_ns();
         let found = self.site.look_up();

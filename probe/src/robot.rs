@@ -66,7 +66,8 @@ pub struct Done {
 struct Shared<'a> {
     orders: &'a Orders<'a>,
     run: String,
-    /// Who holds it waits for the next round; the others wait for it. So one thread wakes up for a round, not all.
+    /// The thread that holds this lock sleeps until the next round is due; the others wait for the lock. So one thread
+    /// wakes up for a round, not all.
     turn: Mutex<()>,
     schedule: Mutex<Schedule>,
     changed: Condvar,

@@ -23,7 +23,7 @@ pub struct Document {
 
 /// Where a section or a column is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Place {
+pub enum Medium {
     /// On terminals and pages.
     #[default]
     Everywhere,
@@ -33,9 +33,9 @@ pub enum Place {
     Terminal,
 }
 
-impl Place {
-    fn is_on(self, target: Place) -> bool {
-        self == Place::Everywhere || self == target
+impl Medium {
+    fn is_on(self, target: Medium) -> bool {
+        self == Medium::Everywhere || self == target
     }
 }
 
@@ -47,7 +47,7 @@ pub struct Section {
     /// Its heading; may be empty.
     pub title: String,
     /// Where it is shown.
-    pub place: Place,
+    pub medium: Medium,
     /// Wide pages show its charts on the left of the rest.
     pub two_columns: bool,
     /// What it says, in this order.
@@ -99,7 +99,7 @@ pub struct Column {
     /// Classes in a page.
     pub class: &'static str,
     /// Where it is shown.
-    pub place: Place,
+    pub medium: Medium,
 }
 
 /// A cell of a table.
@@ -174,8 +174,8 @@ impl Document {
     }
 
     /// The sections that are shown there.
-    pub fn sections_on(&self, target: Place) -> impl Iterator<Item = &Section> {
-        self.sections.iter().filter(move |section| section.place.is_on(target) && !section.parts.is_empty())
+    pub fn sections_on(&self, target: Medium) -> impl Iterator<Item = &Section> {
+        self.sections.iter().filter(move |section| section.medium.is_on(target) && !section.parts.is_empty())
     }
 }
 
@@ -186,8 +186,8 @@ impl Section {
     }
 
     /// The same, shown there only.
-    pub fn on(self, place: Place) -> Section {
-        Section { place, ..self }
+    pub fn on(self, medium: Medium) -> Section {
+        Section { medium, ..self }
     }
 
     /// With this at its end.
@@ -239,13 +239,13 @@ impl Table {
     }
 
     /// The table with the columns that are shown there.
-    pub fn on(&self, target: Place) -> Table {
-        let is_shown = |index: usize| self.columns.get(index).is_some_and(|column| column.place.is_on(target));
+    pub fn on(&self, target: Medium) -> Table {
+        let is_shown = |index: usize| self.columns.get(index).is_some_and(|column| column.medium.is_on(target));
         let row = |row: &Vec<Cell>| -> Vec<Cell> {
             let shown = row.iter().enumerate().filter(|(index, _)| row.len() == 1 || is_shown(*index));
             shown.map(|(_, cell)| cell.clone()).collect()
         };
-        let columns = self.columns.iter().filter(|column| column.place.is_on(target)).cloned().collect();
+        let columns = self.columns.iter().filter(|column| column.medium.is_on(target)).cloned().collect();
         Table { columns, rows: self.rows.iter().map(row).collect() }
     }
 
@@ -258,7 +258,7 @@ impl Table {
 impl Column {
     /// A column of words.
     pub fn words(name: impl Into<String>) -> Column {
-        Column { name: name.into(), class: "", place: Place::Everywhere }
+        Column { name: name.into(), class: "", medium: Medium::Everywhere }
     }
 
     /// A column of numbers, set flush right.
@@ -272,8 +272,8 @@ impl Column {
     }
 
     /// The same column, shown there only.
-    pub fn on(self, place: Place) -> Column {
-        Column { place, ..self }
+    pub fn on(self, medium: Medium) -> Column {
+        Column { medium, ..self }
     }
 
     /// Whether it is set flush right.
@@ -359,9 +359,9 @@ mod tests {
 
     #[test]
     fn tables_show_the_columns_of_a_place() {
-        let columns = vec![Column::words("a"), Column::number("b").on(Place::Page)];
+        let columns = vec![Column::words("a"), Column::number("b").on(Medium::Page)];
         let rows = vec![row(["1".to_owned(), "2".to_owned()], false), vec!["head".into()]];
-        let shown = Table { columns, rows }.on(Place::Terminal);
+        let shown = Table { columns, rows }.on(Medium::Terminal);
         assert_eq!((shown.columns.len(), shown.rows[0].len(), shown.rows[1].len()), (1, 1, 1));
     }
 }

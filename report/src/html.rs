@@ -3,7 +3,7 @@
 use askama::Template;
 use tlsdyno_base::foreign::visible;
 
-use crate::document::{Content, Document, Place};
+use crate::document::{Content, Document, Medium};
 
 /// The viewer, in the order in which a page must load it (versions and licences: `assets/vega/README.md`).
 const VIEWER: [&str; 3] = [

@@ -3,13 +3,13 @@
 
 use tlsdyno_base::foreign::visible;
 
-use crate::document::{Content, Document, Item, Place, Section, Table};
+use crate::document::{Content, Document, Item, Medium, Section, Table};
 
 /// The whole document, ending in a line feed.
 pub fn text(document: &Document) -> String {
     let title = (!document.title.is_empty()).then(|| format!("### {}", escaped(&document.title)));
     let answer = (!document.answer.is_empty()).then(|| escaped(&document.answer));
-    let sections = document.sections_on(Place::Terminal).map(section_text);
+    let sections = document.sections_on(Medium::Terminal).map(section_text);
     let parts = title.into_iter().chain(answer).chain(sections).filter(|part| !part.is_empty());
     parts.collect::<Vec<_>>().join("\n\n") + "\n"
 }
@@ -48,7 +48,7 @@ fn item_text(item: &Item) -> String {
 }
 
 fn table_text(table: &Table) -> String {
-    let table = table.on(Place::Terminal);
+    let table = table.on(Medium::Terminal);
     let line = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
     let head = line(table.columns.iter().map(|column| cell(&column.name)).collect());
     let rule = table.columns.iter().map(|column| if column.is_number() { "---:" } else { "---" }.to_owned());
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_document_is_a_heading_an_answer_and_pipe_tables() {
-        let columns = vec![Column::words("part"), Column::number("CPU µs"), Column::words("of").on(Place::Page)];
+        let columns = vec![Column::words("part"), Column::number("CPU µs"), Column::words("of").on(Medium::Page)];
         let rows = vec![row(["a|b".to_owned(), "1.0".to_owned(), "x".to_owned()], false)];
         let section = Section::titled("parts", "Parts").table(columns, rows).notes(["[1, 2]".to_owned()]);
         let document = Document { title: "What?".to_owned(), answer: "So.".to_owned(), ..Document::of([section]) };

@@ -3,13 +3,13 @@
 use tlsdyno_base::bootstrap::Estimate;
 use tlsdyno_base::units::NONE;
 
-use crate::document::{Cell, Column, Place, Section, Table, Tone};
+use crate::document::{Cell, Column, Medium, Section, Table, Tone};
 
 /// A table with a row for each subject.
 #[derive(Debug)]
 pub struct Rows<'a, T> {
     subjects: Vec<&'a T>,
-    place: Place,
+    medium: Medium,
     table: Table,
 }
 
@@ -18,13 +18,13 @@ impl<'a, T> Rows<'a, T> {
     pub fn of(subjects: impl IntoIterator<Item = &'a T>) -> Rows<'a, T> {
         let subjects: Vec<&T> = subjects.into_iter().collect();
         let rows = vec![Vec::new(); subjects.len()];
-        Rows { subjects, place: Place::Everywhere, table: Table { columns: Vec::new(), rows } }
+        Rows { subjects, medium: Medium::Everywhere, table: Table { columns: Vec::new(), rows } }
     }
 
     /// The columns from here on are shown there only.
     #[must_use]
-    pub fn on(self, place: Place) -> Rows<'a, T> {
-        Rows { place, ..self }
+    pub fn on(self, medium: Medium) -> Rows<'a, T> {
+        Rows { medium, ..self }
     }
 
     /// A column of words.
@@ -132,7 +132,7 @@ impl<'a, T> Rows<'a, T> {
     }
 
     fn column(mut self, column: Column, texts: Vec<String>) -> Rows<'a, T> {
-        let column = if self.place == Place::Everywhere { column } else { column.on(self.place) };
+        let column = if self.medium == Medium::Everywhere { column } else { column.on(self.medium) };
         self.table.columns.push(column);
         self.table.rows.iter_mut().zip(texts).for_each(|(row, text)| row.push(text.into()));
         self
@@ -161,7 +161,7 @@ mod tests {
             .words("", |of| of.0.to_string())
             .estimate("known", format_tenths, |of| of.1)
             .estimate("nowhere", format_tenths, |_| None)
-            .on(Place::Page)
+            .on(Medium::Page)
             .number_if_any("some", |of| of.1.map(|_| "x".to_owned()))
             .number_if_any("none", |_| None)
             .table();
@@ -169,6 +169,6 @@ mod tests {
         assert_eq!(names, ["", "known", "95 %", "some"]);
         let texts = |row: usize| table.rows[row].iter().map(|cell| cell.text.as_str()).collect::<Vec<_>>();
         assert_eq!([texts(0), texts(1)], [["7", "1.0", "[0.5, 1.5]", "x"], ["8", NONE, "", ""]]);
-        assert_eq!(table.on(Place::Terminal).columns.len(), 3);
+        assert_eq!(table.on(Medium::Terminal).columns.len(), 3);
     }
 }

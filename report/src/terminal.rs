@@ -7,7 +7,7 @@ use comfy_table::{
 };
 use tlsdyno_base::foreign::visible;
 
-use crate::document::{Cell, Column, Content, Document, Item, Place, Section, Table, Tone};
+use crate::document::{Cell, Column, Content, Document, Item, Medium, Section, Table, Tone};
 
 /// Width when the output is not a terminal.
 const PLAIN_WIDTH: usize = 100;
@@ -54,7 +54,7 @@ pub fn text(document: &Document, style: Style) -> String {
     if !document.answer.is_empty() {
         parts.push(wrapped(&document.answer, style.width, INDENT));
     }
-    parts.extend(document.sections_on(Place::Terminal).map(|section| section_text(section, style)));
+    parts.extend(document.sections_on(Medium::Terminal).map(|section| section_text(section, style)));
     parts.retain(|part| !part.is_empty());
     parts.join("\n\n") + "\n"
 }
@@ -100,7 +100,7 @@ fn warning_text(warning: &str, style: Style) -> String {
 
 /// A table without rules.
 pub fn table_text(table: &Table, style: Style) -> String {
-    let table = table.on(Place::Terminal);
+    let table = table.on(Medium::Terminal);
     let bar_width = bar_width(&table, style);
     let mut painted = comfy_table::Table::new();
     painted.load_style(presets::NOTHING);

@@ -61,8 +61,8 @@ impl Capabilities {
         TicketKeys::ALL.iter().all(|keys| self.ticket_keys.contains(keys))
     }
 
-    /// Where it can keep sessions with so many workers, and what it is called then. One worker alone shares its cache
-    /// with nobody, which is as good; with tickets on, no session gets there.
+    /// Where it can keep sessions with so many workers, and what it is called then. One worker alone needs no
+    /// cache that is shared, and with tickets on the cache is not used.
     fn session_caches(&self, workers: u32, tickets: bool) -> (String, Vec<SessionCache>) {
         if self.workers_share_sessions || workers == 1 || tickets {
             return (self.name.to_owned(), self.session_caches.to_vec());

@@ -40,7 +40,7 @@ pub use findings::Findings;
 pub use loaded::Loaded;
 pub use published::Published;
 pub use shares::{Share, Shares};
-pub use statement::{Direction, Metric, Part, Ratio, Verdict};
+pub use statement::{Direction, Metric, PartOfWhole, Ratio, Verdict};
 pub use summary::{ConfigurationSummary, Summary};
 pub use tlsdyno_base::{bootstrap, robust};
 

@@ -34,7 +34,7 @@ impl<'a> Rounds<'a> {
     /// The rounds of a record that a statement may use.
     pub fn of(record: &'a Record) -> Rounds<'a> {
         let mut by_round: BTreeMap<u32, Vec<&Block>> = BTreeMap::new();
-        // What was counted was not timed.
+        // Blocks under valgrind count instructions; their times say nothing.
         for block in record.blocks.iter().filter(|block| block.instructions.is_none()) {
             by_round.entry(block.round).or_default().push(block);
         }

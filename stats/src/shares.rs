@@ -9,7 +9,7 @@ use super::bootstrap::Column;
 use super::methods::{self, Doubled};
 use super::papers::{relative_cost, relative_throughput, share_saved};
 use super::rounds::Rounds;
-use super::statement::{Difference, Direction, Metric, Part, Verdict};
+use super::statement::{Difference, Direction, Metric, PartOfWhole, Verdict};
 
 /// Name of the share that is left between the stages and plain HTTP: where slices measured it, what a hit costs with
 /// all stages off, less plain HTTP.
@@ -139,17 +139,17 @@ impl Share {
         let stage = stage.to_owned();
         let Difference { metric, percent, low, high, verdict } = *of;
         let share = Share { stage, metric, percent, known: true, low, high, verdict, bound, without, left };
-        let known = matches!(share.part(), Part::Number(_));
+        let known = matches!(share.part(), PartOfWhole::Number(_));
         Share { known, verdict: if known { verdict } else { Verdict::Undecided }, ..share }
     }
 
     /// What is known of it.
-    pub fn part(&self) -> Part {
+    pub fn part(&self) -> PartOfWhole {
         // What is saved together, or missing, may be less than nothing.
         if [TOGETHER, MISSING].contains(&self.stage.as_str()) && self.percent.is_finite() {
-            return Part::Number(self.percent);
+            return PartOfWhole::Number(self.percent);
         }
-        Part::of(self.percent, [self.low, self.high])
+        PartOfWhole::of(self.percent, [self.low, self.high])
     }
 
     /// What makes it undecided is that it is of too few rounds: its interval excludes 0.
@@ -348,7 +348,7 @@ mod tests {
         for (value, half) in [(-0.085, 0.02), (-1.337, 0.1), (1.2, 0.1)] {
             let impossible = share("cipher", value, half, 5);
             assert!(!impossible.known && impossible.verdict == Verdict::Undecided, "{impossible:?}");
-            assert_eq!(impossible.part() == Part::NotKnown, value < 0.0 || value - half > 1.0, "{impossible:?}");
+            assert_eq!(impossible.part() == PartOfWhole::NotKnown, value < 0.0 || value - half > 1.0, "{impossible:?}");
         }
         // What is saved only together may be less than nothing.
         assert_eq!(share(TOGETHER, -0.05, 0.01, 5).verdict, Verdict::Resolved);

@@ -63,8 +63,8 @@ impl Difference {
     }
 
     /// What is known where it is a part of a whole.
-    pub fn part(&self) -> Part {
-        Part::of(self.percent, [self.low, self.high])
+    pub fn part(&self) -> PartOfWhole {
+        PartOfWhole::of(self.percent, [self.low, self.high])
     }
 }
 
@@ -91,7 +91,7 @@ pub struct SideBySide {
 
 /// What is known of a part of a whole, in per cent. Noise, or a limit elsewhere, can give a number that no part can be.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Part {
+pub enum PartOfWhole {
     /// The number.
     Number(f64),
     /// The number is below 0; this, the end of its interval, is the most that it can be.
@@ -102,15 +102,15 @@ pub enum Part {
     NotKnown,
 }
 
-impl Part {
+impl PartOfWhole {
     /// Of an estimate with its interval.
-    pub fn of(percent: f64, [low, high]: [f64; 2]) -> Part {
+    pub fn of(percent: f64, [low, high]: [f64; 2]) -> PartOfWhole {
         let can_be = |end: f64| (0.0..=100.0).contains(&end);
         match () {
-            () if can_be(percent) => Part::Number(percent),
-            () if percent < 0.0 && can_be(high) && high > 0.0 => Part::AtMost(high),
-            () if percent > 100.0 && can_be(low) && low > 0.0 => Part::AtLeast(low),
-            () => Part::NotKnown,
+            () if can_be(percent) => PartOfWhole::Number(percent),
+            () if percent < 0.0 && can_be(high) && high > 0.0 => PartOfWhole::AtMost(high),
+            () if percent > 100.0 && can_be(low) && low > 0.0 => PartOfWhole::AtLeast(low),
+            () => PartOfWhole::NotKnown,
         }
     }
 }
@@ -169,12 +169,12 @@ mod tests {
     #[test]
     fn what_cannot_be_a_part_is_no_number() {
         let infinite = [f64::NEG_INFINITY, f64::INFINITY];
-        assert_eq!(Part::of(12.0, infinite), Part::Number(12.0));
-        assert_eq!(Part::of(-133.7, infinite), Part::NotKnown);
-        assert_eq!(Part::of(545.3, infinite), Part::NotKnown);
-        assert_eq!(Part::of(-8.5, [-12.9, -1.9]), Part::NotKnown);
-        assert_eq!(Part::of(-0.3, [-1.2, 0.6]), Part::AtMost(0.6));
-        assert_eq!(Part::of(104.0, [97.0, 111.0]), Part::AtLeast(97.0));
-        assert_eq!(Part::of(f64::NAN, [0.0, 1.0]), Part::NotKnown);
+        assert_eq!(PartOfWhole::of(12.0, infinite), PartOfWhole::Number(12.0));
+        assert_eq!(PartOfWhole::of(-133.7, infinite), PartOfWhole::NotKnown);
+        assert_eq!(PartOfWhole::of(545.3, infinite), PartOfWhole::NotKnown);
+        assert_eq!(PartOfWhole::of(-8.5, [-12.9, -1.9]), PartOfWhole::NotKnown);
+        assert_eq!(PartOfWhole::of(-0.3, [-1.2, 0.6]), PartOfWhole::AtMost(0.6));
+        assert_eq!(PartOfWhole::of(104.0, [97.0, 111.0]), PartOfWhole::AtLeast(97.0));
+        assert_eq!(PartOfWhole::of(f64::NAN, [0.0, 1.0]), PartOfWhole::NotKnown);
     }
 }

@@ -40,7 +40,7 @@ enum Kind {
 }
 
 /// A skeleton under way.
-pub(crate) struct Walk {
+pub(crate) struct Skeleton {
     config: Arc<Config>,
     kind: Kind,
     /// How it resumes; `None`: it does not.
@@ -61,9 +61,9 @@ struct Proof {
     reply: [u8; REPLY_HEAD],
 }
 
-impl Walk {
+impl Skeleton {
     /// Appends the first flight of a skeleton. `holds_session`: the user could resume.
-    pub fn begin(config: &Arc<Config>, holds_session: bool, at_once: bool, out: &mut Vec<u8>) -> Walk {
+    pub fn begin(config: &Arc<Config>, holds_session: bool, at_once: bool, out: &mut Vec<u8>) -> Skeleton {
         let resumes = holds_session && config.resumed_script().is_some();
         let kind = match (resumes, at_once) {
             (false, _) => Kind::Full,
@@ -71,14 +71,14 @@ impl Walk {
             (true, true) => Kind::AtOnce,
         };
         let resumes = (kind != Kind::Full).then(|| kind_of_session(config));
-        let walk = Walk { config: Arc::clone(config), kind, resumes, done: 1, received: 0, proof: None };
+        let walk = Skeleton { config: Arc::clone(config), kind, resumes, done: 1, received: 0, proof: None };
         walk.put_first(&[], out);
         walk
     }
 
     /// Appends the first flight of a fast resumption of `session`. The configuration has the script of a resumed
     /// handshake.
-    pub fn fast(config: &Arc<Config>, session: Session, entropy: &mut dyn Entropy, out: &mut Vec<u8>) -> Walk {
+    pub fn fast(config: &Arc<Config>, session: Session, entropy: &mut dyn Entropy, out: &mut Vec<u8>) -> Skeleton {
         let mut client_random = [0; RANDOM];
         entropy.fill(&mut client_random);
         let identity = session.identity();
@@ -89,7 +89,7 @@ impl Walk {
         content.extend_from_slice(identity);
         let resumes = Some(session.kind());
         let mut walk =
-            Walk { config: Arc::clone(config), kind: Kind::Fast, resumes, done: 1, received: 0, proof: None };
+            Skeleton { config: Arc::clone(config), kind: Kind::Fast, resumes, done: 1, received: 0, proof: None };
         let start = out.len();
         walk.put_first(&content, out);
         let mut transcript = Transcript::new(Hash::Sha256, config.settings().stages_off);

@@ -34,7 +34,7 @@ pub const LOCATION_BYTES_MAX: usize = 8000;
 
 /// Bytes that are not HTTP/1, or framing that RFC 9112 forbids to guess at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum HttpFault {
     /// The status line is not `HTTP/1.x NNN …`.
     StatusLine,
     /// The request line is not `METHOD target HTTP/1.x`.
@@ -57,21 +57,21 @@ pub enum Fault {
     Truncated,
 }
 
-impl std::fmt::Display for Fault {
+impl std::fmt::Display for HttpFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Fault::StatusLine => "the status line is not HTTP/1",
-            Fault::RequestLine => "the request line is not HTTP/1",
-            Fault::HeaderLine => "malformed header line",
-            Fault::HeadTooLong => "the head is too long",
-            Fault::ContentLength => "malformed or contradicting Content-Length",
-            Fault::TransferEncoding => "Transfer-Encoding of a request does not end in chunked",
-            Fault::Chunk => "malformed chunk",
-            Fault::Location => "contradicting Location headers",
-            Fault::Upgrade => "the server switched protocols unasked",
-            Fault::Truncated => "the input ended before the response was complete",
+            HttpFault::StatusLine => "the status line is not HTTP/1",
+            HttpFault::RequestLine => "the request line is not HTTP/1",
+            HttpFault::HeaderLine => "malformed header line",
+            HttpFault::HeadTooLong => "the head is too long",
+            HttpFault::ContentLength => "malformed or contradicting Content-Length",
+            HttpFault::TransferEncoding => "Transfer-Encoding of a request does not end in chunked",
+            HttpFault::Chunk => "malformed chunk",
+            HttpFault::Location => "contradicting Location headers",
+            HttpFault::Upgrade => "the server switched protocols unasked",
+            HttpFault::Truncated => "the input ended before the response was complete",
         })
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for HttpFault {}

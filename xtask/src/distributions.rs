@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use tlsdyno::model::ServerName;
 
 use crate::tlsdyno::{build, build_tests, workspace};
 use mirror::Mirror;
 use root::Root;
 
 const NAMES: [&str; 2] = ["bookworm", "trixie"];
-const SERVERS: [&str; 6] = ["builtin", "nginx", "apache", "apache-prefork", "haproxy", "lighttpd"];
 /// The papers' experiments on one server; Apostolopoulos's needs several.
 const CLASSICS: &str = "coarfa-2006-";
 /// Measuring time of each experiment: what is asked is whether it runs, not what it finds.
@@ -62,7 +62,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     ensure!(!checks.is_empty(), "no check has `{}` in its name", arguments.only);
     let mut columns = Vec::new();
     for name in NAMES.into_iter().filter(wanted) {
-        let root = Root::made(name, "", root::PACKAGES_OF_SERVERS, &work, Mirror::of_this_machine)?;
+        let root = Root::made(name, "", root::packages_of_servers(), &work, Mirror::of_this_machine)?;
         root.require_running(&tlsdyno)?;
         columns.push(Column { name, outcomes: outcomes(&root, &checks, &tlsdyno, &work)? });
     }
@@ -73,7 +73,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 fn make_test(name: &'static str, work: &Path) -> Result<()> {
-    let root = Root::made(name, "-to-build", root::PACKAGES_TO_BUILD, work, Mirror::of_this_machine)?;
+    let root = Root::made(name, "-to-build", root::PACKAGES_TO_BUILD.to_vec(), work, Mirror::of_this_machine)?;
     eprintln!("{name}: make test");
     let status = root.make_test().status().context("cannot run setpriv (util-linux)")?;
     ensure!(status.success(), "make test on {name}: {status}");
@@ -119,11 +119,11 @@ fn checks(tlsdyno: &Path, xtask: &Path, tests: &Path) -> Result<Vec<Check>> {
     };
     let short = format!("--time {SECONDS} --no-report");
     let mut checks = Vec::new();
-    for server in SERVERS {
+    for server in ServerName::configured() {
         checks.push(check(format!("stages, {server}"), xtask, &format!("stage-matrix --print {server}")));
     }
     for (version, suite) in [("1.2", "AES128-SHA"), ("1.3", "TLS_AES_128_GCM_SHA256")] {
-        for server in SERVERS {
+        for server in ServerName::configured() {
             let words = format!("ablate --server {server} --tls {version} --suite {suite} {short}");
             checks.push(check(format!("ablate, TLS {version}, {server}"), tlsdyno, &words));
         }
@@ -205,7 +205,7 @@ mod tests {
     fn every_server_and_every_classic_is_checked() {
         let program = Path::new("program");
         let checks = checks(program, program, program).unwrap();
-        for server in SERVERS {
+        for server in ServerName::configured() {
             assert_eq!(
                 checks.iter().filter(|check| check.name.ends_with(&format!(", {server}"))).count(),
                 3,

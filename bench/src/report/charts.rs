@@ -12,7 +12,7 @@ pub use tlsdyno_report::charts::{
 };
 use tlsdyno_report::charts::{OTHER_COLOUR, as_given};
 use tlsdyno_stats::shares::{MISSING, OTHER_TLS, REST, TOGETHER};
-use tlsdyno_stats::{ConfigurationSummary, Metric, Part, Share, Summary, Verdict};
+use tlsdyno_stats::{ConfigurationSummary, Metric, PartOfWhole, Share, Summary, Verdict};
 
 use super::document::Chart;
 use super::text::{share_number, share_with_interval, short_share_label};
@@ -87,7 +87,7 @@ fn share_row(share: &Share) -> Value {
 
 /// The shares of which anything is known.
 fn shown(summary: &Summary) -> impl Iterator<Item = &Share> {
-    summary.shares.shares.iter().filter(|share| share.part() != Part::NotKnown)
+    summary.shares.shares.iter().filter(|share| share.part() != PartOfWhole::NotKnown)
 }
 
 /// Each share with its interval, by both metrics.

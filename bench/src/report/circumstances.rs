@@ -4,7 +4,7 @@ use tlsdyno_base::foreign::quoted;
 use tlsdyno_base::units::{format_date, format_percent, format_tenths};
 use tlsdyno_record::store::{Manifest, Record, Role, Warning};
 
-use super::document::{Content, Document, Method, Place, Section};
+use super::document::{Content, Document, Medium, Method, Section};
 
 /// When it was measured, and how much of it.
 fn meta(record: &Record, rounds: u32) -> String {
@@ -50,7 +50,7 @@ fn measured_line(record: &Record) -> Option<Section> {
         [server, &manifest.openssl_version, &manifest.negotiated, &manifest.certificate, &manifest.workload, &hits];
     let parts = parts.into_iter().map(str::trim).filter(|part| !part.is_empty());
     let text = parts.collect::<Vec<_>>().join(" · ");
-    (!text.is_empty()).then(|| Section::default().text(format!("Measured: {text}.")).on(Place::Terminal))
+    (!text.is_empty()).then(|| Section::default().text(format!("Measured: {text}.")).on(Medium::Terminal))
 }
 
 /// What a server says of itself, without the library that it says that it runs with, where that stands beside it.
@@ -119,13 +119,14 @@ pub fn changed(first: &Record, second: &Record) -> Vec<String> {
 /// Where a terminal's reader finds the page; `None` of a record that is in no store.
 fn record_line(record: &Record) -> Option<Section> {
     let text = format!("Record {id}: `tlsdyno report {id}` writes report.html.", id = record.id);
-    let section = Section::default().text(text).on(Place::Terminal);
+    let section = Section::default().text(text).on(Medium::Terminal);
     (!record.id.is_empty()).then_some(section)
 }
 
 /// The end of a page.
 fn closing(record: &Record, method: Method) -> [Section; 3] {
-    let mut circumstances = Section::titled("", "Circumstances").on(Place::Page).with(Content::Facts(manifest(record)));
+    let mut circumstances =
+        Section::titled("", "Circumstances").on(Medium::Page).with(Content::Facts(manifest(record)));
     for (name, text) in &record.manifest.server_config {
         circumstances = circumstances.with(Content::Folded(name.clone(), vec![Content::Code(text.clone())]));
     }
@@ -137,7 +138,7 @@ fn closing(record: &Record, method: Method) -> [Section; 3] {
     let checked = Content::Facts(checks.collect());
     let circumstances = circumstances.with(Content::Folded("What the preflight checked".to_owned(), vec![checked]));
     let again = Section::titled("", "Do it again")
-        .on(Place::Page)
+        .on(Medium::Page)
         .with(Content::Code(shell_command(&record.manifest.command_line)));
     let again = if record.id.is_empty() {
         again

@@ -2,7 +2,7 @@
 
 use askama::Template;
 
-use super::document::{Content, Place, Section};
+use super::document::{Content, Medium, Section};
 
 /// What was done to get the numbers.
 #[derive(Clone, Copy, Debug, Template)]
@@ -35,6 +35,6 @@ impl Method {
     /// The section about it, on pages only.
     pub fn section(self) -> Section {
         let html = self.render().expect("its templates hold numbers and flags only");
-        Section::titled("", "How it was measured").on(Place::Page).with(Content::Html(html))
+        Section::titled("", "How it was measured").on(Medium::Page).with(Content::Html(html))
     }
 }

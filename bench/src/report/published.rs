@@ -8,7 +8,7 @@ use tlsdyno_stats::scoreboard::Claim;
 use tlsdyno_stats::statement::Lies;
 use tlsdyno_stats::{Direction, Metric, Published, Ratio, Share, Summary, Verdict};
 
-use super::document::{Column, Place, Section, row};
+use super::document::{Column, Medium, Section, row};
 use super::scoreboard;
 use super::text::{capitalised, part_interval, part_number, ratio_percent, share_interval, share_number, stage_label};
 
@@ -73,10 +73,10 @@ fn throughput(paper: &Published) -> Option<Section> {
         let published = [slashed(&of.percent_of_reference), slashed(&of.hits_per_s)];
         row(names.into_iter().chain(by_cpu.then(|| ours(&of.by_cpu))).chain(published), false)
     });
-    let mut columns = vec![Column::words("configuration"), Column::words("in the paper").on(Place::Page)];
+    let mut columns = vec![Column::words("configuration"), Column::words("in the paper").on(Medium::Page)];
     columns.push(Column::number("hits/s, %"));
     columns.extend(by_cpu.then(|| Column::number("from CPU, %")));
-    columns.extend([Column::number("paper, %"), Column::number("paper, hits/s").on(Place::Page)]);
+    columns.extend([Column::number("paper, %"), Column::number("paper, hits/s").on(Medium::Page)]);
     let from_cpu = if by_cpu { "; from CPU per hit beside it" } else { "" };
     let intro = format!(
         "Per cent of the hits per second of \"{}\" on the same machine, with 95 % intervals{from_cpu}.",

@@ -4,7 +4,7 @@ use tlsdyno_base::units::{format_duration, format_interval, format_interval_with
 pub use tlsdyno_report::document::capitalised;
 use tlsdyno_stats::shares::{MISSING, OTHER_TLS, PLAIN_HTTP, TOGETHER};
 use tlsdyno_stats::statement::{Difference, Lies};
-use tlsdyno_stats::{Estimate, Loaded, Part, Ratio, Share};
+use tlsdyno_stats::{Estimate, Loaded, PartOfWhole, Ratio, Share};
 use tlsdyno_tls::Stage;
 
 /// A stage or remainder as words.
@@ -33,7 +33,7 @@ pub fn short_share_label(share: &Share) -> String {
     }
 }
 
-/// What of the instrument was loaded.
+/// The names of those of our libraries that the server had loaded.
 pub fn loaded_label(loaded: Loaded) -> &'static str {
     match loaded {
         Loaded::Provider => "provider",
@@ -59,18 +59,18 @@ pub fn share_interval(share: &Share) -> String {
 }
 
 /// A part of a whole: `41.2 %`, `≤ 2.1 %`, `not known`.
-pub fn part_number(part: Part) -> String {
+pub fn part_number(part: PartOfWhole) -> String {
     match part {
-        Part::Number(percent) => format_percent(percent),
-        Part::AtMost(percent) => format!("≤ {}", format_percent(percent)),
-        Part::AtLeast(percent) => format!("≥ {}", format_percent(percent)),
-        Part::NotKnown => "not known".to_owned(),
+        PartOfWhole::Number(percent) => format_percent(percent),
+        PartOfWhole::AtMost(percent) => format!("≤ {}", format_percent(percent)),
+        PartOfWhole::AtLeast(percent) => format!("≥ {}", format_percent(percent)),
+        PartOfWhole::NotKnown => "not known".to_owned(),
     }
 }
 
 /// The interval of such a part.
-pub fn part_interval(part: Part, low: f64, high: f64) -> String {
-    if part == Part::NotKnown { String::new() } else { format_interval(low, high) }
+pub fn part_interval(part: PartOfWhole, low: f64, high: f64) -> String {
+    if part == PartOfWhole::NotKnown { String::new() } else { format_interval(low, high) }
 }
 
 /// The ends of an interval, `[1,012, 1,034]`.

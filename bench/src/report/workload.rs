@@ -12,7 +12,7 @@ use tlsdyno_traffic::trace::{Excluded, HarSummary, LogRead, LogScan, LogSummary,
 
 use super::charts::{COLOURS, line_legend, palette, quantity, tooltip, with};
 use super::circumstances;
-use super::document::{Chart, Column, Content, Document, Place, Section, row};
+use super::document::{Chart, Column, Content, Document, Medium, Section, row};
 
 /// The curve of sessions that each request renews.
 const RENEWED: &str = "renewed by each hit (TLS 1.3 tickets)";
@@ -111,10 +111,10 @@ pub fn log(scan: &LogScan) -> Document {
     }
     let answer = answer(&scan.reuse);
     let sections = vec![
-        circumstances::warnings(scan.read.warnings()).on(Place::Page),
-        Section::default().on(Place::Page).charts(chart(&scan.reuse, &answer)),
+        circumstances::warnings(scan.read.warnings()).on(Medium::Page),
+        Section::default().on(Medium::Page).charts(chart(&scan.reuse, &answer)),
         Section::default().with(Content::Facts(facts)),
-        circumstances::warnings(scan.read.warnings()).on(Place::Terminal),
+        circumstances::warnings(scan.read.warnings()).on(Medium::Terminal),
         reuse_table(&scan.reuse),
     ];
     let title = format!("What does session reuse look like in {}?", scan.workload);

@@ -8,7 +8,7 @@ mod keys;
 use tlsdyno_base::units::{NONE, format_duration, format_micros, format_percent, format_quantity, format_tenths};
 use tlsdyno_bench::report::cells;
 use tlsdyno_bench::report::circumstances::{self, server_text};
-use tlsdyno_bench::report::document::{Document, Method, Place, Section, Tone};
+use tlsdyno_bench::report::document::{Document, Medium, Method, Section, Tone};
 use tlsdyno_bench::report::published;
 use tlsdyno_bench::report::text::signed_duration;
 use tlsdyno_record::store::{Configuration, Record};
@@ -30,7 +30,7 @@ pub fn document(record: &Record, summary: &ArraySummary) -> Document {
     warnings.extend(unsaturated(summary));
     let mut sections = vec![setting(record, summary)];
     let chart = has_curves(summary).then(|| chart::throughput(summary)).flatten();
-    sections.push(Section::default().on(Place::Page).charts(chart));
+    sections.push(Section::default().on(Medium::Page).charts(chart));
     sections.extend(has_curves(summary).then(|| lines(summary)));
     sections.extend(keys::section(summary));
     sections.extend([levels(summary), checks::section(summary)]);
@@ -247,7 +247,7 @@ fn levels(summary: &ArraySummary) -> Section {
         .number("full/s", |(_, level)| format_quantity(level.full_per_second))
         .number("accepted", |(_, level)| value(level.accepted_percent_of_offered))
         .number("CPU of quota", |(_, level)| format_percent(level.busy_percent))
-        .on(Place::Page)
+        .on(Medium::Page)
         .number("fullest", |(_, level)| format_percent(level.fullest_percent))
         .number("µs/page", |(_, level)| format_micros(level.cpu_ns_per_hit.value))
         .number("dispatcher", |(_, level)| format_micros(level.dispatcher_cpu_ns_per_hit.value))

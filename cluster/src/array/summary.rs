@@ -140,7 +140,7 @@ impl ArrayModel {
 }
 
 /// A place with what its blocks came to.
-struct Measured {
+struct MeasuredPlace {
     index: usize,
     place: ArrayPlace,
     point: Point,
@@ -153,9 +153,9 @@ impl ArraySummary {
         let rounds = Rounds::of(record);
         let (places, by) = (experiment.places(), experiment.array.by);
         let measured = |(index, place): (usize, &ArrayPlace)| {
-            Some(Measured { index, place: *place, point: Point::of(&rounds, index, by)? })
+            Some(MeasuredPlace { index, place: *place, point: Point::of(&rounds, index, by)? })
         };
-        let all: Vec<Measured> = places.iter().enumerate().filter_map(measured).collect();
+        let all: Vec<MeasuredPlace> = places.iter().enumerate().filter_map(measured).collect();
         let plain = all.iter().find(|one| one.place.percent.is_none());
         let levels = Levels { rounds: &rounds, experiment: &experiment, places: &places, scale };
         let mut summary = ArraySummary {
@@ -207,9 +207,9 @@ impl ArraySummary {
     }
 
     /// Adds the line of so many proxies, and its model, where there is none yet.
-    fn add_line(&mut self, of: &Levels, all: &[Measured], plain: Option<&Point>, proxies: u32, spread: Spread) {
+    fn add_line(&mut self, of: &Levels, all: &[MeasuredPlace], plain: Option<&Point>, proxies: u32, spread: Spread) {
         let with_tls = || all.iter().filter(|one| one.place.percent.is_some() && one.place.spread == spread);
-        let members: Vec<&Measured> = with_tls().filter(|one| one.place.proxies == proxies).collect();
+        let members: Vec<&MeasuredPlace> = with_tls().filter(|one| one.place.proxies == proxies).collect();
         let points: Vec<&Point> = members.iter().map(|one| &one.point).collect();
         let of_model = with_tls().filter(|one| (one.place.proxies == 0) == (proxies == 0));
         let of_model = of_model.map(|one| (machines(one.place.proxies), &one.point)).collect();
@@ -268,7 +268,7 @@ struct Levels<'a> {
 }
 
 impl Levels<'_> {
-    fn of(&self, one: &Measured) -> ArrayLevel {
+    fn of(&self, one: &MeasuredPlace) -> ArrayLevel {
         let (array, place) = (&self.experiment.array, one.place);
         let sum = |of: &dyn Fn(&Block) -> u64| self.rounds.of_configuration(one.index).map(of).sum::<u64>() as f64;
         let (hits, elapsed_ns) = (sum(&|block| block.hits), sum(&|block| block.elapsed_ns));
@@ -311,7 +311,7 @@ impl Levels<'_> {
         }
     }
 
-    fn cpu_times(&self, one: &Measured) -> Option<Ratio> {
+    fn cpu_times(&self, one: &MeasuredPlace) -> Option<Ratio> {
         let first = ArrayPlace { spread: *self.experiment.array.spread.first()?, ..one.place };
         let by = self.places.iter().position(|place| *place == first).filter(|by| *by != one.index)?;
         let whole = |block: &Block| Some((block.server_cpu_ns + dispatcher_cpu_ns(block)) as f64 / block.hits as f64);

@@ -48,7 +48,7 @@ pub(super) struct Direction {
 
 /// Which side failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum FailedSide {
     /// The sender: it reset the connection.
     Sender,
     /// The receiver: it takes nothing any more.
@@ -150,7 +150,7 @@ impl Direction {
     }
 
     /// Sends bytes; what the receiver does not take is held.
-    fn send(&mut self, to: BorrowedFd, bytes: &[u8], flags: SendFlags) -> Result<(), Fault> {
+    fn send(&mut self, to: BorrowedFd, bytes: &[u8], flags: SendFlags) -> Result<(), FailedSide> {
         debug_assert!(self.holds() == 0);
         let sent = send(to, bytes, flags)?;
         self.bytes += sent as u64;
@@ -164,7 +164,7 @@ impl Direction {
 
     /// Sends the first bytes to a receiver that may not be connected yet; whether it is. What it did not take is for
     /// [`Direction::send_rest`].
-    pub(super) fn send_early(&mut self, to: BorrowedFd, first: &[u8]) -> Result<bool, Fault> {
+    pub(super) fn send_early(&mut self, to: BorrowedFd, first: &[u8]) -> Result<bool, FailedSide> {
         if first.is_empty() {
             return Ok(false);
         }
@@ -173,7 +173,7 @@ impl Direction {
     }
 
     /// Sends what of the first bytes was not sent early.
-    pub(super) fn send_rest(&mut self, to: BorrowedFd, first: &[u8]) -> Result<(), Fault> {
+    pub(super) fn send_rest(&mut self, to: BorrowedFd, first: &[u8]) -> Result<(), FailedSide> {
         let early = std::mem::take(&mut self.taken);
         self.bytes += early as u64;
         if early == first.len() { Ok(()) } else { self.send(to, &first[early..], SendFlags::NOSIGNAL) }
@@ -192,7 +192,7 @@ impl Direction {
         to: BorrowedFd,
         last: bool,
         tools: &mut Tools,
-    ) -> Result<Flow, Fault> {
+    ) -> Result<Flow, FailedSide> {
         let mut budget = BYTES_PER_TURN;
         loop {
             if self.done {
@@ -232,7 +232,7 @@ impl Direction {
         }
     }
 
-    fn take_input(&mut self, from: BorrowedFd, to: BorrowedFd, tools: &mut Tools) -> Result<usize, Fault> {
+    fn take_input(&mut self, from: BorrowedFd, to: BorrowedFd, tools: &mut Tools) -> Result<usize, FailedSide> {
         if self.splices && self.pipe.is_none() {
             self.pipe = tools.pipes.take();
             tools.pipes_missing += u64::from(self.pipe.is_none());
@@ -240,7 +240,7 @@ impl Direction {
         if self.pipe.is_some() { self.fill_pipe(from) } else { self.copy(from, to, tools) }
     }
 
-    fn copy(&mut self, from: BorrowedFd, to: BorrowedFd, tools: &mut Tools) -> Result<usize, Fault> {
+    fn copy(&mut self, from: BorrowedFd, to: BorrowedFd, tools: &mut Tools) -> Result<usize, FailedSide> {
         let (count, fault) = self.gather(from, &mut tools.buffer[..]);
         if count > 0 {
             self.watched = (tools.watch)(&tools.buffer[..count]);
@@ -253,7 +253,7 @@ impl Direction {
     }
 
     /// Reads once, and where the end was announced, up to it.
-    fn gather(&mut self, from: BorrowedFd, buffer: &mut [u8]) -> (usize, Option<Fault>) {
+    fn gather(&mut self, from: BorrowedFd, buffer: &mut [u8]) -> (usize, Option<FailedSide>) {
         let mut have = 0;
         while self.readable && !self.ended && have < buffer.len() {
             match rustix::net::recv(from, &mut buffer[have..], RecvFlags::empty()) {
@@ -264,13 +264,13 @@ impl Direction {
                 }
                 Err(Errno::AGAIN) => self.readable = false,
                 Err(Errno::INTR) => {}
-                Err(_) => return (have, Some(Fault::Sender)),
+                Err(_) => return (have, Some(FailedSide::Sender)),
             }
         }
         (have, None)
     }
 
-    fn fill_pipe(&mut self, from: BorrowedFd) -> Result<usize, Fault> {
+    fn fill_pipe(&mut self, from: BorrowedFd) -> Result<usize, FailedSide> {
         let Some(pipe) = &mut self.pipe else { return Ok(0) };
         match splice(from, None, &pipe.input, None, SPLICE_BYTES, SpliceFlags::MOVE | SpliceFlags::NONBLOCK) {
             Ok(0) => {
@@ -287,12 +287,12 @@ impl Direction {
                 Ok(0)
             }
             Err(Errno::INTR) => Ok(0),
-            Err(_) => Err(Fault::Sender),
+            Err(_) => Err(FailedSide::Sender),
         }
     }
 
     /// Passes on what is held.
-    fn flush(&mut self, to: BorrowedFd) -> Result<(), Fault> {
+    fn flush(&mut self, to: BorrowedFd) -> Result<(), FailedSide> {
         if self.blocked {
             return Ok(());
         }
@@ -317,7 +317,7 @@ impl Direction {
                 }
                 Err(Errno::AGAIN) => self.blocked = true,
                 Err(Errno::INTR) => {}
-                Err(_) => return Err(Fault::Receiver),
+                Err(_) => return Err(FailedSide::Receiver),
             }
         }
         Ok(())
@@ -325,10 +325,10 @@ impl Direction {
 }
 
 /// How many of the bytes the receiver took.
-fn send(to: impl AsFd, bytes: &[u8], flags: SendFlags) -> Result<usize, Fault> {
+fn send(to: impl AsFd, bytes: &[u8], flags: SendFlags) -> Result<usize, FailedSide> {
     match rustix::net::send(to, bytes, flags) {
         Ok(sent) => Ok(sent),
         Err(Errno::AGAIN | Errno::INTR) => Ok(0),
-        Err(_) => Err(Fault::Receiver),
+        Err(_) => Err(FailedSide::Receiver),
     }
 }

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use tlsdyno_tls::{Client, Receiver, Session};
-use tlsdyno_wire::http::{Fault, Response};
+use tlsdyno_wire::http::{HttpFault, Response};
 
 use super::limits::CONNECTION_STATE_BYTES_MAX;
 use super::outcome::ErrorKind;
@@ -102,7 +102,7 @@ pub struct Found<'a> {
     pub first_byte: bool,
     /// Bytes came that belong to no response.
     pub excess: bool,
-    pub fault: Option<Fault>,
+    pub fault: Option<HttpFault>,
 }
 
 impl<'a> Found<'a> {

@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 
 use super::limits::LIVES_CLIENTS;
 use super::lives::Life;
-use super::outcome::{Handshakes, Outcome, Part, Phase};
+use super::outcome::{Handshakes, LoopOutcome, Outcome, Phase};
 use super::recorder::histogram;
 use super::slices::{Slice, SliceLatencies};
 
@@ -24,7 +24,7 @@ pub fn merge(loops: impl IntoIterator<Item = (String, Outcome)>) -> Option<Outco
     let loops: Vec<(String, Outcome)> = loops.into_iter().map(without_phases).collect();
     let began_ns = loops.iter().map(|(_, outcome)| outcome.began_ns).min()?;
     let ended_ns = loops.iter().map(|(_, outcome)| outcome.began_ns + outcome.elapsed_ns).max()?;
-    let parts = loops.iter().map(|(name, outcome)| Part {
+    let parts = loops.iter().map(|(name, outcome)| LoopOutcome {
         name: name.clone(),
         hits: outcome.hits,
         connections: outcome.connections,

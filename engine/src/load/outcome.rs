@@ -174,7 +174,7 @@ pub struct Outcome {
     pub slice_latencies: Vec<SliceLatencies>,
     /// What each of the loops did, if there were several.
     #[cfg_attr(feature = "serde", serde(rename = "workers"))]
-    pub parts: Vec<Part>,
+    pub parts: Vec<LoopOutcome>,
     /// The connections of the first clients, if the plan asked for slices and they are not too many.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
     pub lives: Vec<Life>,
@@ -195,7 +195,7 @@ pub struct Outcome {
 impl Outcome {
     /// CPU time of the client by elapsed time, 0 to 1; of several loops that of the busiest.
     pub fn busy_fraction(&self) -> f64 {
-        let of_parts = self.parts.iter().map(Part::busy_fraction).max_by(f64::total_cmp);
+        let of_parts = self.parts.iter().map(LoopOutcome::busy_fraction).max_by(f64::total_cmp);
         of_parts.unwrap_or_else(|| busy_fraction(self.client_cpu_ns, self.elapsed_ns))
     }
 
@@ -212,7 +212,7 @@ fn busy_fraction(cpu_ns: u64, elapsed_ns: u64) -> f64 {
 /// What one of the loops of a load did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Part {
+pub struct LoopOutcome {
     /// Which loop, for people.
     pub name: String,
     /// Its hits.
@@ -231,7 +231,7 @@ pub struct Part {
     pub client_cpu_ns: u64,
 }
 
-impl Part {
+impl LoopOutcome {
     /// CPU time by elapsed time, 0 to 1.
     pub fn busy_fraction(&self) -> f64 {
         busy_fraction(self.client_cpu_ns, self.elapsed_ns)

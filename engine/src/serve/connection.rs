@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 
-use tlsdyno_wire::http::{Body, Fault, RequestHead, request_head};
+use tlsdyno_wire::http::{Body, HttpFault, RequestHead, request_head};
 
 use super::answer::{Answer, REFUSAL, Status};
 use super::date::HttpDate;
@@ -270,7 +270,7 @@ impl<'d> Connection<'d> {
                         };
                     }
                     Ok(None) if rest.len() < REQUEST_HEAD_BYTES_MAX => return used,
-                    Ok(_) | Err(Fault::HeadTooLong) => self.refuse(Status::HeadTooLarge, shared),
+                    Ok(_) | Err(HttpFault::HeadTooLong) => self.refuse(Status::HeadTooLarge, shared),
                     Err(_) => self.refuse(Status::BadRequest, shared),
                 },
                 Phase::Body(body, answer) => {

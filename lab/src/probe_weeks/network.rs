@@ -25,7 +25,7 @@ pub struct Network {
     pub busy: Option<Busy>,
 }
 
-/// What a phase may say; nothing is nothing.
+/// What a phase may say. An empty table changes nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Part {

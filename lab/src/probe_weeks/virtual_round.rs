@@ -27,7 +27,7 @@ pub fn round(site: &SimulatedSite, real: &Round, started_unix_us: i64, random: &
         facts: real.facts.clone(),
         ..Round::default()
     };
-    let mut walk = Walk { site, unix_s: started_unix_us.div_euclid(1_000_000), random };
+    let mut walk = VirtualRound { site, unix_s: started_unix_us.div_euclid(1_000_000), random };
     let outcome = walk.steps(real, &mut round);
     round.fault = outcome.err().map(|(step, kind)| Fault {
         step: step.to_owned(),
@@ -37,13 +37,13 @@ pub fn round(site: &SimulatedSite, real: &Round, started_unix_us: i64, random: &
     round
 }
 
-struct Walk<'a> {
+struct VirtualRound<'a> {
     site: &'a SimulatedSite,
     unix_s: i64,
     random: &'a mut SplitMix64,
 }
 
-impl Walk<'_> {
+impl VirtualRound<'_> {
     fn steps(&mut self, real: &Round, round: &mut Round) -> Result<(), (&'static str, FaultKind)> {
         let local_tcp_ns = real.tcp_ns.unwrap_or(0);
         round.tcp_ns = Some(self.connect(local_tcp_ns).map_err(|kind| ("tcp", kind))?);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use tlsdyno_base::units::{format_count, format_date, format_duration, format_percent};
 use tlsdyno_report::charts::{COLOURS, axis, layer, line_legend, names, palette, quantity, tooltip, with};
-use tlsdyno_report::document::{Chart, Place, Section};
+use tlsdyno_report::document::{Chart, Medium, Section};
 
 use crate::buckets::Bucket;
 use crate::measures::{Measure, Measures, quantile};
@@ -28,7 +28,7 @@ const BINS: f64 = 40.0;
 /// The charts of a site, on pages.
 pub fn of_site(index: usize, site: &SiteSummary) -> Option<Section> {
     let (histogram, ignored) = histogram(index, site)?;
-    let section = Section::titled("", site.site.clone()).on(Place::Page);
+    let section = Section::titled("", site.site.clone()).on(Medium::Page);
     let section = section.charts(series(index, site)).charts(stack(index, site)).charts(cloud(index, site));
     Some(section.charts([histogram]).notes(ignored))
 }

@@ -7,7 +7,7 @@ use tlsdyno_base::bootstrap::Estimate;
 use tlsdyno_base::units::{
     NONE, format_count, format_date, format_day, format_duration, format_interval, format_interval_with, format_percent,
 };
-use tlsdyno_report::document::{Cell, Column, Content, Document, Field, Item, Place, Section, Table};
+use tlsdyno_report::document::{Cell, Column, Content, Document, Field, Item, Medium, Section, Table};
 
 use super::charts;
 use crate::AGES_S;
@@ -29,7 +29,7 @@ pub fn page(sites: &[SiteSummary]) -> Document {
     });
     if sites.len() > CHARTED {
         let text = format!("Charts are drawn of the first {CHARTED} sites; --site chooses others.");
-        page.sections.push(Section::default().text(text).on(Place::Page));
+        page.sections.push(Section::default().text(text).on(Medium::Page));
     }
     page
 }

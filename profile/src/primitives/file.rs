@@ -138,7 +138,7 @@ pub struct PrimitiveCell {
     /// Of what.
     pub algorithm: Algorithm,
     /// How.
-    pub by: Measured,
+    pub by: MeasuredBy,
     /// Bytes of each call.
     pub size_bytes: u64,
 }
@@ -146,7 +146,7 @@ pub struct PrimitiveCell {
 /// What is done over and over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Measured {
+pub enum MeasuredBy {
     /// The primitive is called.
     Bare,
     /// libssl writes a record.
@@ -204,11 +204,11 @@ impl PrimitivesExperiment {
         let mut cells = Vec::new();
         for &algorithm in algorithms {
             let cell = |by| move |size_bytes: &u64| PrimitiveCell { algorithm, by, size_bytes: *size_bytes };
-            cells.extend(sizes_bytes.iter().map(cell(Measured::Bare)));
+            cells.extend(sizes_bytes.iter().map(cell(MeasuredBy::Bare)));
             let has_records = *records && algorithm.record_suite().is_some();
             let of_record = sizes_bytes.iter().filter(|size| has_records && **size <= RECORD_MAX);
-            cells.extend(of_record.map(cell(Measured::Record)));
-            cells.extend(checked.iter().filter(|_| *check).map(cell(Measured::OpensslSpeed)));
+            cells.extend(of_record.map(cell(MeasuredBy::Record)));
+            cells.extend(checked.iter().filter(|_| *check).map(cell(MeasuredBy::OpensslSpeed)));
         }
         cells
     }
@@ -229,9 +229,9 @@ impl std::fmt::Display for PrimitiveCell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let PrimitiveCell { algorithm, by, size_bytes } = self;
         match by {
-            Measured::Bare => write!(f, "{algorithm}, {size_bytes} B"),
-            Measured::Record => write!(f, "{algorithm} record, {size_bytes} B"),
-            Measured::OpensslSpeed => write!(f, "{algorithm} by openssl speed, {size_bytes} B"),
+            MeasuredBy::Bare => write!(f, "{algorithm}, {size_bytes} B"),
+            MeasuredBy::Record => write!(f, "{algorithm} record, {size_bytes} B"),
+            MeasuredBy::OpensslSpeed => write!(f, "{algorithm} by openssl speed, {size_bytes} B"),
         }
     }
 }

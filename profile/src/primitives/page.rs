@@ -9,7 +9,7 @@ use tlsdyno_bench::report::charts::{
     COLOURS, axis, layer, line_legend, line_mark, palette, quantity, rule_mark, tooltip, with,
 };
 use tlsdyno_bench::report::circumstances;
-use tlsdyno_bench::report::document::{Chart, Content, Document, Method, Place, Section};
+use tlsdyno_bench::report::document::{Chart, Content, Document, Medium, Method, Section};
 use tlsdyno_bench::report::published;
 use tlsdyno_bench::report::text::signed_duration;
 use tlsdyno_record::model::Quantity;
@@ -24,7 +24,7 @@ pub fn document(record: &Record, summary: &PrimitivesSummary) -> Document {
     let paper = summary.paper.as_ref().map(|paper| published::section(paper, &summary.claims));
     let sections = [
         Section::default().text(format!("{}, {}.", summary.libcrypto, summary.libcrypto_version)),
-        Section::default().on(Place::Page).charts(chart(summary)),
+        Section::default().on(Medium::Page).charts(chart(summary)),
         matrix(summary),
         every_size(summary),
         records(summary),
@@ -108,7 +108,7 @@ fn every_size(summary: &PrimitivesSummary) -> Section {
         .estimate("ns a call", format_tenths, |(_, of)| Some(of.ns))
         .table();
     let folded = Content::Folded("Every size with its interval".to_owned(), vec![Content::Table(table)]);
-    Section::default().on(Place::Page).with(folded)
+    Section::default().on(Medium::Page).with(folded)
 }
 
 /// Records beside what they are made of.

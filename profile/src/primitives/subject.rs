@@ -29,7 +29,7 @@ use tlsdyno_servers::mapped;
 
 use self::peer::OpensslSpeed;
 use crate::primitives::PrimitivesRecord;
-use crate::primitives::file::{AlgorithmKind, Measured as By, PrimitiveCell, PrimitivesExperiment};
+use crate::primitives::file::{AlgorithmKind, MeasuredBy as By, PrimitiveCell, PrimitivesExperiment};
 
 /// CPU time of a warm-up and of the look whether the library has a primitive.
 const LOOK: Duration = Duration::from_millis(2);

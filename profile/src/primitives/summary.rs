@@ -13,7 +13,7 @@ use tlsdyno_stats::bootstrap::{Column, Estimate, RESAMPLES, SEED, estimate_funct
 use tlsdyno_stats::scoreboard::{Claim, Ours, Unit};
 
 use crate::primitives::PrimitivesRecord;
-use crate::primitives::file::{Algorithm, Measured, PrimitiveCell, size_name};
+use crate::primitives::file::{Algorithm, MeasuredBy, PrimitiveCell, size_name};
 
 /// How far `openssl speed` may be away, per cent.
 const CHECK_PERCENT: f64 = 5.0;
@@ -204,13 +204,13 @@ impl Rounds<'_> {
         Rounds { cells: &of.cells, columns, count: rounds.len() as u32 }
     }
 
-    fn column(&self, algorithm: Algorithm, by: Measured, size_bytes: u64) -> Option<&Column> {
+    fn column(&self, algorithm: Algorithm, by: MeasuredBy, size_bytes: u64) -> Option<&Column> {
         let index = self.cells.iter().position(|cell| *cell == PrimitiveCell { algorithm, by, size_bytes })?;
         Some(&self.columns[index]).filter(|column| column.iter().any(Option::is_some))
     }
 
     /// The sizes that were measured so, ascending.
-    fn sizes(&self, algorithm: Algorithm, by: Measured) -> Vec<(u64, &Column)> {
+    fn sizes(&self, algorithm: Algorithm, by: MeasuredBy) -> Vec<(u64, &Column)> {
         let of_it = self.cells.iter().filter(|cell| cell.algorithm == algorithm && cell.by == by);
         of_it.filter_map(|cell| Some((cell.size_bytes, self.column(algorithm, by, cell.size_bytes)?))).collect()
     }
@@ -220,7 +220,7 @@ impl Rounds<'_> {
             let ns = estimate_sum(&[(column, 1.0)]);
             SizeSummary { size_bytes: *size_bytes, ns, mbit_per_s: rate(*size_bytes, ns) }
         };
-        let (bare, records) = (self.sizes(algorithm, Measured::Bare), self.sizes(algorithm, Measured::Record));
+        let (bare, records) = (self.sizes(algorithm, MeasuredBy::Bare), self.sizes(algorithm, MeasuredBy::Record));
         let ends = bare.first().zip(bare.last()).filter(|(first, last)| first.0 < last.0);
         let call_ns = ends.map(|(first, last)| {
             // The line through both ends, at no bytes.
@@ -237,12 +237,12 @@ impl Rounds<'_> {
 
     fn record(&self, algorithm: Algorithm) -> Option<RecordSummary> {
         let (_, mac) = algorithm.record_suite()?;
-        let sizes = self.sizes(algorithm, Measured::Record);
+        let sizes = self.sizes(algorithm, MeasuredBy::Record);
         let (size_bytes, record) = *sizes.iter().find(|(size, _)| *size == RECORD_BYTES).or(sizes.last())?;
         let parts: Vec<&Column> = [Some(algorithm), mac]
             .into_iter()
             .flatten()
-            .map(|part| self.column(part, Measured::Bare, size_bytes))
+            .map(|part| self.column(part, MeasuredBy::Bare, size_bytes))
             .collect::<Option<_>>()?;
         let parts = |weight: f64| parts.iter().map(move |column| (*column, weight));
         let around: Vec<(&Column, f64)> = [(record, 1.0)].into_iter().chain(parts(-1.0)).collect();
@@ -257,9 +257,9 @@ impl Rounds<'_> {
     }
 
     fn check(&self, cell: &PrimitiveCell) -> Option<SpeedCheck> {
-        let PrimitiveCell { algorithm, by: Measured::OpensslSpeed, size_bytes } = *cell else { return None };
-        let ours = self.column(algorithm, Measured::Bare, size_bytes)?;
-        let theirs = self.column(algorithm, Measured::OpensslSpeed, size_bytes)?;
+        let PrimitiveCell { algorithm, by: MeasuredBy::OpensslSpeed, size_bytes } = *cell else { return None };
+        let ours = self.column(algorithm, MeasuredBy::Bare, size_bytes)?;
+        let theirs = self.column(algorithm, MeasuredBy::OpensslSpeed, size_bytes)?;
         // Times stand in the reverse ratio of rates.
         let percent = |means: &[f64]| 100.0 * (means[1] / means[0] - 1.0);
         let difference_percent = estimate_function(&[ours.clone(), theirs.clone()], percent, RESAMPLES, SEED);
@@ -320,9 +320,9 @@ mod tests {
         let summary = PrimitivesSummary::of(&record(|cell| {
             let bare = 100.0 + cell.size_bytes as f64;
             match cell.by {
-                Measured::Bare => bare,
-                Measured::Record => 2.0 * bare + 500.0,
-                Measured::OpensslSpeed => 1.1 * bare,
+                MeasuredBy::Bare => bare,
+                MeasuredBy::Record => 2.0 * bare + 500.0,
+                MeasuredBy::OpensslSpeed => 1.1 * bare,
             }
         }))
         .unwrap();

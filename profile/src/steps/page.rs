@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use tlsdyno_base::units::{NONE, format_count, format_micros, format_percent, format_quantity, format_tenths};
 use tlsdyno_bench::report::circumstances::{self, server_text};
-use tlsdyno_bench::report::document::{Chart, Content, Document, Method, Place, Section};
+use tlsdyno_bench::report::document::{Chart, Content, Document, Medium, Method, Section};
 use tlsdyno_bench::report::published;
 use tlsdyno_record::store::{Flow, FlowEvent, Record};
 use tlsdyno_report::rows::Rows;
@@ -22,7 +22,7 @@ const PART_LEAST: f64 = 0.01;
 /// The document of a record.
 pub fn document(record: &Record, summary: &StepsSummary) -> Document {
     let mut sections = vec![setting(record)];
-    sections.push(Section::default().on(Place::Page).charts(bars(summary)));
+    sections.push(Section::default().on(Medium::Page).charts(bars(summary)));
     sections.push(cells(summary));
     sections.extend(messages(summary));
     sections.extend(flows(summary));
@@ -37,7 +37,7 @@ fn setting(record: &Record) -> Section {
         let suite = tls.suite.map_or(String::new(), |suite| format!(" (RSA keys: {suite})"));
         let client = match of.experiment.steps.client {
             StepsClient::Own => format!("client at effort {}", of.experiment.steps.effort),
-            // It says its version.
+            // That is `openssl` with its version.
             StepsClient::Openssl => record.manifest.effort.clone(),
         };
         format!("TLS {}{suite}, {client}", tls.version)
@@ -86,9 +86,9 @@ fn cells(summary: &StepsSummary) -> Section {
         .words("", |of| of.cell.to_string())
         .estimate("server µs", format_micros, |of| Some(of.server_ns))
         .words("dearest", |of| dearest(of).unwrap_or_else(|| NONE.to_owned()))
-        .on(Place::Page)
+        .on(Medium::Page)
         .estimate("rest µs", format_micros, |of| Some(of.server_rest_ns))
-        .on(Place::Everywhere)
+        .on(Medium::Everywhere)
         .estimate("client µs", format_micros, |of| Some(of.client_ns))
         .number("sent B", |of| format_quantity(of.server_bytes[0]))
         .number("received B", |of| format_quantity(of.client_bytes[0]));
@@ -127,7 +127,7 @@ fn messages(summary: &StepsSummary) -> Vec<Section> {
         if alone {
             return parts.into_iter().fold(Section::titled("", format!("Messages: {}", of.cell)), Section::with);
         }
-        Section::default().on(Place::Page).with(Content::Folded(format!("Messages: {}", of.cell), parts))
+        Section::default().on(Medium::Page).with(Content::Folded(format!("Messages: {}", of.cell), parts))
     };
     let note = "What the server did since the message before is the cost of a message: making and sending it, or \
                 dealing with it. wait and read: the client's next flight. The client's: dealing with the server's \
@@ -180,7 +180,7 @@ fn flows(summary: &StepsSummary) -> Vec<Section> {
     let mut sections = Vec::new();
     for (number, of) in summary.cells.iter().enumerate().filter(|(_, of)| !of.flows.is_empty()) {
         let title = format!("Events: {}", of.cell);
-        let chart = Section::titled("", title).on(Place::Page).charts(timeline(number, of));
+        let chart = Section::titled("", title).on(Medium::Page).charts(timeline(number, of));
         sections.push(chart);
         let first = &of.flows[0];
         let mut events: Vec<(&str, &FlowEvent)> = first.client.iter().map(|event| ("client", event)).collect();

@@ -8,7 +8,7 @@ use crate::noop::Stage;
 use crate::offer::Offer;
 use crate::records::Records;
 use crate::session::{Session, SessionKind};
-use crate::skeleton::Walk;
+use crate::skeleton::Skeleton;
 
 /// Early data under way.
 pub(super) struct Early {
@@ -39,7 +39,7 @@ pub(super) fn begin(
         return (State::Minimal(suite.version()), None, None);
     }
     if off(Stage::Handshake) {
-        let walk = Walk::begin(config, session.is_some(), off(Stage::RoundTrip), out);
+        let walk = Skeleton::begin(config, session.is_some(), off(Stage::RoundTrip), out);
         let offered = walk.resumes();
         return (State::Skeleton(Box::new(walk)), offered, None);
     }
@@ -47,7 +47,7 @@ pub(super) fn begin(
         && config.resumed_script().is_some()
         && let Some(session) = &session
     {
-        let walk = Walk::fast(config, session.clone(), entropy, out);
+        let walk = Skeleton::fast(config, session.clone(), entropy, out);
         return (State::Skeleton(Box::new(walk)), Some(session.kind()), None);
     }
     let offer = Offer::new(config, session, entropy, now_ms, out);

@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::offer::Offer;
 use crate::records::Records;
-use crate::skeleton::Walk;
+use crate::skeleton::Skeleton;
 use crate::suite::Version;
 use crate::{tls12, tls13};
 
@@ -29,7 +29,7 @@ pub(crate) enum State {
         renegotiation_refused: bool,
     },
     /// The rest of a skeleton handshake or fast resumption.
-    Skeleton(Box<Walk>),
+    Skeleton(Box<Skeleton>),
     /// Data in plain.
     Plain,
     /// Data protected with keys of zeros, without any handshake.

@@ -193,7 +193,7 @@ impl Stores {
     /// earlier runs.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Loops::run_each`].
     pub fn run(
         &mut self,
         loops: &Loops,

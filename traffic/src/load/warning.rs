@@ -1,7 +1,7 @@
 //! What `tlsdyno load` warns of: each says what happened, why as far as the counts tell, and what to do.
 
 use tlsdyno_base::units::{format_count, format_duration};
-use tlsdyno_engine::load::{ErrorKind, Handshakes, Outcome, Part};
+use tlsdyno_engine::load::{ErrorKind, Handshakes, LoopOutcome, Outcome};
 use tlsdyno_record::store::Warning;
 use tlsdyno_record::store::load_run::Asked;
 use tlsdyno_stats::is_rate_missed;
@@ -106,7 +106,7 @@ fn unexpected_statuses(outcome: &Outcome, asked: &Asked) -> Option<Warning> {
 }
 
 /// The loop that used most of its CPU, if there were several.
-fn busiest(outcome: &Outcome) -> Option<&Part> {
+fn busiest(outcome: &Outcome) -> Option<&LoopOutcome> {
     outcome.parts.iter().max_by(|a, b| a.busy_fraction().total_cmp(&b.busy_fraction()))
 }
 
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_saturated_loop_is_named_and_so_is_a_late_one() {
-        let part = |name: &str, client_cpu_ns, began_after_ns| Part {
+        let part = |name: &str, client_cpu_ns, began_after_ns| LoopOutcome {
             name: name.to_owned(),
             hits: 1,
             connections: 1,

@@ -115,7 +115,7 @@ impl Coordinator {
         Coordinator { on_loss, members, run: None, lost_between, pings: 0, actions, awake_ns: None }
     }
 
-    /// Those who are here now are all: who went before is nobody's loss.
+    /// All workers have joined. Only a worker that leaves from now on counts as lost.
     pub fn is_complete(&mut self) {
         self.lost_between.clear();
     }

@@ -225,7 +225,7 @@ impl Workers {
     /// nanoseconds of the monotonic clock; it answers whether the run is to end.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Crew::run`].
     pub fn run_holding(
         &self,
         plan: &Plan,

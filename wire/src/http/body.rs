@@ -1,6 +1,6 @@
 //! The body of a message: counted, never kept.
 
-use super::{Fault, HEAD_BYTES_MAX};
+use super::{HEAD_BYTES_MAX, HttpFault};
 
 /// Where a body ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Body {
     }
 
     /// Takes what belongs to the body from the front of `input`. Bytes behind the body are not consumed.
-    pub fn advance(&mut self, input: &[u8]) -> Result<Advance, Fault> {
+    pub fn advance(&mut self, input: &[u8]) -> Result<Advance, HttpFault> {
         match self {
             Body::Length(left) => {
                 let taken = (*left).min(input.len() as u64);
@@ -79,7 +79,7 @@ impl Body {
 }
 
 impl Chunks {
-    fn advance(&mut self, input: &[u8]) -> Result<Advance, Fault> {
+    fn advance(&mut self, input: &[u8]) -> Result<Advance, HttpFault> {
         let mut done = Advance::default();
         while done.consumed < input.len() && self.at != At::Done {
             if let At::Data { left } = &mut self.at {
@@ -99,7 +99,7 @@ impl Chunks {
     }
 
     /// One byte of framing.
-    fn step(&mut self, byte: u8) -> Result<(), Fault> {
+    fn step(&mut self, byte: u8) -> Result<(), HttpFault> {
         self.at = match self.at {
             At::Size { value, digits } => size(value, digits, byte)?,
             At::Extension { value } => {
@@ -116,32 +116,32 @@ impl Chunks {
                     _ => At::Trailer,
                 }
             }
-            At::DataEnd { .. } | At::Data { .. } | At::Done => return Err(Fault::Chunk),
+            At::DataEnd { .. } | At::Data { .. } | At::Done => return Err(HttpFault::Chunk),
         };
         Ok(())
     }
 
-    fn count_overhead(&mut self) -> Result<(), Fault> {
+    fn count_overhead(&mut self) -> Result<(), HttpFault> {
         self.overhead += 1;
         if self.overhead as usize > HEAD_BYTES_MAX {
-            return Err(Fault::HeadTooLong);
+            return Err(HttpFault::HeadTooLong);
         }
         Ok(())
     }
 }
 
-fn size(value: u64, digits: u8, byte: u8) -> Result<At, Fault> {
+fn size(value: u64, digits: u8, byte: u8) -> Result<At, HttpFault> {
     if let Some(digit) = (byte as char).to_digit(16) {
         if value >> 60 != 0 || digits == 32 {
-            return Err(Fault::Chunk);
+            return Err(HttpFault::Chunk);
         }
         return Ok(At::Size { value: value << 4 | u64::from(digit), digits: digits + 1 });
     }
     match byte {
-        _ if digits == 0 => Err(Fault::Chunk),
+        _ if digits == 0 => Err(HttpFault::Chunk),
         b'\n' => Ok(chunk(value)),
         b'\r' | b';' | b' ' | b'\t' => Ok(At::Extension { value }),
-        _ => Err(Fault::Chunk),
+        _ => Err(HttpFault::Chunk),
     }
 }
 

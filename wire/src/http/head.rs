@@ -1,6 +1,6 @@
 //! Header lines that decide the framing, for requests and responses alike.
 
-use super::{Body, Fault, LINE_KEPT};
+use super::{Body, HttpFault, LINE_KEPT};
 
 /// What the header lines so far say about framing and persistence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,21 +17,21 @@ pub(super) struct Framing {
 
 impl Framing {
     /// Reads one header line without its line end. `cut`: only the first [`LINE_KEPT`] bytes of it are there.
-    pub fn line(&mut self, line: &[u8], cut: bool) -> Result<(), Fault> {
+    pub fn line(&mut self, line: &[u8], cut: bool) -> Result<(), HttpFault> {
         if matches!(line.first(), Some(b' ' | b'\t')) {
             // Obsolete line folding, RFC 9112 section 5.2: harmless where the header does not matter.
-            return if self.last_mattered { Err(Fault::HeaderLine) } else { Ok(()) };
+            return if self.last_mattered { Err(HttpFault::HeaderLine) } else { Ok(()) };
         }
-        let (name, value) = split(line).ok_or(Fault::HeaderLine)?;
+        let (name, value) = split(line).ok_or(HttpFault::HeaderLine)?;
         self.last_mattered = self.header(name, value)?;
         if cut && self.last_mattered {
-            return Err(Fault::HeadTooLong);
+            return Err(HttpFault::HeadTooLong);
         }
         Ok(())
     }
 
     /// Reads one header; answers whether it matters for framing.
-    fn header(&mut self, name: &[u8], value: &[u8]) -> Result<bool, Fault> {
+    fn header(&mut self, name: &[u8], value: &[u8]) -> Result<bool, HttpFault> {
         // Most headers are told apart by the length of their name alone.
         match name.len() {
             10 if name.eq_ignore_ascii_case(b"connection") => {
@@ -43,14 +43,14 @@ impl Framing {
             14 if name.eq_ignore_ascii_case(b"content-length") => {
                 // A list of equal numbers counts as one number, RFC 9112 section 6.3 item 5.
                 for token in tokens(value) {
-                    let length = decimal(token).ok_or(Fault::ContentLength)?;
+                    let length = decimal(token).ok_or(HttpFault::ContentLength)?;
                     if self.content_length.is_some_and(|before| before != length) {
-                        return Err(Fault::ContentLength);
+                        return Err(HttpFault::ContentLength);
                     }
                     self.content_length = Some(length);
                 }
                 if self.content_length.is_none() {
-                    return Err(Fault::ContentLength);
+                    return Err(HttpFault::ContentLength);
                 }
             }
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {

@@ -2,7 +2,7 @@
 //! kept.
 
 use super::head::{split, trim_end};
-use super::{Fault, LOCATION_BYTES_MAX};
+use super::{HttpFault, LOCATION_BYTES_MAX};
 
 /// Whether a response with this status sends the client elsewhere by its `Location` (RFC 9110 section 15.4).
 pub const fn is_redirect(status: u16) -> bool {
@@ -23,13 +23,13 @@ pub(super) struct Location {
 
 impl Location {
     /// Takes a piece of a header line, with its line end if it `ends` there.
-    pub fn take(&mut self, piece: &[u8], ends: bool) -> Result<(), Fault> {
+    pub fn take(&mut self, piece: &[u8], ends: bool) -> Result<(), HttpFault> {
         if !self.other {
             self.line.extend_from_slice(piece);
             let seen = self.line.len().min(NAME.len());
             self.other = !self.line[..seen].eq_ignore_ascii_case(&NAME[..seen]);
             if !self.other && self.line.len() > LOCATION_BYTES_MAX {
-                return Err(Fault::HeadTooLong);
+                return Err(HttpFault::HeadTooLong);
             }
         }
         if ends {
@@ -40,7 +40,7 @@ impl Location {
         Ok(())
     }
 
-    fn line_ended(&mut self) -> Result<(), Fault> {
+    fn line_ended(&mut self) -> Result<(), HttpFault> {
         let other = std::mem::take(&mut self.other);
         let line = std::mem::take(&mut self.line);
         let line = trim_end(line.strip_suffix(b"\n").unwrap_or(&line));
@@ -50,7 +50,7 @@ impl Location {
         let Some((_, value)) = split(line) else { return Ok(()) };
         // Two that differ: whoever chose one would guess.
         if self.value.as_deref().is_some_and(|before| before != value) {
-            return Err(Fault::Location);
+            return Err(HttpFault::Location);
         }
         self.value = Some(value.to_vec());
         Ok(())

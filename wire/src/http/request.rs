@@ -1,7 +1,7 @@
 //! The head of a request, for the built-in server; and its target alone, for a dispatcher that routes by it.
 
 use super::head::{Framing, minor_version, split, trim_end};
-use super::{Body, Fault, HEAD_BYTES_MAX};
+use super::{Body, HEAD_BYTES_MAX, HttpFault};
 
 /// The head of a request. Borrows from the buffer it was parsed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,14 +40,14 @@ impl<'a> Headers<'a> {
 
 /// Parses the head at the front of `buffer`. `None`: it is not complete yet; ask again with more bytes (of at most
 /// [`HEAD_BYTES_MAX`], behind which a head is refused).
-pub fn request_head(buffer: &[u8]) -> Result<Option<RequestHead<'_>>, Fault> {
+pub fn request_head(buffer: &[u8]) -> Result<Option<RequestHead<'_>>, HttpFault> {
     // A robust server ignores empty lines before the request line, RFC 9112 section 2.2.
     let blank = buffer.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
     let mut lines = Lines { buffer, at: blank };
     let Some(first) = lines.next_line()? else {
         return Ok(None);
     };
-    let (method, target, minor) = request_line(first).ok_or(Fault::RequestLine)?;
+    let (method, target, minor) = request_line(first).ok_or(HttpFault::RequestLine)?;
     let headers_from = lines.at;
     let mut framing = Framing::default();
     loop {
@@ -94,9 +94,9 @@ impl TargetReader {
     /// beginning.
     ///
     /// # Errors
-    /// It is no request line ([`Fault::RequestLine`]; what cannot become one is known by its first byte that no method
-    /// has), or a longer one than allowed ([`Fault::HeadTooLong`]).
-    pub fn read<'a>(&mut self, buffer: &'a [u8]) -> Result<Option<&'a [u8]>, Fault> {
+    /// It is no request line ([`HttpFault::RequestLine`]; what cannot become one is known by its first byte that no
+    /// method has), or a longer one than allowed ([`HttpFault::HeadTooLong`]).
+    pub fn read<'a>(&mut self, buffer: &'a [u8]) -> Result<Option<&'a [u8]>, HttpFault> {
         let kept = &buffer[..buffer.len().min(self.bytes_max)];
         if self.searched == self.line {
             // As in `request_head`.
@@ -107,15 +107,15 @@ impl TargetReader {
         match line.iter().take(METHOD_BYTES_MAX + 1).position(|&byte| !is_token(byte)) {
             Some(1..) if line.iter().find(|&&byte| !is_token(byte)) == Some(&b' ') => {}
             None if line.len() <= METHOD_BYTES_MAX => {}
-            _ => return Err(Fault::RequestLine),
+            _ => return Err(HttpFault::RequestLine),
         }
         match kept[self.searched..].iter().position(|&byte| byte == b'\n') {
             Some(end) => {
                 let (_, target, _) =
-                    request_line(trim_end(&kept[self.line..self.searched + end])).ok_or(Fault::RequestLine)?;
+                    request_line(trim_end(&kept[self.line..self.searched + end])).ok_or(HttpFault::RequestLine)?;
                 Ok(Some(target))
             }
-            None if buffer.len() > self.bytes_max => Err(Fault::HeadTooLong),
+            None if buffer.len() > self.bytes_max => Err(HttpFault::HeadTooLong),
             None => {
                 self.searched = kept.len();
                 Ok(None)
@@ -149,10 +149,10 @@ pub fn target_path(target: &[u8]) -> Option<&[u8]> {
 
 /// A request without framing headers has no body; one whose end cannot be known is refused, RFC 9112 section 6.3 items
 /// 4 and 7.
-fn request_body(framing: &Framing) -> Result<Body, Fault> {
+fn request_body(framing: &Framing) -> Result<Body, HttpFault> {
     match framing.body() {
         Some(body) => Ok(body),
-        None if framing.transfer_encoding => Err(Fault::TransferEncoding),
+        None if framing.transfer_encoding => Err(HttpFault::TransferEncoding),
         None => Ok(Body::Length(0)),
     }
 }
@@ -163,11 +163,11 @@ struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    fn next_line(&mut self) -> Result<Option<&'a [u8]>, Fault> {
+    fn next_line(&mut self) -> Result<Option<&'a [u8]>, HttpFault> {
         let rest = &self.buffer[self.at..];
         let line = rest.iter().position(|&byte| byte == b'\n');
         if self.at + line.unwrap_or(rest.len()) > HEAD_BYTES_MAX {
-            return Err(Fault::HeadTooLong);
+            return Err(HttpFault::HeadTooLong);
         }
         let Some(end) = line else {
             return Ok(None);

@@ -2,7 +2,7 @@
 
 use super::head::{Framing, Line, minor_version};
 use super::location::{Location, is_redirect};
-use super::{Body, Fault, HEAD_BYTES_MAX};
+use super::{Body, HEAD_BYTES_MAX, HttpFault};
 
 /// A response as it arrives: knows its status, counts its body and knows where it ends. Bytes are not kept, but for the
 /// `Location` of a redirect where that is asked for.
@@ -71,7 +71,7 @@ impl Response {
 
     /// Takes what belongs to this response from the front of `input` and answers how much that was: less than the whole
     /// only when the response is complete. Interim responses (100, 103) are passed over.
-    pub fn receive(&mut self, input: &[u8]) -> Result<usize, Fault> {
+    pub fn receive(&mut self, input: &[u8]) -> Result<usize, HttpFault> {
         let mut rest = input;
         while !rest.is_empty() {
             match &mut self.state {
@@ -91,15 +91,15 @@ impl Response {
     }
 
     /// The connection ended. Completes a body that lasts until then; anything else that is not complete is
-    /// [`Fault::Truncated`].
-    pub fn end_of_input(&mut self) -> Result<(), Fault> {
+    /// [`HttpFault::Truncated`].
+    pub fn end_of_input(&mut self) -> Result<(), HttpFault> {
         match self.state {
             State::Complete => Ok(()),
             State::Body(Body::UntilClose) => {
                 self.state = State::Complete;
                 Ok(())
             }
-            _ => Err(Fault::Truncated),
+            _ => Err(HttpFault::Truncated),
         }
     }
 
@@ -126,11 +126,11 @@ impl Response {
         self.body_bytes
     }
 
-    fn receive_line(&mut self, input: &[u8]) -> Result<usize, Fault> {
+    fn receive_line(&mut self, input: &[u8]) -> Result<usize, HttpFault> {
         let (taken, line) = self.line.take(input);
         self.head_bytes += taken.min(HEAD_BYTES_MAX + 1) as u32;
         if self.head_bytes as usize > HEAD_BYTES_MAX {
-            return Err(Fault::HeadTooLong);
+            return Err(HttpFault::HeadTooLong);
         }
         if let Some(location) = &mut self.location {
             location.take(&input[..taken], line.is_some())?;
@@ -139,7 +139,7 @@ impl Response {
             return Ok(taken);
         };
         if self.state == State::StatusLine {
-            (self.minor, self.head.status) = status_line(line).ok_or(Fault::StatusLine)?;
+            (self.minor, self.head.status) = status_line(line).ok_or(HttpFault::StatusLine)?;
             self.framing = Framing::default();
             self.location = (self.keeps_location && is_redirect(self.head.status)).then(Box::default);
             self.state = State::Headers;
@@ -151,9 +151,9 @@ impl Response {
         Ok(taken)
     }
 
-    fn end_of_head(&mut self) -> Result<(), Fault> {
+    fn end_of_head(&mut self) -> Result<(), HttpFault> {
         let body = match self.head.status {
-            101 => return Err(Fault::Upgrade),
+            101 => return Err(HttpFault::Upgrade),
             // The final response is still to come, RFC 9110 section 15.2.
             100..=199 => {
                 self.state = State::StatusLine;

@@ -9,7 +9,7 @@ struct Seen {
     location: Option<Vec<u8>>,
     body_bytes: u64,
     consumed: usize,
-    end: Result<(), Fault>,
+    end: Result<(), HttpFault>,
 }
 
 fn receive(to_head: bool, pieces: &[&[u8]]) -> Seen {
@@ -112,32 +112,32 @@ fn a_response_to_head_has_no_body() {
     assert_eq!((seen.end, seen.head), (Ok(()), head(200, true, None)));
 }
 
-const FAULTS: &[(&str, Fault)] = &[
-    ("", Fault::Truncated),
-    ("HTTP/1.1 200 OK\r\n", Fault::Truncated),
-    ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell", Fault::Truncated),
-    ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n", Fault::Truncated),
-    ("\r\nHTTP/1.1 200 OK\r\n\r\n", Fault::StatusLine),
-    ("HTTP/2 200\r\n\r\n", Fault::StatusLine),
-    ("HTTP/1.1 20x OK\r\n\r\n", Fault::StatusLine),
-    ("HTTP/1.1 2000 OK\r\n\r\n", Fault::StatusLine),
-    ("HTTP/1.1 099 OK\r\n\r\n", Fault::StatusLine),
-    ("SSH-2.0-OpenSSH_9.2\r\n", Fault::StatusLine),
-    ("HTTP/1.1 101 Switching Protocols\r\n\r\n", Fault::Upgrade),
-    ("HTTP/1.1 200 OK\r\nno colon\r\n\r\n", Fault::HeaderLine),
-    ("HTTP/1.1 200 OK\r\nContent-Length : 5\r\n\r\nhello", Fault::HeaderLine),
-    ("HTTP/1.1 200 OK\r\n: 5\r\n\r\nhello", Fault::HeaderLine),
-    ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n 2\r\n\r\n", Fault::HeaderLine),
-    ("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", Fault::ContentLength),
-    ("HTTP/1.1 200 OK\r\nContent-Length: 0x5\r\n\r\nhello", Fault::ContentLength),
-    ("HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\nhello", Fault::ContentLength),
-    ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello", Fault::ContentLength),
-    ("HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551616\r\n\r\n", Fault::ContentLength),
-    ("HTTP/1.1 307 x\r\nLocation: /a\r\nLocation: /b\r\n\r\n", Fault::Location),
-    ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nhello", Fault::Chunk),
-    ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\r\n", Fault::Chunk),
-    ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n", Fault::Chunk),
-    ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10000000000000000\r\n", Fault::Chunk),
+const FAULTS: &[(&str, HttpFault)] = &[
+    ("", HttpFault::Truncated),
+    ("HTTP/1.1 200 OK\r\n", HttpFault::Truncated),
+    ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell", HttpFault::Truncated),
+    ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n", HttpFault::Truncated),
+    ("\r\nHTTP/1.1 200 OK\r\n\r\n", HttpFault::StatusLine),
+    ("HTTP/2 200\r\n\r\n", HttpFault::StatusLine),
+    ("HTTP/1.1 20x OK\r\n\r\n", HttpFault::StatusLine),
+    ("HTTP/1.1 2000 OK\r\n\r\n", HttpFault::StatusLine),
+    ("HTTP/1.1 099 OK\r\n\r\n", HttpFault::StatusLine),
+    ("SSH-2.0-OpenSSH_9.2\r\n", HttpFault::StatusLine),
+    ("HTTP/1.1 101 Switching Protocols\r\n\r\n", HttpFault::Upgrade),
+    ("HTTP/1.1 200 OK\r\nno colon\r\n\r\n", HttpFault::HeaderLine),
+    ("HTTP/1.1 200 OK\r\nContent-Length : 5\r\n\r\nhello", HttpFault::HeaderLine),
+    ("HTTP/1.1 200 OK\r\n: 5\r\n\r\nhello", HttpFault::HeaderLine),
+    ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n 2\r\n\r\n", HttpFault::HeaderLine),
+    ("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", HttpFault::ContentLength),
+    ("HTTP/1.1 200 OK\r\nContent-Length: 0x5\r\n\r\nhello", HttpFault::ContentLength),
+    ("HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\nhello", HttpFault::ContentLength),
+    ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello", HttpFault::ContentLength),
+    ("HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551616\r\n\r\n", HttpFault::ContentLength),
+    ("HTTP/1.1 307 x\r\nLocation: /a\r\nLocation: /b\r\n\r\n", HttpFault::Location),
+    ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nhello", HttpFault::Chunk),
+    ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\r\n", HttpFault::Chunk),
+    ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n", HttpFault::Chunk),
+    ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10000000000000000\r\n", HttpFault::Chunk),
 ];
 
 #[test]
@@ -150,18 +150,18 @@ fn faults_are_named() {
 #[test]
 fn heads_are_bounded() {
     let endless = format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(HEAD_BYTES_MAX));
-    assert_eq!(whole(&endless).end, Err(Fault::HeadTooLong));
+    assert_eq!(whole(&endless).end, Err(HttpFault::HeadTooLong));
     let many = format!("HTTP/1.1 200 OK\r\n{}", "a: b\r\n".repeat(HEAD_BYTES_MAX));
-    assert_eq!(whole(&many).end, Err(Fault::HeadTooLong));
+    assert_eq!(whole(&many).end, Err(HttpFault::HeadTooLong));
     let interim = "HTTP/1.1 100 Continue\r\n\r\n".repeat(HEAD_BYTES_MAX);
-    assert_eq!(whole(&interim).end, Err(Fault::HeadTooLong));
+    assert_eq!(whole(&interim).end, Err(HttpFault::HeadTooLong));
     let hidden = format!("HTTP/1.1 200 OK\r\nConnection: {}close\r\n\r\n", " ".repeat(LINE_KEPT));
-    assert_eq!(whole(&hidden).end, Err(Fault::HeadTooLong));
+    assert_eq!(whole(&hidden).end, Err(HttpFault::HeadTooLong));
     let long = format!("HTTP/1.1 200 OK\r\nX: {}\r\nContent-Length: 0\r\n\r\n", "x".repeat(LINE_KEPT * 9));
     assert_eq!(whole(&long).head, head(200, true, Some(0)));
     let trailers =
         format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n{}", "a: b\r\n".repeat(HEAD_BYTES_MAX));
-    assert_eq!(whole(&trailers).end, Err(Fault::HeadTooLong));
+    assert_eq!(whole(&trailers).end, Err(HttpFault::HeadTooLong));
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn where_a_redirect_leads_is_kept_where_that_is_asked_for() {
     assert_eq!(whole("HTTP/1.1 200 OK\r\nLocation: /a\r\nContent-Length: 0\r\n\r\n").location, None);
     assert_eq!(whole("HTTP/1.1 302 x\r\nLocation:\r\nContent-Length: 0\r\n\r\n").location, Some(Vec::new()));
     let endless = format!("HTTP/1.1 302 x\r\nLocation: {}\r\n\r\n", "/".repeat(LOCATION_BYTES_MAX));
-    assert_eq!(whole(&endless).end, Err(Fault::HeadTooLong));
+    assert_eq!(whole(&endless).end, Err(HttpFault::HeadTooLong));
     let unrelated = format!("HTTP/1.1 302 x\r\nX: {}\r\nContent-Length: 0\r\n\r\n", "/".repeat(LOCATION_BYTES_MAX));
     assert_eq!(whole(&unrelated).end, Ok(()));
 }
@@ -283,17 +283,17 @@ fn requests_are_read() {
 #[test]
 fn requests_are_refused() {
     let fault = |text: &str| request_head(text.as_bytes()).unwrap_err();
-    assert_eq!(fault("GET /\r\n\r\n"), Fault::RequestLine);
-    assert_eq!(fault("GET / HTTP/2.0\r\n"), Fault::RequestLine);
-    assert_eq!(fault("GET  / HTTP/1.1\r\n"), Fault::RequestLine);
-    assert_eq!(fault("GET / HTTP/1.1\r\nHost\r\n"), Fault::HeaderLine);
-    assert_eq!(fault("GET / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n"), Fault::TransferEncoding);
-    assert_eq!(fault("GET / HTTP/1.1\r\nContent-Length: 1, 2\r\n\r\n"), Fault::ContentLength);
-    assert_eq!(fault(&format!("GET /{}", "x".repeat(HEAD_BYTES_MAX))), Fault::HeadTooLong);
+    assert_eq!(fault("GET /\r\n\r\n"), HttpFault::RequestLine);
+    assert_eq!(fault("GET / HTTP/2.0\r\n"), HttpFault::RequestLine);
+    assert_eq!(fault("GET  / HTTP/1.1\r\n"), HttpFault::RequestLine);
+    assert_eq!(fault("GET / HTTP/1.1\r\nHost\r\n"), HttpFault::HeaderLine);
+    assert_eq!(fault("GET / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n"), HttpFault::TransferEncoding);
+    assert_eq!(fault("GET / HTTP/1.1\r\nContent-Length: 1, 2\r\n\r\n"), HttpFault::ContentLength);
+    assert_eq!(fault(&format!("GET /{}", "x".repeat(HEAD_BYTES_MAX))), HttpFault::HeadTooLong);
 }
 
 /// What the bytes come to, given in pieces, and how many of them that took.
-fn target_of<'a>(bytes: &'a [u8], pieces: &[usize], most: usize) -> (usize, Result<Option<&'a [u8]>, Fault>) {
+fn target_of<'a>(bytes: &'a [u8], pieces: &[usize], most: usize) -> (usize, Result<Option<&'a [u8]>, HttpFault>) {
     let mut reader = TargetReader::new(most);
     for &end in pieces {
         match reader.read(&bytes[..end]) {
@@ -311,15 +311,15 @@ fn a_target_is_known_with_its_line() {
     assert_eq!(read("\r\n\nM-SEARCH * HTTP/1.0\nHost: x"), Ok(Some(&b"*"[..])));
     assert_eq!(read("GET /a HTTP/1.1\r"), Ok(None));
     for text in ["\x16\x03", "GE\0", " / HTTP/1.1\n", "GET /\r\n", "PRI * HTTP/2.0\r\n", "GET\r\n"] {
-        assert_eq!(read(text), Err(Fault::RequestLine), "{text:?}");
+        assert_eq!(read(text), Err(HttpFault::RequestLine), "{text:?}");
     }
     let long = format!("GET /{} HTTP/1.1\n", "x".repeat(100));
-    assert_eq!(TargetReader::new(100).read(long.as_bytes()), Err(Fault::HeadTooLong));
+    assert_eq!(TargetReader::new(100).read(long.as_bytes()), Err(HttpFault::HeadTooLong));
     let line = long.len();
-    assert_eq!(TargetReader::new(line - 1).read(long.as_bytes()), Err(Fault::HeadTooLong));
+    assert_eq!(TargetReader::new(line - 1).read(long.as_bytes()), Err(HttpFault::HeadTooLong));
     assert!(matches!(TargetReader::new(line).read(long.as_bytes()), Ok(Some(_))));
     assert_eq!(TargetReader::new(100).read(&[b'A'; METHOD_BYTES_MAX]), Ok(None));
-    assert_eq!(TargetReader::new(100).read(&[b'A'; METHOD_BYTES_MAX + 1]), Err(Fault::RequestLine));
+    assert_eq!(TargetReader::new(100).read(&[b'A'; METHOD_BYTES_MAX + 1]), Err(HttpFault::RequestLine));
 }
 
 #[test]

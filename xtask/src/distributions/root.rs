@@ -1,19 +1,18 @@
 //! A distribution in a directory: made once, entered for each command in a mount namespace of its own, which goes with
 //! the last process in it, however that ends.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use tlsdyno::servers::DRIVERS;
 
 use super::mirror::Mirror;
 use crate::tlsdyno::workspace;
 
-/// The servers, with nothing that they only recommend.
-pub const PACKAGES_OF_SERVERS: &[&str] =
-    &["nginx-light", "apache2-bin", "haproxy", "lighttpd", "lighttpd-mod-openssl", "openssl"];
 /// All that `make test` does not install itself.
 pub const PACKAGES_TO_BUILD: &[&str] = &["make", "ca-certificates"];
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
@@ -40,10 +39,17 @@ cd "$root"
 pivot_root . mnt
 exec chroot . sh -c 'umount -l /mnt && cd "$0" && exec "$@"' "$place" "$@""#;
 
+/// Debian's packages of the servers, with nothing that these only recommend.
+pub fn packages_of_servers() -> Vec<&'static str> {
+    let of_drivers = DRIVERS.iter().filter_map(|driver| driver.package).flat_map(|package| package.debian.split(' '));
+    let packages: BTreeSet<&str> = of_drivers.chain(["openssl"]).collect();
+    packages.into_iter().collect()
+}
+
 /// A distribution with packages installed.
 pub struct Root {
     name: &'static str,
-    packages: &'static [&'static str],
+    packages: Vec<&'static str>,
     directory: PathBuf,
 }
 
@@ -53,7 +59,7 @@ impl Root {
     pub fn made(
         name: &'static str,
         purpose: &str,
-        packages: &'static [&'static str],
+        packages: Vec<&'static str>,
         work: &Path,
         mirror: impl Fn() -> Result<Mirror>,
     ) -> Result<Root> {
@@ -61,7 +67,7 @@ impl Root {
         let beside = |ending: &str| directory.with_extension(ending);
         let (complete, log) = (beside("complete"), beside("log"));
         let root = Root { name, packages, directory };
-        let packages = packages.join(" ");
+        let packages = root.packages.join(" ");
         if fs::read_to_string(&complete).is_ok_and(|made_of| made_of == packages) {
             return Ok(root);
         }
@@ -97,7 +103,7 @@ impl Root {
         update.args(["apt-get", "update", "-q"]);
         step(update)?;
         let mut install = self.enter("ro", &[target()]);
-        install.args(["apt-get", "install", "-y", "-q", "--no-install-recommends"]).args(self.packages);
+        install.args(["apt-get", "install", "-y", "-q", "--no-install-recommends"]).args(&self.packages);
         install.env("DEBIAN_FRONTEND", "noninteractive");
         step(install)
     }

@@ -29,7 +29,7 @@ use crate::run::pace::Pace;
 use crate::run::preflight::{compile, start_and_check};
 use crate::run::runner::{self, Finished, Start, boxed, run_in_turn};
 use crate::run::schedule::{Work, requests_of_users, typical_users};
-use crate::run::sliced::{Part, SLICED_ROUNDS_MIN, Sweeps, sliced_rounds};
+use crate::run::sliced::{SLICED_ROUNDS_MIN, SlicedPart, Sweeps, sliced_rounds};
 use crate::run::testbed::{ServerUnderTest, Testbed};
 use crate::run::verify::Achieved;
 use crate::run::{manifest, modes, own_command};
@@ -125,8 +125,8 @@ fn tell_before(
 }
 
 /// The configurations as what slices are taken of: each in the server that it is a mode of, or in its own.
-fn parts(testbed: &Testbed) -> Vec<Part> {
-    let part = |(index, server): (usize, &ServerUnderTest)| Part {
+fn parts(testbed: &Testbed) -> Vec<SlicedPart> {
+    let part = |(index, server): (usize, &ServerUnderTest)| SlicedPart {
         server: index,
         host: testbed.host(index),
         name: server.model.name.clone(),

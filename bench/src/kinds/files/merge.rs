@@ -26,7 +26,7 @@ const NUMBERS: [(&str, &str); 3] =
 
 /// What cannot be merged, and the place in the file that asks for it.
 #[derive(Debug, PartialEq)]
-pub struct Fault {
+pub struct MergeFault {
     /// Bytes of the text.
     pub span: Range<usize>,
     /// What is wrong, and what to do.
@@ -37,7 +37,7 @@ pub struct Fault {
 ///
 /// # Errors
 /// `own` leaves out or renames what `base` does not have.
-pub fn merge<'t>(mut base: DeTable<'t>, mut own: DeTable<'t>) -> Result<DeTable<'t>, Fault> {
+pub fn merge<'t>(mut base: DeTable<'t>, mut own: DeTable<'t>) -> Result<DeTable<'t>, MergeFault> {
     own.remove(EXTENDS);
     if let Some(without) = own.remove("without") {
         leave_all_out(&mut base, without)?;
@@ -120,16 +120,16 @@ fn is_named(entry: &Spanned<DeValue>, name_key: &str, name: &str) -> bool {
 }
 
 /// `without = ["remedy", "configuration.no cipher", "paper.hits_per_s"]`.
-fn leave_all_out(base: &mut DeTable, without: Spanned<DeValue>) -> Result<(), Fault> {
+fn leave_all_out(base: &mut DeTable, without: Spanned<DeValue>) -> Result<(), MergeFault> {
     let span = without.span();
     let DeValue::Array(paths) = without.into_inner() else {
         let message =
             "`without` takes a list of what is not inherited, for example [\"remedy\", \"configuration.no cipher\"]";
-        return Err(Fault { span, message: message.to_owned() });
+        return Err(MergeFault { span, message: message.to_owned() });
     };
     for path in paths {
         let span = path.span();
-        let fault = |message: String| Fault { span: span.clone(), message };
+        let fault = |message: String| MergeFault { span: span.clone(), message };
         let path = path.get_ref().as_str().ok_or_else(|| fault("`without` takes texts".to_owned()))?;
         for (array, name) in named_at(base, path) {
             forget_numbers(base, &array, &name);
@@ -200,14 +200,14 @@ fn forget_numbers(base: &mut DeTable, array: &str, name: &str) {
 }
 
 /// `[rename]`, for example `"configuration.no RSA" = "no public key"`.
-fn rename_all<'t>(base: &mut DeTable<'t>, renamed: Spanned<DeValue<'t>>) -> Result<(), Fault> {
+fn rename_all<'t>(base: &mut DeTable<'t>, renamed: Spanned<DeValue<'t>>) -> Result<(), MergeFault> {
     let span = renamed.span();
     let DeValue::Table(names) = renamed.into_inner() else {
         let message = "`rename` is a table, for example \"configuration.no cipher\" = \"plain text\"";
-        return Err(Fault { span, message: message.to_owned() });
+        return Err(MergeFault { span, message: message.to_owned() });
     };
     for (path, new) in names {
-        let fault = |message: String| Fault { span: path.span(), message };
+        let fault = |message: String| MergeFault { span: path.span(), message };
         let path = path.get_ref();
         let DeValue::String(_) = new.get_ref() else {
             return Err(fault("`rename` takes texts".to_owned()));

@@ -199,7 +199,7 @@ fn compare_shares(records: &[Record; 2], args: &Args, tolerance: f64) -> Result<
 }
 
 /// Something that was measured: a run, or a point of a record.
-struct Measured {
+struct LoadResult {
     name: String,
     /// Within it.
     slices: Vec<Sample>,
@@ -210,12 +210,12 @@ struct Measured {
 }
 
 /// A file that `tlsdyno load --output` wrote, or a record by its id.
-fn read(which: &Path) -> Result<Vec<Measured>> {
+fn read(which: &Path) -> Result<Vec<LoadResult>> {
     let text = which.to_string_lossy();
     let Some(record) = record(which)? else {
         let run = read_file(which)?;
         let (slices, whole) = (samples_of_run(&run), sample_of_whole(&run));
-        return Ok(vec![Measured { name: run.url.clone(), slices, whole, run: Some(run) }]);
+        return Ok(vec![LoadResult { name: run.url.clone(), slices, whole, run: Some(run) }]);
     };
     let summary = LoadSummary::of(&record);
     let summary = summary.with_context(|| {
@@ -223,7 +223,7 @@ fn read(which: &Path) -> Result<Vec<Measured>> {
     })?;
     let points = summary.points.iter().enumerate();
     Ok(points
-        .map(|(index, point)| Measured {
+        .map(|(index, point)| LoadResult {
             name: point.name.clone(),
             slices: samples(&record, index),
             whole: sample_of_point(point),
@@ -242,20 +242,20 @@ fn read_file(path: &Path) -> Result<Summary> {
 
 /// Compares every point that all results have, and says what a reader must know.
 fn compare_all(
-    first: &[Vec<Measured>],
-    second: &[Vec<Measured>],
+    first: &[Vec<LoadResult>],
+    second: &[Vec<LoadResult>],
     tolerance: f64,
 ) -> Result<(Vec<Comparison>, Vec<String>)> {
     let results = || first.iter().chain(second);
     let alone = results().all(|points| points.len() == 1);
-    let of = |points: &'_ Vec<Measured>, name: &str| points.iter().position(|point| alone || point.name == name);
+    let of = |points: &'_ Vec<LoadResult>, name: &str| points.iter().position(|point| alone || point.name == name);
     let (mut comparisons, mut remarks) = (Vec::new(), Vec::new());
     for point in &first[0] {
-        let side = |results: &'_ [Vec<Measured>]| -> Option<Vec<usize>> {
+        let side = |results: &'_ [Vec<LoadResult>]| -> Option<Vec<usize>> {
             results.iter().map(|points| of(points, &point.name)).collect()
         };
         let (Some(a), Some(b)) = (side(first), side(second)) else { continue };
-        let pick = |results: &'_ [Vec<Measured>], places: &[usize]| -> Vec<Sample> {
+        let pick = |results: &'_ [Vec<LoadResult>], places: &[usize]| -> Vec<Sample> {
             results.iter().zip(places).filter_map(|(points, place)| points[*place].whole).collect()
         };
         let found = match (&first, &second) {

@@ -11,7 +11,7 @@ use crate::kinds::load::summary::{LoadSummary, latency};
 use crate::kinds::load::{LoadRecord, curve, run_page};
 use crate::report::charts::{COLOURS, line_legend, line_mark, palette, quantity, tooltip, with};
 use crate::report::compared::{self, Scatter};
-use crate::report::document::{Chart, Content, Document, Method, Place, Section, Tone};
+use crate::report::document::{Chart, Content, Document, Medium, Method, Section, Tone};
 use crate::report::{cells, circumstances};
 
 /// The document of a record.
@@ -45,7 +45,7 @@ fn run_of_several((point, run): (&ConfigurationSummary, &Summary)) -> impl Itera
     let is_table = |part: &Content| !part.is_chart() && !matches!(part, Content::Warnings(_));
     let tables = document.sections.into_iter().filter(move |section| section.parts.iter().all(is_table));
     let title = Section::titled("", &point.name).text(document.answer);
-    [title].into_iter().chain(tables).map(|section| section.on(Place::Page))
+    [title].into_iter().chain(tables).map(|section| section.on(Medium::Page))
 }
 
 /// The half serving points, or the point of the most throughput, in a sentence.
@@ -88,7 +88,7 @@ fn points(summary: &LoadSummary, in_one_run: bool) -> Section {
         .number("errors", |point| format_count(point.errors.values().sum()))
         .toned(Tone::Muted, |point| point.hits == 0);
     let of = if in_one_run { "slices of the run".to_owned() } else { format!("{} rounds", summary.rounds) };
-    let place = if summary.curves.is_empty() { Place::Everywhere } else { Place::Page };
+    let place = if summary.curves.is_empty() { Medium::Everywhere } else { Medium::Page };
     Section::titled("points", "Throughput and latency").on(place).charts(saturation_chart(summary)).rows(rows).notes([
         format!(
             "95 %: confidence interval, from {of}. p50, p99: whole responses, of an open loop from the intended send \

@@ -14,7 +14,7 @@ use tlsdyno_report::rows::Rows;
 
 use crate::kinds::load::summary::LoadSummary;
 use crate::report::charts::{COLOURS, line_legend, palette, percentile_curves, quantity, tooltip, with};
-use crate::report::document::{Cell, Chart, Column, Document, Place, Section, row};
+use crate::report::document::{Cell, Chart, Column, Document, Medium, Section, row};
 use crate::report::text::capitalised;
 use crate::report::{cells, circumstances};
 
@@ -27,7 +27,7 @@ pub fn document(summary: &Summary) -> Document {
     let counts = ["", "", ""].map(Column::words).into_iter().zip(["", "number", ""]);
     let columns = counts.map(|(column, class)| Column { class, ..column }).collect();
     let over_time = Section::titled("", "Over time")
-        .on(Place::Page)
+        .on(Medium::Page)
         .charts(charts(&summary.outcome.slices))
         .charts(gantt("connections", "Connections of the first clients", &summary.outcome.lives));
     Document {
@@ -35,13 +35,13 @@ pub fn document(summary: &Summary) -> Document {
         answer: answer(summary),
         sections: vec![
             Section::default().notes(negotiated.chain(trusting(summary))),
-            circumstances::warnings(summary.warnings.clone()).on(Place::Page),
+            circumstances::warnings(summary.warnings.clone()).on(Medium::Page),
             if over_time.parts.is_empty() { Section::default() } else { over_time },
             Section::default().table(columns, counts_rows(summary)).notes(faults),
             latencies(summary),
             workers(summary),
-            Section::titled("", "Latency by phase").on(Place::Page).charts(percentile_chart(summary)),
-            circumstances::warnings(summary.warnings.clone()).on(Place::Terminal),
+            Section::titled("", "Latency by phase").on(Medium::Page).charts(percentile_chart(summary)),
+            circumstances::warnings(summary.warnings.clone()).on(Medium::Terminal),
         ],
         ..Document::default()
     }
@@ -246,7 +246,7 @@ pub(super) fn courses(summary: &LoadSummary, runs: &[Summary]) -> Section {
             &run.outcome.lives,
         )
     });
-    Section::titled("course", "Over time").on(Place::Page).charts(surges(summary, runs)).charts(gantts)
+    Section::titled("course", "Over time").on(Medium::Page).charts(surges(summary, runs)).charts(gantts)
 }
 
 /// Connections of at least this part of the time have a mark where they begin.

@@ -17,11 +17,11 @@ pub(super) struct Course {
     pub(super) began: Instant,
     /// Seconds that a request took in the slowest round of blocks.
     pub(super) slowest: Option<f64>,
-    /// What rounds took besides their slices.
+    /// Time of rounds outside of slices.
     pub(super) beside: Duration,
-    /// Of that, beginning them.
+    /// The part of that in which servers were started.
     pub(super) starting: Duration,
-    /// Of that, their blocks.
+    /// The part of that in which blocks were measured.
     pub(super) in_blocks: Duration,
 }
 

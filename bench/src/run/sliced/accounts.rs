@@ -7,7 +7,7 @@ use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_servers::cpu::{Clocks, ProcessClocks};
 use tlsdyno_servers::{Instance, Vigil};
 
-use super::Part;
+use super::SlicedPart;
 use crate::run::testbed::{Testbed, log_tail};
 
 /// So often processes may end while a server is looked at.
@@ -29,7 +29,7 @@ pub(super) struct Running<'a> {
 }
 
 impl<'a> Running<'a> {
-    pub(super) fn of(testbed: &'a mut Testbed, part: &'a Part) -> Result<Running<'a>> {
+    pub(super) fn of(testbed: &'a mut Testbed, part: &'a SlicedPart) -> Result<Running<'a>> {
         let (host, name) = (testbed.host(part.server), part.name.as_str());
         let instance = testbed.instance(part.server);
         let instance = instance.with_context(|| format!("the server of \"{name}\" does not run"));

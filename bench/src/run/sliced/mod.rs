@@ -53,7 +53,7 @@ pub struct TimeOfSlices {
 
 /// A configuration that is measured in slices.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct SlicedPart {
     /// The configuration of the testbed that serves it.
     pub server: usize,
     /// The part with the same server that all others of it are compared with.
@@ -91,7 +91,7 @@ pub trait Watch {
 /// What goes on over all slices of an experiment.
 #[derive(Default)]
 pub struct Sweeps {
-    parts: Vec<Part>,
+    parts: Vec<SlicedPart>,
     /// Every visit to a server without modes is one slice, which counts: two builds are met cold alike, and the less
     /// time passes between them, the less of what the machine does meanwhile is between them.
     alternates: bool,
@@ -131,7 +131,7 @@ pub struct Sweeps {
 impl Sweeps {
     /// Of these configurations. `keeps_sessions`: a sweep resumes sessions of the one before; `alternates`: they are
     /// builds of one server.
-    pub fn new(parts: Vec<Part>, keeps_sessions: bool, alternates: bool) -> Sweeps {
+    pub fn new(parts: Vec<SlicedPart>, keeps_sessions: bool, alternates: bool) -> Sweeps {
         Sweeps { parts, keeps_sessions, alternates, ..Sweeps::default() }
     }
 

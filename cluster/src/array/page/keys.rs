@@ -2,7 +2,7 @@
 //! clients are compared.
 
 use tlsdyno_base::units::{format_micros, format_percent, format_tenths};
-use tlsdyno_bench::report::document::{Place, Section};
+use tlsdyno_bench::report::document::{Medium, Section};
 use tlsdyno_bench::report::text::ratio_columns;
 use tlsdyno_report::rows::Rows;
 use tlsdyno_stats::Estimate;
@@ -48,13 +48,13 @@ pub fn section(summary: &ArraySummary) -> Option<Section> {
         .number("accepted", |(.., accepted)| format_percent(accepted.value))
         .interval(format_tenths, |(.., accepted)| Some(*accepted))
         .number("proxies", |(_, level, _)| format_micros(level.cpu_ns_per_hit.value))
-        .on(Place::Page)
+        .on(Medium::Page)
         .interval(format_micros, |(_, level, _)| Some(level.cpu_ns_per_hit))
-        .on(Place::Everywhere)
+        .on(Medium::Everywhere)
         .number("dispatcher", |(_, level, _)| format_micros(level.dispatcher_cpu_ns_per_hit.value))
-        .on(Place::Page)
+        .on(Medium::Page)
         .interval(format_micros, |(_, level, _)| Some(level.dispatcher_cpu_ns_per_hit))
-        .on(Place::Everywhere)
+        .on(Medium::Everywhere)
         .number("both", |(_, level, _)| format_micros(level.whole_cpu_ns_per_hit()))
         .pair("times", |(_, level, _)| level.cpu_times.as_ref().map(ratio_columns).unwrap_or_default());
     let note = format!(

@@ -56,7 +56,7 @@ fn missed_reuse(experiment: &ArrayExperiment, place: &ArrayPlace, outcome: &Outc
 
 #[cfg(test)]
 mod tests {
-    use tlsdyno_engine::load::{Handshakes, Part};
+    use tlsdyno_engine::load::{Handshakes, LoopOutcome};
 
     use super::*;
     use crate::array::file::Spread;
@@ -114,7 +114,7 @@ mod tests {
         assert!(!said.valid && said.warnings[0].to_string().contains("0.200 CPUs under a quota of 0.1"), "{said:?}");
         assert!(check(&Outcome { client_cpu_ns: 960_000_000, ..outcome() }, 1).client_bound);
         // Of several workers each has a clock of its own.
-        let part = |client_cpu_ns| Part { elapsed_ns: 1_000_000_000, client_cpu_ns, ..Part::default() };
+        let part = |client_cpu_ns| LoopOutcome { elapsed_ns: 1_000_000_000, client_cpu_ns, ..LoopOutcome::default() };
         let of_workers = |cpu_ns: [u64; 2]| Outcome { parts: cpu_ns.map(part).to_vec(), ..outcome() };
         assert!(!check(&of_workers([480_000_000, 480_000_000]), 1).client_bound);
         assert!(check(&of_workers([960_000_000, 200_000_000]), 1).client_bound);

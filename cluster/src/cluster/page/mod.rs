@@ -10,7 +10,7 @@ use tlsdyno_base::histogram::Percentiles;
 use tlsdyno_base::units::{NONE, format_count, format_micros, format_percent, format_quantity, format_tenths};
 use tlsdyno_bench::report::cells;
 use tlsdyno_bench::report::circumstances::{self, server_text};
-use tlsdyno_bench::report::document::{Document, Method, Place, Section, Tone};
+use tlsdyno_bench::report::document::{Document, Medium, Method, Section, Tone};
 use tlsdyno_bench::report::published;
 use tlsdyno_bench::report::text::{ratio_columns, ratio_times};
 use tlsdyno_record::model::{Policy, PublishedNumber, Quantity};
@@ -30,7 +30,7 @@ pub fn document(record: &Record, summary: &ClusterSummary) -> Document {
     let mut warnings = circumstances::texts(&summary.warnings, parts.iter().map(|(name, texts)| (name, texts)));
     warnings.extend(unserved(summary));
     let open_loop = summary.cells.iter().any(|cell| cell.cell.rate_per_s.is_some());
-    let charts = Section::default().on(Place::Page).charts(charts::all(summary));
+    let charts = Section::default().on(Medium::Page).charts(charts::all(summary));
     let table = if summary.has_one_server() { points(summary) } else { table(summary) };
     let mut sections: Vec<Section> = setting(record).into_iter().chain([charts, table]).collect();
     sections.extend(locality::section(summary));
@@ -131,13 +131,13 @@ fn points(summary: &ClusterSummary) -> Section {
         .interval(format_quantity, |cell| Some(cell.measured.hits_per_second))
         .number("accepted", |cell| format_percent(cell.accepted_percent_of_offered.value))
         .number("µs/hit", |cell| format_micros(cell.measured.server_cpu_ns_per_hit.value))
-        .on(Place::Page)
+        .on(Medium::Page)
         .interval(format_micros, |cell| Some(cell.measured.server_cpu_ns_per_hit))
-        .on(Place::Everywhere)
+        .on(Medium::Everywhere)
         .number("mean", |cell| latency(cell, |found| found.mean))
         .number("p50", |cell| latency(cell, |found| found.p50))
         .number("p99", |cell| latency(cell, |found| found.p99))
-        .on(Place::Page)
+        .on(Medium::Page)
         .number("blocks", |cell| cells::blocks(&cell.measured))
         .toned(Tone::Muted, |cell| !cell.is_point())
         .toned(Tone::Bad, |cell| !cell.measured.valid);
@@ -175,31 +175,31 @@ fn table(summary: &ClusterSummary) -> Section {
     let rows = Rows::of(by_traffic(summary))
         .words("", |cell| format!("  {}", cell.cell.policy.name()))
         .toned(Tone::Bad, |cell| !cell.measured.valid)
-        .on(Place::Page)
+        .on(Medium::Page)
         .number("offered", |cell| format_count(cell.measured.resumed_offered))
-        .on(Place::Everywhere)
+        .on(Medium::Everywhere)
         .number("accepted", |cell| format_percent(cell.accepted_percent_of_offered.value))
-        .on(Place::Page)
+        .on(Medium::Page)
         .interval(format_tenths, |cell| Some(cell.accepted_percent_of_offered))
-        .on(Place::Everywhere)
+        .on(Medium::Everywhere)
         .number("hits/s", |cell| cells::hits(&cell.measured))
-        .on(Place::Page)
+        .on(Medium::Page)
         .interval(format_quantity, |cell| Some(cell.measured.hits_per_second))
-        .on(Place::Everywhere)
+        .on(Medium::Everywhere)
         .pair("times", |cell| ratio(cell, |against| &against.hits_per_second))
         .last_toned(2, Tone::Muted, is_undecided)
         .estimate("µs/hit", format_micros, |cell| Some(cell.measured.server_cpu_ns_per_hit))
-        .on(Place::Page)
+        .on(Medium::Page)
         .pair("CPU times", |cell| ratio(cell, |against| &against.by_cpu))
-        .on(Place::Everywhere)
+        .on(Medium::Everywhere)
         .number("µs/conn", |cell| of_dispatcher(cell).map_or(NONE.to_owned(), |of| format_micros(of.value)))
-        .on(Place::Page)
+        .on(Medium::Page)
         .interval(format_micros, of_dispatcher)
-        .on(Place::Everywhere)
+        .on(Medium::Everywhere)
         .number("p50", |cell| latency(cell, |found| found.p50))
         .number("p99", |cell| latency(cell, |found| found.p99))
         .number("busiest", |cell| format_percent(cell.busiest_percent.value))
-        .on(Place::Page)
+        .on(Medium::Page)
         .number("blocks", |cell| cells::blocks(&cell.measured))
         .headed(|cell| Some(cell.traffic.clone()));
     let baseline = summary.cells.first().map_or("", |cell| cell.cell.policy.name());

@@ -12,7 +12,7 @@ use super::{Loop, all, seconds};
 use crate::dispatch::connection::{BackendSocket, Connection, Side, Socket, Stage};
 use crate::dispatch::limits::BACKENDS_MAX;
 use crate::dispatch::places::Id;
-use crate::dispatch::relay::Fault;
+use crate::dispatch::relay::FailedSide;
 use crate::dispatch::route::{Choices, Reason};
 use crate::dispatch::settings::{Policy, ProxyHeader};
 use crate::reactor::Interest;
@@ -69,7 +69,7 @@ impl Loop<'_> {
                     self.pause_accepting();
                     return self.close(id);
                 }
-                Err(_) => Err(Fault::Receiver),
+                Err(_) => Err(FailedSide::Receiver),
             };
             let Ok(connected) = connecting else {
                 self.note_failure(id, slot);

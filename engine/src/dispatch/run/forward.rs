@@ -8,7 +8,7 @@ use crate::dispatch::counters::LoopCounts;
 use crate::dispatch::learn::{Lesson, Outcome, Student};
 use crate::dispatch::limits::PATIENCE_NS;
 use crate::dispatch::places::Id;
-use crate::dispatch::relay::{Fault, Flow, Tools};
+use crate::dispatch::relay::{FailedSide, Flow, Tools};
 use crate::reactor::{Event, Interest};
 
 impl Loop<'_> {
@@ -87,12 +87,12 @@ impl Loop<'_> {
         count.add(direction.bytes - before);
         match flow {
             Ok(flow) => Some(flow),
-            Err(Fault::Sender) => {
+            Err(FailedSide::Sender) => {
                 connection.reset_by.get_or_insert(side);
                 self.close(id);
                 None
             }
-            Err(Fault::Receiver) => {
+            Err(FailedSide::Receiver) => {
                 // What it still has to say is passed on; then the reset.
                 direction.give_up(&mut self.pipes);
                 let gone = if side == Side::Client { Side::Backend } else { Side::Client };

@@ -5,7 +5,7 @@ mod sampled;
 
 use tlsdyno_base::units::{NONE, format_count, format_micros, format_percent, format_quantity, format_tenths};
 use tlsdyno_bench::report::circumstances::{self, server_text};
-use tlsdyno_bench::report::document::{Document, Method, Place, Section, Tone};
+use tlsdyno_bench::report::document::{Document, Medium, Method, Section, Tone};
 use tlsdyno_bench::report::text::{capitalised, stage_label};
 use tlsdyno_record::store::Record;
 use tlsdyno_report::rows::Rows;
@@ -18,7 +18,7 @@ use crate::profile::summary::{KindSummary, ProfileSummary, StageSummary};
 /// The document of a record.
 pub fn document(record: &Record, summary: &ProfileSummary) -> Document {
     let mut sections = vec![setting(record)];
-    sections.push(Section::default().on(Place::Page).charts(charts::all(summary)));
+    sections.push(Section::default().on(Medium::Page).charts(charts::all(summary)));
     sections.extend(summary.handshakes.iter().map(stages));
     sections.push(meaning(summary));
     sections.extend(summary.handshakes.iter().flat_map(sampled::sections));

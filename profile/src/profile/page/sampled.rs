@@ -4,7 +4,7 @@
 use serde_json::json;
 use tlsdyno_base::units::{format_count, format_micros, format_percent, format_tenths};
 use tlsdyno_bench::report::charts::{COLOURS, ink, legend_above, palette, with};
-use tlsdyno_bench::report::document::{Chart, Place, Section, Tone};
+use tlsdyno_bench::report::document::{Chart, Medium, Section, Tone};
 use tlsdyno_bench::report::text::stage_label;
 use tlsdyno_record::store::samples::Area;
 use tlsdyno_record::store::stacks::Stacks;
@@ -29,7 +29,7 @@ const ROW_HEIGHT: usize = 17;
 /// The sections of one kind of handshake.
 pub fn sections(kind: &KindSummary) -> Vec<Section> {
     let Some(sampled) = &kind.sampled else { return Vec::new() };
-    let chart = Section::default().on(Place::Page).charts(flames(kind, sampled));
+    let chart = Section::default().on(Medium::Page).charts(flames(kind, sampled));
     vec![areas(kind, sampled), functions(kind, sampled), chart]
 }
 

@@ -12,7 +12,7 @@ use tlsdyno_bench::run::manifest;
 use tlsdyno_bench::run::observer::Observer;
 use tlsdyno_bench::run::own_command::tell_effects;
 use tlsdyno_bench::run::preflight::{Check, can_resume, checks_of};
-use tlsdyno_bench::run::sliced::Part;
+use tlsdyno_bench::run::sliced::SlicedPart;
 use tlsdyno_bench::run::testbed::Testbed;
 use tlsdyno_engine::load::{Plan, Resumption};
 use tlsdyno_native::{Clock, Profiling};
@@ -160,11 +160,11 @@ fn check_all(
 }
 
 /// The cells as what slices are taken of.
-fn parts(cells: &[Placed], testbed: &Testbed) -> Vec<Part> {
+fn parts(cells: &[Placed], testbed: &Testbed) -> Vec<SlicedPart> {
     let server_of = |cell: &Placed| testbed.host(cell.server);
     // The first cell of a server is the one with nothing done to it.
     let host_of = |own: &Placed| cells.iter().position(|other| server_of(other) == server_of(own)).unwrap_or_default();
-    let part = |own: &Placed| Part { server: own.server, host: host_of(own), name: own.cell.to_string() };
+    let part = |own: &Placed| SlicedPart { server: own.server, host: host_of(own), name: own.cell.to_string() };
     cells.iter().map(part).collect()
 }
 

@@ -19,7 +19,7 @@ use tlsdyno_stats::{ConfigurationSummary, Loaded, Metric, Share, Shares, Summary
 use super::answer::answer;
 use super::{accelerators, between_runs, findings, libraries, machines, methods, remedies, traffic};
 use crate::report::charts::{self, PHASES};
-use crate::report::document::{Content, Document, Method, Place, Section, Table, Tone};
+use crate::report::document::{Content, Document, Medium, Method, Section, Table, Tone};
 use crate::report::text::{
     difference_with_interval, loaded_label, share_interval, share_label, share_number, share_with_interval,
     short_share_label,
@@ -46,10 +46,10 @@ pub fn document(record: &Record, summary: &Summary) -> Document {
     let noted = shares(record, summary).notes(methods::doubling_note(record, summary));
     let mut sections: Vec<Section> = libraries::section(summary).into_iter().chain([noted]).collect();
     sections.extend(between_runs::section(record, summary));
-    sections.push(warnings.clone().on(Place::Page));
+    sections.push(warnings.clone().on(Medium::Page));
     sections.extend(methods::section(summary).into_iter().chain(methods::counts(summary)));
     if record.kind_part.of::<Experiment>().is_some_and(|experiment| !experiment.is_timed()) {
-        sections.push(warnings.on(Place::Terminal));
+        sections.push(warnings.on(Medium::Terminal));
         return circumstances::document(record, summary.rounds, answer(summary), sections, Method::Counting);
     }
     sections.extend(summary.machines.iter().flat_map(|of| machines::sections(of, summary)));
@@ -58,7 +58,7 @@ pub fn document(record: &Record, summary: &Summary) -> Document {
     sections.extend(summary.has_rates().then(|| throughput(summary)));
     sections.push(configurations(summary));
     sections.extend(latency(summary));
-    sections.push(warnings.on(Place::Terminal));
+    sections.push(warnings.on(Medium::Terminal));
     // What the question is comes first.
     let asks_for_remedies =
         record.kind_part.of::<Experiment>().is_some_and(|of| of.comparisons.is_empty() && of.paper.is_none());
@@ -86,15 +86,15 @@ fn shares(record: &Record, summary: &Summary) -> Section {
         [share_number(time) + bound, share_interval(time)]
     };
     let mut rows = Rows::of(&both)
-        .on(Place::Terminal)
+        .on(Medium::Terminal)
         .words("cost of", |(cpu, _)| short_share_label(cpu))
-        .on(Place::Page)
+        .on(Medium::Page)
         .words("cost of", |(cpu, _)| share_label(cpu))
-        .on(Place::Everywhere)
+        .on(Medium::Everywhere)
         .pair("CPU/hit", |(cpu, _)| [share_number(cpu), share_interval(cpu)])
-        .on(Place::Terminal)
+        .on(Medium::Terminal)
         .words("", |_| String::new())
-        .on(Place::Everywhere)
+        .on(Medium::Everywhere)
         .words("verdict", |(cpu, _)| charts::verdict(cpu).to_owned());
     if summary.has_rates() {
         rows = rows.pair("time/hit", |(_, time)| time.map(by_time).unwrap_or_default());
@@ -282,7 +282,7 @@ fn only_together(named: &[ShareModel], as_is: &str) -> Option<String> {
 fn throughput(summary: &Summary) -> Section {
     let text = "Hits per second of each configuration at saturation. A configuration with a stage off shows what the \
                 server would do if that stage were free.";
-    Section::titled("", "Throughput").on(Place::Page).text(text).charts(charts::throughput(summary))
+    Section::titled("", "Throughput").on(Medium::Page).text(text).charts(charts::throughput(summary))
 }
 
 fn configurations(summary: &Summary) -> Section {
@@ -292,17 +292,17 @@ fn configurations(summary: &Summary) -> Section {
     let rows = Rows::of(shown)
         .words("configuration", |of| of.name.clone())
         .number_if_any("hits/s", |of| rate(of).map(|_| cells::hits(of)))
-        .on(Place::Page)
+        .on(Medium::Page)
         .interval(format_quantity, rate)
-        .on(Place::Everywhere)
+        .on(Medium::Everywhere)
         .number("server µs/hit", |of| format_micros(of.server_cpu_ns_per_hit.value))
         .interval(format_micros, |of| Some(of.server_cpu_ns_per_hit))
         .number("client µs/hit", |of| format_micros(of.client_cpu_ns_per_hit))
         .number("full", |of| format_count(of.handshakes_full))
         .number("resumed", |of| format_count(of.handshakes_resumed))
-        .on(Place::Page)
+        .on(Medium::Page)
         .number("hits/handshake", |of| of.hits_per_handshake.map_or(NONE.to_owned(), format_tenths))
-        .on(Place::Everywhere)
+        .on(Medium::Everywhere)
         .number("blocks", cells::blocks)
         .last_toned(1, Tone::Bad, |of| !of.valid);
     Section::default().rows(rows).notes(companions(summary))
@@ -339,7 +339,7 @@ fn latency(summary: &Summary) -> Option<Section> {
         .number("99.9 %", |(.., found)| cells::latency(Some(found), |of| of.p999))
         .number("largest", |(.., found)| cells::latency(Some(found), |of| of.max))
         .table();
-    let section = Section::titled("", "Latency by phase").on(Place::Page).text(text).charts(charts::latency(summary));
+    let section = Section::titled("", "Latency by phase").on(Medium::Page).text(text).charts(charts::latency(summary));
     Some(section.with(Content::Folded("Table of latencies".to_owned(), vec![Content::Table(table)])))
 }
 

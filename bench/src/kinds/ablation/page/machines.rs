@@ -8,7 +8,7 @@ use tlsdyno_stats::machines::{MachineRow, MachineShares, Machines, OnMachine};
 use tlsdyno_stats::{Ratio, Summary};
 
 use crate::report::charts::{COLOURS, axis, finite_or, layer, names, palette, quantity, rule_mark, tooltip, with};
-use crate::report::document::{Cell, Chart, Column, Content, Place, Section, Table, row};
+use crate::report::document::{Cell, Chart, Column, Content, Medium, Section, Table, row};
 use crate::report::text::{ends, stage_label};
 
 /// What a quota of CPU time is not.
@@ -28,7 +28,7 @@ fn throughput(machines: &Machines, summary: &Summary) -> Section {
     let mut columns = vec![Column::words("hits/s")];
     for machine in &machines.machines {
         let paper = Column::number("paper");
-        columns.extend([Column::number(machine), Column::interval().on(Place::Page), paper]);
+        columns.extend([Column::number(machine), Column::interval().on(Medium::Page), paper]);
     }
     let table = Table { columns, rows: machines.rows.iter().map(cells).collect() };
     let implied = machines.rows.iter().flat_map(|row| &row.machines).any(|cell| cell.paper_implied.is_some());
@@ -174,7 +174,7 @@ fn shares(machines: &Machines) -> Option<Section> {
     }
     let mut columns = vec![Column::words("cost of, % of time/hit")];
     for machine in &machines.machines {
-        columns.extend([Column::number(machine), Column::interval().on(Place::Page), Column::number("paper")]);
+        columns.extend([Column::number(machine), Column::interval().on(Medium::Page), Column::number("paper")]);
     }
     let cells = |(at, name): (usize, &String)| {
         let of = |shares: &MachineShares| {

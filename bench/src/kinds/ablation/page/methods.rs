@@ -6,7 +6,7 @@ use tlsdyno_record::store::{Record, Role};
 use tlsdyno_report::rows::Rows;
 use tlsdyno_stats::counts::Instructions;
 use tlsdyno_stats::methods::{Agreement, ByMethods};
-use tlsdyno_stats::{Part, Summary};
+use tlsdyno_stats::{PartOfWhole, Summary};
 use tlsdyno_tls::Stage;
 
 use crate::report::document::{Section, Tone};
@@ -43,8 +43,8 @@ pub fn section(summary: &Summary) -> Option<Section> {
 }
 
 /// A share that was counted has no interval.
-fn counted_part(percent: f64) -> Part {
-    Part::of(percent, [f64::NEG_INFINITY, f64::INFINITY])
+fn counted_part(percent: f64) -> PartOfWhole {
+    PartOfWhole::of(percent, [f64::NEG_INFINITY, f64::INFINITY])
 }
 
 fn instructions(row: &ByMethods, of: fn(&Instructions) -> Option<f64>) -> String {
@@ -92,7 +92,7 @@ pub fn counts(summary: &Summary) -> Option<Section> {
 /// The answer from counts alone.
 pub fn counted_answer(summary: &Summary) -> Option<String> {
     summary.counted.as_ref()?;
-    let counted = |row: &ByMethods| Some(row.counting?.percent).filter(|of| counted_part(*of) != Part::NotKnown);
+    let counted = |row: &ByMethods| Some(row.counting?.percent).filter(|of| counted_part(*of) != PartOfWhole::NotKnown);
     let share = |row: &ByMethods| counted(row).unwrap_or(f64::NEG_INFINITY);
     let mut rows: Vec<&ByMethods> = summary.by_methods.iter().filter(|row| counted(row).is_some()).collect();
     rows.sort_by(|a, b| share(b).total_cmp(&share(a)));

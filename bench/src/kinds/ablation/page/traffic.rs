@@ -5,7 +5,7 @@ use tlsdyno_record::model::{Experiment, ForeignTraffic};
 use tlsdyno_record::store::Record;
 use tlsdyno_report::rows::Rows;
 use tlsdyno_stats::traffic::TrafficShare;
-use tlsdyno_stats::{Direction, Part, Summary};
+use tlsdyno_stats::{Direction, PartOfWhole, Summary};
 
 use crate::report::document::Section;
 use crate::report::text::{capitalised, part_interval, part_number, stage_label};
@@ -15,7 +15,7 @@ pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
     let traffic = summary.traffic.as_ref()?;
     let foreign: &ForeignTraffic = record.kind_part.of::<Experiment>()?.foreign_traffic.as_ref()?;
     let told = |share: &TrafficShare| {
-        let part = Part::of(share.percent.value, share.percent.interval());
+        let part = PartOfWhole::of(share.percent.value, share.percent.interval());
         [part_number(part), part_interval(part, share.percent.low, share.percent.high)]
     };
     let rows = Rows::of(&traffic.stages)
