@@ -32,7 +32,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         crate::output::print(listing()?)?;
         return Ok(Exit::Done);
     };
-    let mut experiment = files::find(&KINDS, file).or_fault(Fault::Input)?;
+    let mut experiment = files::find(KINDS, file).or_fault(Fault::Input)?;
     experiment.change(&args.changes, &file.display().to_string())?;
     experiment.perform(&args.output)
 }
@@ -41,7 +41,7 @@ pub fn run(args: &Args) -> Result<Exit> {
 fn listing() -> Result<String> {
     let widest = files::EMBEDDED.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let mut text = String::new();
-    for (name, experiment) in files::all(&KINDS)? {
+    for (name, experiment) in files::all(KINDS)? {
         text.push_str(&format!("{name:widest$}  {:>4.0} s  {}\n", experiment.measure().time_s, experiment.question()));
     }
     Ok(text)

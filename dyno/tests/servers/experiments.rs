@@ -24,7 +24,7 @@ fn files(name: &str) -> Vec<PathBuf> {
 #[test]
 fn every_experiment_of_the_repository_is_sound() {
     for path in ["bases", "papers", "modern", "smoke"].iter().flat_map(|name| files(name)) {
-        let experiment = find(&kinds::KINDS, &path);
+        let experiment = find(kinds::KINDS, &path);
         let experiment = experiment.unwrap_or_else(|error| panic!("{}: {error:#}", path.display()));
         assert!(experiment.question().ends_with('?'), "{}: the question is no question", path.display());
     }
