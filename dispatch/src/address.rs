@@ -42,12 +42,10 @@ fn port_fault(text: &str) -> Option<&'static str> {
     }
 }
 
-/// For serde: one.
 pub(super) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<SocketAddr, D::Error> {
     parse(&String::deserialize(from)?).map_err(D::Error::custom)
 }
 
-/// For serde: several.
 pub(super) fn read_all<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<SocketAddr>, D::Error> {
     let texts = Vec::<String>::deserialize(from)?;
     texts.iter().map(|text| parse(text)).collect::<Result<_, _>>().map_err(D::Error::custom)

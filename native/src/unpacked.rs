@@ -16,7 +16,6 @@ pub(super) struct Library {
     pub(super) name: &'static str,
     /// The ELF shared library.
     pub(super) image: &'static [u8],
-    /// Its area.
     pub(super) layout: &'static Layout,
 }
 

@@ -11,7 +11,6 @@ use crate::document::{Cell, Column, Content, Document, Item, Medium, Section, Ta
 
 /// Width when the output is not a terminal.
 const PLAIN_WIDTH: usize = 100;
-/// The longest bar.
 const LONGEST_BAR: usize = 24;
 /// What indents paragraphs below a heading.
 const INDENT: &str = "  ";

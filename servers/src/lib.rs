@@ -354,7 +354,6 @@ impl Place<'_> {
 
 #[cfg(test)]
 impl Place<'_> {
-    /// Of no server.
     fn example() -> Place<'static> {
         let (run, own) = (Path::new("/run"), Path::new("/run/own"));
         Place { run, own, ip: Ipv4Addr::LOCALHOST.into(), port: 1, plain_port: 2 }
@@ -364,9 +363,7 @@ impl Place<'_> {
 /// What a driver has prepared.
 #[derive(Debug)]
 pub struct Prepared {
-    /// The program.
     program: OsString,
-    /// Its arguments.
     arguments: Vec<OsString>,
     /// Configuration text, for the manifest.
     config: String,

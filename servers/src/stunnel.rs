@@ -16,7 +16,6 @@ use super::{Place, Prepared, ServerSpec, ServerTls, rendered};
 const CONFIG_FILE: &str = "stunnel.conf";
 /// Chain and key in one file.
 const CERTIFICATE_FILE: &str = "certificate.pem";
-/// The program.
 pub(super) const PACKAGE: Package = Package {
     title: "stunnel",
     programs: &["stunnel4", "stunnel"],

@@ -139,7 +139,6 @@ fn gate_of(limit: &ChangeLimit, of: &Comparison) -> Gate {
     }
 }
 
-/// What is compared.
 #[derive(Clone, Copy)]
 struct Quantity {
     name: &'static str,
@@ -264,7 +263,6 @@ struct Location {
     mean: f64,
     /// Square of the standard error; infinite with fewer than two values.
     squared_error: f64,
-    /// Degrees of freedom.
     degrees: f64,
 }
 

@@ -45,7 +45,6 @@ type Sweep = BTreeMap<usize, Points>;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sweeps {
     rounds: Vec<Vec<Sweep>>,
-    /// Of each round.
     numbers: Vec<u32>,
     /// Slices differ in their traffic, so that each counts as much as it cost.
     is_varied: bool,

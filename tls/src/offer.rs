@@ -63,7 +63,6 @@ impl SessionId {
 enum Opening {
     /// Every suite offered has the same hash, or the server chose one in a HelloRetryRequest.
     Hashed(Transcript),
-    /// The ClientHello itself.
     Held(Vec<u8>),
 }
 

@@ -69,7 +69,6 @@ pub(crate) struct Flights {
     ended: bool,
 }
 
-/// Who sent something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum From {
     Client,

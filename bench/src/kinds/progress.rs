@@ -30,7 +30,6 @@ const RENEWED: Duration = Duration::from_secs(5);
 const RENEWED_TIMES: u32 = 20;
 /// How often somebody who has no bar to look at is told how far it is.
 const TOLD: Duration = Duration::from_secs(10);
-/// Its rows.
 const ROWS_SO_FAR: usize = 12;
 
 impl Progress {

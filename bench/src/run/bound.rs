@@ -42,7 +42,6 @@ impl Bound {
         Bound { started, time, has_result: false }
     }
 
-    /// When measuring began.
     pub(super) fn started(&self) -> Instant {
         self.started
     }
@@ -57,7 +56,6 @@ impl Bound {
         self.has_result = true;
     }
 
-    /// Whether one is.
     pub(super) fn has_result(&self) -> bool {
         self.has_result
     }

@@ -182,7 +182,6 @@ impl Subject for Foreign<'_> {
         Plan { slices: Some(slices), ..Plan::of(Schedule::of_rounds(ROUND, left), vec![self.warm_up(0, 1)]) }
     }
 
-    /// One interval.
     fn block(&mut self, index: usize, _work: &Work, _journal: &mut Journal) -> Result<Block> {
         let index = if self.may_double() { index } else { self.host };
         let mut block = Block { valid: true, ..Block::default() };

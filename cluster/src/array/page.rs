@@ -232,7 +232,6 @@ fn theory_note(line: &ArrayLine) -> Option<String> {
     ))
 }
 
-/// Every point.
 fn levels(summary: &ArraySummary) -> Section {
     let all = summary.lines.iter().flat_map(|line| line.levels.iter().map(|level| (line.name.as_str(), level)));
     let all: Vec<(&str, &ArrayLevel)> = all.collect();

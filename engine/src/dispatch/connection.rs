@@ -24,7 +24,6 @@ pub(super) enum Stage {
     Hello,
     /// Connecting to the backend.
     Connecting,
-    /// Bytes pass.
     Relaying,
 }
 
@@ -48,7 +47,6 @@ pub(super) struct BackendSocket {
 /// Looks for what a backend is chosen by in what a client says first.
 #[derive(Debug)]
 pub(super) enum Opening {
-    /// A ClientHello.
     Hello(ClientReader),
     /// The line of a request.
     Request(TargetReader),

@@ -35,7 +35,6 @@ impl PerAddress {
         u32::from(counts[0].min(counts[1])) < most
     }
 
-    /// Counts one less.
     pub(super) fn leave(&self, address: IpAddr) {
         for counter in self.counters(address) {
             counter.fetch_sub(1, Relaxed);

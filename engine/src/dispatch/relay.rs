@@ -42,7 +42,6 @@ pub(super) struct Direction {
     held: Vec<u8>,
     taken: usize,
     pipe: Option<Pipe>,
-    /// Bytes passed on.
     pub(super) bytes: u64,
 }
 

@@ -72,7 +72,6 @@ struct OfLoop {
     asked: Arc<AtomicBool>,
     answers: Receiver<Answer>,
     emptied: SyncSender<Box<RecentLatencies>>,
-    /// The last snapshot.
     last: Option<Snapshot>,
     /// The latencies that came with it.
     recent: Option<Box<RecentLatencies>>,

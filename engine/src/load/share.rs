@@ -19,7 +19,6 @@ pub struct Share {
 }
 
 impl Default for Share {
-    /// The whole load.
     fn default() -> Share {
         Share { index: 0, count: 1 }
     }

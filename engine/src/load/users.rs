@@ -138,7 +138,6 @@ struct Active {
     held: bool,
     /// When the page was to begin, by the schedule.
     intended_ns: Option<u64>,
-    /// Its TLS session.
     session: SessionUse,
 }
 

@@ -27,7 +27,6 @@ const OF_ONE_CONNECTION: [&[u8]; 6] = [CONNECTION, b"keep-alive", b"proxy-connec
 #[derive(Debug)]
 pub struct Origin {
     address: SocketAddr,
-    /// The worker's.
     epoll: OwnedFd,
     sockets: Vec<Option<Back>>,
     /// Unused places in `sockets`.

@@ -71,7 +71,6 @@ pub fn check(experiment: &StepsExperiment) -> Result<()> {
 /// The cells of an experiment.
 struct StepByStep {
     cells: Vec<StepsCell>,
-    /// Of each server.
     clients: Vec<Client>,
     testbed: Testbed,
     request: Vec<u8>,

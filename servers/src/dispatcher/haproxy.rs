@@ -19,7 +19,6 @@ const STATS_FILE: &str = "stats";
 /// How long the statistics may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The program.
 pub(super) fn program() -> Result<PathBuf> {
     PACKAGE.require(" or leave its policies out of --policies")
 }

@@ -29,12 +29,10 @@ pub(super) struct Ports<'a> {
     pub(super) directory: &'a Path,
 }
 
-/// Where somebody listens.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Socket {
     /// A TCP port at an address as it is written: `*`, `127.0.0.1`, `[::1]`, a name.
     Tcp(String, u16),
-    /// A path.
     Unix(String),
 }
 

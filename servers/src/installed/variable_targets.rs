@@ -25,7 +25,6 @@ pub(super) fn all_values(http: &[Directive]) -> Vec<String> {
 pub(super) struct InGroup {
     /// The value with the group's name in place of an address.
     pub(super) value: String,
-    /// The group's name.
     pub(super) group: String,
     /// Where its server is.
     pub(super) address: String,

@@ -15,7 +15,6 @@ use crate::{tls12, tls13};
 
 /// What the client waits for. Handshake states are boxed: they are large, and gone once the connection carries data.
 pub(crate) enum State {
-    /// ServerHello.
     Offer(Box<Offer>),
     /// The rest of a TLS 1.3 handshake.
     Tls13(Box<tls13::Handshaking>),

@@ -12,7 +12,6 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// Longest line; longer ones are passed over without being kept.
 pub(super) const MAX_LINE_BYTES: usize = 64 << 10;
 
-/// One line.
 pub(super) struct Line<'buffer> {
     /// The line without its line feed, or the first [`MAX_LINE_BYTES`] of a longer one.
     pub text: &'buffer [u8],

@@ -13,7 +13,6 @@ pub(super) enum Method {
 /// What the response was and will be again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Response {
-    /// The whole object.
     Whole,
     /// 304: nothing, since the client has it already.
     NotModified,

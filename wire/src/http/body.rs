@@ -36,7 +36,6 @@ enum At {
     Size { value: u64, digits: u8 },
     /// Behind the size: blanks and extensions up to the end of the line.
     Extension { value: u64 },
-    /// In the data.
     Data { left: u64 },
     /// Behind the data: CRLF, or LF alone.
     DataEnd { carriage_return: bool },

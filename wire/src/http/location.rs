@@ -16,7 +16,6 @@ const NAME: &[u8] = b"location:";
 pub(super) struct Location {
     /// The line that is arriving, while it may be the one.
     line: Vec<u8>,
-    /// It is not.
     other: bool,
     value: Option<Vec<u8>>,
 }

@@ -51,7 +51,6 @@ struct Row<'a, W> {
 /// How a sweep ended.
 enum End {
     Complete,
-    /// Ctrl-C.
     Interrupted,
     /// The time of measuring was up.
     OutOfTime,
