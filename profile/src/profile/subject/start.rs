@@ -57,11 +57,8 @@ impl Profile {
             Vec::new()
         };
         let servers = experiment.of_servers();
-        let mut testbed = Testbed::prepare(&servers, cpus, &mut |text| observer.step(text))?;
-        tell_effects(&servers, observer).or_fault(Fault::Input)?;
         let clock = Clock::best();
-        let profiling = Profiling::prepare(&testbed.make_directory("profiler")?, clock)?;
-        testbed.servers[PROFILED].profile_with(profiling);
+        let mut testbed = with_profiler(&servers, clock, cpus, observer)?;
         let checks = check_all(&servers, &mut testbed, stop, observer)?;
         let sampling = samplers(experiment, &mut testbed, record);
         let profile = file::Profile { sampled: !sampling.is_empty(), ..experiment.profile.clone() };
@@ -141,6 +138,15 @@ fn samplers(experiment: &ProfileExperiment, testbed: &mut Testbed, record: &mut 
         };
     }
     opened
+}
+
+/// The servers, not started yet, with the profiler in the one that is profiled.
+fn with_profiler(servers: &Experiment, clock: Clock, cpus: Cpus, observer: &mut dyn Observer) -> Result<Testbed> {
+    let mut testbed = Testbed::prepare(servers, cpus, &mut |text| observer.step(text))?;
+    tell_effects(servers, observer).or_fault(Fault::Input)?;
+    let profiling = Profiling::prepare(&testbed.make_directory("profiler")?, clock)?;
+    testbed.servers[PROFILED].profile_with(profiling);
+    Ok(testbed)
 }
 
 /// Starts all servers, one after the other, and checks each.
