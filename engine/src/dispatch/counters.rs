@@ -40,7 +40,9 @@ macro_rules! counters {
 counters! {
     /// Counts of one loop. Bytes are bytes, all others numbers of connections unless said.
     LoopCounts {
+        /// Connections accepted.
         accepted,
+        /// Connections closed.
         closed,
         /// Handshakes in which a session was offered.
         sessions_offered,
