@@ -4,7 +4,7 @@
 //! per round). All of them are computed from the *same* resample of rounds, so that differences and remainders have
 //! intervals of their own and sums hold in each resample, not only on average.
 
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::distribution::{CONFIDENCE, normal_cdf, student_t_two_sided};
 use crate::random::SplitMix64;
@@ -21,14 +21,29 @@ pub type Column = Vec<Option<f64>>;
 
 /// A value with its 95 % interval, in the unit of the columns. The ends are infinite (JSON: null) when fewer than two
 /// rounds are there.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// Point estimate.
+    #[serde(deserialize_with = "or_nan")]
     pub value: f64,
     /// Lower end.
+    #[serde(deserialize_with = "or_lowest")]
     pub low: f64,
     /// Upper end.
+    #[serde(deserialize_with = "or_highest")]
     pub high: f64,
+}
+
+fn or_nan<'d, D: Deserializer<'d>>(number: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(number)?.unwrap_or(f64::NAN))
+}
+
+fn or_lowest<'d, D: Deserializer<'d>>(number: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(number)?.unwrap_or(f64::NEG_INFINITY))
+}
+
+fn or_highest<'d, D: Deserializer<'d>>(number: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(number)?.unwrap_or(f64::INFINITY))
 }
 
 impl Estimate {

@@ -28,6 +28,9 @@ pub struct Prediction {
     pub by: Vec<PredictedGain>,
     /// Hits per second with the accelerator by those without.
     pub measured: Ratio,
+    /// What is left of the CPU time of a private-key operation with the accelerator, per cent: its driver and bus, and
+    /// whatever else waiting for it costs.
+    pub left_percent: Estimate,
 }
 
 /// What a share of the cost of a hit predicts.
@@ -60,6 +63,7 @@ fn prediction(model: &ConfigurationModel, experiment: &Experiment, rounds: &Roun
     let by = Metric::ALL.map(|metric| Columns::of(rounds, indices, speed, metric));
     let [bound_over, bound_ideal, bound_with] = indices.map(|index| rounds.client_bound(&[index]));
     let pairs = by[0].pairs()?;
+    let left_percent = by[0].left().scaled(100.0);
     let by = by.iter().map(|columns| {
         let [share, predicted, unlimited, beyond] = columns.estimates();
         let by_time = columns.metric == Metric::Throughput;
@@ -79,6 +83,7 @@ fn prediction(model: &ConfigurationModel, experiment: &Experiment, rounds: &Roun
         speed,
         by: by.collect(),
         measured: rounds.times(indices[0], indices[2], Metric::Throughput)?,
+        left_percent,
     })
 }
 
@@ -88,6 +93,9 @@ struct Columns {
     metric: Metric,
     /// The share, then logarithms: of the gain predicted, without limit, measured.
     columns: [Column; 4],
+    /// What a hit costs with the accelerator beyond what it costs without operations, as a part of a hit without
+    /// accelerator.
+    left: Column,
 }
 
 impl Columns {
@@ -95,23 +103,30 @@ impl Columns {
         let costs = rounds.costs_by_round(&indices, metric);
         let times = rounds.costs_by_round(&indices, Metric::Throughput);
         let mut columns: [Column; 4] = Default::default();
+        let mut left = Column::new();
         for (cost, time) in costs.iter().zip(&times) {
             let values = cost.as_ref().zip(time.as_ref()).map(|(cost, time)| {
                 let share = share_saved(1.0 / cost[0], 1.0 / cost[1]);
                 let predicted = |speed| gain_at_finite_speed(share, speed).ln_1p();
                 [share, predicted(speed), predicted(f64::INFINITY), (time[0] / time[2]).ln()]
             });
+            left.push(cost.as_ref().map(|cost| (cost[2] - cost[1]) / cost[0]));
             for (number, column) in columns.iter_mut().enumerate() {
                 column.push(values.map(|values| values[number]));
             }
         }
-        Columns { metric, columns }
+        Columns { metric, columns, left }
     }
 
     /// Rounds with all three; `None` without any.
     fn pairs(&self) -> Option<u32> {
         let pairs = self.columns[0].iter().flatten().count() as u32;
         (pairs > 0).then_some(pairs)
+    }
+
+    /// What is left of the cost of an operation. The interval is as wide as both together allow.
+    fn left(&self) -> Estimate {
+        estimate_column(&self.left).divided_by(estimate_column(&self.columns[0]))
     }
 
     /// Of the share, the gain predicted, the gain without limit, and measured by predicted.

@@ -13,6 +13,7 @@ use super::accelerators::{Prediction, predictions};
 use super::bootstrap::Column;
 use super::papers::share_saved;
 use super::rounds::Rounds;
+use super::share_ranges::{self, ShareRange};
 use super::statement::{Difference, Direction, Metric, Ratio};
 
 /// Throughput of a configuration as a part of plain HTTP's (Coarfa et al. 2006 figure 10).
@@ -124,6 +125,9 @@ pub struct Findings {
     pub relative: Vec<Relative>,
     /// In the order of the experiment.
     pub comparisons: Vec<ComparisonFinding>,
+    /// What a paper claims of shares over all its machines, in the order of the experiment.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub share_ranges: Vec<ShareRange>,
     /// Amdahl's law for accelerators, beside what was measured, in the order of the experiment.
     pub accelerators: Vec<Prediction>,
     /// Over the server as is: largest proven gain first, then those undecided, then losses, then those that were not
@@ -166,6 +170,7 @@ impl Findings {
                 .iter()
                 .map(|model| comparison_answer(experiment, model, rounds))
                 .collect(),
+            share_ranges: share_ranges::of(rounds),
             accelerators: predictions(experiment, rounds),
             remedies,
             setup_and_data: setup_and_data(rounds),

@@ -29,6 +29,7 @@ pub mod rounds;
 pub mod rows;
 pub mod scatter;
 pub mod scoreboard;
+pub mod share_ranges;
 pub mod shares;
 pub mod statement;
 pub mod summary;

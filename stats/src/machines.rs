@@ -3,7 +3,7 @@
 //! Circle: the summary holds them, and they look up its configurations by name.
 
 use serde::Serialize;
-use tlsdyno_record::model::{ConfigurationModel, Experiment, Machine, Paper, Quantity, ShareModel};
+use tlsdyno_record::model::{ConfigurationModel, Experiment, Machine, Paper, PublishedNumber, Quantity, ShareModel};
 
 use super::bootstrap::{Column, Estimate, estimate_column};
 use super::papers::implied_reference;
@@ -178,7 +178,7 @@ fn shares(experiment: &Experiment, rounds: &Rounds, machine: Machine, published:
     let column = experiment.paper.as_ref().and_then(|paper| paper_column(paper, machine));
     let printed = |name: &str| {
         let of = published?.shares.iter().find(|share| share.share == name)?;
-        Some(of.percent[column?]).filter(|percent| percent.is_finite())
+        Some(of.percent[column?]).filter(PublishedNumber::is_known).map(|percent| percent.mean())
     };
     let mut ours = Shares::by_time(&models, rounds, &as_is);
     ours.retain(|share| share.stage != MISSING);

@@ -35,8 +35,8 @@ pub struct PublishedConfiguration {
 pub struct PublishedShare {
     /// The share.
     pub share: String,
-    /// The paper's, per cent for each machine; NaN (JSON: null) where not published.
-    pub percent: Vec<f64>,
+    /// The paper's, per cent for each machine, as a range where it prints one; NaN (JSON: null) where not published.
+    pub percent: Vec<PublishedNumber>,
     /// It is computed from published throughputs, not printed (for each machine).
     pub computed: Vec<bool>,
     /// Our interval by time, the papers' metric, against the range of the paper's numbers.
@@ -48,10 +48,10 @@ pub struct PublishedShare {
 impl PublishedShare {
     /// From the least to the most of the paper's numbers.
     pub fn number(&self) -> PublishedNumber {
-        let numbers = || self.percent.iter().copied().filter(|number| number.is_finite());
+        let numbers = || self.percent.iter().filter(|number| number.is_known());
         PublishedNumber {
-            low: numbers().fold(f64::INFINITY, f64::min),
-            high: numbers().fold(f64::NEG_INFINITY, f64::max),
+            low: numbers().map(|number| number.low).fold(f64::INFINITY, f64::min),
+            high: numbers().map(|number| number.high).fold(f64::NEG_INFINITY, f64::max),
         }
     }
 }
@@ -147,6 +147,11 @@ impl Beside<'_> {
         self.paper.row(Quantity::HitsPerS, name).map_or(f64::NAN, |numbers| numbers[machine])
     }
 
+    fn ends(&self, name: &str, machine: usize) -> [f64; 2] {
+        let row = self.paper.numbers.get(&Quantity::HitsPerS).and_then(|rows| rows.get(name));
+        row.map_or([f64::NAN; 2], |row| [row[machine].low, row[machine].high])
+    }
+
     fn machines(&self) -> std::ops::Range<usize> {
         0..self.paper.machines.len()
     }
@@ -181,19 +186,16 @@ impl Beside<'_> {
     }
 
     fn share(&self, model: &ShareModel, ours: &Shares) -> Option<PublishedShare> {
-        let printed = self.paper.row(Quantity::SharesPercent, &model.name);
-        let printed: Vec<f64> = printed.unwrap_or_else(|| vec![f64::NAN; self.paper.machines.len()]);
-        let computed = self.machines().map(|machine| 100.0 * self.computed_share(model, machine));
-        let (percent, computed): (Vec<f64>, Vec<bool>) = printed
-            .iter()
-            .zip(computed)
-            .map(
-                |(&printed, computed)| {
-                    if printed.is_nan() { (computed, computed.is_finite()) } else { (printed, false) }
-                },
-            )
-            .unzip();
-        if percent.iter().all(|percent| percent.is_nan()) {
+        let printed = self.paper.numbers.get(&Quantity::SharesPercent).and_then(|rows| rows.get(&model.name));
+        let of_machine = |machine: usize| match printed.map(|row| row[machine]).filter(PublishedNumber::is_known) {
+            Some(printed) => (printed, false),
+            None => {
+                let computed = self.computed_share(model, machine);
+                (computed, computed.is_known())
+            }
+        };
+        let (percent, computed): (Vec<PublishedNumber>, Vec<bool>) = self.machines().map(of_machine).unzip();
+        if !percent.iter().any(PublishedNumber::is_known) {
             return None;
         }
         let published = PublishedShare { share: model.name.clone(), percent, computed, by_time: None, by_cpu: None };
@@ -206,13 +208,25 @@ impl Beside<'_> {
         Some(PublishedShare { by_time, by_cpu, ..published })
     }
 
-    fn computed_share(&self, model: &ShareModel, machine: usize) -> f64 {
+    /// Per cent, from what the paper prints of hits per second: between what their ends give.
+    fn computed_share(&self, model: &ShareModel, machine: usize) -> PublishedNumber {
+        let ends = |name: &str| self.ends(name, machine);
         let as_is = self.hits(self.as_is(), machine);
-        let on = self.hits(&model.on, machine);
-        match &model.off {
-            Some(off) => relative_cost(as_is, on, self.hits(off, machine)),
+        // What is taken from the untouched server is the same number, not another one of the same range.
+        let on = if model.on == self.as_is() { [as_is; 2] } else { ends(&model.on) };
+        let part = |on: f64, off: Option<f64>| match off {
+            Some(off) => relative_cost(as_is, on, off),
             None => relative_throughput(as_is, on),
+        };
+        let off = model.off.as_deref().map(ends);
+        let offs: Vec<Option<f64>> = off.map_or(vec![None], |ends| ends.map(Some).to_vec());
+        let parts = on.iter().flat_map(|&on| offs.iter().map(move |&off| 100.0 * part(on, off)));
+        let parts: Vec<f64> = parts.collect();
+        if parts.iter().any(|part| part.is_nan()) {
+            return PublishedNumber::number(f64::NAN);
         }
+        let low = parts.iter().copied().fold(f64::INFINITY, f64::min);
+        PublishedNumber { low, high: parts.iter().copied().fold(f64::NEG_INFINITY, f64::max) }
     }
 
     fn setup_and_data(&self, record: &Record) -> Option<PublishedSetupAndData> {

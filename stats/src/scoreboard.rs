@@ -1,18 +1,19 @@
 //! Each claim of a paper that a record can be held against: its numbers, ours with their interval, and what became of
 //! it.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tlsdyno_record::model::PublishedNumber;
 
 use super::bootstrap::Estimate;
 use super::findings::ComparisonFinding;
 use super::published::PublishedShare;
+use super::share_ranges::ShareRange;
 use super::shares::Share;
 use super::statement::{Lies, Metric, Ratio};
 use super::summary::Summary;
 
 /// What became of a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
     /// Our whole interval lies in the paper's range.
@@ -28,7 +29,7 @@ pub enum Fate {
 }
 
 /// Our number with its 95 % interval.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ours {
     /// The number.
     #[serde(flatten)]
@@ -38,7 +39,7 @@ pub struct Ours {
 }
 
 /// What a claim's numbers are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
     /// How many times as much.
@@ -72,8 +73,36 @@ impl Unit {
     }
 }
 
+impl Fate {
+    /// In one word or two.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Fate::Stands => "stands",
+            Fate::Bigger => "bigger",
+            Fate::Smaller => "smaller",
+            Fate::Undecided => "undecided",
+            Fate::NotMeasured => "not measured",
+        }
+    }
+
+    /// Nothing is decided.
+    pub const fn is_open(self) -> bool {
+        matches!(self, Fate::Undecided | Fate::NotMeasured)
+    }
+
+    fn of(ours: Option<Ours>, range: [f64; 2]) -> Fate {
+        match ours.map(|ours| Lies::of(ours.estimate.interval(), range)) {
+            None => Fate::NotMeasured,
+            Some(Lies::Within) => Fate::Stands,
+            Some(Lies::Above) => Fate::Bigger,
+            Some(Lies::Below) => Fate::Smaller,
+            Some(Lies::Across) => Fate::Undecided,
+        }
+    }
+}
+
 /// A claim of the paper, beside ours.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Claim {
     /// What it is about.
     pub about: String,
@@ -92,14 +121,26 @@ pub struct Claim {
 impl Claim {
     /// A range of a paper beside our number.
     pub fn new(about: impl Into<String>, paper: String, (range, unit): ([f64; 2], Unit), ours: Option<Ours>) -> Claim {
-        let fate = match ours.map(|ours| Lies::of(ours.estimate.interval(), range)) {
-            None => Fate::NotMeasured,
-            Some(Lies::Within) => Fate::Stands,
-            Some(Lies::Above) => Fate::Bigger,
-            Some(Lies::Below) => Fate::Smaller,
-            Some(Lies::Across) => Fate::Undecided,
-        };
+        let fate = Fate::of(ours, range);
         Claim { about: about.into(), paper, range_of_unit: range, unit, ours, fate }
+    }
+
+    /// The same number of ours beside another range that the paper gives of it. What was a bound stays undecided.
+    #[must_use]
+    pub fn beside(&self, range: [f64; 2], paper: String) -> Claim {
+        let anew = Claim::new(self.about.clone(), paper, (range, self.unit), self.ours);
+        let fate = if self.is_bound() { Fate::Undecided } else { anew.fate };
+        Claim { fate, ..anew }
+    }
+
+    /// Our number is a bound, so that its interval decides nothing.
+    fn is_bound(&self) -> bool {
+        self.fate == Fate::Undecided && Fate::of(self.ours, self.range_of_unit) != Fate::Undecided
+    }
+
+    /// Whether it says more than its interval does: for claims that were written down and read again.
+    pub fn contradicts_itself(&self) -> bool {
+        !self.fate.is_open() && self.fate != Fate::of(self.ours, self.range_of_unit)
     }
 
     /// A number as it is printed beside ours.
@@ -143,11 +184,25 @@ impl Claim {
     }
 }
 
-/// The claims that a record's experiment has numbers of, in its order: comparisons, then shares.
+/// The claims that a record's experiment has numbers of, in its order: comparisons, ranges over all machines of the
+/// paper, then what it prints for some of them.
 pub fn claims(summary: &Summary) -> Vec<Claim> {
     let comparisons = summary.findings.comparisons.iter().filter_map(comparison);
-    let shares = summary.published.iter().flat_map(|published| &published.shares);
-    comparisons.chain(shares.map(|row| of_share(row, summary))).collect()
+    let ranges = &summary.findings.share_ranges;
+    let has_range = |share: &str| ranges.iter().any(|of| of.above.is_none() && of.shares == [share]);
+    let published = summary.published.iter();
+    let shares = published.flat_map(|paper| paper.shares.iter().map(move |row| (row, paper.machines.as_slice())));
+    let shares = shares.filter(|(row, _)| !has_range(&row.share));
+    let shares = shares.map(|(row, machines)| of_share(row, machines, summary));
+    comparisons.chain(ranges.iter().map(of_range)).chain(shares).collect()
+}
+
+fn of_range(of: &ShareRange) -> Claim {
+    let [low, high] = of.published_percent;
+    let ours = of.percent.map(|estimate| Ours { estimate, metric: of.metric });
+    // A difference has no digits of the paper: its range is as it is written.
+    let range = if of.above.is_some() { of.published_percent } else { PublishedNumber { low, high }.rounded() };
+    Claim::new(&of.question, of.paper.clone(), (range, Unit::Percent), ours)
 }
 
 fn comparison(of: &ComparisonFinding) -> Option<Claim> {
@@ -160,7 +215,7 @@ fn comparison(of: &ComparisonFinding) -> Option<Claim> {
     Some(Claim::of_ratio(&of.question, of.paper.as_deref(), range, ours))
 }
 
-fn of_share(row: &PublishedShare, summary: &Summary) -> Claim {
+fn of_share(row: &PublishedShare, machines: &[String], summary: &Summary) -> Claim {
     let of = |metric| summary.shares.by(metric).find(|share| share.stage == row.share);
     let known = |share: &&Share| share.low.is_finite() && share.high.is_finite() && !share.bound;
     let share = Metric::ALL.into_iter().find_map(|metric| of(metric).filter(known));
@@ -168,8 +223,10 @@ fn of_share(row: &PublishedShare, summary: &Summary) -> Claim {
         .map(|of| Ours { estimate: Estimate { value: of.percent, low: of.low, high: of.high }, metric: of.metric });
     let number = row.number();
     let whole = PublishedNumber { low: number.low.round(), high: number.high.round() };
+    let known = row.percent.iter().zip(machines).filter(|(percent, _)| percent.is_known());
+    let known: Vec<&str> = known.map(|(_, machine)| machine.as_str()).collect();
     let claim = Claim::published(format!("share of {}", row.share), number, Unit::Percent, ours);
-    Claim { paper: Unit::Percent.told(whole), ..claim }
+    Claim { paper: format!("{} ({})", Unit::Percent.told(whole), known.join(", ")), ..claim }
 }
 
 #[cfg(test)]
@@ -211,5 +268,12 @@ mod tests {
         let without = ComparisonFinding { ratio: None, ..found(1.0, 1.0, 1.0, false) };
         assert_eq!(comparison(&without).unwrap().fate, Fate::NotMeasured);
         assert!(comparison(&ComparisonFinding { published_times: None, ..without }).is_none());
+        // Another range of the same number: a bound stays one.
+        assert_eq!(bound.beside([1.0, 1.4], String::new()).fate, Fate::Undecided);
+        let whole = comparison(&found(1.2, 1.1, 1.3, false)).unwrap();
+        assert_eq!(whole.beside([1.0, 1.4], String::new()).fate, Fate::Stands);
+        assert!(!whole.contradicts_itself() && Claim { fate: Fate::Stands, ..whole.clone() }.contradicts_itself());
+        let unknown = Claim { ours: None, fate: Fate::Stands, ..whole };
+        assert!(unknown.contradicts_itself(), "no verdict without a number");
     }
 }

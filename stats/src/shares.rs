@@ -231,6 +231,26 @@ fn comparable(rounds: &Rounds, as_is: usize, metric: Metric, role: &Role) -> Opt
     rounds.find(role).filter(|&index| rounds.pairs(as_is, index, metric) > 0)
 }
 
+/// A named share for each round, as a part of the cost of a hit of `as_is`, and the configurations it is of. `None`: no
+/// round has all of them.
+pub(super) fn column_of(
+    model: &ShareModel,
+    rounds: &Rounds,
+    as_is: usize,
+    metric: Metric,
+) -> Option<(Column, Vec<usize>)> {
+    let names = [Some(&model.on), model.off.as_ref()];
+    let indices: Vec<usize> = names.into_iter().flatten().map(|name| rounds.named(name)).collect::<Option<_>>()?;
+    let share = |costs: &Vec<f64>| match costs[..] {
+        [as_is, on, off] => relative_cost(1.0 / as_is, 1.0 / on, 1.0 / off),
+        [as_is, left] => relative_throughput(1.0 / as_is, 1.0 / left),
+        _ => f64::NAN,
+    };
+    let costs = rounds.costs(&[&[as_is], indices.as_slice()].concat(), metric);
+    let column: Column = costs.iter().map(|costs| costs.as_ref().map(share)).collect();
+    column.iter().any(Option::is_some).then_some((column, indices))
+}
+
 /// What can be compared by one metric.
 #[derive(Default)]
 struct Comparison {
@@ -290,20 +310,10 @@ impl Comparison {
         let mut comparison = Comparison::default();
         let (mut terms, mut all) = (Vec::new(), Vec::new());
         for model in models {
-            let indices: Option<Vec<usize>> =
-                [Some(&model.on), model.off.as_ref()].into_iter().flatten().map(|name| rounds.named(name)).collect();
-            let values = indices.as_ref().map(|indices| rounds.costs(&[&[as_is], indices.as_slice()].concat(), metric));
-            let Some((indices, values)) = indices.zip(values).filter(|(_, values)| values.iter().any(Option::is_some))
-            else {
+            let Some((column, indices)) = column_of(model, rounds, as_is, metric) else {
                 comparison.unmeasured.push(model.name.clone());
                 continue;
             };
-            let share = |costs: &Vec<f64>| match costs[..] {
-                [as_is, on, off] => relative_cost(1.0 / as_is, 1.0 / on, 1.0 / off),
-                [as_is, left] => relative_throughput(1.0 / as_is, 1.0 / left),
-                _ => f64::NAN,
-            };
-            let column: Column = values.iter().map(|costs| costs.as_ref().map(share)).collect();
             comparison.share(&model.name, model.off.is_none(), 0.0, vec![(column.clone(), 1.0)], indices.clone());
             terms.push((column, -1.0));
             all.extend(indices);

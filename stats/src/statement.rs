@@ -1,6 +1,6 @@
 //! What is stated of the costs of configurations, and how sure it is.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::bootstrap::{Column, Estimate, estimate_column};
 pub use tlsdyno_base::verdict::{Direction, Lies};
@@ -9,7 +9,7 @@ pub use tlsdyno_base::verdict::{Direction, Lies};
 pub const FEW_ROUNDS: u32 = 5;
 
 /// What "cost of a hit" means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
     /// Server CPU time per hit.

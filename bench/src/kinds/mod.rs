@@ -17,6 +17,7 @@ use anyhow::{Result, bail};
 use tlsdyno_base::exit::Exit;
 use tlsdyno_record::model::Measure;
 use tlsdyno_record::store::Record;
+use tlsdyno_stats::scoreboard::Claim;
 
 use crate::report::document::Document;
 pub use changes::Changes;
@@ -103,6 +104,11 @@ pub trait AnySummary {
 
     /// As one JSON object (docs/FORMAT.md).
     fn json(&self, record: &Record) -> String;
+
+    /// The paper that the experiment names, and what became of its claims.
+    fn beside_paper(&self) -> Option<(&str, Vec<Claim>)> {
+        None
+    }
 
     /// They contradict each other, or what is possible.
     fn is_contradicted(&self, _record: &Record) -> bool {

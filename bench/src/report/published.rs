@@ -1,7 +1,7 @@
 //! A paper's numbers beside ours, and what changed since in a few sentences.
 
 use tlsdyno_base::units::NONE;
-use tlsdyno_record::model::Paper;
+use tlsdyno_record::model::{Paper, PublishedNumber};
 use tlsdyno_record::store::Role;
 use tlsdyno_stats::published::PublishedShare;
 use tlsdyno_stats::scoreboard::Claim;
@@ -33,8 +33,17 @@ pub fn section(paper: &Paper, claims: &[Claim]) -> Section {
 
 /// `21 / – / 37`: published numbers, one for each machine.
 pub fn slashed(numbers: &[f64]) -> String {
-    let texts = numbers.iter().map(|number| if number.is_finite() { format!("{number:.0}") } else { NONE.to_owned() });
-    texts.collect::<Vec<_>>().join(" / ")
+    slashed_ranges(&numbers.iter().copied().map(PublishedNumber::number).collect::<Vec<_>>())
+}
+
+/// The same of numbers of which some are ranges: `21 / – / 36 to 38`.
+fn slashed_ranges(numbers: &[PublishedNumber]) -> String {
+    let text = |number: &PublishedNumber| match [number.low, number.high].map(|end| format!("{end:.0}")) {
+        _ if !number.is_known() => NONE.to_owned(),
+        [low, high] if low == high => low,
+        [low, high] => format!("{low} to {high}"),
+    };
+    numbers.iter().map(text).collect::<Vec<_>>().join(" / ")
 }
 
 fn shares(summary: &Summary, paper: &Published) -> Option<Section> {
@@ -45,7 +54,7 @@ fn shares(summary: &Summary, paper: &Published) -> Option<Section> {
     let line = |of: &PublishedShare| {
         let direction = of.by_cpu.unwrap_or(Direction::Undecided);
         let numbers = Metric::ALL.into_iter().flat_map(|metric| ours(metric, of));
-        let published = [slashed(&of.percent), direction_word(direction).to_owned()];
+        let published = [slashed_ranges(&of.percent), direction_word(direction).to_owned()];
         row([capitalised(&of.share)].into_iter().chain(numbers).chain(published), direction == Direction::Undecided)
     };
     let mut columns = vec![Column::words("cost of")];
@@ -171,7 +180,8 @@ fn order(summary: &Summary, paper: &Published) -> Option<String> {
     let undecided: Vec<String> =
         steps().filter(|share| share.verdict == Verdict::Undecided).map(|share| stage_label(&share.stage)).collect();
     let mean = |row: &PublishedShare| {
-        let numbers: Vec<f64> = row.percent.iter().copied().filter(|number| number.is_finite()).collect();
+        let known = row.percent.iter().filter(|number| number.is_known());
+        let numbers: Vec<f64> = known.map(PublishedNumber::mean).collect();
         numbers.iter().sum::<f64>() / numbers.len().max(1) as f64
     };
     let mut theirs: Vec<(String, f64)> =

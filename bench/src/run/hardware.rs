@@ -165,10 +165,13 @@ pub fn description(
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-/// Processes or threads of the server: as many as processors. Where each operation of an accelerator blocks one, more
+/// Processes or threads of the server: as many as the configuration says, else as processors. Where each operation of an accelerator blocks one, more
 /// for those that wait, so that the processors are not idle meanwhile (as Apache's many processes were not in Coarfa et
 /// al. 2006).
 pub fn workers(model: &ConfigurationModel) -> u32 {
+    if let Some(workers) = model.workers {
+        return workers;
+    }
     let processors = model.processors.unwrap_or_default().count;
     let blocked = model.accelerator.as_ref().filter(|accelerator| !accelerator.asynchronous);
     processors + blocked.map_or(0, |accelerator| WAITING_PER_ENGINE * accelerator.engines)
@@ -227,6 +230,8 @@ mod tests {
             workers(&ConfigurationModel { accelerator, processors, ..ConfigurationModel::as_is() })
         };
         assert_eq!(with(None, 2), 2);
+        let control = ConfigurationModel { workers: Some(9), ..ConfigurationModel::as_is() };
+        assert_eq!(workers(&control), with(Some(accelerator(1, Some(1.0), None)), 1));
         assert_eq!(with(Some(accelerator(3, Some(1.0), None)), 2), 26);
         let asynchronous = Accelerator { asynchronous: true, ..accelerator(3, Some(1.0), None) };
         assert_eq!(with(Some(asynchronous), 2), 2);

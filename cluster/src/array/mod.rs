@@ -23,6 +23,7 @@ use tlsdyno_bench::report::json;
 use tlsdyno_record::model::ServerName;
 use tlsdyno_record::store::{OfKind, Record};
 use tlsdyno_servers::Proxy;
+use tlsdyno_stats::scoreboard::Claim;
 
 use self::file::ArrayExperiment;
 pub use self::record::{ArrayRecord, PageScale};
@@ -100,5 +101,9 @@ impl AnySummary for ArraySummary {
         }
         let results = Results { pages_per_second: self.pages_per_second(), summary: self };
         json::results(record, page::answer(self), self.rounds, results, &self.warnings)
+    }
+
+    fn beside_paper(&self) -> Option<(&str, Vec<Claim>)> {
+        self.experiment.paper.as_ref().map(|paper| (paper.source.as_str(), self.claims.clone()))
     }
 }

@@ -22,6 +22,7 @@ use tlsdyno_bench::kinds::{AnyExperiment, AnySummary, Changes, Kind, any_experim
 use tlsdyno_bench::report::document::Document;
 use tlsdyno_bench::report::json;
 use tlsdyno_record::store::{OfKind, Record};
+use tlsdyno_stats::scoreboard::Claim;
 
 use self::file::ClusterExperiment;
 use self::summary::ClusterSummary;
@@ -87,5 +88,9 @@ impl AnySummary for ClusterSummary {
 
     fn json(&self, record: &Record) -> String {
         json::results(record, page::answer(self), self.rounds, self, &self.warnings)
+    }
+
+    fn beside_paper(&self) -> Option<(&str, Vec<Claim>)> {
+        self.paper.as_ref().map(|paper| (paper.source.as_str(), self.claims.clone()))
     }
 }

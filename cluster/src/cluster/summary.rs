@@ -175,8 +175,12 @@ impl ClusterSummary {
 /// A comparison at the largest load.
 fn claim(comparison: &ComparisonModel, rounds: &Rounds, all: &[Cell]) -> Option<Claim> {
     let [a, b] = [&comparison.a, &comparison.b].map(|name| at_largest_load(all, name));
-    let ratio = a.zip(b).and_then(|(a, b)| rounds.times(a, b, Metric::Throughput));
-    let ours = ratio.map(|ratio| (ratio, Metric::Throughput));
+    let by = |metric| a.zip(b).and_then(|(a, b)| Some((rounds.times(a, b, metric)?, metric)));
+    // Where something else than the servers limited hits per second, what a hit costs them is what is known.
+    let ours = match by(Metric::Throughput) {
+        Some((ratio, _)) if ratio.is_bound() => by(Metric::Cpu).or(by(Metric::Throughput)),
+        ratio => ratio,
+    };
     let paper = comparison.paper.as_deref();
     Some(Claim::of_ratio(&comparison.question, paper, comparison.published_times?, ours))
 }

@@ -1,21 +1,22 @@
 //! `tlsdyno scoreboard`: what became of the papers' claims, from records.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
-use crate::report::{Style, scoreboard, terminal};
-use crate::store::Record;
+use crate::kinds;
+use crate::report::scoreboard::{self, Entry};
+use crate::report::{Style, terminal};
 
 /// Show what became of the papers' claims: each with the paper's number, ours and its interval, from records
 ///
 /// For example `tlsdyno scoreboard 3fd1 77ab --markdown`. Records of experiments without a paper's numbers say nothing.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Records, as for `tlsdyno report`
-    #[arg(value_name = "RECORD", required = true)]
+    /// Records, as for `tlsdyno report`, or files that --json wrote
+    #[arg(value_name = "RECORD", required_unless_present = "splice")]
     records: Vec<String>,
     /// Write it as one HTML page
     #[arg(short, long, value_name = "FILE")]
@@ -23,23 +24,54 @@ pub struct Args {
     /// Print Markdown tables
     #[arg(long)]
     markdown: bool,
+    /// Print it as JSON, small enough to lie beside a page that quotes it
+    #[arg(long, conflicts_with = "markdown")]
+    json: bool,
+    /// Make the tables of these pages anew from the files that they name (docs/FORMAT.md)
+    #[arg(long, value_name = "PAGE", num_args = 1.., conflicts_with_all = ["records", "markdown", "json", "output"])]
+    splice: Vec<PathBuf>,
 }
 
 /// Prints and writes it.
 pub fn run(args: &Args) -> Result<Exit> {
-    let records: Vec<Record> = args
-        .records
-        .iter()
-        .map(|which| super::report::find(which).with_context(|| format!("record {which}")).or_fault(Fault::Input))
-        .collect::<Result<_>>()?;
-    let document = scoreboard::document(&records);
+    for page in &args.splice {
+        splice(page).with_context(|| format!("in {}", page.display())).or_fault(Fault::Input)?;
+    }
+    if !args.splice.is_empty() {
+        return Ok(Exit::Done);
+    }
+    let found = args.records.iter().map(|which| entries(which).with_context(|| format!("record {which}")));
+    let found: Vec<Vec<Entry>> = found.collect::<Result<_>>().or_fault(Fault::Input)?;
+    let entries: Vec<Entry> = found.into_iter().flatten().collect();
+    let document = scoreboard::document(&entries);
     if let Some(path) = &args.output {
         std::fs::write(path, crate::report::html::page(&document)?)
             .with_context(|| format!("failed to write {}; name another file with --output", path.display()))?;
     }
-    crate::output::print(match args.markdown {
-        true => scoreboard::markdown(&records),
-        false => terminal::text(&document, Style::of_stdout()),
+    crate::output::print(match (args.markdown, args.json) {
+        (true, _) => scoreboard::markdown(&entries),
+        (_, true) => serde_json::to_string_pretty(&entries)? + "\n",
+        _ => terminal::text(&document, Style::of_stdout()),
     })?;
     Ok(Exit::Done)
+}
+
+/// Those of a record of any kind, or of a file that holds them already.
+fn entries(which: &str) -> Result<Vec<Entry>> {
+    let record = match super::report::find(which) {
+        Ok(record) => record,
+        Err(error) => return scoreboard::read(Path::new(which)).map_err(|_| error.into()),
+    };
+    Ok(Entry::of(&record, kinds::summary(&record)?.beside_paper()).into_iter().collect())
+}
+
+fn splice(path: &Path) -> Result<()> {
+    let page = std::fs::read_to_string(path)?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let made = scoreboard::splice(&page, folder)?;
+    if made != page {
+        std::fs::write(path, made)?;
+        tell!("Wrote {}.", path.display());
+    }
+    Ok(())
 }

@@ -5,8 +5,9 @@ use crate::questions;
 
 use serde_json::Value;
 use tlsdyno::kinds;
-use tlsdyno::model::{Experiment, Processors, Quantity};
+use tlsdyno::model::{Experiment, Processors, Quantity, ShareClaimModel};
 use tlsdyno::report::{self, Style};
+use tlsdyno::stats::scoreboard::{Fate, claims};
 use tlsdyno::stats::shares::MISSING;
 use tlsdyno::stats::{Direction, Metric, Share, Summary, Verdict};
 use tlsdyno::store::Record;
@@ -154,6 +155,8 @@ fn what_amdahl_predicts_of_an_accelerator_stands_beside_what_was_measured() {
         assert_eq!(by.measured_by_predicted.direction, Direction::Bigger);
     }
     near(one.measured.times, 1.0 / 0.55);
+    let left = one.left_percent;
+    assert!((left.value - 10.0).abs() < 2.0 && left.low < 10.0 && left.high > 10.0, "5 of 50: {left:?}");
     near(two.by[1].predicted.times, 1.0 / 0.75);
     assert!(two.by.iter().all(|by| by.measured_by_predicted.direction == Direction::Undecided), "{two:#?}");
 
@@ -205,8 +208,8 @@ fn the_papers_numbers_stand_beside_ours() {
     let summary = Summary::of(&record);
     let beside = summary.published.as_ref().expect("the experiment names a paper");
     let rsa = beside.shares.iter().find(|row| row.share == "RSA").expect("published");
-    assert_eq!((rsa.percent[0], rsa.computed[0]), (58.0, false), "what the paper prints");
-    assert!(rsa.computed[1] && (rsa.percent[1] - 56.5).abs() < 1e-9, "computed from its throughputs: {rsa:?}");
+    assert_eq!((rsa.percent[0].mean(), rsa.computed[0]), (58.0, false), "what the paper prints");
+    assert!(rsa.computed[1] && (rsa.percent[1].mean() - 56.5).abs() < 1e-9, "computed from its throughputs: {rsa:?}");
     assert_eq!(rsa.by_cpu, Some(Direction::Smaller));
     let as_is = &beside.configurations[0];
     assert!(
@@ -225,6 +228,42 @@ fn the_papers_numbers_stand_beside_ours() {
     assert!(text.contains("58 / 56") || text.contains("58 / 57"), "{text}");
     assert!(text.contains("Not as in the paper: Another server."), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= Style::PLAIN.width), "{text}");
+}
+
+#[test]
+fn a_range_over_all_machines_is_judged_as_a_range() {
+    let of = |shares: &[&str], each: bool, above: &[&str], published_percent: [f64; 2], rounds: u32| {
+        let mut record = questions::record(rounds, 0.01);
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let claim = ShareClaimModel {
+            question: "range".to_owned(),
+            shares: names(shares),
+            each,
+            above: names(above),
+            paper: "as printed".to_owned(),
+            published_percent,
+        };
+        record.kind_part.change(|experiment: &mut Experiment| experiment.share_claims.push(claim.clone()));
+        let all = claims(&Summary::of(&record));
+        let claim = all.iter().find(|claim| claim.about == "range").cloned().expect("a claim");
+        (claim.ours.map_or(f64::NAN, |ours| ours.estimate.value.round()), claim.fate, all.len())
+    };
+    // Truth: RSA 50, session cache 5, what is left 30.
+    let (value, fate, with) = of(&["RSA"], false, &[], [13.0, 58.0], 12);
+    assert_eq!((value, fate), (50.0, Fate::Stands));
+    assert_eq!(of(&["RSA"], false, &[], [13.0, 40.0], 12).1, Fate::Bigger);
+    assert_eq!(of(&["RSA"], false, &[], [54.0, 58.0], 12).1, Fate::Smaller);
+    assert_eq!(of(&["RSA"], false, &[], [13.0, 49.5], 12).1, Fate::Undecided, "across an end");
+    assert_eq!(of(&["RSA"], false, &[], [13.0, 58.0], 1).1, Fate::Undecided, "no verdict without an interval");
+    let sum = of(&["session cache", "what is left"], false, &[], [30.0, 40.0], 12);
+    assert_eq!((sum.0, sum.1), (35.0, Fate::Stands));
+    let largest = of(&["session cache", "what is left"], true, &[], [0.0, 20.0], 12);
+    assert_eq!((largest.0, largest.1), (30.0, Fate::Bigger));
+    let ahead = of(&["RSA"], false, &["session cache", "what is left"], [0.0, 100.0], 12);
+    assert_eq!((ahead.0, ahead.1), (20.0, Fate::Stands), "before the largest of the others");
+    assert_eq!(of(&["session cache"], false, &["RSA"], [0.0, 100.0], 12).1, Fate::Smaller);
+    // The share that has a range of its own is no second claim.
+    assert_eq!(sum.2, with + 1);
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod records;
 mod reference_pairs;
 mod report_html;
 mod results;
+mod scoreboard;
 mod shares;
 mod store;
 mod synthetic;

@@ -19,6 +19,7 @@ use tlsdyno_bench::kinds::{AnyExperiment, AnySummary, Changes, Kind, any_experim
 use tlsdyno_bench::report::document::Document;
 use tlsdyno_bench::report::json;
 use tlsdyno_record::store::{OfKind, Record};
+use tlsdyno_stats::scoreboard::Claim;
 
 use self::file::PrimitivesExperiment;
 pub use self::record::PrimitivesRecord;
@@ -78,5 +79,9 @@ impl AnySummary for PrimitivesSummary {
 
     fn json(&self, record: &Record) -> String {
         json::results(record, page::answer(self), self.rounds, json!({ "primitives": self }), &self.warnings)
+    }
+
+    fn beside_paper(&self) -> Option<(&str, Vec<Claim>)> {
+        self.paper.as_ref().map(|paper| (paper.source.as_str(), self.claims.clone()))
     }
 }

@@ -19,6 +19,7 @@ use tlsdyno_bench::kinds::{AnyExperiment, AnySummary, Changes, Kind, any_experim
 use tlsdyno_bench::report::document::Document;
 use tlsdyno_bench::report::json;
 use tlsdyno_record::store::{OfKind, Record};
+use tlsdyno_stats::scoreboard::Claim;
 
 use self::file::StepsExperiment;
 pub use self::record::StepsRecord;
@@ -80,5 +81,9 @@ impl AnySummary for StepsSummary {
 
     fn json(&self, record: &Record) -> String {
         json::results(record, page::answer(self), self.rounds, json!({ "steps": self }), &self.warnings)
+    }
+
+    fn beside_paper(&self) -> Option<(&str, Vec<Claim>)> {
+        self.paper.as_ref().map(|paper| (paper.source.as_str(), self.claims.clone()))
     }
 }

@@ -127,6 +127,9 @@ pub struct ConfigurationModel {
     pub tls: TlsChange,
     /// Processors of the server, where they differ from one whole real one.
     pub processors: Option<Processors>,
+    /// Workers of the server; `None`: as many as processors, and more where each waits for an accelerator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<u32>,
     /// The configuration that this one is on one of the experiment's machines: made of `machines`.
     pub base: Option<String>,
     /// The server under test, where it is another than the experiment's.

@@ -11,7 +11,7 @@ use super::method::{self, Method};
 use super::workload::WorkloadSpec;
 use super::{
     ComparisonModel, ConfigurationModel, ForeignTraffic, Load, Machine, Measure, Paper, RemedyModel, Server,
-    ServerName, ShareModel, Tls, WorkersModel, library, machine,
+    ServerName, ShareClaimModel, ShareModel, Tls, WorkersModel, library, machine,
 };
 
 /// One experiment: a question, a server, a workload and the configurations that are compared.
@@ -59,6 +59,9 @@ pub struct Experiment {
     /// off saves.
     #[serde(default, rename = "share", skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<ShareModel>,
+    /// Ranges that a paper gives of these shares.
+    #[serde(default, rename = "claim", skip_serializing_if = "Vec::is_empty")]
+    pub share_claims: Vec<ShareClaimModel>,
     /// Questions that two configurations answer.
     #[serde(default, rename = "comparison", skip_serializing_if = "Vec::is_empty")]
     pub comparisons: Vec<ComparisonModel>,
@@ -88,6 +91,7 @@ impl Default for Experiment {
             configurations: Vec::new(),
             machines: Vec::new(),
             shares: Vec::new(),
+            share_claims: Vec::new(),
             comparisons: Vec::new(),
             remedies: Vec::new(),
             paper: None,

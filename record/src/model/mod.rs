@@ -35,7 +35,7 @@ pub use machine::{Machine, speed_beside};
 pub use method::{COUNTED_CODE, Method};
 pub use paper::{Paper, PublishedNumber, Quantity};
 pub use policy::Policy;
-pub use questions::{ComparisonModel, RemedyModel, ShareModel};
+pub use questions::{ComparisonModel, RemedyModel, ShareClaimModel, ShareModel};
 pub use server::{ClientModel, Server, ServerName};
 pub use sessions::{SessionCache, TicketKeys};
 pub use tls::{Tls, TlsChange};

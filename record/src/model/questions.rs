@@ -32,6 +32,26 @@ pub struct ComparisonModel {
     pub published_times: Option<[f64; 2]>,
 }
 
+/// A range that a paper gives of shares, over all its machines and workloads: what it claims of each of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShareClaimModel {
+    /// What it is about, for example `Share of public-key cryptography (3.13)`.
+    pub question: String,
+    /// The shares: their sum is what the range is of.
+    pub shares: Vec<String>,
+    /// Not their sum, but each of them: the largest is told.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub each: bool,
+    /// Shares that each are to be taken away: the one that leaves least is told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub above: Vec<String>,
+    /// What the paper says, for example `13 to 58 % (section 3.13)`.
+    pub paper: String,
+    /// The same in per cent of the cost of a hit.
+    pub published_percent: [f64; 2],
+}
+
 /// A remedy: a configuration that somebody could really run, or the bound of one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

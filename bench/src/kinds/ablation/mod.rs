@@ -13,6 +13,7 @@ use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_record::model::{ConfigurationModel, Experiment, ServerName};
 use tlsdyno_record::store::{OfKind, Record};
 use tlsdyno_stats::rounds::Rounds;
+use tlsdyno_stats::scoreboard::{self, Claim};
 use tlsdyno_stats::{Shares, Summary};
 
 use super::files::Written;
@@ -112,6 +113,11 @@ impl AnySummary for Summary {
 
     fn json(&self, record: &Record) -> String {
         json::json(record, self)
+    }
+
+    fn beside_paper(&self) -> Option<(&str, Vec<Claim>)> {
+        let source = self.published.as_ref().map(|published| published.source.as_str())?;
+        Some((source, scoreboard::claims(self)))
     }
 
     fn is_contradicted(&self, record: &Record) -> bool {

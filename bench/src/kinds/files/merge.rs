@@ -9,11 +9,17 @@ use toml::de::{DeArray, DeTable, DeValue};
 use super::source::EXTENDS;
 
 /// Arrays whose entries have names, and the key that holds the name. All other arrays are replaced as a whole.
-const NAMED: [(&str, &str); 4] =
-    [("configuration", "name"), ("share", "name"), ("comparison", "question"), ("remedy", "name")];
+const NAMED: [(&str, &str); 5] = [
+    ("configuration", "name"),
+    ("share", "name"),
+    ("claim", "question"),
+    ("comparison", "question"),
+    ("remedy", "name"),
+];
 
 /// Where entries mention others: the array mentioned, the array that mentions it, and the keys.
-const MENTIONS: [(&str, &str, &[&str]); 4] = [
+const MENTIONS: [(&str, &str, &[&str]); 5] = [
+    ("share", "claim", &["shares", "above"]),
     ("configuration", "configuration", &["repeat_of"]),
     ("configuration", "share", &["on", "off"]),
     ("configuration", "comparison", &["a", "b"]),
@@ -248,10 +254,13 @@ fn replace_in<'t>(base: &mut DeTable<'t>, array: &str, keys: &[&str], old: &str,
     for entry in entries.iter_mut() {
         let DeValue::Table(entry) = entry.get_mut() else { continue };
         for key in keys {
-            if let Some(value) = entry.get_mut(*key)
-                && value.get_ref().as_str() == Some(old)
-            {
-                *value = new.clone();
+            let Some(value) = entry.get_mut(*key) else { continue };
+            let texts = match value.get_mut() {
+                DeValue::Array(texts) => texts.iter_mut().collect(),
+                _ => vec![value],
+            };
+            for text in texts.into_iter().filter(|text| text.get_ref().as_str() == Some(old)) {
+                *text = new.clone();
                 found = true;
             }
         }

@@ -11,6 +11,9 @@ use super::{check_sessions, server};
 /// The slowest processor that is emulated: a quota must give each at least a hundredth of its period.
 const SPEED_MIN: f64 = 0.01;
 
+/// The most workers that a configuration may ask for.
+const WORKERS_MAX: u32 = 256;
+
 /// One configuration of an experiment. The caller names it.
 pub(super) fn check(experiment: &Experiment, index: usize) -> Result<()> {
     let (model, others) = (&experiment.configurations[index], &experiment.configurations[..index]);
@@ -18,7 +21,9 @@ pub(super) fn check(experiment: &Experiment, index: usize) -> Result<()> {
     check_combination(model.noop)?;
     check_hardware(model)?;
     server::check_tls(&tls, experiment.server.kind)?;
-    let workers = model.processors.map_or(1, |processors| processors.count);
+    ensure!(model.workers.is_none_or(|workers| (1..=WORKERS_MAX).contains(&workers)), "`workers`: 1 to {WORKERS_MAX}");
+    let processors = model.processors.map_or(1, |processors| processors.count);
+    let workers = model.workers.unwrap_or(processors);
     check_sessions(experiment, model.server(experiment.server.kind), &tls, workers)?;
     check_shim(model.noop, &tls)?;
     let alters = model.needs_provider() || model.needs_shim();

@@ -75,6 +75,12 @@ fn refuse_idle(asked: &TlsChange, command: &CommandSpec, tls: &Tls, configuratio
 fn check_processors(model: &ConfigurationModel) -> Result<()> {
     let count = model.processors.map_or(1, |processors| processors.count);
     ensure!(
+        model.workers.is_none(),
+        "configuration `{}`: `workers` has no effect here: how many a server of your own has stands in its own \
+         configuration",
+        model.name
+    );
+    ensure!(
         count == 1,
         "configuration `{}`: `processors.count = {count}` has no effect here: how many workers a server of your own \
          has stands in its own configuration. Name one with as many by `server_command`, or use --server nginx",

@@ -1,7 +1,7 @@
 //! Questions of an experiment that name what is there.
 
 use anyhow::{Result, bail, ensure};
-use tlsdyno_record::model::{Experiment, Paper, Quantity};
+use tlsdyno_record::model::{Experiment, Paper, Quantity, ShareClaimModel};
 
 /// Every name in shares, comparisons, remedies and the paper's numbers is there, once.
 pub(super) fn check(experiment: &Experiment) -> Result<()> {
@@ -49,9 +49,31 @@ pub(super) fn check(experiment: &Experiment) -> Result<()> {
     }
     let shares: Vec<&str> = experiment.shares.iter().map(|share| share.name.as_str()).collect();
     unique("shares", &shares)?;
+    for claim in &experiment.share_claims {
+        check_claim(claim, &shares)?;
+    }
+    unique("claims", &experiment.share_claims.iter().map(|of| of.question.as_str()).collect::<Vec<_>>())?;
     unique("comparisons", &experiment.comparisons.iter().map(|of| of.question.as_str()).collect::<Vec<_>>())?;
     unique("remedies", &experiment.remedies.iter().map(|of| of.name.as_str()).collect::<Vec<_>>())?;
     experiment.paper.as_ref().map_or(Ok(()), |paper| check_own_paper(paper, &names, &shares))
+}
+
+fn check_claim(claim: &ShareClaimModel, shares: &[&str]) -> Result<()> {
+    let what = format!("claim `{}`", claim.question);
+    ensure!(!claim.shares.is_empty(), "{what} is of no share; name some in `shares`");
+    for name in claim.shares.iter().chain(&claim.above) {
+        ensure!(
+            shares.contains(&name.as_str()),
+            "{what} names share `{name}`, which is not in the experiment; there are: {}",
+            quoted_list(shares)
+        );
+    }
+    let [low, high] = claim.published_percent;
+    ensure!(
+        -100.0 <= low && low <= high && high <= 100.0,
+        "{what}: `published_percent` is a range of per cent, for example [13, 58]"
+    );
+    Ok(())
 }
 
 fn check_own_paper(paper: &Paper, configurations: &[&str], shares: &[&str]) -> Result<()> {

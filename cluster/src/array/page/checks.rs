@@ -15,6 +15,8 @@ use crate::array::summary::{ArrayLine, ArraySummary, Bound};
 const PAGES_AGREE: f64 = 0.05;
 /// A full handshake may be more or fewer pages long than it was to be, by this part: the paper's points leave 30 to 40.
 const SCALE_AGREES: f64 = 0.15;
+/// Several proxies may serve more or less than one by their number, by this part.
+const LINEAR_TO: f64 = 0.1;
 /// A quota may be exceeded by this part: the kernel's turns end at ticks.
 const QUOTA_AGREES: f64 = 1.05;
 
@@ -25,6 +27,7 @@ const ACCEPTED_AGREES: f64 = 2.0;
 pub fn section(summary: &ArraySummary) -> Section {
     let mut items: Vec<Item> = [pages(summary), scale(summary), quotas(summary)].into_iter().flatten().collect();
     items.extend(summary.lines.iter().filter_map(both_ways));
+    items.extend(linear(summary));
     items.extend(same_as_shared(summary));
     items.extend(arithmetic(summary));
     Section::titled("checks", "Checks").with(Content::Items(items))
@@ -103,6 +106,30 @@ fn both_ways(line: &ArrayLine) -> Option<Item> {
         }
     );
     Some(item(lies, said))
+}
+
+/// So many proxies serve so many times what one serves, at the least reuse, where nothing but they limits: the model has
+/// no term for what they do to each other.
+fn linear(summary: &ArraySummary) -> Vec<Item> {
+    let served = |line: &ArrayLine| {
+        let level = line.levels.first().filter(|level| level.bound_by == Bound::Machines)?;
+        Some((level.asked_percent, level.hits_per_second))
+    };
+    let all = summary.lines.iter().filter(|line| line.proxies > 0);
+    let of_line = |line: &ArrayLine| {
+        let is_one = |other: &&ArrayLine| other.proxies == 1 && other.spread == line.spread;
+        let ((percent, served_all), (_, one)) = served(line).zip(summary.lines.iter().find(is_one).and_then(served))?;
+        let times = served_all.divided_by(one);
+        let said = format!(
+            "{}: at {percent} % reuse {} times what one serves [{}, {}]",
+            line.name,
+            format_tenths(times.value),
+            format_tenths(times.low),
+            format_tenths(times.high)
+        );
+        Some(item(Lies::of(times.interval(), about(f64::from(line.proxies), LINEAR_TO)), said))
+    };
+    all.filter(|line| line.proxies > 1).filter_map(of_line).collect()
 }
 
 /// Of two estimates of one number: each in the other's interval, or apart, or neither.

@@ -33,7 +33,13 @@ pub fn all(summary: &ClusterSummary) -> Vec<Chart> {
         "What the servers accepted of the sessions offered again.",
         |cell| cell.accepted_percent_of_offered,
     );
-    [throughput, accepted].into_iter().flatten().chain(latency_panels(summary)).chain(balance(summary)).collect()
+    let cpu = over_reuse(
+        summary,
+        ("cluster-cpu", "CPU time of the servers per hit, µs"),
+        "What a hit costs the servers, with its part of a connection: it needs no full load, and no other machine.",
+        |cell| cell.measured.server_cpu_ns_per_hit.scaled(1e-3),
+    );
+    [throughput, cpu, accepted].into_iter().flatten().chain(latency_panels(summary)).chain(balance(summary)).collect()
 }
 
 fn used(summary: &ClusterSummary) -> impl Iterator<Item = &CellSummary> {

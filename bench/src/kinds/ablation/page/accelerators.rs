@@ -2,7 +2,7 @@
 
 use tlsdyno_base::units::format_short;
 use tlsdyno_stats::accelerators::{PredictedGain, Prediction};
-use tlsdyno_stats::{Direction, Metric, Ratio, Summary};
+use tlsdyno_stats::{Direction, Estimate, Metric, Ratio, Summary};
 
 use super::findings::signs;
 use crate::report::document::{Content, Item, Section};
@@ -43,10 +43,21 @@ fn item(prediction: &Prediction) -> Item {
             prediction.configuration,
             format_short(prediction.speed)
         ),
-        text: [measured].into_iter().chain(prediction.by.iter().map(said)).collect(),
+        text: [measured].into_iter().chain(prediction.by.iter().map(said)).chain([left(prediction)]).collect(),
         code: Vec::new(),
         muted: !decided,
     }
+}
+
+/// What the emulation leaves of an operation, beside what a card of that speed would.
+fn left(prediction: &Prediction) -> String {
+    let Estimate { value, .. } = prediction.left_percent;
+    format!(
+        "With it an operation takes {value:.0} % {} of the CPU time that it takes without; at that speed {:.0} % would \
+         be left. The rest is waiting for it and being woken up.",
+        prediction.left_percent.ends(|end| format!("{end:.0}")),
+        100.0 / prediction.speed
+    )
 }
 
 /// What one share predicts, and how the measured gain differs from that.

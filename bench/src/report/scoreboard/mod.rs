@@ -1,9 +1,15 @@
 //! What became of the papers' claims, on one page: each with the paper's number and ours.
 
-use tlsdyno_base::units::{NONE, format_date, format_interval, format_percent, format_quantity};
-use tlsdyno_record::store::Record;
-use tlsdyno_stats::scoreboard::{Claim, Fate, Ours, Unit, claims};
-use tlsdyno_stats::{Estimate, Metric, Summary};
+mod entry;
+mod splice;
+mod statements;
+
+use tlsdyno_base::units::{NONE, format_interval, format_percent, format_quantity};
+use tlsdyno_stats::scoreboard::{Claim, Fate, Ours, Unit};
+use tlsdyno_stats::{Estimate, Metric};
+
+pub use entry::{Entry, read};
+pub use splice::splice;
 
 use super::document::{Column, Document, Section, row};
 use super::text::capitalised;
@@ -13,13 +19,13 @@ const COLUMNS: [&str; 5] = ["claim", "the paper", "here", "95 %", "verdict"];
 
 /// What became of these claims, under this heading. Nothing without any.
 pub fn section(title: &str, claims: &[Claim]) -> Section {
-    let rows = claims.iter().map(|claim| row(cells(claim), is_open(claim))).collect();
+    let rows = claims.iter().map(|claim| row(cells(claim), claim.fate.is_open())).collect();
     let meaning = (!claims.is_empty()).then(|| MEANING.to_owned());
     Section::titled("scoreboard", title).table(columns(), rows).notes(meaning)
 }
 
-const MEANING: &str = "Stands: our whole 95 % interval lies in the paper's range, which is that of all its machines. \
-                       Bigger, smaller: it lies beyond it. Undecided: it reaches across an end. (CPU): from CPU time, \
+const MEANING: &str = "Stands: our whole 95 % interval lies in the range that the paper gives. Bigger, smaller: it lies \
+                       beyond it. Undecided: it reaches across an end, or has no end itself. (CPU): from CPU time, \
                        because a cost is told by it, or because something else than the server limited hits per \
                        second.";
 
@@ -27,13 +33,9 @@ fn columns() -> Vec<Column> {
     COLUMNS.iter().map(|name| Column::words(*name)).collect()
 }
 
-fn is_open(claim: &Claim) -> bool {
-    matches!(claim.fate, Fate::Undecided | Fate::NotMeasured)
-}
-
 fn cells(claim: &Claim) -> [String; 5] {
     let [value, ends] = claim.ours.map_or([NONE.to_owned(), NONE.to_owned()], |ours| number(claim.unit, &ours));
-    [capitalised(&claim.about), claim.paper.clone(), value, ends, fate_word(claim.fate).to_owned()]
+    [capitalised(&claim.about), claim.paper.clone(), value, ends, claim.fate.word().to_owned()]
 }
 
 fn number(unit: Unit, ours: &Ours) -> [String; 2] {
@@ -46,47 +48,6 @@ fn number(unit: Unit, ours: &Ours) -> [String; 2] {
         Unit::Bytes | Unit::MbitPerS => format_quantity,
     };
     [format!("{} {}{by}", format(value), unit.word()), ours.estimate.ends(format)]
-}
-
-fn fate_word(fate: Fate) -> &'static str {
-    match fate {
-        Fate::Stands => "stands",
-        Fate::Bigger => "bigger",
-        Fate::Smaller => "smaller",
-        Fate::Undecided => "undecided",
-        Fate::NotMeasured => "not measured",
-    }
-}
-
-/// One record on the page: what it asked, where it comes from, and its claims.
-struct Entry {
-    title: String,
-    paper: String,
-    server: String,
-    from: String,
-    claims: Vec<Claim>,
-}
-
-fn entry(record: &Record) -> Option<Entry> {
-    let summary = Summary::of(record);
-    let claims = claims(&summary);
-    let manifest = &record.manifest;
-    let from = format!(
-        "Record {} of {}, {}, {} ({}); {} rounds.",
-        short_id(record),
-        format_date(record.created_unix_s as i64),
-        manifest.server_version,
-        manifest.certificate,
-        manifest.workload,
-        summary.rounds
-    );
-    let server = format!("{} ({})", manifest.server_name, short_id(record));
-    let paper = summary.published.as_ref().map(|published| published.source.clone() + ".").unwrap_or_default();
-    (!claims.is_empty()).then(|| Entry { title: record.question.clone(), paper, server, from, claims })
-}
-
-fn short_id(record: &Record) -> &str {
-    record.id.get(..8).unwrap_or(&record.id)
 }
 
 /// The records that asked the same of different servers, or again: side by side.
@@ -117,8 +78,8 @@ impl Group<'_> {
     }
 
     fn heads(&self) -> Vec<String> {
-        let servers = self.entries.iter().map(|entry| entry.server.as_str());
-        COLUMNS[..2].iter().copied().chain(servers).map(str::to_owned).collect()
+        let servers = self.entries.iter().map(|entry| entry.head());
+        COLUMNS[..2].iter().map(|&name| name.to_owned()).chain(servers).collect()
     }
 
     /// A row for each claim that one of them has numbers of, and whether it is open in one of them.
@@ -134,7 +95,7 @@ impl Group<'_> {
             let claims: Vec<Option<Claim>> = self.entries.iter().map(of).collect();
             let said = claims.iter().map(|claim| claim.as_ref().map_or(NONE.to_owned(), in_one_cell));
             let cells = [capitalised(&first.about), first.paper.clone()].into_iter().chain(said).collect();
-            (cells, claims.iter().flatten().any(is_open))
+            (cells, claims.iter().flatten().any(|claim| claim.fate.is_open()))
         };
         firsts.iter().map(row).collect()
     }
@@ -144,17 +105,18 @@ impl Group<'_> {
     }
 }
 
-fn in_one_cell(claim: &Claim) -> String {
-    let fate = fate_word(claim.fate);
-    claim.ours.map_or(fate.to_owned(), |ours| {
-        let [value, ends] = number(claim.unit, &ours);
-        format!("{value} {ends}: {fate}")
-    })
+/// Our number with its interval.
+fn told(claim: &Claim) -> Option<String> {
+    claim.ours.map(|ours| number(claim.unit, &ours).join(" "))
 }
 
-/// All of these records as a page.
-pub fn document(records: &[Record]) -> Document {
-    let entries: Vec<Entry> = records.iter().filter_map(entry).collect();
+fn in_one_cell(claim: &Claim) -> String {
+    let fate = claim.fate.word();
+    told(claim).map_or(fate.to_owned(), |ours| format!("{ours}: {fate}"))
+}
+
+/// All of these as a page.
+pub fn document(entries: &[Entry]) -> Document {
     let section = |group: &Group| {
         let columns = group.heads().iter().map(Column::words).collect();
         let rows = group.rows().into_iter().map(|(cells, is_open)| row(cells, is_open)).collect();
@@ -163,8 +125,8 @@ pub fn document(records: &[Record]) -> Document {
     let meaning = Section::default().notes([MEANING.to_owned()]);
     Document {
         title: "What became of the papers' claims?".to_owned(),
-        answer: answer(&entries),
-        sections: Group::all(&entries).iter().map(section).chain([meaning]).collect(),
+        answer: answer(entries),
+        sections: Group::all(entries).iter().map(section).chain([meaning]).collect(),
         ..Document::default()
     }
 }
@@ -182,16 +144,23 @@ fn answer(entries: &[Entry]) -> String {
     )
 }
 
-/// All of these records as Markdown tables.
-pub fn markdown(records: &[Record]) -> String {
-    let entries: Vec<Entry> = records.iter().filter_map(entry).collect();
-    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | ").replace('\n', " "));
+/// All of these as Markdown tables.
+pub fn markdown(entries: &[Entry]) -> String {
+    format!("{}\n\n{}", answer(entries), tables(entries))
+}
+
+/// A line of a Markdown table.
+fn line(cells: &[String]) -> String {
+    format!("| {} |\n", cells.join(" | ").replace('\n', " "))
+}
+
+/// A Markdown table for all that asked the same.
+fn tables(entries: &[Entry]) -> String {
     let table = |group: &Group| {
         let rows: String = group.rows().iter().map(|(cells, _)| line(cells)).collect();
         let heads = group.heads();
         let heads = line(&heads) + &line(&vec!["---".to_owned(); heads.len()]);
         format!("**{}** {} {}\n\n{heads}{rows}", group.title(), group.paper(), group.from().join(" "))
     };
-    let tables: Vec<String> = Group::all(&entries).iter().map(table).collect();
-    format!("{}\n\n{}", answer(&entries), tables.join("\n"))
+    Group::all(entries).iter().map(table).collect::<Vec<_>>().join("\n")
 }

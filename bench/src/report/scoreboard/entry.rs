@@ -1,0 +1,96 @@
+//! What a scoreboard keeps of a record: small enough to lie beside the page that quotes it.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+use tlsdyno_base::input::{TEXT_BYTES_MAX, read as read_file};
+use tlsdyno_base::units::format_date;
+use tlsdyno_record::store::Record;
+use tlsdyno_stats::scoreboard::Claim;
+
+use crate::kinds::files::EMBEDDED;
+
+/// One record: what it asked, where it comes from, and its claims.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// Its id.
+    pub record: String,
+    /// The experiment of the repository that was run, for example `coarfa-2006-fig7`; empty where it was another.
+    pub experiment: String,
+    /// What it asked.
+    pub title: String,
+    /// The paper.
+    pub paper: String,
+    /// The server under test.
+    pub server: String,
+    /// Date, versions, workload, rounds, and whatever is to be said of the machine, in a sentence or two.
+    pub from: String,
+    /// What became of the paper's claims.
+    pub claims: Vec<Claim>,
+}
+
+impl Entry {
+    /// Of a record with the paper that it names and the claims that it answers. `None`: there is no claim.
+    pub fn of(record: &Record, beside: Option<(&str, Vec<Claim>)>) -> Option<Entry> {
+        let (paper, claims) = beside.filter(|(_, claims)| !claims.is_empty())?;
+        let manifest = &record.manifest;
+        let from = format!(
+            "Record {} of {}, {}, {} ({}); {} rounds.",
+            short(&record.id),
+            format_date(record.created_unix_s as i64),
+            manifest.server_version,
+            manifest.certificate,
+            manifest.workload,
+            record.blocks.iter().map(|block| block.round + 1).max().unwrap_or(0)
+        );
+        Some(Entry {
+            record: record.id.clone(),
+            experiment: experiment(&manifest.command_line).unwrap_or_default().to_owned(),
+            title: record.question.clone(),
+            paper: paper.to_owned() + ".",
+            server: manifest.server_name.clone(),
+            from,
+            claims,
+        })
+    }
+
+    /// Server and record, as the head of a column.
+    pub(super) fn head(&self) -> String {
+        format!("{} ({})", self.server, short(&self.record))
+    }
+}
+
+fn short(id: &str) -> &str {
+    id.get(..8).unwrap_or(id)
+}
+
+/// The experiment of the repository that a command line names, without its folder: by name or as a file.
+fn experiment(command_line: &[String]) -> Option<&'static str> {
+    let own = |name: &'static str| name.rsplit('/').next().unwrap_or(name);
+    let is_named = |name: &&str| command_line.iter().any(|word| Path::new(word).file_stem() == Some(OsStr::new(name)));
+    EMBEDDED.iter().map(|(name, _)| own(name)).find(is_named)
+}
+
+/// What `tlsdyno scoreboard --json` wrote.
+///
+/// # Errors
+/// It cannot be read or is something else, or one of its verdicts is not what its interval says.
+pub fn read(path: &Path) -> Result<Vec<Entry>> {
+    let text = read_file(path, TEXT_BYTES_MAX).with_context(|| format!("read {}", path.display()))?;
+    let entries: Vec<Entry> = serde_json::from_slice(&text)
+        .with_context(|| format!("{} is not what tlsdyno scoreboard --json writes", path.display()))?;
+    for (entry, claim) in entries.iter().flat_map(|entry| entry.claims.iter().map(move |claim| (entry, claim))) {
+        ensure!(
+            !claim.contradicts_itself(),
+            "{}: record {}, \"{}\": its interval does not say \"{}\"; make the file anew from the records",
+            path.display(),
+            entry.record,
+            claim.about,
+            claim.fate.word()
+        );
+    }
+    Ok(entries)
+}
