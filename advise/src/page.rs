@@ -2,7 +2,7 @@
 
 use tlsdyno_base::units::format_micros;
 use tlsdyno_base::verdict::Direction;
-use tlsdyno_bench::report::document::{Content, Document, Place, Section, Tone};
+use tlsdyno_bench::report::document::{Content, Document, Medium, Section, Tone};
 use tlsdyno_report::rows::Rows;
 
 use crate::advice::{Advice, Saving, cpus};
@@ -49,10 +49,10 @@ pub(crate) fn document(of_record: Document, advice: Option<&Advice>, read: Vec<S
     };
     let answer = advice.map_or_else(|| of_record.answer.clone(), Advice::told);
     let mut sections: Vec<Section> = advice.map(advised).into_iter().collect();
-    sections.extend(read.into_iter().map(|section| section.on(Place::Page)));
+    sections.extend(read.into_iter().map(|section| section.on(Medium::Page)));
     for section in of_record.sections {
-        let is_shown = is_shown(&section) || section.place == Place::Page;
-        sections.push(if is_shown { section } else { section.on(Place::Page) });
+        let is_shown = is_shown(&section) || section.medium == Medium::Page;
+        sections.push(if is_shown { section } else { section.on(Medium::Page) });
     }
     Document { answer, sections, ..of_record }
 }

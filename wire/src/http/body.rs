@@ -33,12 +33,21 @@ pub struct Chunks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     /// In the size; so many digits seen.
-    Size { value: u64, digits: u8 },
+    Size {
+        value: u64,
+        digits: u8,
+    },
     /// Behind the size: blanks and extensions up to the end of the line.
-    Extension { value: u64 },
-    Data { left: u64 },
+    Extension {
+        value: u64,
+    },
+    Data {
+        left: u64,
+    },
     /// Behind the data: CRLF, or LF alone.
-    DataEnd { carriage_return: bool },
+    DataEnd {
+        carriage_return: bool,
+    },
     /// In the trailers; the line is empty so far.
     TrailerStart,
     /// In a trailer line.
