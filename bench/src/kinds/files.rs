@@ -6,6 +6,7 @@ mod merge;
 mod source;
 mod texts;
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -22,6 +23,13 @@ pub const EMBEDDED: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/exper
 
 /// The same of what several of them extend and nobody runs.
 const BASES: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/bases.rs"));
+
+/// The experiment of the repository that a command line names, without its folder: by name or as a file.
+pub fn named_in(command_line: &[String]) -> Option<&'static str> {
+    let own = |name: &'static str| name.rsplit('/').next().unwrap_or(name);
+    let is_named = |name: &&str| command_line.iter().any(|word| Path::new(word).file_stem() == Some(OsStr::new(name)));
+    EMBEDDED.iter().map(|(name, _)| own(name)).find(is_named)
+}
 
 /// What a file with all that it extends says, not yet understood.
 pub struct Written<'a> {

@@ -62,7 +62,8 @@ fn entries(which: &str) -> Result<Vec<Entry>> {
         Ok(record) => record,
         Err(error) => return scoreboard::read(Path::new(which)).map_err(|_| error.into()),
     };
-    Ok(Entry::of(&record, kinds::summary(&record)?.beside_paper()).into_iter().collect())
+    let experiment = tlsdyno_bench::kinds::files::named_in(&record.manifest.command_line);
+    Ok(Entry::of(&record, experiment, kinds::summary(&record)?.beside_paper()).into_iter().collect())
 }
 
 fn splice(path: &Path) -> Result<()> {

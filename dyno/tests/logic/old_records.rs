@@ -26,7 +26,7 @@ const RECORDS_OF_EACH_KIND: [(&str, &str); 5] = [
     ("sweep", "af775e836ee4"),
 ];
 /// Fields of JSON with texts that each evaluation writes.
-const TEXTS: [&str; 3] = ["answer", "warnings", "what_changed"];
+const TEXTS: [&str; 4] = ["answer", "warnings", "what_changed", "paper"];
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/logic/fixtures/records-9f1388a").join(name)

@@ -1,6 +1,5 @@
 //! What a scoreboard keeps of a record: small enough to lie beside the page that quotes it.
 
-use std::ffi::OsStr;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -9,8 +8,6 @@ use tlsdyno_base::input::{TEXT_BYTES_MAX, read as read_file};
 use tlsdyno_base::units::format_date;
 use tlsdyno_record::store::Record;
 use tlsdyno_stats::scoreboard::Claim;
-
-use crate::kinds::files::EMBEDDED;
 
 /// One record: what it asked, where it comes from, and its claims.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,8 +30,9 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Of a record with the paper that it names and the claims that it answers. `None`: there is no claim.
-    pub fn of(record: &Record, beside: Option<(&str, Vec<Claim>)>) -> Option<Entry> {
+    /// Of a record with the paper that it names and the claims that it answers; `experiment`: the one of the repository
+    /// that was run. `None`: there is no claim.
+    pub fn of(record: &Record, experiment: Option<&str>, beside: Option<(&str, Vec<Claim>)>) -> Option<Entry> {
         let (paper, claims) = beside.filter(|(_, claims)| !claims.is_empty())?;
         let manifest = &record.manifest;
         let from = format!(
@@ -48,7 +46,7 @@ impl Entry {
         );
         Some(Entry {
             record: record.id.clone(),
-            experiment: experiment(&manifest.command_line).unwrap_or_default().to_owned(),
+            experiment: experiment.unwrap_or_default().to_owned(),
             title: record.question.clone(),
             paper: paper.to_owned() + ".",
             server: manifest.server_name.clone(),
@@ -65,13 +63,6 @@ impl Entry {
 
 fn short(id: &str) -> &str {
     id.get(..8).unwrap_or(id)
-}
-
-/// The experiment of the repository that a command line names, without its folder: by name or as a file.
-fn experiment(command_line: &[String]) -> Option<&'static str> {
-    let own = |name: &'static str| name.rsplit('/').next().unwrap_or(name);
-    let is_named = |name: &&str| command_line.iter().any(|word| Path::new(word).file_stem() == Some(OsStr::new(name)));
-    EMBEDDED.iter().map(|(name, _)| own(name)).find(is_named)
 }
 
 /// What `tlsdyno scoreboard --json` wrote.
