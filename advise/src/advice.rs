@@ -2,10 +2,11 @@
 
 use tlsdyno_base::bootstrap::{Column, Estimate, estimate_sum};
 use tlsdyno_base::verdict::{Direction, Lies};
-use tlsdyno_record::store::{Record, Role};
+use tlsdyno_record::model::{ConfigurationModel, Experiment, TlsChange};
+use tlsdyno_record::store::{Configuration, Record, Role};
 use tlsdyno_stats::rounds::Rounds;
 
-use crate::remedies::Considered;
+use crate::remedies::{Considered, TOGETHER};
 
 /// A remedy that saves less than this part of a CPU is not worth a change for its CPU time alone.
 const WORTH_CPUS: f64 = 0.05;
@@ -18,8 +19,20 @@ pub(crate) struct Advice {
     pub tls_ns: Option<Estimate>,
     /// By what they save, the most first.
     pub remedies: Vec<Saving>,
+    /// What the chosen ones save together.
+    pub together: Option<Together>,
     /// Requests a second of the reader's site.
     pub rate_per_s: Option<f64>,
+}
+
+/// What several remedies save together, nanoseconds of a hit.
+pub(crate) struct Together {
+    /// What the single ones save, added up.
+    pub predicted_ns: Estimate,
+    pub measured_ns: Estimate,
+    /// Measured less predicted.
+    pub more_ns: Estimate,
+    pub names: Vec<String>,
 }
 
 /// What a remedy saves.
@@ -35,7 +48,7 @@ impl Advice {
     pub fn of(record: &Record, considered: &[Considered], rate_per_s: Option<f64>) -> Option<Advice> {
         let rounds = Rounds::of(record);
         let configurations = &record.configurations;
-        let column = |is: &dyn Fn(&tlsdyno_record::store::Configuration) -> bool| -> Option<Column> {
+        let column = |is: &dyn Fn(&Configuration) -> bool| -> Option<Column> {
             Some(rounds.cpu(configurations.iter().position(|of| of.valid && is(of))?))
         };
         let as_is = column(&|of| of.role == Role::AsIs)?;
@@ -48,7 +61,39 @@ impl Advice {
         };
         let mut remedies: Vec<Saving> = considered.iter().filter_map(saving).collect();
         remedies.sort_by(|one, other| other.ns.value.total_cmp(&one.ns.value));
-        hit_ns.value.is_finite().then_some(Advice { hit_ns, tls_ns, remedies, rate_per_s })
+        let together = Advice::together(record, &as_is, &column);
+        hit_ns.value.is_finite().then_some(Advice { hit_ns, tls_ns, remedies, together, rate_per_s })
+    }
+
+    /// Whether a remedy surely saves something.
+    pub fn saves(&self, name: &str) -> bool {
+        self.remedies.iter().any(|of| of.name == name && of.ns.direction() == Direction::Bigger)
+    }
+
+    /// The chosen ones: those whose changes the configuration of all has.
+    fn together(
+        record: &Record,
+        as_is: &Column,
+        column: &dyn Fn(&dyn Fn(&Configuration) -> bool) -> Option<Column>,
+    ) -> Option<Together> {
+        let experiment = record.kind_part.of::<Experiment>()?;
+        let models = || experiment.configurations.iter().filter(|model| model.tls != TlsChange::default());
+        let all = models().find(|model| model.name == TOGETHER)?;
+        let is_in = |model: &&ConfigurationModel| model.name != TOGETHER && model.tls.over(&all.tls) == all.tls;
+        let names: Vec<String> = models().filter(is_in).map(|model| model.name.clone()).collect();
+        let measured = column(&|of| of.name == TOGETHER)?;
+        let single: Vec<Column> = names.iter().filter_map(|name| column(&|of| of.name == *name)).collect();
+        let count = names.len() as f64;
+        let singles = |weight: f64| single.iter().map(move |of| (of, weight));
+        let predicted: Vec<(&Column, f64)> = [(as_is, count)].into_iter().chain(singles(-1.0)).collect();
+        let more: Vec<(&Column, f64)> =
+            [(as_is, 1.0 - count), (&measured, -1.0)].into_iter().chain(singles(1.0)).collect();
+        (single.len() == names.len()).then(|| Together {
+            predicted_ns: estimate_sum(&predicted),
+            measured_ns: estimate_sum(&[(as_is, 1.0), (&measured, -1.0)]),
+            more_ns: estimate_sum(&more),
+            names,
+        })
     }
 
     /// The decision, in a few sentences.
@@ -130,7 +175,7 @@ mod tests {
         let us = |[value, low, high]: [f64; 3]| Estimate { value: value * 1e3, low: low * 1e3, high: high * 1e3 };
         let remedies = vec![Saving { name: "ECDSA P-256 certificate", ns: us(saves_us), price: "" }];
         let [hit_ns, tls_ns] = [[200.0, 190.0, 210.0], [120.0, 110.0, 130.0]].map(us);
-        Advice { hit_ns, tls_ns: Some(tls_ns), remedies, rate_per_s }.told()
+        Advice { hit_ns, tls_ns: Some(tls_ns), remedies, together: None, rate_per_s }.told()
     }
 
     #[test]

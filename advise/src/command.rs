@@ -1,10 +1,15 @@
 //! `tlsdyno advise`: flags become an experiment on an installed server, after what its files say.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
+use tlsdyno_base::choice::choice;
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_base::interrupt;
+use tlsdyno_bench::kinds::Progress;
+use tlsdyno_bench::kinds::ablation::command::installed_server;
 use tlsdyno_bench::kinds::ablation::{self, subject};
 use tlsdyno_bench::kinds::flags::TimeArgs;
 use tlsdyno_bench::kinds::perform::{OutputArgs, perform_showing};
@@ -13,6 +18,8 @@ use tlsdyno_bench::report::{Style, terminal};
 use tlsdyno_bench::run::check::CheckExperiment;
 use tlsdyno_record::model::{ConfigurationModel, Experiment, ServerName};
 use tlsdyno_report::markdown;
+use tlsdyno_servers::directives::Setting;
+use tlsdyno_servers::installed::patch;
 
 use crate::advice::Advice;
 use crate::found::{self, Found};
@@ -23,17 +30,25 @@ use crate::remedies::{self, Considered, Outcome};
 /// What to change on an installed server, what it would gain, and whether that is worth it
 ///
 /// Without a file it only reads: which servers are installed, what their files say of certificates, versions, sessions
-/// and logs, and what it would try. With the configuration of an nginx it measures that on a copy beside the server
+/// and logs, and what it would try. With the configuration of an nginx, Apache, HAProxy or lighttpd it measures that on a copy beside the server
 /// that runs, which is not touched, and tells what each remedy saves. It does not advise what is there already.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "Examples:
   tlsdyno advise
   tlsdyno advise /etc/nginx/nginx.conf --rate 300 --hits-per-handshake 4
   tlsdyno advise /etc/nginx/nginx.conf --trace /var/log/nginx/access.log
+  tlsdyno advise /etc/haproxy/haproxy.cfg --apply 'ECDSA certificate, session tickets'
+  tlsdyno advise /etc/apache2/apache2.conf --diff > tls.patch
   tlsdyno advise /etc/nginx/nginx.conf --reading --markdown")]
 pub struct Args {
-    /// The configuration of the server (nginx) [default: read what is installed, measure nothing]
+    /// The configuration of an nginx, Apache, HAProxy or lighttpd [default: read what is installed, measure nothing]
     config: Option<PathBuf>,
+    /// Whose configuration it is [default: told from the file]
+    #[arg(long, value_parser = choice(ServerName::configured()), requires = "config", help_heading = "Server")]
+    server: Option<ServerName>,
+    /// Print the copy that would be measured, with what becomes of everything in its first lines
+    #[arg(long, requires = "config", help_heading = "Server")]
+    print_config: bool,
     /// Read its files only
     #[arg(long, help_heading = "Server")]
     reading: bool,
@@ -61,6 +76,14 @@ pub struct Args {
     /// Requests a second of your site: savings are told in CPUs [default: the log's average]
     #[arg(long, value_name = "N", help_heading = "Your site")]
     rate: Option<f64>,
+    /// Measures these remedies together, too, beside what the single ones predict (comma-separated; a few words of a name
+    /// do)
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "config", help_heading = "Measuring")]
+    apply: Vec<String>,
+    /// Prints the lines as a patch against your own files, for `patch -p1 -d /`: of --apply, or of what saves; with
+    /// --reading of all that would be tried
+    #[arg(long, requires = "config", conflicts_with_all = ["json", "markdown"], help_heading = "Output")]
+    diff: bool,
     #[command(flatten)]
     time: TimeArgs<120, 30>,
     #[command(flatten)]
@@ -72,6 +95,11 @@ pub fn run(args: &Args) -> Result<Exit> {
     ensure_fault!(Usage, args.rate.is_none_or(|rate| rate.is_finite() && rate > 0.0), "--rate is a number above 0");
     match &args.config {
         None => read_all(args),
+        Some(path) if args.print_config => {
+            let copy = installed_server::printed(path, args.server, args.host.as_deref()).or_fault(Fault::Input)?;
+            tlsdyno_base::output::print(copy)?;
+            Ok(Exit::Done)
+        }
         Some(path) => advise(args, path),
     }
 }
@@ -87,15 +115,7 @@ fn read_all(args: &Args) -> Result<Exit> {
     );
     let mut sections = Vec::new();
     for Found { server, path } in &found {
-        if *server != ServerName::Nginx {
-            let text = format!(
-                "{} is there; this program does not read it yet. What TLS costs that server: tlsdyno cost https://…",
-                path.display()
-            );
-            sections.push(Section::titled("", server.name()).text(text));
-            continue;
-        }
-        match Reading::of(path, args.host.as_deref(), args.trace.as_deref()) {
+        match Reading::of(path, Some(*server), args.host.as_deref(), args.trace.as_deref()) {
             Ok(reading) => {
                 let next = format!("To measure that: tlsdyno advise {}", path.display());
                 sections.extend(page::reading(&reading, &remedies::considered(&reading, args.trace.is_some())));
@@ -109,14 +129,20 @@ fn read_all(args: &Args) -> Result<Exit> {
 }
 
 fn advise(args: &Args, path: &Path) -> Result<Exit> {
-    let reading = Reading::of(path, args.host.as_deref(), args.trace.as_deref()).or_fault(Fault::Input)?;
+    let reading = Reading::of(path, args.server, args.host.as_deref(), args.trace.as_deref()).or_fault(Fault::Input)?;
     let considered = remedies::considered(&reading, args.trace.is_some());
+    let chosen = remedies::chosen(&considered, &args.apply).or_fault(Fault::Usage)?;
     let mut sections = page::reading(&reading, &considered);
     let has_to_try = considered.iter().any(|of| matches!(of.outcome, Outcome::Tried(_)));
+    if args.diff && args.reading {
+        let tried: Vec<&Considered> = if chosen.is_empty() { considered.iter().collect() } else { chosen };
+        return print_patch(path, &reading, &tried);
+    }
     if args.reading || !has_to_try {
         let nothing = "Nothing is left to try on this server. What TLS costs it: tlsdyno ablate --server-config FILE";
         sections.extend((!has_to_try).then(|| Section::default().text(nothing)));
-        show(args, &Document::of(sections))?;
+        let brief = args.output.results.markdown.then(|| page::brief(&reading, &considered, None));
+        show(args, &brief.unwrap_or_else(|| Document::of(sections)))?;
         return Ok(Exit::Done);
     }
     let (experiment, told) = experiment(args, path, &reading, &considered)?;
@@ -124,21 +150,40 @@ fn advise(args: &Args, path: &Path) -> Result<Exit> {
         tlsdyno_base::output::print(experiment.to_toml()?)?;
         return Ok(Exit::Done);
     }
-    if !args.output.results.json {
+    let rate = args.rate.or(reading.mean_rate_per_s());
+    if !args.output.results.json && !args.output.results.markdown && !args.diff {
         show(args, &Document::of(sections.clone()))?;
     }
     told.iter().for_each(|line| tell!("{line}"));
-    let rate = args.rate.or(reading.mean_rate_per_s());
-    let (exit, _) = perform_showing(
-        &ablation::Ablation,
-        &args.output.results,
-        &|stop, progress| subject::run(&experiment, stop, progress),
-        &|record, summary| {
-            let advice = Advice::of(record, &considered, rate);
-            page::document(summary.document(record), advice.as_ref(), sections.clone())
-        },
-    )?;
+    let run = |stop: &AtomicBool, progress: &mut Progress| subject::run(&experiment, stop, progress);
+    if args.diff {
+        let mut progress = Progress::of(&ablation::Ablation);
+        let stop = interrupt::flag(Exit::Interrupted as i32)?;
+        let finished = run(&stop, &mut progress);
+        progress.clear();
+        let advice = Advice::of(&finished?.record, &considered, rate).context("too little was measured")?;
+        tell!("{}", advice.told());
+        let saves = |of: &&Considered| advice.saves(of.name);
+        let wanted = if chosen.is_empty() { considered.iter().filter(saves).collect() } else { chosen };
+        ensure_fault!(Input, !wanted.is_empty(), "no remedy surely saves anything here, so that there is no patch");
+        return print_patch(path, &reading, &wanted);
+    }
+    let (exit, _) = perform_showing(&ablation::Ablation, &args.output.results, &run, &|record, summary| {
+        let advice = Advice::of(record, &considered, rate);
+        let document = page::document(summary.document(record), advice.as_ref(), sections.clone());
+        match args.output.results.markdown {
+            true => page::pasted(document, page::brief(&reading, &considered, advice.as_ref())),
+            false => document,
+        }
+    })?;
     Ok(exit)
+}
+
+/// Prints the lines of these remedies as a patch of the reader's files.
+fn print_patch(path: &Path, reading: &Reading, remedies: &[&Considered]) -> Result<Exit> {
+    let settings: Vec<Setting> = remedies.iter().filter_map(|of| of.change()).flat_map(Setting::of_change).collect();
+    tlsdyno_base::output::print(patch(path, reading.server, &settings).or_fault(Fault::Input)?)?;
+    Ok(Exit::Done)
 }
 
 /// Prints a document as it is asked for.
@@ -162,6 +207,7 @@ fn experiment(
     let mut flag = |name: &str, value: Option<String>| {
         words.extend(value.map(|value| [name.to_owned(), value]).into_iter().flatten());
     };
+    flag("--server", args.server.map(|server| server.name().to_owned()));
     flag("--host", args.host.clone());
     args.header.iter().for_each(|header| flag("--header", Some(header.clone())));
     flag("--client-cert", args.client_cert.as_deref().map(text).transpose()?);
@@ -172,7 +218,8 @@ fn experiment(
     let hits = args.hits_per_handshake.or(of_log.map(|hits| (10.0 * hits).round() / 10.0));
     flag("--hits-per-handshake", hits.map(|hits| hits.to_string()));
     let (mut experiment, told) = ablation::command::of_words(&words)?;
-    let (tried, remedies) = remedies::models(considered);
+    let (mut tried, remedies) = remedies::models(considered);
+    tried.extend(remedies::together(&remedies::chosen(considered, &args.apply)?));
     let is_kept = |model: &ConfigurationModel| model.is_untouched() || model.plain_http;
     let ends: Vec<ConfigurationModel> = experiment.configurations.iter().filter(|of| is_kept(of)).cloned().collect();
     let (plain, as_is): (Vec<_>, Vec<_>) = ends.into_iter().partition(|model| model.plain_http);

@@ -13,9 +13,10 @@ pub(crate) struct Found {
     pub path: PathBuf,
 }
 
-/// Where packages put configurations of servers that are not read yet.
-const OTHERS: [(ServerName, &str); 3] = [
+/// Where packages put configurations of other servers than nginx.
+const OTHERS: [(ServerName, &str); 4] = [
     (ServerName::ApacheEvent, "/etc/apache2/apache2.conf"),
+    (ServerName::ApacheEvent, "/etc/httpd/conf/httpd.conf"),
     (ServerName::Haproxy, "/etc/haproxy/haproxy.cfg"),
     (ServerName::Lighttpd, "/etc/lighttpd/lighttpd.conf"),
 ];

@@ -1,12 +1,15 @@
 //! How the reading and the advice are shown.
 
+use tlsdyno_base::bootstrap::Estimate;
 use tlsdyno_base::units::format_micros;
 use tlsdyno_base::verdict::Direction;
 use tlsdyno_bench::report::document::{Content, Document, Medium, Section, Tone};
+use tlsdyno_record::model::TlsChange;
 use tlsdyno_report::rows::Rows;
+use tlsdyno_servers::directives::{self, Setting};
 
-use crate::advice::{Advice, Saving, cpus};
-use crate::reading::{LOG_FORMAT, Reading};
+use crate::advice::{Advice, Saving, Together, cpus};
+use crate::reading::Reading;
 use crate::remedies::Considered;
 
 /// What was read, and what would be tried.
@@ -15,29 +18,83 @@ pub(crate) fn reading(reading: &Reading, considered: &[Considered]) -> Vec<Secti
         .words("remedy", |of| of.name.to_owned())
         .words("here", |of| of.outcome.told().to_owned())
         .words("why", |of| of.why.clone());
-    let log = reading.lacks_telling_log().then(|| format!("A log that tells of sessions: {LOG_FORMAT}"));
+    let log = reading.missing_log_line().map(|line| format!("A log that tells of sessions: {line}"));
     let read = Section::titled("reading", "What its files say").with(Content::Facts(reading.told()));
     vec![read, Section::titled("considered", "What could be changed").rows(rows).notes(log)]
 }
 
+/// Rows of a table to paste.
+const BRIEF_ROWS: usize = 4;
+
+/// Ten lines at most, to paste: the answer, what the server is, and the first remedies with the lines to write.
+pub(crate) fn brief(reading: &Reading, considered: &[Considered], advice: Option<&Advice>) -> Document {
+    let tried: Vec<&Considered> = considered.iter().filter(|of| of.change().is_some()).take(BRIEF_ROWS).collect();
+    let lines = |change: Option<&TlsChange>| {
+        let lines = change.map(Setting::of_change).unwrap_or_default().into_iter();
+        let lines = lines.flat_map(|setting| directives::lines(reading.server, setting));
+        lines.filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join(" ")
+    };
+    let table = match advice {
+        Some(advice) => {
+            let shown = &advice.remedies[..advice.remedies.len().min(BRIEF_ROWS)];
+            let of = |name: &str| considered.iter().find(|of| of.name == name).and_then(Considered::change);
+            Section::default().rows(saved(advice, shown).words("lines", |saving| lines(of(saving.name))))
+        }
+        None if tried.is_empty() => Section::default().text("Nothing is left to try."),
+        None => {
+            let rows = Rows::of(&tried).words("to try", |of| of.name.to_owned()).words("why", |of| of.why.clone());
+            Section::default().rows(rows.words("lines", |of| lines(of.change())))
+        }
+    };
+    let answer = advice.map(|advice| advice.told() + " ").unwrap_or_default() + "On " + &reading.brief() + ".";
+    Document { answer, ..Document::of([table.on(Medium::Terminal)]) }
+}
+
+/// The document of the record, of which only `brief` is pasted.
+pub(crate) fn pasted(of_record: Document, brief: Document) -> Document {
+    let rest = of_record.sections.into_iter().map(|section| section.on(Medium::Page));
+    let sections = brief.sections.into_iter().chain(rest).collect();
+    Document { answer: brief.answer, sections, ..of_record }
+}
+
 /// What was measured, before the record's own sections.
 pub(crate) fn advised(advice: &Advice) -> Section {
+    let undecided = |of: &Saving| of.ns.direction() == Direction::Undecided;
+    let rows = saved(advice, &advice.remedies).words("its price", |of| of.price.to_owned());
+    let section = Section::titled("advice", "What the remedies save").rows(rows.toned(Tone::Muted, undecided));
+    section.notes(advice.together.as_ref().map(together))
+}
+
+/// What remedies save.
+fn saved<'a>(advice: &'a Advice, remedies: &'a [Saving]) -> Rows<'a, Saving> {
     let verdict = |of: &Saving| match of.ns.direction() {
         Direction::Bigger => "saves",
         Direction::Smaller => "costs more",
         Direction::Undecided => "undecided",
     };
-    let mut rows = Rows::of(&advice.remedies).words("remedy", |of| of.name.to_owned()).estimate(
-        "saves CPU µs/hit",
-        format_micros,
-        |of| Some(of.ns),
-    );
+    let rows = Rows::of(remedies).words("remedy", |of| of.name.to_owned());
+    let mut rows = rows.estimate("saves CPU µs/hit", format_micros, |of| Some(of.ns));
     if let Some(rate) = advice.rate_per_s {
         rows = rows.number(format!("CPUs at {rate:.0}/s"), |of| cpus(of.ns, rate));
     }
-    let undecided = |of: &Saving| of.ns.direction() == Direction::Undecided;
-    let rows = rows.words("", |of| verdict(of).to_owned()).words("its price", |of| of.price.to_owned());
-    Section::titled("advice", "What the remedies save").rows(rows.toned(Tone::Muted, undecided))
+    rows.words("", |of| verdict(of).to_owned())
+}
+
+/// What several save together, in a sentence.
+fn together(of: &Together) -> String {
+    let us = |ns: Estimate| ns.told(format_micros) + " µs";
+    let verdict = match of.more_ns.direction() {
+        Direction::Bigger => "more than that",
+        Direction::Smaller => "less than that, because each takes a part of what another one saves",
+        Direction::Undecided => "no difference could be told",
+    };
+    format!(
+        "Together {} save {} of CPU a hit; the single ones predict {}: {verdict} ({}).",
+        of.names.join(" and "),
+        us(of.measured_ns),
+        us(of.predicted_ns),
+        us(of.more_ns)
+    )
 }
 
 /// The document of the record with the advice before it: a terminal shows the advice, the lines to write, and what a

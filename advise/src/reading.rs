@@ -2,48 +2,71 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use tlsdyno_base::units::{format_count, format_tenths};
+use tlsdyno_bench::kinds::ablation::command::installed_server;
 use tlsdyno_record::model::ServerName;
 use tlsdyno_record::model::workload::ReplaySpec;
-use tlsdyno_servers::installed::{AccessLog, Facts, Installed};
-use tlsdyno_servers::{driver_of, programs};
+use tlsdyno_servers::installed::{AccessLog, Facts};
+use tlsdyno_servers::programs;
 use tlsdyno_traffic::trace::{LogScan, scan_log};
 
 use crate::certificate::Certificate;
 
 /// A log that is longer is read only if it is named.
 const LOG_BYTES_MAX: u64 = 256 << 20;
-/// Variables of nginx's log formats that tell what no log in the combined format does.
-const TELLING: [&str; 3] = ["$ssl_session_reused", "$connection_requests", "$ssl_protocol"];
-/// The line that adds them.
-pub(crate) const LOG_FORMAT: &str = "log_format tls '$remote_addr - $remote_user [$time_local] \"$request\" $status \
-                                     $body_bytes_sent \"$http_referer\" \"$http_user_agent\" $ssl_protocol \
-                                     $ssl_session_reused $connection_requests';";
+/// What tells more than a log in the combined format does: words of a server's formats, and the line that adds them.
+struct Telling {
+    words: [&'static str; 3],
+    line: &'static str,
+}
+
+/// Of lighttpd nothing: it has no variable for resumption.
+fn telling_of(server: ServerName) -> Option<Telling> {
+    match server {
+        ServerName::Nginx => Some(Telling {
+            words: ["$ssl_session_reused", "$connection_requests", "$ssl_protocol"],
+            line: "log_format tls '$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
+                   \"$http_referer\" \"$http_user_agent\" $ssl_protocol $ssl_session_reused $connection_requests';",
+        }),
+        ServerName::ApacheEvent | ServerName::ApachePrefork => Some(Telling {
+            words: ["%{SSL_SESSION_RESUMED}x", "%k", "%{SSL_PROTOCOL}x"],
+            line: "LogFormat \"%h %l %u %t \\\"%r\\\" %>s %b \\\"%{Referer}i\\\" \\\"%{User-Agent}i\\\" %{SSL_PROTOCOL}x \
+                   %{SSL_SESSION_RESUMED}x %k\" tls",
+        }),
+        // Its own format has no address of a visitor where trace readers look for one: this is the combined one.
+        ServerName::Haproxy => Some(Telling {
+            words: ["ssl_fc_is_resumed", "http_first_req", "%sslv"],
+            line: "log-format \"%ci - - [%trl] %{+Q}r %ST %B - - %sslv %[ssl_fc_is_resumed] %[http_first_req]\"",
+        }),
+        ServerName::Lighttpd | ServerName::Builtin | ServerName::Command => None,
+    }
+}
 
 /// What was read.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub path: PathBuf,
+    pub server: ServerName,
     pub host: Option<String>,
     pub others: Vec<String>,
     pub facts: Facts,
     /// Of each file of certificates, or why it cannot be read.
     pub certificates: Vec<Result<Certificate, String>>,
-    /// What nginx says of itself and of its OpenSSL.
+    /// What the program says of itself, and which OpenSSL it runs with.
     pub version: String,
     /// The log, or why none was read.
     pub log: Result<LogScan, String>,
 }
 
 impl Reading {
-    /// Of the server of this host in nginx's configuration. `trace`: its log, where it is another than the
-    /// configuration names.
+    /// Of the server of this host. `kind`: whose configuration it is, where that is said. `trace`: its log, where it is
+    /// another than the configuration names.
     ///
     /// # Errors
     /// The configuration, or the log that was named, cannot be read.
-    pub fn of(path: &Path, asked: Option<&str>, trace: Option<&Path>) -> Result<Reading> {
-        let installed = Installed::read(path)?;
+    pub fn of(path: &Path, kind: Option<ServerName>, asked: Option<&str>, trace: Option<&Path>) -> Result<Reading> {
+        let installed = installed_server::read(path, kind)?;
         let choice = installed.choice(asked);
         let facts = installed.facts(choice.host.as_deref());
         let certificate = |path: &String| match path.contains('$') {
@@ -54,10 +77,10 @@ impl Reading {
             Some(path) => Ok(scan_log(path, &[], &ReplaySpec::default())?),
             None => log_of(&facts.access_logs),
         };
-        let program = driver_of(ServerName::Nginx).package.context("nginx has a package")?.require("");
-        let version = program.map_or_else(|error| error.to_string(), |program| version_of(&program));
+        let version = installed.program().map_or_else(|error| error.to_string(), |program| version_of(&program));
         Ok(Reading {
             path: path.to_owned(),
+            server: installed.server(),
             certificates: facts.certificates.iter().map(certificate).collect(),
             host: choice.host,
             others: choice.others,
@@ -103,7 +126,7 @@ impl Reading {
             Err(why) => why.clone(),
         };
         told.extend(self.certificates.iter().map(|certificate| ("certificate", of(certificate))));
-        told.push(("versions", or(protocols, "nginx's own choice")));
+        told.push(("versions", or(protocols, &format!("{}'s own choice", self.server.name()))));
         told.push(("groups", or(groups, "OpenSSL's own choice")));
         if !ciphers.is_empty() {
             told.push(("ciphers to TLS 1.2", ciphers.clone()));
@@ -124,11 +147,25 @@ impl Reading {
         ));
         told.push(("stapling", on(self.facts.stapling).to_owned()));
         if let Some(kept) = self.facts.passes_on {
-            let how = if kept { "on connections that an upstream keeps" } else { "on a new connection each" };
+            let how = if kept { "on connections that are kept" } else { "on a new connection each" };
             told.push(("behind it", format!("requests are passed on {how}")));
         }
         told.push(("log", self.told_log()));
         told.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    /// What the server is, in a line.
+    pub fn brief(&self) -> String {
+        let certificates: Vec<&str> = self.known_certificates().map(|of| of.key.as_str()).collect();
+        let Facts { protocols, session_cache, tickets, .. } = &self.facts;
+        let hits = self.hits_per_handshake().map_or("not known".to_owned(), format_tenths);
+        format!(
+            "{}: {}; {}; session cache {session_cache}, tickets {}; hits per handshake {hits}",
+            self.version,
+            certificates.join(" and "),
+            if protocols.is_empty() { "versions by default".to_owned() } else { protocols.join(" and ") },
+            if *tickets { "on" } else { "off" },
+        )
     }
 
     fn told_hits(&self) -> String {
@@ -144,12 +181,11 @@ impl Reading {
     }
 
     fn told_log(&self) -> String {
-        let telling = |log: &AccessLog| TELLING.iter().filter(|variable| log.format.contains(**variable)).count();
-        let tells = self.facts.access_logs.iter().map(telling).max().unwrap_or(0);
-        let lacks = if tells < TELLING.len() && !self.facts.access_logs.is_empty() {
-            "; it does not say which connections resumed a session: see the line of log_format below"
-        } else {
-            ""
+        let lacks = match self.missing_log_line() {
+            Some(_) if !self.facts.access_logs.is_empty() => {
+                "; it does not say which connections resumed a session: see the line below"
+            }
+            _ => "",
         };
         match &self.log {
             Ok(log) => {
@@ -166,10 +202,11 @@ impl Reading {
         }
     }
 
-    /// Whether the log lacks what would tell of sessions.
-    pub fn lacks_telling_log(&self) -> bool {
-        let all = |log: &AccessLog| TELLING.iter().all(|variable| log.format.contains(variable));
-        !self.facts.access_logs.iter().any(all)
+    /// The line for a log that tells of sessions, where none does.
+    pub fn missing_log_line(&self) -> Option<&'static str> {
+        let Telling { words, line } = telling_of(self.server)?;
+        let all = |log: &AccessLog| words.iter().all(|word| log.format.contains(word));
+        (!self.facts.access_logs.iter().any(all)).then_some(line)
     }
 }
 
@@ -177,6 +214,9 @@ impl Reading {
 fn log_of(logs: &[AccessLog]) -> Result<LogScan, String> {
     let log = logs.first().ok_or("the configuration names no log")?;
     let path = Path::new(&log.path);
+    if log.path == "syslog" {
+        return Err("it logs to syslog: name the file with --trace".to_owned());
+    }
     let bytes = std::fs::metadata(path).map_err(|error| format!("{}: {error}", log.path))?.len();
     if bytes > LOG_BYTES_MAX {
         return Err(format!("{} has {} MiB; name it with --trace to have it read", log.path, bytes >> 20));
@@ -187,10 +227,23 @@ fn log_of(logs: &[AccessLog]) -> Result<LogScan, String> {
     scan_log(path, &[], &ReplaySpec::default()).map_err(|error| format!("{error:#}"))
 }
 
-/// `nginx version: nginx/1.22.1`, `built with OpenSSL 3.0.11 19 Sep 2023`.
+/// `nginx/1.22.1, OpenSSL 3.0.11`: the last is the library that it says it runs with, or else that of the system.
 fn version_of(program: &Path) -> String {
-    let said = programs::output_of(program, &["-V"]);
-    let version = said.lines().find_map(|line| line.strip_prefix("nginx version: ")).unwrap_or("nginx");
-    let library = said.lines().find(|line| line.starts_with("built with")).unwrap_or_default();
-    format!("{version} {library}").trim_end().to_owned()
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    let flag = match &*name {
+        "nginx" => "-V",
+        "haproxy" => "-vv",
+        _ => "-v",
+    };
+    let said = programs::output_of(program, &[flag]);
+    let first = said.lines().next().unwrap_or(&name);
+    let version = first.trim_start_matches("nginx version: ").trim_start_matches("Server version: ");
+    let version = version.split(" - ").next().unwrap_or(version);
+    let number = |line: &str| {
+        let (_, rest) = line.rsplit_once("OpenSSL ")?;
+        rest.split_whitespace().next().filter(|word| word.starts_with(|c: char| c.is_ascii_digit())).map(str::to_owned)
+    };
+    let of_system = || number(&programs::output_of(&programs::find("openssl")?, &["version"]));
+    let number = said.lines().filter_map(number).last().or_else(of_system);
+    number.map_or_else(|| version.to_owned(), |number| format!("{version}, OpenSSL {number}"))
 }

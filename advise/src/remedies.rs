@@ -1,6 +1,8 @@
 //! What could be changed: what is tried, what is there already, and what cannot be told here.
 
-use tlsdyno_record::model::{CertificateKind, ConfigurationModel, RemedyModel, SessionCache, TlsChange};
+use anyhow::{Context, Result, ensure};
+use tlsdyno_record::model::{CertificateKind, ConfigurationModel, RemedyModel, ServerName, SessionCache, TlsChange};
+use tlsdyno_servers::driver_of;
 use tlsdyno_tls::{Group, Version};
 
 use crate::reading::Reading;
@@ -25,6 +27,52 @@ pub(crate) enum Outcome {
     There,
     /// It is told from the files only.
     NotMeasured,
+}
+
+impl Considered {
+    /// What is changed, where it is tried.
+    pub fn change(&self) -> Option<&TlsChange> {
+        match &self.outcome {
+            Outcome::Tried(change) => Some(change),
+            _ => None,
+        }
+    }
+
+    /// Whether this names it: each of its words is in the name.
+    fn is_called(&self, asked: &str) -> bool {
+        let name = self.name.to_ascii_lowercase();
+        let mut words = asked.split_whitespace().map(str::to_ascii_lowercase).peekable();
+        words.peek().is_some() && words.all(|word| name.contains(&word))
+    }
+}
+
+/// Those that are named.
+///
+/// # Errors
+/// A name is none of these, or of one that is not tried; which are.
+pub(crate) fn chosen<'a>(considered: &'a [Considered], names: &[String]) -> Result<Vec<&'a Considered>> {
+    let mut chosen = Vec::new();
+    for name in names {
+        let tried = || considered.iter().filter(|of| of.change().is_some());
+        let known = tried().map(|of| of.name).collect::<Vec<_>>().join(", ");
+        let found = considered.iter().find(|of| of.is_called(name));
+        let found = found.with_context(|| format!("`{}` names no remedy; to try here: {known}", name.trim()))?;
+        let (outcome, why) = (found.outcome.told(), &found.why);
+        ensure!(found.change().is_some(), "{} is {outcome}: {why}. To try here: {known}", found.name);
+        chosen.push(found);
+    }
+    Ok(chosen)
+}
+
+/// What several are called together.
+pub(crate) const TOGETHER: &str = "together";
+
+/// The configuration of several together; `None`: of fewer than two.
+pub(crate) fn together(chosen: &[&Considered]) -> Option<ConfigurationModel> {
+    let changes = chosen.iter().filter_map(|of| of.change());
+    let tls = changes.fold(TlsChange::default(), |all, change| change.over(&all));
+    let model = ConfigurationModel { name: TOGETHER.to_owned(), tls, ..ConfigurationModel::default() };
+    (chosen.len() > 1).then_some(model)
 }
 
 impl Outcome {
@@ -69,7 +117,10 @@ fn ecdsa(reading: &Reading) -> Considered {
         ),
         (false, None) => (Outcome::Tried(change), "the certificate cannot be read".to_owned()),
     };
-    let price = "a second certificate to renew; clients before 2014 need the RSA one beside it, which nginx can have";
+    let price = match reading.server {
+        ServerName::Lighttpd => "clients before 2014 cannot connect, as lighttpd shows one certificate",
+        _ => "a second certificate to renew; clients before 2014 need the RSA one beside it",
+    };
     Considered { name: "ECDSA P-256 certificate", outcome, why, price }
 }
 
@@ -79,9 +130,10 @@ fn tls13(reading: &Reading) -> Considered {
     let change = TlsChange { version: Some(Version::Tls13), ..TlsChange::default() };
     let (outcome, why) = match (speaks, protocols.is_empty()) {
         (true, _) => (Outcome::There, "spoken".to_owned()),
-        (false, true) => {
+        (false, true) if reading.server == ServerName::Nginx => {
             (Outcome::NotMeasured, "ssl_protocols is not set, so that nginx decides; set TLSv1.2 TLSv1.3".to_owned())
         }
+        (false, true) => (Outcome::There, "spoken, as nobody says otherwise".to_owned()),
         (false, false) => (
             Outcome::Tried(change),
             format!("only {} is spoken: a handshake takes a round trip more", protocols.join(" and ")),
@@ -133,13 +185,15 @@ fn hybrid(reading: &Reading) -> Considered {
 }
 
 fn early_data(reading: &Reading) -> Considered {
-    let (outcome, why) = match reading.facts.early_data {
-        true => (Outcome::There, "taken"),
-        false => {
-            (Outcome::NotMeasured, "saves visitors who come back a round trip, and the server no CPU time to speak of")
+    let takes_any = driver_of(reading.server).capabilities.is_some_and(|able| able.early_data);
+    let (outcome, why) = match (reading.facts.early_data, takes_any) {
+        (true, _) => (Outcome::There, "taken".to_owned()),
+        (false, true) => {
+            let why = "saves visitors who come back a round trip, and the server no CPU time to speak of";
+            (Outcome::NotMeasured, why.to_owned())
         }
+        (false, false) => (Outcome::NotMeasured, format!("{} takes none", reading.server.name())),
     };
-    let why = why.to_owned();
     let price = "such requests can be repeated by whoever records them (RFC 8470): for pages that change nothing";
     Considered { name: "early data", outcome, why, price }
 }
@@ -161,7 +215,7 @@ fn keep_alive(reading: &Reading) -> Considered {
     let is_off = keep.trim_end_matches(['s', 'm']) == "0";
     let outcome = if is_off { Outcome::NotMeasured } else { Outcome::There };
     let why = match is_off {
-        true => "keepalive_timeout is 0: each request pays for a handshake of its own".to_owned(),
+        true => "connections are not kept: each request pays for a handshake of its own".to_owned(),
         false => format!("{keep}, {requests} requests"),
     };
     Considered { name: "keep-alive", outcome, why, price: "memory for each open connection" }
@@ -171,9 +225,15 @@ fn behind(reading: &Reading) -> Considered {
     let (outcome, why) = match reading.facts.passes_on {
         Some(false) => (
             Outcome::NotMeasured,
-            "each request opens a connection to the server behind: an upstream with `keepalive` keeps them".to_owned(),
+            match reading.server {
+                ServerName::Nginx => {
+                    "each request opens a connection to the server behind: an upstream with `keepalive` keeps them"
+                }
+                _ => "each request opens a connection to the server behind",
+            }
+            .to_owned(),
         ),
-        Some(true) => (Outcome::There, "an upstream keeps its connections".to_owned()),
+        Some(true) => (Outcome::There, "its connections are kept".to_owned()),
         None => (Outcome::There, "nothing is passed on".to_owned()),
     };
     Considered { name: "keep-alive to the server behind", outcome, why, price: "some open connections there" }
@@ -188,12 +248,7 @@ fn openssl_version(said: &str) -> Option<[u32; 2]> {
 
 /// The configurations and remedies of an experiment for those that are tried.
 pub(crate) fn models(considered: &[Considered]) -> (Vec<ConfigurationModel>, Vec<RemedyModel>) {
-    let tried = || {
-        considered.iter().filter_map(|of| match &of.outcome {
-            Outcome::Tried(change) => Some((of.name.to_owned(), change.clone())),
-            _ => None,
-        })
-    };
+    let tried = || considered.iter().filter_map(|of| Some((of.name.to_owned(), of.change()?.clone())));
     let configuration = |(name, tls)| ConfigurationModel { name, tls, ..ConfigurationModel::default() };
     let remedy =
         |(name, _): (String, TlsChange)| RemedyModel { configuration: name.clone(), name, over: None, bound: false };
@@ -217,6 +272,7 @@ mod tests {
         };
         Reading {
             path: "/etc/nginx/nginx.conf".into(),
+            server: ServerName::Nginx,
             host: None,
             others: Vec::new(),
             facts,
@@ -251,6 +307,24 @@ mod tests {
         reading.version = "nginx/1.28.0 built with OpenSSL 3.5.1 1 Jul 2025".to_owned();
         assert_eq!(tried(&reading, false), ["hybrid group X25519MLKEM768"]);
         assert_eq!(openssl_version("nginx/1.28"), None);
+    }
+
+    #[test]
+    fn remedies_are_chosen_by_a_few_words() {
+        let reading = reading(Facts { protocols: vec!["TLSv1.2".to_owned()], ..Facts::default() }, false);
+        let considered = considered(&reading, false);
+        let chosen =
+            |names: &[&str]| chosen(&considered, &names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        let both = chosen(&["ECDSA certificate", " tls 1.3"]).unwrap();
+        assert_eq!(both.iter().map(|of| of.name).collect::<Vec<_>>(), ["ECDSA P-256 certificate", "TLS 1.3"]);
+        let model = together(&both).unwrap();
+        assert_eq!((model.tls.certificate, model.tls.version), (Some(CertificateKind::P256), Some(Version::Tls13)));
+        assert_eq!(together(&both[..1]), None);
+        assert!(
+            chosen(&["ticket keys"]).unwrap_err().to_string().contains("to try here: ECDSA P-256 certificate, TLS 1.3")
+        );
+        assert!(chosen(&["early data"]).unwrap_err().to_string().contains("early data is not measured"));
+        assert!(chosen(&[" "]).is_err());
     }
 
     #[test]

@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
-use tlsdyno_record::model::ServerName;
+use tlsdyno_record::model::{ServerName, TlsChange};
 
 use super::directives::{Setting, openssl_provider};
 use super::driver::Driver;
 use super::includes::Tree;
-use super::installed::{self, Installed, TlsSettings};
+use super::installed::{Installed, server_of};
 use super::instance::Addresses;
 use super::view::View;
-use super::{Place, Prepared, ServerSpec, held_back, nginx, programs};
+use super::{DRIVERS, Place, Prepared, ServerSpec, ServerTls, held_back, programs};
 
 /// Whatever the user's command line starts.
 pub(super) const DRIVER: Driver = Driver {
@@ -51,7 +51,7 @@ pub struct CommandSpec {
     pub address: String,
     /// Where it serves plain HTTP; without it no plain-HTTP share is claimed.
     pub plain_address: Option<String>,
-    /// An installed nginx configuration, which a copy beside it is made of; the command is its program.
+    /// The configuration of an installed server, which a copy beside it is made of; the command is its program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub installed: Option<PathBuf>,
     /// What clients ask for: which server of an installed configuration is measured.
@@ -107,30 +107,42 @@ impl CommandSpec {
     /// Program and arguments, placeholders filled in. Files with placeholders are filled in as copies in `{dir}`, and
     /// named there.
     pub fn words(&self, values: &BTreeMap<&str, String>) -> Result<Vec<String>> {
-        self.words_with(values, &TlsSettings::default())
+        self.words_with(values, None)
     }
 
-    /// The same, and these settings in the copy of an installed configuration.
-    fn words_with(&self, values: &BTreeMap<&str, String>, tls: &TlsSettings) -> Result<Vec<String>> {
+    /// The configuration that a copy is made of, if one is.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn read_installed(&self) -> Result<Option<Installed>> {
+        let read = |path: &PathBuf| Ok(Installed::read(path, Some(&self.command))?.serving(self.host.as_deref()));
+        self.installed.as_ref().map(read).transpose()
+    }
+
+    /// The server that it is known to start: that of an installed configuration.
+    pub fn installed_server(&self) -> Option<ServerName> {
+        self.installed.as_ref().and_then(|_| server_of(&self.command))
+    }
+
+    /// The same, and this in the copy of an installed configuration: what is asked, with all that goes with it.
+    fn words_with(
+        &self,
+        values: &BTreeMap<&str, String>,
+        tls: Option<(&TlsChange, &ServerTls, Place)>,
+    ) -> Result<Vec<String>> {
         let mut words =
             shell_words::split(&self.command).with_context(|| format!("server command `{}`", self.command))?;
         if words.is_empty() {
             bail!("the server command is empty");
         }
         let directory = || values.get("dir").context("a file with placeholders needs a directory for its copy");
-        if let Some(path) = &self.installed {
+        if let Some(mut installed) = self.read_installed()? {
             let port = |name| values.get(name).and_then(|text: &String| text.parse().ok()).unwrap_or(0);
-            let directory = Path::new(directory()?);
-            let mut installed = Installed::read(path)?.serving(self.host.as_deref());
-            installed.change_tls(tls);
-            let text = installed.text(port("port"), port("plain_port"), directory)?;
-            let text = installed::fitting(&text, &programs::output_of(Path::new(&words[0]), &["-V"]));
-            let copy = directory.join("nginx.conf");
-            fs::write(&copy, installed::bytes_of(&text)).with_context(|| format!("write {}", copy.display()))?;
-            if nginx::takes_log(Path::new(&words[0])) {
-                words.extend(["-e".to_owned(), directory.join("error.log").display().to_string()]);
+            if let Some((asked, tls, place)) = tls {
+                installed.change_tls(asked, tls, place)?;
             }
-            words.extend(["-c".to_owned(), copy.display().to_string()]);
+            let directory = Path::new(directory()?);
+            words.extend(installed.write(port("port"), port("plain_port"), directory, Path::new(&words[0]))?);
             return Ok(words);
         }
         for (word, file) in templates(&words) {
@@ -145,7 +157,7 @@ impl CommandSpec {
     /// Its user wants it to write everything; an installed configuration cannot be read.
     pub fn view(&self, writable: &[PathBuf]) -> Result<View> {
         ensure!(!writable.iter().any(|path| path == Path::new("/")), "--writable / was given");
-        let installed = self.installed.as_deref().map(Installed::read).transpose()?;
+        let installed = self.read_installed()?;
         let layered = installed.as_ref().is_none_or(Installed::runs_code);
         let documents = installed.as_ref().map(Installed::documents).unwrap_or_default();
         Ok(View { writable: writable.to_vec(), layered, documents })
@@ -156,10 +168,7 @@ impl CommandSpec {
     /// # Errors
     /// An installed configuration cannot be read, or has what no copy can have.
     pub fn told(&self, writable: &[PathBuf]) -> Result<Vec<String>> {
-        let mut told = match &self.installed {
-            Some(path) => Installed::read(path)?.serving(self.host.as_deref()).effects()?,
-            None => Vec::new(),
-        };
+        let mut told = self.read_installed()?.map_or(Ok(Vec::new()), |installed| installed.effects())?;
         let view = self.view(writable).map_err(|error| format!("{error:#}"));
         let view =
             view.as_ref().map_err(String::as_str).and_then(|view| held_back::allowed(view.layered).map(|()| view));
@@ -185,8 +194,7 @@ impl CommandSpec {
                 values.insert("pem", path(&both));
             }
         }
-        let settings = spec.tls.as_ref().map(|tls| TlsSettings::of(&spec.asked_of_installed, tls, place));
-        let words = self.words_with(&values, &settings.transpose()?.unwrap_or_default())?;
+        let words = self.words_with(&values, spec.tls.as_ref().map(|tls| (&spec.asked_of_installed, tls, place)))?;
         let resolved = |template: &str| resolve(&fill(template, &values)?);
         let addresses = Addresses {
             address: resolved(&self.address)?,
@@ -216,7 +224,7 @@ impl CommandSpec {
 /// What a program says that it is, where it is one that we know how to ask.
 fn version_of(program: &str) -> String {
     let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy();
-    let known = super::DRIVERS.iter().filter_map(|driver| driver.package);
+    let known = DRIVERS.iter().filter_map(|driver| driver.package);
     let known = known.filter(|package| package.programs.iter().any(|known| *known == name));
     let said = known.map(|package| programs::output_of(Path::new(program), package.version)).next();
     let line = said.as_deref().and_then(|said| said.lines().next()).map(str::trim).filter(|line| !line.is_empty());

@@ -3,8 +3,8 @@
 //! Paths are examples. A test (`tests/servers/directives.rs`) has each server check these lines, and starts it with
 //! those for ticket keys: nginx 1.22, Apache httpd 2.4, HAProxy 2.6 and lighttpd 1.4 on Debian 12.
 
-use tlsdyno_record::model::{CertificateKind, ServerName, SessionCache, TicketKeys};
-use tlsdyno_tls::{Suite, Version};
+use tlsdyno_record::model::{CertificateKind, ServerName, SessionCache, TicketKeys, TlsChange};
+use tlsdyno_tls::{Group, Suite, Version};
 
 use super::driver_of;
 
@@ -21,6 +21,8 @@ pub enum Setting {
     Version(Version),
     /// This suite of its version, and no other.
     Suite(Suite),
+    /// This group before others.
+    Group(Group),
     /// The kind of certificate.
     Certificate(CertificateKind),
     /// Where sessions are kept.
@@ -40,6 +42,29 @@ pub enum Setting {
     },
     /// Kernel TLS, which plain data bounds.
     KernelTls,
+}
+
+impl Setting {
+    /// The settings of a change.
+    pub fn of_change(change: &TlsChange) -> Vec<Setting> {
+        let settings = [
+            change.certificate.map(Setting::Certificate),
+            change.version.map(Setting::Version),
+            change.suite.map(Setting::Suite),
+            change.group.map(Setting::Group),
+            change.session_cache.map(Setting::SessionCache),
+            change.tickets.map(Setting::Tickets),
+            change.ticket_keys.map(Setting::TicketKeys),
+            change.early_data.filter(|on| *on).map(|_| Setting::EarlyData),
+        ];
+        settings.into_iter().flatten().collect()
+    }
+}
+
+/// What an operator offers with a group: the usual ones behind it.
+pub(super) fn groups_with(group: Group) -> String {
+    let usual = [Group::X25519, Group::P256].into_iter().filter(|other| *other != group);
+    std::iter::once(group).chain(usual).map(|group| group.to_string()).collect::<Vec<_>>().join(":")
 }
 
 /// The lines for a setting of a server. Empty where no line does it.

@@ -7,11 +7,11 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use askama::Template;
 use rustix::process::Signal;
-use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
+use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys, TlsChange};
 use tlsdyno_tls::Version;
 
 use super::capabilities::{Capabilities, USUAL};
-use super::directives::{SITE_TICKET_KEY, Setting};
+use super::directives::{SITE_TICKET_KEY, Setting, groups_with};
 use super::driver::Driver;
 use super::instance::start;
 use super::launch::STDOUT_FILE;
@@ -56,6 +56,7 @@ fn lines(setting: Setting) -> Vec<String> {
     match setting {
         Setting::Version(version) => vec![format!("{BIND} {LOWEST_VERSION} {}", protocol(version))],
         Setting::Suite(suite) => vec![format!("{BIND} {} {suite}", suites(suite.version()))],
+        Setting::Group(group) => vec![format!("{BIND} {GROUPS} {}", groups_with(group))],
         Setting::Certificate(_) => vec![format!("{BIND}    # certificate and key in one file")],
         Setting::SessionCache(SessionCache::Off) => global_lines(&[&cached_sessions(0)]),
         Setting::SessionCache(_) => global_lines(&[&cached_sessions(20_000), &session_lifetime(300)]),
@@ -75,6 +76,8 @@ fn lines(setting: Setting) -> Vec<String> {
 
 /// Words of the configuration that both experiments and remedies have.
 const LOWEST_VERSION: &str = "ssl-min-ver";
+const HIGHEST_VERSION: &str = "ssl-max-ver";
+const GROUPS: &str = "curves";
 const NO_TICKETS: &str = "no-tls-tickets";
 const TICKET_KEYS: &str = "tls-ticket-keys";
 const EARLY_DATA: &str = "allow-0rtt";
@@ -94,11 +97,16 @@ fn threads(count: u32) -> String {
     format!("nbthread {count}")
 }
 
+/// How many sessions are kept by experiments, or none.
+pub(super) fn cached_sessions_of(off: bool) -> String {
+    cached_sessions(if off { 0 } else { CACHED_SESSIONS })
+}
+
 fn cached_sessions(count: u32) -> String {
     format!("tune.ssl.cachesize {count}")
 }
 
-fn session_lifetime(seconds: u32) -> String {
+pub(super) fn session_lifetime(seconds: u32) -> String {
     format!("tune.ssl.lifetime {seconds}")
 }
 
@@ -130,8 +138,8 @@ fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
     let mut global = vec![threads(spec.workers)];
     if let Some(tls) = &spec.tls {
         tls.certificate.write_in_one(&directory.join(CERTIFICATE_FILE))?;
-        let cached = if tls.session_cache == SessionCache::Off { 0 } else { CACHED_SESSIONS };
-        global.extend([cached_sessions(cached), session_lifetime(tls.session_timeout_s())]);
+        let cached = cached_sessions_of(tls.session_cache == SessionCache::Off);
+        global.extend([cached, session_lifetime(tls.session_timeout_s())]);
     }
     global.extend(spec.asynchronous.then(|| ASYNCHRONOUS.to_owned()));
     let behind = backend.as_ref().map(|own| own.instance.address()).or(spec.origin);
@@ -191,11 +199,11 @@ pub(super) fn connections_max() -> u64 {
 fn tls_parameters(tls: &ServerTls, place: Place) -> Result<String> {
     let [lowest, highest] = tls.version_range();
     let certificate = quoted(&place.own.join(CERTIFICATE_FILE))?;
-    let mut text = format!(" ssl crt {certificate} {LOWEST_VERSION} {lowest} ssl-max-ver {highest}");
+    let mut text = format!(" ssl crt {certificate} {LOWEST_VERSION} {lowest} {HIGHEST_VERSION} {highest}");
     for (name, list) in [
         (suites(Version::Tls12), tls.cipher_list()),
         (suites(Version::Tls13), tls.ciphersuites()),
-        ("curves", tls.groups_list()),
+        (GROUPS, tls.groups_list()),
     ] {
         if let Some(list) = list {
             text += &format!(" {name} {list}");
@@ -204,15 +212,47 @@ fn tls_parameters(tls: &ServerTls, place: Place) -> Result<String> {
     if !tls.tickets {
         text += &format!(" {NO_TICKETS}");
     }
-    if let Some(keys) = ticket_key_lines(&ticket_keys::of_run(place.run, tls.ticket_keys)?) {
-        let path = place.own.join(KEYS_FILE);
-        create_for_workers(&path, None, keys.as_bytes())?;
-        text += &format!(" {TICKET_KEYS} {}", quoted(&path)?);
+    if let Some(file) = written_ticket_keys(&ticket_keys::of_run(place.run, tls.ticket_keys)?, place)? {
+        text += &format!(" {TICKET_KEYS} {file}");
     }
     if tls.early_data {
         text += &format!(" {EARLY_DATA}");
     }
     Ok(text)
+}
+
+/// The parameters of `bind` for what is asked of an installed server. `tls`: the same with all that goes with it.
+pub(super) fn asked_parameters(asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<Vec<String>> {
+    let mut words: Vec<String> = Vec::new();
+    let mut add = |name: &str, value: Option<String>| {
+        words.extend(value.into_iter().flat_map(|value| [name.to_owned(), value]));
+    };
+    if asked.certificate.is_some() {
+        let both = place.own.join(CERTIFICATE_FILE);
+        tls.certificate.write_in_one(&both)?;
+        add("crt", Some(quoted(&both)?));
+    }
+    for word in [LOWEST_VERSION, HIGHEST_VERSION] {
+        add(word, asked.version.map(|version| protocol(version).to_owned()));
+    }
+    if let Some(suite) = asked.suite {
+        add(suites(suite.version()), Some(suite.openssl_name().to_owned()));
+    }
+    add(GROUPS, asked.group.and_then(|_| tls.groups_list()));
+    if let Some(keys) = asked.ticket_keys.map(|keys| ticket_keys::of_run(place.run, keys)).transpose()? {
+        add(TICKET_KEYS, written_ticket_keys(&keys, place)?);
+    }
+    words.extend((asked.tickets == Some(false)).then(|| NO_TICKETS.to_owned()));
+    words.extend((asked.early_data == Some(true)).then(|| EARLY_DATA.to_owned()));
+    Ok(words)
+}
+
+/// The file with these ticket keys, as a word; `None`: HAProxy draws its own.
+fn written_ticket_keys(keys: &[Key], place: Place) -> Result<Option<String>> {
+    let Some(lines) = ticket_key_lines(keys) else { return Ok(None) };
+    let path = place.own.join(KEYS_FILE);
+    create_for_workers(&path, None, lines.as_bytes())?;
+    quoted(&path).map(Some)
 }
 
 /// Three keys in base64, of which the last but one encrypts; `None`: HAProxy draws its own.

@@ -78,6 +78,17 @@ impl Tree {
         Some(Tree { path: path.to_owned(), text, names })
     }
 
+    /// It and what it includes, each file once.
+    pub(super) fn files(&self) -> Vec<(&Path, &str)> {
+        let mut files: Vec<(&Path, &str)> = vec![(&self.path, &self.text)];
+        for (path, text) in self.names.iter().flat_map(|name| &name.included).flat_map(Tree::files) {
+            if files.iter().all(|(other, _)| *other != path) {
+                files.push((path, text));
+            }
+        }
+        files
+    }
+
     /// Whether it, or what it includes, holds a placeholder.
     pub fn mentions(&self, placeholder: &str) -> bool {
         let within = || self.names.iter().flat_map(|name| &name.included);

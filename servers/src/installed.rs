@@ -1,61 +1,73 @@
-//! An nginx configuration as it is installed, made ready to run beside the nginx that runs with it: one file with all
+//! The configuration of an installed server, made ready to run beside the server that runs with it: one file with all
 //! that it includes, in a private directory, on ports of ours. The installed files are only read.
 //!
-//! What stays: servers, locations, proxies, compression, TLS settings, certificates. What changes: where it listens,
-//! its process files and logs (docs/TUTORIAL.md has the list).
+//! What stays: servers, pages, proxies, compression, TLS settings, certificates. What changes: where it listens, its
+//! process files and logs (docs/TUTORIAL.md has the list).
 
-mod copy;
-mod effects;
-mod elsewhere;
-mod facts;
-mod hosts;
-mod listeners;
-mod lua;
-mod names;
-mod one_client;
-mod reader;
-mod scheme;
-mod targets;
-mod text;
-mod tls_settings;
-mod variable_targets;
+mod apache;
+mod haproxy;
+mod lighttpd;
+mod nginx;
+mod patch;
+mod site;
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::{Path, PathBuf, absolute};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use tlsdyno_base::input;
+use tlsdyno_record::model::{ServerName, TlsChange};
 
-use copy::Copy;
-pub use effects::fitting;
-pub use facts::{AccessLog, Facts};
-pub use hosts::{Choice, Offer};
-use listeners::{Ports, has_tls};
-pub(super) use reader::names_file;
-use reader::{Directive, all};
-pub use text::bytes_of;
-pub use tls_settings::TlsSettings;
+use super::{DRIVERS, Place, ServerTls, driver_of, programs};
+pub(super) use nginx::names_file;
+pub use nginx::{bytes_of, text_of};
+pub use patch::patch;
+pub use site::{AccessLog, Choice, Facts, Offer};
+use site::{Copied, Ports, Site};
 
 /// An installed configuration, read with all that it includes.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Installed {
-    directives: Vec<Directive>,
+    server: ServerName,
+    site: Box<dyn Site>,
     /// What clients ask for; `None`: the default server.
     host: Option<String>,
 }
 
 impl Installed {
-    /// Reads a configuration.
+    /// Reads a configuration. `program`: the server's, where it is not told from the file.
     ///
     /// # Errors
     /// A file cannot be read or understood, or no server of it speaks TLS.
-    pub fn read(path: &Path) -> Result<Installed> {
-        let installed = Installed { directives: reader::read(path)?, host: None };
-        ensure!(
-            installed.http().iter().any(|of| of.name == "server" && has_tls(of.inner()) || of.name == "ssl"),
-            "no server of `http` in {} listens with TLS (`listen … ssl`), so that there is nothing to measure",
-            path.display()
-        );
-        Ok(installed)
+    pub fn read(path: &Path, program: Option<&str>) -> Result<Installed> {
+        let server = match program.and_then(server_of) {
+            Some(server) => server,
+            None => told_from(path)?,
+        };
+        let site: Box<dyn Site> = match server {
+            ServerName::Nginx => Box::new(nginx::Nginx::read(path)?),
+            ServerName::Haproxy => Box::new(haproxy::Haproxy::read(path)?),
+            ServerName::ApacheEvent | ServerName::ApachePrefork => Box::new(apache::Apache::read(path)?),
+            ServerName::Lighttpd => Box::new(lighttpd::Lighttpd::read(path)?),
+            ServerName::Builtin | ServerName::Command => bail!("{server} has no configuration file"),
+        };
+        let is_of_tls = site.tls_servers() > 0;
+        ensure!(is_of_tls, "no server in {} speaks TLS, so that there is nothing to measure", path.display());
+        Ok(Installed { server, site, host: None })
+    }
+
+    /// Whose configuration it is.
+    pub fn server(&self) -> ServerName {
+        self.server
+    }
+
+    /// The program that it is for.
+    ///
+    /// # Errors
+    /// It is not installed here; the remedy.
+    pub fn program(&self) -> Result<PathBuf> {
+        driver_of(self.server).package.context("a server has a package")?.require("")
     }
 
     /// The same with the server of this host measured: a name, with its port where that is not the usual one.
@@ -66,37 +78,42 @@ impl Installed {
 
     /// Which host is measured if this is asked for, or nothing.
     pub fn choice(&self, asked: Option<&str>) -> Choice {
-        Choice::of(self.http(), asked)
+        self.site.choice(asked)
     }
 
     /// What the server of this host negotiates.
     pub fn offer(&self, host: Option<&str>) -> Offer {
-        Offer::of(self.http(), host)
+        self.site.offer(host)
     }
 
     /// What it says of the server of this host.
     pub fn facts(&self, host: Option<&str>) -> Facts {
-        Facts::of(self.http(), host)
+        self.site.facts(host)
     }
 
     /// What the copy does otherwise than the installed server beside where it listens and writes, and why, in
     /// sentences.
     pub fn told(&self) -> Vec<(String, String)> {
-        one_client::told(self.http())
+        self.site.told()
     }
 
     /// Whether its servers ask others over TLS.
     pub fn is_tls_client(&self) -> bool {
-        targets::all_targets(self.http()).any(|target| target.starts_with("https://") || target.starts_with("grpcs://"))
-    }
-
-    fn http(&self) -> &[Directive] {
-        http_of(&self.directives)
+        self.site.is_tls_client()
     }
 
     /// How many of its servers speak TLS.
     pub fn tls_servers(&self) -> usize {
-        self.http().iter().filter(|of| of.name == "server" && has_tls(of.inner())).count()
+        self.site.tls_servers()
+    }
+
+    /// Puts what is asked for into all servers with TLS, in the place of what they say of the same. `tls`: the same
+    /// with all that goes with it, as our certificate of that kind.
+    ///
+    /// # Errors
+    /// A file cannot be written, or the server cannot be told that.
+    pub fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()> {
+        if *asked == TlsChange::default() { Ok(()) } else { self.site.change_tls(asked, tls, place) }
     }
 
     /// The configuration that listens on `port` with TLS and on `plain_port` without, for the same servers, and keeps
@@ -107,11 +124,31 @@ impl Installed {
     pub fn text(&self, port: u16, plain_port: u16, directory: &Path) -> Result<String> {
         let copy = self.copy(Ports { port, plain_port, directory })?;
         let mut text = String::new();
-        for line in copy.told() {
+        for line in copy.told {
             let _ = writeln!(text, "# {}", line.replace(['\n', '\r'], " "));
         }
-        copy.directives.iter().for_each(|directive| directive.write(&mut text, 0));
-        Ok(text)
+        Ok(text + &copy.text)
+    }
+
+    /// Writes the copy into its private directory. Answers the arguments that start it there in the foreground.
+    ///
+    /// # Errors
+    /// It has a directive that no copy can have, or a file cannot be written.
+    pub fn write(&self, port: u16, plain_port: u16, directory: &Path, program: &Path) -> Result<Vec<String>> {
+        let text = self.site.fitting(self.text(port, plain_port, directory)?, program);
+        let file = directory.join(self.file_name());
+        fs::write(&file, bytes_of(&text)).with_context(|| format!("write {}", file.display()))?;
+        self.site.prepare(program, &file, directory)
+    }
+
+    /// What a file of its server is called.
+    fn file_name(&self) -> &'static str {
+        match self.server {
+            ServerName::Haproxy => "haproxy.cfg",
+            ServerName::ApacheEvent | ServerName::ApachePrefork => "apache2.conf",
+            ServerName::Lighttpd => "lighttpd.conf",
+            _ => "nginx.conf",
+        }
     }
 
     /// What becomes in the copy of all that the installed server does besides answering, in sentences.
@@ -119,30 +156,22 @@ impl Installed {
     /// # Errors
     /// It has a directive that no copy can have.
     pub fn effects(&self) -> Result<Vec<String>> {
-        Ok(self.copy(example())?.told())
+        Ok(self.copy(example())?.told)
     }
 
     /// Whether the copy runs code, so that nobody knows what it writes.
     pub fn runs_code(&self) -> bool {
-        self.copy(example()).is_ok_and(|copy| copy.runs_code())
+        self.copy(example()).is_ok_and(|copy| copy.runs_code)
     }
 
     /// Directories of its documents, as far as they are named without variables.
     pub fn documents(&self) -> Vec<PathBuf> {
-        let roots = all(&self.directives).filter(|of| of.name == "root" || of.name == "alias");
-        let paths = roots.filter_map(Directive::first);
-        let fixed = paths.filter(|path| path.starts_with('/') && path.len() > 1 && !path.contains('$'));
-        fixed.map(PathBuf::from).collect()
+        self.site.documents()
     }
 
-    fn copy<'a>(&'a self, ports: Ports<'a>) -> Result<Copy<'a>> {
-        Copy::of(&self.directives, self.host.as_deref(), ports)
+    fn copy(&self, ports: Ports) -> Result<Copied> {
+        self.site.copy(self.host.as_deref(), ports)
     }
-}
-
-/// What stands in `http`.
-fn http_of(directives: &[Directive]) -> &[Directive] {
-    directives.iter().find(|of| of.name == "http").map_or(&[], Directive::inner)
 }
 
 /// Where a copy would be that is only asked about.
@@ -150,80 +179,68 @@ fn example() -> Ports<'static> {
     Ports { port: 0, plain_port: 0, directory: Path::new("/the/private/directory") }
 }
 
+/// The server that a program is, by its name.
+pub fn server_of(program: &str) -> Option<ServerName> {
+    let name = Path::new(program).file_name()?.to_str()?;
+    let is_it = |package: &programs::Package| package.programs.contains(&name);
+    DRIVERS.iter().find(|driver| driver.package.is_some_and(is_it)).map(|driver| driver.server)
+}
+
+/// What lines of a server's configuration begin with, and none of the others'.
+const LINES: [(ServerName, &[&str]); 3] = [
+    (
+        ServerName::ApacheEvent,
+        &["<VirtualHost", "<Directory", "<IfModule", "ServerRoot", "LoadModule", "SSLEngine", "Listen "],
+    ),
+    (ServerName::Haproxy, &["frontend ", "backend ", "listen ", "defaults", "global"]),
+    (ServerName::Lighttpd, &["server.", "$SERVER[", "$HTTP[", "ssl.", "include_shell"]),
+];
+
+/// The server that a file is for, by what stands in it; a directory is HAProxy's. What is no other's is nginx's.
+fn told_from(path: &Path) -> Result<ServerName> {
+    if path.is_dir() {
+        let is_haproxy = haproxy::files(path).is_ok_and(|files| !files.is_empty());
+        ensure!(is_haproxy, "{0} is a directory; name the file in it: {0}/nginx.conf", path.display());
+        return Ok(ServerName::Haproxy);
+    }
+    let path = absolute(path).with_context(|| format!("read {}", path.display()))?;
+    let bytes = input::read(&path, input::TEXT_BYTES_MAX).with_context(|| format!("read {}", path.display()))?;
+    Ok(told_from_text(&text_of(&bytes)))
+}
+
+fn told_from_text(text: &str) -> ServerName {
+    let code = || text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    if code().any(|line| {
+        ["http {", "http{", "events {", "events{"].iter().any(|start| line.starts_with(start)) || line == "http"
+    }) {
+        return ServerName::Nginx;
+    }
+    // nginx ends these lines with a semicolon or a brace, and lighttpd those of a condition.
+    let begins =
+        |line: &str, start: &str| line.starts_with(start) && (start.starts_with('$') || !line.ends_with([';', '{']));
+    let is_of = |starts: &[&str]| code().any(|line| starts.iter().any(|start| begins(line, start)));
+    LINES.iter().find(|(_, starts)| is_of(starts)).map_or(ServerName::Nginx, |(server, _)| *server)
+}
+
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
-    fn site() -> tempfile::TempDir {
-        let place = tempfile::tempdir().unwrap();
-        let write = |name: &str, text: &str| {
-            let path = place.path().join(name);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
-        let main = "user www-data; # who\npid /run/nginx.pid;\nerror_log /var/log/nginx/error.log;\n\
-                    events { worker_connections 768; }\nhttp {\n  include mime.types;\n  gzip on;\n\
-                    access_log /var/log/nginx/access.log;\n  proxy_cache_path /var/cache/nginx keys_zone=c:1m;\n\
-                    include sites-enabled/*;\n}\nstream { server { listen 99; } }\n";
-        write("nginx.conf", main);
-        write("mime.types", "types { text/html html; }");
-        write("certs/shop.pem", "certificate");
-        let shop = "server { listen 80; return 301 https://$host$request_uri; }\n\
-                    server { listen 443 ssl default_server http2; listen [::]:443 ssl;\n\
-                    server_name shop.example www.shop.example;\n\
-                    ssl_certificate certs/shop.pem; location /app/ { proxy_pass http://127.0.0.1:9000/x/; }\n\
-                    location ~ \"^/a{2}$\" { return 200 \"a } b\"; }\n\
-                    location /n { proxy_pass http://127.0.0.1:3000; } }";
-        write("sites-enabled/shop", shop);
-        write("sites-enabled/app", "upstream up { server localhost:9000; } server { listen 127.0.0.1:9000; }");
-        place
-    }
-
     #[test]
-    fn a_site_runs_beside_the_installed_one() {
-        let place = site();
-        let installed = Installed::read(&place.path().join("nginx.conf")).unwrap();
-        assert_eq!(installed.choice(None).host.as_deref(), Some("shop.example"));
-        assert_eq!(installed.tls_servers(), 1, "of four");
-        let text = installed.text(4443, 4080, Path::new("/run/here")).unwrap();
-        for there in [
-            "user www-data;",
-            "daemon off;",
-            "pid /run/here/nginx.pid;",
-            "text/html html;",
-            "gzip on;",
-            "access_log /run/here/access.log;",
-            "proxy_cache_path /run/here/cache-1 keys_zone=c:1m;",
-            "listen 127.0.0.1:4443 ssl http2 default_server;",
-            "listen 127.0.0.1:4080 default_server;",
-            "listen unix:/run/here/listen-1.sock;",
-            "listen unix:/run/here/listen-0.sock;",
-            "server unix:/run/here/listen-0.sock;",
-            "proxy_pass http://unix:/run/here/listen-0.sock:/x/;",
-            "proxy_pass http://127.0.0.1:3000;",
-            "location ~ \"^/a{2}$\" {",
-            "return 200 \"a } b\";",
+    fn whose_a_file_is_is_told_from_what_stands_in_it() {
+        for (text, server) in [
+            ("# x\n  <VirtualHost *:443>\n", ServerName::ApacheEvent),
+            ("ServerRoot /etc/httpd\n", ServerName::ApacheEvent),
+            ("global\n  daemon\nfrontend web\n", ServerName::Haproxy),
+            ("server.port = 443\n", ServerName::Lighttpd),
+            ("$SERVER[\"socket\"] == \":443\" {\n", ServerName::Lighttpd),
+            ("events {}\nhttp {\n server {\n listen 443 ssl;\n}\n}\n", ServerName::Nginx),
+            ("http\n{\n}\n", ServerName::Nginx),
+            ("load_module x;\n", ServerName::Nginx),
         ] {
-            assert!(text.contains(there), "{there} is not in\n{text}");
+            assert_eq!(told_from_text(text), server, "{text}");
         }
-        let key = format!("ssl_certificate {}/certs/shop.pem;", place.path().canonicalize().unwrap().display());
-        assert!(text.contains(&key), "{text}");
-        for gone in ["/run/nginx.pid", "/var/log", "443 ssl;", "[::]", "stream {", "listen 80", "include"] {
-            assert!(!text.contains(gone), "{gone} is in\n{text}");
-        }
-    }
-
-    #[test]
-    fn a_configuration_without_tls_is_refused() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("x.conf");
-        fs::write(&path, "http { server { listen 80; } }").unwrap();
-        assert!(Installed::read(&path).unwrap_err().to_string().contains("listens with TLS"));
-        // As configurations before nginx 1.15 say it.
-        fs::write(&path, "http { ssl on; server { listen 443; } }").unwrap();
-        let text = Installed::read(&path).unwrap().text(1, 2, Path::new("/x")).unwrap();
-        assert!(text.contains("listen 127.0.0.1:1 ssl;") && !text.contains("ssl on"), "{text}");
+        assert_eq!(server_of("/usr/sbin/httpd"), Some(ServerName::ApacheEvent));
+        assert_eq!(server_of("/x/y"), None);
     }
 }

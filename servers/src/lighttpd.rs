@@ -8,11 +8,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use askama::Template;
 use rustix::process::Signal;
-use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
+use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys, TlsChange};
 use tlsdyno_tls::Version;
 
 use super::capabilities::{Capabilities, OWN_AND_SHARED, USUAL};
-use super::directives::{SITE_CHAIN, SITE_KEY, SITE_TICKET_KEY, Setting, openssl_provider, owned};
+use super::directives::{SITE_CHAIN, SITE_KEY, SITE_TICKET_KEY, Setting, groups_with, openssl_provider, owned};
 use super::driver::Driver;
 use super::programs::{self, Package};
 use super::reload::Reload;
@@ -34,6 +34,8 @@ const CERTIFICATE_KEY: &str = "ssl.privkey";
 const TICKET_KEY: &str = "ssl.stek-file";
 const COMMANDS: &str = "ssl.openssl.ssl-conf-cmd";
 const LOWEST_VERSION: &str = "MinProtocol";
+const HIGHEST_VERSION: &str = "MaxProtocol";
+const GROUPS: &str = "Groups";
 const NO_TICKETS: &str = "-SessionTicket";
 const FEATURES: &str = "server.feature-flags";
 const WORKERS: &str = "server.max-worker";
@@ -42,7 +44,7 @@ const TICKET_KEY_LIFETIME_S: u32 = 10 * 365 * 86_400;
 /// Most open files; fewer where the limit demands it. Connections are half of that.
 const OPEN_FILES: u64 = 32_768;
 
-const PACKAGE: Package = Package {
+pub(super) const PACKAGE: Package = Package {
     title: "lighttpd",
     programs: &["lighttpd"],
     version: &["-v"],
@@ -73,6 +75,7 @@ fn lines(setting: Setting) -> Vec<String> {
     match setting {
         Setting::Version(version) => vec![more_commands(&[(LOWEST_VERSION, protocol(version).to_owned())])],
         Setting::Suite(suite) => vec![more_commands(&[(suites(suite.version()), suite.to_string())])],
+        Setting::Group(group) => vec![more_commands(&[(GROUPS, groups_with(group))])],
         Setting::Certificate(_) => {
             vec![format!("{CERTIFICATE} = \"{SITE_CHAIN}\""), format!("{CERTIFICATE_KEY} = \"{SITE_KEY}\"")]
         }
@@ -171,11 +174,14 @@ fn tls_settings(tls: &ServerTls, place: Place, user: Option<&WorkerUser>) -> Res
     let mut options = vec!["ServerPreference"];
     options.extend((!tls.tickets).then_some(NO_TICKETS));
     options.extend((!tls.encrypt_then_mac).then_some("-EncryptThenMac"));
-    let mut commands =
-        vec![(LOWEST_VERSION, lowest.to_owned()), ("MaxProtocol", highest.to_owned()), ("Options", options.join(","))];
+    let mut commands = vec![
+        (LOWEST_VERSION, lowest.to_owned()),
+        (HIGHEST_VERSION, highest.to_owned()),
+        ("Options", options.join(",")),
+    ];
     commands.extend(tls.cipher_list().map(|list| (suites(Version::Tls12), list)));
     commands.extend(tls.ciphersuites().map(|list| (suites(Version::Tls13), list)));
-    commands.extend(tls.groups_list().map(|list| ("Groups", list)));
+    commands.extend(tls.groups_list().map(|list| (GROUPS, list)));
     let mut lines = vec![
         "ssl.engine = \"enable\"".to_owned(),
         format!("{CERTIFICATE} = \"{}\"", plain(&directory.join(CHAIN_FILE))?),
@@ -189,6 +195,46 @@ fn tls_settings(tls: &ServerTls, place: Place, user: Option<&WorkerUser>) -> Res
         lines.push(format!("{TICKET_KEY} = \"{}\"", plain(&path)?));
     }
     Ok(lines)
+}
+
+/// What is asked of an installed server.
+#[derive(Debug, Default)]
+pub(super) struct AskedSettings {
+    /// Names with their values.
+    pub(super) settings: Vec<(&'static str, String)>,
+    /// Commands to OpenSSL.
+    pub(super) commands: Vec<(&'static str, String)>,
+}
+
+/// The settings for that. `tls`: the same with all that goes with it.
+pub(super) fn asked_settings(asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<AskedSettings> {
+    let mut new = AskedSettings::default();
+    let mut file = |name, path: &Path| {
+        new.settings.push((name, format!("\"{}\"", plain(path)?)));
+        anyhow::Ok(())
+    };
+    if asked.certificate.is_some() {
+        file(CERTIFICATE, &tls.certificate.chain)?;
+        file(CERTIFICATE_KEY, &tls.certificate.key)?;
+    }
+    if let Some(keys) = asked.ticket_keys
+        && let Some(key) = ticket_keys::of_run(place.run, keys)?.first()
+    {
+        let path = place.own.join(KEYS_FILE);
+        create_for_workers(&path, None, &stek(key))?;
+        file(TICKET_KEY, &path)?;
+    }
+    let versions = [LOWEST_VERSION, HIGHEST_VERSION].into_iter();
+    new.commands.extend(
+        asked
+            .version
+            .into_iter()
+            .flat_map(|version| versions.clone().map(move |name| (name, protocol(version).to_owned()))),
+    );
+    new.commands.extend(asked.suite.map(|suite| (suites(suite.version()), suite.openssl_name().to_owned())));
+    new.commands.extend(asked.group.and_then(|_| tls.groups_list()).map(|list| (GROUPS, list)));
+    new.commands.extend(asked.tickets.map(|on| ("Options", if on { "SessionTicket" } else { NO_TICKETS }.to_owned())));
+    Ok(new)
 }
 
 /// Further commands to OpenSSL, as an operator adds them.

@@ -11,7 +11,7 @@ use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
 use tlsdyno_tls::Version;
 
 use super::capabilities::{Capabilities, USUAL};
-use super::directives::{SITE_CHAIN, SITE_KEY, SITE_TICKET_KEY, Setting, openssl_provider, owned};
+use super::directives::{SITE_CHAIN, SITE_KEY, SITE_TICKET_KEY, Setting, groups_with, openssl_provider, owned};
 use super::driver::Driver;
 use super::programs::{self, Package};
 use super::reload::Reload;
@@ -31,6 +31,7 @@ const WORKER_CONNECTIONS: u64 = 16_384;
 /// Directives that both experiments and remedies have.
 const CERTIFICATE: &str = "ssl_certificate";
 const CERTIFICATE_KEY: &str = "ssl_certificate_key";
+const GROUPS: &str = "ssl_ecdh_curve";
 pub(super) const TICKET_KEY: &str = "ssl_session_ticket_key";
 /// Descriptors a worker needs besides connections (listeners, logs, channels, files being served).
 const OTHER_FILES: u64 = 64;
@@ -58,6 +59,7 @@ fn lines(setting: Setting) -> Vec<String> {
     match setting {
         Setting::Version(version) => vec![protocols(&[version]) + ";"],
         Setting::Suite(suite) => vec![suites(suite.version(), suite.openssl_name()) + ";"],
+        Setting::Group(group) => vec![format!("{GROUPS} {};", groups_with(group))],
         Setting::Certificate(_) => {
             [format!("{CERTIFICATE} {SITE_CHAIN};"), format!("{CERTIFICATE_KEY} {SITE_KEY};")].into()
         }
@@ -216,7 +218,7 @@ pub(super) fn early_data(on: bool) -> String {
 }
 
 pub(super) fn groups(tls: &ServerTls) -> Option<String> {
-    tls.groups_list().map(|list| format!("ssl_ecdh_curve {list}"))
+    tls.groups_list().map(|list| format!("{GROUPS} {list}"))
 }
 
 pub(super) fn session_timeout(seconds: u32) -> String {

@@ -91,9 +91,9 @@ impl CheckExperiment for Experiment {
     }
 }
 
-/// Sessions as a server of an experiment can have them. A copy of an installed configuration is an nginx.
+/// Sessions as a server of an experiment can have them.
 fn check_sessions(experiment: &Experiment, server: ServerName, tls: &Tls, workers: u32) -> Result<()> {
-    let is_copy = server == ServerName::Command && experiment.server.config.is_some();
+    let server = if server == ServerName::Command { own_command::server_of(experiment) } else { server };
     let wanted = Wanted {
         session_cache: tls.session_cache(),
         session_timeout_s: tls.session_timeout_s,
@@ -102,7 +102,7 @@ fn check_sessions(experiment: &Experiment, server: ServerName, tls: &Tls, worker
         early_data: tls.early_data,
         tls13: tls.version == Version::Tls13,
     };
-    wanted.refuse_unable(if is_copy { ServerName::Nginx } else { server }, workers)
+    wanted.refuse_unable(server, workers)
 }
 
 fn check_measure(measure: &Measure) -> Result<()> {

@@ -38,7 +38,13 @@ pub fn has_fixed_port(experiment: &Experiment) -> bool {
 
 /// The installed configuration that a copy is made of.
 pub fn installed(experiment: &Experiment) -> Option<Installed> {
-    experiment.server.config.as_ref().and_then(|path| Installed::read(path).ok())
+    command_spec(experiment, None).read_installed().ok().flatten()
+}
+
+/// The server under test: of a copy the one that its configuration is for.
+pub fn server_of(experiment: &Experiment) -> ServerName {
+    let kind = experiment.server.kind;
+    if kind == ServerName::Command { command_spec(experiment, None).installed_server().unwrap_or(kind) } else { kind }
 }
 
 /// What a copy of an installed configuration does otherwise than the original.

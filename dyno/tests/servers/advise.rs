@@ -60,7 +60,7 @@ fn what_a_remedy_saves_is_told_in_the_owner_s_units_with_the_lines_to_write() {
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     assert!(said.contains("At your 3000 hits/s this server takes"), "{said}");
     assert!(
-        said.contains("| ECDSA P-256 certificate | ") && said.contains("ssl_certificate /etc/ssl/site.pem;"),
+        said.contains("| ECDSA P-256 certificate | ") && said.contains("ssl\\_certificate /etc/ssl/site.pem;"),
         "{said}"
     );
     let toml = place.run(&["advise", config, "--print-experiment"]);

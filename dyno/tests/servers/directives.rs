@@ -18,7 +18,7 @@ use tlsdyno::servers::directives::{self, Setting};
 use tlsdyno::servers::{certificates, programs};
 use tlsdyno::stats::findings::RemedyFinding;
 use tlsdyno::store::Record;
-use tlsdyno_tls::{Suite, Version};
+use tlsdyno_tls::{Group, Suite, Version};
 
 use crate::ticket_macs::is_by_a_lost_key;
 
@@ -284,6 +284,7 @@ fn each_server_accepts_its_lines() {
             Setting::Version(Version::Tls13),
             Setting::Suite(Suite::EcdheEcdsaAes128Gcm),
             Setting::Suite(Suite::Tls13Aes128Gcm),
+            Setting::Group(Group::P384),
             Setting::EarlyData,
             Setting::Processors(2),
             Setting::KernelTls,

@@ -13,6 +13,7 @@ mod faults;
 mod foreign_traffic;
 mod hardware;
 mod installed_nginx;
+mod installed_servers;
 mod libraries;
 mod lifecycle;
 mod machines;

@@ -1,6 +1,6 @@
 //! `tlsdyno ablate`: the main job. Flags build the same experiment that TOML files hold.
 
-mod installed_server;
+pub mod installed_server;
 
 use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,6 @@ use tlsdyno_record::model::{
     SessionCache, TicketKeys, Tls, WorkersModel,
 };
 use tlsdyno_servers::CommandSpec;
-use tlsdyno_servers::installed::Installed;
 use tlsdyno_tls::{Effort, Group, Stage};
 use tlsdyno_traffic::load::values::Header;
 use tlsdyno_traffic::trace::flags::{self, ReplayArgs, WorkloadChoice};
@@ -45,10 +44,14 @@ pub struct Args {
     /// reach [default: that of --listen]
     #[arg(long, value_name = "IP:PORT", conflicts_with = "server_config", help_heading = "Server")]
     address: Option<String>,
-    /// Your installed nginx: a copy of its configuration with all that it includes, on free ports of loopback, beside
-    /// the one that runs; with --paths what is requested of it, otherwise its front page
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "server_command"], help_heading = "Server")]
+    /// Your installed nginx, Apache, HAProxy or lighttpd: a copy of its configuration with all that it includes, on free
+    /// ports of loopback, beside the one that runs; with --paths what is requested of it, otherwise its front page. Whose
+    /// it is is told from the file, or with --server
+    #[arg(long, value_name = "FILE", conflicts_with = "server_command", help_heading = "Server")]
     server_config: Option<PathBuf>,
+    /// Print the copy of --server-config, with what becomes of everything in its first lines, and measure nothing
+    #[arg(long, requires = "server_config", help_heading = "Server")]
+    print_config: bool,
     /// A directory that your server writes for real. What it writes elsewhere goes to a layer that ends with it, where
     /// this system allows that (root); reading files below a layer takes it some microseconds more. `/`: no layers
     #[arg(long, value_name = "DIR", num_args = 1, help_heading = "Server")]
@@ -229,6 +232,12 @@ fn positive_percent(text: &str) -> Result<f64, String> {
 
 /// Runs the ablation.
 pub fn run(args: &Args) -> Result<Exit> {
+    if let Some(path) = args.server_config.as_ref().filter(|_| args.print_config) {
+        tlsdyno_base::output::print(
+            installed_server::printed(path, args.kind(), args.host.as_deref()).or_fault(Fault::Input)?,
+        )?;
+        return Ok(Exit::Done);
+    }
     let (experiment, told) = args.experiment()?;
     told.iter().for_each(|line| tell!("{line}"));
     experiment.perform(&args.output)
@@ -294,13 +303,18 @@ impl Args {
     /// (seen with 1.22, whatever its own cache). The preflight would only find that out.
     fn leave_out_session_cache(&self, experiment: &mut Experiment) -> Result<()> {
         let Some(path) = &self.server_config else { return Ok(()) };
-        let servers = Installed::read(path)?.tls_servers();
+        let servers = installed_server::read(path, self.kind())?.tls_servers();
         let has_cache = |model: &ConfigurationModel| model.noop.contains(Stage::SessionCache);
         if servers > 1 && experiment.configurations.iter().any(has_cache) {
             tell!("not measured: the perfect session cache, which takes one server with TLS; here are {servers}");
             experiment.configurations.retain(|model| !has_cache(model));
         }
         Ok(())
+    }
+
+    /// Whose configuration --server-config is, where --server says it.
+    fn kind(&self) -> Option<ServerName> {
+        (self.server != ServerName::default()).then_some(self.server)
     }
 
     fn server_model(&self) -> Result<Server> {
@@ -330,7 +344,7 @@ impl Args {
             allow_insecure_listen: self.allow_insecure_listen,
         };
         match &self.server_config {
-            Some(path) => installed_server::fit(path, server),
+            Some(path) => installed_server::fit(path, server, self.kind()),
             None => Ok(server),
         }
     }

@@ -1,31 +1,51 @@
-//! An installed nginx under test: what is measured of it, and what its configuration makes of flags that say nothing.
+//! An installed server under test: what is measured of it, and what its configuration makes of flags that say nothing.
 
 use std::path::{Path, absolute};
 
 use anyhow::{Context, Result};
 use tlsdyno_record::model::{Server, ServerName, SessionCache, Tls};
-use tlsdyno_servers::installed::{Choice, Installed, Offer};
+use tlsdyno_servers::installed::{Choice, Installed, Offer, bytes_of, server_of};
 use tlsdyno_servers::{driver_of, programs};
 use tlsdyno_tls::{Group, Version};
 
-/// The first version whose own choice of protocols has TLS 1.3.
+/// The first nginx whose own choice of protocols has TLS 1.3. The others have it since OpenSSL has.
 const SPEAKS_TLS13: [u32; 3] = [1, 23, 4];
 
-/// The server of this configuration, with the host that clients ask for.
+/// The server of this configuration, with the host that clients ask for. `kind`: whose it is, where that is said.
 ///
 /// # Errors
-/// There is no nginx here, or the configuration cannot be read.
-pub(super) fn fit(path: &Path, server: Server) -> Result<Server> {
-    let installed = Installed::read(path)?;
-    let program = driver_of(ServerName::Nginx).package.context("nginx has a package")?.require("")?;
+/// The server is not installed, or the configuration cannot be read.
+pub(super) fn fit(path: &Path, server: Server, kind: Option<ServerName>) -> Result<Server> {
+    let installed = read(path, kind)?;
     Ok(Server {
-        // Not its target, where it is a link: nginx looks for includes beside the link.
+        // Not its target, where it is a link: servers look for includes beside the link.
         config: Some(absolute(path).with_context(|| format!("read {}", path.display()))?),
-        command: Some(program.display().to_string()),
+        command: Some(installed.program()?.display().to_string()),
         plain_address: Some("127.0.0.1:{plain_port}".to_owned()),
         host: installed.choice(server.host.as_deref()).host,
         ..server
     })
+}
+
+/// The configuration. `kind`: whose it is, where that is said.
+///
+/// # Errors
+/// It cannot be read.
+pub fn read(path: &Path, kind: Option<ServerName>) -> Result<Installed> {
+    let package = kind.and_then(|kind| driver_of(kind).package);
+    Installed::read(path, package.map(|package| package.programs[0]))
+}
+
+/// The copy that would be measured, with what becomes of everything in its first lines.
+///
+/// # Errors
+/// The configuration cannot be read, or no copy can be made.
+pub fn printed(path: &Path, kind: Option<ServerName>, host: Option<&str>) -> Result<Vec<u8>> {
+    let installed = read(path, kind)?;
+    let host = installed.choice(host).host;
+    // Ports that a reader sees to be examples.
+    let text = installed.serving(host.as_deref()).text(4443, 4080, Path::new("/the/private/directory"))?;
+    Ok(bytes_of(&text))
 }
 
 /// TLS as the server speaks it, where it speaks nothing of what the flags say, and what must be said before the run.
@@ -34,7 +54,7 @@ pub(super) fn fit(path: &Path, server: Server) -> Result<Server> {
 /// The configuration cannot be read.
 pub(super) fn negotiated(server: &Server, tls: Tls) -> Result<(Tls, Vec<String>)> {
     let Some(path) = &server.config else { return Ok((tls, Vec::new())) };
-    let installed = Installed::read(path)?;
+    let installed = Installed::read(path, server.command.as_deref())?;
     let host = server.host.as_deref();
     let mut told = Vec::new();
     let Choice { others, is_known, .. } = installed.choice(host);
@@ -83,7 +103,10 @@ fn version(offer: &Offer, asked: Version, program: &str) -> Version {
     let speaks = |version: Version| match version {
         _ if !offer.protocols.is_empty() => offer.protocols.iter().any(|protocol| protocol == name(version)),
         Version::Tls12 => true,
-        Version::Tls13 => version_of(&programs::output_of(Path::new(program), &["-v"])) >= Some(SPEAKS_TLS13),
+        Version::Tls13 if server_of(program) == Some(ServerName::Nginx) => {
+            version_of(&programs::output_of(Path::new(program), &["-v"])) >= Some(SPEAKS_TLS13)
+        }
+        Version::Tls13 => true,
     };
     let all = [asked, Version::Tls13, Version::Tls12];
     all.into_iter().find(|version| speaks(*version)).unwrap_or(asked)

@@ -1,7 +1,7 @@
 //! The ranked list of remedies at the end of a report: what was measured to help, by how much, and what the server
 //! needs for it.
 
-use tlsdyno_record::model::{ConfigurationModel, Experiment, ServerName};
+use tlsdyno_record::model::{ConfigurationModel, Experiment};
 use tlsdyno_record::store::Record;
 use tlsdyno_servers::directives::{self, Setting};
 use tlsdyno_stats::accelerators::Prediction;
@@ -12,6 +12,7 @@ use tlsdyno_tls::Stage;
 use super::findings::signs;
 use crate::report::document::{Content, Item, Section};
 use crate::report::text::{capitalised, ratio_gain, ratio_times};
+use crate::run::own_command;
 
 /// What the server needs to have what this remedy changes, as lines of its configuration. Empty where no line does it.
 pub fn configuration_lines(remedy: &RemedyFinding, record: &Record) -> Vec<String> {
@@ -26,8 +27,7 @@ pub fn configuration_lines(remedy: &RemedyFinding, record: &Record) -> Vec<Strin
 }
 
 fn changed_lines(experiment: &Experiment, before: &ConfigurationModel, after: &ConfigurationModel) -> Vec<String> {
-    // A copy of an installed configuration is nginx's.
-    let server = if experiment.server.config.is_some() { ServerName::Nginx } else { experiment.server.kind };
+    let server = own_command::server_of(experiment);
     let (old, new) = (before.tls.applied(&experiment.tls), after.tls.applied(&experiment.tls));
     let mut lines = Vec::new();
     let mut changed =
@@ -36,6 +36,7 @@ fn changed_lines(experiment: &Experiment, before: &ConfigurationModel, after: &C
     if let Some(suite) = new.suite {
         changed(old.suite != new.suite, Setting::Suite(suite));
     }
+    changed(old.group != new.group, Setting::Group(new.group));
     changed(old.certificate != new.certificate, Setting::Certificate(new.certificate()));
     changed(old.session_cache != new.session_cache, Setting::SessionCache(new.session_cache()));
     changed(old.tickets != new.tickets, Setting::Tickets(new.tickets));
@@ -88,7 +89,10 @@ pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
 }
 
 fn item(remedy: &RemedyFinding, gain: Ratio, place: Option<u32>, summary: &Summary, record: &Record) -> Item {
-    let server = record.kind_part.of::<Experiment>().map_or("the server", |experiment| experiment.server.kind.name());
+    let server = record
+        .kind_part
+        .of::<Experiment>()
+        .map_or("the server", |experiment| own_command::server_of(experiment).name());
     let doubt = remedy.is_doubtful();
     let word = match gain.direction {
         Direction::Bigger if doubt => " – doubtful",

@@ -4,13 +4,13 @@
 use anyhow::Result;
 use tlsdyno_record::model::TlsChange;
 
-use super::{Directive, Installed, has_tls};
+use super::{Directive, Nginx, has_tls};
 use crate::{Place, ServerTls, nginx};
 
 /// Directives that take the place of those with their name. Of one with several subjects (`ssl_conf_command`) only the
 /// one with the same first word goes.
 #[derive(Debug, Default)]
-pub struct TlsSettings {
+pub(super) struct TlsSettings {
     gone: Vec<String>,
     new: Vec<Directive>,
 }
@@ -63,9 +63,9 @@ impl TlsSettings {
     }
 }
 
-impl Installed {
+impl Nginx {
     /// Puts these settings into all servers with TLS, in the place of what they and `http` say of the same.
-    pub fn change_tls(&mut self, settings: &TlsSettings) {
+    pub(super) fn put(&mut self, settings: &TlsSettings) {
         let adds_command = settings.new.iter().any(|of| of.name == CONF_COMMAND);
         let https = self.directives.iter_mut().filter(|of| of.name == "http");
         for http in https.filter_map(Directive::inner_mut) {
@@ -91,6 +91,7 @@ mod tests {
     use tlsdyno_tls::{Suite, Version};
 
     use super::*;
+    use crate::installed::Installed;
     use crate::{ServerTls, certificates};
     use tlsdyno_record::model::{CertificateKind, SessionCache, TicketKeys};
 
@@ -108,8 +109,8 @@ mod tests {
         let certificate = certificates::create(CertificateKind::P256, place.path()).unwrap();
         let at =
             Place { run: place.path(), own: place.path(), ip: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 1, plain_port: 2 };
-        let mut installed = Installed::read(&path).unwrap();
-        installed.change_tls(&TlsSettings::of(asked, &ServerTls::new(certificate), at).unwrap());
+        let mut installed = Installed::read(&path, Some("nginx")).unwrap();
+        installed.change_tls(asked, &ServerTls::new(certificate), at).unwrap();
         installed.text(1, 2, place.path()).unwrap().replace(&place.path().display().to_string(), "HERE")
     }
 

@@ -1,52 +1,9 @@
 //! What an installed configuration says of TLS, connections and logs of one of its servers. Nothing runs.
 
-use serde::Serialize;
-
 use super::listeners::{Listeners, listens_with_http2};
-use super::names::{knows, split};
+use super::names::knows;
 use super::reader::{Directive, all};
-
-/// What is written there; where nothing is, what nginx does by itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Facts {
-    /// Files of certificates.
-    pub certificates: Vec<String>,
-    /// Versions: `TLSv1.3`; empty: nginx's own choice.
-    pub protocols: Vec<String>,
-    /// Groups by OpenSSL's names, the preferred one first; empty: OpenSSL's own choice.
-    pub groups: Vec<String>,
-    /// Suites up to TLS 1.2 as OpenSSL writes them; empty: OpenSSL's own choice.
-    pub ciphers: String,
-    /// `none`, `off`, or where sessions are kept: `shared:SSL:10m`.
-    pub session_cache: String,
-    /// How long a session can be resumed.
-    pub session_timeout: String,
-    /// Session tickets are issued.
-    pub tickets: bool,
-    /// Keys of tickets are in files, which several machines can share.
-    pub ticket_key_files: usize,
-    /// Early data are taken.
-    pub early_data: bool,
-    /// The state of the certificate is stapled to it.
-    pub stapling: bool,
-    /// HTTP/2 is offered.
-    pub http2: bool,
-    /// How long a connection without a request is kept, and how many requests it carries at most.
-    pub keep_alive: [String; 2],
-    /// Requests are passed on to another server, and whether on connections that are kept.
-    pub passes_on: Option<bool>,
-    /// Where requests are logged, and in which format.
-    pub access_logs: Vec<AccessLog>,
-}
-
-/// A log of requests.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct AccessLog {
-    /// Its file.
-    pub path: String,
-    /// The format as it is written; empty: the combined one.
-    pub format: String,
-}
+use crate::installed::site::{AccessLog, Facts, split};
 
 impl Facts {
     /// Of the server that `host` is asked of.

@@ -7,38 +7,17 @@ struct Other {
     name: &'static str,
     /// What its files are called, in parts.
     files: &'static [&'static str],
-    /// What lines of them begin with that none of nginx's does.
-    lines: &'static [&'static str],
     /// The command that starts it in the foreground with this file.
     command: &'static str,
 }
 
-const OTHERS: [Other; 5] = [
-    Other {
-        name: "Apache httpd",
-        files: &["apache2.conf", "httpd.conf", "httpd-ssl.conf"],
-        lines: &["<VirtualHost", "<Directory", "<IfModule", "ServerRoot", "LoadModule", "SSLEngine", "Listen "],
-        command: "apache2 -f FILE -D FOREGROUND",
-    },
-    Other {
-        name: "HAProxy",
-        files: &["haproxy"],
-        lines: &["frontend ", "backend ", "listen ", "defaults", "global"],
-        command: "haproxy -db -f FILE",
-    },
-    Other {
-        name: "lighttpd",
-        files: &["lighttpd"],
-        lines: &["server.", "$SERVER[", "$HTTP[", "ssl.", "include_shell"],
-        command: "lighttpd -D -f FILE",
-    },
+const OTHERS: [Other; 2] = [
     Other {
         name: "Caddy",
         files: &["caddyfile", "caddy.json"],
-        lines: &[],
         command: "caddy run --config FILE --adapter caddyfile",
     },
-    Other { name: "Traefik", files: &["traefik"], lines: &[], command: "traefik --configFile=FILE" },
+    Other { name: "Traefik", files: &["traefik"], command: "traefik --configFile=FILE" },
 ];
 
 /// What to do where a file is no main configuration of nginx: it is another server's, or a part of one.
@@ -50,14 +29,8 @@ pub fn advice(path: &Path, text: &str) -> Option<String> {
     }
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     let is_named = |other: &&Other| other.files.iter().any(|file| name.contains(file));
-    let is_written = |other: &&Other| {
-        // nginx ends these lines with a semicolon or a brace.
-        code().any(|line| {
-            other.lines.iter().any(|start| line.starts_with(start)) && !line.trim_end().ends_with([';', '{'])
-        })
-    };
     let shown = path.display();
-    let Some(other) = OTHERS.iter().find(is_named).or_else(|| OTHERS.iter().find(is_written)) else {
+    let Some(other) = OTHERS.iter().find(is_named) else {
         return begins(&["server {", "server{"]).then(|| {
             format!(
                 "{shown} is a part of a configuration: it has no `http` block. Name the file that includes it, usually \
@@ -67,7 +40,7 @@ pub fn advice(path: &Path, text: &str) -> Option<String> {
     };
     let command = other.command.replace("FILE", &shown.to_string());
     Some(format!(
-        "{shown} is a configuration of {}; --server-config reads those of nginx. Start that server by its command: \
+        "{shown} is a configuration of {}; --server-config does not read it. Start that server by its command: \
          --server-command '{command}' --address 127.0.0.1:PORT --path / (docs/TUTORIAL.md section 4; with {{port}} in \
          a copy of the file instead of its ports it is measured ten times as fast)",
         other.name
@@ -81,10 +54,6 @@ mod tests {
     #[test]
     fn files_of_other_servers_and_parts_are_known() {
         let said = |path: &str, text: &str| advice(Path::new(path), text).unwrap_or_default();
-        assert!(said("/etc/apache2/apache2.conf", "").contains("'apache2 -f /etc/apache2/apache2.conf -D FOREGROUND'"));
-        assert!(said("/x/site.conf", "# x\n  <VirtualHost *:443>\n").contains("Apache httpd"));
-        assert!(said("/x/lb.cfg", "global\n  daemon\nfrontend web\n").contains("haproxy -db -f /x/lb.cfg"));
-        assert!(said("/x/a.conf", "server.port = 443\n").contains("lighttpd -D"));
         assert!(said("/x/Caddyfile", "example.com {\n}\n").contains("Caddy"));
         assert!(said("/etc/nginx/sites-enabled/default", "server {\n listen 443 ssl;\n}\n").contains("includes it"));
         for nginx in
@@ -92,6 +61,5 @@ mod tests {
         {
             assert_eq!(said("/etc/nginx/nginx.conf", nginx), "", "{nginx}");
         }
-        assert_eq!(said("/x/apache2.conf", "events {}\nhttp {\n server { listen 443 ssl; }\n}\n"), "");
     }
 }

@@ -2,14 +2,6 @@
 
 use super::reader::Directive;
 
-/// A name, and the port where one is given.
-pub(super) fn split(host: &str) -> (&str, Option<u16>) {
-    match host.rsplit_once(':') {
-        Some((name, port)) if !port.ends_with(']') => (name, port.parse().ok()),
-        _ => (host, None),
-    }
-}
-
 /// The names of a server.
 pub(super) fn names(server: &[Directive]) -> impl Iterator<Item = String> {
     server.iter().filter(|of| of.name == "server_name").flat_map(Directive::values)

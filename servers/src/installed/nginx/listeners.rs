@@ -5,29 +5,19 @@
 //! where somebody may ask for it.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
-use super::names::{knows, split};
+use super::names::knows;
 use super::reader::Directive;
 use super::targets::{Place, Target, all_targets, is_address, is_this_machine};
 use super::variable_targets::{self, InGroup};
+use crate::installed::site::{PORT_OF_TLS, Ports, split};
 
 /// Where a server that says nothing listens, and where one that names an address only.
 const PORT_BY_DEFAULT: u16 = 80;
-/// Where most sites serve TLS.
-const PORT_OF_TLS: u16 = 443;
 /// Most ports of a range.
 const RANGE_MAX: u16 = 1024;
 /// Every address of the machine, version 4, as nginx writes it.
 const ANY_V4: &str = "*";
-
-/// Where the copy listens and writes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ports<'a> {
-    pub(super) port: u16,
-    pub(super) plain_port: u16,
-    pub(super) directory: &'a Path,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Socket {

@@ -1,11 +1,15 @@
 use std::path::{Path, PathBuf};
 
 use super::*;
+use tlsdyno_record::model::ServerName;
+
 use crate::installed::Installed;
-use crate::installed::reader::directives_of;
+use crate::installed::nginx::Nginx;
+use crate::installed::nginx::reader::directives_of;
 
 fn installed(text: &str) -> Installed {
-    Installed { directives: directives_of(text).unwrap(), host: None }
+    let site = Box::new(Nginx { directives: directives_of(text).unwrap() });
+    Installed { server: ServerName::Nginx, site, host: None }
 }
 
 fn contained(text: &str) -> (String, Installed) {
@@ -95,7 +99,7 @@ fn every_directive_that_sounds_like_an_effect_is_classified() {
 
 #[test]
 fn the_table_stands_in_the_docs() {
-    let docs = include_str!("../../../../docs/SERVERS.md");
+    let docs = include_str!("../../../../../docs/SERVERS.md");
     let names = EFFECTS.iter().flat_map(|(names, ..)| names.split(' '));
     let missing: Vec<&str> = names.filter(|name| !docs.contains(&format!("`{name}`"))).collect();
     assert_eq!(missing, Vec::<&str>::new());
@@ -170,6 +174,6 @@ fn a_plain_configuration_runs_no_code_and_asks_nobody() {
     assert!(!installed.runs_code());
     assert!(!installed.effects().unwrap().join("\n").contains("Asked for real"));
     assert_eq!(installed.documents(), [PathBuf::from("/srv/a")]);
-    let without = fitting(&text, "configure arguments: --without-http_scgi_module --with-http_ssl_module");
+    let without = super::fitting(&text, "configure arguments: --without-http_scgi_module --with-http_ssl_module");
     assert!(!without.contains("scgi_temp_path") && without.contains("uwsgi_temp_path"), "{without}");
 }

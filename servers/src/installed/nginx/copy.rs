@@ -6,11 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Result, bail};
 
 use super::effects::{Handling, TEMPORARY, effect_of, is_known};
-use super::listeners::{Listeners, Ports};
+use super::listeners::Listeners;
 use super::reader::{Directive, all};
 use super::targets::is_to_target;
 use super::text::word_of;
 use super::{http_of, one_client, scheme, variable_targets};
+use crate::installed::site::Ports;
 
 impl Ports<'_> {
     /// A file of the copy's own, as a word of its configuration.

@@ -1,8 +1,9 @@
 //! The names of a configuration's servers, and which of them is measured.
 
 use super::listeners::Listeners;
-use super::names::{knows, names, split};
+use super::names::{knows, names};
 use super::reader::Directive;
+use crate::installed::site::{Choice, Offer, split};
 
 /// What a redirect of every path looks like.
 const EVERY_PATH: [&str; 6] = ["^", ".*", "^.*", "^.*$", "^(.*)$", "^/(.*)$"];
@@ -46,17 +47,6 @@ fn is_front(directive: &Directive) -> bool {
     directive.name == "location" && directive.values().last().is_some_and(|path| path == "/")
 }
 
-/// Which host is measured.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Choice {
-    /// What clients ask for: a name, with the port where it is not the usual one; `None`: any.
-    pub host: Option<String>,
-    /// The others that could be.
-    pub others: Vec<String>,
-    /// A server has this name, patterns apart; otherwise the default server answers.
-    pub is_known: bool,
-}
-
 impl Choice {
     /// The one that is asked for; otherwise the default server's, or where that only sends clients elsewhere the next.
     pub(super) fn of(http: &[Directive], asked: Option<&str>) -> Choice {
@@ -82,15 +72,6 @@ impl Choice {
         let is_known = listeners.measured_servers().iter().any(|server| knows(server, name));
         Choice { host: chosen, others, is_known }
     }
-}
-
-/// What the measured socket's servers negotiate, as the configuration says it; empty: nginx's own choice.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Offer {
-    /// Versions: `TLSv1.3`.
-    pub protocols: Vec<String>,
-    /// Groups by OpenSSL's names, the preferred one first.
-    pub groups: Vec<String>,
 }
 
 impl Offer {

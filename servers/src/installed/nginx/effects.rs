@@ -89,7 +89,7 @@ pub(super) const TEMPORARY: [(&str, &str); 5] = [
 ];
 
 /// The same text for an nginx of this build, which does not know the directives of modules that it is without.
-pub fn fitting(text: &str, build: &str) -> String {
+pub(super) fn fitting(text: &str, build: &str) -> String {
     let is_without = |option: &str| !option.is_empty() && build.contains(option);
     let is_missing =
         |line: &str| TEMPORARY.iter().any(|(name, option)| is_without(option) && line.trim_start().starts_with(name));

@@ -1,0 +1,440 @@
+//! An installed Apache: its virtual hosts, what of them reaches beyond it, and its copy.
+
+mod reader;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use tlsdyno_record::model::TlsChange;
+use tlsdyno_tls::Version;
+
+use super::site::{ASKED, AccessLog, Copied, Done, Facts, Host, LEFT_OUT, MAY_DO_ANYTHING, OWN_PLACE};
+use super::site::{PORT_OF_TLS, Ports, SWITCHED_OFF, Site, measured};
+use crate::{Place, ServerTls, apache};
+use reader::{Directive, all, flat};
+
+/// An installed configuration.
+#[derive(Clone, Debug)]
+pub(super) struct Apache {
+    directives: Vec<Directive>,
+    /// The directory of relative names.
+    root: PathBuf,
+}
+
+/// What the copy has itself.
+const OURS: &str = "Listen PidFile ScoreBoardFile Mutex DefaultRuntimeDir CoreDumpDirectory GracefulShutdownTimeout";
+/// What writes: the first argument becomes a place of the copy.
+const WRITES: &str = "ErrorLog CustomLog TransferLog ForensicLog ScriptLog CacheRoot DavLockDB SSLSessionCache \
+    SSLStaplingCache SecAuditLog SecDebugLog SecDataDir SecTmpDir SecUploadDir JkLogFile JkShmFile \
+    GlobalLog ModPagespeedFileCachePath ModPagespeedLogDir";
+/// Those of them that name a type before the place.
+const SESSIONS: &str = "SSLSessionCache SSLStaplingCache";
+/// Those of them whose place is a directory.
+const DIRECTORIES: &str = "CacheRoot SecDataDir SecTmpDir SecUploadDir ModPagespeedFileCachePath ModPagespeedLogDir";
+/// What asks others or lets clients write, switched off.
+const OFF: &str = "SSLUseStapling SSLOCSPEnable Dav";
+/// What the copy lacks: they tell others, or hold one client back. A name ends with a star for all that begin so.
+const OUT: &str = "Heartbeat* BalancerPersist DOS* QS_* Evasive* LogSQL* ChrootDir SuexecUserGroup";
+/// What runs code.
+const CODE: &str = "WSGI* php_* Perl* Lua* SecRule* SecAction ScriptAlias ScriptAliasMatch Action Passenger* \
+    ExtFilterDefine FcgidWrapper Suexec*";
+/// What asks a server or an application.
+const ASKS: &str = "ProxyPass ProxyPassMatch BalancerMember JkMount AuthLDAPURL AuthnProviderAlias DBDParams";
+
+fn is_of(directive: &Directive, patterns: &str) -> bool {
+    let name = directive.name.to_ascii_lowercase();
+    patterns.split(' ').any(|pattern| match pattern.strip_suffix('*') {
+        Some(start) => name.starts_with(&start.to_ascii_lowercase()),
+        None => directive.is(pattern),
+    })
+}
+
+/// A virtual host with TLS, or the main server, whose `inner` is empty.
+struct Server<'a> {
+    inner: Vec<&'a Directive>,
+    port: u16,
+}
+
+impl Apache {
+    pub(super) fn read(path: &Path) -> Result<Apache> {
+        let (directives, root) = reader::read(path)?;
+        let apache = Apache { directives, root };
+        let is_part = !all(&apache.directives).iter().any(|of| of.is_any(&["Listen", "LoadModule", "ServerRoot"]));
+        ensure!(
+            !is_part,
+            "{} is a part of a configuration: it neither listens nor loads modules. Name the file that includes it, \
+             usually /etc/apache2/apache2.conf or /etc/httpd/conf/httpd.conf; --host chooses the site",
+            path.display()
+        );
+        Ok(apache)
+    }
+
+    /// All with TLS, in the order of the file.
+    fn servers(&self) -> Vec<Server<'_>> {
+        let main = flat(&self.directives);
+        let hosts = main.iter().filter(|of| is_host(of));
+        let mut servers: Vec<Server> = hosts.filter(|host| has_tls(host, &main)).map(|host| server_of(host)).collect();
+        if servers.is_empty() && switched_on(&main) == Some(true) {
+            let listens = main.iter().filter(|of| of.is("Listen")).filter_map(|of| port_of(&of.first()?));
+            let ports: Vec<u16> = listens.collect();
+            let port = ports.iter().find(|port| **port % 1000 == PORT_OF_TLS).or(ports.first());
+            servers.push(Server { inner: Vec::new(), port: port.copied().unwrap_or(PORT_OF_TLS) });
+        }
+        servers
+    }
+
+    fn facts(&self, server: &Server) -> Facts {
+        let main = flat(&self.directives);
+        // What the server says itself takes the place of what stands around it.
+        let each = |name: &str| -> Vec<&Directive> {
+            let own: Vec<&Directive> = server.inner.iter().copied().filter(|of| of.is(name)).collect();
+            if own.is_empty() { main.iter().copied().filter(|of| of.is(name)).collect() } else { own }
+        };
+        let value = |name: &str, otherwise: &str| {
+            each(name).last().and_then(|of| of.first()).unwrap_or_else(|| otherwise.to_owned())
+        };
+        let is_on = |name: &str, otherwise: &str| value(name, otherwise).eq_ignore_ascii_case("on");
+        let cache = value("SSLSessionCache", "none");
+        let commands = |name: &str| {
+            let words = each("SSLOpenSSLConfCmd").into_iter().map(Directive::values);
+            words
+                .filter(|words| words.first().is_some_and(|first| first.eq_ignore_ascii_case(name)))
+                .last()?
+                .get(1)
+                .cloned()
+        };
+        let groups = commands("Groups").or_else(|| commands("Curves")).unwrap_or_default();
+        let ciphers = each("SSLCipherSuite").into_iter().map(Directive::values).filter(|words| words.len() == 1).last();
+        let inner: Vec<&Directive> = server.inner.iter().flat_map(|of| all(std::slice::from_ref(*of))).collect();
+        let passes = inner.iter().chain(&main).filter(|of| of.is("ProxyPass") || of.is("ProxyPassMatch"));
+        let keeps = |of: &&&Directive| !of.arguments.to_ascii_lowercase().contains("disablereuse=on");
+        let files = each("SSLCertificateFile").into_iter().filter_map(Directive::first);
+        Facts {
+            certificates: files.map(|file| self.root.join(file).display().to_string()).collect(),
+            protocols: each("SSLProtocol").last().map(|of| protocols(&of.values())).unwrap_or_default(),
+            groups: groups.split(':').filter(|group| !group.is_empty()).map(str::to_owned).collect(),
+            ciphers: ciphers.map(|words| words.concat()).unwrap_or_default(),
+            // Others than these keep sessions for all processes.
+            session_cache: match cache.as_str() {
+                "none" | "nonenotnull" => "none".to_owned(),
+                shared => format!("shared: {}", shared.split(':').next().unwrap_or(shared)),
+            },
+            session_timeout: value("SSLSessionCacheTimeout", "300") + "s",
+            tickets: is_on("SSLSessionTickets", "on"),
+            ticket_key_files: each("SSLSessionTicketKeyFile").len(),
+            early_data: false,
+            stapling: is_on("SSLUseStapling", "off"),
+            http2: each("Protocols").iter().any(|of| of.values().iter().any(|name| name == "h2")),
+            keep_alive: [
+                if is_on("KeepAlive", "on") { value("KeepAliveTimeout", "5") + "s" } else { "0".to_owned() },
+                value("MaxKeepAliveRequests", "100"),
+            ],
+            passes_on: passes.clone().next().map(|_| passes.clone().all(|of| keeps(&of))),
+            access_logs: access_logs(&each("CustomLog"), &main, &self.root),
+        }
+    }
+}
+
+/// `-all +TLSv1.2`, `all -SSLv3`: words one after the other.
+fn protocols(words: &[String]) -> Vec<String> {
+    const ALL: [&str; 4] = ["TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"];
+    let mut taken: Vec<&str> = Vec::new();
+    for word in words {
+        let (sign, name) = match word.split_at_checked(1) {
+            Some((sign @ ("+" | "-"), name)) => (sign, name),
+            _ => ("", word.as_str()),
+        };
+        let meant =
+            ALL.into_iter().filter(|version| name.eq_ignore_ascii_case(version) || name.eq_ignore_ascii_case("all"));
+        match sign {
+            "-" => taken.retain(|version| !meant.clone().any(|other| other == *version)),
+            "+" => taken.extend(meant),
+            _ => taken = meant.collect(),
+        }
+    }
+    ALL.into_iter().filter(|version| taken.contains(version)).map(str::to_owned).collect()
+}
+
+fn access_logs(logs: &[&Directive], main: &[&Directive], root: &Path) -> Vec<AccessLog> {
+    let named = |name: &str| {
+        let formats = main.iter().filter(|of| of.is("LogFormat")).map(|of| of.values());
+        formats.filter(|words| words.get(1).is_some_and(|other| other == name)).last().map(|words| words[0].clone())
+    };
+    let log = |of: &&Directive| {
+        let words = of.values();
+        let path = words.first().filter(|path| !path.starts_with('|'))?;
+        let format = words.get(1).cloned().unwrap_or_default();
+        Some(AccessLog { path: root.join(path).display().to_string(), format: named(&format).unwrap_or(format) })
+    };
+    logs.iter().filter_map(log).collect()
+}
+
+fn is_host(directive: &Directive) -> bool {
+    directive.inner.is_some() && directive.is("VirtualHost")
+}
+
+fn inner_of(directive: &Directive) -> &[Directive] {
+    directive.inner.as_deref().unwrap_or_default()
+}
+
+fn switched_on(directives: &[&Directive]) -> Option<bool> {
+    let last = directives.iter().rev().find(|of| of.is("SSLEngine"))?;
+    Some(last.first().is_some_and(|word| word.eq_ignore_ascii_case("on")))
+}
+
+/// Whether a virtual host speaks TLS: by its own word, or by that around it.
+fn has_tls(host: &Directive, main: &[&Directive]) -> bool {
+    switched_on(&flat(inner_of(host))).or_else(|| switched_on(main)).unwrap_or(false)
+}
+
+fn port_of(address: &str) -> Option<u16> {
+    address.rsplit(':').next()?.parse().ok()
+}
+
+fn server_of(host: &Directive) -> Server<'_> {
+    let port = host.values().iter().find_map(|address| port_of(address));
+    Server { inner: flat(inner_of(host)), port: port.unwrap_or(PORT_OF_TLS) }
+}
+
+impl Site for Apache {
+    fn hosts(&self) -> Vec<Host> {
+        let host = |server: Server| {
+            let named = server.inner.iter().filter(|of| of.is_any(&["ServerName", "ServerAlias"]));
+            let bare = |name: String| {
+                name.rsplit("://").next().unwrap_or_default().split(':').next().unwrap_or_default().to_owned()
+            };
+            let names = named.flat_map(|of| of.values()).map(bare).collect();
+            let sends_away = |of: &&Directive| {
+                let words = of.values();
+                let path = words.iter().rev().nth(1).map(String::as_str);
+                of.is_any(&["Redirect", "RedirectPermanent"]) && path == Some("/")
+            };
+            let only_redirects = server.inner.iter().any(|of| sends_away(of));
+            Host { names, port: server.port, only_redirects, facts: self.facts(&server) }
+        };
+        self.servers().into_iter().map(host).collect()
+    }
+
+    fn is_tls_client(&self) -> bool {
+        all(&self.directives).iter().any(|of| of.is("SSLProxyEngine"))
+    }
+
+    fn copy(&self, host: Option<&str>, ports: Ports) -> Result<Copied> {
+        let hosts = self.hosts();
+        let port = measured(&hosts, host).context("none of its servers speaks TLS")?.port;
+        let main = flat(&self.directives);
+        let is_main = self.servers().iter().all(|server| server.inner.is_empty());
+        let mut copy = Copy { ports, port, main: &main, done: Done::default(), places: BTreeMap::new() };
+        let own = |name: &str| format!("\"{}\"", ports.own(name));
+        let mut directives = vec![
+            Directive::of("DefaultRuntimeDir", format!("\"{}\"", ports.directory.display())),
+            Directive::of("PidFile", own("apache.pid")),
+            Directive::of("Listen", format!("127.0.0.1:{} https", ports.port)),
+            Directive::of("Listen", format!("127.0.0.1:{} http", ports.plain_port)),
+        ];
+        for (name, value) in [("ServerName", "localhost".to_owned()), ("ErrorLog", own("error.log"))] {
+            if !main.iter().any(|of| of.is(name)) {
+                directives.push(Directive::of(name, value));
+            }
+        }
+        directives.extend(copy.block(&self.directives)?);
+        if is_main {
+            let inner = Some(vec![Directive::of("SSLEngine", "off")]);
+            directives
+                .push(Directive { inner, ..Directive::of("VirtualHost", format!("127.0.0.1:{}", ports.plain_port)) });
+        }
+        let mut text = String::new();
+        directives.iter().for_each(|directive| directive.write(&mut text, 0));
+        let (told, runs_code) = copy.done.told();
+        Ok(Copied { text, told, runs_code })
+    }
+
+    fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()> {
+        let [lines, main] = apache::asked_lines(asked, tls, place)?;
+        let gone = gone(asked);
+        let is_on = switched_on(&flat(&self.directives)) == Some(true);
+        let read = |lines: Vec<String>| reader::parsed(&lines.join("\n"));
+        let (lines, main) = (read(lines)?, read(main)?);
+        replace(&mut self.directives, &gone, &lines, is_on);
+        let around = if is_on { lines } else { Vec::new() };
+        self.directives.extend([main, around].concat());
+        Ok(())
+    }
+
+    fn prepare(&self, _program: &Path, file: &Path, directory: &Path) -> Result<Vec<String>> {
+        let named = all(&self.directives).into_iter().filter(|of| is_of(of, DIRECTORIES));
+        for name in named.map(|of| of.name.to_ascii_lowercase()) {
+            for place in [directory.join(&name), directory.join(format!("1-{name}"))] {
+                fs::create_dir_all(&place).with_context(|| format!("make {}", place.display()))?;
+                // Its workers are another user's, who alone besides us comes into the directory around it.
+                fs::set_permissions(&place, fs::Permissions::from_mode(0o777)).context("let the workers write")?;
+            }
+        }
+        let words = ["-DFOREGROUND", "-d", &self.root.display().to_string(), "-f", &file.display().to_string()];
+        Ok(words.map(str::to_owned).into())
+    }
+
+    fn documents(&self) -> Vec<PathBuf> {
+        let roots = all(&self.directives).into_iter().filter(|of| of.is("DocumentRoot")).filter_map(Directive::first);
+        roots.filter(|path| path.starts_with('/') && path.len() > 1).map(PathBuf::from).collect()
+    }
+}
+
+/// Whether something takes the place of a directive.
+type Gone = Box<dyn Fn(&Directive) -> bool>;
+
+fn gone(asked: &TlsChange) -> Gone {
+    let asked = asked.clone();
+    Box::new(move |directive: &Directive| {
+        let words = directive.values();
+        let is_group = words.first().is_some_and(|word| ["groups", "curves"].contains(&&*word.to_ascii_lowercase()));
+        let is_tls13 = words.len() > 1;
+        asked.certificate.is_some()
+            && directive.is_any(&["SSLCertificateFile", "SSLCertificateKeyFile", "SSLCertificateChainFile"])
+            || asked.version.is_some() && directive.is("SSLProtocol")
+            || asked.suite.is_some_and(|suite| (suite.version() == Version::Tls13) == is_tls13)
+                && directive.is("SSLCipherSuite")
+            || asked.group.is_some() && is_group && directive.is("SSLOpenSSLConfCmd")
+            || asked.tickets.is_some() && directive.is("SSLSessionTickets")
+            || asked.ticket_keys.is_some() && directive.is("SSLSessionTicketKeyFile")
+            || asked.session_cache.is_some() && directive.is("SSLSessionCache")
+            || asked.session_timeout_s.is_some() && directive.is("SSLSessionCacheTimeout")
+    })
+}
+
+/// Takes out whose place is taken, and puts lines into all virtual hosts with TLS.
+fn replace(directives: &mut Vec<Directive>, gone: &Gone, lines: &[Directive], is_on: bool) {
+    directives.retain(|directive| directive.inner.is_some() || !gone(directive));
+    for directive in directives {
+        let puts = is_host(directive) && switched_on(&flat(inner_of(directive))).unwrap_or(is_on);
+        if let Some(inner) = &mut directive.inner {
+            replace(inner, gone, lines, is_on);
+            inner.extend(lines.iter().filter(|_| puts).cloned());
+        }
+    }
+}
+
+struct Copy<'a> {
+    ports: Ports<'a>,
+    /// The port of the installed server that is measured.
+    port: u16,
+    main: &'a [&'a Directive],
+    done: Done,
+    /// The copy's own places by those of the installed server.
+    places: BTreeMap<(String, String), String>,
+}
+
+impl Copy<'_> {
+    fn block(&mut self, directives: &[Directive]) -> Result<Vec<Directive>> {
+        let mut kept = Vec::new();
+        for directive in directives {
+            if is_host(directive) {
+                kept.extend(self.host(directive)?);
+            } else if let Some(inner) = &directive.inner {
+                kept.push(Directive { inner: Some(self.block(inner)?), ..directive.clone() });
+            } else {
+                kept.extend(self.line(directive)?);
+            }
+        }
+        Ok(kept)
+    }
+
+    /// A virtual host: on both ports where it is measured, otherwise not there.
+    fn host(&mut self, host: &Directive) -> Result<Vec<Directive>> {
+        if !has_tls(host, self.main) || server_of(host).port != self.port {
+            self.done.add(LEFT_OUT, &format!("VirtualHost {}", host.arguments));
+            return Ok(Vec::new());
+        }
+        let inner = self.block(inner_of(host))?;
+        let mut plain = without_tls(&inner);
+        plain.push(Directive::of("SSLEngine", "off"));
+        let at = |port: u16, inner| Directive {
+            inner: Some(inner),
+            ..Directive::of(&host.name, format!("127.0.0.1:{port}"))
+        };
+        Ok(vec![at(self.ports.port, inner), at(self.ports.plain_port, plain)])
+    }
+
+    fn line(&mut self, directive: &Directive) -> Result<Option<Directive>> {
+        let name = directive.name.as_str();
+        if is_of(directive, "MDomain ManagedDomain") {
+            bail!("it has {name}, which would order certificates; give a configuration without it");
+        }
+        if is_of(directive, OURS) {
+            return Ok(None);
+        }
+        if is_of(directive, OUT) {
+            self.done.add(LEFT_OUT, name);
+            return Ok(None);
+        }
+        if is_of(directive, WRITES) {
+            return Ok(Some(self.writes(directive)));
+        }
+        if is_of(directive, OFF) && directive.first().is_some_and(|word| !word.eq_ignore_ascii_case("off")) {
+            self.done.add(SWITCHED_OFF, name);
+            return Ok(Some(Directive::of(name, "off")));
+        }
+        let handles = is_of(directive, "AddHandler SetHandler");
+        if is_of(directive, CODE) || handles && ["cgi", "php"].iter().any(|kind| directive.arguments.contains(kind)) {
+            self.done.add(MAY_DO_ANYTHING, name);
+        }
+        let asks = directive.values().into_iter().find(|word| word.contains("://") || word.starts_with("proxy:"));
+        if let Some(target) = asks.filter(|_| is_of(directive, ASKS) || directive.is("SetHandler")) {
+            self.done.add(ASKED, &format!("{target} ({name})"));
+        }
+        Ok(Some(directive.clone()))
+    }
+
+    /// The same with a place of the copy's own.
+    fn writes(&mut self, directive: &Directive) -> Directive {
+        let mut words = directive.values();
+        let Some(first) = words.first_mut() else { return directive.clone() };
+        // `shmcb:/run/apache2/ssl_scache(512000)`; `none` and a mere type are no place.
+        let (kind, place, size) = match first.split_once(':') {
+            Some((kind, rest)) if is_of(directive, SESSIONS) => {
+                let (place, size) = rest.split_at(rest.find('(').unwrap_or(rest.len()));
+                (format!("{kind}:"), place.to_owned(), size.to_owned())
+            }
+            None if is_of(directive, SESSIONS) => return directive.clone(),
+            _ => (String::new(), first.clone(), String::new()),
+        };
+        if kind.starts_with("memcache") || kind.starts_with("redis") {
+            self.done.add(ASKED, &format!("{first} ({})", directive.name));
+            return directive.clone();
+        }
+        self.done.add(OWN_PLACE, &directive.name);
+        *first = format!("{kind}{}{size}", self.place(&directive.name, place));
+        let quoted = words.iter().map(|word| format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\"")));
+        Directive::of(&directive.name, quoted.collect::<Vec<_>>().join(" "))
+    }
+
+    fn place(&mut self, name: &str, installed: String) -> String {
+        let name = name.to_ascii_lowercase();
+        // What is watched for alarms is one file; logs of requests are called as everywhere.
+        if name == "errorlog" {
+            return self.ports.own("error.log");
+        }
+        let kind = if name == "customlog" || name == "transferlog" { "access.log".to_owned() } else { name };
+        let number = self.places.keys().filter(|(other, _)| *other == kind).count();
+        let file = if number == 0 { kind.clone() } else { format!("{number}-{kind}") };
+        let own = self.ports.own(&file);
+        self.places.entry((kind, installed)).or_insert(own).clone()
+    }
+}
+
+/// The same for the plain side.
+fn without_tls(directives: &[Directive]) -> Vec<Directive> {
+    let is_tls = |of: &Directive| {
+        let name = of.name.to_ascii_lowercase();
+        // Daemons of one name are there once.
+        name.starts_with("ssl") && !name.starts_with("sslproxy") || name == "wsgidaemonprocess"
+    };
+    let inner = |of: &Directive| of.inner.as_deref().map(without_tls);
+    directives.iter().filter(|of| !is_tls(of)).map(|of| Directive { inner: inner(of), ..of.clone() }).collect()
+}
+
+#[cfg(test)]
+mod tests;

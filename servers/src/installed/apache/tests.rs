@@ -1,0 +1,111 @@
+use super::*;
+use crate::installed::Installed;
+
+const MAIN: &str = "ServerRoot /etc/apache2\nMutex file:/var/lock/apache2 default\nPidFile /run/apache2/apache2.pid\n\
+    User www-data\nErrorLog /var/log/apache2/error.log\nListen 80\n<IfModule ssl_module>\n Listen 443\n\
+    SSLSessionCache shmcb:/run/apache2/ssl_scache(512000)\n SSLProtocol all -SSLv3 -TLSv1 -TLSv1.1\n</IfModule>\n\
+    LogFormat \"%h %{SSL_PROTOCOL}x\" timed\n<VirtualHost *:80>\n Redirect / https://shop.example/\n</VirtualHost>\n\
+    <IfModule mod_ssl.c>\n<VirtualHost _default_:443>\n ServerName shop.example:443\n ServerAlias www.shop.example\n\
+    DocumentRoot /srv/shop\n SSLEngine on\n SSLCertificateFile /etc/ssl/shop.pem\n SSLCertificateKeyFile /etc/ssl/shop.key\n\
+    CustomLog /var/log/apache2/shop.log timed\n SSLUseStapling On\n <Directory /srv/shop>\n SSLRequireSSL\n Require all granted\n\
+    </Directory>\n ProxyPass /app http://127.0.0.1:3000/\n</VirtualHost>\n</IfModule>\n\
+    <VirtualHost *:8443>\n ServerName admin.example\n SSLEngine on\n KeepAlive Off\n SSLSessionTickets off\n</VirtualHost>\n";
+
+fn installed(text: &str) -> Installed {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("apache2.conf");
+    std::fs::write(&path, text).unwrap();
+    Installed::read(&path, None).unwrap()
+}
+
+#[test]
+fn a_site_runs_beside_the_installed_one() {
+    let text = installed(MAIN).text(4443, 4080, Path::new("/run/here")).unwrap();
+    for there in [
+        "Listen 127.0.0.1:4443 https",
+        "Listen 127.0.0.1:4080 http",
+        "PidFile \"/run/here/apache.pid\"",
+        "ErrorLog \"/run/here/error.log\"",
+        "SSLSessionCache \"shmcb:/run/here/sslsessioncache(512000)\"",
+        "<VirtualHost 127.0.0.1:4443>",
+        "<VirtualHost 127.0.0.1:4080>",
+        "CustomLog \"/run/here/access.log\" \"timed\"",
+        "SSLUseStapling off",
+        "User www-data",
+        "SSLCertificateFile /etc/ssl/shop.pem",
+        "# Left out: VirtualHost *:80, VirtualHost *:8443",
+        "# Asked for real where the load leads there: http://127.0.0.1:3000/ (ProxyPass)",
+    ] {
+        assert!(text.contains(there), "{there} is not in\n{text}");
+    }
+    let (_, plain) = text.split_once("127.0.0.1:4080>").unwrap();
+    assert!(plain.contains("SSLEngine off") && plain.contains("DocumentRoot /srv/shop"), "{plain}");
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    for gone in ["Listen 80", "Mutex", "/var/log", "/run/apache2", "admin.example", "Redirect"] {
+        assert!(!lines.iter().any(|line| line.contains(gone)), "{gone} is in\n{text}");
+    }
+    assert_eq!(text.matches("SSLRequireSSL").count(), 1, "{text}");
+}
+
+#[test]
+fn what_it_says_of_tls_is_read() {
+    let installed = installed(MAIN);
+    let facts = installed.facts(None);
+    assert_eq!(facts.certificates, ["/etc/ssl/shop.pem"]);
+    assert_eq!(facts.protocols, ["TLSv1.2", "TLSv1.3"]);
+    assert_eq!((facts.session_cache.as_str(), facts.tickets, facts.stapling), ("shared: shmcb", true, true));
+    assert_eq!((facts.keep_alive, facts.passes_on), (["5s".to_owned(), "100".to_owned()], Some(true)));
+    let log = AccessLog { path: "/var/log/apache2/shop.log".to_owned(), format: "%h %{SSL_PROTOCOL}x".to_owned() };
+    assert_eq!(facts.access_logs, [log]);
+    let choice = installed.choice(None);
+    assert_eq!((choice.host.as_deref(), choice.others), (Some("shop.example"), vec!["admin.example:8443".to_owned()]));
+    let admin = installed.facts(Some("admin.example:8443"));
+    assert_eq!((admin.tickets, admin.keep_alive[0].as_str(), admin.passes_on), (false, "0", None));
+    let text = installed.serving(Some("admin.example:8443")).text(1, 2, Path::new("/x")).unwrap();
+    assert!(text.contains("ServerName admin.example") && !text.contains("ServerName shop"), "{text}");
+    let of = |text: &str| protocols(&text.split(' ').map(str::to_owned).collect::<Vec<_>>()).join(" ");
+    assert_eq!(of("-all +TLSv1.2"), "TLSv1.2");
+    assert_eq!(of("TLSv1.2 TLSv1.3"), "TLSv1.3");
+}
+
+#[test]
+fn a_main_server_with_tls_and_parts_of_configurations_are_known() {
+    let text = "Listen 8443\nSSLEngine on\nSSLCertificateFile x.pem\n";
+    let text = installed(text).text(1, 2, Path::new("/x")).unwrap();
+    assert!(text.contains("<VirtualHost 127.0.0.1:2>\n    SSLEngine off"), "{text}");
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("default-ssl.conf");
+    std::fs::write(&path, "<VirtualHost *:443>\n SSLEngine on\n</VirtualHost>\n").unwrap();
+    assert!(Installed::read(&path, None).unwrap_err().to_string().contains("part of a configuration"));
+}
+
+#[test]
+fn what_is_asked_takes_the_place_of_what_stands_there() {
+    use tlsdyno_record::model::{CertificateKind, SessionCache};
+
+    let place = tempfile::tempdir().unwrap();
+    let at = Place { own: place.path(), run: place.path(), ..Place::example() };
+    let files = crate::certificates::create(CertificateKind::P256, place.path()).unwrap();
+    let asked = TlsChange {
+        certificate: Some(CertificateKind::P256),
+        version: Some(Version::Tls13),
+        tickets: Some(false),
+        session_cache: Some(SessionCache::Off),
+        ..TlsChange::default()
+    };
+    let mut installed = installed(MAIN);
+    installed.change_tls(&asked, &ServerTls::new(files), at).unwrap();
+    let text = installed.text(1, 2, Path::new("/x")).unwrap();
+    for there in [
+        "p-256.chain.pem\"",
+        "p-256.key.pem\"",
+        "SSLProtocol -all +TLSv1.3",
+        "SSLSessionTickets off",
+        "SSLSessionCache none",
+    ] {
+        assert!(text.contains(there), "{there} is not in\n{text}");
+    }
+    for gone in ["shop.pem", "shop.key", "shmcb", "all -SSLv3"] {
+        assert!(!text.contains(gone), "{gone} is in\n{text}");
+    }
+}

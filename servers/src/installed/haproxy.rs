@@ -1,0 +1,398 @@
+//! An installed HAProxy: its sections, what of them reaches beyond it, and its copy.
+
+mod reader;
+mod tls;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use rustix::process::geteuid;
+use tlsdyno_base::input;
+use tlsdyno_record::model::TlsChange;
+
+use super::nginx::text_of;
+use super::site::{ASKED, AccessLog, Copied, Done, Facts, Host, LEFT_OUT, MAY_DO_ANYTHING, OWN_PLACE};
+use super::site::{PORT_OF_TLS, Ports, Site, is_listed, place_of_measured};
+use crate::{Place, ServerTls};
+use reader::{Line, Section};
+
+/// An installed configuration.
+#[derive(Clone, Debug)]
+pub(super) struct Haproxy {
+    sections: Vec<Section>,
+    /// The directory of its file.
+    home: PathBuf,
+}
+
+/// What kinds of sections the copy lacks: they serve, report or run something of their own.
+const SECTIONS_OUT: &str = "peers mailers program log-forward ring traces";
+/// What the copy lacks of `global`.
+const GLOBAL_OUT: &str = "daemon zero-warning pidfile master-worker mworker-max-reloads nbproc nbthread nbtgroups \
+    thread-groups thread-group cpu-map cpu-policy cpu-set chroot stats localpeer external-check \
+    insecure-fork-wanted set-dumpable node description email-alert ulimit-n fd-hard-limit";
+/// What it lacks of other sections.
+const PROXY_OUT: &str = "email-alert external-check monitor-net bind-process grace declare";
+/// Who the process is, which only root can say.
+const OWNER: &str = "user group uid gid";
+/// Words of `bind` that do not fit loopback or one thread, behind a colon how many follow each.
+const BIND_OUT: &str = "accept-proxy accept-netscaler-cip:1 expose-fd:1 process:1 thread:1 shards:1 interface:1 namespace:1 \
+    transparent v4v6 v6only mode:1 user:1 group:1 uid:1 gid:1 level:1";
+/// Words of `server` that ask others without a request, likewise.
+const CHECKS: &str = "check agent-check agent-addr:1 agent-port:1 agent-inter:1 agent-send:1 check-send-proxy track:1 \
+    observe:1 on-error:1";
+/// Counters of one address: the one client of a load has all requests.
+const OF_ONE_ADDRESS: &str = "sc_ sc0_ sc1_ src_";
+
+impl Haproxy {
+    pub(super) fn read(path: &Path) -> Result<Haproxy> {
+        let mut sections = vec![Section::default()];
+        for file in files(path)? {
+            let bytes =
+                input::read(&file, input::TEXT_BYTES_MAX).with_context(|| format!("read {}", file.display()))?;
+            reader::read(&text_of(&bytes), &mut sections).with_context(|| format!("{}", file.display()))?;
+        }
+        if !sections.iter().any(|section| section.kind() == "global") {
+            sections.insert(1, Section { head: vec!["global".to_owned()], lines: Vec::new() });
+        }
+        let home = if path.is_dir() { Some(path) } else { path.parent() };
+        let home = home.filter(|home| !home.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let home = home.canonicalize().with_context(|| format!("find {}", home.display()))?;
+        Ok(Haproxy { sections, home })
+    }
+
+    /// Sections that listen.
+    fn fronts(&self) -> impl Iterator<Item = &Section> {
+        self.sections.iter().filter(|section| section.is_front())
+    }
+
+    fn global(&self) -> impl DoubleEndedIterator<Item = &Line> {
+        self.sections.iter().filter(|section| section.kind() == "global").flat_map(|section| &section.lines)
+    }
+
+    /// Lines that hold in a section: those of its defaults first.
+    fn in_force<'a>(&'a self, front: &'a Section) -> Vec<&'a Line> {
+        let at = self.sections.iter().position(|section| std::ptr::eq(section, front)).unwrap_or(0);
+        let named = front.head.iter().position(|word| word == "from").and_then(|from| front.head.get(from + 1));
+        let is_it = |section: &&Section| match named {
+            Some(name) => section.kind() == "defaults" && section.name() == Some(name),
+            None => section.kind() == "defaults",
+        };
+        let defaults = self.sections[..at].iter().rev().find(is_it).map_or(&[][..], |section| &section.lines);
+        defaults.iter().chain(&front.lines).collect()
+    }
+
+    fn facts(&self, front: &Section, bind: &Line) -> Facts {
+        let lines = self.in_force(front);
+        let global = |name: &[&str]| self.global().rev().find_map(|line| line.behind(name)).map(<[String]>::to_vec);
+        let said = |name: &[&str]| lines.iter().rev().find_map(|line| line.behind(name)).and_then(|rest| rest.first());
+        let base = global(&["crt-base"]).and_then(|words| words.first().cloned()).unwrap_or_default();
+        let cache = global(&["tune.ssl.cachesize"]).map_or("20000".to_owned(), |words| words.concat());
+        let options = global(&["ssl-default-bind-options"]).unwrap_or_default();
+        let option = |name: &str| bind.has(name) || options.iter().any(|word| word == name);
+        let cipher = bind.value("ciphers").or_else(|| global(&["ssl-default-bind-ciphers"])?.first().cloned());
+        let group = bind.value("curves").or_else(|| global(&["ssl-default-bind-curves"])?.first().cloned());
+        let is_closed =
+            ["httpclose", "forceclose"].iter().any(|name| lines.iter().any(|of| of.starts(&["option", name])));
+        let closes_behind = said(&["http-reuse"]).is_some_and(|how| how == "never")
+            || lines.iter().any(|of| of.starts(&["option", "http-server-close"]));
+        let keep = said(&["timeout", "http-keep-alive"]).or_else(|| said(&["timeout", "http-request"]));
+        let alpn = bind.value("alpn").unwrap_or_default();
+        Facts {
+            certificates: tls::certificates(bind, &base, &self.home),
+            protocols: tls::protocols(bind, &options),
+            groups: group.map(|list| list.split(':').map(str::to_owned).collect()).unwrap_or_default(),
+            ciphers: cipher.unwrap_or_default(),
+            session_cache: if cache == "0" { "off".to_owned() } else { format!("shared: {cache} blocks") },
+            session_timeout: global(&["tune.ssl.lifetime"]).map_or("300".to_owned(), |words| words.concat()) + "s",
+            tickets: !option("no-tls-tickets"),
+            ticket_key_files: usize::from(bind.has("tls-ticket-keys")),
+            early_data: option("allow-0rtt"),
+            stapling: false,
+            http2: alpn.split(',').any(|name| name == "h2"),
+            keep_alive: [
+                if is_closed { "0".to_owned() } else { keep.cloned().unwrap_or("no limit of time".into()) },
+                "any number of".into(),
+            ],
+            passes_on: Some(!closes_behind),
+            access_logs: access_logs(&lines),
+        }
+    }
+
+    /// The names that its conditions ask for; HAProxy itself takes any.
+    fn names(front: &Section) -> Vec<String> {
+        let is_name = |word: &&String| word.contains('.') && !word.contains(['(', '/', '%', '{', '_']);
+        let about_host =
+            |line: &&Line| line.words.iter().any(|word| word.contains("hdr(host)") || word.contains("ssl_fc_sni"));
+        let words = front.lines.iter().filter(about_host).flat_map(|line| &line.words);
+        words.filter(is_name).map(|word| word.trim_matches('"').to_owned()).collect()
+    }
+}
+
+/// The files of a path: one, or those of a directory as HAProxy takes them.
+pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let entries = fs::read_dir(path).with_context(|| format!("read {}", path.display()))?;
+    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    files.retain(|file| file.extension().is_some_and(|ending| ending == "cfg") && file.is_file());
+    files.sort_unstable();
+    Ok(files)
+}
+
+/// Puts the lines of a remedy into the lines of a file: those of `global` there, parameters into each `bind` with TLS.
+pub(super) fn apply(new: &[String], file: &mut Vec<String>) {
+    for example in new {
+        match line_of(example) {
+            Some(line) if line.starts(&["bind"]) => tls::put_parameters(example, file),
+            Some(line) => {
+                file.retain(|other| line_of(other).is_none_or(|other| other.words[0] != line.words[0]));
+                if let Some(at) = file.iter().position(|other| other.trim() == "global") {
+                    file.insert(at + 1, format!("    {}", line.words.join(" ")));
+                }
+            }
+            None => {}
+        }
+    }
+}
+
+/// The words of a line that begins no section, if it has any.
+fn line_of(text: &str) -> Option<Line> {
+    let mut sections = vec![Section::default()];
+    reader::read(text, &mut sections).ok()?;
+    sections.pop()?.lines.into_iter().next()
+}
+
+fn access_logs(lines: &[&Line]) -> Vec<AccessLog> {
+    let is_logged = lines.iter().any(|line| line.starts(&["log"]) || line.starts(&["option", "httplog"]));
+    let format = lines.iter().rev().find_map(|line| line.behind(&["log-format"])).map(|words| words.concat());
+    let format = format.unwrap_or_else(|| "HAProxy's own".to_owned());
+    if is_logged { vec![AccessLog { path: "syslog".to_owned(), format }] } else { Vec::new() }
+}
+
+impl Site for Haproxy {
+    fn hosts(&self) -> Vec<Host> {
+        self.places().into_iter().map(|(_, host)| host).collect()
+    }
+
+    fn tls_servers(&self) -> usize {
+        self.fronts().filter(|front| front.binds().any(|bind| bind.has("ssl"))).count()
+    }
+
+    fn is_tls_client(&self) -> bool {
+        self.sections.iter().flat_map(|section| &section.lines).any(|line| line.starts(&["server"]) && line.has("ssl"))
+    }
+
+    fn copy(&self, host: Option<&str>, ports: Ports) -> Result<Copied> {
+        let (places, hosts): (Vec<usize>, Vec<Host>) = self.places().into_iter().unzip();
+        let at = place_of_measured(&hosts, host).context("no section of it listens with TLS")?;
+        let measured = Measured { section: places[at], port: hosts[at].port };
+        let mut copy = Copy { ports, measured, done: Done::default(), sockets: self.sockets(measured, ports) };
+        let mut text = String::new();
+        for (number, section) in self.sections.iter().enumerate() {
+            if is_listed(SECTIONS_OUT, section.kind()) {
+                copy.done.add(LEFT_OUT, section.kind());
+                continue;
+            }
+            copy.section(number, section, &self.home).write(&mut text);
+        }
+        let (told, runs_code) = copy.done.told();
+        Ok(Copied { text, told, runs_code })
+    }
+
+    fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()> {
+        tls::change(&mut self.sections, asked, tls, place)
+    }
+
+    fn prepare(&self, _program: &Path, file: &Path, _directory: &Path) -> Result<Vec<String>> {
+        // In the foreground, with one process.
+        Ok(vec!["-db".to_owned(), "-f".to_owned(), file.display().to_string()])
+    }
+
+    fn documents(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+}
+
+impl Haproxy {
+    /// Who speaks TLS, each with its section.
+    fn places(&self) -> Vec<(usize, Host)> {
+        let mut hosts = Vec::new();
+        for (number, front) in self.sections.iter().enumerate().filter(|(_, section)| section.is_front()) {
+            let is_default =
+                |line: &Line| line.starts(&["default_backend"]) || line.starts(&["http-request", "return"]);
+            let has_pages = front.kind() == "listen" || front.lines.iter().any(is_default);
+            for bind in front.binds().filter(|bind| bind.has("ssl")) {
+                let port = bind.port().unwrap_or(PORT_OF_TLS);
+                let facts = self.facts(front, bind);
+                // Where something answers any name, none need be asked for.
+                let any = has_pages.then(Vec::new);
+                let names = any.into_iter().chain(Haproxy::names(front).into_iter().map(|name| vec![name]));
+                hosts
+                    .extend(names.map(|names| (number, Host { names, port, facts: facts.clone(), ..Host::default() })));
+            }
+        }
+        hosts
+    }
+
+    /// Where the copy listens in the place of each address that the sections listen on.
+    fn sockets(&self, measured: Measured, ports: Ports) -> BTreeMap<String, String> {
+        let mut sockets = BTreeMap::new();
+        for (section, front) in self.sections.iter().enumerate().filter(|(_, section)| section.is_front()) {
+            for bind in front.binds() {
+                for address in bind.addresses() {
+                    let number = sockets.len();
+                    let own = match measured.is(section, bind) {
+                        true => format!("127.0.0.1:{}", ports.port),
+                        false => format!("unix@{}", ports.own(&format!("listen-{number}.sock"))),
+                    };
+                    sockets.entry(address).or_insert(own);
+                }
+            }
+        }
+        sockets
+    }
+}
+
+/// The listener that is measured.
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    section: usize,
+    port: u16,
+}
+
+impl Measured {
+    fn is(self, section: usize, bind: &Line) -> bool {
+        self.section == section && bind.has("ssl") && bind.port().unwrap_or(PORT_OF_TLS) == self.port
+    }
+}
+
+struct Copy<'a> {
+    ports: Ports<'a>,
+    measured: Measured,
+    done: Done,
+    /// Where the copy listens, by the addresses of the installed server.
+    sockets: BTreeMap<String, String>,
+}
+
+impl Copy<'_> {
+    fn section(&mut self, number: usize, section: &Section, home: &Path) -> Section {
+        let mut lines = Vec::new();
+        let is_measured = number == self.measured.section;
+        let in_global = section.kind() == "global";
+        if in_global {
+            lines.push(Line::of("nbthread 1"));
+            // Relative names mean files beside the configuration.
+            if !section.lines.iter().any(|line| line.starts(&["default-path", "origin"])) {
+                lines.push(Line::of(&format!("default-path origin {}", quoted(&home.display().to_string()))));
+            }
+        }
+        for line in &section.lines {
+            if line.starts(&["bind"]) {
+                // One of IPv4 and one of IPv6 for the same port are one.
+                let own = self
+                    .bind(line)
+                    .filter(|own| !lines.iter().any(|other: &Line| other.words.get(1) == own.words.get(1)));
+                lines.extend(own);
+            } else if let Some(line) = self.line(line, in_global, is_measured) {
+                lines.push(line);
+            }
+        }
+        if is_measured {
+            lines.insert(0, Line::of(&format!("bind 127.0.0.1:{}", self.ports.plain_port)));
+        }
+        Section { head: section.head.clone(), lines }
+    }
+
+    /// The listener of the copy in the place of one: several addresses are one. HTTP/3 is left out, as it is not
+    /// measured.
+    fn bind(&mut self, bind: &Line) -> Option<Line> {
+        let address = bind.addresses().find(|address| !address.starts_with("quic"))?;
+        let own = self.sockets.get(&address)?.clone();
+        let mut rest = Line { words: bind.words.iter().skip(2).cloned().collect() };
+        rest.remove_listed(BIND_OUT);
+        Some(Line { words: [vec!["bind".to_owned(), own], rest.words].concat() })
+    }
+
+    /// A line as the copy has it.
+    fn line(&mut self, line: &Line, in_global: bool, is_measured: bool) -> Option<Line> {
+        let first = line.words[0].as_str();
+        let out = if in_global { GLOBAL_OUT } else { PROXY_OUT };
+        let limits = |word: &String| {
+            OF_ONE_ADDRESS.split(' ').any(|start| word.trim_start_matches(['{', '!', ' ']).starts_with(start))
+        };
+        let holds_back = ["deny", "tarpit", "reject", "silent-drop"].iter().any(|verb| line.has(verb))
+            && line.words.iter().any(limits);
+        let redirects = line.has("redirect") && line.has("scheme") && line.has("https");
+        if is_listed(out, first) || holds_back {
+            self.done.add(LEFT_OUT, if holds_back { "limits for one address" } else { first });
+            return None;
+        }
+        if redirects && is_measured {
+            self.done.add(LEFT_OUT, "redirects to https, which the copy's plain side would send");
+            return None;
+        }
+        match first {
+            "default-path" if !line.has("origin") => None,
+            _ if in_global && is_listed(OWNER, first) && !geteuid().is_root() => None,
+            "log" if line.words.get(1).is_some_and(|to| to != "global" && to != "stdout") => {
+                self.done.add(OWN_PLACE, "log");
+                Some(own_log(line))
+            }
+            "lua-load" | "lua-load-per-thread" | "filter" => {
+                if first != "filter" || line.has("spoe") || line.has("lua") {
+                    self.done.add(MAY_DO_ANYTHING, first);
+                }
+                Some(line.clone())
+            }
+            "server" | "server-template" | "default-server" => Some(self.server(line)),
+            "stick-table" => {
+                let mut line = line.clone();
+                line.remove("peers", 1);
+                Some(line)
+            }
+            "nameserver" => {
+                self.done.add(ASKED, &format!("{} (nameserver)", line.words.last().map_or("", String::as_str)));
+                Some(line.clone())
+            }
+            _ => Some(line.clone()),
+        }
+    }
+
+    /// A server behind: without checks, which ask it without a request; one of this configuration is the copy's.
+    fn server(&mut self, line: &Line) -> Line {
+        let mut line = line.clone();
+        line.remove_listed(CHECKS);
+        let at = if line.words[0] == "server" { 2 } else { return line };
+        let Some(address) = line.words.get(at).cloned() else { return line };
+        match self.sockets.get(&reader::plain_address(&address)) {
+            Some(own) => {
+                line.words[at].clone_from(own);
+                // Those of the copy take no PROXY header.
+                line.remove_listed("send-proxy send-proxy-v2");
+            }
+            None => self.done.add(ASKED, &format!("{address} (server)")),
+        }
+        line
+    }
+}
+
+/// The same log on standard output, which is a file of the copy.
+fn own_log(line: &Line) -> Line {
+    let mut rest = Line { words: line.words.iter().skip(2).cloned().collect() };
+    rest.remove_listed("format:1 len:1 sample:1 profile:1");
+    Line {
+        words: [vec!["log".to_owned(), "stdout".to_owned(), "format".to_owned(), "raw".to_owned()], rest.words]
+            .concat(),
+    }
+}
+
+/// A path as a word in which nothing is expanded.
+fn quoted(path: &str) -> String {
+    format!("'{}'", path.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,229 @@
+//! Reads a configuration of HAProxy as it does itself: lines of words, in sections.
+
+use std::fmt::Write as _;
+
+use anyhow::{Result, ensure};
+
+use crate::installed::site::is_listed;
+
+/// What begins a section.
+const KINDS: &str = "global defaults frontend backend listen peers mailers resolvers userlist program ring log-forward \
+    log-profile cache fcgi-app http-errors crt-store acme traces healthcheck spoe-agent spoe-message";
+
+/// A section: the words that begin it, and its lines.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Section {
+    pub(super) head: Vec<String>,
+    pub(super) lines: Vec<Line>,
+}
+
+/// The words of a line as they stand there, quotes included; one at least.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) words: Vec<String>,
+}
+
+impl Section {
+    pub(super) fn kind(&self) -> &str {
+        self.head.first().map_or("", String::as_str)
+    }
+
+    pub(super) fn name(&self) -> Option<&String> {
+        self.head.get(1)
+    }
+
+    pub(super) fn is_front(&self) -> bool {
+        ["frontend", "listen"].contains(&self.kind())
+    }
+
+    pub(super) fn binds(&self) -> impl Iterator<Item = &Line> {
+        self.lines.iter().filter(|line| line.starts(&["bind"]) && line.words.len() > 1)
+    }
+
+    pub(super) fn write(&self, text: &mut String) {
+        if !self.head.is_empty() {
+            let _ = writeln!(text, "{}", self.head.join(" "));
+        }
+        for line in &self.lines {
+            let _ = writeln!(text, "    {}", line.words.join(" "));
+        }
+    }
+}
+
+impl Line {
+    /// Of words with single blanks between them.
+    pub(super) fn of(text: &str) -> Line {
+        Line { words: text.split(' ').map(str::to_owned).collect() }
+    }
+
+    pub(super) fn has(&self, word: &str) -> bool {
+        self.words.iter().any(|other| other == word)
+    }
+
+    pub(super) fn starts(&self, words: &[&str]) -> bool {
+        self.behind(words).is_some()
+    }
+
+    /// What stands behind these first words.
+    pub(super) fn behind(&self, words: &[&str]) -> Option<&[String]> {
+        let is_it = self.words.len() >= words.len() && self.words.iter().zip(words).all(|(one, other)| one == other);
+        is_it.then(|| &self.words[words.len()..])
+    }
+
+    /// What stands behind a word, without quotes.
+    pub(super) fn value(&self, word: &str) -> Option<String> {
+        let at = self.words.iter().position(|other| other == word)?;
+        self.words.get(at + 1).map(|value| plain(value))
+    }
+
+    /// Takes a word out wherever it is, and so many behind it.
+    pub(super) fn remove(&mut self, word: &str, follow: usize) {
+        while let Some(at) = self.words.iter().position(|other| other == word) {
+            self.words.drain(at..(at + 1 + follow).min(self.words.len()));
+        }
+    }
+
+    /// The same for a list: behind a colon how many follow each.
+    pub(super) fn remove_listed(&mut self, list: &str) {
+        for entry in list.split(' ') {
+            let (word, follow) = entry.split_once(':').unwrap_or((entry, "0"));
+            self.remove(word, follow.parse().unwrap_or(0));
+        }
+    }
+
+    /// The addresses of a `bind`, as they are compared.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = String> {
+        let list = self.words.get(1).map(|list| plain(list)).unwrap_or_default();
+        list.split(',').map(plain_address).collect::<Vec<_>>().into_iter()
+    }
+
+    /// The port of a `bind`, the first where there are several.
+    pub(super) fn port(&self) -> Option<u16> {
+        let first = self.addresses().next()?;
+        let port = first.rsplit_once(':')?.1;
+        port.split('-').next()?.parse().ok()
+    }
+}
+
+/// An address without what says the same: `ipv4@*:80` is `:80`, `localhost:80` is `127.0.0.1:80`.
+pub(super) fn plain_address(address: &str) -> String {
+    let address = plain(address);
+    let address = ["ipv4@", "ipv6@", "unix@"].iter().find_map(|start| address.strip_prefix(start)).unwrap_or(&address);
+    match address.rsplit_once(':') {
+        Some(("*" | "0.0.0.0" | "[::]" | "::" | "127.0.0.1" | "localhost" | "", port)) => format!(":{port}"),
+        _ => address.to_owned(),
+    }
+}
+
+/// A word without its quotes and backslashes.
+fn plain(word: &str) -> String {
+    let mut text = String::with_capacity(word.len());
+    let mut characters = word.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '"' | '\'' => {}
+            '\\' => text.extend(characters.next()),
+            other => text.push(other),
+        }
+    }
+    text
+}
+
+/// Reads a text into sections; what stands before the first goes to the last that is there.
+///
+/// # Errors
+/// A quote is not closed; the line.
+pub(super) fn read(text: &str, sections: &mut Vec<Section>) -> Result<()> {
+    for (number, line) in text.lines().enumerate() {
+        let words = words(line);
+        ensure!(words.is_some(), "line {}: a quote is not closed", number + 1);
+        let Some(words) = words.filter(|words| !words.is_empty()) else { continue };
+        if is_listed(KINDS, &words[0]) {
+            sections.push(Section { head: words, lines: Vec::new() });
+        } else if let Some(last) = sections.last_mut() {
+            last.lines.push(Line { words });
+        }
+    }
+    Ok(())
+}
+
+/// The words of a line, comments left out; `None`: a quote is not closed.
+fn words(line: &str) -> Option<Vec<String>> {
+    let mut words = Vec::new();
+    let mut word = String::new();
+    let mut quote = None;
+    let mut characters = line.chars();
+    while let Some(character) = characters.next() {
+        match (character, quote) {
+            // In strong quotes a backslash is one.
+            ('\\', None | Some('"')) => {
+                word.push(character);
+                word.extend(characters.next());
+                continue;
+            }
+            ('"' | '\'', None) => quote = Some(character),
+            (_, Some(open)) if open == character => quote = None,
+            ('#', None) => break,
+            (' ' | '\t' | '\r', None) => {
+                if !word.is_empty() {
+                    words.push(std::mem::take(&mut word));
+                }
+                continue;
+            }
+            _ => {}
+        }
+        word.push(character);
+    }
+    if !word.is_empty() {
+        words.push(word);
+    }
+    quote.is_none().then_some(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read_text(text: &str) -> Result<Vec<Section>> {
+        let mut sections = vec![Section::default()];
+        read(text, &mut sections)?;
+        Ok(sections)
+    }
+
+    #[test]
+    fn words_are_what_haproxy_takes_for_one() {
+        assert_eq!(words("  bind :443 ssl crt 'a b'\t# x").unwrap(), ["bind", ":443", "ssl", "crt", "'a b'"]);
+        assert_eq!(
+            words(r#"log-format "%ci # \" x" a\ b \#c"#).unwrap(),
+            ["log-format", r#""%ci # \" x""#, r"a\ b", r"\#c"]
+        );
+        assert_eq!(words("x \"a"), None);
+        assert_eq!(plain(r#""a 'b' "\ c"#), "a b  c");
+        assert!(read_text("global\n log 'x").unwrap_err().to_string().contains("line 2"));
+    }
+
+    #[test]
+    fn addresses_that_mean_the_same_are_the_same() {
+        let of = |text: &str| Line::of(text).addresses().collect::<Vec<_>>().join(" ");
+        assert_eq!(of("bind *:443,[::]:443 ssl"), ":443 :443");
+        assert_eq!(of("bind ipv4@10.0.0.1:80"), "10.0.0.1:80");
+        assert_eq!(of("bind unix@/run/x.sock"), "/run/x.sock");
+        assert_eq!(of("bind abns@x"), "abns@x");
+        assert_eq!(Line::of("bind :8000-8010").port(), Some(8000));
+        assert_eq!(Line::of("bind /run/x").port(), None);
+    }
+
+    proptest! {
+        /// Whatever stands in a file: it is read or refused, and what is read means the same when it is written.
+        #[test]
+        fn what_is_read_survives_being_written(text in "[ab \"'\\\\#\n\t:]{0,40}(global|frontend|\n){0,2}[ab \"'\\\\#\n]{0,40}") {
+            if let Ok(read) = read_text(&text) {
+                let mut written = String::new();
+                read.iter().for_each(|section| section.write(&mut written));
+                prop_assert_eq!(read_text(&written).unwrap(), read);
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What HAProxy says of TLS, and what is asked for in its place.
+
+use std::path::Path;
+
+use anyhow::Result;
+use tlsdyno_record::model::{SessionCache, TlsChange};
+use tlsdyno_tls::Version;
+
+use super::reader::{Line, Section};
+use crate::{Place, ServerTls, haproxy};
+
+/// The versions, lowest first, as options name them behind `no-` and `force-`.
+const VERSIONS: [(&str, &str); 4] =
+    [("TLSv1.0", "tlsv10"), ("TLSv1.1", "tlsv11"), ("TLSv1.2", "tlsv12"), ("TLSv1.3", "tlsv13")];
+
+/// All that says them, behind a colon how many words follow each.
+const VERSION_WORDS: &str = "ssl-min-ver:1 ssl-max-ver:1 no-tlsv10 no-tlsv11 no-tlsv12 no-tlsv13 force-tlsv10 \
+    force-tlsv11 force-tlsv12 force-tlsv13";
+
+/// The versions of a `bind`; none where nobody says any.
+pub(super) fn protocols(bind: &Line, options: &[String]) -> Vec<String> {
+    let defaults = Line { words: options.to_vec() };
+    let bound = |word: &str| bind.value(word).or_else(|| defaults.value(word));
+    let says = |word: &str| bind.has(word) || defaults.has(word);
+    let (lowest, highest) = (bound("ssl-min-ver"), bound("ssl-max-ver"));
+    let forced = VERSIONS.iter().find(|(_, short)| says(&format!("force-{short}")));
+    let is_out = |short: &str| says(&format!("no-{short}"));
+    if lowest.is_none() && highest.is_none() && forced.is_none() && !VERSIONS.iter().any(|(_, short)| is_out(short)) {
+        return Vec::new();
+    }
+    let place = |version: Option<String>, otherwise| {
+        version.and_then(|version| VERSIONS.iter().position(|(name, _)| *name == version)).unwrap_or(otherwise)
+    };
+    // TLS 1.2 is the lowest of all that are maintained where only the highest is said.
+    let (from, to) = (place(lowest, 2), place(highest, 3));
+    let taken = VERSIONS.iter().enumerate().filter(|(at, (_, short))| match forced {
+        Some((_, forced)) => forced == short,
+        None => (from..=to).contains(at) && !is_out(short),
+    });
+    taken.map(|(_, (name, _))| (*name).to_owned()).collect()
+}
+
+/// The files of certificates: those of `crt`, and of the first line of each list.
+pub(super) fn certificates(bind: &Line, base: &str, home: &Path) -> Vec<String> {
+    let behind = |word: &'static str| {
+        let at = bind.words.iter().enumerate().filter(move |(_, other)| *other == word);
+        at.filter_map(|(at, _)| bind.words.get(at + 1)).map(|value| value.trim_matches(['"', '\'']).to_owned())
+    };
+    let place = |name: &str| match base {
+        "" => home.join(name).display().to_string(),
+        base => Path::new(base).join(name).display().to_string(),
+    };
+    let listed = behind("crt-list").filter_map(|list| {
+        let text = std::fs::read_to_string(home.join(list)).ok()?;
+        text.lines()
+            .find(|line| !line.trim().is_empty() && !line.starts_with('#'))?
+            .split_whitespace()
+            .next()
+            .map(str::to_owned)
+    });
+    let files = behind("crt").chain(listed).flat_map(|name| {
+        let path = place(&name);
+        let directory = Path::new(&path).is_dir();
+        // Of a directory the first is shown to clients that ask for no name.
+        let first = || crate::glob::files(&Path::new(&path).join("*")).into_iter().next();
+        if directory { first().map(|file| file.display().to_string()) } else { Some(path) }
+    });
+    files.collect()
+}
+
+/// Puts what is asked for into all listeners with TLS.
+pub(super) fn change(sections: &mut [Section], asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()> {
+    let parameters = haproxy::asked_parameters(asked, tls, place)?;
+    let mut global: Vec<(&str, String)> = Vec::new();
+    if let Some(cache) = asked.session_cache {
+        global.push(("tune.ssl.cachesize", haproxy::cached_sessions_of(cache == SessionCache::Off)));
+    }
+    global.extend(asked.session_timeout_s.map(|seconds| ("tune.ssl.lifetime", haproxy::session_lifetime(seconds))));
+    let gone = gone(asked);
+    for section in sections {
+        if section.kind() == "global" {
+            section.lines.retain(|line| !global.iter().any(|(name, _)| line.words[0] == *name));
+            section.lines.extend(global.iter().map(|(_, line)| Line::of(line)));
+            let options = section.lines.iter_mut().filter(|line| line.words[0] == "ssl-default-bind-options");
+            options.for_each(|line| line.remove_listed(&gone));
+            section.lines.retain(|line| line.words[0] != "ssl-default-bind-options" || line.words.len() > 1);
+        }
+        for bind in section.lines.iter_mut().filter(|line| line.words[0] == "bind" && line.has("ssl")) {
+            bind.remove_listed(&gone);
+            bind.words.extend(parameters.iter().cloned());
+        }
+    }
+    Ok(())
+}
+
+/// The words whose place is taken, behind a colon how many follow each.
+fn gone(asked: &TlsChange) -> String {
+    let of = |version| asked.suite.is_some_and(|suite| suite.version() == version);
+    let all = [
+        (asked.certificate.is_some(), "crt:1 crt-list:1"),
+        (asked.version.is_some(), VERSION_WORDS),
+        (of(Version::Tls12), "ciphers:1"),
+        (of(Version::Tls13), "ciphersuites:1"),
+        (asked.group.is_some(), "curves:1 ecdhe:1"),
+        (asked.tickets.is_some(), "no-tls-tickets"),
+        (asked.ticket_keys.is_some(), "tls-ticket-keys:1"),
+        (asked.early_data.is_some(), "allow-0rtt"),
+    ];
+    all.into_iter().filter(|(is, _)| *is).map(|(_, words)| words).collect::<Vec<_>>().join(" ")
+}
+
+/// Parameters that have no value.
+const FLAGS: &[&str] = &["no-tls-tickets", "allow-0rtt", "ssl"];
+/// What an example line changes beside the parameters that it has, by a word of it or by its comment.
+const OPPOSITES: &[(&str, &str)] =
+    &[("# without no-tls-tickets", "no-tls-tickets"), ("ssl-min-ver", "ssl-max-ver:1 no-tlsv13 force-tlsv12")];
+
+/// Puts the parameters of an example of `bind` into each with TLS.
+pub(super) fn put_parameters(example: &str, file: &mut [String]) {
+    let parameters: Vec<&str> = example.split('#').next().unwrap_or_default().split_whitespace().skip(3).collect();
+    let is_certificate = parameters.len() == 2;
+    for line in file {
+        let Some(mut bind) = super::line_of(line) else { continue };
+        let is_options = bind.starts(&["ssl-default-bind-options"]);
+        if !is_options && !(bind.starts(&["bind"]) && bind.has("ssl")) {
+            continue;
+        }
+        let before = bind.clone();
+        let opposites = OPPOSITES.iter().filter(|(mark, _)| example.contains(mark));
+        opposites.for_each(|(_, words)| bind.remove_listed(words));
+        let mut rest = parameters.iter().skip(if is_certificate { 0 } else { 2 });
+        while let Some(word) = rest.next().filter(|_| !is_options) {
+            let value = if FLAGS.contains(word) { None } else { rest.next() };
+            bind.remove(word, usize::from(value.is_some()));
+            bind.words.extend([*word].into_iter().chain(value.copied()).map(str::to_owned));
+        }
+        if bind != before {
+            let indent = &line[..line.len() - line.trim_start().len()];
+            let advice = example.split_once('#').filter(|_| is_certificate && !is_options);
+            let advice = advice.map_or(String::new(), |(_, advice)| format!("    #{advice}"));
+            *line = format!("{indent}{}{advice}", bind.words.join(" "));
+        }
+    }
+}

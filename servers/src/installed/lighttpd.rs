@@ -1,0 +1,361 @@
+//! An installed lighttpd: what it prints of its own configuration, and its copy.
+
+mod reader;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::geteuid;
+use tlsdyno_record::model::{SessionCache, TlsChange};
+
+use super::site::{ASKED, AccessLog, Copied, Done, Facts, Host, LEFT_OUT, MAY_DO_ANYTHING, OWN_PLACE};
+use super::site::{PORT_OF_TLS, Ports, Site, is_listed, measured};
+use crate::{Place, ServerTls, lighttpd};
+use reader::{Item, value_of};
+
+/// An installed configuration as lighttpd prints it (`-p`), includes and sums done.
+#[derive(Clone, Debug)]
+pub(super) struct Lighttpd {
+    items: Vec<Item>,
+}
+
+/// What the copy has itself, or lacks because it is about the process.
+const OURS: &str = "var.CWD var.PID server.port server.bind server.pid-file server.max-worker server.chroot \
+    server.systemd-socket-activation server.core-files server.max-fds";
+/// Logs and other files that it writes.
+const WRITES: &str = "server.errorlog server.breakagelog accesslog.filename";
+/// Directories that it writes to.
+const DIRECTORIES: &str = "server.upload-dirs deflate.cache-dir compress.cache-dir";
+/// What stays out: it writes or tells others.
+const OUT: &str = "rrdtool.db-name rrdtool.binary webdav.sqlite-db-name webdav.activate accesslog.syslog-level";
+/// What runs code, or asks others.
+const CODE: &str = "cgi.assign magnet.attract-raw-url-to magnet.attract-physical-path-to ssi.extension";
+const ASKS: &str = "proxy.server fastcgi.server scgi.server wstunnel.server sockproxy.server ajp13.server";
+
+impl Lighttpd {
+    pub(super) fn read(path: &Path) -> Result<Lighttpd> {
+        let program = lighttpd::PACKAGE.require("")?;
+        // It prints, and opens, makes and changes nothing (seen with strace).
+        let output = Command::new(&program).arg("-p").arg("-f").arg(path).stdin(Stdio::null()).output();
+        let output = output.with_context(|| format!("run {}", program.display()))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "lighttpd does not read {}: {}", path.display(), said.trim());
+        Lighttpd::of(&super::text_of(&output.stdout))
+    }
+
+    fn of(printed: &str) -> Result<Lighttpd> {
+        Ok(Lighttpd { items: reader::read(printed).context("lighttpd printed what is not understood")? })
+    }
+
+    fn global(&self, name: &str) -> Option<String> {
+        value_of(&self.items, name)
+    }
+
+    fn has_tls_everywhere(&self) -> bool {
+        is_on(&self.items) == Some(true)
+    }
+
+    /// Sockets with TLS, each with its port and what holds there; that of the main server has nothing of its own.
+    fn sockets(&self) -> Vec<(u16, &[Item])> {
+        let everywhere = self.has_tls_everywhere();
+        // They may stand below a condition on the host, which cannot be known when a connection comes in.
+        let blocks = reader::all(&self.items).into_iter().filter_map(|item| match item {
+            Item::Block { head, inner } if is_on(inner).unwrap_or(everywhere) => {
+                Some((socket_port(head)?, inner.as_slice()))
+            }
+            _ => None,
+        });
+        let own = self.global("server.port").and_then(|port| port.parse().ok()).unwrap_or(PORT_OF_TLS);
+        let main = everywhere.then_some((own, &[][..]));
+        main.into_iter().chain(blocks).collect()
+    }
+
+    fn facts(&self, socket: &[Item]) -> Facts {
+        let said = |name: &str| value_of(socket, name).or_else(|| self.global(name));
+        // Hosts of the socket may have certificates of their own.
+        let inner = |name: &str| reader::all(socket).into_iter().find(|item| item.is(name)).and_then(Item::value);
+        let text = |name: &str| said(name).or_else(|| inner(name)).map(|value| value.trim_matches('"').to_owned());
+        let commands = reader::pairs(&said("ssl.openssl.ssl-conf-cmd").unwrap_or_default());
+        let command = |name: &str| {
+            commands.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.clone())
+        };
+        let features = reader::pairs(&said("server.feature-flags").unwrap_or_default());
+        let feature = |name: &str| features.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
+        let groups = command("Groups").or_else(|| command("Curves")).unwrap_or_default();
+        let logged = said("accesslog.filename").map(|path| path.trim_matches('"').to_owned());
+        let passes = reader::all(&self.items)
+            .into_iter()
+            .any(|item| matches!(item, Item::Setting { name, .. } if is_listed(ASKS, name)));
+        Facts {
+            certificates: text("ssl.pemfile").into_iter().collect(),
+            protocols: protocols(command("MinProtocol"), command("MaxProtocol")),
+            groups: groups.split(':').filter(|group| !group.is_empty()).map(str::to_owned).collect(),
+            ciphers: text("ssl.cipher-list").or_else(|| command("CipherString")).unwrap_or_default(),
+            session_cache: match feature("ssl.session-cache") {
+                Some("enable") => "in its one process: shared".to_owned(),
+                _ => "off".to_owned(),
+            },
+            session_timeout: "300s".to_owned(),
+            tickets: !command("Options").unwrap_or_default().contains("-SessionTicket"),
+            ticket_key_files: usize::from(text("ssl.stek-file").is_some()),
+            early_data: false,
+            stapling: text("ssl.stapling-file").is_some(),
+            http2: feature("server.h2proto") != Some("disable"),
+            keep_alive: [
+                text("server.max-keep-alive-idle").unwrap_or("5".to_owned()) + "s",
+                text("server.max-keep-alive-requests").unwrap_or("1000".to_owned()),
+            ],
+            passes_on: passes.then_some(true),
+            access_logs: logged
+                .map(|path| AccessLog { path, format: text("accesslog.format").unwrap_or_default() })
+                .into_iter()
+                .collect(),
+        }
+    }
+}
+
+/// From the lowest to the highest, where either is said.
+fn protocols(lowest: Option<String>, highest: Option<String>) -> Vec<String> {
+    const ALL: [&str; 4] = ["TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"];
+    if lowest.is_none() && highest.is_none() {
+        return Vec::new();
+    }
+    let place = |name: Option<String>, otherwise| {
+        name.and_then(|name| ALL.iter().position(|of| *of == name)).unwrap_or(otherwise)
+    };
+    let (from, to) = (place(lowest, 2), place(highest, 3));
+    ALL.iter().take(to + 1).skip(from).map(|name| (*name).to_owned()).collect()
+}
+
+fn is_on(items: &[Item]) -> Option<bool> {
+    value_of(items, "ssl.engine").map(|value| value.contains("enable"))
+}
+
+/// The port of `$SERVER["socket"] == "0.0.0.0:443"`; another condition has none.
+fn socket_port(head: &str) -> Option<u16> {
+    let address = head.strip_prefix("$SERVER[\"socket\"] == \"")?.strip_suffix('"')?;
+    address.rsplit(':').next()?.parse().ok()
+}
+
+/// The names of hosts that conditions ask for.
+fn names(items: &[Item]) -> Vec<String> {
+    let name = |item: &Item| match item {
+        Item::Block { head, .. } => {
+            let rest = head.trim_start_matches("else ").strip_prefix("$HTTP[\"host\"] ")?;
+            let exact = rest.strip_prefix("== \"").and_then(|rest| rest.strip_suffix('"')).map(str::to_owned);
+            let ending = rest.strip_prefix("=$ \"").and_then(|rest| rest.strip_suffix('"'));
+            exact.or_else(|| ending.map(|name| format!("*.{}", name.trim_start_matches('.'))))
+        }
+        Item::Setting { .. } => None,
+    };
+    reader::all(items).into_iter().filter_map(name).collect()
+}
+
+impl Site for Lighttpd {
+    fn hosts(&self) -> Vec<Host> {
+        let mut hosts = Vec::new();
+        for (port, inner) in self.sockets() {
+            let facts = self.facts(inner);
+            let host = |names: Vec<String>| Host { names, port, only_redirects: false, facts: facts.clone() };
+            hosts.push(host(Vec::new()));
+            hosts.extend(names(&self.items).into_iter().map(|name| host(vec![name])));
+        }
+        hosts
+    }
+
+    fn tls_servers(&self) -> usize {
+        self.sockets().len()
+    }
+
+    fn copy(&self, host: Option<&str>, ports: Ports) -> Result<Copied> {
+        let hosts = self.hosts();
+        let port = measured(&hosts, host).context("none of its sockets speaks TLS")?.port;
+        let mut copy = Copy { ports, done: Done::default() };
+        let mut items = vec![
+            Item::setting("server.port", ports.plain_port.to_string()),
+            Item::setting("server.bind", "\"127.0.0.1\""),
+            Item::setting("server.pid-file", quoted(&ports.own("lighttpd.pid"))),
+        ];
+        let everywhere = self.has_tls_everywhere();
+        let sockets: Vec<(u16, &[Item])> = self.sockets();
+        let of_port: Vec<&[Item]> =
+            sockets.iter().filter(|(other, _)| *other == port).map(|(_, inner)| *inner).collect();
+        let inner = of_port.iter().max_by_key(|inner| inner.len()).copied().unwrap_or_default();
+        let plain = copy.block(&self.items);
+        // What is switched on for the main server is for its socket alone.
+        items.extend(plain.into_iter().filter(|item| !everywhere || !item.is("ssl.engine")));
+        let mut own = copy.block(inner);
+        own.retain(|item| !item.is("ssl.engine"));
+        let without_tls: Vec<Item> = own.iter().filter(|item| !item.is_of_tls()).cloned().collect();
+        own.insert(0, Item::setting("ssl.engine", "\"enable\""));
+        let socket =
+            |port: u16, inner| Item::Block { head: format!("$SERVER[\"socket\"] == \"127.0.0.1:{port}\""), inner };
+        items.push(socket(ports.port, own));
+        if !without_tls.is_empty() {
+            items.push(socket(ports.plain_port, without_tls));
+        }
+        let mut text = String::new();
+        items.iter().for_each(|item| item.write(&mut text, 0));
+        let (told, runs_code) = copy.done.told();
+        Ok(Copied { text, told, runs_code })
+    }
+
+    fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()> {
+        let change = lighttpd::asked_settings(asked, tls, place)?;
+        let everywhere = self.has_tls_everywhere();
+        // Each socket has commands of its own or those of the main server.
+        let global = self.global("ssl.openssl.ssl-conf-cmd").unwrap_or_default();
+        let put = |items: &mut Vec<Item>| {
+            let commands = value_of(items, "ssl.openssl.ssl-conf-cmd").unwrap_or_else(|| global.clone());
+            let mut commands = reader::pairs(&commands);
+            for (name, value) in &change.commands {
+                let merged = merged(name, value, &commands);
+                commands.retain(|(other, _)| !other.eq_ignore_ascii_case(name));
+                commands.push(((*name).to_owned(), merged));
+            }
+            items.retain(|item| {
+                !item.is("ssl.openssl.ssl-conf-cmd") && !change.settings.iter().any(|(name, _)| item.is(name))
+            });
+            items.extend(change.settings.iter().map(|(name, value)| Item::setting(name, value.clone())));
+            if !commands.is_empty() {
+                let pairs = commands.iter().map(|(name, value)| format!("{} => {}", quoted(name), quoted(value)));
+                items.push(Item::setting(
+                    "ssl.openssl.ssl-conf-cmd",
+                    format!("({})", pairs.collect::<Vec<_>>().join(", ")),
+                ));
+            }
+        };
+        reader::change_all(&mut self.items, &mut |items| {
+            let blocks = items.iter_mut().filter_map(|item| match item {
+                Item::Block { head, inner } if socket_port(head).is_some() => Some(inner),
+                _ => None,
+            });
+            blocks.filter(|inner| is_on(inner).unwrap_or(everywhere)).for_each(put);
+        });
+        if asked.certificate.is_some() {
+            // Hosts with certificates of their own.
+            reader::change_all(&mut self.items, &mut |items| {
+                items.retain(|item| {
+                    !item.is("ssl.pemfile") && !item.is("ssl.privkey")
+                        || change.settings.iter().any(|(_, value)| item.says(value))
+                });
+            });
+        }
+        put(&mut self.items);
+        if let Some(cache) = asked.session_cache {
+            let state = if cache == SessionCache::Off { "disable" } else { "enable" };
+            let mut features = reader::pairs(&self.global("server.feature-flags").unwrap_or_default());
+            features.retain(|(name, _)| name != "ssl.session-cache");
+            features.push(("ssl.session-cache".to_owned(), state.to_owned()));
+            let pairs = features.iter().map(|(name, value)| format!("{} => {}", quoted(name), quoted(value)));
+            let value = format!("({})", pairs.collect::<Vec<_>>().join(", "));
+            self.items.retain(|item| !item.is("server.feature-flags"));
+            self.items.push(Item::setting("server.feature-flags", value));
+        }
+        Ok(())
+    }
+
+    fn prepare(&self, _program: &Path, file: &Path, _directory: &Path) -> Result<Vec<String>> {
+        Ok(["-D", "-f", &file.display().to_string()].map(str::to_owned).into())
+    }
+
+    fn documents(&self) -> Vec<PathBuf> {
+        let root = |item: &Item| match item {
+            Item::Setting { name, value } if name == "server.document-root" => {
+                Some(PathBuf::from(value.trim_matches('"')))
+            }
+            _ => None,
+        };
+        let roots = reader::all(&self.items).into_iter().filter_map(root);
+        roots.filter(|path| path.is_absolute() && path.components().count() > 1).collect()
+    }
+}
+
+/// Options are a list: what is asked is said behind what is there, unless it is the opposite of it.
+fn merged(name: &str, value: &str, commands: &[(String, String)]) -> String {
+    let there = commands.iter().find(|(other, _)| name == "Options" && other.eq_ignore_ascii_case(name));
+    let Some((_, there)) = there else { return value.to_owned() };
+    let bare = value.trim_start_matches(['-', '+']);
+    let kept = there.split(',').map(str::trim).filter(|option| option.trim_start_matches(['-', '+']) != bare);
+    kept.chain([value]).collect::<Vec<_>>().join(",")
+}
+
+struct Copy<'a> {
+    ports: Ports<'a>,
+    done: Done,
+}
+
+impl Copy<'_> {
+    /// The items that hold beyond sockets, which the copy has of its own.
+    fn block(&mut self, items: &[Item]) -> Vec<Item> {
+        let mut kept: Vec<Item> = Vec::new();
+        for item in items {
+            match item {
+                Item::Block { head, .. } if head.starts_with("$SERVER[\"socket\"]") => {}
+                Item::Block { head, inner } if is_for_plain(head, inner) => {
+                    self.done.add(LEFT_OUT, "redirects of http")
+                }
+                Item::Block { head, inner } => kept.push(Item::Block { head: head.clone(), inner: self.block(inner) }),
+                Item::Setting { name, value } => kept.extend(self.setting(name, value)),
+            }
+        }
+        // A chain of conditions begins with one that is no `else`.
+        let mut before = false;
+        kept.retain_mut(|item| {
+            if let Item::Block { head, .. } = item
+                && let (false, Some(rest)) = (before, head.strip_prefix("else"))
+            {
+                let rest = rest.trim().to_owned();
+                if rest.is_empty() {
+                    return false;
+                }
+                *head = rest;
+            }
+            before = matches!(item, Item::Block { .. });
+            true
+        });
+        kept
+    }
+
+    fn setting(&mut self, name: &str, value: &str) -> Option<Item> {
+        if is_listed(OURS, name) || is_listed("server.username server.groupname", name) && !geteuid().is_root() {
+            return None;
+        }
+        if is_listed(OUT, name) {
+            self.done.add(LEFT_OUT, name);
+            return None;
+        }
+        if is_listed(WRITES, name) {
+            self.done.add(OWN_PLACE, name);
+            let file = if name == "accesslog.filename" { "access.log" } else { "error.log" };
+            return Some(Item::setting(name, quoted(&self.ports.own(file))));
+        }
+        if is_listed(DIRECTORIES, name) {
+            self.done.add(OWN_PLACE, name);
+            let own = quoted(&self.ports.directory.display().to_string());
+            return Some(Item::setting(name, if value.starts_with('(') { format!("({own})") } else { own }));
+        }
+        if is_listed(CODE, name) {
+            self.done.add(MAY_DO_ANYTHING, name);
+        }
+        if is_listed(ASKS, name) {
+            let hosts = reader::pairs(value).into_iter().filter(|(key, _)| key == "host" || key == "socket");
+            hosts.for_each(|(_, host)| self.done.add(ASKED, &format!("{host} ({name})")));
+        }
+        Some(Item::setting(name, value))
+    }
+}
+
+/// Whether a condition is there to send plain requests elsewhere: the copy's plain side would do that, too.
+fn is_for_plain(head: &str, inner: &[Item]) -> bool {
+    head.contains("$HTTP[\"scheme\"] == \"http\"") && reader::all(inner).iter().any(|item| item.is("url.redirect"))
+}
+
+/// A text in quotes.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+use super::*;
+use crate::installed::Installed;
+use tlsdyno_record::model::ServerName;
+
+const PRINTED: &str = "config {\n    server.port = 80\n    server.modules = (\"mod_openssl\", \"mod_accesslog\")\n\
+    server.errorlog = \"/var/log/lighttpd/error.log\"\n    server.username = \"www-data\"\n    server.document-root = \"/srv/shop\"\n\
+    server.upload-dirs = (\"/var/cache/lighttpd/uploads\")\n    server.feature-flags = (\"server.h2proto\" => \"enable\")\n\
+    accesslog.filename = \"/var/log/lighttpd/access.log\"\n    ssl.pemfile = \"/etc/lighttpd/server.pem\"\n\
+    ssl.openssl.ssl-conf-cmd = (\"MinProtocol\" => \"TLSv1.2\", \"Options\" => \"-SessionTicket,ServerPreference\")\n\
+    $SERVER[\"socket\"] == \"0.0.0.0:443\" {\n ssl.engine = \"enable\"\n } # end\n\
+    $SERVER[\"socket\"] == \"[::]:443\" {\n ssl.engine = \"enable\"\n } # end\n\
+    $SERVER[\"socket\"] == \"[::]:80\" {\n\n } # end\n\
+    $HTTP[\"scheme\"] == \"http\" {\n url.redirect = (\"\" => \"https://x\")\n } # end\n\
+    else $HTTP[\"host\"] == \"blog.example\" {\n ssl.pemfile = \"/b.pem\"\n server.document-root = \"/srv/blog\"\n } # end\n\
+    proxy.server = (\"/app\" => ((\"host\" => \"127.0.0.1\", \"port\" => 3000)))\n}\n";
+
+fn installed(printed: &str) -> Installed {
+    let site = Box::new(Lighttpd::of(printed).unwrap());
+    Installed { server: ServerName::Lighttpd, site, host: None }
+}
+
+#[test]
+fn a_site_runs_beside_the_installed_one() {
+    let text = installed(PRINTED).text(4443, 4080, Path::new("/run/here")).unwrap();
+    for there in [
+        "server.port = 4080\n",
+        "server.bind = \"127.0.0.1\"\n",
+        "$SERVER[\"socket\"] == \"127.0.0.1:4443\" {\n    ssl.engine = \"enable\"\n",
+        "server.errorlog = \"/run/here/error.log\"\n",
+        "accesslog.filename = \"/run/here/access.log\"\n",
+        "server.upload-dirs = (\"/run/here\")\n",
+        "ssl.pemfile = \"/etc/lighttpd/server.pem\"\n",
+        "\n$HTTP[\"host\"] == \"blog.example\" {\n",
+        "# Asked for real where the load leads there: 127.0.0.1 (proxy.server)",
+    ] {
+        assert!(text.contains(there), "{there} is not in\n{text}");
+    }
+    for gone in [":443\"", ":80\"", "/var/log", "/var/cache", "url.redirect", "else"] {
+        assert!(!text.contains(gone), "{gone} is in\n{text}");
+    }
+    // Where the main server speaks TLS, only its socket does in the copy.
+    let text = installed("server.port = 443\nssl.engine = \"enable\"\n").text(1, 2, Path::new("/x")).unwrap();
+    assert_eq!(text.matches("ssl.engine").count(), 1, "{text}");
+}
+
+#[test]
+fn what_it_says_of_tls_is_read() {
+    let installed = installed(PRINTED);
+    let facts = installed.facts(None);
+    assert_eq!(facts.certificates, ["/etc/lighttpd/server.pem"]);
+    assert_eq!(facts.protocols, ["TLSv1.2", "TLSv1.3"]);
+    assert_eq!((facts.session_cache.as_str(), facts.tickets, facts.http2), ("off", false, true));
+    assert_eq!((facts.passes_on, facts.access_logs.len()), (Some(true), 1));
+    let choice = installed.choice(None);
+    assert_eq!((choice.host, choice.others), (None, vec!["blog.example".to_owned()]));
+    assert_eq!(installed.documents(), [PathBuf::from("/srv/shop"), PathBuf::from("/srv/blog")]);
+}
+
+#[test]
+fn what_is_asked_takes_the_place_of_what_stands_there() {
+    use tlsdyno_record::model::CertificateKind;
+    use tlsdyno_tls::Version;
+
+    let place = tempfile::tempdir().unwrap();
+    let at = Place { own: place.path(), run: place.path(), ..Place::example() };
+    let files = crate::certificates::create(CertificateKind::P256, place.path()).unwrap();
+    let asked = TlsChange {
+        certificate: Some(CertificateKind::P256),
+        version: Some(Version::Tls13),
+        tickets: Some(true),
+        session_cache: Some(SessionCache::Shared),
+        ..TlsChange::default()
+    };
+    let mut installed = installed(PRINTED);
+    installed.change_tls(&asked, &ServerTls::new(files), at).unwrap();
+    let text = installed.text(1, 2, Path::new("/x")).unwrap();
+    for there in [
+        "p-256.chain.pem\"",
+        "\"MinProtocol\" => \"TLSv1.3\"",
+        "\"MaxProtocol\" => \"TLSv1.3\"",
+        "\"Options\" => \"ServerPreference,SessionTicket\"",
+        "\"ssl.session-cache\" => \"enable\"",
+        "\"server.h2proto\" => \"enable\"",
+    ] {
+        assert!(text.contains(there), "{there} is not in\n{text}");
+    }
+    for gone in ["/etc/lighttpd/server.pem", "/b.pem", "-SessionTicket"] {
+        assert!(!text.contains(gone), "{gone} is in\n{text}");
+    }
+}

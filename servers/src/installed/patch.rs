@@ -1,0 +1,273 @@
+//! The lines of remedies as a patch against the reader's own files: what says the same takes their place, or they stand
+//! where TLS is switched on.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use tlsdyno_record::model::ServerName;
+
+use super::haproxy;
+use crate::directives::{Setting, lines};
+use crate::includes::Tree;
+
+/// Unchanged lines around a change.
+const CONTEXT: usize = 3;
+
+/// A unified patch of a configuration with all that it includes, for `patch -p1 -d /`. Certificates and keys are
+/// examples that the reader replaces.
+///
+/// # Errors
+/// A file cannot be read, or nothing in it can be changed so.
+pub fn patch(path: &Path, server: ServerName, settings: &[Setting]) -> Result<String> {
+    let mut files = Vec::new();
+    for file in haproxy::files(path)? {
+        let home = file.parent().unwrap_or(Path::new("/"));
+        let tree = Tree::read(&file, &[home]).with_context(|| format!("{} is no text", file.display()))?;
+        files.extend(tree.files().into_iter().map(|(path, text)| (path.to_owned(), text.to_owned())));
+    }
+    let mut texts: Vec<Vec<String>> = files.iter().map(|(_, text)| text.lines().map(str::to_owned).collect()).collect();
+    for setting in settings {
+        apply(server, &lines(server, *setting), &mut texts);
+    }
+    let mut patch = String::new();
+    for ((path, old), new) in files.iter().zip(&texts) {
+        let path = path.canonicalize().with_context(|| format!("find {}", path.display()))?;
+        patch.push_str(&unified(&path, &old.lines().collect::<Vec<_>>(), new));
+    }
+    ensure!(!patch.is_empty(), "{} has no line that these remedies would change", path.display());
+    Ok(patch)
+}
+
+/// Puts lines into all files. The first file is the main one.
+fn apply(server: ServerName, new: &[String], files: &mut [Vec<String>]) {
+    if server == ServerName::Haproxy {
+        return files.iter_mut().for_each(|file| haproxy::apply(new, file));
+    }
+    let names: Vec<String> = new.iter().filter_map(|line| name_of(server, line)).collect();
+    let mut is_there = false;
+    for file in files.iter_mut() {
+        is_there |= replace(server, &names, new, file);
+    }
+    if is_there {
+        return;
+    }
+    let is_anchor = |line: &str| {
+        let line = line.trim_start();
+        match server {
+            ServerName::Nginx => line.starts_with("listen") && line.contains(" ssl"),
+            ServerName::Lighttpd => line.starts_with("ssl.openssl.ssl-conf-cmd") && line.trim_end().ends_with(')'),
+            _ => line.to_ascii_lowercase().starts_with("sslengine on"),
+        }
+    };
+    // These hold for the whole server.
+    let in_main = new.iter().any(|line| line.starts_with("SSLSessionCache") || line.starts_with("server."));
+    let mut is_put = false;
+    for file in files.iter_mut().filter(|_| !in_main) {
+        let mut at = 0;
+        while at < file.len() {
+            // Behind the last of several.
+            if is_anchor(&file[at]) && !file.get(at + 1).is_some_and(|next| is_anchor(next)) {
+                let indent = indent_of(&file[at]).to_owned();
+                file.splice(at + 1..at + 1, new.iter().map(|line| format!("{indent}{line}")));
+                is_put = true;
+                at += new.len();
+            }
+            at += 1;
+        }
+    }
+    if !is_put && let Some(main) = files.first_mut().filter(|_| in_main || server == ServerName::Lighttpd) {
+        main.extend(new.iter().cloned());
+    }
+}
+
+/// The directive of a line; of one with several subjects with its first word. `None`: it adds to others.
+fn name_of(server: ServerName, line: &str) -> Option<String> {
+    let mut words = line.split_whitespace();
+    let first = words.next().filter(|word| !word.starts_with('#'))?;
+    let second = words.next().unwrap_or_default();
+    match first {
+        _ if server == ServerName::Lighttpd && second == "+=" => None,
+        "SSLOpenSSLConfCmd" | "ssl_conf_command" => Some(format!("{first} {second}")),
+        first => Some(first.to_owned()),
+    }
+}
+
+/// Puts lines in the place of the first of these names in each block; others of them go. Answers whether any is there.
+fn replace(server: ServerName, names: &[String], new: &[String], file: &mut Vec<String>) -> bool {
+    let mut is_there = false;
+    let mut is_put = false;
+    let mut at = 0;
+    while at < file.len() {
+        let line = file[at].trim();
+        let opens = line.ends_with('{') || line.starts_with("<VirtualHost");
+        is_put &= !opens;
+        if !name_of(server, line).is_some_and(|name| names.iter().any(|other| name.eq_ignore_ascii_case(other))) {
+            at += 1;
+            continue;
+        }
+        let is_end = |line: &String| server != ServerName::Nginx || line.contains(';');
+        let count = 1 + file[at..].iter().position(is_end).unwrap_or(0);
+        let indent = indent_of(&file[at]).to_owned();
+        let put: Vec<String> = new.iter().filter(|_| !is_put).map(|line| format!("{indent}{line}")).collect();
+        let step = put.len();
+        file.splice(at..at + count, put);
+        (at, is_put, is_there) = (at + step, true, true);
+    }
+    is_there
+}
+
+fn indent_of(line: &str) -> &str {
+    &line[..line.len() - line.trim_start().len()]
+}
+
+/// The changes of one file; empty where there is none.
+fn unified(path: &Path, old: &[&str], new: &[String]) -> String {
+    let pieces = pieces(old, new);
+    let changed: Vec<usize> = (0..pieces.len()).filter(|at| pieces[*at].0 != ' ').collect();
+    let mut text = String::new();
+    let Some(&first) = changed.first() else { return text };
+    let name = path.display();
+    let _ = writeln!(text, "--- a{name}\n+++ b{name}");
+    let (mut from, mut last) = (first, first);
+    for &at in changed.iter().skip(1).chain([&usize::MAX]) {
+        if at.saturating_sub(last) > 2 * CONTEXT {
+            hunk(&pieces, from.saturating_sub(CONTEXT)..(last + 1 + CONTEXT).min(pieces.len()), &mut text);
+            from = at;
+        }
+        last = at;
+    }
+    text
+}
+
+/// Writes lines of a change with what stands around them.
+fn hunk(pieces: &[(char, &str)], range: std::ops::Range<usize>, text: &mut String) {
+    let count = |of: &[(char, &str)], sign: char| of.iter().filter(|(other, _)| *other != sign).count();
+    let (before, within) = (&pieces[..range.start], &pieces[range]);
+    let [old, new] = ['+', '-'].map(|sign| (count(before, sign) + 1, count(within, sign)));
+    let _ = writeln!(text, "@@ -{},{} +{},{} @@", old.0, old.1, new.0, new.1);
+    for (sign, line) in within {
+        let _ = writeln!(text, "{sign}{line}");
+    }
+}
+
+/// Lines that stay, go and come. Both texts differ in few places: the longest common beginning of what is left is taken
+/// again and again.
+fn pieces<'a>(old: &[&'a str], new: &'a [String]) -> Vec<(char, &'a str)> {
+    let mut pieces = Vec::new();
+    let (mut left, mut right) = (0, 0);
+    while left < old.len() || right < new.len() {
+        if old.get(left).is_some_and(|line| new.get(right).is_some_and(|other| other == line)) {
+            pieces.push((' ', old[left]));
+            (left, right) = (left + 1, right + 1);
+            continue;
+        }
+        // The nearest place where both go on with the same line.
+        let near = |sum: usize| (0..=sum).map(move |gone| (gone, sum - gone));
+        let same = |&(gone, come): &(usize, usize)| matches!((old.get(left + gone), new.get(right + come)), (Some(one), Some(other)) if one == other && !one.trim().is_empty());
+        let rest = (old.len() - left, new.len() - right);
+        let (gone, come) = (1..rest.0 + rest.1).flat_map(near).find(same).unwrap_or(rest);
+        pieces.extend(old[left..left + gone].iter().map(|line| ('-', *line)));
+        pieces.extend(new[right..right + come].iter().map(|line| ('+', line.as_str())));
+        (left, right) = (left + gone, right + come);
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::process::{Command, Stdio};
+
+    use tlsdyno_record::model::{CertificateKind, SessionCache};
+    use tlsdyno_tls::Version;
+
+    use super::*;
+    use crate::installed::Installed;
+
+    /// The files of a server, patched by `patch` itself.
+    fn patched(server: ServerName, files: &[(&str, &str)], settings: &[Setting]) -> (tempfile::TempDir, Vec<String>) {
+        let place = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = place.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let text = patch(&place.path().join(files[0].0), server, settings).unwrap();
+        let file = place.path().join("tls.patch");
+        fs::write(&file, &text).unwrap();
+        let done = Command::new("patch")
+            .args(["--batch", "-p1", "-d", "/", "-i"])
+            .arg(&file)
+            .stdout(Stdio::null())
+            .status()
+            .unwrap();
+        assert!(done.success(), "{text}");
+        let read = |(name, _): &(&str, &str)| fs::read_to_string(place.path().join(name)).unwrap();
+        let texts = files.iter().map(read).collect();
+        (place, texts)
+    }
+
+    const SETTINGS: [Setting; 4] = [
+        Setting::Certificate(CertificateKind::P256),
+        Setting::Version(Version::Tls13),
+        Setting::Tickets(true),
+        Setting::SessionCache(SessionCache::Shared),
+    ];
+
+    #[test]
+    fn lines_take_the_place_of_those_that_say_the_same() {
+        let main = "events {}\nhttp {\n    ssl_protocols TLSv1.2;\n    include sites/*;\n}\n";
+        let site = "server {\n    listen 443 ssl;\n    listen [::]:443 ssl;\n    ssl_certificate /a.pem;\n    ssl_certificate_key\n\
+            \x20       /a.key;\n    root /x;\n}\nserver {\n    listen 443 ssl;\n    ssl_certificate /b.pem;\n    ssl_certificate_key /b.key;\n}\n";
+        let (place, texts) = patched(ServerName::Nginx, &[("nginx.conf", main), ("sites/a", site)], &SETTINGS);
+        assert_eq!(texts[0], main.replace("TLSv1.2", "TLSv1.3"));
+        assert_eq!(texts[1].matches("ssl_certificate /etc/ssl/site.pem;").count(), 2, "{}", texts[1]);
+        assert_eq!(texts[1].matches("ssl_session_tickets on;").count(), 2, "{}", texts[1]);
+        assert!(!texts[1].contains("/a.") && !texts[1].contains("/b.") && texts[1].contains("# openssl ecparam"));
+        let facts = Installed::read(&place.path().join("nginx.conf"), None).unwrap().facts(None);
+        assert_eq!((facts.protocols, facts.session_cache.as_str()), (vec!["TLSv1.3".to_owned()], "shared:SSL:10m"));
+    }
+
+    #[test]
+    fn apache_haproxy_and_lighttpd_have_their_own_places() {
+        let main = "ServerRoot /x\nListen 443\n<VirtualHost *:443>\n  SSLEngine on\n  SSLCertificateFile /a.pem\n</VirtualHost>\n";
+        let (place, _) = patched(ServerName::ApacheEvent, &[("apache2.conf", main)], &SETTINGS);
+        let facts = Installed::read(&place.path().join("apache2.conf"), None).unwrap().facts(None);
+        assert_eq!(
+            (facts.certificates.concat().as_str(), facts.protocols.concat().as_str()),
+            ("/etc/ssl/site.pem", "TLSv1.3")
+        );
+        assert_eq!(facts.session_cache, "shared: shmcb");
+
+        let main = "global\n  ssl-default-bind-options no-tls-tickets ssl-min-ver TLSv1.2\n  tune.ssl.cachesize 0\nfrontend x\n\
+            \x20 bind :443 ssl crt /a.pem alpn h2 # here\n  default_backend y\n";
+        let (place, texts) = patched(ServerName::Haproxy, &[("haproxy.cfg", main)], &SETTINGS);
+        let facts = Installed::read(&place.path().join("haproxy.cfg"), None).unwrap().facts(None);
+        assert_eq!(
+            (facts.certificates.concat().as_str(), facts.tickets, facts.http2),
+            ("/etc/ssl/site.pem", true, true)
+        );
+        assert_eq!(
+            (facts.protocols.concat().as_str(), facts.session_cache.as_str()),
+            ("TLSv1.3", "shared: 20000 blocks"),
+            "{}",
+            texts[0]
+        );
+
+        let main = "server.port = 80\nssl.pemfile = \"/a.pem\"\n$SERVER[\"socket\"] == \":443\" {\n  ssl.engine = \"enable\"\n}\n";
+        let (_place, texts) = patched(ServerName::Lighttpd, &[("lighttpd.conf", main)], &SETTINGS);
+        let text = &texts[0];
+        assert!(text.contains("ssl.pemfile = \"/etc/ssl/site.pem\"") && text.contains("MinProtocol"), "{text}");
+        assert!(text.contains("server.feature-flags += (\"ssl.session-cache\" => \"enable\")"), "{text}");
+    }
+
+    #[test]
+    fn a_patch_of_nothing_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("nginx.conf");
+        fs::write(&path, "http {}\n").unwrap();
+        let refused = patch(&path, ServerName::Nginx, &SETTINGS).unwrap_err().to_string();
+        assert!(refused.contains("no line"), "{refused}");
+    }
+}

@@ -1,0 +1,276 @@
+//! What the configuration of an installed server is to everything else, and what is the same for all servers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use serde::Serialize;
+use tlsdyno_record::model::TlsChange;
+
+use crate::{Place, ServerTls};
+
+/// Where most sites serve TLS.
+pub(super) const PORT_OF_TLS: u16 = 443;
+
+/// A configuration that was read. What has a body is the same for servers whose [`Host`]s say all.
+pub(super) trait Site: Debug {
+    /// Those who speak TLS, the default one of each port first.
+    fn hosts(&self) -> Vec<Host>;
+
+    /// The copy of which the server of `host` is measured. Errors: it has what no copy can have.
+    fn copy(&self, host: Option<&str>, ports: Ports) -> Result<Copied>;
+
+    /// See [`super::Installed::change_tls`].
+    fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()>;
+
+    /// Makes what the copy, this file, needs beside it in its directory. Answers what starts its program in the
+    /// foreground, the file last. Errors: something cannot be made.
+    fn prepare(&self, program: &Path, file: &Path, directory: &Path) -> Result<Vec<String>>;
+
+    /// See [`super::Installed::documents`].
+    fn documents(&self) -> Vec<PathBuf>;
+
+    /// The copy for this build of the program.
+    fn fitting(&self, text: String, _program: &Path) -> String {
+        text
+    }
+
+    fn tls_servers(&self) -> usize {
+        self.hosts().len()
+    }
+
+    fn told(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
+    fn is_tls_client(&self) -> bool {
+        false
+    }
+
+    fn choice(&self, asked: Option<&str>) -> Choice {
+        Choice::among(&self.hosts(), asked)
+    }
+
+    fn facts(&self, host: Option<&str>) -> Facts {
+        let hosts = self.hosts();
+        measured(&hosts, host).map(|host| host.facts.clone()).unwrap_or_default()
+    }
+
+    fn offer(&self, host: Option<&str>) -> Offer {
+        let hosts = self.hosts();
+        let port = measured(&hosts, host).map(|host| host.port);
+        // The default one decides, before the client's name is known.
+        let first = hosts.into_iter().find(|of| Some(of.port) == port).map(|of| of.facts).unwrap_or_default();
+        Offer { protocols: first.protocols, groups: first.groups }
+    }
+}
+
+/// Whether a list with blanks has a word.
+pub(super) fn is_listed(list: &str, word: &str) -> bool {
+    list.split(' ').any(|other| other == word)
+}
+
+/// Where the copy listens and writes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ports<'a> {
+    pub(super) port: u16,
+    pub(super) plain_port: u16,
+    pub(super) directory: &'a Path,
+}
+
+impl Ports<'_> {
+    /// A file of the copy's own.
+    pub(super) fn own(&self, name: &str) -> String {
+        self.directory.join(name).display().to_string()
+    }
+}
+
+/// A configuration that runs beside the installed one.
+#[derive(Debug, Default)]
+pub(super) struct Copied {
+    pub(super) text: String,
+    /// What became of all that it does besides answering, in sentences.
+    pub(super) told: Vec<String>,
+    /// It has code, or what is not known, so that nobody knows what it writes.
+    pub(super) runs_code: bool,
+}
+
+/// A server with TLS by its names.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Host {
+    /// What clients call it; with `*.` before it all below a domain.
+    pub(super) names: Vec<String>,
+    pub(super) port: u16,
+    /// It does nothing but send everybody elsewhere.
+    pub(super) only_redirects: bool,
+    pub(super) facts: Facts,
+}
+
+impl Host {
+    /// What clients ask for, with the port where it is not the usual one.
+    fn asked_for(&self) -> Option<String> {
+        let name = self.names.iter().find(|name| name.contains(|c: char| c.is_ascii_alphanumeric()))?;
+        let name = name.strip_prefix("*.").map_or_else(|| name.clone(), |domain| format!("www.{domain}"));
+        Some(if self.port == PORT_OF_TLS { name } else { format!("{name}:{}", self.port) })
+    }
+
+    fn is_called(&self, name: &str) -> bool {
+        let is = |own: &String| match own.strip_prefix('*') {
+            Some(domain) => name.len() > domain.len() && name.ends_with(&domain.to_ascii_lowercase()),
+            None => own.eq_ignore_ascii_case(name),
+        };
+        self.names.iter().any(is)
+    }
+}
+
+/// The place of the one that is asked for; otherwise of the first.
+pub(super) fn place_of_measured(hosts: &[Host], asked: Option<&str>) -> Option<usize> {
+    let (name, port) = split(asked.unwrap_or_default());
+    let name = name.to_ascii_lowercase();
+    let at = |host: &Host| port.is_none_or(|port| host.port == port);
+    let named = hosts.iter().position(|host| at(host) && host.is_called(&name));
+    named.or_else(|| hosts.iter().position(at)).or((!hosts.is_empty()).then_some(0))
+}
+
+/// The same itself.
+pub(super) fn measured<'a>(hosts: &'a [Host], asked: Option<&str>) -> Option<&'a Host> {
+    hosts.get(place_of_measured(hosts, asked)?)
+}
+
+/// A name, and the port where one is given.
+pub(super) fn split(host: &str) -> (&str, Option<u16>) {
+    match host.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => (name, port.parse().ok()),
+        _ => (host, None),
+    }
+}
+
+/// Which host is measured.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// What clients ask for: a name, with the port where it is not the usual one; `None`: any.
+    pub host: Option<String>,
+    /// The others that could be.
+    pub others: Vec<String>,
+    /// A server has this name, patterns apart; otherwise the default server answers.
+    pub is_known: bool,
+}
+
+impl Choice {
+    /// The one that is asked for; otherwise the first that has pages.
+    fn among(hosts: &[Host], asked: Option<&str>) -> Choice {
+        let first = hosts.iter().find(|host| !host.only_redirects).or(hosts.first());
+        let chosen = asked.map(str::to_owned).or_else(|| first.and_then(Host::asked_for));
+        let names: BTreeSet<String> = hosts.iter().filter_map(Host::asked_for).collect();
+        let others = names.into_iter().filter(|host| Some(host) != chosen.as_ref()).collect();
+        let name = split(chosen.as_deref().unwrap_or_default()).0.to_ascii_lowercase();
+        let is_known = hosts.iter().any(|host| host.is_called(&name));
+        Choice { host: chosen, others, is_known }
+    }
+}
+
+/// What the measured socket's servers negotiate, as the configuration says it; empty: the server's own choice.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Offer {
+    /// Versions: `TLSv1.3`.
+    pub protocols: Vec<String>,
+    /// Groups by OpenSSL's names, the preferred one first.
+    pub groups: Vec<String>,
+}
+
+/// What is written of TLS, connections and logs of one server; where nothing is, what the program does by itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Facts {
+    /// Files of certificates.
+    pub certificates: Vec<String>,
+    /// Versions: `TLSv1.3`; empty: the server's own choice.
+    pub protocols: Vec<String>,
+    /// Groups by OpenSSL's names, the preferred one first; empty: OpenSSL's own choice.
+    pub groups: Vec<String>,
+    /// Suites up to TLS 1.2 as OpenSSL writes them; empty: OpenSSL's own choice.
+    pub ciphers: String,
+    /// `none`, `off`, or where sessions are kept: `shared:SSL:10m`.
+    pub session_cache: String,
+    /// How long a session can be resumed.
+    pub session_timeout: String,
+    /// Session tickets are issued.
+    pub tickets: bool,
+    /// Keys of tickets are in files, which several machines can share.
+    pub ticket_key_files: usize,
+    /// Early data are taken.
+    pub early_data: bool,
+    /// The state of the certificate is stapled to it.
+    pub stapling: bool,
+    /// HTTP/2 is offered.
+    pub http2: bool,
+    /// How long a connection without a request is kept, and how many requests it carries at most.
+    pub keep_alive: [String; 2],
+    /// Requests are passed on to another server, and whether on connections that are kept.
+    pub passes_on: Option<bool>,
+    /// Where requests are logged, and in which format.
+    pub access_logs: Vec<AccessLog>,
+}
+
+/// A log of requests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AccessLog {
+    /// Its file; `syslog` where it has none.
+    pub path: String,
+    /// The format as it is written; empty: the combined one.
+    pub format: String,
+}
+
+/// What was done to a copy, by what is said of it.
+#[derive(Debug, Default)]
+pub(super) struct Done(BTreeMap<&'static str, BTreeMap<String, u32>>);
+
+/// What stands before the names.
+pub(super) const OWN_PLACE: &str = "Into the copy's private directory";
+pub(super) const SWITCHED_OFF: &str = "Switched off";
+pub(super) const LEFT_OUT: &str = "Left out";
+pub(super) const MAY_DO_ANYTHING: &str = "Runs as it does in the installed server, and may do anything";
+pub(super) const ASKED: &str = "Asked for real where the load leads there";
+
+impl Done {
+    pub(super) fn add(&mut self, what: &'static str, name: &str) {
+        *self.0.entry(what).or_default().entry(name.to_owned()).or_default() += 1;
+    }
+
+    /// In sentences, and whether anything runs code.
+    pub(super) fn told(&self) -> (Vec<String>, bool) {
+        let times = |(name, times): (&String, &u32)| match times {
+            1 => name.clone(),
+            times => format!("{name} ({times} times)"),
+        };
+        let order = [OWN_PLACE, SWITCHED_OFF, LEFT_OUT, MAY_DO_ANYTHING, ASKED];
+        let told = order.into_iter().filter_map(|what| {
+            let names: Vec<String> = self.0.get(what)?.iter().map(times).collect();
+            Some(format!("{what}: {}", names.join(", ")))
+        });
+        (told.collect(), self.0.contains_key(MAY_DO_ANYTHING))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_host_with_pages_is_measured_unless_another_is_asked_for() {
+        let host = |name: &str, port, only_redirects| Host {
+            names: vec![name.to_owned()],
+            port,
+            only_redirects,
+            ..Host::default()
+        };
+        let hosts = [host("x.example", 443, true), host("*.x.example", 443, false), host("b.example", 8443, false)];
+        let chosen = Choice::among(&hosts, None);
+        assert_eq!(chosen.host.as_deref(), Some("www.x.example"));
+        assert_eq!(chosen.others, ["b.example:8443", "x.example"]);
+        assert!(chosen.is_known && !Choice::among(&hosts, Some("c.example")).is_known);
+        let port = |asked| measured(&hosts, asked).unwrap().port;
+        assert_eq!([port(None), port(Some("B.example:8443")), port(Some("a.x.example"))], [443, 8443, 443]);
+        assert_eq!(measured(&hosts, Some("c.example:8443")).unwrap().names, ["b.example"]);
+    }
+}
