@@ -12,14 +12,14 @@ fn main() {
 
 /// Writes a Rust array of name (`papers/coarfa-2006-fig7`) and text of every experiment in these folders.
 fn list_experiments(folder: &Path, groups: &[&str], list: &Path) {
-    let folder = folder.canonicalize().expect("the repository has experiments");
     let mut entries = String::new();
     for group in groups {
-        let group_folder = folder.join(group);
-        println!("cargo::rerun-if-changed={}", group_folder.display());
-        for path in files_ending(&group_folder, "toml") {
+        // Relative, so that nothing old stays in a checkout that was moved with what was built of it.
+        println!("cargo::rerun-if-changed=../experiments/{group}");
+        for path in files_ending(&folder.join(group), "toml") {
             let name = path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
-            entries.push_str(&format!("(\"{group}/{name}\", include_str!({:?})),\n", path.display().to_string()));
+            let file = format!("concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/../experiments/{group}/{name}.toml\")");
+            entries.push_str(&format!("(\"{group}/{name}\", include_str!({file})),\n"));
         }
     }
     std::fs::write(list, format!("[\n{entries}]")).expect("the output directory can be written");

@@ -8,6 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
 use tlsdyno_engine::sys::{monotonic_ns, receive_stamped};
 use tlsdyno_tls::{Client, Config, Entropy, Error, Handshake, Receiver, Session, Version};
@@ -22,6 +23,10 @@ pub use reach::Reach;
 pub const TIME_LIMIT: Duration = Duration::from_secs(5);
 /// So much of a response is kept: its head, and what an error page says.
 const KEPT_BYTES: usize = 256 * 1024;
+/// How long a client that stays awake does so: where both ends share a CPU, the server waits for its end.
+const AWAKE: Duration = Duration::from_millis(3);
+/// Pauses between two looks for what came, a microsecond or two: another thread of the same core works faster in them.
+const PAUSES: u32 = 40;
 /// Sessions of one connection that are kept: a server may send tickets without end.
 const SESSIONS_MAX: usize = 8;
 
@@ -119,6 +124,7 @@ pub struct Exchange<'a> {
     received: Received,
     out: Vec<u8>,
     buffer: Vec<u8>,
+    is_awake: bool,
     bytes_in: u64,
     bytes_out: u64,
     times: Times,
@@ -156,11 +162,35 @@ impl<'a> Exchange<'a> {
             received: Received { moments: vec![Moment::now(doing::CONNECTING, 0)], ..Received::default() },
             out: Vec::with_capacity(4096),
             buffer: vec![0; 32 * 1024],
+            is_awake: false,
             bytes_in: 0,
             bytes_out: 0,
             times: Times::default(),
             handshake: None,
         })
+    }
+
+    /// Waits for the server without sleeping. A server pays for waking up who sleeps, and the longer it let them sleep
+    /// the more, because their CPU sleeps too.
+    #[must_use]
+    pub fn staying_awake(self) -> Exchange<'a> {
+        Exchange { is_awake: true, ..self }
+    }
+
+    /// The next bytes from the server, into the buffer, and how long ago they came.
+    fn next_bytes(&mut self) -> io::Result<(usize, Option<u64>)> {
+        if self.is_awake {
+            let until_ns = monotonic_ns() + AWAKE.as_nanos() as u64;
+            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+            while monotonic_ns() < until_ns {
+                let mut waiting = [PollFd::new(&self.stream, PollFlags::IN)];
+                if poll(&mut waiting, Some(&at_once))? > 0 {
+                    break;
+                }
+                (0..PAUSES).for_each(|_| std::hint::spin_loop());
+            }
+        }
+        receive_stamped(&self.stream, &mut self.buffer)
     }
 
     /// Makes the first flight: a hello, with the request where that is possible, or the request in plain. `raw` goes
@@ -221,7 +251,7 @@ impl<'a> Exchange<'a> {
             if monotonic_ns() > began_ns + self.limit.as_nanos() as u64 {
                 return Err(Failure::Timeout(self.limit));
             }
-            let (read, age_ns) = receive_stamped(&self.stream, &mut self.buffer).map_err(|error| self.late(error))?;
+            let (read, age_ns) = self.next_bytes().map_err(|error| self.late(error))?;
             let now_ns = monotonic_ns();
             if read == 0 {
                 if let Some(client) = &mut self.client {

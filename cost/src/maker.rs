@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use tlsdyno_base::certificate_files;
 use tlsdyno_base::exchange::{Exchange, Reach};
 use tlsdyno_base::url::Url;
-use tlsdyno_tls::{Config, EarlyData, Handshake, Session, Version};
+use tlsdyno_tls::{Config, EarlyData, Handshake, Session, Settings, Version};
 
 use crate::file::Cost;
 use crate::server::PATIENCE;
@@ -25,9 +25,11 @@ pub(crate) struct Maker {
     plain: Option<SocketAddr>,
     /// Of each page a GET after which the server closes, and one after which it keeps the connection.
     requests: BTreeMap<String, [Vec<u8>; 2]>,
-    /// By the number of the step.
-    configs: Vec<Arc<Config>>,
+    /// By the number of the step: what its connections offer, and those that take the session for them.
+    configs: Vec<[Arc<Config>; 2]>,
     sessions: BTreeMap<(Version, Resumed), Session>,
+    /// There is a CPU to spare, on which the client waits without sleeping.
+    stays_awake: bool,
     /// The next connection begins so long after the one before at the earliest.
     pause: Option<Duration>,
     last: Option<Instant>,
@@ -60,14 +62,18 @@ impl Maker {
             (Some(of), Some(key)) => Some(Arc::new(certificate_files::client_certificate(of, key)?)),
             _ => None,
         };
-        let config =
-            |step: &Step| Ok(Arc::new(Config::new(step.settings(&url.host, &cost.alpn, certificate.as_ref()))?));
+        let configs = |step: &Step| {
+            let settings = step.settings(&url.host, &cost.alpn, certificate.as_ref());
+            let of_session = Settings { lack: None, ..settings.clone() };
+            Ok([Arc::new(Config::new(settings)?), Arc::new(Config::new(of_session)?)])
+        };
         Ok(Maker {
             address,
             plain: cost.plain_url.as_deref().map(|url| Url::parse(url)?.resolve()).transpose()?,
             requests: pages.map(of_page).collect(),
-            configs: steps.iter().map(config).collect::<Result<_>>()?,
+            configs: steps.iter().map(configs).collect::<Result<_>>()?,
             sessions: BTreeMap::new(),
+            stays_awake: std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1),
             pause: cost.at_most_per_s.map(|rate| Duration::from_secs_f64(1.0 / rate)),
             last: None,
         })
@@ -78,7 +84,7 @@ impl Maker {
     /// # Errors
     /// It does not go as far as it should, or resumes no session although it should.
     pub fn make(&mut self, number: usize, step: &Step) -> Result<Made> {
-        let config = step.version.map(|_| Arc::clone(&self.configs[number]));
+        let config = step.version.map(|_| Arc::clone(&self.configs[number][0]));
         let session = match (step.version, step.resumes) {
             (Some(version), Some(how)) => Some(self.session(number, version, how)?),
             _ => None,
@@ -118,7 +124,8 @@ impl Maker {
         }
         self.last = Some(Instant::now());
         let address = if is_plain { self.plain.context("there is no plain HTTP")? } else { self.address };
-        Ok(Exchange::connect(address, PATIENCE)?)
+        let exchange = Exchange::connect(address, PATIENCE)?;
+        Ok(if self.stays_awake { exchange.staying_awake() } else { exchange })
     }
 
     /// The session that connections of this step resume.
@@ -126,7 +133,7 @@ impl Maker {
         if let Some(session) = self.sessions.get(&(version, how)) {
             return Ok(session.clone());
         }
-        let config = Arc::clone(&self.configs[number]);
+        let config = Arc::clone(&self.configs[number][1]);
         let connected = self.connect(false)?;
         let mut exchange = connected.asking(Some(&config), None, &self.requests[""][1], b"")?;
         exchange.answered()?;

@@ -1,8 +1,9 @@
 //! What steps differ in: the parts of a connection, and what another choice would cost.
 
 use serde::Serialize;
-use tlsdyno_base::bootstrap::{Column, Estimate, estimate_sum};
+use tlsdyno_base::bootstrap::{Column, Estimate};
 use tlsdyno_base::verdict::Direction;
+use tlsdyno_stats::rows::Rows;
 use tlsdyno_tls::Version;
 
 use crate::Measured;
@@ -41,8 +42,17 @@ pub const RESUMED: &str = "resumed handshake";
 pub const NEXT: &str = "next request on the connection";
 /// The certificate, and the signature behind it.
 pub const SIGNATURE: &str = "certificate and signature";
-/// What cannot be taken apart where a server looks at the signature algorithms first.
+/// The server's half of the key agreement: its key pair, and the shared secret.
+const KEY_AGREEMENT: &str = "key agreement";
+/// What follows it in the server's first flight but for certificate and signature.
+const KEY_SCHEDULE: &str = "key schedule and encryption of its messages";
+/// Both, where nothing tells them apart.
 pub const TOGETHER: &str = "key agreement and key schedule, together";
+
+/// Steps by which key agreement is told apart.
+const UNSIGNED: &str = "TLS 1.3, hello without a usable signature";
+const ZERO: &str = "TLS 1.3, hello whose share gives no secret";
+const RESUMED_FLIGHT: &str = "TLS 1.3, resumed, server's flight";
 
 /// A part as a sum of steps.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,7 +72,7 @@ impl Part {
         Part::of(kind, name, &[(1.0, more), (-1.0, less)])
     }
 
-    /// What it costs in each round; `None`: not all its steps were measured.
+    /// What it costs in each row; `None`: not all its steps were measured.
     fn columns<'a>(&self, measured: &Measured, columns: &'a [Column]) -> Option<Vec<(&'a Column, f64)>> {
         let column = |name: &str| columns.get(measured.steps.iter().position(|step| step.name == name)?);
         self.terms.iter().map(|(weight, name)| Some((column(name)?, *weight))).collect()
@@ -74,56 +84,80 @@ impl Part {
     }
 }
 
-/// The parts of a server's connections. `columns`: what its steps cost in each round.
-pub(crate) fn costs(measured: &Measured, columns: &[Column]) -> Vec<PartCost> {
+/// The parts of a server's connections. `columns`: what its steps cost in each of the rows.
+pub(crate) fn costs(measured: &Measured, columns: &[Column], rows: &Rows) -> Vec<PartCost> {
     let cost = |part: Part| {
-        let cpu_ns = estimate_sum(&part.columns(measured, columns)?);
+        let cpu_ns = rows.estimate_sum(&part.columns(measured, columns)?);
         let PartCost { part, kind, of, cpu_ns } =
             PartCost { of: part.told(), part: part.name, kind: part.kind, cpu_ns };
         cpu_ns.value.is_finite().then_some(PartCost { part, kind, of, cpu_ns })
     };
-    all(measured, agrees_first(measured, columns)).into_iter().filter_map(cost).collect()
+    all(measured, Agreement::of(measured, columns, rows)).into_iter().filter_map(cost).collect()
 }
 
-/// What the parts of one server cost more than the same of the other, by round.
-pub(crate) fn differences(servers: [(&Measured, &[Column]); 2]) -> Vec<PartCost> {
-    let of = |(measured, columns): (&Measured, &[Column])| all(measured, agrees_first(measured, columns));
+/// What the parts of one server cost more than the same of the other.
+pub(crate) fn differences(servers: [(&Measured, &[Column]); 2], rows: &Rows) -> Vec<PartCost> {
+    let of = |(measured, columns): (&Measured, &[Column])| all(measured, Agreement::of(measured, columns, rows));
     let [of_first, of_second] = servers.map(of);
     let [(first, of_one), (second, of_other)] = servers;
     let more = |part: Part| {
         let other = of_first.iter().find(|other| other.name == part.name && other.kind == part.kind)?;
         let mut terms = part.columns(second, of_other)?;
         terms.extend(other.columns(first, of_one)?.into_iter().map(|(column, weight)| (column, -weight)));
-        let cpu_ns = estimate_sum(&terms);
+        let cpu_ns = rows.estimate_sum(&terms);
         Some(PartCost { of: String::new(), part: part.name, kind: part.kind, cpu_ns })
     };
     of_second.into_iter().filter_map(more).filter(|of| of.cpu_ns.value.is_finite()).collect()
 }
 
-/// Whether the server agrees on a key before it looks for a signature that the client takes: a hello without one costs
-/// more by a dearer group then. `None`: that could not be told.
-fn agrees_first(measured: &Measured, columns: &[Column]) -> Option<bool> {
-    let [unsigned, unsigned_p384, flight, flight_p384] = [
-        "TLS 1.3, hello without a usable signature",
-        "TLS 1.3, hello without a usable signature, P-384",
-        "TLS 1.3, server's flight",
-        "TLS 1.3, server's flight, P-384",
-    ];
-    // By more than half of what the group costs more where the handshake goes on.
-    let terms = [(1.0, unsigned_p384), (-1.0, unsigned), (-0.5, flight_p384), (0.5, flight)];
-    let excess = Part::of(PartKind::Beside, "", &terms).columns(measured, columns)?;
-    match estimate_sum(&excess).direction() {
-        Direction::Bigger => Some(true),
-        Direction::Smaller => Some(false),
-        Direction::Undecided => None,
+/// What tells key agreement apart from the key schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Agreement {
+    /// The server agrees before it looks for a signature that the client takes: a hello without one costs more by a
+    /// dearer group.
+    First,
+    /// It finds that a share gives no secret after its multiplication, as RFC 7748 section 6.1 has it: such a hello
+    /// costs more than one without a usable signature, and no more than what follows.
+    ByZero,
+    /// Nothing that is certain.
+    Unknown,
+}
+
+impl Agreement {
+    fn of(measured: &Measured, columns: &[Column], rows: &Rows) -> Agreement {
+        let [unsigned, unsigned_p384, zero, flight, flight_p384, resumed] = [
+            UNSIGNED,
+            "TLS 1.3, hello without a usable signature, P-384",
+            ZERO,
+            "TLS 1.3, server's flight",
+            "TLS 1.3, server's flight, P-384",
+            RESUMED_FLIGHT,
+        ];
+        let direction = |terms: &[(f64, &str)]| {
+            let sum = Part::of(PartKind::Beside, "", terms).columns(measured, columns)?;
+            Some(rows.estimate_sum(&sum).direction())
+        };
+        // By more than half of what the group costs more where the handshake goes on.
+        let excess = [(1.0, unsigned_p384), (-1.0, unsigned), (-0.5, flight_p384), (0.5, flight)];
+        match direction(&excess) {
+            Some(Direction::Bigger) => return Agreement::First,
+            Some(Direction::Smaller) => {}
+            _ => return Agreement::Unknown,
+        }
+        let of_zero = direction(&[(1.0, zero), (-1.0, unsigned)]);
+        let rest = direction(&[(1.0, resumed), (-1.0, zero)]);
+        match of_zero == Some(Direction::Bigger) && rest == Some(Direction::Bigger) {
+            true => Agreement::ByZero,
+            false => Agreement::Unknown,
+        }
     }
 }
 
 /// All parts that these steps could tell of.
-fn all(measured: &Measured, agrees_first: Option<bool>) -> Vec<Part> {
+fn all(measured: &Measured, agreement: Agreement) -> Vec<Part> {
     let whole = &measured.whole;
     let version = &whole[..whole.find(',').unwrap_or_default()];
-    let mut all = if version == "TLS 1.3" { life(agrees_first == Some(true)) } else { life_of_old() };
+    let mut all = if version == "TLS 1.3" { life(agreement) } else { life_of_old() };
     all.retain(|part| !measured.refused.iter().any(|(step, _)| part.terms.iter().any(|(_, name)| name == step)));
     all.extend(beside(version));
     all.extend(requests(&measured.steps, version));
@@ -132,24 +166,30 @@ fn all(measured: &Measured, agrees_first: Option<bool>) -> Vec<Part> {
     all
 }
 
-fn life(agrees_first: bool) -> Vec<Part> {
+fn life(agreement: Agreement) -> Vec<Part> {
     let of = |name: &str, steps: [&str; 2]| Part::difference(PartKind::Life, name, steps);
-    let [hello, unsigned, resumed, flight, handshake, request] = [
+    let [hello, unsigned, zero, resumed, flight, handshake, request] = [
         "TLS 1.3, hello without a usable suite",
-        "TLS 1.3, hello without a usable signature",
-        "TLS 1.3, resumed, server's flight",
+        UNSIGNED,
+        ZERO,
+        RESUMED_FLIGHT,
         "TLS 1.3, server's flight",
         "TLS 1.3, handshake",
         "TLS 1.3, request",
     ];
     let mut life = vec![Part::of(PartKind::Life, "accepting and closing", &[(1.0, "TCP")])];
     life.push(of("reading the hello", [hello, "TCP"]));
-    match agrees_first {
-        true => {
-            life.push(of("key agreement", [unsigned, hello]));
-            life.push(of("key schedule and encryption of its messages", [resumed, unsigned]));
+    match agreement {
+        Agreement::First => {
+            life.push(of(KEY_AGREEMENT, [unsigned, hello]));
+            life.push(of(KEY_SCHEDULE, [resumed, unsigned]));
         }
-        false => life.push(of(TOGETHER, [resumed, hello])),
+        Agreement::ByZero => {
+            let rest = [(1.0, resumed), (-1.0, hello), (-1.0, zero), (1.0, unsigned)];
+            life.push(of(KEY_AGREEMENT, [zero, unsigned]));
+            life.push(Part::of(PartKind::Life, KEY_SCHEDULE, &rest));
+        }
+        Agreement::Unknown => life.push(of(TOGETHER, [resumed, hello])),
     }
     life.push(of(SIGNATURE, [flight, resumed]));
     life.push(of("client's Finished, tickets", [handshake, flight]));
@@ -242,6 +282,8 @@ fn choices(steps: &[Step]) -> Vec<Part> {
     choices.push(of("its RSA certificate in place of its ECDSA one".to_owned(), [&rsa, &ecdsa]));
     let early = ["TLS 1.3, resumed, early data", "TLS 1.3, resumed, request"];
     choices.push(of("the request as early data".to_owned(), early));
+    let by_key = ["TLS 1.3, resumed without a key agreement, handshake", "TLS 1.3, resumed, handshake"];
+    choices.push(of("resumption without a key agreement (psk_ke)".to_owned(), by_key));
     let by_id = ["TLS 1.2, resumed by ID, handshake", "TLS 1.2, resumed, handshake"];
     choices.push(of("a session by ID in place of a ticket, TLS 1.2".to_owned(), by_id));
     choices

@@ -142,16 +142,20 @@ fn of_today() -> Vec<Step> {
     let signed = |signer: Signer| {
         Step { signer: Some(signer), ..new(&format!("server's flight, {signer} certificate"), Reach::Flight) }.choice()
     };
+    let by_key = "resumed without a key agreement, handshake";
+    let by_key = Step { lack: Some(Lack::Agreement), ..resumed(by_key, Reach::Finished) }.choice();
     let early = Step { resumes: Some(Resumed::EarlyData), ..new("resumed, early data", Reach::Answered) };
     let unsigned = refused("hello without a usable signature", Lack::Signatures);
     let unsigned_p384 =
         Step { group: Some(Group::P384), ..refused("hello without a usable signature, P-384", Lack::Signatures) };
+    let secretless = Step { group: Some(Group::X25519), ..refused("hello whose share gives no secret", Lack::Secret) };
     let [request, more_requests] = requests(Version::Tls13, "");
     vec![
         refused("hello without a usable suite", Lack::Suites),
         refused("hello without a usable group", Lack::Groups).choice(),
         unsigned,
         unsigned_p384.choice(),
+        secretless,
         new("server's flight", Reach::Flight),
         Step { lack: Some(Lack::Shares), ..new("server's flight after a retry", Reach::Flight) }.choice(),
         new("handshake", Reach::Finished),
@@ -160,6 +164,7 @@ fn of_today() -> Vec<Step> {
         resumed("resumed, server's flight", Reach::Flight),
         resumed("resumed, handshake", Reach::Finished),
         resumed("resumed, request", Reach::Answered),
+        by_key,
         early.choice(),
         with(Group::P256),
         with(Group::P384),

@@ -2,8 +2,9 @@
 
 use anyhow::Result;
 use serde::Serialize;
-use tlsdyno_base::bootstrap::{Column, Estimate, estimate_sum};
+use tlsdyno_base::bootstrap::{Column, Estimate};
 use tlsdyno_record::store::{Record, Warning};
+use tlsdyno_stats::Metric;
 use tlsdyno_stats::rounds::Rounds;
 
 use crate::parts::{self, PartCost};
@@ -71,7 +72,8 @@ impl CostSummary {
     pub fn of(record: &Record) -> Result<CostSummary> {
         let of = record.kind_part.understood::<CostRecord>()?;
         let rounds = Rounds::of(record);
-        let columns: Vec<Column> = (0..record.configurations.len()).map(|index| rounds.cpu(index)).collect();
+        let columns: Vec<Column> =
+            (0..record.configurations.len()).map(|index| rounds.cost(index, Metric::Cpu)).collect();
         let mut servers = Vec::new();
         let mut with_columns = Vec::new();
         let mut first = 0;
@@ -83,7 +85,7 @@ impl CostSummary {
             first += measured.steps.len();
         }
         let differences = match with_columns.as_slice() {
-            [first, second] => parts::differences([*first, *second]),
+            [first, second] => parts::differences([*first, *second], rounds.rows(Metric::Cpu)),
             _ => Vec::new(),
         };
         Ok(CostSummary {
@@ -105,12 +107,13 @@ impl ServerCost {
         rounds: &Rounds<'_>,
         first: usize,
     ) -> ServerCost {
+        let rows = rounds.rows(Metric::Cpu);
         let step = |(index, column): (usize, &Column)| {
             let blocks = || rounds.of_configuration(first + index);
             let connections: u64 = blocks().map(|block| block.connections).sum();
             let body_bytes = blocks().map(|block| block.body_bytes).sum::<u64>() as f64 / connections.max(1) as f64;
             let step = measured.steps[index].name.clone();
-            StepCost { step, cpu_ns: estimate_sum(&[(column, 1.0)]), connections, body_bytes }
+            StepCost { step, cpu_ns: rows.estimate(column), connections, body_bytes }
         };
         // Of a run that was stopped early some steps have no slice.
         let steps = columns.iter().enumerate().map(step).filter(|of| of.cpu_ns.value.is_finite());
@@ -120,7 +123,7 @@ impl ServerCost {
             command: measured.command.clone(),
             negotiated: measured.negotiated.clone(),
             steps: steps.collect(),
-            parts: parts::costs(measured, columns),
+            parts: parts::costs(measured, columns, rows),
             refused: measured.refused.clone(),
         }
     }

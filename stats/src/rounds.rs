@@ -122,7 +122,7 @@ impl<'a> Rounds<'a> {
 
     /// The cost per hit of a configuration in each row, nanoseconds at the machine's mean pace; of CPU from slices,
     /// where there are any.
-    pub(super) fn cost(&self, index: usize, metric: Metric) -> Column {
+    pub fn cost(&self, index: usize, metric: Metric) -> Column {
         match (metric, &self.sweeps) {
             (Metric::Cpu, Some(sweeps)) => sweeps.of_configuration(index).clone(),
             _ => self.blocks[index].iter().map(|blocks| self.cost_per_hit(blocks, metric)).collect(),

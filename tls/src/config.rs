@@ -88,6 +88,11 @@ named! {
         Groups = "groups",
         /// A key share, while groups are there: a server of TLS 1.3 answers with a HelloRetryRequest.
         Shares = "shares",
+        /// A key share of X25519 that gives a secret: it is zero, so that a server finds zero after its multiplication
+        /// and answers with an alert (RFC 7748 section 6.1).
+        Secret = "secret",
+        /// A key agreement: sessions are resumed by their key alone (`psk_ke`, RFC 9846 section 4.2.9).
+        Agreement = "agreement",
     }
 }
 

@@ -79,7 +79,8 @@ impl Offer {
         entropy.fill(&mut random);
         let session = session.filter(|session| can_resume(config, session, now_ms));
         let generate = |group| KeyShare::generate(group, settings.effort, settings.stages_off);
-        let has_share = config.offers(Version::Tls13) && !matches!(settings.lack, Some(Lack::Shares | Lack::Groups));
+        let lacks_share = matches!(settings.lack, Some(Lack::Shares | Lack::Groups | Lack::Agreement));
+        let has_share = config.offers(Version::Tls13) && !lacks_share;
         let share = has_share.then(|| generate(settings.groups[0]));
         let second_share = share
             .as_ref()
@@ -152,7 +153,10 @@ impl Offer {
                 put_vector16(out, |out| {
                     for share in self.shares() {
                         put_u16(out, share.group().code());
-                        put_vector16(out, |out| share.put(out));
+                        put_vector16(out, |out| match config.settings().lack {
+                            Some(Lack::Secret) => out.resize(out.len() + share.group().client_share_bytes(), 0),
+                            _ => share.put(out),
+                        });
                     }
                 });
             });

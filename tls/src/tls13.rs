@@ -11,7 +11,7 @@ use tlsdyno_wire::{limits, record};
 
 use crate::authenticate;
 use crate::client::{Context, EarlyData, State, unexpected};
-use crate::config::Config;
+use crate::config::{Config, Lack};
 use crate::crypto::hash::{Digest, Transcript};
 use crate::crypto::kdf::{Prk, finished_mac, hkdf_expand_label, hkdf_extract};
 use crate::crypto::protect::{Opener, Sealer};
@@ -74,7 +74,7 @@ impl Handshaking {
         }
         let hash = suite.hash();
         let psk = accepted_psk(&offer, hello, hash)?;
-        let shared = agree(&offer, hello, context)?;
+        let shared = agree(&offer, hello, psk.is_some(), context)?;
         context.require_record_end()?;
 
         let off = context.config.settings().stages_off;
@@ -85,7 +85,10 @@ impl Handshaking {
             }
             None => *context.config.derived_early(hash),
         };
-        let secret = hkdf_extract(hash, off, derived.as_slice(), shared.as_slice());
+        let secret = match &shared {
+            Some(shared) => hkdf_extract(hash, off, derived.as_slice(), shared.as_slice()),
+            None => hkdf_extract(hash, off, derived.as_slice(), Digest::zero(hash).as_slice()),
+        };
         let at_hello = transcript.current();
         let secret = Prk::new(hash, off, secret.as_slice());
         let client_secret = secret.derive_secret(b"c hs traffic", &at_hello);
@@ -299,12 +302,17 @@ fn accepted_psk<'a>(offer: &'a Offer, hello: &ServerHello<'_>, hash: Hash) -> Re
     }
 }
 
+/// The shared secret; `None`: a session is resumed by its key alone, as offered.
 fn agree(
     offer: &Offer,
     hello: &ServerHello<'_>,
+    is_resumed: bool,
     context: &mut Context<'_>,
-) -> Result<crate::crypto::exchange::Secret, Error> {
+) -> Result<Option<crate::crypto::exchange::Secret>, Error> {
     let Some((group, public)) = hello.key_share()? else {
+        if is_resumed && context.config.settings().lack == Some(Lack::Agreement) {
+            return Ok(None);
+        }
         // Only psk_dhe_ke was offered, so there is a share in every ServerHello.
         let what = "ServerHello lacks key_share";
         return Err(Error::PeerMisbehaved { what, alert: Alert::MISSING_EXTENSION });
@@ -312,7 +320,7 @@ fn agree(
     let share = offer.shares().find(|share| share.group().code() == group);
     let share = share.ok_or_else(|| Error::illegal("the server's key share is for another group than the client's"))?;
     context.summary.group = Some(share.group());
-    Ok(share.agree(public)?)
+    Ok(Some(share.agree(public)?))
 }
 
 /// Derive-Secret(secret, "derived", ""). The KDF itself hashes the empty context, so that the hash is real even with

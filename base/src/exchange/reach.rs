@@ -3,7 +3,6 @@
 use std::net::Shutdown;
 use std::sync::Arc;
 
-use tlsdyno_engine::sys::receive_stamped;
 use tlsdyno_tls::{Config, Error, Handshake, Session, named};
 use tlsdyno_wire::handshake;
 use tlsdyno_wire::http::Response;
@@ -44,7 +43,7 @@ impl Exchange<'_> {
         self.hello(tls, session);
         while self.client.is_some() {
             self.send()?;
-            let (read, _) = receive_stamped(&self.stream, &mut self.buffer).map_err(|error| self.late(error))?;
+            let (read, _) = self.next_bytes().map_err(|error| self.late(error))?;
             if read == 0 {
                 // Java's servers close without an alert.
                 return if reach == Reach::Refused { Ok(None) } else { Err(Failure::Closed) };
@@ -75,7 +74,7 @@ impl Exchange<'_> {
     fn leave(&mut self) {
         // One that has reset the connection has ended.
         let _ = self.stream.shutdown(Shutdown::Write);
-        while let Ok((read @ 1.., _)) = receive_stamped(&self.stream, &mut self.buffer) {
+        while let Ok((read @ 1.., _)) = self.next_bytes() {
             if self.handshake.is_some() {
                 let _ = self.receive(read);
             }

@@ -73,7 +73,8 @@ fn put_tls13_extensions(settings: &Settings, out: &mut Vec<u8>) {
         put_vector8(out, |out| settings.versions.iter().for_each(|version| put_u16(out, version.code())));
     });
     // psk_dhe_ke, also without a session at hand: servers issue no tickets otherwise (RFC 9846 section 4.2.9).
-    put_extension(out, hello::PSK_KEY_EXCHANGE_MODES, |out| put_vector8(out, |out| out.push(1)));
+    let mode = u8::from(settings.lack != Some(Lack::Agreement));
+    put_extension(out, hello::PSK_KEY_EXCHANGE_MODES, |out| put_vector8(out, |out| out.push(mode)));
 }
 
 fn put_tls12_extensions(settings: &Settings, out: &mut Vec<u8>) {

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use openssl::ssl::{AlpnError, SslContextBuilder, SslVersion, select_next_proto};
+use openssl::ssl::{AlpnError, SslContextBuilder, SslOptions, SslVersion, select_next_proto};
 use tlsdyno_tls::suite::KeyExchange;
-use tlsdyno_tls::{ClientCertificate, Effort, Group, SessionKind, Settings, Suite, Version};
+use tlsdyno_tls::{ClientCertificate, Effort, Group, Lack, SessionKind, Settings, Suite, Version};
 
 use crate::harness::{
     Caller, EFFORTS, KeyKind, Server, config, connect, identity, is_tls13, keys_for, narrow, settings, talk,
@@ -163,6 +163,34 @@ fn a_retry_is_answered_full_and_resumed_at_every_effort() {
             assert_eq!(resumed.handshake().resumed, Some(SessionKind::Tls13Psk));
         }
     }
+}
+
+/// Sessions are resumed by their key alone where the server agrees (SSL_OP_ALLOW_NO_DHE_KEX, ssl(3)); elsewhere it asks
+/// for a key share, and the handshake is full.
+#[test]
+fn a_session_resumes_without_a_key_agreement() {
+    const ALLOW_NO_DHE_KEX: SslOptions = SslOptions::from_bits_retain(1 << 10);
+    for suite in [Suite::Tls13Aes128Gcm, Suite::Tls13Aes256Gcm] {
+        for (allowed, kind) in [(ALLOW_NO_DHE_KEX, Some(SessionKind::Tls13Psk)), (SslOptions::empty(), None)] {
+            let context = OpensslContext::narrow(KeyKind::P256, suite, Group::X25519, |builder| {
+                builder.set_options(allowed);
+            });
+            let usual = narrow(suite, Group::X25519, Effort::Honest);
+            let session = connect(&config(usual.clone()), None, &mut context.server()).taken.sessions.pop();
+            let lacking = Settings { lack: Some(Lack::Agreement), ..usual };
+            let resumed = connect(&config(lacking), session, &mut context.server());
+            assert_eq!(resumed.handshake().resumed, kind);
+            assert_eq!(resumed.handshake().group, kind.is_none().then_some(Group::X25519));
+        }
+    }
+}
+
+#[test]
+fn a_share_that_gives_no_secret_is_refused() {
+    let context = OpensslContext::narrow(KeyKind::P256, Suite::Tls13Aes128Gcm, Group::X25519, |_| ());
+    let settings = Settings { lack: Some(Lack::Secret), ..narrow(Suite::Tls13Aes128Gcm, Group::X25519, Effort::Lean) };
+    let refusal = talk(&mut Caller::new(&config(settings), None), &mut context.server()).unwrap_err();
+    assert!(refusal.to_string().contains("alert"), "{refusal}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! What no compiler checks: lines, functions, files and parts that are too long, what was left undone, files that nothing
-//! reaches, imports against the order of folders, numbers without a unit; documents that are too long, and dead links.
+//! What no compiler checks: lines, functions, files and parts that are too long, what was left undone, files that
+//! nothing reaches, imports against the order of folders, numbers without a unit; documents that are too long, and dead
+//! links.
 
 mod budget;
 mod count;
