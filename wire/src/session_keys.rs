@@ -115,6 +115,13 @@ impl SessionKeys {
         &self.identities[..usize::from(self.looked_at)]
     }
 
+    /// Those of a TLS 1.3 hello that offers this one identity.
+    pub fn with_identity(identity: &[u8]) -> SessionKeys {
+        let identities =
+            std::array::from_fn(|at| if at == 0 { Ticket::new(identity.len(), identity) } else { Ticket::default() });
+        SessionKeys { identities, looked_at: 1, identities_offered: 1, tls13: true, ..SessionKeys::default() }
+    }
+
     /// Reads them out of a hello.
     ///
     /// # Errors

@@ -21,7 +21,7 @@ const SHORT: [(&str, &[&str]); 2] = [
 const GROUPS: [(&str, &[&str]); 7] = [
     ("What does TLS cost a server", &["ablate", "advise", "cost", "profile", "run"]),
     ("Load a server", &["load", "reuse", "compare", "trace", "serve"]),
-    ("Several machines", &["cluster", "array", "worker"]),
+    ("Several machines", &["cluster", "array", "plan", "worker"]),
     ("In production", &["dispatch"]),
     ("Watch sites", &["probe"]),
     ("What was measured", &["list", "report", "scoreboard"]),

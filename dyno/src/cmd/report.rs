@@ -1,6 +1,6 @@
 //! `tlsdyno report`: a record once more, as table, HTML, JSON or CSV.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context;
 
@@ -8,7 +8,7 @@ use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
 use crate::kinds;
 use crate::report::{Style, csv};
-use crate::store::{Record, Store, StoreError, read_json};
+use crate::store;
 
 /// Show a record again: print its table and write report.html, or print JSON or CSV
 ///
@@ -31,7 +31,7 @@ pub struct Args {
 
 /// Prints and writes what was asked for.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
-    let record = find(&args.record).or_fault(Fault::Input)?;
+    let record = store::find(&args.record).or_fault(Fault::Input)?;
     let output = args.output.clone().or_else(|| (!args.json && !args.csv).then(|| PathBuf::from("report.html")));
     if let Some(path) = &output {
         std::fs::write(path, kinds::html(&record)?)
@@ -49,10 +49,4 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         tell!("Wrote {}.", path.display());
     }
     Ok(Exit::Done)
-}
-
-/// The record of this id, or in this file.
-pub(super) fn find(which: &str) -> Result<Record, StoreError> {
-    // Ids hold no dot and no slash, so a file cannot be mistaken for one.
-    if which.contains(['.', '/']) { read_json(Path::new(which)) } else { Store::open_for_reading()?.load(which) }
 }

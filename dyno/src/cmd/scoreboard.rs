@@ -9,6 +9,7 @@ use crate::fault::{Fault, OrFault};
 use crate::kinds;
 use crate::report::scoreboard::{self, Entry};
 use crate::report::{Style, terminal};
+use crate::store;
 
 /// Show what became of the papers' claims: each with the paper's number, ours and its interval, from records
 ///
@@ -58,7 +59,7 @@ pub fn run(args: &Args) -> Result<Exit> {
 
 /// Those of a record of any kind, or of a file that holds them already.
 fn entries(which: &str) -> Result<Vec<Entry>> {
-    let record = match super::report::find(which) {
+    let record = match store::find(which) {
         Ok(record) => record,
         Err(error) => return scoreboard::read(Path::new(which)).map_err(|_| error.into()),
     };

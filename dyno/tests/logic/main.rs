@@ -5,6 +5,7 @@ mod answers;
 mod calibration;
 mod names;
 mod old_records;
+mod plan;
 mod questions;
 mod records;
 mod reference_pairs;

@@ -10,6 +10,7 @@ mod machines;
 mod other_libraries;
 #[path = "../place/mod.rs"]
 mod place;
+mod plan;
 mod probe;
 mod replay;
 mod reuse;

@@ -84,16 +84,16 @@ impl Checks<'_> {
     /// The system no longer tells events.
     pub fn run(mut self) -> io::Result<()> {
         while self.shared.phase() == Phase::Run {
-            self.turn()?;
+            self.turn(sys::monotonic_ns())?;
         }
         Ok(())
     }
 
-    fn turn(&mut self) -> io::Result<()> {
+    /// One look at all backends, and what comes of it until the next is due.
+    fn turn(&mut self, now_ns: u64) -> io::Result<()> {
         let Checks { shared, reactor, patients, .. } = self;
         let (snapshot, _) = shared.snapshot();
         let settings = &snapshot.settings;
-        let now_ns = sys::monotonic_ns();
         let mut wait_ns = 3_600_000_000_000;
         for target in &snapshot.targets {
             let patient = &mut patients[usize::from(target.slot)];

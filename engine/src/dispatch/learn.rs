@@ -113,18 +113,24 @@ impl Student {
         });
         let mut outcome = None;
         for says in said.into_iter().flatten() {
-            match says {
-                ServerSays::Retry => self.second = Some(ClientReader::second(hello_bytes_max)),
-                ServerSays::Hello { version: TLS13, identity, .. } => outcome = Some(self.tls13(identity, lesson)),
-                ServerSays::Hello { version, session_id, .. } if version <= TLS12 => {
-                    outcome = Some(self.tls12(session_id, lesson));
-                }
-                ServerSays::Hello { .. } | ServerSays::Nothing => {}
-                ServerSays::Ticket(ticket) => self.issued_name = lesson.memory.name(&ticket),
-                ServerSays::Encrypts => self.remember_issued(lesson),
-            }
+            outcome = self.hear(says, hello_bytes_max, lesson).or(outcome);
         }
         outcome
+    }
+
+    /// Takes what the server says, where there are no bytes that say it. Answers what the handshake came to, once.
+    pub fn hear(&mut self, says: ServerSays, hello_bytes_max: usize, lesson: &Lesson) -> Option<Outcome> {
+        match says {
+            ServerSays::Retry => self.second = Some(ClientReader::second(hello_bytes_max)),
+            ServerSays::Hello { version: TLS13, identity, .. } => return Some(self.tls13(identity, lesson)),
+            ServerSays::Hello { version, session_id, .. } if version <= TLS12 => {
+                return Some(self.tls12(session_id, lesson));
+            }
+            ServerSays::Hello { .. } | ServerSays::Nothing => {}
+            ServerSays::Ticket(ticket) => self.issued_name = lesson.memory.name(&ticket),
+            ServerSays::Encrypts => self.remember_issued(lesson),
+        }
+        None
     }
 
     fn tls13(&mut self, identity: Option<u16>, lesson: &Lesson) -> Outcome {

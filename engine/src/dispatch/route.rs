@@ -47,6 +47,12 @@ pub enum Reason {
     MovedObject,
 }
 
+/// Slots that may get a connection for which those of `tried` failed, as masks. Those that are down are still better
+/// than none.
+pub fn wanted(up: u64, all: u64, tried: u64) -> u64 {
+    (if up & !tried == 0 { all } else { up }) & !tried
+}
+
 /// A decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {

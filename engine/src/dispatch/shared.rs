@@ -37,7 +37,7 @@ pub struct Slot {
 
 impl Slot {
     /// A connection to it was made.
-    pub(super) fn connected(&self) {
+    pub fn connected(&self) {
         // Written only when it changes: the line stays shared.
         if self.failures_in_a_row.load(Ordering::Relaxed) != 0 {
             self.failures_in_a_row.store(0, Ordering::Relaxed);
@@ -45,7 +45,7 @@ impl Slot {
     }
 
     /// Connecting to it failed. Whether it is down now and was not before.
-    pub(super) fn failed(&self, fall: u32) -> bool {
+    pub fn failed(&self, fall: u32) -> bool {
         let failures = self.failures_in_a_row.fetch_add(1, Ordering::Relaxed) + 1;
         failures >= fall && !self.down.swap(true, Ordering::Relaxed)
     }

@@ -174,6 +174,15 @@ pub fn read_json(path: &Path) -> Result<Record, StoreError> {
     serde_json::from_slice(&text).map_err(|error| unreadable(error.to_string()))
 }
 
+/// The record of this id in the user's store, or in this file.
+///
+/// # Errors
+/// It is not there, or cannot be read.
+pub fn find(which: &str) -> Result<Record, StoreError> {
+    // Ids hold no dot and no slash, so a file cannot be mistaken for one.
+    if which.contains(['.', '/']) { read_json(Path::new(which)) } else { Store::open_for_reading()?.load(which) }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;

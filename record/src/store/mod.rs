@@ -16,7 +16,7 @@ pub mod warning;
 
 pub use calibration::Calibration;
 pub use error::StoreError;
-pub use journal::{Journal, read_json, write_json};
+pub use journal::{Journal, find, read_json, write_json};
 pub use kind_part::{KindPart, LOAD, OfKind};
 pub use profile::ProfileBlock;
 pub use record::{

@@ -16,10 +16,12 @@ use super::log_summary::LogRead;
 use super::reading;
 use super::summary::Sizes;
 use distinct::Distinct;
+use peak::Peak;
 use sessions::{LIFETIMES_S, Tally};
 use users::{Seen, Users};
 
 pub(super) mod distinct;
+mod peak;
 pub(super) mod sessions;
 mod users;
 
@@ -56,6 +58,8 @@ pub struct LogScan {
     pub hits_per_connection: f64,
     /// After so long without a request a connection is closed, seconds.
     pub keep_alive_s: u32,
+    /// Requests of the minute with the most of them.
+    pub peak_minute_hits: u64,
     /// Most users in memory at once.
     pub users_held_at_most: u64,
     /// Sizes of responses whose length is logged, bytes; within 0.1 %.
@@ -84,6 +88,7 @@ struct Scan {
     users: Users,
     distinct: Distinct,
     tally: Tally,
+    peak: Peak,
     sizes: Histogram<u64>,
     size_total: u128,
     sessions: u64,
@@ -102,6 +107,7 @@ impl Scan {
             users: Users::new(retention_s.saturating_add(DISORDER_S)),
             distinct: Distinct::default(),
             tally: Tally::default(),
+            peak: Peak::default(),
             // Three digits up to 2^50 is a valid histogram: this cannot fail, whatever the log.
             sizes: Histogram::new_with_max(MAX_BYTES, 3).expect("bounds and precision of the histogram are valid"),
             size_total: 0,
@@ -114,6 +120,7 @@ impl Scan {
         let (user, seen) = self.users.find(&entry.client, at_s);
         let gap_s = (user.hits > 0).then(|| at_s.saturating_sub(user.last_s));
         self.tally.hit(&mut user.sessions, at_s, gap_s);
+        self.peak.add(at_s);
         user.hits += 1;
         user.last_s = user.last_s.max(at_s);
         let is_longer_than = |time_s| gap_s.is_none_or(|gap_s| gap_s > time_s);
@@ -150,6 +157,7 @@ impl Scan {
             hits_per_full_handshake: hits as f64 / sessions.max(1) as f64,
             hits_per_connection: hits as f64 / self.connections.max(1) as f64,
             keep_alive_s: self.rules.keep_alive_s,
+            peak_minute_hits: self.peak.most(),
             users_held_at_most: self.users.most() as u64,
             response_size_bytes: Sizes {
                 mean: self.size_total as f64 / self.sizes.len().max(1) as f64,

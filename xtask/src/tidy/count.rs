@@ -9,7 +9,7 @@ use super::source::Language;
 
 /// What is counted: the title, where its files are, and what they are written in. C is counted by itself, as all of
 /// `native`, whose Rust is `native/src`.
-const PARTS: [(&str, &str, Language); 22] = [
+const PARTS: [(&str, &str, Language); 23] = [
     ("wire", "wire/src/", Language::Rust),
     ("tls", "tls/src/", Language::Rust),
     ("engine", "engine/src/", Language::Rust),
@@ -27,6 +27,7 @@ const PARTS: [(&str, &str, Language); 22] = [
     ("cost", "cost/src/", Language::Rust),
     ("profile", "profile/src/", Language::Rust),
     ("lab", "lab/src/", Language::Rust),
+    ("plan", "plan/src/", Language::Rust),
     ("xtask", "xtask/src/", Language::Rust),
     ("dyno", "dyno/src/", Language::Rust),
     ("native", "native/", Language::C),

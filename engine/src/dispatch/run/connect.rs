@@ -13,7 +13,7 @@ use crate::dispatch::connection::{BackendSocket, Connection, Side, Socket, Stage
 use crate::dispatch::limits::BACKENDS_MAX;
 use crate::dispatch::places::Id;
 use crate::dispatch::relay::FailedSide;
-use crate::dispatch::route::{Choices, Reason};
+use crate::dispatch::route::{Choices, Reason, wanted};
 use crate::dispatch::settings::{Policy, ProxyHeader};
 use crate::reactor::Interest;
 
@@ -96,8 +96,7 @@ impl Loop<'_> {
         let connection = self.places.get(id)?;
         let targets = &self.snapshot.targets;
         let up = self.shared.usable(targets);
-        // Those that are down are still better than none.
-        let wanted = if up & !connection.tried == 0 { all(&self.snapshot) } else { up };
+        let usable = wanted(up, all(&self.snapshot), connection.tried);
         let mut joined = up & !self.seen_usable;
         self.seen_usable = up;
         while joined != 0 {
@@ -109,7 +108,7 @@ impl Loop<'_> {
             let slot = usize::from(target.slot);
             active[slot] = self.shared.slots[slot].active.load(Relaxed);
         }
-        let choices = Choices { targets, usable: wanted & !connection.tried, active: &active };
+        let choices = Choices { targets, usable, active: &active };
         let address = connection.client_address.ip();
         let counts = &self.counts.all;
         let (memory, now_s) = (&self.shared.memory, seconds(self.now_ns));

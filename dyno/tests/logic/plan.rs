@@ -1,0 +1,118 @@
+//! `tlsdyno plan` from a record with known costs.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tlsdyno::kinds::cluster::file::ClusterExperiment;
+use tlsdyno::random::SplitMix64;
+use tlsdyno::store::{BackendUse, Block, ClusterBlock, Configuration, Record};
+
+/// CPU of a connection with a full handshake, with a resumed one, in the dispatcher, nanoseconds; each with its request.
+const COSTS_NS: [f64; 3] = [1.0e6, 4.0e5, 5.0e4];
+const ROUNDS: u32 = 8;
+
+/// Three servers behind two policies at four levels of reuse.
+fn record() -> Record {
+    let mut experiment = ClusterExperiment::default();
+    experiment.traffic.reuse_percent = vec![0.0, 50.0, 80.0, 100.0];
+    let cells = experiment.cells();
+    let mut random = SplitMix64::new(3);
+    let mut blocks = Vec::new();
+    for round in 0..ROUNDS {
+        for (configuration, cell) in cells.iter().enumerate() {
+            let resumed = (10.0 * cell.reuse_percent) as u64;
+            let [full_ns, resumed_ns, hop_ns] = COSTS_NS;
+            let cpu_ns = full_ns * (1000 - resumed) as f64 + resumed_ns * resumed as f64;
+            let server_cpu_ns = (cpu_ns * (1.0 + 0.01 * random.normal())) as u64;
+            let backend = BackendUse { cpu_ns: server_cpu_ns / 3, connections: 333, locality: None };
+            blocks.push(Block {
+                round,
+                configuration,
+                elapsed_ns: 1_000_000_000,
+                hits: 1000,
+                body_bytes: 7_000_000,
+                connections: 1000,
+                server_cpu_ns,
+                handshakes_full: 1000 - resumed,
+                resumed_accepted: resumed,
+                valid: true,
+                cluster: Some(ClusterBlock {
+                    dispatcher_cpu_ns: (1000.0 * hop_ns) as u64,
+                    backends: vec![backend; 3],
+                    unserved: 0,
+                }),
+                ..Block::default()
+            });
+        }
+    }
+    Record {
+        id: "3fd1c07a92e4".to_owned(),
+        finished: true,
+        configurations: cells.iter().map(|cell| Configuration::setting(cell.name(&cells), true, Vec::new())).collect(),
+        blocks,
+        kind_part: experiment.into(),
+        ..Record::begun_now("Which policy?", 1)
+    }
+}
+
+fn file_of(record: &Record, place: &Path) -> PathBuf {
+    let file = place.join("record.json");
+    std::fs::write(&file, serde_json::to_vec(record).unwrap()).unwrap();
+    file
+}
+
+fn plan(file: &Path, arguments: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tlsdyno"));
+    command.current_dir(file.parent().unwrap()).args(["plan", "--from"]).arg(file).args(arguments.split(' '));
+    command.output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn sizes_follow_from_known_costs_in_every_form() {
+    let place = tempfile::tempdir().unwrap();
+    let file = file_of(&record(), place.path());
+    // 0.3 full and 0.7 resumed: 580 µs a hit, 1.16 CPUs at 2000 a second.
+    let asked = "--rate 2000 --reuse 70% --servers 1,2,4 --price 0.04";
+    let output = plan(&file, asked);
+    let text = said(&output);
+    assert!(output.status.success() && text.contains("2 servers of 1 CPU carry 2,000 hits/s with 42 %"), "{text}");
+    assert!(text.contains("too few: 1 server") && text.contains("cluster 3fd1c07a92e4"), "{text}");
+    assert!(text.contains("is extrapolation"), "a thousand hits/s were measured: {text}");
+    let page = std::fs::read_to_string(place.path().join("report.html")).unwrap();
+    assert!(page.contains("machines-by-reuse") && page.contains("p99-by-load"));
+
+    let markdown = said(&plan(&file, &format!("{asked} --markdown --no-report")));
+    assert!(markdown.contains("| 2 servers | 58 | [5"), "{markdown}");
+    let output = plan(&file, &format!("{asked} --no-report --what-if p-512"));
+    assert_eq!(output.status.code(), Some(2), "no change has that name: {}", said(&output));
+    let output = plan(&file, &format!("{asked} --json --no-report --what-if p-256 --storm restart"));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", said(&output)));
+    let used = &json["machines"][1]["used"];
+    assert!(used["low"].as_f64().unwrap() < 0.58 && 0.58 < used["high"].as_f64().unwrap(), "{used}");
+    assert!((json["machines"][1]["price_per_h"].as_f64().unwrap() - 0.08).abs() < 1e-9);
+    assert!(json["what_if"][0]["missing"].as_str().unwrap().contains("tlsdyno cost"), "{json}");
+    let [before, most] = [0, 1].map(|at| json["storms"][0]["told"]["full_per_s"][at].as_f64().unwrap());
+    assert!((before / 600.0 - 1.0).abs() < 0.1 && most > 1900.0, "{before} {most}");
+}
+
+#[test]
+fn what_no_record_tells_is_named_with_its_command() {
+    let place = tempfile::tempdir().unwrap();
+    let file = file_of(&record(), place.path());
+    let output = plan(&file, "--rate 100 --proxies 2 --no-report");
+    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    assert!(said(&output).contains("tlsdyno array"), "{}", said(&output));
+    // Each connection had one request: what the next ones cost is not in the record.
+    let output = plan(&file, "--rate 100 --requests-per-connection 5 --no-report");
+    assert!(output.status.code() == Some(3) && said(&output).contains("tlsdyno cost"), "{}", said(&output));
+    for wrong in ["--rate 0", "--rate 10 --servers 0", "--rate 10 --reuse 170", "--reuse 10"] {
+        assert_eq!(plan(&file, &format!("{wrong} --no-report")).status.code(), Some(2), "{wrong}");
+    }
+    let output = plan(&place.path().join("gone.json"), "--rate 10 --no-report");
+    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+}

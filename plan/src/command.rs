@@ -1,0 +1,228 @@
+//! `tlsdyno plan`: records and traffic become sizes.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use tlsdyno_base::choice::choice;
+use tlsdyno_base::exit::Exit;
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_bench::kinds::flags::percent;
+use tlsdyno_bench::kinds::perform::ResultArgs;
+use tlsdyno_engine::dispatch::Policy;
+use tlsdyno_record::store;
+use tlsdyno_report::terminal::Style;
+use tlsdyno_report::{html, markdown, terminal};
+
+use crate::check;
+use crate::costs::Costs;
+use crate::measured::Source;
+use crate::model::{Machines, Prediction, Site};
+use crate::page::{self, Alternative, Plan};
+use crate::simulated::SimulateArgs;
+use crate::traffic::Traffic;
+use crate::what_if::{self, Change};
+
+/// How many machines carry a site, from measured costs, and how long its visitors wait
+///
+/// Takes what connections and requests cost from records of cost, ablate, cluster and array, with their intervals,
+/// and tells for each number of machines how much of them the site takes. A simulation in virtual time tells what
+/// follows when sessions are lost. Nothing is measured here.
+#[derive(clap::Args, Clone, Debug)]
+#[command(after_help = "Examples:
+  tlsdyno plan --from last --rate 2000 --reuse 70 --servers 1,2,4,8
+  tlsdyno plan --from 3fd1 77ab --rate 2000 --reuse 70 --servers 2 --proxies 0,1,2 --markdown
+  tlsdyno plan --from last --trace access.log --what-if 'p-256, shared ticket keys, keep-alive 60s'
+  tlsdyno plan --from last --rate 2000 --reuse 70 --servers 4 --storm restart,deploy --price 0.04")]
+pub struct Args {
+    /// Records that tell costs: ids as in `tlsdyno list`, `last`, or files
+    #[arg(long, value_name = "RECORD", num_args = 1.., required = true, help_heading = "Costs")]
+    from: Vec<String>,
+    /// A record whose cells are predicted from these costs: predicted beside measured, with the errors
+    #[arg(long, value_name = "RECORD", help_heading = "Costs")]
+    check: Option<String>,
+    /// Only these configurations of the records tell costs, by number, from 1; --check predicts the others of the same
+    /// record
+    #[arg(long, value_name = "N", value_delimiter = ',', help_heading = "Costs")]
+    fit_cells: Vec<usize>,
+    /// Your traffic: an access log in common or combined format, plain or gzip
+    #[arg(long, value_name = "FILE", help_heading = "Your site")]
+    trace: Option<PathBuf>,
+    /// Requests a second [default: the log's busiest minute]
+    #[arg(long, value_name = "N", required_unless_present = "trace", help_heading = "Your site")]
+    rate: Option<f64>,
+    /// Connections that offer a session again, per cent [default: as in the log, or 0]
+    #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = "Your site")]
+    reuse: Option<f64>,
+    /// Requests on each connection [default: as in the log, or 1]
+    #[arg(long, value_name = "N", help_heading = "Your site")]
+    requests_per_connection: Option<f64>,
+    /// Size of a response [default: as in the log, or as measured]
+    #[arg(long, value_name = "BYTES", help_heading = "Your site")]
+    bytes: Option<f64>,
+    /// Numbers of servers
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,4,8", help_heading = "Machines")]
+    servers: Vec<u32>,
+    /// Numbers of proxies that end TLS before them; 0: the servers end it
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "0", help_heading = "Machines")]
+    proxies: Vec<u32>,
+    /// CPUs of a machine, each as those of the records
+    #[arg(long, value_name = "CPUS", default_value_t = 1.0, help_heading = "Machines")]
+    cpus: f64,
+    /// How connections come to the machines that end TLS
+    #[arg(long, value_name = "POLICY", value_parser = choice(Policy::ALL), default_value_t = Policy::Session)]
+    #[arg(help_heading = "Machines")]
+    policy: Policy,
+    /// These machines share the keys of their session tickets
+    #[arg(long, help_heading = "Machines")]
+    shared_keys: bool,
+    /// Changes, each alone and all together: p-256, hybrid group, accelerator 4x, aes-256, shared ticket keys, keep-alive
+    /// 60s, or a TOML file of your own
+    #[arg(long, value_name = "CHANGES", value_delimiter = ',', help_heading = "What if")]
+    what_if: Vec<String>,
+    /// Price of a core for an hour
+    #[arg(long, value_name = "PRICE", help_heading = "Machines")]
+    price: Option<f64>,
+    #[command(flatten)]
+    simulated: SimulateArgs,
+    #[command(flatten)]
+    output: ResultArgs,
+}
+
+impl Args {
+    /// Indices of the configurations that tell costs; empty: all.
+    fn cells(&self) -> Vec<usize> {
+        self.fit_cells.iter().map(|number| number.saturating_sub(1)).collect()
+    }
+}
+
+/// Reads the records and tells the plan.
+pub fn run(args: &Args) -> Result<Exit> {
+    let traffic = args.trace.as_deref().map(|path| Traffic::of(path, None)).transpose().or_fault(Fault::Input)?;
+    let site = site(args, traffic.as_ref())?;
+    let changes = what_if::find(&args.what_if).or_fault(Fault::Usage)?;
+    let costs = costs(args).or_fault(Fault::Input)?;
+    let (predictions, missing) = predicted(args, &site, &costs);
+    ensure_fault!(
+        Input,
+        !predictions.is_empty(),
+        "these records do not tell the cost of a {}",
+        missing.join("; nor of a ")
+    );
+    let mut plan = Plan {
+        site: &site,
+        costs: &costs,
+        predictions: &predictions,
+        missing: &missing,
+        warnings: site.extrapolates(&costs, &predictions),
+        more: Vec::new(),
+        said: traffic.iter().map(Traffic::sentence).collect(),
+        json: Vec::new(),
+    };
+    if !changes.is_empty() {
+        plan.add_what_ifs(&alternatives(args, &site, &costs, &changes));
+    }
+    if let Some(which) = &args.check {
+        let record = store::find(which).or_fault(Fault::Input)?;
+        let own = args.from.iter().any(|from| store::find(from).is_ok_and(|from| from.id == record.id));
+        let without = if own { args.cells() } else { Vec::new() };
+        let checked = check::check(&record, &costs, &without).or_fault(Fault::Input)?;
+        plan.said.push(check::sentence(&checked));
+        plan.more.push(check::section(&checked));
+        plan.json.push(("check", serde_json::to_value(&checked)?));
+    }
+    args.simulated.add_to(&mut plan)?;
+    show(args, &plan)?;
+    Ok(Exit::Done)
+}
+
+/// What becomes of the site on all machines that are asked for, and the costs that are missing for some.
+fn predicted(args: &Args, site: &Site, costs: &Costs) -> (Vec<Prediction>, Vec<String>) {
+    let (mut predictions, mut missing) = (Vec::new(), Vec::new());
+    for machines in all(args) {
+        let lacks = costs.missing(&site.needs(machines, costs));
+        if lacks.is_empty() {
+            predictions.push(site.predict(costs, machines, args.price));
+        }
+        missing.extend(lacks);
+    }
+    missing.sort_unstable();
+    missing.dedup();
+    (predictions, missing)
+}
+
+/// Each change alone, and all of those that are possible together.
+fn alternatives(args: &Args, site: &Site, costs: &Costs, changes: &[Change]) -> Vec<Alternative> {
+    let log = args.trace.as_deref();
+    let told = |name: String, made: Result<(Site, Costs), String>| {
+        let outcome = made.and_then(|(site, costs)| {
+            let (predictions, missing) = predicted(args, &site, &costs);
+            if predictions.is_empty() { Err(missing.join("; ")) } else { Ok(predictions) }
+        });
+        Alternative { name, outcome }
+    };
+    let mut all: Vec<Alternative> =
+        changes.iter().map(|change| told(change.name.clone(), change.made(site, costs, log))).collect();
+    let possible: Vec<&Change> = changes.iter().filter(|change| change.made(site, costs, log).is_ok()).collect();
+    if possible.len() > 1 {
+        let together = possible
+            .iter()
+            .try_fold((site.clone(), costs.clone()), |(site, costs), change| change.made(&site, &costs, log));
+        let names: Vec<&str> = possible.iter().map(|change| change.name.as_str()).collect();
+        all.push(told(format!("together: {}", names.join(", ")), together));
+    }
+    all
+}
+
+fn site(args: &Args, traffic: Option<&Traffic>) -> Result<Site> {
+    let positive = |value: f64| value.is_finite() && value > 0.0;
+    let of_log = |of: fn(&Traffic) -> f64| traffic.map(of);
+    let rate_per_s = args.rate.or(of_log(|of| of.peak_per_s)).unwrap_or_default();
+    let requests = args.requests_per_connection.or(of_log(|of| of.requests_per_connection)).unwrap_or(1.0);
+    ensure_fault!(Usage, positive(rate_per_s), "--rate is a number above 0");
+    ensure_fault!(Usage, positive(args.cpus), "--cpus is a number above 0");
+    ensure_fault!(Usage, requests >= 1.0, "--requests-per-connection is at least 1");
+    ensure_fault!(Usage, !args.servers.contains(&0), "--servers: at least one server is needed");
+    ensure_fault!(Usage, args.bytes.is_none_or(positive), "--bytes is a number above 0");
+    ensure_fault!(Usage, args.price.is_none_or(positive), "--price is a number above 0");
+    Ok(Site {
+        rate_per_s,
+        requests_per_connection: requests,
+        reuse: args.reuse.map(|percent| percent / 100.0).or(of_log(|of| of.reuse)).unwrap_or_default(),
+        kilobytes: args.bytes.map(|bytes| bytes / 1e3).or(of_log(|of| of.kilobytes)),
+        cpus: args.cpus,
+        policy: args.policy,
+        shares_keys: args.shared_keys,
+    })
+}
+
+fn all(args: &Args) -> Vec<Machines> {
+    let with = |&proxies: &u32| args.servers.iter().map(move |&servers| Machines { servers, proxies });
+    args.proxies.iter().flat_map(with).collect()
+}
+
+fn costs(args: &Args) -> Result<Costs> {
+    let cells = args.cells();
+    let source = |which: &String| {
+        Source::of(&store::find(which)?)
+            .map(|of| of.of_cells(&cells))
+            .with_context(|| format!("record {which} cannot be planned from"))
+    };
+    Costs::of(&args.from.iter().map(source).collect::<Result<Vec<_>>>()?)
+}
+
+fn show(args: &Args, plan: &Plan<'_>) -> Result<()> {
+    let document = page::document(plan);
+    if let Some(path) = args.output.report() {
+        std::fs::write(path, html::page(&document)?)
+            .with_context(|| format!("failed to write {}; name another file with --report", path.display()))?;
+    }
+    let mut text = match (args.output.json, args.output.markdown) {
+        (true, _) => serde_json::to_string_pretty(&page::json(plan))? + "\n",
+        (false, true) => markdown::text(&document),
+        (false, false) => terminal::text(&document, Style::of_stdout()),
+    };
+    if let Some(path) = args.output.report().filter(|_| !args.output.json && !args.output.markdown) {
+        text.push_str(&format!("\nReport: {}\n", path.display()));
+    }
+    tlsdyno_base::output::print(text)
+}
