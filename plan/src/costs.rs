@@ -363,7 +363,7 @@ mod tests {
         let server = costs.at(Place::Server).unwrap();
         for (found, known) in server.costs_ns.iter().zip([900e3, 300e3, 40e3]) {
             let found = found.unwrap();
-            assert!(found.low < known && known < found.high && found.half_width() < 0.1 * known, "{found:?} {known}");
+            assert!(found.low < known && known < found.high && found.half_width() < 0.2 * known, "{found:?} {known}");
         }
         assert_eq!(server.costs_ns[Term::Kilobyte as usize], None, "all responses are alike");
         let hop = costs.at(Place::Dispatcher).unwrap();

@@ -102,7 +102,7 @@ fn stores_outlive_reloads_and_keys_do_not() {
     let store = Scenario { kept: Kept::Store(100_000), table: 1 << 18, ..usual() };
     // The lifetime counts from the full handshake: 100 s of 400 a session is looked for in vain.
     let [before, most] = storm(Storm::Reload, store.clone()).full_per_s;
-    assert!((before / 150.0 - 1.0).abs() < 0.1 && most < 1.5 * before, "{before} {most}");
+    assert!((before / 150.0 - 1.0).abs() < 0.2 && most < 1.5 * before, "{before} {most}");
     assert!(storm(Storm::Restart, store).full_per_s[1] > 500.0);
 }
 
