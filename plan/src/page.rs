@@ -5,7 +5,7 @@ use tlsdyno_base::bootstrap::Estimate;
 use tlsdyno_base::units::{format_micros, format_quantity, format_short, format_tenths};
 use tlsdyno_base::verdict::Lies;
 use tlsdyno_report::charts::{COLOURS, line_legend, quantity, tooltip, with};
-use tlsdyno_report::document::{Chart, Content, Document, Section, Tone};
+use tlsdyno_report::document::{Chart, Content, Document, Medium, Section, Tone};
 use tlsdyno_report::rows::Rows;
 
 use crate::costs::{Costs, Fitted};
@@ -158,16 +158,25 @@ fn machines(plan: &Plan<'_>) -> Section {
     let latency = |of: &Prediction, of_returning: usize, part: fn(&Latency) -> Estimate| {
         Some(part(&of.visitors[of_returning])).filter(|of| of.value.is_finite())
     };
+    let number = |of: Option<Estimate>| of.map_or(String::new(), |of| ms(of.value));
+    let mean = |of: &Prediction, which| number(latency(of, which, |of| of.mean_s));
+    let p99 = |of: &Prediction, which| number(latency(of, which, |of| of.p99_s));
     let rows = Rows::of(plan.predictions)
         .words("machines", |of| of.machines.told())
         .estimate("% used", |of| format!("{of:.0}"), |of| Some(of.used.scaled(100.0)))
         .estimate("hits/s at most", format_quantity, |of| Some(of.capacity_per_s))
         .estimate("CPU µs/hit", format_micros, |of| Some(of.cpu_ns_per_hit))
-        .number("sessions kept", |of| format!("{:.0} %", 100.0 * of.kept))
-        .estimate("new visitor ms", ms, |of| latency(of, 0, |of| of.mean_s))
-        .number("p99", |of| latency(of, 0, |of| of.p99_s).map_or(String::new(), |of| ms(of.value)))
-        .estimate("returning ms", ms, |of| latency(of, 1, |of| of.mean_s))
-        .number("p99", |of| latency(of, 1, |of| of.p99_s).map_or(String::new(), |of| ms(of.value)))
+        .number("kept", |of| format!("{:.0} %", 100.0 * of.kept))
+        .number("new visitor ms", |of| mean(of, 0))
+        .on(Medium::Page)
+        .interval(ms, |of| latency(of, 0, |of| of.mean_s))
+        .on(Medium::Everywhere)
+        .number("p99", |of| p99(of, 0))
+        .number("returning ms", |of| mean(of, 1))
+        .on(Medium::Page)
+        .interval(ms, |of| latency(of, 1, |of| of.mean_s))
+        .on(Medium::Everywhere)
+        .number("p99", |of| p99(of, 1))
         .number_if_any("dispatcher CPUs", |of| of.dispatcher_cpus.map(|of| format!("{:.2}", of.value)))
         .number_if_any("price/h", |of| of.price_per_h.map(|price| format!("{price:.3}")))
         .toned(Tone::Muted, |of| !carries(of));
