@@ -134,7 +134,7 @@ impl Costs {
         let lacks =
             |(place, term): &&(Place, Term)| self.at(*place).is_none_or(|of| of.costs_ns[*term as usize].is_none());
         let told = |(place, term): &(Place, Term)| {
-            format!("{} at the {}: {}", term.told(*place), place.told(), place.measured_by())
+            format!("{} at the {}: {}", term.told(*place), place.told(), place.measured_by(*term))
         };
         needed.iter().filter(lacks).map(told).collect()
     }

@@ -43,9 +43,10 @@ impl Place {
         }
     }
 
-    /// The command that measures what work costs there.
-    pub fn measured_by(self) -> &'static str {
+    /// The command that measures what such work costs there.
+    pub fn measured_by(self, term: Term) -> &'static str {
         match self {
+            Place::Server if term == Term::Request => "tlsdyno cost https://…",
             Place::Server => "tlsdyno cost https://…, or tlsdyno cluster --reuse 0,50,100",
             Place::Plain => "tlsdyno cost https://… --plain-url http://…, or tlsdyno ablate",
             Place::Proxy | Place::Behind => "tlsdyno array --proxies 1,2 --reuse 0,50,90",
