@@ -88,7 +88,7 @@ fn sizes_follow_from_known_costs_in_every_form() {
     assert!(page.contains("machines-by-reuse") && page.contains("p99-by-load"));
 
     let markdown = said(&plan(&file, &format!("{asked} --markdown --no-report")));
-    assert!(markdown.contains("| 2 servers | 58 | [5"), "{markdown}");
+    assert!(markdown.contains("| 2 servers | 58 | \\[5"), "{markdown}");
     let output = plan(&file, &format!("{asked} --no-report --what-if p-512"));
     assert_eq!(output.status.code(), Some(2), "no change has that name: {}", said(&output));
     let output = plan(&file, &format!("{asked} --json --no-report --what-if p-256 --storm restart"));
