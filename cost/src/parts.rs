@@ -311,7 +311,7 @@ mod tests {
         for whole in ["TLS 1.3, request", "TLS 1.2, request"] {
             let measured = measured(whole);
             let mut names: Vec<&str> = measured.steps.iter().map(|step| step.name.as_str()).collect();
-            for part in all(&measured, Some(true)) {
+            for part in all(&measured, Agreement::First) {
                 // TLS 1.3 does not exist where 1.2 is spoken.
                 let of_today =
                     |(_, step): &&(f64, String)| !(whole.starts_with("TLS 1.2") && step.starts_with("TLS 1.3"));
@@ -327,11 +327,14 @@ mod tests {
 
     #[test]
     fn the_life_of_a_connection_adds_up_to_it() {
-        for (whole, agrees_first) in
-            [("TLS 1.3, request", true), ("TLS 1.3, request", false), ("TLS 1.2, request", false)]
-        {
+        for (whole, agreement) in [
+            ("TLS 1.3, request", Agreement::First),
+            ("TLS 1.3, request", Agreement::ByZero),
+            ("TLS 1.3, request", Agreement::Unknown),
+            ("TLS 1.2, request", Agreement::Unknown),
+        ] {
             let mut sum = BTreeMap::new();
-            for part in all(&measured(whole), Some(agrees_first)).iter().filter(|part| part.kind == PartKind::Life) {
+            for part in all(&measured(whole), agreement).iter().filter(|part| part.kind == PartKind::Life) {
                 part.terms.iter().for_each(|(weight, name)| *sum.entry(name.clone()).or_insert(0.0) += weight);
             }
             sum.retain(|_, weight| *weight != 0.0);
@@ -348,7 +351,9 @@ mod tests {
                 100.0 + if step.name.ends_with("P-384") && goes_on { 500.0 } else { 0.0 }
             })
         };
-        let has = |columns: &[Column], name: &str| costs(&measured, columns).iter().any(|part| part.part == name);
+        let has = |columns: &[Column], name: &str| {
+            costs(&measured, columns, &Rows::Rounds).iter().any(|part| part.part == name)
+        };
         assert!(has(&cost(true), "key agreement") && !has(&cost(true), TOGETHER));
         assert!(!has(&cost(false), "key agreement") && has(&cost(false), TOGETHER));
     }
@@ -362,7 +367,7 @@ mod tests {
                 (if step.page.is_empty() { 20.0 } else { 200.0 }, if step.version.is_some() { 5.0 } else { 0.0 });
             1000.0 + requests * (page + tls)
         });
-        let costs = costs(&measured, &columns);
+        let costs = costs(&measured, &columns, &Rows::Rounds);
         let cost = |name: &str| costs.iter().find(|part| part.part == name).map(|part| part.cpu_ns.value.round());
         assert_eq!(cost(NEXT), Some(25.0));
         assert_eq!(cost(&format!("{NEXT}, /large")), Some(205.0));
@@ -374,7 +379,7 @@ mod tests {
     fn the_same_server_twice_differs_in_nothing() {
         let measured = measured("TLS 1.3, request");
         let columns = columns(&measured, |step| step.name.len() as f64);
-        let differences = differences([(&measured, &columns), (&measured, &columns)]);
+        let differences = differences([(&measured, &columns), (&measured, &columns)], &Rows::Rounds);
         assert!(differences.len() > 20 && differences.iter().all(|part| part.cpu_ns.value == 0.0));
     }
 }
