@@ -38,7 +38,9 @@ mod tests {
         let mut peak = Peak::default();
         (0..100_000).for_each(|minute| peak.add(minute * 60));
         assert_eq!(peak.most(), 1);
-        [120, 179, 120, 60].map(|at_s| peak.add(7_000_000 + at_s));
+        for at_s in [120, 179, 120, 60] {
+            peak.add(7_000_000 + at_s);
+        }
         assert!(peak.most() >= 2 && peak.by_minute.len() < 200, "{peak:?}");
     }
 }
