@@ -116,8 +116,8 @@ enum Agreement {
     /// The server agrees before it looks for a signature that the client takes: a hello without one costs more by a
     /// dearer group.
     First,
-    /// It finds that a share gives no secret after its multiplication, as RFC 7748 section 6.1 has it: such a hello
-    /// costs more than one without a usable signature, and no more than what follows.
+    /// It looks for a signature first, and finds that a share gives no secret after its multiplication, as RFC 7748
+    /// section 6.1 has it: such a hello costs more than one without a usable signature, and less than what follows.
     ByZero,
     /// Nothing that is certain.
     Unknown,
@@ -139,10 +139,8 @@ impl Agreement {
         };
         // By more than half of what the group costs more where the handshake goes on.
         let excess = [(1.0, unsigned_p384), (-1.0, unsigned), (-0.5, flight_p384), (0.5, flight)];
-        match direction(&excess) {
-            Some(Direction::Bigger) => return Agreement::First,
-            Some(Direction::Smaller) => {}
-            _ => return Agreement::Unknown,
+        if direction(&excess) == Some(Direction::Bigger) {
+            return Agreement::First;
         }
         let of_zero = direction(&[(1.0, zero), (-1.0, unsigned)]);
         let rest = direction(&[(1.0, resumed), (-1.0, zero)]);

@@ -72,9 +72,10 @@ fn spliced(page: &str, folder: &Path) -> Result<String> {
 }
 
 /// What a table of sheets shows: the head of each column, and the part.
-const PARTS: [(&str, &str); 6] = [
+const PARTS: [(&str, &str); 7] = [
     ("TCP", "accepting and closing"),
     ("full handshake", "full handshake"),
+    ("key agreement", "key agreement"),
     ("certificate and signature", "certificate and signature"),
     ("resumed handshake", "resumed handshake"),
     ("next request", "next request on the connection"),
