@@ -41,7 +41,11 @@ fn run(place: &Place, arguments: &[&str]) -> Output {
 }
 
 fn cost(place: &Place, arguments: &[&str]) -> Value {
-    let output = run(place, &[arguments, &["--time", "10", "--json"]].concat());
+    cost_for(place, "10", arguments)
+}
+
+fn cost_for(place: &Place, time_s: &str, arguments: &[&str]) -> Value {
+    let output = run(place, &[arguments, &["--time", time_s, "--json"]].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }
@@ -57,6 +61,34 @@ fn refused(place: &Place, arguments: &[&str], code: i32, why: &str) {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
     assert!(said.contains(why), "{arguments:?}: {said}");
+}
+
+/// On a quiet machine little is found to a twentieth, and nothing elsewhere.
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "two minutes, wants a quiet machine"]
+    fn what_a_server_burns_is_found_to_some_microseconds() {
+        let place = Place::new();
+        let [usual, burning] = [[0; 4], [50, 100, 200, 150]].map(BurningServer::start);
+        let [usual, burning] = [&usual, &burning].map(|server| format!("https://{}/", server.address));
+        let sheet = cost_for(&place, "100", &[&usual, "--against", &burning]);
+        let differences = &sheet["cost"]["differences"];
+        for (part, truth) in [
+            ("accepting and closing", 0.0),
+            ("reading the hello", 50.0),
+            ("key agreement", 0.0),
+            (SIGNATURE, 100.0),
+            ("client's Finished, tickets", 200.0),
+            ("the request", 150.0),
+            (NEXT, 150.0),
+        ] {
+            let found = us(differences, part);
+            // Reading the clock ends a burn one or two microseconds late.
+            assert!((found - truth).abs() < 5.0 + 0.06 * truth, "{part}: {found} for {truth} in {differences:#}");
+        }
+    }
 }
 
 /// A server that burns CPU time at four points of a connection, beside one that burns none.
