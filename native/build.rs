@@ -1,6 +1,7 @@
-//! Compiles the provider (`provider`, C), the doubler (`doubler`), the profiler (`profiler`) and the shim (`shim`) into
-//! a shared library each, what measures primitives (`primitives`) and the stock client (`stock_client`) into programs,
-//! which `src` embeds, and lets the C headers say what the memory that they share with tlsdyno looks like (`layout.c`).
+//! Compiles the provider (`provider`, C), the doubler (`doubler`), the profiler (`profiler`), the provider of remote
+//! keys (`cryptoserver`) and the shim (`shim`) into a shared library each, what measures primitives (`primitives`) and
+//! the stock client (`stock_client`) into programs, which `src` embeds, and lets the C headers say what the memory that
+//! they share with tlsdyno looks like (`layout.c`).
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     for source in [
         "clock.h",
+        "cryptoserver",
         "doubler",
         "doubler_record.h",
         "layout.c",
@@ -43,7 +45,7 @@ fn main() {
     // Not linked with libcrypto: they look up that of the server that loads them, of whatever series (3.0, 3.5, 4.0);
     // two in one process crash. `defs`: no name of it is left for the loader to find, which might find none, or another
     // one. `nodelete`: threads and fork handlers may still point into them after they are unloaded.
-    for name in ["provider", "doubler", "profiler"] {
+    for name in ["provider", "doubler", "profiler", "cryptoserver"] {
         let library = out.join(format!("tlsdyno-{name}.so"));
         let link = ["-Wl,-z,nodelete,-z,relro,-z,now,-z,defs", "-ldl"];
         build(&[&native.join(name), &native.join("wrapping")], &library, &link);

@@ -22,6 +22,7 @@ pub mod layout;
 pub mod primitives;
 pub mod profiler;
 pub mod provider;
+pub mod remote_keys;
 pub mod shim;
 pub mod stock_client;
 mod unpacked;

@@ -117,7 +117,7 @@ impl Unpacked {
 
 /// A path as value in an `openssl.cnf`, config(5): quotes, backslashes, `$`, `#` and blanks at the ends have meanings
 /// there.
-fn configuration_value(path: &Path) -> Result<&str> {
+pub(super) fn configuration_value(path: &Path) -> Result<&str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%=~ ".contains(c);
     match path.to_str() {
         Some(text) if text.chars().all(plain) && !text.ends_with(' ') => Ok(text),

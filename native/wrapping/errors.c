@@ -26,7 +26,8 @@ void errors_load(void)
         {REASON_WRAPPED_PROVIDER, "the default provider cannot be wrapped"},
         {REASON_PEER_HAS_STAGE_ON, "the peer does not have this stage switched off"},
         {REASON_BUFFER_TOO_SMALL, "buffer too small"},
-        {REASON_UNSUPPORTED_USE, "a use that the no-op does not cover"},
+        {REASON_UNSUPPORTED_USE, "a use that is not covered"},
+        {REASON_NO_ANSWER, "the private key is at a cryptoserver, which does not answer"},
         {0, NULL},
     };
 

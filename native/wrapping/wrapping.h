@@ -34,6 +34,7 @@ enum reason {
     REASON_PEER_HAS_STAGE_ON,
     REASON_BUFFER_TOO_SMALL,
     REASON_UNSUPPORTED_USE,
+    REASON_NO_ANSWER,
 };
 
 /* errors.c */

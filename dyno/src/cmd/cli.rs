@@ -24,6 +24,10 @@ fn subcommands() -> Vec<Subcommand> {
             "tlsdyno run remedies --server nginx --time 3m",
         ),
         subcommand!("completions", cmd::completions),
+        subcommand!("cryptoserver", tlsdyno_cryptoserver::command).with_short_help(
+            &["keys", "listen", "cert", "cert_key", "client_ca", "allow_decryption", "rate", "max_connections"],
+            "tlsdyno cryptoserver --key site.key --cert keys.pem --cert-key keys.key --client-ca agents.pem",
+        ),
         subcommand!("dispatch", cmd::dispatch).with_short_help(
             &["config", "listen", "backends", "policy", "session_timeout", "drain_time", "control", "check"],
             "tlsdyno dispatch --listen 127.0.0.1:8443 --backend 127.0.0.1:9001 --backend 127.0.0.1:9002",

@@ -22,7 +22,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("What does TLS cost a server", &["ablate", "advise", "cost", "profile", "run"]),
     ("Load a server", &["load", "reuse", "compare", "trace", "serve"]),
     ("Several machines", &["cluster", "array", "plan", "worker"]),
-    ("In production", &["dispatch"]),
+    ("In production", &["dispatch", "cryptoserver"]),
     ("Watch sites", &["probe"]),
     ("What was measured", &["list", "report", "scoreboard"]),
     ("This machine", &["doctor", "completions", "man"]),

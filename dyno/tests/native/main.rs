@@ -9,4 +9,5 @@ mod primitives;
 mod private_libcrypto;
 mod profiler;
 mod provider;
+mod remote_keys;
 mod shim;

@@ -6,6 +6,7 @@ mod bounds;
 mod calibrate;
 mod cluster;
 mod counting;
+mod cryptoserver;
 mod directives;
 mod effects;
 mod experiments;

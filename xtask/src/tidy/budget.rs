@@ -45,7 +45,8 @@ mod tests {
     use super::*;
 
     const OTHERS: &str = "tls 0 -\nengine 0 -\nbase 0 -\nreport 0 -\nnative/src 0 -\nrecord 0 -\nstats 0 -\n\
-                          dispatch 0 -\nservers 0 -\ntraffic 0 -\nprobe 0 -\nbench 0 -\ncluster 0 -\ncost 0 -\n\
+                          dispatch 0 -\ncryptoserver 0 -\nservers 0 -\ntraffic 0 -\nprobe 0 -\nbench 0 -\n\
+                          cluster 0 -\ncost 0 -\nplan 0 -\n\
                           profile 0 -\nlab 0 -\nxtask 0 -\ndyno 0 -\nnative 0 -\nexperiments 0 -\nscripts 0 -\n";
 
     #[test]

@@ -9,7 +9,7 @@ use super::source::Language;
 
 /// What is counted: the title, where its files are, and what they are written in. C is counted by itself, as all of
 /// `native`, whose Rust is `native/src`.
-const PARTS: [(&str, &str, Language); 23] = [
+const PARTS: [(&str, &str, Language); 24] = [
     ("wire", "wire/src/", Language::Rust),
     ("tls", "tls/src/", Language::Rust),
     ("engine", "engine/src/", Language::Rust),
@@ -19,6 +19,7 @@ const PARTS: [(&str, &str, Language); 23] = [
     ("record", "record/src/", Language::Rust),
     ("stats", "stats/src/", Language::Rust),
     ("dispatch", "dispatch/src/", Language::Rust),
+    ("cryptoserver", "cryptoserver/src/", Language::Rust),
     ("servers", "servers/src/", Language::Rust),
     ("traffic", "traffic/src/", Language::Rust),
     ("probe", "probe/src/", Language::Rust),

@@ -1,0 +1,195 @@
+//! The private keys that a service holds, and what it does with them.
+
+use std::collections::HashMap;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow};
+use aws_lc_rs::digest::{SHA256, digest};
+use openssl::hash::MessageDigest;
+use openssl::pkey::{HasPublic, Id, PKey, PKeyRef, Private};
+use openssl::rsa::Rsa;
+use openssl::sign::Signer;
+use rustls::SignatureScheme;
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
+use rustls::sign::SigningKey;
+use rustls_pki_types::PrivateKeyDer;
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_base::input;
+
+use crate::form::{self, Form};
+use crate::frame::{ANSWER_BYTES_MAX, KeyId, Operation, Request, Status};
+use crate::premaster;
+
+/// Which key it is: the same for a private key and for a certificate with its public part.
+///
+/// # Errors
+/// The public part cannot be encoded.
+pub fn id_of<K: HasPublic>(key: &PKeyRef<K>) -> Result<KeyId> {
+    let spki = key.public_key_to_der().context("encode a public key")?;
+    Ok(digest(&SHA256, &spki).as_ref().first_chunk().copied().expect("a hash of 32 bytes"))
+}
+
+/// A key by its uses.
+struct Key {
+    signing: Arc<dyn SigningKey>,
+    /// For what `signing` does not have: in TLS 1.2 a curve goes with every hash.
+    curve: Option<PKey<Private>>,
+    /// Where it decrypts.
+    decrypting: Option<Rsa<Private>>,
+}
+
+/// All keys.
+pub struct Keys(HashMap<KeyId, Key>);
+
+impl Keys {
+    /// Reads the keys in these files, which nobody else may read. `decryption`: RSA keys decrypt, too.
+    ///
+    /// # Errors
+    /// [`Fault::Input`]: a file cannot be read, or by everybody, or holds no key that signs handshakes.
+    pub fn read<P: AsRef<Path>>(files: &[P], decryption: bool) -> Result<Keys> {
+        let read = |file: &P| {
+            let file = file.as_ref();
+            read_one(file, decryption).with_context(|| format!("the key {}", file.display()))
+        };
+        Ok(Keys(files.iter().map(read).collect::<Result<_>>().or_fault(Fault::Input)?))
+    }
+
+    /// Their number.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Does what is asked for: a signature or a secret.
+    ///
+    /// # Errors
+    /// How the request ended otherwise, and why.
+    pub fn perform(&self, request: &Request) -> Result<Vec<u8>, (Status, &'static str)> {
+        let key = self.0.get(&request.key).ok_or((Status::NoKey, "the cryptoserver has no such key"))?;
+        match request.operation {
+            Operation::Sign => key.sign(request.detail, request.message),
+            Operation::Decrypt => {
+                let off = "the cryptoserver decrypts nothing: it runs without --allow-decryption, or the key is no RSA";
+                let rsa = key.decrypting.as_ref().ok_or((Status::Refused, off))?;
+                let secret = premaster::decrypt(rsa, request.detail, request.message);
+                secret.map(Vec::from).map_err(|why| (Status::Refused, why))
+            }
+        }
+    }
+}
+
+impl Key {
+    fn sign(&self, scheme: u16, message: &[u8]) -> Result<Vec<u8>, (Status, &'static str)> {
+        let form = form::of(message, scheme).map_err(|why| (Status::Refused, why))?;
+        let failed = (Status::Failed, "the signature failed");
+        if let Some(signer) = self.signing.choose_scheme(&[SignatureScheme::from(scheme)]) {
+            return signer.sign(message).map_err(|_| failed);
+        }
+        let hash = match scheme {
+            0x0403 => MessageDigest::sha256(),
+            0x0503 => MessageDigest::sha384(),
+            _ => MessageDigest::sha512(),
+        };
+        let curve = self.curve.as_ref().filter(|_| form == Form::ServerKeyExchange && scheme & 0xff == 3);
+        let key = curve.ok_or((Status::Refused, "the key has not this signature scheme"))?;
+        Signer::new(hash, key).and_then(|mut signer| signer.sign_oneshot_to_vec(message)).map_err(|_| failed)
+    }
+}
+
+fn read_one(file: &Path, decryption: bool) -> Result<(KeyId, Key)> {
+    let pem = input::read(file, input::TEXT_BYTES_MAX)?;
+    let mode = std::fs::metadata(file)?.permissions().mode();
+    ensure_fault!(Input, mode & 0o007 == 0, "everybody may read it: chmod o= {}", file.display());
+    // Without a question for a passphrase.
+    let key = PKey::private_key_from_pem_callback(&pem, |_| Ok(0)).context("no private key in PEM form")?;
+    let rsa = (key.id() == Id::RSA).then(|| key.rsa()).transpose()?;
+    let too_large = rsa.as_ref().is_some_and(|rsa| rsa.size() as usize > ANSWER_BYTES_MAX);
+    ensure_fault!(Input, !too_large, "RSA keys have at most 4096 bits here");
+    ensure_fault!(Input, matches!(key.id(), Id::RSA | Id::EC), "only RSA and ECDSA keys sign here");
+    let der = PrivateKeyDer::try_from(key.private_key_to_pkcs8()?).map_err(|why| anyhow!("{why}"))?;
+    let signing = any_supported_type(&der).context("it signs no handshake")?;
+    let id = id_of(&key)?;
+    Ok((id, Key { signing, curve: (key.id() == Id::EC).then_some(key), decrypting: rsa.filter(|_| decryption) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use openssl::rsa::Padding;
+    use openssl::sign::{RsaPssSaltlen, Verifier};
+
+    use super::*;
+
+    fn keys(kinds: &[&'static rcgen::SignatureAlgorithm], decryption: bool) -> (Keys, Vec<PKey<Private>>) {
+        let place = tempfile::tempdir().unwrap();
+        let made = kinds.iter().enumerate().map(|(number, kind)| {
+            let (path, pem) = (place.path().join(number.to_string()), rcgen::KeyPair::generate_for(kind).unwrap());
+            std::fs::write(&path, pem.serialize_pem()).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+            (path, PKey::private_key_from_pem(pem.serialize_pem().as_bytes()).unwrap())
+        });
+        let (paths, private): (Vec<_>, Vec<_>) = made.unzip();
+        (Keys::read(&paths, decryption).unwrap(), private)
+    }
+
+    fn request<'a>(key: &PKey<Private>, operation: Operation, detail: u16, message: &'a [u8]) -> Request<'a> {
+        Request { tag: 1, operation, key: id_of(key).unwrap(), detail, message }
+    }
+
+    /// Whether OpenSSL takes it for a signature of that scheme.
+    fn verifies(key: &PKey<Private>, scheme: u16, message: &[u8], signature: &[u8]) -> bool {
+        let hash = match scheme {
+            0x0804 | 0x0403 | 0x0401 => MessageDigest::sha256(),
+            _ => MessageDigest::sha384(),
+        };
+        let mut verifier = Verifier::new(hash, key).unwrap();
+        if scheme >> 8 == 8 {
+            verifier.set_rsa_padding(Padding::PKCS1_PSS).unwrap();
+            verifier.set_rsa_pss_saltlen(RsaPssSaltlen::DIGEST_LENGTH).unwrap();
+        }
+        verifier.verify_oneshot(signature, message).unwrap()
+    }
+
+    #[test]
+    fn handshakes_are_signed_and_nothing_else() {
+        let kinds = [&rcgen::PKCS_RSA_SHA256, &rcgen::PKCS_ECDSA_P256_SHA256, &rcgen::PKCS_ECDSA_P384_SHA384];
+        let (keys, private) = keys(&kinds, false);
+        let mut signed = 0;
+        for (message, scheme) in form::examples() {
+            for key in &private {
+                match keys.perform(&request(key, Operation::Sign, scheme, &message)) {
+                    Ok(signature) => {
+                        assert!(verifies(key, scheme, &message, &signature), "{scheme:04x}");
+                        signed += 1;
+                    }
+                    Err((status, _)) => assert_eq!(status, Status::Refused, "another key's scheme"),
+                }
+                let hash = digest(&SHA256, &message);
+                let oracle = keys.perform(&request(key, Operation::Sign, scheme, hash.as_ref()));
+                assert_eq!(oracle.unwrap_err().0, Status::Refused);
+            }
+        }
+        // One by each key that fits; the last by two, as in TLS 1.2 a curve goes with every hash.
+        assert_eq!(signed, form::examples().len() + 1);
+    }
+
+    #[test]
+    fn decryption_is_off_unless_asked_for_and_for_other_keys() {
+        let kinds = [&rcgen::PKCS_RSA_SHA256, &rcgen::PKCS_ECDSA_P256_SHA256];
+        for allowed in [false, true] {
+            let (keys, private) = keys(&kinds, allowed);
+            let mut block = [0; 256];
+            private[0].rsa().unwrap().public_encrypt(&[3; 48], &mut block, Padding::PKCS1).unwrap();
+            let answers = [0, 1].map(|at| keys.perform(&request(&private[at], Operation::Decrypt, 0x0303, &block)));
+            assert_eq!(answers[0].as_deref().ok(), allowed.then_some(&[3; 48][..]));
+            assert_eq!(answers[1].as_ref().unwrap_err().0, Status::Refused);
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_not_there_is_named_so() {
+        let (keys, private) = keys(&[&rcgen::PKCS_ECDSA_P256_SHA256], false);
+        let stranger = Request { key: [0; 16], ..request(&private[0], Operation::Sign, 0x0403, b"") };
+        assert_eq!(keys.perform(&stranger).unwrap_err().0, Status::NoKey);
+    }
+}

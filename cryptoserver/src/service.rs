@@ -1,0 +1,235 @@
+//! The service: a thread for each agent's connection, which does what is asked there. A connection's requests are done
+//! one after the other, so an agent that is to use several CPUs has several connections.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use aws_lc_rs::digest::{SHA256, digest};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustls::{ServerConfig, ServerConnection};
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_base::output;
+
+use crate::frame::{Answer, Operation, Request, Status, first};
+use crate::identity::PROTOCOL;
+use crate::keys::Keys;
+use crate::metrics::{Counters, Pace};
+use crate::rate::{Client, Rates};
+
+/// A client has so long to say who it is, and to take what it asked for.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A connection without requests is closed; its agent makes another one when it needs it.
+const IDLE: Duration = Duration::from_secs(600);
+/// Answers that are ready go no later than this, whatever else the batch asks for.
+const ANSWER_DELAY: Duration = Duration::from_micros(500);
+/// How often the service looks whether it shall end.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+const NAMES: [&str; 7] = ["signatures", "decryptions", "refused", "no_key", "over_rate", "failed", "not_let_in"];
+const SIGNATURES: usize = 0;
+const DECRYPTIONS: usize = 1;
+const NOT_LET_IN: usize = 6;
+
+/// What bounds a service.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Most connections.
+    pub connections: u32,
+    /// Operations in a second for each client certificate.
+    pub rate: u32,
+    /// Seconds between two lines of metrics; 0: none.
+    pub metrics_every: u32,
+}
+
+/// A service that listens.
+pub struct Service {
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    limits: Limits,
+}
+
+struct Shared {
+    tls: Arc<ServerConfig>,
+    keys: Keys,
+    rates: Mutex<Rates>,
+    counters: Counters<7>,
+    connections: AtomicU32,
+}
+
+impl Service {
+    /// Binds the address.
+    ///
+    /// # Errors
+    /// [`Fault::Environment`]: the address cannot be had.
+    pub fn new(listen: SocketAddr, tls: Arc<ServerConfig>, keys: Keys, limits: Limits) -> Result<Service> {
+        let bound = TcpListener::bind(listen).with_context(|| format!("failed to listen on {listen}"));
+        let listener = bound.or_fault(Fault::Environment)?;
+        listener.set_nonblocking(true)?;
+        let shared = Shared {
+            tls,
+            keys,
+            rates: Mutex::new(Rates::new(limits.rate)),
+            counters: Counters::new(NAMES),
+            connections: AtomicU32::new(0),
+        };
+        Ok(Service { listener, shared: Arc::new(shared), limits })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until `stop`. What is under way then is lost; agents ask again elsewhere.
+    ///
+    /// # Errors
+    /// The listener cannot be waited for.
+    pub fn run(&self, stop: &AtomicBool) -> Result<()> {
+        let mut pace = Pace::new(self.limits.metrics_every);
+        while !stop.load(Ordering::Relaxed) {
+            let mut waiting = [PollFd::new(&self.listener, PollFlags::IN)];
+            match poll(&mut waiting, Some(&LOOK)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error).context("wait for connections"),
+            }
+            while let Ok((stream, _)) = self.listener.accept() {
+                self.let_in(stream);
+            }
+            if pace.is_due(Instant::now()) {
+                // The service goes on for its agents, whoever has stopped reading.
+                let _ = output::print(self.line());
+            }
+        }
+        let _ = output::print(self.line());
+        Ok(())
+    }
+
+    fn line(&self) -> String {
+        self.shared.counters.line(&[("connections", self.shared.connections.load(Ordering::Relaxed).into())])
+    }
+
+    fn let_in(&self, stream: TcpStream) {
+        let shared = Arc::clone(&self.shared);
+        if shared.connections.fetch_add(1, Ordering::Relaxed) >= self.limits.connections {
+            shared.counters.add(NOT_LET_IN, 1);
+            shared.connections.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        let serve = move || {
+            let served = Conversation::begin(&shared, stream).map(|mut one| one.go_on());
+            shared.counters.add(NOT_LET_IN, u64::from(served.is_err()));
+            shared.connections.fetch_sub(1, Ordering::Relaxed);
+        };
+        if thread::Builder::new().name("connection".to_owned()).spawn(serve).is_err() {
+            self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A connection whose client is known.
+struct Conversation<'a> {
+    shared: &'a Shared,
+    stream: TcpStream,
+    tls: ServerConnection,
+    client: Client,
+}
+
+impl<'a> Conversation<'a> {
+    fn begin(shared: &'a Shared, mut stream: TcpStream) -> io::Result<Conversation<'a>> {
+        // What accepts does not wait; what it accepts does.
+        stream.set_nonblocking(false)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut tls = ServerConnection::new(Arc::clone(&shared.tls)).map_err(io::Error::other)?;
+        let began = Instant::now();
+        while tls.is_handshaking() {
+            if began.elapsed() > PATIENCE || tls.read_tls(&mut stream)? == 0 {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            let understood = tls.process_new_packets();
+            // With an alert where it was not understood.
+            while tls.wants_write() {
+                tls.write_tls(&mut stream)?;
+            }
+            understood.map_err(io::Error::other)?;
+        }
+        let certificate =
+            tls.peer_certificates().and_then(<[_]>::first).filter(|_| tls.alpn_protocol() == Some(PROTOCOL));
+        let certificate = certificate.ok_or(io::ErrorKind::PermissionDenied)?;
+        let client = digest(&SHA256, certificate).as_ref().try_into().map_err(io::Error::other)?;
+        stream.set_read_timeout(Some(IDLE))?;
+        Ok(Conversation { shared, stream, tls, client })
+    }
+
+    /// Until the client ends it, or breaks a rule.
+    fn go_on(&mut self) -> io::Result<()> {
+        let mut input = Vec::new();
+        loop {
+            // What came with the end of the handshake is there already.
+            let state = self.tls.process_new_packets().map_err(io::Error::other)?;
+            let has = state.plaintext_bytes_to_read();
+            let before = input.len();
+            input.resize(before + has, 0);
+            self.tls.reader().read_exact(&mut input[before..])?;
+            let done = self.answer_all(&input)?;
+            input.drain(..done);
+            self.send()?;
+            if state.peer_has_closed() || self.tls.read_tls(&mut self.stream)? == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Answers every whole request; the bytes that they have.
+    fn answer_all(&mut self, input: &[u8]) -> io::Result<usize> {
+        let (mut done, mut sent) = (0, Instant::now());
+        while let Some((request, bytes)) = first::<Request>(&input[done..]).map_err(io::Error::other)? {
+            done += bytes;
+            let answer = self.answer(&request);
+            self.tls.writer().write_all(&answer)?;
+            if sent.elapsed() > ANSWER_DELAY {
+                self.send()?;
+                sent = Instant::now();
+            }
+        }
+        Ok(done)
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        while self.tls.wants_write() {
+            self.tls.write_tls(&mut self.stream)?;
+        }
+        Ok(())
+    }
+
+    fn answer(&self, request: &Request) -> Vec<u8> {
+        let may = self.shared.rates.lock().is_ok_and(|mut rates| rates.take(&self.client, Instant::now()));
+        let too_many = (Status::TooMany, "more operations in a second than --rate allows this client");
+        let result = if may { self.shared.keys.perform(request) } else { Err(too_many) };
+        let (status, bytes) = match &result {
+            Ok(bytes) => (Status::Done, &bytes[..]),
+            Err((status, why)) => (*status, why.as_bytes()),
+        };
+        let counter = match (status, request.operation) {
+            (Status::Done, Operation::Sign) => SIGNATURES,
+            (Status::Done, Operation::Decrypt) => DECRYPTIONS,
+            (Status::Refused, _) => 2,
+            (Status::NoKey, _) => 3,
+            (Status::TooMany, _) => 4,
+            (Status::Failed | Status::NoService, _) => 5,
+        };
+        self.shared.counters.add(counter, 1);
+        let mut frame = Vec::new();
+        Answer { tag: request.tag, status, bytes }.encode(&mut frame);
+        frame
+    }
+}

@@ -1,0 +1,295 @@
+//! `tlsdyno cryptoserver`: stock servers whose private keys are elsewhere, with the real agent and the real service.
+
+use crate::place;
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use openssl::ssl::{SslConnector, SslMethod, SslVersion};
+use place::{Place, at_once, eventually};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use serde_json::Value;
+use tlsdyno::model::{CertificateKind, ServerName};
+use tlsdyno::native::Handed;
+use tlsdyno::servers::certificates::{self, CertificateFiles};
+use tlsdyno::servers::{Instance, ServerSpec, ServerTls};
+
+const TLS13: SslVersion = SslVersion::TLS1_3;
+const TLS12: SslVersion = SslVersion::TLS1_2;
+/// A suite of static RSA, which decrypts.
+const STATIC_RSA: &str = "AES128-GCM-SHA256";
+
+/// A site with its key elsewhere: authorities, certificates and the files of a front end.
+struct Site {
+    place: Place,
+    certificate: CertificateFiles,
+}
+
+/// A process of tlsdyno that ends with this value.
+struct Running {
+    process: Child,
+    /// What it prints, from the second line on.
+    output: BufReader<std::process::ChildStdout>,
+    address: SocketAddr,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Running {
+    /// Ends it as an operator does, and takes its last line of metrics.
+    fn end(mut self) -> Value {
+        place::signal(self.process.id(), rustix::process::Signal::TERM);
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).unwrap();
+        serde_json::from_str(rest.lines().last().unwrap()).unwrap()
+    }
+}
+
+impl Site {
+    fn new(kind: CertificateKind) -> Site {
+        let place = Place::new();
+        let certificate = certificates::create(kind, place.path()).unwrap();
+        let site = Site { place, certificate };
+        let key = KeyPair::generate().unwrap();
+        let mut authority = CertificateParams::new(vec![]).unwrap();
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        fs::write(site.path("links-ca.pem"), authority.self_signed(&key).unwrap().pem()).unwrap();
+        let authority = Issuer::new(authority, key);
+        for name in ["service", "agent"] {
+            let key = KeyPair::generate().unwrap();
+            let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+            fs::write(site.path(&format!("{name}.pem")), params.signed_by(&key, &authority).unwrap().pem()).unwrap();
+            fs::write(site.path(&format!("{name}.key")), key.serialize_pem()).unwrap();
+        }
+        let socket = site.path("keys.sock");
+        let chain = site.certificate.chain.to_str().unwrap().to_owned();
+        let front_end = site.place.run(&[
+            "cryptoserver",
+            "front-end",
+            site.path("front").to_str().unwrap(),
+            "--certificate",
+            &chain,
+            "--socket",
+            socket.to_str().unwrap(),
+        ]);
+        assert!(front_end.status.success(), "{front_end:?}");
+        site
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.place.path().join(name)
+    }
+
+    fn start(&self, arguments: &[&str], own: &str) -> Running {
+        let files = [format!("{own}.pem"), format!("{own}.key")];
+        let mut command = self.place.tlsdyno(&[&["cryptoserver"], arguments].concat());
+        command.args(["--cert", &files[0], "--cert-key", &files[1], "--metrics-every", "1"]);
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        Running { process, output, address: ([127, 0, 0, 1], 0).into() }
+    }
+
+    fn service(&self, listen: SocketAddr, more: &[&str]) -> Running {
+        let (key, listen) = (self.certificate.key.to_str().unwrap(), listen.to_string());
+        let arguments = ["--key", key, "--listen", &listen, "--client-ca", "links-ca.pem", "--print-address"];
+        let mut running = self.start(&[&arguments, more].concat(), "service");
+        let mut line = String::new();
+        running.output.read_line(&mut line).unwrap();
+        running.address = line.trim().parse().unwrap();
+        running
+    }
+
+    fn agent(&self, services: &[SocketAddr]) -> Running {
+        let services: Vec<String> = services.iter().map(ToString::to_string).collect();
+        let mut arguments =
+            vec!["agent", "--socket", "keys.sock", "--socket-mode", "666", "--server-ca", "links-ca.pem"];
+        arguments.extend(services.iter().flat_map(|service| ["--to", service.as_str()]));
+        let agent = self.start(&arguments, "agent");
+        eventually("the agent listens", || self.path("keys.sock").exists());
+        agent
+    }
+
+    /// The web server, which has the stub, and the provider by its environment alone.
+    fn web_server(&self, kind: ServerName, asynchronous: bool) -> Instance {
+        let mut name = self.certificate.chain.file_stem().unwrap().to_owned();
+        name.push(".key");
+        let stub = self.path("front").join(name);
+        let tls = ServerTls::new(CertificateFiles { key: stub, ..self.certificate.clone() });
+        let environment = vec![("OPENSSL_CONF".into(), self.path("front").join("openssl.cnf").into_os_string())];
+        let handed = Handed { environment, descriptors: vec![] };
+        let spec = ServerSpec { tls: Some(tls), handed, asynchronous, connections: 16, ..self.place.spec(kind) };
+        self.place.start(&spec).unwrap_or_else(|error| panic!("{kind:?}: {error:#}"))
+    }
+
+    /// A full handshake by a client that verifies, and a request; says what went wrong.
+    fn visit(&self, address: SocketAddr, version: SslVersion, suites: Option<&str>) -> Result<(), String> {
+        visit(address, &self.certificate.ca, version, suites)
+    }
+}
+
+fn visit(address: SocketAddr, ca: &Path, version: SslVersion, suites: Option<&str>) -> Result<(), String> {
+    let mut connector = SslConnector::builder(SslMethod::tls_client()).unwrap();
+    connector.set_ca_file(ca).unwrap();
+    connector.set_min_proto_version(Some(version)).unwrap();
+    connector.set_max_proto_version(Some(version)).unwrap();
+    suites.iter().for_each(|suites| connector.set_cipher_list(suites).unwrap());
+    let stream = TcpStream::connect(address).map_err(|error| error.to_string())?;
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut tls = connector.build().connect("localhost", stream).map_err(|error| format!("{error:?}"))?;
+    tls.write_all(b"GET /hello.txt HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    let _ = tls.read_to_string(&mut answer);
+    if answer.ends_with("hello, world\n") { Ok(()) } else { Err(format!("answered {answer:?}")) }
+}
+
+fn any_port() -> SocketAddr {
+    ([127, 0, 0, 1], 0).into()
+}
+
+#[test]
+fn stock_servers_sign_without_a_private_key() {
+    let cases = [
+        (ServerName::Nginx, CertificateKind::Rsa2048, false),
+        (ServerName::Nginx, CertificateKind::P256, false),
+        (ServerName::Nginx, CertificateKind::P384, false),
+        (ServerName::Haproxy, CertificateKind::Rsa2048, true),
+        (ServerName::Haproxy, CertificateKind::P256, false),
+        (ServerName::ApacheEvent, CertificateKind::Rsa2048, false),
+        (ServerName::ApachePrefork, CertificateKind::P256, false),
+    ];
+    at_once(cases, |(kind, certificate, asynchronous)| {
+        let site = Site::new(certificate);
+        let service = site.service(any_port(), &[]);
+        let agent = site.agent(&[service.address]);
+        let server = site.web_server(kind, asynchronous);
+        for version in [TLS13, TLS12, TLS13, TLS12] {
+            site.visit(server.address(), version, None).unwrap_or_else(|error| panic!("{kind:?}: {error}"));
+        }
+        // Static RSA decrypts, which is off.
+        let refused = site.visit(server.address(), TLS12, Some(STATIC_RSA));
+        assert!(refused.is_err(), "{kind:?}");
+        site.visit(server.address(), TLS13, None).unwrap();
+        server.stop().unwrap();
+        let (carried, signed) = (agent.end(), service.end());
+        assert!(signed["signatures"].as_u64().unwrap() >= 5, "{kind:?}: {signed}");
+        assert_eq!(signed["decryptions"], 0, "{kind:?}: {signed}");
+        assert_eq!(signed["refused"], u64::from(certificate.is_rsa()), "{kind:?}: {signed}");
+        assert_eq!(carried["failed"], 0, "{kind:?}: {carried}");
+    });
+}
+
+#[test]
+fn pre_master_secrets_are_decrypted_where_that_is_allowed() {
+    let site = Site::new(CertificateKind::Rsa2048);
+    let service = site.service(any_port(), &["--allow-decryption"]);
+    let agent = site.agent(&[service.address]);
+    let server = site.web_server(ServerName::Nginx, false);
+    for _ in 0..3 {
+        site.visit(server.address(), TLS12, Some(STATIC_RSA)).unwrap();
+    }
+    server.stop().unwrap();
+    drop(agent);
+    assert_eq!(service.end()["decryptions"], 3);
+}
+
+#[test]
+fn without_an_agent_or_a_service_handshakes_fail_and_the_log_says_what_to_do() {
+    let site = Site::new(CertificateKind::P256);
+    let server = site.web_server(ServerName::Nginx, false);
+    let refused = site.visit(server.address(), TLS13, None).unwrap_err();
+    assert!(refused.contains("alert"), "{refused}");
+    let log = || fs::read_to_string(server.directory().join("error.log")).unwrap();
+    eventually("the log names the agent", || log().contains("start it there: tlsdyno cryptoserver agent"));
+
+    let nobody = TcpListener::bind(any_port()).unwrap().local_addr().unwrap();
+    let agent = site.agent(&[nobody]);
+    let refused = site.visit(server.address(), TLS13, None).unwrap_err();
+    assert!(refused.contains("alert"), "{refused}");
+    eventually("the log names the service", || log().contains(&format!("no cryptoserver answers ({nobody}")));
+
+    let service = site.service(nobody, &[]);
+    eventually("it serves again", || site.visit(server.address(), TLS13, None).is_ok());
+    drop(service);
+    drop(agent);
+    server.stop().unwrap();
+}
+
+#[test]
+fn services_are_killed_and_restarted_under_load_and_no_handshake_fails() {
+    for (kind, asynchronous) in [(ServerName::Nginx, false), (ServerName::Haproxy, true)] {
+        let site = Site::new(CertificateKind::Rsa2048);
+        let first = site.service(any_port(), &[]);
+        let second = site.service(any_port(), &[]);
+        let agent = site.agent(&[first.address, second.address]);
+        let server = site.web_server(kind, asynchronous);
+        let (address, stop, visits) = (server.address(), AtomicBool::new(false), AtomicU32::new(0));
+        thread::scope(|scope| {
+            let visitors: Vec<_> = (0..4)
+                .map(|number| {
+                    let (stop, visits, ca) = (&stop, &visits, &site.certificate.ca);
+                    scope.spawn(move || {
+                        while !stop.load(Ordering::Relaxed) {
+                            visit(address, ca, if number % 2 == 0 { TLS13 } else { TLS12 }, None)?;
+                            visits.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Ok::<(), String>(())
+                    })
+                })
+                .collect();
+            let go_on = || {
+                let (before, limit) = (visits.load(Ordering::Relaxed), Instant::now() + Duration::from_secs(30));
+                while visits.load(Ordering::Relaxed) < before + 40 && Instant::now() < limit {
+                    thread::sleep(Duration::from_millis(5));
+                }
+            };
+            go_on();
+            let places = [first.address, second.address];
+            drop(first);
+            go_on();
+            let again = site.service(places[0], &[]);
+            go_on();
+            // Both are gone for as long as a restart takes.
+            drop(second);
+            drop(again);
+            let last = site.service(places[1], &[]);
+            go_on();
+            stop.store(true, Ordering::Relaxed);
+            for visitor in visitors {
+                assert_eq!(visitor.join().unwrap(), Ok(()), "{kind:?}");
+            }
+            assert!(last.end()["signatures"].as_u64().unwrap() > 0);
+        });
+        assert!(visits.load(Ordering::Relaxed) >= 160, "{kind:?}");
+        let carried = agent.end();
+        assert_eq!(carried["failed"], 0, "{kind:?}: {carried}");
+        server.stop().unwrap();
+    }
+}
+
+#[test]
+fn the_front_end_has_no_secret_and_a_readable_key_is_refused() {
+    let site = Site::new(CertificateKind::Rsa2048);
+    let stub = fs::read(site.path("front/rsa-2048.chain.key")).unwrap();
+    let stub = openssl::pkey::PKey::private_key_from_pem(&stub).unwrap().rsa().unwrap();
+    assert_eq!(stub.p().unwrap().num_bytes(), 0);
+    assert_eq!(stub.d().num_bytes(), 32);
+    let key = &site.certificate.key;
+    fs::set_permissions(key, fs::Permissions::from_mode(0o644)).unwrap();
+    let arguments =
+        ["cryptoserver", "--cert", "service.pem", "--cert-key", "service.key", "--client-ca", "links-ca.pem"];
+    let refused = site.place.run(&[&arguments[..], &["--key", key.to_str().unwrap()]].concat());
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(3) && said.contains("chmod o="), "{said}");
+}
