@@ -165,9 +165,9 @@ pub fn description(
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-/// Processes or threads of the server: as many as the configuration says, else as processors. Where each operation of an accelerator blocks one, more
-/// for those that wait, so that the processors are not idle meanwhile (as Apache's many processes were not in Coarfa et
-/// al. 2006).
+/// Processes or threads of the server: as many as the configuration says, else as processors. Where each operation of
+/// an accelerator blocks one, more for those that wait, so that the processors are not idle meanwhile (as Apache's many
+/// processes were not in Coarfa et al. 2006).
 pub fn workers(model: &ConfigurationModel) -> u32 {
     if let Some(workers) = model.workers {
         return workers;

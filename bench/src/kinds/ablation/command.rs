@@ -44,9 +44,9 @@ pub struct Args {
     /// reach [default: that of --listen]
     #[arg(long, value_name = "IP:PORT", conflicts_with = "server_config", help_heading = "Server")]
     address: Option<String>,
-    /// Your installed nginx, Apache, HAProxy or lighttpd: a copy of its configuration with all that it includes, on free
-    /// ports of loopback, beside the one that runs; with --paths what is requested of it, otherwise its front page. Whose
-    /// it is is told from the file, or with --server
+    /// Your installed nginx, Apache, HAProxy or lighttpd: a copy of its configuration with all that it includes, on
+    /// free ports of loopback, beside the one that runs; with --paths what is requested of it, otherwise its front
+    /// page. Whose it is is told from the file, or with --server
     #[arg(long, value_name = "FILE", conflicts_with = "server_command", help_heading = "Server")]
     server_config: Option<PathBuf>,
     /// Print the copy of --server-config, with what becomes of everything in its first lines, and measure nothing

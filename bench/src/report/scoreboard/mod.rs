@@ -24,10 +24,10 @@ pub fn section(title: &str, claims: &[Claim]) -> Section {
     Section::titled("scoreboard", title).table(columns(), rows).notes(meaning)
 }
 
-const MEANING: &str = "Stands: our whole 95 % interval lies in the range that the paper gives. Bigger, smaller: it lies \
-                       beyond it. Undecided: it reaches across an end, or has no end itself. (CPU): from CPU time, \
-                       because a cost is told by it, or because something else than the server limited hits per \
-                       second.";
+const MEANING: &str = "Stands: our whole 95 % interval lies in the range that the paper gives. Bigger, smaller: it \
+                       lies beyond it. Undecided: it reaches across an end, or has no end itself. (CPU): from CPU \
+                       time, because a cost is told by it, or because something else than the server limited hits \
+                       per second.";
 
 fn columns() -> Vec<Column> {
     COLUMNS.iter().map(|name| Column::words(*name)).collect()

@@ -1,6 +1,6 @@
 //! Tables of results in a page, made from what lies beside it. A line `<!-- scoreboard: FILE.json NAME... -->` begins a
-//! table of these experiments' claims (all without names), `<!-- statements: FILE.json -->` one of a paper's own summary;
-//! `<!-- end -->` ends it. What stands between is made, not written.
+//! table of these experiments' claims (all without names), `<!-- statements: FILE.json -->` one of a paper's own
+//! summary; `<!-- end -->` ends it. What stands between is made, not written.
 
 use std::path::Path;
 

@@ -108,8 +108,8 @@ fn both_ways(line: &ArrayLine) -> Option<Item> {
     Some(item(lies, said))
 }
 
-/// So many proxies serve so many times what one serves, at the least reuse, where nothing but they limits: the model has
-/// no term for what they do to each other.
+/// So many proxies serve so many times what one serves, at the least reuse, where nothing but they limits: the model
+/// has no term for what they do to each other.
 fn linear(summary: &ArraySummary) -> Vec<Item> {
     let served = |line: &ArrayLine| {
         let level = line.levels.first().filter(|level| level.bound_by == Bound::Machines)?;
