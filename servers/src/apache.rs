@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use askama::Template;
 use rustix::process::Signal;
-use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys, TlsChange};
+use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
 use tlsdyno_tls::Version;
 
 use super::capabilities::{Capabilities, OWN_AND_SHARED, USUAL};
@@ -18,9 +18,7 @@ use super::reload::Reload;
 use super::session_log::SessionLog;
 use super::ticket_keys::{self, KEYS_FILE};
 use super::worker_user::{WorkerUser, create_for_workers, worker_user_of};
-use super::{
-    CertificateFiles, Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, cache_server, protocol, rendered,
-};
+use super::{Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, cache_server, protocol, rendered};
 
 /// The error log, in the instance's directory.
 const ERROR_LOG_FILE: &str = "error.log";
@@ -121,6 +119,7 @@ pub(super) const PREFORK: Driver = Driver {
 fn lines(mpm: Mpm, setting: Setting) -> Vec<String> {
     match setting {
         Setting::Version(version) => vec![protocols(&[version])],
+        Setting::AlsoTls13 => vec![protocols(&[Version::Tls12, Version::Tls13])],
         Setting::Suite(suite) => vec![suites(suite.version(), suite.openssl_name())],
         Setting::Group(group) => vec![format!("{GROUPS} {}", groups_with(group))],
         Setting::Certificate(_) => {
@@ -228,49 +227,6 @@ fn modules(spec: &ServerSpec, mpm: Mpm, program: &Path) -> Result<Vec<String>> {
         .collect()
 }
 
-/// What is asked of an installed server: lines for its servers with TLS, and for all of it. `tls`: the same with all that
-/// goes with it.
-pub(super) fn asked_lines(asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<[Vec<String>; 2]> {
-    let mut lines = Vec::new();
-    if asked.certificate.is_some() {
-        lines.extend(certificate(&tls.certificate)?);
-    }
-    lines.extend(asked.version.map(|version| protocols(&[version])));
-    lines.extend(asked.suite.map(|suite| suites(suite.version(), suite.openssl_name())));
-    lines.extend(asked.group.and_then(|_| groups(tls)));
-    lines.extend(asked.tickets.map(tickets));
-    if let Some(keys) = asked.ticket_keys {
-        lines.extend(ticket_key_file(keys, place)?);
-    }
-    let mut main = Vec::new();
-    if let Some(cache) = asked.session_cache {
-        main.push(format!("SSLSessionCache {}", session_cache(cache, place.own, None)?));
-    }
-    main.extend(asked.session_timeout_s.map(session_timeout));
-    Ok([lines, main])
-}
-
-fn certificate(files: &CertificateFiles) -> Result<[String; 2]> {
-    Ok([format!("{CERTIFICATE} {}", quoted(&files.chain)?), format!("{CERTIFICATE_KEY} {}", quoted(&files.key)?)])
-}
-
-fn groups(tls: &ServerTls) -> Option<String> {
-    tls.groups_list().map(|list| format!("{GROUPS} {list}"))
-}
-
-fn session_timeout(seconds: u32) -> String {
-    format!("SSLSessionCacheTimeout {seconds}")
-}
-
-/// The line of a file with the key of tickets, which is written.
-fn ticket_key_file(keys: TicketKeys, place: Place) -> Result<Option<String>> {
-    let keys = ticket_keys::of_run(place.run, keys)?;
-    let Some(key) = keys.first() else { return Ok(None) };
-    let path = place.own.join(KEYS_FILE);
-    create_for_workers(&path, None, &key[..TICKET_KEY_BYTES])?;
-    Ok(Some(format!("{TICKET_KEY} {}", quoted(&path)?)))
-}
-
 /// Module that keeps the session cache.
 const fn cache_module(cache: SessionCache) -> Option<&'static str> {
     match cache {
@@ -311,20 +267,25 @@ struct Configuration<'a> {
     tls: Vec<String>,
 }
 
-fn tls_directives(tls: &ServerTls, place: Place, cache: Option<SocketAddr>) -> Result<Vec<String>> {
+pub(super) fn tls_directives(tls: &ServerTls, place: Place, cache: Option<SocketAddr>) -> Result<Vec<String>> {
     let mut lines = vec![
         "SSLEngine on".to_owned(),
+        format!("{CERTIFICATE} {}", quoted(&tls.certificate.chain)?),
+        format!("{CERTIFICATE_KEY} {}", quoted(&tls.certificate.key)?),
         protocols(&tls.versions()),
         "SSLHonorCipherOrder on".to_owned(),
         format!("SSLSessionCache {}", session_cache(tls.session_cache, place.own, cache)?),
-        session_timeout(tls.session_timeout_s()),
+        format!("SSLSessionCacheTimeout {}", tls.session_timeout_s()),
         tickets(tls.tickets),
     ];
     lines.extend(tls.cipher_list().map(|list| suites(Version::Tls12, &list)));
     lines.extend(tls.ciphersuites().map(|list| suites(Version::Tls13, &list)));
-    lines.splice(1..1, certificate(&tls.certificate)?);
-    lines.extend(groups(tls));
-    lines.extend(ticket_key_file(tls.ticket_keys, place)?);
+    lines.extend(tls.groups_list().map(|list| format!("{GROUPS} {list}")));
+    if let Some(key) = ticket_keys::of_run(place.run, tls.ticket_keys)?.first() {
+        let path = place.own.join(KEYS_FILE);
+        create_for_workers(&path, None, &key[..TICKET_KEY_BYTES])?;
+        lines.push(format!("{TICKET_KEY} {}", quoted(&path)?));
+    }
     if !tls.encrypt_then_mac {
         lines.push("SSLOpenSSLConfCmd Options -EncryptThenMac".to_owned());
     }

@@ -19,6 +19,8 @@ pub(super) const SITE_TICKET_KEY: &str = "/run/tls/ticket.key";
 pub enum Setting {
     /// The version of TLS, and no other.
     Version(Version),
+    /// TLS 1.3 beside TLS 1.2.
+    AlsoTls13,
     /// This suite of its version, and no other.
     Suite(Suite),
     /// This group before others.
@@ -45,11 +47,16 @@ pub enum Setting {
 }
 
 impl Setting {
+    /// A version where the other one is spoken now: nobody is locked out by the newer one.
+    pub fn of_version(version: Version) -> Setting {
+        if version == Version::Tls13 { Setting::AlsoTls13 } else { Setting::Version(version) }
+    }
+
     /// The settings of a change.
     pub fn of_change(change: &TlsChange) -> Vec<Setting> {
         let settings = [
             change.certificate.map(Setting::Certificate),
-            change.version.map(Setting::Version),
+            change.version.map(Setting::of_version),
             change.suite.map(Setting::Suite),
             change.group.map(Setting::Group),
             change.session_cache.map(Setting::SessionCache),

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use askama::Template;
 use rustix::process::Signal;
-use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys, TlsChange};
+use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
 use tlsdyno_tls::Version;
 
 use super::capabilities::{Capabilities, USUAL};
@@ -24,7 +24,7 @@ use super::{Companion, Place, Prepared, ServerSpec, ServerTls, open_files_max, p
 
 const CONFIG_FILE: &str = "haproxy.cfg";
 /// Chain and key in one file, as HAProxy wants them.
-const CERTIFICATE_FILE: &str = "certificate.pem";
+pub(super) const CERTIFICATE_FILE: &str = "certificate.pem";
 /// Most client connections; fewer where the limit of open files demands it.
 const CONNECTIONS_MAX: u64 = 16_384;
 /// Descriptors it needs besides two for each connection.
@@ -55,6 +55,7 @@ pub(super) const DRIVER: Driver = Driver {
 fn lines(setting: Setting) -> Vec<String> {
     match setting {
         Setting::Version(version) => vec![format!("{BIND} {LOWEST_VERSION} {}", protocol(version))],
+        Setting::AlsoTls13 => vec![format!("{BIND} {LOWEST_VERSION} {}", protocol(Version::Tls12))],
         Setting::Suite(suite) => vec![format!("{BIND} {} {suite}", suites(suite.version()))],
         Setting::Group(group) => vec![format!("{BIND} {GROUPS} {}", groups_with(group))],
         Setting::Certificate(_) => vec![format!("{BIND}    # certificate and key in one file")],
@@ -196,7 +197,7 @@ pub(super) fn connections_max() -> u64 {
 }
 
 /// Parameters of `bind`. The client decides on encrypt-then-MAC: HAProxy has no switch for it.
-fn tls_parameters(tls: &ServerTls, place: Place) -> Result<String> {
+pub(super) fn tls_parameters(tls: &ServerTls, place: Place) -> Result<String> {
     let [lowest, highest] = tls.version_range();
     let certificate = quoted(&place.own.join(CERTIFICATE_FILE))?;
     let mut text = format!(" ssl crt {certificate} {LOWEST_VERSION} {lowest} {HIGHEST_VERSION} {highest}");
@@ -212,47 +213,15 @@ fn tls_parameters(tls: &ServerTls, place: Place) -> Result<String> {
     if !tls.tickets {
         text += &format!(" {NO_TICKETS}");
     }
-    if let Some(file) = written_ticket_keys(&ticket_keys::of_run(place.run, tls.ticket_keys)?, place)? {
-        text += &format!(" {TICKET_KEYS} {file}");
+    if let Some(keys) = ticket_key_lines(&ticket_keys::of_run(place.run, tls.ticket_keys)?) {
+        let path = place.own.join(KEYS_FILE);
+        create_for_workers(&path, None, keys.as_bytes())?;
+        text += &format!(" {TICKET_KEYS} {}", quoted(&path)?);
     }
     if tls.early_data {
         text += &format!(" {EARLY_DATA}");
     }
     Ok(text)
-}
-
-/// The parameters of `bind` for what is asked of an installed server. `tls`: the same with all that goes with it.
-pub(super) fn asked_parameters(asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<Vec<String>> {
-    let mut words: Vec<String> = Vec::new();
-    let mut add = |name: &str, value: Option<String>| {
-        words.extend(value.into_iter().flat_map(|value| [name.to_owned(), value]));
-    };
-    if asked.certificate.is_some() {
-        let both = place.own.join(CERTIFICATE_FILE);
-        tls.certificate.write_in_one(&both)?;
-        add("crt", Some(quoted(&both)?));
-    }
-    for word in [LOWEST_VERSION, HIGHEST_VERSION] {
-        add(word, asked.version.map(|version| protocol(version).to_owned()));
-    }
-    if let Some(suite) = asked.suite {
-        add(suites(suite.version()), Some(suite.openssl_name().to_owned()));
-    }
-    add(GROUPS, asked.group.and_then(|_| tls.groups_list()));
-    if let Some(keys) = asked.ticket_keys.map(|keys| ticket_keys::of_run(place.run, keys)).transpose()? {
-        add(TICKET_KEYS, written_ticket_keys(&keys, place)?);
-    }
-    words.extend((asked.tickets == Some(false)).then(|| NO_TICKETS.to_owned()));
-    words.extend((asked.early_data == Some(true)).then(|| EARLY_DATA.to_owned()));
-    Ok(words)
-}
-
-/// The file with these ticket keys, as a word; `None`: HAProxy draws its own.
-fn written_ticket_keys(keys: &[Key], place: Place) -> Result<Option<String>> {
-    let Some(lines) = ticket_key_lines(keys) else { return Ok(None) };
-    let path = place.own.join(KEYS_FILE);
-    create_for_workers(&path, None, lines.as_bytes())?;
-    quoted(&path).map(Some)
 }
 
 /// Three keys in base64, of which the last but one encrypts; `None`: HAProxy draws its own.

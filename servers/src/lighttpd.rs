@@ -74,6 +74,7 @@ pub(super) const DRIVER: Driver = Driver {
 fn lines(setting: Setting) -> Vec<String> {
     match setting {
         Setting::Version(version) => vec![more_commands(&[(LOWEST_VERSION, protocol(version).to_owned())])],
+        Setting::AlsoTls13 => vec![more_commands(&[(LOWEST_VERSION, protocol(Version::Tls12).to_owned())])],
         Setting::Suite(suite) => vec![more_commands(&[(suites(suite.version()), suite.to_string())])],
         Setting::Group(group) => vec![more_commands(&[(GROUPS, groups_with(group))])],
         Setting::Certificate(_) => {

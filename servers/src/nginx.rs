@@ -58,6 +58,7 @@ pub(super) const DRIVER: Driver = Driver {
 fn lines(setting: Setting) -> Vec<String> {
     match setting {
         Setting::Version(version) => vec![protocols(&[version]) + ";"],
+        Setting::AlsoTls13 => vec![protocols(&[Version::Tls12, Version::Tls13]) + ";"],
         Setting::Suite(suite) => vec![suites(suite.version(), suite.openssl_name()) + ";"],
         Setting::Group(group) => vec![format!("{GROUPS} {};", groups_with(group))],
         Setting::Certificate(_) => {

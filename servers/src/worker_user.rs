@@ -34,6 +34,22 @@ pub struct WorkerUser {
     pub group: String,
 }
 
+impl WorkerUser {
+    /// The user of this name, with its group.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn called(name: &str) -> Result<WorkerUser> {
+        let passwd = fs::read_to_string("/etc/passwd").context("read /etc/passwd")?;
+        let numbers = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|of| of[0] == name);
+        let number = |at: usize| numbers.as_ref()?.get(at)?.parse().ok();
+        let (uid, gid) = number(2).zip(number(3)).with_context(|| {
+            format!("the configuration wants the user {name}, and there is none: create it, or leave it out")
+        })?;
+        Ok(WorkerUser { uid, gid, group: String::new() })
+    }
+}
+
 fn find_nobody(passwd: &str, groups: &str) -> Option<WorkerUser> {
     let nobody: Vec<&str> = passwd.lines().find(|line| line.starts_with("nobody:"))?.split(':').collect();
     let gid = nobody.get(3)?;
@@ -103,6 +119,12 @@ mod tests {
         let expected = WorkerUser { uid: 65_534, gid: 65_533, group: "nogroup".to_owned() };
         assert_eq!(find_nobody(passwd, groups), Some(expected));
         assert_eq!(find_nobody("root:x:0:0::/:/bin/sh\n", groups), None);
+    }
+
+    #[test]
+    fn users_are_found_by_name() {
+        assert_eq!(WorkerUser::called("root").unwrap().uid, 0);
+        assert!(WorkerUser::called("no one").unwrap_err().to_string().contains("user no one, and there is none"));
     }
 
     #[test]

@@ -284,6 +284,7 @@ fn each_server_accepts_its_lines() {
             Setting::Version(Version::Tls13),
             Setting::Suite(Suite::EcdheEcdsaAes128Gcm),
             Setting::Suite(Suite::Tls13Aes128Gcm),
+            Setting::AlsoTls13,
             Setting::Group(Group::P384),
             Setting::EarlyData,
             Setting::Processors(2),

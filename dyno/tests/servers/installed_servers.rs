@@ -1,5 +1,5 @@
-//! Installed configurations of HAProxy, Apache and lighttpd: the copy of each starts beside the original, answers as that
-//! does with TLS and without, changes nothing of it, and gives advice.
+//! Installed configurations of HAProxy, Apache and lighttpd: the copy of each starts beside the original, answers as
+//! that does with TLS and without, changes nothing of it, and gives advice.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -30,9 +30,11 @@ const HAPROXY: Shop = Shop {
         "haproxy.cfg",
         "global\n  log /dev/log local0\n  chroot AT\n  stats socket AT/run/admin.sock mode 660 level admin\n  daemon\n\
         \x20 pidfile AT/run/haproxy.pid\n  crt-base AT\n  ssl-default-bind-options ssl-min-ver TLSv1.2 no-tls-tickets\n\
-        defaults\n  log global\n  mode http\n  option httplog\n  timeout connect 5s\n  timeout client 50s\n  timeout server 50s\n\
+        defaults\n  log global\n  mode http\n  option httplog\n  timeout connect 5s\n  timeout client 50s\n\
+            \x20 timeout server 50s\n\
         frontend web\n  bind *:80\n  bind :443,[::]:443 ssl crt both.pem alpn h2,http/1.1\n\
-        \x20 http-request redirect scheme https unless { ssl_fc }\n  use_backend blog if { hdr(host) -i blog.example }\n\
+        \x20 http-request redirect scheme https unless { ssl_fc }\n\
+            \x20 use_backend blog if { hdr(host) -i blog.example }\n\
         \x20 default_backend shop\n\
         frontend inner\n  bind 127.0.0.1:8404\n  http-request return status 200 content-type text/plain string shop\n\
         backend shop\n  server own 127.0.0.1:8404 check\n\
@@ -47,14 +49,17 @@ const APACHE: Shop = Shop {
         ("envvars", "export APACHE_LOG_DIR=AT/log$SUFFIX\nexport APACHE_PID_FILE=AT/run/apache2.pid\n"),
         (
             "apache2.conf",
-            "DefaultRuntimeDir AT/run\nPidFile ${APACHE_PID_FILE}\nErrorLog ${APACHE_LOG_DIR}/error.log\nUser nobody\nGroup nogroup\n\
-            IncludeOptional mods-enabled/*.load\nInclude ports.conf\n<Directory AT/www>\n Require all granted\n</Directory>\n\
+            "DefaultRuntimeDir AT/run\nPidFile ${APACHE_PID_FILE}\nErrorLog ${APACHE_LOG_DIR}/error.log\n\
+            User nobody\nGroup nogroup\n\
+            IncludeOptional mods-enabled/*.load\nInclude ports.conf\n<Directory AT/www>\n Require all granted\n\
+            </Directory>\n\
             LogFormat \"%h %l %u %t \\\"%r\\\" %>s %O\" common\nIncludeOptional sites-enabled/*.conf\n",
         ),
         (
             "mods-enabled/all.load",
             "<IfModule !mod_ssl.c>\nLoadModule ssl_module MODULES/mod_ssl.so\n</IfModule>\n\
-            LoadModule mpm_event_module MODULES/mod_mpm_event.so\nLoadModule socache_shmcb_module MODULES/mod_socache_shmcb.so\n\
+            LoadModule mpm_event_module MODULES/mod_mpm_event.so\n\
+            LoadModule socache_shmcb_module MODULES/mod_socache_shmcb.so\n\
             LoadModule authz_core_module MODULES/mod_authz_core.so\nLoadModule dir_module MODULES/mod_dir.so\n\
             LoadModule alias_module MODULES/mod_alias.so\n\
             SSLSessionCache shmcb:AT/run/ssl_scache(512000)\n",
@@ -66,12 +71,14 @@ const APACHE: Shop = Shop {
         ),
         (
             "sites-enabled/1.conf",
-            "<VirtualHost *:443>\n ServerName shop.example\n DocumentRoot AT/www/shop\n SSLEngine on\n SSLCertificateFile RSA\n\
+            "<VirtualHost *:443>\n ServerName shop.example\n DocumentRoot AT/www/shop\n SSLEngine on\n\
+            \x20SSLCertificateFile RSA\n\
             SSLCertificateKeyFile KEY\n CustomLog ${APACHE_LOG_DIR}/shop.log common\n</VirtualHost>\n",
         ),
         (
             "sites-enabled/2.conf",
-            "<IfModule mod_ssl.c>\n<VirtualHost *:443>\n ServerName blog.example\n DocumentRoot AT/www/blog\n SSLEngine on\n\
+            "<IfModule mod_ssl.c>\n<VirtualHost *:443>\n ServerName blog.example\n DocumentRoot AT/www/blog\n\
+            \x20SSLEngine on\n\
             SSLCertificateFile RSA\n SSLCertificateKeyFile KEY\n</VirtualHost>\n</IfModule>\n",
         ),
     ],
@@ -83,15 +90,17 @@ const LIGHTTPD: Shop = Shop {
     files: &[
         (
             "lighttpd.conf",
-            "server.modules = ( \"mod_accesslog\", \"mod_redirect\" )\nserver.document-root = \"AT/www/shop\"\nserver.port = 80\n\
-            server.errorlog = \"AT/log/error.log\"\nserver.pid-file = \"AT/run/lighttpd.pid\"\n\
+            "server.modules = ( \"mod_accesslog\", \"mod_redirect\" )\nserver.document-root = \"AT/www/shop\"\n\
+            server.port = 80\n\
+            server.errorlog = \"AT/log/error.log\"\nserver.username = \"nobody\"\nserver.pid-file = \"AT/run/lighttpd.pid\"\n\
             index-file.names = ( \"index.html\" )\ninclude \"conf-enabled/*.conf\"\n\
-            $HTTP[\"scheme\"] == \"http\" { url.redirect = ( \"\" => \"https://${url.authority}${url.path}${qsa}\" ) }\n",
+            $HTTP[\"scheme\"] == \"http\" { url.redirect = ( \"\" => \"https://${url.authority}${qsa}\" ) }\n",
         ),
         (
             "conf-enabled/10-ssl.conf",
             "server.modules += ( \"mod_openssl\" )\nssl.pemfile = \"AT/both.pem\"\n\
-            $SERVER[\"socket\"] == \":443\" { ssl.engine = \"enable\" }\n$SERVER[\"socket\"] == \"[::]:443\" { ssl.engine = \"enable\" }\n",
+            $SERVER[\"socket\"] == \":443\" { ssl.engine = \"enable\" }\n\
+            $SERVER[\"socket\"] == \"[::]:443\" { ssl.engine = \"enable\" }\n",
         ),
         (
             "conf-enabled/20-sites.conf",

@@ -3,8 +3,6 @@
 mod reader;
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -27,17 +25,17 @@ pub(super) struct Apache {
 /// What the copy has itself.
 const OURS: &str = "Listen PidFile ScoreBoardFile Mutex DefaultRuntimeDir CoreDumpDirectory GracefulShutdownTimeout";
 /// What writes: the first argument becomes a place of the copy.
-const WRITES: &str = "ErrorLog CustomLog TransferLog ForensicLog ScriptLog CacheRoot DavLockDB SSLSessionCache \
-    SSLStaplingCache SecAuditLog SecDebugLog SecDataDir SecTmpDir SecUploadDir JkLogFile JkShmFile \
-    GlobalLog ModPagespeedFileCachePath ModPagespeedLogDir";
+const WRITES: &str = "ErrorLog CustomLog TransferLog ForensicLog ScriptLog DavLockDB SSLSessionCache \
+    SSLStaplingCache SecAuditLog SecDebugLog JkLogFile JkShmFile GlobalLog \
+    ModPagespeedFileCachePath ModPagespeedLogDir";
 /// Those of them that name a type before the place.
 const SESSIONS: &str = "SSLSessionCache SSLStaplingCache";
-/// Those of them whose place is a directory.
-const DIRECTORIES: &str = "CacheRoot SecDataDir SecTmpDir SecUploadDir ModPagespeedFileCachePath ModPagespeedLogDir";
 /// What asks others or lets clients write, switched off.
 const OFF: &str = "SSLUseStapling SSLOCSPEnable Dav";
-/// What the copy lacks: they tell others, or hold one client back. A name ends with a star for all that begin so.
-const OUT: &str = "Heartbeat* BalancerPersist DOS* QS_* Evasive* LogSQL* ChrootDir SuexecUserGroup";
+/// What the copy lacks: they tell others, keep what they make, or hold one client back. A star at the
+/// end of a name stands for any letters.
+const OUT: &str = "Heartbeat* BalancerPersist DOS* QS_* Evasive* LogSQL* ChrootDir SuexecUserGroup CacheRoot \
+    SecDataDir SecTmpDir SecUploadDir";
 /// What runs code.
 const CODE: &str = "WSGI* php_* Perl* Lua* SecRule* SecAction ScriptAlias ScriptAliasMatch Action Passenger* \
     ExtFilterDefine FcgidWrapper Suexec*";
@@ -253,26 +251,20 @@ impl Site for Apache {
     }
 
     fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()> {
-        let [lines, main] = apache::asked_lines(asked, tls, place)?;
         let gone = gone(asked);
         let is_on = switched_on(&flat(&self.directives)) == Some(true);
-        let read = |lines: Vec<String>| reader::parsed(&lines.join("\n"));
-        let (lines, main) = (read(lines)?, read(main)?);
+        // Of all that a server of ours would have, what is asked.
+        let mut lines = reader::parsed(&apache::tls_directives(tls, place, None)?.join("\n"))?;
+        lines.retain(|line| gone(line));
+        let main =
+            lines.extract_if(.., |line| is_of(line, "SSLSessionCache SSLSessionCacheTimeout")).collect::<Vec<_>>();
         replace(&mut self.directives, &gone, &lines, is_on);
         let around = if is_on { lines } else { Vec::new() };
         self.directives.extend([main, around].concat());
         Ok(())
     }
 
-    fn prepare(&self, _program: &Path, file: &Path, directory: &Path) -> Result<Vec<String>> {
-        let named = all(&self.directives).into_iter().filter(|of| is_of(of, DIRECTORIES));
-        for name in named.map(|of| of.name.to_ascii_lowercase()) {
-            for place in [directory.join(&name), directory.join(format!("1-{name}"))] {
-                fs::create_dir_all(&place).with_context(|| format!("make {}", place.display()))?;
-                // Its workers are another user's, who alone besides us comes into the directory around it.
-                fs::set_permissions(&place, fs::Permissions::from_mode(0o777)).context("let the workers write")?;
-            }
-        }
+    fn prepare(&self, _program: &Path, file: &Path, _directory: &Path) -> Result<Vec<String>> {
         let words = ["-DFOREGROUND", "-d", &self.root.display().to_string(), "-f", &file.display().to_string()];
         Ok(words.map(str::to_owned).into())
     }

@@ -37,8 +37,8 @@ const PROXY_OUT: &str = "email-alert external-check monitor-net bind-process gra
 /// Who the process is, which only root can say.
 const OWNER: &str = "user group uid gid";
 /// Words of `bind` that do not fit loopback or one thread, behind a colon how many follow each.
-const BIND_OUT: &str = "accept-proxy accept-netscaler-cip:1 expose-fd:1 process:1 thread:1 shards:1 interface:1 namespace:1 \
-    transparent v4v6 v6only mode:1 user:1 group:1 uid:1 gid:1 level:1";
+const BIND_OUT: &str = "accept-proxy accept-netscaler-cip:1 expose-fd:1 process:1 thread:1 shards:1 interface:1 \
+    namespace:1 transparent v4v6 v6only mode:1 user:1 group:1 uid:1 gid:1 level:1";
 /// Words of `server` that ask others without a request, likewise.
 const CHECKS: &str = "check agent-check agent-addr:1 agent-port:1 agent-inter:1 agent-send:1 check-send-proxy track:1 \
     observe:1 on-error:1";
@@ -227,9 +227,10 @@ impl Haproxy {
             for bind in front.binds().filter(|bind| bind.has("ssl")) {
                 let port = bind.port().unwrap_or(PORT_OF_TLS);
                 let facts = self.facts(front, bind);
+                let names = Haproxy::names(front);
                 // Where something answers any name, none need be asked for.
-                let any = has_pages.then(Vec::new);
-                let names = any.into_iter().chain(Haproxy::names(front).into_iter().map(|name| vec![name]));
+                let any = (has_pages || names.is_empty()).then(Vec::new);
+                let names = any.into_iter().chain(names.into_iter().map(|name| vec![name]));
                 hosts
                     .extend(names.map(|names| (number, Host { names, port, facts: facts.clone(), ..Host::default() })));
             }

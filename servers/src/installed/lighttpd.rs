@@ -10,7 +10,8 @@ use rustix::process::geteuid;
 use tlsdyno_record::model::{SessionCache, TlsChange};
 
 use super::site::{ASKED, AccessLog, Copied, Done, Facts, Host, LEFT_OUT, MAY_DO_ANYTHING, OWN_PLACE};
-use super::site::{PORT_OF_TLS, Ports, Site, is_listed, measured};
+use super::site::{PORT_OF_TLS, Ports, Site, is_listed, measured, versions};
+use crate::worker_user::{WorkerUser, create_for_workers};
 use crate::{Place, ServerTls, lighttpd};
 use reader::{Item, value_of};
 
@@ -89,7 +90,7 @@ impl Lighttpd {
             .any(|item| matches!(item, Item::Setting { name, .. } if is_listed(ASKS, name)));
         Facts {
             certificates: text("ssl.pemfile").into_iter().collect(),
-            protocols: protocols(command("MinProtocol"), command("MaxProtocol")),
+            protocols: versions(command("MinProtocol"), command("MaxProtocol")),
             groups: groups.split(':').filter(|group| !group.is_empty()).map(str::to_owned).collect(),
             ciphers: text("ssl.cipher-list").or_else(|| command("CipherString")).unwrap_or_default(),
             session_cache: match feature("ssl.session-cache") {
@@ -113,19 +114,6 @@ impl Lighttpd {
                 .collect(),
         }
     }
-}
-
-/// From the lowest to the highest, where either is said.
-fn protocols(lowest: Option<String>, highest: Option<String>) -> Vec<String> {
-    const ALL: [&str; 4] = ["TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"];
-    if lowest.is_none() && highest.is_none() {
-        return Vec::new();
-    }
-    let place = |name: Option<String>, otherwise| {
-        name.and_then(|name| ALL.iter().position(|of| *of == name)).unwrap_or(otherwise)
-    };
-    let (from, to) = (place(lowest, 2), place(highest, 3));
-    ALL.iter().take(to + 1).skip(from).map(|name| (*name).to_owned()).collect()
 }
 
 fn is_on(items: &[Item]) -> Option<bool> {
@@ -256,7 +244,14 @@ impl Site for Lighttpd {
         Ok(())
     }
 
-    fn prepare(&self, _program: &Path, file: &Path, _directory: &Path) -> Result<Vec<String>> {
+    fn prepare(&self, _program: &Path, file: &Path, directory: &Path) -> Result<Vec<String>> {
+        if let Some(name) = self.global("server.username").filter(|_| geteuid().is_root()) {
+            let user = WorkerUser::called(name.trim_matches('"'))?;
+            // It becomes that user before it opens them.
+            for log in ["error.log", "access.log"] {
+                create_for_workers(&directory.join(log), Some(&user), b"")?;
+            }
+        }
         Ok(["-D", "-f", &file.display().to_string()].map(str::to_owned).into())
     }
 

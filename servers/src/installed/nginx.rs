@@ -96,7 +96,8 @@ impl Site for Nginx {
         let copy = Copy::of(&self.directives, host, ports)?;
         let mut text = String::new();
         copy.directives.iter().for_each(|directive| directive.write(&mut text, 0));
-        Ok(Copied { text, told: copy.told(), runs_code: copy.runs_code() })
+        let (told, runs_code) = copy.told();
+        Ok(Copied { text, told, runs_code })
     }
 
     fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()> {

@@ -164,7 +164,10 @@ fn pieces<'a>(old: &[&'a str], new: &'a [String]) -> Vec<(char, &'a str)> {
         }
         // The nearest place where both go on with the same line.
         let near = |sum: usize| (0..=sum).map(move |gone| (gone, sum - gone));
-        let same = |&(gone, come): &(usize, usize)| matches!((old.get(left + gone), new.get(right + come)), (Some(one), Some(other)) if one == other && !one.trim().is_empty());
+        let same = |&(gone, come): &(usize, usize)| {
+            let (one, other) = (old.get(left + gone), new.get(right + come));
+            one.zip(other).is_some_and(|(one, other)| one == other && !one.trim().is_empty())
+        };
         let rest = (old.len() - left, new.len() - right);
         let (gone, come) = (1..rest.0 + rest.1).flat_map(near).find(same).unwrap_or(rest);
         pieces.extend(old[left..left + gone].iter().map(|line| ('-', *line)));
@@ -180,7 +183,6 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use tlsdyno_record::model::{CertificateKind, SessionCache};
-    use tlsdyno_tls::Version;
 
     use super::*;
     use crate::installed::Installed;
@@ -210,7 +212,7 @@ mod tests {
 
     const SETTINGS: [Setting; 4] = [
         Setting::Certificate(CertificateKind::P256),
-        Setting::Version(Version::Tls13),
+        Setting::AlsoTls13,
         Setting::Tickets(true),
         Setting::SessionCache(SessionCache::Shared),
     ];
@@ -218,29 +220,36 @@ mod tests {
     #[test]
     fn lines_take_the_place_of_those_that_say_the_same() {
         let main = "events {}\nhttp {\n    ssl_protocols TLSv1.2;\n    include sites/*;\n}\n";
-        let site = "server {\n    listen 443 ssl;\n    listen [::]:443 ssl;\n    ssl_certificate /a.pem;\n    ssl_certificate_key\n\
-            \x20       /a.key;\n    root /x;\n}\nserver {\n    listen 443 ssl;\n    ssl_certificate /b.pem;\n    ssl_certificate_key /b.key;\n}\n";
+        let site = "server {\n    listen 443 ssl;\n    listen [::]:443 ssl;\n    ssl_certificate /a.pem;\n\
+            \x20   ssl_certificate_key\n\
+            \x20       /a.key;\n    root /x;\n}\nserver {\n    listen 443 ssl;\n    ssl_certificate /b.pem;\n\
+            \x20   ssl_certificate_key /b.key;\n}\n";
         let (place, texts) = patched(ServerName::Nginx, &[("nginx.conf", main), ("sites/a", site)], &SETTINGS);
-        assert_eq!(texts[0], main.replace("TLSv1.2", "TLSv1.3"));
+        assert_eq!(texts[0], main.replace("TLSv1.2", "TLSv1.2 TLSv1.3"));
         assert_eq!(texts[1].matches("ssl_certificate /etc/ssl/site.pem;").count(), 2, "{}", texts[1]);
         assert_eq!(texts[1].matches("ssl_session_tickets on;").count(), 2, "{}", texts[1]);
         assert!(!texts[1].contains("/a.") && !texts[1].contains("/b.") && texts[1].contains("# openssl ecparam"));
         let facts = Installed::read(&place.path().join("nginx.conf"), None).unwrap().facts(None);
-        assert_eq!((facts.protocols, facts.session_cache.as_str()), (vec!["TLSv1.3".to_owned()], "shared:SSL:10m"));
+        assert_eq!(
+            (facts.protocols, facts.session_cache.as_str()),
+            (vec!["TLSv1.2".to_owned(), "TLSv1.3".to_owned()], "shared:SSL:10m")
+        );
     }
 
     #[test]
     fn apache_haproxy_and_lighttpd_have_their_own_places() {
-        let main = "ServerRoot /x\nListen 443\n<VirtualHost *:443>\n  SSLEngine on\n  SSLCertificateFile /a.pem\n</VirtualHost>\n";
+        let main = "ServerRoot /x\nListen 443\n<VirtualHost *:443>\n  SSLEngine on\n\
+            \x20 SSLCertificateFile /a.pem\n</VirtualHost>\n";
         let (place, _) = patched(ServerName::ApacheEvent, &[("apache2.conf", main)], &SETTINGS);
         let facts = Installed::read(&place.path().join("apache2.conf"), None).unwrap().facts(None);
         assert_eq!(
             (facts.certificates.concat().as_str(), facts.protocols.concat().as_str()),
-            ("/etc/ssl/site.pem", "TLSv1.3")
+            ("/etc/ssl/site.pem", "TLSv1.2TLSv1.3")
         );
         assert_eq!(facts.session_cache, "shared: shmcb");
 
-        let main = "global\n  ssl-default-bind-options no-tls-tickets ssl-min-ver TLSv1.2\n  tune.ssl.cachesize 0\nfrontend x\n\
+        let main = "global\n  ssl-default-bind-options no-tls-tickets ssl-min-ver TLSv1.2\n\
+            \x20 tune.ssl.cachesize 0\nfrontend x\n\
             \x20 bind :443 ssl crt /a.pem alpn h2 # here\n  default_backend y\n";
         let (place, texts) = patched(ServerName::Haproxy, &[("haproxy.cfg", main)], &SETTINGS);
         let facts = Installed::read(&place.path().join("haproxy.cfg"), None).unwrap().facts(None);
@@ -250,12 +259,13 @@ mod tests {
         );
         assert_eq!(
             (facts.protocols.concat().as_str(), facts.session_cache.as_str()),
-            ("TLSv1.3", "shared: 20000 blocks"),
+            ("TLSv1.2TLSv1.3", "shared: 20000 blocks"),
             "{}",
             texts[0]
         );
 
-        let main = "server.port = 80\nssl.pemfile = \"/a.pem\"\n$SERVER[\"socket\"] == \":443\" {\n  ssl.engine = \"enable\"\n}\n";
+        let main = "server.port = 80\nssl.pemfile = \"/a.pem\"\n$SERVER[\"socket\"] == \":443\" {\n\
+            \x20 ssl.engine = \"enable\"\n}\n";
         let (_place, texts) = patched(ServerName::Lighttpd, &[("lighttpd.conf", main)], &SETTINGS);
         let text = &texts[0];
         assert!(text.contains("ssl.pemfile = \"/etc/ssl/site.pem\"") && text.contains("MinProtocol"), "{text}");

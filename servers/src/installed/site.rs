@@ -66,6 +66,20 @@ pub(super) trait Site: Debug {
     }
 }
 
+/// The versions from the lowest to the highest, where either is said: TLS 1.2 is the lowest of what is maintained.
+pub(super) fn versions(lowest: Option<String>, highest: Option<String>) -> Vec<String> {
+    const ALL: [&str; 4] = ["TLSv1.0", "TLSv1.1", "TLSv1.2", "TLSv1.3"];
+    if lowest.is_none() && highest.is_none() {
+        return Vec::new();
+    }
+    let place = |name: Option<String>, otherwise| {
+        name.and_then(|name| ALL.iter().position(|of| *of == name || name == "TLSv1" && *of == "TLSv1.0"))
+            .unwrap_or(otherwise)
+    };
+    let (from, to) = (place(lowest, 2), place(highest, 3));
+    ALL.iter().take(to + 1).skip(from).map(|name| (*name).to_owned()).collect()
+}
+
 /// Whether a list with blanks has a word.
 pub(super) fn is_listed(list: &str, word: &str) -> bool {
     list.split(' ').any(|other| other == word)
@@ -230,6 +244,7 @@ pub(super) const OWN_PLACE: &str = "Into the copy's private directory";
 pub(super) const SWITCHED_OFF: &str = "Switched off";
 pub(super) const LEFT_OUT: &str = "Left out";
 pub(super) const MAY_DO_ANYTHING: &str = "Runs as it does in the installed server, and may do anything";
+pub(super) const NOT_KNOWN: &str = "Stays, and what it does is not known";
 pub(super) const ASKED: &str = "Asked for real where the load leads there";
 
 impl Done {
@@ -243,12 +258,12 @@ impl Done {
             1 => name.clone(),
             times => format!("{name} ({times} times)"),
         };
-        let order = [OWN_PLACE, SWITCHED_OFF, LEFT_OUT, MAY_DO_ANYTHING, ASKED];
+        let order = [OWN_PLACE, SWITCHED_OFF, LEFT_OUT, MAY_DO_ANYTHING, NOT_KNOWN, ASKED];
         let told = order.into_iter().filter_map(|what| {
             let names: Vec<String> = self.0.get(what)?.iter().map(times).collect();
             Some(format!("{what}: {}", names.join(", ")))
         });
-        (told.collect(), self.0.contains_key(MAY_DO_ANYTHING))
+        (told.collect(), [MAY_DO_ANYTHING, NOT_KNOWN].iter().any(|what| self.0.contains_key(what)))
     }
 }
 

@@ -293,7 +293,11 @@ mod tests {
 
     #[test]
     fn sections_continued_lines_and_comments_are_read() {
-        let read = parsed("# x\nListen 80\n<IfModule mod_ssl.c>\n  <VirtualHost *:443>\n SSLEngine \\\n on\n</VirtualHost>\n</ifmodule>").unwrap();
+        let read = parsed(
+            "# x\nListen 80\n<IfModule mod_ssl.c>\n  <VirtualHost *:443>\n SSLEngine \\\n on\n\
+            </VirtualHost>\n</ifmodule>",
+        )
+        .unwrap();
         assert_eq!(read.len(), 2);
         assert!(read[1].is_condition());
         let host = &read[1].inner.as_ref().unwrap()[0];

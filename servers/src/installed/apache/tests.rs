@@ -6,10 +6,13 @@ const MAIN: &str = "ServerRoot /etc/apache2\nMutex file:/var/lock/apache2 defaul
     SSLSessionCache shmcb:/run/apache2/ssl_scache(512000)\n SSLProtocol all -SSLv3 -TLSv1 -TLSv1.1\n</IfModule>\n\
     LogFormat \"%h %{SSL_PROTOCOL}x\" timed\n<VirtualHost *:80>\n Redirect / https://shop.example/\n</VirtualHost>\n\
     <IfModule mod_ssl.c>\n<VirtualHost _default_:443>\n ServerName shop.example:443\n ServerAlias www.shop.example\n\
-    DocumentRoot /srv/shop\n SSLEngine on\n SSLCertificateFile /etc/ssl/shop.pem\n SSLCertificateKeyFile /etc/ssl/shop.key\n\
-    CustomLog /var/log/apache2/shop.log timed\n SSLUseStapling On\n <Directory /srv/shop>\n SSLRequireSSL\n Require all granted\n\
+    DocumentRoot /srv/shop\n SSLEngine on\n SSLCertificateFile /etc/ssl/shop.pem\n\
+        \x20SSLCertificateKeyFile /etc/ssl/shop.key\n\
+    CustomLog /var/log/apache2/shop.log timed\n SSLUseStapling On\n <Directory /srv/shop>\n SSLRequireSSL\n\
+        \x20Require all granted\n\
     </Directory>\n ProxyPass /app http://127.0.0.1:3000/\n</VirtualHost>\n</IfModule>\n\
-    <VirtualHost *:8443>\n ServerName admin.example\n SSLEngine on\n KeepAlive Off\n SSLSessionTickets off\n</VirtualHost>\n";
+    <VirtualHost *:8443>\n ServerName admin.example\n SSLEngine on\n KeepAlive Off\n SSLSessionTickets off\n\
+        </VirtualHost>\n";
 
 fn installed(text: &str) -> Installed {
     let place = tempfile::tempdir().unwrap();
@@ -94,7 +97,13 @@ fn what_is_asked_takes_the_place_of_what_stands_there() {
         ..TlsChange::default()
     };
     let mut installed = installed(MAIN);
-    installed.change_tls(&asked, &ServerTls::new(files), at).unwrap();
+    let tls = ServerTls {
+        versions: vec![Version::Tls13],
+        tickets: false,
+        session_cache: SessionCache::Off,
+        ..ServerTls::new(files)
+    };
+    installed.change_tls(&asked, &tls, at).unwrap();
     let text = installed.text(1, 2, Path::new("/x")).unwrap();
     for there in [
         "p-256.chain.pem\"",

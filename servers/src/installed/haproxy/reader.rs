@@ -18,7 +18,7 @@ pub(super) struct Section {
 }
 
 /// The words of a line as they stand there, quotes included; one at least.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) words: Vec<String>,
 }
@@ -74,6 +74,13 @@ impl Line {
     pub(super) fn value(&self, word: &str) -> Option<String> {
         let at = self.words.iter().position(|other| other == word)?;
         self.words.get(at + 1).map(|value| plain(value))
+    }
+
+    /// A word of a list with what follows it, where it is there.
+    pub(super) fn with_value(&self, entry: &str) -> Vec<String> {
+        let (word, follow) = entry.split_once(':').unwrap_or((entry, "0"));
+        let at = self.words.iter().position(|other| other == word).unwrap_or(self.words.len());
+        self.words.iter().skip(at).take(1 + follow.parse().unwrap_or(0)).cloned().collect()
     }
 
     /// Takes a word out wherever it is, and so many behind it.
@@ -218,7 +225,8 @@ mod tests {
     proptest! {
         /// Whatever stands in a file: it is read or refused, and what is read means the same when it is written.
         #[test]
-        fn what_is_read_survives_being_written(text in "[ab \"'\\\\#\n\t:]{0,40}(global|frontend|\n){0,2}[ab \"'\\\\#\n]{0,40}") {
+        fn what_is_read_survives_being_written(text in "[ab \"'\\\\#\n\t:]{0,40}(global|frontend|\n\
+            ){0,2}[ab \"'\\\\#\n]{0,40}") {
             if let Ok(read) = read_text(&text) {
                 let mut written = String::new();
                 read.iter().for_each(|section| section.write(&mut written));

@@ -3,8 +3,10 @@ use std::fs;
 use super::*;
 use crate::installed::Installed;
 
-const SITE: &str = "global\n\tlog /dev/log\tlocal0 # where\n\tchroot /var/lib/haproxy\n\tstats socket /run/haproxy/admin.sock\n\
-    \tuser haproxy\n\tdaemon\n\tcrt-base /etc/ssl/private\n\tssl-default-bind-options ssl-min-ver TLSv1.2 no-tls-tickets\n\
+const SITE: &str = "global\n\tlog /dev/log\tlocal0 # where\n\tchroot /var/lib/haproxy\n\
+    \tstats socket /run/haproxy/admin.sock\n\
+    \tuser haproxy\n\tdaemon\n\tcrt-base /etc/ssl/private\n\tssl-default-bind-options ssl-min-ver TLSv1.2 \
+    no-tls-tickets\n\
     defaults\n\tlog global\n\tmode http\n\toption httplog\n\ttimeout http-keep-alive 10s\n\
     frontend web\n  bind *:80\n  bind :443,[::]:443 ssl crt shop.pem alpn h2,http/1.1 accept-proxy\n\
     \x20 http-request redirect scheme https unless { ssl_fc }\n\
@@ -96,7 +98,8 @@ fn what_is_asked_takes_the_place_of_what_stands_there() {
         session_cache: Some(SessionCache::Off),
         ..TlsChange::default()
     };
-    installed.change_tls(&asked, &ServerTls::new(files), at).unwrap();
+    let tls = ServerTls { versions: vec![Version::Tls13], ..ServerTls::new(files) };
+    installed.change_tls(&asked, &tls, at).unwrap();
     let text = installed.text(1, 2, Path::new("/x")).unwrap();
     for there in ["certificate.pem' ssl-min-ver TLSv1.3 ssl-max-ver TLSv1.3", "tune.ssl.cachesize 0"] {
         assert!(text.contains(there), "{there} is not in\n{text}");

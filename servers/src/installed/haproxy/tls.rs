@@ -7,6 +7,7 @@ use tlsdyno_record::model::{SessionCache, TlsChange};
 use tlsdyno_tls::Version;
 
 use super::reader::{Line, Section};
+use crate::installed::site::versions;
 use crate::{Place, ServerTls, haproxy};
 
 /// The versions, lowest first, as options name them behind `no-` and `force-`.
@@ -22,22 +23,17 @@ pub(super) fn protocols(bind: &Line, options: &[String]) -> Vec<String> {
     let defaults = Line { words: options.to_vec() };
     let bound = |word: &str| bind.value(word).or_else(|| defaults.value(word));
     let says = |word: &str| bind.has(word) || defaults.has(word);
-    let (lowest, highest) = (bound("ssl-min-ver"), bound("ssl-max-ver"));
     let forced = VERSIONS.iter().find(|(_, short)| says(&format!("force-{short}")));
     let is_out = |short: &str| says(&format!("no-{short}"));
-    if lowest.is_none() && highest.is_none() && forced.is_none() && !VERSIONS.iter().any(|(_, short)| is_out(short)) {
-        return Vec::new();
-    }
-    let place = |version: Option<String>, otherwise| {
-        version.and_then(|version| VERSIONS.iter().position(|(name, _)| *name == version)).unwrap_or(otherwise)
+    let said = versions(bound("ssl-min-ver"), bound("ssl-max-ver"));
+    let all = if said.is_empty() { versions(Some("TLSv1.2".to_owned()), None) } else { said.clone() };
+    let is_left = |name: &String| {
+        let short = VERSIONS.iter().find(|(known, _)| known == name).map_or("", |(_, short)| short);
+        forced.map_or(!is_out(short), |(_, forced)| *forced == short)
     };
-    // TLS 1.2 is the lowest of all that are maintained where only the highest is said.
-    let (from, to) = (place(lowest, 2), place(highest, 3));
-    let taken = VERSIONS.iter().enumerate().filter(|(at, (_, short))| match forced {
-        Some((_, forced)) => forced == short,
-        None => (from..=to).contains(at) && !is_out(short),
-    });
-    taken.map(|(_, (name, _))| (*name).to_owned()).collect()
+    let left: Vec<String> = all.iter().filter(|name| is_left(name)).cloned().collect();
+    // Nobody says anything that changes what it does by itself.
+    if said.is_empty() && left.len() == all.len() { Vec::new() } else { left }
 }
 
 /// The files of certificates: those of `crt`, and of the first line of each list.
@@ -70,13 +66,18 @@ pub(super) fn certificates(bind: &Line, base: &str, home: &Path) -> Vec<String> 
 
 /// Puts what is asked for into all listeners with TLS.
 pub(super) fn change(sections: &mut [Section], asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()> {
-    let parameters = haproxy::asked_parameters(asked, tls, place)?;
+    if asked.certificate.is_some() {
+        tls.certificate.write_in_one(&place.own.join(haproxy::CERTIFICATE_FILE))?;
+    }
+    let gone = gone(asked);
+    // Of all that a server of ours would have, what is asked.
+    let ours = super::line_of(&format!("bind {}", haproxy::tls_parameters(tls, place)?)).unwrap_or_default();
+    let parameters: Vec<String> = gone.split(' ').flat_map(|entry| ours.with_value(entry)).collect();
     let mut global: Vec<(&str, String)> = Vec::new();
     if let Some(cache) = asked.session_cache {
         global.push(("tune.ssl.cachesize", haproxy::cached_sessions_of(cache == SessionCache::Off)));
     }
     global.extend(asked.session_timeout_s.map(|seconds| ("tune.ssl.lifetime", haproxy::session_lifetime(seconds))));
-    let gone = gone(asked);
     for section in sections {
         if section.kind() == "global" {
             section.lines.retain(|line| !global.iter().any(|(name, _)| line.words[0] == *name));

@@ -227,8 +227,10 @@ mod tests {
 
     #[test]
     fn what_is_printed_is_read() {
-        let printed = "config {\n    var.PID = 1\n    a.b = (\n        \"x\" => \"1 ) }\",\n        \"y\" => (\n \"z\" => 2,\n),\n    )\n\n\
-            $SERVER[\"socket\"] == \":443\" {\n        # block 1\n        ssl.engine = \"enable\"\n    } # end of $SERVER\n\
+        let printed = "config {\n    var.PID = 1\n    a.b = (\n        \"x\" => \"1 ) }\",\n\
+            \x20       \"y\" => (\n \"z\" => 2,\n),\n    )\n\n\
+            $SERVER[\"socket\"] == \":443\" {\n        # block 1\n        ssl.engine = \"enable\"\n\
+            \x20   } # end of $SERVER\n\
             else $HTTP[\"host\"] =~ \"^a\\.b{2}\" {\n # block 2\n x = \"a\\\"b\"\n } # end\n}\n";
         let items = read(printed).unwrap();
         assert_eq!(items.len(), 4);
@@ -245,7 +247,8 @@ mod tests {
     proptest! {
         /// Whatever is printed: it is read or refused, and what is read means the same when it is written.
         #[test]
-        fn what_is_read_survives_being_written(text in "(a = |b\\.c=|\\(|\\)|\"|\\\\|=>|,|\n|x|#| |c \\{\n|\\}){0,14}") {
+        fn what_is_read_survives_being_written(text in "(a = |b\\.c=|\\(|\\)|\"|\\\\|=>|,|\n|x|#| |c \\{\n\
+            |\\}){0,14}") {
             if let Ok(read) = read(&text) {
                 let mut written = "config {\n".to_owned();
                 read.iter().for_each(|item| item.write(&mut written, 0));

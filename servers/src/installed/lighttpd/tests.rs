@@ -3,15 +3,18 @@ use crate::installed::Installed;
 use tlsdyno_record::model::ServerName;
 
 const PRINTED: &str = "config {\n    server.port = 80\n    server.modules = (\"mod_openssl\", \"mod_accesslog\")\n\
-    server.errorlog = \"/var/log/lighttpd/error.log\"\n    server.username = \"www-data\"\n    server.document-root = \"/srv/shop\"\n\
-    server.upload-dirs = (\"/var/cache/lighttpd/uploads\")\n    server.feature-flags = (\"server.h2proto\" => \"enable\")\n\
+    server.errorlog = \"/var/log/lighttpd/error.log\"\n    server.username = \"www-data\"\n\
+        \x20   server.document-root = \"/srv/shop\"\n\
+    server.upload-dirs = (\"/var/cache/lighttpd/uploads\")\n\
+    server.feature-flags = (\"server.h2proto\" => \"enable\")\n\
     accesslog.filename = \"/var/log/lighttpd/access.log\"\n    ssl.pemfile = \"/etc/lighttpd/server.pem\"\n\
     ssl.openssl.ssl-conf-cmd = (\"MinProtocol\" => \"TLSv1.2\", \"Options\" => \"-SessionTicket,ServerPreference\")\n\
     $SERVER[\"socket\"] == \"0.0.0.0:443\" {\n ssl.engine = \"enable\"\n } # end\n\
     $SERVER[\"socket\"] == \"[::]:443\" {\n ssl.engine = \"enable\"\n } # end\n\
     $SERVER[\"socket\"] == \"[::]:80\" {\n\n } # end\n\
     $HTTP[\"scheme\"] == \"http\" {\n url.redirect = (\"\" => \"https://x\")\n } # end\n\
-    else $HTTP[\"host\"] == \"blog.example\" {\n ssl.pemfile = \"/b.pem\"\n server.document-root = \"/srv/blog\"\n } # end\n\
+    else $HTTP[\"host\"] == \"blog.example\" {\n ssl.pemfile = \"/b.pem\"\n\
+        \x20server.document-root = \"/srv/blog\"\n } # end\n\
     proxy.server = (\"/app\" => ((\"host\" => \"127.0.0.1\", \"port\" => 3000)))\n}\n";
 
 fn installed(printed: &str) -> Installed {

@@ -11,12 +11,12 @@ use super::reader::{Directive, all};
 use super::targets::is_to_target;
 use super::text::word_of;
 use super::{http_of, one_client, scheme, variable_targets};
-use crate::installed::site::Ports;
+use crate::installed::site::{ASKED, Done, LEFT_OUT, MAY_DO_ANYTHING, NOT_KNOWN, OWN_PLACE, Ports, SWITCHED_OFF};
 
 impl Ports<'_> {
     /// A file of the copy's own, as a word of its configuration.
     fn own_path(&self, name: &str) -> String {
-        word_of(&self.directory.join(name).display().to_string())
+        word_of(&self.own(name))
     }
 }
 
@@ -25,9 +25,7 @@ pub(super) struct Copy<'a> {
     pub(super) directives: Vec<Directive>,
     ports: Ports<'a>,
     listeners: Listeners<'a>,
-    /// By what was done: the directives, and how often.
-    done: BTreeMap<Handling, BTreeMap<String, u32>>,
-    unknown: BTreeSet<String>,
+    done: Done,
     /// The copy's own places by those of the installed server: two logs with different settings cannot be one file.
     places: BTreeMap<(&'static str, String), String>,
 }
@@ -42,15 +40,14 @@ impl<'a> Copy<'a> {
             directives: Vec::new(),
             ports,
             listeners: Listeners::of(http_of(installed), host),
-            done: BTreeMap::new(),
-            unknown: BTreeSet::new(),
+            done: Done::default(),
             places: BTreeMap::new(),
         };
         let mut directives = installed.to_vec();
         let mut error_log = vec![ports.own_path("error.log")];
         for log in directives.extract_if(.., |of| of.name == "error_log") {
             error_log.splice(1.., log.arguments.into_iter().skip(1));
-            copy.count(Handling::OwnPlace, "error_log");
+            copy.done.add(OWN_PLACE, "error_log");
         }
         copy.block(&mut directives, false)?;
         for http in directives.iter_mut().filter(|of| of.name == "http").filter_map(Directive::inner_mut) {
@@ -117,29 +114,30 @@ impl<'a> Copy<'a> {
         let name = directive.name.clone();
         let is_on = directive.arguments.iter().any(|word| word != "off");
         let Some((handling, what)) = effect_of(&name) else {
-            self.unknown.extend((!is_known(&name)).then_some(name));
+            if !is_known(&name) {
+                self.done.add(NOT_KNOWN, &name);
+            }
             return Ok(true);
         };
-        match handling {
+        let done = match handling {
             Handling::Refused => bail!("it has {name}, which {what}; give a configuration without it"),
             Handling::Ours => return Ok(false),
-            Handling::LeftOut | Handling::Code => {}
+            Handling::LeftOut => LEFT_OUT,
+            Handling::Code => MAY_DO_ANYTHING,
             Handling::OwnPlace if is_on => {
                 if let Some(first) = directive.arguments.first_mut() {
                     *first = self.place(&name, first);
                 }
+                OWN_PLACE
             }
             Handling::Off if is_on && !(name == "ssl_stapling" && stapled) => {
                 directive.arguments = vec!["off".to_owned()];
+                SWITCHED_OFF
             }
             _ => return Ok(true),
-        }
-        self.count(handling, &name);
+        };
+        self.done.add(done, &name);
         Ok(handling != Handling::LeftOut)
-    }
-
-    fn count(&mut self, handling: Handling, name: &str) {
-        *self.done.entry(handling).or_default().entry(name.to_owned()).or_default() += 1;
     }
 
     /// Where the copy writes what the installed server writes at `installed`.
@@ -162,35 +160,11 @@ impl<'a> Copy<'a> {
         self.places.entry((kind, installed.to_owned())).or_insert_with(|| ports.own_path(&file)).clone()
     }
 
-    /// Whether anything stays whose writing nobody foresees.
-    pub(super) fn runs_code(&self) -> bool {
-        self.done.contains_key(&Handling::Code) || !self.unknown.is_empty()
-    }
-
-    /// What was done, in sentences.
-    pub(super) fn told(&self) -> Vec<String> {
-        let listed = |handling| {
-            let times = |(name, times): (&String, &u32)| match times {
-                1 => name.clone(),
-                times => format!("{name} ({times} times)"),
-            };
-            self.done.get(&handling).into_iter().flatten().map(times).collect::<Vec<_>>().join(", ")
-        };
-        let own = match listed(Handling::OwnPlace) {
-            none if none.is_empty() => none,
-            names => names + ", ",
-        };
-        let joined = |names: &BTreeSet<String>| names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        let told = [
-            ("Into the copy's private directory", format!("{own}temporary files, process files")),
-            ("Switched off", listed(Handling::Off)),
-            ("Left out", listed(Handling::LeftOut)),
-            ("Runs as it does in the installed server, and may do anything", listed(Handling::Code)),
-            ("Stays, and what it does is not known", joined(&self.unknown)),
-            ("Asked for real where the load leads there", joined(&self.applications())),
-        ];
-        let told = told.into_iter().filter(|(_, names)| !names.is_empty());
-        told.map(|(what, names)| format!("{what}: {names}")).collect()
+    /// What was done, in sentences, and whether anything stays whose writing nobody foresees.
+    pub(super) fn told(mut self) -> (Vec<String>, bool) {
+        ["temporary files", "process files"].iter().for_each(|name| self.done.add(OWN_PLACE, name));
+        self.applications().iter().for_each(|name| self.done.add(ASKED, name));
+        self.done.told()
     }
 
     /// The servers and applications that it asks for real: those that are not in its directory.

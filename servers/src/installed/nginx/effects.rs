@@ -10,7 +10,7 @@ use super::reader::matches;
 const KNOWN: &str = include_str!("directives.txt");
 
 /// What becomes of a directive in the copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Handling {
     /// Its first argument becomes a file or directory of the copy's own.
     OwnPlace,

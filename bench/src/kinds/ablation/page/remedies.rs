@@ -32,7 +32,7 @@ fn changed_lines(experiment: &Experiment, before: &ConfigurationModel, after: &C
     let mut lines = Vec::new();
     let mut changed =
         |is: bool, setting| lines.extend(is.then(|| directives::lines(server, setting)).into_iter().flatten());
-    changed(old.version != new.version, Setting::Version(new.version));
+    changed(old.version != new.version, Setting::of_version(new.version));
     if let Some(suite) = new.suite {
         changed(old.suite != new.suite, Setting::Suite(suite));
     }
