@@ -30,6 +30,8 @@ const WRITES: &str = "server.errorlog server.breakagelog accesslog.filename";
 const DIRECTORIES: &str = "server.upload-dirs deflate.cache-dir compress.cache-dir";
 /// What stays out: it writes or tells others.
 const OUT: &str = "rrdtool.db-name rrdtool.binary webdav.sqlite-db-name webdav.activate accesslog.syslog-level";
+/// What a certificate of another kind takes with it.
+const CERTIFICATES: &str = "ssl.pemfile ssl.privkey ssl.ca-file ssl.stapling-file";
 /// What runs code, or asks others.
 const CODE: &str = "cgi.assign magnet.attract-raw-url-to magnet.attract-physical-path-to ssi.extension";
 const ASKS: &str = "proxy.server fastcgi.server scgi.server wstunnel.server sockproxy.server ajp13.server";
@@ -222,12 +224,10 @@ impl Site for Lighttpd {
             blocks.filter(|inner| is_on(inner).unwrap_or(everywhere)).for_each(put);
         });
         if asked.certificate.is_some() {
-            // Hosts with certificates of their own.
+            // Those of hosts, and what belongs to the installed one: its chain, and the answer of its OCSP responder.
+            let gone = |item: &Item| CERTIFICATES.split(' ').any(|name| item.is(name));
             reader::change_all(&mut self.items, &mut |items| {
-                items.retain(|item| {
-                    !item.is("ssl.pemfile") && !item.is("ssl.privkey")
-                        || change.settings.iter().any(|(_, value)| item.says(value))
-                });
+                items.retain(|item| !gone(item) || change.settings.iter().any(|(_, value)| item.says(value)));
             });
         }
         put(&mut self.items);

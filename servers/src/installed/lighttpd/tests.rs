@@ -13,7 +13,7 @@ const PRINTED: &str = "config {\n    server.port = 80\n    server.modules = (\"m
     $SERVER[\"socket\"] == \"[::]:443\" {\n ssl.engine = \"enable\"\n } # end\n\
     $SERVER[\"socket\"] == \"[::]:80\" {\n\n } # end\n\
     $HTTP[\"scheme\"] == \"http\" {\n url.redirect = (\"\" => \"https://x\")\n } # end\n\
-    else $HTTP[\"host\"] == \"blog.example\" {\n ssl.pemfile = \"/b.pem\"\n\
+    else $HTTP[\"host\"] == \"blog.example\" {\n ssl.pemfile = \"/b.pem\"\n ssl.ca-file = \"/b-ca.pem\"\n\
         \x20server.document-root = \"/srv/blog\"\n } # end\n\
     proxy.server = (\"/app\" => ((\"host\" => \"127.0.0.1\", \"port\" => 3000)))\n}\n";
 
@@ -87,7 +87,7 @@ fn what_is_asked_takes_the_place_of_what_stands_there() {
     ] {
         assert!(text.contains(there), "{there} is not in\n{text}");
     }
-    for gone in ["/etc/lighttpd/server.pem", "/b.pem", "-SessionTicket"] {
+    for gone in ["/etc/lighttpd/server.pem", "/b.pem", "/b-ca.pem", "-SessionTicket"] {
         assert!(!text.contains(gone), "{gone} is in\n{text}");
     }
 }
