@@ -1,4 +1,4 @@
-//! Whether predictions hold: what the costs of some records say of the cells of another, beside what was measured there.
+//! Whether predictions hold: what the costs of some records say of the cells of another, beside what was measured.
 
 use anyhow::{Result, bail};
 use serde::Serialize;

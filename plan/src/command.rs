@@ -75,8 +75,8 @@ pub struct Args {
     /// These machines share the keys of their session tickets
     #[arg(long, help_heading = "Machines")]
     shared_keys: bool,
-    /// Changes, each alone and all together: p-256, hybrid group, accelerator 4x, aes-256, shared ticket keys, keep-alive
-    /// 60s, or a TOML file of your own
+    /// Changes, each alone and all together: p-256, hybrid group, accelerator 4x, aes-256, shared ticket keys,
+    /// keep-alive 60s, or a TOML file of your own
     #[arg(long, value_name = "CHANGES", value_delimiter = ',', help_heading = "What if")]
     what_if: Vec<String>,
     /// Price of a core for an hour

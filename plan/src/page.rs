@@ -232,7 +232,7 @@ fn half_points(plan: &Plan<'_>) -> Section {
         100.0 * tlsdyno_stats::papers::mraz_half(handshakes)
     });
     let told = format!(
-        "Half serving point of one server (Mraz et al. 2002): at {} % reuse of {} it does half of what plain HTTP does.",
+        "Half serving point of one server (Mraz et al. 2002): at {} % reuse {} it does half of what plain HTTP does.",
         format_tenths(half.value),
         half.ends(format_tenths)
     );

@@ -8,7 +8,7 @@ use tlsdyno::kinds::cluster::file::ClusterExperiment;
 use tlsdyno::random::SplitMix64;
 use tlsdyno::store::{BackendUse, Block, ClusterBlock, Configuration, Record};
 
-/// CPU of a connection with a full handshake, with a resumed one, in the dispatcher, nanoseconds; each with its request.
+/// CPU of a connection and its request with a full handshake, with a resumed one, and in the dispatcher, nanoseconds.
 const COSTS_NS: [f64; 3] = [1.0e6, 4.0e5, 5.0e4];
 const ROUNDS: u32 = 8;
 

@@ -119,8 +119,8 @@ impl Told {
             None => "is not over within the time that was simulated".to_owned(),
         };
         format!(
-            "{} {over}: full handshakes {full} → {most} /s at most, machines used {used} → {used_most}, 99th percentile \
-             of the first response {p99} → {p99_most}, {} visits given up.",
+            "{} {over}: full handshakes {full} → {most} /s at most, machines used {used} → {used_most}, 99th \
+             percentile of the first response {p99} → {p99_most}, {} visits given up.",
             tlsdyno_report::document::capitalised(storm.name()),
             self.given_up
         )

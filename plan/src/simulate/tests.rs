@@ -155,8 +155,8 @@ fn a_plan_of_visits_is_followed() {
     assert_eq!(kept(2), (40, 38, 38));
 }
 
-/// `cargo test --release -p tlsdyno-plan -- --ignored a_day` (docs/PLAN.md): a thousand machines, ten million users, ten
-/// visits of ten requests each in a day.
+/// `cargo test --release -p tlsdyno-plan -- --ignored a_day` (docs/PLAN.md): a thousand machines, ten million users,
+/// ten visits of ten requests each in a day.
 #[test]
 #[ignore = "takes minutes, and says what it took"]
 fn a_day_of_ten_million_users() {
