@@ -8,6 +8,9 @@ use tlsdyno_stats::rounds::Rounds;
 
 use crate::remedies::{Considered, TOGETHER};
 
+/// What a hit of the first configuration that this is true of costs in each round.
+type ColumnOf<'a> = dyn Fn(&dyn Fn(&Configuration) -> bool) -> Option<Column> + 'a;
+
 /// A remedy that saves less than this part of a CPU is not worth a change for its CPU time alone.
 const WORTH_CPUS: f64 = 0.05;
 
@@ -71,11 +74,7 @@ impl Advice {
     }
 
     /// The chosen ones: those whose changes the configuration of all has.
-    fn together(
-        record: &Record,
-        as_is: &Column,
-        column: &dyn Fn(&dyn Fn(&Configuration) -> bool) -> Option<Column>,
-    ) -> Option<Together> {
+    fn together(record: &Record, as_is: &Column, column: &ColumnOf<'_>) -> Option<Together> {
         let experiment = record.kind_part.of::<Experiment>()?;
         let models = || experiment.configurations.iter().filter(|model| model.tls != TlsChange::default());
         let all = models().find(|model| model.name == TOGETHER)?;

@@ -30,8 +30,9 @@ use crate::remedies::{self, Considered, Outcome};
 /// What to change on an installed server, what it would gain, and whether that is worth it
 ///
 /// Without a file it only reads: which servers are installed, what their files say of certificates, versions, sessions
-/// and logs, and what it would try. With the configuration of an nginx, Apache, HAProxy or lighttpd it measures that on a copy beside the server
-/// that runs, which is not touched, and tells what each remedy saves. It does not advise what is there already.
+/// and logs, and what it would try. With the configuration of an nginx, Apache, HAProxy or lighttpd it measures that on
+/// a copy beside the server that runs, which is not touched, and tells what each remedy saves. It does not advise what
+/// is there already.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "Examples:
   tlsdyno advise
@@ -76,8 +77,8 @@ pub struct Args {
     /// Requests a second of your site: savings are told in CPUs [default: the log's average]
     #[arg(long, value_name = "N", help_heading = "Your site")]
     rate: Option<f64>,
-    /// Measures these remedies together, too, beside what the single ones predict (comma-separated; a few words of a name
-    /// do)
+    /// Measures these remedies together, too, beside what the single ones predict (comma-separated; a few words of a
+    /// name do)
     #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "config", help_heading = "Measuring")]
     apply: Vec<String>,
     /// Prints the lines as a patch against your own files, for `patch -p1 -d /`: of --apply, or of what saves; with

@@ -31,8 +31,8 @@ fn telling_of(server: ServerName) -> Option<Telling> {
         }),
         ServerName::ApacheEvent | ServerName::ApachePrefork => Some(Telling {
             words: ["%{SSL_SESSION_RESUMED}x", "%k", "%{SSL_PROTOCOL}x"],
-            line: "LogFormat \"%h %l %u %t \\\"%r\\\" %>s %b \\\"%{Referer}i\\\" \\\"%{User-Agent}i\\\" %{SSL_PROTOCOL}x \
-                   %{SSL_SESSION_RESUMED}x %k\" tls",
+            line: "LogFormat \"%h %l %u %t \\\"%r\\\" %>s %b \\\"%{Referer}i\\\" \\\"%{User-Agent}i\\\" \
+                   %{SSL_PROTOCOL}x %{SSL_SESSION_RESUMED}x %k\" tls",
         }),
         // Its own format has no address of a visitor where trace readers look for one: this is the combined one.
         ServerName::Haproxy => Some(Telling {
@@ -244,6 +244,6 @@ fn version_of(program: &Path) -> String {
         rest.split_whitespace().next().filter(|word| word.starts_with(|c: char| c.is_ascii_digit())).map(str::to_owned)
     };
     let of_system = || number(&programs::output_of(&programs::find("openssl")?, &["version"]));
-    let number = said.lines().filter_map(number).last().or_else(of_system);
+    let number = said.lines().filter_map(number).next_back().or_else(of_system);
     number.map_or_else(|| version.to_owned(), |number| format!("{version}, OpenSSL {number}"))
 }

@@ -91,7 +91,7 @@ impl Cell {
         cpu.value.is_finite().then(|| Checked {
             name: self.name.clone(),
             cpu_ns_per_hit: [predicted, cpu],
-            hits_per_s: is_full.then(|| [per_s, measured_per_s]),
+            hits_per_s: is_full.then_some([per_s, measured_per_s]),
         })
     }
 }
@@ -104,7 +104,7 @@ fn of_cluster(record: &Record) -> Result<Vec<Cell>> {
         let site = Site {
             rate_per_s: 1.0,
             requests_per_connection: f64::from(experiment.traffic.requests_per_connection),
-            reuse: of.reuse_percent / 100.0,
+            reuse_fraction: of.reuse_percent / 100.0,
             kilobytes: None,
             cpus: experiment.cluster.backend_cpus.unwrap_or(0.0),
             policy,
@@ -136,7 +136,7 @@ fn of_array(record: &Record) -> Result<Vec<Cell>> {
         let site = Site {
             rate_per_s: 1.0,
             requests_per_connection,
-            reuse,
+            reuse_fraction: reuse,
             kilobytes: None,
             cpus: array.machine_cpus,
             // Each client stays at its proxy.

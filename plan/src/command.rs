@@ -187,7 +187,11 @@ fn site(args: &Args, traffic: Option<&Traffic>) -> Result<Site> {
     Ok(Site {
         rate_per_s,
         requests_per_connection: requests,
-        reuse: args.reuse.map(|percent| percent / 100.0).or(of_log(|of| of.reuse)).unwrap_or_default(),
+        reuse_fraction: args
+            .reuse
+            .map(|percent| percent / 100.0)
+            .or(of_log(|of| of.reuse_fraction))
+            .unwrap_or_default(),
         kilobytes: args.bytes.map(|bytes| bytes / 1e3).or(of_log(|of| of.kilobytes)),
         cpus: args.cpus,
         policy: args.policy,

@@ -44,7 +44,7 @@ pub struct Fitted {
     /// Configurations that they are fitted to.
     pub cells: usize,
     /// What the fit misses in them, as a part of their CPU time; `None`: there are no more cells than costs.
-    pub misfit: Option<f64>,
+    pub misfit_ratio: Option<f64>,
     /// What was measured there.
     pub range: Range,
     /// The records.
@@ -55,7 +55,7 @@ pub struct Fitted {
     samples: Vec<Work>,
     /// By which part each resample misses.
     #[serde(skip)]
-    misses: Vec<f64>,
+    misses_ratio: Vec<f64>,
     #[serde(skip)]
     rounds: usize,
 }
@@ -64,9 +64,9 @@ pub struct Fitted {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Range {
     /// Part of the handshakes that resumed, least and most.
-    pub resumed: [f64; 2],
+    pub resumed_fraction: [f64; 2],
     /// Requests of a connection, least and most.
-    pub requests: [f64; 2],
+    pub requests_count: [f64; 2],
     /// Kilobytes of a response, least and most.
     pub kilobytes: [f64; 2],
     /// Most requests a second of one machine; 0: not known.
@@ -86,7 +86,7 @@ impl Drawn<'_> {
         let Some(of) = self.costs.places.get(&place) else { return f64::NAN };
         match self.at {
             None => dot(of.point, work),
-            Some(at) => dot(of.samples[at], work) * (1.0 + of.misses[at]),
+            Some(at) => dot(of.samples[at], work) * (1.0 + of.misses_ratio[at]),
         }
     }
 }
@@ -185,15 +185,15 @@ impl Fitted {
         let point = fit(&cells, told);
         let off: Vec<f64> = cells.iter().map(|(work, cpu_ns)| cpu_ns / dot(point, *work) - 1.0).collect();
         let free = cells.len().checked_sub(told.iter().filter(|is| **is).count()).filter(|free| *free > 0);
-        let misfit = free.map(|free| (off.iter().map(|off| off * off).sum::<f64>() / free as f64).sqrt());
+        let misfit_ratio = free.map(|free| (off.iter().map(|off| off * off).sum::<f64>() / free as f64).sqrt());
         let mut random = SplitMix64::new(SEED ^ place as u64);
         let mut samples = Vec::with_capacity(RESAMPLES);
-        let mut misses = Vec::with_capacity(RESAMPLES);
+        let mut misses_ratio = Vec::with_capacity(RESAMPLES);
         for _ in 0..RESAMPLES {
             let drawn: Vec<BTreeMap<u32, f64>> = rows.iter().map(|rows| draw(rows, &mut random)).collect();
             let sample = sums(&rows, &|source, row| drawn[source].get(&row.round).copied().unwrap_or(0.0));
             samples.push(fit(&sample, told));
-            misses.push(misfit.unwrap_or(0.0) * random.normal());
+            misses_ratio.push(misfit_ratio.unwrap_or(0.0) * random.normal());
         }
         let rounds = rows.iter().map(|rows| rounds_of(rows).len()).min().unwrap_or(0);
         let cost = |term: Term| {
@@ -203,13 +203,13 @@ impl Fitted {
         };
         let costs_ns = Term::ALL.map(cost);
         let from = sources.iter().map(|(of, _)| of.name.clone()).collect();
-        Some(Fitted { costs_ns, cells: cells.len(), misfit, range, from, point, samples, misses, rounds })
+        Some(Fitted { costs_ns, cells: cells.len(), misfit_ratio, range, from, point, samples, misses_ratio, rounds })
     }
 
     /// Requests on each connection that the cost of a connection has in it, where the two cannot be told apart.
     pub fn requests_included(&self) -> Option<f64> {
         let is_apart = self.costs_ns[Term::Request as usize].is_some();
-        (!is_apart).then_some(self.range.requests[1])
+        (!is_apart).then_some(self.range.requests_count[1])
     }
 }
 
@@ -220,8 +220,8 @@ impl Range {
             values.fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], value| [low.min(value), high.max(value)])
         };
         Range {
-            resumed: ends(&|work| work[1] / (work[0] + work[1])),
-            requests: ends(&|work| work[2] / (work[0] + work[1])),
+            resumed_fraction: ends(&|work| work[1] / (work[0] + work[1])),
+            requests_count: ends(&|work| work[2] / (work[0] + work[1])),
             kilobytes: ends(&|work| work[3] / work[2]),
             rate_per_s: rows.map(|row| row.rate_per_s).fold(0.0, f64::max),
         }
@@ -232,12 +232,12 @@ impl Range {
 fn told_apart(place: Place, cells: &[(Work, f64)], range: &Range) -> [bool; 4] {
     let differs = |[low, high]: [f64; 2]| high.is_finite() && high > APART_TIMES * low.max(f64::MIN_POSITIVE);
     let has = |term: Term| cells.iter().any(|(work, _)| work[term as usize] > 0.0);
-    let [least, most] = range.resumed;
+    let [least, most] = range.resumed_fraction;
     let both = most - least >= APART_SHARE;
     let ends_tls = matches!(place, Place::Server | Place::Proxy);
     let full = has(Term::Full) && (!ends_tls || both || most < FEW_SHARE);
     let resumed = ends_tls && has(Term::Resumed) && (both || least > 1.0 - FEW_SHARE);
-    let request = has(Term::Request) && (differs(range.requests) || !full && !resumed);
+    let request = has(Term::Request) && (differs(range.requests_count) || !full && !resumed);
     let kilobyte = differs(range.kilobytes) && cells.len() > 2;
     [full, resumed, request, kilobyte]
 }
@@ -393,7 +393,7 @@ mod tests {
         let mut bent = source(Place::Server, [900.0, 300.0, 40.0, 0.0], &cells, 0.0);
         bent.rows.iter_mut().filter(|row| row.cell % 2 == 0).for_each(|row| row.cpu_ns *= 1.1);
         let costs = Costs::of(&[bent]).unwrap();
-        assert!(costs.at(Place::Server).unwrap().misfit.unwrap() > 0.03);
+        assert!(costs.at(Place::Server).unwrap().misfit_ratio.unwrap() > 0.03);
         let estimate = costs.estimate(|of| of.cpu_ns(Place::Server, [0.5, 0.5, 1.0, 0.0]));
         assert!(estimate.half_width() > 0.05 * estimate.value, "{estimate:?}");
     }

@@ -16,7 +16,7 @@ pub struct Site {
     /// Requests on each connection.
     pub requests_per_connection: f64,
     /// Part of the connections that offer a session, 0 to 1.
-    pub reuse: f64,
+    pub reuse_fraction: f64,
     /// Kilobytes of a response; `None`: as measured.
     pub kilobytes: Option<f64>,
     /// CPUs of a machine.
@@ -43,7 +43,7 @@ pub struct Prediction {
     /// The machines.
     pub machines: Machines,
     /// Part of the offered sessions that meet a machine that knows them.
-    pub kept: f64,
+    pub kept_fraction: f64,
     /// CPU time of all machines for a request, nanoseconds, without the dispatcher's.
     pub cpu_ns_per_hit: Estimate,
     /// Part of the CPU time of the fullest machines that the site takes.
@@ -100,7 +100,7 @@ impl Site {
     /// Kinds of work that this site has on some machines.
     pub fn needs(&self, machines: Machines, costs: &Costs) -> Vec<(Place, Term)> {
         let place = machines.ends().1;
-        let resumed = self.reuse * self.kept(machines);
+        let resumed = self.reuse_fraction * self.kept(machines);
         let included = costs.at(place).and_then(|of| of.requests_included());
         // A connection that was measured with its requests tells nothing of connections with more or fewer.
         let is_other = included.is_some_and(|included| (self.requests_per_connection / included - 1.0).abs() > 0.05);
@@ -122,15 +122,15 @@ impl Site {
             let mut beyond = |value: f64, [low, high]: [f64; 2], what: &str, unit: &str| {
                 let slack = 0.02 * (high - low).abs().max(0.1 * high.abs());
                 if low.is_finite() && (value < low - slack || value > high + slack) {
-                    let [value, low, high] = [value, low, high].map(|of| tlsdyno_base::units::format_short(of));
+                    let [value, low, high] = [value, low, high].map(tlsdyno_base::units::format_short);
                     said.push(format!(
                         "{what} of {value}{unit} is extrapolation: at the {told} {low} to {high}{unit} was measured"
                     ));
                 }
             };
-            let resumed = of.range.resumed.map(|part| 100.0 * part);
-            beyond(100.0 * self.reuse, resumed, "a share of resumed handshakes", " %");
-            beyond(self.requests_per_connection, of.range.requests, "a number of requests per connection", "");
+            let resumed = of.range.resumed_fraction.map(|part| 100.0 * part);
+            beyond(100.0 * self.reuse_fraction, resumed, "a share of resumed handshakes", " %");
+            beyond(self.requests_per_connection, of.range.requests_count, "a number of requests per connection", "");
             if let Some(kilobytes) = self.kilobytes {
                 beyond(kilobytes, of.range.kilobytes, "a size of responses", " kB");
             }
@@ -177,7 +177,7 @@ impl Site {
     fn pieces(&self, costs: &Costs, drawn: &Drawn<'_>, machines: Machines) -> [(f64, f64); 3] {
         let (ends, place) = machines.ends();
         let opened = self.connections_per_s() / f64::from(ends);
-        let resumed = opened * self.reuse * self.kept(machines);
+        let resumed = opened * self.reuse_fraction * self.kept(machines);
         let s = |work: Work| drawn.cpu_ns(place, work) / 1e9;
         [
             (opened - resumed, s(self.opening(costs, place, false))),
@@ -230,7 +230,7 @@ impl Site {
         let has_dispatcher = machines.ends().0 > 1 && costs.at(Place::Dispatcher).is_some();
         Prediction {
             machines,
-            kept: self.kept(machines),
+            kept_fraction: self.kept(machines),
             cpu_ns_per_hit: costs.estimate(|drawn| self.cpu_s_per_s(costs, drawn, machines) * 1e9 / self.rate_per_s),
             used,
             capacity_per_s: costs.estimate(|drawn| self.rate_per_s / self.used(costs, drawn, machines)),
@@ -264,7 +264,7 @@ mod tests {
         Site {
             rate_per_s: 2000.0,
             requests_per_connection: 1.0,
-            reuse: 0.5,
+            reuse_fraction: 0.5,
             kilobytes: None,
             cpus: 1.0,
             policy: Policy::Session,
@@ -316,7 +316,7 @@ mod tests {
         let told = |site: &Site| site.extrapolates(&costs, &[site.predict(&costs, ONE, None)]).join("; ");
         assert!(told(&Site { rate_per_s: 900.0, ..site() }).is_empty());
         assert!(told(&site()).contains("2000 hits/s on one server is extrapolation: 1000"), "{}", told(&site()));
-        let told = told(&Site { rate_per_s: 900.0, reuse: 1.0, ..site() });
+        let told = told(&Site { rate_per_s: 900.0, reuse_fraction: 1.0, ..site() });
         assert!(told.contains("resumed handshakes of 100 % is extrapolation: at the server 0 to 90 %"), "{told}");
     }
 }

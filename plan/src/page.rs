@@ -166,7 +166,7 @@ fn machines(plan: &Plan<'_>) -> Section {
         .estimate("% used", |of| format!("{of:.0}"), |of| Some(of.used.scaled(100.0)))
         .estimate("hits/s at most", format_quantity, |of| Some(of.capacity_per_s))
         .estimate("CPU µs/hit", format_micros, |of| Some(of.cpu_ns_per_hit))
-        .number("kept", |of| format!("{:.0} %", 100.0 * of.kept))
+        .number("kept", |of| format!("{:.0} %", 100.0 * of.kept_fraction))
         .number("new visitor ms", |of| mean(of, 0))
         .on(Medium::Page)
         .interval(ms, |of| latency(of, 0, |of| of.mean_s))
@@ -185,7 +185,7 @@ fn machines(plan: &Plan<'_>) -> Section {
         "{} hits/s, {} requests on each connection, {} % of the connections offer a session.",
         format_quantity(site.rate_per_s),
         format_short(site.requests_per_connection),
-        format_short(100.0 * site.reuse)
+        format_short(100.0 * site.reuse_fraction)
     );
     let notes = [
         "Milliseconds are those of the machines until the first response, by M/G/c for a server that does what comes \
@@ -211,7 +211,7 @@ fn costs(costs: &Costs) -> Section {
         .words("at", |of| of.0.told().to_owned())
         .words("of a", with)
         .estimate("CPU µs", format_micros, |of| Some(of.3))
-        .number("fit misses", |of| of.1.misfit.map_or("–".to_owned(), |part| format!("{:.1} %", 100.0 * part)))
+        .number("fit misses", |of| of.1.misfit_ratio.map_or("–".to_owned(), |part| format!("{:.1} %", 100.0 * part)))
         .number("cells", |of| of.1.cells.to_string())
         .words("from", |of| of.1.from.join(", "));
     Section::titled("costs", "Measured costs").rows(rows)
@@ -253,7 +253,7 @@ fn by_reuse(plan: &Plan<'_>) -> Option<Chart> {
     let mut data: Vec<Value> = Vec::new();
     for percent in (0..=100).step_by(REUSE_STEP) {
         for way in &ways {
-            let site = Site { reuse: percent as f64 / 100.0, ..plan.site.clone() };
+            let site = Site { reuse_fraction: percent as f64 / 100.0, ..plan.site.clone() };
             if !plan.costs.missing(&site.needs(*way, plan.costs)).is_empty() {
                 continue;
             }

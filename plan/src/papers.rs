@@ -66,7 +66,7 @@ impl Row {
         let site = Site {
             rate_per_s: 1.0,
             requests_per_connection: self.requests,
-            reuse: self.reuse,
+            reuse_fraction: self.reuse,
             kilobytes: None,
             cpus: self.cpus,
             policy: if self.is_blind { Policy::RoundRobin } else { Policy::Session },

@@ -1,5 +1,6 @@
 //! How long work waits for a machine: M/G/c, by the formula of Lee and Longton (1959), `W = C(c, ρ) E[S] / (c (1 − ρ))
-//! · (1 + cv²) / 2`, which for one CPU is that of Pollaczek and Khinchine. The tail of the wait is taken for exponential.
+//! · (1 + cv²) / 2`, which for one CPU is that of Pollaczek and Khinchine. The tail of the wait is taken for
+//! exponential.
 //!
 //! A machine is taken for one that does what comes first to its end, as a server with one event loop for each CPU does.
 //! The test beside the simulation (`simulate`) says how far off that is.

@@ -105,7 +105,7 @@ impl SimulateArgs {
         let visits_per_s = site.rate_per_s / site.requests_per_connection;
         let lifetime_s = (self.session_lifetime.ns() / 1_000_000_000).max(1) as u32;
         // Of exponential pauses this part is shorter than the lifetime.
-        let pause_s = -f64::from(lifetime_s) / (1.0 - site.reuse.min(REUSE_MOST)).ln();
+        let pause_s = -f64::from(lifetime_s) / (1.0 - site.reuse_fraction.min(REUSE_MOST)).ln();
         let users = self.users.unwrap_or((visits_per_s * pause_s).min(1e9) as u64).max(1);
         Scenario {
             ends,

@@ -16,7 +16,7 @@ pub(crate) struct Traffic {
     /// Requests on each connection.
     pub requests_per_connection: f64,
     /// Part of the connections whose user was there within the lifetime of a session.
-    pub reuse: f64,
+    pub reuse_fraction: f64,
     /// Mean size of a response, kilobytes.
     pub kilobytes: f64,
     /// Requests in all, and distinct clients.
@@ -41,7 +41,7 @@ impl Traffic {
         Traffic {
             peak_per_s: of.peak_minute_hits as f64 / 60.0,
             requests_per_connection: of.hits_per_connection,
-            reuse: (1.0 - of.sessions as f64 / connections).max(0.0),
+            reuse_fraction: (1.0 - of.sessions as f64 / connections).max(0.0),
             kilobytes: of.response_size_bytes.mean / 1e3,
             hits_and_users: [of.hits, of.users],
             hits_per_full_handshake: of.hits_per_full_handshake,
@@ -82,8 +82,8 @@ mod tests {
         assert!((traffic.peak_per_s - 0.5).abs() < 1e-9 && (traffic.kilobytes - 2.0).abs() < 1e-9);
         // Three connections of each; the second one finds the session, the third does not.
         assert!((traffic.requests_per_connection - 2.0).abs() < 1e-9, "{traffic:?}");
-        assert!((traffic.reuse - 1.0 / 3.0).abs() < 1e-9, "{traffic:?}");
+        assert!((traffic.reuse_fraction - 1.0 / 3.0).abs() < 1e-9, "{traffic:?}");
         let kept = Traffic::of(&path, Some(120)).unwrap();
-        assert!((kept.requests_per_connection - 3.0).abs() < 1e-9 && kept.reuse.abs() < 1e-9, "{kept:?}");
+        assert!((kept.requests_per_connection - 3.0).abs() < 1e-9 && kept.reuse_fraction.abs() < 1e-9, "{kept:?}");
     }
 }

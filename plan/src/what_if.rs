@@ -89,7 +89,7 @@ impl Change {
             let Some(log) = log else { return lacks("only a log tells when users come again") };
             let traffic = Traffic::of(log, Some(keep_alive_s)).map_err(|error| format!("{}: {error:#}", self.name))?;
             site.requests_per_connection = traffic.requests_per_connection;
-            site.reuse = traffic.reuse;
+            site.reuse_fraction = traffic.reuse_fraction;
         }
         if self.of.is_empty() {
             return Ok((site, costs.clone()));
@@ -125,7 +125,7 @@ mod tests {
         Site {
             rate_per_s: 1000.0,
             requests_per_connection: 1.0,
-            reuse: 0.5,
+            reuse_fraction: 0.5,
             kilobytes: None,
             cpus: 1.0,
             policy: Policy::RoundRobin,

@@ -26,9 +26,8 @@ const BASES: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/bases.rs"));
 
 /// The experiment of the repository that a command line names, without its folder: by name or as a file.
 pub fn named_in(command_line: &[String]) -> Option<&'static str> {
-    let own = |name: &'static str| name.rsplit('/').next().unwrap_or(name);
     let is_named = |name: &&str| command_line.iter().any(|word| Path::new(word).file_stem() == Some(OsStr::new(name)));
-    EMBEDDED.iter().map(|(name, _)| own(name)).find(is_named)
+    EMBEDDED.iter().filter_map(|(name, _)| name.rsplit('/').next()).find(is_named)
 }
 
 /// What a file with all that it extends says, not yet understood.

@@ -92,7 +92,8 @@ const LIGHTTPD: Shop = Shop {
             "lighttpd.conf",
             "server.modules = ( \"mod_accesslog\", \"mod_redirect\" )\nserver.document-root = \"AT/www/shop\"\n\
             server.port = 80\n\
-            server.errorlog = \"AT/log/error.log\"\nserver.username = \"nobody\"\nserver.pid-file = \"AT/run/lighttpd.pid\"\n\
+            server.errorlog = \"AT/log/error.log\"\nserver.username = \"nobody\"\n\
+            server.pid-file = \"AT/run/lighttpd.pid\"\n\
             index-file.names = ( \"index.html\" )\ninclude \"conf-enabled/*.conf\"\n\
             $HTTP[\"scheme\"] == \"http\" { url.redirect = ( \"\" => \"https://${url.authority}${qsa}\" ) }\n",
         ),

@@ -179,7 +179,7 @@ impl<'s> Group<'s> {
             Student::new(self.memory.offer(&keys))
         });
         let Some(slot) = self.reach(user, student.as_mut()) else {
-            self.seen.at(self.now_ns).failed += 1;
+            self.seen.at(self.now_ns).failed_count += 1;
             match tries + 1 < TRIES {
                 true => self.again.push(Reverse((self.now_ns + RETRY_NS, user, tries + 1))),
                 false => self.seen.given_up += 1,
@@ -299,7 +299,7 @@ impl<'s> Group<'s> {
         self.seen.connections += 1;
         self.seen.by_machine[machine] += 1;
         let interval = self.seen.at(self.now_ns);
-        let count = if resumed { &mut interval.resumed } else { &mut interval.full };
+        let count = if resumed { &mut interval.resumed_count } else { &mut interval.full };
         *count += 1;
         let is_usual = self.now_ns < self.storm_ns;
         self.seen.note_response(self.now_ns, done_ns - self.now_ns, !resumed, is_usual);

@@ -1,8 +1,8 @@
 //! A site in virtual time: dispatchers that decide by their own code, machines, sessions, users who come back.
 //!
 //! A dispatcher has at most 64 machines. More are so many groups, each behind a dispatcher of its own, and a user
-//! always comes to the same group, as behind a router that spreads by address. Groups have nothing in common, so that they are
-//! simulated beside each other.
+//! always comes to the same group, as behind a router that spreads by address. Groups have nothing in common, so that
+//! they are simulated beside each other.
 //!
 //! A machine does what comes first to its end, on the first of its CPUs that is free. Visits are a Poisson process and
 //! each is of a user drawn by chance, so that the pauses of a user are exponential. A visit is a connection: a

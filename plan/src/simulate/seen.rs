@@ -42,9 +42,9 @@ pub struct Interval {
     /// Full handshakes.
     pub full: u64,
     /// Resumed ones.
-    pub resumed: u64,
+    pub resumed_count: u64,
     /// Visits that no machine took, tried again or not.
-    pub failed: u64,
+    pub failed_count: u64,
     /// Work that came for machines that end TLS, seconds of a CPU.
     pub work_s: f64,
     /// First responses of new and of returning visitors.
@@ -89,7 +89,7 @@ impl Seen {
     /// Nothing yet.
     pub fn of(scenario: &Scenario) -> Seen {
         let latencies = Latencies(vec![0; BINS]);
-        let none = Interval { full: 0, resumed: 0, failed: 0, work_s: 0.0, latencies: latencies.clone() };
+        let none = Interval { full: 0, resumed_count: 0, failed_count: 0, work_s: 0.0, latencies: latencies.clone() };
         Seen {
             intervals: vec![none; INTERVALS],
             interval_s: scenario.length_s / INTERVALS as f64,
@@ -129,8 +129,8 @@ impl Seen {
         };
         for (one, other) in self.intervals.iter_mut().zip(&other.intervals) {
             one.full += other.full;
-            one.resumed += other.resumed;
-            one.failed += other.failed;
+            one.resumed_count += other.resumed_count;
+            one.failed_count += other.failed_count;
             one.work_s += other.work_s;
             add(&mut one.latencies, &other.latencies);
         }

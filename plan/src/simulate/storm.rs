@@ -72,13 +72,13 @@ pub struct Told {
     /// Full handshakes a second before, and at most in an interval after it.
     pub full_per_s: [f64; 2],
     /// Part of the CPU time that came as work, before and at most after it; above 1 it queues up.
-    pub used: [f64; 2],
+    pub used_fraction: [f64; 2],
     /// The 99th percentile of first responses before, and in the worst interval after, seconds.
     pub p99_s: [f64; 2],
     /// How long until full handshakes are as before, seconds; `None`: not within the time that was simulated.
     pub over_after_s: Option<f64>,
     /// Visits that were given up, of those after it.
-    pub given_up: u64,
+    pub given_up_count: u64,
 }
 
 impl Told {
@@ -101,17 +101,17 @@ impl Told {
         let is_open = last.is_some_and(|last| last + 2 >= after.len());
         Told {
             full_per_s: [usual, most(&full)],
-            used: [mean(&used), most(&used)],
+            used_fraction: [mean(&used), most(&used)],
             p99_s: [mean(&p99), most(&p99)],
             over_after_s: (!is_open).then(|| last.map_or(0.0, |last| (last + 1) as f64 * seen.interval_s)),
-            given_up: seen.given_up,
+            given_up_count: seen.given_up,
         }
     }
 
     /// In a sentence.
     pub fn sentence(&self, storm: Storm) -> String {
         let [full, most] = self.full_per_s.map(|rate| format!("{rate:.0}"));
-        let [used, used_most] = self.used.map(|part| format!("{:.0} %", 100.0 * part));
+        let [used, used_most] = self.used_fraction.map(|part| format!("{:.0} %", 100.0 * part));
         let [p99, p99_most] = self.p99_s.map(|s| format!("{:.1} ms", 1e3 * s));
         let over = match self.over_after_s {
             Some(0.0) => "is not felt".to_owned(),
@@ -122,7 +122,7 @@ impl Told {
             "{} {over}: full handshakes {full} → {most} /s at most, machines used {used} → {used_most}, 99th \
              percentile of the first response {p99} → {p99_most}, {} visits given up.",
             tlsdyno_report::document::capitalised(storm.name()),
-            self.given_up
+            self.given_up_count
         )
     }
 }

@@ -74,7 +74,7 @@ fn reuse_follows_from_users_and_lifetime() {
     // Pauses of 100 s by chance: 1 − e^−3 come back within 300 s. The first visits find nothing.
     let seen = Scenario { length_s: 3000.0, ..usual() }.run(1);
     let late: Vec<&Interval> = seen.intervals.iter().skip(240).collect();
-    let [full, resumed] = [|of: &Interval| of.full, |of: &Interval| of.resumed]
+    let [full, resumed] = [|of: &Interval| of.full, |of: &Interval| of.resumed_count]
         .map(|of| late.iter().map(|one| of(one)).sum::<u64>() as f64);
     assert!((resumed / (full + resumed) - (1.0 - (-3.0_f64).exp())).abs() < 0.005, "{full} {resumed}");
 }
@@ -89,7 +89,7 @@ fn a_restart_makes_all_handshakes_full_and_shared_keys_prevent_it() {
     let told = storm(Storm::Restart, usual());
     let [before, most] = told.full_per_s;
     assert!((before / (600.0 * (-3.0_f64).exp()) - 1.0).abs() < 0.2, "{told:?}");
-    assert!(most > 500.0 && told.used[1] > 0.9, "all that come: {told:?}");
+    assert!(most > 500.0 && told.used_fraction[1] > 0.9, "all that come: {told:?}");
     assert!(told.over_after_s.is_some_and(|s| (100.0..600.0).contains(&s)), "after some pauses: {told:?}");
     let shared = storm(Storm::Restart, Scenario { shares_keys: true, ..usual() });
     assert!(shared.full_per_s[1] < 2.0 * before, "{shared:?}");
@@ -110,11 +110,11 @@ fn stores_outlive_reloads_and_keys_do_not() {
 fn a_rolling_deploy_loses_no_visit_and_a_failover_doubles_the_work() {
     // Sixteen machines take four minutes, and users come back after 100 s.
     let told = storm(Storm::Deploy, Scenario { ends: 16, ..usual() });
-    assert_eq!(told.given_up, 0, "the dispatcher tries the next machine: {told:?}");
+    assert_eq!(told.given_up_count, 0, "the dispatcher tries the next machine: {told:?}");
     let [before, most] = told.full_per_s;
     assert!(most > 3.0 * before && most < 350.0, "a machine's sessions at a time: {told:?}");
     let told = storm(Storm::Failover, usual());
-    assert!(told.full_per_s[1] > 600.0 && told.used[1] > 1.2, "{told:?}");
+    assert!(told.full_per_s[1] > 600.0 && told.used_fraction[1] > 1.2, "{told:?}");
 }
 
 #[test]

@@ -97,15 +97,12 @@ impl Apache {
         let is_on = |name: &str, otherwise: &str| value(name, otherwise).eq_ignore_ascii_case("on");
         let cache = value("SSLSessionCache", "none");
         let commands = |name: &str| {
-            let words = each("SSLOpenSSLConfCmd").into_iter().map(Directive::values);
-            words
-                .filter(|words| words.first().is_some_and(|first| first.eq_ignore_ascii_case(name)))
-                .last()?
-                .get(1)
-                .cloned()
+            let mut words = each("SSLOpenSSLConfCmd").into_iter().map(Directive::values);
+            let is_named = |words: &Vec<String>| words.first().is_some_and(|first| first.eq_ignore_ascii_case(name));
+            words.rfind(is_named)?.get(1).cloned()
         };
         let groups = commands("Groups").or_else(|| commands("Curves")).unwrap_or_default();
-        let ciphers = each("SSLCipherSuite").into_iter().map(Directive::values).filter(|words| words.len() == 1).last();
+        let ciphers = each("SSLCipherSuite").into_iter().map(Directive::values).rfind(|words| words.len() == 1);
         let inner: Vec<&Directive> = server.inner.iter().flat_map(|of| all(std::slice::from_ref(*of))).collect();
         let passes = inner.iter().chain(&main).filter(|of| of.is("ProxyPass") || of.is("ProxyPassMatch"));
         let keeps = |of: &&&Directive| !of.arguments.to_ascii_lowercase().contains("disablereuse=on");
@@ -158,8 +155,8 @@ fn protocols(words: &[String]) -> Vec<String> {
 
 fn access_logs(logs: &[&Directive], main: &[&Directive], root: &Path) -> Vec<AccessLog> {
     let named = |name: &str| {
-        let formats = main.iter().filter(|of| of.is("LogFormat")).map(|of| of.values());
-        formats.filter(|words| words.get(1).is_some_and(|other| other == name)).last().map(|words| words[0].clone())
+        let mut formats = main.iter().filter(|of| of.is("LogFormat")).map(|of| of.values());
+        formats.rfind(|words| words.get(1).is_some_and(|other| other == name)).map(|words| words[0].clone())
     };
     let log = |of: &&Directive| {
         let words = of.values();
@@ -210,7 +207,7 @@ impl Site for Apache {
                 let path = words.iter().rev().nth(1).map(String::as_str);
                 of.is_any(&["Redirect", "RedirectPermanent"]) && path == Some("/")
             };
-            let only_redirects = server.inner.iter().any(|of| sends_away(of));
+            let only_redirects = server.inner.iter().any(sends_away);
             Host { names, port: server.port, only_redirects, facts: self.facts(&server) }
         };
         self.servers().into_iter().map(host).collect()

@@ -123,7 +123,8 @@ pub(super) fn put_parameters(example: &str, file: &mut [String]) {
     for line in file {
         let Some(mut bind) = super::line_of(line) else { continue };
         let is_options = bind.starts(&["ssl-default-bind-options"]);
-        if !is_options && !(bind.starts(&["bind"]) && bind.has("ssl")) {
+        let is_listener = bind.starts(&["bind"]) && bind.has("ssl");
+        if !is_options && !is_listener {
             continue;
         }
         let before = bind.clone();
