@@ -191,7 +191,7 @@ fn what_is_no_configuration_to_measure_is_refused_at_once() {
         (&["--server-command", "x {port}", "--paths", &hosts][..], "several hosts"),
         (&["--server", "nginx", "--paths", &hosts][..], "--server-config"),
         (&["--server-command", "nginx -p /no/site -c my.conf", "--path", "/"][..], "/no/site/my.conf, and there is no"),
-        (&["--server-config", &haproxy][..], "haproxy -db -f"),
+        (&["--server-config", &haproxy][..], "speaks TLS"),
         (&["--server-config", &plain, "-H", "Host: x"][..], "--host"),
     ] {
         let output = place.tlsdyno(&[&["ablate"][..], arguments].concat()).output().unwrap();
