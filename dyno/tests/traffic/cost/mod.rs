@@ -84,9 +84,12 @@ mod long {
             ("the request", 150.0),
             (NEXT, 150.0),
         ] {
-            let found = us(differences, part);
-            // Reading the clock ends a burn one or two microseconds late.
-            assert!((found - truth).abs() < 5.0 + 0.06 * truth, "{part}: {found} for {truth} in {differences:#}");
+            let of_part = &differences.as_array().unwrap().iter().find(|of| of["part"] == part).unwrap()["cpu_ns"];
+            let [low, high] = ["low", "high"].map(|end| of_part[end].as_f64().unwrap() / 1e3);
+            assert!(high - low < 60.0, "{part}: the machine is not quiet enough for this test: [{low}, {high}]");
+            // Reading the clock ends a burn a microsecond late, and what follows a burn finds colder caches.
+            let is_found = low < 1.06 * truth + 4.0 && high > 0.97 * truth - 3.0;
+            assert!(is_found, "{part}: [{low}, {high}] for {truth} in {differences:#}");
         }
     }
 }
