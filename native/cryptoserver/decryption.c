@@ -5,35 +5,20 @@
  */
 #include "cryptoserver.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include <openssl/rsa.h>
 
 enum { PREMASTER_SIZE = 48 };
 
-#define ASYM_CIPHER_FUNCTIONS(X)                                                                                       \
-    X(asym_cipher, ASYM_CIPHER, newctx, NEWCTX)                                                                        \
-    X(asym_cipher, ASYM_CIPHER, encrypt_init, ENCRYPT_INIT)                                                            \
-    X(asym_cipher, ASYM_CIPHER, encrypt, ENCRYPT)                                                                      \
-    X(asym_cipher, ASYM_CIPHER, decrypt_init, DECRYPT_INIT)                                                            \
-    X(asym_cipher, ASYM_CIPHER, decrypt, DECRYPT)                                                                      \
-    X(asym_cipher, ASYM_CIPHER, freectx, FREECTX)                                                                      \
-    X(asym_cipher, ASYM_CIPHER, dupctx, DUPCTX)                                                                        \
-    X(asym_cipher, ASYM_CIPHER, get_ctx_params, GET_CTX_PARAMS)                                                        \
-    X(asym_cipher, ASYM_CIPHER, gettable_ctx_params, GETTABLE_CTX_PARAMS)                                              \
-    X(asym_cipher, ASYM_CIPHER, set_ctx_params, SET_CTX_PARAMS)                                                        \
-    X(asym_cipher, ASYM_CIPHER, settable_ctx_params, SETTABLE_CTX_PARAMS)
-
-static struct rsa_functions {
-    ASYM_CIPHER_FUNCTIONS(FUNCTION_FIELD)
-} rsa;
-
 struct decrypting {
     void *real;
     bool is_remote; /* since the last begin */
     unsigned char key[IDENTIFIER_SIZE];
 };
+
+#define CONTEXT struct decrypting
+#include "../wrapping/asym_cipher.h"
 
 static void *context_round(void *real)
 {
@@ -54,15 +39,6 @@ static void *newctx(void *provider)
     return context_round(rsa.newctx(provider));
 }
 
-static void freectx(void *context)
-{
-    struct decrypting *decrypting = context;
-
-    if (decrypting != NULL)
-        rsa.freectx(decrypting->real);
-    free(decrypting);
-}
-
 static void *dupctx(void *context)
 {
     struct decrypting *decrypting = context, *copy;
@@ -76,15 +52,10 @@ static void *dupctx(void *context)
     return copy;
 }
 
-static int encrypt_init(void *context, void *key, const OSSL_PARAM params[])
-{
-    return rsa.encrypt_init(((struct decrypting *)context)->real, key, params);
-}
-
 static int encrypt(void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in,
                    size_t length)
 {
-    return rsa.encrypt(((struct decrypting *)context)->real, out, out_length, room, in, length);
+    return rsa.encrypt(real_of(context), out, out_length, room, in, length);
 }
 
 static int decrypt_init(void *context, void *key, const OSSL_PARAM params[])
@@ -94,26 +65,6 @@ static int decrypt_init(void *context, void *key, const OSSL_PARAM params[])
     if (key != NULL)
         decrypting->is_remote = key_is_remote(KEY_RSA, key, decrypting->key);
     return rsa.decrypt_init(decrypting->real, key, params);
-}
-
-static int get_ctx_params(void *context, OSSL_PARAM params[])
-{
-    return rsa.get_ctx_params(((struct decrypting *)context)->real, params);
-}
-
-static int set_ctx_params(void *context, const OSSL_PARAM params[])
-{
-    return rsa.set_ctx_params(((struct decrypting *)context)->real, params);
-}
-
-static const OSSL_PARAM *gettable_ctx_params(void *context, void *provider)
-{
-    return rsa.gettable_ctx_params(context == NULL ? NULL : ((struct decrypting *)context)->real, provider);
-}
-
-static const OSSL_PARAM *settable_ctx_params(void *context, void *provider)
-{
-    return rsa.settable_ctx_params(context == NULL ? NULL : ((struct decrypting *)context)->real, provider);
 }
 
 /* The version that the client offered, where a handshake decrypts; 0 (raised) for all other uses. */

@@ -5,44 +5,10 @@
  */
 #include "cryptoserver.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include <openssl/rsa.h>
-
-#define SIGNATURE_FUNCTIONS(X)                                                                                         \
-    X(signature, SIGNATURE, newctx, NEWCTX)                                                                            \
-    X(signature, SIGNATURE, sign_init, SIGN_INIT)                                                                      \
-    X(signature, SIGNATURE, sign, SIGN)                                                                                \
-    X(signature, SIGNATURE, verify_init, VERIFY_INIT)                                                                  \
-    X(signature, SIGNATURE, verify, VERIFY)                                                                            \
-    X(signature, SIGNATURE, verify_recover_init, VERIFY_RECOVER_INIT)                                                  \
-    X(signature, SIGNATURE, verify_recover, VERIFY_RECOVER)                                                            \
-    X(signature, SIGNATURE, digest_sign_init, DIGEST_SIGN_INIT)                                                        \
-    X(signature, SIGNATURE, digest_sign_update, DIGEST_SIGN_UPDATE)                                                    \
-    X(signature, SIGNATURE, digest_sign_final, DIGEST_SIGN_FINAL)                                                      \
-    X(signature, SIGNATURE, digest_verify_init, DIGEST_VERIFY_INIT)                                                    \
-    X(signature, SIGNATURE, digest_verify_update, DIGEST_VERIFY_UPDATE)                                                \
-    X(signature, SIGNATURE, digest_verify_final, DIGEST_VERIFY_FINAL)                                                  \
-    X(signature, SIGNATURE, freectx, FREECTX)                                                                          \
-    X(signature, SIGNATURE, dupctx, DUPCTX)                                                                            \
-    X(signature, SIGNATURE, get_ctx_params, GET_CTX_PARAMS)                                                            \
-    X(signature, SIGNATURE, gettable_ctx_params, GETTABLE_CTX_PARAMS)                                                  \
-    X(signature, SIGNATURE, set_ctx_params, SET_CTX_PARAMS)                                                            \
-    X(signature, SIGNATURE, settable_ctx_params, SETTABLE_CTX_PARAMS)                                                  \
-    X(signature, SIGNATURE, get_ctx_md_params, GET_CTX_MD_PARAMS)                                                      \
-    X(signature, SIGNATURE, gettable_ctx_md_params, GETTABLE_CTX_MD_PARAMS)                                            \
-    X(signature, SIGNATURE, set_ctx_md_params, SET_CTX_MD_PARAMS)                                                      \
-    X(signature, SIGNATURE, settable_ctx_md_params, SETTABLE_CTX_MD_PARAMS)
-
-struct signature_functions {
-    enum key_type type;
-    SIGNATURE_FUNCTIONS(FUNCTION_FIELD)
-};
-
-static struct signature_functions rsa = {.type = KEY_RSA};
-static struct signature_functions ecdsa = {.type = KEY_EC};
 
 struct signing {
     const struct signature_functions *functions;
@@ -53,7 +19,19 @@ struct signing {
     size_t length; /* more than fits: nothing is kept beyond */
 };
 
-static void *context_round(const struct signature_functions *functions, void *real)
+#define CONTEXT struct signing
+#include "../wrapping/signature.h"
+
+static struct signature_functions rsa, ecdsa;
+
+SIGNATURE_PASS_ON(verify,
+                  (void *context, const unsigned char *signature, size_t length, const unsigned char *data,
+                   size_t data_length),
+                  signature, length, data, data_length)
+SIGNATURE_PASS_ON(digest_verify_final, (void *context, const unsigned char *signature, size_t length), signature,
+                  length)
+
+static void *new_context(const struct signature_functions *functions, void *real)
 {
     struct signing *made = real == NULL ? NULL : calloc(1, sizeof(*made));
 
@@ -68,21 +46,12 @@ static void *context_round(const struct signature_functions *functions, void *re
     return made;
 }
 
-static void freectx(void *context)
-{
-    struct signing *signing = context;
-
-    if (signing != NULL)
-        signing->functions->freectx(signing->real);
-    free(signing);
-}
-
 static void *dupctx(void *context)
 {
     struct signing *signing = context, *copy;
     void *real = signing->functions->dupctx(signing->real);
 
-    copy = context_round(signing->functions, real);
+    copy = new_context(signing->functions, real);
     if (copy != NULL) {
         *copy = *signing;
         copy->real = real;
@@ -90,51 +59,16 @@ static void *dupctx(void *context)
     return copy;
 }
 
-/* A function that passes on to the wrapped provider's. */
-#define PASS_ON(name, parameters, ...)                                                                                 \
-    static int name parameters                                                                                         \
-    {                                                                                                                  \
-        struct signing *signing = context;                                                                             \
-                                                                                                                       \
-        return signing->functions->name(signing->real, __VA_ARGS__);                                                   \
-    }
-
-PASS_ON(verify_init, (void *context, void *key, const OSSL_PARAM params[]), key, params)
-PASS_ON(verify,
-        (void *context, const unsigned char *signature, size_t length, const unsigned char *data, size_t data_length),
-        signature, length, data, data_length)
-PASS_ON(verify_recover_init, (void *context, void *key, const OSSL_PARAM params[]), key, params)
-PASS_ON(verify_recover,
-        (void *context, unsigned char *out, size_t *out_length, size_t room, const unsigned char *in, size_t length),
-        out, out_length, room, in, length)
-PASS_ON(digest_verify_init, (void *context, const char *digest, void *key, const OSSL_PARAM params[]), digest, key,
-        params)
-PASS_ON(digest_verify_update, (void *context, const unsigned char *data, size_t length), data, length)
-PASS_ON(digest_verify_final, (void *context, const unsigned char *signature, size_t length), signature, length)
-PASS_ON(get_ctx_params, (void *context, OSSL_PARAM params[]), params)
-PASS_ON(set_ctx_params, (void *context, const OSSL_PARAM params[]), params)
-PASS_ON(get_ctx_md_params, (void *context, OSSL_PARAM params[]), params)
-PASS_ON(set_ctx_md_params, (void *context, const OSSL_PARAM params[]), params)
-
-static const OSSL_PARAM *gettable_ctx_md_params(void *context)
+static enum key_type type_of(const struct signing *signing)
 {
-    struct signing *signing = context;
-
-    return signing->functions->gettable_ctx_md_params(signing->real);
-}
-
-static const OSSL_PARAM *settable_ctx_md_params(void *context)
-{
-    struct signing *signing = context;
-
-    return signing->functions->settable_ctx_md_params(signing->real);
+    return signing->functions == &rsa ? KEY_RSA : KEY_EC;
 }
 
 /* A key comes with the first begin only; later ones keep it. */
 static void begin(struct signing *signing, void *key)
 {
     if (key != NULL)
-        signing->is_remote = key_is_remote(signing->functions->type, key, signing->key);
+        signing->is_remote = key_is_remote(type_of(signing), key, signing->key);
     signing->length = 0;
 }
 
@@ -200,7 +134,7 @@ static uint16_t scheme_of(const struct signing *signing)
     OSSL_PARAM params[3] = {OSSL_PARAM_construct_utf8_string(OSSL_SIGNATURE_PARAM_DIGEST, digest, sizeof(digest)),
                             OSSL_PARAM_construct_end(), OSSL_PARAM_construct_end()};
 
-    if (signing->functions->type == KEY_RSA)
+    if (type_of(signing) == KEY_RSA)
         params[1] = OSSL_PARAM_construct_int(OSSL_SIGNATURE_PARAM_PAD_MODE, &padding);
     if (signing->functions->get_ctx_params(signing->real, params)) {
         for (size_t i = 0; i < sizeof(SCHEMES) / sizeof(SCHEMES[0]); i++) {
@@ -208,7 +142,7 @@ static uint16_t scheme_of(const struct signing *signing)
 
             if (strcasecmp(digest, scheme->digests[0]) != 0 && strcasecmp(digest, scheme->digests[1]) != 0)
                 continue;
-            if (signing->functions->type == KEY_EC)
+            if (type_of(signing) == KEY_EC)
                 return scheme->ecdsa;
             if (padding == RSA_PKCS1_PADDING || padding == RSA_PKCS1_PSS_PADDING)
                 return padding == RSA_PKCS1_PADDING ? scheme->pkcs1 : scheme->pss;
@@ -240,68 +174,19 @@ static int digest_sign_final(void *context, unsigned char *signature, size_t *le
     return 1;
 }
 
-/*
- * Left out: what signs in one call or hands over a digest in later versions, ways round the cryptoserver. libcrypto
- * falls back to these.
- */
 static const OSSL_DISPATCH *wrap(struct signature_functions *real, OSSL_FUNC_signature_newctx_fn *newctx,
-                                 OSSL_FUNC_signature_gettable_ctx_params_fn *gettable,
-                                 OSSL_FUNC_signature_settable_ctx_params_fn *settable, const OSSL_DISPATCH *table)
+                                 OSSL_FUNC_signature_gettable_ctx_params_fn *gettable_ctx_params,
+                                 OSSL_FUNC_signature_settable_ctx_params_fn *settable_ctx_params,
+                                 const OSSL_DISPATCH *table)
 {
-    const OSSL_DISPATCH own[] = {
-        {OSSL_FUNC_SIGNATURE_NEWCTX, FUNCTION(newctx)},
-        {OSSL_FUNC_SIGNATURE_SIGN_INIT, FUNCTION(sign_init)},
-        {OSSL_FUNC_SIGNATURE_SIGN, FUNCTION(sign)},
-        {OSSL_FUNC_SIGNATURE_VERIFY_INIT, FUNCTION(verify_init)},
-        {OSSL_FUNC_SIGNATURE_VERIFY, FUNCTION(verify)},
-        {OSSL_FUNC_SIGNATURE_VERIFY_RECOVER_INIT, FUNCTION(verify_recover_init)},
-        {OSSL_FUNC_SIGNATURE_VERIFY_RECOVER, FUNCTION(verify_recover)},
-        {OSSL_FUNC_SIGNATURE_DIGEST_SIGN_INIT, FUNCTION(digest_sign_init)},
-        {OSSL_FUNC_SIGNATURE_DIGEST_SIGN_UPDATE, FUNCTION(digest_sign_update)},
-        {OSSL_FUNC_SIGNATURE_DIGEST_SIGN_FINAL, FUNCTION(digest_sign_final)},
-        {OSSL_FUNC_SIGNATURE_DIGEST_VERIFY_INIT, FUNCTION(digest_verify_init)},
-        {OSSL_FUNC_SIGNATURE_DIGEST_VERIFY_UPDATE, FUNCTION(digest_verify_update)},
-        {OSSL_FUNC_SIGNATURE_DIGEST_VERIFY_FINAL, FUNCTION(digest_verify_final)},
-        {OSSL_FUNC_SIGNATURE_FREECTX, FUNCTION(freectx)},
-        {OSSL_FUNC_SIGNATURE_DUPCTX, FUNCTION(dupctx)},
-        {OSSL_FUNC_SIGNATURE_GET_CTX_PARAMS, FUNCTION(get_ctx_params)},
-        {OSSL_FUNC_SIGNATURE_GETTABLE_CTX_PARAMS, FUNCTION(gettable)},
-        {OSSL_FUNC_SIGNATURE_SET_CTX_PARAMS, FUNCTION(set_ctx_params)},
-        {OSSL_FUNC_SIGNATURE_SETTABLE_CTX_PARAMS, FUNCTION(settable)},
-        {OSSL_FUNC_SIGNATURE_GET_CTX_MD_PARAMS, FUNCTION(get_ctx_md_params)},
-        {OSSL_FUNC_SIGNATURE_GETTABLE_CTX_MD_PARAMS, FUNCTION(gettable_ctx_md_params)},
-        {OSSL_FUNC_SIGNATURE_SET_CTX_MD_PARAMS, FUNCTION(set_ctx_md_params)},
-        {OSSL_FUNC_SIGNATURE_SETTABLE_CTX_MD_PARAMS, FUNCTION(settable_ctx_md_params)},
-        {0, NULL},
-    };
+    const OSSL_DISPATCH own[] = {SIGNATURE_IN_STEPS(OWN_FUNCTION) {0, NULL}};
 
-    SIGNATURE_FUNCTIONS(FIND_FUNCTION)
+    SIGNATURE_IN_STEPS(FIND_FUNCTION)
     return table_allow(table, own);
 }
 
-/* What has no context yet must know its algorithm by itself. */
-#define ALGORITHM(name)                                                                                                \
-    static void *name##_newctx(void *provider, const char *properties)                                                 \
-    {                                                                                                                  \
-        return context_round(&name, name.newctx(provider, properties));                                                \
-    }                                                                                                                  \
-    static const OSSL_PARAM *name##_gettable_ctx_params(void *context, void *provider)                                 \
-    {                                                                                                                  \
-        return name.gettable_ctx_params(context == NULL ? NULL : ((struct signing *)context)->real, provider);         \
-    }                                                                                                                  \
-    static const OSSL_PARAM *name##_settable_ctx_params(void *context, void *provider)                                 \
-    {                                                                                                                  \
-        return name.settable_ctx_params(context == NULL ? NULL : ((struct signing *)context)->real, provider);         \
-    }                                                                                                                  \
-    static const OSSL_DISPATCH *wrap_##name(const OSSL_ALGORITHM *original, bool *hide)                                \
-    {                                                                                                                  \
-        (void)hide;                                                                                                    \
-        return wrap(&name, name##_newctx, name##_gettable_ctx_params, name##_settable_ctx_params,                      \
-                    original->implementation);                                                                         \
-    }
-
-ALGORITHM(rsa)
-ALGORITHM(ecdsa)
+SIGNATURE_ALGORITHM(rsa)
+SIGNATURE_ALGORITHM(ecdsa)
 
 const OSSL_ALGORITHM *signature_algorithms(const OSSL_ALGORITHM *originals)
 {

@@ -6,42 +6,18 @@
  */
 #include "provider.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include <openssl/rsa.h>
 
+#define CONTEXT struct latched
+#include "../wrapping/asym_cipher.h"
+
 enum { PREMASTER_SIZE = 48, LENGTH_SIZE = 2 };
-
-#define ASYM_CIPHER_FUNCTIONS(X)                                                                                       \
-    X(asym_cipher, ASYM_CIPHER, newctx, NEWCTX)                                                                        \
-    X(asym_cipher, ASYM_CIPHER, encrypt_init, ENCRYPT_INIT)                                                            \
-    X(asym_cipher, ASYM_CIPHER, encrypt, ENCRYPT)                                                                      \
-    X(asym_cipher, ASYM_CIPHER, decrypt_init, DECRYPT_INIT)                                                            \
-    X(asym_cipher, ASYM_CIPHER, decrypt, DECRYPT)                                                                      \
-    X(asym_cipher, ASYM_CIPHER, freectx, FREECTX)                                                                      \
-    X(asym_cipher, ASYM_CIPHER, dupctx, DUPCTX)                                                                        \
-    X(asym_cipher, ASYM_CIPHER, get_ctx_params, GET_CTX_PARAMS)                                                        \
-    X(asym_cipher, ASYM_CIPHER, gettable_ctx_params, GETTABLE_CTX_PARAMS)                                              \
-    X(asym_cipher, ASYM_CIPHER, set_ctx_params, SET_CTX_PARAMS)                                                        \
-    X(asym_cipher, ASYM_CIPHER, settable_ctx_params, SETTABLE_CTX_PARAMS)
-
-static struct rsa_functions {
-    ASYM_CIPHER_FUNCTIONS(FUNCTION_FIELD)
-} rsa;
 
 static void *newctx(void *provider)
 {
     return latch(&rsa, rsa.newctx(provider), rsa.freectx, is_off(mode_now(), STAGE_AUTHENTICATION));
-}
-
-static void freectx(void *context)
-{
-    struct latched *latched = context;
-
-    if (latched != NULL)
-        rsa.freectx(latched->real);
-    free(latched);
 }
 
 static void *dupctx(void *context)
@@ -51,34 +27,9 @@ static void *dupctx(void *context)
     return latch(&rsa, rsa.dupctx(latched->real), rsa.freectx, latched->off);
 }
 
-static int encrypt_init(void *context, void *key, const OSSL_PARAM params[])
-{
-    return rsa.encrypt_init(((struct latched *)context)->real, key, params);
-}
-
 static int decrypt_init(void *context, void *key, const OSSL_PARAM params[])
 {
-    return rsa.decrypt_init(((struct latched *)context)->real, key, params);
-}
-
-static int get_ctx_params(void *context, OSSL_PARAM params[])
-{
-    return rsa.get_ctx_params(((struct latched *)context)->real, params);
-}
-
-static int set_ctx_params(void *context, const OSSL_PARAM params[])
-{
-    return rsa.set_ctx_params(((struct latched *)context)->real, params);
-}
-
-static const OSSL_PARAM *gettable_ctx_params(void *context, void *provider)
-{
-    return rsa.gettable_ctx_params(context == NULL ? NULL : ((struct latched *)context)->real, provider);
-}
-
-static const OSSL_PARAM *settable_ctx_params(void *context, void *provider)
-{
-    return rsa.settable_ctx_params(context == NULL ? NULL : ((struct latched *)context)->real, provider);
+    return rsa.decrypt_init(real_of(context), key, params);
 }
 
 static bool pad_mode_is(void *real, int wanted)
