@@ -11,9 +11,6 @@ use std::process::Command;
 const WARNINGS: [&str; 6] =
     ["-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Wstrict-prototypes", "-Wmissing-prototypes"];
 
-/// Set by `make test`: warnings are errors. Elsewhere a compiler that warns of more must not stop an installation.
-const WARNINGS_ARE_ERRORS: &str = "TLSDYNO_WERROR";
-
 /// OpenSSL's series whose functions the C code calls, as its headers write a version: the oldest that a server may
 /// have. Newer headers then do not warn of what is deprecated since, whose replacements the oldest series lacks.
 const OPENSSL_API: &str = "30000";
@@ -41,7 +38,6 @@ fn main() {
     ] {
         println!("cargo::rerun-if-changed={}", native.join(source).display());
     }
-    println!("cargo::rerun-if-env-changed={WARNINGS_ARE_ERRORS}");
     // Not linked with libcrypto: they look up that of the server that loads them, of whatever series (3.0, 3.5, 4.0);
     // two in one process crash. `defs`: no name of it is left for the loader to find, which might find none, or another
     // one. `nodelete`: threads and fork handlers may still point into them after they are unloaded.
@@ -91,6 +87,7 @@ fn program(folder: &Path, program: &Path, link_arguments: &[&str]) {
 
 /// The objects of the C files in these folders.
 fn compile(folders: &[&Path]) -> Vec<PathBuf> {
+    let is_debug = env::var("PROFILE").is_ok_and(|profile| profile == "debug");
     let mut build = cc::Build::new();
     build
         .files(folders.iter().flat_map(|folder| files_ending(folder, "c")))
@@ -100,7 +97,7 @@ fn compile(folders: &[&Path]) -> Vec<PathBuf> {
         // The same code in debug and release builds: it is what gets measured.
         .opt_level(2)
         // For who looks into a server with a debugger. The program carries these files: packages need no such weight.
-        .debug(env::var("PROFILE").is_ok_and(|profile| profile == "debug"))
+        .debug(is_debug)
         .pic(true)
         .flag("-fvisibility=hidden")
         .flag("-pthread")
@@ -108,7 +105,8 @@ fn compile(folders: &[&Path]) -> Vec<PathBuf> {
     for warning in WARNINGS {
         build.flag(warning);
     }
-    if env::var_os(WARNINGS_ARE_ERRORS).is_some() {
+    // A compiler that warns of more must not stop an installation, which is a release.
+    if is_debug {
         build.flag("-Werror");
     }
     build.try_compile_intermediates().unwrap_or_else(|error| {
