@@ -12,13 +12,14 @@ demo: ## run the main job on the built-in server and write report.html
 	$(CARGO) build --profile demo -p tlsdyno --no-default-features
 	$(TARGET)/demo/tlsdyno ablate --quick --report report.html
 
+# Most tests wait for servers: more of them run at once than there are processors. There are no tests in documentation.
 test: ## everything that continuous integration runs; other programs on the machine make no test fail
 	scripts/install-packages test
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --workspace --exclude xtask --no-default-features --lib --bins -- -D warnings
 	$(CARGO) run --quiet --bin xtask -- tidy
-	$(CARGO) test --workspace
+	RUST_TEST_THREADS=$$((2 * $$(nproc))) $(CARGO) test --workspace --lib --bins --tests
 
 check: ## what is quick of it: format, lint, unit tests, tidiness; a minute, without servers
 	$(CARGO) fmt --all --check

@@ -41,21 +41,26 @@ fn main() {
     // Not linked with libcrypto: they look up that of the server that loads them, of whatever series (3.0, 3.5, 4.0);
     // two in one process crash. `defs`: no name of it is left for the loader to find, which might find none, or another
     // one. `nodelete`: threads and fork handlers may still point into them after they are unloaded.
-    for name in ["provider", "doubler", "profiler", "cryptoserver"] {
-        let library = out.join(format!("tlsdyno-{name}.so"));
-        let link = ["-Wl,-z,nodelete,-z,relro,-z,now,-z,defs", "-ldl"];
-        build(&[&native.join(name), &native.join("wrapping")], &library, &link);
-    }
+    let wrapping = ["-Wl,-z,nodelete,-z,relro,-z,now,-z,defs", "-ldl"];
     // Linked with libssl: servers that load it late (Apache, lighttpd) then find the shim in front of it.
-    build(
-        &[&native.join("shim")],
-        &out.join("tlsdyno-shim.so"),
-        &["-Wl,-z,nodelete,-z,relro,-z,now", "-Wl,--no-as-needed", "-lssl", "-lcrypto", "-ldl"],
-    );
-    // Linked with neither: it opens those that it is told.
-    program(&native.join("primitives"), &out.join("tlsdyno-primitives"), &["-ldl", "-Wl,-z,now"]);
-    program(&native.join("stock_client"), &out.join("tlsdyno-stock-client"), &["-lssl", "-lcrypto", "-Wl,-z,now"]);
-    write_layout(&native.join("layout.c"), &out.join("layout.rs"));
+    let shim = ["-Wl,-z,nodelete,-z,relro,-z,now", "-Wl,--no-as-needed", "-lssl", "-lcrypto", "-ldl"];
+    let client = ["-lssl", "-lcrypto", "-Wl,-z,now"];
+    let (native, out) = (&native, &out);
+    // All other crates wait for these. What four libraries have in common is compiled once.
+    std::thread::scope(|scope| {
+        let common = scope.spawn(|| compile(&native.join("wrapping")));
+        let own = ["provider", "doubler", "profiler", "cryptoserver"];
+        let own = own.map(|name| (name, scope.spawn(move || compile(&native.join(name)))));
+        scope.spawn(|| library("shim", native, &compile(&native.join("shim")), &shim));
+        // Linked with neither: it opens those that it is told.
+        scope.spawn(|| program(&native.join("primitives"), &out.join("tlsdyno-primitives"), &["-ldl", "-Wl,-z,now"]));
+        scope.spawn(|| program(&native.join("stock_client"), &out.join("tlsdyno-stock-client"), &client));
+        write_layout(&native.join("layout.c"), &out.join("layout.rs"));
+        let common = common.join().expect("it compiles");
+        for (name, own) in own {
+            library(name, native, &[own.join().expect("it compiles"), common.clone()].concat(), &wrapping);
+        }
+    });
 }
 
 /// Writes what a C program prints; it runs here, whatever machine the rest is compiled for.
@@ -69,28 +74,29 @@ fn write_layout(source: &Path, printed: &Path) {
     std::fs::write(printed, output.stdout).expect("the output directory can be written");
 }
 
-/// Of the C files in these folders, the first of which says what the library exports.
-fn build(folders: &[&Path], library: &Path, link_arguments: &[&str]) {
-    let objects = compile(folders);
+/// Of these objects; the folder of its name says what it exports.
+fn library(name: &str, native: &Path, objects: &[PathBuf], link_arguments: &[&str]) {
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let mut link = cc::Build::new().get_compiler().to_command();
-    link.arg("-shared").arg("-o").arg(library).args(&objects);
-    link.args(["-pthread", &format!("-Wl,--version-script={}", folders[0].join("exports.map").display())]);
+    link.arg("-shared").arg("-o").arg(out.join(format!("tlsdyno-{name}.so"))).args(objects);
+    let exports = native.join(name).join("exports.map");
+    link.args(["-pthread", &format!("-Wl,--version-script={}", exports.display())]);
     run(link.args(link_arguments));
 }
 
 /// A program of the C files in this folder.
 fn program(folder: &Path, program: &Path, link_arguments: &[&str]) {
-    let objects = compile(&[folder]);
+    let objects = compile(folder);
     let mut link = cc::Build::new().get_compiler().to_command();
     run(link.arg("-o").arg(program).args(&objects).args(link_arguments));
 }
 
-/// The objects of the C files in these folders.
-fn compile(folders: &[&Path]) -> Vec<PathBuf> {
+/// The objects of the C files in this folder.
+fn compile(folder: &Path) -> Vec<PathBuf> {
     let is_debug = env::var("PROFILE").is_ok_and(|profile| profile == "debug");
     let mut build = cc::Build::new();
     build
-        .files(folders.iter().flat_map(|folder| files_ending(folder, "c")))
+        .files(files_ending(folder, "c"))
         .std("c11")
         .define("_GNU_SOURCE", None)
         .define("OPENSSL_API_COMPAT", OPENSSL_API)
@@ -113,7 +119,7 @@ fn compile(folders: &[&Path]) -> Vec<PathBuf> {
         panic!(
             "{} does not compile: {error}\nIt needs a C compiler and OpenSSL's headers; Debian: apt install gcc \
              libssl-dev",
-            folders[0].display()
+            folder.display()
         )
     })
 }
