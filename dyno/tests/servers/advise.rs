@@ -55,7 +55,7 @@ fn what_a_remedy_saves_is_told_in_the_owner_s_units_with_the_lines_to_write() {
     let place = Place::new();
     let config = installed(&place);
     let config = config.to_str().unwrap();
-    let output = place.run(&["advise", config, "--rate", "3000", "--time", "8", "--markdown", "--no-report"]);
+    let output = place.run(&["advise", config, "--rate", "3000", "--time", "4", "--markdown", "--no-report"]);
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     assert!(said.contains("At your 3000 hits/s this server takes"), "{said}");

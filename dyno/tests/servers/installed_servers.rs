@@ -207,7 +207,7 @@ fn is_advised(shop: &Shop, line: &str) {
     let copy = place.run(&["ablate", "--server-config", main, "--print-config"]);
     let copy = String::from_utf8_lossy(&copy.stdout).into_owned();
     assert!(copy.contains("127.0.0.1:4443") && copy.contains("/the/private/directory/"), "{copy}");
-    let output = place.run(&["advise", main, "--rate", "3000", "--time", "8", "--markdown", "--no-report"]);
+    let output = place.run(&["advise", main, "--rate", "3000", "--time", "4", "--markdown", "--no-report"]);
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     assert!(said.contains("At your 3000 hits/s this server takes"), "{said}");

@@ -21,7 +21,7 @@ tickets = false
 [load]
 requests_per_connection = 1
 [measure]
-time_s = 12
+time_s = 6
 seed = 1
 [[configuration]]
 name = "as is"
@@ -117,7 +117,7 @@ question = "Which server, and what do pages cost?"
 [server]
 kind = "builtin"
 [measure]
-time_s = 6
+time_s = 3
 seed = 1
 [load]
 requests_per_connection = 1

@@ -226,15 +226,18 @@ fn full_and_resumed(server: &Server, suite: Suite, settings: Settings, ticket: b
     assert_eq!(resumed.resumed, Some(kind), "{said}");
 }
 
+fn matching_ends_understand_each_other(off: StageSet, ticket: bool) {
+    let server = Server::start(Some(off), if ticket { &[] } else { &["-no_ticket"] });
+    for (suite, settings) in every_suite(off, Effort::Honest) {
+        full_and_resumed(&server, suite, settings, ticket);
+    }
+}
+
+/// Tickets and session IDs take turns.
 #[test]
 fn matching_ends_understand_each_other_with_every_suite_full_and_resumed() {
-    for off in stage_sets() {
-        for (ticket, arguments) in [(true, &[][..]), (false, &["-no_ticket"])] {
-            let server = Server::start(Some(off), arguments);
-            for (suite, settings) in every_suite(off, Effort::Honest) {
-                full_and_resumed(&server, suite, settings, ticket);
-            }
-        }
+    for (index, off) in stage_sets().into_iter().enumerate() {
+        matching_ends_understand_each_other(off, index % 2 == 0);
     }
 }
 
@@ -265,8 +268,8 @@ fn shows(stage: Stage, suite: Suite, others: StageSet, off_at_server: bool) -> b
     }
 }
 
-#[test]
-fn ends_that_differ_in_one_stage_never_complete_a_handshake() {
+/// `efforts`: which the client makes with the suite in that place.
+fn ends_that_differ_never_complete_a_handshake(efforts: impl Fn(usize) -> Vec<Effort>) {
     for stage in Stage::PROVIDER {
         let alone = StageSet::NONE.with(stage);
         let others = StageSet::PROVIDER.without(stage);
@@ -277,14 +280,39 @@ fn ends_that_differ_in_one_stage_never_complete_a_handshake() {
             (Some(others), StageSet::PROVIDER, others),
         ] {
             let server = Server::start(at_server, &[]);
-            for effort in [Effort::Honest, Effort::Lean, Effort::Floor] {
-                for (suite, settings) in every_suite(at_client, effort) {
+            for (index, (suite, settings)) in every_suite(at_client, Effort::Honest).into_iter().enumerate() {
+                for effort in efforts(index) {
+                    let settings = Settings { effort, ..settings.clone() };
                     let result = get(&server, &Arc::new(Config::new(settings).unwrap()), None);
                     let said = format!("{suite} at effort {effort}, server {at_server:?}, client {at_client}");
                     let off_at_server = at_server.is_some_and(|off| off.contains(stage));
                     assert_eq!(result.is_ok(), !shows(stage, suite, others, off_at_server), "{said}: {result:?}");
                 }
             }
+        }
+    }
+}
+
+/// The efforts take turns.
+#[test]
+fn ends_that_differ_in_one_stage_never_complete_a_handshake() {
+    ends_that_differ_never_complete_a_handshake(|index| vec![Effort::ALL[index % Effort::ALL.len()]]);
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "every effort with every suite: make test-long"]
+    fn ends_that_differ_in_one_stage_never_complete_a_handshake_at_any_effort() {
+        ends_that_differ_never_complete_a_handshake(|_| Effort::ALL.to_vec());
+    }
+
+    #[test]
+    #[ignore = "every stage set with both kinds of session: make test-long"]
+    fn matching_ends_understand_each_other_with_the_other_kind_of_session() {
+        for (index, off) in stage_sets().into_iter().enumerate() {
+            matching_ends_understand_each_other(off, index % 2 == 1);
         }
     }
 }

@@ -70,7 +70,7 @@ fn an_installed_nginx_is_measured_in_one_command() {
     let password = "Authorization: Basic bWU6YSBzZWNyZXQ=";
     let arguments =
         ["ablate", "--server-config", &config, "--paths", &paths, "--stages", "authentication", "-H", password];
-    let output = place.tlsdyno(&[&arguments[..], &["--time", "6", "--json", "--no-report"]].concat()).output().unwrap();
+    let output = place.tlsdyno(&[&arguments[..], &["--time", "4", "--json", "--no-report"]].concat()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     let result = place::measured(&output);
     let manifest = &result["manifest"];

@@ -58,25 +58,25 @@ fn check(record: &Record, what: &str, reference: &str) {
     }
 }
 
-fn stage_sets_take_turns_in_one_process(servers: &[&str]) {
+fn stage_sets_take_turns_in_one_process(servers: &[&str], time_s: &str) {
     let stages = ["--stages", "authentication,cipher,kdf,marshalling,setup", "--reuse", "50%", "--cert", "p-256"];
-    place::at_once(servers, |server| check(&measured(server, "8", &stages), server, "nothing off"));
+    place::at_once(servers, |server| check(&measured(server, time_s, &stages), server, "nothing off"));
 }
 
 #[test]
 fn stage_sets_take_turns_in_one_process_of_a_server() {
-    stage_sets_take_turns_in_one_process(&["nginx", "builtin"]);
+    stage_sets_take_turns_in_one_process(&["nginx", "builtin"], "4");
 }
 
 #[test]
 fn the_papers_suite_and_users_with_sessions_are_sliced_too() {
-    check(&measured("nginx", "8", &["--tls", "1.2", "--suite", "AES128-SHA"]), "classic", "nothing off");
+    check(&measured("nginx", "4", &["--tls", "1.2", "--suite", "AES128-SHA"]), "classic", "nothing off");
 }
 
 /// Shares of the stages that a server computes twice, per cent.
-fn doubled(server: &str) -> Vec<f64> {
+fn doubled(server: &str, time_s: &str) -> Vec<f64> {
     let stages = ["--method", "doubling", "--stages", "authentication,cipher,mac,kdf", "--reuse", "50%"];
-    let record = measured(server, "12", &stages);
+    let record = measured(server, time_s, &stages);
     check(&record, server, "nothing doubled");
     let experiment = record.kind_part.of::<Experiment>().unwrap();
     assert_eq!(experiment.methods, [Method::Doubling]);
@@ -92,7 +92,7 @@ fn doubled(server: &str) -> Vec<f64> {
 
 #[test]
 fn stages_are_computed_twice_in_one_process() {
-    assert!(doubled("nginx").iter().all(|percent| percent.is_finite()));
+    assert!(doubled("nginx", "4").iter().all(|percent| percent.is_finite()));
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn what_cannot_be_doubled_is_refused_with_what_can() {
 
 #[test]
 fn whoever_wants_blocks_only_gets_them() {
-    let record = measured("nginx", "4", &["--slice", "0", "--stages", "kdf"]);
+    let record = measured("nginx", "2", &["--slice", "0", "--stages", "kdf"]);
     assert!(record.blocks.iter().all(|block| block.slices.is_empty()));
     assert!(record.configurations.iter().all(|one| one.host_number.is_none() && one.name != "nothing off"));
 }
@@ -119,7 +119,7 @@ mod long {
     #[test]
     #[ignore = "minutes, with every server: make test-long"]
     fn stage_sets_take_turns_in_one_process_of_every_server() {
-        stage_sets_take_turns_in_one_process(&["apache", "apache-prefork", "haproxy", "lighttpd"]);
+        stage_sets_take_turns_in_one_process(&["apache", "apache-prefork", "haproxy", "lighttpd"], "8");
     }
 
     /// An RSA-2048 signature in every second hit is most of what a hit costs.
@@ -127,7 +127,7 @@ mod long {
     #[ignore = "verdicts on a quiet machine, with every server: make test-long"]
     fn one_counts_what_computing_twice_adds() {
         for server in ["nginx", "haproxy", "builtin"] {
-            let [authentication, records, kdf] = doubled(server)[..] else { panic!("{server}") };
+            let [authentication, records, kdf] = doubled(server, "12")[..] else { panic!("{server}") };
             assert!((15.0..85.0).contains(&authentication), "{server}: {authentication} %");
             assert!(records < authentication && kdf < authentication, "{server}: {records} % and {kdf} %");
         }

@@ -49,7 +49,7 @@ fn a_curve_by_both_axes_has_half_serving_points_and_a_log_on_it() {
     let (url, plain_url) = (format!("https://{}/x", server.address()), format!("http://{}/x", plain.address()));
     let log = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/semicomplete-access.log.gz");
     let report = place.path().join("report.html").display().to_string();
-    let few = ["--levels", "0,90", "--duration", "4s", "--connections", "2", "--connections-max", "4"];
+    let few = ["--levels", "0,90", "--duration", "3s", "--connections", "2", "--connections-max", "4"];
     let what = ["reuse", &url, "-k", "--by", "hits,connections", "--plain", &plain_url, "--report", &report];
     let output = run(&[&what[..], &few, &["--trace", log.to_str().unwrap(), "--json"]].concat());
     // 8: a level of a busy machine may have too few connections for its share.
