@@ -53,7 +53,7 @@ fn pages_are_scaled_and_every_machine_is_accounted_for() {
     if !has_quotas(&place) {
         return;
     }
-    let result = scaled(&place, 5);
+    let result = scaled(&place, 9);
     assert!(number(&result["scale"]["full_handshake_cpu_ns"]) > 1e5, "{}", result["scale"]);
     assert!(number(&result["pages_per_second"]) > 0.0, "{result}");
     for name in ["no proxy", "1 proxy"] {
@@ -88,7 +88,7 @@ fn shared_keys_and_the_dispatcher_keep_sessions_that_own_keys_lose() {
     let result = json(
         &place,
         "array --json --no-report --proxy nginx --proxies 3 --by connections --reuse 80 --cert rsa-2048 --clients 9 \
-         --spread round-robin,shared-keys,dispatcher --pages-per-handshake 0 --transaction 300us --time 4 --seed 1",
+         --spread round-robin,shared-keys,dispatcher --pages-per-handshake 0 --transaction 300us --time 8 --seed 1",
     );
     let accepted = |spread: &str| {
         number(&line(&result, &format!("3 proxies, {spread}"))["levels"][0]["accepted_percent_of_offered"]["value"])
@@ -133,7 +133,7 @@ fn the_own_proxy_serves_and_keeps_its_connections() {
     if !has_quotas(&place) {
         return;
     }
-    let flags = "array --no-report --json --proxy own --proxies 1 --reuse 0,90 --clients 3 --time 3 --cert p-256 \
+    let flags = "array --no-report --json --proxy own --proxies 1 --reuse 0,90 --clients 3 --time 6 --cert p-256 \
                  --pages-per-handshake 0 --transaction 1ms";
     let result = json(&place, flags);
     let levels = &line(&result, "1 proxy")["levels"];
@@ -151,7 +151,7 @@ fn a_proxy_that_dies_marks_its_place_and_the_rest_goes_on() {
     if !has_quotas(&place) {
         return;
     }
-    let flags = "array --json --no-report --proxies 1,2 --reuse 50 --cert p-256 --clients 4 --time 8 \
+    let flags = "array --json --no-report --proxies 1,2 --reuse 50 --cert p-256 --clients 4 --time 12 \
                  --pages-per-handshake 0 --transaction 1ms";
     let mut command = place.tlsdyno(&flags.split_whitespace().collect::<Vec<_>>());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -260,7 +260,7 @@ fn is_measured(place: &Place, way: &str) -> Value {
     fs::write(&script, FORKING).unwrap();
     let command = format!("python3 {} {{port}} {{certificate}} {{key}} {way}", script.display());
     let server = ["ablate", "--server-command", &command, "--path", "/", "--stages", "authentication"];
-    let output = place.run(&[&server[..], &["--cert", "rsa-2048", "--time", "4", "--json", "--no-report"]].concat());
+    let output = place.run(&[&server[..], &["--cert", "rsa-2048", "--time", "8", "--json", "--no-report"]].concat());
     let said = String::from_utf8_lossy(&output.stderr);
     // 8: on a busy machine there may be too few rounds for a verdict.
     assert!([Some(0), Some(8)].contains(&output.status.code()), "{said}\n{}", String::from_utf8_lossy(&output.stdout));

@@ -15,7 +15,7 @@ fn value(of: &Value) -> f64 {
 fn primitives_of_a_servers_own_openssl_are_measured_by_size() {
     let place = Place::new();
     let flags = ["--algorithms", "aes-128-gcm,hmac-sha256,sha1,rc4", "--sizes", "8,4096", "--server", "nginx"];
-    let arguments = ["profile", "primitives", "--time", "4", "--seed", "3", "--no-report", "--json"];
+    let arguments = ["profile", "primitives", "--time", "8", "--seed", "3", "--no-report", "--json"];
     let output = place.tlsdyno(&[&arguments[..], &flags].concat()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let printed: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -13,7 +13,7 @@ use crate::place::{self, Place};
 
 /// Runs a short profile and gives what it prints as JSON.
 fn profiled(place: &Place, more: &[&str]) -> Value {
-    profiled_for(place, "4", more)
+    profiled_for(place, "6", more)
 }
 
 fn profiled_for(place: &Place, seconds: &str, more: &[&str]) -> Value {

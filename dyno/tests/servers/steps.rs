@@ -10,7 +10,7 @@ use crate::place::{self, Place};
 
 /// Every cell has a round in any case, however busy the machine is.
 fn stepped(place: &Place, more: &[&str]) -> Value {
-    let arguments = ["profile", "--time", "2", "--seed", "5", "--no-report", "--json"];
+    let arguments = ["profile", "--time", "4", "--seed", "5", "--no-report", "--json"];
     place::measured(&place.run(&[&arguments[..], more].concat()))
 }
 
