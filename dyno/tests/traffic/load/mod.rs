@@ -432,8 +432,8 @@ fn slices_keep_their_sessions_to_themselves() {
     server.stop().unwrap();
 }
 
-/// Thousands of users, each with TLS sessions of its own, in one block; what they need must not add up: `bytes_most` for
-/// all that are more than a thousand.
+/// Thousands of users, each with TLS sessions of its own, in one block; what they need must not add up: `bytes_most`
+/// for all that are more than a thousand.
 fn many_users_need_no_more_memory_than_a_thousand(users: u32, bytes_most: u64) {
     let directory = tempfile::tempdir().unwrap();
     let (server, _) = built_in(directory.path());
