@@ -46,7 +46,8 @@ install: ## for good, in cargo's bin directory
 packages: ## .deb, .rpm and tarball into target/packages, for glibc 2.34 and later; on Debian 12
 	scripts/install-packages packages
 	rm -rf $(TARGET)/release/build/tlsdyno-native-*
-	$(CARGO) build --release --locked -p tlsdyno
+	$(CARGO) rustc --release --locked -p tlsdyno --bin tlsdyno -- -Clink-arg=-Wl,--no-eh-frame-hdr \
+		-Clink-arg=-Wl,--icf=safe -Clink-arg=-Wl,-T,$(CURDIR)/packaging/no-unwinding.ld
 	packaging/build $(TLSDYNO) $(TARGET)/release/build/tlsdyno-native-*/out $(TARGET)/packages
 
 bench: ## what the client and the instrument cost (docs/BENCHMARKS.md); a quarter of an hour, wants a quiet machine

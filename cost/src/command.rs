@@ -8,7 +8,7 @@ use tlsdyno_base::exit::Exit;
 use tlsdyno_bench::kinds::AnyExperiment;
 use tlsdyno_bench::kinds::flags::TimeArgs;
 use tlsdyno_bench::kinds::perform::OutputArgs;
-use tlsdyno_record::model::Measure;
+use tlsdyno_record::model::{Measure, WorkersModel};
 
 use crate::file::{Cost, CostExperiment};
 
@@ -23,6 +23,7 @@ use crate::file::{Cost, CostExperiment};
   tlsdyno cost https://127.0.0.1:8443/
   tlsdyno cost https://127.0.0.1:8443/ --rate 300 --hits-per-handshake 4
   tlsdyno cost https://127.0.0.1:8443/ --against https://127.0.0.1:9443/ --time 3m
+  tlsdyno cost https://big.example/ --i-may-load-this big.example --on big.example
   tlsdyno cost --server-command './caddy run --config Caddyfile' --address 127.0.0.1:8443
   tlsdyno cost https://127.0.0.1:8443/ --pid 4711 --markdown")]
 pub struct Args {
@@ -75,6 +76,9 @@ pub struct Args {
     /// Requests of your site on each connection [default: 1]
     #[arg(long, value_name = "N", requires = "rate", help_heading = "Your site")]
     hits_per_handshake: Option<f64>,
+    /// One on the server's machine tells the CPU time of its processes.
+    #[command(flatten, next_help_heading = "A server on another machine")]
+    machines: WorkersModel,
     #[command(flatten)]
     time: TimeArgs<60, 15>,
     #[command(flatten)]
@@ -100,6 +104,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         alpn: args.alpn.clone(),
         client_certificate: file(&args.client_cert)?,
         client_key: file(&args.client_key)?,
+        workers: args.machines.given(),
         may_load: args.may_load.clone(),
     };
     let question = match &args.against {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use tlsdyno_base::permission;
 use tlsdyno_base::url::Url;
-use tlsdyno_record::model::Measure;
+use tlsdyno_record::model::{Measure, WorkersModel};
 
 /// What TLS costs a server, from outside.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -71,6 +71,9 @@ pub struct Cost {
     /// Its key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_key: Option<PathBuf>,
+    /// The worker beside a server on another machine, which reads its CPU time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workers: Option<WorkersModel>,
     /// Hosts besides this machine that may be loaded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub may_load: Vec<String>,
@@ -90,6 +93,10 @@ impl CostExperiment {
         );
         ensure!(is_started == cost.address.is_some(), "a server command needs its --address, and nothing else does");
         ensure!(!is_started || cost.pid.is_none(), "--pid is for a server that runs already");
+        ensure!(
+            cost.workers.is_none() || (cost.against.is_none() && !is_started),
+            "a worker reads the CPU time of one server that runs; leave --against and --server-command out"
+        );
         ensure!(cost.against.is_some() || cost.against_pid.is_none(), "--against-pid needs --against");
         for url in cost.urls() {
             let parts = Url::parse(url)?;

@@ -23,7 +23,7 @@ const WORKS_MORE: f64 = 1.5;
 ///
 /// # Errors
 /// Names that program; what `connection` says, which makes one.
-pub(crate) fn refuse(server: &Server, mut connection: impl FnMut() -> Result<()>) -> Result<()> {
+pub(crate) fn refuse(server: &mut Server, mut connection: impl FnMut() -> Result<()>) -> Result<()> {
     let mut least: Option<BTreeMap<u32, f64>> = None;
     let mut server_ns = 0.0;
     for _ in 0..TURNS {
@@ -36,15 +36,16 @@ pub(crate) fn refuse(server: &Server, mut connection: impl FnMut() -> Result<()>
             Some(least) => more.filter_map(|(pid, ns)| Some((pid, ns.min(*least.get(&pid)?)))).collect(),
         });
     }
-    let others = least.unwrap_or_default().into_iter().filter(|(pid, _)| !server.has(*pid));
+    let Some(own) = server.pids_here() else { return Ok(()) };
+    let others = least.unwrap_or_default().into_iter().filter(|(pid, _)| !own.contains(pid));
     let dearest = others.max_by(|one, other| one.1.total_cmp(&other.1));
     let Some((pid, _)) = dearest.filter(|(_, ns)| *ns > WORKS_MORE * server_ns.max(0.0)) else { return Ok(()) };
+    let listens = server.about()?.1;
     let error = anyhow::anyhow!(
-        "the handshakes with {} are the work of process {pid} ({}): what listens there ({}) passes them on. Name the \
-         main process of the server that ends TLS with --pid",
+        "the handshakes with {} are the work of process {pid} ({}): what listens there ({listens}) passes them on. \
+         Name the main process of the server that ends TLS with --pid",
         server.address,
         process_tree::command_line(pid),
-        server.name(),
     );
     Err(Fault::Environment.of(error))
 }
@@ -56,18 +57,18 @@ struct Used {
 }
 
 impl Used {
-    fn in_turn(server: &Server, mut work: impl FnMut() -> Result<()>) -> Result<Used> {
+    fn in_turn(server: &mut Server, mut work: impl FnMut() -> Result<()>) -> Result<Used> {
         let own = std::process::id();
         let pids = process_tree::numbers_in("/proc").into_iter().filter(|pid| *pid != own);
         let before: Vec<(u32, u64)> = pids.filter_map(|pid| Some((pid, process_cpu_ns(pid)?))).collect();
-        let (server_before_ns, began) = (server.read_ns(), Instant::now());
+        let (server_before_ns, began) = (server.read_ns()?, Instant::now());
         while began.elapsed() < TURN {
             work()?;
             std::thread::sleep(Duration::from_micros(100));
         }
         std::thread::sleep(PAUSE);
         let since = |before_ns: u64, now_ns: u64| now_ns.saturating_sub(before_ns) as f64;
-        let server_ns = since(server_before_ns, server.read_ns());
+        let server_ns = since(server_before_ns, server.read_ns()?);
         let others = before.iter().filter_map(|(pid, ns)| Some((*pid, since(*ns, process_cpu_ns(*pid)?)))).collect();
         Ok(Used { server_ns, others })
     }

@@ -29,6 +29,7 @@ use tlsdyno_bench::kinds::{AnyExperiment, AnySummary, Changes, Kind, any_experim
 use tlsdyno_bench::report::document::Document;
 use tlsdyno_bench::report::json;
 use tlsdyno_record::store::{OfKind, Record};
+use tlsdyno_stats::Metric;
 
 use self::file::CostExperiment;
 use self::steps::Step;
@@ -60,7 +61,7 @@ pub struct Measured {
     pub command: String,
     /// Version, suite and group of a whole connection.
     pub negotiated: String,
-    /// How its CPU time is read: `processes` or `cgroup`.
+    /// How its CPU time is read: `processes` or `cgroup`; `none`: not at all, so that steps are what a client waits.
     pub accounting: String,
     /// Of a CPU, what it uses without us, which is taken off.
     pub busy_percent: f64,
@@ -72,6 +73,18 @@ pub struct Measured {
     pub steps: Vec<Step>,
     /// Steps that it does not take, and why.
     pub refused: Vec<(String, String)>,
+}
+
+impl Measured {
+    /// Whether its CPU time is read.
+    pub fn is_seen(&self) -> bool {
+        self.accounting != server::UNSEEN
+    }
+
+    /// What steps and parts are told in.
+    fn metric(&self) -> Metric {
+        if self.is_seen() { Metric::Cpu } else { Metric::Throughput }
+    }
 }
 
 impl OfKind for CostRecord {

@@ -66,13 +66,20 @@ fn told(of: &Estimate) -> String {
 fn alone(server: &ServerCost) -> String {
     let Some(full) = server.part(FULL) else { return "No handshake was measured.".to_owned() };
     let version = server.negotiated.split(' ').next().unwrap_or_default();
-    let mut said = format!("A full TLS {version} handshake costs this server {} of CPU time", told(&full.cpu_ns));
+    let full = told(&full.cost_ns);
+    let mut said = match server.is_cpu() {
+        true => format!("A full TLS {version} handshake costs this server {full} of CPU time"),
+        false => format!(
+            "The server's CPU time was not read: these are times that a client waits, the network's among them. For a \
+             full TLS {version} handshake it waits {full}"
+        ),
+    };
     if let Some(resumed) = server.part(RESUMED) {
-        said.push_str(&format!(", a resumed one {}", told(&resumed.cpu_ns)));
+        said.push_str(&format!(", a resumed one {}", told(&resumed.cost_ns)));
     }
     said.push('.');
     if let Some(signature) = server.part(SIGNATURE) {
-        said.push_str(&format!(" Its certificate and signature are {} of that.", told(&signature.cpu_ns)));
+        said.push_str(&format!(" The certificate and signature are {} of that.", told(&signature.cost_ns)));
     }
     said
 }
@@ -81,34 +88,35 @@ fn alone(server: &ServerCost) -> String {
 fn compared(difference: &PartCost, first: &ServerCost, second: &ServerCost) -> String {
     let part = &difference.part;
     let by = |of: Estimate| told(&of);
-    match difference.cpu_ns.direction() {
+    match difference.cost_ns.direction() {
         Direction::Bigger => {
-            format!("{}'s {part} costs {} more than {}'s.", second.label, by(difference.cpu_ns), first.label)
+            format!("{}'s {part} costs {} more than {}'s.", second.label, by(difference.cost_ns), first.label)
         }
         Direction::Smaller => {
             format!(
                 "{}'s {part} costs {} less than {}'s.",
                 second.label,
-                by(difference.cpu_ns.scaled(-1.0)),
+                by(difference.cost_ns.scaled(-1.0)),
                 first.label
             )
         }
-        Direction::Undecided => format!("Their {part} could not be told apart: {} more in B.", by(difference.cpu_ns)),
+        Direction::Undecided => format!("Their {part} could not be told apart: {} more in B.", by(difference.cost_ns)),
     }
 }
 
 /// What the reader's site takes of it, in CPUs.
 fn at_rate(summary: &CostSummary, server: &ServerCost) -> Option<String> {
     let (requests, connections) = (summary.rate_per_s?, summary.connections_per_s?);
+    let server = Some(server).filter(|server| server.is_cpu())?;
     let cpus = |of: Estimate, rate: f64| {
         let of = of.scaled(rate / 1e9);
         let format = |cpus: f64| format!("{cpus:.2}");
         format!("{} {} CPUs", format(of.value), of.ends(format))
     };
-    let full = cpus(server.part(FULL)?.cpu_ns, connections);
+    let full = cpus(server.part(FULL)?.cost_ns, connections);
     let kept = requests - connections;
     let next = server.part(NEXT).filter(|_| kept > 0.0);
-    let next = next.map(|next| format!(", and the further requests on them {}", cpus(next.cpu_ns, kept)));
+    let next = next.map(|next| format!(", and the further requests on them {}", cpus(next.cost_ns, kept)));
     Some(format!(
         "At {requests} requests a second on {connections} new connections, full handshakes take {full}{}.",
         next.unwrap_or_default()
@@ -124,30 +132,36 @@ fn life_chart(summary: &CostSummary) -> Option<Chart> {
         let mut start = 0.0;
         for part in server.parts.iter().filter(|part| part.kind == PartKind::Life) {
             // A part below zero has no width; its number is in the table.
-            let end = start + part.cpu_ns.value.max(0.0) / 1e3;
+            let end = start + part.cost_ns.value.max(0.0) / 1e3;
             rows.push(json!({
                 "server": format!("{} {}", server.label, server.address), "part": part.part, "start": start, "end": end,
-                "cost": told(&part.cpu_ns),
+                "cost": told(&part.cost_ns),
             }));
-            words.push(format!("{}: {} {}", server.label, part.part, told(&part.cpu_ns)));
+            words.push(format!("{}: {} {}", server.label, part.part, told(&part.cost_ns)));
             if !parts.contains(&part.part.as_str()) {
                 parts.push(&part.part);
             }
             start = end;
         }
     }
+    let of = summary.servers.first()?.cost;
     let legend = json!({"title": null, "orient": "bottom", "columns": 3, "labelLimit": 0});
     let colour = with(palette("part", &parts, &COLOURS), json!({"legend": legend}));
     let body = json!({
         "mark": {"type": "bar", "height": 34, "cornerRadius": 2},
         "encoding": {
-            "y": names("server", 180), "x": quantity("start", "µs of server CPU"), "x2": {"field": "end"},
+            "y": names("server", 180), "x": quantity("start", &format!("µs of {of}")), "x2": {"field": "end"},
             "color": colour, "tooltip": tooltip([("part", "part"), ("cost", "costs"), ("server", "server")]),
         },
     });
     let height = BAR_HEIGHT * summary.servers.len();
-    let caption = "The life of one connection with a full handshake and a request: what each part costs the server.";
+    let caption = format!("The life of one connection with a full handshake and a request: {of} of each part.");
     Some(Chart::new("cost-life", height, rows, body)?.told(caption, words.join("; ")))
+}
+
+/// What the numbers of a server are.
+fn unit(server: &ServerCost) -> &'static str {
+    if server.is_cpu() { "CPU µs" } else { "wait µs" }
 }
 
 fn heading(kind: PartKind) -> String {
@@ -163,16 +177,16 @@ fn parts(summary: &CostSummary, server: &ServerCost) -> Section {
     let mut rows =
         Rows::of(&server.parts)
             .words("part", |part| part.part.clone())
-            .estimate("CPU µs", format_micros, |part| Some(part.cpu_ns));
-    if let (Some(rate), Some(connections)) = (summary.rate_per_s, summary.connections_per_s) {
+            .estimate(unit(server), format_micros, |part| Some(part.cost_ns));
+    if let (Some(rate), Some(connections), true) = (summary.rate_per_s, summary.connections_per_s, server.is_cpu()) {
         let cpus = |part: &PartCost| {
             let is_request = part.part.contains("next request") || part.part.contains("each request");
             let times = if is_request { rate - connections } else { connections };
-            format!("{:.3}", part.cpu_ns.value * times / 1e9)
+            format!("{:.3}", part.cost_ns.value * times / 1e9)
         };
         rows = rows.number(format!("CPUs at {rate}/s"), cpus);
     }
-    let undecided = |part: &PartCost| part.cpu_ns.direction() == Direction::Undecided;
+    let undecided = |part: &PartCost| part.cost_ns.direction() == Direction::Undecided;
     let rows = rows.on(Medium::Page).words("the difference of", |part| part.of.clone());
     let rows = rows.toned(Tone::Muted, undecided).headed(|part| Some(heading(part.kind)));
     Section::titled("parts", "What its parts cost").rows(rows).notes(notes(server))
@@ -188,18 +202,18 @@ fn notes(server: &ServerCost) -> Vec<String> {
 
 /// Two servers part by part.
 fn side_by_side(summary: &CostSummary) -> Section {
-    let part = |server: usize, part: &PartCost| summary.servers[server].part(&part.part).map(|of| of.cpu_ns);
-    let undecided = |part: &PartCost| part.cpu_ns.direction() == Direction::Undecided;
-    let verdict = |part: &PartCost| match part.cpu_ns.direction() {
+    let part = |server: usize, part: &PartCost| summary.servers[server].part(&part.part).map(|of| of.cost_ns);
+    let undecided = |part: &PartCost| part.cost_ns.direction() == Direction::Undecided;
+    let verdict = |part: &PartCost| match part.cost_ns.direction() {
         Direction::Bigger => "dearer in B",
         Direction::Smaller => "cheaper in B",
         Direction::Undecided => "not told apart",
     };
     let rows = Rows::of(&summary.differences)
         .words("part", |part| part.part.clone())
-        .estimate("A, CPU µs", format_micros, |of| part(0, of))
-        .estimate("B, CPU µs", format_micros, |of| part(1, of))
-        .estimate("B − A", format_micros, |of| Some(of.cpu_ns))
+        .estimate(format!("A, {}", unit(&summary.servers[0])), format_micros, |of| part(0, of))
+        .estimate(format!("B, {}", unit(&summary.servers[1])), format_micros, |of| part(1, of))
+        .estimate("B − A", format_micros, |of| Some(of.cost_ns))
         .words("", |of| verdict(of).to_owned())
         .toned(Tone::Muted, undecided)
         .headed(|part| Some(heading(part.kind)));
@@ -216,7 +230,7 @@ fn steps(summary: &CostSummary, server: &ServerCost) -> Section {
     let has_bodies = |of: &StepCost| (of.body_bytes > 0.0).then(|| format_bytes(of.body_bytes));
     let rows = Rows::of(&server.steps)
         .words("connection", |of: &StepCost| of.step.clone())
-        .estimate("CPU µs", format_micros, |of| Some(of.cpu_ns))
+        .estimate(unit(server), format_micros, |of| Some(of.cost_ns))
         .number_if_any("bodies", has_bodies)
         .number("connections", |of| format_count(of.connections));
     let title = format!("What connections cost{}", of_server(summary, server));

@@ -19,7 +19,7 @@ pub struct PartCost {
     /// How it follows from the steps.
     pub of: String,
     /// Server CPU, nanoseconds.
-    pub cpu_ns: Estimate,
+    pub cost_ns: Estimate,
 }
 
 /// What a part belongs to.
@@ -87,10 +87,10 @@ impl Part {
 /// The parts of a server's connections. `columns`: what its steps cost in each of the rows.
 pub(crate) fn costs(measured: &Measured, columns: &[Column], rows: &Rows) -> Vec<PartCost> {
     let cost = |part: Part| {
-        let cpu_ns = rows.estimate_sum(&part.columns(measured, columns)?);
-        let PartCost { part, kind, of, cpu_ns } =
-            PartCost { of: part.told(), part: part.name, kind: part.kind, cpu_ns };
-        cpu_ns.value.is_finite().then_some(PartCost { part, kind, of, cpu_ns })
+        let cost_ns = rows.estimate_sum(&part.columns(measured, columns)?);
+        let PartCost { part, kind, of, cost_ns } =
+            PartCost { of: part.told(), part: part.name, kind: part.kind, cost_ns };
+        cost_ns.value.is_finite().then_some(PartCost { part, kind, of, cost_ns })
     };
     all(measured, Agreement::of(measured, columns, rows)).into_iter().filter_map(cost).collect()
 }
@@ -104,10 +104,10 @@ pub(crate) fn differences(servers: [(&Measured, &[Column]); 2], rows: &Rows) -> 
         let other = of_first.iter().find(|other| other.name == part.name && other.kind == part.kind)?;
         let mut terms = part.columns(second, of_other)?;
         terms.extend(other.columns(first, of_one)?.into_iter().map(|(column, weight)| (column, -weight)));
-        let cpu_ns = rows.estimate_sum(&terms);
-        Some(PartCost { of: String::new(), part: part.name, kind: part.kind, cpu_ns })
+        let cost_ns = rows.estimate_sum(&terms);
+        Some(PartCost { of: String::new(), part: part.name, kind: part.kind, cost_ns })
     };
-    of_second.into_iter().filter_map(more).filter(|of| of.cpu_ns.value.is_finite()).collect()
+    of_second.into_iter().filter_map(more).filter(|of| of.cost_ns.value.is_finite()).collect()
 }
 
 /// What tells key agreement apart from the key schedule.
@@ -366,7 +366,7 @@ mod tests {
             1000.0 + requests * (page + tls)
         });
         let costs = costs(&measured, &columns, &Rows::Rounds);
-        let cost = |name: &str| costs.iter().find(|part| part.part == name).map(|part| part.cpu_ns.value.round());
+        let cost = |name: &str| costs.iter().find(|part| part.part == name).map(|part| part.cost_ns.value.round());
         assert_eq!(cost(NEXT), Some(25.0));
         assert_eq!(cost(&format!("{NEXT}, /large")), Some(205.0));
         assert_eq!(cost("next request without TLS, /large"), Some(200.0));
@@ -378,6 +378,6 @@ mod tests {
         let measured = measured("TLS 1.3, request");
         let columns = columns(&measured, |step| step.name.len() as f64);
         let differences = differences([(&measured, &columns), (&measured, &columns)], &Rows::Rounds);
-        assert!(differences.len() > 20 && differences.iter().all(|part| part.cpu_ns.value == 0.0));
+        assert!(differences.len() > 20 && differences.iter().all(|part| part.cost_ns.value == 0.0));
     }
 }

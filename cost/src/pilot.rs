@@ -46,7 +46,7 @@ impl Target {
     pub fn of(
         cost: &Cost,
         url: &Url,
-        server: Server,
+        mut server: Server,
         stop: &AtomicBool,
         observer: &mut dyn Observer,
     ) -> Result<Target> {
@@ -58,13 +58,13 @@ impl Target {
         for (number, step) in steps.iter().enumerate() {
             tried(&mut maker, number, step).with_context(|| step.name.clone()).or_fault(Fault::Unreachable)?;
         }
-        if cost.at_most_per_s.is_none() {
+        if cost.at_most_per_s.is_none() && server.pids_here().is_some() {
             observer.step("finding out who works on the connections");
             let handshake = whole.replace("request", "handshake");
             let number = steps.iter().position(|step| step.name == handshake).unwrap_or(0);
-            forwarder::refuse(&server, || maker.make(number, &steps[number]).map(drop))?;
+            forwarder::refuse(&mut server, || maker.make(number, &steps[number]).map(drop))?;
         }
-        let rests = server.comes_to_rest();
+        let rests = server.comes_to_rest()?;
         if !rests {
             observer.tell(&format!(
                 "the server at {address} does not come to rest within milliseconds, as with a garbage collector: \
@@ -72,11 +72,12 @@ impl Target {
                 LONG_SLICE.as_millis()
             ));
         }
+        let (accounting, command) = server.about()?;
         let measured = Measured {
             address: address.to_string(),
-            command: server.name(),
+            command,
             negotiated,
-            accounting: server.accounting().to_owned(),
+            accounting: accounting.to_owned(),
             busy_percent: 100.0 * server.busy,
             slice_us: if rests { SLICE } else { LONG_SLICE }.as_micros() as u64,
             whole,

@@ -60,13 +60,17 @@ impl<'a> Outside<'a> {
              that bans addresses for them may act",
         );
         let mut targets = Vec::new();
-        for (url, server) in servers(&experiment.cost)? {
+        for (url, server) in servers(&experiment.cost, stop)? {
             // The second server has pages of its own, and no plain HTTP that was named.
             let of_first = Cost {
                 plain_url: experiment.cost.plain_url.clone().filter(|_| targets.is_empty()),
                 ..experiment.cost.clone()
             };
             targets.push(Target::of(&of_first, &url, server, stop, observer)?);
+        }
+        if targets.iter().any(|target| target.measured.is_seen() != targets[0].measured.is_seen()) {
+            let error = anyhow!("one server's CPU time is read here, the other's is not: measure each alone");
+            return Err(Fault::Usage.of(error));
         }
         let mut steps = Vec::new();
         for (number, target) in targets.iter().enumerate() {
@@ -116,7 +120,10 @@ impl<'a> Outside<'a> {
             block.server_cpu_ns += slice.server_cpu_ns;
             block.elapsed_ns += 1000 * u64::from(slice.elapsed_us);
             block.body_bytes += body_bytes;
-            block.slices.push(slice);
+            // Where no CPU time is read, a block is one long slice: what clients wait needs no rest between them.
+            if self.targets[target].measured.is_seen() {
+                block.slices.push(slice);
+            }
         }
         self.sweeps += 1;
         Ok(())
@@ -124,7 +131,7 @@ impl<'a> Outside<'a> {
 }
 
 /// The servers that are asked for, with what is requested of them.
-fn servers(cost: &Cost) -> Result<Vec<(Url, Server)>> {
+fn servers(cost: &Cost, stop: &AtomicBool) -> Result<Vec<(Url, Server)>> {
     let mut servers = Vec::new();
     if let (Some(command), Some(address)) = (&cost.server_command, &cost.address) {
         let server = Server::started(command, address)?;
@@ -133,7 +140,7 @@ fn servers(cost: &Cost) -> Result<Vec<(Url, Server)>> {
     let is_first = |url: &String| *url == cost.url;
     for url in cost.urls() {
         let pid = if is_first(url) && servers.is_empty() { cost.pid } else { cost.against_pid };
-        servers.push((Url::parse(url)?, Server::running(resolved(url)?, pid)?));
+        servers.push((Url::parse(url)?, Server::running(resolved(url)?, pid, cost.workers.as_ref(), stop)?));
     }
     Ok(servers)
 }
@@ -246,7 +253,7 @@ impl Subject for Outside<'_> {
                 return Ok(Vec::new());
             }
         }
-        blocks.retain(|block| !block.slices.is_empty());
+        blocks.retain(|block| block.hits > 0);
         Ok(blocks)
     }
 }

@@ -10,6 +10,11 @@ use tlsdyno_stats::rounds::Rounds;
 use crate::parts::{self, PartCost};
 use crate::{CostRecord, LABELS, Measured};
 
+/// What connections cost a server that is seen.
+const CPU: &str = "server CPU";
+/// What is known of the connections of another.
+const WAIT: &str = "client's wait";
+
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CostSummary {
@@ -43,7 +48,9 @@ pub struct ServerCost {
     pub command: String,
     /// Version, suite and group of a whole connection.
     pub negotiated: String,
-    /// Server CPU of a connection of each step.
+    /// What is told of connections: `server CPU`, or `client's wait` where the CPU time of the server is not read.
+    pub cost: &'static str,
+    /// A connection of each step.
     pub steps: Vec<StepCost>,
     /// What steps differ in.
     pub parts: Vec<PartCost>,
@@ -56,8 +63,8 @@ pub struct ServerCost {
 pub struct StepCost {
     /// Which.
     pub step: String,
-    /// Server CPU of a connection, nanoseconds.
-    pub cpu_ns: Estimate,
+    /// A connection, nanoseconds.
+    pub cost_ns: Estimate,
     /// Connections measured.
     pub connections: u64,
     /// Bytes of the bodies of a connection.
@@ -72,8 +79,8 @@ impl CostSummary {
     pub fn of(record: &Record) -> Result<CostSummary> {
         let of = record.kind_part.understood::<CostRecord>()?;
         let rounds = Rounds::of(record);
-        let columns: Vec<Column> =
-            (0..record.configurations.len()).map(|index| rounds.cost(index, Metric::Cpu)).collect();
+        let metric = of.servers.first().map_or(Metric::Cpu, Measured::metric);
+        let columns: Vec<Column> = (0..record.configurations.len()).map(|index| rounds.cost(index, metric)).collect();
         let mut servers = Vec::new();
         let mut with_columns = Vec::new();
         let mut first = 0;
@@ -85,7 +92,7 @@ impl CostSummary {
             first += measured.steps.len();
         }
         let differences = match with_columns.as_slice() {
-            [first, second] => parts::differences([*first, *second], rounds.rows(Metric::Cpu)),
+            [first, second] => parts::differences([*first, *second], rounds.rows(metric)),
             _ => Vec::new(),
         };
         Ok(CostSummary {
@@ -107,25 +114,31 @@ impl ServerCost {
         rounds: &Rounds<'_>,
         first: usize,
     ) -> ServerCost {
-        let rows = rounds.rows(Metric::Cpu);
+        let rows = rounds.rows(measured.metric());
         let step = |(index, column): (usize, &Column)| {
             let blocks = || rounds.of_configuration(first + index);
             let connections: u64 = blocks().map(|block| block.connections).sum();
             let body_bytes = blocks().map(|block| block.body_bytes).sum::<u64>() as f64 / connections.max(1) as f64;
             let step = measured.steps[index].name.clone();
-            StepCost { step, cpu_ns: rows.estimate(column), connections, body_bytes }
+            StepCost { step, cost_ns: rows.estimate(column), connections, body_bytes }
         };
         // Of a run that was stopped early some steps have no slice.
-        let steps = columns.iter().enumerate().map(step).filter(|of| of.cpu_ns.value.is_finite());
+        let steps = columns.iter().enumerate().map(step).filter(|of| of.cost_ns.value.is_finite());
         ServerCost {
             label,
             address: measured.address.clone(),
             command: measured.command.clone(),
             negotiated: measured.negotiated.clone(),
+            cost: if measured.is_seen() { CPU } else { WAIT },
             steps: steps.collect(),
             parts: parts::costs(measured, columns, rows),
             refused: measured.refused.clone(),
         }
+    }
+
+    /// Whether its parts are CPU time.
+    pub fn is_cpu(&self) -> bool {
+        self.cost == CPU
     }
 
     /// The part of this name.

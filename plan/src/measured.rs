@@ -176,7 +176,7 @@ fn differences(record: &Record, rounds: &Rounds<'_>) -> Result<Vec<(String, Esti
     if record.kind_part.field() == "cost" {
         let summary = CostSummary::of(record)?;
         let parts = summary.servers.into_iter().take(1).flat_map(|server| server.parts);
-        return Ok(parts.map(|of| (of.part, of.cpu_ns)).collect());
+        return Ok(parts.map(|of| (of.part, of.cost_ns)).collect());
     }
     let configurations = &record.configurations;
     let Some(as_is) = configurations.iter().position(|of| of.role == Role::AsIs) else { return Ok(Vec::new()) };
@@ -222,7 +222,7 @@ fn of_cells(record: &Record, rounds: &Rounds<'_>, place: &dyn Fn(usize) -> Optio
 /// Rows of the steps of a connection, each of one connection: of the first server.
 fn of_cost(record: &Record, rounds: &Rounds<'_>) -> Result<Vec<Row>> {
     let of = record.kind_part.understood::<CostRecord>()?;
-    let Some(server) = of.servers.first() else { return Ok(Vec::new()) };
+    let Some(server) = of.servers.first().filter(|server| server.is_seen()) else { return Ok(Vec::new()) };
     let version = Version::ALL.into_iter().find(|version| server.whole.starts_with(&format!("TLS {version}")));
     let mut rows = Vec::new();
     for (cell, step) in server.steps.iter().enumerate() {

@@ -1,16 +1,15 @@
 //! A document as one self-contained page: it works offline, without any request, and under a policy without `eval`.
 
+use std::io::Read;
+
 use askama::Template;
+use flate2::read::GzDecoder;
 use tlsdyno_base::foreign::visible;
 
 use crate::document::{Content, Document, Medium};
 
-/// The viewer, in the order in which a page must load it (versions and licences: `assets/vega/README.md`).
-const VIEWER: [&str; 3] = [
-    include_str!("../assets/vega/vega.min.js"),
-    include_str!("../assets/vega/vega-lite.min.js"),
-    include_str!("../assets/vega/vega-embed.min.js"),
-];
+/// The scripts of the viewer (`build.rs`).
+const VIEWER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/viewer.js.gz"));
 
 #[derive(Template)]
 #[template(path = "document.html")]
@@ -39,10 +38,11 @@ pub fn page(document: &Document) -> Result<String, askama::Error> {
     .map(|page| visible(&page).into_owned())
 }
 
-/// The scripts without their references to source maps, which a browser's developer tools would try to fetch.
+/// The scripts of the viewer.
 fn viewer() -> String {
-    let lines = VIEWER.iter().flat_map(|script| script.lines());
-    lines.filter(|line| !line.starts_with("//# sourceMappingURL")).flat_map(|line| [line, "\n"]).collect()
+    let mut scripts = String::new();
+    GzDecoder::new(VIEWER).read_to_string(&mut scripts).expect("it was packed when this program was built");
+    scripts
 }
 
 /// The same text with spaces that do not break before `%` and inside brackets.

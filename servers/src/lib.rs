@@ -42,6 +42,7 @@ pub mod supervisor;
 mod ticket_keys;
 pub mod tls_library;
 pub mod view;
+pub mod watch;
 mod worker_user;
 
 use std::ffi::OsString;

@@ -271,7 +271,8 @@ fn with_machines(record: &Record) -> Option<Vec<usize>> {
 fn usable(record: &Record, block: &Block) -> bool {
     let valid_configuration =
         record.configurations.get(block.configuration).is_some_and(|configuration| configuration.valid);
-    // What a server behind a URL costs is not known.
-    let costs = block.server_cpu_ns > 0 || record.kind_part.field() == LOAD;
+    // What a server behind a URL costs is not known, nor that of one on another machine.
+    let is_unseen = record.kind_part.field() == LOAD || record.manifest.cpu_accounting == "none";
+    let costs = block.server_cpu_ns > 0 || is_unseen;
     valid_configuration && block.valid && block.hits > 0 && block.elapsed_ns > 0 && costs
 }

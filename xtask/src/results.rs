@@ -93,7 +93,7 @@ fn sheets(file: &str, folder: &Path) -> Result<String> {
         write!(text, "| {name} |")?;
         let parts = sheet["cost"]["servers"][0]["parts"].as_array().with_context(|| format!("{name} has no parts"))?;
         for (_, part) in PARTS {
-            let of_part = parts.iter().find(|one| one["part"] == part).map(|one| us(&one["cpu_ns"]));
+            let of_part = parts.iter().find(|one| one["part"] == part).map(|one| us(&one["cost_ns"]));
             write!(text, " {} |", of_part.unwrap_or_else(|| "–".to_owned()))?;
         }
         writeln!(text)?;
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn a_sheet_is_a_row() {
         let folder = tempfile::tempdir().unwrap();
-        let part = r#"{"part": "full handshake", "cpu_ns": {"value": 1500.0, "low": 1000.0, "high": 2000.0}}"#;
+        let part = r#"{"part": "full handshake", "cost_ns": {"value": 1500.0, "low": 1000.0, "high": 2000.0}}"#;
         let text = format!(r#"{{"Go, P-256": {{"cost": {{"servers": [{{"parts": [{part}]}}]}}}}}}"#);
         fs::write(folder.path().join("cost.json"), text).unwrap();
         let new = spliced(&format!("{BEGIN}cost cost.json -->\n{END}\n"), folder.path()).unwrap();

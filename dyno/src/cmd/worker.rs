@@ -1,7 +1,10 @@
 //! `tlsdyno worker`: makes a part of the load that a coordinator (`tlsdyno load --workers`) has made.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use tlsdyno_servers::watch::{Watch, Whose};
 
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
@@ -16,8 +19,9 @@ use crate::time::Time;
 /// It dials the coordinator, which it knows by the certificate that the token file names, and takes loads from that one
 /// only. It ends with the coordinator: at its word, when the connection breaks, or 5 s after its last word.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:
+#[command(after_help = "Examples:
   tlsdyno worker --join load1.example:7000 --token-file token --may-load big.example --threads auto
+  tlsdyno worker --join load1.example:7000 --token-file token --cpu-of 4711
 
 It is started by what `tlsdyno load --launch` names, or by ssh, Slurm or Kubernetes: docs/MACHINES.md.")]
 pub struct Args {
@@ -38,6 +42,10 @@ pub struct Args {
     #[arg(long, value_name = "N|auto")]
     threads: Option<Threads>,
 
+    /// Tell `tlsdyno cost` the CPU time of this process with its children, or of the processes that listen there
+    #[arg(long, value_name = "PID|IP:PORT")]
+    cpu_of: Option<Whose>,
+
     /// How long to try to reach the coordinator
     #[arg(long, default_value = "30s", value_name = "TIME")]
     join_within: Time,
@@ -46,12 +54,14 @@ pub struct Args {
 /// Works until the coordinator has nothing more to do.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let stop = interrupt::flag(Exit::Interrupted as i32)?;
+    let watch = args.cpu_of.map(Watch::of).transpose().or_fault(Fault::Environment)?;
     let setting = Setting {
         join: args.join.clone(),
         token: Token::read(&args.token_file).or_fault(Fault::Input)?,
         within: Duration::from_nanos(args.join_within.nanoseconds()?),
         may_load: args.may_load.clone(),
         loops: Loops::choose(args.threads, None),
+        eyes: watch.map(|mut watch| RefCell::new(Box::new(move |look| watch.look(look)) as _)),
     };
     work(&setting, &stop)?;
     Ok(Exit::Done)

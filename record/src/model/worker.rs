@@ -3,7 +3,8 @@
 //! Workers dial. Over TLS each side writes JSON objects, one a line. A worker begins with `hello`; the coordinator
 //! answers `welcome` or `refused`. For each run it says `load`, then the data that the worker `wants`; the worker
 //! answers with the [`Reply`] that `tlsdyno load --job` gives too: `ready`, and after `begin` an `outcome` for each of
-//! its loops, or an `error`. In between both may say a word at any time, and each must now and then.
+//! its loops, or an `error`. A worker beside a server is asked to `look` at its processes, and tells what it has
+//! `seen`. In between both may say a word at any time, and each must now and then.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,7 +15,7 @@ use super::job::{Held, Reply};
 use super::packed::PackedPlan;
 
 /// What both must have the same of: version of the tool, and of this contract.
-pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/5");
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/6");
 
 /// A silence of this length ends what both have with each other, in nanoseconds.
 pub const SILENCE_NS_MAX: u64 = 5_000_000_000;
@@ -67,6 +68,8 @@ pub enum ToWorker {
     },
     /// How is it going?
     Ask,
+    /// What it sees of the CPU time of the processes that it was started for.
+    Look(Look),
     /// End the run; what was measured counts.
     Stop,
     /// There is nothing more to do.
@@ -114,8 +117,40 @@ pub enum FromWorker {
         /// The latencies since the last time.
         latencies: Box<RecordedLatencies>,
     },
+    /// What it sees of these processes, or why it sees nothing.
+    Seen(Result<Seen, String>),
     /// What came of it.
     Reply(Reply),
+}
+
+/// A question about the processes of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Look {
+    /// Their CPU time so far.
+    Clock,
+    /// The same once they rest; no time: processes were replaced meanwhile, as by a reload, and were looked for again.
+    AtRest,
+    /// Do they come to rest soon after work?
+    Rests,
+    /// Are they others than before? From here on those are read.
+    Changed,
+    /// Have they a control group of their own? From here on its account is read.
+    OwnGroup,
+    /// The command line of the first, and whether they are read by their control group.
+    About,
+}
+
+/// The answer, as far as it was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Seen {
+    /// CPU time, nanoseconds.
+    pub ns: Option<u64>,
+    /// It is so.
+    pub is_so: bool,
+    /// A command line.
+    pub text: String,
 }
 
 /// What a worker is to do: its part of a load.

@@ -131,6 +131,11 @@ impl Coordinator {
         members.filter(|(_, member)| member.standing != Standing::Lost).map(|(index, _)| index)
     }
 
+    /// Who was lost while there was nothing to run, and why.
+    pub fn lost_between(&self) -> Option<String> {
+        self.lost_between.first().map(|loss| format!("{} was lost: {}", loss.name, loss.why))
+    }
+
     /// Workers that stand so.
     fn those(&self, standings: &[Standing]) -> Vec<usize> {
         (0..self.members.len()).filter(|index| standings.contains(&self.members[*index].standing)).collect()
@@ -311,6 +316,7 @@ impl Coordinator {
             FromWorker::Hello { .. }
             | FromWorker::Here
             | FromWorker::ConnectsFrom { .. }
+            | FromWorker::Seen(_)
             | FromWorker::Reply(Reply::Begun { .. })
             | FromWorker::Progress { .. } => {}
         }

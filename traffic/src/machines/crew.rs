@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -21,7 +21,7 @@ use tlsdyno_engine::sys::monotonic_ns;
 use tlsdyno_record::model::OnLoss;
 use tlsdyno_record::model::job::Held;
 use tlsdyno_record::model::packed::{Data, PackedPlan};
-use tlsdyno_record::model::worker::{FromWorker, LoadPlan, SILENCE_NS_MAX, ToWorker, VERSION};
+use tlsdyno_record::model::worker::{FromWorker, LoadPlan, Look, SILENCE_NS_MAX, Seen, ToWorker, VERSION};
 
 use super::carried::{self, Packer};
 use super::coordinator::{Action, Coordinator};
@@ -74,6 +74,8 @@ struct Inner {
     packer: Packer,
     /// The addresses that workers say they connect from, by worker.
     sources: BTreeMap<usize, IpAddr>,
+    /// The answer of the worker that was asked to look.
+    seen: Option<Result<Seen, String>>,
     /// By worker, while it makes its part.
     watched: BTreeMap<usize, Watched>,
     /// Workers that were refused, and why, as far as that was told: they may ask again.
@@ -122,6 +124,7 @@ impl Workers {
             peers: Vec::new(),
             packer,
             sources: BTreeMap::new(),
+            seen: None,
             watched: BTreeMap::new(),
             refused: BTreeSet::new(),
             is_closed: false,
@@ -218,6 +221,27 @@ impl Workers {
         };
         let workers = inner.peers.iter().filter(|peer| peer.is_worker());
         workers.filter_map(source).filter(|ip| !is_loopback(*ip)).collect()
+    }
+
+    /// Asks the only worker what it sees of the processes that it was started for.
+    ///
+    /// # Errors
+    /// It sees nothing, or is lost.
+    pub fn look(&self, look: Look) -> Result<Seen> {
+        let mut inner = self.inner.borrow_mut();
+        inner.seen = None;
+        for peer in inner.peers.iter_mut().filter(|peer| peer.is_worker()) {
+            peer.link.say(&ToWorker::Look(look))?;
+        }
+        loop {
+            inner.turn(LOOKED_NS, None)?;
+            if let Some(seen) = inner.seen.take() {
+                return seen.map_err(|why| anyhow!("the worker beside the server: {why}"));
+            }
+            if let Some(why) = inner.coordinator.lost_between() {
+                return Err(Fault::Unreachable.of(anyhow!(why)));
+            }
+        }
     }
 
     /// Runs the plan as [`Crew::run`], without a display; `held`: with the sessions of earlier runs. `look` is called
@@ -392,6 +416,7 @@ impl Inner {
                         watched.pass_on(tlsdyno_engine::load::Snapshot { at_ns, ..*snapshot }, &latencies);
                     }
                 }
+                (Some(_), FromWorker::Seen(seen)) => self.seen = Some(seen),
                 (Some(member), FromWorker::ConnectsFrom { ip }) => drop(self.sources.insert(member, ip)),
                 (Some(member), message) => self.coordinator.hear(member, message, monotonic_ns())?,
             }

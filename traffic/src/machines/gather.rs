@@ -62,8 +62,8 @@ impl Drop for Gathered {
     }
 }
 
-/// What engines give each worker: the hosts that the user answers for, and its loops.
-fn arguments_of_worker(may_load: &[String], threads: Option<Threads>) -> Vec<String> {
+/// What each worker of a load is given: the hosts that the user answers for, and its loops.
+pub fn arguments_of_worker(may_load: &[String], threads: Option<Threads>) -> Vec<String> {
     let mut arguments: Vec<String> = may_load.iter().flat_map(|host| ["--may-load".to_owned(), host.clone()]).collect();
     arguments.extend(threads.iter().flat_map(|threads| ["--threads".to_owned(), threads.to_string()]));
     arguments
@@ -91,7 +91,7 @@ fn name_of_job() -> Result<String> {
 }
 
 /// Gets the workers together that are asked for, which will have to load this server. `packer`: what was packed for
-/// them already.
+/// them already; `arguments`: what each is given.
 ///
 /// # Errors
 /// They cannot be started, or do not come.
@@ -99,8 +99,7 @@ pub fn gather(
     model: &WorkersModel,
     packer: Packer,
     target: SocketAddr,
-    may_load: &[String],
-    threads: Option<Threads>,
+    arguments: &[String],
     stop: &AtomicBool,
 ) -> Result<Gathered> {
     if (model.engine.is_some() || !model.on.is_empty()) && is_loopback(target.ip()) {
@@ -110,9 +109,9 @@ pub fn gather(
     let workers = Workers::listen(listen, model.count(), model.on_loss, packer).or_fault(Fault::Environment)?;
     let token_file = model.token_file.as_ref().map(|path| TokenFile::write(workers.token(), path));
     let token_file = token_file.transpose().or_fault(Fault::Usage)?;
-    let (address, arguments) = (workers.address().to_string(), arguments_of_worker(may_load, threads));
+    let address = workers.address().to_string();
     let (name, image) = (name_of_job()?, model.image.clone().unwrap_or_default());
-    let pods = Pods { name: &name, image: &image, address: &address, workers: model.count(), arguments: &arguments };
+    let pods = Pods { name: &name, image: &image, address: &address, workers: model.count(), arguments };
     let launched = launched(model, &workers, &pods).or_fault(Fault::Environment)?;
     let mut gathered = Gathered { workers, launched, _token_file: token_file };
     let lookout = (model.engine == Some(Engine::Kubernetes)).then(|| Lookout::new(&pods));

@@ -22,7 +22,7 @@ use tlsdyno_record::model::{OnLoss, WorkersModel};
 
 use super::carried::{Packer, Unpacker};
 use super::crew::Workers;
-use super::gather::gather;
+use super::gather::{arguments_of_worker, gather};
 use crate::load::client;
 use crate::load::threads::{Loops, Stores};
 
@@ -130,7 +130,7 @@ fn serve_by_workers(plans: &[Plan], model: &WorkersModel, stop: &AtomicBool, out
     let target = plans.first().context("the job has no plan")?.target.address;
     // What the user has this tool start is the user's to load.
     let may_load = [target.ip().to_string()];
-    let gathered = gather(model, Packer::default(), target, &may_load, None, stop)?;
+    let gathered = gather(model, Packer::default(), target, &arguments_of_worker(&may_load, None), stop)?;
     let workers = &gathered.workers;
     let trip_ns = workers.way_to(target)?;
     let sources = || workers.sources(target).into_iter().collect::<Vec<_>>();

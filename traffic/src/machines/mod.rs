@@ -7,6 +7,7 @@ pub mod carried;
 mod clock;
 pub mod coordinator;
 pub mod crew;
+pub mod far_cpu;
 pub mod gather;
 pub mod job;
 pub mod kubernetes;

@@ -1,5 +1,6 @@
 //! The other end: a worker, which dials one coordinator, makes its part of each load, and ends with it.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::fd::OwnedFd;
@@ -20,7 +21,9 @@ use tlsdyno_engine::load::{Outcome, Plan, RecordedLatencies, Snapshot, Watcher, 
 use tlsdyno_engine::sys::monotonic_ns;
 use tlsdyno_record::model::job::{Makers, Reply};
 use tlsdyno_record::model::packed::Data;
-use tlsdyno_record::model::worker::{FromWorker, LoadPlan, SILENCE_NS_MAX, ToWorker, VERSION, WORD_EVERY_NS};
+use tlsdyno_record::model::worker::{
+    FromWorker, LoadPlan, Look, SILENCE_NS_MAX, Seen, ToWorker, VERSION, WORD_EVERY_NS,
+};
 use tlsdyno_tls::Effort;
 
 use super::carried::{DATA_BYTES_MAX, Unpacker};
@@ -41,8 +44,10 @@ const WAIT_NS_MAX: u64 = 500_000_000;
 /// The same while somebody wants to know how it goes: the loop answers in its next turn.
 const WAIT_NS_ASKED: u64 = 5_000_000;
 
+/// Answers questions about the processes whose CPU time a worker may read.
+pub type Eyes = RefCell<Box<dyn FnMut(Look) -> Result<Seen>>>;
+
 /// What a worker is told on its command line.
-#[derive(Debug)]
 pub struct Setting {
     /// Where the coordinator is, HOST:PORT.
     pub join: String,
@@ -54,6 +59,8 @@ pub struct Setting {
     pub may_load: Vec<String>,
     /// The loops that make the load.
     pub loops: Loops,
+    /// The processes that it may look into.
+    pub eyes: Option<Eyes>,
 }
 
 /// Joins the coordinator and does what it says until it has nothing more to do, or `stop` is set. It is tried again
@@ -278,6 +285,11 @@ impl<'a> Worker<'a> {
             ToWorker::Route { to } => {
                 let ip = address_towards(to).with_context(|| format!("there is no way from here to {to}"))?;
                 self.link.say(&FromWorker::ConnectsFrom { ip })?;
+            }
+            ToWorker::Look(look) => {
+                let eyes = self.setting.eyes.as_ref().context("this worker was started without --cpu-of");
+                let seen = eyes.and_then(|eyes| (eyes.borrow_mut())(look)).map_err(|error| format!("{error:#}"));
+                self.link.say(&FromWorker::Seen(seen))?;
             }
             ToWorker::Load(load) => self.prepare(load)?,
             ToWorker::Data { hash, bytes, is_last } => self.take(hash, &bytes, is_last)?,

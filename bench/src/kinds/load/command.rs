@@ -34,7 +34,7 @@ use tlsdyno_traffic::load::warning::{WORKER_LOST, is_a_miss, warnings};
 use tlsdyno_traffic::load::{permission, window_search};
 use tlsdyno_traffic::machines::carried::UNIX_SOCKET_IS_HERE;
 use tlsdyno_traffic::machines::crew::Workers;
-use tlsdyno_traffic::machines::gather::{gather, manifest};
+use tlsdyno_traffic::machines::gather::{arguments_of_worker, gather, manifest};
 use tlsdyno_traffic::machines::job;
 
 use crate::kinds::load::compare::gate_exit;
@@ -179,7 +179,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     let gathered = match machines.are_given() {
         true => {
             let packer = Workers::check(&plan, machines.count()).or_fault(Fault::Usage)?;
-            Some(gather(machines, packer, to.address, may_load, args.threads, &stop)?)
+            Some(gather(machines, packer, to.address, &arguments_of_worker(may_load, args.threads), &stop)?)
         }
         false => None,
     };

@@ -25,7 +25,7 @@ use tlsdyno_traffic::load::plan;
 use tlsdyno_traffic::load::threads::Crew;
 use tlsdyno_traffic::load::url::Url;
 use tlsdyno_traffic::machines::crew::Workers;
-use tlsdyno_traffic::machines::gather::{Gathered, gather};
+use tlsdyno_traffic::machines::gather::{Gathered, arguments_of_worker, gather};
 
 use super::in_turns::{self, OfSide, Side};
 use super::started_server::{self, Started};
@@ -341,7 +341,7 @@ impl<'a> LoadedUrl<'a> {
                 observer.step(&format!("waiting for {} workers", workers.count()));
                 let packer = Workers::check(&plans[0], workers.count()).or_fault(Fault::Usage)?;
                 let may_load = &points[0].options.i_may_load_this;
-                Some(gather(workers, packer, addresses[0], may_load, None, stop)?)
+                Some(gather(workers, packer, addresses[0], &arguments_of_worker(may_load, None), stop)?)
             }
             None => None,
         };

@@ -2,7 +2,7 @@
 
 mod engines;
 mod experiments;
-mod far;
+pub mod far;
 mod loss;
 mod repeats;
 mod several_servers;
@@ -17,7 +17,7 @@ use tlsdyno::servers::{self, Instance, RunDirectory, ServerSpec, ServerTls};
 
 use super::load::screen::Site;
 
-const TLSDYNO: &str = env!("CARGO_BIN_EXE_tlsdyno");
+pub const TLSDYNO: &str = env!("CARGO_BIN_EXE_tlsdyno");
 
 /// A load in a process of its own, ended when the test is.
 struct Load(Child);
@@ -44,7 +44,7 @@ fn json(output: &Output) -> Value {
 }
 
 /// What starts workers here.
-fn launch(more: &str) -> String {
+pub fn launch(more: &str) -> String {
     format!("exec {TLSDYNO} worker --join {{address}} --token-file {{token_file}} {more}")
 }
 

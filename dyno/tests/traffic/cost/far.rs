@@ -1,0 +1,58 @@
+//! A server on another machine, which is a network namespace here.
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::{Serving, serving};
+use crate::machines::far::{Network, inside};
+use crate::machines::{TLSDYNO, launch};
+use crate::place::Place;
+use tlsdyno::kinds::cost::parts::FULL;
+
+/// A worker beside it tells its CPU time; without one it is known what a client waits.
+#[test]
+fn is_read_by_a_worker_beside_it_or_told_by_what_a_client_waits() {
+    let Some(network) = Network::new() else { return };
+    let place = Place::new();
+    let server =
+        ["serve", "--listen", "10.99.0.2:0", "--allow-insecure-listen", "--print-address", "--docroot", "docroot"];
+    let mut server = inside(&network.far, TLSDYNO, &server);
+    let (server, address) = serving(server.current_dir(place.path()));
+    let url = format!("https://{address}/hello.txt");
+    let sheet = |more: &[&str]| {
+        let arguments = [&["cost", &url, "--i-may-load-this", "10.99.0.2", "--time", "6", "--json"], more].concat();
+        let mut command = inside(&network.near, TLSDYNO, &arguments);
+        command.env("TLSDYNO_STORE", place.path().join("store.sqlite")).current_dir(place.path());
+        command.arg("--no-report").stderr(Stdio::piped()).output().unwrap()
+    };
+    let full = |sheet: &Value| {
+        let parts = sheet["cost"]["servers"][0]["parts"].as_array().unwrap().clone();
+        parts.iter().find(|part| part["part"] == FULL).unwrap()["cost_ns"]["value"].as_f64().unwrap() / 1e3
+    };
+    let worker = |more: &str| {
+        let launch = launch(more).replace("exec ", &format!("exec ip netns exec {} ", network.far));
+        sheet(&["--workers", "1", "--listen", "10.99.0.1", "--launch", &launch])
+    };
+    for (output, told, accounting) in
+        [(worker(&format!("--cpu-of {address}")), "server CPU", "processes"), (sheet(&[]), "client's wait", "none")]
+    {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        let sheet: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(sheet["cost"]["servers"][0]["cost"], told);
+        assert_eq!(sheet["manifest"]["cpu_accounting"], accounting);
+        assert!((50.0..50_000.0).contains(&full(&sheet)), "{sheet:#}");
+        assert!(sheet["answer"].as_str().unwrap().contains("was not read") != (told == "server CPU"), "{sheet:#}");
+    }
+    let refused = |more: &str, code: i32, why: &str| {
+        let output = worker(more);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(said.contains(why), "{said}");
+    };
+    refused("", 6, "without --cpu-of");
+    let busy = Serving(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap());
+    refused(&format!("--cpu-of {}", busy.0.id()), 6, "of a CPU without a connection of ours");
+    drop(server);
+}
