@@ -407,7 +407,7 @@ fn ctrl_c_while_a_server_starts_ends_at_once() {
     let programs = place.path().join("programs");
     std::fs::create_dir(&programs).unwrap();
     let script = format!(
-        "#!/bin/sh\ncase \"$1\" in -[vVt]) exec /usr/sbin/nginx \"$@\";; esac\nsh -c 'sleep 100; :' {NEVER_READY} \
+        "#!/bin/sh\ncase \"$1\" in -[vVth]) exec /usr/sbin/nginx \"$@\";; esac\nsh -c 'sleep 100; :' {NEVER_READY} \
          \"$@\"\n"
     );
     let nginx = place.file("programs/nginx", script.as_bytes());
