@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use tlsdyno_base::choice::choice;
@@ -130,7 +131,9 @@ fn read_all(args: &Args) -> Result<Exit> {
 }
 
 fn advise(args: &Args, path: &Path) -> Result<Exit> {
+    let began = Instant::now();
     let reading = Reading::of(path, args.server, args.host.as_deref(), args.trace.as_deref()).or_fault(Fault::Input)?;
+    tell!("read in {:.1} s", began.elapsed().as_secs_f64());
     let considered = remedies::considered(&reading, args.trace.is_some());
     let chosen = remedies::chosen(&considered, &args.apply).or_fault(Fault::Usage)?;
     let mut sections = page::reading(&reading, &considered);
@@ -156,7 +159,16 @@ fn advise(args: &Args, path: &Path) -> Result<Exit> {
         show(args, &Document::of(sections.clone()))?;
     }
     told.iter().for_each(|line| tell!("{line}"));
-    let run = |stop: &AtomicBool, progress: &mut Progress| subject::run(&experiment, stop, progress);
+    let run = |stop: &AtomicBool, progress: &mut Progress| {
+        let (considered, began) = (considered.clone(), Instant::now());
+        progress.show(Box::new(move |record, _| {
+            let advice = Advice::of(record, &considered, rate);
+            advice.map_or(String::new(), |advice| page::so_far(&advice, began.elapsed()))
+        }));
+        let finished = subject::run(&experiment, stop, progress);
+        tell!("measured after {:.0} s", began.elapsed().as_secs_f64());
+        finished
+    };
     if args.diff {
         let mut progress = Progress::of(&ablation::Ablation);
         let stop = interrupt::flag(Exit::Interrupted as i32)?;
@@ -164,7 +176,8 @@ fn advise(args: &Args, path: &Path) -> Result<Exit> {
         progress.clear();
         let advice = Advice::of(&finished?.record, &considered, rate).context("too little was measured")?;
         tell!("{}", advice.told());
-        let saves = |of: &&Considered| advice.saves(of.name);
+        // Who wants a whole profile asks for it.
+        let saves = |of: &&Considered| advice.saves(of.name) && !of.is_profile();
         let wanted = if chosen.is_empty() { considered.iter().filter(saves).collect() } else { chosen };
         ensure_fault!(Input, !wanted.is_empty(), "no remedy surely saves anything here, so that there is no patch");
         return print_patch(path, &reading, &wanted);

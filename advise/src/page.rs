@@ -1,9 +1,12 @@
 //! How the reading and the advice are shown.
 
+use std::time::Duration;
+
 use tlsdyno_base::bootstrap::Estimate;
-use tlsdyno_base::units::format_micros;
+use tlsdyno_base::units::{format_micros, format_tenths};
 use tlsdyno_base::verdict::Direction;
 use tlsdyno_bench::report::document::{Content, Document, Medium, Section, Tone};
+use tlsdyno_bench::report::{Style, terminal};
 use tlsdyno_record::model::TlsChange;
 use tlsdyno_report::rows::Rows;
 use tlsdyno_servers::directives::{self, Setting};
@@ -65,6 +68,24 @@ pub(crate) fn advised(advice: &Advice) -> Section {
     section.notes(advice.together.as_ref().map(together))
 }
 
+/// A remedy's saving is known where its interval is within so many per cent of a hit's CPU time to either side.
+const KNOWN_PERCENT: f64 = 3.0;
+
+/// What the remedies save as far as it was measured, for the screen.
+pub(crate) fn so_far(advice: &Advice, after: Duration) -> String {
+    let wide = |of: &&Saving| 100.0 * of.ns.half_width() / advice.hit_ns.value > KNOWN_PERCENT;
+    let open = advice.remedies.iter().filter(wide).count();
+    let style = Style { rich: false, ..Style::of_stderr() };
+    let table = terminal::table_text(&saved(advice, &advice.remedies).table(), style);
+    format!(
+        "after {:.0} s, a hit takes {} µs; {} of {} remedies are known to {KNOWN_PERCENT} % of that\n{table}",
+        after.as_secs_f64(),
+        advice.hit_ns.told(format_micros),
+        advice.remedies.len() - open,
+        advice.remedies.len()
+    )
+}
+
 /// What remedies save.
 fn saved<'a>(advice: &'a Advice, remedies: &'a [Saving]) -> Rows<'a, Saving> {
     let verdict = |of: &Saving| match of.ns.direction() {
@@ -73,7 +94,9 @@ fn saved<'a>(advice: &'a Advice, remedies: &'a [Saving]) -> Rows<'a, Saving> {
         Direction::Undecided => "undecided",
     };
     let rows = Rows::of(remedies).words("remedy", |of| of.name.to_owned());
-    let mut rows = rows.estimate("saves CPU µs/hit", format_micros, |of| Some(of.ns));
+    let rows = rows.estimate("saves CPU µs/hit", format_micros, |of| Some(of.ns));
+    let percent = |of: &Saving| format_tenths(100.0 * of.ns.half_width() / advice.hit_ns.value);
+    let mut rows = rows.number("± % of a hit", percent);
     if let Some(rate) = advice.rate_per_s {
         rows = rows.number(format!("CPUs at {rate:.0}/s"), |of| cpus(of.ns, rate));
     }

@@ -34,7 +34,7 @@ fn telling_of(server: ServerName) -> Option<Telling> {
             line: "LogFormat \"%h %l %u %t \\\"%r\\\" %>s %b \\\"%{Referer}i\\\" \\\"%{User-Agent}i\\\" \
                    %{SSL_PROTOCOL}x %{SSL_SESSION_RESUMED}x %k\" tls",
         }),
-        // Its own format has no address of a visitor where trace readers look for one: this is the combined one.
+        // Its own format has no place for what `log-format` can say: this is the combined one.
         ServerName::Haproxy => Some(Telling {
             words: ["ssl_fc_is_resumed", "http_first_req", "%sslv"],
             line: "log-format \"%ci - - [%trl] %{+Q}r %ST %B - - %sslv %[ssl_fc_is_resumed] %[http_first_req]\"",

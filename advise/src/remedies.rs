@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use tlsdyno_record::model::{CertificateKind, ConfigurationModel, RemedyModel, ServerName, SessionCache, TlsChange};
 use tlsdyno_servers::driver_of;
+use tlsdyno_servers::installed::Facts;
 use tlsdyno_tls::{Group, Version};
 
 use crate::reading::Reading;
@@ -36,6 +37,11 @@ impl Considered {
             Outcome::Tried(change) => Some(change),
             _ => None,
         }
+    }
+
+    /// Whether it is a profile of many settings.
+    pub fn is_profile(&self) -> bool {
+        self.name.starts_with(MOZILLA)
     }
 
     /// Whether this names it: each of its words is in the name.
@@ -102,12 +108,46 @@ pub(crate) fn considered(reading: &Reading, visitors_return: bool) -> Vec<Consid
         chain(reading),
         keep_alive(reading),
         behind(reading),
+        intermediate(reading),
+        modern(reading),
     ]
+}
+
+/// What the names of Mozilla's profiles begin with (Server Side TLS 5.7).
+const MOZILLA: &str = "Mozilla";
+
+/// Mozilla's profile for most sites: what a client of today gets of it. Both want an elliptic curve and no tickets.
+fn intermediate(reading: &Reading) -> Considered {
+    let Facts { protocols, tickets, .. } = &reading.facts;
+    let is_there = has_ecdsa(reading) && !tickets && protocols.len() == 2 && protocols[1] == "TLSv1.3";
+    let caches = driver_of(reading.server).capabilities.map_or(&[][..], |able| able.session_caches);
+    let change = TlsChange {
+        certificate: Some(CertificateKind::P256),
+        version: Some(Version::Tls13),
+        group: Some(Group::X25519),
+        tickets: Some(false),
+        session_cache: caches.contains(&SessionCache::Shared).then_some(SessionCache::Shared),
+        ..TlsChange::default()
+    };
+    let outcome = if is_there { Outcome::There } else { Outcome::Tried(change) };
+    let why = "TLS 1.2 and 1.3, P-256, X25519, sessions in a cache and no tickets".to_owned();
+    Considered { name: "Mozilla intermediate", outcome, why, price: "clients before 2014 cannot connect" }
+}
+
+fn modern(reading: &Reading) -> Considered {
+    let is_there = has_ecdsa(reading) && !reading.facts.tickets && reading.facts.protocols == ["TLSv1.3"];
+    let outcome = if is_there { Outcome::There } else { Outcome::NotMeasured };
+    let why = "TLS 1.3 alone: a client of today gets what Mozilla intermediate gives it, and costs as much".to_owned();
+    Considered { name: "Mozilla modern", outcome, why, price: "clients before 2018 cannot connect" }
+}
+
+fn has_ecdsa(reading: &Reading) -> bool {
+    reading.known_certificates().any(|certificate| certificate.is_ecdsa)
 }
 
 fn ecdsa(reading: &Reading) -> Considered {
     let change = TlsChange { certificate: Some(CertificateKind::P256), ..TlsChange::default() };
-    let has = reading.known_certificates().any(|certificate| certificate.is_ecdsa);
+    let has = has_ecdsa(reading);
     let rsa = reading.known_certificates().next().map(|certificate| certificate.key.clone());
     let (outcome, why) = match (has, rsa) {
         (true, _) => (Outcome::There, "a certificate on an elliptic curve is shown to whoever takes it".to_owned()),
@@ -257,8 +297,6 @@ pub(crate) fn models(considered: &[Considered]) -> (Vec<ConfigurationModel>, Vec
 
 #[cfg(test)]
 mod tests {
-    use tlsdyno_servers::installed::Facts;
-
     use super::*;
     use crate::certificate::Certificate;
 
@@ -292,20 +330,23 @@ mod tests {
         let both = ["TLSv1.2", "TLSv1.3"].map(str::to_owned).to_vec();
         let good =
             Facts { protocols: both, tickets: true, session_cache: "shared:SSL:10m".to_owned(), ..Facts::default() };
-        assert_eq!(tried(&reading(good.clone(), true), true), [""; 0]);
-        assert_eq!(tried(&reading(good, false), true), ["ECDSA P-256 certificate"]);
+        assert_eq!(tried(&reading(good.clone(), true), true), ["Mozilla intermediate"]);
+        assert_eq!(tried(&reading(good, false), true), ["ECDSA P-256 certificate", "Mozilla intermediate"]);
         let old = Facts { protocols: vec!["TLSv1.2".to_owned()], session_cache: "none".to_owned(), ..Facts::default() };
-        assert_eq!(tried(&reading(old.clone(), true), false), ["TLS 1.3"]);
-        assert_eq!(tried(&reading(old, true), true), ["TLS 1.3", "session tickets", "shared session cache"]);
+        assert_eq!(tried(&reading(old.clone(), true), false), ["TLS 1.3", "Mozilla intermediate"]);
+        assert_eq!(
+            tried(&reading(old, true), true),
+            ["TLS 1.3", "session tickets", "shared session cache", "Mozilla intermediate"]
+        );
     }
 
     #[test]
     fn a_hybrid_group_is_tried_where_the_library_has_it() {
         let both = ["TLSv1.2", "TLSv1.3"].map(str::to_owned).to_vec();
         let mut reading = reading(Facts { protocols: both, tickets: true, ..Facts::default() }, true);
-        assert_eq!(tried(&reading, false), [""; 0]);
+        assert_eq!(tried(&reading, false), ["Mozilla intermediate"]);
         reading.version = "nginx/1.28.0 built with OpenSSL 3.5.1 1 Jul 2025".to_owned();
-        assert_eq!(tried(&reading, false), ["hybrid group X25519MLKEM768"]);
+        assert_eq!(tried(&reading, false), ["hybrid group X25519MLKEM768", "Mozilla intermediate"]);
         assert_eq!(openssl_version("nginx/1.28"), None);
     }
 
@@ -321,7 +362,10 @@ mod tests {
         assert_eq!((model.tls.certificate, model.tls.version), (Some(CertificateKind::P256), Some(Version::Tls13)));
         assert_eq!(together(&both[..1]), None);
         assert!(
-            chosen(&["ticket keys"]).unwrap_err().to_string().contains("to try here: ECDSA P-256 certificate, TLS 1.3")
+            chosen(&["ticket keys"])
+                .unwrap_err()
+                .to_string()
+                .contains("to try here: ECDSA P-256 certificate, TLS 1.3, Mozilla intermediate")
         );
         assert!(chosen(&["early data"]).unwrap_err().to_string().contains("early data is not measured"));
         assert!(chosen(&[" "]).is_err());

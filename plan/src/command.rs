@@ -2,18 +2,18 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use tlsdyno_base::choice::choice;
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_bench::kinds::flags::percent;
 use tlsdyno_bench::kinds::perform::ResultArgs;
 use tlsdyno_engine::dispatch::Policy;
-use tlsdyno_record::store;
+use tlsdyno_record::store::{self, Record};
 use tlsdyno_report::terminal::Style;
 use tlsdyno_report::{html, markdown, terminal};
 
-use crate::check;
+use crate::check::{self, Checked};
 use crate::costs::Costs;
 use crate::measured::Source;
 use crate::model::{Machines, Prediction, Site};
@@ -34,16 +34,19 @@ use crate::what_if::{self, Change};
   tlsdyno plan --from last --trace access.log --what-if 'p-256, shared ticket keys, keep-alive 60s'
   tlsdyno plan --from last --rate 2000 --reuse 70 --servers 4 --storm restart,deploy --price 0.04")]
 pub struct Args {
-    /// Records that tell costs: ids as in `tlsdyno list`, `last`, or files
+    /// Records that tell costs: ids as in `tlsdyno list`, `last`, or files. Behind a `@`, which of its configurations do,
+    /// by number, from 1: `3fd1@1+5`
     #[arg(long, value_name = "RECORD", num_args = 1.., required = true, help_heading = "Costs")]
     from: Vec<String>,
-    /// A record whose cells are predicted from these costs: predicted beside measured, with the errors
+    /// A record whose cells are predicted from these costs: predicted beside measured, with the errors. Where it is among
+    /// those of --from its other configurations are predicted, at its own pace. With --what-if it is of a server that has
+    /// these changes
     #[arg(long, value_name = "RECORD", help_heading = "Costs")]
     check: Option<String>,
-    /// Only these configurations of the records tell costs, by number, from 1; --check predicts the others of the same
-    /// record
-    #[arg(long, value_name = "N", value_delimiter = ',', help_heading = "Costs")]
-    fit_cells: Vec<usize>,
+    /// What runs of one configuration differ by on this machine, per cent (standard deviation) [default: told by four
+    /// records or more; else unknown]
+    #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = "Costs")]
+    between_runs: Option<f64>,
     /// Your traffic: an access log in common or combined format, plain or gzip
     #[arg(long, value_name = "FILE", help_heading = "Your site")]
     trace: Option<PathBuf>,
@@ -88,19 +91,14 @@ pub struct Args {
     output: ResultArgs,
 }
 
-impl Args {
-    /// Indices of the configurations that tell costs; empty: all.
-    fn cells(&self) -> Vec<usize> {
-        self.fit_cells.iter().map(|number| number.saturating_sub(1)).collect()
-    }
-}
-
 /// Reads the records and tells the plan.
 pub fn run(args: &Args) -> Result<Exit> {
     let traffic = args.trace.as_deref().map(|path| Traffic::of(path, None)).transpose().or_fault(Fault::Input)?;
     let site = site(args, traffic.as_ref())?;
     let changes = what_if::find(&args.what_if).or_fault(Fault::Usage)?;
-    let costs = costs(args).or_fault(Fault::Input)?;
+    let sources = sources(args).or_fault(Fault::Input)?;
+    let all: Vec<Source> = sources.iter().map(|(source, _)| source.clone()).collect();
+    let costs = Costs::of(&all, args.between_runs.map(|percent| percent / 100.0)).or_fault(Fault::Input)?;
     let (predictions, missing) = predicted(args, &site, &costs);
     ensure_fault!(
         Input,
@@ -123,9 +121,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     }
     if let Some(which) = &args.check {
         let record = store::find(which).or_fault(Fault::Input)?;
-        let own = args.from.iter().any(|from| store::find(from).is_ok_and(|from| from.id == record.id));
-        let without = if own { args.cells() } else { Vec::new() };
-        let checked = check::check(&record, &costs, &without).or_fault(Fault::Input)?;
+        let checked = checked(args, (&site, &costs), (&sources, &changes), &record).or_fault(Fault::Input)?;
         plan.said.push(check::sentence(&checked));
         plan.more.push(check::section(&checked));
         plan.json.push(("check", serde_json::to_value(&checked)?));
@@ -133,6 +129,22 @@ pub fn run(args: &Args) -> Result<Exit> {
     args.simulated.add_to(&mut plan)?;
     show(args, &plan)?;
     Ok(Exit::Done)
+}
+
+/// The cells of a record beside what is predicted of them. With changes the record is one of a server that has them.
+fn checked(
+    args: &Args,
+    (site, costs): (&Site, &Costs),
+    (sources, changes): (&[(Source, Vec<usize>)], &[Change]),
+    record: &Record,
+) -> Result<Vec<Checked>> {
+    let own = sources.iter().position(|(of, _)| of.id == record.id);
+    let without = own.map_or(&[][..], |own| &sources[own].1);
+    let made = changes.iter().try_fold(costs.clone(), |costs, change| {
+        change.made(site, &costs, args.trace.as_deref()).map(|(_, costs)| costs)
+    });
+    let costs = made.map_err(|missing| anyhow!("{missing}"))?;
+    check::check(record, &own.map_or_else(|| costs.clone(), |own| costs.at_pace_of(own)), without)
 }
 
 /// What becomes of the site on all machines that are asked for, and the costs that are missing for some.
@@ -204,14 +216,18 @@ fn all(args: &Args) -> Vec<Machines> {
     args.proxies.iter().flat_map(with).collect()
 }
 
-fn costs(args: &Args) -> Result<Costs> {
-    let cells = args.cells();
-    let source = |which: &String| {
-        Source::of(&store::find(which)?)
-            .map(|of| of.of_cells(&cells))
-            .with_context(|| format!("record {which} cannot be planned from"))
+/// What the records say, each with the indices of the configurations that tell it; empty: all.
+fn sources(args: &Args) -> Result<Vec<(Source, Vec<usize>)>> {
+    let source = |which: &String| -> Result<(Source, Vec<usize>)> {
+        let is_list = |cells: &str| cells.chars().all(|one| one.is_ascii_digit() || one == '+');
+        let (name, cells) = which.rsplit_once('@').filter(|(_, cells)| is_list(cells)).unwrap_or((which, ""));
+        let numbers = cells.split('+').filter_map(|number| number.parse::<usize>().ok()?.checked_sub(1));
+        let cells: Vec<usize> = numbers.collect();
+        let source = Source::of(&store::find(name)?)?.of_cells(&cells);
+        Ok((source, cells))
     };
-    Costs::of(&args.from.iter().map(source).collect::<Result<Vec<_>>>()?)
+    let told = |which| source(which).with_context(|| format!("record {which} cannot be planned from"));
+    args.from.iter().map(told).collect()
 }
 
 fn show(args: &Args, plan: &Plan<'_>) -> Result<()> {

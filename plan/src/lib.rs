@@ -11,6 +11,7 @@ extern crate tlsdyno_base;
 mod check;
 pub mod command;
 pub mod costs;
+mod fit;
 pub mod measured;
 pub mod model;
 mod page;

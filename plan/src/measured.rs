@@ -108,6 +108,8 @@ pub struct Row {
 /// What one record says.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Source {
+    /// The record.
+    pub id: String,
     /// Its id, and what it is of.
     pub name: String,
     /// What it was measured on: server, version, certificate, processor.
@@ -167,7 +169,7 @@ impl Source {
             other => other,
         };
         let differences = differences(record, &rounds)?;
-        Ok(Source { name: format!("{kind} {}", record.id), subject, rows, differences })
+        Ok(Source { id: record.id.clone(), name: format!("{kind} {}", record.id), subject, rows, differences })
     }
 }
 

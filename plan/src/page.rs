@@ -146,6 +146,13 @@ pub(crate) fn document(plan: &Plan<'_>) -> Document {
     sections.push(half_points(plan));
     sections.push(costs(plan.costs));
     let mut warnings = plan.costs.doubts.clone();
+    if !plan.costs.knows_runs() {
+        warnings.push(
+            "what a machine differs by from one hour to the next is not known, and in no interval: give four records or \
+             more of one server from different hours, or --between-runs"
+                .to_owned(),
+        );
+    }
     warnings.extend(plan.missing.iter().map(|what| format!("no record tells the cost of a {what}")));
     warnings.extend(plan.warnings.iter().cloned());
     sections.push(Section::default().with(Content::Warnings(warnings)));
@@ -191,7 +198,14 @@ fn machines(plan: &Plan<'_>) -> Section {
         "Milliseconds are those of the machines until the first response, by M/G/c for a server that does what comes \
          first to its end; round trips come on top."
             .to_owned(),
-        "95 % intervals: rounds of the records are drawn again, and what the fit misses is drawn with them.".to_owned(),
+        match plan.costs.knows_runs() {
+            true => {
+                "95 % intervals: rounds of the records are drawn again, and with them what the fit misses and what runs \
+                 differ by."
+            }
+            false => "95 % intervals: rounds of the records are drawn again, and what the fit misses is drawn with them.",
+        }
+        .to_owned(),
     ];
     Section::titled("machines", "Machines").text(traffic).rows(rows).notes(notes)
 }
@@ -214,7 +228,16 @@ fn costs(costs: &Costs) -> Section {
         .number("fit misses", |of| of.1.misfit_ratio.map_or("–".to_owned(), |part| format!("{:.1} %", 100.0 * part)))
         .number("cells", |of| of.1.cells.to_string())
         .words("from", |of| of.1.from.join(", "));
-    Section::titled("costs", "Measured costs").rows(rows)
+    Section::titled("costs", "Measured costs").rows(rows).notes(paces(costs))
+}
+
+/// By how much the records differ in pace, where there are several.
+fn paces(costs: &Costs) -> Option<String> {
+    let all = costs.places().map(|(place, _)| costs.paces(place)).max_by_key(|all| all.iter().flatten().count())?;
+    let told = |(name, pace): (&String, &Option<f64>)| Some(format!("{name} {:+.1} %", 100.0 * (*pace)?));
+    let told: Vec<String> = costs.names.iter().zip(&all).filter_map(told).collect();
+    let is_said = told.len() > 1;
+    is_said.then(|| format!("CPU time of the same work beside that of all records: {}.", told.join(", ")))
 }
 
 /// Mraz's half serving points, where plain HTTP was measured beside TLS.

@@ -60,7 +60,7 @@ impl Row {
         let cells = [[1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 1.0, 0.0], [1.0, 0.0, 9.0, 0.0]];
         let behind = source(Place::Behind, [0.0, 0.0, self.behind_ms * 1e3, 0.0], &[[0.0, 0.0, 1.0, 0.0]], 0.0);
         let place = if self.proxies > 0 { Place::Proxy } else { Place::Server };
-        let costs = Costs::of(&[source(place, us, &cells, 0.0), behind]).unwrap();
+        let costs = Costs::of(&[source(place, us, &cells, 0.0), behind], None).unwrap();
         let saved_ns = self.rsa_ms * 1e6 * (1.0 / self.card_times - 1.0);
         let costs = costs.changed(&[Term::Full], Estimate { value: saved_ns, low: saved_ns, high: saved_ns });
         let site = Site {

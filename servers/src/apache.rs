@@ -79,6 +79,7 @@ const PACKAGE: Package = Package {
     version: &["-v"],
     debian: "apache2-bin",
     service: None,
+    oldest: "",
 };
 
 const CAPABILITIES: Capabilities = Capabilities {

@@ -20,6 +20,7 @@ const MEMCACHED: Package = Package {
     version: &["-V"],
     debian: "memcached",
     service: Some("memcached"),
+    oldest: "",
 };
 
 const REDIS: Package = Package {
@@ -28,6 +29,7 @@ const REDIS: Package = Package {
     version: &["--version"],
     debian: "redis-server",
     service: Some("redis-server"),
+    oldest: "",
 };
 
 /// What says the arguments of a server.

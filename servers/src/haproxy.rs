@@ -33,8 +33,14 @@ const OTHER_FILES: u64 = 256;
 const CACHED_SESSIONS: u32 = 40_000;
 
 /// The program. Its dispatchers need it too.
-pub(super) const PACKAGE: Package =
-    Package { title: "haproxy", programs: &["haproxy"], version: &["-v"], debian: "haproxy", service: Some("haproxy") };
+pub(super) const PACKAGE: Package = Package {
+    title: "haproxy",
+    programs: &["haproxy"],
+    version: &["-v"],
+    debian: "haproxy",
+    service: Some("haproxy"),
+    oldest: "",
+};
 
 /// The HAProxy that is installed.
 pub(super) const DRIVER: Driver = Driver {

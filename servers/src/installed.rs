@@ -6,6 +6,8 @@
 
 mod apache;
 mod haproxy;
+#[cfg(test)]
+mod kept_inputs;
 mod lighttpd;
 mod nginx;
 mod patch;
@@ -33,6 +35,19 @@ pub struct Installed {
     site: Box<dyn Site>,
     /// What clients ask for; `None`: the default server.
     host: Option<String>,
+}
+
+/// A text of one file of this server, without what it includes, as it is understood: written again. Fuzzers call it.
+///
+/// # Errors
+/// It is not understood, or this server's files are not read so.
+pub fn rewritten(server: ServerName, text: &str) -> Result<String> {
+    match server {
+        ServerName::Haproxy => haproxy::rewritten(text),
+        ServerName::ApacheEvent | ServerName::ApachePrefork => apache::rewritten(text),
+        ServerName::Lighttpd => lighttpd::rewritten(text),
+        other => bail!("{other} is read with all that it includes"),
+    }
 }
 
 impl Installed {

@@ -50,6 +50,7 @@ pub(super) const PACKAGE: Package = Package {
     version: &["-v"],
     debian: "lighttpd lighttpd-mod-openssl",
     service: Some("lighttpd"),
+    oldest: "",
 };
 
 /// The lighttpd that is installed.

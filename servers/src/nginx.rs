@@ -37,8 +37,15 @@ pub(super) const TICKET_KEY: &str = "ssl_session_ticket_key";
 const OTHER_FILES: u64 = 64;
 
 /// The program. Its dispatcher needs it too.
-pub(super) const PACKAGE: Package =
-    Package { title: "nginx", programs: &["nginx"], version: &["-v"], debian: "nginx-light", service: Some("nginx") };
+pub(super) const PACKAGE: Package = Package {
+    title: "nginx",
+    programs: &["nginx"],
+    version: &["-v"],
+    debian: "nginx-light",
+    service: Some("nginx"),
+    // For `ssl_conf_command`.
+    oldest: "1.19.4",
+};
 
 /// The nginx that is installed.
 pub(super) const DRIVER: Driver = Driver {

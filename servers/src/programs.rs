@@ -21,9 +21,20 @@ pub struct Package {
     pub debian: &'static str,
     /// The service that Debian starts with it.
     pub service: Option<&'static str>,
+    /// The first version that takes the configuration that is written for it; empty: any will do.
+    pub oldest: &'static str,
 }
 
 impl Package {
+    /// Whether it says of itself that it is older than what works.
+    pub fn is_too_old(&self, said: &str) -> bool {
+        let numbers = |text: &str| -> Option<Vec<u32>> {
+            let mut words = text.split(|c: char| !c.is_ascii_digit() && c != '.');
+            words.find(|word| word.contains('.'))?.split('.').map(|number| number.parse().ok()).collect()
+        };
+        numbers(said).zip(numbers(self.oldest)).is_some_and(|(own, oldest)| own < oldest)
+    }
+
     /// Where the program is installed, if it is.
     pub fn installed(&self) -> Option<PathBuf> {
         self.programs.iter().find_map(|name| find(name))
@@ -110,6 +121,7 @@ mod tests {
             version: &["-v"],
             debian: "server server-tls",
             service: Some("serverd"),
+            oldest: "1.19.4",
         };
         let told = |package: Package| format!("{:#}", package.require(" or wait").unwrap_err());
         assert_eq!(
@@ -118,6 +130,9 @@ mod tests {
              server server-tls`; its service need not run: `systemctl disable --now serverd`) or wait"
         );
         assert!(told(Package { service: None, ..package }).contains("server-tls`, which starts no service)"));
+        let old = ["nginx version: nginx/1.18.0 (Ubuntu)", "nginx version: nginx/1.19.4", "1.22.1", "says no version"];
+        assert_eq!(old.map(|said| package.is_too_old(said)), [true, false, false, false]);
+        assert!(!Package { oldest: "", ..package }.is_too_old("nginx version: nginx/1.18.0"));
     }
 
     #[test]

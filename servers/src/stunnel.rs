@@ -22,6 +22,7 @@ pub(super) const PACKAGE: Package = Package {
     version: &["-version"],
     debian: "stunnel4",
     service: Some("stunnel4"),
+    oldest: "",
 };
 
 /// Starts it in front of the origin of `spec`.

@@ -373,7 +373,9 @@ fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Wa
     if has_stages(record) && !has_plain_http && compares {
         warnings.push(warning::no_plain_http());
     }
-    if let Some(share) = shares.by(Metric::Cpu).find(|share| !share.without.is_empty()) {
+    // Where no stage is asked for, no reader looks for their shares.
+    let of_stages = |share: &&Share| has_stages(record) && !share.without.is_empty();
+    if let Some(share) = shares.by(Metric::Cpu).find(of_stages) {
         warnings.push(without_share(share));
     }
     // Where neither side was busy that is told with its cause.

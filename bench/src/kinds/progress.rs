@@ -14,9 +14,14 @@ use crate::run::schedule::Schedule;
 
 /// Progress on standard error: a bar on a terminal, one line per step otherwise.
 pub struct Progress {
-    kind: &'static dyn Kind,
+    /// What was found so far, in so many lines at most.
+    found: Box<SoFar>,
     bar: ProgressBar,
     terminal: bool,
+    /// Since when it is measured.
+    began: Option<Instant>,
+    /// It has told what was found so far to somebody without a terminal, or nobody asked for that.
+    has_told: bool,
     /// What was measured so far, as a table, when it was made, and how long that took.
     so_far: String,
     shown: Option<(Instant, Duration)>,
@@ -24,6 +29,11 @@ pub struct Progress {
     told: Instant,
 }
 
+/// What a record says so far, in so many lines at most.
+type SoFar = dyn Fn(&Record, usize) -> String;
+
+/// After so long who has no terminal is told what was found so far, once.
+const FIRST_TOLD: Duration = Duration::from_secs(30);
 /// How often the table of what was measured so far is renewed.
 const RENEWED: Duration = Duration::from_secs(5);
 /// And no more often than this many times what it takes to make: that is no time of measuring.
@@ -42,7 +52,21 @@ impl Progress {
         bar.set_style(
             ProgressStyle::with_template("{spinner} {msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()),
         );
-        Progress { kind, bar, terminal, so_far: String::new(), shown: None, told: Instant::now() }
+        Progress {
+            found: Box::new(|record, rows| kind.so_far(record, rows)),
+            bar,
+            terminal,
+            began: None,
+            has_told: true,
+            so_far: String::new(),
+            shown: None,
+            told: Instant::now(),
+        }
+    }
+
+    /// Shows this of what was found so far: again and again on a terminal, else once.
+    pub fn show(&mut self, found: Box<SoFar>) {
+        (self.found, self.has_told) = (found, false);
     }
 
     /// Takes the bar away.
@@ -112,6 +136,7 @@ impl Observer for Progress {
 
     fn measuring(&mut self, schedule: &Schedule, configurations: usize, left: Duration) {
         self.line(&measuring(schedule, configurations, left));
+        self.began = Some(Instant::now());
         self.bar.set_length(BAR_LENGTH);
         let style = ProgressStyle::with_template("{spinner} [{bar:30}] {prefix}  {msg}");
         self.bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
@@ -134,8 +159,13 @@ impl Observer for Progress {
         let is_due = |(shown, took): (Instant, Duration)| shown.elapsed() >= RENEWED.max(took * RENEWED_TIMES);
         if self.terminal && self.shown.is_none_or(is_due) {
             let began = Instant::now();
-            self.so_far = self.kind.so_far(record, ROWS_SO_FAR);
+            self.so_far = (self.found)(record, ROWS_SO_FAR);
             self.shown = Some((Instant::now(), began.elapsed()));
+        }
+        let since = self.began.map_or(Duration::ZERO, |began| began.elapsed());
+        if !self.terminal && !self.has_told && since >= FIRST_TOLD {
+            self.has_told = true;
+            (self.found)(record, ROWS_SO_FAR).lines().for_each(|line| tell!("{line}"));
         }
     }
 

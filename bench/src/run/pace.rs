@@ -56,7 +56,7 @@ struct Sums {
 }
 
 /// What was sampled up to some moment.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading(Vec<(u64, u64)>);
 
 impl Pace {

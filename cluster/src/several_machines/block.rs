@@ -24,6 +24,7 @@ pub fn block(outcome: &Outcome, used: &Usage, verdict: Verdict, localities: Opti
     Block {
         server_cpu_ns: used.ends_ns.iter().sum(),
         companion_cpu_ns: used.behind_ns,
+        pace_ps: used.pace_ps,
         client_bound: verdict.client_bound,
         valid: verdict.valid,
         warnings: verdict.warnings,

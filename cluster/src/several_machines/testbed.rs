@@ -13,6 +13,7 @@ use tlsdyno_bench::run::credentials::{Credentials, HOST};
 use tlsdyno_bench::run::hardware::quota_check;
 use tlsdyno_bench::run::load_process::LoadProcess;
 use tlsdyno_bench::run::manifest;
+use tlsdyno_bench::run::pace::{Pace, Reading};
 use tlsdyno_bench::run::preflight::negotiated::Asked;
 use tlsdyno_bench::run::request::plain_get;
 use tlsdyno_bench::run::schedule::{Piece, requests_of_users};
@@ -79,6 +80,10 @@ pub struct Usage {
     pub behind_ns: u64,
     /// Connections passed to each, by the dispatcher's count; empty without one.
     pub connections: Vec<u64>,
+    /// Samples of the pace of the machines' CPUs.
+    pub sampled: Reading,
+    /// Time of a unit of the fixed work of these samples since then, picoseconds; 0: none were taken.
+    pub pace_ps: u64,
 }
 
 impl Usage {
@@ -93,6 +98,8 @@ impl Usage {
             ends_ns: each(&self.ends_ns, &before.ends_ns),
             behind_ns: self.behind_ns.saturating_sub(before.behind_ns),
             connections: each(&self.connections, &before.connections),
+            sampled: self.sampled.clone(),
+            pace_ps: self.sampled.since(&before.sampled),
         }
     }
 }
@@ -139,6 +146,7 @@ pub struct Testbed {
     ip: IpAddr,
     machines: Vec<Machine>,
     fronts: Vec<Front>,
+    pace: Pace,
     // Last: servers must be stopped before their directory goes.
     directory: RunDirectory,
 }
@@ -165,8 +173,9 @@ impl Testbed {
         let site = make_site(workload, directory.path(), say)?;
         say("making certificates");
         let credentials = Credentials::create(certificate, directory.path())?;
+        let pace = Pace::start(&placement.cpus().iter().map(|&cpu| cpu as usize).collect::<Vec<_>>());
         let (machines, fronts) = (Vec::new(), Vec::new());
-        Ok(Testbed { site, placement, credentials, effort, ip, machines, fronts, directory })
+        Ok(Testbed { site, placement, credentials, effort, ip, machines, fronts, pace, directory })
     }
 
     /// The files of the workload.
@@ -329,6 +338,14 @@ impl Testbed {
     /// # Errors
     /// A process has died ([`Fault::Server`]), or cannot be accounted for.
     pub fn cpu(&mut self, route: &Route) -> Result<Usage> {
+        Ok(Usage { sampled: self.sampled(), ..self.clocks(route)? })
+    }
+
+    fn sampled(&self) -> Reading {
+        self.pace.read(&self.placement.cpus().iter().map(|&cpu| cpu as usize).collect::<Vec<_>>())
+    }
+
+    fn clocks(&mut self, route: &Route) -> Result<Usage> {
         let mut usage = Usage::default();
         for &number in &route.behind {
             usage.behind_ns += self.machines[number].living_cpu_ns()?;
@@ -350,7 +367,8 @@ impl Testbed {
     /// # Errors
     /// As [`Testbed::cpu`].
     pub fn cpu_at_rest(&mut self, route: &Route) -> Result<Usage> {
-        at_rest(|| self.cpu(route))
+        let usage = at_rest(|| self.clocks(route))?;
+        Ok(Usage { sampled: self.sampled(), ..usage })
     }
 
     /// A load of one configuration, to be made what the experiment asks for. `tls`: as its servers have it; `None`:

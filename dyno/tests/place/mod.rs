@@ -88,6 +88,22 @@ impl Place {
         lines.map(|line| String::from_utf8_lossy(&line).into_owned()).filter(|line| line.contains(place)).collect()
     }
 
+    /// The same with the number and the start of each: who was replaced is another one.
+    pub fn running(&self) -> Vec<String> {
+        let place = self.path().to_str().unwrap();
+        let told = |directory: fs::DirEntry| {
+            let line = fs::read(directory.path().join("cmdline")).ok()?;
+            let line = String::from_utf8_lossy(&line).into_owned();
+            let stat = fs::read_to_string(directory.path().join("stat")).ok()?;
+            // proc(5): the 22nd field, the 20th behind the name.
+            let began = stat.rsplit_once(") ")?.1.split(' ').nth(19)?.to_owned();
+            line.contains(place).then(|| format!("{:?} since {began}: {line}", directory.file_name()))
+        };
+        let mut all: Vec<String> = fs::read_dir("/proc").unwrap().flatten().filter_map(told).collect();
+        all.sort();
+        all
+    }
+
     pub fn docroot(&self) -> PathBuf {
         self.directory.path().join("docroot")
     }

@@ -4,13 +4,14 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use tlsdyno::exchange::{exchange, get};
 use tlsdyno::model::CertificateKind;
 use tlsdyno::run::preflight::compile;
 use tlsdyno::servers::certificates;
 use tlsdyno::servers::installed::Installed;
-use tlsdyno::servers::{CommandSpec, ServerSpec};
+use tlsdyno::servers::{CommandSpec, Instance, ServerSpec};
 use tlsdyno_tls::{Effort, Settings};
 
 use crate::place::Place;
@@ -161,6 +162,18 @@ fn state(at: &Path) -> Vec<String> {
     all
 }
 
+/// A copy that runs.
+fn started(place: &Place, installed: &Installed, main: &Path, host: Option<String>) -> Instance {
+    let command = CommandSpec {
+        command: installed.program().unwrap().display().to_string(),
+        address: "127.0.0.1:{port}".to_owned(),
+        plain_address: Some("127.0.0.1:{plain_port}".to_owned()),
+        installed: Some(main.to_owned()),
+        host,
+    };
+    place.start(&ServerSpec::of_command(command, place.docroot())).unwrap()
+}
+
 fn answers_as_installed(shop: &Shop) {
     let place = Place::new();
     let site = tempfile::tempdir_in(place.path()).unwrap();
@@ -174,14 +187,7 @@ fn answers_as_installed(shop: &Shop) {
     }
     for (asked, body) in [(None, "shop"), (Some("blog.example"), "blog")] {
         let host = installed.choice(asked).host;
-        let command = CommandSpec {
-            command: installed.program().unwrap().display().to_string(),
-            address: "127.0.0.1:{port}".to_owned(),
-            plain_address: Some("127.0.0.1:{plain_port}".to_owned()),
-            installed: Some(main.clone()),
-            host: host.clone(),
-        };
-        let instance = place.start(&ServerSpec::of_command(command, place.docroot())).unwrap();
+        let instance = started(&place, &installed, &main, host.clone());
         let host = host.unwrap_or_else(|| "shop.example".to_owned());
         let settings = Settings { server_name: Some(host.clone()), effort: Effort::Lean, ..Settings::default() };
         let request = get("/", "", &host);
@@ -202,7 +208,11 @@ fn is_advised(shop: &Shop, line: &str) {
     let site = tempfile::tempdir_in(place.path()).unwrap();
     fs::set_permissions(site.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let main = install(shop, site.path());
-    let before = state(site.path());
+    // One that runs from these files: a copy, because tests have no port 443.
+    let installed = Installed::read(&main, None).unwrap();
+    let instance = started(&place, &installed, &main, installed.choice(None).host);
+    let (before, running) = (state(site.path()), place.running());
+    assert!(!running.is_empty());
     let main = main.to_str().unwrap();
     let copy = place.run(&["ablate", "--server-config", main, "--print-config"]);
     let copy = String::from_utf8_lossy(&copy.stdout).into_owned();
@@ -215,6 +225,13 @@ fn is_advised(shop: &Shop, line: &str) {
     assert!(said.lines().count() <= 10, "{said}");
     assert!(!said.contains("nginx"), "{said}");
     assert_eq!(state(site.path()), before, "of the installed server something was changed");
+    // What ends is there for a moment more.
+    let began = Instant::now();
+    while place.running() != running && began.elapsed() < Duration::from_secs(5) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(place.running(), running, "it runs as before, and nothing else does");
+    instance.stop().unwrap();
 }
 
 #[test]

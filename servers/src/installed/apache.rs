@@ -133,6 +133,17 @@ impl Apache {
     }
 }
 
+fn written(directives: &[Directive]) -> String {
+    let mut text = String::new();
+    directives.iter().for_each(|directive| directive.write(&mut text, 0));
+    text
+}
+
+/// A text of one file as it is understood, written again.
+pub(super) fn rewritten(text: &str) -> Result<String> {
+    Ok(written(&reader::parsed(text)?))
+}
+
 /// `-all +TLSv1.2`, `all -SSLv3`: words one after the other.
 fn protocols(words: &[String]) -> Vec<String> {
     const ALL: [&str; 4] = ["TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"];
@@ -241,10 +252,8 @@ impl Site for Apache {
             directives
                 .push(Directive { inner, ..Directive::of("VirtualHost", format!("127.0.0.1:{}", ports.plain_port)) });
         }
-        let mut text = String::new();
-        directives.iter().for_each(|directive| directive.write(&mut text, 0));
         let (told, runs_code) = copy.done.told();
-        Ok(Copied { text, told, runs_code })
+        Ok(Copied { text: written(&directives), told, runs_code })
     }
 
     fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()> {

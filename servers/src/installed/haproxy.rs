@@ -130,6 +130,15 @@ impl Haproxy {
     }
 }
 
+/// A text of one file as it is understood, written again.
+pub(super) fn rewritten(text: &str) -> Result<String> {
+    let mut sections = vec![Section::default()];
+    reader::read(text, &mut sections)?;
+    let mut again = String::new();
+    sections.iter().for_each(|section| section.write(&mut again));
+    Ok(again)
+}
+
 /// The files of a path: one, or those of a directory as HAProxy takes them.
 pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>> {
     if !path.is_dir() {

@@ -118,6 +118,17 @@ impl Lighttpd {
     }
 }
 
+fn written(items: &[Item]) -> String {
+    let mut text = String::new();
+    items.iter().for_each(|item| item.write(&mut text, 0));
+    text
+}
+
+/// What the program printed as it is understood, written again.
+pub(super) fn rewritten(printed: &str) -> Result<String> {
+    Ok(written(&reader::read(printed)?))
+}
+
 fn is_on(items: &[Item]) -> Option<bool> {
     value_of(items, "ssl.engine").map(|value| value.contains("enable"))
 }
@@ -185,10 +196,8 @@ impl Site for Lighttpd {
         if !without_tls.is_empty() {
             items.push(socket(ports.plain_port, without_tls));
         }
-        let mut text = String::new();
-        items.iter().for_each(|item| item.write(&mut text, 0));
         let (told, runs_code) = copy.done.told();
-        Ok(Copied { text, told, runs_code })
+        Ok(Copied { text: written(&items), told, runs_code })
     }
 
     fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()> {

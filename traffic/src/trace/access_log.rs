@@ -1,7 +1,9 @@
-//! One line of an access log: common or combined format, as Apache, nginx and their relatives write it.
+//! One line of an access log: common or combined format, as Apache, nginx and their relatives write it, or HAProxy's
+//! own (`option httplog`, `httpslog`), with syslog's words before it or without.
 //!
 //! ```text
 //! client ident user [17/May/2015:10:05:03 +0000] "GET /path?query HTTP/1.1" 200 1234 "referer" "user agent" …
+//! client:port [17/May/2015:10:05:03.655] front back/server 0/0/1/2/3 200 1234 - - ---- 1/1/1/1/0 0/0 "GET / HTTP/1.1"
 //! ```
 //!
 //! Logs hold foreign bytes: nothing here assumes text, and what does not fit is a [`LineFault`], never a panic. Fields
@@ -16,7 +18,7 @@ use time::OffsetDateTime;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 
-use super::client::BYTE_ORDER_MARK;
+use super::client::{BYTE_ORDER_MARK, Client, of_word};
 use super::fields::{is_blank, is_end, quoted, word};
 use super::layout::{self, Found, Lack, Layout};
 
@@ -136,6 +138,9 @@ pub fn parse_with<'line>(line: &'line [u8], clock: &mut Clock, layout: &Layout) 
     }
     let rest = &line[bracket + 2..];
     let close = memchr(b']', rest).ok_or(LineFault::NoTime)?;
+    if is_of_haproxy(&rest[..close]) {
+        return of_haproxy(&line[..bracket], rest.split_at(close), clock);
+    }
     let time_s = clock.read(&rest[..close]).ok_or(LineFault::BadTime)?;
     let (request, rest) = quoted(&rest[close + 1..], is_status).ok_or(LineFault::NoRequest)?;
     let (method, target) = split_request(request).ok_or(LineFault::NotHttp)?;
@@ -150,6 +155,42 @@ pub fn parse_with<'line>(line: &'line [u8], clock: &mut Clock, layout: &Layout) 
         Lack::OtherWords => LineFault::NotAClient,
     })?;
     Ok(Entry { client, found, time_s, method, target, status, bytes, user_agent })
+}
+
+/// Seconds and milliseconds without a zone.
+fn is_of_haproxy(time: &[u8]) -> bool {
+    time.len() == HAPROXY_TIME_BYTES && time[SECOND_BYTES] == b'.'
+}
+
+/// `17/May/2015:10:05:03`, and with `.655`.
+const SECOND_BYTES: usize = 20;
+const HAPROXY_TIME_BYTES: usize = 24;
+
+/// Of what stands before the time, the time, and what stands behind it. Its time is that of its place, taken for UTC:
+/// only differences count.
+fn of_haproxy<'line>(
+    before: &'line [u8],
+    (time, rest): (&'line [u8], &'line [u8]),
+    clock: &mut Clock,
+) -> Result<Entry<'line>, LineFault> {
+    let time = [&time[..SECOND_BYTES], b" +0000"].concat();
+    let time_s = clock.read(&time).ok_or(LineFault::BadTime)?;
+    let (_front, rest) = word(&rest[1..]);
+    let (_server, rest) = word(rest);
+    let (_timers, rest) = word(rest);
+    let (status, rest) = word(rest);
+    let (bytes, rest) = word(rest);
+    // It escapes marks in what it captures of headers.
+    let begins = memchr(b'"', rest).ok_or(LineFault::NoRequest)? + 1;
+    let length = memchr(b'"', &rest[begins..]).ok_or(LineFault::NoRequest)?;
+    let (method, target) = split_request(&rest[begins..begins + length]).ok_or(LineFault::NotHttp)?;
+    let status = status_code(status).ok_or(LineFault::BadStatus)?;
+    let bytes = size(bytes)?;
+    let word = before.trim_ascii_end().rsplit(|byte| is_blank(*byte)).next().unwrap_or_default();
+    let port = memrchr(b':', word).ok_or(LineFault::NotAClient)?;
+    let client = of_word(&word[..port]).filter(Client::is_address).ok_or(LineFault::NotAClient)?.text;
+    let found = Found::Words { before: b"", another: false };
+    Ok(Entry { client, found, time_s, method, target, status, bytes, user_agent: None })
 }
 
 /// Where the blank before the time's bracket is: the first that holds as many bytes as a time and is followed by a
@@ -287,6 +328,23 @@ mod tests {
     fn further_fields_are_ignored() {
         let line = format!("{} 0.003 \"more\"", String::from_utf8_lossy(COMBINED));
         assert_eq!(parsed(&line).unwrap(), parse(COMBINED).unwrap());
+    }
+
+    #[test]
+    fn lines_of_haproxy_with_and_without_syslog() {
+        let own = "10.0.1.2:33317 [06/Feb/2009:12:14:14.655] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- \
+                   1/1/1/1/0 0/0 {1wt.eu} {} \"GET /index.html HTTP/1.1\"";
+        let with = format!("Feb  6 12:14:14 localhost haproxy[14389]: {own} 0/0000000000000000/0/0/0 site/TLSv1.3/A");
+        for line in [own, with.as_str()] {
+            let entry = parsed(line).unwrap();
+            assert_eq!((&*entry.client, entry.time_s), (&b"10.0.1.2"[..], 1_233_922_454));
+            assert_eq!((entry.target, entry.status, entry.bytes), (&b"/index.html"[..], 200, Some(2750)));
+        }
+        let v6 = own.replace("10.0.1.2:", "2001:db8::1:");
+        assert_eq!(*parsed(&v6).unwrap().client, *b"2001:db8::1");
+        assert_eq!(parsed(&own.replace(" 200 ", " -1 ")), Err(LineFault::BadStatus));
+        assert_eq!(parsed(&own.replace("GET /index.html HTTP/1.1", "<BADREQ>")), Err(LineFault::NotHttp));
+        assert_eq!(parsed(&own.replace("10.0.1.2:33317", "unix:1")), Err(LineFault::NotAClient));
     }
 
     #[test]

@@ -74,7 +74,13 @@ fn servers_to_install() -> Vec<Check> {
 
 fn server(name: &'static str, package: &Package) -> Check {
     if let Some(path) = package.installed() {
-        return Check::ok(name, version(&path, package.version));
+        let said = version(&path, package.version);
+        let old = format!(
+            "`--server {name}` will not work: {} or later takes the configuration that is written for it",
+            package.oldest
+        );
+        let is_too_old = package.is_too_old(&said);
+        return Check::ok(name, said).but_if(is_too_old, Verdict::Warn, old);
     }
     let service = package.service.map_or_else(String::new, |service| {
         format!(", then `systemctl disable --now {service}` so that it does not keep running on port 80")
