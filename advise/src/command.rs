@@ -130,10 +130,16 @@ fn read_all(args: &Args) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn advise(args: &Args, path: &Path) -> Result<Exit> {
+/// Reads its files, and says how long that took.
+fn read(args: &Args, path: &Path) -> Result<Reading> {
     let began = Instant::now();
-    let reading = Reading::of(path, args.server, args.host.as_deref(), args.trace.as_deref()).or_fault(Fault::Input)?;
+    let read = Reading::of(path, args.server, args.host.as_deref(), args.trace.as_deref()).or_fault(Fault::Input)?;
     tell!("read in {:.1} s", began.elapsed().as_secs_f64());
+    Ok(read)
+}
+
+fn advise(args: &Args, path: &Path) -> Result<Exit> {
+    let reading = read(args, path)?;
     let considered = remedies::considered(&reading, args.trace.is_some());
     let chosen = remedies::chosen(&considered, &args.apply).or_fault(Fault::Usage)?;
     let mut sections = page::reading(&reading, &considered);

@@ -34,13 +34,13 @@ use crate::what_if::{self, Change};
   tlsdyno plan --from last --trace access.log --what-if 'p-256, shared ticket keys, keep-alive 60s'
   tlsdyno plan --from last --rate 2000 --reuse 70 --servers 4 --storm restart,deploy --price 0.04")]
 pub struct Args {
-    /// Records that tell costs: ids as in `tlsdyno list`, `last`, or files. Behind a `@`, which of its configurations do,
-    /// by number, from 1: `3fd1@1+5`
+    /// Records that tell costs: ids as in `tlsdyno list`, `last`, or files. Behind a `@`, which of its configurations
+    /// do, by number, from 1: `3fd1@1+5`
     #[arg(long, value_name = "RECORD", num_args = 1.., required = true, help_heading = "Costs")]
     from: Vec<String>,
-    /// A record whose cells are predicted from these costs: predicted beside measured, with the errors. Where it is among
-    /// those of --from its other configurations are predicted, at its own pace. With --what-if it is of a server that has
-    /// these changes
+    /// A record whose cells are predicted from these costs: predicted beside measured, with the errors. Where it is
+    /// among those of --from its other configurations are predicted, at its own pace. With --what-if it is of a server
+    /// that has these changes
     #[arg(long, value_name = "RECORD", help_heading = "Costs")]
     check: Option<String>,
     /// What runs of one configuration differ by on this machine, per cent (standard deviation) [default: told by four

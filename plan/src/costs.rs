@@ -1,11 +1,11 @@
 //! What work costs in CPU time, fitted to the rows of records, with what the rounds scatter and the fit misses.
 //!
-//! At each place `CPU = pace · Σ count · cost`, by least squares of relative errors, no cost below 0. A machine does the
-//! same work for a fifth more or less CPU time an hour later, so that each record has a pace of its own: a random effect
-//! (Laird and Ware 1982), on average 1. Intervals come from resampling the rounds of each record. What the fitted cells
-//! differ from the fit by is drawn in each resample too, and what runs differ by, where it is known: the interval of a
-//! prediction is that of a cell like those that were measured, at another hour. At the pace of a record that has a cell
-//! of its own in the fit it is that of another cell of that record.
+//! At each place `CPU = pace · Σ count · cost`, by least squares of relative errors, no cost below 0. A machine does
+//! the same work for a fifth more or less CPU time an hour later, so that each record has a pace of its own: a random
+//! effect (Laird and Ware 1982), on average 1. Intervals come from resampling the rounds of each record. What the
+//! fitted cells differ from the fit by is drawn in each resample too, and what runs differ by, where it is known: the
+//! interval of a prediction is that of a cell like those that were measured, at another hour. At the pace of a record
+//! that has a cell of its own in the fit it is that of another cell of that record.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,9 @@ use tlsdyno_base::bootstrap::{Estimate, SEED};
 use tlsdyno_base::random::SplitMix64;
 use tlsdyno_base::robust::mean_and_variance;
 
-use crate::fit::{deviations, dot, fit_with_paces, resampled, rounds_of, sums};
+use crate::fit::{RESAMPLES, deviations, dot, fit_with_paces, resampled, rounds_of, sums};
 use crate::measured::{Place, Row, Source, Term, Work};
 
-/// Resamples of the rounds.
-pub const RESAMPLES: usize = 1000;
 /// Two kinds of work are told apart where their ratio differs by so many times between cells.
 const APART_TIMES: f64 = 1.5;
 /// The same of the part of the handshakes that resume.
@@ -62,7 +60,7 @@ pub struct Fitted {
     pub from: Vec<String>,
     #[serde(skip)]
     point: Work,
-    /// How much more CPU time the same work takes in each record than in all of them, as a logarithm; `None`: the record
+    /// How much more CPU time the same work takes in each record than in all of them, as a logarithm; `None`: it
     /// tells nothing here.
     #[serde(skip)]
     paces: Vec<Option<f64>>,

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use tlsdyno_base::bootstrap::SEED;
 use tlsdyno_base::random::SplitMix64;
 
-use crate::costs::RESAMPLES;
 use crate::measured::{Row, Work};
 
+/// Resamples of the rounds.
+pub(crate) const RESAMPLES: usize = 1000;
 /// Variance of what a cell differs from the fit by, beside that of the paces of records. It decides nothing but for
 /// records with no work in common: these have the same pace.
 const MISFIT_OF_PACE: f64 = 0.02;

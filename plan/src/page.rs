@@ -148,8 +148,8 @@ pub(crate) fn document(plan: &Plan<'_>) -> Document {
     let mut warnings = plan.costs.doubts.clone();
     if !plan.costs.knows_runs() {
         warnings.push(
-            "what a machine differs by from one hour to the next is not known, and in no interval: give four records or \
-             more of one server from different hours, or --between-runs"
+            "what a machine differs by from one hour to the next is not known, and in no interval: give four records \
+             or more of one server from different hours, or --between-runs"
                 .to_owned(),
         );
     }
@@ -199,11 +199,8 @@ fn machines(plan: &Plan<'_>) -> Section {
          first to its end; round trips come on top."
             .to_owned(),
         match plan.costs.knows_runs() {
-            true => {
-                "95 % intervals: rounds of the records are drawn again, and with them what the fit misses and what runs \
-                 differ by."
-            }
-            false => "95 % intervals: rounds of the records are drawn again, and what the fit misses is drawn with them.",
+            true => "95 % intervals: rounds, what the fit misses, and what runs differ by are drawn again.",
+            false => "95 % intervals: rounds of the records, and what the fit misses, are drawn again.",
         }
         .to_owned(),
     ];
