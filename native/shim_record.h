@@ -13,10 +13,9 @@
 #include "stages.h"
 
 #define TLSDYNO_SHIM_MAGIC "TLSSHIM" /* with its NUL: 8 bytes */
-#define TLSDYNO_SHIM_ABI_VERSION 7u
+#define TLSDYNO_SHIM_ABI_VERSION 8u
 #define TLSDYNO_SHIM_FLIGHTS 8u
 #define TLSDYNO_SHIM_SESSION_SIZE 2048u /* DER of a session without certificates has 130 to 300 bytes */
-#define TLSDYNO_SHIM_SESSION_NAME_SIZE 32u
 #define TLSDYNO_SHIM_SLOTS 256u
 #define TLSDYNO_SHIM_SLOT_COUNTERS 32u
 #define TLSDYNO_SHIM_STAMPS 4096u
@@ -34,7 +33,7 @@
     X(SKELETON_FULL, "skeleton_full")       /* first flight of kind 0 */                                               \
     X(SKELETON_RESUMED, "skeleton_resumed") /* kind 1 */                                                               \
     X(SKELETON_FAST, "skeleton_fast")       /* kind 2 */                                                               \
-    X(FAST_RESUME, "fast_resume")           /* kind 3 */                                                               \
+    X(FAST_RESUME, "fast_resume")           /* real, resumed without the client's second flight */                     \
     X(MINIMAL, "minimal")                   /* no handshake at all */
 
 /* Events besides. */
@@ -72,9 +71,6 @@ enum tlsdyno_session_state { SHIM_SESSION_EMPTY, SHIM_SESSION_CLAIMED, SHIM_SESS
 struct tlsdyno_universal_session {
     _Atomic uint32_t state;
     uint32_t size;                                      /* bytes of `der` */
-    unsigned char name[TLSDYNO_SHIM_SESSION_NAME_SIZE]; /* of a fast resumption: ID, or beginning of the ticket */
-    uint32_t name_size;
-    uint32_t reserved;
     unsigned char der[TLSDYNO_SHIM_SESSION_SIZE]; /* i2d_SSL_SESSION; TLS 1.2 ticket: the state in the ticket */
 };
 
@@ -124,7 +120,7 @@ struct tlsdyno_shim_area {
     struct tlsdyno_peer peers[TLSDYNO_SHIM_PEERS];
     unsigned char reserved[1024 - 228 - 16 * TLSDYNO_SHIM_PEERS];
     struct tlsdyno_universal_session session;
-    unsigned char reserved_too[4096 - 1024 - 2096];
+    unsigned char reserved_too[4096 - 1024 - 2056];
     struct tlsdyno_shim_slot slots[TLSDYNO_SHIM_SLOTS];
     struct tlsdyno_stamp stamps[TLSDYNO_SHIM_STAMPS];
 };

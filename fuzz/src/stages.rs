@@ -14,10 +14,10 @@ use super::seeds::tls12_conversation;
 pub const SKELETON: u8 = 0;
 pub const SKELETON_RESUMED: u8 = 1;
 pub const SKELETON_AT_ONCE: u8 = 2;
-/// Fast resumption of a session of TLS 1.2.
+/// Fast resumption of a session of TLS 1.2. Here and with plain data behind a real handshake the input is a list of
+/// records, as for [`client_receive`](super::client_receive).
 pub const FAST: u8 = 3;
-/// Plain data behind a real handshake: here the input is a list of records, as for
-/// [`client_receive`](super::client_receive).
+/// Plain data behind a real handshake.
 pub const PLAIN_13: u8 = 4;
 pub const PLAIN_12: u8 = 5;
 /// No handshake, keys of zero.
@@ -47,7 +47,7 @@ pub fn stages_connect(data: &[u8]) -> bool {
 
 fn bytes(case: u8, said: &[u8]) -> Vec<u8> {
     match case {
-        PLAIN_13 | PLAIN_12 => records(said),
+        FAST | PLAIN_13 | PLAIN_12 => records(said),
         _ => said.to_vec(),
     }
 }

@@ -50,7 +50,8 @@ bool connection_new(SSL *ssl)
     uint32_t mode = mode_now();
     bool minimal = is_off(mode, SHIM_STAGE_SETUP);
     size_t input_size = minimal ? RECORD_SIZE_MAX : shim_moves_data(mode) ? INPUT_SIZE : 0;
-    size_t size = sizeof(struct connection) + input_size + (minimal ? RECORD_SIZE_MAX : 0);
+    size_t behind = minimal ? RECORD_SIZE_MAX : is_off(mode, SHIM_STAGE_ROUND_TRIP) ? REPLY_MAX : 0;
+    size_t size = sizeof(struct connection) + input_size + behind;
     struct connection *connection;
 
     if (pthread_once(&prepared, prepare) != 0 || own_index < 0)
@@ -59,10 +60,12 @@ bool connection_new(SSL *ssl)
     if (connection == NULL)
         return false;
     memset(connection, 0, sizeof(*connection));
+    connection->ssl = ssl;
     connection->mode = mode;
     connection->input.bytes = connection->buffer;
     connection->input.size = input_size;
     connection->sealed = connection->buffer + input_size;
+    connection->reply = connection->buffer + input_size;
     if (minimal)
         connection->records = records_new(area->suite, flag_is_set(SHIM_FLAG_ENCRYPT_THEN_MAC));
     if (flag_is_set(SHIM_FLAG_TIME_STAMPS))
@@ -79,9 +82,11 @@ bool connection_new(SSL *ssl)
 void connection_clear(struct connection *connection)
 {
     struct connection fresh = {
+        .ssl = connection->ssl,
         .mode = connection->mode,
         .input = {.bytes = connection->input.bytes, .size = connection->input.size},
         .sealed = connection->sealed,
+        .reply = connection->reply,
         .records = connection->records,
         .stamp = connection->stamp,
     };
@@ -157,6 +162,13 @@ void has_early_data(struct connection *connection, SSL *ssl)
     is_set_up(connection, ssl, SHIM_COUNT_RESUMED);
 }
 
+/* The rest of libssl's handshake would be the client's second flight, which does not come. */
+static void fast_is_set_up(struct connection *connection, SSL *ssl)
+{
+    is_set_up(connection, ssl, SHIM_COUNT_FAST_RESUME);
+    connection->in_record = true;
+}
+
 /* After every call of libssl that may have moved its handshake on. */
 void follow_real_handshake(struct connection *connection, SSL *ssl, int result)
 {
@@ -173,6 +185,8 @@ void follow_real_handshake(struct connection *connection, SSL *ssl, int result)
         REALLY(error, real.SSL_get_error(ssl, result));
         if (error == SSL_ERROR_SSL || error == SSL_ERROR_SYSCALL)
             failed(connection);
+        else if (is_resumed_fast(connection))
+            fast_is_set_up(connection, ssl);
     }
     errno = before;
 }
@@ -180,13 +194,16 @@ void follow_real_handshake(struct connection *connection, SSL *ssl, int result)
 /* A handshake by libssl: with plain data after it, libssl must not read beyond it. */
 static int begin_real(struct connection *connection, SSL *ssl)
 {
-    bool filtered = connection->read_ahead || input_left(connection) > 0;
+    bool fast = is_off(connection->mode, SHIM_STAGE_ROUND_TRIP);
+    bool filtered = connection->read_ahead || fast;
 
     connection->phase = PHASE_REAL;
     if (is_off(connection->mode, SHIM_STAGE_SESSION_CACHE))
         sessions_begin(ssl);
     if (is_off(connection->mode, SHIM_STAGE_MARSHALLING) && filtered && !boundary_insert(connection, ssl))
         return broken(connection, "no memory for the record boundary");
+    if (fast && !boundary_hold(connection, ssl))
+        return broken(connection, "no memory for the reply of a fast resumption");
     return 1;
 }
 
@@ -203,26 +220,10 @@ int begin_set_up(struct connection *connection, SSL *ssl)
         is_set_up(connection, ssl, SHIM_COUNT_MINIMAL);
     } else if (is_off(connection->mode, SHIM_STAGE_HANDSHAKE)) {
         connection->phase = PHASE_SCRIPT;
-    } else if (is_off(connection->mode, SHIM_STAGE_ROUND_TRIP)) {
-        connection->phase = PHASE_CHOOSE;
     } else {
         return begin_real(connection, ssl);
     }
     return 1;
-}
-
-/* A fast resumption, or a real handshake? */
-static int choose(struct connection *connection, SSL *ssl)
-{
-    int result = read_first_bytes(connection, ssl);
-
-    if (result <= 0)
-        return result;
-    if (is_own_flight(connection)) {
-        connection->phase = PHASE_SCRIPT;
-        return 1;
-    }
-    return begin_real(connection, ssl);
 }
 
 /* Moves the set-up on; 1 when it is complete. `drive` is the function of libssl that the server called. */
@@ -233,11 +234,11 @@ int set_up(struct connection *connection, SSL *ssl, int (*drive)(SSL *))
     if (connection->set_up && is_shims(connection))
         return 1;
     result = begin_set_up(connection, ssl);
-    if (result > 0 && connection->phase == PHASE_CHOOSE)
-        result = choose(connection, ssl);
     if (result > 0 && connection->phase == PHASE_REAL) {
         REALLY(result, drive(ssl));
         follow_real_handshake(connection, ssl, result);
+        if (connection->phase == PHASE_PLAIN)
+            return 1;
     } else if (result > 0 && connection->phase == PHASE_SCRIPT) {
         stamp_call(connection);
         result = script_step(connection, ssl);

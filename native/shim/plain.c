@@ -16,6 +16,11 @@ int plain_read(struct connection *connection, SSL *ssl, void *into, size_t size,
         return 1;
     if (size > INT32_MAX)
         size = INT32_MAX;
+    if (connection->in_record) {
+        result = unwrap_request(connection, bio);
+        if (result <= 0)
+            return result;
+    }
     if (input_left(connection) == 0 && peek) {
         result = input_fill(connection, bio, size);
         if (result <= 0) {
@@ -51,8 +56,8 @@ static int write_reply(struct connection *connection, BIO *bio, const unsigned c
     int result;
 
     memset(joined, 0, room);
-    if (connection->reply_sent < sizeof(connection->reply)) {
-        size_t rest = sizeof(connection->reply) - connection->reply_sent;
+    if (connection->reply_sent < connection->reply_made) {
+        size_t rest = connection->reply_made - connection->reply_sent;
 
         memcpy(joined, connection->reply + connection->reply_sent, rest < room ? rest : room);
     }
@@ -82,7 +87,7 @@ static int write_some(struct connection *connection, BIO *bio, const unsigned ch
  */
 int plain_write(struct connection *connection, SSL *ssl, const unsigned char *data, size_t size, size_t *put)
 {
-    BIO *bio = SSL_get_wbio(ssl);
+    BIO *bio = transport_out(ssl);
 
     if (size > INT32_MAX)
         size = INT32_MAX;

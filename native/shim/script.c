@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { KIND_FULL, KIND_RESUMED, KIND_FAST, KIND_FAST_REAL };
+enum { KIND_FULL, KIND_RESUMED, KIND_FAST };
 enum { HANDSHAKE_RECORD = 0x16, OWN_FLIGHT = 0xd5, OWN_FLIGHT_AT = 5, KIND_AT = 6 };
 
 /* Waits for the client: a read that ends in the middle of a handshake is no orderly end. */
@@ -23,8 +23,8 @@ static int fill(struct connection *connection, SSL *ssl, size_t wanted)
     return -1;
 }
 
-/* Enough of the connection's beginning to tell what it is; a ClientHello is longer than that, too. */
-int read_first_bytes(struct connection *connection, SSL *ssl)
+/* Enough of the connection's beginning to tell what it is. */
+static int read_first_bytes(struct connection *connection, SSL *ssl)
 {
     while (input_left(connection) < FIRST_FLIGHT_MIN) {
         int result = fill(connection, ssl, FIRST_FLIGHT_MIN);
@@ -35,7 +35,7 @@ int read_first_bytes(struct connection *connection, SSL *ssl)
     return 1;
 }
 
-bool is_own_flight(const struct connection *connection)
+static bool is_own_flight(const struct connection *connection)
 {
     static const unsigned char BEGINNING[] = {HANDSHAKE_RECORD, 3, 1};
     const unsigned char *first = connection->input.bytes + connection->input.start;
@@ -49,15 +49,11 @@ bool is_own_flight(const struct connection *connection)
  */
 static const struct tlsdyno_script *script_of(const struct connection *connection, unsigned char kind)
 {
-    bool skeleton = is_off(connection->mode, SHIM_STAGE_HANDSHAKE);
     bool fast = is_off(connection->mode, SHIM_STAGE_ROUND_TRIP);
 
-    if (kind == KIND_FULL && skeleton)
+    if (kind == KIND_FULL)
         return &area->full;
-    if ((kind == KIND_RESUMED && skeleton && !fast) || (kind == KIND_FAST && skeleton && fast)
-        || (kind == KIND_FAST_REAL && !skeleton && fast))
-        return &area->resumed;
-    return NULL;
+    return kind == (fast ? KIND_FAST : KIND_RESUMED) ? &area->resumed : NULL;
 }
 
 static int choose_script(struct connection *connection)
@@ -66,7 +62,6 @@ static int choose_script(struct connection *connection)
         [KIND_FULL] = SHIM_COUNT_SKELETON_FULL,
         [KIND_RESUMED] = SHIM_COUNT_SKELETON_RESUMED,
         [KIND_FAST] = SHIM_COUNT_SKELETON_FAST,
-        [KIND_FAST_REAL] = SHIM_COUNT_FAST_RESUME,
     };
     const unsigned char *first = connection->input.bytes + connection->input.start;
     const struct tlsdyno_script *script;
@@ -141,35 +136,14 @@ static int write_flight(struct connection *connection, SSL *ssl, size_t size)
     return 1;
 }
 
-/* Fast resumptions: the reply is made from the whole first flight, and waits for the first data. */
-static int begin_reply(struct connection *connection, SSL *ssl)
+static bool waits_for_data(const struct connection *connection)
 {
-    size_t size = connection->script->flights[0];
-
-    if (connection->kind == SHIM_COUNT_SKELETON_FAST) {
-        connection->reply[0] = HANDSHAKE_RECORD;
-        connection->reply_size = connection->script->flights[1];
-        return 1;
-    }
-    if (size > connection->input.size)
-        return broken(connection, "the script's first flight is too long for a fast resumption");
-    while (input_left(connection) < size) {
-        int result = fill(connection, ssl, size);
-
-        if (result <= 0)
-            return result;
-    }
-    return fast_resume_begin(connection);
-}
-
-static bool is_fast(const struct connection *connection)
-{
-    return connection->kind == SHIM_COUNT_SKELETON_FAST || connection->kind == SHIM_COUNT_FAST_RESUME;
+    return connection->kind == SHIM_COUNT_SKELETON_FAST;
 }
 
 static bool has_more_flights(const struct connection *connection)
 {
-    return connection->flight < (is_fast(connection) ? 1 : connection->script->flight_count);
+    return connection->flight < (waits_for_data(connection) ? 1 : connection->script->flight_count);
 }
 
 /* Moves the skeleton on; 1 when it is complete. */
@@ -182,8 +156,11 @@ int script_step(struct connection *connection, SSL *ssl)
         if (result > 0)
             result = choose_script(connection);
     }
-    if (result > 0 && is_fast(connection) && connection->reply_size == 0)
-        result = begin_reply(connection, ssl);
+    if (result > 0 && waits_for_data(connection) && connection->reply_size == 0) {
+        connection->reply[0] = HANDSHAKE_RECORD;
+        connection->reply_made = 1;
+        connection->reply_size = connection->script->flights[1];
+    }
     while (result > 0 && has_more_flights(connection)) {
         size_t size = connection->script->flights[connection->flight];
 

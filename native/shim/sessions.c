@@ -47,7 +47,7 @@ static SSL_SESSION *read_template(void)
     return session;
 }
 
-const SSL_SESSION *universal_session(void)
+static const SSL_SESSION *universal_session(void)
 {
     SSL_SESSION *known = atomic_load(&template);
     SSL_SESSION *made;
@@ -62,8 +62,8 @@ const SSL_SESSION *universal_session(void)
     return made;
 }
 
-/* Puts the session into the area if none is there yet. `name` is what a fast resumption will name it by. */
-static bool keep(const SSL_SESSION *session, const unsigned char *name, size_t name_size)
+/* Puts the session into the area if none is there yet. */
+static bool keep(const SSL_SESSION *session)
 {
     struct tlsdyno_universal_session *universal = &area->session;
     uint32_t expected = SHIM_SESSION_EMPTY;
@@ -75,8 +75,6 @@ static bool keep(const SSL_SESSION *session, const unsigned char *name, size_t n
         return false;
     i2d_SSL_SESSION(session, &der);
     universal->size = (uint32_t)size;
-    universal->name_size = (uint32_t)(name_size < sizeof(universal->name) ? name_size : sizeof(universal->name));
-    memcpy(universal->name, name, universal->name_size);
     atomic_store_explicit(&universal->state, SHIM_SESSION_READY, memory_order_release);
     return true;
 }
@@ -85,11 +83,11 @@ static bool keep(const SSL_SESSION *session, const unsigned char *name, size_t n
 static int on_new_session(SSL *ssl, SSL_SESSION *session)
 {
     unsigned int size = 0;
-    const unsigned char *id = SSL_SESSION_get_id(session, &size);
 
     (void)ssl;
+    SSL_SESSION_get_id(session, &size);
     if (!is_ready() && size > 0)
-        keep(session, id, size);
+        keep(session);
     return 0;
 }
 
@@ -112,19 +110,6 @@ static SSL_SESSION *on_look_up(SSL *ssl, const unsigned char *id, int size, int 
     count(SHIM_COUNT_UNIVERSAL_HIT);
     SSL_set_session_id_context(ssl, SESSION_CONTEXT, sizeof(SESSION_CONTEXT) - 1);
     return SSL_SESSION_dup(known);
-}
-
-/*
- * The beginning of the ticket, as it will stand on the wire: key name and IV. The session is whatever has it sealed
- * now.
- */
-static bool keep_ticket(const SSL *ssl, const unsigned char *key_name, const unsigned char *iv)
-{
-    unsigned char name[TICKET_NAME_SIZE + TICKET_IV_SIZE];
-
-    memcpy(name, key_name, TICKET_NAME_SIZE);
-    memcpy(name + TICKET_NAME_SIZE, iv, TICKET_IV_SIZE);
-    return keep(SSL_get0_session(ssl), name, sizeof(name));
 }
 
 /* A cipher that pads: libssl refuses a null cipher, whose last step yields no byte. */
@@ -150,7 +135,7 @@ static int on_ticket_key(SSL *ssl, unsigned char *key_name, unsigned char *iv, E
     if (sealing) {
         memcpy(key_name, area->head.run_id, TICKET_NAME_SIZE);
         memset(iv, 0, TICKET_IV_SIZE);
-        return keep_ticket(ssl, key_name, iv) ? prepare_ticket(cipher, mac, iv, sealing) : 0;
+        return keep(SSL_get0_session(ssl)) ? prepare_ticket(cipher, mac, iv, sealing) : 0;
     }
     if (memcmp(key_name, area->head.run_id, TICKET_NAME_SIZE) != 0) {
         count(SHIM_COUNT_UNIVERSAL_MISS);

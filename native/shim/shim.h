@@ -112,7 +112,6 @@ void count(enum tlsdyno_shim_counter counter);
 enum phase {
     PHASE_START,   /* the server has not asked for a handshake yet */
     PHASE_REAL,    /* libssl does everything */
-    PHASE_CHOOSE,  /* the first bytes will tell a fast resumption from a real handshake */
     PHASE_SCRIPT,  /* a skeleton handshake is under way */
     PHASE_PLAIN,   /* data in plain */
     PHASE_MINIMAL, /* data in the shim's own records */
@@ -120,7 +119,10 @@ enum phase {
 };
 
 enum { RECORD_HEADER_SIZE = 5, RECORD_DATA_MAX = 16384, RECORD_SIZE_MAX = RECORD_HEADER_SIZE + RECORD_DATA_MAX + 2048 };
-enum { INPUT_SIZE = 4096, FIRST_FLIGHT_MIN = 16, FAST_REPLY_SIZE = 1 + 32 + 12 };
+enum { INPUT_SIZE = 4096, FIRST_FLIGHT_MIN = 16 };
+
+/* Fast resumption: what the server's flight has room for until the first data go with it; hybrid shares are large. */
+enum { REPLY_MAX = 4096 };
 
 /* Bytes that were read from the transport and not used yet. */
 struct input {
@@ -133,6 +135,7 @@ struct input {
 struct records;
 
 struct connection {
+    SSL *ssl;      /* whose state it is */
     uint32_t mode; /* that of the moment when the SSL was made */
     enum phase phase;
     bool set_up;     /* counted, and stamped if wanted */
@@ -141,13 +144,16 @@ struct connection {
     int error;       /* what SSL_get_error answers in phases of the shim */
     struct input input;
     size_t record_left; /* boundary.c: bytes of the current record that libssl has not got */
+    bool skips;         /* boundary.c: libssl shall not see the rest of this record */
+    bool in_record;     /* fast.c: the client's request may begin with the header of its record */
 
     const struct tlsdyno_script *script; /* script.c */
     enum tlsdyno_shim_counter kind;
     uint32_t flight;
     size_t flight_done;
 
-    unsigned char reply[FAST_REPLY_SIZE]; /* fast resumption: it goes, zeros behind it, in front of the first data */
+    unsigned char *reply; /* fast resumption: it goes, zeros behind it, in front of the first data; REPLY_MAX bytes */
+    size_t reply_made;    /* bytes of it that are not zeros */
     size_t reply_size;
     size_t reply_sent;
     size_t written; /* of the server's current write, where it wants to hear only of the whole */
@@ -161,7 +167,7 @@ struct connection {
     size_t opened_left;
 
     struct stamp *stamp;         /* time_stamps.c: being drawn up; NULL if none is wanted */
-    unsigned char buffer[];      /* of `input`, and in minimal set-up of `sealed` */
+    unsigned char buffer[];      /* of `input`, in minimal set-up of `sealed`, with one round trip fewer of `reply` */
 };
 
 /* The state of a connection, whoever asks. */
@@ -186,7 +192,9 @@ struct connection *outermost_moved(const SSL *ssl);
 
 bool boundary_prepare(void);
 bool boundary_insert(struct connection *connection, SSL *ssl);
+bool boundary_hold(struct connection *connection, SSL *ssl);
 BIO *transport_in(const SSL *ssl);
+BIO *transport_out(const SSL *ssl);
 int transport_error(BIO *bio, int result);
 int input_fill(struct connection *connection, BIO *bio, size_t wanted);
 size_t input_take(struct connection *connection, void *into, size_t size);
@@ -200,17 +208,21 @@ static inline size_t input_left(const struct connection *connection)
 int plain_read(struct connection *connection, SSL *ssl, void *into, size_t size, bool peek, size_t *got);
 int plain_write(struct connection *connection, SSL *ssl, const unsigned char *data, size_t size, size_t *put);
 
-/* ---- script.c, fast_resume.c ---- */
+/* ---- script.c ---- */
 
 int script_step(struct connection *connection, SSL *ssl);
-int read_first_bytes(struct connection *connection, SSL *ssl);
-bool is_own_flight(const struct connection *connection);
-int fast_resume_begin(struct connection *connection);
+
+/* ---- fast.c: libssl's resumed handshake without the client's second flight ---- */
+
+bool is_fast(const struct connection *connection);
+bool is_resumed_fast(const struct connection *connection);
+bool begins_as_own_record(const struct connection *connection);
+int reply_release(struct connection *connection, BIO *bio);
+int unwrap_request(struct connection *connection, BIO *bio);
 
 /* ---- sessions.c: the universal session ---- */
 
 void sessions_begin(SSL *ssl);
-const SSL_SESSION *universal_session(void);
 
 /* ---- records.c, records_cbc.c: record protection with keys of zeros ---- */
 
@@ -264,6 +276,8 @@ int minimal_write(struct connection *connection, SSL *ssl, const unsigned char *
 
 /* ---- time_stamps.c ---- */
 
+/* Where libssl's handshake is, by the numbers of OpenSSL 3.0. */
+uint16_t state_of(const SSL *ssl);
 struct stamp *stamp_new(void);
 void stamp_begin(struct connection *connection, SSL *ssl);
 void stamp_call(struct connection *connection);

@@ -45,7 +45,7 @@ enum {
 };
 
 /* The state by the numbers of OpenSSL 3.0; that of a compressed certificate is the one of the certificate. */
-static uint16_t state_of(const SSL *ssl)
+uint16_t state_of(const SSL *ssl)
 {
     int state = (int)SSL_get_state(ssl);
 
@@ -128,7 +128,7 @@ void stamp_end(struct connection *connection, SSL *ssl, enum tlsdyno_shim_counte
     entry->start_ns = stamp->start_ns;
     entry->end_ns = now_ns();
     entry->bytes_received = BIO_number_read(transport_in(ssl));
-    entry->bytes_sent = BIO_number_written(SSL_get_wbio(ssl));
+    entry->bytes_sent = BIO_number_written(transport_out(ssl));
     entry->pid = (uint32_t)getpid();
     entry->kind = (uint16_t)kind;
     entry->calls = stamp->calls;

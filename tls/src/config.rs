@@ -70,7 +70,7 @@ pub struct Settings {
     /// server sent. `None` with that stage off: sessions are kept as they come, and the first one becomes the
     /// universal session.
     pub universal: Option<Session>,
-    /// The flights of skeletons and of fast resumption.
+    /// The flights of skeletons.
     pub scripts: Option<Scripts>,
     /// Records sent under one TLS 1.3 key before it is updated (RFC 9846 section 5.5: at most 2^24.5 with AES-GCM).
     pub records_per_key_count: u64,
@@ -163,7 +163,7 @@ pub enum ConfigError {
     /// Honest effort without anything to verify against.
     #[error("honest effort verifies certificates: it needs {0} (or choose the effort lean)")]
     NothingToVerify(&'static str),
-    /// A skeleton handshake or fast resumption without its script.
+    /// A skeleton handshake without its script.
     #[error("stage `{0}` is off, which needs the flights of a real handshake: record them first (Client::script)")]
     NoScript(Stage),
     /// A script that cannot be played.
@@ -256,7 +256,7 @@ impl Config {
         sni(&self.settings).is_some()
     }
 
-    /// The flights of a resumed skeleton or of fast resumption.
+    /// The flights of a resumed skeleton.
     pub(crate) fn resumed_script(&self) -> Option<&Script> {
         self.settings.scripts.as_ref().and_then(|scripts| scripts.resumed.as_ref())
     }
@@ -269,6 +269,12 @@ impl Config {
     /// Whether data travel in plain after the handshake.
     pub(crate) fn is_plain(&self) -> bool {
         self.settings.stages_off.contains(Stage::Marshalling)
+    }
+
+    /// Whether a resumed handshake goes without the client's second flight, and the request with its first.
+    pub(crate) fn is_fast(&self) -> bool {
+        let off = self.settings.stages_off;
+        off.contains(Stage::RoundTrip) && !off.contains(Stage::Handshake)
     }
 
     pub(crate) fn template(&self) -> &Template {

@@ -1,32 +1,19 @@
-//! Handshakes that nobody computes: skeletons of scripted sizes and fast resumption (docs/NOOP.md, "handshake" and
-//! "round_trip").
+//! Handshakes that nobody computes: skeletons of scripted sizes (docs/NOOP.md, "handshake").
 
 use std::sync::Arc;
 
-use aws_lc_rs::constant_time::verify_slices_are_equal;
 use tlsdyno_wire::record;
 
-use crate::client::Entropy;
 use crate::config::Config;
-use crate::crypto::hash::Transcript;
-use crate::crypto::kdf::prf12;
-use crate::crypto::protect::KEY_BLOCK_MAX;
 use crate::error::{Alert, Error};
-use crate::noop::StageSet;
 use crate::script::Script;
 use crate::session::{Session, SessionKind};
-use crate::suite::{Hash, Suite, Version};
+use crate::suite::Version;
 
-/// The byte that marks a first flight as none of a real handshake.
-const MARK: u8 = 0xd5;
+/// The byte that marks a first flight as none of a real handshake, and a record as none of TLS.
+pub(crate) const MARK: u8 = 0xd5;
 /// Bytes in front of what a first flight holds: record header, mark, kind.
 const HEAD: usize = record::HEADER + 2;
-/// Bytes of a client's or server's random.
-const RANDOM: usize = 32;
-/// Bytes of verify data, as in a Finished of TLS 1.2 (RFC 5246 section 7.4.9).
-const VERIFY_DATA: usize = 12;
-/// Bytes of the reply to a fast resumption that say something: its first, the server's random, verify data.
-pub(crate) const REPLY_HEAD: usize = 1 + RANDOM + VERIFY_DATA;
 
 /// What a first flight asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +22,6 @@ enum Kind {
     Resumed = 1,
     /// Resumed, and data follow at once.
     AtOnce = 2,
-    /// The same, with the computation of a resumed handshake.
-    Fast = 3,
 }
 
 /// A skeleton under way.
@@ -49,16 +34,6 @@ pub(crate) struct Skeleton {
     done: usize,
     /// Bytes received of the flight that comes.
     received: u32,
-    proof: Option<Box<Proof>>,
-}
-
-/// What proves that the server of a fast resumption holds the session.
-struct Proof {
-    session: Session,
-    client_random: [u8; RANDOM],
-    /// Hash of the first flight.
-    transcript: Transcript,
-    reply: [u8; REPLY_HEAD],
 }
 
 impl Skeleton {
@@ -71,39 +46,16 @@ impl Skeleton {
             (true, true) => Kind::AtOnce,
         };
         let resumes = (kind != Kind::Full).then(|| kind_of_session(config));
-        let walk = Skeleton { config: Arc::clone(config), kind, resumes, done: 1, received: 0, proof: None };
-        walk.put_first(&[], out);
+        let walk = Skeleton { config: Arc::clone(config), kind, resumes, done: 1, received: 0 };
+        walk.put_first(out);
         walk
     }
 
-    /// Appends the first flight of a fast resumption of `session`. The configuration has the script of a resumed
-    /// handshake.
-    pub fn fast(config: &Arc<Config>, session: Session, entropy: &mut dyn Entropy, out: &mut Vec<u8>) -> Skeleton {
-        let mut client_random = [0; RANDOM];
-        entropy.fill(&mut client_random);
-        let identity = session.identity();
-        let identity = &identity[..identity.len().min(32)];
-        let mut content = Vec::with_capacity(RANDOM + 1 + identity.len());
-        content.extend_from_slice(&client_random);
-        content.push(identity.len() as u8);
-        content.extend_from_slice(identity);
-        let resumes = Some(session.kind());
-        let mut walk =
-            Skeleton { config: Arc::clone(config), kind: Kind::Fast, resumes, done: 1, received: 0, proof: None };
+    fn put_first(&self, out: &mut Vec<u8>) {
         let start = out.len();
-        walk.put_first(&content, out);
-        let mut transcript = Transcript::new(Hash::Sha256, config.settings().stages_off);
-        transcript.update(&out[start..]);
-        walk.proof = Some(Box::new(Proof { session, client_random, transcript, reply: [0; REPLY_HEAD] }));
-        walk
-    }
-
-    fn put_first(&self, content: &[u8], out: &mut Vec<u8>) {
-        let start = out.len();
-        let bytes = (self.script().flights[0] as usize).max(HEAD + content.len());
+        let bytes = (self.script().flights[0] as usize).max(HEAD);
         let [high, low] = ((bytes - record::HEADER) as u16).to_be_bytes();
         out.extend_from_slice(&[record::HANDSHAKE, 3, 1, high, low, MARK, self.kind as u8]);
-        out.extend_from_slice(content);
         out.resize(start + bytes, 0);
     }
 
@@ -122,7 +74,7 @@ impl Skeleton {
 
     /// Data may be sent right behind the first flight.
     pub fn sends_at_once(&self) -> bool {
-        matches!(self.kind, Kind::AtOnce | Kind::Fast)
+        self.kind == Kind::AtOnce
     }
 
     /// The client may send data.
@@ -161,7 +113,7 @@ impl Skeleton {
             self.take(&bytes[used..used + taken], size)?;
             used += taken;
             if self.received == size {
-                self.complete(out)?;
+                self.complete(out);
             }
         }
         Ok(used)
@@ -171,11 +123,6 @@ impl Skeleton {
         if self.received == 0 && bytes[0] != record::HANDSHAKE {
             return Err(unlike_skeleton(NO_SKELETON));
         }
-        if let Some(proof) = &mut self.proof {
-            let place = &mut proof.reply[REPLY_HEAD.min(self.received as usize)..];
-            let said = place.len().min(bytes.len());
-            place[..said].copy_from_slice(&bytes[..said]);
-        }
         self.received += bytes.len() as u32;
         if self.received == size && bytes.last() != Some(&0) {
             return Err(unlike_skeleton("a flight of its skeleton handshake does not end in 0"));
@@ -183,11 +130,8 @@ impl Skeleton {
         Ok(())
     }
 
-    /// A flight of the server is there: checks its proof, and sends the client's next.
-    fn complete(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
-        if let Some(proof) = self.proof.take() {
-            proof.check(self.config.settings().stages_off)?;
-        }
+    /// A flight of the server is there: sends the client's next.
+    fn complete(&mut self, out: &mut Vec<u8>) {
         self.done += 1;
         self.received = 0;
         // Flights alternate: this one is the client's.
@@ -197,7 +141,6 @@ impl Skeleton {
             out.resize(start + self.script().flights[self.done] as usize, 0);
             self.done += 1;
         }
-        Ok(())
     }
 }
 
@@ -211,33 +154,7 @@ fn kind_of_session(config: &Config) -> SessionKind {
     }
 }
 
-impl Proof {
-    /// Does what a resumed handshake of TLS 1.2 does: a key block, here dropped, and the check of the server's verify
-    /// data.
-    fn check(self, off: StageSet) -> Result<(), Error> {
-        let secret = self.session.secret();
-        let (server_random, verify_data) = self.reply[1..].split_at(RANDOM);
-        let mut block = [0; KEY_BLOCK_MAX];
-        let block = &mut block[..key_block_bytes(self.session.suite())];
-        prf12(Hash::Sha256, off, secret, b"key expansion", &[server_random, &self.client_random], block);
-        let mut transcript = self.transcript;
-        transcript.update(server_random);
-        let mut expected = [0; VERIFY_DATA];
-        prf12(Hash::Sha256, off, secret, b"server finished", &[transcript.current().as_slice()], &mut expected);
-        verify_slices_are_equal(verify_data, &expected).map_err(|_| Error::BadFinished)
-    }
-}
-
-/// Bytes of keys, MAC keys and IVs of both directions.
-fn key_block_bytes(suite: Suite) -> usize {
-    match suite.version() {
-        Version::Tls13 => 2 * (suite.protection().key_bytes() + 12),
-        Version::Tls12 => suite.protection().key_block_bytes(),
-    }
-}
-
-const NO_SKELETON: &str =
-    "it does not answer with a skeleton handshake (does it have `handshake` or `round_trip` off?)";
+const NO_SKELETON: &str = "it does not answer with a skeleton handshake (does it have `handshake` off?)";
 
 fn unlike_skeleton(what: &'static str) -> Error {
     Error::PeerMisbehaved { what, alert: Alert::UNEXPECTED_MESSAGE }

@@ -288,12 +288,14 @@ impl Handshaking {
         self.transcript.update(&finished);
     }
 
-    /// Checks the server's Finished; an abbreviated handshake is then answered with the client's.
+    /// Checks the server's Finished; an abbreviated handshake is then answered with the client's, but for a fast one.
     fn finish(mut self: Box<Self>, message: &Message<'_>, context: &mut Context<'_>) -> Result<State, Error> {
         let expected = self.verify_data(b"server finished", context);
         verify_slices_are_equal(message.body(), &expected).map_err(|_| Error::BadFinished)?;
         self.transcript.update(message.whole());
-        if let Some(sealer) = self.sealer.take() {
+        if let Some(sealer) = self.sealer.take()
+            && !context.config.is_fast()
+        {
             context.records.send_change_cipher_spec(context.out);
             context.records.sealer = Some(sealer);
             self.send_finished(context);

@@ -228,7 +228,9 @@ impl Handshaking {
         let at_finished = self.transcript.current();
         let client_secret = main.derive_secret(b"c ap traffic", &at_finished);
         let server_secret = main.derive_secret(b"s ap traffic", &at_finished);
-        self.answer(context)?;
+        if !(context.config.is_fast() && context.summary.resumed.is_some()) {
+            self.answer(context)?;
+        }
         // Tickets also come on later turns: their secret is for those who take any.
         let resumption =
             context.keeps_sessions().then(|| main.derive_secret(b"res master", &self.transcript.current()));

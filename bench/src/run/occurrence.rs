@@ -21,7 +21,7 @@ pub enum Occurrence {
 /// What key agreement and transcript hash yield reaches the wire only through the KDF, so with the KDF off too nobody
 /// can tell them from real ones.
 pub fn occurrence(stage: Stage, suite: Suite, resumed: bool, off: StageSet) -> Occurrence {
-    if let Some(occurs) = with_shim(stage, suite, resumed, off) {
+    if let Some(occurs) = with_shim(stage, suite, off) {
         return if occurs { shown(stage, off) } else { Occurrence::Absent };
     }
     let occurs = stage.occurs(suite.key_exchange(), resumed);
@@ -30,17 +30,12 @@ pub fn occurrence(stage: Stage, suite: Suite, resumed: bool, off: StageSet) -> O
 
 /// Whether a stage of the provider occurs where the shim has taken the handshake's place; `None`: there is a real
 /// handshake.
-fn with_shim(stage: Stage, suite: Suite, resumed: bool, off: StageSet) -> Option<bool> {
+fn with_shim(stage: Stage, suite: Suite, off: StageSet) -> Option<bool> {
     if off.contains(Stage::Setup) {
         // Records only. The provider knows CBC records by parameters that only libssl gives.
         return Some(matches!(stage, Stage::Cipher | Stage::Mac) && !suite.protection().is_cbc());
     }
-    if off.contains(Stage::Handshake) {
-        return Some(false);
-    }
-    // The proof of a fast resumption: a random, a hash, the PRF.
-    let fast = resumed && off.contains(Stage::RoundTrip);
-    fast.then_some(matches!(stage, Stage::Randomness | Stage::Digest | Stage::Kdf))
+    off.contains(Stage::Handshake).then_some(false)
 }
 
 /// How a stage that occurs shows.
@@ -83,8 +78,8 @@ mod tests {
         }
         assert_eq!(occurrence(Stage::Digest, cbc, true, fast), OnTheWire);
         assert_eq!(occurrence(Stage::Randomness, cbc, true, fast), Hidden);
-        assert_eq!(occurrence(Stage::Cipher, cbc, true, fast), Absent);
-        assert_eq!(occurrence(Stage::Cipher, cbc, false, fast), OnTheWire);
+        // The server's Finished is protected; the client's is left out.
+        assert_eq!(occurrence(Stage::Cipher, cbc, true, fast), OnTheWire);
         let minimal = off(&[Stage::Setup]);
         assert_eq!(occurrence(Stage::Cipher, aead, false, minimal), OnTheWire);
         assert_eq!(occurrence(Stage::Cipher, cbc, false, minimal), Absent);

@@ -10,7 +10,7 @@ use crate::records::Records;
 use crate::session::{Session, SessionKind};
 use crate::skeleton::Skeleton;
 
-/// Early data under way.
+/// Data that go with the hello: early data of TLS 1.3, or the request of a fast resumption.
 pub(super) struct Early {
     /// What was sent, in case the server does not take it.
     pub(super) sent: Vec<u8>,
@@ -43,17 +43,11 @@ pub(super) fn begin(
         let offered = walk.resumes();
         return (State::Skeleton(Box::new(walk)), offered, None);
     }
-    if off(Stage::RoundTrip)
-        && config.resumed_script().is_some()
-        && let Some(session) = &session
-    {
-        let walk = Skeleton::fast(config, session.clone(), entropy, out);
-        return (State::Skeleton(Box::new(walk)), Some(session.kind()), None);
-    }
     let offer = Offer::new(config, session, entropy, now_ms, out);
     let offered = offer.offered();
-    let early = offer.early_data().map(|room| Box::new(Early { sent: Vec::new(), room: room.min(EARLY_DATA_MAX) }));
-    if early.is_some() {
+    let room = if config.is_fast() { offered.map(|_| EARLY_DATA_MAX) } else { offer.early_data() };
+    let early = room.map(|room| Box::new(Early { sent: Vec::new(), room: room.min(EARLY_DATA_MAX) }));
+    if early.is_some() && !config.is_fast() {
         records.sealer = offer.early_sealer(config);
     }
     (State::Offer(Box::new(offer)), offered, early)

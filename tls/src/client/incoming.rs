@@ -117,10 +117,13 @@ impl Client {
             receiver.session(universal.clone());
         }
         if let Some(early) = self.early.take()
-            && self.summary.early_data == EarlyData::Rejected
             && !early.sent.is_empty()
         {
-            self.records.send(record::APPLICATION_DATA, &early.sent, out);
+            if self.config.is_fast() && self.summary.resumed.is_none() {
+                out.extend_from_slice(&early.sent);
+            } else if self.summary.early_data == EarlyData::Rejected {
+                self.records.send(record::APPLICATION_DATA, &early.sent, out);
+            }
         }
         if self.config.is_plain() && matches!(self.state, State::Open12 { .. }) {
             self.state = State::Plain;

@@ -27,7 +27,7 @@ pub(crate) enum State {
         /// One no_renegotiation was sent.
         renegotiation_refused: bool,
     },
-    /// The rest of a skeleton handshake or fast resumption.
+    /// The rest of a skeleton handshake.
     Skeleton(Box<Skeleton>),
     /// Data in plain.
     Plain,

@@ -5,7 +5,6 @@ use tlsdyno_wire::limits;
 use super::{ConfigError, Settings};
 use crate::noop::Stage;
 use crate::script::Script;
-use crate::skeleton::REPLY_HEAD;
 use crate::suite::{Effort, Version};
 
 pub(super) fn check(settings: &Settings) -> Result<(), ConfigError> {
@@ -62,10 +61,8 @@ fn check_shim_stages(settings: &Settings) -> Result<(), ConfigError> {
     if settings.client_certificate.is_some() && off(Stage::Authentication) {
         return contradiction("a client certificate needs its signature: leave `authentication` on");
     }
-    for stage in [Stage::Handshake, Stage::RoundTrip] {
-        if off(stage) && settings.scripts.is_none() {
-            return Err(ConfigError::NoScript(stage));
-        }
+    if off(Stage::Handshake) && settings.scripts.is_none() {
+        return Err(ConfigError::NoScript(Stage::Handshake));
     }
     let Some(scripts) = &settings.scripts else {
         return Ok(());
@@ -74,11 +71,6 @@ fn check_shim_stages(settings: &Settings) -> Result<(), ConfigError> {
         if let Some(fault) = script.and_then(Script::fault) {
             return Err(ConfigError::BadScript { kind, fault });
         }
-    }
-    let reply = scripts.resumed.as_ref().map(|script| script.flights[1] as usize);
-    if reply.is_some_and(|bytes| bytes <= REPLY_HEAD) {
-        let fault = "the server's flight has no room for a random and verify data";
-        return Err(ConfigError::BadScript { kind: "resumed", fault });
     }
     Ok(())
 }

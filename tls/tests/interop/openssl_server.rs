@@ -141,6 +141,11 @@ impl OpensslServer {
         self.stream.get_mut().input.extend_from_slice(bytes);
     }
 
+    /// Whether it has resumed a session, though its handshake may not be over.
+    pub fn is_resuming(&self) -> bool {
+        self.stream.ssl().session_reused()
+    }
+
     fn advance(&mut self) {
         if self.demands_cookie {
             self.demands_cookie = !self.stream.stateless().unwrap();

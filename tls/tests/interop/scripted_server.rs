@@ -1,9 +1,6 @@
-//! The server's side of skeletons and of fast resumption, played from scripts as the contract has it (docs/NOOP.md).
+//! The server's side of skeletons, played from scripts as the contract has it (docs/NOOP.md).
 
-use tlsdyno_tls::crypto::hash::digest;
-use tlsdyno_tls::crypto::kdf::prf12;
-use tlsdyno_tls::suite::Hash;
-use tlsdyno_tls::{Script, Scripts, StageSet};
+use tlsdyno_tls::{Script, Scripts};
 
 use crate::harness::{Server, View, answer};
 
@@ -33,8 +30,6 @@ pub struct ScriptedServer {
     at: Option<(u8, usize)>,
     /// Sent in front of the first answer.
     prefix: Vec<u8>,
-    /// Secret and ID of the universal session that a fast resumption is proved with.
-    pub universal: Option<([u8; 48], Vec<u8>)>,
 }
 
 impl ScriptedServer {
@@ -46,7 +41,6 @@ impl ScriptedServer {
             output: Vec::new(),
             at: None,
             prefix: Vec::new(),
-            universal: None,
         }
     }
 
@@ -62,32 +56,11 @@ impl ScriptedServer {
         assert_eq!(length as u32, self.script(kind).flights[0], "kind {kind}");
         let first: Vec<u8> = self.input.drain(..length).collect();
         let reply = self.script(kind).flights[1] as usize;
-        if kind == 3 {
-            self.prefix = self.fast_reply(&first, reply);
-        } else {
-            assert!(first[7..].iter().all(|&byte| byte == 0));
-        }
+        assert!(first[7..].iter().all(|&byte| byte == 0));
         if kind == 2 {
             self.prefix = skeleton(reply as u32);
         }
         Some(kind)
-    }
-
-    /// docs/NOOP.md, "round_trip".
-    fn fast_reply(&self, first: &[u8], bytes: usize) -> Vec<u8> {
-        let (secret, id) = self.universal.as_ref().unwrap();
-        let client_random = &first[7..39];
-        assert_eq!(usize::from(first[39]), id.len());
-        assert_eq!(&first[40..40 + id.len()], id);
-        assert!(first[40 + id.len()..].iter().all(|&byte| byte == 0) && client_random != [0; 32]);
-        let server_random = [7; 32];
-        let hash = digest(Hash::Sha256, StageSet::NONE, &[first, &server_random].concat());
-        let mut verify_data = [0; 12];
-        let seeds = [hash.as_slice()];
-        prf12(Hash::Sha256, StageSet::NONE, secret, b"server finished", &seeds, &mut verify_data);
-        let mut reply = [&[0x16][..], &server_random, &verify_data].concat();
-        reply.resize(bytes, 0);
-        reply
     }
 }
 

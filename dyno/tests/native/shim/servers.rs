@@ -5,13 +5,15 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use tlsdyno::exchange::{exchange, get};
 use tlsdyno::model::{CertificateKind, ServerName, SessionCache};
 use tlsdyno::native::layout::shim as layout;
 use tlsdyno::native::{ShimCounters, ShimInjection, ShimSettings};
 use tlsdyno::servers::{self, Instance, ServerSpec, ServerTls};
-use tlsdyno_tls::{Script, Stage, StageSet, Version};
+use tlsdyno_tls::{Config, Effort, Group, Script, Session, Settings, Stage, StageSet, Suite, Version};
 
 use crate::place::{Place, eventually, fetch};
 
@@ -298,6 +300,53 @@ fn perfect_cache_of_tickets() {
 #[test]
 fn perfect_cache_of_tls13() {
     check_perfect_cache(Version::Tls13, true);
+}
+
+/// What our client gets with the session that another server made, and with this server's own.
+fn check_fast_resumption(kind: ServerName, suite: Suite, tickets: bool) {
+    let stages = off(&[Stage::SessionCache, Stage::Marshalling, Stage::RoundTrip]);
+    let settings = ShimSettings { tickets, ..ShimSettings::new(stages, suite.version()) };
+    let of_client = Settings {
+        versions: vec![suite.version()],
+        suites: vec![suite],
+        groups: vec![Group::X25519],
+        tickets,
+        stages_off: stages,
+        effort: Effort::Lean,
+        ..Settings::default()
+    };
+    let ask = |stand: &Stand, universal: Option<&Session>, offered: Option<&Session>| {
+        let config = Config::new(Settings { universal: universal.cloned(), ..of_client.clone() }).unwrap();
+        let request = get("/body.bin", "", "localhost");
+        let answer = exchange(stand.server.address(), Some(&Arc::new(config)), offered.cloned(), &request);
+        let answer = answer.unwrap_or_else(|failure| panic!("{}, {suite}: {failure}", stand.name));
+        assert_eq!((answer.status, answer.body_bytes), (200, BODY_BYTES as u64), "{}, {suite}", stand.name);
+        answer
+    };
+    let places = [place(), place()];
+    let stands = places.each_ref().map(|place| Stand::start(place, kind, &settings, FEW));
+    let [own, foreign] = stands.each_ref().map(|stand| ask(stand, None, None).sessions.last().cloned().unwrap());
+    let [stand, other] = stands;
+    for _ in 0..3 {
+        let resumed = ask(&stand, Some(&own), Some(&own));
+        assert!(resumed.is_resumed(), "{}, {suite}", stand.name);
+        assert_eq!(resumed.script.unwrap().flights.len(), 2, "{}, {suite}", stand.name);
+        assert!(!ask(&stand, Some(&own), Some(&foreign)).is_resumed(), "{}, {suite}", stand.name);
+    }
+    let counters = stand.counters();
+    let get = |name| counters.get(name).unwrap();
+    assert_eq!((get("fast_resume"), get("full_handshakes"), get("universal_misses")), (3, 4, 3), "{counters}");
+    stand.end();
+    other.end();
+}
+
+/// Coarfa et al. 2006, section 2.3.8: where the server does not take the session, a full handshake follows.
+#[test]
+fn a_fast_resumption_becomes_a_full_handshake_where_the_session_is_not_taken() {
+    for kind in ServerName::configured() {
+        check_fast_resumption(kind, Suite::Tls13Aes128Gcm, true);
+        check_fast_resumption(kind, Suite::EcdheEcdsaAes128Gcm, false);
+    }
 }
 
 /// Skeletons, real handshakes and skeletons again in the same processes: each mode takes its own clients and no others.
