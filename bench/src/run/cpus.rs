@@ -63,11 +63,16 @@ pub fn place(cpus: Cpus, allowed: &[usize], processors: Option<Processors>) -> R
     }
     ensure!(
         server.len() == count as usize,
-        "{count} processors of {} CPU each{} need more CPUs than the {} that this process may use; give fewer{}",
-        speed,
-        if slow { "" } else { ", and one for the load," },
+        "a server with {count} processors needs {} CPUs{}, and this process may use {}: {}",
+        if slow { count } else { count + 1 },
+        if slow { "" } else { ", one of them for the load" },
         allowed.len(),
-        if slow { "" } else { ", or a `speed` below 1, so that the load can share a CPU with them" }
+        if slow {
+            "give it fewer"
+        } else {
+            "measure on a machine with more; a `speed` below 1 lets the load share a CPU with them, but emulated \
+             processors tell nothing of what real ones lose to each other"
+        }
     );
     let shares_load = server.contains(&cpus.load);
     Ok(Placement {
@@ -137,7 +142,12 @@ mod tests {
         assert_eq!((two.server, two.quota_cpus, two.server_cpus, two.load_cpus), (vec![0, 1], Some(0.5), 0.5, 0.75));
         let enough = place(&[0, 1, 2], 2, 1.0).unwrap();
         assert_eq!((enough.server, enough.quota_cpus, enough.load_cpus), (vec![0, 2], None, 1.0));
-        assert!(place(&[0, 1], 2, 1.0).unwrap_err().to_string().contains("`speed` below 1"));
-        assert!(place(&[0, 1], 3, 0.1).unwrap_err().to_string().contains("give fewer"));
+        let said = place(&[0, 1], 2, 1.0).unwrap_err().to_string();
+        assert!(
+            said.starts_with("a server with 2 processors needs 3 CPUs, one of them for the load, and this"),
+            "{said}"
+        );
+        assert!(said.contains("may use 2: measure on a machine with more"), "{said}");
+        assert!(place(&[0, 1], 3, 0.1).unwrap_err().to_string().contains("give it fewer"));
     }
 }
