@@ -1,4 +1,5 @@
-//! valgrind's callgrind, which counts the instructions that the processes of a server execute in user space.
+//! valgrind's callgrind, which counts the instructions that the processes of a server execute in user space, and where
+//! caches are given what misses them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -139,13 +140,56 @@ pub struct Function {
     pub name: String,
 }
 
-/// Instructions by function.
+/// What some code executed. Misses and branches are 0 where no caches were given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Executed {
+    /// Instructions.
+    pub instructions: u64,
+    /// Instructions and data that missed the caches of the first level.
+    pub near_misses: u64,
+    /// Those of them that missed the last level too.
+    pub far_misses: u64,
+    /// Branches that were predicted wrongly.
+    pub mispredicted: u64,
+}
+
+impl Executed {
+    /// The names of callgrind's events whose sums these are.
+    const EVENTS: [&[&str]; 4] = [&["Ir"], &["I1mr", "D1mr", "D1mw"], &["ILmr", "DLmr", "DLmw"], &["Bcm", "Bim"]];
+
+    /// Of a line's numbers, which belong to `events` and may lack zeros at the end.
+    fn told(events: &[&str], numbers: &[u64]) -> Option<Executed> {
+        let sum = |of: &[&str]| {
+            let wanted = events.iter().zip(numbers).filter(|(event, _)| of.contains(event));
+            wanted.map(|(_, number)| *number).try_fold(0_u64, u64::checked_add)
+        };
+        let [instructions, near_misses, far_misses, mispredicted] = Executed::EVENTS.map(sum);
+        Some(Executed {
+            instructions: instructions?,
+            near_misses: near_misses?,
+            far_misses: far_misses?,
+            mispredicted: mispredicted?,
+        })
+    }
+
+    /// `None`: more than 64 bits hold.
+    fn checked_add(self, more: Executed) -> Option<Executed> {
+        Some(Executed {
+            instructions: self.instructions.checked_add(more.instructions)?,
+            near_misses: self.near_misses.checked_add(more.near_misses)?,
+            far_misses: self.far_misses.checked_add(more.far_misses)?,
+            mispredicted: self.mispredicted.checked_add(more.mispredicted)?,
+        })
+    }
+}
+
+/// What was executed by function.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ByFunction {
     /// Its own.
-    pub own: BTreeMap<Function, u64>,
+    pub own: BTreeMap<Function, Executed>,
     /// Of what it calls, with what that calls.
-    pub called: BTreeMap<Function, u64>,
+    pub called: BTreeMap<Function, Executed>,
     /// By the name of what is called: how often, and with what that calls.
     callees: BTreeMap<String, Calls>,
 }
@@ -169,7 +213,7 @@ impl Calls {
 impl ByFunction {
     /// Instructions of all functions.
     pub fn total(&self) -> u64 {
-        self.own.values().sum()
+        self.own.values().map(|own| own.instructions).sum()
     }
 
     /// The renewals of RSA's blinding values.
@@ -196,7 +240,8 @@ impl ByFunction {
         let mut function = Function::default();
         let mut callee = String::new();
         let mut calls = None;
-        let before = self.total();
+        let mut events = vec!["Ir"];
+        let before = self.sum()?;
         for line in text.lines() {
             if let Some(name) = line.strip_prefix("ob=") {
                 function.object = objects.told(name)?;
@@ -208,24 +253,37 @@ impl ByFunction {
                 callee = names.told(name)?;
             } else if let Some(told) = line.strip_prefix("calls=") {
                 calls = Some(told.split(' ').next()?.parse::<u64>().ok()?);
+            } else if let Some(told) = line.strip_prefix("events: ") {
+                events = told.split_whitespace().collect();
             } else if line.starts_with(|first: char| first.is_ascii_digit() || "+-*".contains(first)) {
-                let instructions: u64 = line.split(' ').nth(1)?.parse().ok()?;
+                let executed = Executed::told(&events, &numbers(line.split_once(' ')?.1)?)?;
                 // Behind `calls=` stands what the calls cost in all.
                 let place = if calls.is_some() { &mut self.called } else { &mut self.own };
                 let sum = place.entry(function.clone()).or_default();
-                *sum = sum.checked_add(instructions)?;
+                *sum = sum.checked_add(executed)?;
                 if let Some(count) = calls.take() {
                     let of = self.callees.entry(callee.clone()).or_default();
                     *of = Calls {
                         count: of.count.checked_add(count)?,
-                        instructions: of.instructions.checked_add(instructions)?,
+                        instructions: of.instructions.checked_add(executed.instructions)?,
                     };
                 }
             }
         }
-        let total = self.own.values().try_fold(0_u64, |sum, own| sum.checked_add(*own))?;
-        (total == before.checked_add(total_of(text)?)?).then_some(())
+        let total = Executed::told(&events, &total_of(text)?)?;
+        (self.sum()? == before.checked_add(total)?).then_some(())
     }
+
+    /// All that was executed.
+    fn sum(&self) -> Option<Executed> {
+        self.own.values().try_fold(Executed::default(), |sum, own| sum.checked_add(*own))
+    }
+}
+
+/// At least one.
+fn numbers(text: &str) -> Option<Vec<u64>> {
+    let numbers: Vec<u64> = text.split_whitespace().map(|number| number.parse().ok()).collect::<Option<_>>()?;
+    (!numbers.is_empty()).then_some(numbers)
 }
 
 /// Names are written once, with a number, and then as this number.
@@ -262,9 +320,8 @@ fn refuse_other_users(pids: &[u32]) -> Result<()> {
 }
 
 /// The total that a file says itself.
-fn total_of(text: &str) -> Option<u64> {
-    let total = text.lines().find_map(|line| line.strip_prefix("totals: ").or(line.strip_prefix("summary: ")));
-    total?.trim().parse().ok()
+fn total_of(text: &str) -> Option<Vec<u64>> {
+    numbers(text.lines().find_map(|line| line.strip_prefix("totals: ").or(line.strip_prefix("summary: ")))?)
 }
 
 #[cfg(test)]
@@ -310,13 +367,27 @@ mod tests {
         all.add(text).unwrap();
         all.add(text).unwrap();
         let of = |object: &str, name: &str| Function { object: object.to_owned(), name: name.to_owned() };
-        assert_eq!(all.own, BTreeMap::from([(of("/lib/a.so", "work"), 16), (of("/lib/b.so", "help"), 60)]));
-        assert_eq!(all.called, BTreeMap::from([(of("/lib/a.so", "work"), 60)]));
+        let just = |instructions| Executed { instructions, ..Executed::default() };
+        let expected = [(of("/lib/a.so", "work"), just(16)), (of("/lib/b.so", "help"), just(60))];
+        assert_eq!(all.own, BTreeMap::from(expected));
+        assert_eq!(all.called, BTreeMap::from([(of("/lib/a.so", "work"), just(60))]));
         assert_eq!(all.calls_of("help"), Calls { count: 2, instructions: 60 });
         assert_eq!((all.total(), all.calls_of("work")), (76, Calls::default()));
         assert_eq!(all.clone().add(&text.replace("38", "39")), None, "another total than the sum");
         assert_eq!(all.add("fn=(7)\n"), None, "a number that nothing was said of");
         assert_eq!(all.add("fn=(7) x\n12\n"), None);
+    }
+
+    /// Zeros at the end of a line are left out.
+    #[test]
+    fn misses_are_told_where_caches_were_given() {
+        let text = "events: Ir Dr Dw I1mr D1mr D1mw ILmr DLmr DLmw Bc Bcm Bi Bim\nfn=(1) work\n1 90 20 10 3 2 1 1 1 0 \
+                    9 4 2 1\n2 10\ntotals: 100 20 10 3 2 1 1 1 0 9 4 2 1\n";
+        let mut all = ByFunction::default();
+        all.add(text).unwrap();
+        let expected = Executed { instructions: 100, near_misses: 6, far_misses: 2, mispredicted: 5 };
+        assert_eq!(all.own.values().collect::<Vec<_>>(), [&expected]);
+        assert_eq!(all.add(&text.replace("\ntotals: 100 20 10 3", "\ntotals: 100 20 10 4")), None);
     }
 
     /// Two pieces of work of 16 signatures each, of which the second had the renewal.
@@ -347,8 +418,8 @@ mod tests {
 
     #[test]
     fn totals_are_found() {
-        assert_eq!(total_of("version: 1\nevents: Ir\nsummary: 1206\n\nfl=a\n"), Some(1206));
-        assert_eq!(total_of("fl=a\n1 2\ntotals: 17\n"), Some(17));
+        assert_eq!(total_of("version: 1\nevents: Ir\nsummary: 1206\n\nfl=a\n"), Some(vec![1206]));
+        assert_eq!(total_of("fl=a\n1 2\ntotals: 17 3\n"), Some(vec![17, 3]));
         assert_eq!(total_of("fl=a\ntotals: x\n"), None);
         assert_eq!(total_of(""), None);
     }

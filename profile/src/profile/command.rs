@@ -81,6 +81,9 @@ struct ProfileArgs {
     /// Count instructions by area too, under valgrind: some seconds more
     #[arg(long, conflicts_with = "no_sampling", help_heading = "Measuring")]
     counted: bool,
+    /// Simulate the caches of several processors too, and tell what a hit costs there: a minute more
+    #[arg(long, requires = "counted", help_heading = "Measuring")]
+    caches: bool,
     /// Length of the slices in which calls are timed, and of those between them, for example 5ms
     #[arg(long, value_name = "TIME", help_heading = "Measuring")]
     slice: Option<Time>,
@@ -123,6 +126,7 @@ impl ProfileArgs {
                 doubled: self.doubled,
                 sampled: !self.no_sampling,
                 counted: self.counted,
+                caches: self.caches,
             },
             server: self.server.server(),
             tls: Tls { group: self.group, ..self.tls.tls() },

@@ -60,6 +60,8 @@ pub struct Profile {
     pub sampled: bool,
     /// Instructions are counted by area under valgrind, to stand beside.
     pub counted: bool,
+    /// What misses the caches of several processors is counted too. Needs `counted`.
+    pub caches: bool,
 }
 
 impl Default for Profile {
@@ -71,6 +73,7 @@ impl Default for Profile {
             doubled: false,
             sampled: true,
             counted: false,
+            caches: false,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Where the time of a handshake goes inside the server: `tlsdyno profile`.
 
+pub mod caches;
 pub mod command;
 pub mod file;
 pub mod page;

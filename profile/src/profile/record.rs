@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use tlsdyno_native::Clock;
 use tlsdyno_tls::StageSet;
 
+use super::caches::{CountedCaches, Work};
 use super::file::{Cell, Handshakes, ProfileExperiment};
 
 /// The profile of a record.
@@ -40,11 +41,23 @@ pub struct CountedAreas {
     pub stages: BTreeMap<String, f64>,
     /// Of a hit without TLS, by area; empty: none was counted.
     pub plain: BTreeMap<String, f64>,
+    /// Within calls into the provider, by stage, with the caches of this machine; empty: none were simulated.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub stages_work: BTreeMap<String, Work>,
+    /// Of a hit, with the caches of each processor.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub caches: Vec<CountedCaches>,
 }
 
 impl CountedAreas {
     /// Instructions within the calls of these stages.
     pub fn of_stages(&self, stages: StageSet) -> f64 {
         stages.iter().filter_map(|stage| self.stages.get(stage.name())).sum()
+    }
+
+    /// What their calls execute with the caches of this machine; `None`: none were simulated.
+    pub fn work_of(&self, stages: StageSet) -> Option<Work> {
+        let works = stages.iter().filter_map(|stage| self.stages_work.get(stage.name()));
+        works.copied().reduce(Work::plus)
     }
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use anyhow::Result;
 use serde::Serialize;
 use tlsdyno_native::ProfileCounts;
+use tlsdyno_record::store::samples::Area;
 use tlsdyno_record::store::stacks::Stacks;
 use tlsdyno_record::store::warning::code;
 use tlsdyno_record::store::{Block, Record, Slice, Warning};
@@ -16,8 +17,9 @@ use tlsdyno_stats::sweeps::{Point, Sweeps};
 use tlsdyno_tls::{Stage, StageSet};
 
 use self::sampled::SeenRounds;
-use crate::profile::ProfileRecord;
+use crate::profile::caches::{CacheModel, LEAST_NS, StageTime};
 use crate::profile::file::{Cell, Handshakes, Treatment};
+use crate::profile::{CountedAreas, ProfileRecord};
 
 /// What samples are good for that stand for too little of the server's work.
 const NOT_SAMPLED: &str = "Processes that begin later are not sampled, nor are threads where there are very many; \
@@ -37,6 +39,9 @@ pub struct ProfileSummary {
     /// Rounds measured.
     #[serde(skip)]
     pub rounds: u32,
+    /// What a hit costs on processors with other caches, by kind of handshake; empty: none were simulated.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub caches: Vec<(Handshakes, CacheModel)>,
     /// What the reader must know.
     #[serde(skip)]
     pub warnings: Vec<Warning>,
@@ -175,6 +180,7 @@ impl ProfileSummary {
             warnings.push(Warning::new("few_sweeps", what).with_remedy("Measure longer (--time)"));
         }
         Ok(ProfileSummary {
+            caches: on_other_processors(profile, &handshakes),
             handshakes,
             clock: profile.clock.name(),
             clock_reading_ns: profile.clock_reading_ps as f64 / 1e3,
@@ -186,6 +192,37 @@ impl ProfileSummary {
     /// Whether the times of calls of one kind of handshake are not what these cost.
     pub fn is_contradicted(&self) -> bool {
         self.handshakes.iter().any(|kind| !kind.contradictions.is_empty())
+    }
+}
+
+/// The model of caches, fitted on the stages of all kinds of handshakes.
+fn on_other_processors(profile: &ProfileRecord, handshakes: &[KindSummary]) -> Vec<(Handshakes, CacheModel)> {
+    let of = |kind: Handshakes| profile.counted.iter().find(|counted| counted.handshakes == kind);
+    let stages: Vec<StageTime> = handshakes
+        .iter()
+        .filter_map(|kind| Some((kind, of(kind.kind)?)))
+        .flat_map(|(kind, counted)| kind.stages.iter().filter_map(move |stage| stage.simulated(kind.kind, counted)))
+        .collect();
+    let model = |kind: &KindSummary| {
+        let kernel = kind.sampled.as_ref()?.areas.iter().find(|area| area.name == Area::Kernel.name())?;
+        let kernel_ns = [kernel.ns.value, kernel.ns.value - kernel.tls_ns?.value];
+        CacheModel::of(stages.clone(), &of(kind.kind)?.caches, kernel_ns)
+    };
+    handshakes.iter().filter_map(|kind| Some((kind.kind, model(kind)?))).collect()
+}
+
+impl StageSummary {
+    /// `None`: no caches were simulated, or its calls are too short.
+    fn simulated(&self, kind: Handshakes, counted: &CountedAreas) -> Option<StageTime> {
+        let names: Vec<&str> = self.stages.iter().map(|stage| stage.name()).collect();
+        let timed_ns = self.timed_ns.value;
+        let work = counted.work_of(self.stages).filter(|_| timed_ns >= LEAST_NS)?;
+        Some(StageTime {
+            name: format!("{}, {}", names.join(" and "), kind.name()),
+            work,
+            timed_ns,
+            predicted_ns: None,
+        })
     }
 }
 

@@ -1,5 +1,6 @@
 //! A profile as a document: what a hit costs by stage, timed and removed, for full and resumed handshakes.
 
+mod caches;
 mod charts;
 mod sampled;
 
@@ -22,6 +23,7 @@ pub fn document(record: &Record, summary: &ProfileSummary) -> Document {
     sections.extend(summary.handshakes.iter().map(stages));
     sections.push(meaning(summary));
     sections.extend(summary.handshakes.iter().flat_map(sampled::sections));
+    sections.extend(caches::sections(summary));
     sections.extend(summary.handshakes.iter().map(classes));
     sections.push(circumstances::warnings_of(&summary.warnings));
     circumstances::document(record, summary.rounds, answer(summary), sections, Method::Profile)

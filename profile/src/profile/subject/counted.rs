@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use tlsdyno_base::exchange::exchange_within;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::interrupt;
-use tlsdyno_bench::run::callgrind::{ByFunction, Callgrind};
+use tlsdyno_bench::run::callgrind::{ByFunction, Callgrind, Executed};
 use tlsdyno_bench::run::cpus::Cpus;
 use tlsdyno_bench::run::observer::Observer;
 use tlsdyno_bench::run::preflight::compile;
@@ -21,6 +21,7 @@ use tlsdyno_record::store::samples::Area;
 use tlsdyno_tls::Session;
 
 use crate::profile::CountedAreas;
+use crate::profile::caches::{CountedCaches, PROCESSORS, SIMULATED, Work, this_mhz};
 use crate::profile::file::{Handshakes, ProfileExperiment};
 use crate::sampling::{Trampolines, area_of, stage_of_trampoline};
 
@@ -52,8 +53,9 @@ pub(super) fn instructions(
         interrupt::check(stop)?;
         observer.step(&format!("starting under callgrind: {}", testbed.servers[index].model.name));
         let callgrind = Callgrind::new()?;
-        testbed.servers[index]
-            .run_under(callgrind.command(if index == WITHIN { &[ONLY_WITHIN] } else { &[] }), callgrind.folder());
+        let mut options = if index == WITHIN { vec![ONLY_WITHIN] } else { Vec::new() };
+        options.extend(SIMULATED.iter().filter(|_| experiment.profile.caches && index == WITHIN));
+        testbed.servers[index].run_under(callgrind.command(&options), callgrind.folder());
         callgrinds.push(callgrind);
         if index != PLAIN {
             let profiling = Profiling::prepare(&testbed.make_directory(&format!("counted-{index}"))?, Clock::best())?;
@@ -67,6 +69,7 @@ pub(super) fn instructions(
     }
     let kinds: Vec<Handshakes> = experiment.cells().iter().map(|cell| cell.handshakes).collect();
     let mut counted = Vec::new();
+    let mut caches = with_caches(experiment, &kinds, cpus, stop, observer)?;
     for handshakes in Handshakes::ALL.into_iter().filter(|kind| kinds.contains(kind)) {
         observer.step(&format!("counting instructions of {} handshakes", handshakes.name()));
         let mut of = Vec::new();
@@ -75,9 +78,63 @@ pub(super) fn instructions(
             of.push(counts(&mut testbed, index, callgrind, handshakes)?);
         }
         let profiling = testbed.servers[WITHIN].profiling.as_ref().context("the server is profiled")?;
-        counted.push(areas(handshakes, &of, &profiling.trampolines()?));
+        let caches = caches.remove(&handshakes).unwrap_or_default();
+        counted.push(CountedAreas { caches, ..areas(handshakes, &of, &profiling.trampolines()?) });
     }
     Ok(counted)
+}
+
+/// Hits of the untouched server and of plain HTTP with the caches of each processor.
+fn with_caches(
+    experiment: &ProfileExperiment,
+    kinds: &[Handshakes],
+    cpus: Cpus,
+    stop: &AtomicBool,
+    observer: &mut dyn Observer,
+) -> Result<BTreeMap<Handshakes, Vec<CountedCaches>>> {
+    let mut all: BTreeMap<Handshakes, Vec<CountedCaches>> = BTreeMap::new();
+    ensure!(
+        experiment.has_plain() || !experiment.profile.caches,
+        "--caches compares with plain HTTP, which a command of your own has not: leave it out"
+    );
+    let wanted = PROCESSORS.iter().filter(|processor| processor.counted_as() == processor.name);
+    for processor in wanted.filter(|_| experiment.profile.caches) {
+        let configurations = vec![ConfigurationModel::as_is(), ConfigurationModel::plain_http()];
+        let servers = Experiment { configurations, ..experiment.of_servers() };
+        let mut testbed = Testbed::prepare(&servers, cpus, &mut |text| observer.step(text))?;
+        observer.step(&format!("simulating caches: {}", processor.name));
+        let callgrinds = (0..testbed.servers.len()).map(|index| {
+            interrupt::check(stop)?;
+            let callgrind = Callgrind::new()?;
+            let options = [&SIMULATED[..], processor.options].concat();
+            testbed.servers[index].run_under(callgrind.command(&options), callgrind.folder());
+            testbed.activate(index)?;
+            anyhow::Ok(callgrind)
+        });
+        let callgrinds = callgrinds.collect::<Result<Vec<Callgrind>>>()?;
+        for handshakes in Handshakes::ALL.into_iter().filter(|kind| kinds.contains(kind)) {
+            let mut of = |index: usize| {
+                interrupt::check(stop)?;
+                let counted = counts(&mut testbed, index, &callgrinds[index], handshakes)?;
+                anyhow::Ok(counted.own.values().map(|own| per_hit(*own)).fold(Work::default(), Work::plus))
+            };
+            let (tls, plain) = (of(0)?, of(1)?);
+            let processor = processor.name.to_owned();
+            let caches = CountedCaches { processor, tls, plain, this_mhz: this_mhz()? };
+            all.entry(handshakes).or_default().push(caches);
+        }
+    }
+    Ok(all)
+}
+
+fn per_hit(executed: Executed) -> Work {
+    let each = |count: u64| count as f64 / f64::from(CONNECTIONS);
+    Work {
+        instructions_count: each(executed.instructions),
+        near_misses_count: each(executed.near_misses),
+        far_misses_count: each(executed.far_misses),
+        mispredicted_count: each(executed.mispredicted),
+    }
 }
 
 /// What one server executes for the connections.
@@ -121,11 +178,11 @@ fn connections(
 
 /// Instructions per connection by area.
 fn areas(handshakes: Handshakes, of: &[ByFunction], trampolines: &Trampolines) -> CountedAreas {
-    let each = |count: u64| count as f64 / f64::from(CONNECTIONS);
+    let each = |executed: &Executed| executed.instructions as f64 / f64::from(CONNECTIONS);
     let by_area = |of: &ByFunction| {
         let mut sums: BTreeMap<Area, f64> = BTreeMap::new();
         for (function, count) in &of.own {
-            *sums.entry(area_of(&function.object, &function.name)).or_default() += each(*count);
+            *sums.entry(area_of(&function.object, &function.name)).or_default() += each(count);
         }
         sums
     };
@@ -134,17 +191,22 @@ fn areas(handshakes: Handshakes, of: &[ByFunction], trampolines: &Trampolines) -
         *areas.entry(*area).or_default() -= count;
         *areas.entry(Area::Stages).or_default() += count;
     }
-    let mut stages: BTreeMap<String, f64> = BTreeMap::new();
-    for (function, count) in &of[WITHIN].called {
+    let mut works: BTreeMap<String, Work> = BTreeMap::new();
+    for (function, executed) in &of[WITHIN].called {
         if let Some(stage) = stage_of_trampoline(&function.name, trampolines) {
-            *stages.entry(stage.to_owned()).or_default() += each(*count);
+            let sum = works.entry(stage.to_owned()).or_default();
+            *sum = sum.plus(per_hit(*executed));
         }
     }
+    let stages = works.iter().map(|(stage, work)| (stage.clone(), work.instructions_count)).collect();
+    let is_simulated = works.values().any(|work| work.near_misses_count > 0.0);
     let told = |areas: BTreeMap<Area, f64>| areas.into_iter().map(|(area, count)| (area.name().to_owned(), count));
     CountedAreas {
         handshakes,
         areas: told(areas).collect(),
         stages,
         plain: of.get(PLAIN).map(|of| told(by_area(of)).collect()).unwrap_or_default(),
+        stages_work: if is_simulated { works } else { BTreeMap::new() },
+        caches: Vec::new(),
     }
 }
