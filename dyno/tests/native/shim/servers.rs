@@ -13,7 +13,7 @@ use tlsdyno::model::{CertificateKind, ServerName, SessionCache};
 use tlsdyno::native::layout::shim as layout;
 use tlsdyno::native::{ShimCounters, ShimInjection, ShimSettings};
 use tlsdyno::servers::{self, Instance, ServerSpec, ServerTls};
-use tlsdyno_tls::{Config, Effort, Group, Script, Session, Settings, Stage, StageSet, Suite, Version};
+use tlsdyno_tls::{Config, Effort, Script, Session, Settings, Stage, StageSet, Suite, Version};
 
 use crate::place::{Place, eventually, fetch};
 
@@ -309,7 +309,6 @@ fn check_fast_resumption(kind: ServerName, suite: Suite, tickets: bool) {
     let of_client = Settings {
         versions: vec![suite.version()],
         suites: vec![suite],
-        groups: vec![Group::X25519],
         tickets,
         stages_off: stages,
         effort: Effort::Lean,
