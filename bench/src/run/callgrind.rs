@@ -319,9 +319,11 @@ fn refuse_other_users(pids: &[u32]) -> Result<()> {
     .or_fault(Fault::Input)
 }
 
-/// The total that a file says itself.
+/// The total that a file says itself: at its end that of its lines. The summary at its beginning has what was executed
+/// while the file was begun, too.
 fn total_of(text: &str) -> Option<Vec<u64>> {
-    numbers(text.lines().find_map(|line| line.strip_prefix("totals: ").or(line.strip_prefix("summary: ")))?)
+    let told = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
+    numbers(told("totals: ").or_else(|| told("summary: "))?)
 }
 
 #[cfg(test)]
@@ -419,7 +421,7 @@ mod tests {
     #[test]
     fn totals_are_found() {
         assert_eq!(total_of("version: 1\nevents: Ir\nsummary: 1206\n\nfl=a\n"), Some(vec![1206]));
-        assert_eq!(total_of("fl=a\n1 2\ntotals: 17 3\n"), Some(vec![17, 3]));
+        assert_eq!(total_of("summary: 19 3\nfl=a\n1 2\ntotals: 17 3\n"), Some(vec![17, 3]));
         assert_eq!(total_of("fl=a\ntotals: x\n"), None);
         assert_eq!(total_of(""), None);
     }
