@@ -39,7 +39,7 @@ fn telling_of(server: ServerName) -> Option<Telling> {
             words: ["ssl_fc_is_resumed", "http_first_req", "%sslv"],
             line: "log-format \"%ci - - [%trl] %{+Q}r %ST %B - - %sslv %[ssl_fc_is_resumed] %[http_first_req]\"",
         }),
-        ServerName::Lighttpd | ServerName::Builtin | ServerName::Command => None,
+        _ => None,
     }
 }
 

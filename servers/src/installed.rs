@@ -65,7 +65,7 @@ impl Installed {
             ServerName::Haproxy => Box::new(haproxy::Haproxy::read(path)?),
             ServerName::ApacheEvent | ServerName::ApachePrefork => Box::new(apache::Apache::read(path)?),
             ServerName::Lighttpd => Box::new(lighttpd::Lighttpd::read(path)?),
-            ServerName::Builtin | ServerName::Command => bail!("{server} has no configuration file"),
+            _ => bail!("{server} has no configuration file"),
         };
         let is_of_tls = site.tls_servers() > 0;
         ensure!(is_of_tls, "no server in {} speaks TLS, so that there is nothing to measure", path.display());

@@ -92,7 +92,7 @@ impl Files {
             }
             ServerName::Haproxy => ("haproxy", &["-c", "-f"], &["-db", "-f"], haproxy(&certificate, own)),
             ServerName::Lighttpd => ("lighttpd", &["-tt", "-f"], &["-D", "-f"], self.lighttpd(&certificate, own)),
-            ServerName::Builtin | ServerName::Command => panic!("{server:?} has no check"),
+            _ => panic!("{server:?} has no check"),
         };
         let path = self.directory.path().join("config");
         fs::write(&path, &config).unwrap();
