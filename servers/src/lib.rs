@@ -6,6 +6,7 @@
 mod apache;
 mod built_in;
 mod cache_server;
+pub mod callgrind;
 mod capabilities;
 pub mod certificates;
 pub mod cgroup;

@@ -11,8 +11,8 @@ use tlsdyno_base::interrupt;
 use tlsdyno_record::model::{Experiment, Load};
 use tlsdyno_record::store::{Block, Journal, KindPart, Record, Warning};
 use tlsdyno_servers::Instance;
+use tlsdyno_servers::callgrind::{ByFunction, Callgrind, Calls};
 
-use super::callgrind::{ByFunction, Callgrind, Calls};
 use super::cpus::Cpus;
 use super::load_process::{LoadProcess, Sessions};
 use super::manifest;

@@ -3,7 +3,6 @@
 //! valgrind, and `foreign.rs`, a server that others load.
 
 pub mod bound;
-pub mod callgrind;
 pub mod check;
 pub mod counting;
 pub mod cpus;

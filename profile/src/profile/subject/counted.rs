@@ -9,7 +9,6 @@ use anyhow::{Context, Result, anyhow, ensure};
 use tlsdyno_base::exchange::exchange_within;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::interrupt;
-use tlsdyno_bench::run::callgrind::{ByFunction, Callgrind, Executed};
 use tlsdyno_bench::run::cpus::Cpus;
 use tlsdyno_bench::run::observer::Observer;
 use tlsdyno_bench::run::preflight::compile;
@@ -18,6 +17,7 @@ use tlsdyno_bench::run::testbed::Testbed;
 use tlsdyno_native::{Clock, Profiling};
 use tlsdyno_record::model::{ConfigurationModel, Experiment};
 use tlsdyno_record::store::samples::Area;
+use tlsdyno_servers::callgrind::{ByFunction, Callgrind, Executed};
 use tlsdyno_tls::Session;
 
 use crate::profile::CountedAreas;

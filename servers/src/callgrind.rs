@@ -12,8 +12,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use tempfile::TempDir;
 use tlsdyno_base::fault::{Fault, OrFault};
-use tlsdyno_servers::Instance;
-use tlsdyno_servers::cpu::ProcessClocks;
+
+use super::Instance;
+use super::cpu::ProcessClocks;
 
 /// How long a server may work on after its last connection. Under valgrind everything takes some fifty times as long.
 const REST_WITHIN: Duration = Duration::from_secs(60);
@@ -197,7 +198,8 @@ pub struct ByFunction {
 /// Calls of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
-    pub(crate) count: u64,
+    /// How many.
+    pub count: u64,
     /// With what it calls.
     pub instructions: u64,
 }
