@@ -211,7 +211,16 @@ fn is_advised(shop: &Shop, line: &str) {
     // One that runs from these files: a copy, because tests have no port 443.
     let installed = Installed::read(&main, None).unwrap();
     let instance = started(&place, &installed, &main, installed.choice(None).host);
-    let (before, running) = (state(site.path()), place.running());
+    // Apache listens before it begins the processes that answer.
+    let mut running = place.running();
+    loop {
+        std::thread::sleep(Duration::from_millis(500));
+        let before = std::mem::replace(&mut running, place.running());
+        if before == running {
+            break;
+        }
+    }
+    let before = state(site.path());
     assert!(!running.is_empty());
     let main = main.to_str().unwrap();
     let copy = place.run(&["ablate", "--server-config", main, "--print-config"]);
