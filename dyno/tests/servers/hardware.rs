@@ -127,7 +127,7 @@ fn hardware_that_makes_no_sense_is_refused_with_the_remedy() {
         ("engines = 2, operation_us = 200.0", "engines = 2", "one of `operation_us`"),
         ("engines = 2", "engines = 65", "expected 1 to 64"),
         ("burn_us = 300.0", "burn_us = -1.0", "microseconds of CPU time"),
-        ("speed = 0.5", "count = 4000, speed = 0.5", "give fewer"),
+        ("speed = 0.5", "count = 4000, speed = 0.5", "give it fewer"),
         ("burn_us = 300.0", "repeat_of = \"accelerator\"", "it is another setting"),
     ] {
         assert!(EXPERIMENT.contains(from));
