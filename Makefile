@@ -46,7 +46,7 @@ install: ## for good, in cargo's bin directory
 packages: ## .deb, .rpm and tarball into target/packages, for glibc 2.34 and later; on Debian 12
 	scripts/install-packages packages
 	rm -rf $(TARGET)/release/build/tlsdyno-native-*
-	$(CARGO) rustc --release --locked -p tlsdyno --bin tlsdyno -- -Clink-arg=-Wl,--no-eh-frame-hdr \
+	$(CARGO) rustc --release --locked -p tlsdyno --bin tlsdyno -- -Clto=fat -Clink-arg=-Wl,--no-eh-frame-hdr \
 		-Clink-arg=-Wl,--icf=safe -Clink-arg=-Wl,-T,$(CURDIR)/packaging/no-unwinding.ld
 	packaging/build $(TLSDYNO) $(TARGET)/release/build/tlsdyno-native-*/out $(TARGET)/packages
 
