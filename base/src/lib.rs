@@ -25,6 +25,7 @@ pub mod foreign;
 pub mod histogram;
 pub mod input;
 pub mod interrupt;
+pub mod least_squares;
 pub mod listening;
 pub mod open_files;
 pub mod output;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use tlsdyno_base::permission;
 use tlsdyno_base::url::Url;
-use tlsdyno_record::model::{Measure, WorkersModel};
+use tlsdyno_record::model::{Measure, OnLoss, WorkersModel};
 
 /// What TLS costs a server, from outside.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -93,10 +93,21 @@ impl CostExperiment {
         );
         ensure!(is_started == cost.address.is_some(), "a server command needs its --address, and nothing else does");
         ensure!(!is_started || cost.pid.is_none(), "--pid is for a server that runs already");
-        ensure!(
-            cost.workers.is_none() || (cost.against.is_none() && !is_started),
-            "a worker reads the CPU time of one server that runs; leave --against and --server-command out"
-        );
+        if let Some(workers) = &cost.workers {
+            ensure!(
+                cost.against.is_none() && !is_started,
+                "a worker reads the CPU time of one server that runs; leave --against and --server-command out"
+            );
+            ensure!(
+                workers.count() == 1 && workers.engine.is_none(),
+                "the CPU time of a server comes from one worker on its machine: --on HOST, or --workers 1"
+            );
+            ensure!(workers.on_loss == OnLoss::Stop, "nothing goes on without the worker; leave --on-loss out");
+            ensure!(
+                cost.pid.is_none() || !workers.on.is_empty(),
+                "--pid reaches a worker of --on; to another one its own --cpu-of says which process"
+            );
+        }
         ensure!(cost.against.is_some() || cost.against_pid.is_none(), "--against-pid needs --against");
         for url in cost.urls() {
             let parts = Url::parse(url)?;

@@ -28,7 +28,7 @@ use tlsdyno_bench::kinds::subcommand::{Subcommand, subcommand};
 use tlsdyno_bench::kinds::{AnyExperiment, AnySummary, Changes, Kind, any_experiment};
 use tlsdyno_bench::report::document::Document;
 use tlsdyno_bench::report::json;
-use tlsdyno_record::store::{OfKind, Record};
+use tlsdyno_record::store::{OfKind, Record, UNREAD};
 use tlsdyno_stats::Metric;
 
 use self::file::CostExperiment;
@@ -78,7 +78,7 @@ pub struct Measured {
 impl Measured {
     /// Whether its CPU time is read.
     pub fn is_seen(&self) -> bool {
-        self.accounting != server::UNSEEN
+        self.accounting != UNREAD
     }
 
     /// What steps and parts are told in.

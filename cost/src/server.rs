@@ -1,7 +1,6 @@
 //! The processes of a server whose CPU time is read.
 
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -11,10 +10,11 @@ use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::listening;
 use tlsdyno_record::model::WorkersModel;
 use tlsdyno_record::model::worker::{Look, Seen};
+use tlsdyno_record::store::UNREAD;
 use tlsdyno_servers::cpu::ProcessClocks;
 use tlsdyno_servers::run_directory::{RunDirectory, make_passable};
 use tlsdyno_servers::watch::{Watch, Whose};
-use tlsdyno_servers::{CommandSpec, Instance, ServerSpec};
+use tlsdyno_servers::{CommandSpec, ServerSpec};
 use tlsdyno_traffic::machines::far_cpu::FarCpu;
 
 /// How long it may take to connect.
@@ -27,10 +27,12 @@ const BUSY_MAX: f64 = 0.05;
 /// A server that runs, or one that was started.
 pub(crate) struct Server {
     pub address: SocketAddr,
+    /// Of a server that was started they hold the server, which ends with them.
     eyes: Eyes,
     /// The part of a CPU that it uses without connections of ours.
     pub busy: f64,
-    _started: Option<Started>,
+    /// That of a server that was started: it goes after the server.
+    _directory: Option<RunDirectory>,
 }
 
 /// Who reads the CPU time of its processes.
@@ -39,12 +41,6 @@ enum Eyes {
     Worker(FarCpu),
     /// It is on another machine, and nobody is there.
     Nobody,
-}
-
-/// A server that ends with the measurement, and its directory after it.
-struct Started {
-    _instance: Rc<Instance>,
-    _directory: RunDirectory,
 }
 
 impl Server {
@@ -73,7 +69,7 @@ impl Server {
             }
             None => Eyes::Nobody,
         };
-        Server { address, eyes, busy: 0.0, _started: None }.watched()
+        Server { address, eyes, busy: 0.0, _directory: None }.watched()
     }
 
     /// Starts the server of a command line.
@@ -92,12 +88,10 @@ impl Server {
             host: None,
         };
         let spec = ServerSpec::of_command(command, docroot);
-        let instance = Rc::new(tlsdyno_servers::start(&spec, directory.path()).or_fault(Fault::Server)?);
-        let found = Rc::clone(&instance);
-        let watch = Watch::of_found(move || Ok(ProcessClocks::of(found.pids())), instance.group_clock())?;
-        let address = instance.address();
-        let started = Some(Started { _instance: instance, _directory: directory });
-        Server { address, eyes: Eyes::Here(watch), busy: 0.0, _started: started }.watched()
+        let instance = tlsdyno_servers::start(&spec, directory.path()).or_fault(Fault::Server)?;
+        let (address, group) = (instance.address(), instance.group_clock());
+        let watch = Watch::of_found(move || Ok(ProcessClocks::of(instance.pids())), group)?;
+        Server { address, eyes: Eyes::Here(watch), busy: 0.0, _directory: Some(directory) }.watched()
     }
 
     /// The same once it is known how it is watched, and that it has little else to do.
@@ -149,7 +143,7 @@ impl Server {
     pub fn about(&mut self) -> Result<(&'static str, String)> {
         let seen = self.look(Look::About)?;
         let accounting = match self.eyes {
-            Eyes::Nobody => UNSEEN,
+            Eyes::Nobody => UNREAD,
             _ if seen.is_so => "cgroup",
             _ => "processes",
         };
@@ -187,6 +181,3 @@ impl Server {
         }
     }
 }
-
-/// The CPU time of such a server is not read: a record has what clients wait for.
-pub(crate) const UNSEEN: &str = "none";

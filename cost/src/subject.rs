@@ -72,6 +72,10 @@ impl<'a> Outside<'a> {
             let error = anyhow!("one server's CPU time is read here, the other's is not: measure each alone");
             return Err(Fault::Usage.of(error));
         }
+        if experiment.cost.rate_per_s.is_some() && !targets[0].measured.is_seen() {
+            let error = anyhow!("--rate needs the server's CPU time, which a worker beside it tells: --on HOST");
+            return Err(Fault::Usage.of(error));
+        }
         let mut steps = Vec::new();
         for (number, target) in targets.iter().enumerate() {
             for (index, step) in target.measured.steps.iter().enumerate() {

@@ -50,7 +50,7 @@ pub struct ServerCost {
     pub negotiated: String,
     /// What is told of connections: `server CPU`, or `client's wait` where the CPU time of the server is not read.
     pub cost: &'static str,
-    /// A connection of each step.
+    /// What a connection of each step costs.
     pub steps: Vec<StepCost>,
     /// What steps differ in.
     pub parts: Vec<PartCost>,
@@ -63,7 +63,7 @@ pub struct ServerCost {
 pub struct StepCost {
     /// Which.
     pub step: String,
-    /// A connection, nanoseconds.
+    /// What a connection costs, nanoseconds.
     pub cost_ns: Estimate,
     /// Connections measured.
     pub connections: u64,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use tlsdyno_base::bootstrap::SEED;
+use tlsdyno_base::least_squares;
 use tlsdyno_base::random::SplitMix64;
 
 use crate::measured::{Row, Work};
@@ -114,7 +115,7 @@ fn pace(cells: &[Cell], costs: Work, source: usize) -> f64 {
 /// The costs of the kinds of work in `of` for which the relative errors of the cells are least, none below 0.
 fn fit(cells: &[(Work, f64)], mut of: [bool; 4]) -> Work {
     loop {
-        let costs = least_squares(cells, of);
+        let costs = nearest(cells, of);
         let worst = (0..4).filter(|at| of[*at]).min_by(|one, two| costs[*one].total_cmp(&costs[*two]));
         match worst {
             Some(at) if costs[at] < 0.0 => of[at] = false,
@@ -123,30 +124,12 @@ fn fit(cells: &[(Work, f64)], mut of: [bool; 4]) -> Work {
     }
 }
 
-/// By the normal equations, with a trace of a ridge, so that cells that a resample left out leave a solution.
-fn least_squares(cells: &[(Work, f64)], of: [bool; 4]) -> Work {
-    let terms: Vec<usize> = (0..4).filter(|at| of[*at]).collect();
-    let size = terms.len();
-    let mut matrix = vec![vec![0.0; size + 1]; size];
-    for (work, cpu_ns) in cells {
-        let scaled: Vec<f64> = terms.iter().map(|at| work[*at] / cpu_ns).collect();
-        for (line, one) in matrix.iter_mut().zip(&scaled) {
-            line.iter_mut().zip(scaled.iter().chain([&1.0])).for_each(|(sum, two)| *sum += one * two);
-        }
-    }
-    for (at, line) in matrix.iter_mut().enumerate() {
-        line[at] *= 1.0 + 1e-9;
-    }
-    for at in 0..size {
-        let pivot = matrix[at].clone();
-        for (_, line) in matrix.iter_mut().enumerate().filter(|(other, _)| *other != at) {
-            let times = if pivot[at] > 0.0 { line[at] / pivot[at] } else { 0.0 };
-            line.iter_mut().zip(&pivot).for_each(|(one, two)| *one -= times * two);
-        }
-    }
-    let mut costs = Work::default();
-    for (at, term) in terms.iter().enumerate() {
-        costs[*term] = if matrix[at][at] > 0.0 { matrix[at][size] / matrix[at][at] } else { 0.0 };
-    }
-    costs
+/// Of these kinds of work alone; 0 for the others, and for one that a resample left out.
+fn nearest(cells: &[(Work, f64)], of: [bool; 4]) -> Work {
+    let row = |(work, cpu_ns): &(Work, f64)| {
+        let term = |at: usize| if of[at] { work[at] / cpu_ns } else { 0.0 };
+        ((0..4).map(term).collect(), 1.0)
+    };
+    let found = least_squares::of_rows(&cells.iter().map(row).collect::<Vec<_>>());
+    found.and_then(|costs| costs.try_into().ok()).unwrap_or_default()
 }

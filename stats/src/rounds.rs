@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tlsdyno_record::model::Experiment;
-use tlsdyno_record::store::{Block, LOAD, Record, Role};
+use tlsdyno_record::store::{Block, LOAD, Record, Role, UNREAD};
 
 use super::bootstrap::Column;
 use super::moment::Moment;
@@ -272,7 +272,7 @@ fn usable(record: &Record, block: &Block) -> bool {
     let valid_configuration =
         record.configurations.get(block.configuration).is_some_and(|configuration| configuration.valid);
     // What a server behind a URL costs is not known, nor that of one on another machine.
-    let is_unseen = record.kind_part.field() == LOAD || record.manifest.cpu_accounting == "none";
+    let is_unseen = record.kind_part.field() == LOAD || record.manifest.cpu_accounting == UNREAD;
     let costs = block.server_cpu_ns > 0 || is_unseen;
     valid_configuration && block.valid && block.hits > 0 && block.elapsed_ns > 0 && costs
 }

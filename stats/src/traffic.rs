@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::iter;
 
 use serde::Serialize;
+use tlsdyno_base::least_squares;
 use tlsdyno_record::model::Experiment;
 use tlsdyno_record::store::{Interval, Record, of_interval};
 use tlsdyno_tls::{Stage, StageSet};
@@ -19,8 +20,6 @@ use super::methods::name;
 const GROUP_US: u64 = 2_000_000;
 /// Fewer groups have no interval worth telling.
 const GROUPS_LEAST: usize = 5;
-/// Keeps what always goes together (handshakes and key derivations of one kind) from having no solution.
-const RIDGE: f64 = 1e-9;
 /// Resamples: a regression each.
 const DRAWN: usize = RESAMPLES / 5;
 
@@ -184,42 +183,9 @@ impl Sums {
         self.cpu_ns - (USUAL..REGRESSORS).map(|at| coefficients[at] * self.totals[at]).sum::<f64>()
     }
 
-    /// The least squares, by Cholesky's decomposition of the normal equations scaled to a diagonal of 1. What never
-    /// occurred costs nothing. `None`: they have no solution.
+    /// What each regressor costs. `None`: the sums do not decide it.
     fn solved(&self) -> Option<Vec<f64>> {
-        let used: Vec<usize> = (0..REGRESSORS).filter(|at| self.products[*at][*at] > 0.0).collect();
-        let scale: Vec<f64> = used.iter().map(|at| self.products[*at][*at].sqrt()).collect();
-        let n = used.len();
-        let mut lower = vec![vec![0.0; n]; n];
-        for row in 0..n {
-            for column in 0..=row {
-                let ridge = if row == column { RIDGE } else { 0.0 };
-                let product = self.products[used[row]][used[column]] / (scale[row] * scale[column]) + ridge;
-                let rest = product - (0..column).map(|k| lower[row][k] * lower[column][k]).sum::<f64>();
-                if row == column {
-                    if rest <= 0.0 {
-                        return None;
-                    }
-                    lower[row][row] = rest.sqrt();
-                } else {
-                    lower[row][column] = rest / lower[column][column];
-                }
-            }
-        }
-        let mut solution = vec![0.0; n];
-        for row in 0..n {
-            let known: f64 = (0..row).map(|k| lower[row][k] * solution[k]).sum();
-            solution[row] = (self.with_cpu[used[row]] / scale[row] - known) / lower[row][row];
-        }
-        for row in (0..n).rev() {
-            let known: f64 = (row + 1..n).map(|k| lower[k][row] * solution[k]).sum();
-            solution[row] = (solution[row] - known) / lower[row][row];
-        }
-        let mut coefficients = vec![0.0; REGRESSORS];
-        for (at, (value, scale)) in used.iter().zip(solution.iter().zip(&scale)) {
-            coefficients[*at] = value / scale;
-        }
-        Some(coefficients)
+        least_squares::solved(&self.products, &self.with_cpu)
     }
 }
 

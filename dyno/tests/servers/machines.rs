@@ -21,7 +21,7 @@ tickets = false
 [load]
 requests_per_connection = 1
 [measure]
-time_s = 12
+time_s = 18
 seed = 1
 [[configuration]]
 name = "as is"
@@ -94,10 +94,7 @@ fn machines_share_a_server_and_have_their_quota_for_their_blocks_only() {
         (cell["paper_hits_per_second"].as_f64(), result["machines"]["machines"][1].as_str()),
         (Some(30.0), Some("2 x 1000 MHz"))
     );
-    assert_eq!(result["machines"]["share_names"], serde_json::json!(["RSA"]), "{}", result["machines"]);
-    // A busy machine may leave too few rounds for one.
-    let shares = result["machines"]["shares"][0]["ours"].as_array().unwrap();
-    assert!(shares.first().is_none_or(|share| share["stage"] == "RSA"), "{shares:?}");
+    assert_eq!(result["machines"]["shares"][0]["ours"][0]["stage"], "RSA", "{}", result["machines"]);
     assert!(is_positive_or_null(&result["claims"][0]["ours"]["value"]), "{}", result["claims"]);
     let hardware = &result["manifest"]["hardware"];
     assert!(hardware["as is, 500 MHz"].as_str().unwrap().contains("a quota of 0.200 CPUs"), "{hardware}");

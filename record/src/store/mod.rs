@@ -21,7 +21,7 @@ pub use kind_part::{KindPart, LOAD, OfKind};
 pub use profile::ProfileBlock;
 pub use record::{
     BackendUse, Block, ClusterBlock, Configuration, EarlierRun, EarlierShare, FORMAT, Interval, LibraryUsed, Locality,
-    Manifest, Preflight, Record, Role, Slice, of_interval,
+    Manifest, Preflight, Record, Role, Slice, UNREAD, of_interval,
 };
 pub use reuse::{Reuse, Row};
 pub use sqlite::{Listing, Store};

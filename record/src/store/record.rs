@@ -95,7 +95,7 @@ pub struct Manifest {
     pub server_cpus: Vec<u32>,
     /// Logical CPUs the load was confined to; empty: not confined.
     pub client_cpus: Vec<u32>,
-    /// How server CPU was counted: `cgroup` or `processes`.
+    /// How server CPU was counted: `cgroup` or `processes`; [`UNREAD`]: not at all.
     pub cpu_accounting: String,
     /// Version of the OpenSSL that the server uses.
     pub openssl_version: String,
@@ -134,6 +134,9 @@ pub struct Manifest {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub measuring_ns: u64,
 }
+
+/// How the CPU time of a server is counted that cannot be looked into: a record has what clients waited for.
+pub const UNREAD: &str = "none";
 
 fn is_zero(number: &u64) -> bool {
     *number == 0

@@ -8,8 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
-use anyhow::{Context, Result, anyhow, ensure};
-use tlsdyno_base::fault::Fault;
+use anyhow::{Context, Result, ensure};
 use tlsdyno_record::model::WorkersModel;
 use tlsdyno_record::model::worker::{Look, Seen};
 
@@ -26,15 +25,11 @@ pub struct FarCpu {
 }
 
 impl FarCpu {
-    /// Waits for the worker that is asked for. It reads the CPU time of `pid`, or of whoever listens at `server`.
+    /// Waits for the one worker that is asked for. It reads the CPU time of `pid`, or of whoever listens at `server`.
     ///
     /// # Errors
-    /// More than one is asked for, or it does not come.
+    /// It does not come.
     pub fn gather(model: &WorkersModel, server: SocketAddr, pid: Option<u32>, stop: &AtomicBool) -> Result<FarCpu> {
-        if model.count() != 1 || model.engine.is_some() {
-            let one = "the CPU time of a server comes from one worker on its machine: --on HOST, or --workers 1";
-            return Err(Fault::Usage.of(anyhow!(one)));
-        }
         let whose = pid.map_or_else(|| server.to_string(), |pid| pid.to_string());
         let arguments = ["--cpu-of".to_owned(), whose];
         let gathered = gather(model, Packer::default(), server, &arguments, stop)?;

@@ -45,6 +45,8 @@ fn is_read_by_a_worker_beside_it_or_told_by_what_a_client_waits() {
         assert!((50.0..50_000.0).contains(&full(&sheet)), "{sheet:#}");
         assert!(sheet["answer"].as_str().unwrap().contains("was not read") != (told == "server CPU"), "{sheet:#}");
     }
+    let output = sheet(&["--rate", "300"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
     let refused = |more: &str, code: i32, why: &str| {
         let output = worker(more);
         let said = String::from_utf8_lossy(&output.stderr);

@@ -157,6 +157,10 @@ fn what_cannot_be_measured_is_refused_in_one_sentence() {
     let nobody = format!("https://{nobody}/");
     refused(&place, &["http://127.0.0.1:1/"], 2, "is plain HTTP");
     refused(&place, &["https://192.0.2.1/"], 2, "--i-may-load-this");
+    let beside = ["https://127.0.0.1:1/", "--workers", "1", "--token-file", "token"];
+    refused(&place, &[&beside[..], &["--pid", "1"]].concat(), 2, "its own --cpu-of");
+    refused(&place, &[&beside[..], &["--on-loss", "go-on"]].concat(), 2, "leave --on-loss out");
+    refused(&place, &["https://127.0.0.1:1/", "--workers", "2", "--token-file", "token"], 2, "one worker");
     refused(&place, &[&nobody], 4, "nobody answers");
     let plain = ["serve", "--listen-plain", "127.0.0.1:0", "--print-address", "--docroot", "docroot"];
     let (_plain, address) = serving(&mut place.tlsdyno(&plain));

@@ -41,8 +41,8 @@ fn check(model: &CacheModel) -> Section {
 
 fn table(kind: Handshakes, model: &CacheModel) -> Section {
     let told = |of: &OnProcessor, user: bool| {
-        let [value, low, high] = if user { of.user_ratio } else { of.tls_ratio };
-        format!("{value:.2} [{low:.2}, {high:.2}]")
+        let of = if user { of.user_ratio } else { of.tls_ratio };
+        of.told(|times| format!("{times:.2}"))
     };
     let rows = Rows::of(&model.processors)
         .words("processor", |of| capitalised(&of.processor))
@@ -70,15 +70,16 @@ fn table(kind: Handshakes, model: &CacheModel) -> Section {
 
 /// Whether a faster processor brings TLS and plain HTTP together.
 fn trend(kind: Handshakes, model: &CacheModel) -> String {
-    let [value, low, high] = model.trend_ratio;
+    let trend = model.trend_ratio;
     let said = match () {
-        () if high < 1.0 => "closes the gap between TLS and plain HTTP in part",
-        () if low > 1.0 => "widens the gap between TLS and plain HTTP",
+        () if trend.high < 1.0 => "closes the gap between TLS and plain HTTP in part",
+        () if trend.low > 1.0 => "widens the gap between TLS and plain HTTP",
         () => "leaves the gap between TLS and plain HTTP as it is, or changes it undecidedly",
     };
     format!(
         "With {} handshakes a CPU four times as fast beside the same memory {said}: what TLS multiplies the cost of a \
-         hit by becomes {value:.3} [{low:.3}, {high:.3}] times what it is.",
-        kind.name()
+         hit by becomes {} times what it is.",
+        kind.name(),
+        trend.told(|times| format!("{times:.3}"))
     )
 }
