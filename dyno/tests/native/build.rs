@@ -1,9 +1,11 @@
 //! Compiles the C test programs, and provider and doubler anew with sanitizers. A missing tool fails the test and
 //! names the package.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Folder `native/` of the repository.
 pub fn native() -> PathBuf {
@@ -20,24 +22,39 @@ pub fn openssl_prefix() -> Option<PathBuf> {
     std::env::var_os("TLSDYNO_OPENSSL_PREFIX").map(PathBuf::from)
 }
 
-/// Compiles `native/tests/NAME.c` against the libcrypto under test with `flags`; `label` keeps variants apart.
-pub fn test_program(compiler: &str, name: &str, label: &str, flags: &[&str]) -> PathBuf {
-    let program = out().join(format!("{}-{label}-{}", name.trim_start_matches("../"), std::process::id()));
-    // The system's, or the shared libraries of another OpenSSL.
-    let libraries = openssl_prefix().map_or_else(Vec::new, |prefix| {
-        let prefix = prefix.display();
-        vec![format!("-I{prefix}/include"), format!("-L{prefix}/shared"), format!("-Wl,-rpath,{prefix}/shared")]
-    });
-    run(Command::new(compiler)
+/// What `command` compiles to, in a file of its own that nothing writes any more: tests that ask for the same, at the
+/// same time too, run one file.
+fn compiled(name: &str, mut command: Command) -> PathBuf {
+    static FILES: Mutex<BTreeMap<String, Arc<OnceLock<PathBuf>>>> = Mutex::new(BTreeMap::new());
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let mut files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
+    let file = files.entry(format!("{command:?}")).or_default().clone();
+    drop(files);
+    let make = || {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = out().join(format!("{name}-{number}-{}", std::process::id()));
+        run(command.arg("-o").arg(&path));
+        path
+    };
+    file.get_or_init(make).clone()
+}
+
+/// Compiles `native/tests/NAME.c` against the libcrypto under test with `flags`.
+pub fn test_program(compiler: &str, name: &str, flags: &[&str]) -> PathBuf {
+    let mut command = Command::new(compiler);
+    command
         .args(["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-pthread"])
         .args(["-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wconversion", "-Wno-deprecated-declarations"])
         .args(flags)
-        .arg(native().join("tests").join(format!("{name}.c")))
-        .arg("-o")
-        .arg(&program)
-        .args(libraries)
-        .arg("-lcrypto"));
-    program
+        .arg(native().join("tests").join(format!("{name}.c")));
+    // The system's, or the shared libraries of another OpenSSL.
+    if let Some(prefix) = openssl_prefix() {
+        let prefix = prefix.display();
+        command.args([format!("-I{prefix}/include"), format!("-L{prefix}/shared")]);
+        command.arg(format!("-Wl,-rpath,{prefix}/shared"));
+    }
+    command.arg("-lcrypto");
+    compiled(name.trim_start_matches("../"), command)
 }
 
 /// How a program of `native/tests` and the library that it loads are built.
@@ -49,17 +66,18 @@ pub enum Build {
 }
 
 impl Build {
-    /// The program, and what takes the place of the library of `native/LIBRARY`. `label` keeps tests apart.
-    pub fn of(self, library: &str, name: &str, label: &str, flags: &[&str]) -> (PathBuf, Option<PathBuf>) {
-        let label = format!("{library}-{label}");
+    /// The program `name`.
+    pub fn program(self, name: &str, flags: &[&str]) -> PathBuf {
         match self {
-            Build::Plain => (test_program("cc", name, &label, flags), None),
-            Build::Sanitized => {
-                let flags: Vec<&str> = flags.iter().chain(SANITIZERS).copied().collect();
-                let program = test_program("clang", name, &format!("{label}-sanitized"), &flags);
-                (program, Some(sanitized_library(library, &label)))
-            }
+            Build::Plain => test_program("cc", name, flags),
+            Build::Sanitized => test_program("clang", name, &[flags, SANITIZERS].concat()),
         }
+    }
+
+    /// The program `name`, and what takes the place of the library of `native/LIBRARY`.
+    pub fn of(self, library: &str, name: &str, flags: &[&str]) -> (PathBuf, Option<PathBuf>) {
+        let library = matches!(self, Build::Sanitized).then(|| sanitized_library(library));
+        (self.program(name, flags), library)
     }
 }
 
@@ -89,23 +107,21 @@ pub const SANITIZERS: &[&str] =
     &["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
 
 /// The library of `native/NAME` compiled by clang with its warnings as errors, address and undefined-behaviour
-/// sanitizer. `label` keeps tests apart that build it at the same time.
-pub fn sanitized_library(name: &str, label: &str) -> PathBuf {
-    let library = out().join(format!("tlsdyno-{name}-sanitized-{label}-{}.so", std::process::id()));
+/// sanitizer.
+pub fn sanitized_library(name: &str) -> PathBuf {
     let sources = native().join(name);
     let folders = [&sources, &native().join("wrapping")].map(|folder| std::fs::read_dir(folder).unwrap());
     let files = folders.into_iter().flatten().map(|entry| entry.unwrap().path());
-    run(Command::new("clang")
+    let mut command = Command::new("clang");
+    command
         .args(["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-pthread", "-shared"])
         .args(["-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wconversion", "-Wstrict-prototypes"])
         .arg("-Wmissing-prototypes")
         .args(SANITIZERS)
         .arg(format!("-Wl,--version-script={}", sources.join("exports.map").display()))
         .arg("-Wl,-z,nodelete")
-        .args(files.filter(|path| path.extension().is_some_and(|extension| extension == "c")))
-        .arg("-o")
-        .arg(&library));
-    library
+        .args(files.filter(|path| path.extension().is_some_and(|extension| extension == "c")));
+    compiled(&format!("{name}.so"), command)
 }
 
 /// Of LSAN_OPTIONS: whether the leak check looks at thread-local variables. That of LLVM 14 may crash in those of

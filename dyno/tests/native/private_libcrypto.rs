@@ -20,7 +20,7 @@ fn run(program: &Path, library: &Unpacked, copy: Option<&Path>) -> (String, Stri
 
 fn check(library: &Unpacked, name: &str) {
     // Nothing of libcrypto is called by its name, so that the linker leaves it out.
-    let program = build::test_program("cc", "private_libcrypto", name, &["-Wl,--as-needed"]);
+    let program = build::test_program("cc", "private_libcrypto", &["-Wl,--as-needed"]);
     assert_eq!(run(&program, library, None), ("first 1\n".to_owned(), String::new()), "{name}");
     let dir = tempfile::tempdir().unwrap();
     let (printed, said) = run(&program, library, Some(&dir.path().join("copy.so")));

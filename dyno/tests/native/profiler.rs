@@ -84,7 +84,7 @@ fn check_long(counts: &ProfileCounts, what: &str) {
 
 fn threads_and_forks_are_timed_each_by_itself(build: Build) {
     for name in ["threads", "processes"] {
-        let (program, library) = build.of("profiler", name, name, &[]);
+        let (program, library) = build.of("profiler", name, &[]);
         let counts = run(&mut Command::new(program), library.as_deref(), Clock::best(), true);
         check(&counts, name);
         // In each of 50 rounds of 8 threads two keys of two kinds, of which two derive: no update was lost.
@@ -96,7 +96,7 @@ fn threads_and_forks_are_timed_each_by_itself(build: Build) {
 /// A slot goes from a thread that ends to one that begins, with what it holds; where there are too many at once, they
 /// share one.
 fn no_call_is_lost_however_many_threads_there_are(build: Build) {
-    let (program, library) = build.of("profiler", "ends", "ends", &[]);
+    let (program, library) = build.of("profiler", "ends", &[]);
     let dir = tempfile::tempdir().unwrap();
     let profiling = Profiling::prepare(dir.path(), Clock::best()).unwrap();
     let (counts, printed) = run_with(&profiling, &mut Command::new(program), library.as_deref(), true);
@@ -108,7 +108,7 @@ fn no_call_is_lost_however_many_threads_there_are(build: Build) {
 
 #[test]
 fn the_clock_of_the_thread_does_where_there_is_no_other() {
-    let program = build::test_program("cc", "threads", "profiler-clock", &[]);
+    let program = build::test_program("cc", "threads", &[]);
     let counts = run(&mut Command::new(program), None, Clock::Thread, true);
     // To read this clock takes longer than a digest of some bytes, so that nothing may be left of its time.
     assert!(class(&counts, "digest").timed_count > 0, "{counts:?}");
@@ -117,13 +117,13 @@ fn the_clock_of_the_thread_does_where_there_is_no_other() {
 
 #[test]
 fn nothing_is_counted_unless_it_is_wanted() {
-    let program = build::test_program("cc", "threads", "profiler-idle", &[]);
+    let program = build::test_program("cc", "threads", &[]);
     assert_eq!(run(&mut Command::new(program), None, Clock::Counter, false), ProfileCounts::default());
 }
 
 #[test]
 fn without_an_area_it_is_the_default_provider() {
-    let program = build::test_program("cc", "threads", "profiler-orphan", &[]);
+    let program = build::test_program("cc", "threads", &[]);
     let dir = tempfile::tempdir().unwrap();
     let profiling = Profiling::prepare(dir.path(), Clock::Counter).unwrap();
     let environment = profiling.handed().environment;
@@ -142,7 +142,7 @@ mod long {
     #[test]
     #[ignore = "wants a processor without other work: make test-long"]
     fn interruptions_are_in_no_time() {
-        let program = build::test_program("cc", "preempted", "profiler", &[]);
+        let program = build::test_program("cc", "preempted", &[]);
         let dir = tempfile::tempdir().unwrap();
         let profiling = Profiling::prepare(dir.path(), Clock::Counter).unwrap();
         let cpu = *tlsdyno::affinity::allowed().last().unwrap();
@@ -162,7 +162,7 @@ mod long {
     #[test]
     #[ignore = "under valgrind: make test-long"]
     fn under_valgrind() {
-        let program = build::test_program("cc", "threads", "profiler-valgrind", &[]);
+        let program = build::test_program("cc", "threads", &[]);
         let mut valgrind = Command::new("valgrind");
         valgrind.args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
         check(&run(valgrind.arg(program), None, Clock::Counter, true), "valgrind");

@@ -37,7 +37,7 @@ fn check_all_doubled(counters: &DoublingCounters) {
 }
 
 fn every_result_is_right_in_and_across_all_modes(build: Build) {
-    let (program, library) = build.of("doubler", "doubled", "every", &[]);
+    let (program, library) = build.of("doubler", "doubled", &[]);
     let counters = run(&mut Command::new(program), library.as_deref(), &["AREA", "every"], Doubled::NOTHING);
     check_all_doubled(&counters);
 }
@@ -45,14 +45,14 @@ fn every_result_is_right_in_and_across_all_modes(build: Build) {
 fn connections_survive_flips_in_mid_handshake(build: Build) {
     let (certificate, key) = certificate("rsa");
     let arguments = ["AREA", certificate.to_str().unwrap(), key.to_str().unwrap(), "doubled"];
-    let (program, library) = build.of("doubler", "modes_tls", "tls", &["-Wl,--no-as-needed", "-lssl"]);
+    let (program, library) = build.of("doubler", "modes_tls", &["-Wl,--no-as-needed", "-lssl"]);
     let counters = run(&mut Command::new(program), library.as_deref(), &arguments, Doubled::NOTHING);
     check_all_doubled(&counters);
 }
 
 #[test]
 fn leaves_no_second_copy_of_a_secret() {
-    let program = build::test_program("cc", "doubled", "doubler-wiped", &[]);
+    let program = build::test_program("cc", "doubled", &[]);
     let counters = run(&mut Command::new(program), None, &["AREA", "wiped"], Doubled::NOTHING);
     assert!(counters.doubled(Stage::Kdf) > 0, "{counters}");
 }
@@ -60,7 +60,7 @@ fn leaves_no_second_copy_of_a_secret() {
 fn threads_forks_and_several_contexts(build: Build) {
     let everything = Doubled::stages(StageSet::PROVIDER);
     for name in ["threads", "processes"] {
-        let (program, library) = build.of("doubler", name, name, &[]);
+        let (program, library) = build.of("doubler", name, &[]);
         let counters = run(&mut Command::new(program), library.as_deref(), &[], everything);
         assert!(counters.doubled(Stage::Digest) >= 250, "{name}: {counters}");
         assert_eq!(counters.event("lost"), 0, "{name}: {counters}");
@@ -69,7 +69,7 @@ fn threads_forks_and_several_contexts(build: Build) {
 
 /// In a process that has long been loaded: results go on being right, nothing is computed twice any more.
 fn passes_through_once_that_the_heartbeat_stops(build: Build) {
-    let (program, library) = build.of("doubler", "doubled", "gone", &[]);
+    let (program, library) = build.of("doubler", "doubled", &[]);
     let dir = tempfile::tempdir().unwrap();
     let doubling = Doubling::prepare(dir.path()).unwrap();
     if let Some(library) = library {
@@ -124,7 +124,7 @@ mod long {
     #[test]
     #[ignore = "under valgrind: make test-long"]
     fn under_valgrind() {
-        let program = build::test_program("cc", "threads", "doubler-valgrind", &[]);
+        let program = build::test_program("cc", "threads", &[]);
         let mut valgrind = Command::new("valgrind");
         valgrind.args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
         let counters = run(valgrind.arg(program), None, &[], Doubled::stages(StageSet::PROVIDER));

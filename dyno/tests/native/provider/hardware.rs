@@ -48,22 +48,22 @@ fn check_accelerator(program: &Path, library: Option<&Path>, job: Option<&str>) 
 
 #[test]
 fn engines_leave_neither_gaps_nor_overlaps_in_virtual_time() {
-    build::run(&mut Command::new(build::test_program("cc", "engines", "plain", &[])));
-    let program = build::test_program("clang", "engines", "sanitized", crate::build::SANITIZERS);
+    build::run(&mut Command::new(build::test_program("cc", "engines", &[])));
+    let program = build::test_program("clang", "engines", crate::build::SANITIZERS);
     build::run(&mut Command::new(program));
 }
 
 #[test]
 fn the_accelerator_is_shared_by_threads_and_processes() {
-    let program = build::test_program("cc", "private_key", "plain", &[]);
+    let program = build::test_program("cc", "private_key", &[]);
     check_accelerator(&program, None, None);
     check_accelerator(&program, None, Some("job"));
 }
 
 #[test]
 fn the_accelerator_under_sanitizers() {
-    let program = build::test_program("clang", "private_key", "sanitized", crate::build::SANITIZERS);
-    let library = crate::build::sanitized_library("provider", "accelerator");
+    let program = build::test_program("clang", "private_key", crate::build::SANITIZERS);
+    let library = crate::build::sanitized_library("provider");
     check_accelerator(&program, Some(&library), None);
     check_accelerator(&program, Some(&library), Some("job"));
 }
@@ -72,7 +72,7 @@ fn the_accelerator_under_sanitizers() {
 #[test]
 fn cpu_time_is_burnt_as_asked() {
     const SIGNATURES: u64 = 400;
-    let program = build::test_program("cc", "private_key", "plain", &[]);
+    let program = build::test_program("cc", "private_key", &[]);
     for wanted_ns in [20_000, 100_000] {
         let hardware = Hardware { burn_ns: wanted_ns, accelerator: None, burn_instructions: 0 };
         let outcome = sign(&program, None, StageSet::NONE, hardware, &["1", "2", "200"]);

@@ -27,19 +27,19 @@ fn run(program: &Path, library: Option<&Path>, may_be_off: StageSet, arguments: 
 }
 
 fn contexts_keep_the_mode_in_which_they_were_made(build: Build) {
-    let (program, library) = build.of("provider", "modes", "every", &[]);
+    let (program, library) = build.of("provider", "modes", &[]);
     assert_eq!(run(&program, library.as_deref(), StageSet::PROVIDER, &["every"]), 0);
 }
 
 fn a_mode_switches_nothing_that_the_run_did_not_acknowledge(build: Build) {
-    let (program, library) = build.of("provider", "modes", "outside", &[]);
+    let (program, library) = build.of("provider", "modes", &[]);
     assert!(run(&program, library.as_deref(), stages("digest"), &["outside"]) > 0);
 }
 
 fn connections_survive_flips(build: Build) {
     let (certificate, key) = certificate("rsa");
     let files = [certificate.to_str().unwrap(), key.to_str().unwrap()];
-    let (program, library) = build.of("provider", "modes_tls", "tls", &["-Wl,--no-as-needed", "-lssl"]);
+    let (program, library) = build.of("provider", "modes_tls", &["-Wl,--no-as-needed", "-lssl"]);
     assert_eq!(run(&program, library.as_deref(), StageSet::PROVIDER, &files), 0);
 }
 

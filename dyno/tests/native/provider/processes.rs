@@ -60,9 +60,9 @@ fn same_library(injection: &Injection, other_dir: &Path) -> PathBuf {
     configuration
 }
 
-fn check_all(compiler: &str, label: &str, flags: &[&str], library: Option<&Path>, wrap: impl Fn(&Path) -> Command) {
+fn check_all(compiler: &str, flags: &[&str], library: Option<&Path>, wrap: impl Fn(&Path) -> Command) {
     for Program { name, counted } in PROGRAMS {
-        let program = build::test_program(compiler, name, label, flags);
+        let program = build::test_program(compiler, name, flags);
         let counters = run(name, &program, library, &wrap);
         assert!(counted(&counters), "{name}: {counters}");
     }
@@ -70,7 +70,7 @@ fn check_all(compiler: &str, label: &str, flags: &[&str], library: Option<&Path>
 
 #[test]
 fn threads_forks_and_contexts() {
-    check_all("cc", "plain", &[], None, |program| Command::new(program));
+    check_all("cc", &[], None, |program| Command::new(program));
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn under_jemalloc() {
         .and_then(|line| line.split(" => ").nth(1))
         .expect("libjemalloc.so.2 is not installed; Debian: apt install libjemalloc2")
         .to_owned();
-    check_all("cc", "jemalloc", &[], None, |program| {
+    check_all("cc", &[], None, |program| {
         let mut command = Command::new(program);
         command.env("LD_PRELOAD", &jemalloc);
         command
@@ -96,10 +96,10 @@ mod long {
     #[test]
     #[ignore = "under sanitizers: make test-long"]
     fn under_address_and_undefined_behaviour_sanitizers() {
-        let library = sanitized_library("provider", "all");
-        check_all("clang", "sanitized", SANITIZERS, Some(&library), |program| Command::new(program));
+        let library = sanitized_library("provider");
+        check_all("clang", SANITIZERS, Some(&library), |program| Command::new(program));
         load_unload_and_load_again(&library);
-        let program = build::test_program("clang", "vectors", "sanitized", SANITIZERS);
+        let program = build::test_program("clang", "vectors", SANITIZERS);
         for (section, off) in [
             ("aead", "cipher"),
             ("aead", "mac"),
@@ -123,8 +123,8 @@ mod long {
     #[test]
     #[ignore = "under sanitizers: make test-long"]
     fn garbage_records_under_sanitizers() {
-        let library = sanitized_library("provider", "garbage");
-        let program = build::test_program("clang", "garbage", "sanitized", SANITIZERS);
+        let library = sanitized_library("provider");
+        let program = build::test_program("clang", "garbage", SANITIZERS);
         for off in ["cipher", "mac", "cipher,mac"] {
             let dir = tempfile::tempdir().unwrap();
             let injection = Injection::prepare(dir.path(), crate::provider::vectors::stages(off)).unwrap();
@@ -135,7 +135,7 @@ mod long {
 
     /// The provider's state outlives its unloading; nothing in it may be libcrypto's.
     fn load_unload_and_load_again(library: &Path) {
-        let program = build::test_program("clang", "load", "sanitized", SANITIZERS);
+        let program = build::test_program("clang", "load", SANITIZERS);
         let dir = tempfile::tempdir().unwrap();
         let injection = Injection::prepare(dir.path(), StageSet::PROVIDER).unwrap();
         std::fs::copy(library, injection.library_path()).unwrap();
@@ -149,7 +149,7 @@ mod long {
     #[test]
     #[ignore = "under valgrind: make test-long"]
     fn under_valgrind() {
-        let program = build::test_program("cc", "vectors", "valgrind", &[]);
+        let program = build::test_program("cc", "vectors", &[]);
         for (section, off) in
             [("aead", "cipher,mac"), ("cbc", "cipher,mac"), ("digest", "digest"), ("exchange", "key_agreement")]
         {

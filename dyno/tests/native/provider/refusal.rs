@@ -5,9 +5,8 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 
 use tlsdyno::native::Injection;
 use tlsdyno::native::layout::provider as layout;
@@ -18,8 +17,7 @@ use crate::build::{self, SANITIZERS};
 
 /// The error queue after the provider was loaded as `configuration` says; empty if it loaded.
 fn error_queue(configuration: &Path) -> String {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    let program = PROGRAM.get_or_init(|| build::test_program("cc", "load", "plain", &[]));
+    let program = build::test_program("cc", "load", &[]);
     let on_demand = configuration.with_extension("on-demand");
     let text = fs::read_to_string(configuration).unwrap();
     fs::write(&on_demand, text.replace("activate = 1\n", "")).unwrap();
@@ -87,8 +85,8 @@ fn refuses_when_the_owner_has_ended() {
 /// Every stage, in a process that has loaded the provider long before.
 #[test]
 fn refuses_once_that_the_heartbeat_stops() {
-    for (compiler, label, flags) in [("cc", "plain", &[][..]), ("clang", "sanitized", SANITIZERS)] {
-        let program = build::test_program(compiler, "heartbeat", label, flags);
+    for (compiler, flags) in [("cc", &[][..]), ("clang", SANITIZERS)] {
+        let program = build::test_program(compiler, "heartbeat", flags);
         let dir = tempfile::tempdir().unwrap();
         let injection = Injection::prepare(dir.path(), StageSet::PROVIDER).unwrap();
         let mut process = Command::new(program)

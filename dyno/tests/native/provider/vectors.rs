@@ -65,7 +65,7 @@ const FILES: [VectorFile; 8] = [
 
 #[test]
 fn vectors_are_those_of_the_provider() {
-    let program = build::test_program("cc", "vectors", "plain", &[]);
+    let program = build::test_program("cc", "vectors", &[]);
     let folder = build::native().join("vectors");
     for file in &FILES {
         let Some(fresh) = generate(&program, file) else {

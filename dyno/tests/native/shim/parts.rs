@@ -8,23 +8,15 @@ use tlsdyno::native::{ShimCounters, ShimInjection, ShimSettings};
 use tlsdyno::servers::{CertificateFiles, certificates};
 use tlsdyno_tls::{Script, Stage, StageSet, Suite, Version};
 
-use crate::build::{self, Build, SANITIZERS, plain_and_sanitized};
+use crate::build::{self, Build, plain_and_sanitized};
 
 /// One program of `native/tests` with the shim compiled into it.
-fn program(compiler: &str, name: &str, label: &str, flags: &[&str]) -> PathBuf {
+fn built(build: Build, name: &str) -> PathBuf {
     let sources = std::fs::read_dir(build::native().join("shim")).unwrap().map(|entry| entry.unwrap().path());
     let sources = sources.filter(|path| path.extension().is_some_and(|extension| extension == "c"));
-    let mut all: Vec<String> = flags.iter().map(ToString::to_string).collect();
-    all.extend(["-Wl,--no-as-needed".to_owned(), "-lssl".to_owned()]);
+    let mut all = vec!["-Wl,--no-as-needed".to_owned(), "-lssl".to_owned()];
     all.extend(sources.map(|path| path.display().to_string()));
-    build::test_program(compiler, name, label, &all.iter().map(String::as_str).collect::<Vec<_>>())
-}
-
-fn built(build: Build, name: &str) -> PathBuf {
-    match build {
-        Build::Plain => program("cc", name, "plain", &[]),
-        Build::Sanitized => program("clang", name, "sanitized", SANITIZERS),
-    }
+    build.program(name, &all.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 fn scripts(settings: &mut ShimSettings) {
@@ -134,10 +126,9 @@ mod long {
                 .arg(program);
             command
         };
-        let program_of = |name| program("cc", name, "valgrind", &[]);
-        let sessions = program_of("shim_sessions");
+        let sessions = built(Build::Plain, "shim_sessions");
         run(valgrind(&sessions), &universal(Version::Tls13, false), &files);
-        let connections = program_of("shim_connection");
+        let connections = built(Build::Plain, "shim_connection");
         let (section, settings, _) = sections().remove(2);
         let mut command = valgrind(&connections);
         command.arg(section);
