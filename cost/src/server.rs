@@ -85,6 +85,7 @@ impl Server {
             address: address.to_owned(),
             plain_address: None,
             installed: None,
+            replays: false,
             host: None,
         };
         let spec = ServerSpec::of_command(command, docroot);

@@ -54,6 +54,9 @@ pub struct CommandSpec {
     /// The configuration of an installed server, which a copy beside it is made of; the command is its program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub installed: Option<PathBuf>,
+    /// The answers of applications behind that are asked for once and replayed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replays: bool,
     /// What clients ask for: which server of an installed configuration is measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
@@ -115,7 +118,10 @@ impl CommandSpec {
     /// # Errors
     /// It cannot be read.
     pub fn read_installed(&self) -> Result<Option<Installed>> {
-        let read = |path: &PathBuf| Ok(Installed::read(path, Some(&self.command))?.serving(self.host.as_deref()));
+        let read = |path: &PathBuf| {
+            let installed = Installed::read(path, Some(&self.command))?.serving(self.host.as_deref());
+            Ok(installed.replaying(self.replays))
+        };
         self.installed.as_ref().map(read).transpose()
     }
 
@@ -293,6 +299,7 @@ mod tests {
             address: address.into(),
             plain_address: plain.map(Into::into),
             installed: None,
+            replays: false,
             host: None,
         }
     }

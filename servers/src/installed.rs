@@ -35,6 +35,7 @@ pub struct Installed {
     site: Box<dyn Site>,
     /// What clients ask for; `None`: the default server.
     host: Option<String>,
+    replays: bool,
 }
 
 /// A text of one file of this server, without what it includes, as it is understood: written again. Fuzzers call it.
@@ -69,7 +70,7 @@ impl Installed {
         };
         let is_of_tls = site.tls_servers() > 0;
         ensure!(is_of_tls, "no server in {} speaks TLS, so that there is nothing to measure", path.display());
-        Ok(Installed { server, site, host: None })
+        Ok(Installed { server, site, host: None, replays: false })
     }
 
     /// Whose configuration it is.
@@ -89,6 +90,18 @@ impl Installed {
     #[must_use]
     pub fn serving(self, host: Option<&str>) -> Installed {
         Installed { host: host.map(str::to_owned), ..self }
+    }
+
+    /// The same, with the answers of the applications behind it asked for once, where it asks by plain HTTP, and
+    /// replayed from then on.
+    #[must_use]
+    pub fn replaying(self, replays: bool) -> Installed {
+        Installed { replays, ..self }
+    }
+
+    /// Whether answers of applications are replayed.
+    pub fn replays(&self) -> bool {
+        self.replays
     }
 
     /// Which host is measured if this is asked for, or nothing.
@@ -137,7 +150,7 @@ impl Installed {
     /// # Errors
     /// It has a directive that no copy can have.
     pub fn text(&self, port: u16, plain_port: u16, directory: &Path) -> Result<String> {
-        let copy = self.copy(Ports { port, plain_port, directory })?;
+        let copy = self.copy(Ports { port, plain_port, directory, replays: self.replays })?;
         let mut text = String::new();
         for line in copy.told {
             let _ = writeln!(text, "# {}", line.replace(['\n', '\r'], " "));
@@ -171,12 +184,12 @@ impl Installed {
     /// # Errors
     /// It has a directive that no copy can have.
     pub fn effects(&self) -> Result<Vec<String>> {
-        Ok(self.copy(example())?.told)
+        Ok(self.copy(self.example())?.told)
     }
 
     /// Whether the copy runs code, so that nobody knows what it writes.
     pub fn runs_code(&self) -> bool {
-        self.copy(example()).is_ok_and(|copy| copy.runs_code)
+        self.copy(self.example()).is_ok_and(|copy| copy.runs_code)
     }
 
     /// Directories of its documents, as far as they are named without variables.
@@ -185,13 +198,19 @@ impl Installed {
     }
 
     fn copy(&self, ports: Ports) -> Result<Copied> {
-        self.site.copy(self.host.as_deref(), ports)
+        let copy = self.site.copy(self.host.as_deref(), ports)?;
+        ensure!(
+            copy.replays || !self.replays,
+            "--replay-backend: no application behind it is asked by plain HTTP at an address that stands in its files; \
+             leave it out"
+        );
+        Ok(copy)
     }
-}
 
-/// Where a copy would be that is only asked about.
-fn example() -> Ports<'static> {
-    Ports { port: 0, plain_port: 0, directory: Path::new("/the/private/directory") }
+    /// Where a copy would be that is only asked about.
+    fn example(&self) -> Ports<'static> {
+        Ports { port: 0, plain_port: 0, directory: Path::new("/the/private/directory"), replays: self.replays }
+    }
 }
 
 /// The server that a program is, by its name.

@@ -33,6 +33,7 @@ pub mod pid_namespace;
 pub mod programs;
 mod proxy;
 pub mod quota;
+mod recorded;
 mod reload;
 pub mod run_directory;
 pub mod session_log;

@@ -3,9 +3,12 @@
 use std::env;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
 use tlsdyno_base::fault::{Fault, OrFault};
 
 /// A server program as distributions have it.
@@ -70,13 +73,27 @@ pub fn find(name: &str) -> Option<PathBuf> {
     directories.map(|directory| directory.join(name)).find(|candidate| is_executable(candidate))
 }
 
-/// What a program prints, standard output before standard error; empty if it cannot be run.
+/// What a program prints, standard output before standard error; empty if it cannot be run or takes more than 5 s.
 pub fn output_of(program: &Path, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).output();
-    output.map_or_else(
-        |_| String::new(),
-        |output| String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
-    )
+    output_within(program, arguments, Duration::from_secs(5))
+}
+
+fn output_within(program: &Path, arguments: &[&str], patience: Duration) -> String {
+    let mut command = Command::new(program);
+    let child = command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let Ok(child) = child else { return String::new() };
+    let pid = Pid::from_child(&child);
+    let (done, answer) = mpsc::channel();
+    std::thread::spawn(move || done.send(child.wait_with_output()));
+    match answer.recv_timeout(patience) {
+        Ok(Ok(output)) => String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
+        Ok(Err(_)) => String::new(),
+        // Its thread waits for it still, so the number is nobody else's.
+        Err(_) => {
+            let _ = kill_process(pid, Signal::KILL);
+            String::new()
+        }
+    }
 }
 
 /// A module of a server, in the first of these directories that has it. `otherwise`: what stands behind the advice to
@@ -112,6 +129,14 @@ fn is_executable(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_that_does_not_end_says_nothing() {
+        let shell = find("sh").unwrap();
+        assert_eq!(output_of(&shell, &["-c", "echo out; echo error >&2"]), "out\nerror\n");
+        assert_eq!(output_within(&shell, &["-c", "echo out; exec sleep 100"], Duration::from_millis(50)), "");
+        assert_eq!(output_of(Path::new("/no/such/program"), &[]), "");
+    }
 
     #[test]
     fn who_lacks_a_program_is_told_how_to_get_it() {

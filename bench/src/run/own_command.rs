@@ -20,6 +20,7 @@ pub fn command_spec(experiment: &Experiment, model: Option<&ConfigurationModel>)
         address: server.address.unwrap_or_default(),
         plain_address: server.plain_address,
         installed: server.config,
+        replays: server.replay_backend,
         host: server.host,
     }
 }

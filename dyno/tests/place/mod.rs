@@ -118,6 +118,7 @@ impl Place {
             address: address.into(),
             plain_address: None,
             installed: None,
+            replays: false,
             host: None,
         };
         ServerSpec::of_command(spec, self.docroot())

@@ -140,6 +140,7 @@ fn a_copy_asks_nobody() {
         address: "127.0.0.1:{port}".to_owned(),
         plain_address: Some("127.0.0.1:{plain_port}".to_owned()),
         installed: Some(at.join("nginx.conf")),
+        replays: false,
         host: None,
     };
     let calls = place.path().join("calls");

@@ -38,7 +38,11 @@ impl Place {
             said
         });
         // The reference of slices is one more, and the untouched server may have two.
-        await_that("a block of each configuration is in the store", || self.blocks() >= 6);
+        await_that("a block of each configuration is in the store", || {
+            let blocks = self.blocks();
+            assert!(blocks >= 6 || child.try_wait().unwrap().is_none(), "it ended with {blocks} blocks");
+            blocks >= 6
+        });
         Running { child, said }
     }
 
@@ -433,7 +437,9 @@ fn ctrl_c_while_a_server_is_started_again_keeps_what_was_measured() {
     let hangs = format!("if [ -e {0} ]; then sh -c \"sleep 100; :\" {NEVER_READY} {0}; fi", text(&hang));
     let command = format!("sh -c '{hangs}; exec {tlsdyno} {serve}'");
     let address = format!("127.0.0.1:{port}");
-    let running = place.measure(&[&LONG[..], &["--server-command", &command, "--address", &address]].concat());
+    // Each block begins with a start, which takes seconds on a busy machine.
+    let longer = ["--time", "300", "--server-command", &command, "--address", &address];
+    let running = place.measure(&[&LONG[..5], &longer].concat());
     std::fs::write(&hang, "").unwrap();
     let Running { child, said } = running;
     let output = place.interrupt_start(child);

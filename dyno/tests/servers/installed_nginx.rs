@@ -167,6 +167,7 @@ impl Installation<'_> {
             address: "127.0.0.1:{port}".to_owned(),
             plain_address: Some("127.0.0.1:{plain_port}".to_owned()),
             installed: Some(link),
+            replays: false,
             host: host.clone(),
         };
         let instance = place.start(&ServerSpec::of_command(command, place.docroot())).unwrap();

@@ -2,8 +2,12 @@
 //! that does with TLS and without, changes nothing of it, and gives advice.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tlsdyno::exchange::{exchange, get};
@@ -169,6 +173,7 @@ fn started(place: &Place, installed: &Installed, main: &Path, host: Option<Strin
         address: "127.0.0.1:{port}".to_owned(),
         plain_address: Some("127.0.0.1:{plain_port}".to_owned()),
         installed: Some(main.to_owned()),
+        replays: installed.replays(),
         host,
     };
     place.start(&ServerSpec::of_command(command, place.docroot())).unwrap()
@@ -200,6 +205,105 @@ fn answers_as_installed(shop: &Shop) {
         instance.stop().unwrap();
     }
     assert_eq!(state(site.path()), before, "of the installed server something was changed");
+}
+
+/// Servers before an application at `127.0.0.1:PORT`.
+const BEFORE_AN_APPLICATION: [Shop; 4] = [
+    Shop {
+        main: "nginx.conf",
+        files: &[(
+            "nginx.conf",
+            "events {}\nhttp { upstream app { server 127.0.0.1:PORT; keepalive 4; }\n\
+            server { listen 443 ssl; ssl_certificate RSA; ssl_certificate_key KEY;\n\
+            location / { proxy_pass http://app; } } }\n",
+        )],
+        told: &["127.0.0.1:PORT (upstream)"],
+    },
+    Shop {
+        main: "haproxy.cfg",
+        files: &[(
+            "haproxy.cfg",
+            "defaults\n  mode http\n  timeout connect 5s\n  timeout client 50s\n  timeout server 50s\n\
+            frontend web\n  bind :443 ssl crt AT/both.pem\n  default_backend app\n\
+            backend app\n  server app 127.0.0.1:PORT check\n",
+        )],
+        told: &["127.0.0.1:PORT (server)"],
+    },
+    Shop {
+        main: "apache2.conf",
+        files: &[(
+            "apache2.conf",
+            "LoadModule ssl_module MODULES/mod_ssl.so\nLoadModule mpm_event_module MODULES/mod_mpm_event.so\n\
+            LoadModule authz_core_module MODULES/mod_authz_core.so\nLoadModule proxy_module MODULES/mod_proxy.so\n\
+            LoadModule proxy_http_module MODULES/mod_proxy_http.so\nServerName shop.example\nListen 443\n\
+            <VirtualHost *:443>\n ServerName shop.example\n SSLEngine on\n SSLCertificateFile RSA\n\
+            \x20SSLCertificateKeyFile KEY\n ProxyPass / http://127.0.0.1:PORT/\n</VirtualHost>\n",
+        )],
+        told: &["127.0.0.1:PORT (ProxyPass)"],
+    },
+    Shop {
+        main: "lighttpd.conf",
+        files: &[(
+            "lighttpd.conf",
+            "server.modules = ( \"mod_proxy\", \"mod_openssl\" )\nserver.document-root = \"AT/www/shop\"\n\
+            server.port = 80\nssl.pemfile = \"AT/both.pem\"\n\
+            $SERVER[\"socket\"] == \":443\" { ssl.engine = \"enable\" }\n\
+            proxy.server = ( \"\" => ( ( \"host\" => \"127.0.0.1\", \"port\" => PORT ) ) )\n",
+        )],
+        told: &["127.0.0.1:PORT (proxy.server)"],
+    },
+];
+
+/// However often they are asked, the application behind them is asked once.
+#[test]
+fn answers_of_an_application_are_replayed() {
+    for shop in BEFORE_AN_APPLICATION {
+        let place = Place::new();
+        let site = tempfile::tempdir_in(place.path()).unwrap();
+        fs::set_permissions(site.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let main = install(&shop, site.path());
+        let asked = Arc::new(AtomicUsize::new(0));
+        let port = application(asked.clone()).port().to_string();
+        fs::write(&main, fs::read_to_string(&main).unwrap().replace("PORT", &port)).unwrap();
+        let installed = Installed::read(&main, None).unwrap().replaying(true);
+        let told = installed.effects().unwrap().join("\n");
+        let said = format!("then replayed from memory: {}", shop.told[0].replace("PORT", &port));
+        assert!(told.contains(&said), "{said} is not in\n{told}");
+        let instance = started(&place, &installed, &main, None);
+        for _ in 0..3 {
+            let request = get("/page", "", "shop.example");
+            let settings = Settings { effort: Effort::Lean, ..Settings::default() };
+            let answer = exchange(instance.address(), Some(&compile(&settings).unwrap()), None, &request).unwrap();
+            let text = String::from_utf8_lossy(&answer.response);
+            assert_eq!(answer.body(), b"of the application", "{}: {text}", shop.main);
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 1, "{}", shop.main);
+        instance.stop().unwrap();
+    }
+}
+
+/// It counts the requests for its page. Whether it is there is asked otherwise.
+fn application(asked: Arc<AtomicUsize>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = Vec::new();
+            let mut piece = [0; 4096];
+            while !request.ends_with(b"\r\n\r\n") {
+                match stream.read(&mut piece) {
+                    Ok(read @ 1..) => request.extend_from_slice(&piece[..read]),
+                    _ => break,
+                }
+            }
+            if request.windows(5).any(|word| word == b"/page") {
+                asked.fetch_add(1, Ordering::Relaxed);
+            }
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 18\r\n\r\nof the application");
+        }
+    });
+    address
 }
 
 /// From the installed files to a decision, with nothing changed.

@@ -92,8 +92,14 @@ fn own_server(place: &Path, address: &str, mode: &str) -> ServerSpec {
     let script = place.join("server.py");
     fs::write(&script, OWN_SERVER).unwrap();
     let command = format!("python3 '{}' {address} {{port}} {mode}", script.display());
-    let spec =
-        CommandSpec { command, address: "127.0.0.1:{port}".into(), plain_address: None, installed: None, host: None };
+    let spec = CommandSpec {
+        command,
+        address: "127.0.0.1:{port}".into(),
+        plain_address: None,
+        installed: None,
+        replays: false,
+        host: None,
+    };
     ServerSpec::of_command(spec, place.to_owned())
 }
 
@@ -226,6 +232,8 @@ fn victim() {
     let start = |spec| servers::start(&spec, directory.path()).unwrap();
     let nginx = start(ServerSpec::new(ServerName::Nginx, docroot.clone()));
     let background = start(own_server(&docroot, "127.0.0.1", "daemon"));
+    // The last of its processes alone answers.
+    assert!(get(background.address()).contains(" 404 "));
     eventually("one process", || background.pids().len() == 1);
     let pids: Vec<String> = nginx.pids().iter().chain(&background.pids()).map(ToString::to_string).collect();
     println!("started: {} {} {}", pids.join(","), nginx.address(), directory.path().display());
@@ -430,6 +438,7 @@ fn an_own_nginx_takes_turns_on_its_fixed_ports() {
         address: address.to_string(),
         plain_address: Some(plain_address.to_string()),
         installed: None,
+        replays: false,
         host: None,
     };
     assert!(command.has_fixed_port());

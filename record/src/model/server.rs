@@ -25,6 +25,10 @@ pub struct Server {
     pub config: Option<PathBuf>,
     /// `command` only: the name that clients ask for, as server name and in the header Host; `None`: localhost.
     pub host: Option<String>,
+    /// With `config` only: applications behind it are asked once for each request, by plain HTTP; from then on their
+    /// answers are replayed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub replay_backend: bool,
     /// `command` only: what clients bring that it asks for.
     #[serde(skip_serializing_if = "ClientModel::is_nothing")]
     pub client: ClientModel,

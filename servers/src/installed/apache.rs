@@ -252,8 +252,7 @@ impl Site for Apache {
             directives
                 .push(Directive { inner, ..Directive::of("VirtualHost", format!("127.0.0.1:{}", ports.plain_port)) });
         }
-        let (told, runs_code) = copy.done.told();
-        Ok(Copied { text: written(&directives), told, runs_code })
+        Ok(copy.done.copied(written(&directives)))
     }
 
     fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()> {
@@ -381,6 +380,14 @@ impl Copy<'_> {
         }
         let asks = directive.values().into_iter().find(|word| word.contains("://") || word.starts_with("proxy:"));
         if let Some(target) = asks.filter(|_| is_of(directive, ASKS) || directive.is("SetHandler")) {
+            // `http://HOST:PORT/PATH`
+            if let Some(place) = target.strip_prefix("http://").and_then(|rest| rest.split('/').next())
+                && place.contains(':')
+                && let Some(own) = self.ports.replayed(place, name, &mut self.done)
+            {
+                let arguments = directive.arguments.replace(place, &own.to_string());
+                return Ok(Some(Directive { arguments, ..directive.clone() }));
+            }
             self.done.add(ASKED, &format!("{target} ({name})"));
         }
         Ok(Some(directive.clone()))

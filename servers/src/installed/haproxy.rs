@@ -207,8 +207,7 @@ impl Site for Haproxy {
             }
             copy.section(number, section, &self.home).write(&mut text);
         }
-        let (told, runs_code) = copy.done.told();
-        Ok(Copied { text, told, runs_code })
+        Ok(copy.done.copied(text))
     }
 
     fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()> {
@@ -383,7 +382,14 @@ impl Copy<'_> {
                 // Those of the copy take no PROXY header.
                 line.remove_listed("send-proxy send-proxy-v2");
             }
-            None => self.done.add(ASKED, &format!("{address} (server)")),
+            None => {
+                let is_plain = !["ssl", "send-proxy", "send-proxy-v2", "proto"].iter().any(|word| line.has(word));
+                let own = is_plain.then(|| self.ports.replayed(&address, "server", &mut self.done)).flatten();
+                match own {
+                    Some(own) => line.words[at] = own.to_string(),
+                    None => self.done.add(ASKED, &format!("{address} (server)")),
+                }
+            }
         }
         line
     }

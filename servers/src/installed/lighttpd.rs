@@ -196,8 +196,7 @@ impl Site for Lighttpd {
         if !without_tls.is_empty() {
             items.push(socket(ports.plain_port, without_tls));
         }
-        let (told, runs_code) = copy.done.told();
-        Ok(Copied { text: written(&items), told, runs_code })
+        Ok(copy.done.copied(written(&items)))
     }
 
     fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()> {
@@ -343,11 +342,33 @@ impl Copy<'_> {
         if is_listed(CODE, name) {
             self.done.add(MAY_DO_ANYTHING, name);
         }
+        if name == "proxy.server"
+            && let Some(own) = self.replayed(name, value)
+        {
+            return Some(Item::setting(name, own));
+        }
         if is_listed(ASKS, name) {
             let hosts = reader::pairs(value).into_iter().filter(|(key, _)| key == "host" || key == "socket");
             hosts.for_each(|(_, host)| self.done.add(ASKED, &format!("{host} ({name})")));
         }
         Some(Item::setting(name, value))
+    }
+}
+
+impl Copy<'_> {
+    /// The value of `proxy.server` with the answers of its one application replayed.
+    fn replayed(&mut self, name: &str, value: &str) -> Option<String> {
+        let pairs = reader::pairs(value);
+        let [host, port] = ["host", "port"].map(|wanted| {
+            let mut values = pairs.iter().filter(|(key, _)| key == wanted).map(|(_, value)| value);
+            values.next().filter(|_| values.next().is_none())
+        });
+        let (host, port) = host.zip(port)?;
+        let own = self.ports.replayed(&format!("{host}:{port}"), name, &mut self.done)?;
+        let (before, behind) = value.split_at(value.find("\"port\"")?);
+        let own_host = own.ip().to_string();
+        let [before, behind] = [before, behind].map(|part| part.replace(&quoted(host), &quoted(&own_host)));
+        Some(before + &behind.replacen(port, &own.port().to_string(), 1))
     }
 }
 

@@ -96,8 +96,7 @@ impl Site for Nginx {
         let copy = Copy::of(&self.directives, host, ports)?;
         let mut text = String::new();
         copy.directives.iter().for_each(|directive| directive.write(&mut text, 0));
-        let (told, runs_code) = copy.told();
-        Ok(Copied { text, told, runs_code })
+        Ok(copy.told().copied(text))
     }
 
     fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()> {

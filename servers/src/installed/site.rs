@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use serde::Serialize;
 use tlsdyno_record::model::TlsChange;
 
-use crate::{Place, ServerTls};
+use crate::{Place, ServerTls, recorded};
 
 /// Where most sites serve TLS.
 pub(super) const PORT_OF_TLS: u16 = 443;
@@ -91,12 +92,22 @@ pub(super) struct Ports<'a> {
     pub(super) port: u16,
     pub(super) plain_port: u16,
     pub(super) directory: &'a Path,
+    /// The answers of applications are asked for once and replayed.
+    pub(super) replays: bool,
 }
 
 impl Ports<'_> {
     /// A file of the copy's own.
     pub(super) fn own(&self, name: &str) -> String {
         self.directory.join(name).display().to_string()
+    }
+
+    /// What stands in the place of an application (`HOST:PORT`, `unix:PATH`) that is asked by plain HTTP, if answers
+    /// are replayed. `name`: what names it in the configuration.
+    pub(super) fn replayed(&self, application: &str, name: &str, done: &mut Done) -> Option<SocketAddr> {
+        let place = if self.replays { recorded::in_place_of(application).ok()? } else { return None };
+        done.add(REPLAYED, &format!("{application} ({name})"));
+        Some(place)
     }
 }
 
@@ -106,6 +117,8 @@ pub(super) struct Copied {
     pub(super) text: String,
     /// What became of all that it does besides answering, in sentences.
     pub(super) told: Vec<String>,
+    /// Whether an application's answers are replayed.
+    pub(super) replays: bool,
     /// It has code, or what is not known, so that nobody knows what it writes.
     pub(super) runs_code: bool,
 }
@@ -245,6 +258,7 @@ pub(super) const SWITCHED_OFF: &str = "Switched off";
 pub(super) const LEFT_OUT: &str = "Left out";
 pub(super) const MAY_DO_ANYTHING: &str = "Runs as it does in the installed server, and may do anything";
 pub(super) const NOT_KNOWN: &str = "Stays, and what it does is not known";
+pub(super) const REPLAYED: &str = "Asked once for each request, then replayed from memory";
 pub(super) const ASKED: &str = "Asked for real where the load leads there";
 
 impl Done {
@@ -252,18 +266,23 @@ impl Done {
         *self.0.entry(what).or_default().entry(name.to_owned()).or_default() += 1;
     }
 
-    /// In sentences, and whether anything runs code.
-    pub(super) fn told(&self) -> (Vec<String>, bool) {
+    /// The copy of this text, of which this was done.
+    pub(super) fn copied(&self, text: String) -> Copied {
         let times = |(name, times): (&String, &u32)| match times {
             1 => name.clone(),
             times => format!("{name} ({times} times)"),
         };
-        let order = [OWN_PLACE, SWITCHED_OFF, LEFT_OUT, MAY_DO_ANYTHING, NOT_KNOWN, ASKED];
+        let order = [OWN_PLACE, SWITCHED_OFF, LEFT_OUT, MAY_DO_ANYTHING, NOT_KNOWN, REPLAYED, ASKED];
         let told = order.into_iter().filter_map(|what| {
             let names: Vec<String> = self.0.get(what)?.iter().map(times).collect();
             Some(format!("{what}: {}", names.join(", ")))
         });
-        (told.collect(), [MAY_DO_ANYTHING, NOT_KNOWN].iter().any(|what| self.0.contains_key(what)))
+        Copied {
+            text,
+            told: told.collect(),
+            replays: self.0.contains_key(REPLAYED),
+            runs_code: [MAY_DO_ANYTHING, NOT_KNOWN].iter().any(|what| self.0.contains_key(what)),
+        }
     }
 }
 

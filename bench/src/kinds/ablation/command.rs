@@ -52,6 +52,10 @@ pub struct Args {
     /// Print the copy of --server-config, with what becomes of everything in its first lines, and measure nothing
     #[arg(long, requires = "server_config", help_heading = "Server")]
     print_config: bool,
+    /// Ask the applications behind --server-config once for each request (GET and HEAD, by plain HTTP), and replay what
+    /// they answered from then on, so that no load reaches them
+    #[arg(long, requires = "server_config", help_heading = "Server")]
+    replay_backend: bool,
     /// A directory that your server writes for real. What it writes elsewhere goes to a layer that ends with it, where
     /// this system allows that (root); reading files below a layer takes it some microseconds more. `/`: no layers
     #[arg(long, value_name = "DIR", num_args = 1, help_heading = "Server")]
@@ -338,6 +342,7 @@ impl Args {
             plain_address: self.plain_address.clone(),
             config: self.server_config.clone(),
             host: self.host.clone().or(self.listed()?.1),
+            replay_backend: self.replay_backend,
             client: self.client_model()?,
             libraries: libraries(&self.library)?,
             writable: self.writable.iter().map(|path| writable(path)).collect::<Result<_>>()?,
@@ -475,8 +480,15 @@ impl Args {
     /// The server command serves the objects that are made for it.
     fn mentions_docroot(&self) -> bool {
         let command = self.server_command.clone().unwrap_or_default();
-        CommandSpec { command, address: String::new(), plain_address: None, installed: None, host: None }
-            .mentions("{docroot}")
+        CommandSpec {
+            command,
+            address: String::new(),
+            plain_address: None,
+            installed: None,
+            replays: false,
+            host: None,
+        }
+        .mentions("{docroot}")
     }
 }
 

@@ -19,7 +19,7 @@ const PRINTED: &str = "config {\n    server.port = 80\n    server.modules = (\"m
 
 fn installed(printed: &str) -> Installed {
     let site = Box::new(Lighttpd::of(printed).unwrap());
-    Installed { server: ServerName::Lighttpd, site, host: None }
+    Installed { server: ServerName::Lighttpd, site, host: None, replays: false }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use super::effects::{Handling, TEMPORARY, effect_of, is_known};
 use super::listeners::Listeners;
 use super::reader::{Directive, all};
-use super::targets::is_to_target;
+use super::targets::{Place, Target, is_to_target};
 use super::text::word_of;
 use super::{http_of, one_client, scheme, variable_targets};
 use crate::installed::site::{ASKED, Done, LEFT_OUT, MAY_DO_ANYTHING, NOT_KNOWN, OWN_PLACE, Ports, SWITCHED_OFF};
@@ -28,6 +28,12 @@ pub(super) struct Copy<'a> {
     done: Done,
     /// The copy's own places by those of the installed server: two logs with different settings cannot be one file.
     places: BTreeMap<(&'static str, String), String>,
+    /// Groups of servers, and whether they are asked by nothing but plain HTTP.
+    upstreams: BTreeMap<String, bool>,
+    /// The group whose servers are read.
+    upstream: Option<String>,
+    /// Where answers are replayed.
+    replays: BTreeSet<String>,
 }
 
 impl<'a> Copy<'a> {
@@ -42,6 +48,9 @@ impl<'a> Copy<'a> {
             listeners: Listeners::of(http_of(installed), host),
             done: Done::default(),
             places: BTreeMap::new(),
+            upstreams: upstreams(installed),
+            upstream: None,
+            replays: BTreeSet::new(),
         };
         let mut directives = installed.to_vec();
         let mut error_log = vec![ports.own_path("error.log")];
@@ -88,11 +97,13 @@ impl<'a> Copy<'a> {
                 continue;
             }
             if is_to_target(&directive)
-                && let Some(target) = directive.first().and_then(|target| self.listeners.in_copy(&target, self.ports))
+                && let Some(target) = directive.first()
+                && let Some(place) = self.listeners.in_copy(&target, self.ports).or_else(|| self.replayed(&target))
             {
-                directive.arguments[0] = word_of(&target);
+                directive.arguments[0] = word_of(&place);
             }
             let is_server = directive.name == "server";
+            let upstream = directive.first().filter(|_| directive.name == "upstream");
             if let Some(inner) = directive.inner_mut() {
                 // On both of our ports where it is measured; otherwise where somebody within may ask for it.
                 if is_server {
@@ -100,13 +111,34 @@ impl<'a> Copy<'a> {
                     inner.retain(|of| of.name != "listen" && of.name != "ssl");
                     inner.splice(..0, listens);
                 }
+                let around = std::mem::replace(&mut self.upstream, upstream);
                 self.block(inner, stapled)?;
+                self.upstream = around;
             }
             kept.push(directive);
         }
         one_client::adapt(&mut kept);
         *directives = kept;
         Ok(())
+    }
+
+    /// The same target with the answers of its application replayed, where it is asked by plain HTTP.
+    fn replayed(&mut self, target: &str) -> Option<String> {
+        let Target { scheme, place, path } = Target::of(target)?;
+        let is_plain = match (&self.upstream, &place) {
+            (Some(name), _) => *self.upstreams.get(name)?,
+            (None, Place::Tcp(host, _)) => scheme == "http://" && !self.upstreams.contains_key(*host),
+            (None, Place::Unix(_)) => scheme == "http://",
+        };
+        let application = match place {
+            _ if !is_plain => return None,
+            Place::Tcp(host, port) => format!("{host}:{port}"),
+            Place::Unix(socket) => format!("unix:{socket}"),
+        };
+        let name = if self.upstream.is_some() { "upstream" } else { "proxy_pass" };
+        let own = self.ports.replayed(&application, name, &mut self.done)?;
+        self.replays.insert(own.to_string());
+        Some(format!("{scheme}{own}{path}"))
     }
 
     /// Does to a directive what becomes of it, and answers whether it stays.
@@ -160,31 +192,43 @@ impl<'a> Copy<'a> {
         self.places.entry((kind, installed.to_owned())).or_insert_with(|| ports.own_path(&file)).clone()
     }
 
-    /// What was done, in sentences, and whether anything stays whose writing nobody foresees.
-    pub(super) fn told(mut self) -> (Vec<String>, bool) {
+    /// What was done.
+    pub(super) fn told(mut self) -> Done {
         ["temporary files", "process files"].iter().for_each(|name| self.done.add(OWN_PLACE, name));
         self.applications().iter().for_each(|name| self.done.add(ASKED, name));
-        self.done.told()
+        self.done
     }
 
     /// The servers and applications that it asks for real: those that are not in its directory.
     fn applications(&self) -> BTreeSet<String> {
         let own = self.ports.directory.display().to_string();
-        let named = all(&self.directives).filter(|of| of.name == "upstream").filter_map(Directive::first);
-        let upstreams: BTreeSet<String> = named.collect();
-        let is_upstream = |target: &str| {
-            let place = target.split_once("://").map_or(target, |(_, rest)| rest);
-            upstreams.contains(place.split(['/', ':']).next().unwrap_or_default())
-        };
         let asked = all(&self.directives).filter_map(|of| {
             let name = match (of.name.as_str(), &of.block) {
                 ("server", None) => "upstream",
                 (name, _) => effect_of(name).filter(|(handling, _)| *handling == Handling::Asks).map(|_| name)?,
             };
             let target =
-                of.first().filter(|target| target != "off" && !target.contains(&own) && !is_upstream(target))?;
+                of.first().filter(|target| target != "off" && !target.contains(&own) && !self.is_own(target))?;
             Some(format!("{target} ({name})"))
         });
         asked.collect()
     }
+
+    /// Whether a target is a group of servers, or a place where answers are replayed.
+    fn is_own(&self, target: &str) -> bool {
+        let place = target.split_once("://").map_or(target, |(_, rest)| rest).split('/').next().unwrap_or_default();
+        self.replays.contains(place) || self.upstreams.contains_key(place.split(':').next().unwrap_or_default())
+    }
+}
+
+/// All groups of servers, and whether nothing but `proxy_pass http://` leads to them.
+fn upstreams(installed: &[Directive]) -> BTreeMap<String, bool> {
+    let passes = || all(installed).filter(|of| of.name.ends_with("_pass"));
+    let is_other = |of: &&Directive, name: &str| {
+        let target = of.first().unwrap_or_default();
+        let (scheme, place) = target.split_once("://").unwrap_or(("", &target));
+        place.split(['/', ':']).next() == Some(name) && (of.name != "proxy_pass" || scheme != "http")
+    };
+    let names = all(installed).filter(|of| of.name == "upstream").filter_map(Directive::first);
+    names.map(|name| (name.clone(), !passes().any(|of| is_other(&of, &name)))).collect()
 }
