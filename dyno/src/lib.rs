@@ -25,4 +25,4 @@ pub use tlsdyno_profile::sampling;
 pub use tlsdyno_record::{model, store};
 pub use tlsdyno_servers as servers;
 pub use tlsdyno_stats as stats;
-pub use tlsdyno_traffic::{load, machines, trace};
+pub use tlsdyno_traffic::{load, machines, network, trace};

@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 
 use openssl::ssl::SslContextBuilder;
 use rustix::io::Errno;
@@ -60,6 +61,39 @@ pub fn unshare_mount_namespace() -> io::Result<()> {
     // SAFETY: as above.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }?;
     Ok(())
+}
+
+/// Gives this thread a network namespace of its own, unshare(2), in which there is nothing but a loopback that is down.
+pub fn unshare_network_namespace() -> io::Result<()> {
+    // SAFETY: as above.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }?;
+    Ok(())
+}
+
+/// `struct ifreq` of the kernel (include/uapi/linux/if.h), as far as TUNSETIFF reads it.
+#[repr(C)]
+struct InterfaceRequest {
+    name: [u8; libc::IFNAMSIZ],
+    flags: u16,
+    rest: [u8; 22],
+}
+
+/// Makes a TUN device, of packets of IP and nothing before them, in this thread's network namespace; it ends with the
+/// file, which never blocks. `pattern`: its name, of which `%d` becomes the first free number. Answers the name.
+pub fn open_tun(pattern: &str) -> io::Result<(File, String)> {
+    const TUN_NO_INFORMATION: u16 = 0x1001;
+    const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
+    let file = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;
+    let mut request = InterfaceRequest { name: [0; libc::IFNAMSIZ], flags: TUN_NO_INFORMATION, rest: [0; 22] };
+    let bytes = pattern.bytes().take(libc::IFNAMSIZ - 1);
+    request.name.iter_mut().zip(bytes).for_each(|(place, byte)| *place = byte);
+    // SAFETY: the descriptor is open, and the request is a whole `struct ifreq` that outlives the call.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), TUNSETIFF, &raw mut request) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let name = request.name.split(|byte| *byte == 0).next().unwrap_or_default();
+    Ok((file, String::from_utf8_lossy(name).into_owned()))
 }
 
 /// `struct mount_attr` of the kernel (include/uapi/linux/mount.h).

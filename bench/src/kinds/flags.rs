@@ -7,7 +7,7 @@ use anyhow::Result;
 use tlsdyno_base::choice::choice;
 use tlsdyno_engine::serve::Transaction;
 use tlsdyno_engine::time::Time;
-use tlsdyno_record::model::{CertificateKind, Measure, Server, ServerName, SessionCache, Tls, WorkersModel};
+use tlsdyno_record::model::{CertificateKind, Measure, Network, Server, ServerName, SessionCache, Tls, WorkersModel};
 use tlsdyno_servers::Library;
 use tlsdyno_tls::{Suite, Version};
 use tlsdyno_traffic::trace::flags::absolute;
@@ -79,6 +79,15 @@ impl ServerTlsArgs {
     pub fn tls(&self) -> Tls {
         Tls { session_cache: self.session_cache, ..self.tls.with(self.cert) }
     }
+}
+
+/// What is between the load and the servers.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct NetworkArgs {
+    /// Connect through a network of this delay (of a packet and its answer together), loss (of the packets of each way)
+    /// and bandwidth, for example 'delay=50ms,loss=1%,rate=56kbit'; see docs/LOAD.md. Needs root
+    #[arg(long, value_name = "NETWORK", conflicts_with = "remote", help_heading = "Load")]
+    pub network: Option<Network>,
 }
 
 /// Workers that make the load in place of this machine, and where servers listen for them.

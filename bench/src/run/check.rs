@@ -16,6 +16,8 @@ use tlsdyno_record::model::workload::WorkloadSpec;
 use tlsdyno_record::model::{ConfigurationModel, Experiment, Measure, Method, ServerName, Tls};
 use tlsdyno_servers::Wanted;
 use tlsdyno_tls::{Stage, StageSet, Version};
+use tlsdyno_traffic::machines::carried::NETWORK_IS_HERE;
+use tlsdyno_traffic::network;
 
 use super::own_command;
 use crate::run::schedule::{ROUNDS_MIN, TURNS_MAX};
@@ -71,6 +73,7 @@ impl CheckExperiment for Experiment {
         server::check(self)?;
         own_server::check(self)?;
         workers::check(self)?;
+        check_network(self)?;
         check_methods(self)?;
         check_foreign_traffic(self)?;
         check_libraries(self)?;
@@ -130,6 +133,18 @@ fn check_measure(measure: &Measure) -> Result<()> {
         "`measure.rounds`: at least {ROUNDS_MIN} are needed for an interval that means something"
     );
     Ok(())
+}
+
+/// Whether a network can be between the load and the servers, where there is one.
+fn check_network(experiment: &Experiment) -> Result<()> {
+    let Some(network) = &experiment.network else { return Ok(()) };
+    network.check().map_err(anyhow::Error::msg)?;
+    ensure!(experiment.workers.is_none(), NETWORK_IS_HERE);
+    ensure!(
+        experiment.foreign_traffic.is_none() && !experiment.methods.contains(&Method::Counting),
+        "a network is for load that this command makes: leave it out under foreign traffic, and of the method `counting`"
+    );
+    network::check_address((experiment.server.ip()?, 0).into())
 }
 
 fn check_fresh_servers(experiment: &Experiment) -> Result<()> {

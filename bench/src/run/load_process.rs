@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_engine::load::{Outcome, Plan, Until};
 use tlsdyno_record::model::job::{Held, Job, Makers, Reply, Run};
-use tlsdyno_record::model::{ClientModel, WorkersModel};
+use tlsdyno_record::model::{ClientModel, Network, WorkersModel};
 use tlsdyno_servers::launch::own_executable;
 use tlsdyno_traffic::machines::carried::{self, Packer};
 
@@ -32,7 +32,8 @@ pub struct LoadProcess {
     pub requests: u32,
     /// Addresses that connections come from, where workers elsewhere make them.
     pub sources: Vec<IpAddr>,
-    /// How long a word to the furthest of these workers and its answer take, nanoseconds.
+    /// How long a word to the furthest of these workers and its answer take, or a packet and its answer in a network,
+    /// nanoseconds.
     trip_ns: u64,
     /// Loops of these workers, or 1: users that a load has at least.
     pub loops: u32,
@@ -55,7 +56,7 @@ pub enum Sessions {
 const GRACE: Duration = Duration::from_millis(500);
 /// The same of one with workers, and what started these.
 const GRACE_OF_WORKERS: Duration = Duration::from_secs(20);
-/// A slice has so many round trips to the workers at least.
+/// A slice has so many round trips to the workers, or in a network, at least.
 const TRIPS_OF_SLICE: u64 = 50;
 /// And this many microseconds: the server rests for a few milliseconds before it.
 const SLICE_US_MIN: u64 = 20_000;
@@ -68,7 +69,7 @@ impl LoadProcess {
     pub fn start(
         plans: &[Plan],
         client: &ClientModel,
-        workers: Option<&WorkersModel>,
+        (workers, network): (Option<&WorkersModel>, Option<&Network>),
         directory: &Path,
         cpu: usize,
     ) -> Result<LoadProcess> {
@@ -79,7 +80,9 @@ impl LoadProcess {
         }
         let packed = plans.iter().map(|plan| packer.pack(plan)).collect::<Result<_>>().or_fault(Fault::Usage)?;
         let data = packer.data().iter().map(|(hash, bytes)| (hash.clone(), STANDARD.encode(bytes)));
-        let job = Job { plans: packed, data: data.collect(), client: client.clone(), workers: workers.cloned() };
+        let (client, workers_model) = (client.clone(), workers.cloned());
+        let network = network.copied();
+        let job = Job { plans: packed, data: data.collect(), client, workers: workers_model, network };
         let path = directory.join("job.json");
         std::fs::write(&path, serde_json::to_vec(&job)?).with_context(|| format!("write {}", path.display()))?;
         let mut command = own_executable()?;
@@ -103,7 +106,8 @@ impl LoadProcess {
         let Reply::Ready(Makers { sources, trip_ns, loops }) = process.reply()? else {
             bail!("the load process answered before it was asked (a fault of tlsdyno)")
         };
-        (process.sources, process.trip_ns, process.loops) = (sources, trip_ns, loops.max(1));
+        let of_network = network.map_or(0, |network| (network.delay_ms * 1e6) as u64);
+        (process.sources, process.trip_ns, process.loops) = (sources, trip_ns.max(of_network), loops.max(1));
         process.require_work(plans).or_fault(Fault::Usage)?;
         Ok(process)
     }
@@ -120,9 +124,10 @@ impl LoadProcess {
         Ok(())
     }
 
-    /// The shortest slice that is worth its way to workers and back, microseconds; 0: there are none.
+    /// The shortest slice that is worth its way to workers, or through a network, and back, microseconds; 0: there are none.
     pub fn slice_us_min(&self) -> u64 {
-        if self.is_by_workers { SLICE_US_MIN.max(TRIPS_OF_SLICE * self.trip_ns / 1_000) } else { 0 }
+        let of_trips = TRIPS_OF_SLICE * self.trip_ns / 1_000;
+        if self.is_by_workers { SLICE_US_MIN.max(of_trips) } else { of_trips }
     }
 
     /// Runs one block against a target that listens at `address`, and waits for its outcome.

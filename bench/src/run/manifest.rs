@@ -42,6 +42,9 @@ pub fn describe(manifest: &mut Manifest, experiment: &Experiment, testbed: &mut 
         }
         _ => workload_line(&testbed.site.summary),
     };
+    if let Some(network) = &experiment.network {
+        manifest.workload.push_str(&format!("; through a network of {network}"));
+    }
     describe_seed(manifest, &experiment.workload);
     hide_headers(&mut manifest.command_line);
     if let Ok(toml) = experiment.without_secrets().to_toml() {

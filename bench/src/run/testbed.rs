@@ -20,7 +20,7 @@ use tlsdyno_engine::serve::Transaction;
 use tlsdyno_native::{Doubling, Handed, Hardware, Injection, ShimInjection, ShimSettings};
 use tlsdyno_record::model::workload::WorkloadSpec;
 use tlsdyno_record::model::{
-    COUNTED_CODE, CertificateKind, ClientModel, ConfigurationModel, Experiment, Load, Method, ServerName, Tls,
+    COUNTED_CODE, CertificateKind, ClientModel, ConfigurationModel, Experiment, Load, Method, Network, ServerName, Tls,
     WorkersModel,
 };
 use tlsdyno_servers::{Instance, Library, RunDirectory, ServerSpec, tls_library};
@@ -55,6 +55,8 @@ pub struct Testbed {
     client_certificate: Option<Arc<ClientCertificate>>,
     /// Who makes the load, if that is not this machine.
     workers: Option<WorkersModel>,
+    /// What is between the load and the servers.
+    network: Option<Network>,
     /// The address that servers listen on.
     ip: IpAddr,
     /// Only one server can run at a time, because its port is fixed.
@@ -120,6 +122,7 @@ impl Testbed {
             client: client.clone(),
             client_certificate: client::certificate(client).or_fault(Fault::Input)?.map(Arc::new),
             workers: experiment.workers.clone(),
+            network: experiment.network,
             ip: experiment.server.ip()?,
             take_turns: false,
             library_is_open: is_command,
@@ -463,8 +466,8 @@ impl Testbed {
 
     /// Starts the load process for these plans.
     pub fn start_load_on(&self, plans: &[Plan]) -> Result<LoadProcess> {
-        let (client, workers) = (&self.client, self.workers.as_ref());
-        let process = LoadProcess::start(plans, client, workers, self.directory.path(), self.cpus.load)?;
+        let between = (self.workers.as_ref(), self.network.as_ref());
+        let process = LoadProcess::start(plans, &self.client, between, self.directory.path(), self.cpus.load)?;
         self.permit(&process.sources)?;
         Ok(process)
     }

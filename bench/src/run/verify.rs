@@ -6,6 +6,7 @@ use tlsdyno_base::fault::Fault;
 use tlsdyno_engine::load::{Outcome, Resumption, Workload};
 use tlsdyno_record::model::Load;
 use tlsdyno_record::store::warning::{self, Warning};
+use tlsdyno_traffic::load::warning::relay_overloaded;
 
 /// The server counts as the bottleneck while it is at least this busy.
 const SERVER_BUSY_MIN: f64 = 0.85;
@@ -222,6 +223,7 @@ pub fn verify_requests(outcome: &Outcome, requests: u64) -> Verdict {
     }
     let lost = |what: &String| Warning::new("worker_lost", what).with_remedy(LEFT_OUT);
     warnings.extend(outcome.losses.iter().map(lost));
+    warnings.extend(relay_overloaded(outcome));
     let valid = warnings.is_empty() && !outcome.stopped && !outcome.gave_up;
     Verdict { valid, warnings, ..Verdict::default() }
 }

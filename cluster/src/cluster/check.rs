@@ -10,6 +10,8 @@ use tlsdyno_bench::run::check::workers::FarLoad;
 use tlsdyno_engine::dispatch::Policy as Rule;
 use tlsdyno_record::model::workload::WorkloadSpec;
 use tlsdyno_record::model::{Policy, Quantity, ServerName};
+use tlsdyno_traffic::machines::carried::NETWORK_IS_HERE;
+use tlsdyno_traffic::network::check_address;
 
 use crate::cluster::cell::Cell;
 use crate::cluster::file::{Cluster, ClusterExperiment, OPEN_BLOCK_MIN, Sharing, Traffic};
@@ -159,21 +161,27 @@ impl ClusterExperiment {
             effort: self.traffic.effort,
         };
         far.check()?;
-        if self.cluster.has_addresses() {
+        if let Some(network) = &self.network {
+            network.check().map_err(anyhow::Error::msg)?;
+            ensure!(self.workers.is_none(), NETWORK_IS_HERE);
+            check_address((self.cluster.ip(), 0).into())?;
+        }
+        if self.has_addresses() {
             return Ok(());
         }
         if let Some(policy) = self.cluster.policies.iter().find(|policy| policy.needs_addresses()) {
             bail!(
-                "policy {} decides by clients' addresses, and at {} all clients of a worker have one; leave the policy \
-                 out, or the address: on 127.0.0.1 each client has an address of its own",
+                "policy {} decides by clients' addresses, and at {} all clients of a worker, or of a network, have one; \
+                 leave the policy out, or the address and the network: on 127.0.0.1 each client has an address of its \
+                 own",
                 policy.name(),
                 self.cluster.ip()
             );
         }
         ensure!(
             self.traffic.behind_one_address_percent[..] == [0.0],
-            "--behind-one-address gives clients addresses of loopback; at {} they have those of their workers: leave \
-             it out",
+            "--behind-one-address gives clients addresses of loopback; at {} they have those of their workers or network: \
+             leave it out",
             self.cluster.ip()
         );
         Ok(())

@@ -9,7 +9,7 @@ use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_bench::kinds::AnyExperiment;
 use tlsdyno_bench::kinds::find;
-use tlsdyno_bench::kinds::flags::{FarArgs, RepeatArgs, ServerTlsArgs, TimeArgs};
+use tlsdyno_bench::kinds::flags::{FarArgs, NetworkArgs, RepeatArgs, ServerTlsArgs, TimeArgs};
 use tlsdyno_bench::kinds::perform::OutputArgs;
 use tlsdyno_record::model::Tls;
 use tlsdyno_record::model::workload::WorkloadSpec;
@@ -71,6 +71,8 @@ struct Flags {
     time: TimeArgs<60, 20>,
     #[command(flatten)]
     repeat: RepeatArgs,
+    #[command(flatten)]
+    network: NetworkArgs,
 }
 
 /// Runs the experiment of the flags or of the file.
@@ -104,6 +106,7 @@ impl Flags {
             traffic: self.traffic.clone(),
             measure: self.repeat.measure(self.time.seconds()),
             workers: None,
+            network: self.network.network,
             comparisons: Vec::new(),
             paper: None,
         }

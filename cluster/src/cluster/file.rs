@@ -10,7 +10,7 @@ use tlsdyno_engine::dispatch;
 use tlsdyno_engine::time::Time;
 use tlsdyno_record::model::workload::WorkloadSpec;
 use tlsdyno_record::model::{
-    ComparisonModel, ConfigurationModel, Experiment, Measure, Paper, Policy, Server, ServerName, SessionCache,
+    ComparisonModel, ConfigurationModel, Experiment, Measure, Network, Paper, Policy, Server, ServerName, SessionCache,
     TicketKeys, Tls, WorkersModel,
 };
 use tlsdyno_tls::{Effort, named};
@@ -42,6 +42,9 @@ pub struct ClusterExperiment {
     /// Who makes the load, if that is not this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<WorkersModel>,
+    /// What is between the load and whatever clients connect to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
     /// How many times the hits per second of one cell (`session, 80 % reuse`) another has by a paper.
     #[serde(default, rename = "comparison", skip_serializing_if = "Vec::is_empty")]
     pub comparisons: Vec<ComparisonModel>,
@@ -271,6 +274,7 @@ impl Default for ClusterExperiment {
             traffic: Traffic::default(),
             measure: Measure::default(),
             workers: None,
+            network: None,
             comparisons: Vec::new(),
             paper: None,
         }
@@ -278,6 +282,11 @@ impl Default for ClusterExperiment {
 }
 
 impl ClusterExperiment {
+    /// Whether each client has an address of its own: not in a network, where all have that of its end.
+    pub fn has_addresses(&self) -> bool {
+        self.cluster.has_addresses() && self.network.is_none()
+    }
+
     /// One server of a cluster as the main job sees it: what is shared with it is checked and described there.
     pub fn as_experiment(&self, sharing: Sharing) -> Experiment {
         let mut experiment = Experiment {

@@ -20,7 +20,7 @@ use tlsdyno_bench::run::schedule::{Piece, requests_of_users};
 use tlsdyno_bench::run::testbed::{log_tail, make_site, stop_all};
 use tlsdyno_engine::load::{self, Connections, Expect, Plan, Target};
 use tlsdyno_record::model::workload::WorkloadSpec;
-use tlsdyno_record::model::{CertificateKind, ClientModel, Policy, Tls, WorkersModel};
+use tlsdyno_record::model::{CertificateKind, ClientModel, Network, Policy, Tls, WorkersModel};
 use tlsdyno_record::store::Manifest;
 use tlsdyno_servers::cpu::at_rest;
 use tlsdyno_servers::dispatcher::{self, Dispatcher};
@@ -398,13 +398,17 @@ impl Testbed {
         Ok(settings.map(|settings| Config::new(settings).map(Arc::new)).transpose()?)
     }
 
-    /// Starts the load process for these plans.
+    /// Starts the load process for these plans: whom it has make the load, and the network that it goes through.
     ///
     /// # Errors
     /// It does not start, or workers do not come.
-    pub fn start_load(&self, plans: &[Plan], workers: Option<&WorkersModel>) -> Result<LoadProcess> {
+    pub fn start_load(
+        &self,
+        plans: &[Plan],
+        between: (Option<&WorkersModel>, Option<&Network>),
+    ) -> Result<LoadProcess> {
         let client = ClientModel::default();
-        LoadProcess::start(plans, &client, workers, self.directory.path(), self.placement.load)
+        LoadProcess::start(plans, &client, between, self.directory.path(), self.placement.load)
     }
 
     /// All users of the workload.

@@ -27,7 +27,7 @@ mod written;
 
 pub use lives::Life;
 pub use merge::merge;
-pub use outcome::{ErrorKind, Handshakes, LoopOutcome, Outcome, Phase, WindowUse};
+pub use outcome::{ErrorKind, Handshakes, LoopOutcome, Outcome, Phase, Relayed, WindowUse};
 pub use plan::{
     Arrivals, Connections, Expect, Object, Pacing, Pause, Plan, Rate, Request, Resumption, SessionLimits, Spread,
     Target, Timeouts, Until, User, Workload,

@@ -190,6 +190,29 @@ pub struct Outcome {
     /// What became of loops that were lost: what they did is in nothing else here.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
     pub losses: Vec<String>,
+    /// What a relay of packets between clients and server did meanwhile, if there was one.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub relayed: Option<Relayed>,
+}
+
+/// What a relay of packets did in a run, both ways together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Relayed {
+    /// Packets that arrived.
+    pub packets: u64,
+    /// Packets that the network lost, as it was asked to.
+    pub lost: u64,
+    /// Packets that found the queue of their line full.
+    pub dropped: u64,
+    /// Packets that arrived more than a millisecond after their time.
+    pub late: u64,
+    /// Packets that the relay did not fetch in time: they are lost, and nobody asked for that.
+    pub missed: u64,
+    /// CPU time of the relay, in nanoseconds: on the load's CPU, and in nobody's CPU time per hit.
+    pub cpu_ns: u64,
+    /// Packets a second that it can carry, measured before.
+    pub limit_per_second: u64,
 }
 
 impl Outcome {

@@ -10,7 +10,7 @@ use tlsdyno_tls::{Stage, StageSet, Suite};
 use super::method::{self, Method};
 use super::workload::WorkloadSpec;
 use super::{
-    ComparisonModel, ConfigurationModel, ForeignTraffic, Load, Machine, Measure, Paper, RemedyModel, Server,
+    ComparisonModel, ConfigurationModel, ForeignTraffic, Load, Machine, Measure, Network, Paper, RemedyModel, Server,
     ServerName, ShareClaimModel, ShareModel, Tls, WorkersModel, library, machine,
 };
 
@@ -47,6 +47,9 @@ pub struct Experiment {
     pub measure: Measure,
     /// Who makes the load, if that is not this machine.
     pub workers: Option<WorkersModel>,
+    /// What is between the load and the servers of this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
     /// What is compared. Empty: the untouched server, each stage off, all stages off (or each twice, all twice, as the
     /// methods say), plain HTTP.
     #[serde(default, rename = "configuration")]
@@ -88,6 +91,7 @@ impl Default for Experiment {
             foreign_traffic: None,
             measure: Measure::default(),
             workers: None,
+            network: None,
             configurations: Vec::new(),
             machines: Vec::new(),
             shares: Vec::new(),
@@ -219,6 +223,10 @@ impl Experiment {
                 self.pin_suite();
             }
             self.configurations = self.ablation(&stages);
+        }
+        // A slice through a long way would begin and end as much as it lasts.
+        if self.network.is_some_and(|network| network.delay_ms > Network::SLICED_MS_MAX) {
+            self.measure.slice_us.get_or_insert(0);
         }
         self.configurations = library::with_second(&self.configurations, self.server.libraries.get(1));
         self.configurations = machine::multiplied(&self.configurations, &self.machines);

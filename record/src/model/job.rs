@@ -14,7 +14,7 @@ use tlsdyno_base::fault::{Fault, fault_of};
 use tlsdyno_engine::load::{Outcome, Until};
 
 use super::packed::PackedPlan;
-use super::{ClientModel, WorkersModel};
+use super::{ClientModel, Network, WorkersModel};
 
 /// What the load process needs to know once.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -31,6 +31,9 @@ pub struct Job {
     /// Who makes the load, if that is not the load process itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<WorkersModel>,
+    /// What is between the load process and the servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
 }
 
 /// A line to the load process: one block.

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use tlsdyno_base::histogram::{Percentiles, percentiles};
 use tlsdyno_engine::load::{Outcome, Phase};
 
+use crate::model::Network;
+
 /// Version of the object; it changes when the meaning of a field changes.
 pub const FORMAT: u32 = 1;
 
@@ -23,6 +25,9 @@ pub struct Asked {
     /// Requests for each full handshake; `null` without --hits-per-handshake.
     #[serde(rename = "hits_per_handshake_asked")]
     pub hits_per_handshake: Option<u32>,
+    /// Between clients and server; missing without --network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
     /// Users: as many sessions may be incomplete when the run ends.
     #[serde(skip)]
     pub users: u32,
@@ -93,7 +98,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use hdrhistogram::Histogram;
-    use tlsdyno_engine::load::Life;
+    use tlsdyno_engine::load::{Life, Relayed};
 
     use super::*;
 
@@ -116,14 +121,17 @@ mod tests {
             statuses: BTreeMap::from([(200, 1)]),
             lives: vec![Life { client_number: 0, opened_ns: 0, closed_ns: 1, resumed: None, served_count: 1 }],
             losses: vec!["one".to_owned()],
+            relayed: Some(Relayed::default()),
             ..Outcome::default()
         };
-        let summary = Summary::of("http://127.0.0.1/".to_owned(), None, Asked::default(), outcome, Vec::new());
+        let asked = Asked { network: Some(Network::default()), ..Asked::default() };
+        let summary = Summary::of("http://127.0.0.1/".to_owned(), None, asked, outcome, Vec::new());
         let object = serde_json::to_value(&summary).unwrap();
         let names: BTreeSet<String> = object.as_object().unwrap().keys().cloned().collect();
         assert_eq!(names, documented("## `tlsdyno load URL --json`"));
         let document = include_str!("../../../docs/FORMAT.md");
-        let nested = [&object["handshakes"], &object["latency_ns"]["whole_response"]];
+        let nested =
+            [&object["handshakes"], &object["latency_ns"]["whole_response"], &object["relayed"], &object["network"]];
         for name in nested.iter().flat_map(|object| object.as_object().unwrap().keys()) {
             assert!(document.contains(&format!("`{name}`")), "{name} is not documented");
         }

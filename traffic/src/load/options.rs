@@ -8,6 +8,7 @@ use anyhow::{Result, anyhow, ensure};
 use tlsdyno_base::choice::choice;
 use tlsdyno_engine::load::Arrivals;
 use tlsdyno_engine::time::Time;
+use tlsdyno_record::model::Network;
 use tlsdyno_record::store::load_run::Asked;
 use tlsdyno_tls::{Effort, Group, Suite, Version};
 
@@ -199,6 +200,12 @@ pub struct Options {
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', conflicts_with = "unix")]
     pub source: Vec<Sources>,
 
+    /// Go to the server, which is on this machine's loopback, through a network of this delay (of a packet and its answer
+    /// together), loss (of the packets of each way) and bandwidth, for example 'delay=50ms,loss=1%,rate=56kbit'; see
+    /// docs/LOAD.md. Needs root
+    #[arg(long, value_name = "NETWORK", conflicts_with_all = ["unix", "source"])]
+    pub network: Option<Network>,
+
     /// Server name sent and verified [default: the URL's host]
     #[arg(long, value_name = "NAME")]
     pub sni: Option<String>,
@@ -325,5 +332,6 @@ pub fn asked(options: &Options, url: &Url) -> Asked {
         users: options.users.unwrap_or(options.connections),
         status: options.expect_status.0.filter(|_| !options.workload.is_given()),
         early_data: options.early_data,
+        network: options.network,
     }
 }

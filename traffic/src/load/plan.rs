@@ -19,6 +19,7 @@ use crate::load::shape::Shape;
 use crate::load::url::Url;
 use crate::load::values::{PauseFlag, PerSecond};
 use crate::load::{client, redirects, urls};
+use crate::network;
 use crate::trace;
 
 /// Most bytes of --body-file: it is kept in memory.
@@ -89,6 +90,9 @@ fn check_target(options: &Options, url: &Url, address: SocketAddr) -> Result<()>
         "--small-rsa-keys is for servers of experiments on this machine; {address} is not on it: give the server a key \
          of 2048 bits or more"
     );
+    if options.network.is_some() {
+        network::check_address(address)?;
+    }
     ensure!(url.tls || options.client_cert.is_none(), "--client-cert is for TLS; the URL is plain http");
     Ok(())
 }

@@ -107,6 +107,11 @@ impl Loops {
         Ok(Loops { before, after, ..self.clone() })
     }
 
+    /// The CPU of the first, if it has one of its own.
+    pub fn first_cpu(&self) -> Option<usize> {
+        self.cpus[0]
+    }
+
     /// Loops that have to share their CPU with another one.
     pub fn crowded(&self) -> usize {
         let mut distinct = self.cpus.clone();

@@ -1,6 +1,6 @@
 //! What `tlsdyno load` warns of: each says what happened, why as far as the counts tell, and what to do.
 
-use tlsdyno_base::units::{format_count, format_duration};
+use tlsdyno_base::units::{format_count, format_duration, format_percent, format_quantity};
 use tlsdyno_engine::load::{ErrorKind, Handshakes, LoopOutcome, Outcome};
 use tlsdyno_record::store::Warning;
 use tlsdyno_record::store::load_run::Asked;
@@ -10,6 +10,8 @@ use crate::load::diagnosis::{self, Sent};
 
 /// A worker died, froze or was cut off in mid-run.
 pub const WORKER_LOST: &str = "worker_lost";
+/// The relay of a network did more than it can be trusted with.
+pub const RELAY_OVERLOADED: &str = "relay_overloaded";
 const REUSE_MISSED: &str = "reuse_missed";
 const RATE_MISSED: &str = "rate_missed";
 const HITS_PER_HANDSHAKE_MISSED: &str = "hits_per_handshake_missed";
@@ -17,7 +19,7 @@ const EARLY_DATA_MISSED: &str = "early_data_missed";
 
 /// The run is not what was asked for.
 pub fn is_a_miss(warning: &Warning) -> bool {
-    [WORKER_LOST, REUSE_MISSED, RATE_MISSED, HITS_PER_HANDSHAKE_MISSED, EARLY_DATA_MISSED]
+    [WORKER_LOST, RELAY_OVERLOADED, REUSE_MISSED, RATE_MISSED, HITS_PER_HANDSHAKE_MISSED, EARLY_DATA_MISSED]
         .contains(&warning.code.as_str())
 }
 
@@ -33,9 +35,34 @@ const REUSE_TOLERANCE: f64 = 0.5;
 /// The same with --strict.
 const STRICT_REUSE_TOLERANCE: f64 = 0.2;
 
+/// Of the packets of a network more than this share late, and delays are not those that were asked for.
+const LATE_MAX: f64 = 0.01;
+
+/// That a network's relay was near its limit, where it was: above half of it the times are not the network's alone.
+pub fn relay_overloaded(outcome: &Outcome) -> Option<Warning> {
+    let relayed = outcome.relayed.filter(|relayed| relayed.packets > 0)?;
+    let per_second = relayed.packets as f64 * 1e9 / outcome.elapsed_ns.max(1) as f64;
+    let late = relayed.late as f64 / relayed.packets as f64;
+    let half = relayed.limit_per_second as f64 / 2.0;
+    let is_trusted = per_second <= half && late <= LATE_MAX && relayed.missed == 0;
+    let what = || {
+        format!(
+            "the relay of the network carried {} of at most {} packets a second, {} of them more than 1 ms late, and \
+             missed {}: what was measured is not the network's alone",
+            format_quantity(per_second),
+            format_count(relayed.limit_per_second),
+            format_percent(late * 100.0),
+            format_count(relayed.missed)
+        )
+    };
+    let remedy = "Stay below half of that: fewer --connections, a lower --rate, or a CPU of its own for the load";
+    (!is_trusted).then(|| Warning::new(RELAY_OVERLOADED, what()).with_remedy(remedy))
+}
+
 /// The warnings that an outcome gives rise to.
 pub fn warnings(outcome: &Outcome, sent: &Sent, asked: &Asked, strict: bool) -> Vec<Warning> {
     let mut warnings: Vec<Warning> = outcome.losses.iter().map(|what| Warning::new(WORKER_LOST, what)).collect();
+    warnings.extend(relay_overloaded(outcome));
     let busy = outcome.busy_fraction();
     if busy >= CLIENT_BOUND && outcome.hits > 0 {
         let of_loop = busiest(outcome).map(|part| part.name.clone());
@@ -210,6 +237,8 @@ fn early_data_missed(resumed_offered: u64, offered: u64) -> Warning {
 
 #[cfg(test)]
 mod tests {
+    use tlsdyno_engine::load::Relayed;
+
     use super::*;
 
     fn outcome(full: u64, resumed_intended: u64, resumed_offered: u64, resumed_accepted: u64) -> Outcome {
@@ -237,6 +266,18 @@ mod tests {
         assert_eq!(of(1000, 104), []);
         assert_eq!(of(1050, 210), [hits_per_handshake_missed(10, 5.0)]);
         assert_eq!(of(990, 90), [hits_per_handshake_missed(10, 11.0)]);
+    }
+
+    #[test]
+    fn a_relay_above_half_of_its_limit_is_not_trusted() {
+        let of = |packets, late, missed| {
+            let relayed = Some(Relayed { packets, late, missed, limit_per_second: 1_000, ..Relayed::default() });
+            relay_overloaded(&Outcome { relayed, elapsed_ns: 2_000_000_000, ..outcome(1, 0, 0, 0) })
+        };
+        assert_eq!([of(1_000, 10, 0), of(0, 0, 0)], [const { None }; 2]);
+        let told = of(1_002, 0, 0).unwrap();
+        assert!(told.what.contains("carried 501 of at most 1000") && is_a_miss(&told), "{told}");
+        assert!([of(100, 2, 0), of(100, 0, 1)].iter().all(Option::is_some));
     }
 
     #[test]

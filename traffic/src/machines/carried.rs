@@ -28,6 +28,10 @@ const SETTINGS_MAX: usize = 64;
 /// Why workers take no Unix socket.
 pub const UNIX_SOCKET_IS_HERE: &str = "a Unix socket is on one machine; workers connect over TCP: leave out --unix";
 
+/// Why workers have no network.
+pub const NETWORK_IS_HERE: &str =
+    "a network is between clients and servers of this machine; workers have that of their own: leave out one of them";
+
 /// Whether a plan can be carried out on another machine.
 ///
 /// # Errors

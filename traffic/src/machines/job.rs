@@ -13,18 +13,19 @@ use base64::engine::general_purpose::STANDARD;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use tlsdyno_base::fault::{Fault, OrFault, fault_of};
-use tlsdyno_base::open_files;
+use tlsdyno_base::{affinity, open_files};
 use tlsdyno_engine::load::{Outcome, Plan, Target, Until};
 use tlsdyno_engine::sys::monotonic_ns;
 use tlsdyno_record::model::job::{Job, Makers, Reply, Run};
 use tlsdyno_record::model::packed::Data;
-use tlsdyno_record::model::{OnLoss, WorkersModel};
+use tlsdyno_record::model::{Network, OnLoss, WorkersModel};
 
 use super::carried::{Packer, Unpacker};
 use super::crew::Workers;
 use super::gather::{arguments_of_worker, gather};
 use crate::load::client;
 use crate::load::threads::{Loops, Stores};
+use crate::network::{self, Relay};
 
 /// Most bytes of a job file.
 const JOB_BYTES_MAX: u64 = 1 << 30;
@@ -42,7 +43,11 @@ pub fn serve(path: &Path, stop: &AtomicBool) -> Result<()> {
     let plans = plans(&job).or_fault(Fault::Input)?;
     let mut output = io::stdout().lock();
     let Some(model) = &job.workers else {
-        return serve_here(&plans, stop, io::stdin().lock(), &mut output);
+        let relay = match job.network.map(|network| relay_to(&network)).transpose() {
+            Ok(relay) => relay,
+            Err(error) => return say(&mut output, &Reply::of_error(&error)),
+        };
+        return serve_here(&plans, relay.as_ref(), stop, io::stdin().lock(), &mut output);
     };
     // The runner is told what fails, with whose fault it is.
     serve_by_workers(&plans, model, stop, &mut output).or_else(|error| say(&mut output, &Reply::of_error(&error)))
@@ -109,8 +114,23 @@ fn say(output: &mut impl Write, reply: &Reply) -> Result<()> {
     output.write_all(&line).and_then(|()| output.flush()).context("failed to write a reply")
 }
 
-/// Makes the load itself.
-fn serve_here(plans: &[Plan], stop: &AtomicBool, input: impl BufRead, output: &mut impl Write) -> Result<()> {
+/// A network between this thread, which moves to where its clients are, and the servers.
+fn relay_to(network: &Network) -> Result<Relay> {
+    // The runner has put this process on the load's CPU.
+    let cpu = affinity::allowed().first().copied().unwrap_or(0);
+    let relay = network::open(network, cpu)?;
+    relay.client.enter().context("enter the clients' network namespace")?;
+    Ok(relay)
+}
+
+/// Makes the load itself, through the network of this relay if there is one.
+fn serve_here(
+    plans: &[Plan],
+    relay: Option<&Relay>,
+    stop: &AtomicBool,
+    input: impl BufRead,
+    output: &mut impl Write,
+) -> Result<()> {
     say(output, &Reply::Ready(Makers::default()))?;
     let mut stores = Stores::default();
     answer(plans, input, output, |plan, run, begun| {
@@ -119,9 +139,12 @@ fn serve_here(plans: &[Plan], stop: &AtomicBool, input: impl BufRead, output: &m
             begun(now_ns);
             Some(now_ns)
         };
+        let before = relay.map(Relay::counts);
         let mut outcomes = stores.run(&Loops::one(), plan, stop, Vec::new(), run.held.as_ref(), begin)?;
         let (_, outcome) = outcomes.pop().context("the loop told nothing")?;
-        Ok(Reply::Outcome { name: String::new(), outcome: Box::new(outcome), sources: Vec::new() })
+        let relayed = relay.zip(before).map(|(relay, before)| relay.since(before));
+        let outcome = Box::new(Outcome { relayed, ..outcome });
+        Ok(Reply::Outcome { name: String::new(), outcome, sources: Vec::new() })
     })
 }
 
@@ -233,7 +256,7 @@ mod tests {
         let commands =
             [command(0, 0..2, 1), "nonsense".to_owned(), command(1, 0..2, 1), command(0, 2..4, 1), command(0, 0..2, 3)];
         let mut output = Vec::new();
-        serve_here(&plans, &AtomicBool::new(false), commands.join("\n").as_bytes(), &mut output).unwrap();
+        serve_here(&plans, None, &AtomicBool::new(false), commands.join("\n").as_bytes(), &mut output).unwrap();
         let replies: Vec<Reply> =
             String::from_utf8(output).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert!(matches!(&replies[0], Reply::Ready(makers) if *makers == Makers::default()));

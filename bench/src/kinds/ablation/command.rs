@@ -21,7 +21,7 @@ use tlsdyno_traffic::load::values::Header;
 use tlsdyno_traffic::trace::flags::{self, ReplayArgs, WorkloadChoice};
 
 use crate::kinds::AnyExperiment;
-use crate::kinds::flags::{RepeatArgs, ServerTlsArgs, libraries, percent};
+use crate::kinds::flags::{NetworkArgs, RepeatArgs, ServerTlsArgs, libraries, percent};
 use crate::kinds::perform::OutputArgs;
 use crate::run::check::CheckExperiment;
 use crate::run::cpus;
@@ -207,6 +207,8 @@ pub struct Args {
     slice: Option<Time>,
     #[command(flatten)]
     repeat: RepeatArgs,
+    #[command(flatten)]
+    network: NetworkArgs,
 
     #[command(flatten)]
     output: OutputArgs,
@@ -274,6 +276,7 @@ impl Args {
             }),
             measure: self.measure_model(),
             workers: self.workers.given(),
+            network: self.network.network,
             ..Experiment::default()
         };
         if self.library.len() > 1 {

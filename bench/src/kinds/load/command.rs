@@ -32,10 +32,11 @@ use tlsdyno_traffic::load::threads::{Crew, Loops, Threads};
 use tlsdyno_traffic::load::url::Url;
 use tlsdyno_traffic::load::warning::{WORKER_LOST, is_a_miss, warnings};
 use tlsdyno_traffic::load::{permission, window_search};
-use tlsdyno_traffic::machines::carried::UNIX_SOCKET_IS_HERE;
+use tlsdyno_traffic::machines::carried::{NETWORK_IS_HERE, UNIX_SOCKET_IS_HERE};
 use tlsdyno_traffic::machines::crew::Workers;
 use tlsdyno_traffic::machines::gather::{arguments_of_worker, gather, manifest};
 use tlsdyno_traffic::machines::job;
+use tlsdyno_traffic::network::Through;
 
 use crate::kinds::load::compare::gate_exit;
 use crate::kinds::load::file::LoadExperiment;
@@ -183,16 +184,25 @@ pub fn run(args: &Args) -> Result<Exit> {
         }
         false => None,
     };
-    let loops = Loops::choose(args.threads.filter(|_| gathered.is_none()), Some(to.address));
-    loops.check(&plan).or_fault(Fault::Usage)?;
-    if loops.crowded() > 0 {
-        tell!("warning: {} loops share their CPU with another one; use fewer --threads", loops.crowded());
-    }
-    let crew: &dyn Crew = gathered.as_ref().map_or(&loops, |gathered| &gathered.workers);
+    let loops = loops(args, gathered.is_some(), &plan, to.address)?;
+    let through = args.options.network.map(|network| Through::open(&network, loops.clone())).transpose()?;
+    let here: &dyn Crew = through.as_ref().map_or(&loops, |through| through);
+    let crew = gathered.as_ref().map_or(here, |gathered| &gathered.workers);
     match args.sweep {
         Some(range) => sweep(args, range, &to, crew, &stop),
         None => once(args, &to, plan, crew, &of_run, &stop),
     }
+}
+
+/// The loops that make the load here. Those of a network are on CPUs that leave the server alone, as its relay is.
+fn loops(args: &Args, is_elsewhere: bool, plan: &Plan, address: SocketAddr) -> Result<Loops> {
+    let of_network = args.options.network.filter(|_| args.cpu.is_none()).map(|_| Threads::Count(1));
+    let loops = Loops::choose(args.threads.or(of_network).filter(|_| !is_elsewhere), Some(address));
+    loops.check(plan).or_fault(Fault::Usage)?;
+    if loops.crowded() > 0 {
+        tell!("warning: {} loops share their CPU with another one; use fewer --threads", loops.crowded());
+    }
+    Ok(loops)
 }
 
 /// Where a load goes.
@@ -209,6 +219,9 @@ impl<'a> Destination<'a> {
         let url = Url::parse(text).or_fault(Fault::Usage)?;
         if args.machines.are_given() && args.options.unix.is_some() {
             return Err(anyhow!(UNIX_SOCKET_IS_HERE)).or_fault(Fault::Usage);
+        }
+        if args.machines.are_given() && args.options.network.is_some() {
+            return Err(anyhow!(NETWORK_IS_HERE)).or_fault(Fault::Usage);
         }
         let address = options::address(&args.options, &url).or_fault(Fault::Unreachable)?;
         Ok(Destination { text, url, address })

@@ -88,6 +88,17 @@ fn counts_rows(summary: &Summary) -> Vec<Vec<Cell>> {
         line("redirects", format_count(followed), more);
     }
     line("connections", format_count(outcome.connections), String::new());
+    if let (Some(network), Some(relayed)) = (summary.asked.network, outcome.relayed) {
+        let counts = [relayed.lost, relayed.dropped].map(format_count);
+        let more = format!(
+            "packets in {network}, of at most {} each second; {} lost, {} dropped; the relay took {:.0} % of a core",
+            format_count(relayed.limit_per_second),
+            counts[0],
+            counts[1],
+            relayed.cpu_ns as f64 * 100.0 / outcome.elapsed_ns.max(1) as f64
+        );
+        line("network", format_count(relayed.packets), more);
+    }
     let counts = outcome.handshakes;
     if let Some(achieved) = summary.reuse_percent_achieved {
         line("full", format_count(counts.full), "handshakes".to_owned());

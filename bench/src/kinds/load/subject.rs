@@ -14,18 +14,20 @@ use tlsdyno_base::listening;
 use tlsdyno_base::open_files;
 use tlsdyno_base::random::SplitMix64;
 use tlsdyno_engine::load::{self, HeldSessions, Outcome, Pacing, Plan as EnginePlan, Rate, Until};
-use tlsdyno_record::model::OnLoss;
 use tlsdyno_record::model::job::Timed;
+use tlsdyno_record::model::{Network, OnLoss};
 use tlsdyno_record::store::load_run::{Asked, Summary};
 use tlsdyno_record::store::{Block, Configuration, Journal, KindPart, Manifest, Record, Store, StoreError, Warning};
 use tlsdyno_servers::cpu::ProcessClocks;
 use tlsdyno_traffic::load::options::{self, Options};
 use tlsdyno_traffic::load::permission;
 use tlsdyno_traffic::load::plan;
-use tlsdyno_traffic::load::threads::Crew;
+use tlsdyno_traffic::load::threads::{Crew, Loops, Threads};
 use tlsdyno_traffic::load::url::Url;
+use tlsdyno_traffic::machines::carried::NETWORK_IS_HERE;
 use tlsdyno_traffic::machines::crew::Workers;
 use tlsdyno_traffic::machines::gather::{Gathered, arguments_of_worker, gather};
+use tlsdyno_traffic::network::Through;
 
 use super::in_turns::{self, OfSide, Side};
 use super::started_server::{self, Started};
@@ -172,6 +174,11 @@ pub fn check(experiment: &LoadExperiment, options: Option<&Options>) -> Result<V
     );
     ensure!(!experiment.one_run || measure.rounds.is_none(), "`one_run` measures each point once; leave out `rounds`");
     let points = experiment.points();
+    ensure!(
+        experiment.workers.is_none()
+            || options.map_or_else(|| flags(&points[0]), |options| Ok(options.clone()))?.network.is_none(),
+        NETWORK_IS_HERE
+    );
     if let Some(against) = &experiment.against {
         ensure!(
             experiment.sweep.is_empty() && experiment.curve.is_none(),
@@ -219,6 +226,9 @@ fn flags(point: &LoadPoint) -> Result<Options> {
 struct LoadedUrl<'a> {
     plans: Vec<EnginePlan>,
     names: Vec<String>,
+    /// The network of each.
+    of_points: Vec<Option<Network>>,
+    networks: Vec<(Network, Through)>,
     /// What the points of a curve are; empty without one.
     places: Vec<CurvePlace>,
     counted: Vec<Counted>,
@@ -253,15 +263,19 @@ impl Asking {
 /// What makes a load.
 struct Makes<'a> {
     crew: Option<&'a Gathered>,
+    networks: &'a [(Network, Through)],
     stop: &'a AtomicBool,
 }
 
 impl Makes<'_> {
-    /// Runs the plan, here or by workers.
+    /// Runs the plan, here, through a network, or by workers.
     ///
     /// # Errors
     /// It could not begin, or a worker was lost in it.
-    fn run(&self, plan: &EnginePlan) -> Result<Outcome> {
+    fn run(&self, plan: &EnginePlan, network: Option<Network>) -> Result<Outcome> {
+        if let Some((_, through)) = self.networks.iter().find(|(one, _)| Some(*one) == network) {
+            return through.run(plan, self.stop, Vec::new());
+        }
         let Some(Gathered { workers, .. }) = self.crew else { return Ok(load::run(plan, self.stop)?) };
         let outcome = workers.run(plan, self.stop, Vec::new())?;
         match outcome.losses.first() {
@@ -270,6 +284,18 @@ impl Makes<'_> {
             None => Ok(outcome),
         }
     }
+}
+
+/// The networks of the points, each once.
+fn networks(points: &[Point], address: SocketAddr) -> Result<Vec<(Network, Through)>> {
+    let mut networks: Vec<(Network, Through)> = Vec::new();
+    for network in points.iter().filter_map(|point| point.options.network) {
+        if networks.iter().all(|(one, _)| *one != network) {
+            let loops = Loops::choose(Some(Threads::Count(1)), Some(address));
+            networks.push((network, Through::open(&network, loops)?));
+        }
+    }
+    Ok(networks)
 }
 
 /// The clocks of the processes that serve an address; `None`: they are elsewhere, or another user's.
@@ -312,7 +338,9 @@ fn saturating(
 ) -> Result<EnginePlan> {
     let most = experiment.curve.as_ref().map_or(0, |curve| curve.connections_max_count);
     let time = Duration::from_secs_f64(experiment.measure.time_s) / points.len().max(1) as u32;
-    let (plan, saturated) = curve::saturated(&points[index], address, most, time, makes.stop, |plan| makes.run(plan))?;
+    let network = points[index].options.network;
+    let run = |plan: &_| makes.run(plan, network);
+    let (plan, saturated) = curve::saturated(&points[index], address, most, time, makes.stop, run)?;
     let connections = plan.connections.total;
     if !saturated {
         let what = format!("{connections} connections may be too few to saturate the server");
@@ -345,7 +373,8 @@ impl<'a> LoadedUrl<'a> {
             }
             None => None,
         };
-        let makes = Makes { crew: crew.as_ref(), stop };
+        let networks = networks(&points, addresses[0])?;
+        let makes = Makes { crew: crew.as_ref(), networks: &networks, stop };
         record.kind_part = KindPart::from(LoadRecord { experiment: experiment.clone(), log, ..LoadRecord::default() });
         for (index, plan) in plans.iter_mut().enumerate().filter(|_| experiment.curve.is_some()) {
             observer.step(&format!("looking for connections that saturate: {}", points[index].name));
@@ -353,10 +382,12 @@ impl<'a> LoadedUrl<'a> {
         }
         let pair = experiment.against.as_ref().and_then(|_| <[SocketAddr; 2]>::try_from(&addresses[..]).ok());
         Ok(LoadedUrl {
-            in_turns: pair.and_then(|pair| sessions_in_turns(pair, &plans)),
+            in_turns: pair.and_then(|pair| sessions_in_turns(pair, &plans, !networks.is_empty())),
             one_run: experiment.one_run.then(|| points.iter().map(Asking::of).collect()),
             places: experiment.curve.as_ref().map(|curve| curve.places()).unwrap_or_default(),
             counted: vec![Counted::default(); points.len()],
+            of_points: points.iter().map(|point| point.options.network).collect(),
+            networks,
             names: points.into_iter().map(|point| point.name).collect(),
             plans,
             pair,
@@ -397,10 +428,10 @@ fn describe(manifest: &mut Manifest, experiment: &LoadExperiment, started: Optio
 
 /// The sessions of two servers that take turns within a round. `None`: they take turns by blocks, because the CPU time
 /// of one is not to be had here, or its load cannot stand still and go on.
-fn sessions_in_turns(pair: [SocketAddr; 2], plans: &[EnginePlan]) -> Option<[HeldSessions; 2]> {
+fn sessions_in_turns(pair: [SocketAddr; 2], plans: &[EnginePlan], through_network: bool) -> Option<[HeldSessions; 2]> {
     let has_clocks = pair.iter().all(|address| clocks_of(*address).is_some());
     let can_wait = plans.iter().all(|plan| plan.pacing == Pacing::Closed && plan.window.is_none());
-    (has_clocks && can_wait).then(|| [0, 1].map(|side| HeldSessions::new(plans[side].resumption)))
+    (has_clocks && can_wait && !through_network).then(|| [0, 1].map(|side| HeldSessions::new(plans[side].resumption)))
 }
 
 impl Subject for LoadedUrl<'_> {
@@ -444,7 +475,8 @@ impl Subject for LoadedUrl<'_> {
         }
         let clocks = self.pair.and_then(|pair| clocks_of(pair[index]));
         let before_ns = clocks.as_ref().and_then(ProcessClocks::at_rest_ns);
-        let outcome = Makes { crew: self.crew.as_ref(), stop: self.stop }.run(&plan)?;
+        let makes = Makes { crew: self.crew.as_ref(), networks: &self.networks, stop: self.stop };
+        let outcome = makes.run(&plan, self.of_points[index])?;
         let after_ns = clocks.as_ref().and_then(ProcessClocks::at_rest_ns);
         interrupt::check(self.stop)?;
         let used_ns = before_ns.zip(after_ns).map(|(before, after)| after.saturating_sub(before));

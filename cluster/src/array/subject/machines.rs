@@ -275,7 +275,7 @@ impl<'a> Machines<'a> {
             })
         };
         let plans = places.iter().enumerate().map(plan).collect::<Result<Vec<_>>>()?;
-        self.testbed.start_load(&plans, self.experiment.workers.as_ref())
+        self.testbed.start_load(&plans, (self.experiment.workers.as_ref(), None))
     }
 }
 

@@ -233,10 +233,10 @@ fn start_load(
         let plan = testbed.plan(&cell.name(all), entries, tls, clients)?;
         let pacing = traffic.pause_ms.map_or(plan.pacing, pause);
         let plan = load::Plan { pacing, window: testbed.site.spec.window(), ..plan };
-        Ok(cell.loaded(plan, experiment.cluster.has_addresses()))
+        Ok(cell.loaded(plan, experiment.has_addresses()))
     };
     let plans = cells.iter().map(plan).collect::<Result<Vec<_>>>()?;
-    testbed.start_load(&plans, experiment.workers.as_ref())
+    testbed.start_load(&plans, (experiment.workers.as_ref(), experiment.network.as_ref()))
 }
 
 /// What the record says before its first block, once everything runs. `backend`: any of them.

@@ -25,8 +25,12 @@ pub fn wanted(experiment: &ClusterExperiment) -> Wanted<'_> {
 /// The placement in words, for the manifest.
 pub fn description(placement: &Placement, experiment: &ClusterExperiment) -> String {
     let load = place_of_load(experiment.workers.as_ref(), placement.load);
-    let has_addresses = experiment.cluster.has_addresses();
-    let from = if has_addresses { "" } else { "; clients have the addresses of their workers" };
+    let has_addresses = experiment.has_addresses();
+    let from = match experiment.network {
+        Some(network) => format!("; between clients and what they connect to {network}"),
+        None if has_addresses => String::new(),
+        None => "; clients have the addresses of their workers".to_owned(),
+    };
     let count = placement.machines.len();
     let servers = if count == 1 { "1 backend".to_owned() } else { format!("{count} backends") };
     let dispatcher = match experiment.cluster.has_dispatcher() {

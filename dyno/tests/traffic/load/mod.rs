@@ -4,6 +4,7 @@ mod certificates;
 mod curves;
 mod groups;
 mod guards;
+mod network;
 mod pacing;
 mod places;
 mod redirects;
@@ -345,7 +346,7 @@ impl Job {
         });
         let plans: Vec<_> = plans.collect();
         let data = packer.data().iter().map(|(hash, bytes)| (hash.clone(), STANDARD.encode(bytes))).collect();
-        let job = job::Job { plans, data, client: ClientModel::default(), workers: None };
+        let job = job::Job { plans, data, client: ClientModel::default(), workers: None, network: None };
         let path = directory.join("job.json");
         std::fs::write(&path, serde_json::to_string(&job).unwrap()).unwrap();
         let mut command = tlsdyno();

@@ -6,10 +6,10 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 use tlsdyno::model::ServerName;
+use tlsdyno::network::Namespace;
 use tlsdyno_tls::Version;
 
 use super::super::place::Place;
-use super::relay::Namespace;
 use super::{objects, probe, server, stderr, url};
 
 /// Prints each TCP packet on loopback to or from a port: kernel's stamp in ns, whether this end sends it, the client's
@@ -114,17 +114,17 @@ fn median(mut all: Vec<f64>) -> f64 {
 #[ignore = "wants a machine that does nothing else: it compares microseconds"]
 fn times_are_those_of_a_packet_capture() {
     // Of its own: whoever else loads servers on this machine would fill the capture.
-    let Some(namespace) = Namespace::with_loopback() else {
+    let Ok(namespace) = Namespace::with_loopback() else {
         assert!(!rustix::process::geteuid().is_root(), "root may");
         return println!("only root has network namespaces: not tried");
     };
     let place = Place::new();
-    let server = namespace.within(|| server(&place, ServerName::Nginx, Version::Tls13).0);
+    let server = namespace.within(|| server(&place, ServerName::Nginx, Version::Tls13).0).unwrap();
     let (url, port) = (url(&server), server.address().port());
     // A busy machine stops either side where it likes; what is wrong in the times themselves is wrong each time.
     let mut apart = Vec::new();
     for _ in 0..5 {
-        apart = namespace.within(|| differences(&place, &url, port));
+        apart = namespace.within(|| differences(&place, &url, port)).unwrap();
         println!("full handshakes, capture less probe, ns: {apart:?}");
         if apart.iter().all(|difference| difference.abs() < APART_NS) {
             return;

@@ -10,12 +10,13 @@ use std::thread;
 use serde_json::Value;
 use tlsdyno::kinds::probe_weeks::network::Network;
 use tlsdyno::model::ServerName;
+use tlsdyno::network::Namespace;
 use tlsdyno::servers::ServerTls;
 use tlsdyno_tls::Version;
 
 use super::super::place::Place;
 use super::super::stacks::go_server::GoServer;
-use super::relay::{Namespace, Relay};
+use super::relay::Relay;
 use super::{objects, server, server_with, stderr, url};
 
 /// One way.
@@ -39,7 +40,7 @@ fn relay(text: &str) -> Option<Relay> {
 
 fn probe(relay: &Relay, place: &Place, site: &[&str]) -> Value {
     let all = [&["probe", "--once", "--json", "--no-early-data"], site].concat();
-    let output = relay.client.within(|| place.run(&all));
+    let output = relay.client().within(|| place.run(&all)).unwrap();
     objects(&output).pop().unwrap_or_else(|| panic!("{}", stderr(&output)))
 }
 
@@ -65,11 +66,11 @@ fn delays_of_packets_are_in_the_phases_that_they_belong_to() {
     for kind in [ServerName::Nginx, ServerName::Haproxy, ServerName::ApacheEvent] {
         let place = Place::new();
         let both = |tls: &mut ServerTls| tls.versions = Version::ALL.to_vec();
-        let server = relay.server.within(|| server_with(&place, kind, both).0);
+        let server = relay.server().within(|| server_with(&place, kind, both).0).unwrap();
         check_both(&relay, &place, &url(&server).replace("localhost", "127.0.0.1"));
     }
     let place = Place::new();
-    let go = relay.server.within(|| GoServer::start(b"object", None));
+    let go = relay.server().within(|| GoServer::start(b"object", None)).unwrap();
     check_both(&relay, &place, &format!("https://{}/", go.address));
 }
 
@@ -123,7 +124,7 @@ fn apart(near: [f64; 4], far: [f64; 4], extra_trips: f64) -> [(&'static str, f64
 fn faults_of_the_network_are_told_in_their_step() {
     let Some(relay) = relay("") else { return };
     let place = Place::new();
-    let server = relay.server.within(|| server(&place, ServerName::Nginx, Version::Tls13).0);
+    let server = relay.server().within(|| server(&place, ServerName::Nginx, Version::Tls13).0).unwrap();
     let url = url(&server).replace("localhost", "127.0.0.1");
     for (text, steps, kinds) in [
         ("[tcp]\nreset_percent = 100", &["tcp", "full"][..], "refused"),
@@ -162,29 +163,30 @@ fn carry(client: &TcpStream, server: &TcpStream) {
 /// where the second was faster than the change.
 #[test]
 fn a_round_in_which_this_machines_address_changes_is_discarded_and_counted() {
-    let Some(namespace) = Namespace::with_loopback() else {
+    let Ok(namespace) = Namespace::with_loopback() else {
         assert!(!rustix::process::geteuid().is_root(), "root may");
         return println!("only root has network namespaces: not tried");
     };
     let place = Place::new();
-    let server = namespace.within(|| server(&place, ServerName::Nginx, Version::Tls13).0);
-    let listener = namespace.within(|| TcpListener::bind("127.0.0.1:0").unwrap());
+    let server = namespace.within(|| server(&place, ServerName::Nginx, Version::Tls13).0).unwrap();
+    let listener = namespace.within(|| TcpListener::bind("127.0.0.1:0").unwrap()).unwrap();
     let url = format!("https://{}/hello.txt", listener.local_addr().unwrap());
     listener.set_nonblocking(true).unwrap();
     let is_over = AtomicBool::new(false);
     let output = thread::scope(|scope| {
         scope.spawn(|| {
-            namespace.enter();
+            namespace.enter().unwrap();
             while !is_over.load(Ordering::Relaxed) {
                 let Ok((client, _)) = listener.accept() else {
                     thread::yield_now();
                     continue;
                 };
-                namespace.run("ip route replace local 127.0.0.1 dev lo table local src 127.0.0.2");
+                namespace.run("ip route replace local 127.0.0.1 dev lo table local src 127.0.0.2").unwrap();
                 carry(&client, &TcpStream::connect(server.address()).unwrap());
             }
         });
-        let output = namespace.within(|| place.run(&["probe", &url, "--once", "--json", "--store", "kept.sqlite"]));
+        let output =
+            namespace.within(|| place.run(&["probe", &url, "--once", "--json", "--store", "kept.sqlite"])).unwrap();
         is_over.store(true, Ordering::Relaxed);
         output
     });

@@ -1,0 +1,108 @@
+//! A load through a network of a given delay, loss and bandwidth. Needs root; without it, that this is said.
+
+use std::fs;
+
+use serde_json::Value;
+use tlsdyno::network::Namespace;
+
+use super::super::place::Place;
+use super::*;
+
+/// A round trip of the network, nanoseconds: far above what a busy machine adds.
+const TRIP_NS: f64 = 200e6;
+
+fn may_not() -> bool {
+    let may_not = Namespace::create().is_err() || !Path::new("/dev/net/tun").exists();
+    if may_not {
+        println!("no network namespaces or TUN devices here: not tried");
+    }
+    may_not
+}
+
+fn serving(place: &Place, bytes: usize) -> Instance {
+    servers::launch::set_own_executable(Path::new(env!("CARGO_BIN_EXE_tlsdyno")));
+    fs::write(place.docroot().join("x"), vec![b'x'; bytes]).unwrap();
+    let certificate = servers::certificates::create(CertificateKind::P256, place.path()).unwrap();
+    let mut spec = ServerSpec::new(ServerName::Builtin, place.docroot());
+    spec.tls = Some(ServerTls { versions: Version::ALL.to_vec(), ..ServerTls::new(certificate) });
+    servers::start(&spec, place.path()).unwrap()
+}
+
+fn loaded(server: &Instance, network: &str, more: &[&str]) -> Value {
+    let url = format!("https://{}/x", server.address());
+    let output = load(&[&[url.as_str(), "-k", "--network", network, "--json"], more].concat());
+    // 8: on a busy machine the relay may be late.
+    assert!(matches!(output.status.code(), Some(0 | 8)), "{}", stderr(&output));
+    json(&output)
+}
+
+/// Whole round trips in the median of a phase.
+fn trips(found: &Value, phase: &str) -> f64 {
+    (found["latency_ns"][phase]["p50"].as_f64().unwrap_or_else(|| panic!("{phase}: {found}")) / TRIP_NS).floor()
+}
+
+#[test]
+fn phases_take_the_round_trips_of_their_protocols() {
+    if may_not() {
+        return;
+    }
+    let place = Place::new();
+    let server = serving(&place, 100);
+    for (version, full) in [("1.3", 1.0), ("1.2", 2.0)] {
+        let few = ["--tls", version, "-c", "2", "--total-connections", "8", "--reuse", "50%"];
+        let found = loaded(&server, "delay=200ms", &few);
+        let phases = ["tcp_connect", "full_handshake", "resumed_handshake", "first_byte"];
+        assert_eq!(phases.map(|phase| trips(&found, phase)), [1.0, full, 1.0, 1.0], "TLS {version}: {found}");
+        assert_eq!((&found["hits"], &found["network"]["delay_ms"]), (&8.into(), &200.0.into()));
+        let relayed = &found["relayed"];
+        // Four packets at least open a connection, ask and answer, each way.
+        assert!(relayed["packets"].as_u64().unwrap() >= 8 * 8 && relayed["lost"] == 0, "{relayed}");
+        assert!(relayed["limit_per_second"].as_u64().unwrap() > 1_000 && relayed["cpu_ns"].as_u64().unwrap() > 0);
+    }
+}
+
+#[test]
+fn what_is_lost_is_sent_again_and_a_line_takes_its_time() {
+    if may_not() {
+        return;
+    }
+    let place = Place::new();
+    let server = serving(&place, 50_000);
+    let lossy = loaded(&server, "loss=5%", &["-c", "4", "-n", "60", "--close"]);
+    assert_eq!(lossy["hits"], 60);
+    assert!(lossy["relayed"]["lost"].as_u64().unwrap() > 0, "{}", lossy["relayed"]);
+    // 50,000 bytes and their heads are above 400,000 bits.
+    let slow = loaded(&server, "rate=1mbit", &["-c", "1", "-n", "2", "--close"]);
+    let whole_ns = slow["latency_ns"]["whole_response"]["p50"].as_u64().unwrap();
+    assert!((400_000_000..4_000_000_000).contains(&whole_ns), "{whole_ns}");
+}
+
+#[test]
+fn a_network_that_cannot_be_is_refused_with_the_remedy() {
+    let refused = |arguments: &[&str], code, word: &str| {
+        let output = load(arguments);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(word), "{arguments:?}: {}", stderr(&output));
+    };
+    let url = "https://127.0.0.1:1/";
+    refused(&[url, "--network", "rate=fast"], 2, "rate=56kbit");
+    refused(&["https://[::1]:1/", "--network", "delay=1ms"], 2, "127.0.0.1");
+    refused(&[url, "--network", "delay=1ms", "--source", "127.0.0.2"], 2, "--source");
+    refused(&[url, "--network", "delay=1ms", "--workers", "2"], 2, "leave out one of them");
+    if may_not() {
+        return;
+    }
+    let mut command = Command::new("setpriv");
+    command.args([
+        "--bounding-set",
+        "-sys_admin",
+        env!("CARGO_BIN_EXE_tlsdyno"),
+        "load",
+        url,
+        "--network",
+        "delay=1ms",
+    ]);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(6), "{}", stderr(&output));
+    assert!(stderr(&output).contains("run this command as root"), "{}", stderr(&output));
+}
