@@ -35,8 +35,9 @@ const REUSE_TOLERANCE: f64 = 0.5;
 /// The same with --strict.
 const STRICT_REUSE_TOLERANCE: f64 = 0.2;
 
-/// Of the packets of a network more than this share late, and delays are not those that were asked for.
-const LATE_MAX: f64 = 0.01;
+/// Of the packets of a network more than this share late, and delays are not those that were asked for. A busy virtual
+/// machine makes one in fifty late, which leaves medians as they are.
+const LATE_MAX: f64 = 0.05;
 
 /// That a network's relay was near its limit, where it was: above half of it the times are not the network's alone.
 pub fn relay_overloaded(outcome: &Outcome) -> Option<Warning> {
@@ -274,10 +275,10 @@ mod tests {
             let relayed = Some(Relayed { packets, late, missed, limit_per_second: 1_000, ..Relayed::default() });
             relay_overloaded(&Outcome { relayed, elapsed_ns: 2_000_000_000, ..outcome(1, 0, 0, 0) })
         };
-        assert_eq!([of(1_000, 10, 0), of(0, 0, 0)], [const { None }; 2]);
+        assert_eq!([of(1_000, 50, 0), of(0, 0, 0)], [const { None }; 2]);
         let told = of(1_002, 0, 0).unwrap();
         assert!(told.what.contains("carried 501 of at most 1000") && is_a_miss(&told), "{told}");
-        assert!([of(100, 2, 0), of(100, 0, 1)].iter().all(Option::is_some));
+        assert!([of(100, 6, 0), of(100, 0, 1)].iter().all(Option::is_some));
     }
 
     #[test]

@@ -31,6 +31,8 @@ const BATCH: usize = 64;
 const LATE_NS: u64 = 1_000_000;
 /// The relay works for so short a time that the scheduler need not make it wait, in nanoseconds.
 const TIME_SLICE_NS: u64 = 100_000;
+/// The least nice that a thread may be.
+const FIRST: i32 = -20;
 /// Networks at once: as many as 198.18.0.0/16 has third bytes.
 const NETWORKS_MAX: u32 = 256;
 
@@ -126,6 +128,8 @@ impl Relay {
             // It was allowed a moment ago; where it no longer is, the relay runs wherever it may.
             cpu.map_or(Ok(()), affinity::stay_on).unwrap_or(());
             set_time_slice(TIME_SLICE_NS);
+            // A network does not wait until clients have done their work.
+            rustix::process::nice(FIRST).map(drop).unwrap_or(());
             carrier.carry();
         };
         let thread = thread::Builder::new().name("relay".to_owned()).spawn(carry).context("start the relay")?;

@@ -77,6 +77,32 @@ fn what_is_lost_is_sent_again_and_a_line_takes_its_time() {
     assert!((400_000_000..4_000_000_000).contains(&whole_ns), "{whole_ns}");
 }
 
+/// No client can ask and be answered in less than two round trips, where each request has a connection of its own.
+#[test]
+fn servers_that_are_started_are_loaded_through_a_network_too() {
+    if may_not() {
+        return;
+    }
+    let ablate = "ablate --server nginx --cert p-256 --stages cipher --reuse 0% -c 8 --per-user 1 --time 6 --json";
+    let cluster = "cluster --server nginx --cert p-256 --backends 2 --policies round-robin,session --reuse 0 \
+                   --clients 8 --time 6 --json";
+    for command in [ablate, cluster] {
+        let place = Place::new();
+        let words = command.split_whitespace().chain(["--network", "delay=20ms"]);
+        let output = place.run(&words.collect::<Vec<_>>());
+        // 8: on a busy machine the relay may be late.
+        assert!(matches!(output.status.code(), Some(0 | 8)), "{command}: {}", stderr(&output));
+        let result = json(&output);
+        let blocks = result["blocks"].as_array().unwrap();
+        assert!(!blocks.is_empty(), "{command}: {}", stderr(&output));
+        for block in blocks {
+            let [hits, elapsed_ns] = ["hits", "elapsed_ns"].map(|name| block[name].as_f64().unwrap());
+            assert!(hits > 0.0 && hits <= 8.0 * (elapsed_ns / 40e6 + 1.0), "{command}: {block}");
+        }
+        assert!(result["manifest"].to_string().contains("delay=20ms"), "{}", result["manifest"]);
+    }
+}
+
 #[test]
 fn a_network_that_cannot_be_is_refused_with_the_remedy() {
     let refused = |arguments: &[&str], code, word: &str| {
@@ -89,6 +115,10 @@ fn a_network_that_cannot_be_is_refused_with_the_remedy() {
     refused(&["https://[::1]:1/", "--network", "delay=1ms"], 2, "127.0.0.1");
     refused(&[url, "--network", "delay=1ms", "--source", "127.0.0.2"], 2, "--source");
     refused(&[url, "--network", "delay=1ms", "--workers", "2"], 2, "leave out one of them");
+    let by_address = ["cluster", "--policies", "source-address", "--network", "delay=1ms"];
+    let output = tlsdyno().args(by_address).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("or of a network, have one"), "{}", stderr(&output));
     if may_not() {
         return;
     }
