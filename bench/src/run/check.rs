@@ -142,7 +142,8 @@ fn check_network(experiment: &Experiment) -> Result<()> {
     ensure!(experiment.workers.is_none(), NETWORK_IS_HERE);
     ensure!(
         experiment.foreign_traffic.is_none() && !experiment.methods.contains(&Method::Counting),
-        "a network is for load that this command makes: leave it out under foreign traffic, and of the method `counting`"
+        "a network is for load that this command makes: leave it out under foreign traffic, and of the method \
+         `counting`"
     );
     network::check_address((experiment.server.ip()?, 0).into())
 }

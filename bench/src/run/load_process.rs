@@ -124,7 +124,8 @@ impl LoadProcess {
         Ok(())
     }
 
-    /// The shortest slice that is worth its way to workers, or through a network, and back, microseconds; 0: there are none.
+    /// The shortest slice that is worth its way to workers, or through a network, and back, microseconds; 0: there is
+    /// no such way.
     pub fn slice_us_min(&self) -> u64 {
         let of_trips = TRIPS_OF_SLICE * self.trip_ns / 1_000;
         if self.is_by_workers { SLICE_US_MIN.max(of_trips) } else { of_trips }

@@ -171,17 +171,17 @@ impl ClusterExperiment {
         }
         if let Some(policy) = self.cluster.policies.iter().find(|policy| policy.needs_addresses()) {
             bail!(
-                "policy {} decides by clients' addresses, and at {} all clients of a worker, or of a network, have one; \
-                 leave the policy out, or the address and the network: on 127.0.0.1 each client has an address of its \
-                 own",
+                "policy {} decides by clients' addresses, and at {} all clients of a worker, or of a network, have \
+                 one; leave the policy out, or the address and the network: on 127.0.0.1 each client has an address of \
+                 its own",
                 policy.name(),
                 self.cluster.ip()
             );
         }
         ensure!(
             self.traffic.behind_one_address_percent[..] == [0.0],
-            "--behind-one-address gives clients addresses of loopback; at {} they have those of their workers or network: \
-             leave it out",
+            "--behind-one-address gives clients addresses of loopback; at {} they have those of their workers or \
+             network: leave it out",
             self.cluster.ip()
         );
         Ok(())

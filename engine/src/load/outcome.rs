@@ -202,13 +202,13 @@ pub struct Relayed {
     /// Packets that arrived.
     pub packets: u64,
     /// Packets that the network lost, as it was asked to.
-    pub lost: u64,
+    pub lost_count: u64,
     /// Packets that found the queue of their line full.
-    pub dropped: u64,
+    pub dropped_count: u64,
     /// Packets that arrived more than a millisecond after their time.
-    pub late: u64,
+    pub late_count: u64,
     /// Packets that the relay did not fetch in time: they are lost, and nobody asked for that.
-    pub missed: u64,
+    pub missed_count: u64,
     /// CPU time of the relay, in nanoseconds: on the load's CPU, and in nobody's CPU time per hit.
     pub cpu_ns: u64,
     /// Packets a second that it can carry, measured before.

@@ -26,7 +26,8 @@ pub struct Network {
     /// How much longer a packet and its answer take together, milliseconds: half of it each way.
     pub delay_ms: f64,
     /// Share of the packets of each way that are lost, 0 to 0.5.
-    pub loss: f64,
+    #[serde(rename = "loss")]
+    pub loss_fraction: f64,
     /// Bits of IP packets that a line takes each way, in kilobits (1000 bits) a second; `None`: any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_kbit: Option<f64>,
@@ -40,7 +41,7 @@ pub struct Network {
 
 impl Default for Network {
     fn default() -> Network {
-        Network { delay_ms: 0.0, loss: 0.0, rate_kbit: None, queue_packets: 100, line: Line::All, seed: 1 }
+        Network { delay_ms: 0.0, loss_fraction: 0.0, rate_kbit: None, queue_packets: 100, line: Line::All, seed: 1 }
     }
 }
 
@@ -59,8 +60,11 @@ impl Network {
         if !(0.0..=DELAY_MS_MAX).contains(&self.delay_ms) {
             return Err(format!("a network's delay of {} ms: expected 0 to {DELAY_MS_MAX} ms", self.delay_ms));
         }
-        if !(0.0..=0.5).contains(&self.loss) {
-            return Err(format!("a network that loses {} % of its packets: expected 0 to 50 %", self.loss * 100.0));
+        if !(0.0..=0.5).contains(&self.loss_fraction) {
+            return Err(format!(
+                "a network that loses {} % of its packets: expected 0 to 50 %",
+                self.loss_fraction * 100.0
+            ));
         }
         if self.rate_kbit.is_some_and(|rate| !(1.0..=1e7).contains(&rate)) {
             return Err("a network's rate: expected 1kbit to 10000mbit; without one there is no limit".to_owned());
@@ -87,7 +91,7 @@ impl FromStr for Network {
             let number = |text: &str| text.trim().parse::<f64>().map_err(|_| wrong());
             match name {
                 "delay" => network.delay_ms = value.parse::<Time>()?.0.as_secs_f64() * 1e3,
-                "loss" => network.loss = number(value.strip_suffix('%').ok_or_else(wrong)?)? / 100.0,
+                "loss" => network.loss_fraction = number(value.strip_suffix('%').ok_or_else(wrong)?)? / 100.0,
                 "rate" => {
                     let units = [("kbit", 1.0), ("mbit", 1e3)];
                     let unit = units.into_iter().find_map(|(unit, kbit)| Some((value.strip_suffix(unit)?, kbit)));
@@ -110,8 +114,8 @@ impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let usual = Network::default();
         write!(f, "delay={}ms", self.delay_ms)?;
-        if self.loss > 0.0 {
-            write!(f, ",loss={}%", self.loss * 100.0)?;
+        if self.loss_fraction > 0.0 {
+            write!(f, ",loss={}%", self.loss_fraction * 100.0)?;
         }
         if let Some(rate) = self.rate_kbit {
             write!(f, ",rate={rate}kbit,queue={},line={}", self.queue_packets, self.line.name())?;
@@ -132,7 +136,7 @@ mod tests {
         let network: Network = "delay=50ms,loss=1%,rate=1.5mbit,line=connection".parse().unwrap();
         let expected = Network {
             delay_ms: 50.0,
-            loss: 0.01,
+            loss_fraction: 0.01,
             rate_kbit: Some(1500.0),
             line: Line::Connection,
             ..Network::default()

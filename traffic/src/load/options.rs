@@ -200,9 +200,9 @@ pub struct Options {
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', conflicts_with = "unix")]
     pub source: Vec<Sources>,
 
-    /// Go to the server, which is on this machine's loopback, through a network of this delay (of a packet and its answer
-    /// together), loss (of the packets of each way) and bandwidth, for example 'delay=50ms,loss=1%,rate=56kbit'; see
-    /// docs/LOAD.md. Needs root
+    /// Go to the server, which is on this machine's loopback, through a network of this delay (of a packet and its
+    /// answer together), loss (of the packets of each way) and bandwidth, for example
+    /// 'delay=50ms,loss=1%,rate=56kbit'; see docs/LOAD.md. Needs root
     #[arg(long, value_name = "NETWORK", conflicts_with_all = ["unix", "source"])]
     pub network: Option<Network>,
 

@@ -43,9 +43,9 @@ const LATE_MAX: f64 = 0.05;
 pub fn relay_overloaded(outcome: &Outcome) -> Option<Warning> {
     let relayed = outcome.relayed.filter(|relayed| relayed.packets > 0)?;
     let per_second = relayed.packets as f64 * 1e9 / outcome.elapsed_ns.max(1) as f64;
-    let late = relayed.late as f64 / relayed.packets as f64;
+    let late = relayed.late_count as f64 / relayed.packets as f64;
     let half = relayed.limit_per_second as f64 / 2.0;
-    let is_trusted = per_second <= half && late <= LATE_MAX && relayed.missed == 0;
+    let is_trusted = per_second <= half && late <= LATE_MAX && relayed.missed_count == 0;
     let what = || {
         format!(
             "the relay of the network carried {} of at most {} packets a second, {} of them more than 1 ms late, and \
@@ -53,7 +53,7 @@ pub fn relay_overloaded(outcome: &Outcome) -> Option<Warning> {
             format_quantity(per_second),
             format_count(relayed.limit_per_second),
             format_percent(late * 100.0),
-            format_count(relayed.missed)
+            format_count(relayed.missed_count)
         )
     };
     let remedy = "Stay below half of that: fewer --connections, a lower --rate, or a CPU of its own for the load";
@@ -271,8 +271,9 @@ mod tests {
 
     #[test]
     fn a_relay_above_half_of_its_limit_is_not_trusted() {
-        let of = |packets, late, missed| {
-            let relayed = Some(Relayed { packets, late, missed, limit_per_second: 1_000, ..Relayed::default() });
+        let of = |packets, late_count, missed_count| {
+            let relayed =
+                Some(Relayed { packets, late_count, missed_count, limit_per_second: 1_000, ..Relayed::default() });
             relay_overloaded(&Outcome { relayed, elapsed_ns: 2_000_000_000, ..outcome(1, 0, 0, 0) })
         };
         assert_eq!([of(1_000, 50, 0), of(0, 0, 0)], [const { None }; 2]);

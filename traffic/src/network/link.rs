@@ -52,7 +52,7 @@ impl Link for Wide {
             Line::Connection => port_of_client(from, packet).unwrap_or(0),
         };
         let Some(leaves_ns) = self.leaves_ns(from, port, packet.len(), now_ns) else { return Travel::Dropped };
-        if self.network.loss > 0.0 && self.random.uniform() < self.network.loss {
+        if self.network.loss_fraction > 0.0 && self.random.uniform() < self.network.loss_fraction {
             return Travel::Lost;
         }
         Travel::Arrives(leaves_ns + (self.network.delay_ms / 2.0 * 1e6) as u64)

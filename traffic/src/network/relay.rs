@@ -154,10 +154,10 @@ impl Relay {
         let missed = [&self.client, &self.server].map(|end| end.within(|| missed(self.number)).unwrap_or(0));
         Relayed {
             packets: of(packets),
-            lost: of(lost),
-            dropped: of(dropped),
-            late: of(late),
-            missed: missed.iter().sum(),
+            lost_count: of(lost),
+            dropped_count: of(dropped),
+            late_count: of(late),
+            missed_count: missed.iter().sum(),
             cpu_ns: of(cpu_ns),
             limit_per_second: self.limit_per_second,
         }
@@ -168,10 +168,10 @@ impl Relay {
         let now = self.counts();
         Relayed {
             packets: now.packets - before.packets,
-            lost: now.lost - before.lost,
-            dropped: now.dropped - before.dropped,
-            late: now.late - before.late,
-            missed: now.missed - before.missed,
+            lost_count: now.lost_count - before.lost_count,
+            dropped_count: now.dropped_count - before.dropped_count,
+            late_count: now.late_count - before.late_count,
+            missed_count: now.missed_count - before.missed_count,
             cpu_ns: now.cpu_ns - before.cpu_ns,
             limit_per_second: self.limit_per_second,
         }
@@ -189,7 +189,7 @@ impl Drop for Relay {
 
 /// Packets that found the device's own queue full, in this namespace.
 fn missed(number: u32) -> u64 {
-    // The columns after the name are eight of what was received, then bytes, packets, errors and drops of what was sent.
+    // The columns after the name are eight of what was received, then bytes, packets, errors and drops of the rest.
     const SENT_DROPS: usize = 11;
     let text = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
     let line = text.lines().find_map(|line| line.trim_start().strip_prefix(&format!("tlsdyno{number}:")));

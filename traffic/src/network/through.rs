@@ -39,8 +39,8 @@ pub fn open(network: &Network, cpu: usize) -> Result<Relay> {
 
 fn remedy(error: io::Error) -> anyhow::Error {
     Fault::Environment.of(anyhow!(
-        "a network between clients and server is a relay between network namespaces, which only root may make ({error}): \
-         run this command as root, or leave out the network"
+        "a network between clients and server is a relay between network namespaces, which only root may make \
+         ({error}); run this command as root, or leave out the network"
     ))
 }
 

@@ -213,7 +213,8 @@ impl<'a> SingleServer<'a> {
         ensure_fault!(
             Usage,
             !is_sliced || least <= SLICE_MAX,
-            "a slice to workers, or through a network, would have to last {:.0} ms to be worth its way there: compare blocks (--slice 0)",
+            "a slice to workers, or through a network, would have to last {:.0} ms to be worth its way there: \
+             compare blocks (--slice 0)",
             least.as_secs_f64() * 1e3
         );
         let time = Duration::from_secs_f64(experiment.measure.time_s);

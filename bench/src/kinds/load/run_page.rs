@@ -88,17 +88,7 @@ fn counts_rows(summary: &Summary) -> Vec<Vec<Cell>> {
         line("redirects", format_count(followed), more);
     }
     line("connections", format_count(outcome.connections), String::new());
-    if let (Some(network), Some(relayed)) = (summary.asked.network, outcome.relayed) {
-        let counts = [relayed.lost, relayed.dropped].map(format_count);
-        let more = format!(
-            "packets in {network}, of at most {} each second; {} lost, {} dropped; the relay took {:.0} % of a core",
-            format_count(relayed.limit_per_second),
-            counts[0],
-            counts[1],
-            relayed.cpu_ns as f64 * 100.0 / outcome.elapsed_ns.max(1) as f64
-        );
-        line("network", format_count(relayed.packets), more);
-    }
+    network(summary).into_iter().for_each(|(packets, more)| line("network", packets, more));
     let counts = outcome.handshakes;
     if let Some(achieved) = summary.reuse_percent_achieved {
         line("full", format_count(counts.full), "handshakes".to_owned());
@@ -136,6 +126,19 @@ fn counts_rows(summary: &Summary) -> Vec<Vec<Cell>> {
     let none = if errors.is_empty() { "none" } else { "" };
     line("errors", none.to_owned(), errors.join(", "));
     rows
+}
+
+/// Packets that a network carried, and in what.
+fn network(summary: &Summary) -> Option<(String, String)> {
+    let (network, relayed) = summary.asked.network.zip(summary.outcome.relayed)?;
+    let more = format!(
+        "packets in {network}, of at most {} each second; {} lost, {} dropped; the relay took {:.0} % of a core",
+        format_count(relayed.limit_per_second),
+        format_count(relayed.lost_count),
+        format_count(relayed.dropped_count),
+        relayed.cpu_ns as f64 * 100.0 / summary.outcome.elapsed_ns.max(1) as f64
+    );
+    Some((format_count(relayed.packets), more))
 }
 
 fn latencies(summary: &Summary) -> Section {

@@ -174,11 +174,6 @@ pub fn check(experiment: &LoadExperiment, options: Option<&Options>) -> Result<V
     );
     ensure!(!experiment.one_run || measure.rounds.is_none(), "`one_run` measures each point once; leave out `rounds`");
     let points = experiment.points();
-    ensure!(
-        experiment.workers.is_none()
-            || options.map_or_else(|| flags(&points[0]), |options| Ok(options.clone()))?.network.is_none(),
-        NETWORK_IS_HERE
-    );
     if let Some(against) = &experiment.against {
         ensure!(
             experiment.sweep.is_empty() && experiment.curve.is_none(),
@@ -287,9 +282,10 @@ impl Makes<'_> {
 }
 
 /// The networks of the points, each once.
-fn networks(points: &[Point], address: SocketAddr) -> Result<Vec<(Network, Through)>> {
+fn networks(experiment: &LoadExperiment, points: &[Point], address: SocketAddr) -> Result<Vec<(Network, Through)>> {
     let mut networks: Vec<(Network, Through)> = Vec::new();
     for network in points.iter().filter_map(|point| point.options.network) {
+        ensure_fault!(Usage, experiment.workers.is_none(), "{NETWORK_IS_HERE}");
         if networks.iter().all(|(one, _)| *one != network) {
             let loops = Loops::choose(Some(Threads::Count(1)), Some(address));
             networks.push((network, Through::open(&network, loops)?));
@@ -362,6 +358,7 @@ impl<'a> LoadedUrl<'a> {
         let started = started(experiment, &mut points, stop, observer)?;
         let (mut plans, addresses) = prepared(experiment, &points, record, observer)?;
         describe(&mut record.manifest, experiment, started.as_ref());
+        let networks = networks(experiment, &points, addresses[0])?;
         // A long log takes a while to read, and workers give up on a coordinator that is silent for long.
         let log = experiment.curve.as_ref().map(curve::logged).transpose()?.flatten();
         let crew = match &experiment.workers {
@@ -373,7 +370,6 @@ impl<'a> LoadedUrl<'a> {
             }
             None => None,
         };
-        let networks = networks(&points, addresses[0])?;
         let makes = Makes { crew: crew.as_ref(), networks: &networks, stop };
         record.kind_part = KindPart::from(LoadRecord { experiment: experiment.clone(), log, ..LoadRecord::default() });
         for (index, plan) in plans.iter_mut().enumerate().filter(|_| experiment.curve.is_some()) {

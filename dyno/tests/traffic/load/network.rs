@@ -56,7 +56,7 @@ fn phases_take_the_round_trips_of_their_protocols() {
         assert_eq!((&found["hits"], &found["network"]["delay_ms"]), (&8.into(), &200.0.into()));
         let relayed = &found["relayed"];
         // Four packets at least open a connection, ask and answer, each way.
-        assert!(relayed["packets"].as_u64().unwrap() >= 8 * 8 && relayed["lost"] == 0, "{relayed}");
+        assert!(relayed["packets"].as_u64().unwrap() >= 8 * 8 && relayed["lost_count"] == 0, "{relayed}");
         assert!(relayed["limit_per_second"].as_u64().unwrap() > 1_000 && relayed["cpu_ns"].as_u64().unwrap() > 0);
     }
 }
@@ -70,7 +70,7 @@ fn what_is_lost_is_sent_again_and_a_line_takes_its_time() {
     let server = serving(&place, 50_000);
     let lossy = loaded(&server, "loss=5%", &["-c", "4", "-n", "60", "--close"]);
     assert_eq!(lossy["hits"], 60);
-    assert!(lossy["relayed"]["lost"].as_u64().unwrap() > 0, "{}", lossy["relayed"]);
+    assert!(lossy["relayed"]["lost_count"].as_u64().unwrap() > 0, "{}", lossy["relayed"]);
     // 50,000 bytes and their heads are above 400,000 bits.
     let slow = loaded(&server, "rate=1mbit", &["-c", "1", "-n", "2", "--close"]);
     let whole_ns = slow["latency_ns"]["whole_response"]["p50"].as_u64().unwrap();
