@@ -9,9 +9,9 @@ use super::finding::Finding;
 const FROZEN: &str = include_str!("unitless.txt");
 
 /// Endings that say what is counted or measured; what stands behind the underscore may be the whole name.
-const UNITS: &str = "_ns _ps _us _ms _s _seconds _bytes _kib _mib _percent _fraction _ratio _hz _mhz _kilobytes _kbit _per_h \
-                     _per_s _per_second _per_hit _per_call _per_handshake _percent_of_offered _of_unit _times _count \
-                     _number _cpus _cpu _id";
+const UNITS: &str = "_ns _ps _us _ms _s _seconds _bytes _kib _mib _kbit _percent _fraction _ratio _hz _mhz _kilobytes \
+                     _per_h _per_s _per_second _per_hit _per_call _per_handshake _percent_of_offered _of_unit _times \
+                     _count _number _cpus _cpu _id";
 
 /// Numbers in serialised structures without a unit, and frozen names that are no longer there.
 pub fn unitless(files: &[File]) -> Vec<Finding> {
