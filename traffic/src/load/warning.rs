@@ -278,7 +278,7 @@ mod tests {
         };
         assert_eq!([of(1_000, 50, 0), of(0, 0, 0)], [const { None }; 2]);
         let told = of(1_002, 0, 0).unwrap();
-        assert!(told.what.contains("carried 501 of at most 1000") && is_a_miss(&told), "{told}");
+        assert!(told.what.contains("carried 501 of at most 1,000") && is_a_miss(&told), "{told}");
         assert!([of(100, 6, 0), of(100, 0, 1)].iter().all(Option::is_some));
     }
 
