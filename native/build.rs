@@ -1,7 +1,7 @@
 //! Compiles the provider (`provider`, C), the doubler (`doubler`), the profiler (`profiler`), the provider of remote
 //! keys (`cryptoserver`) and the shim (`shim`) into a shared library each, what measures primitives (`primitives`) and
-//! the stock client (`stock_client`) into programs, which `src` embeds, and lets the C headers say what the memory that
-//! they share with tlsdyno looks like (`layout.c`).
+//! the stock client (`stock_client`) into programs, which `src` embeds. Batched RSA (`batch_rsa`) is linked with `src`.
+//! The C headers say what the memory that they share with tlsdyno looks like (`layout.c`).
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,7 @@ fn main() {
     let native = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     for source in [
+        "batch_rsa",
         "clock.h",
         "cryptoserver",
         "doubler",
@@ -56,6 +57,8 @@ fn main() {
         scope.spawn(|| program(&native.join("primitives"), &out.join("tlsdyno-primitives"), &["-ldl", "-Wl,-z,now"]));
         scope.spawn(|| program(&native.join("stock_client"), &out.join("tlsdyno-stock-client"), &client));
         write_layout(&native.join("layout.c"), &out.join("layout.rs"));
+        // After all others, so that what is missing is named: linked into this program.
+        prepared(&native.join("batch_rsa")).compile("tlsdyno_batch_rsa");
         let common = common.join().expect("it compiles");
         for (name, own) in own {
             library(name, native, &[own.join().expect("it compiles"), common.clone()].concat(), &wrapping);
@@ -93,6 +96,17 @@ fn program(folder: &Path, program: &Path, link_arguments: &[&str]) {
 
 /// The objects of the C files in this folder.
 fn compile(folder: &Path) -> Vec<PathBuf> {
+    prepared(folder).try_compile_intermediates().unwrap_or_else(|error| {
+        panic!(
+            "{} does not compile: {error}\nIt needs a C compiler and OpenSSL's headers; Debian: apt install gcc \
+             libssl-dev",
+            folder.display()
+        )
+    })
+}
+
+/// Ready to compile the C files in this folder.
+fn prepared(folder: &Path) -> cc::Build {
     let is_debug = env::var("PROFILE").is_ok_and(|profile| profile == "debug");
     let mut build = cc::Build::new();
     build
@@ -115,13 +129,7 @@ fn compile(folder: &Path) -> Vec<PathBuf> {
     if is_debug {
         build.flag("-Werror");
     }
-    build.try_compile_intermediates().unwrap_or_else(|error| {
-        panic!(
-            "{} does not compile: {error}\nIt needs a C compiler and OpenSSL's headers; Debian: apt install gcc \
-             libssl-dev",
-            folder.display()
-        )
-    })
+    build
 }
 
 fn files_ending(folder: &Path, end: &str) -> Vec<PathBuf> {

@@ -1,9 +1,11 @@
 //! `tlsdyno cryptoserver`: the service, its agent, and what a web server loads.
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::num::NonZero;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use clap::Subcommand;
@@ -12,13 +14,15 @@ use rustls_pki_types::ServerName;
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::{interrupt, output};
+use tlsdyno_engine::time::Time;
 
 use crate::agent::Agent;
-use crate::front_end;
+use crate::batch::Settings;
 use crate::identity::Own;
 use crate::keys::Keys;
 use crate::link;
 use crate::service::{Limits, Service};
+use crate::{batch_keys, front_end};
 
 /// Hold private keys on another machine than the web servers, and sign their handshakes over mutual TLS
 ///
@@ -56,6 +60,27 @@ enum Action {
         #[arg(long, value_name = "PATH")]
         socket: PathBuf,
     },
+    /// Make RSA keys and certificates that decrypt in batches: one modulus, public exponents 3, 5, 7 and so on
+    ///
+    /// For experiments: who breaks one of them has broken all. The certificates are signed by themselves.
+    BatchKeys {
+        /// Where to; files that are there are not replaced
+        directory: PathBuf,
+        /// The name that the certificates are for
+        #[arg(long)]
+        name: String,
+        /// How many
+        #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(2..=8))]
+        count: u8,
+        /// Bits of the modulus
+        #[arg(long, default_value_t = 2048, value_parser = parse_bits)]
+        bits: u32,
+    },
+}
+
+fn parse_bits(text: &str) -> Result<u32, String> {
+    let bits = text.parse().ok().filter(|bits| [2048, 3072, 4096].contains(bits));
+    bits.ok_or_else(|| "a cryptoserver takes RSA keys of 2048, 3072 or 4096 bits".to_owned())
 }
 
 #[derive(Debug, clap::Args)]
@@ -77,6 +102,14 @@ struct ServiceArgs {
     /// need it.
     #[arg(long)]
     allow_decryption: bool,
+    /// Decrypt up to so many together, by keys of one modulus (`batch-keys` makes them)
+    ///
+    /// Then one exponentiation serves all of them (Shacham and Boneh 2001).
+    #[arg(long, value_name = "N", requires = "allow_decryption", value_parser = clap::value_parser!(u8).range(2..=8))]
+    batch: Option<u8>,
+    /// How long a decryption may wait for others; 0ms: only while all CPUs decrypt
+    #[arg(long, value_name = "TIME", requires = "batch", default_value = "2ms", value_parser = parse_wait)]
+    batch_wait: Time,
     /// Most operations in a second for each client certificate
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     rate: u32,
@@ -137,7 +170,23 @@ pub fn run(args: &Args) -> Result<Exit> {
             output::print(text)?;
             Ok(Exit::Done)
         }
+        Some(Action::BatchKeys { directory, name, count, bits }) => {
+            let certificates = batch_keys::write(directory, name, *bits, (*count).into())?;
+            let lines = certificates
+                .iter()
+                .map(|path| format!("--key {}   for {}\n", path.with_extension("key").display(), path.display()));
+            output::print(lines.collect::<String>())?;
+            Ok(Exit::Done)
+        }
     }
+}
+
+/// Agents give a service up that is silent for a second.
+const BATCH_WAIT_MAX: Duration = Duration::from_millis(500);
+
+fn parse_wait(text: &str) -> Result<Time, String> {
+    let wait: Time = text.parse()?;
+    if wait.0 > BATCH_WAIT_MAX { Err(format!("at most {}ms", BATCH_WAIT_MAX.as_millis())) } else { Ok(wait) }
 }
 
 fn serve(args: &ServiceArgs) -> Result<Exit> {
@@ -145,7 +194,11 @@ fn serve(args: &ServiceArgs) -> Result<Exit> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable).context("keep the keys out of cores")?;
     let client_ca = args.client_ca.as_deref().context("--client-ca is missing").or_fault(Fault::Usage)?;
     let tls = args.own.service(client_ca)?;
-    let keys = Keys::read(&args.keys, args.allow_decryption)?;
+    let mut keys = Keys::read(&args.keys, args.allow_decryption)?;
+    if let Some(batch) = args.batch {
+        let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+        keys.batch(Settings { batch: batch.into(), wait: args.batch_wait.0, threads })?;
+    }
     let count = keys.count();
     let limits = Limits { connections: args.max_connections, rate: args.rate, metrics_every: args.metrics_every };
     let service = Service::new(args.listen, tls, keys, limits)?;
@@ -154,7 +207,11 @@ fn serve(args: &ServiceArgs) -> Result<Exit> {
     if args.print_address {
         let _ = output::print(format!("{address}\n"));
     }
-    let decrypts = if args.allow_decryption { ", and decrypts pre-master secrets" } else { "" };
+    let decrypts = match args.batch {
+        Some(batch) => format!(", and decrypts up to {batch} pre-master secrets together"),
+        None if args.allow_decryption => ", and decrypts pre-master secrets".to_owned(),
+        None => String::new(),
+    };
     tell!("signs handshakes by {count} key(s) at {address}{decrypts}");
     service.run(&stop)?;
     Ok(Exit::Done)

@@ -18,6 +18,7 @@ use rustls_pki_types::PrivateKeyDer;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::input;
 
+use crate::batch::{Batches, Settings};
 use crate::form::{self, Form};
 use crate::frame::{ANSWER_BYTES_MAX, KeyId, Operation, Request, Status};
 use crate::premaster;
@@ -38,10 +39,12 @@ struct Key {
     curve: Option<PKey<Private>>,
     /// Where it decrypts.
     decrypting: Option<Rsa<Private>>,
+    /// Where it does so together with others: its place among them.
+    together: Option<(Arc<Batches>, usize)>,
 }
 
-/// All keys.
-pub struct Keys(HashMap<KeyId, Key>);
+/// All keys, and those among them that decrypt together.
+pub struct Keys(HashMap<KeyId, Key>, Vec<Arc<Batches>>);
 
 impl Keys {
     /// Reads the keys in these files, which nobody else may read. `decryption`: RSA keys decrypt, too.
@@ -53,7 +56,49 @@ impl Keys {
             let file = file.as_ref();
             read_one(file, decryption).with_context(|| format!("the key {}", file.display()))
         };
-        Ok(Keys(files.iter().map(read).collect::<Result<_>>().or_fault(Fault::Input)?))
+        Ok(Keys(files.iter().map(read).collect::<Result<_>>().or_fault(Fault::Input)?, Vec::new()))
+    }
+
+    /// Keys that share a modulus decrypt together from now on.
+    ///
+    /// # Errors
+    /// [`Fault::Usage`]: there are not as many of one modulus as a batch shall have. [`Fault::Input`]: they cannot
+    /// decrypt together. [`Fault::Environment`]: there are no threads.
+    pub fn batch(&mut self, settings: Settings) -> Result<()> {
+        let mut families: HashMap<Vec<u8>, Vec<(KeyId, Rsa<Private>)>> = HashMap::new();
+        for (id, rsa) in self.0.iter().filter_map(|(id, key)| Some((*id, key.decrypting.clone()?))) {
+            families.entry(rsa.n().to_vec()).or_default().push((id, rsa));
+        }
+        families.retain(|_, family| family.len() > 1);
+        let most = families.values().map(Vec::len).max().unwrap_or(0);
+        ensure_fault!(
+            Usage,
+            families.values().all(|family| family.len() >= settings.batch) && most > 0,
+            "--batch {} needs as many RSA keys of one modulus, each with --key, and there are {most}; \
+             `tlsdyno cryptoserver batch-keys` makes some",
+            settings.batch
+        );
+        for mut family in families.into_values() {
+            family.sort_by(|one, other| one.1.e().ucmp(other.1.e()));
+            let (ids, keys): (Vec<KeyId>, Vec<_>) = family.into_iter().unzip();
+            let batches = Arc::new(Batches::start(keys, settings)?);
+            for (place, id) in ids.into_iter().enumerate() {
+                self.0.entry(id).and_modify(|key| key.together = Some((Arc::clone(&batches), place)));
+            }
+            self.1.push(batches);
+        }
+        Ok(())
+    }
+
+    /// Where a request waits for others, and as whose.
+    pub fn batches_of(&self, request: &Request) -> Option<(&Batches, usize)> {
+        let key = self.0.get(&request.key).filter(|_| request.operation == Operation::Decrypt)?;
+        key.together.as_ref().map(|(batches, place)| (&**batches, *place))
+    }
+
+    /// Batches so far.
+    pub fn batch_count(&self) -> u64 {
+        self.1.iter().map(|batches| batches.count()).sum()
     }
 
     /// Their number.
@@ -110,7 +155,8 @@ fn read_one(file: &Path, decryption: bool) -> Result<(KeyId, Key)> {
     let der = PrivateKeyDer::try_from(key.private_key_to_pkcs8()?).map_err(|why| anyhow!("{why}"))?;
     let signing = any_supported_type(&der).context("it signs no handshake")?;
     let id = id_of(&key)?;
-    Ok((id, Key { signing, curve: (key.id() == Id::EC).then_some(key), decrypting: rsa.filter(|_| decryption) }))
+    let curve = (key.id() == Id::EC).then_some(key);
+    Ok((id, Key { signing, curve, decrypting: rsa.filter(|_| decryption), together: None }))
 }
 
 #[cfg(test)]
@@ -184,6 +230,25 @@ mod tests {
             assert_eq!(answers[0].as_deref().ok(), allowed.then_some(&[3; 48][..]));
             assert_eq!(answers[1].as_ref().unwrap_err().0, Status::Refused);
         }
+    }
+
+    #[test]
+    fn keys_of_one_modulus_decrypt_together_and_fewer_than_a_batch_are_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let certificates = crate::batch_keys::write(place.path(), "site", 2048, 3).unwrap();
+        let paths: Vec<_> = certificates.iter().map(|path| path.with_extension("key")).collect();
+        let settings = Settings { batch: 3, wait: std::time::Duration::from_millis(1), threads: 1 };
+        let mut keys = Keys::read(&paths, true).unwrap();
+        keys.batch(settings).unwrap();
+        for (member, path) in paths.iter().enumerate() {
+            let key = PKey::private_key_from_pem(&std::fs::read(path).unwrap()).unwrap();
+            let found = keys.batches_of(&request(&key, Operation::Decrypt, 0x0303, b"")).unwrap();
+            assert_eq!(found.1, member);
+            assert!(keys.batches_of(&request(&key, Operation::Sign, 0x0303, b"")).is_none());
+        }
+        let refused = Keys::read(&paths[..2], true).unwrap().batch(settings).unwrap_err().to_string();
+        assert!(refused.contains("there are 2") && refused.contains("batch-keys"), "{refused}");
+        assert!(Keys::read(&paths, false).unwrap().batch(settings).is_err(), "they decrypt nothing");
     }
 
     #[test]

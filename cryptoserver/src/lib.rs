@@ -13,10 +13,13 @@
 extern crate tlsdyno_base;
 
 pub mod agent;
+pub mod batch;
+pub mod batch_keys;
 pub mod command;
 pub mod form;
 pub mod frame;
 pub mod front_end;
+pub mod gathering;
 pub mod identity;
 #[cfg(test)]
 mod kept_inputs;

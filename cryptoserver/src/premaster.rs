@@ -9,24 +9,43 @@ use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
 /// Bytes of a pre-master secret.
 pub const BYTES: usize = 48;
+/// What client and server make their keys from.
+pub type Secret = [u8; BYTES];
 /// Before the secret: 0, 2, at least eight bytes that are not 0, and a 0 (RFC 8017, section 7.2.2).
 const HEAD_BYTES_MIN: usize = 11;
 
-/// The secret in a block that a client encrypted to `key`; `version` is the one that it offered in its hello.
+/// Whether a block is one that `key` may decrypt.
 ///
 /// # Errors
-/// The block is not of the key's length, or the numbers could not be computed: what everybody sees already.
-pub fn decrypt(key: &Rsa<Private>, version: u16, block: &[u8]) -> Result<[u8; BYTES], &'static str> {
+/// It is not of the key's length, or not below the modulus: what everybody sees already.
+pub fn check(key: &Rsa<Private>, block: &[u8]) -> Result<(), &'static str> {
     let bytes = key.size() as usize;
     if block.len() != bytes || bytes < HEAD_BYTES_MIN + BYTES {
         return Err("the block has not the length of the key's modulus");
     }
+    if *block >= key.n().to_vec()[..] { Err("the block is not below the key's modulus") } else { Ok(()) }
+}
+
+/// The secret in a block that a client encrypted to `key`; `version` is the one that it offered in its hello.
+///
+/// # Errors
+/// As [`check`], or the numbers could not be computed.
+pub fn decrypt(key: &Rsa<Private>, version: u16, block: &[u8]) -> Result<Secret, &'static str> {
+    check(key, block)?;
+    let mut plain = vec![0; block.len()];
+    // The number alone: OpenSSL blinds it.
+    key.private_decrypt(block, &mut plain, Padding::NONE).map_err(|_| "the decryption failed")?;
+    secret_in(&mut plain, version)
+}
+
+/// The secret in a block as it was before the client encrypted it, which is overwritten.
+///
+/// # Errors
+/// There are no random bytes.
+pub fn secret_in(plain: &mut [u8], version: u16) -> Result<Secret, &'static str> {
     let mut random = [0; BYTES];
     aws_lc_rs::rand::fill(&mut random).map_err(|_| "there are no random bytes")?;
-    let mut plain = vec![0; bytes];
-    // The number alone: OpenSSL blinds it. It fails only for a block that is not below the modulus, which is no secret.
-    key.private_decrypt(block, &mut plain, Padding::NONE).map_err(|_| "the block is not below the key's modulus")?;
-    let secret = select(&plain, version, &random);
+    let secret = select(plain, version, &random);
     plain.fill(0);
     Ok(secret)
 }

@@ -1,16 +1,18 @@
 //! The service: a thread for each agent's connection, which does what is asked there. A connection's requests are done
-//! one after the other, so an agent that is to use several CPUs has several connections.
+//! one after the other, so an agent that is to use several CPUs has several connections. Only decryptions in batches
+//! are done by other threads, which leave the answers in the connection's outbox.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use aws_lc_rs::digest::{SHA256, digest};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fd::OwnedFd;
 use rustls::{ServerConfig, ServerConnection};
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::output;
@@ -19,13 +21,16 @@ use crate::frame::{Answer, Operation, Request, Status, first};
 use crate::identity::PROTOCOL;
 use crate::keys::Keys;
 use crate::metrics::{Counters, Pace};
+use crate::premaster::Secret;
 use crate::rate::{Client, Rates};
 
 /// A client has so long to say who it is, and to take what it asked for.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A connection without requests is closed; its agent makes another one when it needs it.
 const IDLE: Duration = Duration::from_secs(600);
-/// Answers that are ready go no later than this, whatever else the batch asks for.
+/// A connection that is owed so many answers by batches is read no further.
+const OWED_MAX: usize = 1024;
+/// Answers that are ready go no later than this, whatever else came with their requests.
 const ANSWER_DELAY: Duration = Duration::from_micros(500);
 /// How often the service looks whether it shall end.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
@@ -113,7 +118,8 @@ impl Service {
     }
 
     fn line(&self) -> String {
-        self.shared.counters.line(&[("connections", self.shared.connections.load(Ordering::Relaxed).into())])
+        let connections = self.shared.connections.load(Ordering::Relaxed).into();
+        self.shared.counters.line(&[("connections", connections), ("batches", self.shared.keys.batch_count())])
     }
 
     fn let_in(&self, stream: TcpStream) {
@@ -134,16 +140,39 @@ impl Service {
     }
 }
 
+/// Answers that batches have brought for a connection.
+struct Outbox {
+    answers: Mutex<Vec<Vec<u8>>>,
+    /// Readable where there are some.
+    wake: OwnedFd,
+}
+
+impl Outbox {
+    fn put(&self, answer: Vec<u8>) {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).push(answer);
+        // It fails only where the connection has not looked for 2^64 answers.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    fn take(&self) -> io::Result<Vec<Vec<u8>>> {
+        rustix::io::read(&self.wake, &mut [0; 8])?;
+        Ok(std::mem::take(&mut *self.answers.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
 /// A connection whose client is known.
 struct Conversation<'a> {
-    shared: &'a Shared,
+    shared: &'a Arc<Shared>,
     stream: TcpStream,
     tls: ServerConnection,
     client: Client,
+    outbox: Arc<Outbox>,
+    /// Answers that are to come to the outbox.
+    owed: usize,
 }
 
 impl<'a> Conversation<'a> {
-    fn begin(shared: &'a Shared, mut stream: TcpStream) -> io::Result<Conversation<'a>> {
+    fn begin(shared: &'a Arc<Shared>, mut stream: TcpStream) -> io::Result<Conversation<'a>> {
         // What accepts does not wait; what it accepts does.
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
@@ -167,7 +196,8 @@ impl<'a> Conversation<'a> {
         let certificate = certificate.ok_or(io::ErrorKind::PermissionDenied)?;
         let client = digest(&SHA256, certificate).as_ref().try_into().map_err(io::Error::other)?;
         stream.set_read_timeout(Some(IDLE))?;
-        Ok(Conversation { shared, stream, tls, client })
+        let outbox = Arc::new(Outbox { answers: Mutex::default(), wake: eventfd(0, EventfdFlags::CLOEXEC)? });
+        Ok(Conversation { shared, stream, tls, client, outbox, owed: 0 })
     }
 
     /// Until the client ends it, or breaks a rule.
@@ -183,10 +213,38 @@ impl<'a> Conversation<'a> {
             let done = self.answer_all(&input)?;
             input.drain(..done);
             self.send()?;
-            if state.peer_has_closed() || self.tls.read_tls(&mut self.stream)? == 0 {
+            if state.peer_has_closed() {
+                return Ok(());
+            }
+            self.pay()?;
+            if self.tls.read_tls(&mut self.stream)? == 0 {
                 return Ok(());
             }
         }
+    }
+
+    /// Sends what batches bring, until the client sends more or is owed nothing.
+    fn pay(&mut self) -> io::Result<()> {
+        while self.owed > 0 {
+            let reads = if self.owed < OWED_MAX { PollFlags::IN } else { PollFlags::empty() };
+            let mut waiting = [PollFd::new(&self.stream, reads), PollFd::new(&self.outbox.wake, PollFlags::IN)];
+            match poll(&mut waiting, None) {
+                Err(rustix::io::Errno::INTR) => continue,
+                other => other?,
+            };
+            let [more, brought] = waiting.map(|one| !one.revents().is_empty());
+            if brought {
+                for answer in self.outbox.take()? {
+                    self.owed -= 1;
+                    self.tls.writer().write_all(&answer)?;
+                }
+                self.send()?;
+            }
+            if more {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Answers every whole request; the bytes that they have.
@@ -194,8 +252,9 @@ impl<'a> Conversation<'a> {
         let (mut done, mut sent) = (0, Instant::now());
         while let Some((request, bytes)) = first::<Request>(&input[done..]).map_err(io::Error::other)? {
             done += bytes;
-            let answer = self.answer(&request);
-            self.tls.writer().write_all(&answer)?;
+            if let Some(answer) = self.answer(&request) {
+                self.tls.writer().write_all(&answer)?;
+            }
             if sent.elapsed() > ANSWER_DELAY {
                 self.send()?;
                 sent = Instant::now();
@@ -211,15 +270,35 @@ impl<'a> Conversation<'a> {
         Ok(())
     }
 
-    fn answer(&self, request: &Request) -> Vec<u8> {
+    /// `None`: the outbox will get it.
+    fn answer(&mut self, request: &Request) -> Option<Vec<u8>> {
         let may = self.shared.rates.lock().is_ok_and(|mut rates| rates.take(&self.client, Instant::now()));
-        let too_many = (Status::TooMany, "more operations in a second than --rate allows this client");
-        let result = if may { self.shared.keys.perform(request) } else { Err(too_many) };
-        let (status, bytes) = match &result {
+        if !may {
+            let too_many = (Status::TooMany, "more operations in a second than --rate allows this client");
+            return Some(self.shared.answer(request.tag, request.operation, &Err(too_many)));
+        }
+        let Some((batches, member)) = self.shared.keys.batches_of(request) else {
+            let result = self.shared.keys.perform(request);
+            return Some(self.shared.answer(request.tag, request.operation, &result));
+        };
+        let (shared, outbox, tag) = (Arc::clone(self.shared), Arc::clone(&self.outbox), request.tag);
+        let done = move |secret: Result<Secret, _>| {
+            let result = secret.map(Vec::from).map_err(|why| (Status::Refused, why));
+            outbox.put(shared.answer(tag, Operation::Decrypt, &result));
+        };
+        self.owed += 1;
+        batches.add(member, request.detail, request.message, Box::new(done));
+        None
+    }
+}
+
+impl Shared {
+    fn answer(&self, tag: u32, operation: Operation, result: &Result<Vec<u8>, (Status, &str)>) -> Vec<u8> {
+        let (status, bytes) = match result {
             Ok(bytes) => (Status::Done, &bytes[..]),
             Err((status, why)) => (*status, why.as_bytes()),
         };
-        let counter = match (status, request.operation) {
+        let counter = match (status, operation) {
             (Status::Done, Operation::Sign) => SIGNATURES,
             (Status::Done, Operation::Decrypt) => DECRYPTIONS,
             (Status::Refused, _) => 2,
@@ -227,9 +306,9 @@ impl<'a> Conversation<'a> {
             (Status::TooMany, _) => 4,
             (Status::Failed | Status::NoService, _) => 5,
         };
-        self.shared.counters.add(counter, 1);
+        self.counters.add(counter, 1);
         let mut frame = Vec::new();
-        Answer { tag: request.tag, status, bytes }.encode(&mut frame);
+        Answer { tag, status, bytes }.encode(&mut frame);
         frame
     }
 }
