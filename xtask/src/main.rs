@@ -1,5 +1,6 @@
 //! Developer tasks: `cargo run -p xtask -- TASK`.
 
+mod bench_batch;
 mod bench_client;
 mod bench_dispatch;
 mod bench_threads;
@@ -30,6 +31,8 @@ use clap::{CommandFactory as _, Parser};
 /// Developer tasks of tlsdyno
 #[derive(Parser)]
 enum Task {
+    /// What batched RSA gains and what it makes visitors wait, beside a closed form
+    BenchBatch(bench_batch::Arguments),
     /// What one operation costs the load client, beside other clients
     #[command(alias = "bench")]
     BenchClient(bench_client::Effort),
@@ -67,6 +70,7 @@ enum Task {
 
 fn main() -> ExitCode {
     let done = match task() {
+        Task::BenchBatch(arguments) => bench_batch::run(&arguments),
         Task::BenchClient(effort) => bench_client::run(&effort),
         Task::BenchDispatch(effort) => bench_dispatch::run(&effort),
         Task::BenchThreads(arguments) => bench_threads::run(&arguments),

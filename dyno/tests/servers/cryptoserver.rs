@@ -73,19 +73,17 @@ impl Site {
             fs::write(site.path(&format!("{name}.pem")), params.signed_by(&key, &authority).unwrap().pem()).unwrap();
             fs::write(site.path(&format!("{name}.key")), key.serialize_pem()).unwrap();
         }
-        let socket = site.path("keys.sock");
-        let chain = site.certificate.chain.to_str().unwrap().to_owned();
-        let front_end = site.place.run(&[
-            "cryptoserver",
-            "front-end",
-            site.path("front").to_str().unwrap(),
-            "--certificate",
-            &chain,
-            "--socket",
-            socket.to_str().unwrap(),
-        ]);
-        assert!(front_end.status.success(), "{front_end:?}");
+        site.front_end(&[site.certificate.chain.to_str().unwrap()]);
         site
+    }
+
+    /// Writes what a web server with these certificates loads.
+    fn front_end(&self, certificates: &[&str]) {
+        let [front, socket] = ["front", "keys.sock"].map(|name| self.path(name).to_str().unwrap().to_owned());
+        let mut arguments = vec!["cryptoserver", "front-end", &front, "--socket", &socket];
+        arguments.extend(certificates.iter().flat_map(|one| ["--certificate", *one]));
+        let made = self.place.run(&arguments);
+        assert!(made.status.success(), "{made:?}");
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -202,6 +200,100 @@ fn pre_master_secrets_are_decrypted_where_that_is_allowed() {
     server.stop().unwrap();
     drop(agent);
     assert_eq!(service.end()["decryptions"], 3);
+}
+
+/// nginx with these certificates on a port each; as it blocks, with more workers than a batch.
+struct Sites {
+    nginx: Child,
+    ports: Vec<u16>,
+}
+
+impl Sites {
+    fn start(site: &Site, certificates: &[String]) -> Sites {
+        let held: Vec<TcpListener> = certificates.iter().map(|_| TcpListener::bind(any_port()).unwrap()).collect();
+        let ports: Vec<u16> = held.iter().map(|port| port.local_addr().unwrap().port()).collect();
+        let server = |(port, name): (&u16, &String)| {
+            format!(
+                "server {{ listen 127.0.0.1:{port} ssl; ssl_certificate {name}.pem; ssl_certificate_key front/{name}.key; }}"
+            )
+        };
+        let servers: Vec<String> = ports.iter().zip(certificates).map(server).collect();
+        let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
+        let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|of| format!("{of}_temp_path {of};"));
+        let text = format!(
+            "{user} daemon off; worker_processes 8; pid nginx.pid; events {{ worker_connections 64; }}
+             http {{ {} access_log off; root docroot; ssl_protocols TLSv1.2; ssl_ciphers {STATIC_RSA}; {} }}",
+            temporary.concat(),
+            servers.join("\n"),
+        );
+        fs::write(site.path("nginx.conf"), text).unwrap();
+        drop(held);
+        let program = tlsdyno::servers::programs::find("nginx").unwrap();
+        let mut command = std::process::Command::new(program);
+        command.args(["-e", "error.log", "-c", "nginx.conf", "-p"]).arg(site.place.path());
+        let nginx = command.env("OPENSSL_CONF", site.path("front/openssl.cnf")).spawn().unwrap();
+        eventually("nginx listens", || ports.iter().all(|port| TcpStream::connect(("127.0.0.1", *port)).is_ok()));
+        Sites { nginx, ports }
+    }
+}
+
+impl Drop for Sites {
+    fn drop(&mut self) {
+        // The master takes its workers along.
+        place::signal(self.nginx.id(), rustix::process::Signal::TERM);
+        let _ = self.nginx.wait();
+    }
+}
+
+#[test]
+fn certificates_of_one_modulus_decrypt_in_batches_under_load() {
+    let site = Site::new(CertificateKind::Rsa2048);
+    let made = site.place.run(&["cryptoserver", "batch-keys", ".", "--name", "localhost"]);
+    assert!(made.status.success(), "{made:?}");
+    let names = [3, 5, 7, 11].map(|exponent| format!("localhost-e{exponent}"));
+    let certificates = names.each_ref().map(|name| format!("{name}.pem"));
+    site.front_end(&certificates.each_ref().map(String::as_str));
+    let keys = names.each_ref().map(|name| format!("{name}.key"));
+    let mut flags = vec!["--allow-decryption", "--batch", "4", "--batch-wait", "20ms"];
+    flags.extend(keys.iter().flat_map(|key| ["--key", key.as_str()]));
+    let service = site.service(any_port(), &flags);
+    let agent = site.agent(&[service.address]);
+    let sites = Sites::start(&site, &names);
+    let load = |port: &u16| {
+        let url = format!("https://127.0.0.1:{port}/hello.txt");
+        let how = ["--tls", "1.2", "--suite", STATIC_RSA, "-k", "--close", "-c", "2", "-d", "2s", "--json"];
+        let child = site.place.tlsdyno(&[&["load", &url], &how[..]].concat()).stdout(Stdio::piped()).spawn();
+        child.unwrap()
+    };
+    let loads: Vec<Child> = sites.ports.iter().map(load).collect();
+    let mut hits = 0;
+    for load in loads {
+        let output = load.wait_with_output().unwrap();
+        let result: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+        assert_eq!(result["errors"], serde_json::json!({}), "{result}");
+        let full = &result["handshakes"]["full"];
+        assert!(full.as_u64() >= result["hits"].as_u64(), "{full} for {}", result["hits"]);
+        hits += result["hits"].as_u64().unwrap();
+    }
+    drop(sites);
+    let (carried, done) = (agent.end(), service.end());
+    let [decryptions, batches] = ["decryptions", "batches"].map(|name| done[name].as_u64().unwrap());
+    assert!(decryptions >= hits && hits > 0, "{hits} hits, {done}");
+    assert_eq!((&carried["failed"], &done["refused"], &done["failed"]), (&0.into(), &0.into(), &0.into()));
+    assert!(batches * 2 <= decryptions, "{done}");
+}
+
+#[test]
+fn batches_of_more_keys_than_there_are_are_refused() {
+    let site = Site::new(CertificateKind::Rsa2048);
+    let arguments =
+        ["--cert", "service.pem", "--cert-key", "service.key", "--client-ca", "links-ca.pem", "--batch", "4"];
+    let key = ["cryptoserver", "--key", site.certificate.key.to_str().unwrap()];
+    for (more, code, says) in [(&["--allow-decryption"][..], 2, "batch-keys"), (&[], 2, "--allow-decryption")] {
+        let refused = site.place.run(&[&key[..], &arguments, more].concat());
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(refused.status.code() == Some(code) && said.contains(says), "{said}");
+    }
 }
 
 #[test]
