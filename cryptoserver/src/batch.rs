@@ -1,5 +1,5 @@
-//! Decryptions of several keys with one modulus, together (Shacham and Boneh 2001): requests are gathered up to a number
-//! or a time, and one exponentiation decrypts them.
+//! Decryptions of several keys with one modulus, together (Shacham and Boneh 2001): requests are gathered up to a
+//! number or a time, and one exponentiation decrypts them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -116,8 +116,8 @@ impl Shared {
 
     fn decrypt(&self, together: &mut BatchRsa, batch: Vec<(usize, Waiting)>) {
         let blocks: Vec<(usize, &[u8])> = batch.iter().map(|(member, one)| (*member, &one.block[..])).collect();
-        // One block alone costs less by OpenSSL's own way. So does who sends a block that spoils a batch: it costs the
-        // others time, and no answer.
+        // One block alone costs less by OpenSSL's own way. A block that spoils a batch costs the others time, but no
+        // answer.
         let plain = if blocks.len() > 1 { together.decrypt(&blocks) } else { None };
         let mut plain = plain.into_iter().flatten();
         for (member, one) in batch {
@@ -170,7 +170,8 @@ mod tests {
                     block[bytes - 1] |= 1;
                 }
             }
-            let pairs: Vec<(usize, &[u8])> = members.iter().copied().zip(blocks.iter().map(|block| &block[..])).collect();
+            let each = members.iter().zip(&blocks);
+            let pairs: Vec<(usize, &[u8])> = each.map(|(member, block)| (*member, &block[..])).collect();
             let plain = BatchRsa::new(keys).unwrap().decrypt(&pairs).unwrap();
             for ((member, block), plain) in pairs.iter().zip(plain) {
                 prop_assert_eq!(plain, alone(&keys[*member], block));

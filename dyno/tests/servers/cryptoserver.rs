@@ -214,7 +214,8 @@ impl Sites {
         let ports: Vec<u16> = held.iter().map(|port| port.local_addr().unwrap().port()).collect();
         let server = |(port, name): (&u16, &String)| {
             format!(
-                "server {{ listen 127.0.0.1:{port} ssl; ssl_certificate {name}.pem; ssl_certificate_key front/{name}.key; }}"
+                "server {{ listen 127.0.0.1:{port} ssl; ssl_certificate {name}.pem; \
+                 ssl_certificate_key front/{name}.key; }}"
             )
         };
         let servers: Vec<String> = ports.iter().zip(certificates).map(server).collect();

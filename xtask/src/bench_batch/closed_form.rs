@@ -1,4 +1,4 @@
-//! What a visitor waits for in the mean: that the batch begins, that the one before it ends, and that it is done itself.
+//! What a visitor waits for in the mean: that the batch begins, that the one before it ends, and that its own is done.
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ impl Expected {
     /// `of_size` has the seconds of a batch of one, of two and so on.
     ///
     /// The first of a batch waits for the last, or for `wait`. With A the requests that come in that time and Q(j) the
-    /// chance of A ≥ j, a batch has 1 + Σ Q(j), takes Σ Q(j) / rate to gather, and all of it wait Σ j Q(j) / rate, for j
-    /// below `batch`. The queue is Allen and Cunneen's, which is exact without batches (M/D/1). It does not know that
+    /// chance of A ≥ j, a batch has 1 + Σ Q(j), takes Σ Q(j) / rate to gather, and all of it wait Σ j Q(j) / rate, for
+    /// j below `batch`. The queue is Allen and Cunneen's, which is exact without batches (M/D/1). It does not know that
     /// batches grow while the thread is busy.
     pub fn of(per_s: f64, batch: usize, wait: Duration, of_size: &[f64]) -> Expected {
         let arrivals = per_s * wait.as_secs_f64();
@@ -32,7 +32,7 @@ impl Expected {
         }
         let sum = |of: &dyn Fn(usize) -> f64| (1..batch).map(of).sum::<f64>();
         let size = 1.0 + sum(&|j| at_least[j]);
-        let gathering_s = sum(&|j| j as f64 * at_least[j]) / per_s / size;
+        let gathering_s = sum(&|j| j as f64 * at_least[j]).abs() / per_s / size;
         let [takes, squared] = [sum(&|j| at_least[j]), 2.0 * sum(&|j| j as f64 * at_least[j + 1])];
         let variance_of_gaps = 1.0 + squared - takes * takes;
         // The chance of a batch of just so many.
