@@ -1,5 +1,6 @@
 //! The C that runs inside other people's servers: `provider`, `doubler`, `profiler` and `shim`.
 
+mod batch_rsa;
 mod build;
 mod doubler;
 mod layout;
