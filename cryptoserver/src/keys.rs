@@ -43,8 +43,12 @@ struct Key {
     together: Option<(Arc<Batches>, usize)>,
 }
 
-/// All keys, and those among them that decrypt together.
-pub struct Keys(HashMap<KeyId, Key>, Vec<Arc<Batches>>);
+/// All keys.
+pub struct Keys {
+    by_id: HashMap<KeyId, Key>,
+    /// Those that decrypt together, by modulus.
+    batches: Vec<Arc<Batches>>,
+}
 
 impl Keys {
     /// Reads the keys in these files, which nobody else may read. `decryption`: RSA keys decrypt, too.
@@ -56,7 +60,8 @@ impl Keys {
             let file = file.as_ref();
             read_one(file, decryption).with_context(|| format!("the key {}", file.display()))
         };
-        Ok(Keys(files.iter().map(read).collect::<Result<_>>().or_fault(Fault::Input)?, Vec::new()))
+        let by_id = files.iter().map(read).collect::<Result<_>>().or_fault(Fault::Input)?;
+        Ok(Keys { by_id, batches: Vec::new() })
     }
 
     /// Keys that share a modulus decrypt together from now on.
@@ -66,7 +71,7 @@ impl Keys {
     /// decrypt together. [`Fault::Environment`]: there are no threads.
     pub fn batch(&mut self, settings: Settings) -> Result<()> {
         let mut families: HashMap<Vec<u8>, Vec<(KeyId, Rsa<Private>)>> = HashMap::new();
-        for (id, rsa) in self.0.iter().filter_map(|(id, key)| Some((*id, key.decrypting.clone()?))) {
+        for (id, rsa) in self.by_id.iter().filter_map(|(id, key)| Some((*id, key.decrypting.clone()?))) {
             families.entry(rsa.n().to_vec()).or_default().push((id, rsa));
         }
         families.retain(|_, family| family.len() > 1);
@@ -83,27 +88,27 @@ impl Keys {
             let (ids, keys): (Vec<KeyId>, Vec<_>) = family.into_iter().unzip();
             let batches = Arc::new(Batches::start(keys, settings)?);
             for (place, id) in ids.into_iter().enumerate() {
-                self.0.entry(id).and_modify(|key| key.together = Some((Arc::clone(&batches), place)));
+                self.by_id.entry(id).and_modify(|key| key.together = Some((Arc::clone(&batches), place)));
             }
-            self.1.push(batches);
+            self.batches.push(batches);
         }
         Ok(())
     }
 
     /// Where a request waits for others, and as whose.
     pub fn batches_of(&self, request: &Request) -> Option<(&Batches, usize)> {
-        let key = self.0.get(&request.key).filter(|_| request.operation == Operation::Decrypt)?;
+        let key = self.by_id.get(&request.key).filter(|_| request.operation == Operation::Decrypt)?;
         key.together.as_ref().map(|(batches, place)| (&**batches, *place))
     }
 
     /// Batches so far.
     pub fn batch_count(&self) -> u64 {
-        self.1.iter().map(|batches| batches.count()).sum()
+        self.batches.iter().map(|batches| batches.count()).sum()
     }
 
     /// Their number.
     pub fn count(&self) -> usize {
-        self.0.len()
+        self.by_id.len()
     }
 
     /// Does what is asked for: a signature or a secret.
@@ -111,7 +116,7 @@ impl Keys {
     /// # Errors
     /// How the request ended otherwise, and why.
     pub fn perform(&self, request: &Request) -> Result<Vec<u8>, (Status, &'static str)> {
-        let key = self.0.get(&request.key).ok_or((Status::NoKey, "the cryptoserver has no such key"))?;
+        let key = self.by_id.get(&request.key).ok_or((Status::NoKey, "the cryptoserver has no such key"))?;
         match request.operation {
             Operation::Sign => key.sign(request.detail, request.message),
             Operation::Decrypt => {

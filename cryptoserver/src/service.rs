@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A connection without requests is closed; its agent makes another one when it needs it.
 const IDLE: Duration = Duration::from_secs(600);
 /// A connection that is owed so many answers by batches is read no further.
-const OWED_MAX: usize = 1024;
+const OWED_MAX: usize = 256;
 /// Answers that are ready go no later than this, whatever else came with their requests.
 const ANSWER_DELAY: Duration = Duration::from_micros(500);
 /// How often the service looks whether it shall end.
@@ -234,10 +234,9 @@ impl<'a> Conversation<'a> {
             };
             let [more, brought] = waiting.map(|one| !one.revents().is_empty());
             if brought {
-                for answer in self.outbox.take()? {
-                    self.owed -= 1;
-                    self.tls.writer().write_all(&answer)?;
-                }
+                let answers = self.outbox.take()?;
+                self.owed -= answers.len();
+                self.tls.writer().write_all(&answers.concat())?;
                 self.send()?;
             }
             if more {
