@@ -102,7 +102,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     let (site, us_each) = measured.context("no keys whose latency is measured")?;
     println!(
-        "\n| batch, waits | a second | mean size | closed form | mean ms | closed form | of it gathering | p99 ms | busy |"
+        "\n| batch, waits | a second | mean size | closed form | mean ms | closed form | gathering | p99 ms | busy |"
     );
     println!("|---|---:|---:|---:|---:|---:|---:|---:|---:|");
     let of_size: Vec<f64> = us_each.iter().zip(1u32..).map(|(us, size)| us * 1e-6 * f64::from(size)).collect();
