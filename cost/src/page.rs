@@ -10,7 +10,7 @@ use tlsdyno_record::store::Record;
 use tlsdyno_report::charts::{COLOURS, names, palette, quantity, tooltip, with};
 use tlsdyno_report::rows::Rows;
 
-use crate::parts::{FULL, NEXT, PartCost, PartKind, RESUMED, SIGNATURE, TOGETHER};
+use crate::parts::{FULL, KEY_AGREEMENT, NEXT, PartCost, PartKind, RESUMED, SIGNATURE, TOGETHER, ZERO};
 use crate::summary::{CostSummary, ServerCost, StepCost};
 
 /// Height of the bar of a connection in the chart.
@@ -197,7 +197,13 @@ fn notes(server: &ServerCost) -> Vec<String> {
     let together = has(TOGETHER).then(|| {
         format!("\"{TOGETHER}\" cannot be taken apart from outside; the encryption of the server's messages is in it.")
     });
-    together.into_iter().collect()
+    let by_zero = server.part(KEY_AGREEMENT).is_some_and(|part| part.of.contains(ZERO)).then(|| {
+        format!(
+            "\"{KEY_AGREEMENT}\" holds all that the server does from choosing a suite to its own share: a new session and \
+             random numbers, too."
+        )
+    });
+    together.into_iter().chain(by_zero).collect()
 }
 
 /// Two servers part by part.

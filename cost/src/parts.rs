@@ -43,7 +43,7 @@ pub const NEXT: &str = "next request on the connection";
 /// The certificate, and the signature behind it.
 pub const SIGNATURE: &str = "certificate and signature";
 /// The server's half of the key agreement: its key pair, and the shared secret.
-const KEY_AGREEMENT: &str = "key agreement";
+pub const KEY_AGREEMENT: &str = "key agreement";
 /// What follows it in the server's first flight but for certificate and signature.
 const KEY_SCHEDULE: &str = "key schedule and encryption of its messages";
 /// Both, where nothing tells them apart.
@@ -51,7 +51,8 @@ pub const TOGETHER: &str = "key agreement and key schedule, together";
 
 /// Steps by which key agreement is told apart.
 const UNSIGNED: &str = "TLS 1.3, hello without a usable signature";
-const ZERO: &str = "TLS 1.3, hello whose share gives no secret";
+/// The step that ends behind a multiplication.
+pub const ZERO: &str = "TLS 1.3, hello whose share gives no secret";
 const RESUMED_FLIGHT: &str = "TLS 1.3, resumed, server's flight";
 
 /// A part as a sum of steps.

@@ -35,7 +35,7 @@ use crate::what_if::{self, Change};
   tlsdyno plan --from last --rate 2000 --reuse 70 --servers 4 --storm restart,deploy --price 0.04")]
 pub struct Args {
     /// Records that tell costs: ids as in `tlsdyno list`, `last`, or files. Behind a `@`, which of its configurations
-    /// do, by number, from 1: `3fd1@1+5`
+    /// do, by number, from 1: `3fd1@1+5`; `@0`: none, so that only its differences serve --what-if
     #[arg(long, value_name = "RECORD", num_args = 1.., required = true, help_heading = "Costs")]
     from: Vec<String>,
     /// A record whose cells are predicted from these costs: predicted beside measured, with the errors. Where it is
@@ -222,9 +222,9 @@ fn sources(args: &Args) -> Result<Vec<(Source, Vec<usize>)>> {
         let is_list = |cells: &str| cells.chars().all(|one| one.is_ascii_digit() || one == '+');
         let (name, cells) = which.rsplit_once('@').filter(|(_, cells)| is_list(cells)).unwrap_or((which, ""));
         let numbers = cells.split('+').filter_map(|number| number.parse::<usize>().ok()?.checked_sub(1));
-        let cells: Vec<usize> = numbers.collect();
-        let source = Source::of(&store::find(name)?)?.of_cells(&cells);
-        Ok((source, cells))
+        let numbers: Vec<usize> = numbers.collect();
+        let source = Source::of(&store::find(name)?)?.of_cells((!cells.is_empty()).then_some(&numbers));
+        Ok((source, numbers))
     };
     let told = |which| source(which).with_context(|| format!("record {which} cannot be planned from"));
     args.from.iter().map(told).collect()

@@ -120,8 +120,9 @@ impl Costs {
         ensure!(!sources.is_empty(), "no record is given");
         let fitted = |place: Place| Some((place, Fitted::of(place, sources)?));
         let mut doubts = Vec::new();
+        let fitting = || sources.iter().filter(|of| !of.rows.is_empty());
         for (other, what) in ["server", "version, suite or group", "certificate", "processor"].iter().enumerate() {
-            let mut all: Vec<&str> = sources.iter().map(|of| of.subject[other].as_str()).collect();
+            let mut all: Vec<&str> = fitting().map(|of| of.subject[other].as_str()).collect();
             all.retain(|said| !said.is_empty());
             all.sort_unstable();
             all.dedup();
@@ -195,6 +196,15 @@ impl Costs {
             }
         }
         costs
+    }
+
+    /// A cost that has become less than nothing.
+    pub fn below_zero(&self) -> Option<&'static str> {
+        let of = [Place::Server, Place::Proxy].into_iter().filter_map(|place| Some((place, self.places.get(&place)?)));
+        let below = |(place, of): (Place, &Fitted)| {
+            Term::ALL.into_iter().find(|term| of.point[*term as usize] < 0.0).map(|term| term.told(place))
+        };
+        of.into_iter().find_map(below)
     }
 
     /// What a function of the costs comes to, with its interval.
@@ -400,6 +410,8 @@ mod tests {
             }
         }
         assert!(!costs.knows_runs());
+        let paces: Vec<f64> = costs.paces(Place::Server).into_iter().flatten().collect();
+        assert!((paces[0].ln_1p() + paces[1].ln_1p()).abs() < 1e-6, "beside their mean: {paces:?}");
     }
 
     #[test]

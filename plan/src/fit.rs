@@ -93,7 +93,7 @@ pub(crate) fn fit_with_paces(cells: &[Cell], of: [bool; 4], sources: usize) -> (
     for _ in 0..TURNS_MAX {
         let even: Vec<(Work, f64)> = cells.iter().map(|of| (of.work, of.cpu_ns / paces[of.source].exp())).collect();
         let costs = fit(&even, of);
-        let new: Vec<f64> = (0..sources).map(|source| pace(cells, costs, source)).collect();
+        let new = centred((0..sources).map(|source| pace(cells, costs, source)).collect());
         let change = new.iter().zip(&paces).map(|(new, old)| (new - old).abs()).fold(0.0, f64::max);
         // Of one record there is no pace but that of the costs.
         if change < TURN_LEAST || !cells.iter().any(|of| of.source != cells[0].source) {
@@ -104,12 +104,19 @@ pub(crate) fn fit_with_paces(cells: &[Cell], of: [bool; 4], sources: usize) -> (
     (fit(&cells.iter().map(|of| (of.work, of.cpu_ns / paces[of.source].exp())).collect::<Vec<_>>(), of), paces)
 }
 
-/// The pace of a source that its cells tell, as a logarithm.
-fn pace(cells: &[Cell], costs: Work, source: usize) -> f64 {
+/// The pace of a source that its cells tell, as a logarithm; `None`: it has no cells.
+fn pace(cells: &[Cell], costs: Work, source: usize) -> Option<f64> {
     let own = cells.iter().filter(|of| of.source == source);
     let off = own.map(|of| (of.cpu_ns / dot(costs, of.work).max(f64::MIN_POSITIVE)).ln());
     let (sum, count) = off.fold((0.0, 0.0), |(sum, count), off| (sum + off, count + 1.0));
-    sum / (count + MISFIT_OF_PACE)
+    (count > 0.0).then_some(sum / (count + MISFIT_OF_PACE))
+}
+
+/// These paces beside their mean. Relative errors and logarithms have other means, so that without it paces would drift.
+fn centred(paces: Vec<Option<f64>>) -> Vec<f64> {
+    let known: Vec<f64> = paces.iter().flatten().copied().collect();
+    let mean = known.iter().sum::<f64>() / known.len().max(1) as f64;
+    paces.into_iter().map(|pace| pace.map_or(0.0, |pace| pace - mean)).collect()
 }
 
 /// The costs of the kinds of work in `of` for which the relative errors of the cells are least, none below 0.

@@ -121,10 +121,10 @@ pub struct Source {
 }
 
 impl Source {
-    /// The same with these cells only, where any are named.
+    /// The same with these cells only; `None`: with all.
     #[must_use]
-    pub fn of_cells(mut self, cells: &[usize]) -> Source {
-        self.rows.retain(|row| cells.is_empty() || cells.contains(&row.cell));
+    pub fn of_cells(mut self, cells: Option<&[usize]>) -> Source {
+        self.rows.retain(|row| cells.is_none_or(|cells| cells.contains(&row.cell)));
         self
     }
 

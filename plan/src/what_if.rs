@@ -95,7 +95,18 @@ impl Change {
             return Ok((site, costs.clone()));
         }
         match self.difference(costs) {
-            Some(more_ns) => Ok((site, costs.changed(&self.of, more_ns))),
+            Some(more_ns) => {
+                let changed = costs.changed(&self.of, more_ns);
+                match changed.below_zero() {
+                    None => Ok((site, changed)),
+                    Some(what) => Err(format!(
+                        "{}: it takes away {:.0} µs, more than a {what} costs by these records; of a record of another \
+                         server or certificate take the differences alone (RECORD@0)",
+                        self.name,
+                        -more_ns.value / 1e3
+                    )),
+                }
+            }
             None => lacks("no record tells what it costs"),
         }
     }
@@ -159,6 +170,11 @@ mod tests {
         assert!(said.contains("tlsdyno cost"), "{said}");
         let said = all(&["keep-alive 60s"])[0].made(&site(), &costs, None).unwrap_err();
         assert!(said.contains("--trace"), "{said}");
+        let mut costs = costs;
+        let saves = Estimate { value: 901e3, low: 900e3, high: 902e3 };
+        costs.differences.push(("its RSA certificate in place of its ECDSA one".to_owned(), saves));
+        let said = all(&["p-256"])[0].made(&site(), &costs, None).unwrap_err();
+        assert!(said.contains("more than a connection with a full handshake costs"), "{said}");
         assert!(find(&["p-512".to_owned()]).unwrap_err().to_string().contains("known: p-256"));
     }
 }
