@@ -57,7 +57,7 @@ pub struct Args {
     /// The name that clients ask for, with its port where that is not 443 [default: of the default server]
     #[arg(long, value_name = "NAME", help_heading = "Server")]
     host: Option<String>,
-    /// Ask the applications behind it once for each request (GET and HEAD, by plain HTTP), and replay what they answered
+    /// Ask the applications behind it once for each request (GET and HEAD, plain HTTP), and replay what they answered
     #[arg(long, requires = "config", help_heading = "Server")]
     replay_backend: bool,
     /// A further header of each request, for example 'Authorization: Basic …' (several times)

@@ -199,8 +199,8 @@ fn notes(server: &ServerCost) -> Vec<String> {
     });
     let by_zero = server.part(KEY_AGREEMENT).is_some_and(|part| part.of.contains(ZERO)).then(|| {
         format!(
-            "\"{KEY_AGREEMENT}\" holds all that the server does from choosing a suite to its own share: a new session and \
-             random numbers, too."
+            "\"{KEY_AGREEMENT}\" holds all that the server does from choosing a suite to its own share: a new session \
+             and random numbers, too."
         )
     });
     together.into_iter().chain(by_zero).collect()

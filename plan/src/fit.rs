@@ -112,7 +112,7 @@ fn pace(cells: &[Cell], costs: Work, source: usize) -> Option<f64> {
     (count > 0.0).then_some(sum / (count + MISFIT_OF_PACE))
 }
 
-/// These paces beside their mean. Relative errors and logarithms have other means, so that without it paces would drift.
+/// These paces beside their mean, without which they drift: relative errors and logarithms have other means.
 fn centred(paces: Vec<Option<f64>>) -> Vec<f64> {
     let known: Vec<f64> = paces.iter().flatten().copied().collect();
     let mean = known.iter().sum::<f64>() / known.len().max(1) as f64;
