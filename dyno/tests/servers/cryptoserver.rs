@@ -319,36 +319,38 @@ fn without_an_agent_or_a_service_handshakes_fail_and_the_log_says_what_to_do() {
     server.stop().unwrap();
 }
 
-#[test]
-fn services_are_killed_and_restarted_under_load_and_no_handshake_fails() {
-    for (kind, asynchronous) in [(ServerName::Nginx, false), (ServerName::Haproxy, true)] {
-        let site = Site::new(CertificateKind::Rsa2048);
-        let first = site.service(any_port(), &[]);
-        let second = site.service(any_port(), &[]);
-        let agent = site.agent(&[first.address, second.address]);
-        let server = site.web_server(kind, asynchronous);
-        let (address, stop, visits) = (server.address(), AtomicBool::new(false), AtomicU32::new(0));
-        thread::scope(|scope| {
-            let visitors: Vec<_> = (0..4)
-                .map(|number| {
-                    let (stop, visits, ca) = (&stop, &visits, &site.certificate.ca);
-                    scope.spawn(move || {
-                        while !stop.load(Ordering::Relaxed) {
-                            visit(address, ca, if number % 2 == 0 { TLS13 } else { TLS12 }, None)?;
-                            visits.fetch_add(1, Ordering::Relaxed);
-                        }
-                        Ok::<(), String>(())
-                    })
+/// Services are killed and started again, one and both, until this time has passed, while four visitors come one
+/// handshake after the other; not one of them fails.
+fn killed_and_restarted(kind: ServerName, asynchronous: bool, certificate: CertificateKind, how_long: Duration) {
+    let site = Site::new(certificate);
+    let mut first = site.service(any_port(), &[]);
+    let mut second = site.service(any_port(), &[]);
+    let places = [first.address, second.address];
+    let agent = site.agent(&places);
+    let server = site.web_server(kind, asynchronous);
+    let (address, stop, visits) = (server.address(), AtomicBool::new(false), AtomicU32::new(0));
+    let (began, mut kills) = (Instant::now(), 0);
+    thread::scope(|scope| {
+        let visitors: Vec<_> = (0..4)
+            .map(|number| {
+                let (stop, visits, ca) = (&stop, &visits, &site.certificate.ca);
+                scope.spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        visit(address, ca, if number % 2 == 0 { TLS13 } else { TLS12 }, None)?;
+                        visits.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Ok::<(), String>(())
                 })
-                .collect();
-            let go_on = || {
-                let (before, limit) = (visits.load(Ordering::Relaxed), Instant::now() + Duration::from_secs(30));
-                while visits.load(Ordering::Relaxed) < before + 40 && Instant::now() < limit {
-                    thread::sleep(Duration::from_millis(5));
-                }
-            };
+            })
+            .collect();
+        let go_on = || {
+            let (before, limit) = (visits.load(Ordering::Relaxed), Instant::now() + Duration::from_secs(30));
+            while visits.load(Ordering::Relaxed) < before + 40 && Instant::now() < limit {
+                thread::sleep(Duration::from_millis(5));
+            }
+        };
+        loop {
             go_on();
-            let places = [first.address, second.address];
             drop(first);
             go_on();
             let again = site.service(places[0], &[]);
@@ -356,18 +358,50 @@ fn services_are_killed_and_restarted_under_load_and_no_handshake_fails() {
             // Both are gone for as long as a restart takes.
             drop(second);
             drop(again);
-            let last = site.service(places[1], &[]);
+            second = site.service(places[1], &[]);
             go_on();
-            stop.store(true, Ordering::Relaxed);
-            for visitor in visitors {
-                assert_eq!(visitor.join().unwrap(), Ok(()), "{kind:?}");
+            kills += 3;
+            if began.elapsed() >= how_long {
+                break;
             }
-            assert!(last.end()["signatures"].as_u64().unwrap() > 0);
-        });
-        assert!(visits.load(Ordering::Relaxed) >= 160, "{kind:?}");
-        let carried = agent.end();
-        assert_eq!(carried["failed"], 0, "{kind:?}: {carried}");
-        server.stop().unwrap();
+            first = site.service(places[0], &[]);
+        }
+        stop.store(true, Ordering::Relaxed);
+        for visitor in visitors {
+            assert_eq!(visitor.join().unwrap(), Ok(()), "{kind:?} after {kills} kills");
+        }
+        assert!(second.end()["signatures"].as_u64().unwrap() > 0);
+    });
+    let visits = visits.load(Ordering::Relaxed);
+    assert!(visits >= 160, "{kind:?}");
+    let carried = agent.end();
+    assert_eq!(carried["failed"], 0, "{kind:?}: {carried}");
+    println!("{kind:?}, {certificate:?}: {visits} handshakes in {:.0?}, {kills} kills: {carried}", began.elapsed());
+    server.stop().unwrap();
+}
+
+#[test]
+fn services_are_killed_and_restarted_under_load_and_no_handshake_fails() {
+    for (kind, asynchronous) in [(ServerName::Nginx, false), (ServerName::Haproxy, true)] {
+        killed_and_restarted(kind, asynchronous, CertificateKind::Rsa2048, Duration::ZERO);
+    }
+}
+
+mod long {
+    use super::*;
+
+    const TEN_MINUTES: Duration = Duration::from_secs(600);
+
+    #[test]
+    #[ignore = "ten minutes of kills: make test-long"]
+    fn nginx_loses_no_handshake_in_ten_minutes_of_kills() {
+        killed_and_restarted(ServerName::Nginx, false, CertificateKind::Rsa2048, TEN_MINUTES);
+    }
+
+    #[test]
+    #[ignore = "ten minutes of kills: make test-long"]
+    fn haproxy_loses_no_handshake_in_ten_minutes_of_kills() {
+        killed_and_restarted(ServerName::Haproxy, true, CertificateKind::P256, TEN_MINUTES);
     }
 }
 
