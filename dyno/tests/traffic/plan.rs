@@ -56,6 +56,8 @@ fn real(policy: Policy) -> Outcome {
         kept += u64::from(answer.handshake.is_some_and(|handshake| handshake.resumed.is_some()));
         sessions[user as usize] = answer.sessions.into_iter().next_back();
         assert!(sessions[user as usize].is_some(), "each connection brings a ticket");
+        // By open connections, a policy decides as if the last one went on.
+        dispatcher.await_rest(&control);
     }
     Outcome { offered, kept, by_machine: dispatcher.spread(&control) }
 }

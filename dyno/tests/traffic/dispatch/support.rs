@@ -130,13 +130,18 @@ impl Dispatcher {
         Holdings { user_memory_bytes: self.user_memory_bytes(), descriptors: self.descriptors() }
     }
 
-    /// Nothing is left of what went on since: no connection is stuck, and it holds no more than `before`.
-    pub fn assert_at_rest(&self, control: &str, before: &Holdings) {
+    /// Waits until no connection is open.
+    pub fn await_rest(&self, control: &str) {
         let is_open = |of: &serde_json::Value| of["open"] != 0;
         await_that("every connection ends", || {
             let status = self.status(control);
             !is_open(&status) && !status["backends"].as_array().unwrap().iter().any(is_open)
         });
+    }
+
+    /// Nothing is left of what went on since: no connection is stuck, and it holds no more than `before`.
+    pub fn assert_at_rest(&self, control: &str, before: &Holdings) {
+        self.await_rest(control);
         let pipes = 2 * SPARE_PIPES * thread::available_parallelism().unwrap().get();
         await_that("descriptors are given back", || self.descriptors() <= before.descriptors + pipes);
         let grown = self.user_memory_bytes().saturating_sub(before.user_memory_bytes);
