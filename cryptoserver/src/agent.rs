@@ -12,11 +12,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
-use tlsdyno_base::output;
 
 use crate::frame::{Answer, Request, Status, first};
 use crate::link::{Link, Service, is_for_later};
-use crate::metrics::{Counters, Pace};
+use crate::metrics::{Counters, Lines, Pace};
 
 /// A request that nobody has answered by then fails; the provider waits longer.
 const DEADLINE: Duration = Duration::from_secs(3);
@@ -108,7 +107,7 @@ impl Agent {
     /// The sockets cannot be waited for.
     pub fn run(&mut self, stop: &AtomicBool, metrics_every: u32) -> Result<()> {
         let mut events = Vec::with_capacity(256);
-        let (mut pace, mut next_look) = (Pace::new(metrics_every), Instant::now());
+        let (mut pace, mut next_look, lines) = (Pace::new(metrics_every), Instant::now(), Lines::of_stdout());
         while !stop.load(Ordering::Relaxed) {
             events.clear();
             match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&TICK)) {
@@ -130,11 +129,10 @@ impl Agent {
             }
             self.dispatch(now);
             if pace.is_due(now) {
-                // The agent goes on for its servers, whoever has stopped reading.
-                let _ = output::print(self.line());
+                lines.print(self.line());
             }
         }
-        let _ = output::print(self.line());
+        lines.end(self.line());
         Ok(())
     }
 

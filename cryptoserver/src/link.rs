@@ -14,8 +14,8 @@ use crate::identity::PROTOCOL;
 
 /// The handshake must be done by then.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Between two tries: twice as long each time.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(25), Duration::from_secs(1));
+/// Between two tries: twice as long each time, and never so long that a service that is back is found too late.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(25), Duration::from_millis(200));
 
 /// Where a service is, and how it proves that.
 #[derive(Clone, Debug)]

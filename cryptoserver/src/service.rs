@@ -15,12 +15,11 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::OwnedFd;
 use rustls::{ServerConfig, ServerConnection};
 use tlsdyno_base::fault::{Fault, OrFault};
-use tlsdyno_base::output;
 
 use crate::frame::{Answer, Operation, Request, Status, first};
 use crate::identity::PROTOCOL;
 use crate::keys::Keys;
-use crate::metrics::{Counters, Pace};
+use crate::metrics::{Counters, Lines, Pace};
 use crate::premaster::Secret;
 use crate::rate::{Client, Rates};
 
@@ -98,7 +97,7 @@ impl Service {
     /// # Errors
     /// The listener cannot be waited for.
     pub fn run(&self, stop: &AtomicBool) -> Result<()> {
-        let mut pace = Pace::new(self.limits.metrics_every);
+        let (mut pace, lines) = (Pace::new(self.limits.metrics_every), Lines::of_stdout());
         while !stop.load(Ordering::Relaxed) {
             let mut waiting = [PollFd::new(&self.listener, PollFlags::IN)];
             match poll(&mut waiting, Some(&LOOK)) {
@@ -109,11 +108,10 @@ impl Service {
                 self.let_in(stream);
             }
             if pace.is_due(Instant::now()) {
-                // The service goes on for its agents, whoever has stopped reading.
-                let _ = output::print(self.line());
+                lines.print(self.line());
             }
         }
-        let _ = output::print(self.line());
+        lines.end(self.line());
         Ok(())
     }
 

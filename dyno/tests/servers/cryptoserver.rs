@@ -133,19 +133,24 @@ impl Site {
 
     /// A full handshake by a client that verifies, and a request; says what went wrong.
     fn visit(&self, address: SocketAddr, version: SslVersion, suites: Option<&str>) -> Result<(), String> {
-        visit(address, &self.certificate.ca, version, suites)
+        visit(address, &client(&self.certificate.ca, version, suites))
     }
 }
 
-fn visit(address: SocketAddr, ca: &Path, version: SslVersion, suites: Option<&str>) -> Result<(), String> {
+/// One that verifies.
+fn client(ca: &Path, version: SslVersion, suites: Option<&str>) -> SslConnector {
     let mut connector = SslConnector::builder(SslMethod::tls_client()).unwrap();
     connector.set_ca_file(ca).unwrap();
     connector.set_min_proto_version(Some(version)).unwrap();
     connector.set_max_proto_version(Some(version)).unwrap();
     suites.iter().for_each(|suites| connector.set_cipher_list(suites).unwrap());
+    connector.build()
+}
+
+fn visit(address: SocketAddr, client: &SslConnector) -> Result<(), String> {
     let stream = TcpStream::connect(address).map_err(|error| error.to_string())?;
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    let mut tls = connector.build().connect("localhost", stream).map_err(|error| format!("{error:?}"))?;
+    let mut tls = client.connect("localhost", stream).map_err(|error| format!("{error:?}"))?;
     tls.write_all(b"GET /hello.txt HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     let _ = tls.read_to_string(&mut answer);
@@ -335,8 +340,9 @@ fn killed_and_restarted(kind: ServerName, asynchronous: bool, certificate: Certi
             .map(|number| {
                 let (stop, visits, ca) = (&stop, &visits, &site.certificate.ca);
                 scope.spawn(move || {
+                    let client = client(ca, if number % 2 == 0 { TLS13 } else { TLS12 }, None);
                     while !stop.load(Ordering::Relaxed) {
-                        visit(address, ca, if number % 2 == 0 { TLS13 } else { TLS12 }, None)?;
+                        visit(address, &client)?;
                         visits.fetch_add(1, Ordering::Relaxed);
                     }
                     Ok::<(), String>(())
