@@ -15,7 +15,7 @@ use super::entry::Entry;
 use super::site::file_of;
 
 /// Rounds kept in memory while the spool cannot be written.
-const MEMORY_MAX: usize = 10_000;
+const MEMORY_MAX: usize = if cfg!(test) { 1_000 } else { 10_000 };
 /// Spools in one directory: robots on one store at the same time.
 const SPOOLS_MAX: usize = 1000;
 /// Rounds taken at once.
