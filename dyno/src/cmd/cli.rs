@@ -56,8 +56,13 @@ fn subcommands() -> Vec<Subcommand> {
     KINDS.iter().flat_map(|kind| kind.commands()).chain(others).collect()
 }
 
-/// The command line with all subcommands, for parsing, completions and the man page.
+/// The command line with all subcommands, for helps, completions and the man page.
 pub fn command() -> Command {
+    help::overview(of(&subcommands()))
+}
+
+/// The command line with these subcommands.
+fn of(subcommands: &[Subcommand]) -> Command {
     let command = Command::new("tlsdyno")
         .about(ABOUT)
         .version(env!("CARGO_PKG_VERSION"))
@@ -65,19 +70,27 @@ pub fn command() -> Command {
         .after_long_help(exit::HELP)
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommands(subcommands().iter().map(Subcommand::command));
-    help::overview(help::with_helps(command))
+        .subcommands(subcommands.iter().map(Subcommand::command));
+    help::with_helps(command)
+}
+
+/// The command line that these arguments are parsed with. The flags of all commands would take ten times as long, and
+/// each server under test is started by several processes of ours.
+fn parser(arguments: &[String]) -> Command {
+    let named = subcommands().into_iter().find(|one| arguments.first().is_some_and(|name| name == one.name()));
+    named.map_or_else(command, |one| of(&[one]))
 }
 
 /// Parses the arguments and runs the subcommand. Wrong arguments end the process here, with [`Exit::Usage`].
 pub fn run() -> anyhow::Result<Exit> {
     let arguments: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into()).collect();
-    if let Some(text) = help::asked_for(&arguments, command()) {
+    if let Some(text) = help::asked_for(&arguments, parser) {
         crate::output::print(text)?;
         return Ok(Exit::Done);
     }
-    let given =
-        command().try_get_matches().unwrap_or_else(|error| other_tools::explained(error, command(), &arguments).exit());
+    let given = parser(&arguments)
+        .try_get_matches()
+        .unwrap_or_else(|error| other_tools::explained(error, command(), &arguments).exit());
     let (name, given) = given.subcommand().expect("clap refuses a command line without one");
     let asked = subcommands().into_iter().find(|one| one.name() == name);
     asked.expect("clap refuses what is none of them").run(given)

@@ -46,11 +46,12 @@ pub fn with_helps(command: Command) -> Command {
 }
 
 /// What `tlsdyno COMMAND --help` prints, if that is asked for: all flags, a line each. clap knows two helps only.
-pub fn asked_for(arguments: &[String], mut command: Command) -> Option<String> {
+pub fn asked_for(arguments: &[String], parser: fn(&[String]) -> Command) -> Option<String> {
     let words = || arguments.iter().take_while(|word| *word != "--");
     if !words().any(|word| word == "--help") {
         return None;
     }
+    let mut command = parser(arguments);
     command.build();
     let mut of = &command;
     for word in words() {
@@ -150,7 +151,7 @@ mod tests {
 
     #[test]
     fn the_middle_help_is_that_of_the_command_named() {
-        let asked = |line: &str| asked_for(&line.split(' ').map(str::to_owned).collect::<Vec<_>>(), command());
+        let asked = |line: &str| asked_for(&line.split(' ').map(str::to_owned).collect::<Vec<_>>(), |_| command());
         assert!(asked("load -k --help").unwrap().contains("Usage: tlsdyno load"));
         assert!(asked("trace show --help").unwrap().contains("Usage: tlsdyno trace show"));
         assert!(asked("load -h").is_none() && asked("load --help-all").is_none() && asked("--help").is_none());
