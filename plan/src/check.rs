@@ -100,7 +100,7 @@ fn of_cluster(record: &Record) -> Result<Vec<Cell>> {
     let experiment = record.kind_part.understood::<ClusterExperiment>()?;
     let all = experiment.cells();
     let cell = |(index, of): (usize, &tlsdyno_cluster::cluster::cell::Cell)| {
-        let Policy::Own(policy) = of.policy else { return None };
+        let (Policy::Own(policy), None) = of.way() else { return None };
         let site = Site {
             rate_per_s: 1.0,
             requests_per_connection: f64::from(experiment.traffic.requests_per_connection),

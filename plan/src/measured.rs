@@ -195,7 +195,8 @@ fn differences(record: &Record, rounds: &Rounds<'_>) -> Result<Vec<(String, Esti
 /// Rows of whole blocks: of the machines that end TLS, and of whoever stands before and behind them.
 fn of_cells(record: &Record, rounds: &Rounds<'_>, place: &dyn Fn(usize) -> Option<Place>) -> Vec<Row> {
     let of_block = |(cell, block): (usize, &Block)| {
-        let place = place(cell)?;
+        // Where front ends end TLS, no machine does all that is counted.
+        let place = place(cell).filter(|_| block.cluster.as_ref().is_none_or(|of| of.front_ends.is_empty()))?;
         let [requests, kilobytes] = [block.hits as f64, block.body_bytes as f64 / 1e3];
         let connections = block.connections.max(block.handshakes_full + block.resumed_accepted) as f64;
         let handshakes = match place {

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use tlsdyno_base::listening;
 use tlsdyno_record::model::{ServerName, SessionCache, TicketKeys};
 
@@ -48,15 +48,25 @@ fn lines(setting: Setting) -> Vec<String> {
     }
 }
 
+/// Where its pages come from.
+fn pages(spec: &ServerSpec) -> Result<Vec<std::ffi::OsString>> {
+    let mut arguments: Vec<std::ffi::OsString> = match &spec.origin {
+        Some(origin) => {
+            let origin = origin.server().context("the built-in server passes requests on to one server")?;
+            vec!["--origin".into(), origin.to_string().into()]
+        }
+        None => vec!["--docroot".into(), spec.docroot.clone().into()],
+    };
+    arguments.extend(spec.database.iter().flat_map(|database| ["--database".into(), database.into()]));
+    Ok(arguments)
+}
+
 /// Says how to start it.
 fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
     let Place { own: directory, ip, .. } = place;
     let mut arguments: Vec<std::ffi::OsString> = vec!["serve".into()];
+    arguments.extend(pages(spec)?);
     let mut option = |name: &str, value: std::ffi::OsString| arguments.extend([name.into(), value]);
-    match spec.origin {
-        Some(origin) => option("--origin", origin.to_string().into()),
-        None => option("--docroot", spec.docroot.clone().into()),
-    }
     let listen = if spec.tls.is_some() { "--listen" } else { "--listen-plain" };
     option(listen, place.address().to_string().into());
     let plain = spec.transaction.filter(|_| spec.tls.is_some()).map(|_| SocketAddr::new(ip, place.plain_port));

@@ -1,7 +1,6 @@
 //! HAProxy: ends TLS in front of a plain built-in server, which is started and ended with it and accounted for apart.
 //! Without TLS settings it forwards plain HTTP to the same backend, so that its own cost without TLS is known.
 
-use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -20,7 +19,7 @@ use super::reload::Reload;
 use super::session_log::SessionLog;
 use super::ticket_keys::{self, KEYS_FILE, Key};
 use super::worker_user::{WorkerUser, create_for_workers, worker_user_of};
-use super::{Companion, Place, Prepared, ServerSpec, ServerTls, open_files_max, protocol, rendered};
+use super::{Companion, Origin, Place, Prepared, ServerSpec, ServerTls, open_files_max, protocol, rendered};
 
 const CONFIG_FILE: &str = "haproxy.cfg";
 /// Chain and key in one file, as HAProxy wants them.
@@ -149,7 +148,7 @@ fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
         global.extend([cached, session_lifetime(tls.session_timeout_s())]);
     }
     global.extend(spec.asynchronous.then(|| ASYNCHRONOUS.to_owned()));
-    let behind = backend.as_ref().map(|own| own.instance.address()).or(spec.origin);
+    let behind = backend.as_ref().map(|own| Origin::Server(own.instance.address())).or(spec.origin.clone());
     let config = rendered(&Configuration {
         spec,
         place,
@@ -157,7 +156,7 @@ fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
         connections: connections_max(),
         global,
         tls: spec.tls.as_ref().map_or(Ok(String::new()), |tls| tls_parameters(tls, place))?,
-        backend: behind.context("there is nothing behind the proxy")?,
+        origin: behind.context("there is nothing behind the proxy")?,
     })?;
     let path = place.write(CONFIG_FILE, &config)?;
     // With a master, which can reload; `-db`: in the foreground.
@@ -194,7 +193,7 @@ struct Configuration<'a> {
     global: Vec<String>,
     /// Parameters of `bind`.
     tls: String,
-    backend: SocketAddr,
+    origin: Origin,
 }
 
 /// Client connections that the limit of open files allows.

@@ -12,6 +12,7 @@ pub mod certificates;
 pub mod cgroup;
 pub mod command;
 pub mod cpu;
+pub mod database;
 mod deaths;
 pub mod directives;
 pub mod dispatcher;
@@ -66,7 +67,7 @@ pub use driver::Driver;
 pub use instance::{Description, Instance, start};
 pub use library::Library;
 pub use mapped::{MappedCode, MappedLibrary, mapped_code, mapped_libraries, refuse_secure_execution, require_mapped};
-pub use proxy::{Proxy, start_proxy};
+pub use proxy::{Origin, Proxy, start_proxy};
 pub use run_directory::RunDirectory;
 pub use session_log::SessionCounts;
 
@@ -153,9 +154,11 @@ pub struct ServerSpec {
     pub session_server: Option<SocketAddr>,
     /// Each page costs so much, and is to be had without TLS beside it (built-in server).
     pub transaction: Option<Transaction>,
-    /// A server without TLS that requests are passed on to (HAProxy, nginx, built-in); `None`: HAProxy has one of its
-    /// own, the others serve `docroot`.
-    pub origin: Option<SocketAddr>,
+    /// What requests are passed on to without TLS (HAProxy, nginx, built-in); `None`: HAProxy has a server of its own,
+    /// the others serve `docroot`.
+    pub origin: Option<Origin>,
+    /// What the built-in server asks a PostgreSQL by for each page; `None`: it serves `docroot`.
+    pub database: Option<String>,
 }
 
 impl ServerSpec {
@@ -187,6 +190,7 @@ impl ServerSpec {
             session_server: None,
             transaction: None,
             origin: None,
+            database: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Proxies that end TLS in front of a server without it, as an array has them: each with CPU time of its own, and with
 //! nothing else behind it.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -26,7 +27,54 @@ named! {
     }
 }
 
+/// What a server passes all requests on to, over plain HTTP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A server, connections to which are kept.
+    Server(SocketAddr),
+    /// A dispatcher that chooses a server for each connection: so each request has one of its own (HAProxy, nginx).
+    Dispatcher(SocketAddr),
+    /// Servers by a consistent hash of the path, connections to which are kept (HAProxy, nginx).
+    ByPath(Vec<SocketAddr>),
+}
+
+impl Origin {
+    /// The one server; `None`: it is more than that.
+    pub(super) fn server(&self) -> Option<SocketAddr> {
+        if let Origin::Server(address) = self { Some(*address) } else { None }
+    }
+
+    /// Where connections go to.
+    pub(super) fn addresses(&self) -> &[SocketAddr] {
+        match self {
+            Origin::Server(one) | Origin::Dispatcher(one) => std::slice::from_ref(one),
+            Origin::ByPath(several) => several,
+        }
+    }
+
+    pub(super) fn is_kept(&self) -> bool {
+        !matches!(self, Origin::Dispatcher(_))
+    }
+
+    pub(super) fn is_by_path(&self) -> bool {
+        matches!(self, Origin::ByPath(_))
+    }
+}
+
 impl Proxy {
+    /// Those that can choose a server for each request.
+    pub const FRONT_ENDS: [Proxy; 2] = [Proxy::Haproxy, Proxy::Nginx];
+
+    /// The server that it is; `None`: stunnel, which serves nothing.
+    pub fn server(self) -> Option<ServerName> {
+        match self {
+            Proxy::Own => Some(ServerName::Builtin),
+            Proxy::Haproxy => Some(ServerName::Haproxy),
+            Proxy::Nginx => Some(ServerName::Nginx),
+            Proxy::Stunnel => None,
+        }
+    }
+
     /// What it is installed by; `None`: it is part of tlsdyno.
     fn package(self) -> Option<&'static Package> {
         match self {
@@ -37,13 +85,12 @@ impl Proxy {
         }
     }
 
-    /// Refuses a proxy that is not installed.
+    /// Refuses a proxy that is not installed. `otherwise`: what else one can do.
     ///
     /// # Errors
     /// What is missing and how to install it; [`tlsdyno_base::fault::Fault::Environment`].
-    pub fn refuse_missing(self) -> Result<()> {
-        let otherwise = format!(", or take another --proxy than {self}; {} is always there", Proxy::Own);
-        self.package().map_or(Ok(()), |package| package.require(&otherwise).map(drop))
+    pub fn refuse_missing(self, otherwise: &str) -> Result<()> {
+        self.package().map_or(Ok(()), |package| package.require(otherwise).map(drop))
     }
 }
 
@@ -53,12 +100,9 @@ impl Proxy {
 /// # Errors
 /// Its program is missing (with the remedy), or it does not start (with what it said).
 pub fn start_proxy(proxy: Proxy, spec: &ServerSpec, run: &Path) -> Result<Instance> {
-    let of = |kind| start(&ServerSpec { kind, ..spec.clone() }, run);
-    let started = match proxy {
-        Proxy::Own => of(ServerName::Builtin),
-        Proxy::Haproxy => of(ServerName::Haproxy),
-        Proxy::Nginx => of(ServerName::Nginx),
-        Proxy::Stunnel => stunnel::start(spec, run),
+    let started = match proxy.server() {
+        Some(kind) => start(&ServerSpec { kind, ..spec.clone() }, run),
+        None => stunnel::start(spec, run),
     };
     started.with_context(|| format!("failed to start the proxy {proxy}"))
 }

@@ -11,7 +11,7 @@ use tlsdyno_tls::Version;
 
 use super::instance::{Instance, start_by};
 use super::programs::{self, Package};
-use super::{Place, Prepared, ServerSpec, ServerTls, rendered};
+use super::{Origin, Place, Prepared, ServerSpec, ServerTls, rendered};
 
 const CONFIG_FILE: &str = "stunnel.conf";
 /// Chain and key in one file.
@@ -31,7 +31,7 @@ pub(super) fn start(spec: &ServerSpec, run: &Path) -> Result<Instance> {
 }
 
 fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
-    let (Some(tls), Some(origin)) = (&spec.tls, spec.origin) else {
+    let (Some(tls), Some(origin)) = (&spec.tls, spec.origin.as_ref().and_then(Origin::server)) else {
         bail!("stunnel needs TLS settings and a server behind it");
     };
     let program = PACKAGE.require("")?;

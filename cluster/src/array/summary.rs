@@ -369,11 +369,7 @@ mod tests {
                 resumed_offered: offered,
                 resumed_accepted: accepted,
                 valid: true,
-                cluster: Some(ClusterBlock {
-                    dispatcher_cpu_ns: dispatcher_us * 1_000_000,
-                    backends: Vec::new(),
-                    unserved: 0,
-                }),
+                cluster: Some(ClusterBlock { dispatcher_cpu_ns: dispatcher_us * 1_000_000, ..ClusterBlock::default() }),
                 ..Block::default()
             }));
         }

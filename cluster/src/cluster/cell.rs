@@ -9,6 +9,7 @@ use tlsdyno_engine::load::{Arrivals, Connections, Pacing, Plan, Rate, Resumption
 use tlsdyno_record::model::Policy;
 
 use crate::cluster::file::Sharing;
+use crate::cluster::front::{self, Front, Way};
 
 /// The name of plain HTTP beside levels of reuse.
 pub const PLAIN_HTTP: &str = "plain HTTP";
@@ -38,8 +39,11 @@ impl Role {
 pub struct Cell {
     /// What the servers share of their sessions.
     pub sharing: Sharing,
-    /// How connections are dispatched.
+    /// How connections are dispatched, or the requests that front ends pass on.
     pub policy: Policy,
+    /// What ends TLS before the servers; `None`: they do, or there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub front: Option<Front>,
     /// Part of the clients that have one address together, per cent.
     pub behind_one_address_percent: f64,
     /// Connections that offer a session again, per cent.
@@ -63,15 +67,25 @@ pub struct Cell {
 impl Cell {
     /// The name in tables: whatever distinguishes it among `all`.
     pub fn name(&self, all: &[Cell]) -> String {
-        format!("{}, {}", self.policy.name(), self.traffic(all))
+        format!("{}, {}", self.way_name(), self.traffic(all))
     }
 
-    /// Its policy and reuse, by which files name it.
+    /// Its way and reuse, by which files name it.
     pub fn short_name(&self) -> String {
-        format!("{}, {}", self.policy.name(), self.reuse_name())
+        format!("{}, {}", self.way_name(), self.reuse_name())
     }
 
-    /// The name of what its policy has to cope with.
+    /// Its way in words.
+    pub fn way_name(&self) -> String {
+        front::name(&self.way())
+    }
+
+    /// What is compared under one traffic.
+    pub fn way(&self) -> Way {
+        (self.policy, self.front)
+    }
+
+    /// The name of what its way has to cope with.
     pub fn traffic(&self, all: &[Cell]) -> String {
         let mut parts = vec![self.reuse_name()];
         parts.extend(self.besides_reuse(all));
@@ -83,7 +97,7 @@ impl Cell {
         if self.plain { PLAIN_HTTP.to_owned() } else { format!("{} % reuse", self.reuse_percent) }
     }
 
-    /// What distinguishes it among `all` besides policy and reuse.
+    /// What distinguishes it among `all` besides way and reuse.
     pub fn besides_reuse(&self, all: &[Cell]) -> Vec<String> {
         let several = |differs: &dyn Fn(&Cell) -> bool| all.iter().any(differs);
         let mut parts = Vec::new();
@@ -104,9 +118,9 @@ impl Cell {
         parts
     }
 
-    /// Whether it differs from `other` in the policy only.
+    /// Whether it differs from `other` in its way only.
     pub fn has_traffic_of(&self, other: &Cell) -> bool {
-        Cell { policy: other.policy, ..self.clone() } == *other
+        Cell { policy: other.policy, front: other.front, ..self.clone() } == *other
     }
 
     /// When its connections resume.
@@ -157,6 +171,7 @@ mod tests {
         Cell {
             sharing: Sharing::Own,
             policy: Policy::Own(dispatch::Policy::Session),
+            front: None,
             behind_one_address_percent: 0.0,
             reuse_percent: 80.0,
             plain: false,

@@ -71,6 +71,11 @@ impl ClusterExperiment {
             "--dispatcher-timeouts are how long `tlsdyno dispatch` remembers sessions; give --policies session alone"
         );
         some_and_different("--sessions", sessions, |sharing| sharing.name().to_owned())?;
+        ensure!(
+            !self.cluster.database || *server == ServerName::Builtin,
+            "--database has the built-in server ask PostgreSQL for pages; give --server builtin"
+        );
+        self.check_front_ends()?;
         self.check_plain()?;
         for sharing in sessions {
             self.check_sharing(*sharing)?;
@@ -88,7 +93,7 @@ impl ClusterExperiment {
             "policies, sessions, reuse, load and addresses make {cells} cells, at most {CELLS_MAX} make sense; give \
              fewer of some of them"
         );
-        self.as_experiment(self.cluster.sessions[0]).check()?;
+        self.as_experiment(self.cluster.server, self.cluster.sessions[0]).check()?;
         self.check_paper()
     }
 
@@ -100,16 +105,19 @@ impl ClusterExperiment {
             "--plain-limit sets plain HTTP beside TLS; with --plain there is nothing else"
         );
         ensure!(
-            !self.cluster.plain_limit || policies.iter().any(|policy| !policy.needs_tls()),
+            !self.cluster.plain_limit || !self.cluster.plain_policies().is_empty(),
             "--plain-limit needs a policy that plain HTTP can pass, for example round-robin; these read TLS hellos"
         );
         if !plain {
             ensure!(
-                !policies.contains(&Policy::Own(Rule::Lard)),
-                "policy lard reads requests, which TLS hides from a dispatcher; add --plain (`plain = true` in a \
-                 file), or take `session`"
+                self.cluster.has_front_ends() || !policies.contains(&Policy::Own(Rule::Lard)),
+                "policy lard reads requests, which TLS hides from a dispatcher; add --front-ends 1, which end TLS \
+                 before it, or --plain (`plain = true` in a file), or take `session`"
             );
-            ensure!(cache_bytes.is_none(), "--cache-bytes is for the access logs of plain clusters; add --plain");
+            ensure!(
+                cache_bytes.is_none() || self.cluster.has_front_ends(),
+                "--cache-bytes is for the access logs of plain clusters; add --plain or --front-ends 1"
+            );
             return Ok(());
         }
         if let Some(policy) = policies.iter().find(|policy| policy.needs_tls()) {
@@ -133,13 +141,21 @@ impl ClusterExperiment {
         Ok(())
     }
 
+    /// Whether those that end TLS can have such sessions.
     fn check_sharing(&self, sharing: Sharing) -> Result<()> {
-        let one = self.as_experiment(sharing);
-        ensure!(
-            one.tls.is_resumable(),
-            "these servers hand out no sessions at all; drop --no-tickets or --session-cache off"
-        );
-        one.check_sessions(&one.tls, 1).map_err(|error| error.context(format!("sessions = `{}`", sharing.name())))
+        let front_end = self.cluster.front_end.server().filter(|_| self.cluster.has_front_ends());
+        let backend =
+            (!self.cluster.has_front_ends() || self.cluster.front_ends.contains(&0)).then_some(self.cluster.server);
+        for server in front_end.into_iter().chain(backend) {
+            let one = self.as_experiment(server, sharing);
+            ensure!(
+                one.tls.is_resumable(),
+                "these servers hand out no sessions at all; drop --no-tickets or --session-cache off"
+            );
+            let checked = one.check_sessions(&one.tls, 1);
+            checked.map_err(|error| error.context(format!("sessions = `{}`", sharing.name())))?;
+        }
+        Ok(())
     }
 
     /// Whether workers can make the load. On loopback each client has its address however many workers there are; from
@@ -169,7 +185,8 @@ impl ClusterExperiment {
         if self.has_addresses() {
             return Ok(());
         }
-        if let Some(policy) = self.cluster.policies.iter().find(|policy| policy.needs_addresses()) {
+        let mut all = self.cluster.policies.iter().chain(&self.cluster.spread);
+        if let Some(policy) = all.find(|policy| policy.needs_addresses()) {
             bail!(
                 "policy {} decides by clients' addresses, and at {} all clients of a worker, or of a network, have \
                  one; leave the policy out, or the address and the network: on 127.0.0.1 each client has an address of \
@@ -252,7 +269,7 @@ fn rate_min() -> f64 {
 }
 
 /// A list must hold something, and nothing twice.
-fn some_and_different<T>(flag: &str, list: &[T], name: impl Fn(&T) -> String) -> Result<()> {
+pub(super) fn some_and_different<T>(flag: &str, list: &[T], name: impl Fn(&T) -> String) -> Result<()> {
     ensure!(!list.is_empty(), "{flag} names nothing");
     let mut seen = BTreeSet::new();
     for item in list {

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use clap::builder::ArgPredicate;
 use serde::{Deserialize, Serialize};
 use tlsdyno_base::choice::choice;
 use tlsdyno_bench::kinds::flags::percent;
@@ -13,9 +14,11 @@ use tlsdyno_record::model::{
     ComparisonModel, ConfigurationModel, Experiment, Measure, Network, Paper, Policy, Server, ServerName, SessionCache,
     TicketKeys, Tls, WorkersModel,
 };
+use tlsdyno_servers::Proxy;
 use tlsdyno_tls::{Effort, named};
 
 use crate::cluster::cell::{Cell, Role};
+use crate::cluster::front::Way;
 
 /// A block of an open loop is not shorter than this: arrivals scatter.
 pub const OPEN_BLOCK_MIN: Duration = Duration::from_millis(800);
@@ -64,7 +67,21 @@ pub struct Cluster {
     /// How many of them
     #[arg(long, value_name = "N", default_value_t = Cluster::default().backends)]
     pub backends: u32,
-    /// CPU time that each backend may use, in CPUs; 0: no limit [default: all fit on the CPUs that they share]
+    /// Front ends that end TLS before backends without it; several numbers are compared. 0: the backends end it
+    #[arg(long, value_name = "N", value_delimiter = ',', conflicts_with = "plain")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub front_ends: Vec<u32>,
+    /// What the front ends are
+    #[arg(long, default_value_t = Proxy::Haproxy, value_parser = choice(Proxy::FRONT_ENDS), requires = "front_ends")]
+    #[serde(skip_serializing_if = "is_usual_front_end")]
+    pub front_end: Proxy,
+    /// How connections are spread over the front ends; several are compared
+    #[arg(long, value_parser = choice(Policy::all()), value_name = "POLICIES", value_delimiter = ',')]
+    #[arg(default_value = "round-robin", requires = "front_ends")]
+    #[serde(skip_serializing_if = "is_usual_spread")]
+    pub spread: Vec<Policy>,
+    /// CPU time that each backend, and each front end, may use, in CPUs; 0: no limit [default: all fit on the CPUs
+    /// that they share]
     #[arg(long, value_name = "CPUS", value_parser = cpus_of_one)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend_cpus: Option<f64>,
@@ -72,10 +89,14 @@ pub struct Cluster {
     #[arg(long, conflicts_with_all = ["tls", "suite", "cert", "no_tickets", "session_cache"])]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub plain: bool,
-    /// Plain HTTP beside TLS, as its limit, by the first policy that needs no sessions
+    /// Plain HTTP beside TLS, as its limit, by the first policy that needs no sessions, and by lard
     #[arg(long, conflicts_with = "plain")]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub plain_limit: bool,
+    /// Each page is a row of PostgreSQL, which a backend asks for with one SELECT for each request (--server builtin)
+    #[arg(long)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub database: bool,
     /// Worker processes of each server (HAProxy: threads) [default: 1; of Apache prefork as many as clients need]
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -90,7 +111,11 @@ pub struct Cluster {
     pub sessions: Vec<Sharing>,
     /// How connections are dispatched, the one that the others are compared with first
     #[arg(long, value_parser = choice(Policy::all()), value_name = "POLICIES", value_delimiter = ',')]
-    #[arg(default_value_if("plain", "true", "round-robin,lard"), default_value = "round-robin,session")]
+    #[arg(default_value_ifs([
+        ("plain", ArgPredicate::from("true"), "round-robin,lard"),
+        ("front_ends", ArgPredicate::IsPresent, "round-robin,uri-hash,lard"),
+    ]))]
+    #[arg(default_value = "round-robin,session")]
     pub policies: Vec<Policy>,
     /// How long our dispatcher remembers which backend holds a session, whole seconds; several are compared. Goes with
     /// --session-timeout and --pause
@@ -102,6 +127,14 @@ pub struct Cluster {
     #[arg(skip)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
+}
+
+fn is_usual_front_end(front_end: &Proxy) -> bool {
+    *front_end == Cluster::default().front_end
+}
+
+fn is_usual_spread(spread: &Vec<Policy>) -> bool {
+    *spread == Cluster::default().spread
 }
 
 /// The value of --backend-cpus: one number, for all backends are alike.
@@ -142,9 +175,13 @@ impl Default for Cluster {
         Cluster {
             server: ServerName::Nginx,
             backends: 3,
+            front_ends: Vec::new(),
+            front_end: Proxy::Haproxy,
+            spread: vec![Policy::Own(dispatch::Policy::RoundRobin)],
             backend_cpus: None,
             plain: false,
             plain_limit: false,
+            database: false,
             processes: None,
             cache_bytes: None,
             sessions: vec![Sharing::Own],
@@ -287,11 +324,12 @@ impl ClusterExperiment {
         self.cluster.has_addresses() && self.network.is_none()
     }
 
-    /// One server of a cluster as the main job sees it: what is shared with it is checked and described there.
-    pub fn as_experiment(&self, sharing: Sharing) -> Experiment {
+    /// One server of a cluster, of this kind, as the main job sees it: what is shared with it is checked and described
+    /// there.
+    pub fn as_experiment(&self, kind: ServerName, sharing: Sharing) -> Experiment {
         let mut experiment = Experiment {
             question: self.question.clone(),
-            server: Server { kind: self.cluster.server, ..Server::default() },
+            server: Server { kind, ..Server::default() },
             tls: sharing.applied(&self.tls),
             workload: self.workload.clone(),
             measure: self.measure.clone(),
@@ -303,33 +341,39 @@ impl ClusterExperiment {
         experiment
     }
 
+    /// What the backends of this cell share of their sessions; `None`: they have plain HTTP.
+    pub fn backends_share(&self, cell: &Cell) -> Option<Sharing> {
+        (!self.cluster.plain && !cell.plain && cell.front.is_none()).then_some(cell.sharing)
+    }
+
     /// Everything that is measured, each with the coordinates that distinguish it; the baseline policy first.
     pub fn cells(&self) -> Vec<Cell> {
         let traffic = &self.traffic;
         let mut cells = Vec::new();
         for &sharing in &self.cluster.sessions {
-            for &policy in &self.cluster.policies {
+            for way in self.cluster.ways() {
                 for &behind in &traffic.behind_one_address_percent {
                     for &reuse in &traffic.reuse_percent {
-                        cells.extend(self.loaded(sharing, policy, behind, Some(reuse)));
+                        cells.extend(self.loaded(sharing, way, behind, Some(reuse)));
                     }
                 }
             }
         }
-        let without_tls = self.cluster.policies.iter().find(|policy| !policy.needs_tls());
-        if let (true, Some(policy)) = (self.cluster.plain_limit, without_tls) {
+        let plain = if self.cluster.plain_limit { self.cluster.plain_policies() } else { Vec::new() };
+        for policy in plain {
             let behind = traffic.behind_one_address_percent.first().copied().unwrap_or(0.0);
-            cells.extend(self.loaded(self.cluster.sessions[0], *policy, behind, None));
+            cells.extend(self.loaded(self.cluster.sessions[0], (policy, None), behind, None));
         }
         cells
     }
 
-    /// The cells of a policy at one reuse, or in plain HTTP, under each load.
-    fn loaded(&self, sharing: Sharing, policy: Policy, behind: f64, reuse_percent: Option<f64>) -> Vec<Cell> {
-        let traffic = &self.traffic;
+    /// The cells of a way at one reuse, or in plain HTTP, under each load.
+    fn loaded(&self, sharing: Sharing, way: Way, behind: f64, reuse_percent: Option<f64>) -> Vec<Cell> {
+        let ((policy, front), traffic) = (way, &self.traffic);
         let cell = |(clients, rate_per_s, role), dispatcher_timeout_s| Cell {
             sharing,
             policy,
+            front,
             behind_one_address_percent: behind,
             reuse_percent: reuse_percent.unwrap_or(0.0),
             plain: reuse_percent.is_none(),

@@ -43,7 +43,7 @@ fn check(rounds: &Rounds, cells: &[Cell], capacity_at: usize, capacity: &Cell) -
     let lines: Vec<Cell> = cells.iter().filter(|cell| cell.role == Role::Capacity).cloned().collect();
     let name = Cell { role: Role::Point, ..capacity.clone() }.traffic(&lines);
     LoadCheck {
-        line: format!("{}, {}", capacity.policy.name(), name),
+        line: format!("{}, {}", capacity.way_name(), name),
         saturation: fullest.and_then(|(index, _)| rounds.times(capacity_at, index, Metric::Throughput)),
         light_latency: alone.zip(lightest).and_then(|((alone, _), (light, _))| {
             Ratio::of_columns(&rounds.values(alone, median), &rounds.values(light, median))

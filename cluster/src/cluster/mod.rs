@@ -4,6 +4,7 @@ pub mod cell;
 mod check;
 pub mod command;
 pub mod file;
+pub mod front;
 pub mod load_checks;
 pub mod locality;
 pub mod page;
@@ -49,7 +50,18 @@ impl Kind for Clusters {
 
     fn commands(&self) -> Vec<Subcommand> {
         vec![subcommand!("cluster", command).with_short_help(
-            &["config", "server", "backends", "backend_cpus", "policies", "reuse", "clients", "time", "quick"],
+            &[
+                "config",
+                "server",
+                "backends",
+                "backend_cpus",
+                "front_ends",
+                "policies",
+                "reuse",
+                "clients",
+                "time",
+                "quick",
+            ],
             "tlsdyno cluster --server nginx --backends 3 --quick",
         )]
     }

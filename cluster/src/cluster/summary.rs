@@ -20,19 +20,19 @@ use crate::cluster::file::ClusterExperiment;
 /// A policy beside the first one under the same traffic.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Against {
-    /// The first policy.
-    pub baseline: &'static str,
+    /// The first policy, and its front ends.
+    pub baseline: String,
     /// Hits per second by the baseline's.
     pub hits_per_second: Ratio,
-    /// CPU time of the backends per hit of the baseline by its own: above 1 it is cheaper.
+    /// CPU time of the backends, and front ends, per hit of the baseline by its own: above 1 it is cheaper.
     pub by_cpu: Ratio,
 }
 
 /// One cell, over its usable blocks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CellSummary {
-    /// What is told of every configuration. The server is all backends together; what limits them is the load or the
-    /// dispatcher.
+    /// What is told of every configuration. The server is all backends and front ends together; what limits them is the
+    /// load or the dispatcher.
     #[serde(flatten)]
     pub measured: ConfigurationSummary,
     /// The name of its traffic: what all policies had to cope with.
@@ -43,16 +43,22 @@ pub struct CellSummary {
     /// Its coordinates.
     #[serde(flatten)]
     pub cell: Cell,
+    /// CPU time of the front ends per hit, nanoseconds; `None` without any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub front_end_cpu_ns_per_hit: Option<Estimate>,
+    /// CPU time of the backends behind front ends per hit, nanoseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend_cpu_ns_per_hit: Option<Estimate>,
     /// CPU time of the dispatcher per connection, nanoseconds.
     pub dispatcher_cpu_ns_per_connection: Estimate,
     /// Part of the connections that offered a session, per cent.
     pub offered_percent: Estimate,
     /// Part of the offers that a backend accepted, per cent.
     pub accepted_percent_of_offered: Estimate,
-    /// Part of the connections that the backend with the most of them got, per cent: even is 100 by the number of
-    /// backends.
+    /// Part of the connections, or of the requests behind front ends, that the backend with the most of them got, per
+    /// cent: even is 100 by the number of backends.
     pub busiest_percent: Estimate,
-    /// What the backends of a plain cluster were asked for; `None` where they do not log it.
+    /// What plain backends were asked for; `None` where they do not log it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub locality: Option<LocalitySummary>,
     /// Against the first policy; `None` for that one, and where they have no round in common.
@@ -165,10 +171,14 @@ impl ClusterSummary {
         plain.map(|cell| cell.measured.hits_per_second.value).max_by(f64::total_cmp)
     }
 
-    /// The cell of the first policy under the traffic of `cell`.
+    /// The first cell under the traffic of `cell`: that of the first policy.
     pub fn baseline_of(&self, cell: &Cell) -> Option<&CellSummary> {
-        let first = self.cells.first()?.cell.policy;
-        self.cells.iter().find(|other| other.cell.policy == first && other.cell.has_traffic_of(cell))
+        self.cells.iter().find(|other| other.cell.has_traffic_of(cell))
+    }
+
+    /// Whether front ends end TLS before the backends of any cell.
+    pub fn has_front_ends(&self) -> bool {
+        self.cells.iter().any(|cell| cell.cell.front.is_some())
     }
 }
 
@@ -221,6 +231,15 @@ fn summarise(rounds: &Rounds, index: usize, cell: &Cell, all: &[Cell]) -> CellSu
         estimate_column(&rounds.values(index, of_block))
     };
     let percent = |value: &dyn Fn(&Block, &ClusterBlock) -> f64| each(value).scaled(100.0);
+    let costs = rounds.cost(index, Metric::Cpu);
+    let per_hit = |machines: fn(&ClusterBlock) -> &[BackendUse]| {
+        let used = |parts: &ClusterBlock| machines(parts).iter().map(|machine| machine.cpu_ns).sum();
+        let share = |block: &Block| Some(part(used(block.cluster.as_ref()?), block.server_cpu_ns));
+        // Of the cost at the machine's mean pace, as the whole is told.
+        let of_round = |(cost, share): (&Option<f64>, Option<f64>)| Some((*cost)? * share?);
+        let column: Vec<Option<f64>> = costs.iter().zip(rounds.values(index, share)).map(of_round).collect();
+        cell.front.map(|_| estimate_column(&column))
+    };
     let blocks = || rounds.of_configuration(index);
     let clustered = || blocks().filter_map(|block| block.cluster.as_ref());
     let elapsed_ns: u64 = blocks().map(|block| block.elapsed_ns).sum();
@@ -229,6 +248,8 @@ fn summarise(rounds: &Rounds, index: usize, cell: &Cell, all: &[Cell]) -> CellSu
         traffic: cell.traffic(all),
         besides_reuse: cell.besides_reuse(all).join(", "),
         cell: cell.clone(),
+        front_end_cpu_ns_per_hit: per_hit(|parts| &parts.front_ends),
+        backend_cpu_ns_per_hit: per_hit(|parts| &parts.backends),
         dispatcher_cpu_ns_per_connection: each(&|block, parts| part(parts.dispatcher_cpu_ns, block.connections)),
         offered_percent: percent(&|block, _| part(block.resumed_offered, block.connections)),
         accepted_percent_of_offered: percent(&|block, _| part(block.resumed_accepted, block.resumed_offered)),
@@ -257,13 +278,12 @@ fn totals<'a>(blocks: impl Iterator<Item = &'a ClusterBlock>) -> Vec<Backend> {
 }
 
 fn against(rounds: &Rounds, index: usize, cell: &Cell, all: &[Cell]) -> Option<Against> {
-    let first = all.first()?.policy;
-    let baseline = all.iter().position(|other| other.policy == first && other.has_traffic_of(cell))?;
+    let baseline = all.iter().position(|other| other.has_traffic_of(cell))?;
     if baseline == index {
         return None;
     }
     Some(Against {
-        baseline: first.name(),
+        baseline: all[baseline].way_name(),
         hits_per_second: rounds.times(baseline, index, Metric::Throughput)?,
         by_cpu: rounds.times(baseline, index, Metric::Cpu)?,
     })
@@ -312,7 +332,11 @@ pub(crate) mod samples {
             resumed_offered: 800,
             resumed_accepted: accepted,
             valid: true,
-            cluster: Some(ClusterBlock { dispatcher_cpu_ns: 10_000_000, backends: vec![backend; 2], unserved: 0 }),
+            cluster: Some(ClusterBlock {
+                dispatcher_cpu_ns: 10_000_000,
+                backends: vec![backend; 2],
+                ..ClusterBlock::default()
+            }),
             ..Block::default()
         }
     }

@@ -16,13 +16,23 @@ pub fn client_bound(outcome: &Outcome, dispatcher_ns: u64, dispatcher_shares_loa
 
 /// The block of this outcome. `localities`: what each machine was asked for, where that is known.
 pub fn block(outcome: &Outcome, used: &Usage, verdict: Verdict, localities: Option<&[Locality]>) -> Block {
-    let machine = |(number, &cpu_ns): (usize, &u64)| BackendUse {
-        cpu_ns,
-        connections: used.connections.get(number).copied().unwrap_or(0),
-        locality: localities.and_then(|all| all.get(number).copied()),
+    let machines = |cpu_ns: &[u64], connections: &[u64], localities: Option<&[Locality]>| -> Vec<BackendUse> {
+        let machine = |(number, &cpu_ns): (usize, &u64)| {
+            let locality = localities.and_then(|all| all.get(number).copied());
+            let logged = locality.map_or(0, |locality| locality.requests);
+            BackendUse { cpu_ns, connections: connections.get(number).copied().unwrap_or(logged), locality }
+        };
+        cpu_ns.iter().enumerate().map(machine).collect()
+    };
+    let (front_ends, backends) = match used.onward_ns[..] {
+        [] => (Vec::new(), machines(&used.ends_ns, &used.connections, localities)),
+        ref onward_ns => (
+            machines(&used.ends_ns, &used.connections, None),
+            machines(onward_ns, &used.onward_connections, localities),
+        ),
     };
     Block {
-        server_cpu_ns: used.ends_ns.iter().sum(),
+        server_cpu_ns: used.ends_ns.iter().chain(&used.onward_ns).sum(),
         companion_cpu_ns: used.behind_ns,
         pace_ps: used.pace_ps,
         client_bound: verdict.client_bound,
@@ -30,7 +40,8 @@ pub fn block(outcome: &Outcome, used: &Usage, verdict: Verdict, localities: Opti
         warnings: verdict.warnings,
         cluster: Some(ClusterBlock {
             dispatcher_cpu_ns: used.dispatcher_ns,
-            backends: used.ends_ns.iter().enumerate().map(machine).collect(),
+            front_ends,
+            backends,
             unserved: outcome.unserved,
         }),
         ..Block::from(outcome)

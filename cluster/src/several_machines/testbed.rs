@@ -53,6 +53,8 @@ struct Machine {
 struct Front {
     name: String,
     policy: Policy,
+    /// The address that it listens on.
+    ip: IpAddr,
     ends: Vec<usize>,
     timeout_s: Option<u32>,
     dispatcher: Dispatcher,
@@ -67,19 +69,25 @@ pub struct Route {
     pub ends: Vec<usize>,
     /// What these need: a cache of sessions, a server behind proxies.
     pub behind: Vec<usize>,
+    /// The way of the requests that these pass on, in plain HTTP; `None`: they answer them.
+    pub onward: Option<Box<Route>>,
 }
 
 /// CPU times and counts so far; differences of two of them count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Of the dispatcher, nanoseconds.
+    /// Of the dispatchers, nanoseconds.
     pub dispatcher_ns: u64,
     /// Of each machine that connections end at, nanoseconds.
     pub ends_ns: Vec<u64>,
+    /// Of each machine that these pass requests on to, nanoseconds.
+    pub onward_ns: Vec<u64>,
     /// Of all that these need, nanoseconds.
     pub behind_ns: u64,
-    /// Connections passed to each, by the dispatcher's count; empty without one.
+    /// Connections passed to each end, by the dispatcher's count; empty without one.
     pub connections: Vec<u64>,
+    /// The same of the machines that these pass requests on to.
+    pub onward_connections: Vec<u64>,
     /// Samples of the pace of the machines' CPUs.
     pub sampled: Reading,
     /// Time of a unit of the fixed work of these samples since then, picoseconds; 0: none were taken.
@@ -96,8 +104,10 @@ impl Usage {
         Usage {
             dispatcher_ns: self.dispatcher_ns.saturating_sub(before.dispatcher_ns),
             ends_ns: each(&self.ends_ns, &before.ends_ns),
+            onward_ns: each(&self.onward_ns, &before.onward_ns),
             behind_ns: self.behind_ns.saturating_sub(before.behind_ns),
             connections: each(&self.connections, &before.connections),
+            onward_connections: each(&self.onward_connections, &before.onward_connections),
             sampled: self.sampled.clone(),
             pace_ps: self.sampled.since(&before.sampled),
         }
@@ -129,6 +139,8 @@ pub struct Circumstances<'a> {
     pub workers: Option<&'a WorkersModel>,
     /// The machine that stands for all of its kind.
     pub server: usize,
+    /// Further machines whose configuration is kept.
+    pub also: Vec<usize>,
     /// The experiment as a file.
     pub file: String,
 }
@@ -143,7 +155,7 @@ pub struct Testbed {
     pub credentials: Credentials,
     effort: Effort,
     /// The address that clients connect to.
-    ip: IpAddr,
+    pub ip: IpAddr,
     machines: Vec<Machine>,
     fronts: Vec<Front>,
     pace: Pace,
@@ -201,27 +213,32 @@ impl Testbed {
         Ok(self.machines.len() - 1)
     }
 
-    /// Starts a dispatcher before these machines. Answers its number. `timeout_s`: how long ours remembers a session;
-    /// `None`: an hour.
+    /// Starts a dispatcher before these machines, which listens at `ip`. Answers its number. `timeout_s`: how long ours
+    /// remembers a session; `None`: an hour.
     ///
     /// # Errors
     /// It does not start, with what it said; [`Fault::Server`].
     pub fn dispatch(
         &mut self,
         name: String,
-        policy: Policy,
+        (policy, ip): (Policy, IpAddr),
         ends: Vec<usize>,
         timeout_s: Option<u32>,
     ) -> Result<usize> {
-        let dispatcher = self.started_dispatcher(policy, &ends, timeout_s)?;
-        self.fronts.push(Front { name, policy, ends, timeout_s, dispatcher });
+        let dispatcher = self.started_dispatcher((policy, ip), &ends, timeout_s)?;
+        self.fronts.push(Front { name, policy, ip, ends, timeout_s, dispatcher });
         Ok(self.fronts.len() - 1)
     }
 
-    fn started_dispatcher(&self, policy: Policy, ends: &[usize], timeout_s: Option<u32>) -> Result<Dispatcher> {
+    fn started_dispatcher(
+        &self,
+        (policy, ip): (Policy, IpAddr),
+        ends: &[usize],
+        timeout_s: Option<u32>,
+    ) -> Result<Dispatcher> {
         let behind: Vec<SocketAddr> = ends.iter().map(|&end| self.machine(end).address()).collect();
         let cpu = self.placement.dispatcher;
-        dispatcher::start(policy, &behind, self.ip, cpu, timeout_s, self.directory.path()).or_fault(Fault::Server)
+        dispatcher::start(policy, &behind, ip, cpu, timeout_s, self.directory.path()).or_fault(Fault::Server)
     }
 
     /// Ends dispatchers, then machines, then what these need, each all at once: one after the other would take seconds.
@@ -249,8 +266,8 @@ impl Testbed {
             let front = &mut self.fronts[number];
             let is_dead = front.dispatcher.instance.obituary().is_some();
             if is_dead || front.ends.iter().any(|end| replaced.contains(end)) {
-                let (policy, ends, timeout_s) = (front.policy, front.ends.clone(), front.timeout_s);
-                self.fronts[number].dispatcher = self.started_dispatcher(policy, &ends, timeout_s)?;
+                let (rule, ends, timeout_s) = ((front.policy, front.ip), front.ends.clone(), front.timeout_s);
+                self.fronts[number].dispatcher = self.started_dispatcher(rule, &ends, timeout_s)?;
             }
         }
         Ok(())
@@ -277,7 +294,8 @@ impl Testbed {
     /// What was checked of the machines of a route, a sentence each.
     pub fn checks(&self, route: &Route) -> Vec<String> {
         let machines = route.ends.iter().chain(&route.behind).map(|&number| &self.machines[number]);
-        machines.flat_map(|machine| machine.checks.iter().cloned()).collect()
+        let onward = route.onward.iter().flat_map(|onward| self.checks(onward));
+        machines.flat_map(|machine| machine.checks.iter().cloned()).chain(onward).collect()
     }
 
     /// Gets an object over a connection of its own. `tls`: as the server has it; `None`: plain HTTP. Answers what came.
@@ -298,7 +316,7 @@ impl Testbed {
         got().or_fault(Fault::Server)
     }
 
-    /// The same by way of a route, where a dispatcher has to count the connection.
+    /// The same by way of a route, where every dispatcher has to count the connection.
     ///
     /// # Errors
     /// As [`Testbed::get`], with what the logs say; the dispatcher counts another number.
@@ -313,6 +331,30 @@ impl Testbed {
         let after: u64 = self.passed(route, before + 1)?.iter().sum();
         ensure!(after == before + 1, "it counted {} connections in place of one", after - before);
         Ok(format!("{got}, by one connection"))
+    }
+
+    /// Checks that front ends make a connection for each request to a dispatcher behind them, which chooses by
+    /// connection: of two requests each has its own. Says what was seen.
+    ///
+    /// # Errors
+    /// As [`Testbed::get`]; the dispatcher behind counts another number.
+    pub fn choose_each(&mut self, route: &Route, tls: Option<&Tls>) -> Result<Option<String>> {
+        let Some(onward) = route.onward.as_deref().filter(|onward| onward.dispatcher.is_some()) else {
+            return Ok(None);
+        };
+        let before: u64 = self.passed(onward, 0)?.iter().sum();
+        let address = self.entries(route)[0];
+        // Each front end gets two at least.
+        let requests = 2 * route.ends.len() as u64;
+        for _ in 0..requests {
+            self.get(address, tls)?;
+        }
+        let chosen = self.passed(onward, before + requests)?.iter().sum::<u64>() - before;
+        ensure!(
+            chosen == requests,
+            "the front ends made {chosen} connections for {requests} requests, so that no server is chosen for each"
+        );
+        Ok(Some(format!("a server was chosen for each of {requests} requests")))
     }
 
     /// Connections that the dispatcher of a route has passed to each machine, as soon as they add up to `wanted`, or as
@@ -331,6 +373,14 @@ impl Testbed {
             }
             std::thread::sleep(COUNTING_STEP);
         }
+    }
+
+    /// The same of the dispatcher behind front ends; empty where there is none.
+    ///
+    /// # Errors
+    /// As [`Testbed::passed`].
+    pub fn passed_onward(&mut self, route: &Route, wanted: u64) -> Result<Vec<u64>> {
+        route.onward.as_deref().map_or(Ok(Vec::new()), |onward| self.passed(onward, wanted))
     }
 
     /// CPU times of a route so far.
@@ -358,6 +408,12 @@ impl Testbed {
         if let Some(number) = route.dispatcher {
             let Front { name, dispatcher, .. } = &mut self.fronts[number];
             usage.dispatcher_ns = living_cpu_ns(&mut dispatcher.instance, name)?;
+        }
+        if let Some(onward) = &route.onward {
+            let Usage { dispatcher_ns, ends_ns, behind_ns, .. } = self.clocks(onward)?;
+            usage.dispatcher_ns += dispatcher_ns;
+            usage.behind_ns += behind_ns;
+            usage.onward_ns = ends_ns;
         }
         Ok(usage)
     }
@@ -427,7 +483,8 @@ impl Testbed {
         manifest.workload = manifest::workload_line(&self.site.summary);
         manifest.server_name = of.server_name;
         manifest::describe_server(manifest, self.machine(of.server).description());
-        let behind = self.machines.iter().filter(|machine| machine.is_behind);
+        let also = of.also.iter().map(|&number| &self.machines[number]);
+        let behind = self.machines.iter().filter(|machine| machine.is_behind).chain(also);
         let behind = behind.map(|machine| (&machine.name, &machine.instance));
         let fronts = self.fronts.iter().map(|front| (&front.name, &front.dispatcher.instance));
         for (name, instance) in behind.chain(fronts) {
@@ -442,7 +499,8 @@ impl Testbed {
     pub fn log_tail(&self, route: &Route) -> String {
         let dispatcher = route.dispatcher.map(|number| &self.fronts[number].dispatcher.instance);
         let machines = route.ends.iter().chain(&route.behind).map(|&number| self.machine(number));
-        dispatcher.into_iter().chain(machines).map(log_tail).collect()
+        let onward = route.onward.as_ref().map(|onward| self.log_tail(onward));
+        dispatcher.into_iter().chain(machines).map(log_tail).chain(onward).collect()
     }
 }
 

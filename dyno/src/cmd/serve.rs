@@ -20,6 +20,7 @@ use crate::fault::{Fault, OrFault};
 use crate::kinds::flags::parse_transaction;
 use crate::listening;
 use crate::model::CertificateKind;
+use crate::servers::database::{DatabasePages, fill};
 use crate::servers::{RunDirectory, certificates};
 
 /// Serve a directory of static files over HTTPS and HTTP
@@ -35,6 +36,10 @@ pub struct Args {
     /// that ends TLS. Requests with a body are refused
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["docroot", "transaction"])]
     origin: Option<SocketAddr>,
+    /// Each page is a row of PostgreSQL, asked for with one SELECT for each request: libpq's settings of a database on
+    /// this machine ('host=/run/postgresql dbname=site'). Its table tlsdyno_pages is made of the directory at start
+    #[arg(long, value_name = "SETTINGS", requires = "docroot")]
+    database: Option<String>,
     /// Serve HTTPS here; port 0: a free one. May be repeated
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
@@ -109,7 +114,12 @@ struct Address {
 pub fn run(args: &Args) -> Result<Exit> {
     let (tls_addresses, plain_addresses) = addresses(args).or_fault(Fault::Usage)?;
     let docroot = args.docroot.as_deref().map(Docroot::load).transpose().or_fault(Fault::Input)?;
-    let docroot = Arc::new(docroot.unwrap_or_default());
+    let mut docroot = docroot.unwrap_or_default();
+    if let Some(database) = &args.database {
+        fill(database, &docroot).or_fault(Fault::Environment)?;
+        docroot = docroot.as_pages();
+    }
+    let docroot = Arc::new(docroot);
     // Before the listeners, and kept until the end: the files of a certificate made for this run are in it.
     let identity = if tls_addresses.is_empty() { None } else { Some(Identity::of(args)?) };
     let workers = bind(args, &tls_addresses, &plain_addresses, identity.as_ref()).or_fault(Fault::Server)?;
@@ -118,7 +128,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     // What cannot be written in the end had better be known now.
     let file = args.stamps.as_ref().map(create).transpose().or_fault(Fault::Usage)?;
     announce(args, &workers[0], identity.as_ref())?;
-    let pages = Pages { docroot, transaction, origin: args.origin };
+    let pages = Pages { docroot, transaction, origin: args.origin, database: args.database.as_deref() };
     let stamps = serve_all(&workers, &pages, log.as_ref()).or_fault(Fault::Server)?;
     if let Some(file) = file {
         write_stamps(file, &stamps).context("failed to write --stamps").or_fault(Fault::Environment)?;
@@ -257,22 +267,25 @@ fn announce(args: &Args, listeners: &[Listener], identity: Option<&Identity>) ->
 }
 
 /// Where pages come from, and what they cost.
-struct Pages {
+struct Pages<'a> {
     docroot: Arc<Docroot>,
     transaction: Option<Transaction>,
     origin: Option<SocketAddr>,
+    database: Option<&'a str>,
 }
 
 /// Runs every worker until a signal, or until one of them fails.
 /// Answers the times of the pages of each worker.
-fn serve_all(workers: &[Vec<Listener>], pages: &Pages, log: Option<&File>) -> Result<Vec<Vec<Stamp>>> {
-    let &Pages { ref docroot, transaction, origin } = pages;
+fn serve_all(workers: &[Vec<Listener>], pages: &Pages<'_>, log: Option<&File>) -> Result<Vec<Vec<Stamp>>> {
+    let &Pages { ref docroot, transaction, origin, database } = pages;
     let (stop, stopped) = UnixStream::pair().context("make the stop signal")?;
     for signal in [SIGINT, SIGTERM] {
         signal_hook::low_level::pipe::register(signal, stop.try_clone()?).context("handle signals")?;
     }
     let work = |listeners: &[Listener]| -> Result<Vec<Stamp>> {
-        let settings = Settings { session_log: log.map(File::try_clone).transpose()?, transaction, origin };
+        let asked = database.map(DatabasePages::connect).transpose()?;
+        let pages = asked.map(|pages| Box::new(pages) as Box<dyn serve::Pages>);
+        let settings = Settings { session_log: log.map(File::try_clone).transpose()?, transaction, origin, pages };
         let result = serve::run(listeners, docroot, settings, &stopped);
         // One for all: a server with a missing worker would be measured as if it were whole.
         let _ = (&stop).write_all(b"s");

@@ -44,7 +44,7 @@ fn names_are_the_same_everywhere_and_stay() {
     let own = "round-robin least-connections source-address session session+address lard";
     names(Rule::ALL, own);
     names(Card::ALL, "axl300");
-    names(Policy::all(), &format!("{own} haproxy-round-robin haproxy-source haproxy-stick nginx-hash direct"));
+    names(Policy::all(), &format!("{own} haproxy-round-robin haproxy-source haproxy-stick nginx-hash uri-hash direct"));
     names(ProxyHeader::ALL, "none v1 v2");
     names(CheckKind::ALL, "none tcp hello");
     names(Arrivals::ALL, "constant poisson");

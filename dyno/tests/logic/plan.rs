@@ -40,7 +40,7 @@ fn record() -> Record {
                 cluster: Some(ClusterBlock {
                     dispatcher_cpu_ns: (1000.0 * hop_ns) as u64,
                     backends: vec![backend; 3],
-                    unserved: 0,
+                    ..ClusterBlock::default()
                 }),
                 ..Block::default()
             });

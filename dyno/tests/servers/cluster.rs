@@ -346,7 +346,7 @@ fn files_and_flags_are_one_experiment_and_mistakes_are_named() {
     refused(&["cluster", "--sessions", "memcached"], 2, "nginx has no session cache `memcached`");
     refused(&["cluster", "--rates", "1"], 2, "25 at least");
     refused(&["cluster", "--reuse", "120"], 2, "between 0% and 100%");
-    refused(&["cluster", "--policies", "round-robin,lard"], 2, "add --plain");
+    refused(&["cluster", "--policies", "round-robin,lard"], 2, "add --front-ends 1");
     refused(&["cluster", "--plain", "--policies", "session"], 2, "reads TLS hellos");
     refused(&["cluster", "--plain"], 2, "--workload specweb96");
     refused(&["cluster", "--policies", "direct"], 2, "--backends 1");

@@ -12,6 +12,7 @@ mod effects;
 mod experiments;
 mod faults;
 mod foreign_traffic;
+mod front_ends;
 mod hardware;
 mod installed_nginx;
 mod installed_servers;

@@ -11,6 +11,7 @@ use super::date::HttpDate;
 use super::docroot::{Content, Docroot};
 use super::limits::{LINGER_NS, PIECES_PER_TURN, RECORD_BYTES, REQUEST_HEAD_BYTES_MAX};
 use super::origin::{Exchange, Origin, Progress};
+use super::pages::Pages;
 use super::transaction::Builder;
 use super::transport::{Attempt, Transport};
 use super::worker::Settings;
@@ -27,6 +28,8 @@ pub struct Shared<'d> {
     pub builder: Option<Builder>,
     /// The server behind, to which requests are passed on.
     pub origin: Option<Origin>,
+    /// Who is asked for pages.
+    pages: Option<Box<dyn Pages>>,
     /// The connection that is driven.
     pub driven: u32,
     /// Monotonic clock at the beginning of this turn.
@@ -47,6 +50,7 @@ impl<'d> Shared<'d> {
             session_log: settings.session_log,
             builder: settings.transaction.map(Builder::new),
             origin: None,
+            pages: settings.pages,
             driven: 0,
             now_ns: 0,
             date: super::date::http_date(0),
@@ -127,6 +131,8 @@ struct Sending<'d> {
     answer: Answer<'d>,
     /// The object's file, if it is not in memory.
     file: Option<File>,
+    /// The object's bytes, where they were asked for.
+    page: Option<Vec<u8>>,
     /// Bytes of head and body that have gone.
     sent: u64,
     /// Close with care afterwards.
@@ -298,20 +304,29 @@ impl<'d> Connection<'d> {
     /// Begins to send an answer.
     fn answer(&mut self, answer: Answer<'d>, shared: &mut Shared<'d>) {
         let mut answer = answer;
-        let mut file = None;
-        if let (Some(object), false, false) = (answer.object, answer.head_only, answer.is_refusal())
-            && let Content::File(path) = &object.content
-        {
-            match File::open(path) {
-                Ok(opened) => file = Some(opened),
-                // Removed since the start.
-                Err(_) => answer = Answer::refusal(Status::NotFound, answer.persists),
+        let (mut file, mut page) = (None, None);
+        if let (Some(object), false, false) = (answer.object, answer.head_only, answer.is_refusal()) {
+            match &object.content {
+                Content::Memory(_) => {}
+                Content::File(path) => match File::open(path) {
+                    Ok(opened) => file = Some(opened),
+                    // Removed since the start.
+                    Err(_) => answer = Answer::refusal(Status::NotFound, answer.persists),
+                },
+                Content::Page(path) => {
+                    page = shared.pages.as_mut().and_then(|pages| pages.body(path));
+                    // Of another length than at the start it is not what the head promises.
+                    page = page.filter(|body| body.len() as u64 == object.bytes);
+                    if page.is_none() {
+                        answer = Answer::refusal(Status::BadGateway, answer.persists);
+                    }
+                }
             }
         }
         answer.write_head(&shared.date, &mut self.head);
         self.requests += 1;
         self.log_session(shared);
-        let sending = Sending { answer, file, sent: 0, linger: false };
+        let sending = Sending { answer, file, page, sent: 0, linger: false };
         // A refusal is no page.
         self.phase = match &mut shared.builder {
             Some(builder) if !answer.is_refusal() => Phase::Build { done_ns: builder.build(), sending },
@@ -401,7 +416,7 @@ impl<'d> Connection<'d> {
     fn send_refusal(&mut self, status: Status, shared: &mut Shared<'d>) {
         let answer = Answer::refusal(status, false);
         answer.write_head(&shared.date, &mut self.head);
-        self.phase = Phase::Send(Sending { answer, file: None, sent: 0, linger: true });
+        self.phase = Phase::Send(Sending { answer, file: None, page: None, sent: 0, linger: true });
     }
 
     fn send_continue(&mut self, shared: &mut Shared<'d>) -> Option<Wish> {
@@ -515,6 +530,7 @@ impl Sending<'_> {
             }
             (Some(object), None) if !self.answer.is_refusal() => match &object.content {
                 Content::Memory(bytes) => bytes.get(first as usize..(first + left) as usize),
+                Content::Page(_) => self.page.as_ref()?.get(first as usize..(first + left) as usize),
                 Content::File(_) => None,
             },
             _ => REFUSAL.get(first as usize..),

@@ -36,6 +36,8 @@ pub enum Content {
     Memory(Box<[u8]>),
     /// In this file, read when requested.
     File(PathBuf),
+    /// With [`Pages`](super::Pages), at this path.
+    Page(Box<[u8]>),
 }
 
 /// One object.
@@ -83,6 +85,28 @@ impl Docroot {
             scratch.extend_from_slice(b"index.html");
         }
         self.objects.get(scratch.as_slice())
+    }
+
+    /// The path and the bytes of each object; of [`Content::Page`] none.
+    pub fn bodies(&self) -> impl Iterator<Item = (&[u8], io::Result<Vec<u8>>)> {
+        self.objects.iter().map(|(path, object)| {
+            let body = match &object.content {
+                Content::Memory(bytes) => Ok(bytes.to_vec()),
+                Content::File(file) => fs::read(file),
+                Content::Page(_) => Ok(Vec::new()),
+            };
+            (&**path, body)
+        })
+    }
+
+    /// The same objects, each a page that is asked for when it is requested.
+    #[must_use]
+    pub fn as_pages(self) -> Docroot {
+        let page = |(path, object): (Box<[u8]>, Object)| {
+            let content = Content::Page(path.clone());
+            (path, Object { content, ..object })
+        };
+        Docroot { objects: self.objects.into_iter().map(page).collect(), memory_bytes: 0 }
     }
 
     /// Number of objects.

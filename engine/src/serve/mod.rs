@@ -11,6 +11,7 @@ mod date;
 mod docroot;
 pub mod limits;
 mod origin;
+mod pages;
 mod socket;
 mod tls;
 mod transaction;
@@ -22,6 +23,7 @@ mod tests;
 
 pub use answer::{Answer, Status};
 pub use docroot::{Content, Docroot, DocrootError, Object};
+pub use pages::Pages;
 pub use tls::{TlsError, TlsSettings};
 pub use transaction::{STAMPS_MAX, Stamp, Transaction};
 pub use worker::{Listener, Settings, bind, run};

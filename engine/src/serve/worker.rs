@@ -18,6 +18,7 @@ use super::date::http_date;
 use super::docroot::Docroot;
 use super::limits::{ACCEPTS_PER_TURN, BACKLOG, EVENTS, IDLE_NS, SWEEP_NS};
 use super::origin::{self, Origin};
+use super::pages::Pages;
 use super::socket::Socket;
 use super::transaction::{Builder, Stamp, Transaction};
 use super::transport::Transport;
@@ -45,6 +46,8 @@ pub struct Settings {
     pub transaction: Option<Transaction>,
     /// The server behind, over plain HTTP, to which all requests are passed on; `None`: the docroot answers.
     pub origin: Option<SocketAddr>,
+    /// Who is asked for the docroot's pages; needed where it has such.
+    pub pages: Option<Box<dyn Pages>>,
 }
 
 /// Binds a listening socket as the workers want it. `shared`: several sockets may bind this address (SO_REUSEPORT), one

@@ -19,6 +19,8 @@ pub enum Policy {
     HaproxyStick,
     /// The stream module of nginx, by a hash of the client's address.
     NginxHash,
+    /// The front ends that end TLS themselves, by a hash of the path.
+    UriHash,
     /// Nobody: clients connect to the one server.
     Direct,
 }
@@ -26,8 +28,14 @@ pub enum Policy {
 impl Policy {
     /// Every policy, ours first.
     pub fn all() -> impl Iterator<Item = Policy> {
-        let others =
-            [Policy::HaproxyRoundRobin, Policy::HaproxySource, Policy::HaproxyStick, Policy::NginxHash, Policy::Direct];
+        let others = [
+            Policy::HaproxyRoundRobin,
+            Policy::HaproxySource,
+            Policy::HaproxyStick,
+            Policy::NginxHash,
+            Policy::UriHash,
+            Policy::Direct,
+        ];
         dispatch::Policy::ALL.into_iter().map(Policy::Own).chain(others)
     }
 
@@ -39,6 +47,7 @@ impl Policy {
             Policy::HaproxySource => "haproxy-source",
             Policy::HaproxyStick => "haproxy-stick",
             Policy::NginxHash => "nginx-hash",
+            Policy::UriHash => "uri-hash",
             Policy::Direct => "direct",
         }
     }
@@ -47,6 +56,17 @@ impl Policy {
     pub const fn needs_addresses(self) -> bool {
         use dispatch::Policy::{SessionAddress, SourceAddress};
         matches!(self, Policy::Own(SourceAddress | SessionAddress) | Policy::HaproxySource | Policy::NginxHash)
+    }
+
+    /// Whether it decides by what is requested, which it can only read without TLS.
+    pub const fn reads_requests(self) -> bool {
+        matches!(self, Policy::Own(dispatch::Policy::Lard) | Policy::UriHash)
+    }
+
+    /// Whether it can choose a server for each request that front ends pass on.
+    pub const fn goes_behind_front_ends(self) -> bool {
+        use dispatch::Policy::{Lard, LeastConnections, RoundRobin};
+        matches!(self, Policy::Own(RoundRobin | LeastConnections | Lard) | Policy::UriHash)
     }
 
     /// Whether it decides by what TLS hellos say.
@@ -74,6 +94,9 @@ impl Named for Policy {
                 "HAProxy, TCP mode, stick table on the TLS session ID with inspection of responses".to_owned()
             }
             Policy::NginxHash => "nginx stream module, `hash $remote_addr consistent`".to_owned(),
+            Policy::UriHash => "front ends: a consistent hash of the path (HAProxy `balance uri`, nginx `hash $uri \
+                                consistent`)"
+                .to_owned(),
             Policy::Direct => "no dispatcher: clients connect to the one server (--backends 1)".to_owned(),
         }
     }

@@ -472,8 +472,12 @@ impl From<&Outcome> for Block {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterBlock {
-    /// CPU time of the dispatcher, nanoseconds: no part of `server_cpu_ns`, which is the sum over the backends.
+    /// CPU time of the dispatchers, nanoseconds: no part of `server_cpu_ns`, which is the sum over the backends and
+    /// front ends.
     pub dispatcher_cpu_ns: u64,
+    /// What ends TLS before the backends, where these do not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub front_ends: Vec<BackendUse>,
     /// The backends, in their order.
     pub backends: Vec<BackendUse>,
     /// Requests of an open loop that were due and that no client was free for.
@@ -486,8 +490,8 @@ pub struct ClusterBlock {
 pub struct BackendUse {
     /// CPU time of all its processes, nanoseconds.
     pub cpu_ns: u64,
-    /// Connections that the dispatcher passed to it, by the dispatcher's own count; 0 in an array, where nobody counts
-    /// them.
+    /// Connections that the dispatcher passed to it, by the dispatcher's own count; requests by its own access log,
+    /// where front ends choose it; 0 where nobody counts them, as in an array.
     pub connections: u64,
     /// What it was asked for, where it logs that.
     #[serde(default, skip_serializing_if = "Option::is_none")]

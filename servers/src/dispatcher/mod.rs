@@ -21,7 +21,7 @@ use super::{Instance, Place, Prepared, ServerName, ServerSpec};
 /// What is missing and how to install it; [`tlsdyno_base::fault::Fault::Environment`].
 pub fn refuse_missing(policy: Policy) -> Result<()> {
     match policy {
-        Policy::Own(_) | Policy::Direct => Ok(()),
+        Policy::Own(_) | Policy::UriHash | Policy::Direct => Ok(()),
         Policy::HaproxyRoundRobin | Policy::HaproxySource | Policy::HaproxyStick => haproxy::program().map(drop),
         Policy::NginxHash => nginx::program().map(drop),
     }
@@ -79,7 +79,7 @@ fn prepare(policy: Policy, backends: &[SocketAddr], timeout_s: Option<u32>, plac
             haproxy::prepare(policy, backends, place)
         }
         Policy::NginxHash => nginx::prepare(backends, place),
-        Policy::Direct => bail!("without a dispatcher there is none to start"),
+        Policy::UriHash | Policy::Direct => bail!("without a dispatcher there is none to start"),
     }
 }
 

@@ -12,7 +12,7 @@ use tlsdyno_engine::load::{self, Plan, Resumption, SessionLimits};
 use tlsdyno_engine::serve::Transaction;
 use tlsdyno_record::model::workload::WorkloadSpec;
 use tlsdyno_record::model::{Policy, ServerName, TicketKeys, Tls, place_of_load};
-use tlsdyno_servers::{ServerSpec, start_proxy};
+use tlsdyno_servers::{Origin, ServerSpec, start_proxy};
 use tlsdyno_stats::reuse::ReuseAxis;
 
 use crate::array::PageScale;
@@ -131,7 +131,7 @@ impl<'a> Machines<'a> {
 
     /// Starts a proxy, numbered from 1, before this server.
     fn start_proxy(&mut self, number: usize, keys: TicketKeys, server: usize) -> Result<usize> {
-        let origin = self.testbed.machine(server).plain_address();
+        let origin = self.testbed.machine(server).plain_address().map(Origin::Server);
         let spec = ServerSpec { origin, ..self.spec(keys, number) };
         let proxy = self.experiment.array.proxy;
         let start = move |run: &Path| start_proxy(proxy, &spec, run);
@@ -183,7 +183,7 @@ impl<'a> Machines<'a> {
             let behind = set(Spread::Dispatcher.ticket_keys())[..proxies as usize].to_vec();
             let policy = Policy::Own(dispatch::Policy::Session);
             let name = format!("dispatcher before {proxies} proxies");
-            dispatchers.push((proxies, self.testbed.dispatch(name, policy, behind, None)?));
+            dispatchers.push((proxies, self.testbed.dispatch(name, (policy, array.ip()), behind, None)?));
         }
         let route = |place: &ArrayPlace| match place.proxies {
             0 => Route { ends: vec![server], ..Route::default() },
@@ -194,6 +194,7 @@ impl<'a> Machines<'a> {
                     .map(|of| of.1),
                 ends: set(place.spread.ticket_keys())[..count as usize].to_vec(),
                 behind: vec![server],
+                onward: None,
             },
         };
         self.routes = self.experiment.places().iter().map(route).collect();

@@ -24,7 +24,7 @@ use tlsdyno_engine::sys::monotonic_ns;
 use tlsdyno_record::model::ServerName;
 use tlsdyno_record::model::job::Timed;
 use tlsdyno_record::store::{Block, Configuration, Journal, KindPart, OfKind, Record};
-use tlsdyno_servers::quota;
+use tlsdyno_servers::{Proxy, quota};
 
 use self::machines::Machines;
 use crate::array::ArrayRecord;
@@ -45,7 +45,9 @@ const SLEEP_MAX: Duration = Duration::from_millis(50);
 /// Runs the experiment, which was checked. An error means that measuring did not begin.
 pub fn run(experiment: &ArrayExperiment, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Finished> {
     if experiment.most_proxies() > 0 {
-        experiment.array.proxy.refuse_missing()?;
+        let proxy = experiment.array.proxy;
+        let otherwise = format!(", or take another --proxy than {proxy}; {} is always there", Proxy::Own);
+        proxy.refuse_missing(&otherwise)?;
     }
     runner::run(&experiment.question, &experiment.measure, stop, observer, |record, observer| {
         ProxyArray::start(experiment, record, stop, observer)
@@ -111,6 +113,7 @@ fn describe(record: &mut Record, experiment: &ArrayExperiment, machines: &Machin
         certificate: Some(experiment.tls.certificate()),
         workers: experiment.workers.as_ref(),
         server: machines.first,
+        also: Vec::new(),
         file: experiment.to_toml().unwrap_or_default(),
     };
     machines.testbed.describe(&mut record.manifest, circumstances);

@@ -46,11 +46,11 @@ fn used(summary: &ClusterSummary) -> impl Iterator<Item = &CellSummary> {
     summary.cells.iter().filter(|cell| cell.measured.blocks > 0 && cell.is_point())
 }
 
-fn policies(summary: &ClusterSummary) -> Vec<&'static str> {
-    let mut names: Vec<&str> = Vec::new();
-    for cell in &summary.cells {
-        if !names.contains(&cell.cell.policy.name()) {
-            names.push(cell.cell.policy.name());
+fn ways(summary: &ClusterSummary) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for name in summary.cells.iter().map(|cell| cell.cell.way_name()) {
+        if !names.contains(&name) {
+            names.push(name);
         }
     }
     names
@@ -69,7 +69,7 @@ fn over_reuse(
         let end = |end: f64| if end.is_finite() { end } else { found.value };
         let interval = format_interval_with(found.low, found.high, format_quantity);
         json!({
-            "policy": cell.cell.policy.name(), "group": cell.besides_reuse, "reuse": cell.cell.reuse_percent,
+            "policy": cell.cell.way_name(), "group": cell.besides_reuse, "reuse": cell.cell.reuse_percent,
             "value": found.value, "low": end(found.low), "high": end(found.high), "name": cell.measured.name,
             "label": format!("{} {interval}", format_quantity(found.value)),
         })
@@ -85,7 +85,7 @@ fn over_reuse(
     let body = json!({
         "encoding": {
             "x": quantity("reuse", "reuse, % of connections that offer a session again"),
-            "color": with(palette("policy", &policies(summary), &policy_colours()), line_legend(None, 4)),
+            "color": with(palette("policy", &ways(summary), &policy_colours()), line_legend(None, 4)),
             "strokeDash": {"field": "group", "type": "nominal", "sort": null, "legend": legend},
             "tooltip": tooltip([("name", "cell"), ("label", title)]),
         },
@@ -111,10 +111,10 @@ fn latency_panels(summary: &ClusterSummary) -> Vec<Chart> {
     if loads.len() < 2 {
         return Vec::new();
     }
-    policies(summary).into_iter().filter_map(|policy| latency_panel(summary, policy)).collect()
+    ways(summary).into_iter().filter_map(|way| latency_panel(summary, &way)).collect()
 }
 
-fn latency_panel(summary: &ClusterSummary, policy: &str) -> Option<Chart> {
+fn latency_panel(summary: &ClusterSummary, way: &str) -> Option<Chart> {
     // Where plain HTTP was measured beside, both axes of a paper's figure fit in by its own.
     let plain = summary.plain_limit();
     let of_limit = |per_s: f64| plain.map_or(per_s, |plain| 100.0 * per_s / plain);
@@ -134,8 +134,7 @@ fn latency_panel(summary: &ClusterSummary, policy: &str) -> Option<Chart> {
             "line": format!("{} {}", cell.cell.sharing.name(), cell.cell.behind_one_address_percent),
         }))
     };
-    let mut rows: Vec<Value> =
-        used(summary).filter(|cell| cell.cell.policy.name() == policy).filter_map(point).collect();
+    let mut rows: Vec<Value> = used(summary).filter(|cell| cell.cell.way_name() == way).filter_map(point).collect();
     let in_words = |row: &Value| format!("{} at {} hits per second {}", row["reuse"], row["hits"], row["latency"]);
     let words = rows.iter().map(in_words).collect::<Vec<_>>().join("; ").replace('"', "");
     let published = published(summary);
@@ -160,11 +159,11 @@ fn latency_panel(summary: &ClusterSummary, policy: &str) -> Option<Chart> {
         "encoding": {"tooltip": tooltip([("name", "cell"), ("latency", "latency"), ("hits", "hits/s")])},
         "layer": layers,
     });
-    let id = format!("cluster-latency-{}", policy.replace('+', "-"));
+    let id = format!("cluster-latency-{}", way.replace(['+', ' '], "-"));
     let crosses = if has_published { " Crosses: published, by the paper's own plain HTTP." } else { "" };
     let (with, height) = match summary.has_one_server() {
         true => (String::new(), 360),
-        false => (format!(" with {policy}"), 240),
+        false => (format!(" with {way}"), 240),
     };
     let caption = format!(
         "Latency against throughput{with}: a line for each reuse, more load to the right; 95 % intervals of hits per \

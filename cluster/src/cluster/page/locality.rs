@@ -25,7 +25,7 @@ pub(super) fn answer(summary: &ClusterSummary) -> Option<String> {
     let said = format!(
         "{}: each backend is asked for {} objects in a block, and a cache of {} at each would miss {} of the \
          requests",
-        best.cell.policy.name(),
+        best.cell.way_name(),
         format_tenths(found.objects.value),
         format_bytes(found.cache_bytes as f64),
         format_percent(missed(best)),

@@ -2,6 +2,7 @@
 
 mod charts;
 mod checks;
+mod front_ends;
 mod locality;
 
 use std::collections::BTreeSet;
@@ -33,6 +34,7 @@ pub fn document(record: &Record, summary: &ClusterSummary) -> Document {
     let charts = Section::default().on(Medium::Page).charts(charts::all(summary));
     let table = if summary.has_one_server() { points(summary) } else { table(summary) };
     let mut sections: Vec<Section> = setting(record).into_iter().chain([charts, table]).collect();
+    sections.extend(front_ends::section(summary));
     sections.extend(locality::section(summary));
     sections.extend(time_outs(record, summary));
     sections.extend(checks::section(summary));
@@ -173,7 +175,7 @@ fn table(summary: &ClusterSummary) -> Section {
     let of_dispatcher =
         |cell: &CellSummary| Some(cell.dispatcher_cpu_ns_per_connection).filter(|_| cell.cell.policy != Policy::Direct);
     let rows = Rows::of(by_traffic(summary))
-        .words("", |cell| format!("  {}", cell.cell.policy.name()))
+        .words("", |cell| format!("  {}", cell.cell.way_name()))
         .toned(Tone::Bad, |cell| !cell.measured.valid)
         .on(Medium::Page)
         .number("offered", |cell| format_count(cell.measured.resumed_offered))
@@ -202,12 +204,15 @@ fn table(summary: &ClusterSummary) -> Section {
         .on(Medium::Page)
         .number("blocks", |cell| cells::blocks(&cell.measured))
         .headed(|cell| Some(cell.traffic.clone()));
-    let baseline = summary.cells.first().map_or("", |cell| cell.cell.policy.name());
+    let baselines: BTreeSet<&str> =
+        summary.cells.iter().filter_map(|cell| Some(&*cell.against.as_ref()?.baseline)).collect();
+    let baseline = baselines.into_iter().collect::<Vec<_>>().join(", or of ");
     let backends = summary.cells.iter().map(|cell| cell.backends.len()).max().unwrap_or(1).max(1);
     let meaning = format!(
         "accepted: of the sessions offered again. times: hits/s by those of {baseline} in the same round. µs/hit: CPU \
-         of all backends; µs/conn: CPU of the dispatcher. busiest: connections that the busiest backend got ({} is \
+         of all backends{}; µs/conn: CPU of the dispatcher. busiest: connections that the busiest backend got ({} is \
          even). 95 %: confidence interval, from {} rounds.",
+        if summary.has_front_ends() { " and front ends" } else { "" },
         format_percent(100.0 / backends as f64),
         summary.rounds
     );
@@ -238,7 +243,7 @@ pub fn answer(summary: &ClusterSummary) -> String {
     if summary.has_one_server() {
         return saturations(summary);
     }
-    if let Some(said) = by_time_out(summary) {
+    if let Some(said) = front_ends::answer(summary).or_else(|| by_time_out(summary)) {
         return said;
     }
     let offering =
@@ -321,9 +326,10 @@ fn saturations(summary: &ClusterSummary) -> String {
 /// What is said of a policy for which there is no ratio: it is the first itself, or was never measured together with
 /// it.
 fn without_ratio(summary: &ClusterSummary, best: &CellSummary) -> String {
-    match summary.cells.first().map(|cell| cell.cell.policy) {
-        Some(first) if first != best.cell.policy => {
-            format!("; nothing is known of {} in the same rounds, so that they cannot be compared.", first.name())
+    match summary.baseline_of(&best.cell).map(|first| &first.cell) {
+        Some(first) if *first != best.cell => {
+            let first = first.way_name();
+            format!("; nothing is known of {first} in the same rounds, so that they cannot be compared.")
         }
         _ => "; no other policy kept more.".to_owned(),
     }

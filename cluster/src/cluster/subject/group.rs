@@ -6,44 +6,35 @@ use anyhow::{Context, Result};
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_record::model::{Policy, Tls};
 use tlsdyno_record::store::Locality;
-use tlsdyno_servers::{Instance, ServerSpec, start_session_server};
+use tlsdyno_servers::{Instance, Origin, ServerSpec, database, start_proxy, start_session_server};
 
 use super::locality::{Cache, Logs};
 use crate::cluster::cell::Cell;
 use crate::cluster::file::{ClusterExperiment, Sharing};
+use crate::cluster::front::Front;
 use crate::several_machines::testbed::{Route, Testbed, server};
 
 /// Servers that share their sessions in one way.
 pub struct Group {
-    sharing: Sharing,
-    /// They are the plain limit of a cluster with TLS.
-    is_plain_limit: bool,
-    /// As they are configured; `None`: plain HTTP.
-    pub tls: Option<Tls>,
+    /// `None`: plain HTTP.
+    pub sharing: Option<Sharing>,
     /// The machines.
     pub backends: Vec<usize>,
-    /// The one that keeps the sessions of all of them, where they share one.
-    session_server: Option<usize>,
+    /// What all of them need: a server that keeps their sessions, a database.
+    behind: Vec<usize>,
     /// What the servers are asked for, where they log it.
     logs: Option<Logs>,
 }
 
 impl Group {
-    /// Starts the servers.
+    /// Starts the servers. `sharing`: of those that end TLS; `None`: plain HTTP.
     ///
     /// # Errors
     /// One of them does not start, with what it said; a quota is not in force.
-    pub fn start(
-        testbed: &mut Testbed,
-        experiment: &ClusterExperiment,
-        sharing: Sharing,
-        is_plain_limit: bool,
-    ) -> Result<Group> {
-        let plain = experiment.cluster.plain || is_plain_limit;
-        let tls = (!plain).then(|| sharing.applied(&experiment.tls));
+    pub fn start(testbed: &mut Testbed, experiment: &ClusterExperiment, sharing: Option<Sharing>) -> Result<Group> {
         let dispatcher_cpu = Some(testbed.placement.dispatcher);
-        let session_server = match sharing.session_server().filter(|_| !plain) {
-            Some(cache) => {
+        let session_server = match sharing.and_then(|sharing| Some((sharing, sharing.session_server()?))) {
+            Some((sharing, cache)) => {
                 let start = move |run: &Path| {
                     start_session_server(cache, dispatcher_cpu, run)?.context("a shared cache has a server")
                 };
@@ -51,20 +42,31 @@ impl Group {
             }
             None => None,
         };
-        let mut group = Group { sharing, is_plain_limit, tls, backends: Vec::new(), session_server, logs: None };
-        for (number, cpu) in (1..).zip(testbed.placement.machines.clone()) {
+        let cluster = &experiment.cluster;
+        let database = match cluster.database {
+            true => {
+                let start = move |run: &Path| database::start_database(dispatcher_cpu, run);
+                Some(testbed.start("database of all backends".to_owned(), true, Box::new(start))?)
+            }
+            false => None,
+        };
+        let tls = sharing.map(|sharing| sharing.applied(&experiment.tls));
+        let mut group = Group { sharing, backends: Vec::new(), behind: Vec::new(), logs: None };
+        group.behind.extend(session_server.into_iter().chain(database));
+        for (number, cpu) in (1..).zip(testbed.placement.machines[..cluster.backends as usize].to_vec()) {
             let spec = ServerSpec {
-                tls: group.tls.as_ref().map(|tls| testbed.credentials.server_tls(tls)),
-                log_objects: experiment.cluster.plain,
-                workers: experiment.cluster.processes.unwrap_or(1),
-                prefork_processes: experiment.cluster.processes,
+                tls: tls.as_ref().map(|tls| testbed.credentials.server_tls(tls)),
+                log_objects: cluster.plain || cluster.has_front_ends(),
+                workers: cluster.processes.unwrap_or(1),
+                prefork_processes: cluster.processes,
                 cpus: vec![cpu],
                 quota_cpus: testbed.placement.quota_cpus,
                 companion_cpu: dispatcher_cpu,
                 connections: experiment.traffic.clients.iter().copied().max().unwrap_or(1),
-                ip: experiment.cluster.backend_ip(),
+                ip: cluster.backend_ip(),
                 session_server: session_server.map(|number| testbed.machine(number).address()),
-                ..ServerSpec::new(experiment.cluster.server, testbed.docroot())
+                database: database.map(|number| database::settings_of(testbed.machine(number))),
+                ..ServerSpec::new(cluster.server, testbed.docroot())
             };
             group.backends.push(testbed.start(format!("backend {number}"), false, server(spec))?);
         }
@@ -93,8 +95,8 @@ impl Group {
     }
 }
 
-/// A cell with its dispatcher. Each cell has one of its own: a dispatcher evens out what it did before, so that with a
-/// common one the traffic of one block would decide where the next one's connections go.
+/// A cell with its dispatchers and front ends, which are its own: a dispatcher evens out what it did before, so that
+/// with a common one the traffic of one block would decide where the next one's connections go.
 pub struct CellUnderTest {
     /// The cell.
     pub cell: Cell,
@@ -102,35 +104,89 @@ pub struct CellUnderTest {
     pub checks: Vec<String>,
     /// The number of its group.
     pub group: usize,
-    /// Its dispatcher and servers.
+    /// TLS as its clients meet it; `None`: plain HTTP.
+    pub tls: Option<Tls>,
+    /// Its dispatchers, front ends and servers.
     pub route: Route,
     /// The computed cache of each backend; none where the servers do not log what they are asked for.
     pub caches: Vec<Cache>,
 }
 
 impl CellUnderTest {
-    /// Starts the dispatcher, and checks that an object comes whole through it and is counted. `cache_bytes`: size of
-    /// the cache that is computed for each backend.
+    /// Starts dispatchers and front ends, and checks that an object comes whole through them and is counted.
+    /// `cache_bytes`: size of the cache that is computed for each backend.
     ///
     /// # Errors
-    /// It does not start, or a check fails; [`Fault::Server`].
-    pub fn start(testbed: &mut Testbed, groups: &[Group], cell: &Cell, cache_bytes: u64) -> Result<CellUnderTest> {
-        let is_its = |group: &Group| group.sharing == cell.sharing && group.is_plain_limit == cell.plain;
-        let number = groups.iter().position(is_its).context("the cell's cluster was not started")?;
+    /// One of them does not start, or a check fails; [`Fault::Server`].
+    pub fn start(
+        testbed: &mut Testbed,
+        experiment: &ClusterExperiment,
+        groups: &[Group],
+        cell: &Cell,
+        cache_bytes: u64,
+    ) -> Result<CellUnderTest> {
+        let sharing = experiment.backends_share(cell);
+        let number = groups.iter().position(|group| group.sharing == sharing);
+        let number = number.context("the cell's cluster was not started")?;
         let group = &groups[number];
-        let (ends, behind) = (group.backends.clone(), group.session_server.into_iter().collect());
-        let mut route = Route { dispatcher: None, ends, behind };
-        let (policy, name) = (cell.policy, cell.policy.name());
-        if policy != Policy::Direct {
+        let has_tls = !experiment.cluster.plain && !cell.plain;
+        let tls = has_tls.then(|| cell.sharing.applied(&experiment.tls));
+        let (ends, behind) = (group.backends.clone(), group.behind.clone());
+        let mut route = Route { ends, behind, ..Route::default() };
+        let (policy, name) = (cell.policy, cell.way_name());
+        if !matches!(policy, Policy::Direct | Policy::UriHash) {
             let title = format!("dispatcher {name}, {} sessions", cell.sharing.name());
-            route.dispatcher = Some(testbed.dispatch(title, policy, route.ends.clone(), cell.dispatcher_timeout_s)?);
+            // Behind front ends nobody else may come to it: it has no TLS.
+            let ip = if cell.front.is_some() { experiment.cluster.backend_ip() } else { testbed.ip };
+            let (ends, timeout_s) = (route.ends.clone(), cell.dispatcher_timeout_s);
+            route.dispatcher = Some(testbed.dispatch(title, (policy, ip), ends, timeout_s)?);
         }
-        let passed = testbed.pass_through(&route, group.tls.as_ref()).with_context(|| match policy {
+        if let (Some(front), Some(tls)) = (cell.front, &tls) {
+            route = behind_front_ends(testbed, experiment, cell, (front, tls), route)?;
+        }
+        let passed = testbed.pass_through(&route, tls.as_ref()).with_context(|| match policy {
             Policy::Direct => "the server does not work".to_owned(),
             _ => format!("the dispatcher `{name}` does not work"),
         });
-        let checks = testbed.checks(&route).into_iter().chain([passed.or_fault(Fault::Server)?]).collect();
-        let caches = group.logs.iter().flat_map(|_| vec![Cache::new(cache_bytes); route.ends.len()]).collect();
-        Ok(CellUnderTest { cell: cell.clone(), checks, group: number, route, caches })
+        let passed = passed.or_fault(Fault::Server)?;
+        let chosen = testbed.choose_each(&route, tls.as_ref()).with_context(|| name).or_fault(Fault::Server)?;
+        let checks = testbed.checks(&route).into_iter().chain([passed]).chain(chosen).collect();
+        let caches = vec![Cache::new(cache_bytes); if group.logs.is_some() { group.backends.len() } else { 0 }];
+        Ok(CellUnderTest { cell: cell.clone(), checks, group: number, tls, route, caches })
     }
+}
+
+/// Starts front ends before this plain way to the servers, and a dispatcher that spreads connections over them.
+fn behind_front_ends(
+    testbed: &mut Testbed,
+    experiment: &ClusterExperiment,
+    cell: &Cell,
+    (front, tls): (Front, &Tls),
+    onward: Route,
+) -> Result<Route> {
+    let cluster = &experiment.cluster;
+    let title = format!("{}, {}", cell.way_name(), cell.sharing.name());
+    let entries = testbed.entries(&onward);
+    let origin = match onward.dispatcher {
+        Some(_) => Origin::Dispatcher(entries[0]),
+        None => Origin::ByPath(entries),
+    };
+    let cpus = testbed.placement.machines[cluster.backends as usize..].to_vec();
+    let mut ends = Vec::new();
+    for (number, cpu) in (1..=front.ends).zip(cpus) {
+        let spec = ServerSpec {
+            tls: Some(testbed.credentials.server_tls(tls)),
+            origin: Some(origin.clone()),
+            cpus: vec![cpu],
+            quota_cpus: testbed.placement.quota_cpus,
+            connections: cell.clients,
+            ..ServerSpec::new(cluster.server, testbed.docroot())
+        };
+        let front_end = cluster.front_end;
+        let start = move |run: &Path| start_proxy(front_end, &spec, run);
+        ends.push(testbed.start(format!("front end {number} of {title}"), false, Box::new(start))?);
+    }
+    let spread = (front.spread, testbed.ip);
+    let spread = testbed.dispatch(format!("spread of {title}"), spread, ends.clone(), None)?;
+    Ok(Route { dispatcher: Some(spread), ends, onward: Some(Box::new(onward)), ..Route::default() })
 }

@@ -26,7 +26,7 @@ use tlsdyno_bench::run::{cpus, manifest};
 use tlsdyno_engine::load::{self, Pacing, Pause, Spread};
 use tlsdyno_record::model::job::Timed;
 use tlsdyno_record::store::{Block, Configuration, Journal, KindPart, OfKind, Record};
-use tlsdyno_servers::{dispatcher, quota};
+use tlsdyno_servers::{database, dispatcher, quota};
 
 use self::group::{CellUnderTest, Group};
 use crate::cluster::cell::Cell;
@@ -49,8 +49,14 @@ const BLOCK_OVERHEAD: Duration = Duration::from_millis(30);
 
 /// Runs the experiment, which was checked. An error means that measuring did not begin.
 pub fn run(experiment: &ClusterExperiment, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Finished> {
-    for policy in &experiment.cluster.policies {
+    for policy in experiment.cluster.policies.iter().chain(&experiment.cluster.spread) {
         dispatcher::refuse_missing(*policy)?;
+    }
+    if experiment.cluster.database {
+        database::refuse_missing()?;
+    }
+    if experiment.cluster.has_front_ends() {
+        experiment.cluster.front_end.refuse_missing(", or take another --front-end")?;
     }
     runner::run(&experiment.question, &experiment.measure, stop, observer, |record, observer| {
         Cluster::start(experiment, record, stop, observer)
@@ -85,33 +91,34 @@ impl<'a> Cluster<'a> {
         let mut testbed = Testbed::prepare(&experiment.workload, certificate, effort, place, &mut |text| {
             observer.step(text);
         })?;
-        let plain_limit = experiment.cluster.plain_limit.then_some((experiment.cluster.sessions[0], true));
-        let with_tls = experiment.cluster.sessions.iter().map(|sharing| (*sharing, false));
-        let mut groups = Vec::new();
-        for (sharing, is_plain_limit) in with_tls.chain(plain_limit) {
+        let all = experiment.cells();
+        let mut groups: Vec<Group> = Vec::new();
+        for sharing in all.iter().map(|cell| experiment.backends_share(cell)) {
+            if groups.iter().any(|group| group.sharing == sharing) {
+                continue;
+            }
             interrupt::check(stop)?;
             let dispatchers = if experiment.cluster.has_dispatcher() { " and the dispatchers" } else { "" };
             observer.step(&format!("starting {} servers{dispatchers}", experiment.cluster.backends));
-            let group = Group::start(&mut testbed, experiment, sharing, is_plain_limit);
+            let group = Group::start(&mut testbed, experiment, sharing);
             groups.push(interrupt::before_measuring(stop, group)?);
         }
         let backends = experiment.cluster.backends;
         let enough = || locality::enough_for_all_together(&testbed.site, backends);
         let cache_bytes = experiment.cluster.cache_bytes.unwrap_or_else(enough);
-        let all = experiment.cells();
-        let mut cells = Vec::new();
+        let mut cells: Vec<CellUnderTest> = Vec::new();
         for cell in &all {
             interrupt::check(stop)?;
-            let cell = CellUnderTest::start(&mut testbed, &groups, cell, cache_bytes);
+            let cell = CellUnderTest::start(&mut testbed, experiment, &groups, cell, cache_bytes);
             let tested = interrupt::before_measuring(stop, cell)?;
-            let (name, has_tls) = (tested.cell.name(&all), groups[tested.group].tls.is_some());
+            let (name, has_tls) = (tested.cell.name(&all), tested.tls.is_some());
             observer.preflight(&name, tested.checks.len(), &[]);
             record.configurations.push(Configuration::setting(name, has_tls, tested.checks.clone()));
             cells.push(tested);
         }
-        describe(record, experiment, &testbed, groups[0].backends[0]);
+        describe(record, experiment, &testbed, (groups[0].backends[0], &cells));
         observer.step("starting the load process");
-        let load = start_load(experiment, &testbed, &groups, &cells, &all)?;
+        let load = start_load(experiment, &testbed, &cells, &all)?;
         Ok(Cluster { experiment, load, groups, cells, testbed })
     }
 
@@ -183,18 +190,22 @@ impl Subject for Cluster<'_> {
         let address = testbed.entries(route)[0];
         let before = testbed.cpu_at_rest(route)?;
         let passed_before = testbed.passed(route, 0)?;
+        let onward_before = testbed.passed_onward(route, 0)?;
         group.skip_logs()?;
         let outcome = self.load.run(index, address, work, cell.sessions());
         let connections = outcome.as_ref().map_or(0, |outcome| outcome.connections);
         // A server that has died is the news, not what the load makes of it.
         let after = testbed.cpu_at_rest(route)?;
         let passed = testbed.passed(route, passed_before.iter().sum::<u64>() + connections)?;
+        let hits = outcome.as_ref().map_or(0, |outcome| outcome.hits);
+        let onward = testbed.passed_onward(route, onward_before.iter().sum::<u64>() + hits)?;
         let outcome = outcome?;
         if is_dead(&outcome) {
             let name = &journal.record().configurations[index].name;
             return Err(death(name, &outcome, &testbed.log_tail(route)));
         }
-        let mut used = Usage { connections: passed, ..after }.since(&Usage { connections: passed_before, ..before });
+        let after = Usage { connections: passed, onward_connections: onward, ..after };
+        let mut used = after.since(&Usage { connections: passed_before, onward_connections: onward_before, ..before });
         if route.dispatcher.is_none() {
             // All of them went to the one server.
             used.connections = vec![outcome.connections];
@@ -218,7 +229,6 @@ impl Subject for Cluster<'_> {
 fn start_load(
     experiment: &ClusterExperiment,
     testbed: &Testbed,
-    groups: &[Group],
     cells: &[CellUnderTest],
     all: &[Cell],
 ) -> Result<LoadProcess> {
@@ -228,7 +238,7 @@ fn start_load(
     let pause =
         |mean_ms: u64| Pacing::Pauses(Pause { mean_ns: mean_ms * 1_000_000, spread: Spread::Exponential, seed: 0 });
     let plan = |tested: &CellUnderTest| -> Result<load::Plan> {
-        let (cell, tls) = (&tested.cell, groups[tested.group].tls.as_ref());
+        let (cell, tls) = (&tested.cell, tested.tls.as_ref());
         let entries = testbed.entries(&tested.route)[..1].to_vec();
         let plan = testbed.plan(&cell.name(all), entries, tls, clients)?;
         let pacing = traffic.pause_ms.map_or(plan.pacing, pause);
@@ -240,7 +250,12 @@ fn start_load(
 }
 
 /// What the record says before its first block, once everything runs. `backend`: any of them.
-fn describe(record: &mut Record, experiment: &ClusterExperiment, testbed: &Testbed, backend: usize) {
+fn describe(
+    record: &mut Record,
+    experiment: &ClusterExperiment,
+    testbed: &Testbed,
+    (backend, cells): (usize, &[CellUnderTest]),
+) {
     record.kind_part = KindPart::from(experiment.clone());
     manifest::describe_seed(&mut record.manifest, &experiment.workload);
     let placement = &testbed.placement;
@@ -251,10 +266,10 @@ fn describe(record: &mut Record, experiment: &ClusterExperiment, testbed: &Testb
         certificate: (!experiment.cluster.plain).then(|| experiment.tls.certificate()),
         workers: experiment.workers.as_ref(),
         server: backend,
+        also: cells.iter().filter(|tested| tested.cell.front.is_some()).map(|tested| tested.route.ends[0]).collect(),
         file: experiment.to_toml().unwrap_or_default(),
     };
     testbed.describe(&mut record.manifest, circumstances);
     let is_loaded_here = experiment.workers.is_none() || is_loopback(experiment.cluster.ip());
-    let has_dispatcher = experiment.cluster.has_dispatcher();
-    record.warnings.extend(place::sharing_warnings(placement, is_loaded_here, has_dispatcher));
+    record.warnings.extend(place::sharing_warnings(placement, experiment, is_loaded_here));
 }

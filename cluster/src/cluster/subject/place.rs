@@ -7,17 +7,28 @@ use tlsdyno_record::store::warning::shared_cpus;
 use crate::cluster::file::ClusterExperiment;
 use crate::several_machines::placement::{Placement, Wanted, on_cpus};
 
+/// `3 backends and 2 front ends`.
+fn machines(experiment: &ClusterExperiment) -> String {
+    let (backends, front_ends) = (experiment.cluster.backends, experiment.cluster.most_front_ends());
+    let of = |count, name: &str| if count == 1 { format!("1 {name}") } else { format!("{count} {name}s") };
+    let front_ends = (front_ends > 0).then(|| format!(" and {}", of(front_ends, "front end")));
+    of(backends, "backend") + &front_ends.unwrap_or_default()
+}
+
 /// What a cluster asks of the CPUs.
 pub fn wanted(experiment: &ClusterExperiment) -> Wanted<'_> {
     Wanted {
         measure: &experiment.measure,
-        count: experiment.cluster.backends as usize,
-        name: format!("{} backends", experiment.cluster.backends),
+        count: (experiment.cluster.backends + experiment.cluster.most_front_ends()) as usize,
+        name: machines(experiment),
         cpus: experiment.cluster.backend_cpus,
         shared_most: 1.0,
         dispatcher_apart: true,
         flag: "--backend-cpus",
-        otherwise: "fewer --backends, or --backend-cpus 0 for no limit",
+        otherwise: match experiment.cluster.has_front_ends() {
+            true => "fewer --backends or --front-ends, or --backend-cpus 0 for no limit",
+            false => "fewer --backends, or --backend-cpus 0 for no limit",
+        },
         no_limit: "--backend-cpus cannot be had here; --backend-cpus 0 goes without a limit",
     }
 }
@@ -31,8 +42,7 @@ pub fn description(placement: &Placement, experiment: &ClusterExperiment) -> Str
         None if has_addresses => String::new(),
         None => "; clients have the addresses of their workers".to_owned(),
     };
-    let count = placement.machines.len();
-    let servers = if count == 1 { "1 backend".to_owned() } else { format!("{count} backends") };
+    let servers = machines(experiment);
     let dispatcher = match experiment.cluster.has_dispatcher() {
         true => format!("dispatcher on CPU {}", placement.dispatcher),
         false => "no dispatcher".to_owned(),
@@ -51,7 +61,8 @@ pub fn unlimited_warning(placement: &Placement) -> Option<Warning> {
 
 /// What it means that the machine has fewer CPUs than the cluster has machines. `is_loaded_here`: the load is one of
 /// them.
-pub fn sharing_warnings(placement: &Placement, is_loaded_here: bool, has_dispatcher: bool) -> Vec<Warning> {
+pub fn sharing_warnings(placement: &Placement, experiment: &ClusterExperiment, is_loaded_here: bool) -> Vec<Warning> {
+    let (who, has_dispatcher) = (machines(experiment), experiment.cluster.has_dispatcher());
     let mut warnings = Vec::new();
     if is_loaded_here && placement.load_shares_machines() {
         warnings.push(shared_cpus(&format!("backends and load are on CPU {}", placement.load)));
@@ -60,15 +71,14 @@ pub fn sharing_warnings(placement: &Placement, is_loaded_here: bool, has_dispatc
     if placement.machines_share() {
         let what = match placement.quota_cpus {
             Some(cpus) => format!(
-                "{} backends share CPUs, each with a quota of {cpus} CPUs, so that the cluster has a capacity of \
-                 {:.2} CPUs: hits/s are those of that capacity, and latency has the quota's period of 10 ms in it",
-                placement.machines.len(),
+                "{who} share CPUs, each with a quota of {cpus} CPUs, so that {} has a capacity of {:.2} CPUs: hits/s \
+                 are those of that capacity, and latency has the quota's period of 10 ms in it",
+                if experiment.cluster.has_front_ends() { "the largest cell" } else { "the cluster" },
                 placement.capacity_cpus()
             ),
             None => format!(
-                "{} backends share CPUs without a quota: one that gets more of the load uses the others' time too, so \
-                 that hits/s hide an uneven balance",
-                placement.machines.len()
+                "{who} share CPUs without a quota: one that gets more of the load uses the others' time too, so that \
+                 hits/s hide an uneven balance"
             ),
         };
         let remedy = "Compare CPU per hit and accepted resumptions first; absolute hits/s want a CPU for each backend";
@@ -89,8 +99,9 @@ mod tests {
     #[test]
     fn one_cpu_for_everything_is_said() {
         let by = |allowed: &[usize], is_loaded_here| {
-            let placement = Placement::of(&wanted(&ClusterExperiment::default()), allowed).unwrap();
-            sharing_warnings(&placement, is_loaded_here, true)
+            let experiment = ClusterExperiment::default();
+            let placement = Placement::of(&wanted(&experiment), allowed).unwrap();
+            sharing_warnings(&placement, &experiment, is_loaded_here)
         };
         let warnings = |allowed: &[usize]| by(allowed, true);
         let one = warnings(&[0]);
@@ -98,9 +109,10 @@ mod tests {
         assert_eq!(warnings(&[0, 1]).len(), 2);
         assert_eq!(warnings(&[0, 1, 2, 3, 4]), []);
         assert_eq!((by(&[0], false).len(), by(&[0, 1], false).len()), (1, 1), "the load is on another machine");
-        let experiment = ClusterExperiment::default();
+        let mut experiment = ClusterExperiment::default();
         let placement = Placement::of(&wanted(&experiment), &[0, 1]).unwrap();
-        let said = sharing_warnings(&placement, true, false).iter().map(Warning::to_string).collect::<String>();
+        experiment.cluster.policies = vec![tlsdyno_record::model::Policy::Direct];
+        let said = sharing_warnings(&placement, &experiment, true).iter().map(Warning::to_string).collect::<String>();
         assert!(!said.contains("dispatcher"), "who connects directly has none: {said}");
     }
 
@@ -109,8 +121,11 @@ mod tests {
         let experiment = ClusterExperiment::default();
         let placement = Placement::of(&wanted(&experiment), &[0, 1]).unwrap();
         let placement = placement.or_unlimited(&wanted(&experiment), || anyhow::bail!("read-only")).unwrap();
-        let said =
-            sharing_warnings(&placement, true, true).iter().map(Warning::to_string).collect::<Vec<_>>().join("\n");
+        let said = sharing_warnings(&placement, &experiment, true)
+            .iter()
+            .map(Warning::to_string)
+            .collect::<Vec<_>>()
+            .join("\n");
         assert!(said.contains("read-only") && said.contains("--backend-cpus 0"), "{said}");
         assert!(said.contains("share CPUs without a quota"), "{said}");
     }

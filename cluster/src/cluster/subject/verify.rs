@@ -26,6 +26,15 @@ pub fn verify(
         valid = false;
         warnings.push(Warning::new("dispatcher_counts", what).with_remedy(LEFT_OUT));
     }
+    let chosen: u64 = used.onward_connections.iter().sum();
+    if !used.onward_connections.is_empty() && outcome.errors.is_empty() && chosen != outcome.hits {
+        let what = format!(
+            "the clients made {} requests, but the dispatcher behind the front ends chose a server {chosen} times",
+            outcome.hits
+        );
+        valid = false;
+        warnings.push(Warning::new("dispatcher_counts", what).with_remedy(LEFT_OUT));
+    }
     // The clients' part: what was asked for must have been offered, whatever the servers made of it.
     warnings.extend(offered_otherwise(outcome, cell.reuse_percent, cell.clients));
     // What backends need runs where the dispatcher does.
