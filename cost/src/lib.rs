@@ -30,6 +30,7 @@ use tlsdyno_bench::report::document::Document;
 use tlsdyno_bench::report::json;
 use tlsdyno_record::store::{OfKind, Record, UNREAD};
 use tlsdyno_stats::Metric;
+use tlsdyno_tls::Group;
 
 use self::file::CostExperiment;
 use self::steps::Step;
@@ -61,6 +62,10 @@ pub struct Measured {
     pub command: String,
     /// Version, suite and group of a whole connection.
     pub negotiated: String,
+    /// The group that it agrees on where the client offers a share of X25519 and names other curves; another one costs
+    /// a second hello.
+    #[serde(default)]
+    pub group: Option<Group>,
     /// How its CPU time is read: `processes` or `cgroup`; `none`: not at all, so that steps are what a client waits.
     pub accounting: String,
     /// Of a CPU, what it uses without us, which is taken off.

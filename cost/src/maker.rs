@@ -25,6 +25,8 @@ pub(crate) struct Maker {
     plain: Option<SocketAddr>,
     /// Of each page a GET after which the server closes, and one after which it keeps the connection.
     requests: BTreeMap<String, [Vec<u8>; 2]>,
+    /// It speaks no HTTP/1.1.
+    no_request: bool,
     /// By the number of the step: what its connections offer, and those that take the session for them.
     configs: Vec<[Arc<Config>; 2]>,
     sessions: BTreeMap<(Version, Resumed), Session>,
@@ -71,6 +73,7 @@ impl Maker {
             address,
             plain: cost.plain_url.as_deref().map(|url| Url::parse(url)?.resolve()).transpose()?,
             requests: pages.map(of_page).collect(),
+            no_request: cost.no_request,
             configs: steps.iter().map(configs).collect::<Result<_>>()?,
             sessions: BTreeMap::new(),
             stays_awake: std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1),
@@ -135,10 +138,15 @@ impl Maker {
         }
         let config = Arc::clone(&self.configs[number][1]);
         let connected = self.connect(false)?;
-        let mut exchange = connected.asking(Some(&config), None, &self.requests[""][1], b"")?;
-        exchange.answered()?;
-        exchange.wait_for_ticket(TICKET_PATIENCE);
-        let session = exchange.end()?.sessions.pop().context("the server gives no session to resume")?;
+        let session = if self.no_request {
+            connected.taking_session(&config)?
+        } else {
+            let mut exchange = connected.asking(Some(&config), None, &self.requests[""][1], b"")?;
+            exchange.answered()?;
+            exchange.wait_for_ticket(TICKET_PATIENCE);
+            exchange.end()?.sessions.pop()
+        };
+        let session = session.context("the server gives no session to resume")?;
         self.sessions.insert((version, how), session.clone());
         Ok(session)
     }

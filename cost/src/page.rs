@@ -198,10 +198,7 @@ fn notes(server: &ServerCost) -> Vec<String> {
         format!("\"{TOGETHER}\" cannot be taken apart from outside; the encryption of the server's messages is in it.")
     });
     let by_zero = server.part(KEY_AGREEMENT).is_some_and(|part| part.of.contains(ZERO)).then(|| {
-        format!(
-            "\"{KEY_AGREEMENT}\" holds all that the server does from choosing a suite to its own share: a new session \
-             and random numbers, too."
-        )
+        format!("\"{KEY_AGREEMENT}\" holds what the server's library does around its two multiplications, too.")
     });
     together.into_iter().chain(by_zero).collect()
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 use tlsdyno_base::bootstrap::{Column, Estimate};
 use tlsdyno_base::verdict::Direction;
 use tlsdyno_stats::rows::Rows;
-use tlsdyno_tls::Version;
+use tlsdyno_tls::{Group, Version};
 
 use crate::Measured;
 use crate::steps::{MORE_REQUESTS, Step};
@@ -158,9 +158,10 @@ fn all(measured: &Measured, agreement: Agreement) -> Vec<Part> {
     let version = &whole[..whole.find(',').unwrap_or_default()];
     let mut all = if version == "TLS 1.3" { life(agreement) } else { life_of_old() };
     all.retain(|part| !measured.refused.iter().any(|(step, _)| part.terms.iter().any(|(_, name)| name == step)));
-    all.extend(beside(version));
+    let is_retried = measured.group.is_some_and(|group| group != Group::X25519);
+    all.extend(beside(version, is_retried));
     all.extend(requests(&measured.steps, version));
-    all.extend(choices(&measured.steps));
+    all.extend(choices(&measured.steps, measured.group.unwrap_or(Group::X25519)));
     all.sort_by_key(|part| part.kind);
     all
 }
@@ -209,7 +210,7 @@ fn life_of_old() -> Vec<Part> {
     ]
 }
 
-fn beside(version: &str) -> Vec<Part> {
+fn beside(version: &str, is_retried: bool) -> Vec<Part> {
     let of = |name: String, steps: [&str; 2]| Part::difference(PartKind::Beside, name, steps);
     let handshakes = |version: &str, of_old: &str| {
         let [full, resumed] = ["handshake", "resumed, handshake"].map(|name| format!("{version}, {name}"));
@@ -223,7 +224,7 @@ fn beside(version: &str) -> Vec<Part> {
     if version == "TLS 1.3" {
         beside.extend(handshakes("TLS 1.2", ", TLS 1.2"));
         let retry = ["TLS 1.3, server's flight after a retry", "TLS 1.3, server's flight"];
-        beside.push(of("a second hello (HelloRetryRequest)".to_owned(), retry));
+        beside.extend((!is_retried).then(|| of("a second hello (HelloRetryRequest)".to_owned(), retry)));
     }
     beside
 }
@@ -265,13 +266,18 @@ fn requests(steps: &[Step], primary: &str) -> Vec<Part> {
     steps.iter().filter(|step| step.more_requests > 0).filter_map(part).flatten().collect()
 }
 
-/// What another choice than the usual one would cost more.
-fn choices(steps: &[Step]) -> Vec<Part> {
+/// What another choice than the usual one would cost more. `usual`: the group that the server agrees on.
+fn choices(steps: &[Step], usual: Group) -> Vec<Part> {
     let of = |name: String, steps: [&str; 2]| Part::difference(PartKind::Choice, name, steps);
     let flight = "TLS 1.3, server's flight";
     let of_step = |step: &Step| match (step.group, step.suite, step.more_requests) {
         (Some(group), _, _) if step.lack.is_none() => {
-            Some(of(format!("{group} in place of X25519"), [&step.name, flight]))
+            let name = match usual {
+                Group::X25519 => format!("{group} in place of X25519"),
+                _ if group == usual => format!("a client that offers {group} first, and needs no second hello"),
+                _ => format!("{group} in place of {usual} by a second hello"),
+            };
+            Some(of(name, [&step.name, flight]))
         }
         (_, Some(suite), 0) => Some(of(format!("{suite} in place of AES-128"), [&step.name, "TLS 1.3, request"])),
         _ => None,

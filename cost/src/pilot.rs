@@ -10,7 +10,7 @@ use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::interrupt;
 use tlsdyno_base::url::Url;
 use tlsdyno_bench::run::observer::Observer;
-use tlsdyno_tls::{Error as TlsError, Handshake, Version};
+use tlsdyno_tls::{Error as TlsError, Group, Handshake, Version};
 
 use crate::file::Cost;
 use crate::maker::Maker;
@@ -52,7 +52,7 @@ impl Target {
     ) -> Result<Target> {
         let address = server.address;
         observer.step(&format!("finding out what {address} takes"));
-        let Taken { whole, negotiated, steps, refused } = Taken::of(cost, url, address, stop)?;
+        let Taken { whole, negotiated, group, steps, refused } = Taken::of(cost, url, address, stop)?;
         // The numbers of steps are those of the ones that are left.
         let mut maker = Maker::new(cost, url, address, &steps)?;
         for (number, step) in steps.iter().enumerate() {
@@ -77,6 +77,7 @@ impl Target {
             address: address.to_string(),
             command,
             negotiated,
+            group,
             accounting: accounting.to_owned(),
             busy_percent: 100.0 * server.busy,
             slice_us: if rests { SLICE } else { LONG_SLICE }.as_micros() as u64,
@@ -92,6 +93,7 @@ impl Target {
 struct Taken {
     whole: String,
     negotiated: String,
+    group: Option<Group>,
     steps: Vec<Step>,
     refused: Vec<(String, String)>,
 }
@@ -114,8 +116,9 @@ impl Taken {
             let group = of.group.map_or(String::new(), |group| format!(" {group}"));
             format!("{} {}{group}", of.version, of.suite)
         };
-        let [name, negotiated] = [Step::whole(version, cost.no_request).name, handshake.map(told).unwrap_or_default()];
-        let mut taken = Taken { whole: name, negotiated, steps: Vec::new(), refused: Vec::new() };
+        let (whole, group) = (Step::whole(version, cost.no_request).name, handshake.as_ref().and_then(|of| of.group));
+        let negotiated = handshake.map(told).unwrap_or_default();
+        let mut taken = Taken { whole, negotiated, group, steps: Vec::new(), refused: Vec::new() };
         if let Err(error) = today {
             taken.refused.push(("TLS 1.3".to_owned(), error.to_string()));
         }

@@ -40,13 +40,27 @@ impl Exchange<'_> {
         tls: Option<&Arc<Config>>,
         session: Option<Session>,
     ) -> Result<Option<Handshake>, Failure> {
+        self.go(reach, tls, session)?;
+        Ok(self.handshake)
+    }
+
+    /// Completes a handshake, requests nothing, and answers the session that the server gives, if it gives one.
+    ///
+    /// # Errors
+    /// It does not get there.
+    pub fn taking_session(mut self, tls: &Arc<Config>) -> Result<Option<Session>, Failure> {
+        self.go(Reach::Finished, Some(tls), None)?;
+        Ok(self.received.sessions.pop())
+    }
+
+    fn go(&mut self, reach: Reach, tls: Option<&Arc<Config>>, session: Option<Session>) -> Result<(), Failure> {
         self.hello(tls, session);
         while self.client.is_some() {
             self.send()?;
             let (read, _) = self.next_bytes().map_err(|error| self.late(error))?;
             if read == 0 {
                 // Java's servers close without an alert.
-                return if reach == Reach::Refused { Ok(None) } else { Err(Failure::Closed) };
+                return if reach == Reach::Refused { Ok(()) } else { Err(Failure::Closed) };
             }
             match self.receive(read) {
                 Err(Failure::Tls(Error::AlertReceived(_))) if reach == Reach::Refused => break,
@@ -67,7 +81,7 @@ impl Exchange<'_> {
             }
         }
         self.leave();
-        Ok(self.handshake)
+        Ok(())
     }
 
     /// Sends no more, and reads on until the server ends too: tickets that are still under way among it.

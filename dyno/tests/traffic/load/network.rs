@@ -85,7 +85,7 @@ fn servers_that_are_started_are_loaded_through_a_network_too() {
     }
     let ablate = "ablate --server nginx --cert p-256 --stages cipher --reuse 0% -c 8 --per-user 1 --time 6 --json";
     let cluster = "cluster --server nginx --cert p-256 --backends 2 --policies round-robin,session --reuse 0 \
-                   --clients 8 --time 6 --json";
+                   --clients 8 --time 12 --json";
     for command in [ablate, cluster] {
         let place = Place::new();
         let words = command.split_whitespace().chain(["--network", "delay=20ms"]);

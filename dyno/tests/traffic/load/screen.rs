@@ -46,6 +46,8 @@ impl Drop for Site {
 struct Session {
     far: Pty,
     near: Pts,
+    /// The terminal's, before anything ran in it.
+    settings_before: String,
     child: Child,
     emulator: vt100::Parser,
     seen: Vec<u8>,
@@ -55,6 +57,7 @@ impl Session {
     fn load(site: &Site, more: &[&str], environment: &[(&str, &str)]) -> Session {
         let (far, near) = pty_process::blocking::open().unwrap();
         far.resize(Size::new(26, 90)).unwrap();
+        let settings_before = settings(&near);
         let mut command = TerminalCommand::new(env!("CARGO_BIN_EXE_tlsdyno"))
             .args(["load", &site.url, "-k", "--reuse", "50%"])
             .args(more)
@@ -62,7 +65,7 @@ impl Session {
             .env("TERM", "xterm-256color")
             .envs(environment.iter().copied());
         let child = command.spawn_borrowed(&near).unwrap();
-        Session { far, near, child, emulator: vt100::Parser::new(26, 90, 1000), seen: Vec::new() }
+        Session { far, near, settings_before, child, emulator: vt100::Parser::new(26, 90, 1000), seen: Vec::new() }
     }
 
     /// Reads until the terminal shows what is waited for.
@@ -88,13 +91,13 @@ impl Session {
         self.far.resize(Size::new(rows, columns)).unwrap();
     }
 
-    fn settings(&self) -> String {
-        format!("{:?}", tcgetattr(self.near.as_fd()).unwrap())
-    }
-
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
+}
+
+fn settings(terminal: &Pts) -> String {
+    format!("{:?}", tcgetattr(terminal.as_fd()).unwrap())
 }
 
 fn is_whole_screen(shown: &str) -> bool {
@@ -110,7 +113,6 @@ fn is_result(shown: &str) -> bool {
 
 fn ends_as_asked(site: &Site, end: impl FnOnce(&mut Session)) {
     let mut session = Session::load(site, &["--duration", "5m"], &[]);
-    let before = session.settings();
     session.wait_for("screen", is_whole_screen);
     let modes = tcgetattr(session.near.as_fd()).unwrap().local_modes;
     assert!(!modes.intersects(LocalModes::ICANON | LocalModes::ECHO) && modes.contains(LocalModes::ISIG));
@@ -118,7 +120,7 @@ fn ends_as_asked(site: &Site, end: impl FnOnce(&mut Session)) {
     let result = session.wait_for("result", is_result);
     assert!(result.contains("hits") && !result.contains("q ends it"), "{result}");
     assert_eq!(session.child.wait().unwrap().code(), Some(130));
-    assert_eq!(session.settings(), before);
+    assert_eq!(settings(&session.near), session.settings_before);
     assert!(!session.emulator.screen().hide_cursor());
 }
 
