@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use support::*;
 use tlsdyno_engine::load::{
-    Arrivals, Connections, ErrorKind, Expect, HeldSessions, NextTurn, Pacing, Phase, Rate, Share, Snapshot, Turn,
-    Until, run, run_in_turns, run_together, watch,
+    Arrivals, Connections, ErrorKind, Expect, HeldSessions, NextTurn, Pacing, Phase, Rate, Rated, Share, Snapshot,
+    Turn, Until, run, run_in_turns, run_together, watch,
 };
 
 #[test]
@@ -449,4 +449,31 @@ fn plans_that_cannot_be_run_are_refused() {
     refuse(|plan| Arc::make_mut(&mut plan.workload).requests[0].object = 1, "object");
     let any = Expect::default();
     assert_eq!((any.status, any.body_bytes), (None, None));
+}
+
+/// A client that receives at a rate gets no more than that, keeps most of it, and survives a server that closes while a
+/// line still carries its answer.
+#[test]
+fn clients_receive_at_their_rate() {
+    const MS: u64 = 1_000_000;
+    let address = server(well_behaved);
+    for each in [None, Some(1), Some(3)] {
+        let objects = vec![object("GET", "/10000", Some(10_000)), object("GET", "/0", Some(0))];
+        let mut plan = plan(address, workload(objects, 40, 10, 1), connections(8, 1, each));
+        plan.rated = Some(Rated { bits_per_second: 4_000_000, keep_bits_per_second: 400_000 });
+        (plan.lead_in_ns, plan.until) = (100 * MS, Until::Elapsed(500 * MS));
+        let begun = Instant::now();
+        let outcome = go(&plan);
+        let kept = outcome.kept.expect("clients that received at a rate");
+        assert!(outcome.errors.is_empty() && !outcome.gave_up, "{:?}", outcome.errors);
+        assert_eq!((kept.clients_count, kept.kept_count, kept.counted_ns), (8, 8, 400 * MS), "requests each: {each:?}");
+        let rate = kept.mean_bits_per_second();
+        assert!((400e3..=4e6).contains(&rate), "{rate} bits a second");
+        // An answer of 10 KB takes 20 ms: in 400 ms no client can get more than 20, and an empty one with each.
+        assert!(outcome.hits <= 8 * 2 * 21, "{} hits", outcome.hits);
+        assert!(begun.elapsed() < Duration::from_secs(5), "what lines still carry at the end is not waited for");
+    }
+    let mut plan = plan(address, workload(vec![object("GET", "/1", Some(1))], 2, 1, 1), connections(2, 1, None));
+    plan.rated = Some(Rated { bits_per_second: 1, keep_bits_per_second: 1 });
+    assert!(run(&plan, &AtomicBool::new(false)).is_err(), "without a time there is no rate");
 }

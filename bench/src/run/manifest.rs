@@ -162,7 +162,8 @@ pub fn describe_machine(manifest: &mut Manifest) {
 pub fn describe_seed(manifest: &mut Manifest, workload: &WorkloadSpec) {
     if let WorkloadSpec::Ecommerce { seed, .. }
     | WorkloadSpec::Department { seed, .. }
-    | WorkloadSpec::Specweb96 { seed, .. } = workload
+    | WorkloadSpec::Specweb96 { seed, .. }
+    | WorkloadSpec::Specweb99 { seed, .. } = workload
     {
         manifest.seeds.insert("workload".to_owned(), *seed);
     }

@@ -13,12 +13,12 @@ use crate::model::workload::{HarSpec, NamesSpec, WorkloadSpec};
 use crate::report::document::Document;
 use crate::report::terminal::{self, Style};
 use crate::report::{html, workload};
-use crate::trace::flags::{ReplayArgs, WorkloadChoice};
+use crate::trace::flags::{ReplayArgs, Specweb99Args, WorkloadChoice};
 use crate::trace::{Summary, make, scan_log, write_docroot, write_log};
 
 /// Look at, import and make workloads
 ///
-/// A workload is the name of a synthetic one (ecommerce, department, specweb96, cdnow), an access log in common or
+/// A workload is the name of a synthetic one (ecommerce, department, specweb96, specweb99, cdnow), an access log in common or
 /// combined format, plain or gzip, or what a browser recorded (a file whose name ends in .har). docs/WORKLOADS.md says
 /// where the synthetic ones come from.
 #[derive(Debug, clap::Args)]
@@ -74,18 +74,23 @@ enum Action {
 #[command(mut_arg("trace_session_lifetime", |flag| flag.alias("session-lifetime")))]
 #[command(mut_arg("trace_keep_alive", |flag| flag.alias("keep-alive")))]
 struct WorkloadArgs {
-    /// ecommerce, department, specweb96, cdnow, or the path of an access log or HAR file
+    /// ecommerce, department, specweb96, specweb99, cdnow, or the path of an access log or HAR file
     #[arg(value_name = "WORKLOAD|FILE")]
     workload: String,
-    /// Users: of twelve requests each in ecommerce, 100 in specweb96, 25 in cdnow, all of a HAR file [default: 1000]
+    /// Users: of twelve requests each in ecommerce, 100 in specweb96 and specweb99, 25 in cdnow, all of a HAR file [default: 1000]
     #[arg(long, value_name = "N")]
     users: Option<u32>,
     /// department: 1 is the size in the paper, 100,000 hits and a corpus of 530 MB [default: 1]
     #[arg(long, value_name = "FACTOR")]
     scale: Option<f64>,
-    /// ecommerce, department, specweb96: seed of the random choices [default: 1]
+    /// ecommerce, department, specweb96, specweb99: seed of the random choices [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+    /// specweb99: simultaneous connections that its directories are for [default: 64]
+    #[arg(long, value_name = "N", conflicts_with = "directories")]
+    connections: Option<u32>,
+    #[command(flatten)]
+    specweb99: Specweb99Args,
     #[command(flatten)]
     replay: ReplayArgs,
 }
@@ -131,7 +136,10 @@ impl WorkloadArgs {
         let seed = self.seed.unwrap_or(1);
         let users = self.users.unwrap_or(1_000);
         Ok(match kind {
-            Kind::Synthetic(choice) => choice.spec(Some(users), self.scale.unwrap_or(1.0), seed),
+            Kind::Synthetic(choice) => {
+                let spec = choice.spec(Some(users), self.scale.unwrap_or(1.0), seed);
+                self.specweb99.applied(spec, self.connections.unwrap_or(64)).or_fault(Fault::Usage)?
+            }
             Kind::Recording => {
                 WorkloadSpec::Har { path: PathBuf::from(&self.workload), har: HarSpec { users, ..HarSpec::default() } }
             }
@@ -144,10 +152,14 @@ impl WorkloadArgs {
             ("--users", self.users.is_some(), kind.has_users()),
             ("--scale", self.scale.is_some(), kind == Kind::Synthetic(WorkloadChoice::Department)),
             ("--seed", self.seed.is_some(), kind.has_seed()),
+            ("--connections", self.connections.is_some(), kind == Kind::Synthetic(WorkloadChoice::Specweb99)),
         ];
         for (flag, given, fits) in flags {
             let what = if kind == Kind::Log { "an access log" } else { self.workload.as_str() };
             ensure!(!given || fits, "{flag} means nothing for {what}; leave it out");
+        }
+        if !matches!(kind, Kind::Synthetic(_)) {
+            self.specweb99.ensure_absent(&self.workload)?;
         }
         if kind != Kind::Log {
             self.replay.ensure_absent(&self.workload)?;

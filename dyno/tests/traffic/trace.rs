@@ -321,7 +321,8 @@ fn load_takes_every_kind_of_workload() {
     let log = log.to_str().unwrap();
     assert!(tlsdyno(&["trace", "synth", "department", "--scale", "0.01", "-o", log]).status.success());
     // What is imported, the flags of load that request it, and the hits of all its users once.
-    let cases: [(&[&str], &[&str], u64); 4] = [
+    let cases: [(&[&str], &[&str], u64); 5] = [
+        (&["specweb99", "--directories", "2"], &["--workload", "specweb99", "--directories", "2"], 100),
         (&["specweb96", "--users", "3"], &["--workload", "specweb96", "--users", "3"], 300),
         (&["cdnow", "--users", "4"], &["--workload", "cdnow", "--users", "4"], 100),
         (&[har, "--users", "5"], &["--har", har, "--imported", "--users", "5"], 20),
@@ -347,9 +348,40 @@ fn load_takes_every_kind_of_workload() {
     }
 }
 
+/// A search in the least time: whatever a busy machine lets through, every step of it is told.
+#[test]
+fn the_most_connections_that_keep_their_rate_are_looked_for() {
+    servers::launch::set_own_executable(Path::new(env!("CARGO_BIN_EXE_tlsdyno")));
+    let place = tempfile::tempdir().unwrap();
+    let workload = ["specweb99", "--directories", "1"];
+    let imported = tlsdyno(&[&["trace", "import", "-o", place.path().to_str().unwrap()], &workload[..]].concat());
+    assert!(imported.status.success(), "{}", text(&imported.stderr));
+    let server = servers::start(&ServerSpec::new(ServerName::Builtin, place.path().join("docroot")), place.path());
+    let server = server.unwrap();
+    let url = format!("http://{}/", server.address());
+    let flags = ["--conforming", "3..4", "--rounds", "2", "--duration", "200ms", "--json", "--workload"];
+    let output = tlsdyno(&[&["load", &url], &flags[..], &workload].concat());
+    assert!([0, 8].contains(&output.status.code().unwrap()), "{}", text(&output.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(json["note"].as_str().unwrap().contains("no result of SPEC's"));
+    let points = json["points"].as_array().unwrap();
+    assert_eq!(points[0]["kept"]["clients_count"], 3);
+    assert!(points.iter().all(|point| point["hits"].as_u64().unwrap() > 0 && point["conforms"].is_boolean()));
+    if points.iter().all(|point| point["conforms"] == true) {
+        assert_eq!((points.len(), &json["most_conforming"]["low"]), (2, &serde_json::json!(4.0)));
+    }
+    // What a server lacks is not taken for its limit.
+    let output = tlsdyno(&[&["load", &url, "--directories", "40"], &flags[..], &workload[..1]].concat());
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && said.contains("trace import"), "{said}");
+    server.stop().unwrap();
+}
+
 #[test]
 fn workload_flags_that_contradict_each_other_are_refused() {
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 7] = [
+        (&["http://127.0.0.1:1/", "--workload", "cdnow", "--directories", "3"], "another workload than specweb99"),
+        (&["http://127.0.0.1:1/", "--receive-rate", "4kbit", "--keep", "5kbit"], "cannot be above it"),
         (&["http://127.0.0.1:1/x", "--workload", "cdnow"], "without a path"),
         (&["http://127.0.0.1:1/", "--workload", "cdnow", "--imported"], "--imported goes with --trace or --har"),
         (&["http://127.0.0.1:1/", "--workload", "cdnow", "--har", "x"], "cannot be used with"),

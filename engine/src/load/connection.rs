@@ -40,6 +40,7 @@ pub struct Exchange {
     /// When the user's request was sent first: before redirects that were followed.
     pub began_ns: u64,
     pub first_byte_seen: bool,
+    pub first_byte_ns: u64,
     pub expect: Expect,
 }
 
@@ -75,6 +76,9 @@ pub struct Connection {
     pub unproven: Option<Session>,
     /// It carries requests already, though its handshake goes on: they travel with the hello.
     pub ready_early: bool,
+    /// Its answer is here, but a line of the client's rate has not carried it yet; then it can carry another request, or
+    /// not.
+    pub carried: Option<bool>,
     /// A request that cannot travel with the hello, and whether it is the connection's last.
     pub held: Option<(u32, bool)>,
 }
@@ -165,6 +169,7 @@ impl Connection {
             session_given: false,
             unproven: None,
             ready_early: false,
+            carried: None,
             held: None,
         }
     }
@@ -320,7 +325,8 @@ mod tests {
         connection.stage = Stage::Open;
         assert_eq!(overdue(&mut connection, &timeouts), None, "nothing is asked");
         let expect = Expect::default();
-        let exchange = Exchange { intended_ns: None, sent_ns: 0, began_ns: 0, first_byte_seen: false, expect };
+        let exchange =
+            Exchange { intended_ns: None, sent_ns: 0, began_ns: 0, first_byte_seen: false, first_byte_ns: 0, expect };
         connection.exchange = Some(exchange);
         assert_eq!(overdue(&mut connection, &timeouts), Some((5 * SECOND, ErrorKind::FirstByteTimeout)));
         connection.exchange = Some(Exchange { first_byte_seen: true, ..exchange });

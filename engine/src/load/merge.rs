@@ -54,6 +54,7 @@ pub fn merge(loops: impl IntoIterator<Item = (String, Outcome)>) -> Option<Outco
         whole.stopped |= outcome.stopped;
         whole.redirects_followed += outcome.redirects_followed;
         whole.redirects_unfinished += outcome.redirects_unfinished;
+        whole.kept = whole.kept.zip(outcome.kept).map(|(one, other)| one.with(other));
         slices.push((outcome.slices, outcome.slice_latencies));
     }
     whole.slices = merged_slices(&slices);

@@ -11,6 +11,7 @@ mod outcome;
 mod pacing;
 mod plan;
 mod progress;
+mod rated;
 mod recorder;
 mod redirect;
 mod requests;
@@ -33,6 +34,7 @@ pub use plan::{
     Target, Timeouts, Until, User, Workload,
 };
 pub use progress::{Recent, RecordedLatencies, Snapshot, Watched, Watcher, watch};
+pub use rated::{Kept, Rated};
 pub use redirect::Redirects;
 pub use route::Route;
 pub use run::{

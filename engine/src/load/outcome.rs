@@ -6,6 +6,7 @@ use hdrhistogram::Histogram;
 use tlsdyno_tls::named;
 
 use super::lives::Life;
+use super::rated::Kept;
 use super::slices::{Slice, SliceLatencies};
 
 named! {
@@ -187,6 +188,9 @@ pub struct Outcome {
     pub redirects_unfinished: u64,
     /// How the window was used, if the plan had one.
     pub window: Option<WindowUse>,
+    /// How many clients kept their rate, if they received at one.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub kept: Option<Kept>,
     /// What became of loops that were lost: what they did is in nothing else here.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
     pub losses: Vec<String>,

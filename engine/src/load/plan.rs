@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tlsdyno_tls::{Effort, named};
 
 use super::limits::{CONNECTIONS_MAX, RATE_MAX};
+use super::rated::Rated;
 use super::redirect::Redirects;
 use super::route::Route;
 use super::share::Share;
@@ -305,6 +306,8 @@ pub struct Plan {
     pub window: Option<u32>,
     /// Which redirects are followed; `None`: none, they are answers like others.
     pub redirects: Option<Redirects>,
+    /// How fast each client receives; `None`: as fast as the server sends. Each client has one connection at a time.
+    pub rated: Option<Rated>,
     /// Each request carries its place in the trace, in the header `Trace-Index`.
     pub numbered: bool,
     /// Cut the run into slices of this length, in nanoseconds.
@@ -336,6 +339,7 @@ impl Plan {
             until: Until::Laps(1),
             window: None,
             redirects: None,
+            rated: None,
             numbered: false,
             slice_ns: None,
             lead_in_ns: 0,
@@ -351,6 +355,7 @@ impl Plan {
         self.workload.check(&self.users)?;
         self.check_order()?;
         self.check_connections()?;
+        self.check_rated()?;
         self.check_pacing()
     }
 
@@ -409,6 +414,20 @@ impl Plan {
         }
         if self.session_limits.requests == Some(0) {
             return Err("a session must be good for at least one request");
+        }
+        Ok(())
+    }
+
+    /// Clients that receive at a rate.
+    fn check_rated(&self) -> Result<(), &'static str> {
+        let Some(rated) = self.rated else { return Ok(()) };
+        if rated.bits_per_second == 0 || rated.keep_bits_per_second > rated.bits_per_second {
+            return Err("a rate at which clients receive is above 0, and they cannot keep more than that");
+        }
+        let is_simple = self.window.is_none() && self.redirects.is_none() && self.connections.per_user == 1;
+        if self.pacing != Pacing::Closed || !is_simple || !matches!(self.until, Until::Elapsed(_)) {
+            return Err("clients receive at a rate in a closed loop of a given time, each over one connection at a \
+                        time, without window and redirects");
         }
         Ok(())
     }

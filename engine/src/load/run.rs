@@ -9,6 +9,7 @@ mod actions;
 mod ending;
 mod events;
 mod lead_in;
+mod lines;
 mod turns;
 
 use std::io;
@@ -22,6 +23,7 @@ use super::outcome::Outcome;
 use super::pacing::Pacer;
 use super::plan::{Pacing, Plan, Resumption, Until};
 use super::progress::Watched;
+use super::rated::Lines;
 use super::recorder::Recorder;
 use super::requests::Requests;
 use super::sessions::Sessions;
@@ -238,6 +240,8 @@ struct Run<'p> {
     hurries: bool,
     /// It takes turns with another load.
     turns: Option<Turns<'p>>,
+    /// What carries answers to clients that receive at a rate.
+    lines: Option<Lines>,
 }
 
 impl<'p> Run<'p> {
@@ -283,6 +287,7 @@ impl<'p> Run<'p> {
             was_cut: false,
             hurries: false,
             turns: None,
+            lines: plan.rated.map(Lines::new),
         })
     }
 
@@ -337,7 +342,7 @@ impl<'p> Run<'p> {
         let ended_ns = if gave_up || stopped { sys::monotonic_ns() } else { self.ended_ns() };
         let (unserved, was_cut) = (self.unserved, self.was_cut);
         let counted_turns_ns = self.counted_turns_ns();
-        let start_ns = self.start_ns().unwrap_or(ended_ns);
+        let (start_ns, kept) = (self.start_ns().unwrap_or(ended_ns), self.kept());
         if let Some(counted) = self.counted {
             return Ok(Outcome { gave_up, unserved, stopped, ..counted });
         }
@@ -346,6 +351,7 @@ impl<'p> Run<'p> {
         outcome.began_ns = start_ns;
         outcome.elapsed_ns = counted_turns_ns.unwrap_or(ended_ns.saturating_sub(start_ns));
         outcome.client_cpu_ns = sys::thread_cpu_ns() - self.cpu_before_ns;
+        outcome.kept = kept;
         outcome.window = self.users.window_use();
         // Decided to be followed, but the run ended first.
         outcome.redirects_followed -= self.users.hops_dropped();
@@ -408,6 +414,7 @@ impl<'p> Run<'p> {
             scheduled_ns,
             turn_ends_ns,
             counts_at_ns,
+            self.lines.as_ref().and_then(Lines::next_ns),
         ];
         let next = due.into_iter().flatten().min().unwrap_or(u64::MAX);
         next.saturating_sub(self.now_ns).min(WAIT_NS_MAX)
@@ -418,7 +425,8 @@ impl<'p> Run<'p> {
             self.unserved += self.users.take_unserved(self.now_ns);
             self.users.drain();
         }
-        if self.users.is_waiting_for_schedule() {
+        self.finish_what_is_carried();
+        if self.users.is_waiting_for_schedule() || self.all_are_carried() {
             // The server has nothing to say, and so is not silent.
             self.heard_ns = self.now_ns;
         }

@@ -121,6 +121,7 @@ pub fn plan(address: SocketAddr, workload: Workload, connections: Connections) -
         pacing: Pacing::Closed,
         until: Until::Laps(1),
         slice_ns: None,
+        rated: None,
         lead_in_ns: 0,
         share: tlsdyno_engine::load::Share::default(),
     }

@@ -52,6 +52,13 @@ impl Network {
     /// The longest delay at which slices of milliseconds can be compared, milliseconds.
     pub const SLICED_MS_MAX: f64 = 2.0;
 
+    /// The kilobits (1000 bits) of a bandwidth as `56kbit` or `1.5mbit`, a second.
+    pub fn kbit(text: &str) -> Option<f64> {
+        let units = [("kbit", 1.0), ("mbit", 1e3)];
+        let unit = |(unit, kbit)| Some((text.strip_suffix(unit)?.trim().parse::<f64>().ok()?, kbit));
+        units.into_iter().find_map(unit).map(|(value, kbit)| value * kbit)
+    }
+
     /// Whether all numbers make sense.
     ///
     /// # Errors
@@ -93,10 +100,7 @@ impl FromStr for Network {
                 "delay" => network.delay_ms = value.parse::<Time>()?.0.as_secs_f64() * 1e3,
                 "loss" => network.loss_fraction = number(value.strip_suffix('%').ok_or_else(wrong)?)? / 100.0,
                 "rate" => {
-                    let units = [("kbit", 1.0), ("mbit", 1e3)];
-                    let unit = units.into_iter().find_map(|(unit, kbit)| Some((value.strip_suffix(unit)?, kbit)));
-                    let (value, kbit) = unit.ok_or_else(wrong)?;
-                    network.rate_kbit = Some(number(value)? * kbit);
+                    network.rate_kbit = Some(Network::kbit(value).ok_or_else(wrong)?);
                 }
                 "queue" => network.queue_packets = value.parse().map_err(|_| wrong())?,
                 "line" => network.line = value.parse::<Line>().map_err(|error| error.to_string())?,

@@ -46,6 +46,18 @@ pub enum WorkloadSpec {
         #[serde(default = "hundred", skip_serializing_if = "is_hundred")]
         requests_per_user: u32,
     },
+    /// Synthetic: files, popularity, connections and handshakes by the rules of SPECweb99_SSL.
+    Specweb99 {
+        /// Number of users, of 100 requests each.
+        users: u32,
+        /// Seed of the random choices.
+        seed: u64,
+        /// Directories of 36 files, 4.9 MB each.
+        directories: u32,
+        /// Path of the server's page that dynamic requests are for; without one they are for files.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        dynamic: Option<String>,
+    },
     /// Synthetic: 25 objects in two pages, Mraz et al. 2002 section 4.5.
     Cdnow {
         /// Number of users, of 25 requests each.

@@ -98,7 +98,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use hdrhistogram::Histogram;
-    use tlsdyno_engine::load::{Life, Relayed};
+    use tlsdyno_engine::load::{Kept, Life, Relayed};
 
     use super::*;
 
@@ -122,6 +122,7 @@ mod tests {
             lives: vec![Life { client_number: 0, opened_ns: 0, closed_ns: 1, resumed: None, served_count: 1 }],
             losses: vec!["one".to_owned()],
             relayed: Some(Relayed::default()),
+            kept: Some(Kept::default()),
             ..Outcome::default()
         };
         let asked = Asked { network: Some(Network::default()), ..Asked::default() };
@@ -130,8 +131,13 @@ mod tests {
         let names: BTreeSet<String> = object.as_object().unwrap().keys().cloned().collect();
         assert_eq!(names, documented("## `tlsdyno load URL --json`"));
         let document = include_str!("../../../docs/FORMAT.md");
-        let nested =
-            [&object["handshakes"], &object["latency_ns"]["whole_response"], &object["relayed"], &object["network"]];
+        let nested = [
+            &object["handshakes"],
+            &object["latency_ns"]["whole_response"],
+            &object["relayed"],
+            &object["network"],
+            &object["kept"],
+        ];
         for name in nested.iter().flat_map(|object| object.as_object().unwrap().keys()) {
             assert!(document.contains(&format!("`{name}`")), "{name} is not documented");
         }

@@ -53,6 +53,8 @@ enum What {
     ErrorPercent,
     /// Resumed handshakes, per cent.
     Resumed,
+    /// Clients that kept their rate, per cent.
+    Kept,
 }
 
 impl FromStr for RunLimit {
@@ -77,10 +79,11 @@ impl FromStr for RunLimit {
             "errors" if is_percent => What::ErrorPercent,
             "errors" => What::Errors,
             "resumed" => What::Resumed,
+            "kept" => What::Kept,
             _ => {
                 return Err(format!(
                     "`{name}` is nothing that a run is measured by; known are hits/s, p50, p90, p99, p99.9, max, mean, \
-                     errors, resumed"
+                     errors, resumed, kept"
                 ));
             }
         };
@@ -125,6 +128,7 @@ impl RunLimit {
             What::Errors => errors as f64,
             What::ErrorPercent => 100.0 * errors as f64 / (run.outcome.hits + errors).max(1) as f64,
             What::Resumed => run.reuse_percent_achieved?,
+            What::Kept => run.outcome.kept?.share() * 100.0,
         })
     }
 
@@ -133,7 +137,7 @@ impl RunLimit {
             What::HitsPerSecond => format_rate(value),
             What::Latency(_) => format_duration(value),
             What::Errors => format_quantity(value),
-            What::ErrorPercent | What::Resumed => format_percent(value),
+            What::ErrorPercent | What::Resumed | What::Kept => format_percent(value),
         }
     }
 }

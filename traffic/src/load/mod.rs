@@ -1,6 +1,7 @@
 //! The load process: from a URL or a job file to plans of the engine, and from their outcomes to records, tables and
 //! JSON.
 
+pub mod bisect;
 pub mod client;
 pub mod diagnosis;
 pub mod limit;

@@ -15,7 +15,9 @@ use tlsdyno_tls::{Effort, Group, Suite, Version};
 use crate::load::diagnosis::Sent;
 use crate::load::places::{self, Sources};
 use crate::load::url::Url;
-use crate::load::values::{ExpectedStatus, Header, PauseFlag, PerSecond, Profile, Reuse, parse_alpn, parse_method};
+use crate::load::values::{
+    Bandwidth, ExpectedStatus, Header, PauseFlag, PerSecond, Profile, Reuse, parse_alpn, parse_method,
+};
 use crate::load::workload::WorkloadFlags;
 
 /// Flags that say what load is made.
@@ -205,6 +207,18 @@ pub struct Options {
     /// 'delay=50ms,loss=1%,rate=56kbit'; see docs/LOAD.md. Needs root
     #[arg(long, value_name = "NETWORK", conflicts_with_all = ["unix", "source"])]
     pub network: Option<Network>,
+
+    /// Each connection's client receives bodies at this bandwidth at most, for example 400kbit: an answer takes as long
+    /// from its first byte on, and then the next request is made. A third of --duration, at least 1s, goes before
+    /// and does not count
+    #[arg(long, value_name = "BANDWIDTH", conflicts_with_all = ["paced", "follow_redirects", "requests"])]
+    #[arg(conflicts_with_all = ["total_connections", "trace", "har"])]
+    pub receive_rate: Option<Bandwidth>,
+
+    /// Say how many clients received so much on the average, connecting and waiting included [default: four fifths of
+    /// --receive-rate]
+    #[arg(long, value_name = "BANDWIDTH", requires = "receive_rate")]
+    pub keep: Option<Bandwidth>,
 
     /// Server name sent and verified [default: the URL's host]
     #[arg(long, value_name = "NAME")]

@@ -10,14 +10,14 @@ use anyhow::{Context, Result, ensure};
 use tlsdyno_base::certificate_files;
 use tlsdyno_base::listening::is_loopback;
 use tlsdyno_engine::load::limits::CONNECTIONS_MAX;
-use tlsdyno_engine::load::{Connections, Pacing, Pause, Plan, Rate, Route, Target, Timeouts, Until, Workload};
+use tlsdyno_engine::load::{Connections, Pacing, Pause, Plan, Rate, Rated, Route, Target, Timeouts, Until, Workload};
 use tlsdyno_engine::time::Time;
 use tlsdyno_tls::{Config, Effort, Settings};
 
 use crate::load::options::{Options, effort};
 use crate::load::shape::Shape;
 use crate::load::url::Url;
-use crate::load::values::{PauseFlag, PerSecond};
+use crate::load::values::{Bandwidth, PauseFlag, PerSecond};
 use crate::load::{client, redirects, urls};
 use crate::network;
 use crate::trace;
@@ -26,6 +26,9 @@ use crate::trace;
 const BODY_BYTES_MAX: u64 = 1 << 30;
 /// How long a load lasts if nothing else is said: 10 s, in nanoseconds.
 const DURATION_NS: u64 = 10_000_000_000;
+
+/// The least time in which clients that receive at a rate begin, and which does not count.
+const LEAD_IN_NS_MIN: u64 = 1_000_000_000;
 
 /// Connections of a workload's user: the browsers of the papers had four.
 const BROWSER_CONNECTIONS: u32 = 4;
@@ -61,6 +64,9 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
     };
     let duration_ns = options.duration.map_or(Ok(DURATION_NS), Time::nanoseconds)?;
     let speed = options.workload.speed();
+    let rated = rated(options)?;
+    // All clients connect at once, most with a full handshake.
+    let lead_in_ns = if rated.is_some() { (duration_ns / 3).max(LEAD_IN_NS_MIN) } else { 0 };
     Ok(Plan {
         route: route(options)?,
         body,
@@ -72,10 +78,23 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         window: window.filter(|_| options.rate.is_none() && speed.is_none()),
         redirects: options.follow_redirects.map(|most| redirects::here(most, options, url, address, &host)),
         numbered,
-        until: until(options)?,
-        slice_ns: Some((duration_ns / SLICES).clamp(SLICE_NS_MIN, SLICE_NS_MAX)),
+        until: match until(options)? {
+            Until::Elapsed(elapsed_ns) => Until::Elapsed(elapsed_ns + lead_in_ns),
+            until => until,
+        },
+        slice_ns: rated.is_none().then(|| (duration_ns / SLICES).clamp(SLICE_NS_MIN, SLICE_NS_MAX)),
+        rated,
+        lead_in_ns,
         ..Plan::new(Target { address, host, tls }, workload, connections)
     })
+}
+
+/// How fast clients receive.
+fn rated(options: &Options) -> Result<Option<Rated>> {
+    let Some(Bandwidth(bits_per_second)) = options.receive_rate else { return Ok(None) };
+    let keep_bits_per_second = options.keep.map_or(bits_per_second / 5 * 4, |keep| keep.0);
+    ensure!(keep_bits_per_second <= bits_per_second, "--keep is a part of --receive-rate, and cannot be above it");
+    Ok(Some(Rated { bits_per_second, keep_bits_per_second }))
 }
 
 /// Refuses what is for other servers than the one at this address.
@@ -99,13 +118,14 @@ fn check_target(options: &Options, url: &Url, address: SocketAddr) -> Result<()>
 
 /// What is requested, and over how many connections of each user.
 fn requested(options: &Options, url: &Url, body_bytes: u64) -> Result<(Arc<Workload>, u32)> {
-    let made = options.workload.spec(options.users)?;
+    let made = options.workload.spec(options.users, options.connections)?;
     ensure!(
         made.is_none() || url.path == "/",
         "the workload says what is requested; give the URL without a path, not {}",
         url.path
     );
-    let per_user = options.per_user.unwrap_or(if made.is_some() { BROWSER_CONNECTIONS } else { 1 });
+    let is_browser = made.is_some() && options.receive_rate.is_none();
+    let per_user = options.per_user.unwrap_or(if is_browser { BROWSER_CONNECTIONS } else { 1 });
     ensure!(
         !options.all_at_once || per_user > 1,
         "--all-at-once is about the connections of a user, of which each has one here: add --per-user or a workload"

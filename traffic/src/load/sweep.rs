@@ -4,9 +4,12 @@
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-use anyhow::Result;
-use tlsdyno_engine::load::{Outcome, Pacing, Plan, Rate};
+use anyhow::{Result, bail};
+use tlsdyno_base::bootstrap::{Estimate, estimate_column};
+use tlsdyno_engine::load::{ErrorKind, Outcome, Pacing, Plan, Rate};
 
+use crate::load::bisect::{Edge, Found, bisect};
+use crate::load::diagnosis;
 use crate::load::options::Options;
 use crate::load::plan;
 use crate::load::url::Url;
@@ -92,6 +95,181 @@ pub fn by_rate(
     Ok(())
 }
 
+/// A load conforms when at least this share of its connections keeps the rate …
+const KEPT_MIN: f64 = 0.95;
+
+/// … and less than this share of its requests fails.
+const FAILED_MAX: f64 = 0.01;
+
+/// The rule of [`most_conforming`], as it is printed.
+pub const CONFORMING_RULE: &str =
+    "conforms: at least 95 % of the connections keep the rate, and less than 1 % of the requests fail";
+
+/// How much more connections each step of the way to the edge has, and how near the first search comes to it.
+const STEP: f64 = 1.5;
+const NEAR: f64 = 0.1;
+
+/// Each round looks for the edge anew between this part of where it was found and as many times that …
+const AROUND: f64 = 1.15;
+
+/// … in so many parts.
+const PARTS: u32 = 8;
+
+/// The range of --conforming: `50..2000` connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionRange {
+    /// Connections to begin with.
+    pub from: u32,
+    /// The most that are tried.
+    pub to: u32,
+}
+
+impl FromStr for ConnectionRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ConnectionRange, String> {
+        let parsed = text.split_once("..").and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
+        match parsed {
+            Some((from, to)) if 1 <= from && from <= to && to <= 1_000_000 => Ok(ConnectionRange { from, to }),
+            _ => Err(format!("`{text}` is no range of connections; write 50..2000 (1 to 1,000,000)")),
+        }
+    }
+}
+
+/// The most connections that conform.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MostConforming {
+    /// So many, by rounds that each found the edge anew.
+    Found(Estimate),
+    /// Even the most that were tried conform.
+    All(u32),
+    /// Not even one conforms.
+    None,
+    /// The search was cut short.
+    Cut,
+}
+
+/// Whether a load whose clients receive at a rate conforms.
+pub fn conforms(outcome: &Outcome) -> bool {
+    let failed: u64 = outcome.errors.values().sum();
+    let is_kept = outcome.kept.is_some_and(|kept| kept.share() >= KEPT_MIN);
+    is_kept && !outcome.gave_up && (failed as f64) < FAILED_MAX * (outcome.hits + failed).max(1) as f64
+}
+
+/// What failed for another reason than that the connections were too many.
+fn misconceived(outcome: &Outcome) -> Option<ErrorKind> {
+    let failed = |kind: &ErrorKind| kind.is_local() || [ErrorKind::Status, ErrorKind::Length].contains(kind);
+    diagnosis::main_kind(outcome).filter(failed)
+}
+
+/// The most connections of a load whose clients receive at a rate that still conform, as SPECweb99 looks for them: more
+/// and more connections until they do not conform, then halving, then `rounds` of halving around the edge. `load`
+/// runs a plan; `each` is told the connections, what came of them, and whether they conform.
+///
+/// # Errors
+/// The options make no plan, a run cannot begin, or it fails by something that fewer connections do not change.
+pub fn most_conforming(
+    options: &Options,
+    url: &Url,
+    address: SocketAddr,
+    (range, rounds): (ConnectionRange, u32),
+    load: impl Fn(&Plan) -> Result<Outcome>,
+    mut each: impl FnMut(u32, Outcome, bool) -> Result<()>,
+) -> Result<MostConforming> {
+    let mut options = Options { connections: range.from, ..options.clone() };
+    // A server that has just started reads its files for the first time.
+    load(&plan::plan(&options, url, address)?)?;
+    most(range, rounds, |connections, round| {
+        options.connections = connections;
+        // Another round has other requests.
+        options.workload.seed = u64::from(round) + 1;
+        let outcome = load(&plan::plan(&options, url, address)?)?;
+        if let Some(kind) = misconceived(&outcome) {
+            let of_kind = diagnosis::of_kind(kind);
+            let hint = "a workload's server needs its files for the most connections that are tried (tlsdyno trace \
+                        import)";
+            bail!("with {connections} connections most of what fails is of the kind {kind}: {of_kind}; {hint}");
+        }
+        let (conforms, is_cut) = (conforms(&outcome), outcome.stopped);
+        each(connections, outcome, conforms)?;
+        Ok(match (is_cut, conforms) {
+            (true, _) => Found::Cut,
+            (false, true) => Found::Below,
+            (false, false) => Found::FromHereOn(connections),
+        })
+    })
+}
+
+/// The search, by trials of a number of connections in a round, 0 being that before the first.
+fn most(
+    range: ConnectionRange,
+    rounds: u32,
+    mut attempt: impl FnMut(u32, u32) -> Result<Found>,
+) -> Result<MostConforming> {
+    let mut edge = Edge { below: 0, from: range.from };
+    while edge.from > edge.below {
+        match attempt(edge.from, 0)? {
+            Found::Cut => return Ok(MostConforming::Cut),
+            Found::FromHereOn(_) => break,
+            Found::Below if edge.from == range.to => return Ok(MostConforming::All(range.to)),
+            Found::Below => {
+                edge = Edge { below: edge.from, from: ((f64::from(edge.from) * STEP).ceil() as u32).min(range.to) };
+            }
+        }
+    }
+    let mut is_cut = false;
+    let mut note = |found: Result<Found>| found.inspect(|found| is_cut |= *found == Found::Cut);
+    let near = |edge: &Edge| (f64::from(edge.from) * NEAR) as u32;
+    let edge = bisect(edge, near(&edge), |connections| note(attempt(connections, 0)))?;
+    if edge.from == 1 {
+        return Ok(MostConforming::None);
+    }
+    let first = f64::midpoint(edge.below.into(), edge.from.into());
+    let part = (first * (AROUND - 1.0 / AROUND) / f64::from(PARTS)).max(1.0);
+    let mut middles: Vec<f64> = Vec::new();
+    for round in 0..rounds {
+        // Each round tries other numbers in between, so that what halving leaves open differs from round to round.
+        let shift = part * (f64::from(round) / f64::from(rounds) - 0.5);
+        let around = middles.iter().sum::<f64>() / middles.len() as f64;
+        let around = if middles.is_empty() { first } else { around };
+        let [below, from] = [around / AROUND, around * AROUND].map(|end| (end + shift).max(0.0) as u32);
+        let mut of_round = |connections| note(attempt(connections, round + 1));
+        let edge = closed(Edge { below, from: from.max(below + 1) }, part.ceil() as u32, range.to, &mut of_round)?;
+        let Some(edge) = edge else {
+            return Ok(if is_cut { MostConforming::Cut } else { MostConforming::All(range.to) });
+        };
+        middles.push(f64::midpoint(edge.below.into(), edge.from.into()));
+    }
+    if is_cut {
+        return Ok(MostConforming::Cut);
+    }
+    let Estimate { value, low, high } = estimate_column(&middles.into_iter().map(Some).collect());
+    let least = part / f64::from(2 * rounds);
+    Ok(MostConforming::Found(Estimate { value, low: low.min(value - least), high: high.max(value + least) }))
+}
+
+/// Where the edge is, within `step`: looked for in `whole`, whose ends have not been tried, and beyond them as far as it
+/// has moved. Nothing where it is beyond `most`, or the search was cut short.
+fn closed(whole: Edge, step: u32, most: u32, attempt: &mut impl FnMut(u32) -> Result<Found>) -> Result<Option<Edge>> {
+    let mut edge = bisect(whole, step, &mut *attempt)?;
+    while edge.from >= whole.from {
+        match attempt(edge.from)? {
+            Found::Below if edge.from >= most => return Ok(None),
+            Found::Below => edge = Edge { below: edge.from, from: edge.from + step },
+            Found::FromHereOn(_) => break,
+            Found::Cut => return Ok(None),
+        }
+    }
+    while edge.below <= whole.below && edge.below > 0 {
+        match attempt(edge.below)? {
+            Found::Below => break,
+            Found::FromHereOn(_) => edge = Edge { below: edge.below.saturating_sub(step), from: edge.below },
+            Found::Cut => return Ok(None),
+        }
+    }
+    Ok(Some(edge))
+}
+
 /// As many connections as saturate the server: doubled from `options.connections` until that brings less than
 /// [`GAIN_MIN`], or there are `connections_max`. Whether they do, and what came of the last step.
 ///
@@ -127,7 +305,66 @@ pub fn saturated_at(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use tlsdyno_base::random::SplitMix64;
+    use tlsdyno_engine::load::Kept;
+
     use super::*;
+
+    /// What is found where up to about so many connections conform, by a part of it more or less, and in how many runs.
+    fn found(edge: f64, spread: f64, range: &str) -> (MostConforming, u32) {
+        let (mut runs, mut random) = (0, SplitMix64::new(7));
+        let found = most(range.parse().unwrap(), 5, |connections, _| {
+            runs += 1;
+            let chance = random.next_u64() as f64 / u64::MAX as f64 - 0.5;
+            let conforms = f64::from(connections) <= edge * (1.0 + spread * chance);
+            Ok(if conforms { Found::Below } else { Found::FromHereOn(connections) })
+        });
+        (found.unwrap(), runs)
+    }
+
+    #[test]
+    fn the_most_connections_that_conform_are_found_with_their_interval() {
+        for (edge, spread, range) in [(1_480.0, 0.0, "100..5000"), (1_480.0, 0.06, "1000..2000"), (37.0, 0.0, "1..400")]
+        {
+            let (MostConforming::Found(most), runs) = found(edge, spread, range) else { panic!("found") };
+            assert!(most.low <= edge * 1.01 && edge * 0.99 <= most.high, "{edge}: {most:?}");
+            assert!(most.high - most.low < 0.08 * edge + 2.0 && runs <= 30, "{edge}: {most:?}, {runs} runs");
+        }
+        // Whoever begins above the edge comes down to it.
+        let (MostConforming::Found(most), _) = found(40.0, 0.0, "300..400") else { panic!("found") };
+        assert!(most.low <= 40.0 && 40.0 <= most.high, "{most:?}");
+        assert_eq!(found(1e9, 0.0, "100..300").0, MostConforming::All(300));
+        assert_eq!(found(0.0, 0.0, "8..300").0, MostConforming::None);
+        // Where it moves, so does the search, and the interval is wide.
+        let (MostConforming::Found(most), runs) = found(1_000.0, 1.0, "100..5000") else { panic!("found") };
+        assert!(most.high - most.low > 100.0 && most.low < 1_000.0 && 900.0 < most.high, "{most:?}, {runs} runs");
+        // A first search that was misled by half is put right.
+        let mut runs = 0;
+        let misled = super::most("500..5000".parse().unwrap(), 6, |connections, round| {
+            runs += 1;
+            let edge = if round == 0 { 600 } else { 900 };
+            Ok(if connections <= edge { Found::Below } else { Found::FromHereOn(connections) })
+        });
+        let MostConforming::Found(most) = misled.unwrap() else { panic!("found") };
+        assert!(most.low <= 900.0 && 880.0 <= most.high && runs < 50, "{most:?}, {runs} runs");
+    }
+
+    #[test]
+    fn a_load_conforms_by_shares_and_failures() {
+        let of = |kept_count, failed| {
+            let kept = Kept { clients_count: 100, kept_count, ..Kept::default() };
+            let errors = BTreeMap::from([(ErrorKind::Reset, failed)]);
+            conforms(&Outcome { hits: 1_000, kept: Some(kept), errors, ..Outcome::default() })
+        };
+        assert_eq!([of(95, 0), of(94, 0), of(100, 10), of(100, 11)], [true, false, true, false]);
+        assert!(!conforms(&Outcome { hits: 1, ..Outcome::default() }), "nobody received at a rate");
+        let unheard =
+            Outcome { errors: BTreeMap::from([(ErrorKind::Status, 9), (ErrorKind::Reset, 1)]), ..Outcome::default() };
+        assert_eq!(misconceived(&unheard), Some(ErrorKind::Status));
+        assert!(["", "5", "9..5", "0..4", "a..b"].iter().all(|text| text.parse::<ConnectionRange>().is_err()));
+    }
 
     #[test]
     fn rates_grow_to_the_end_of_the_range() {

@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use tlsdyno_engine::load::{Resumption, Spread};
 use tlsdyno_engine::time::Time;
+use tlsdyno_record::model::Network;
 
 /// The value of --rate: requests a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,6 +24,22 @@ impl FromStr for PerSecond {
         match number.trim().parse::<f64>() {
             Ok(number) if number > 0.0 && number / seconds <= 1e7 => Ok(PerSecond(number / seconds)),
             _ => Err(format!("`{text}` is no rate; write 500/s, 30/m or 100/h (above 0, at most 10,000,000/s)")),
+        }
+    }
+}
+
+/// The value of --receive-rate and --keep: bits a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bandwidth(pub u64);
+
+impl FromStr for Bandwidth {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Bandwidth, String> {
+        let kbit = Network::kbit(text.strip_suffix("/s").unwrap_or(text));
+        match kbit.filter(|kbit| (1.0..=1e7).contains(kbit)) {
+            Some(kbit) => Ok(Bandwidth((kbit * 1e3) as u64)),
+            None => Err(format!("`{text}` is no bandwidth; write 400kbit or 1.5mbit (a second; 1kbit to 10000mbit)")),
         }
     }
 }
@@ -201,6 +218,11 @@ mod tests {
         assert_eq!("99.5".parse(), Ok(Reuse::Percent(99.5)));
         assert_eq!("always".parse(), Ok(Reuse::Always));
         assert!(["101%", "-1%", "half", "", "NaN"].iter().all(|text| text.parse::<Reuse>().is_err()));
+        assert_eq!(
+            ["400kbit", "320kbit/s", "1.5mbit"].map(str::parse),
+            [400_000, 320_000, 1_500_000].map(|bits| Ok(Bandwidth(bits)))
+        );
+        assert!(["400", "0kbit", "xkbit", "400kbit/m", ""].iter().all(|text| text.parse::<Bandwidth>().is_err()));
         let header: Header = "accept:  text/html ".parse().unwrap();
         assert_eq!(header.line(), "accept: text/html\r\n");
         assert!(

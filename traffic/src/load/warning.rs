@@ -26,6 +26,11 @@ pub fn is_a_miss(warning: &Warning) -> bool {
 /// A client at least this busy is taken for the bottleneck (`docs/METHODOLOGY.md`, "Two metrics").
 const CLIENT_BOUND: f64 = 0.95;
 
+/// Whether the client was the bottleneck.
+pub fn is_client_bound(outcome: &Outcome) -> bool {
+    outcome.busy_fraction() >= CLIENT_BOUND && outcome.hits > 0
+}
+
 /// Loops of one load may begin so far apart, in nanoseconds, and not by more than a hundredth of the run.
 const SKEW_NS_MAX: u64 = 10_000_000;
 
@@ -65,7 +70,7 @@ pub fn warnings(outcome: &Outcome, sent: &Sent, asked: &Asked, strict: bool) -> 
     let mut warnings: Vec<Warning> = outcome.losses.iter().map(|what| Warning::new(WORKER_LOST, what)).collect();
     warnings.extend(relay_overloaded(outcome));
     let busy = outcome.busy_fraction();
-    if busy >= CLIENT_BOUND && outcome.hits > 0 {
+    if is_client_bound(outcome) {
         let of_loop = busiest(outcome).map(|part| part.name.clone());
         warnings.push(client_bound(busy, of_loop));
     }

@@ -4,6 +4,8 @@
 use anyhow::{Result, ensure};
 use tlsdyno_engine::load::{Outcome, Plan, Until, WindowUse};
 
+use crate::load::bisect::{Edge, Found, bisect};
+
 /// Replays the trace of `plan` with ever closer windows by `load`, and answers the outcome with the smallest that did
 /// not stall.
 ///
@@ -14,7 +16,7 @@ pub fn smallest(mut plan: Plan, load: impl Fn(&Plan) -> Result<Outcome>) -> Resu
         plan.until == Until::Laps(1),
         "--window search replays the log as often as it needs; leave out --duration and --total-connections"
     );
-    bisect(|window| {
+    search(|window| {
         plan.window = Some(window);
         let outcome = load(&plan)?;
         let used = outcome.window.filter(|_| !outcome.stopped && !outcome.gave_up);
@@ -24,22 +26,19 @@ pub fn smallest(mut plan: Plan, load: impl Fn(&Plan) -> Result<Outcome>) -> Resu
 
 /// Bisects between windows that stall and windows that do not. `replay` answers how the window was used, or nothing if
 /// the run was cut short, which ends the search.
-fn bisect<T>(mut replay: impl FnMut(u32) -> Result<(T, Option<WindowUse>)>) -> Result<T> {
-    let (mut best, mut used) = replay(u32::MAX)?;
-    let (mut too_small, mut enough) = (0, u32::MAX);
-    while let Some(without_stall) = used {
-        // With a window just wider than the largest distance, the same would have happened.
-        enough = enough.min(u32::try_from(without_stall.largest_distance + 1).unwrap_or(u32::MAX));
-        let window = too_small + enough.saturating_sub(too_small) / 2;
-        if window == too_small || enough <= too_small {
-            break;
+fn search<T>(mut replay: impl FnMut(u32) -> Result<(T, Option<WindowUse>)>) -> Result<T> {
+    // With a window just wider than the largest distance, the same would have happened.
+    let enough = |used: WindowUse| u32::try_from(used.largest_distance + 1).unwrap_or(u32::MAX);
+    let (mut best, used) = replay(u32::MAX)?;
+    let Some(used) = used else { return Ok(best) };
+    bisect(Edge { below: 0, from: enough(used) }, 1, |window| {
+        let (outcome, used) = replay(window)?;
+        if used.is_some_and(|used| used.stalls > 0) {
+            return Ok(Found::Below);
         }
-        let (outcome, of_this) = replay(window)?;
-        match of_this {
-            Some(of_this) if of_this.stalls > 0 => too_small = window,
-            _ => (best, used, enough) = (outcome, of_this, window),
-        }
-    }
+        best = outcome;
+        Ok(used.map_or(Found::Cut, |used| Found::FromHereOn(enough(used))))
+    })?;
     Ok(best)
 }
 
@@ -51,7 +50,7 @@ mod tests {
     /// `farthest`.
     fn found(needed: u32, farthest: u64) -> (u32, u32) {
         let mut replays = 0;
-        let limit = bisect(|window| {
+        let limit = search(|window| {
             replays += 1;
             let largest_distance = farthest.min(u64::from(window) - 1);
             let stalls = u64::from(window < needed);
@@ -77,7 +76,7 @@ mod tests {
     #[test]
     fn a_replay_that_was_cut_short_ends_the_search() {
         let mut replays = 0;
-        let result = bisect(|_| {
+        let result = search(|_| {
             replays += 1;
             Ok((replays, None))
         });

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_record::model::workload::{ClientField, HarSpec, NamesSpec, WorkloadSpec};
 
-use crate::trace::flags::{self, ReplayArgs, WorkloadChoice};
+use crate::trace::flags::{self, ReplayArgs, Specweb99Args, WorkloadChoice};
 
 /// Places of a log that requests may get ahead of each other unless --window says otherwise: the value of Coarfa et al.
 /// 2006, section 2.2.2.
@@ -58,6 +58,11 @@ pub struct WorkloadFlags {
     #[arg(long, value_name = "FACTOR", default_value_t = 0.1)]
     scale: f64,
     #[command(flatten)]
+    specweb99: Specweb99Args,
+    /// Seed of a synthetic workload.
+    #[arg(skip = 1u64)]
+    pub seed: u64,
+    #[command(flatten)]
     replay: ReplayArgs,
     /// Log: how far requests may get ahead of each other in its order; `none`: as far as their users come; `search`:
     /// replays it again and again until the smallest window is found that lets no connection stall [default:
@@ -84,11 +89,15 @@ fn parse_timing(text: &str) -> Result<f64, String> {
 }
 
 impl WorkloadFlags {
-    /// The workload, if the load is not just the URL. `users` is what --users says.
+    /// The workload, if the load is not just the URL. `users` is what --users says, `connections` what --connections
+    /// does.
     ///
     /// # Errors
     /// There is no such file, or a flag that means nothing for the workload.
-    pub fn spec(&self, users: Option<u32>) -> Result<Option<WorkloadSpec>> {
+    pub fn spec(&self, users: Option<u32>, connections: u32) -> Result<Option<WorkloadSpec>> {
+        if self.workload.is_none() {
+            self.specweb99.ensure_absent("a load without --workload specweb99").or_fault(Fault::Usage)?;
+        }
         if self.trace.is_none() {
             self.replay.ensure_absent("a load without --trace LOG").or_fault(Fault::Usage)?;
         }
@@ -117,7 +126,10 @@ impl WorkloadFlags {
             let har = HarSpec { users: users.unwrap_or(defaults.users), origin: self.har_site.clone(), names };
             return Ok(Some(WorkloadSpec::Har { path: flags::input(path, "HAR file")?, har }));
         }
-        Ok(self.workload.map(|choice| choice.spec(users, self.scale, 1)))
+        let made = |choice: WorkloadChoice| {
+            self.specweb99.applied(choice.spec(users, self.scale, self.seed), connections).or_fault(Fault::Usage)
+        };
+        self.workload.map(made).transpose()
     }
 
     /// Takes the log out, with what is left out of it and which field is the client, where it is not to be replayed.

@@ -10,6 +10,11 @@ use tlsdyno_record::model::workload::{
     ClientField, NamesSpec, OrderSpec, ReplaySpec, SessionsSpec, WorkloadSpec, hundred,
 };
 
+use super::directories_for;
+
+/// Connections that the directories of specweb99 are for, where nobody says how many there will be.
+const CONNECTIONS: u32 = 64;
+
 /// Synthetic workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WorkloadChoice {
@@ -19,6 +24,9 @@ pub enum WorkloadChoice {
     Department,
     /// 36 files of 0.1 to 900 KB, about 15 KB mean, a connection for each request (Apostolopoulos et al. 2000)
     Specweb96,
+    /// directories of the same files, kept and short connections, a full handshake for every fifth request
+    /// (SPECweb99_SSL)
+    Specweb99,
     /// 25 small objects in two pages over kept connections: 96 % reuse (Mraz et al. 2002)
     Cdnow,
 }
@@ -32,8 +40,51 @@ impl WorkloadChoice {
             WorkloadChoice::Specweb96 => {
                 WorkloadSpec::Specweb96 { users: users.unwrap_or(5_000), seed, requests_per_user: hundred() }
             }
+            WorkloadChoice::Specweb99 => WorkloadSpec::Specweb99 {
+                users: users.unwrap_or(5_000),
+                seed,
+                directories: directories_for(CONNECTIONS),
+                dynamic: None,
+            },
             WorkloadChoice::Cdnow => WorkloadSpec::Cdnow { users: users.unwrap_or(20_000) },
         }
+    }
+}
+
+/// What belongs to specweb99; the same flags wherever it is taken.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Specweb99Args {
+    /// specweb99: directories of 36 files, 4.9 MB each [default: as the rules have them for so many connections]
+    #[arg(long, value_name = "N")]
+    pub directories: Option<u32>,
+    /// specweb99: the server's page that three of ten requests are for, with the path of a file as its query; without
+    /// one they are for the file
+    #[arg(long, value_name = "PATH")]
+    pub dynamic: Option<String>,
+}
+
+impl Specweb99Args {
+    /// The workload with these, for so many connections, each of which has a user.
+    ///
+    /// # Errors
+    /// It is another one, and one of the flags was given.
+    pub fn applied(&self, spec: WorkloadSpec, connections: u32) -> Result<WorkloadSpec> {
+        if let WorkloadSpec::Specweb99 { users, seed, .. } = spec {
+            let directories = self.directories.unwrap_or_else(|| directories_for(connections));
+            let (users, dynamic) = (users.max(connections), self.dynamic.clone());
+            return Ok(WorkloadSpec::Specweb99 { users, seed, directories, dynamic });
+        }
+        self.ensure_absent("another workload than specweb99")?;
+        Ok(spec)
+    }
+
+    /// # Errors
+    /// One of the flags was given: they are not for `what`.
+    pub fn ensure_absent(&self, what: &str) -> Result<()> {
+        for (flag, given) in [("--directories", self.directories.is_some()), ("--dynamic", self.dynamic.is_some())] {
+            ensure!(!given, "{flag} means nothing for {what}; leave it out");
+        }
+        Ok(())
     }
 }
 

@@ -27,6 +27,7 @@ mod replay;
 mod scan;
 mod sessions;
 mod specweb96;
+mod specweb99;
 mod summary;
 mod synth;
 mod url;
@@ -40,6 +41,7 @@ use tlsdyno_record::model::workload::WorkloadSpec;
 pub use docroot::{MODIFIED, MODIFIED_UNIX_S, write as write_docroot};
 pub use log_summary::{Example, Excluded, LogRead, LogSummary, Malformed};
 pub use scan::{LogScan, scan as scan_log};
+pub use specweb99::directories_for;
 pub use summary::{HarSummary, Sizes, Summary};
 pub use synth::write_log;
 
@@ -112,6 +114,9 @@ pub fn make(spec: &WorkloadSpec) -> anyhow::Result<Site> {
         }
         WorkloadSpec::Specweb96 { users, seed, requests_per_user } => {
             ("specweb96", specweb96::make(*users, *seed, *requests_per_user))
+        }
+        WorkloadSpec::Specweb99 { users, seed, directories, dynamic } => {
+            ("specweb99", specweb99::make(*users, *seed, *directories, dynamic.as_deref()))
         }
         WorkloadSpec::Cdnow { users } => ("cdnow", cdnow::make(*users)),
         WorkloadSpec::Har { path, har: rules } => {

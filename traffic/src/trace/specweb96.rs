@@ -20,9 +20,9 @@ use tlsdyno_engine::load::{Request, User, Workload};
 use super::{DocrootFile, Parts};
 
 /// Requests to each class among a hundred.
-const PER_CLASS: [usize; 4] = [35, 50, 14, 1];
+pub(super) const PER_CLASS: [usize; 4] = [35, 50, 14, 1];
 /// Files of one class, 1 to 9 times its smallest.
-const FILES_PER_CLASS: usize = 9;
+pub(super) const FILES_PER_CLASS: usize = 9;
 /// Smallest file of each class in tenths of a KB.
 const SMALLEST_TENTHS_KB: [u64; 4] = [1, 10, 100, 1000];
 /// Rate of the Poisson distribution whose mean, cut to 1 to 9, is 5.
@@ -39,12 +39,12 @@ pub(super) fn make(users: u32, seed: u64, requests_per_user: u32) -> Result<Part
         "the specweb96 workload is made for 1 to {most} users of at least one request, not {users} of \
          {requests_per_user}"
     );
-    let files = files();
+    let files = files("/file_set");
     let mut workload = Workload { objects: files.iter().map(DocrootFile::object).collect(), ..Workload::default() };
     let mut random = SplitMix64::new(seed);
     let mut classes: Vec<usize> = (0..4).flat_map(|class| std::iter::repeat_n(class, PER_CLASS[class])).collect();
-    let mut choices: [Even; 4] = std::array::from_fn(|_| Even { state: random.next_u64() });
-    let limits = limits();
+    let mut choices: [Even; 4] = std::array::from_fn(|_| Even::new(random.next_u64()));
+    let limits = limits(&poisson());
     for number in 0..users * requests_per_user {
         let place = number as usize % classes.len();
         if place == 0 {
@@ -64,44 +64,55 @@ pub(super) fn make(users: u32, seed: u64, requests_per_user: u32) -> Result<Part
     Ok(Parts { workload, files })
 }
 
-/// The 36 files, named as SPEC's file sets were: `/file_set/class2_3` is the third file of the class from 10 to 90 KB.
-fn files() -> Vec<DocrootFile> {
+/// The 36 files of a directory, named as SPEC's file sets were: `class2_3` is the third file of the class from 10 to
+/// 90 KB.
+pub(super) fn files(directory: &str) -> Vec<DocrootFile> {
     let mut files = Vec::new();
     for (class, smallest) in SMALLEST_TENTHS_KB.iter().enumerate() {
         for number in 1..=FILES_PER_CLASS as u64 {
             let bytes = (number * smallest * 1024 + 5) / 10;
-            files.push(DocrootFile { path: format!("/file_set/class{class}_{number}"), bytes });
+            files.push(DocrootFile { path: format!("{directory}/class{class}_{number}"), bytes });
         }
     }
     files
 }
 
-/// Where each file's part of the distribution ends, in units of 2^-64.
-fn limits() -> [u64; FILES_PER_CLASS] {
+/// The weight of each file of a class.
+fn poisson() -> [f64; FILES_PER_CLASS] {
     let mut weight = 1.0;
-    let weights: [f64; FILES_PER_CLASS] = std::array::from_fn(|index| {
+    std::array::from_fn(|index| {
         weight *= RATE / (index + 1) as f64;
         weight
-    });
+    })
+}
+
+/// Where the part of each of these weights ends, in units of 2^-64.
+pub(super) fn limits(weights: &[f64]) -> Vec<u64> {
     let total: f64 = weights.iter().sum();
     let mut passed = 0.0;
-    let mut limits = weights.map(|weight| {
+    let limit = |weight: &f64| {
         passed += weight;
         (passed / total * 2.0_f64.powi(64)) as u64
-    });
-    limits[FILES_PER_CLASS - 1] = u64::MAX;
+    };
+    let mut limits: Vec<u64> = weights.iter().map(limit).collect();
+    limits.last_mut().into_iter().for_each(|last| *last = u64::MAX);
     limits
 }
 
 /// Points spread evenly over the unit interval: multiples of the golden ratio (Weyl's sequence).
-struct Even {
+pub(super) struct Even {
     state: u64,
 }
 
 impl Even {
-    fn next(&mut self, limits: &[u64; FILES_PER_CLASS]) -> usize {
+    pub(super) fn new(state: u64) -> Even {
+        Even { state }
+    }
+
+    /// The part that the next point is in.
+    pub(super) fn next(&mut self, limits: &[u64]) -> usize {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        limits.iter().position(|limit| self.state <= *limit).unwrap_or(FILES_PER_CLASS - 1)
+        limits.iter().position(|limit| self.state <= *limit).unwrap_or(limits.len() - 1)
     }
 }
 

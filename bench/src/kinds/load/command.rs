@@ -27,7 +27,7 @@ use tlsdyno_traffic::load::limit::{Limit, RunLimit};
 use tlsdyno_traffic::load::options::{self, Options};
 use tlsdyno_traffic::load::plan;
 use tlsdyno_traffic::load::screen::{self, Display};
-use tlsdyno_traffic::load::sweep::{self, RateRange};
+use tlsdyno_traffic::load::sweep::{self, ConnectionRange, RateRange};
 use tlsdyno_traffic::load::threads::{Crew, Loops, Threads};
 use tlsdyno_traffic::load::url::Url;
 use tlsdyno_traffic::load::warning::{WORKER_LOST, is_a_miss, warnings};
@@ -39,6 +39,7 @@ use tlsdyno_traffic::machines::job;
 use tlsdyno_traffic::network::Through;
 
 use crate::kinds::load::compare::gate_exit;
+use crate::kinds::load::conforming;
 use crate::kinds::load::file::LoadExperiment;
 use crate::kinds::load::run_files::{check_endings, check_record_endings, write_load, write_record};
 use crate::kinds::load::run_page;
@@ -108,6 +109,19 @@ pub struct Args {
     #[arg(long, value_name = "FROM..TO", conflicts_with_all = ["rate", "total_connections", "requests", "strict"])]
     sweep: Option<RateRange>,
 
+    /// Look for the most connections whose clients keep their rate, for example 50..2000, by rounds around that number:
+    /// at least 95 % of them receive --keep, and less than 1 % of requests fail. --duration is that of each run.
+    /// Without --receive-rate by SPECweb99's rules, 400kbit of which 320kbit are kept
+    #[arg(long, value_name = "FROM..TO")]
+    #[arg(conflicts_with_all = ["rate", "total_connections", "requests", "strict", "sweep", "against", "connections"])]
+    #[arg(conflicts_with_all = ["fail_if", "pause", "follow_redirects", "trace", "har"])]
+    conforming: Option<ConnectionRange>,
+
+    /// Rounds of --conforming around the number, from which its interval is
+    #[arg(long, default_value_t = 5, value_name = "N", requires = "conforming")]
+    #[arg(value_parser = clap::value_parser!(u32).range(2..=1000))]
+    rounds: u32,
+
     /// Each rate of --sweep is so many times the last
     #[arg(long, default_value_t = 1.5, value_name = "FACTOR", requires = "sweep")]
     factor: f64,
@@ -148,6 +162,24 @@ pub struct Args {
     machines: WorkersModel,
 }
 
+impl Args {
+    pub(super) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    pub(super) fn json(&self) -> bool {
+        self.json
+    }
+
+    pub(super) fn progress(&self) -> screen::Flag {
+        self.progress
+    }
+
+    pub(super) fn output(&self) -> &[PathBuf] {
+        &self.output
+    }
+}
+
 /// Runs the load and prints what it measured.
 pub fn run(args: &Args) -> Result<Exit> {
     let stop = interrupt::flag(Exit::Interrupted as i32)?;
@@ -160,7 +192,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     }
     let to = Destination::of(args)?;
     let plan = plan::plan(&args.options, &to.url, to.address).or_fault(Fault::Usage)?;
-    match args.sweep.is_some() || args.against.is_some() {
+    match args.sweep.is_some() || args.against.is_some() || args.conforming.is_some() {
         true => check_record_endings(&args.output).or_fault(Fault::Usage)?,
         false => check_endings(&args.output).or_fault(Fault::Usage)?,
     }
@@ -170,8 +202,9 @@ pub fn run(args: &Args) -> Result<Exit> {
     }
     let (machines, may_load) = (&args.machines, &args.options.i_may_load_this);
     permission::check(&to.url.host, to.address, may_load).or_fault(Fault::Usage)?;
+    let connections = args.conforming.map_or(args.options.connections, |range| range.to);
     // Workers make the connections; each of them has one to this process, and what starts it two files.
-    let files = if machines.are_given() { 3 * machines.count() as u32 } else { args.options.connections };
+    let files = if machines.are_given() { 3 * machines.count() as u32 } else { connections };
     open_files::make_room_for(files).or_fault(Fault::Environment)?;
     if let Some(image) = machines.image.as_ref().filter(|_| args.print_manifest) {
         tlsdyno_base::output::print(manifest(machines, image, may_load, args.threads)?)?;
@@ -188,9 +221,10 @@ pub fn run(args: &Args) -> Result<Exit> {
     let through = args.options.network.map(|network| Through::open(&network, loops.clone())).transpose()?;
     let here: &dyn Crew = through.as_ref().map_or(&loops, |through| through);
     let crew = gathered.as_ref().map_or(here, |gathered| &gathered.workers);
-    match args.sweep {
-        Some(range) => sweep(args, range, &to, crew, &stop),
-        None => once(args, &to, plan, crew, &of_run, &stop),
+    match (args.sweep, args.conforming) {
+        (Some(range), _) => sweep(args, range, &to, crew, &stop),
+        (None, Some(range)) => conforming::run(args, range, args.rounds, &to, crew, &stop),
+        (None, None) => once(args, &to, plan, crew, &of_run, &stop),
     }
 }
 
@@ -206,11 +240,11 @@ fn loops(args: &Args, is_elsewhere: bool, plan: &Plan, address: SocketAddr) -> R
 }
 
 /// Where a load goes.
-struct Destination<'a> {
+pub(super) struct Destination<'a> {
     /// The URL as it was typed.
-    text: &'a str,
-    url: Url,
-    address: SocketAddr,
+    pub text: &'a str,
+    pub url: Url,
+    pub address: SocketAddr,
 }
 
 impl<'a> Destination<'a> {
@@ -276,7 +310,7 @@ fn is_worth_keeping(outcome: &Outcome, asked: Option<Time>) -> bool {
 }
 
 /// The question of a record, with the name that it is kept under.
-fn question(args: &Args, question: String) -> String {
+pub(super) fn question(args: &Args, question: String) -> String {
     match &args.name {
         Some(name) => format!("{name}: {question}"),
         None => question,
@@ -380,7 +414,7 @@ fn sweep(args: &Args, range: RateRange, to: &Destination, crew: &dyn Crew, stop:
 }
 
 /// What a run comes to, with what must be said of it.
-fn summed_up(
+pub(super) fn summed_up(
     text: &str,
     asked: Asked,
     options: &Options,
@@ -396,7 +430,7 @@ fn summed_up(
 
 /// Ends the record and says where it is. That it could not be kept does not change how the program ends: the result
 /// was printed.
-fn keep(runs: Runs, finished: bool, json: bool) -> Record {
+pub(super) fn keep(runs: Runs, finished: bool, json: bool) -> Record {
     let (record, kept) = runs.keep(finished);
     match kept {
         Ok(()) if !json => {

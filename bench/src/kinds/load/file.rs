@@ -29,7 +29,7 @@ pub struct LoadExperiment {
     /// Flags of `tlsdyno load` by their long names: `reuse = "80%"`, `connections = 32`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub load: BTreeMap<String, FlagValue>,
-    /// Flags with all the values that they take: every combination is a point.
+    /// Flags with all the values that they take, and `object_bytes` of `[server]`: every combination is a point.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sweep: BTreeMap<String, Vec<FlagValue>>,
     /// Throughput at saturation over percent reuse, in place of a sweep.
@@ -90,6 +90,9 @@ impl fmt::Display for FlagValue {
     }
 }
 
+/// The key of `[sweep]` that is no flag: sizes of the object of `[server]`, bytes.
+pub const SIZES: &str = "object_bytes";
+
 /// A combination of the swept values.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LoadPoint {
@@ -97,6 +100,8 @@ pub struct LoadPoint {
     pub name: String,
     /// All flags, as on a command line.
     pub flags: Vec<String>,
+    /// Size of the object, where sizes are swept.
+    pub object_bytes: Option<u64>,
 }
 
 impl LoadExperiment {
@@ -117,6 +122,7 @@ impl LoadExperiment {
             value => format!("{name} {value}"),
         };
         let name = swept.iter().map(told).collect::<Vec<_>>().join(", ");
+        let size = swept.iter().find(|(name, _)| *name == SIZES);
         let fixed = self.load.iter().filter(|(name, _)| !self.sweep.contains_key(*name));
         let flag = |(name, value): (&String, &FlagValue)| match value {
             FlagValue::Switch(false) => None,
@@ -125,7 +131,8 @@ impl LoadExperiment {
         };
         LoadPoint {
             name: if name.is_empty() { self.url.clone() } else { name },
-            flags: fixed.chain(swept.iter().copied()).filter_map(flag).collect(),
+            flags: fixed.chain(swept.iter().copied().filter(|(name, _)| *name != SIZES)).filter_map(flag).collect(),
+            object_bytes: size.and_then(|(_, value)| value.to_string().parse().ok()),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod command;
 pub mod compare;
+mod conforming;
 pub mod curve;
 pub mod file;
 mod in_turns;
@@ -9,6 +10,7 @@ pub mod page;
 mod record;
 pub mod run_files;
 pub mod run_page;
+pub mod sizes;
 mod started_server;
 pub mod subject;
 pub mod summary;

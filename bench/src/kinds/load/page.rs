@@ -1,12 +1,15 @@
 //! A load experiment as a document: a table of its points, and what each run printed.
 
 use serde_json::{Value, json};
-use tlsdyno_base::units::{NONE, format_count, format_duration, format_percent, format_quantity, format_tenths};
+use tlsdyno_base::units::{
+    NONE, format_binary_bytes, format_count, format_duration, format_percent, format_quantity, format_tenths,
+};
 use tlsdyno_record::store::Record;
 use tlsdyno_record::store::load_run::Summary;
 use tlsdyno_report::rows::Rows;
 use tlsdyno_stats::ConfigurationSummary;
 
+use crate::kinds::load::sizes::Crossing;
 use crate::kinds::load::summary::{LoadSummary, latency};
 use crate::kinds::load::{LoadRecord, curve, run_page};
 use crate::report::charts::{COLOURS, line_legend, line_mark, palette, quantity, tooltip, with};
@@ -56,6 +59,9 @@ pub fn answer(summary: &LoadSummary) -> String {
     if !summary.against.is_empty() {
         return compared::sentence(&summary.against);
     }
+    if let Some(crossing) = &summary.crossing {
+        return crossing_in_words(crossing);
+    }
     let surges = run_page::surges_in_words(summary);
     if !surges.is_empty() {
         return surges;
@@ -68,6 +74,20 @@ pub fn answer(summary: &LoadSummary) -> String {
     let most = if summary.points.len() > 1 { "At most " } else { "" };
     let rate = best.hits_per_second;
     format!("{most}{} hits/s {}{at}.", format_quantity(rate.value), rate.ends(format_quantity))
+}
+
+/// Where data cost as much as the connection.
+fn crossing_in_words(Crossing { bytes }: &Crossing) -> String {
+    match (bytes.low.is_finite() && bytes.high.is_finite(), bytes.value.is_finite()) {
+        (true, _) => format!(
+            "Up to {} a hit costs the server more for its connection with the handshake than for its bytes.",
+            bytes.told(format_binary_bytes)
+        ),
+        (false, true) => {
+            "Where bytes cost as much as the connection is not certain: no interval. Measure longer.".to_owned()
+        }
+        (false, false) => "Bytes cost as much as the connection outside of the sizes that were measured.".to_owned(),
+    }
 }
 
 /// The table of the points.
@@ -83,6 +103,10 @@ fn points(summary: &LoadSummary, in_one_run: bool) -> Section {
         .interval(format_quantity, |point| Some(point.hits_per_second))
         .number("p50", |point| cells::latency(latency(point), |of| of.p50))
         .number("p99", |point| cells::latency(latency(point), |of| of.p99))
+        .number_if_any("CPU/hit", |point| {
+            let cpu = point.server_cpu_ns_per_hit;
+            (cpu.value > 0.0).then(|| cpu.told(format_duration))
+        })
         .number("resumed", resumed)
         .number("hits/handshake", |point| point.hits_per_handshake.map_or(NONE.to_owned(), format_tenths))
         .number("errors", |point| format_count(point.errors.values().sum()))

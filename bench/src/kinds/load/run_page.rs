@@ -88,6 +88,14 @@ fn counts_rows(summary: &Summary) -> Vec<Vec<Cell>> {
         line("redirects", format_count(followed), more);
     }
     line("connections", format_count(outcome.connections), String::new());
+    if let Some(kept) = outcome.kept {
+        let more = format!(
+            "of {} clients kept their rate; {} kbit/s on the average",
+            format_count(kept.clients_count),
+            format_quantity(kept.mean_bits_per_second() / 1e3)
+        );
+        line("kept", format_count(kept.kept_count), more);
+    }
     network(summary).into_iter().for_each(|(packets, more)| line("network", packets, more));
     let counts = outcome.handshakes;
     if let Some(achieved) = summary.reuse_percent_achieved {

@@ -1,5 +1,6 @@
 //! A server that a load experiment starts for itself, where no URL of anybody's is meant.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, ensure};
@@ -37,19 +38,21 @@ pub fn check(server: &StartedServer, url: &Url) -> Result<()> {
 }
 
 impl Started {
-    /// Starts it with one object at the path of the URL.
+    /// Starts it with an object at each of these paths.
     ///
     /// # Errors
     /// It is not installed, or does not start.
-    pub fn start(server: &StartedServer, url: &Url, connections: u32, say: &mut dyn FnMut(&str)) -> Result<Started> {
+    pub fn start(
+        server: &StartedServer,
+        objects: &BTreeMap<String, u64>,
+        connections: u32,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Started> {
         let directory = RunDirectory::create()?;
-        let workload = WorkloadSpec::Url {
-            path: url.path.clone(),
-            bytes: Some(server.object_bytes),
-            users: 1,
-            requests_per_user: 1,
-        };
-        make_site(&workload, directory.path(), say)?;
+        for (path, bytes) in objects {
+            let (path, bytes) = (path.clone(), Some(*bytes));
+            make_site(&WorkloadSpec::Url { path, bytes, users: 1, requests_per_user: 1 }, directory.path(), say)?;
+        }
         say("starting the server");
         let credentials = Credentials::create(server.tls.certificate(), directory.path())?;
         let wait_ns = |us: f64| Transaction { wait_ns: (us * 1e3) as u64, ..Transaction::default() };

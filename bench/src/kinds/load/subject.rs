@@ -34,7 +34,7 @@ use super::started_server::{self, Started};
 use crate::kinds::load::curve::file::CurvePlace;
 use crate::kinds::load::curve::subject as curve;
 use crate::kinds::load::curve::subject::{Counted, Point};
-use crate::kinds::load::file::{LoadExperiment, LoadPoint};
+use crate::kinds::load::file::{LoadExperiment, LoadPoint, SIZES};
 use crate::kinds::load::{LoadRecord, Loads};
 use crate::kinds::perform::{ResultArgs, perform_and_keep};
 use crate::run::manifest;
@@ -186,11 +186,27 @@ pub fn check(experiment: &LoadExperiment, options: Option<&Options>) -> Result<V
             name: format!("{side}: {text}"),
             options: options.clone(),
             url,
+            object_bytes: None,
         };
         return Ok(sides.into_iter().zip(texts).map(point).collect());
     }
     let Some(of_curve) = &experiment.curve else {
-        let point = |point: LoadPoint| Ok(Point { options: flags(&point)?, name: point.name, url: url.clone() });
+        ensure!(
+            !experiment.sweep.contains_key(SIZES) || experiment.server.is_some(),
+            "`sweep.object_bytes` is for the object of `[server]`; what another server has is its own"
+        );
+        let point = |point: LoadPoint| {
+            ensure!(
+                point.object_bytes.is_none_or(|bytes| bytes > 0) && !point.name.contains("object_bytes -"),
+                "`sweep.object_bytes` has numbers of bytes above 0"
+            );
+            let mut url = url.clone();
+            point
+                .object_bytes
+                .iter()
+                .for_each(|bytes| url.path = format!("{}-{bytes}", url.path.trim_end_matches('/')));
+            Ok(Point { options: flags(&point)?, name: point.name, url, object_bytes: point.object_bytes })
+        };
         return points.into_iter().map(point).collect();
     };
     ensure!(experiment.sweep.is_empty(), "`[curve]` sweeps the reuse by itself; leave out `[sweep]`");
@@ -229,6 +245,8 @@ struct LoadedUrl<'a> {
     counted: Vec<Counted>,
     /// Two URLs are compared, which are served at these addresses.
     pair: Option<[SocketAddr; 2]>,
+    /// Where the server that was started for the experiment listens.
+    served: Option<SocketAddr>,
     /// What both hold between the turns that they take: where the processes of both are on this machine, and their
     /// clocks can be read, and nothing but the server's answers says when a request is due.
     in_turns: Option<[HeldSessions; 2]>,
@@ -309,11 +327,13 @@ fn prepared(
 ) -> Result<(Vec<EnginePlan>, Vec<SocketAddr>)> {
     let most = experiment.curve.as_ref().map_or(0, |curve| curve.connections_max_count);
     let (mut plans, mut addresses) = (Vec::new(), Vec::new());
-    for Point { name, options, url } in points {
+    for Point { name, options, url, .. } in points {
         observer.step(&format!("preparing: {name}"));
         let address = options::address(options, url).or_fault(Fault::Unreachable)?;
         permission::check(&url.host, address, &options.i_may_load_this).or_fault(Fault::Usage)?;
         open_files::make_room_for(options.connections.max(most)).or_fault(Fault::Environment)?;
+        let rated = || anyhow!("--receive-rate is for a run of `tlsdyno load URL`; points and blocks have no lead-in");
+        options.receive_rate.map_or(Ok(()), |_| Err(rated())).or_fault(Fault::Usage)?;
         plans.push(plan::plan(options, url, address).or_fault(Fault::Usage)?);
         if url.tls || record.configurations.is_empty() {
             record.manifest.effort = if url.tls { options::effort(options).to_string() } else { String::new() };
@@ -387,6 +407,7 @@ impl<'a> LoadedUrl<'a> {
             names: points.into_iter().map(|point| point.name).collect(),
             plans,
             pair,
+            served: started.as_ref().map(Started::address),
             is_planned: false,
             crew,
             stop,
@@ -402,9 +423,11 @@ fn started(
     stop: &AtomicBool,
     observer: &mut dyn Observer,
 ) -> Result<Option<Started>> {
-    let (Some(server), Some(point)) = (&experiment.server, points.first()) else { return Ok(None) };
+    let Some(server) = &experiment.server else { return Ok(None) };
     let most = points.iter().map(|point| point.options.connections).max().unwrap_or(1);
-    let started = Started::start(server, &point.url, most, &mut |text| observer.step(text));
+    let objects =
+        points.iter().map(|point| (point.url.path.clone(), point.object_bytes.unwrap_or(server.object_bytes)));
+    let started = Started::start(server, &objects.collect(), most, &mut |text| observer.step(text));
     let started = interrupt::before_measuring(stop, started)?;
     let address = started.address().to_string();
     points.iter_mut().for_each(|point| point.options.connect_to = Some(address.clone()));
@@ -469,7 +492,7 @@ impl Subject for LoadedUrl<'_> {
         if let Pacing::Open(rate) = plan.pacing {
             plan.pacing = Pacing::Open(Rate { seed: timed.seed, ..rate });
         }
-        let clocks = self.pair.and_then(|pair| clocks_of(pair[index]));
+        let clocks = self.clocks(index);
         let before_ns = clocks.as_ref().and_then(ProcessClocks::at_rest_ns);
         let makes = Makes { crew: self.crew.as_ref(), networks: &self.networks, stop: self.stop };
         let outcome = makes.run(&plan, self.of_points[index])?;
@@ -535,6 +558,11 @@ impl Subject for LoadedUrl<'_> {
 }
 
 impl LoadedUrl<'_> {
+    /// The clocks of the server of a point, where its CPU time is told.
+    fn clocks(&self, index: usize) -> Option<ProcessClocks> {
+        clocks_of(self.pair.map(|pair| pair[index]).or(self.served)?)
+    }
+
     /// A block of this outcome, of a server that had these processes and used so much CPU time.
     fn block_of(
         &mut self,
@@ -554,7 +582,7 @@ impl LoadedUrl<'_> {
             warnings.push(Warning::new("unserved", what).with_remedy(remedy));
         }
         // What processes that began or ended meanwhile used is not known.
-        let same = clocks.is_some() && clocks == self.pair.and_then(|pair| clocks_of(pair[index]));
+        let same = clocks.is_some() && clocks == self.clocks(index);
         let server_cpu_ns = if same { server_cpu_ns } else { 0 };
         Ok(Block { valid: true, warnings, server_cpu_ns, ..block_of(outcome) })
     }

@@ -15,6 +15,7 @@ use tlsdyno_stats::summary::{self, ConfigurationSummary};
 use crate::kinds::load::LoadRecord;
 use crate::kinds::load::curve::log::LogOnCurve;
 use crate::kinds::load::curve::summary::CurveSummary;
+use crate::kinds::load::sizes::Crossing;
 
 /// The phases whose latency counts: of an open loop from the intended send time.
 const PHASES: [&str; 2] = ["scheduled_response", "whole_response"];
@@ -92,6 +93,9 @@ pub struct LoadSummary {
     /// Of two URLs that were loaded in turn: the second against the first.
     #[serde(rename = "comparisons", skip_serializing_if = "Vec::is_empty")]
     pub against: Vec<Comparison>,
+    /// Over sizes of the object: where its bytes cost as much as its connection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crossing: Option<Crossing>,
     /// Rounds measured.
     #[serde(skip)]
     pub rounds: u32,
@@ -114,7 +118,8 @@ impl LoadSummary {
         let against =
             if load.experiment.against.is_some() { compared::rounds(&paired(record, [0, 1])) } else { Vec::new() };
         let (rounds, warnings) = (summary.rounds, record.warnings.clone());
-        Ok(LoadSummary { points, surges_full_per_second, curves, log, against, rounds, warnings })
+        let crossing = Crossing::of(record);
+        Ok(LoadSummary { points, surges_full_per_second, curves, log, against, crossing, rounds, warnings })
     }
 }
 

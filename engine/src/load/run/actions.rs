@@ -132,7 +132,9 @@ impl Run<'_> {
         connection.response = Response::new(written.to_head).keeping_location(self.plan.redirects.is_some());
         let (intended_ns, expect) = (self.users.intended_ns(id), written.expect);
         let began_ns = began_ns.unwrap_or(now_ns);
-        connection.exchange = Some(Exchange { intended_ns, sent_ns: now_ns, began_ns, first_byte_seen: false, expect });
+        let (first_byte_seen, first_byte_ns) = (false, 0);
+        let exchange = Exchange { intended_ns, sent_ns: now_ns, began_ns, first_byte_seen, first_byte_ns, expect };
+        connection.exchange = Some(exchange);
         connection.body_left = written.body_bytes;
         connection.progress_ns = now_ns;
         self.encrypt_with_body(id);

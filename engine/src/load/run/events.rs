@@ -114,6 +114,7 @@ impl Run<'_> {
         };
         let (first_byte, bad) = (found.first_byte, found.excess || found.fault.is_some());
         if first_byte && let Some(exchange) = exchange {
+            exchange.first_byte_ns = self.now_ns;
             self.recorder.latency(Phase::FirstByte, self.now_ns.saturating_sub(exchange.sent_ns));
         }
         let user = connection.user;
@@ -232,7 +233,9 @@ impl Run<'_> {
             let since = |then_ns| self.now_ns.saturating_sub(then_ns);
             self.recorder.hit(since(exchange.began_ns), exchange.intended_ns.map(since));
         }
-        self.users.finished(id, persists);
+        if !self.is_carried_later(id, exchange.first_byte_ns, body_bytes, persists) {
+            self.users.finished(id, persists);
+        }
         self.users.end_of_alone();
     }
 
@@ -258,6 +261,9 @@ impl Run<'_> {
     /// The server closed, by close_notify or end of stream.
     fn peer_ended(&mut self, id: ConnectionId) {
         let number = self.places[id as usize].number;
+        if self.ended_early(id) {
+            return;
+        }
         let connection = self.connection(id);
         let kind = connection.broken.unwrap_or(ErrorKind::Closed);
         match connection.stage {
@@ -273,7 +279,7 @@ impl Run<'_> {
                 }
                 self.response_complete(id);
                 self.carry_out();
-                if self.is_current(id, number) {
+                if self.is_current(id, number) && !self.ended_early(id) {
                     self.close_finished(id);
                 }
             }
@@ -281,6 +287,9 @@ impl Run<'_> {
     }
 
     pub(super) fn fail_or_repeat(&mut self, id: ConnectionId, kind: ErrorKind) {
+        if self.ended_early(id) {
+            return;
+        }
         let connection = self.connection(id);
         if connection.is_stale() {
             self.remove(id);

@@ -29,6 +29,7 @@ impl Run<'_> {
             outcome.began_ns = since_ns;
             outcome.elapsed_ns = self.now_ns - since_ns;
             outcome.client_cpu_ns = sys::thread_cpu_ns() - self.cpu_before_ns;
+            outcome.kept = self.kept();
             self.counted = Some(outcome);
         }
     }

@@ -36,6 +36,8 @@ pub struct Point {
     pub(crate) name: String,
     pub(crate) options: Options,
     pub(crate) url: Url,
+    /// Size of the object, where sizes are swept.
+    pub(crate) object_bytes: Option<u64>,
 }
 
 /// Refuses flags that mean nothing for a curve, before anything is loaded.
@@ -94,16 +96,19 @@ pub fn points(curve: &Curve, options: &Options, url: &Url) -> Result<Vec<Point>>
                 name: format!("{percent} % by hits"),
                 options: Options { hits_per_handshake: Some(hits_per_handshake(percent)?), ..options },
                 url: url.clone(),
+                object_bytes: None,
             },
             (Some(percent), ReuseAxis::Connections) => Point {
                 name: format!("{percent} % by connections"),
                 options: Options { reuse: Some(Reuse::Percent(percent)), ..options },
                 url: url.clone(),
+                object_bytes: None,
             },
             (None, by) => Point {
                 name: format!("plain HTTP for {by}"),
                 options: without_tls(options),
                 url: plain.clone().unwrap_or_else(|| url.clone()),
+                object_bytes: None,
             },
         })
     };
