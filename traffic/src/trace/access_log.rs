@@ -1,9 +1,10 @@
 //! One line of an access log: common or combined format, as Apache, nginx and their relatives write it, or HAProxy's
-//! own (`option httplog`, `httpslog`), with syslog's words before it or without.
+//! own (`option httplog`, `httpslog`), with syslog's words before it or without, or Squid's (`logformat squid`).
 //!
 //! ```text
 //! client ident user [17/May/2015:10:05:03 +0000] "GET /path?query HTTP/1.1" 200 1234 "referer" "user agent" …
 //! client:port [17/May/2015:10:05:03.655] front back/server 0/0/1/2/3 200 1234 - - ---- 1/1/1/1/0 0/0 "GET / HTTP/1.1"
+//! 1431857103.655     23 client TCP_MISS/200 1234 GET https://site/path user HIER_DIRECT/192.0.2.1 text/html
 //! ```
 //!
 //! Logs hold foreign bytes: nothing here assumes text, and what does not fit is a [`LineFault`], never a panic. Fields
@@ -72,6 +73,13 @@ pub enum LineFault {
 }
 
 impl LineFault {
+    fn of(lack: Lack) -> LineFault {
+        match lack {
+            Lack::Unknown => LineFault::NoClient,
+            Lack::OtherWords => LineFault::NotAClient,
+        }
+    }
+
     /// Its name in JSON, and what the line lacks, to stand after "lines".
     pub fn told(self) -> (&'static str, &'static str) {
         match self {
@@ -132,6 +140,9 @@ pub fn parse_with<'line>(line: &'line [u8], clock: &mut Clock, layout: &Layout) 
     if line.is_empty() {
         return Err(LineFault::Blank);
     }
+    if let Some(time_s) = squid_time(line) {
+        return of_squid(time_s, line, layout);
+    }
     let bracket = time_bracket(line).ok_or(LineFault::NoTime)?;
     if line[..bracket].trim_ascii().is_empty() {
         return Err(LineFault::NoTime);
@@ -150,10 +161,7 @@ pub fn parse_with<'line>(line: &'line [u8], clock: &mut Clock, layout: &Layout) 
     let bytes = size(bytes)?;
     let agent = quoted(rest, is_end).and_then(|(_referer, rest)| quoted(rest, is_end));
     let (user_agent, further) = agent.map_or((None, rest), |(agent, further)| (Some(agent), further));
-    let (client, found) = layout::find(line, &line[..bracket], further, layout).map_err(|lack| match lack {
-        Lack::Unknown => LineFault::NoClient,
-        Lack::OtherWords => LineFault::NotAClient,
-    })?;
+    let (client, found) = layout::find(line, &line[..bracket], further, layout).map_err(LineFault::of)?;
     Ok(Entry { client, found, time_s, method, target, status, bytes, user_agent })
 }
 
@@ -190,6 +198,39 @@ fn of_haproxy<'line>(
     let port = memrchr(b':', word).ok_or(LineFault::NotAClient)?;
     let client = of_word(&word[..port]).filter(Client::is_address).ok_or(LineFault::NotAClient)?.text;
     let found = Found::Words { before: b"", another: false };
+    Ok(Entry { client, found, time_s, method, target, status, bytes, user_agent: None })
+}
+
+/// The seconds since 1970 at the beginning of a line of Squid's, which has milliseconds behind a dot.
+fn squid_time(line: &[u8]) -> Option<i64> {
+    let time = word(line).0;
+    let seconds = time.len().checked_sub(4).filter(|dot| time[*dot] == b'.' && (1..=11).contains(dot))?;
+    number(&time[seconds + 1..])?;
+    i64::try_from(number(&time[..seconds])?).ok()
+}
+
+/// Of a line whose first word is that time. Its bytes are those of the whole answer, with the head. A tunnel (CONNECT)
+/// has a host for a target.
+fn of_squid<'line>(time_s: i64, line: &'line [u8], layout: &Layout) -> Result<Entry<'line>, LineFault> {
+    let (_time, rest) = word(line);
+    let (_elapsed, rest) = word(rest);
+    let before = line.len() - rest.trim_ascii_start().len();
+    let (_client, rest) = word(rest);
+    let client_ends = line.len() - rest.len();
+    let (result, rest) = word(rest);
+    let (bytes, rest) = word(rest);
+    let (method, rest) = word(rest);
+    let (target, _) = word(rest);
+    let status = memrchr(b'/', result).map_or(&b""[..], |slash| &result[slash + 1..]);
+    let status = status_code(status).ok_or(LineFault::BadStatus)?;
+    let bytes = size(bytes)?;
+    // Both are one word each here.
+    let is_method = (1..=MAX_METHOD_BYTES).contains(&method.len()) && method.iter().all(|byte| is_token(*byte));
+    let method = std::str::from_utf8(method).ok().filter(|_| is_method).ok_or(LineFault::NotHttp)?;
+    if target.is_empty() || [&b"-"[..], b"error:", b"HTTP/"].iter().any(|none| target.starts_with(none)) {
+        return Err(LineFault::NotHttp);
+    }
+    let (client, found) = layout::find(line, &line[before..client_ends], b"", layout).map_err(LineFault::of)?;
     Ok(Entry { client, found, time_s, method, target, status, bytes, user_agent: None })
 }
 
@@ -347,6 +388,36 @@ mod tests {
         assert_eq!(parsed(&own.replace("10.0.1.2:33317", "unix:1")), Err(LineFault::NotAClient));
     }
 
+    const SQUID: &str = "1431857103.655     23 198.51.100.7 TCP_MISS/200 1234 GET https://shop.example/a?b - \
+                         HIER_DIRECT/192.0.2.1 text/html";
+
+    #[test]
+    fn lines_of_squid() {
+        let entry = parsed(SQUID).unwrap();
+        assert_eq!((&*entry.client, entry.time_s), (&b"198.51.100.7"[..], 1_431_857_103));
+        assert_eq!((entry.method, entry.target), ("GET", &b"https://shop.example/a?b"[..]));
+        assert_eq!((entry.status, entry.bytes, entry.user_agent), (200, Some(1234), None));
+        assert_eq!(*parsed(&SQUID.replace("198.51.100.7", "2001:DB8::1")).unwrap().client, *b"2001:db8::1");
+        let tunnel = SQUID.replace("GET https://shop.example/a?b", "CONNECT shop.example:443");
+        assert_eq!(parsed(&tunnel).unwrap().method, "CONNECT");
+        let cases = [
+            (SQUID.replace("TCP_MISS/200", "NONE/000"), LineFault::BadStatus),
+            (SQUID.replace("/200", ""), LineFault::BadStatus),
+            (SQUID.replace("1234", "many"), LineFault::BadSize),
+            (SQUID.replace("https://shop.example/a?b", "error:transaction-end-before-headers"), LineFault::NotHttp),
+            (SQUID.replace("198.51.100.7", "-"), LineFault::NoClient),
+            (SQUID.replace(".655", ""), LineFault::NoTime),
+        ];
+        for (line, fault) in cases {
+            assert_eq!(parsed(&line), Err(fault), "{line}");
+        }
+        // A user by the field of the login, which a site may fill with a cookie's value.
+        let layout = Layout { field: Some(layout::Field::Number(8)), ..Layout::default() };
+        let line = SQUID.replace(" - ", " s=4711 ");
+        let entry = parse_with(line.as_bytes(), &mut Clock::default(), &layout).unwrap();
+        assert_eq!((&*entry.client, entry.found), (&b"s=4711"[..], Found::Asked));
+    }
+
     #[test]
     fn a_user_name_with_spaces_and_a_virtual_host_are_told_apart() {
         let user = parsed("1.2.3.4 - John Q Public [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 5").unwrap();
@@ -431,6 +502,39 @@ mod tests {
         #[test]
         fn any_bytes_are_an_entry_or_a_fault(line in proptest::collection::vec(any::<u8>(), 0..300)) {
             let _ = parse(&line);
+        }
+
+        #[test]
+        fn damaged_lines_of_squid_are_an_entry_or_a_fault(
+            at in 0..SQUID.len(),
+            byte in any::<u8>(),
+            cut in 0..SQUID.len(),
+        ) {
+            let mut line = SQUID.as_bytes().to_vec();
+            line[at] = byte;
+            line.truncate(cut.max(1));
+            if let Ok(entry) = parse(&line) {
+                prop_assert!(!entry.client.is_empty() && !entry.target.is_empty() && !entry.method.is_empty());
+                prop_assert!((100..600).contains(&entry.status));
+            }
+        }
+
+        #[test]
+        fn what_squid_wrote_is_read(
+            seconds in 0_i64..4_000_000_000,
+            millis in 0..1000,
+            client in "[1-9]{1,2}\\.[1-9]\\.0\\.255|2001:db8::[1-9a-f]{1,4}",
+            method in "[A-Z]{1,10}",
+            target in "https?://[a-z]{1,9}/[!-~]{0,60}",
+            status in 100_u16..600,
+            bytes in 0..=MAX_BYTES,
+        ) {
+            let result = format!("TCP_HIT/{status} {bytes} {method} {target}");
+            let line = format!("{seconds}.{millis:03} {bytes:6} {client} {result} - NONE/- -");
+            let entry = parsed(&line).unwrap();
+            prop_assert_eq!(&*entry.client, client.as_bytes());
+            prop_assert_eq!((entry.time_s, entry.method, entry.target), (seconds, method.as_str(), target.as_bytes()));
+            prop_assert_eq!((entry.status, entry.bytes), (status, Some(bytes)));
         }
 
         /// Real lines with a few bytes changed reach much deeper than random ones.
