@@ -7,6 +7,7 @@ pub mod curve;
 pub mod file;
 mod in_turns;
 pub mod page;
+mod points;
 mod record;
 pub mod run_files;
 pub mod run_page;

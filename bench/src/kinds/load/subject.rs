@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use clap::Parser;
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::interrupt;
@@ -30,11 +29,12 @@ use tlsdyno_traffic::machines::gather::{Gathered, arguments_of_worker, gather};
 use tlsdyno_traffic::network::Through;
 
 use super::in_turns::{self, OfSide, Side};
+use super::points;
 use super::started_server::{self, Started};
 use crate::kinds::load::curve::file::CurvePlace;
 use crate::kinds::load::curve::subject as curve;
 use crate::kinds::load::curve::subject::{Counted, Point};
-use crate::kinds::load::file::{LoadExperiment, LoadPoint, SIZES};
+use crate::kinds::load::file::LoadExperiment;
 use crate::kinds::load::{LoadRecord, Loads};
 use crate::kinds::perform::{ResultArgs, perform_and_keep};
 use crate::run::manifest;
@@ -106,13 +106,6 @@ impl Runs {
     }
 }
 
-/// Flags of a point.
-#[derive(Debug, Parser)]
-struct Flags {
-    #[command(flatten)]
-    options: Options,
-}
-
 /// Runs the experiment with the flags of a command line, and shows its result. Answers what was measured too.
 ///
 /// # Errors
@@ -179,7 +172,7 @@ pub fn check(experiment: &LoadExperiment, options: Option<&Options>) -> Result<V
             experiment.sweep.is_empty() && experiment.curve.is_none(),
             "`against` compares two URLs; leave out `[sweep]` and `[curve]`"
         );
-        let options = options.map_or_else(|| flags(&points[0]), |options| Ok(options.clone()))?;
+        let options = options.map_or_else(|| points::flags(&points[0]), |options| Ok(options.clone()))?;
         let sides = [("first", url), ("second", Url::parse(against)?)];
         let texts = [&experiment.url, against];
         let point = |((side, url), text): ((&str, Url), &String)| Point {
@@ -191,46 +184,12 @@ pub fn check(experiment: &LoadExperiment, options: Option<&Options>) -> Result<V
         return Ok(sides.into_iter().zip(texts).map(point).collect());
     }
     let Some(of_curve) = &experiment.curve else {
-        ensure!(
-            !experiment.sweep.contains_key(SIZES) || experiment.server.is_some(),
-            "`sweep.object_bytes` is for the object of `[server]`; what another server has is its own"
-        );
-        let point = |point: LoadPoint| {
-            ensure!(
-                point.object_bytes.is_none_or(|bytes| bytes > 0) && !point.name.contains("object_bytes -"),
-                "`sweep.object_bytes` has numbers of bytes above 0"
-            );
-            let mut url = url.clone();
-            point
-                .object_bytes
-                .iter()
-                .for_each(|bytes| url.path = format!("{}-{bytes}", url.path.trim_end_matches('/')));
-            Ok(Point { options: flags(&point)?, name: point.name, url, object_bytes: point.object_bytes })
-        };
-        return points.into_iter().map(point).collect();
+        return points::of_sweep(experiment, points, &url);
     };
     ensure!(experiment.sweep.is_empty(), "`[curve]` sweeps the reuse by itself; leave out `[sweep]`");
-    let options = options.map_or_else(|| flags(&points[0]), |options| Ok(options.clone()))?;
+    let options = options.map_or_else(|| points::flags(&points[0]), |options| Ok(options.clone()))?;
     curve::check(of_curve, &options)?;
     curve::points(of_curve, &options, &url)
-}
-
-fn flags(point: &LoadPoint) -> Result<Options> {
-    let arguments = std::iter::once("load").chain(point.flags.iter().map(String::as_str));
-    let flags = Flags::try_parse_from(arguments).map_err(|error| {
-        let text = error.to_string();
-        anyhow::anyhow!("{}", text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned())
-    });
-    let options = flags.with_context(|| format!("the flags of the point \"{}\"", point.name))?.options;
-    ensure!(
-        options.duration.is_none()
-            && options.total_connections.is_none()
-            && options.requests.is_none()
-            && !options.workload.searches_window(),
-        "`duration`, `total-connections` and a search for the window go with `tlsdyno load` only; `measure.time_s` \
-         says how long an experiment lasts"
-    );
-    Ok(options)
 }
 
 /// The points of a URL.

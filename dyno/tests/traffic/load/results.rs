@@ -152,6 +152,33 @@ fn listed(store: &str) -> Vec<String> {
     text.lines().skip(1).filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect()
 }
 
+/// The server that a file starts has an object of each size, and its CPU time is told.
+#[test]
+fn sizes_of_an_object_are_swept() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("sizes.toml");
+    let run = |arguments: &[&str]| {
+        let store = place.path().join("loads.sqlite");
+        let output = tlsdyno().args(arguments).env("TLSDYNO_STORE", store).stdin(Stdio::null()).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    };
+    let experiment = "question = \"From which size on?\"\nurl = \"https://localhost/object\"\n[load]\ninsecure = true\n\
+                      connections = 2\n[sweep]\nobject_bytes = [1024, 65536]\nclose = [true, false]\n[server]\n\
+                      kind = \"builtin\"\n[measure]\ntime_s = 10.0\nseed = 1\n";
+    std::fs::write(&file, experiment).unwrap();
+    let (code, text, said) = run(&["run", file.to_str().unwrap(), "--no-report", "--json"]);
+    assert!([0, 8].contains(&code), "{said}");
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let points = json["points"].as_array().unwrap();
+    assert_eq!(points.len(), 4);
+    assert!(points.iter().all(|point| point["server_cpu_ns_per_hit"]["value"].as_f64().unwrap() > 0.0), "{text}");
+    assert!(json["crossing"].is_object(), "{text}");
+    std::fs::write(&file, experiment.replace("[server]\nkind = \"builtin\"\n", "")).unwrap();
+    let (code, _, said) = run(&["run", file.to_str().unwrap(), "--no-report"]);
+    assert!(code == 2 && said.contains("object of `[server]`"), "{said}");
+}
+
 #[test]
 fn loads_and_sweeps_are_records_that_can_be_shown_and_compared() {
     let directory = tempfile::tempdir().unwrap();
