@@ -18,9 +18,9 @@ use crate::trace::{Summary, make, scan_log, write_docroot, write_log};
 
 /// Look at, import and make workloads
 ///
-/// A workload is the name of a synthetic one (ecommerce, department, specweb96, specweb99, cdnow), an access log in common or
-/// combined format, plain or gzip, or what a browser recorded (a file whose name ends in .har). docs/WORKLOADS.md says
-/// where the synthetic ones come from.
+/// A workload is the name of a synthetic one (ecommerce, department, specweb96, specweb99, cdnow), an access log in
+/// common or combined format, plain or gzip, or what a browser recorded (a file whose name ends in .har).
+/// docs/WORKLOADS.md says where the synthetic ones come from.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = include_str!("replay.txt"))]
 pub struct Args {
@@ -77,7 +77,8 @@ struct WorkloadArgs {
     /// ecommerce, department, specweb96, specweb99, cdnow, or the path of an access log or HAR file
     #[arg(value_name = "WORKLOAD|FILE")]
     workload: String,
-    /// Users: of twelve requests each in ecommerce, 100 in specweb96 and specweb99, 25 in cdnow, all of a HAR file [default: 1000]
+    /// Users: of twelve requests each in ecommerce, 100 in specweb96 and specweb99, 25 in cdnow, all of a HAR file
+    /// [default: 1000]
     #[arg(long, value_name = "N")]
     users: Option<u32>,
     /// department: 1 is the size in the paper, 100,000 hits and a corpus of 530 MB [default: 1]

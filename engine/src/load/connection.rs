@@ -76,8 +76,8 @@ pub struct Connection {
     pub unproven: Option<Session>,
     /// It carries requests already, though its handshake goes on: they travel with the hello.
     pub ready_early: bool,
-    /// Its answer is here, but a line of the client's rate has not carried it yet; then it can carry another request, or
-    /// not.
+    /// Its answer is here, but a line of the client's rate has not carried it yet. Whether it can carry another
+    /// request then.
     pub carried: Option<bool>,
     /// A request that cannot travel with the hello, and whether it is the connection's last.
     pub held: Option<(u32, bool)>,

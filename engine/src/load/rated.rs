@@ -1,6 +1,6 @@
-//! Clients that receive at a rate: from its first byte on an answer takes as long as a line of that rate carries it, and
-//! the client asks for no more before. An answer is taken from the socket as fast as it comes; only the next request
-//! waits. Which clients kept how much of the rate is told at the end, as SPECweb99 asks of its connections.
+//! Clients that receive at a rate: from its first byte on an answer takes as long as a line of that rate carries it,
+//! and the client asks for no more before. An answer is taken from the socket as fast as it comes; only the next
+//! request waits. Which clients kept how much of the rate is told at the end, as SPECweb99 asks of its connections.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -248,8 +248,8 @@ fn most(
     Ok(MostConforming::Found(Estimate { value, low: low.min(value - least), high: high.max(value + least) }))
 }
 
-/// Where the edge is, within `step`: looked for in `whole`, whose ends have not been tried, and beyond them as far as it
-/// has moved. Nothing where it is beyond `most`, or the search was cut short.
+/// Where the edge is, within `step`: looked for in `whole`, whose ends have not been tried, and beyond them as far as
+/// it has moved. Nothing where it is beyond `most`, or the search was cut short.
 fn closed(whole: Edge, step: u32, most: u32, attempt: &mut impl FnMut(u32) -> Result<Found>) -> Result<Option<Edge>> {
     let mut edge = bisect(whole, step, &mut *attempt)?;
     while edge.from >= whole.from {

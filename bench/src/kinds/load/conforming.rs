@@ -1,4 +1,5 @@
 //! `tlsdyno load URL --conforming`: the most connections whose clients keep their rate.
+//! Circle: load/command chooses this search, which sums its runs up and keeps them as every other load of that command.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,7 @@ use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::units::{format_count, format_percent, format_quantity};
 use tlsdyno_engine::load::{Kept, Outcome};
 use tlsdyno_record::store::load_run::Summary;
-use tlsdyno_traffic::load::options;
+use tlsdyno_traffic::load::options::{self, Options};
 use tlsdyno_traffic::load::screen::Display;
 use tlsdyno_traffic::load::sweep::{self, ConnectionRange, MostConforming};
 use tlsdyno_traffic::load::threads::Crew;
@@ -23,8 +24,8 @@ use crate::kinds::load::run_files::write_record;
 use crate::kinds::load::subject::Runs;
 use crate::report::terminal::streamed_line;
 
-/// SPECweb99's line of a client, and what it must keep of it.
-const RULES: [Bandwidth; 2] = [Bandwidth(400_000), Bandwidth(320_000)];
+/// SPECweb99's line of a client. What it must keep, 320 kbit/s, is what `--keep` is of it by default.
+const LINE: Bandwidth = Bandwidth(400_000);
 
 /// Whose number it is not.
 const NOT_SPECS: &str = "A number of our own, by rules after those of SPECweb99_SSL; no result of SPEC's";
@@ -53,11 +54,7 @@ pub(super) fn run(
     crew: &dyn Crew,
     stop: &AtomicBool,
 ) -> Result<Exit> {
-    let mut options = args.options().clone();
-    options.receive_rate.get_or_insert(RULES[0]);
-    if options.keep.is_none() && options.receive_rate == Some(RULES[0]) {
-        options.keep = Some(RULES[1]);
-    }
+    let options = by_rules(args.options());
     let mut out = std::io::stdout().lock();
     if !args.json() {
         writeln!(out, "{}\n", sweep::CONFORMING_RULE)?;
@@ -110,13 +107,19 @@ pub(super) fn run(
     })
 }
 
-/// Whether the load had no CPU left where connections did not conform, near the number: more might have kept their rate.
+/// Whether the load had no CPU left where connections did not conform, near the number: more might have kept their
+/// rate.
 fn is_client_bound_near(most: &MostConforming, points: &[Point]) -> bool {
     let MostConforming::Found(most) = most else { return false };
     let is_near = |kept: Kept| (kept.clients_count as f64) < most.value * NEAR;
     points.iter().any(|Point { run: Summary { outcome, .. }, conforms }| {
         !conforms && outcome.kept.is_some_and(is_near) && is_client_bound(outcome)
     })
+}
+
+/// The options with the rules' rates where none are given. What is kept of another rate is as large a part of it.
+fn by_rules(options: &Options) -> Options {
+    Options { receive_rate: options.receive_rate.or(Some(LINE)), ..options.clone() }
 }
 
 fn line(outcome: &Outcome) -> String {

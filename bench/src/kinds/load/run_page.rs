@@ -88,15 +88,8 @@ fn counts_rows(summary: &Summary) -> Vec<Vec<Cell>> {
         line("redirects", format_count(followed), more);
     }
     line("connections", format_count(outcome.connections), String::new());
-    if let Some(kept) = outcome.kept {
-        let more = format!(
-            "of {} clients kept their rate; {} kbit/s on the average",
-            format_count(kept.clients_count),
-            format_quantity(kept.mean_bits_per_second() / 1e3)
-        );
-        line("kept", format_count(kept.kept_count), more);
-    }
-    network(summary).into_iter().for_each(|(packets, more)| line("network", packets, more));
+    let further = [("kept", kept(summary)), ("network", network(summary))];
+    further.into_iter().for_each(|(name, row)| row.into_iter().for_each(|(count, more)| line(name, count, more)));
     let counts = outcome.handshakes;
     if let Some(achieved) = summary.reuse_percent_achieved {
         line("full", format_count(counts.full), "handshakes".to_owned());
@@ -134,6 +127,17 @@ fn counts_rows(summary: &Summary) -> Vec<Vec<Cell>> {
     let none = if errors.is_empty() { "none" } else { "" };
     line("errors", none.to_owned(), errors.join(", "));
     rows
+}
+
+/// Clients that kept their rate, and of how many.
+fn kept(summary: &Summary) -> Option<(String, String)> {
+    let kept = summary.outcome.kept?;
+    let more = format!(
+        "of {} clients kept their rate; {} kbit/s on the average",
+        format_count(kept.clients_count),
+        format_quantity(kept.mean_bits_per_second() / 1e3)
+    );
+    Some((format_count(kept.kept_count), more))
 }
 
 /// Packets that a network carried, and in what.
