@@ -220,7 +220,11 @@ fn most(
     let mut is_cut = false;
     let mut note = |found: Result<Found>| found.inspect(|found| is_cut |= *found == Found::Cut);
     let near = |edge: &Edge| (f64::from(edge.from) * NEAR) as u32;
-    let edge = bisect(edge, near(&edge), |connections| note(attempt(connections, 0)))?;
+    let mut edge = bisect(edge, near(&edge), |connections| note(attempt(connections, 0)))?;
+    if edge.below == 0 {
+        // Where none was found that conforms, the first one decides.
+        edge = bisect(edge, 1, |connections| note(attempt(connections, 0)))?;
+    }
     if edge.from == 1 {
         return Ok(MostConforming::None);
     }
@@ -336,7 +340,7 @@ mod tests {
         let (MostConforming::Found(most), _) = found(40.0, 0.0, "300..400") else { panic!("found") };
         assert!(most.low <= 40.0 && 40.0 <= most.high, "{most:?}");
         assert_eq!(found(1e9, 0.0, "100..300").0, MostConforming::All(300));
-        assert_eq!(found(0.0, 0.0, "8..300").0, MostConforming::None);
+        assert_eq!(["8..300", "300..400"].map(|range| found(0.0, 0.0, range).0), [const { MostConforming::None }; 2]);
         // Where it moves, so does the search, and the interval is wide.
         let (MostConforming::Found(most), runs) = found(1_000.0, 1.0, "100..5000") else { panic!("found") };
         assert!(most.high - most.low > 100.0 && most.low < 1_000.0 && 900.0 < most.high, "{most:?}, {runs} runs");

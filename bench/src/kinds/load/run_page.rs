@@ -88,8 +88,7 @@ fn counts_rows(summary: &Summary) -> Vec<Vec<Cell>> {
         line("redirects", format_count(followed), more);
     }
     line("connections", format_count(outcome.connections), String::new());
-    let further = [("kept", kept(summary)), ("network", network(summary))];
-    further.into_iter().for_each(|(name, row)| row.into_iter().for_each(|(count, more)| line(name, count, more)));
+    kept(summary).into_iter().chain(network(summary)).for_each(|[name, count, more]| line(&name, count, more));
     let counts = outcome.handshakes;
     if let Some(achieved) = summary.reuse_percent_achieved {
         line("full", format_count(counts.full), "handshakes".to_owned());
@@ -130,18 +129,18 @@ fn counts_rows(summary: &Summary) -> Vec<Vec<Cell>> {
 }
 
 /// Clients that kept their rate, and of how many.
-fn kept(summary: &Summary) -> Option<(String, String)> {
+fn kept(summary: &Summary) -> Option<[String; 3]> {
     let kept = summary.outcome.kept?;
     let more = format!(
         "of {} clients kept their rate; {} kbit/s on the average",
         format_count(kept.clients_count),
         format_quantity(kept.mean_bits_per_second() / 1e3)
     );
-    Some((format_count(kept.kept_count), more))
+    Some(["kept".to_owned(), format_count(kept.kept_count), more])
 }
 
 /// Packets that a network carried, and in what.
-fn network(summary: &Summary) -> Option<(String, String)> {
+fn network(summary: &Summary) -> Option<[String; 3]> {
     let (network, relayed) = summary.asked.network.zip(summary.outcome.relayed)?;
     let more = format!(
         "packets in {network}, of at most {} each second; {} lost, {} dropped; the relay took {:.0} % of a core",
@@ -150,7 +149,7 @@ fn network(summary: &Summary) -> Option<(String, String)> {
         format_count(relayed.dropped_count),
         relayed.cpu_ns as f64 * 100.0 / summary.outcome.elapsed_ns.max(1) as f64
     );
-    Some((format_count(relayed.packets), more))
+    Some(["network".to_owned(), format_count(relayed.packets), more])
 }
 
 fn latencies(summary: &Summary) -> Section {
