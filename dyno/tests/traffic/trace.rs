@@ -359,7 +359,10 @@ fn the_most_connections_that_keep_their_rate_are_looked_for() {
     let server = servers::start(&ServerSpec::new(ServerName::Builtin, place.path().join("docroot")), place.path());
     let server = server.unwrap();
     let url = format!("http://{}/", server.address());
-    let flags = ["--conforming", "3..4", "--rounds", "2", "--duration", "200ms", "--json", "--workload"];
+    // A large file takes a second on such a line, and most a hundredth.
+    let rate = ["--receive-rate", "8mbit", "--duration", "500ms"];
+    let search = ["--conforming", "3..4", "--rounds", "2", "--json", "--workload"];
+    let flags = [&rate[..], &search].concat();
     let output = tlsdyno(&[&["load", &url], &flags[..], &workload].concat());
     assert!([0, 8].contains(&output.status.code().unwrap()), "{}", text(&output.stderr));
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
