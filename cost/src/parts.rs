@@ -156,7 +156,8 @@ impl Agreement {
 fn all(measured: &Measured, agreement: Agreement) -> Vec<Part> {
     let whole = &measured.whole;
     let version = &whole[..whole.find(',').unwrap_or_default()];
-    let mut all = if version == "TLS 1.3" { life(agreement) } else { life_of_old() };
+    let resumes = !measured.refused.iter().any(|(step, _)| step == RESUMED_FLIGHT);
+    let mut all = if version == "TLS 1.3" { life(agreement, resumes) } else { life_of_old() };
     all.retain(|part| !measured.refused.iter().any(|(step, _)| part.terms.iter().any(|(_, name)| name == step)));
     let is_retried = measured.group.is_some_and(|group| group != Group::X25519);
     all.extend(beside(version, is_retried));
@@ -166,7 +167,8 @@ fn all(measured: &Measured, agreement: Agreement) -> Vec<Part> {
     all
 }
 
-fn life(agreement: Agreement) -> Vec<Part> {
+/// `resumes`: the server does, which is what tells the signature from the rest.
+fn life(agreement: Agreement, resumes: bool) -> Vec<Part> {
     let of = |name: &str, steps: [&str; 2]| Part::difference(PartKind::Life, name, steps);
     let [hello, unsigned, zero, resumed, flight, handshake, request] = [
         "TLS 1.3, hello without a usable suite",
@@ -180,6 +182,7 @@ fn life(agreement: Agreement) -> Vec<Part> {
     let mut life = vec![Part::of(PartKind::Life, "accepting and closing", &[(1.0, "TCP")])];
     life.push(of("reading the hello", [hello, "TCP"]));
     match agreement {
+        _ if !resumes => life.push(of("key agreement, certificate and signature, together", [flight, hello])),
         Agreement::First => {
             life.push(of(KEY_AGREEMENT, [unsigned, hello]));
             life.push(of(KEY_SCHEDULE, [resumed, unsigned]));
@@ -191,7 +194,7 @@ fn life(agreement: Agreement) -> Vec<Part> {
         }
         Agreement::Unknown => life.push(of(TOGETHER, [resumed, hello])),
     }
-    life.push(of(SIGNATURE, [flight, resumed]));
+    life.extend(resumes.then(|| of(SIGNATURE, [flight, resumed])));
     life.push(of("client's Finished, tickets", [handshake, flight]));
     life.push(of("the request", [request, handshake]));
     life
@@ -332,14 +335,17 @@ mod tests {
 
     #[test]
     fn the_life_of_a_connection_adds_up_to_it() {
-        for (whole, agreement) in [
-            ("TLS 1.3, request", Agreement::First),
-            ("TLS 1.3, request", Agreement::ByZero),
-            ("TLS 1.3, request", Agreement::Unknown),
-            ("TLS 1.2, request", Agreement::Unknown),
+        for (whole, agreement, refused) in [
+            ("TLS 1.3, request", Agreement::First, None),
+            ("TLS 1.3, request", Agreement::First, Some(RESUMED_FLIGHT)),
+            ("TLS 1.3, request", Agreement::ByZero, None),
+            ("TLS 1.3, request", Agreement::Unknown, None),
+            ("TLS 1.2, request", Agreement::Unknown, None),
         ] {
+            let refused = refused.map(|step| (step.to_owned(), String::new())).into_iter().collect();
+            let measured = Measured { refused, ..measured(whole) };
             let mut sum = BTreeMap::new();
-            for part in all(&measured(whole), agreement).iter().filter(|part| part.kind == PartKind::Life) {
+            for part in all(&measured, agreement).iter().filter(|part| part.kind == PartKind::Life) {
                 part.terms.iter().for_each(|(weight, name)| *sum.entry(name.clone()).or_insert(0.0) += weight);
             }
             sum.retain(|_, weight| *weight != 0.0);

@@ -115,10 +115,11 @@ impl FarArgs {
 /// For how long is measured: `TIME_S` seconds unless --time says otherwise, `QUICK_S` by --quick.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct TimeArgs<const TIME_S: u32, const QUICK_S: u32> {
-    /// Bound on the measuring time, for example 90 or 3m
+    // Not by `default_value_t`, which keeps one value for all numbers that this type is made with.
     #[arg(short, short_alias = 'd', long, alias = "duration", value_name = "TIME", value_parser = seconds)]
-    #[arg(default_value_t = f64::from(TIME_S), help_heading = "Measuring")]
-    time: f64,
+    #[arg(help = format!("Bound on the measuring time, for example 90 or 3m [default: {TIME_S}]"))]
+    #[arg(help_heading = "Measuring")]
+    time: Option<f64>,
     #[arg(long, conflicts_with = "time", help_heading = "Measuring")]
     #[arg(help = format!("A first look: {QUICK_S} seconds of measuring"))]
     quick: bool,
@@ -132,7 +133,7 @@ impl<const TIME_S: u32, const QUICK_S: u32> TimeArgs<TIME_S, QUICK_S> {
 
     /// Seconds.
     pub fn seconds(&self) -> f64 {
-        if self.quick { f64::from(QUICK_S) } else { self.time }
+        if self.quick { f64::from(QUICK_S) } else { self.time.unwrap_or(f64::from(TIME_S)) }
     }
 }
 
@@ -203,5 +204,23 @@ pub fn percent(text: &str) -> Result<f64, String> {
     match number.parse::<f64>() {
         Ok(value) if (0.0..=100.0).contains(&value) => Ok(value),
         _ => Err(format!("`{text}` is not a percentage between 0% and 100%")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, Command, FromArgMatches};
+
+    use super::TimeArgs;
+
+    #[test]
+    fn each_command_has_its_own_time() {
+        fn seconds<const TIME_S: u32>(words: &[&str]) -> f64 {
+            let command = TimeArgs::<TIME_S, 15>::augment_args(Command::new("c"));
+            let given = command.try_get_matches_from([&["c"], words].concat()).unwrap();
+            TimeArgs::<TIME_S, 15>::from_arg_matches(&given).unwrap().seconds()
+        }
+        assert_eq!([seconds::<60>(&[]), seconds::<180>(&[]), seconds::<90>(&[])], [60.0, 180.0, 90.0]);
+        assert_eq!([seconds::<180>(&["--time", "2m"]), seconds::<180>(&["--quick"])], [120.0, 15.0]);
     }
 }

@@ -129,10 +129,10 @@ fn has_curves(summary: &ArraySummary) -> bool {
 
 /// How much reuse a line needs for half of plain HTTP, and for all of it.
 fn reached(line: &ArrayLine, half: &HalfServingPoint) -> String {
-    let verb = match line.proxies {
-        0 => "reaches it",
-        1 => "suffices",
-        _ => "suffice",
+    let who_does = match line.proxies {
+        0 => "the server alone reaches it".to_owned(),
+        1 => format!("{} suffices", line.name),
+        _ => format!("{} suffice", line.name),
     };
     let from = match (half.crossing, half.percent_by_time) {
         (Crossing::Between, Some(found)) => format!("from {} on", percent(found)),
@@ -140,7 +140,7 @@ fn reached(line: &ArrayLine, half: &HalfServingPoint) -> String {
         _ => return format!("{} {}", line.name, half_text(half, line)),
     };
     let all = line.all_from_percent.map(|all| format!(", for all of it from {}", format_percent(all.value)));
-    format!("{} {verb} {from}{}", line.name, all.unwrap_or_default())
+    format!("{who_does} {from}{}", all.unwrap_or_default())
 }
 
 /// The half serving point of a line.

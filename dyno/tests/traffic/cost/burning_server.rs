@@ -110,8 +110,7 @@ fn burn(us: u64) {
     }
 }
 
-/// What a burn of so many microseconds really takes of a thread that was woken up for it, as a server's is: the clock is
-/// read after its end, and the sleep that follows a longer run is dearer.
+/// What a burn of so many microseconds takes of a thread that was woken up for it, as a server's is: more than that.
 pub fn cost_of_burn_us(us: u64) -> f64 {
     const TIMES: u32 = 2000;
     let cost = |us| {
