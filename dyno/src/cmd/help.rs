@@ -12,8 +12,10 @@ const SAID: usize = 52;
 /// Columns of what the list of commands says of each.
 const ABOUT: usize = 84;
 /// The flags that `-h` shows of commands below others, where all would be too many.
-const SHORT: [(&str, &[&str]); 2] = [
+const SHORT: [(&str, &[&str]); 4] = [
+    ("import", &["workload", "users", "scale", "connections", "exclude", "output", "json"]),
     ("primitives", &["server", "server_command", "sizes", "algorithms", "legacy", "time", "quick", "json"]),
+    ("synth", &["workload", "users", "scale", "connections", "exclude", "output", "json"]),
     ("show", &["workload", "users", "exclude", "pages", "as_replayed", "json", "html"]),
 ];
 
@@ -65,7 +67,7 @@ fn flags(command: Command) -> String {
     let name = command.get_bin_name().unwrap_or_default().to_owned();
     let line = |arg: Arg| {
         let said = arg.get_help().map(|help| clause(&help.to_string(), SAID)).unwrap_or_default();
-        let is_hidden = arg.is_hide_set() || arg.get_id().as_str().starts_with("help");
+        let is_hidden = arg.is_hide_set() || arg.is_positional() || arg.get_id().as_str().starts_with("help");
         arg.help(said).hide(is_hidden).hide_short_help(false).hide_default_value(true).hide_possible_values(true)
     };
     let command = command.mut_args(line).term_width(WIDTH).after_help(format!("All about them: {name} --help-all"));

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use tlsdyno_base::units::{format_count, format_date, format_duration, format_percent};
 use tlsdyno_report::charts::{COLOURS, axis, layer, line_legend, names, palette, quantity, tooltip, with};
-use tlsdyno_report::document::{Chart, Medium, Section};
+use tlsdyno_report::document::{Chart, Medium, Section, Table};
+use tlsdyno_report::rows::Rows;
 
 use crate::buckets::Bucket;
 use crate::measures::{Measure, Measures, quantile};
@@ -27,10 +28,17 @@ const BINS: f64 = 40.0;
 
 /// The charts of a site, on pages.
 pub fn of_site(index: usize, site: &SiteSummary) -> Option<Section> {
-    let (histogram, ignored) = histogram(index, site)?;
+    let (histogram, shown) = histogram(index, site)?;
     let section = Section::titled("", site.site.clone()).on(Medium::Page);
     let section = section.charts(series(index, site)).charts(stack(index, site)).charts(cloud(index, site));
-    Some(section.charts([histogram]).notes(ignored))
+    Some(section.charts([histogram]).table(shown.columns, shown.rows))
+}
+
+/// How much of a series a histogram shows.
+struct Shown {
+    name: &'static str,
+    values: u64,
+    beyond: u64,
 }
 
 /// Where the time of a visit goes: medians of the phases, one bar for each kind of handshake.
@@ -131,55 +139,64 @@ fn cloud(index: usize, site: &SiteSummary) -> Option<Chart> {
     Some(Chart::new(format!("cloud-{index}"), 260, rows, body)?.told(caption, words))
 }
 
-/// All measures in bins of one width, and how many values of each are beyond the edge.
-fn histogram(index: usize, site: &SiteSummary) -> Option<(Chart, Option<String>)> {
+/// All measures in bins of one width, in per cent of the values of each, so that series of different lengths can be
+/// compared; and the table of what is beyond the edge (Goldberg et al., Figures 2 to 4).
+fn histogram(index: usize, site: &SiteSummary) -> Option<(Chart, Table)> {
     let all = SHOWN.map(|(measure, name)| (name, site.measures.counts(measure)));
     let edge = all.iter().filter_map(|(_, counts)| quantile(counts, SHOWN_SHARE)).max()?;
     let bin_ns = bin_ns(edge as f64 / BINS);
-    let (mut rows, mut ignored) = (Vec::new(), Vec::new());
-    for (name, counts) in &all {
+    let (mut rows, mut shown) = (Vec::new(), Vec::new());
+    for (name, counts) in all.iter().filter(|(_, counts)| !counts.is_empty()) {
         let mut bins: BTreeMap<u64, u64> = BTreeMap::new();
-        let (mut total, mut beyond) = (0, 0);
+        let mut of_series = Shown { name, values: 0, beyond: 0 };
         for (bucket, count) in *counts {
             let (ns, count) = (bucket.lowest(), u64::from(*count));
-            total += count;
+            of_series.values += count;
             match ns > edge {
-                true => beyond += count,
+                true => of_series.beyond += count,
                 false => *bins.entry((ns as f64 / bin_ns) as u64).or_insert(0) += count,
             }
         }
         // Lines go on at zero beside the first and the last bin, and across empty ones.
         let (first, last) = (bins.keys().next().copied(), bins.keys().next_back().copied());
         for bin in first.map_or(0, |bin| bin.saturating_sub(1))..last.map_or(0, |bin| bin + 2) {
-            let (from_ns, count) = (bin as f64 * bin_ns, bins.get(&bin).copied().unwrap_or(0));
+            let (from_ns, rounds) = (bin as f64 * bin_ns, bins.get(&bin).copied().unwrap_or(0));
             let label = format!("{} to {}", format_duration(from_ns), format_duration(from_ns + bin_ns));
-            rows.push(json!({"phase": name, "from": from_ns / 1e6, "rounds": count, "time": label}));
+            let percent = 100.0 * rounds as f64 / of_series.values as f64;
+            let row =
+                json!({"phase": name, "from": from_ns / 1e6, "percent": percent, "rounds": rounds, "time": label});
+            rows.push(row);
         }
-        if beyond > 0 {
-            let share = format_percent(100.0 * beyond as f64 / total as f64);
-            ignored.push(format!("{name} {} of {} values ({share})", format_count(beyond), format_count(total)));
-        }
+        shown.push(of_series);
     }
     let names = SHOWN.map(|(_, name)| name);
     let body = json!({
         "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2},
         "encoding": {
             "x": quantity("from", "milliseconds"),
-            "y": quantity("rounds", "rounds"),
+            "y": quantity("percent", "per cent of the series"),
             "color": with(palette("phase", &names, &COLOURS), line_legend(None, 2)),
-            "tooltip": tooltip([("phase", "phase"), ("time", "time"), ("rounds", "rounds")]),
+            "tooltip": tooltip([("phase", "phase"), ("time", "time"), ("rounds", "rounds"), ("percent", "per cent")]),
         },
     });
-    let caption = format!("How long the phases take, in bins of {}.", format_duration(bin_ns));
+    let caption = format!(
+        "How long the phases take, in per cent of each series, in bins of {}. The table tells what is beyond the edge.",
+        format_duration(bin_ns)
+    );
     let median = |(name, counts): &(&str, &[(Bucket, u32)])| {
         let median = quantile(counts, 0.5)?;
         Some(format!("{name} median {}", format_duration(median as f64)))
     };
     let words = all.iter().filter_map(median).collect::<Vec<_>>().join(", ");
     let chart = Chart::new(format!("histogram-{index}"), 240, rows, body)?;
-    let edge = format_duration(edge as f64);
-    let ignored = (!ignored.is_empty()).then(|| format!("Beyond {edge} and not shown: {}.", ignored.join(", ")));
-    Some((chart.told(caption, format!("Histograms: {words}.")), ignored))
+    let share = |of: &Shown| format_percent(100.0 * of.beyond as f64 / of.values as f64);
+    let table = Rows::of(&shown)
+        .words("series", |of| of.name.to_owned())
+        .number("values", |of| format_count(of.values))
+        .number(format!("beyond {}", format_duration(edge as f64)), |of| format_count(of.beyond))
+        .number("of the series", share)
+        .table();
+    Some((chart.told(caption, format!("Histograms: {words}.")), table))
 }
 
 /// The next of 1, 2, 5, 10, … in nanoseconds.

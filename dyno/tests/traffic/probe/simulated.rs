@@ -51,7 +51,7 @@ fn the_figures_have_their_weeks() {
     for (experiment, rounds) in [("goldberg-1998-fig1", 21 * 144), ("goldberg-1998-fig2", 42 * 144)] {
         let (sites, page) = run(&place, experiment);
         assert!(sites.as_array().unwrap().iter().all(|site| site["made_count"] == rounds), "{experiment}");
-        assert!(page.contains("histogram-0") && page.contains("Beyond") && page.contains("series-0"), "{experiment}");
+        assert!(page.contains("histogram-0") && page.contains("beyond ") && page.contains("series-0"), "{experiment}");
     }
 }
 
