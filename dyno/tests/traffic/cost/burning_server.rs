@@ -97,31 +97,16 @@ fn serve(mut stream: TcpStream, config: &Arc<ServerConfig>, finish: u64, request
     }
 }
 
-fn cpu_ns() -> u64 {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
 /// Uses so many microseconds of CPU time.
 fn burn(us: u64) {
-    let end = cpu_ns() + 1000 * us;
-    while us > 0 && cpu_ns() < end {
+    let used = || {
+        let now = clock_gettime(ClockId::ThreadCPUTime);
+        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    };
+    let end = used() + 1000 * us;
+    while us > 0 && used() < end {
         std::hint::spin_loop();
     }
-}
-
-/// What a burn of so many microseconds takes of a thread that was woken up for it, as a server's is: more than that.
-pub fn cost_of_burn_us(us: u64) -> f64 {
-    const TIMES: u32 = 2000;
-    let cost = |us| {
-        let began = cpu_ns();
-        for _ in 0..TIMES {
-            std::thread::sleep(Duration::from_micros(200));
-            burn(us);
-        }
-        (cpu_ns() - began) as f64
-    };
-    (cost(us) - cost(0)) / 1e3 / f64::from(TIMES)
 }
 
 fn config(hello: u64, signature: u64) -> Arc<ServerConfig> {
