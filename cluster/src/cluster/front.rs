@@ -1,7 +1,7 @@
 //! Front ends that end TLS before plain servers: which ways to the servers there are then, and what may be asked for.
 //! Circle: a cluster has ways, and a cell is one of them under one traffic.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use tlsdyno_record::model::Policy;
 use tlsdyno_record::model::workload::WorkloadSpec;
@@ -19,7 +19,7 @@ const OF_ALL_MAX: u32 = 128;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Front {
-    /// How many.
+    /// Front ends of the cell.
     pub ends: u32,
     /// How clients' connections are spread over them.
     pub spread: Policy,
@@ -113,13 +113,14 @@ impl ClusterExperiment {
             spread.iter().all(is_spread),
             "--spread passes TLS on to front ends; take for example round-robin or session"
         );
-        for policy in policies.iter().filter(|policy| self.cluster.ways_of(**policy).is_empty()) {
+        if let Some(policy) = policies.iter().find(|policy| self.cluster.ways_of(**policy).is_empty()) {
             let name = policy.name();
-            ensure!(
-                policy.goes_behind_front_ends(),
+            if policy.goes_behind_front_ends() {
+                bail!("policy {name} reads requests, which TLS hides from it; give --front-ends 1 or more");
+            }
+            bail!(
                 "policy {name} passes connections on to servers that end TLS; add 0 to --front-ends, or leave it out"
             );
-            ensure!(false, "policy {name} reads requests, which TLS hides from it; give --front-ends 1 or more");
         }
         let by_object = policies.iter().find(|policy| policy.reads_requests());
         ensure!(

@@ -4,7 +4,7 @@ use anyhow::Result;
 use tlsdyno_base::fault::left_out;
 use tlsdyno_engine::serve::{Docroot, Pages};
 
-/// Nobody.
+/// Never made, because nothing can be connected to.
 #[derive(Debug)]
 pub enum DatabasePages {}
 

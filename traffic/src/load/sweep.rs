@@ -95,24 +95,26 @@ pub fn by_rate(
     Ok(())
 }
 
-/// A load conforms when at least this share of its connections keeps the rate …
+/// The least share of the connections that keep the rate where a load conforms.
 const KEPT_MIN: f64 = 0.95;
 
-/// … and less than this share of its requests fails.
+/// The share of the requests below which those that fail are where a load conforms.
 const FAILED_MAX: f64 = 0.01;
 
 /// The rule of [`most_conforming`], as it is printed.
 pub const CONFORMING_RULE: &str =
     "conforms: at least 95 % of the connections keep the rate, and less than 1 % of the requests fail";
 
-/// How much more connections each step of the way to the edge has, and how near the first search comes to it.
+/// How many times the connections of one step the next one has on the way to the edge.
 const STEP: f64 = 1.5;
+
+/// The part of its connections within which the first search finds the edge.
 const NEAR: f64 = 0.1;
 
-/// Each round looks for the edge anew between this part of where it was found and as many times that …
+/// A round looks for the edge from where it was found by this number to so many times that.
 const AROUND: f64 = 1.15;
 
-/// … in so many parts.
+/// Parts of that range: a round finds the edge within one of them.
 const PARTS: u32 = 8;
 
 /// The range of --conforming: `50..2000` connections.

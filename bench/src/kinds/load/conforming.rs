@@ -35,7 +35,7 @@ const NOT_SPECS: &str = "A number of our own, by rules after those of SPECweb99_
 struct Point {
     #[serde(flatten)]
     run: Summary,
-    /// By [`sweep::CONFORMING_RULE`].
+    /// Whether it conforms by [`sweep::CONFORMING_RULE`].
     conforms: bool,
 }
 
@@ -107,8 +107,7 @@ pub(super) fn run(
     })
 }
 
-/// Whether the load had no CPU left where connections did not conform, near the number: more might have kept their
-/// rate.
+/// Whether the load had no CPU left where connections near the number did not conform: more might have kept their rate.
 fn is_client_bound_near(most: &MostConforming, points: &[Point]) -> bool {
     let MostConforming::Found(most) = most else { return false };
     let is_near = |kept: Kept| (kept.clients_count as f64) < most.value * NEAR;
