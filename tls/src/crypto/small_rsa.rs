@@ -45,8 +45,12 @@ impl Key {
         Some(Key { key, scheme })
     }
 
-    /// Whether this is the message's signature.
+    /// Whether this is the message's signature, which has the length of the modulus (RFC 8017 sections 8.1.2, 8.2.2):
+    /// OpenSSL takes one of PSS without its leading zero, too.
     pub(super) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
+        if signature.len() != self.key.size() {
+            return false;
+        }
         let digest = match self.scheme {
             PKCS1_SHA256 | PSS_SHA256 => MessageDigest::sha256(),
             PKCS1_SHA384 | PSS_SHA384 => MessageDigest::sha384(),
@@ -126,18 +130,23 @@ mod tests {
         let certificate = CertificateParams::new(vec!["x".to_owned()]).unwrap().signed_by(&leaf, &issuer).unwrap();
         let key = PKey::from_rsa(rsa).unwrap();
         for (scheme, digest) in [(PKCS1_SHA256, MessageDigest::sha256()), (PSS_SHA384, MessageDigest::sha384())] {
-            let mut signer = Signer::new(digest, &key).unwrap();
-            if scheme == PSS_SHA384 {
-                signer.set_rsa_padding(Padding::PKCS1_PSS).unwrap();
-                signer.set_rsa_pss_saltlen(RsaPssSaltlen::DIGEST_LENGTH).unwrap();
-            }
-            let signature = signer.sign_oneshot_to_vec(b"message").unwrap();
+            let sign = |message: [u8; 2]| {
+                let mut signer = Signer::new(digest, &key).unwrap();
+                if scheme == PSS_SHA384 {
+                    signer.set_rsa_padding(Padding::PKCS1_PSS).unwrap();
+                    signer.set_rsa_pss_saltlen(RsaPssSaltlen::DIGEST_LENGTH).unwrap();
+                }
+                (message, signer.sign_oneshot_to_vec(&message).unwrap())
+            };
+            // One signature in 256 begins with a zero: it is none without it.
+            let mut signed = (0..u16::MAX).map(|number| sign(number.to_be_bytes()));
+            let (message, signature) = signed.find(|(_, signature)| signature[0] == 0).unwrap();
             let new = |allowed| crate::crypto::verify::Verifier::new(certificate.der(), scheme, allowed);
             assert_eq!(new(false).unwrap_err(), CryptoError::SmallRsaKey { bits: 1024 });
             let verifier = new(true).unwrap();
-            assert_eq!(verifier.verify(b"message", &signature), Ok(()));
+            assert_eq!(verifier.verify(&message, &signature), Ok(()));
             assert_eq!(verifier.verify(b"another", &signature), Err(CryptoError::BadSignature));
-            assert_eq!(verifier.verify(b"message", &signature[1..]), Err(CryptoError::BadSignature));
+            assert_eq!(verifier.verify(&message, &signature[1..]), Err(CryptoError::BadSignature));
         }
     }
 }
