@@ -35,12 +35,6 @@ pub trait CheckExperiment: Sized {
 
     /// Checks everything that can be known before anything is started.
     fn check(&self) -> Result<()>;
-
-    /// Sessions as the experiment's server with so many workers can have them.
-    ///
-    /// # Errors
-    /// What it has instead, or which server has what is wanted.
-    fn check_sessions(&self, tls: &Tls, workers: u32) -> Result<()>;
 }
 
 impl CheckExperiment for Experiment {
@@ -64,7 +58,7 @@ impl CheckExperiment for Experiment {
 
     fn check(&self) -> Result<()> {
         server::check_tls(&self.tls, self.server.kind)?;
-        self.check_sessions(&self.tls, 1)?;
+        check_sessions(self, self.server.kind, &self.tls, 1)?;
         self.load.reuse()?;
         ensure!(self.load.connections > 0, "at least one connection is needed (--connections)");
         ensure!(self.load.per_user > 0, "at least one connection per user is needed (--per-user)");
@@ -88,14 +82,13 @@ impl CheckExperiment for Experiment {
         }
         questions::check(self)
     }
-
-    fn check_sessions(&self, tls: &Tls, workers: u32) -> Result<()> {
-        check_sessions(self, self.server.kind, tls, workers)
-    }
 }
 
-/// Sessions as a server of an experiment can have them.
-fn check_sessions(experiment: &Experiment, server: ServerName, tls: &Tls, workers: u32) -> Result<()> {
+/// Sessions as a server of an experiment with so many workers can have them.
+///
+/// # Errors
+/// What it has instead, or which server has what is wanted.
+pub fn check_sessions(experiment: &Experiment, server: ServerName, tls: &Tls, workers: u32) -> Result<()> {
     let server = if server == ServerName::Command { own_command::server_of(experiment) } else { server };
     let wanted = Wanted {
         session_cache: tls.session_cache(),

@@ -18,7 +18,7 @@ use super::load_process::{LoadProcess, Sessions};
 use super::manifest;
 use super::mode_check::ModeCheck;
 use super::observer::Observer;
-use super::preflight::{can_resume, start_and_check};
+use super::preflight::start_and_check;
 use super::runner::{Plan, Subject};
 use super::schedule::{Schedule, Work, pieces, requests_of_users};
 use super::testbed::Testbed;
@@ -41,8 +41,6 @@ pub struct Counting {
     check: ModeCheck,
     /// The same in every block.
     work: Work,
-    /// Of each configuration: whether its server hands out sessions.
-    resumable: Vec<bool>,
     /// All that were counted so far, whatever configuration they fell into.
     renewals: Calls,
 }
@@ -70,7 +68,6 @@ impl Counting {
         let mut testbed = Testbed::prepare(&under, cpus, &mut |text| observer.step(text))?;
         // Under valgrind all of it takes long.
         testbed.prepared_until = None;
-        let resumable: Vec<bool> = testbed.servers.iter().map(|server| can_resume(&under, &server.model)).collect();
         let mut callgrind = BTreeMap::new();
         for (index, server) in testbed.servers.iter_mut().enumerate().filter(|(_, server)| server.host.is_none()) {
             let own = Callgrind::new()?;
@@ -79,23 +76,22 @@ impl Counting {
         }
         if record.configurations.is_empty() {
             record.kind_part = KindPart::from(experiment.without_secrets());
-            start_and_check(&under, &mut testbed, record, stop, observer)?;
-            manifest::describe(&mut record.manifest, &under, &mut testbed, cpus);
+            start_and_check(&mut testbed, record, stop, observer)?;
+            manifest::describe(&mut record.manifest, &mut testbed);
         } else {
-            let (request, _) = testbed.preflight_request();
             for index in (0..testbed.servers.len()).filter(|index| record.configurations[*index].valid) {
                 interrupt::check(stop)?;
                 observer.step(&format!("starting under callgrind: {}", testbed.servers[index].model.name));
                 testbed.activate(index)?;
                 // The sessions of the timed servers mean nothing to these.
-                testbed.make_universal(index, &request, resumable[index])?;
+                testbed.make_universal(index)?;
             }
         }
-        let load = testbed.start_load(&under, |index| record.configurations[index].valid)?;
+        let load = testbed.start_load(|index| record.configurations[index].valid)?;
         let pieces = pieces(&requests_of_users(&testbed.site.workload), BLOCK_REQUESTS, 1);
         let piece = pieces.into_iter().next().context("the workload has no requests")?;
         let (check, renewals) = (ModeCheck::default(), Calls::default());
-        Ok(Counting { load, testbed, callgrind, check, work: piece.into(), resumable, renewals })
+        Ok(Counting { load, testbed, callgrind, check, work: piece.into(), renewals })
     }
 
     /// What the server of this configuration has executed since the last call, once it has come to rest.
@@ -148,7 +144,7 @@ impl Subject for Counting {
         let mut warnings = asked.warnings;
         warnings.extend(mode.map(|what| Warning::new("counters", what).with_remedy("This block is left out")));
         // A connection that had no session to offer was counted with a full handshake.
-        if self.resumable[index] && outcome.handshakes.resumed_offered < outcome.handshakes.resumed_intended {
+        if self.testbed.can_resume(index) && outcome.handshakes.resumed_offered < outcome.handshakes.resumed_intended {
             warnings.push(reuse_warning(&outcome));
         }
         let valid = warnings.is_empty();

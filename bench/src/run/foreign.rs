@@ -86,7 +86,7 @@ impl<'a> Foreign<'a> {
         let client = compile(&Settings { effort: Effort::Lean, ..settings })?;
         let answer = exchange(address, Some(&client), None, &request);
         let answer = answer.context("the first request, which was our own").or_fault(Fault::Server)?;
-        manifest::describe(&mut record.manifest, experiment, &mut testbed, cpus);
+        manifest::describe(&mut record.manifest, &mut testbed);
         record.manifest.negotiated = answer.handshake.map(|of| of.suite.to_string()).unwrap_or_default();
         for (server, role) in testbed.servers.iter().zip(roles(experiment)) {
             record.configurations.push(configuration(&server.model.name, role, server.host));

@@ -49,7 +49,7 @@ impl FreshServers {
 
     /// Time that filling them will take; nothing while each has as many as are `wanted`.
     pub fn time(&self, testbed: &Testbed, indices: &BTreeSet<usize>, wanted: impl Fn(usize) -> usize) -> Duration {
-        match indices.iter().any(|&index| testbed.unmeasured_servers(index) < wanted(index)) {
+        match indices.iter().any(|&index| testbed.servers[index].pool.unmeasured() < wanted(index)) {
             true => self.time_to_start * self.pool_size * indices.len() as u32,
             false => Duration::ZERO,
         }

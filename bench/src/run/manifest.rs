@@ -16,7 +16,6 @@ use tlsdyno_servers::Description;
 use tlsdyno_servers::library::version_of;
 use tlsdyno_traffic::trace::Summary;
 
-use super::cpus::Cpus;
 use super::testbed::{ServerUnderTest, Testbed};
 
 /// Of an OpenSSL in a server of somebody else's in which nothing sees handshakes.
@@ -28,17 +27,18 @@ pub fn cpus_of_load(workers: Option<&WorkersModel>, cpu: usize) -> Vec<u32> {
 }
 
 /// Fills in what can be known once the servers run. Unknown texts stay empty.
-pub fn describe(manifest: &mut Manifest, experiment: &Experiment, testbed: &mut Testbed, cpus: Cpus) {
-    manifest.server_cpus = vec![cpus.server as u32];
-    manifest.client_cpus = cpus_of_load(experiment.workers.as_ref(), cpus.load);
+pub fn describe(manifest: &mut Manifest, testbed: &mut Testbed) {
+    let experiment = &testbed.experiment;
+    manifest.server_cpus = vec![testbed.cpus.server as u32];
+    manifest.client_cpus = cpus_of_load(experiment.workers.as_ref(), testbed.cpus.load);
     manifest.certificate = experiment.tls.certificate().to_string();
     manifest.effort = experiment.load.effort.to_string();
     manifest.workload = match &experiment.workload {
         WorkloadSpec::Paths { paths, .. } => {
-            format!("{} of {}, as a browser asks{}", listed(paths), testbed.host_name(), assumed(experiment))
+            format!("{} of {}, as a browser asks{}", listed(paths), testbed.host_name, assumed(experiment))
         }
         WorkloadSpec::Url { path, bytes: None, .. } => {
-            format!("GET {path} of {}, over and over{}", testbed.host_name(), assumed(experiment))
+            format!("GET {path} of {}, over and over{}", testbed.host_name, assumed(experiment))
         }
         _ => workload_line(&testbed.site.summary),
     };
@@ -56,14 +56,15 @@ pub fn describe(manifest: &mut Manifest, experiment: &Experiment, testbed: &mut 
         .filter_map(|server| Some((server.model.name.clone(), server.hardware.clone()?)))
         .collect();
     manifest.libraries = testbed
-        .libraries()
+        .libraries
+        .iter()
         .map(|(prefix, library)| LibraryUsed {
             prefix: prefix.to_owned(),
             version: library.version(),
             files: library.files().to_vec(),
         })
         .collect();
-    if let Some(instance) = testbed.servers.first_mut().and_then(|server| server.instance()) {
+    if let Some(instance) = testbed.servers.first_mut().and_then(|server| server.instance.as_mut()) {
         describe_server(manifest, instance.description());
     }
     let is_counted = testbed.servers.iter().any(ServerUnderTest::is_instrumented);

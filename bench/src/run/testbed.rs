@@ -20,8 +20,7 @@ use tlsdyno_engine::serve::Transaction;
 use tlsdyno_native::{Doubling, Handed, Hardware, Injection, ShimInjection, ShimSettings};
 use tlsdyno_record::model::workload::WorkloadSpec;
 use tlsdyno_record::model::{
-    COUNTED_CODE, CertificateKind, ClientModel, ConfigurationModel, Experiment, Load, Method, Network, ServerName, Tls,
-    WorkersModel,
+    COUNTED_CODE, CertificateKind, ConfigurationModel, Experiment, Load, Method, ServerName, Tls,
 };
 use tlsdyno_servers::{Instance, Library, RunDirectory, ServerSpec, tls_library};
 use tlsdyno_tls::{ClientCertificate, Config, Settings, Stage, StageSet};
@@ -33,6 +32,7 @@ use super::cpus::{self, Cpus, Placement};
 use super::credentials::{Credentials, HOST};
 use super::instruments::Instruments;
 use super::load_process::{LoadProcess, Sessions};
+use super::preflight::can_resume;
 use super::recording::Recording;
 use super::request::plain_get;
 use super::schedule::Work;
@@ -48,15 +48,11 @@ pub struct Testbed {
     pub servers: Vec<ServerUnderTest>,
     /// CPUs in use.
     pub cpus: Cpus,
+    /// What it is for.
+    pub experiment: Experiment,
     /// The name that clients ask for.
-    host_name: String,
-    /// What they bring, and their certificate.
-    client: ClientModel,
+    pub host_name: String,
     client_certificate: Option<Arc<ClientCertificate>>,
-    /// Who makes the load, if that is not this machine.
-    workers: Option<WorkersModel>,
-    /// What is between the load and the servers.
-    network: Option<Network>,
     /// The address that servers listen on.
     ip: IpAddr,
     /// Only one server can run at a time, because its port is fixed.
@@ -70,7 +66,7 @@ pub struct Testbed {
     /// What was recorded of untouched servers, by their TLS settings and library.
     recordings: Vec<((Tls, Option<Library>), Recording)>,
     /// The installations of OpenSSL that the experiment names, the first of the server first, by prefix.
-    libraries: Vec<(PathBuf, Library)>,
+    pub libraries: Vec<(PathBuf, Library)>,
     // Last: servers must be stopped before their directory goes.
     directory: RunDirectory,
 }
@@ -118,11 +114,9 @@ impl Testbed {
             site,
             servers: Vec::new(),
             cpus,
+            experiment: experiment.clone(),
             host_name: experiment.server.host.clone().unwrap_or_else(|| HOST.to_owned()),
-            client: client.clone(),
             client_certificate: client::certificate(client).or_fault(Fault::Input)?.map(Arc::new),
-            workers: experiment.workers.clone(),
-            network: experiment.network,
             ip: experiment.server.ip()?,
             take_turns: false,
             library_is_open: is_command,
@@ -132,21 +126,17 @@ impl Testbed {
             libraries,
             directory,
         };
-        for (index, (model, host)) in experiment.configurations.iter().zip(hosts).enumerate() {
-            let server = testbed.server(experiment, index, model, host)?;
+        for (index, host) in hosts.into_iter().enumerate() {
+            let server = testbed.server(index, host)?;
             testbed.take_turns |= server.spec.has_fixed_port();
             testbed.servers.push(server);
         }
         Ok(testbed)
     }
 
-    fn server(
-        &self,
-        experiment: &Experiment,
-        index: usize,
-        model: &ConfigurationModel,
-        host: Option<usize>,
-    ) -> Result<ServerUnderTest> {
+    fn server(&self, index: usize, host: Option<usize>) -> Result<ServerUnderTest> {
+        let experiment = &self.experiment;
+        let model = &experiment.configurations[index];
         let stages = model.stages_on_the_wire();
         let tls = model.tls.applied(&experiment.tls);
         let placement = cpus::place(self.cpus, &cpus::allowed(), model.processors)
@@ -156,7 +146,7 @@ impl Testbed {
         // A mode is no server: its host has the libraries.
         let instruments = match host {
             Some(_) => Instruments::default(),
-            None => self.instruments(experiment, index, &tls, &mut emulated)?,
+            None => self.instruments(index, &tls, &mut emulated)?,
         };
         let handed = instruments.handed();
         let handed = if experiment.methods.contains(&Method::Counting) { handed.and(counted_code()) } else { handed };
@@ -166,10 +156,9 @@ impl Testbed {
             handed,
             changing_quota: modes::is_on_machines(experiment, index),
             companion_cpu: Some(companion),
-            ..self.spec(experiment, model, &tls, &placement)
+            ..self.spec(model, &tls, &placement)
         };
-        let settings = if model.plain_http { None } else { Some(self.client_settings(experiment, &tls, stages)) };
-        let address = SocketAddr::new(self.ip, 0);
+        let settings = (!model.plain_http).then(|| self.client_settings(&tls, stages));
         Ok(ServerUnderTest {
             model: model.clone(),
             host,
@@ -187,18 +176,13 @@ impl Testbed {
             spec,
             instance: None,
             pool: ServerPool::default(),
-            address,
+            address: SocketAddr::new(self.ip, 0),
         })
     }
 
     /// How the server of a configuration is started. What is put into it is not said here.
-    fn spec(
-        &self,
-        experiment: &Experiment,
-        model: &ConfigurationModel,
-        tls: &Tls,
-        placement: &Placement,
-    ) -> ServerSpec {
+    fn spec(&self, model: &ConfigurationModel, tls: &Tls, placement: &Placement) -> ServerSpec {
+        let experiment = &self.experiment;
         let is_command = experiment.server.kind == ServerName::Command;
         // An own command serves TLS and plain HTTP in one process, so it always gets its certificate.
         let plain = model.plain_http && !is_command;
@@ -213,7 +197,7 @@ impl Testbed {
             writable: experiment.server.writable.clone(),
             quota_cpus: placement.quota_cpus,
             // Without TLS a server may load none.
-            library: self.library(experiment, model).filter(|_| !plain).cloned(),
+            library: self.library(model).filter(|_| !plain).cloned(),
             allow_insecure_listen: experiment.may_listen_anywhere()
                 || foreign.is_some_and(|traffic| traffic.open_listen),
             ip: self.ip,
@@ -226,20 +210,14 @@ impl Testbed {
     }
 
     /// What the server of a configuration needs in it. `emulated`: the hardware that its provider emulates.
-    fn instruments(
-        &self,
-        experiment: &Experiment,
-        index: usize,
-        tls: &Tls,
-        emulated: &mut Option<Hardware>,
-    ) -> Result<Instruments> {
-        let model = &experiment.configurations[index];
-        let mut instruments = Instruments { shim: self.shim(experiment, index, model, tls)?, ..Instruments::default() };
+    fn instruments(&self, index: usize, tls: &Tls, emulated: &mut Option<Hardware>) -> Result<Instruments> {
+        let model = &self.experiment.configurations[index];
+        let mut instruments = Instruments { shim: self.shim(index, model, tls)?, ..Instruments::default() };
         if model.needs_provider() {
             let directory = self.make_directory(&format!("provider-{index}"))?;
             let key = &self.credentials(tls).files.key;
-            let mut hardware = hardware::hardware(model, &experiment.machines, key, self.cpus.server)?;
-            hardware.burn_ns = hardware.burn_ns.max(modes::burn_ns(experiment, index));
+            let mut hardware = hardware::hardware(model, &self.experiment.machines, key, self.cpus.server)?;
+            hardware.burn_ns = hardware.burn_ns.max(modes::burn_ns(&self.experiment, index));
             *emulated = Some(hardware);
             let stages = model.stages_on_the_wire().union(model.wrapped).provider();
             instruments.provider = Some(Injection::with_hardware(&directory, stages, hardware)?);
@@ -250,13 +228,7 @@ impl Testbed {
         Ok(instruments)
     }
 
-    fn shim(
-        &self,
-        experiment: &Experiment,
-        index: usize,
-        model: &ConfigurationModel,
-        tls: &Tls,
-    ) -> Result<Option<ShimInjection>> {
+    fn shim(&self, index: usize, model: &ConfigurationModel, tls: &Tls) -> Result<Option<ShimInjection>> {
         if !model.needs_shim() {
             return Ok(None);
         }
@@ -265,7 +237,7 @@ impl Testbed {
             suite: tls.suite,
             encrypt_then_mac: tls.encrypt_then_mac,
             tickets: tls.tickets,
-            allow_insecure_listen: experiment.may_listen_anywhere(),
+            allow_insecure_listen: self.experiment.may_listen_anywhere(),
             ..ShimSettings::new(model.noop.union(model.wrapped), tls.version)
         };
         let shim = ShimInjection::prepare(&directory, &settings)?;
@@ -276,14 +248,9 @@ impl Testbed {
         Ok(Some(shim))
     }
 
-    /// The installations of OpenSSL that the experiment names, with their prefixes.
-    pub fn libraries(&self) -> impl Iterator<Item = (&Path, &Library)> {
-        self.libraries.iter().map(|(prefix, library)| (prefix.as_path(), library))
-    }
-
     /// The one that a configuration uses instead of the system's.
-    fn library(&self, experiment: &Experiment, model: &ConfigurationModel) -> Option<&Library> {
-        let prefix = model.library.as_ref().or(experiment.server.libraries.first())?;
+    fn library(&self, model: &ConfigurationModel) -> Option<&Library> {
+        let prefix = model.library.as_ref().or(self.experiment.server.libraries.first())?;
         self.libraries.iter().find(|(of, _)| of == prefix).map(|(_, library)| library)
     }
 
@@ -291,9 +258,9 @@ impl Testbed {
         &self.credentials[&(tls.certificate(), tls.chain_count)]
     }
 
-    fn client_settings(&self, experiment: &Experiment, tls: &Tls, stages: StageSet) -> Settings {
-        let settings = self.credentials(tls).client_settings(tls, experiment.load.effort);
-        let is_own = experiment.server.kind == ServerName::Command;
+    fn client_settings(&self, tls: &Tls, stages: StageSet) -> Settings {
+        let settings = self.credentials(tls).client_settings(tls, self.experiment.load.effort);
+        let is_own = self.experiment.server.kind == ServerName::Command;
         let groups = if is_own { tls.groups_of_own() } else { tls.groups() };
         let client_certificate = match &self.client_certificate {
             // Who has the signatures of the server's side off checks none (docs/NOOP.md).
@@ -307,6 +274,11 @@ impl Testbed {
     /// The configuration whose server serves this one: its own, unless it is a mode of another.
     pub fn host(&self, index: usize) -> usize {
         self.servers[index].host.unwrap_or(index)
+    }
+
+    /// Whether connections of this configuration can resume sessions.
+    pub fn can_resume(&self, index: usize) -> bool {
+        can_resume(&self.experiment, &self.servers[index].model)
     }
 
     /// Where this configuration is served.
@@ -403,11 +375,6 @@ impl Testbed {
         tls_library::require_openssl(&workers)
     }
 
-    /// Servers of a configuration, beside the one that runs, that were not measured.
-    pub fn unmeasured_servers(&self, index: usize) -> usize {
-        self.servers[index].pool.unmeasured()
-    }
-
     /// Stops the servers beside the running ones that were measured, and starts `count` new ones of each configuration
     /// of `indices`, which [`Testbed::swap_in`] takes in turn; idle, they cost nothing.
     ///
@@ -455,9 +422,9 @@ impl Testbed {
 
     /// Starts the load process for these servers (all of them must have been started once, so that their addresses are
     /// known). Configurations that are not `valid` keep their place, but nothing is prepared for them.
-    pub fn start_load(&self, experiment: &Experiment, valid: impl Fn(usize) -> bool) -> Result<LoadProcess> {
+    pub fn start_load(&self, valid: impl Fn(usize) -> bool) -> Result<LoadProcess> {
         let plan = |index: usize| -> Result<Plan> {
-            let plan = self.plan(experiment, index)?;
+            let plan = self.plan(index)?;
             let tls = plan.target.tls.clone().filter(|_| valid(index));
             Ok(Plan { target: Target { tls, ..plan.target.clone() }, ..plan })
         };
@@ -466,8 +433,9 @@ impl Testbed {
 
     /// Starts the load process for these plans.
     pub fn start_load_on(&self, plans: &[Plan]) -> Result<LoadProcess> {
-        let between = (self.workers.as_ref(), self.network.as_ref());
-        let process = LoadProcess::start(plans, &self.client, between, self.directory.path(), self.cpus.load)?;
+        let Experiment { server, workers, network, .. } = &self.experiment;
+        let between = (workers.as_ref(), network.as_ref());
+        let process = LoadProcess::start(plans, &server.client, between, self.directory.path(), self.cpus.load)?;
         self.permit(&process.sources)?;
         Ok(process)
     }
@@ -506,23 +474,18 @@ impl Testbed {
     }
 
     /// How the server of a configuration is loaded. It must have been started once.
-    pub fn plan(&self, experiment: &Experiment, index: usize) -> Result<Plan> {
+    pub fn plan(&self, index: usize) -> Result<Plan> {
         let server = &self.servers[index];
         let compile = |settings: &Settings| Config::new(settings.clone()).map(Arc::new);
         let tls = server.settings.as_ref().map(compile).transpose();
         let tls = tls.with_context(|| format!("target {}", server.model.name))?;
         let target = Target { address: self.address(index), host: self.host_name.clone(), tls };
-        let load = &experiment.load;
+        let load = &self.experiment.load;
         Ok(Plan {
             resumption: load.reuse()?,
             window: self.site.spec.window(),
             ..Plan::new(target, Arc::clone(&self.site.workload), connections(load))
         })
-    }
-
-    /// The name that clients ask for.
-    pub fn host_name(&self) -> &str {
-        &self.host_name
     }
 
     /// Whether the server of a configuration is the built-in one.

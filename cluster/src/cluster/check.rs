@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Result, bail, ensure};
-use tlsdyno_bench::run::check::CheckExperiment;
 use tlsdyno_bench::run::check::questions::check_paper;
 use tlsdyno_bench::run::check::workers::FarLoad;
+use tlsdyno_bench::run::check::{CheckExperiment, check_sessions};
 use tlsdyno_engine::dispatch::Policy as Rule;
 use tlsdyno_record::model::workload::WorkloadSpec;
 use tlsdyno_record::model::{Policy, Quantity, ServerName};
@@ -152,7 +152,7 @@ impl ClusterExperiment {
                 one.tls.is_resumable(),
                 "these servers hand out no sessions at all; drop --no-tickets or --session-cache off"
             );
-            let checked = one.check_sessions(&one.tls, 1);
+            let checked = check_sessions(&one, one.server.kind, &one.tls, 1);
             checked.map_err(|error| error.context(format!("sessions = `{}`", sharing.name())))?;
         }
         Ok(())

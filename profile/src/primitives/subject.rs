@@ -69,7 +69,7 @@ impl Library {
         let mut testbed = Testbed::prepare(&server, cpus, &mut |text| observer.step(text))?;
         observer.step("starting the server, to see which OpenSSL it uses");
         let [libcrypto, libssl] = interrupt::before_measuring(stop, libraries(&mut testbed))?;
-        manifest::describe(&mut record.manifest, &server, &mut testbed, cpus);
+        manifest::describe(&mut record.manifest, &mut testbed);
         record.manifest.workload = "calls into libcrypto, no traffic".to_owned();
         record.manifest.effort = String::new();
         record.manifest.certificate = String::new();

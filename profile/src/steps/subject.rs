@@ -126,7 +126,7 @@ impl StepByStep {
             record.configurations.push(configuration(cell));
         }
         record.kind_part = KindPart::from(StepsRecord { experiment: experiment.clone(), cells: cells.clone() });
-        manifest::describe(&mut record.manifest, &servers, &mut testbed, cpus);
+        manifest::describe(&mut record.manifest, &mut testbed);
         let keys: Vec<String> = experiment.steps.keys.iter().map(ToString::to_string).collect();
         record.manifest.certificate = keys.join(", ");
         if let Ok(toml) = experiment.to_toml() {

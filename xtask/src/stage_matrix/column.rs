@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use tlsdyno::exchange::exchange;
 use tlsdyno::model::workload::WorkloadSpec;
 use tlsdyno::model::{CertificateKind, ConfigurationModel, Experiment, Server, ServerName, Tls, TlsChange};
-use tlsdyno::run::check::CheckExperiment;
+use tlsdyno::run::check::{CheckExperiment, check_sessions};
 use tlsdyno::run::cpus;
 use tlsdyno::run::preflight::checks_of;
 use tlsdyno::run::preflight::{Check, compile};
@@ -91,7 +91,8 @@ pub fn check(
     let names: Vec<String> = configurations.iter().map(|model| model.name.clone()).collect();
     let server = Server { kind: server, ..Server::default() };
     let asked = Experiment { server, tls: tls.clone(), ..Experiment::default() };
-    let refusal = |model: &ConfigurationModel| asked.check_sessions(&model.tls.applied(tls), 1).err();
+    let refusal =
+        |model: &ConfigurationModel| check_sessions(&asked, asked.server.kind, &model.tls.applied(tls), 1).err();
     let mut unable: BTreeMap<String, String> = configurations
         .iter()
         .filter_map(|model| Some((model.name.clone(), format!("{:#}", refusal(model)?))))
@@ -114,11 +115,11 @@ pub fn check(
     for index in 0..testbed.servers.len() {
         let configuration = testbed.servers[index].model.name.clone();
         say(&configuration);
-        let checks = match checks_of_server(&mut testbed, index, tls.is_resumable()) {
+        let checks = match checks_of_server(&mut testbed, index) {
             Ok(checks) => checks,
             Err(error) => vec![Check::new("the server starts and answers", false, format!("{error:#}"))],
         };
-        if let Some(instance) = testbed.servers[index].instance() {
+        if let Some(instance) = testbed.instance(index) {
             column.version = instance.description().version;
         }
         testbed.stop(index);
@@ -132,19 +133,19 @@ pub fn check(
     Ok(column)
 }
 
-fn checks_of_server(testbed: &mut Testbed, index: usize, resumable: bool) -> Result<Vec<Check>> {
-    let (request, expect) = testbed.preflight_request();
+fn checks_of_server(testbed: &mut Testbed, index: usize) -> Result<Vec<Check>> {
+    let (request, _) = testbed.preflight_request();
     testbed.activate(index)?;
-    testbed.make_universal(index, &request, resumable)?;
-    let mut checks = checks_of(testbed, index, &request, expect, resumable)?;
+    testbed.make_universal(index)?;
+    let mut checks = checks_of(testbed, index)?;
     // The clients that had to fail left their traces in the log; from here on nobody may.
-    let instance = testbed.servers[index].instance().context("the server does not run")?;
+    let instance = testbed.instance(index).context("the server does not run")?;
     instance.error_log_alarms();
     let body = std::fs::read(testbed.docroot().join("object")).context("failed to read the object")?;
     checks.push(many(testbed, index, &request, &body, "at once"));
     checks.push(reload(testbed, index)?);
     checks.push(many(testbed, index, &request, &body, "after that"));
-    let instance = testbed.servers[index].instance().context("the server does not run")?;
+    let instance = testbed.instance(index).context("the server does not run")?;
     let alarms = instance.error_log_alarms();
     checks.push(Check::new("the error log has no alarms of matching clients", alarms.is_empty(), alarms.join("; ")));
     Ok(checks)
@@ -156,7 +157,7 @@ fn reload(testbed: &mut Testbed, index: usize) -> Result<Check> {
         testbed.stop(index);
         ("the server is started anew", testbed.activate(index).map(|_| ()))
     } else {
-        let instance = testbed.servers[index].instance().context("the server does not run")?;
+        let instance = testbed.instance(index).context("the server does not run")?;
         ("the server reloads its configuration", instance.reload())
     };
     let seen = reloaded.as_ref().map_or_else(|error| format!("{error:#}"), |()| "done".to_owned());
@@ -170,7 +171,7 @@ fn many(testbed: &Testbed, index: usize, request: &[u8], body: &[u8], when: &str
     let Some(settings) = &server.settings else {
         return Check::new(name, false, "there is no TLS");
     };
-    let user = User { address: server.address(), settings, request, body };
+    let user = User { address: testbed.address(index), settings, request, body };
     let outcomes: Vec<Result<bool>> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..CONNECTIONS).map(|_| scope.spawn(|| user.visit())).collect();
         let joined = threads.into_iter().map(|thread| thread.join());

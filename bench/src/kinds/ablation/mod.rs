@@ -22,7 +22,7 @@ use super::subcommand::{Subcommand, subcommand};
 use super::{AnyExperiment, AnySummary, Changes, Kind, any_experiment, flags};
 use crate::report::document::Document;
 use crate::report::{Style, terminal};
-use crate::run::check::CheckExperiment;
+use crate::run::check::{CheckExperiment, check_sessions};
 use crate::run::cpus;
 
 /// Experiments with one server.
@@ -130,17 +130,17 @@ impl AnySummary for Summary {
 fn leave_out_unable(experiment: &mut Experiment) {
     let unable = |model: &ConfigurationModel| {
         let workers = model.processors.map_or(1, |processors| processors.count);
-        experiment.check_sessions(&model.tls.applied(&experiment.tls), workers).err()
+        check_sessions(experiment, experiment.server.kind, &model.tls.applied(&experiment.tls), workers).err()
     };
     let is_asked = |name: &str| {
         let compared = experiment.comparisons.iter().any(|of| of.a == name || of.b == name);
         compared || experiment.shares.iter().any(|of| of.on == name || of.off.as_deref() == Some(name))
     };
-    let models = experiment.configurations.iter().filter(|model| !model.is_untouched() && !is_asked(&model.name));
-    let found: Vec<(String, anyhow::Error)> =
-        models.filter_map(|model| Some((model.name.clone(), unable(model)?))).collect();
     let of_remedy = |name: &str| experiment.remedies.iter().any(|of| of.configuration == name);
-    let found: Vec<_> = found.into_iter().filter(|(name, _)| of_remedy(name)).collect();
+    let may_go =
+        |model: &&ConfigurationModel| !model.is_untouched() && !is_asked(&model.name) && of_remedy(&model.name);
+    let models = experiment.configurations.iter().filter(may_go);
+    let found: Vec<_> = models.filter_map(|model| Some((model.name.clone(), unable(model)?))).collect();
     for (name, why) in found {
         tell!("tlsdyno: \"{name}\" is left out: {why}");
         experiment.configurations.retain(|model| model.name != name);

@@ -197,15 +197,15 @@ impl<'a> SingleServer<'a> {
         let mut testbed = Testbed::prepare(experiment, cpus, &mut |text| observer.step(text))?;
         record.kind_part = KindPart::from(experiment.without_secrets());
         tell_before(experiment, &testbed, cpus, record, observer)?;
-        start_and_check(experiment, &mut testbed, record, stop, observer)?;
-        manifest::describe(&mut record.manifest, experiment, &mut testbed, cpus);
+        start_and_check(&mut testbed, record, stop, observer)?;
+        manifest::describe(&mut record.manifest, &mut testbed);
         record.warnings.extend(manifest::same_version(&record.manifest));
         let as_is = testbed.servers.iter().position(|server| server.model.is_untouched()).unwrap_or(0);
         if experiment.server.kind == ServerName::Command && testbed.instance(as_is).is_some() {
             manifest::describe_seen(&mut record.manifest, &seen(&testbed, as_is).or_fault(Fault::Server)?);
         }
         observer.step("starting the load process");
-        let load = testbed.start_load(experiment, |index| record.configurations[index].valid)?;
+        let load = testbed.start_load(|index| record.configurations[index].valid)?;
         let has_modes = testbed.servers.iter().any(|server| server.model.hosts_modes());
         let is_sliced = has_modes || own_command::compares_builds(experiment);
         let server_cpus = testbed.server_cpus();

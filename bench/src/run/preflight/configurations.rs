@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use tlsdyno_base::fault::{Fault, OrFault, fault_of};
 use tlsdyno_base::interrupt;
-use tlsdyno_engine::load::Expect;
 use tlsdyno_record::model::{ConfigurationModel, Experiment, Tls};
 use tlsdyno_record::store::{Configuration, Preflight, Record, Role, Warning};
 use tlsdyno_servers::quota;
@@ -104,13 +103,12 @@ fn quota_refused(testbed: &Testbed) -> Result<Option<String>> {
 /// Starts every server once, checks it, and adds its configuration to the record. A configuration that fails, or that
 /// this machine cannot run, is kept, marked invalid.
 pub fn start_and_check(
-    experiment: &Experiment,
     testbed: &mut Testbed,
     record: &mut Record,
     stop: &AtomicBool,
     observer: &mut dyn Observer,
 ) -> Result<()> {
-    let roles = roles(experiment);
+    let roles = roles(&testbed.experiment);
     let quota_refused = quota_refused(testbed)?;
     let (began, mut seen) = (Instant::now(), Vec::new());
     let mut checked: Vec<Option<Configuration>> = vec![None; roles.len()];
@@ -129,7 +127,7 @@ pub fn start_and_check(
                 let base_configuration = checked[base].as_ref().context("its base is checked first")?;
                 checks_on_machine(testbed, index, base, base_configuration)
             }
-            (None, None) => started(experiment, testbed, index),
+            (None, None) => started(testbed, index),
         };
         let checks = dispensable(&testbed.servers[index], checks);
         // Who is stopped while a server does not answer is not told that it does not.
@@ -142,7 +140,7 @@ pub fn start_and_check(
         }
         let configuration = configuration(&testbed.servers[index], role, &checks);
         observer.preflight(&configuration.name, configuration.preflight.passed.len(), &configuration.preflight.failed);
-        require_untouched(&configuration, &experiment.tls)?;
+        require_untouched(&configuration, &testbed.experiment.tls)?;
         checked[index] = Some(configuration);
     }
     record.configurations.extend(checked.into_iter().flatten());
@@ -180,16 +178,14 @@ fn require_untouched(configuration: &Configuration, tls: &Tls) -> Result<()> {
 }
 
 /// Starts the server of a configuration, if it does not run, and checks it.
-fn started(experiment: &Experiment, testbed: &mut Testbed, index: usize) -> Result<Vec<Check>> {
-    let (request, expect) = testbed.preflight_request();
-    let resumable = can_resume(experiment, &testbed.servers[index].model);
+fn started(testbed: &mut Testbed, index: usize) -> Result<Vec<Check>> {
     testbed.activate(index)?;
-    testbed.make_universal(index, &request, resumable)?;
-    let mut checks = checks_of(testbed, index, &request, expect, resumable)?;
+    testbed.make_universal(index)?;
+    let mut checks = checks_of(testbed, index)?;
     let model = &testbed.servers[index].model;
     let is_plain_or_untouched = model.plain_http || model.without_library().is_untouched();
-    let has_paths = experiment.workload.is_servers_own() && testbed.host(index) == index && is_plain_or_untouched;
-    if has_paths && checks.iter().all(|check| check.passed) {
+    let has_paths = testbed.experiment.workload.is_servers_own() && testbed.host(index) == index;
+    if has_paths && is_plain_or_untouched && checks.iter().all(|check| check.passed) {
         checks.extend(paths::check(testbed, index)?);
     }
     Ok(checks)
@@ -209,7 +205,7 @@ fn refuse_another_library(testbed: &mut Testbed, seen: &[bool]) -> Result<()> {
     if seen.is_empty() || seen.contains(&true) {
         return Ok(());
     }
-    let files = testbed.servers.iter_mut().filter_map(|server| server.instance());
+    let files = testbed.servers.iter_mut().filter_map(|server| server.instance.as_mut());
     let files = files.flat_map(|instance| instance.description().openssl_libraries).find(|file| is_libcrypto(file));
     let file = files.map_or_else(String::new, |file| format!(" ({})", file.display()));
     Err(anyhow!(
@@ -293,13 +289,7 @@ fn checks_on_machine(testbed: &mut Testbed, index: usize, base: usize, of_base: 
 }
 
 /// What must hold of a running server before it is measured.
-pub fn checks_of(
-    testbed: &mut Testbed,
-    index: usize,
-    request: &[u8],
-    expect: Expect,
-    resumable: bool,
-) -> Result<Vec<Check>> {
+pub fn checks_of(testbed: &mut Testbed, index: usize) -> Result<Vec<Check>> {
     let (host, address) = (testbed.host(index), testbed.address(index));
     let mut checks = Vec::new();
     let mut vigil = testbed.instance(index).map(|instance| instance.watch());
@@ -311,6 +301,7 @@ pub fn checks_of(
     }
     checks.extend(quota_check(testbed, index));
     let server = &testbed.servers[index];
+    let (request, expect) = testbed.preflight_request();
     let target = Target {
         address,
         settings: server.settings.as_ref(),
@@ -319,9 +310,9 @@ pub fn checks_of(
         asked: Some(&server.asked),
         hardware: hardware::counted_once(&server.model),
         foreign_session: server.foreign_session.as_ref(),
-        request,
+        request: &request,
         expect,
-        resumable,
+        resumable: testbed.can_resume(index),
         is_tls_client: server.is_tls_client,
     };
     checks.extend(preflight(&target)?);

@@ -79,7 +79,7 @@ pub(super) fn check(testbed: &Testbed, index: usize) -> Result<Option<Check>> {
     if objects.len() < 2 {
         return Ok(None);
     }
-    let (host, address) = (testbed.host_name(), testbed.address(index));
+    let (host, address) = (&testbed.host_name, testbed.address(index));
     let config = testbed.servers[index].settings.as_ref().map(compile).transpose()?;
     let (began, mut tried, mut wrong) = (Instant::now(), 0, Vec::new());
     for object in &objects {

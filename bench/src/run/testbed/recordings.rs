@@ -49,13 +49,14 @@ impl Testbed {
     }
 
     /// Makes the universal session of a perfect cache: the first connection that its server has in its life.
-    pub fn make_universal(&mut self, index: usize, request: &[u8], resumable: bool) -> Result<()> {
+    pub fn make_universal(&mut self, index: usize) -> Result<()> {
+        let (resumable, (request, _)) = (self.can_resume(index), self.preflight_request());
         let server = &mut self.servers[index];
         let stages = server.instruments.shim.as_ref().map_or(StageSet::NONE, ShimInjection::stages);
         // A skeleton has none.
         let wanted = resumable && stages.contains(Stage::SessionCache) && !stages.contains(Stage::Handshake);
         if let Some(settings) = server.settings.as_mut().filter(|settings| wanted && settings.universal.is_none()) {
-            let session = recording::universal_session(server.address, settings, request).or_fault(Fault::Server)?;
+            let session = recording::universal_session(server.address, settings, &request).or_fault(Fault::Server)?;
             settings.universal = Some(session);
         }
         Ok(())

@@ -46,18 +46,14 @@ pub struct ServerUnderTest {
     /// The matching client's settings; `None` for plain HTTP.
     pub settings: Option<Settings>,
     pub(super) spec: ServerSpec,
-    pub(super) instance: Option<Instance>,
+    /// The running server, if it runs.
+    pub instance: Option<Instance>,
     /// More servers like it.
-    pub(super) pool: ServerPool<Instance>,
+    pub(in crate::run) pool: ServerPool<Instance>,
     pub(super) address: SocketAddr,
 }
 
 impl ServerUnderTest {
-    /// Where its own server listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
     /// What this configuration computes twice.
     pub fn doubled(&self) -> Doubled {
         doubled_by(&self.model)
@@ -127,10 +123,5 @@ impl ServerUnderTest {
     pub(super) fn address_of(&self, instance: &Instance) -> SocketAddr {
         let plain = self.model.plain_http.then(|| instance.plain_address()).flatten();
         plain.unwrap_or_else(|| instance.address())
-    }
-
-    /// The running server, if it runs.
-    pub fn instance(&mut self) -> Option<&mut Instance> {
-        self.instance.as_mut()
     }
 }

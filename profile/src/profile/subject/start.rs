@@ -11,7 +11,7 @@ use tlsdyno_bench::run::cpus::Cpus;
 use tlsdyno_bench::run::manifest;
 use tlsdyno_bench::run::observer::Observer;
 use tlsdyno_bench::run::own_command::tell_effects;
-use tlsdyno_bench::run::preflight::{Check, can_resume, checks_of};
+use tlsdyno_bench::run::preflight::{Check, checks_of};
 use tlsdyno_bench::run::sliced::SlicedPart;
 use tlsdyno_bench::run::testbed::Testbed;
 use tlsdyno_engine::load::{Plan, Resumption};
@@ -59,7 +59,7 @@ impl Profile {
         let servers = experiment.of_servers();
         let clock = Clock::best();
         let mut testbed = with_profiler(&servers, clock, cpus, observer)?;
-        let checks = check_all(&servers, &mut testbed, stop, observer)?;
+        let checks = check_all(&mut testbed, stop, observer)?;
         let sampling = samplers(experiment, &mut testbed, record);
         let profile = file::Profile { sampled: !sampling.is_empty(), ..experiment.profile.clone() };
         let experiment = &ProfileExperiment { profile, ..experiment.clone() };
@@ -81,9 +81,9 @@ impl Profile {
             sees_kernel: sampling.get(&PROFILED).map(Sampling::sees_kernel),
             counted,
         });
-        manifest::describe(&mut record.manifest, &servers, &mut testbed, cpus);
+        manifest::describe(&mut record.manifest, &mut testbed);
         observer.step("starting the load process");
-        let plans = cells.iter().map(|placed| plan(&servers, &testbed, placed)).collect::<Result<Vec<_>>>()?;
+        let plans = cells.iter().map(|placed| plan(&testbed, placed)).collect::<Result<Vec<_>>>()?;
         let load = testbed.start_load_on(&plans)?;
         let rounds = sliced_rounds(Duration::from_secs_f64(experiment.measure.time_s));
         let is_own = servers.server.kind == ServerName::Command;
@@ -150,17 +150,12 @@ fn with_profiler(servers: &Experiment, clock: Clock, cpus: Cpus, observer: &mut 
 }
 
 /// Starts all servers, one after the other, and checks each.
-fn check_all(
-    servers: &Experiment,
-    testbed: &mut Testbed,
-    stop: &AtomicBool,
-    observer: &mut dyn Observer,
-) -> Result<Vec<Vec<Check>>> {
+fn check_all(testbed: &mut Testbed, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Vec<Vec<Check>>> {
     let mut checks = Vec::new();
     for index in 0..testbed.servers.len() {
         interrupt::before_measuring(stop, interrupt::check(stop))?;
         observer.step(&format!("starting and checking: {}", testbed.servers[index].model.name));
-        checks.push(interrupt::before_measuring(stop, check(servers, testbed, index))?);
+        checks.push(interrupt::before_measuring(stop, check(testbed, index))?);
     }
     Ok(checks)
 }
@@ -175,15 +170,13 @@ fn parts(cells: &[Placed], testbed: &Testbed) -> Vec<SlicedPart> {
 }
 
 /// Starts a server and checks it. Of the profiled one calls must have been seen.
-fn check(servers: &Experiment, testbed: &mut Testbed, index: usize) -> Result<Vec<Check>> {
-    let (request, expect) = testbed.preflight_request();
-    let resumable = can_resume(servers, &testbed.servers[index].model);
+fn check(testbed: &mut Testbed, index: usize) -> Result<Vec<Check>> {
     testbed.activate(index)?;
     let profiling = |testbed: &Testbed, timed: bool| -> Result<()> {
         testbed.servers[index].profiling.as_ref().map_or(Ok(()), |profiling| profiling.set_timed(timed))
     };
     profiling(testbed, true)?;
-    let mut checks = checks_of(testbed, index, &request, expect, resumable)?;
+    let mut checks = checks_of(testbed, index)?;
     profiling(testbed, false)?;
     let failed: Vec<String> =
         checks.iter().filter(|check| !check.passed).map(|check| format!("{} ({})", check.name, check.seen)).collect();
@@ -224,8 +217,8 @@ fn configuration(Placed { cell, base, .. }: &Placed, checks: &[Check]) -> Config
     Configuration { noop, host_number: *base, ..Configuration::setting(cell.to_string(), true, passed) }
 }
 
-fn plan(servers: &Experiment, testbed: &Testbed, placed: &Placed) -> Result<Plan> {
+fn plan(testbed: &Testbed, placed: &Placed) -> Result<Plan> {
     let resumes = placed.cell.handshakes == Handshakes::Resumed && !placed.cell.treatment.is_plain();
     let resumption = if resumes { Resumption::Share(1.0) } else { Resumption::Never };
-    Ok(Plan { resumption, ..testbed.plan(servers, placed.server)? })
+    Ok(Plan { resumption, ..testbed.plan(placed.server)? })
 }

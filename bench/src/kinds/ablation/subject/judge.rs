@@ -7,7 +7,6 @@ use tlsdyno_tls::Stage;
 
 use super::SingleServer;
 use crate::run::manifest;
-use crate::run::preflight::can_resume;
 use crate::run::schedule::Work;
 use crate::run::verify::{Achieved, Capacity, Expected, ExpectedFull, Verdict, differs, reuse_warning, verify};
 
@@ -25,7 +24,7 @@ impl SingleServer<'_> {
         // Few users are no measure of the share that resumes.
         let enough = users.len() >= self.users_min() as usize;
         let mut expected = Expected::of(&self.testbed.site.workload, users, &self.experiment.load)?;
-        if !can_resume(self.experiment, &self.testbed.servers[index].model) {
+        if !self.testbed.can_resume(index) {
             // No cache and no tickets, whatever the workload's users would resume.
             expected.full = ExpectedFull::Share(1.0);
         }
@@ -50,7 +49,7 @@ impl SingleServer<'_> {
         let handshakes = tls && !model.noop.contains(Stage::Setup);
         // Neither a perfect cache nor a skeleton refuses anybody, whatever the untouched server does.
         let refuses_none = model.noop.contains(Stage::SessionCache) || model.noop.contains(Stage::Handshake);
-        let as_is = match (can_resume(self.experiment, model), refuses_none) {
+        let as_is = match (self.testbed.can_resume(index), refuses_none) {
             (false, _) => Achieved::default(),
             (true, true) => self.as_is.without_refusals(),
             (true, false) => self.as_is,
