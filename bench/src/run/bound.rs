@@ -32,32 +32,16 @@ impl Clock for MachineClock {
 /// The time of measuring.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bound {
-    started: Instant,
-    time: Duration,
-    has_result: bool,
+    pub(super) started: Instant,
+    /// How long it may take.
+    pub(super) time: Duration,
+    /// A sweep or a round is complete.
+    pub(super) has_result: bool,
 }
 
 impl Bound {
     pub(super) fn new(started: Instant, time: Duration) -> Bound {
         Bound { started, time, has_result: false }
-    }
-
-    pub(super) fn started(&self) -> Instant {
-        self.started
-    }
-
-    /// How long it may take.
-    pub(super) fn time(&self) -> Duration {
-        self.time
-    }
-
-    /// A sweep or a round is complete.
-    pub(super) fn found(&mut self) {
-        self.has_result = true;
-    }
-
-    pub(super) fn has_result(&self) -> bool {
-        self.has_result
     }
 
     /// When measuring ends, whatever is under way. Before the first result it has a little more time.
@@ -90,7 +74,7 @@ mod tests {
         for (time_s, first_s) in [(2, 10.0), (20, 22.0), (60, 66.0)] {
             let mut bound = Bound::new(started, Duration::from_secs(time_s));
             assert_eq!(bound.end() - started, Duration::from_secs_f64(first_s));
-            bound.found();
+            bound.has_result = true;
             assert_eq!(bound.end() - started, Duration::from_secs(time_s));
             assert_eq!(bound.left(started + Duration::from_secs(time_s + 5)), Duration::ZERO);
         }

@@ -21,10 +21,7 @@ pub enum Occurrence {
 /// What key agreement and transcript hash yield reaches the wire only through the KDF, so with the KDF off too nobody
 /// can tell them from real ones.
 pub fn occurrence(stage: Stage, suite: Suite, resumed: bool, off: StageSet) -> Occurrence {
-    if let Some(occurs) = with_shim(stage, suite, off) {
-        return if occurs { shown(stage, off) } else { Occurrence::Absent };
-    }
-    let occurs = stage.occurs(suite.key_exchange(), resumed);
+    let occurs = with_shim(stage, suite, off).unwrap_or_else(|| stage.occurs(suite.key_exchange(), resumed));
     if occurs { shown(stage, off) } else { Occurrence::Absent }
 }
 

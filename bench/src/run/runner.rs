@@ -156,7 +156,7 @@ pub fn run_in_turn<'a>(
         preparing = Instant::now();
         journal.change(|record| {
             record.manifest.preparing_ns += prepared.as_nanos() as u64;
-            record.manifest.measuring_ns += (preparing - bound.started()).as_nanos() as u64;
+            record.manifest.measuring_ns += (preparing - bound.started).as_nanos() as u64;
         });
         // Its servers end before those of the next one start.
         drop(run.subject);

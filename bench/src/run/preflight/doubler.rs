@@ -16,16 +16,10 @@ pub(super) fn checks(attempt: &Attempt, checks: &mut Vec<Check>) {
         let counters = if is_whole { stage.together() } else { StageSet::NONE.with(stage) };
         let count: u64 = counters.iter().map(|stage| counted.doubled(stage)).sum();
         let resumed = attempt.session.is_some();
-        checks.push(match occurrence(stage, attempt.suite, resumed, StageSet::NONE) {
-            Occurrence::Absent => {
-                let name = format!("{stage} does not occur (call counter)");
-                attempt.check(name, count == 0, format!("{count} calls doubled"))
-            }
-            Occurrence::OnTheWire | Occurrence::Hidden => {
-                let name = format!("{stage} is computed twice (call counter)");
-                attempt.check(name, count > 0, format!("{count} calls doubled"))
-            }
-        });
+        let occurs = occurrence(stage, attempt.suite, resumed, StageSet::NONE) != Occurrence::Absent;
+        let what = if occurs { "is computed twice" } else { "does not occur" };
+        let name = format!("{stage} {what} (call counter)");
+        checks.push(attempt.check(name, (count > 0) == occurs, format!("{count} calls doubled")));
     }
     let others: Vec<Stage> = Stage::PROVIDER.into_iter().filter(|stage| !doubled.contains(*stage)).collect();
     let passed = others.iter().all(|stage| counted.doubled(*stage) == 0) && counted.event("lost") == 0;

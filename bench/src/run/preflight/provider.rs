@@ -11,21 +11,18 @@ pub(super) fn checks(attempt: &Attempt, checks: &mut Vec<Check>) -> Result<()> {
     let off = attempt.settings.stages_off;
     for stage in off.provider().iter() {
         let count = attempt.counted.provider.map_or(0, |counters| counters.of(stage));
-        checks.push(match occurrence(stage, attempt.suite, attempt.session.is_some(), off) {
+        let (what, passed) = match occurrence(stage, attempt.suite, attempt.session.is_some(), off) {
             Occurrence::OnTheWire => {
                 let (failed, seen) = attempt.unmatched(&without(attempt.settings, stage))?;
                 let name = format!("client without the no-op of {stage} fails");
-                attempt.check(name, failed && count > 0, format!("{seen}; {count} calls in the matching handshake"))
+                let seen = format!("{seen}; {count} calls in the matching handshake");
+                checks.push(attempt.check(name, failed && count > 0, seen));
+                continue;
             }
-            Occurrence::Hidden => {
-                let name = format!("{stage} is replaced (call counter)");
-                attempt.check(name, count > 0, format!("{count} calls"))
-            }
-            Occurrence::Absent => {
-                let name = format!("{stage} does not occur (call counter)");
-                attempt.check(name, count == 0 || attempt.target.is_tls_client, format!("{count} calls"))
-            }
-        });
+            Occurrence::Hidden => ("is replaced", count > 0),
+            Occurrence::Absent => ("does not occur", count == 0 || attempt.target.is_tls_client),
+        };
+        checks.push(attempt.check(format!("{stage} {what} (call counter)"), passed, format!("{count} calls")));
     }
     Ok(())
 }

@@ -124,7 +124,7 @@ impl Run<'_, '_> {
             let began = self.clock.now();
             let each = self.is_bounded.then(|| blocks / order.len().max(1) as u32);
             match self.round(round, &order, &work, each)? {
-                BlocksOfRound::Complete => self.found(),
+                BlocksOfRound::Complete => self.bound.has_result = true,
                 BlocksOfRound::OutOfTime => return Ok(false),
                 // A round with time-outs in it says nothing about the next.
                 BlocksOfRound::Broken => return Ok(!is_last),
@@ -140,12 +140,12 @@ impl Run<'_, '_> {
     /// is one in any case, within [`Bound::end`].
     fn has_enough(&self, round: u32, course: &Course, parts: &Parts) -> bool {
         let is_known = course.slowest.is_some() || parts.blocks.is_none();
-        if self.is_bounded { self.bound.has_result() } else { round >= course.least && is_known }
+        if self.is_bounded { self.bound.has_result } else { round >= course.least && is_known }
     }
 
     /// What the reader must know where the time was too short for a single round.
     pub(super) fn nothing_to_tell(&self) -> Option<Warning> {
-        let (had_s, takes_s) = (self.bound.time().as_secs_f64(), self.round_takes.as_secs_f64());
+        let (had_s, takes_s) = (self.bound.time.as_secs_f64(), self.round_takes.as_secs_f64());
         let longer = match takes_s * 2.0 > had_s {
             true => format!("one takes {takes_s:.0} s or more, so give --time {:.0}", (takes_s * 8.0).ceil()),
             false => "measure longer (--time)".to_owned(),
@@ -154,7 +154,7 @@ impl Run<'_, '_> {
             "not one round of all configurations was complete within {had_s:.0} s, so that nothing can be compared: \
              {longer}, or measure fewer stages, with fewer hits per handshake, or on a machine with less else to do"
         );
-        (self.is_bounded && !self.bound.has_result()).then(|| Warning::new(code::MISSED, what))
+        (self.is_bounded && !self.bound.has_result).then(|| Warning::new(code::MISSED, what))
     }
 
     /// What is left of the time that was asked for.
@@ -165,11 +165,6 @@ impl Run<'_, '_> {
     /// Whether measuring ends now, whatever is under way.
     pub(super) fn is_over(&self) -> bool {
         self.clock.now() >= self.bound.end()
-    }
-
-    /// A sweep or a round is complete.
-    fn found(&mut self) {
-        self.bound.found();
     }
 
     /// Whether every share is known as well as was asked for, after so many rounds.
@@ -193,14 +188,12 @@ impl Run<'_, '_> {
             let valid: Vec<usize> =
                 (0..self.journal.record().configurations.len()).filter(|index| self.is_valid(*index)).collect();
             let steal_before = manifest::steal_ns();
-            let (since, end) = (self.bound.started(), self.bound.end());
+            let (since, end) = (self.bound.started, self.bound.end());
             let time = TimeOfSlices { since, length: left.min(SLICES_KEPT_AFTER), end };
             match self.subject.slices(&valid, time, random) {
                 Ok(blocks) => {
                     let mut steal_ns = manifest::steal_ns().saturating_sub(steal_before);
-                    if blocks.iter().any(|block| !block.slices.is_empty()) {
-                        self.found();
-                    }
+                    self.bound.has_result |= blocks.iter().any(|block| !block.slices.is_empty());
                     for (position_in_round, block) in (0..).zip(blocks) {
                         // It is the machine's; one of them has it.
                         self.add(Block { round, position_in_round, steal_ns: std::mem::take(&mut steal_ns), ..block });
@@ -271,7 +264,7 @@ impl Run<'_, '_> {
 
     pub(super) fn block(&mut self, index: usize, turn: Option<u32>, work: &Work) -> Result<Block> {
         self.subject.ready(index, turn)?;
-        let started_ns = (self.clock.now() - self.bound.started()).as_nanos() as u64;
+        let started_ns = (self.clock.now() - self.bound.started).as_nanos() as u64;
         let steal_before = manifest::steal_ns();
         let block = self.subject.block(index, work, &mut self.journal)?;
         let steal_ns = manifest::steal_ns().saturating_sub(steal_before);
@@ -308,7 +301,7 @@ impl Run<'_, '_> {
     }
 
     pub(super) fn progress(&mut self, text: &str) {
-        self.observer.progress(self.clock.now() - self.bound.started(), self.bound.time(), text);
+        self.observer.progress(self.clock.now() - self.bound.started, self.bound.time, text);
     }
 
     pub(super) fn name(&self, index: usize) -> &str {

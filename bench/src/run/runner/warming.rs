@@ -22,7 +22,7 @@ impl Run<'_, '_> {
     pub(super) fn warm_up(&mut self) -> Result<BTreeMap<usize, f64>> {
         let configurations = &self.journal.record().configurations;
         let valid: Vec<usize> = (0..configurations.len()).filter(|index| configurations[*index].valid).collect();
-        let budget = self.bound.time().mul_f64(WARM_UP_BUDGET);
+        let budget = self.bound.time.mul_f64(WARM_UP_BUDGET);
         let wanted = WARM_UP_MIN.min(budget / valid.len().max(1) as u32);
         let mut seconds: BTreeMap<usize, f64> = BTreeMap::new();
         // The untouched server first: what it achieves of the declared reuse is the measure of the others.
@@ -31,7 +31,7 @@ impl Run<'_, '_> {
         for (number, index) in (1..).zip(as_is.into_iter().chain(others)) {
             self.progress(&format!("warm-up {number} of {}", valid.len()));
             let slowest = seconds.values().copied().reduce(f64::max);
-            let is_late = self.is_bounded && self.left() + budget <= self.bound.time() + longest;
+            let is_late = self.is_bounded && self.left() + budget <= self.bound.time + longest;
             if let (true, Some(slowest)) = (is_late, slowest) {
                 // There is no time for it: it is taken to be as slow as the slowest of the others.
                 seconds.insert(index, slowest);
