@@ -1,6 +1,6 @@
 //! What an interval tells of a number. Every verdict is made of this.
 
-use serde::Serialize;
+use tlsdyno_tls::named;
 
 use crate::bootstrap::Estimate;
 
@@ -30,16 +30,16 @@ impl Lies {
     }
 }
 
-/// What can be said of a number against the one it is compared with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Direction {
-    /// The whole interval lies above.
-    Bigger,
-    /// The whole interval lies below.
-    Smaller,
-    /// Neither, or too few rounds to say.
-    Undecided,
+named! {
+    /// What can be said of a number against the one it is compared with.
+    pub enum Direction: "direction" {
+        /// The whole interval lies above.
+        Bigger = "bigger",
+        /// The whole interval lies below.
+        Smaller = "smaller",
+        /// Neither, or too few rounds to say.
+        Undecided = "undecided",
+    }
 }
 
 impl Estimate {

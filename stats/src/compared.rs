@@ -14,11 +14,10 @@
 //! Circle: two loads are compared by the samples that their summaries have, and a record of several holds the
 //! comparison.
 
-use std::fmt;
-
 use anyhow::{Result, ensure};
 use serde::Serialize;
 use tlsdyno_base::distribution::{CONFIDENCE, student_t_two_sided};
+use tlsdyno_tls::named;
 
 use super::bootstrap::Estimate;
 use super::change_limit::ChangeLimit;
@@ -38,25 +37,15 @@ pub const RUN_TO_RUN_PERCENT: f64 = 20.0;
 /// What the CPU time per hit of two starts of one build may differ by, per cent: memory lies elsewhere.
 pub const CPU_START_TO_START_PERCENT: f64 = 2.0;
 
-/// What the second is by comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Word {
-    /// The whole interval is on the good side.
-    Faster,
-    /// The whole interval is on the bad side.
-    Slower,
-    /// The interval holds both, or what lies beyond is within the tolerance.
-    Undecided,
-}
-
-impl fmt::Display for Word {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Word::Faster => "faster",
-            Word::Slower => "slower",
-            Word::Undecided => "undecided",
-        })
+named! {
+    /// What the second is by comparison.
+    pub enum Word: "word" {
+        /// The whole interval is on the good side.
+        Faster = "faster",
+        /// The whole interval is on the bad side.
+        Slower = "slower",
+        /// The interval holds both, or what lies beyond is within the tolerance.
+        Undecided = "undecided",
     }
 }
 

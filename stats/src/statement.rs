@@ -1,6 +1,7 @@
 //! What is stated of the costs of configurations, and how sure it is.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use tlsdyno_tls::named;
 
 use super::bootstrap::{Column, Estimate, estimate_column};
 pub use tlsdyno_base::verdict::{Direction, Lies};
@@ -8,19 +9,14 @@ pub use tlsdyno_base::verdict::{Direction, Lies};
 /// Fewer rounds than this give a rough interval only, which is said.
 pub const FEW_ROUNDS: u32 = 5;
 
-/// What "cost of a hit" means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Metric {
-    /// Server CPU time per hit.
-    Cpu,
-    /// Time per hit at saturation: the reciprocal of hits per second, the papers' own metric.
-    Throughput,
-}
-
-impl Metric {
-    /// Both, in the order of reports: CPU leads because it stands noisy and shared machines.
-    pub const ALL: [Metric; 2] = [Metric::Cpu, Metric::Throughput];
+named! {
+    /// What "cost of a hit" means, in the order of reports: CPU leads because it stands noisy and shared machines.
+    pub enum Metric: "metric" {
+        /// Server CPU time per hit.
+        Cpu = "cpu",
+        /// Time per hit at saturation: the reciprocal of hits per second, the papers' own metric.
+        Throughput = "throughput",
+    }
 }
 
 /// Whether the interval excludes 0.

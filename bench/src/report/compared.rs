@@ -26,7 +26,7 @@ pub fn shares(changes: &[SideBySide]) -> Section {
         .pair("second", |of| told(of, of.second))
         .number("change", share_change)
         .interval(one_sign, |of| Some(of.difference))
-        .words("", |of| direction(of.direction).to_owned())
+        .words("", |of| of.direction.to_string())
         .toned(Tone::Muted, |of| of.direction == Direction::Undecided);
     let note = "Changes of shares are in percentage points, that of the cost of a hit as is in per cent. Their \
                 intervals hold together in 95 of 100 comparisons, as far as the intervals of both records do: those of \
@@ -44,7 +44,7 @@ pub fn shares_sentence(changes: &[SideBySide]) -> String {
     let told: Vec<String> = changes
         .iter()
         .filter(told)
-        .map(|of| format!("{} is {} ({})", name(of), direction(of.direction), share_change(of)))
+        .map(|of| format!("{} is {} ({})", name(of), of.direction, share_change(of)))
         .collect();
     match told.is_empty() {
         true => "No difference between the two is decided.".to_owned(),
@@ -54,14 +54,6 @@ pub fn shares_sentence(changes: &[SideBySide]) -> String {
 
 fn share_change(of: &SideBySide) -> String {
     if of.stage == CPU_PER_HIT_NS { signed(of.difference.value) } else { one_sign(of.difference.value) }
-}
-
-fn direction(of: Direction) -> &'static str {
-    match of {
-        Direction::Bigger => "bigger",
-        Direction::Smaller => "smaller",
-        Direction::Undecided => "undecided",
-    }
 }
 
 /// What the 95 % of a table are of.

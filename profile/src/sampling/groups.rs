@@ -266,8 +266,8 @@ mod tests {
     #[test]
     fn groups_are_read_back() {
         let group = Group::of(Area::Memory, "copying, clearing, comparing");
-        assert_eq!(Group::try_from(group.to_string()), Ok(group));
-        assert!(Group::try_from("nowhere/x".to_owned()).is_err() && Group::try_from("kernel".to_owned()).is_err());
+        assert_eq!(group.to_string().parse(), Ok(group));
+        assert!("nowhere/x".parse::<Group>().is_err() && "kernel".parse::<Group>().is_err());
         assert!(Group::of(Area::Kernel, "sending").is_named() && !Group::unseen_kernel().is_named());
         assert!(!Group::of(Area::Libcrypto, "other").is_named() && !Group::of(Area::Unknown, "x").is_named());
     }

@@ -1,5 +1,6 @@
 //! Who makes a load, if that is not this machine: workers, and what starts them.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -7,7 +8,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use tlsdyno_base::choice::choice;
 use tlsdyno_engine::time::Time;
-use tlsdyno_tls::named;
+use tlsdyno_tls::{named, serde_by_name};
 
 /// Who makes the load, if that is not this machine: flags of a command line, or a table of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, clap::Args)]
@@ -142,8 +143,7 @@ named! {
 }
 
 /// Where workers are waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listen(pub SocketAddr);
 
 impl FromStr for Listen {
@@ -161,16 +161,10 @@ impl FromStr for Listen {
     }
 }
 
-impl TryFrom<String> for Listen {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Listen, String> {
-        text.parse()
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 
-impl From<Listen> for String {
-    fn from(listen: Listen) -> String {
-        listen.0.to_string()
-    }
-}
+serde_by_name!(Listen);

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use tlsdyno_tls::{named, serde_by_name};
 
 use super::stacks::Stacks;
 
@@ -15,58 +17,30 @@ pub const NO_ENTRANCE: &str = "functions without a name";
 /// The kernel's time where it is not sampled.
 const UNSEEN_KERNEL: &str = "not seen, by what is missing";
 
-/// Where a sample was, in the order of reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Area {
-    /// Within a call into the provider: a stage.
-    Stages,
-    /// In the kernel, by what it was asked for.
-    Kernel,
-    /// In libcrypto, outside of stages.
-    Libcrypto,
-    /// In libssl.
-    Libssl,
-    /// In the C library: allocation, copying.
-    Memory,
-    /// In the program itself and its other libraries.
-    Server,
-    /// In the profiler's own library.
-    Instrument,
-    /// Nobody knows.
-    Unknown,
-}
-
-impl Area {
-    /// All of them.
-    pub const ALL: [Area; 8] = [
-        Area::Stages,
-        Area::Kernel,
-        Area::Libcrypto,
-        Area::Libssl,
-        Area::Memory,
-        Area::Server,
-        Area::Instrument,
-        Area::Unknown,
-    ];
-
-    /// Its name in records.
-    pub fn name(self) -> &'static str {
-        match self {
-            Area::Stages => "stages",
-            Area::Kernel => "kernel",
-            Area::Libcrypto => "libcrypto",
-            Area::Libssl => "libssl",
-            Area::Memory => "C library",
-            Area::Server => "server",
-            Area::Instrument => "instrument",
-            Area::Unknown => "unknown",
-        }
+named! {
+    /// Where a sample was, in the order of reports.
+    pub enum Area: "area" {
+        /// Within a call into the provider: a stage.
+        Stages = "stages",
+        /// In the kernel, by what it was asked for.
+        Kernel = "kernel",
+        /// In libcrypto, outside of stages.
+        Libcrypto = "libcrypto",
+        /// In libssl.
+        Libssl = "libssl",
+        /// In the C library: allocation, copying.
+        Memory = "C library",
+        /// In the program itself and its other libraries.
+        Server = "server",
+        /// In the profiler's own library.
+        Instrument = "instrument",
+        /// Nobody knows.
+        Unknown = "unknown",
     }
 }
 
 /// An area, and a part of it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Group {
     /// The area.
     pub area: Area,
@@ -92,25 +66,17 @@ impl Group {
     }
 }
 
-impl TryFrom<String> for Group {
-    type Error = String;
+impl FromStr for Group {
+    type Err = String;
 
     /// From a record: `libssl/SSL_read`.
-    fn try_from(text: String) -> Result<Group, String> {
-        let parts = text.split_once('/');
-        let found = parts.and_then(|(area, part)| {
-            let area = Area::ALL.into_iter().find(|candidate| candidate.name() == area)?;
-            Some(Group::of(area, part))
-        });
+    fn from_str(text: &str) -> Result<Group, String> {
+        let found = text.split_once('/').and_then(|(area, part)| Some(Group::of(area.parse().ok()?, part)));
         found.ok_or_else(|| format!("`{text}` is no group of samples"))
     }
 }
 
-impl From<Group> for String {
-    fn from(group: Group) -> String {
-        group.to_string()
-    }
-}
+serde_by_name!(Group);
 
 impl fmt::Display for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
