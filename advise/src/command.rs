@@ -9,15 +9,16 @@ use tlsdyno_base::choice::choice;
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::interrupt;
-use tlsdyno_bench::kinds::Progress;
 use tlsdyno_bench::kinds::ablation::command::installed_server;
 use tlsdyno_bench::kinds::ablation::{self, subject};
 use tlsdyno_bench::kinds::flags::TimeArgs;
-use tlsdyno_bench::kinds::perform::{OutputArgs, perform_showing};
+use tlsdyno_bench::kinds::perform::{OutputArgs, perform_and_keep};
+use tlsdyno_bench::kinds::{AnySummary, Progress};
 use tlsdyno_bench::report::document::{Document, Section};
 use tlsdyno_bench::report::{Style, terminal};
 use tlsdyno_bench::run::check::CheckExperiment;
 use tlsdyno_record::model::{ConfigurationModel, Experiment, ServerName};
+use tlsdyno_record::store::Record;
 use tlsdyno_report::markdown;
 use tlsdyno_servers::directives::Setting;
 use tlsdyno_servers::installed::patch;
@@ -191,15 +192,15 @@ fn advise(args: &Args, path: &Path) -> Result<Exit> {
         ensure_fault!(Input, !wanted.is_empty(), "no remedy surely saves anything here, so that there is no patch");
         return print_patch(path, &reading, &wanted);
     }
-    let (exit, _) = perform_showing(&ablation::Ablation, &args.output.results, &run, &|record, summary| {
+    let shown = |record: &Record, summary: &dyn AnySummary| {
         let advice = Advice::of(record, &considered, rate);
         let document = page::document(summary.document(record), advice.as_ref(), sections.clone());
         match args.output.results.markdown {
             true => page::pasted(document, page::brief(&reading, &considered, advice.as_ref())),
             false => document,
         }
-    })?;
-    Ok(exit)
+    };
+    perform_and_keep(&ablation::Ablation, &args.output.results, &run, Some(&shown)).map(|(exit, _)| exit)
 }
 
 /// Prints the lines of these remedies as a patch of the reader's files.

@@ -34,6 +34,22 @@ impl<T: Named> TypedValueParser for Choice<T> {
     }
 }
 
+/// Parses `50%` or `50`.
+pub fn percent(text: &str) -> Result<f64, String> {
+    let value = number_of(text).filter(|value| (0.0..=100.0).contains(value));
+    value.ok_or_else(|| format!("`{text}` is not a percentage between 0% and 100%"))
+}
+
+/// Parses `150%` or `150`.
+pub fn positive_percent(text: &str) -> Result<f64, String> {
+    let value = number_of(text).filter(|value| *value > 0.0 && value.is_finite());
+    value.ok_or_else(|| format!("`{text}` is not a percentage above 0%"))
+}
+
+fn number_of(percent: &str) -> Option<f64> {
+    percent.strip_suffix('%').unwrap_or(percent).trim().parse().ok()
+}
+
 /// All flags of a group, for one that stands instead of them.
 pub fn flags_of<A: Args>() -> Vec<Id> {
     A::augment_args(Command::new("")).get_arguments().map(|flag| flag.get_id().clone()).collect()

@@ -5,6 +5,7 @@ use std::io::Write;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
+use crate::exit::Exit;
 use crate::foreign::harmless_json;
 
 /// Prints what a command answers.
@@ -14,6 +15,14 @@ use crate::foreign::harmless_json;
 pub fn print(text: impl AsRef<[u8]>) -> Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_ref()).and_then(|()| out.flush()).context("failed to print")
+}
+
+/// Prints an answer where nothing else is to be done.
+///
+/// # Errors
+/// It cannot be written.
+pub fn answer(text: impl AsRef<[u8]>) -> Result<Exit> {
+    print(text).map(|()| Exit::Done)
 }
 
 /// An answer as one JSON object, ending in a line feed.

@@ -66,13 +66,16 @@ pub fn perform(
     run: &dyn Fn(&AtomicBool, &mut Progress) -> Result<Finished>,
 ) -> Result<Exit> {
     if output.print_experiment {
-        tlsdyno_base::output::print(experiment.to_toml()?)?;
-        return Ok(Exit::Done);
+        return tlsdyno_base::output::answer(experiment.to_toml()?);
     }
-    perform_and_keep(experiment.kind(), &output.results, run).map(|(exit, _)| exit)
+    perform_and_keep(experiment.kind(), &output.results, run, None).map(|(exit, _)| exit)
 }
 
-/// Runs what was checked, an experiment of that kind, shows its result as asked, and answers it.
+/// What is shown of a record in place of its own document.
+pub type Shown<'a> = dyn Fn(&Record, &dyn AnySummary) -> Document + 'a;
+
+/// Runs what was checked, an experiment of that kind, shows its result as asked, and answers it. `document`: what is
+/// shown of it in place of its own document.
 ///
 /// # Errors
 /// Nothing could be measured, or a report cannot be written.
@@ -80,24 +83,9 @@ pub fn perform_and_keep(
     kind: &'static dyn Kind,
     output: &ResultArgs,
     run: &dyn Fn(&AtomicBool, &mut Progress) -> Result<Finished>,
+    document: Option<&Shown>,
 ) -> Result<(Exit, Record)> {
-    perform_showing(kind, output, run, &|record, summary| summary.document(record))
-}
-
-/// The same, and `document` says what is shown of it where it is not JSON.
-///
-/// # Errors
-/// Nothing could be measured, or a report cannot be written.
-pub fn perform_showing(
-    kind: &'static dyn Kind,
-    output: &ResultArgs,
-    run: &dyn Fn(&AtomicBool, &mut Progress) -> Result<Finished>,
-    document: &dyn Fn(&Record, &dyn AnySummary) -> Document,
-) -> Result<(Exit, Record)> {
-    let report = output.report();
-    if let Some(path) = report {
-        refuse_unwritable(path)?;
-    }
+    output.report().map_or(Ok(()), refuse_unwritable)?;
     let stop = interrupt::flag(Exit::Interrupted as i32)?;
     let mut progress = Progress::of(kind);
     let result = run(&stop, &mut progress);
@@ -106,21 +94,30 @@ pub fn perform_showing(
     let record = &finished.record;
     // Once for all that is shown: it takes long for many rounds.
     let summary = summed_up(kind, record)?;
-    let document = document(record, summary.as_ref());
+    let document = document.map_or_else(|| summary.document(record), |document| document(record, summary.as_ref()));
+    show(&document, output, || Ok(summary.json(record)))?;
+    Ok((exit_of(&finished, summary.as_ref()), finished.record))
+}
+
+/// Shows a result as asked: as a report in its file, and as a table or Markdown, or `json` in place of these.
+///
+/// # Errors
+/// The report, or the text, cannot be written.
+pub fn show(document: &Document, output: &ResultArgs, json: impl FnOnce() -> Result<String>) -> Result<()> {
+    let report = output.report();
     // The file first: who closes the pipe of the table still gets the report. A report that fails does not cost the
     // table.
-    let written = report.map_or(Ok(()), |path| write_report(&document, path));
+    let written = report.map_or(Ok(()), |path| write_report(document, path));
     let mut text = match (output.json, output.markdown) {
-        (true, _) => summary.json(record) + "\n",
-        (false, true) => markdown::text(&document),
-        (false, false) => terminal::text(&document, Style::of_stdout()),
+        (true, _) => json()? + "\n",
+        (false, true) => markdown::text(document),
+        (false, false) => terminal::text(document, Style::of_stdout()),
     };
     if let Some(path) = report.filter(|_| written.is_ok() && !output.json && !output.markdown) {
         text.push_str(&format!("\nReport: {}\n", path.display()));
     }
     tlsdyno_base::output::print(text)?;
-    written?;
-    Ok((exit_of(&finished, summary.as_ref()), finished.record))
+    written
 }
 
 /// A record that was stopped before its subject was known says nothing but its question, as one of an ablation.

@@ -6,10 +6,12 @@ use tlsdyno_base::exit::Exit;
 
 /// A subcommand: its flags, and what runs it.
 pub struct Subcommand {
-    name: &'static str,
+    /// How it is called.
+    pub name: &'static str,
     flags: fn(Command) -> Command,
     run: fn(&ArgMatches) -> Result<Exit>,
-    short: Option<(&'static [&'static str], &'static str)>,
+    /// The flags that `-h` shows and its example, if it does not show all.
+    pub short: Option<(&'static [&'static str], &'static str)>,
 }
 
 impl Subcommand {
@@ -25,16 +27,6 @@ impl Subcommand {
     /// With so many flags that `-h` shows those that matter, and an example. `--help` shows all, a line each.
     pub const fn with_short_help(self, flags: &'static [&'static str], example: &'static str) -> Subcommand {
         Subcommand { short: Some((flags, example)), ..self }
-    }
-
-    /// How it is called.
-    pub fn name(&self) -> &'static str {
-        self.name
-    }
-
-    /// The flags that `-h` shows and its example, if it does not show all.
-    pub fn short_help(&self) -> Option<(&'static [&'static str], &'static str)> {
-        self.short
     }
 
     /// As clap has it.

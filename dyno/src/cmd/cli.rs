@@ -77,7 +77,7 @@ fn of(subcommands: &[Subcommand]) -> Command {
 /// The command line that these arguments are parsed with. The flags of all commands would take ten times as long, and
 /// each server under test is started by several processes of ours.
 fn parser(arguments: &[String]) -> Command {
-    let named = subcommands().into_iter().find(|one| arguments.first().is_some_and(|name| name == one.name()));
+    let named = subcommands().into_iter().find(|one| arguments.first().is_some_and(|name| name == one.name));
     named.map_or_else(command, |one| of(&[one]))
 }
 
@@ -85,14 +85,13 @@ fn parser(arguments: &[String]) -> Command {
 pub fn run() -> anyhow::Result<Exit> {
     let arguments: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into()).collect();
     if let Some(text) = help::asked_for(&arguments, parser) {
-        crate::output::print(text)?;
-        return Ok(Exit::Done);
+        return crate::output::answer(text);
     }
     let given = parser(&arguments)
         .try_get_matches()
         .unwrap_or_else(|error| other_tools::explained(error, command(), &arguments).exit());
     let (name, given) = given.subcommand().expect("clap refuses a command line without one");
-    let asked = subcommands().into_iter().find(|one| one.name() == name);
+    let asked = subcommands().into_iter().find(|one| one.name == name);
     asked.expect("clap refuses what is none of them").run(given)
 }
 
@@ -108,7 +107,7 @@ mod tests {
 
     #[test]
     fn short_help_has_the_flags_that_matter_and_an_example() {
-        for (name, (flags, example)) in subcommands().iter().filter_map(|one| Some((one.name(), one.short_help()?))) {
+        for (name, (flags, example)) in subcommands().iter().filter_map(|one| Some((one.name, one.short?))) {
             let mut command = command();
             let of = command.find_subcommand_mut(name).expect(name);
             for flag in flags {

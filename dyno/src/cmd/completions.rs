@@ -22,8 +22,7 @@ const EXPERIMENTS: [(&str, &str); 3] = [("run", "file"), ("cluster", "config"), 
 
 /// Prints the completions on standard output.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
-    crate::output::print(script(args.shell))?;
-    Ok(Exit::Done)
+    crate::output::answer(script(args.shell))
 }
 
 fn script(shell: Shell) -> Vec<u8> {

@@ -101,13 +101,9 @@ pub fn run(args: &Args) -> Result<Exit> {
         Some(Action::Validate { file }) => {
             let config = Config::read(file)?;
             let (file, backends) = (file.display(), config.backends.len());
-            crate::output::print(format!("{file} is valid: {backends} backends, {}\n", config.policy))?;
-            Ok(Exit::Done)
+            crate::output::answer(format!("{file} is valid: {backends} backends, {}\n", config.policy))
         }
-        Some(Action::Status { control, json, metrics }) => {
-            crate::output::print(status(control, *json, *metrics)?)?;
-            Ok(Exit::Done)
-        }
+        Some(Action::Status { control, json, metrics }) => crate::output::answer(status(control, *json, *metrics)?),
         None => dispatch(&args.run),
     }
 }

@@ -74,8 +74,7 @@ struct Findings {
 /// Looks at everything and prints it.
 pub fn run(args: &Args) -> Result<Exit> {
     if args.calibrate.calibrate {
-        crate::output::print(calibrate::run(&args.calibrate, args.json)?)?;
-        return Ok(Exit::Done);
+        return crate::output::answer(calibrate::run(&args.calibrate, args.json)?);
     }
     let mut checks = software::checks();
     checks.extend(machine::checks());

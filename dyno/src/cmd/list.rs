@@ -32,8 +32,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         (false, true) => as_table(&records, Style::of_stdout(), true),
         (false, false) => as_table(&records, Style::of_stdout(), false),
     };
-    crate::output::print(text)?;
-    Ok(Exit::Done)
+    crate::output::answer(text)
 }
 
 /// A line per record: whole, or `fitted` into the width of the style.

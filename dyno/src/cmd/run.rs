@@ -29,8 +29,7 @@ pub struct Args {
 /// Runs the experiment.
 pub fn run(args: &Args) -> Result<Exit> {
     let Some(file) = &args.file else {
-        crate::output::print(listing()?)?;
-        return Ok(Exit::Done);
+        return crate::output::answer(listing()?);
     };
     let mut experiment = files::find(KINDS, file).or_fault(Fault::Input)?;
     experiment.change(&args.changes, &file.display().to_string())?;

@@ -7,14 +7,13 @@ mod page;
 mod subject;
 mod virtual_round;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::interrupt;
 use tlsdyno_bench::kinds::files::Written;
-use tlsdyno_bench::kinds::perform::{OutputArgs, refuse_unwritable};
+use tlsdyno_bench::kinds::perform::{OutputArgs, refuse_unwritable, show};
 use tlsdyno_bench::kinds::{AnyExperiment, AnySummary, Changes, Kind, any_experiment};
-use tlsdyno_bench::report::{Style, html, terminal};
 use tlsdyno_record::store::Record;
 
 use self::file::ProbeExperiment;
@@ -57,24 +56,12 @@ impl AnyExperiment for ProbeExperiment {
     fn perform(&self, output: &OutputArgs) -> Result<Exit> {
         subject::check(self).or_fault(Fault::Input)?;
         if output.print_experiment {
-            tlsdyno_base::output::print(self.to_toml()?)?;
-            return Ok(Exit::Done);
+            return tlsdyno_base::output::answer(self.to_toml()?);
         }
-        let report = output.results.report();
-        if let Some(path) = report {
-            refuse_unwritable(path)?;
-        }
+        output.results.report().map_or(Ok(()), refuse_unwritable)?;
         let stop = interrupt::flag(Exit::Interrupted as i32)?;
         let sites = subject::run(self, &stop)?;
-        let document = page::document(self, &sites);
-        if let Some(path) = report {
-            std::fs::write(path, html::page(&document)?)
-                .with_context(|| format!("failed to write the report {}", path.display()))?;
-        }
-        tlsdyno_base::output::print(match output.results.json {
-            true => serde_json::to_string_pretty(&sites)? + "\n",
-            false => terminal::text(&document, Style::of_stdout()),
-        })?;
+        show(&page::document(self, &sites), &output.results, || Ok(serde_json::to_string_pretty(&sites)?))?;
         Ok(Exit::Done)
     }
 }

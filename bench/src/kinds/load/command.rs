@@ -21,7 +21,7 @@ use tlsdyno_record::model::{Measure, WorkersModel};
 use tlsdyno_record::store::load_run::{Asked, Summary};
 use tlsdyno_record::store::{Record, Warning};
 use tlsdyno_stats::change_limit::ChangeLimit;
-use tlsdyno_stats::compared::{Word, verdict};
+use tlsdyno_stats::compared::verdict;
 use tlsdyno_traffic::load::diagnosis::{self, Sent};
 use tlsdyno_traffic::load::limit::{Limit, RunLimit};
 use tlsdyno_traffic::load::options::{self, Options};
@@ -38,10 +38,10 @@ use tlsdyno_traffic::machines::gather::{arguments_of_worker, gather, manifest};
 use tlsdyno_traffic::machines::job;
 use tlsdyno_traffic::network::Through;
 
-use crate::kinds::load::compare::gate_exit;
+use crate::kinds::load::compare::Gates;
 use crate::kinds::load::conforming;
 use crate::kinds::load::file::LoadExperiment;
-use crate::kinds::load::run_files::{check_endings, check_record_endings, write_load, write_record};
+use crate::kinds::load::run_files::{check_endings, write_load, write_record};
 use crate::kinds::load::run_page;
 use crate::kinds::load::subject::{self, Runs, WARM_UP};
 use crate::kinds::load::summary::LoadSummary;
@@ -103,7 +103,7 @@ pub struct Args {
     /// (percentiles of every phase, as HdrHistogram plots them); .json is what `tlsdyno compare` reads. Of --sweep and
     /// --against .html, .json and .csv
     #[arg(short, long, value_name = "FILE")]
-    output: Vec<PathBuf>,
+    pub(super) output: Vec<PathBuf>,
 
     /// Rates one after the other, for example 100..5000, until the server is saturated: latency against throughput
     #[arg(long, value_name = "FROM..TO", conflicts_with_all = ["rate", "total_connections", "requests", "strict"])]
@@ -144,15 +144,15 @@ pub struct Args {
     name: Option<String>,
 
     #[command(flatten)]
-    progress: screen::Flag,
+    pub(super) progress: screen::Flag,
 
     /// Print one JSON object instead of the table
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 
     // Their headings are those of whatever comes after them.
     #[command(flatten)]
-    options: Options,
+    pub(super) options: Options,
 
     /// Print what --engine kubernetes would make, and end
     #[arg(long, requires = "image", help_heading = "Several machines")]
@@ -160,24 +160,6 @@ pub struct Args {
 
     #[command(flatten, next_help_heading = "Several machines")]
     machines: WorkersModel,
-}
-
-impl Args {
-    pub(super) fn options(&self) -> &Options {
-        &self.options
-    }
-
-    pub(super) fn json(&self) -> bool {
-        self.json
-    }
-
-    pub(super) fn progress(&self) -> screen::Flag {
-        self.progress
-    }
-
-    pub(super) fn output(&self) -> &[PathBuf] {
-        &self.output
-    }
 }
 
 /// Runs the load and prints what it measured.
@@ -192,13 +174,11 @@ pub fn run(args: &Args) -> Result<Exit> {
     }
     let to = Destination::of(args)?;
     let plan = plan::plan(&args.options, &to.url, to.address).or_fault(Fault::Usage)?;
-    match args.sweep.is_some() || args.against.is_some() || args.conforming.is_some() {
-        true => check_record_endings(&args.output).or_fault(Fault::Usage)?,
-        false => check_endings(&args.output).or_fault(Fault::Usage)?,
-    }
+    let has_several = args.sweep.is_some() || args.against.is_some() || args.conforming.is_some();
+    check_endings(&args.output, has_several).or_fault(Fault::Usage)?;
     let (of_run, of_change) = limits(args).or_fault(Fault::Usage)?;
     if let Some(other) = &args.against {
-        return against(args, to.text, other, &of_change);
+        return against(args, to.text, other, of_change);
     }
     let (machines, may_load) = (&args.machines, &args.options.i_may_load_this);
     permission::check(&to.url.host, to.address, may_load).or_fault(Fault::Usage)?;
@@ -207,8 +187,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     let files = if machines.are_given() { 3 * machines.count() as u32 } else { connections };
     open_files::make_room_for(files).or_fault(Fault::Environment)?;
     if let Some(image) = machines.image.as_ref().filter(|_| args.print_manifest) {
-        tlsdyno_base::output::print(manifest(machines, image, may_load, args.threads)?)?;
-        return Ok(Exit::Done);
+        return tlsdyno_base::output::answer(manifest(machines, image, may_load, args.threads)?);
     }
     let gathered = match machines.are_given() {
         true => {
@@ -341,7 +320,7 @@ fn limits(args: &Args) -> Result<(Vec<RunLimit>, Vec<ChangeLimit>)> {
 }
 
 /// Loads two URLs in turn, and says whether the second is slower.
-fn against(args: &Args, url: &str, other: &str, limits: &[ChangeLimit]) -> Result<Exit> {
+fn against(args: &Args, url: &str, other: &str, limits: Vec<ChangeLimit>) -> Result<Exit> {
     let mut options = args.options.clone();
     let each = options.duration.take().unwrap_or(DURATION_AGAINST);
     let experiment = LoadExperiment {
@@ -354,13 +333,8 @@ fn against(args: &Args, url: &str, other: &str, limits: &[ChangeLimit]) -> Resul
     let (end, record) = subject::perform(&experiment, &options, &ResultArgs::of(args.json, None))?;
     args.output.iter().try_for_each(|path| write_record(path, &record)).or_fault(Fault::Store)?;
     let comparisons = LoadSummary::of(&record).map(|summary| summary.against).unwrap_or_default();
-    Ok(match verdict(&comparisons) {
-        _ if end != Exit::Done => end,
-        _ if !limits.is_empty() => gate_exit(limits, &comparisons, args.strict),
-        Word::Slower => Exit::Slower,
-        Word::Undecided if args.strict => Exit::Undecided,
-        Word::Faster | Word::Undecided => Exit::Done,
-    })
+    let gates = Gates { tolerance: None, strict: args.strict, fail_if: limits };
+    Ok(if end == Exit::Done { gates.exit(verdict(&comparisons), &comparisons) } else { end })
 }
 
 /// How long each of two URLs is loaded if nothing else is said.

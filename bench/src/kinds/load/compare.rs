@@ -5,8 +5,10 @@ mod servers;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, ensure};
+use serde_json::{Value, json};
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_base::output;
 use tlsdyno_record::model::Experiment;
 use tlsdyno_record::store::load_run::{FORMAT, Summary};
 use tlsdyno_record::store::{OfKind, Record, Store};
@@ -71,49 +73,39 @@ pub struct Gates {
     /// Changes up to so many percent are no difference [default: 0; with --run 2, which two starts of one build may
     /// differ by]
     #[arg(long, value_name = "PERCENT")]
-    tolerance: Option<f64>,
+    pub tolerance: Option<f64>,
 
     /// Exit code 11 where nothing is decided
     #[arg(long)]
-    strict: bool,
+    pub strict: bool,
 
     /// Fail with exit code 12 where a change is shown to be beyond this limit, for example 'cpu/hit > +3%',
     /// 'hits/s < -5%', 'p99 > +20%' or, counted, 'instructions > +1%' (several times); only the limits decide then
     #[arg(long, value_name = "LIMIT")]
-    fail_if: Vec<ChangeLimit>,
+    pub fail_if: Vec<ChangeLimit>,
 }
 
 impl Gates {
-    /// How the program ends after a comparison that was printed.
-    fn exit(&self, verdict: Word, comparisons: &[Comparison]) -> Exit {
-        if !self.fail_if.is_empty() {
-            return gate_exit(&self.fail_if, comparisons, self.strict);
-        }
-        match verdict {
+    /// How the program ends after a comparison that was printed. Tells limits on changes that are not kept.
+    pub fn exit(&self, verdict: Word, comparisons: &[Comparison]) -> Exit {
+        let mut end = match verdict {
+            _ if !self.fail_if.is_empty() => Exit::Done,
             Word::Slower => Exit::Slower,
             Word::Undecided if self.strict => Exit::Undecided,
             Word::Faster | Word::Undecided => Exit::Done,
+        };
+        for of_limit in gate(&self.fail_if, comparisons) {
+            let (said, of_it) = match of_limit {
+                Gate::Kept => continue,
+                Gate::Broken(said) => (said, Exit::Limit),
+                Gate::Undecided(said) if self.strict && end == Exit::Done => (said, Exit::Undecided),
+                Gate::Undecided(said) => (said, end),
+            };
+            tell!("tlsdyno: {said}");
+            end = of_it;
         }
+        end
     }
-}
-
-/// How the program ends where limits on changes decide; tells those that are not kept.
-pub fn gate_exit(limits: &[ChangeLimit], comparisons: &[Comparison], strict: bool) -> Exit {
-    let mut end = Exit::Done;
-    for of_limit in gate(limits, comparisons) {
-        match of_limit {
-            Gate::Kept => {}
-            Gate::Broken(said) => {
-                tell!("tlsdyno: {said}");
-                end = Exit::Limit;
-            }
-            Gate::Undecided(said) => {
-                tell!("tlsdyno: {said}");
-                end = if strict && end == Exit::Done { Exit::Undecided } else { end };
-            }
-        }
-    }
-    end
 }
 
 /// Compares and prints.
@@ -131,20 +123,17 @@ pub fn run(args: &Args) -> Result<Exit> {
     let (first, second) = (read_all(first).or_fault(Fault::Input)?, read_all(second).or_fault(Fault::Input)?);
     let (comparisons, remarks) = compare_all(&first, &second, tolerance).or_fault(Fault::Input)?;
     let verdict = verdict(&comparisons);
-    if args.json {
-        let object =
-            serde_json::json!({"format": 1, "verdict": verdict, "comparisons": comparisons, "warnings": remarks});
-        tlsdyno_base::output::print(tlsdyno_base::output::json_of(&object)?)?;
-    } else {
-        let scatter = if first.len() == 1 && second.len() == 1 { Scatter::Slices } else { Scatter::Repeats };
-        let sections = [
-            compared::table(&comparisons, scatter),
-            circumstances::warnings(remarks),
-            Section::default().text(compared::sentence(&comparisons)),
-        ];
-        tlsdyno_base::output::print(terminal::text(&Document::of(sections), Style::of_stdout()))?;
-    }
+    let scatter = if first.len() == 1 && second.len() == 1 { Scatter::Slices } else { Scatter::Repeats };
+    let object = json!({"format": 1, "verdict": verdict, "comparisons": comparisons, "warnings": remarks});
+    print(args.json, &object, compared::table(&comparisons, scatter), remarks, compared::sentence(&comparisons))?;
     Ok(args.gates.exit(verdict, &comparisons))
+}
+
+/// Prints what was compared, as an object or as its table, with what must be known of it.
+fn print(json: bool, object: &Value, table: Section, remarks: Vec<String>, sentence: String) -> Result<()> {
+    let sections = [table, circumstances::warnings(remarks), Section::default().text(sentence)];
+    let text = || terminal::text(&Document::of(sections), Style::of_stdout());
+    output::print(if json { output::json_of(object)? } else { text() })
 }
 
 /// What stands on either side of `--`; two without it are one on each side.
@@ -184,17 +173,8 @@ fn compare_shares(records: &[Record; 2], args: &Args, tolerance: f64) -> Result<
     ensure!(!changes.is_empty(), "the records have no share in common");
     let remarks = circumstances::changed(&records[0], &records[1]);
     let undecided = changes.iter().all(|change| change.direction == Direction::Undecided);
-    if args.json {
-        let object = serde_json::json!({"format": 1, "shares": changes, "warnings": remarks});
-        tlsdyno_base::output::print(tlsdyno_base::output::json_of(&object)?)?;
-    } else {
-        let sections = [
-            compared::shares(&changes),
-            circumstances::warnings(remarks),
-            Section::default().text(compared::shares_sentence(&changes)),
-        ];
-        tlsdyno_base::output::print(terminal::text(&Document::of(sections), Style::of_stdout()))?;
-    }
+    let object = json!({"format": 1, "shares": changes, "warnings": remarks});
+    print(args.json, &object, compared::shares(&changes), remarks, compared::shares_sentence(&changes))?;
     Ok(if undecided && args.gates.strict { Exit::Undecided } else { Exit::Done })
 }
 

@@ -54,9 +54,9 @@ pub(super) fn run(
     crew: &dyn Crew,
     stop: &AtomicBool,
 ) -> Result<Exit> {
-    let options = by_rules(args.options());
+    let options = by_rules(&args.options);
     let mut out = std::io::stdout().lock();
-    if !args.json() {
+    if !args.json {
         writeln!(out, "{}\n", sweep::CONFORMING_RULE)?;
         writeln!(
             out,
@@ -66,7 +66,7 @@ pub(super) fn run(
     }
     let what = format!("How many connections of {} keep their rate?", to.text);
     let mut runs = Runs::begin(question(args, what), to.text);
-    let display = Display::of_steps(args.progress(), to.text, crew);
+    let display = Display::of_steps(args.progress, to.text, crew);
     let sent = options::sent(&options, &to.url, to.address);
     let mut points: Vec<Point> = Vec::new();
     let load = |plan: &_| display.run(plan, stop);
@@ -76,7 +76,7 @@ pub(super) fn run(
             let asked = options::asked(&options, &to.url);
             let (_, run) = summed_up(to.text, asked, &options, &sent, outcome, false);
             runs.add(format!("{connections} connections, run {}", points.len() + 1), run.clone());
-            if !args.json() {
+            if !args.json {
                 let end = if conforms { "   conforms" } else { "" };
                 // Nobody is helped by ending the search because its display went away; the last write tells.
                 let _ = writeln!(out, "{}{end}", line(&run.outcome)).and_then(|()| out.flush());
@@ -85,7 +85,7 @@ pub(super) fn run(
             Ok(())
         })?;
     let is_bound = is_client_bound_near(&most, &points);
-    if args.json() {
+    if args.json {
         let object = serde_json::json!({
             "format": 1, "rule": sweep::CONFORMING_RULE, "note": NOT_SPECS, "points": points,
             "most_conforming": estimate(&most), "is_lower_bound": is_bound,
@@ -94,8 +94,8 @@ pub(super) fn run(
     } else {
         writeln!(out, "\n{}", told(&most, is_bound))?;
     }
-    let record = keep(runs, !stop.load(Ordering::Relaxed), args.json());
-    args.output().iter().try_for_each(|path| write_record(path, &record)).or_fault(Fault::Store)?;
+    let record = keep(runs, !stop.load(Ordering::Relaxed), args.json);
+    args.output.iter().try_for_each(|path| write_record(path, &record)).or_fault(Fault::Store)?;
     ensure!(
         most == MostConforming::Cut || points.iter().any(|point| point.run.outcome.hits > 0),
         "not one request succeeded; without --conforming the cause is named"

@@ -12,20 +12,12 @@ use crate::kinds::Kind;
 use crate::kinds::load::run_page;
 use crate::report::render::{csv, html, json};
 
-/// Whether every file has an ending that says what to write.
+/// Whether every file has an ending that says what to write, of a run or of a whole record.
 ///
 /// # Errors
 /// One has not; says which there are.
-pub fn check_endings(paths: &[PathBuf]) -> Result<()> {
-    paths.iter().try_for_each(|path| form(path).map(drop))
-}
-
-/// The same of files for a whole record.
-///
-/// # Errors
-/// One has an ending that says nothing of it.
-pub fn check_record_endings(paths: &[PathBuf]) -> Result<()> {
-    paths.iter().try_for_each(|path| form_of_record(path).map(drop))
+pub fn check_endings(paths: &[PathBuf], of_record: bool) -> Result<()> {
+    paths.iter().try_for_each(|path| if of_record { form_of_record(path).map(drop) } else { form(path).map(drop) })
 }
 
 /// Writes a record to a file.

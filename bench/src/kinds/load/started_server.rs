@@ -1,14 +1,13 @@
 //! A server that a load experiment starts for itself, where no URL of anybody's is meant.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 
 use anyhow::{Context, Result, ensure};
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_engine::serve::Transaction;
 use tlsdyno_record::model::ServerName;
 use tlsdyno_record::model::workload::WorkloadSpec;
-use tlsdyno_servers::{Description, Instance, RunDirectory, ServerSpec};
+use tlsdyno_servers::{Instance, RunDirectory, ServerSpec};
 use tlsdyno_traffic::load::url::Url;
 
 use crate::kinds::load::file::StartedServer;
@@ -17,7 +16,7 @@ use crate::run::testbed::make_site;
 
 /// The server with its files. It ends when this is dropped.
 pub struct Started {
-    instance: Instance,
+    pub(super) instance: Instance,
     // Last: the server must be stopped before its directory goes.
     _directory: RunDirectory,
 }
@@ -65,15 +64,5 @@ impl Started {
         let started = tlsdyno_servers::start(&spec, directory.path());
         let instance = started.context("failed to start the server").or_fault(Fault::Server)?;
         Ok(Started { instance, _directory: directory })
-    }
-
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.instance.address()
-    }
-
-    /// What it is.
-    pub fn description(&self) -> Description {
-        self.instance.description()
     }
 }

@@ -112,7 +112,7 @@ impl Runs {
 /// It asks for what cannot be, or measuring did not begin.
 pub fn perform(experiment: &LoadExperiment, options: &Options, results: &ResultArgs) -> Result<(Exit, Record)> {
     check(experiment, Some(options)).or_fault(Fault::Usage)?;
-    perform_and_keep(&Loads, results, &|stop, progress| run(experiment, Some(options), stop, progress))
+    perform_and_keep(&Loads, results, &|stop, progress| run(experiment, Some(options), stop, progress), None)
 }
 
 /// Runs the experiment. `options` are the flags of its curve, where they do not stand in `[load]`. An error means that
@@ -175,12 +175,7 @@ pub fn check(experiment: &LoadExperiment, options: Option<&Options>) -> Result<V
         let options = options.map_or_else(|| points::flags(&points[0]), |options| Ok(options.clone()))?;
         let sides = [("first", url), ("second", Url::parse(against)?)];
         let texts = [&experiment.url, against];
-        let point = |((side, url), text): ((&str, Url), &String)| Point {
-            name: format!("{side}: {text}"),
-            options: options.clone(),
-            url,
-            object_bytes: None,
-        };
+        let point = |((side, url), text)| Point::new(format!("{side}: {text}"), options.clone(), url);
         return Ok(sides.into_iter().zip(texts).map(point).collect());
     }
     let Some(of_curve) = &experiment.curve else {
@@ -198,7 +193,7 @@ struct LoadedUrl<'a> {
     names: Vec<String>,
     /// The network of each.
     of_points: Vec<Option<Network>>,
-    networks: Vec<(Network, Through)>,
+    makes: Makes<'a>,
     /// What the points of a curve are; empty without one.
     places: Vec<CurvePlace>,
     counted: Vec<Counted>,
@@ -209,12 +204,10 @@ struct LoadedUrl<'a> {
     /// What both hold between the turns that they take: where the processes of both are on this machine, and their
     /// clocks can be read, and nothing but the server's answers says when a request is due.
     in_turns: Option<[HeldSessions; 2]>,
-    crew: Option<Gathered>,
     /// Where each point is one run, whose course is kept: what it asks for, in the order of the points.
     one_run: Option<Vec<Asking>>,
     /// What is measured is planned: what came before was to warm up.
     is_planned: bool,
-    stop: &'a AtomicBool,
     /// The server that was started for the experiment.
     _started: Option<Started>,
 }
@@ -234,8 +227,8 @@ impl Asking {
 
 /// What makes a load.
 struct Makes<'a> {
-    crew: Option<&'a Gathered>,
-    networks: &'a [(Network, Through)],
+    crew: Option<Gathered>,
+    networks: Vec<(Network, Through)>,
     stop: &'a AtomicBool,
 }
 
@@ -248,7 +241,7 @@ impl Makes<'_> {
         if let Some((_, through)) = self.networks.iter().find(|(one, _)| Some(*one) == network) {
             return through.run(plan, self.stop, Vec::new());
         }
-        let Some(Gathered { workers, .. }) = self.crew else { return Ok(load::run(plan, self.stop)?) };
+        let Some(Gathered { workers, .. }) = &self.crew else { return Ok(load::run(plan, self.stop)?) };
         let outcome = workers.run(plan, self.stop, Vec::new())?;
         match outcome.losses.first() {
             // Its points would be of different loads.
@@ -349,7 +342,7 @@ impl<'a> LoadedUrl<'a> {
             }
             None => None,
         };
-        let makes = Makes { crew: crew.as_ref(), networks: &networks, stop };
+        let makes = Makes { crew, networks, stop };
         record.kind_part = KindPart::from(LoadRecord { experiment: experiment.clone(), log, ..LoadRecord::default() });
         for (index, plan) in plans.iter_mut().enumerate().filter(|_| experiment.curve.is_some()) {
             observer.step(&format!("looking for connections that saturate: {}", points[index].name));
@@ -357,19 +350,17 @@ impl<'a> LoadedUrl<'a> {
         }
         let pair = experiment.against.as_ref().and_then(|_| <[SocketAddr; 2]>::try_from(&addresses[..]).ok());
         Ok(LoadedUrl {
-            in_turns: pair.and_then(|pair| sessions_in_turns(pair, &plans, !networks.is_empty())),
+            in_turns: pair.and_then(|pair| sessions_in_turns(pair, &plans, !makes.networks.is_empty())),
             one_run: experiment.one_run.then(|| points.iter().map(Asking::of).collect()),
             places: experiment.curve.as_ref().map(|curve| curve.places()).unwrap_or_default(),
             counted: vec![Counted::default(); points.len()],
             of_points: points.iter().map(|point| point.options.network).collect(),
-            networks,
+            makes,
             names: points.into_iter().map(|point| point.name).collect(),
             plans,
             pair,
-            served: started.as_ref().map(Started::address),
+            served: started.as_ref().map(|started| started.instance.address()),
             is_planned: false,
-            crew,
-            stop,
             _started: started,
         })
     }
@@ -388,7 +379,7 @@ fn started(
         points.iter().map(|point| (point.url.path.clone(), point.object_bytes.unwrap_or(server.object_bytes)));
     let started = Started::start(server, &objects.collect(), most, &mut |text| observer.step(text));
     let started = interrupt::before_measuring(stop, started)?;
-    let address = started.address().to_string();
+    let address = started.instance.address().to_string();
     points.iter_mut().for_each(|point| point.options.connect_to = Some(address.clone()));
     Ok(Some(started))
 }
@@ -398,7 +389,7 @@ fn describe(manifest: &mut Manifest, experiment: &LoadExperiment, started: Optio
     manifest::hide_headers(&mut manifest.command_line);
     manifest.server_name = experiment.url.clone();
     if let (Some(started), Some(server)) = (started, &experiment.server) {
-        manifest::describe_server(manifest, started.description());
+        manifest::describe_server(manifest, started.instance.description());
         manifest.server_name = server.kind.to_string();
         manifest.certificate = server.tls.certificate().to_string();
     }
@@ -453,10 +444,9 @@ impl Subject for LoadedUrl<'_> {
         }
         let clocks = self.clocks(index);
         let before_ns = clocks.as_ref().and_then(ProcessClocks::at_rest_ns);
-        let makes = Makes { crew: self.crew.as_ref(), networks: &self.networks, stop: self.stop };
-        let outcome = makes.run(&plan, self.of_points[index])?;
+        let outcome = self.makes.run(&plan, self.of_points[index])?;
         let after_ns = clocks.as_ref().and_then(ProcessClocks::at_rest_ns);
-        interrupt::check(self.stop)?;
+        interrupt::check(self.makes.stop)?;
         let used_ns = before_ns.zip(after_ns).map(|(before, after)| after.saturating_sub(before));
         let block = self.block_of(index, &outcome, clocks, used_ns.unwrap_or(0))?;
         // The points come in random order, and their runs are told in theirs.
@@ -496,9 +486,9 @@ impl Subject for LoadedUrl<'_> {
         });
         let (Some(first), Some(second)) = (parts.next(), parts.next()) else { return Ok(Vec::new()) };
         drop(parts);
-        let sides = in_turns::round([first, second], random.below(2), length, self.stop);
+        let sides = in_turns::round([first, second], random.below(2), length, self.makes.stop);
         let sides = sides.map_err(|error| (0, error.into()))?;
-        interrupt::check(self.stop).map_err(|error| (0, error))?;
+        interrupt::check(self.makes.stop).map_err(|error| (0, error))?;
         let of_side = |(index, (side, clocks)): (usize, (Option<OfSide>, Option<ProcessClocks>))| {
             let OfSide { outcome, server_cpu_ns } = side?;
             let block = self.block_of(index, &outcome, clocks, server_cpu_ns);

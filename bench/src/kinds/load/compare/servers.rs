@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use tlsdyno_base::choice::choice;
+use tlsdyno_base::choice::{choice, percent};
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_engine::time::Time;
@@ -17,7 +17,6 @@ use tlsdyno_tls::{Effort, Version};
 
 use super::Gates;
 use crate::kinds::ablation::{Ablation, subject};
-use crate::kinds::flags::percent;
 use crate::kinds::perform::{ResultArgs, perform_and_keep};
 use crate::report::compared::{self, Builds};
 use crate::run::check::CheckExperiment;
@@ -131,7 +130,7 @@ pub fn run(experiment: &Experiment, args: &Servers, gate: &Gates, json: bool) ->
     let output = ResultArgs::of(json, args.report.clone());
     let tolerance = gate.tolerance.unwrap_or(CPU_START_TO_START_PERCENT);
     let (measured, record) =
-        perform_and_keep(&Ablation, &output, &|stop, progress| subject::run(experiment, stop, progress))?;
+        perform_and_keep(&Ablation, &output, &|stop, progress| subject::run(experiment, stop, progress), None)?;
     if measured != Exit::Done {
         return Ok(measured);
     }

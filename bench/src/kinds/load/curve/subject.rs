@@ -40,6 +40,13 @@ pub struct Point {
     pub(crate) object_bytes: Option<u64>,
 }
 
+impl Point {
+    /// One for what the server has at that URL.
+    pub fn new(name: String, options: Options, url: Url) -> Point {
+        Point { name, options, url, object_bytes: None }
+    }
+}
+
 /// Refuses flags that mean nothing for a curve, before anything is loaded.
 ///
 /// # Errors
@@ -91,26 +98,15 @@ pub fn points(curve: &Curve, options: &Options, url: &Url) -> Result<Vec<Point>>
     let point = |place: &CurvePlace| {
         let each = options.requests_per_connection.or((place.by == ReuseAxis::Connections).then_some(1));
         let options = Options { requests_per_connection: each, ..options.clone() };
-        Ok(match (place.percent, place.by) {
-            (Some(percent), ReuseAxis::Hits) => Point {
-                name: format!("{percent} % by hits"),
-                options: Options { hits_per_handshake: Some(hits_per_handshake(percent)?), ..options },
-                url: url.clone(),
-                object_bytes: None,
-            },
-            (Some(percent), ReuseAxis::Connections) => Point {
-                name: format!("{percent} % by connections"),
-                options: Options { reuse: Some(Reuse::Percent(percent)), ..options },
-                url: url.clone(),
-                object_bytes: None,
-            },
-            (None, by) => Point {
-                name: format!("plain HTTP for {by}"),
-                options: without_tls(options),
-                url: plain.clone().unwrap_or_else(|| url.clone()),
-                object_bytes: None,
-            },
-        })
+        let Some(percent) = place.percent else {
+            let url = plain.clone().unwrap_or_else(|| url.clone());
+            return Ok(Point::new(format!("plain HTTP for {}", place.by), without_tls(options), url));
+        };
+        let options = match place.by {
+            ReuseAxis::Hits => Options { hits_per_handshake: Some(hits_per_handshake(percent)?), ..options },
+            ReuseAxis::Connections => Options { reuse: Some(Reuse::Percent(percent)), ..options },
+        };
+        Ok(Point::new(format!("{percent} % by {}", place.by), options, url.clone()))
     };
     curve.places().iter().map(point).collect()
 }
