@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
-use tlsdyno_base::choice::choice;
+use tlsdyno_base::choice::{choice, percent};
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
-use tlsdyno_bench::kinds::flags::percent;
 use tlsdyno_bench::kinds::perform::ResultArgs;
 use tlsdyno_engine::dispatch::Policy;
 use tlsdyno_record::store::{self, Record};

@@ -120,17 +120,13 @@ pub struct TimeArgs<const TIME_S: u32, const QUICK_S: u32> {
     #[arg(help = format!("Bound on the measuring time, for example 90 or 3m [default: {TIME_S}]"))]
     #[arg(help_heading = "Measuring")]
     time: Option<f64>,
+    /// A first look is enough.
     #[arg(long, conflicts_with = "time", help_heading = "Measuring")]
     #[arg(help = format!("A first look: {QUICK_S} seconds of measuring"))]
-    quick: bool,
+    pub quick: bool,
 }
 
 impl<const TIME_S: u32, const QUICK_S: u32> TimeArgs<TIME_S, QUICK_S> {
-    /// A first look is enough.
-    pub fn is_quick(&self) -> bool {
-        self.quick
-    }
-
     /// Seconds.
     pub fn seconds(&self) -> f64 {
         if self.quick { f64::from(QUICK_S) } else { self.time.unwrap_or(f64::from(TIME_S)) }
@@ -196,15 +192,6 @@ pub fn parse_transaction(text: &str) -> Result<Transaction, String> {
 /// Parses a time with or without its unit, in seconds.
 pub fn seconds(text: &str) -> Result<f64, String> {
     text.parse::<Time>().map(|time| time.0.as_secs_f64())
-}
-
-/// Parses `50%` or `50`.
-pub fn percent(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix('%').unwrap_or(text).trim();
-    match number.parse::<f64>() {
-        Ok(value) if (0.0..=100.0).contains(&value) => Ok(value),
-        _ => Err(format!("`{text}` is not a percentage between 0% and 100%")),
-    }
 }
 
 #[cfg(test)]

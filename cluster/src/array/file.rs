@@ -4,8 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
-use tlsdyno_base::choice::choice;
-use tlsdyno_bench::kinds::flags::percent;
+use tlsdyno_base::choice::{choice, percent};
 use tlsdyno_record::model::{CertificateKind, Measure, Paper, TicketKeys, Tls, WorkersModel};
 use tlsdyno_servers::Proxy;
 use tlsdyno_stats::reuse::ReuseAxis;

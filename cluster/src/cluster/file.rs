@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use clap::builder::ArgPredicate;
 use serde::{Deserialize, Serialize};
-use tlsdyno_base::choice::choice;
-use tlsdyno_bench::kinds::flags::percent;
+use tlsdyno_base::choice::{choice, percent};
 use tlsdyno_engine::dispatch;
 use tlsdyno_engine::time::Time;
 use tlsdyno_record::model::workload::WorkloadSpec;

@@ -63,7 +63,7 @@ impl Args {
                 algorithms: chosen,
                 sizes_bytes: self.sizes.clone(),
                 records: !self.no_records,
-                check: !self.no_check && !self.time.is_quick(),
+                check: !self.no_check && !self.time.quick,
             },
             server: self.server.server(),
             measure: self.repeat.measure(self.time.seconds()),

@@ -2,27 +2,37 @@
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
+use tlsdyno_base::choice::{choice, percent};
 use tlsdyno_engine::load::Resumption;
 use tlsdyno_tls::Effort;
 
 /// How the workload is requested.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(clap::Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Load {
-    /// Most connections open at once.
+    /// Most connections open at once
+    #[arg(short, long, value_name = "N", default_value_t = Load::default().connections)]
     pub connections: u32,
-    /// Most connections of one user.
+    /// Most connections of one user at once
+    #[arg(long, value_name = "N", default_value_t = Load::default().per_user)]
     pub per_user: u32,
-    /// All connections of a page open at once, instead of waiting for the first handshake (costs more full
-    /// handshakes).
+    /// Open all connections of a page at once instead of waiting for the first handshake (costs more full handshakes)
+    #[arg(long)]
     pub all_at_once: bool,
-    /// Requests per connection; `None`: as the workload's pages and users say.
+    // `None`: as the workload's pages and users say.
+    /// Close each connection after this many requests
+    #[arg(long, value_name = "N")]
     pub requests_per_connection: Option<u32>,
-    /// Share of connections that resume, in per cent; `None`: as the workload's users do.
+    // `None`: as the workload's users do.
+    /// Share of connections that resume a session, for example 0% (one hit per full handshake); implies one request
+    /// per connection
+    #[arg(long = "reuse", id = "reuse", value_name = "P%", value_parser = percent)]
     pub reuse_percent: Option<f64>,
-    /// How much the client does.
+    /// How much the client does
+    #[arg(long, value_name = "EFFORT", default_value_t = Effort::Lean, value_parser = choice(Effort::ALL))]
     pub effort: Effort,
     /// Time-out of a connection without progress, milliseconds.
+    #[arg(skip = Load::default().timeout_ms)]
     pub timeout_ms: u64,
 }
 

@@ -15,16 +15,16 @@ use tlsdyno_record::model::{
     ClientModel, ConfigurationModel, Experiment, ForeignTraffic, Load, Measure, Method, Server, ServerName,
     SessionCache, TicketKeys, Tls, WorkersModel,
 };
-use tlsdyno_servers::CommandSpec;
-use tlsdyno_tls::{Effort, Group, Stage};
+use tlsdyno_tls::{Group, Stage};
 use tlsdyno_traffic::load::values::Header;
 use tlsdyno_traffic::trace::flags::{self, ReplayArgs, WorkloadChoice};
 
 use crate::kinds::AnyExperiment;
-use crate::kinds::flags::{NetworkArgs, RepeatArgs, ServerTlsArgs, libraries, percent};
+use crate::kinds::flags::{NetworkArgs, RepeatArgs, ServerTlsArgs, libraries};
 use crate::kinds::perform::OutputArgs;
 use crate::run::check::CheckExperiment;
 use crate::run::cpus;
+use crate::run::own_command::command_spec;
 
 /// The main job: what each TLS component costs a real server, each with its confidence interval
 #[derive(clap::Args, Clone, Debug)]
@@ -88,18 +88,8 @@ pub struct Args {
     /// that takes. Nothing changes on the wire; the server goes on if tlsdyno dies
     #[arg(long, requires = "server_command", help_heading = "Your own traffic")]
     foreign_traffic: bool,
-    /// Most CPU time that doubling may add
-    #[arg(long, value_name = "P%", value_parser = percent, requires = "foreign_traffic")]
-    #[arg(default_value = "10%", help_heading = "Your own traffic")]
-    at_most: f64,
-    /// Doubling ends when requests of tlsdyno's own take longer than before by more than this, or fail
-    #[arg(long, value_name = "P%", value_parser = positive_percent, requires = "foreign_traffic")]
-    #[arg(default_value = "100%", help_heading = "Your own traffic")]
-    latency_within: f64,
-    /// Let other hosts reach the server while stages are computed twice: TLS is as secure as ever, and takes more CPU
-    /// time
-    #[arg(long, requires = "foreign_traffic", help_heading = "Your own traffic")]
-    open_listen: bool,
+    #[command(flatten, next_help_heading = "Your own traffic")]
+    foreign: ForeignTraffic,
 
     #[command(flatten)]
     tls: ServerTlsArgs,
@@ -158,26 +148,8 @@ pub struct Args {
     #[arg(value_parser = number("a factor above 0 and up to 100", f64::MIN_POSITIVE..=100.0))]
     scale: Option<f64>,
 
-    /// Most connections open at once
-    #[arg(short, long, value_name = "N", default_value_t = Load::default().connections, help_heading = "Load")]
-    connections: u32,
-    /// Most connections of one user at once
-    #[arg(long, value_name = "N", default_value_t = Load::default().per_user, help_heading = "Load")]
-    per_user: u32,
-    /// Open all connections of a page at once instead of waiting for the first handshake (costs more full handshakes)
-    #[arg(long, help_heading = "Load")]
-    all_at_once: bool,
-    /// Close each connection after this many requests
-    #[arg(long, value_name = "N", help_heading = "Load")]
-    requests_per_connection: Option<u32>,
-    /// Share of connections that resume a session, for example 0% (one hit per full handshake); implies one request
-    /// per connection
-    #[arg(long, value_name = "P%", value_parser = percent, help_heading = "Load")]
-    reuse: Option<f64>,
-    /// How much the client does
-    #[arg(long, value_name = "EFFORT", default_value_t = Effort::Lean)]
-    #[arg(value_parser = choice(Effort::ALL), help_heading = "Load")]
-    effort: Effort,
+    #[command(flatten, next_help_heading = "Load")]
+    load: Load,
 
     /// Bound on the measuring time, for example 90 or 3m
     #[arg(short, short_alias = 'd', long, alias = "duration", value_name = "TIME")]
@@ -228,21 +200,11 @@ fn number(what: &'static str, range: impl RangeBounds<f64> + Clone) -> impl Fn(&
     }
 }
 
-/// Parses `150%` or `150`.
-fn positive_percent(text: &str) -> Result<f64, String> {
-    match text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>() {
-        Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
-        _ => Err(format!("`{text}` is not a percentage above 0%")),
-    }
-}
-
 /// Runs the ablation.
 pub fn run(args: &Args) -> Result<Exit> {
     if let Some(path) = args.server_config.as_ref().filter(|_| args.print_config) {
-        tlsdyno_base::output::print(
-            installed_server::printed(path, args.kind(), args.host.as_deref()).or_fault(Fault::Input)?,
-        )?;
-        return Ok(Exit::Done);
+        let copy = installed_server::printed(path, args.kind(), args.host.as_deref()).or_fault(Fault::Input)?;
+        return tlsdyno_base::output::answer(copy);
     }
     let (experiment, told) = args.experiment()?;
     told.iter().for_each(|line| tell!("{line}"));
@@ -268,17 +230,15 @@ impl Args {
             methods: self.method.clone(),
             server,
             tls,
-            load: self.load_model(),
-            foreign_traffic: self.foreign_traffic.then_some(ForeignTraffic {
-                at_most_percent: self.at_most,
-                latency_within_percent: self.latency_within,
-                open_listen: self.open_listen,
-            }),
+            load: self.load.clone(),
+            foreign_traffic: self.foreign_traffic.then(|| self.foreign.clone()),
             measure: self.measure_model(),
             workers: self.workers.given(),
             network: self.network.network,
             ..Experiment::default()
         };
+        let alone = self.load.reuse_percent.map(|_| 1);
+        experiment.load.requests_per_connection = self.load.requests_per_connection.or(alone);
         if self.library.len() > 1 {
             experiment.question =
                 "Does a hit cost this server more on the second library, and in which stage?".to_owned();
@@ -403,18 +363,6 @@ impl Args {
         }
     }
 
-    fn load_model(&self) -> Load {
-        Load {
-            connections: self.connections,
-            per_user: self.per_user,
-            all_at_once: self.all_at_once,
-            requests_per_connection: self.requests_per_connection.or(self.reuse.map(|_| 1)),
-            reuse_percent: self.reuse,
-            effort: self.effort,
-            ..Load::default()
-        }
-    }
-
     fn measure_model(&self) -> Measure {
         Measure {
             // How well the shares of one library are known says little of how it differs from another.
@@ -433,7 +381,7 @@ impl Args {
             "a log or recording gives the hits per handshake itself; leave --hits-per-handshake out"
         );
         ensure!(
-            self.reuse.is_none() && self.requests_per_connection.is_none(),
+            self.load.reuse_percent.is_none() && self.load.requests_per_connection.is_none(),
             "--reuse and --requests-per-connection say how many hits a handshake has; leave --hits-per-handshake out"
         );
         ensure!(
@@ -482,16 +430,8 @@ impl Args {
 
     /// The server command serves the objects that are made for it.
     fn mentions_docroot(&self) -> bool {
-        let command = self.server_command.clone().unwrap_or_default();
-        CommandSpec {
-            command,
-            address: String::new(),
-            plain_address: None,
-            installed: None,
-            replays: false,
-            host: None,
-        }
-        .mentions("{docroot}")
+        let server = Server { command: self.server_command.clone(), ..Server::default() };
+        command_spec(&Experiment { server, ..Experiment::default() }, None).mentions("{docroot}")
     }
 }
 

@@ -1,11 +1,9 @@
 //! `tlsdyno reuse`: how sensitive a server is to its traffic's percentage of session reuse.
 
 use anyhow::Result;
-use tlsdyno_base::choice::choice;
 use tlsdyno_base::exit::Exit;
 use tlsdyno_engine::time::Time;
 use tlsdyno_record::model::{Measure, WorkersModel};
-use tlsdyno_stats::reuse::ReuseAxis;
 use tlsdyno_traffic::load::options::Options;
 
 use crate::kinds::load::curve::file::Curve;
@@ -38,23 +36,8 @@ pub struct Args {
     /// What to request, for example https://localhost:8443/1k.bin
     url: String,
 
-    /// Of what percent reuse is a part; of both there are two curves
-    #[arg(long, value_name = "AXIS", value_delimiter = ',', default_value = "connections")]
-    #[arg(value_parser = choice(ReuseAxis::ALL.iter().copied()))]
-    by: Vec<ReuseAxis>,
-
-    /// Percentages, ascending [default: by hits 0,50,75,90,96,98, by connections 0,10,33,50,80,96,98,100]
-    #[arg(long, value_name = "PERCENT", value_delimiter = ',')]
-    levels: Vec<f64>,
-
-    /// The same objects in plain HTTP: gives the half serving point
-    #[arg(long, value_name = "URL")]
-    plain: Option<String>,
-
-    /// Most connections to saturate the server with
-    #[arg(long, default_value_t = Curve::connections_max_default(), value_name = "N")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=65_535))]
-    connections_max: u32,
+    #[command(flatten)]
+    curve: Curve,
 
     #[command(flatten)]
     options: Options,
@@ -71,9 +54,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     let mut options = args.options.clone();
     let duration = options.duration.take().unwrap_or(DURATION);
     let (log, exclude, client_field) = options.workload.take_log();
-    let (by, levels_percent, plain) = (args.by.clone(), args.levels.clone(), args.plain.clone());
-    let connections_max_count = args.connections_max;
-    let curve = Curve { by, levels_percent, plain, connections_max_count, log, exclude, client_field };
+    let curve = Curve { log, exclude, client_field, ..args.curve.clone() };
     let time_s = (duration.0 + WARM_UP).as_secs_f64() * curve.places().len() as f64;
     let experiment = LoadExperiment {
         question: format!("How sensitive is {} to its share of reuse?", args.url),

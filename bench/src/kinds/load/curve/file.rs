@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
+use tlsdyno_base::choice::choice;
 use tlsdyno_record::model::workload::ClientField;
 use tlsdyno_stats::reuse::ReuseAxis;
 
@@ -16,42 +17,48 @@ const LEVELS_BY_CONNECTIONS: [f64; 8] = [0.0, 10.0, 33.0, 50.0, 80.0, 96.0, 98.0
 const LEVEL_TOLERANCE: f64 = 0.5;
 
 /// Throughput at saturation over percent reuse.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(clap::Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Curve {
-    /// Of what percent reuse is a part; each is a curve of its own.
-    #[serde(default = "by_default")]
+    /// Of what percent reuse is a part; of both there are two curves
+    #[arg(long, value_name = "AXIS", value_delimiter = ',', default_value = "connections")]
+    #[arg(value_parser = choice(ReuseAxis::ALL.iter().copied()))]
     pub by: Vec<ReuseAxis>,
-    /// Percentages, ascending; empty: what suits the axis.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// Percentages, ascending [default: by hits 0,50,75,90,96,98, by connections 0,10,33,50,80,96,98,100]
+    #[arg(long = "levels", id = "levels", value_name = "PERCENT", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub levels_percent: Vec<f64>,
-    /// URL of the same objects in plain HTTP, whose throughput is the limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The same objects in plain HTTP: gives the half serving point
+    #[arg(long, value_name = "URL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub plain: Option<String>,
-    /// Most connections to saturate the server with.
-    #[serde(default = "Curve::connections_max_default")]
+    /// Most connections to saturate the server with
+    #[arg(long = "connections-max", id = "connections_max", default_value_t = CONNECTIONS_MAX, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=65_535))]
     pub connections_max_count: u32,
     /// An access log that is laid over the curve by hits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[arg(skip)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub log: Option<PathBuf>,
     /// What is left out of the log, as `tlsdyno trace show --exclude` has it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[arg(skip)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<String>,
     /// Which field of the log's lines is the client, as `tlsdyno trace show --client-field` has it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[arg(skip)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub client_field: Option<ClientField>,
 }
 
+/// Most connections where nothing else is said.
+const CONNECTIONS_MAX: u32 = 1024;
+
 impl Default for Curve {
     fn default() -> Curve {
-        let connections_max_count = Curve::connections_max_default();
-        let (by, levels_percent, exclude) = (by_default(), Vec::new(), Vec::new());
+        let (by, levels_percent, exclude) = (vec![ReuseAxis::default()], Vec::new(), Vec::new());
+        let connections_max_count = CONNECTIONS_MAX;
         Curve { by, levels_percent, plain: None, connections_max_count, log: None, exclude, client_field: None }
     }
-}
-
-fn by_default() -> Vec<ReuseAxis> {
-    vec![ReuseAxis::default()]
 }
 
 /// What one configuration of a curve measures.
@@ -64,11 +71,6 @@ pub struct CurvePlace {
 }
 
 impl Curve {
-    /// Most connections where nothing else is said.
-    pub fn connections_max_default() -> u32 {
-        1024
-    }
-
     /// What the configurations measure, in their order.
     pub fn places(&self) -> Vec<CurvePlace> {
         let of_axis = |by: &ReuseAxis| {
