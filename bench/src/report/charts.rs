@@ -39,37 +39,53 @@ pub fn cost_strip(summary: &Summary) -> Option<Chart> {
     let mut rows = Vec::new();
     let metrics = metrics(summary);
     for &metric in &metrics {
-        let mut start = 0.0;
-        for (share, (_, colour)) in summary.shares.by(metric).zip(stage_colours(summary)) {
+        let shares = summary.shares.by(metric).zip(stage_colours(summary));
+        rows.extend(side_by_side(shares.map(|(share, (_, colour))| {
             // A share below zero has no width; its number is in the table and in the chart of intervals.
-            let end = start + if share.known { share.percent.max(0.0) } else { 0.0 };
-            let row = json!({"start": start, "end": end, "middle": (start + end) / 2.0, "width": end - start});
-            rows.push(with(row, with(share_row(share), json!({"ink": ink(colour)}))));
-            start = end;
-        }
+            let width = if share.known { share.percent.max(0.0) } else { 0.0 };
+            (width, with(share_row(share), json!({"ink": ink(colour)})))
+        })));
     }
-    let x = with(quantity("start", "% of the cost of a hit"), json!({"axis": {"grid": false, "tickCount": 5}}));
     let fields = [("stage", "cost of"), ("metric", "by"), ("share", "share")];
     let stroke = json!({"value": "rgba(255,255,255,0.55)"});
     let strips = layer(
         json!({"type": "bar", "cornerRadius": 2, "height": 34}),
-        json!({
-            "x": x, "x2": {"field": "end"}, "color": colours(summary), "stroke": stroke, "tooltip": tooltip(fields),
-        }),
+        json!({"color": colours(summary), "stroke": stroke, "tooltip": tooltip(fields)}),
     );
     let labels = layer(
         json!({"type": "text", "fontWeight": 600, "fontSize": 12, "aria": false}),
-        json!({"x": axis("middle"), "text": {"field": "label"}, "color": as_given("ink")}),
+        json!({"color": as_given("ink")}),
     );
-    // Narrower segments have no room for a number.
-    let labels = with(labels, json!({"transform": [{"filter": "datum.width >= 4"}]}));
-    let body = json!({"encoding": {"y": names("metric", 180)}, "layer": [strips, labels]});
+    let body = strips_with_labels(["metric", "% of the cost of a hit"], strips, labels);
     let caption = match metrics.len() {
         1 => "What a hit costs of server CPU time, by what it is spent on.",
         _ => "What a hit costs, by what it is spent on. Server CPU leads; time is from hits per second at saturation.",
     };
     let words = shares_in_words("Stacked strips of the shares of the cost of a hit", summary);
     Some(Chart::new("cost-strip", 46 * metrics.len(), rows, body)?.told(caption, words))
+}
+
+/// Parts of a strip by their widths, each where the one before ends.
+pub fn side_by_side(parts: impl IntoIterator<Item = (f64, Value)>) -> Vec<Value> {
+    let mut start = 0.0;
+    let place = |(width, row): (f64, Value)| {
+        let middle = start + width / 2.0;
+        let place = json!({"start": start, "end": start + width, "middle": middle, "width": width});
+        start += width;
+        with(row, place)
+    };
+    parts.into_iter().map(place).collect()
+}
+
+/// Strips of such parts, one below the other by `names_of`, with the label of each part in it.
+pub fn strips_with_labels([names_of, title]: [&str; 2], mut strips: Value, mut labels: Value) -> Value {
+    let x = with(quantity("start", title), json!({"axis": {"grid": false, "tickCount": 5}}));
+    strips["encoding"] = with(strips["encoding"].take(), json!({"x": x, "x2": {"field": "end"}}));
+    let text = json!({"x": axis("middle"), "text": {"field": "label"}});
+    labels["encoding"] = with(labels["encoding"].take(), text);
+    // Narrower parts have no room for a number.
+    labels["transform"] = json!([{"filter": "datum.width >= 4"}]);
+    json!({"encoding": {"y": names(names_of, 180)}, "layer": [strips, labels]})
 }
 
 /// The metrics that shares are told by.

@@ -140,14 +140,10 @@ fn closing(record: &Record, method: Method) -> [Section; 3] {
     let again = Section::titled("", "Do it again")
         .on(Medium::Page)
         .with(Content::Code(shell_command(&record.manifest.command_line)));
-    let again = if record.id.is_empty() {
-        again
-    } else {
-        let id = &record.id;
-        again
-            .text(format!("Raw blocks: `tlsdyno report {id} --csv`; everything as JSON: `tlsdyno report {id} --json`."))
-    };
-    [circumstances, method.section(), again]
+    let of_store =
+        |id| format!("Raw blocks: `tlsdyno report {id} --csv`; everything as JSON: `tlsdyno report {id} --json`.");
+    let stored = Some(&record.id).filter(|id| !id.is_empty()).map(of_store);
+    [circumstances, method.section(), stored.into_iter().fold(again, Section::text)]
 }
 
 /// What is known of the circumstances; what is not known is left out.

@@ -3,12 +3,13 @@
 use tlsdyno_base::units::NONE;
 use tlsdyno_record::model::{Paper, PublishedNumber};
 use tlsdyno_record::store::Role;
-use tlsdyno_stats::published::PublishedShare;
+use tlsdyno_report::rows::Rows;
+use tlsdyno_stats::published::{PublishedConfiguration, PublishedShare};
 use tlsdyno_stats::scoreboard::Claim;
 use tlsdyno_stats::statement::Lies;
 use tlsdyno_stats::{Direction, Metric, Published, Ratio, Share, Summary, Verdict};
 
-use super::document::{Column, Medium, Section, row};
+use super::document::{Medium, Section, Tone};
 use super::scoreboard;
 use super::text::{capitalised, part_interval, part_number, ratio_percent, share_interval, share_number, stage_label};
 
@@ -51,48 +52,47 @@ fn shares(summary: &Summary, paper: &Published) -> Option<Section> {
         let share = summary.shares.by(metric).find(|share| share.stage == of.share);
         share.map_or([NONE.to_owned(), "not measured".to_owned()], |share| [share_number(share), share_interval(share)])
     };
-    let line = |of: &PublishedShare| {
-        let direction = of.by_cpu.unwrap_or(Direction::Undecided);
-        let numbers = Metric::ALL.into_iter().flat_map(|metric| ours(metric, of));
-        let published = [slashed_ranges(&of.percent), direction_word(direction).to_owned()];
-        row([capitalised(&of.share)].into_iter().chain(numbers).chain(published), direction == Direction::Undecided)
-    };
-    let mut columns = vec![Column::words("cost of")];
-    columns.extend(["CPU", "time"].into_iter().flat_map(|name| [Column::number(name), Column::interval()]));
-    columns.extend([Column::number("paper, %"), Column::words("ours (CPU) is")]);
+    let direction = |of: &PublishedShare| of.by_cpu.unwrap_or(Direction::Undecided);
+    let rows = Rows::of(&paper.shares)
+        .words("cost of", |of| capitalised(&of.share))
+        .pair("CPU", |of| ours(Metric::Cpu, of))
+        .pair("time", |of| ours(Metric::Throughput, of))
+        .number("paper, %", |of| slashed_ranges(&of.percent))
+        .words("ours (CPU) is", |of| direction(of).to_string())
+        .toned(Tone::Muted, |of| direction(of) == Direction::Undecided);
     let computed = paper
         .shares
         .iter()
         .any(|row| row.computed.contains(&true))
         .then(|| "Where the paper prints no share, it is computed from the throughputs that it prints.".to_owned());
     let section = Section::titled("paper-shares", "Shares beside the paper's").text(paper.source.clone() + ".");
-    let section = section.table(columns, paper.shares.iter().map(line).collect());
-    (!paper.shares.is_empty()).then(|| section.notes([machines(paper)].into_iter().chain(computed)))
+    (!paper.shares.is_empty()).then(|| section.rows(rows).notes([machines(paper)].into_iter().chain(computed)))
 }
 
 fn throughput(paper: &Published) -> Option<Section> {
     let by_cpu = paper.configurations.iter().any(|row| row.by_cpu.is_some());
-    let rows = paper.configurations.iter().map(|of| {
-        let ours = |ratio: &Option<Ratio>| match ratio {
-            Some(ratio) => ratio_percent(ratio),
-            None if of.configuration == paper.reference => "100".to_owned(),
-            None => NONE.to_owned(),
-        };
-        let names = [of.configuration.clone(), of.label.clone().unwrap_or_default(), ours(&of.ratio)];
-        let published = [slashed(&of.percent_of_reference), slashed(&of.hits_per_s)];
-        row(names.into_iter().chain(by_cpu.then(|| ours(&of.by_cpu))).chain(published), false)
-    });
-    let mut columns = vec![Column::words("configuration"), Column::words("in the paper").on(Medium::Page)];
-    columns.push(Column::number("hits/s, %"));
-    columns.extend(by_cpu.then(|| Column::number("from CPU, %")));
-    columns.extend([Column::number("paper, %"), Column::number("paper, hits/s").on(Medium::Page)]);
+    let ours = |of: &PublishedConfiguration, ratio: &Option<Ratio>| match ratio {
+        Some(ratio) => ratio_percent(ratio),
+        None if of.configuration == paper.reference => "100".to_owned(),
+        None => NONE.to_owned(),
+    };
+    let rows = Rows::of(&paper.configurations)
+        .words("configuration", |of| of.configuration.clone())
+        .on(Medium::Page)
+        .words("in the paper", |of| of.label.clone().unwrap_or_default())
+        .on(Medium::Everywhere)
+        .number("hits/s, %", |of| ours(of, &of.ratio))
+        .number_if_any("from CPU, %", |of| by_cpu.then(|| ours(of, &of.by_cpu)))
+        .number("paper, %", |of| slashed(&of.percent_of_reference))
+        .on(Medium::Page)
+        .number("paper, hits/s", |of| slashed(&of.hits_per_s));
     let from_cpu = if by_cpu { "; from CPU per hit beside it" } else { "" };
     let intro = format!(
         "Per cent of the hits per second of \"{}\" on the same machine, with 95 % intervals{from_cpu}.",
         paper.reference
     );
     let section = Section::titled("paper-throughput", "Throughput beside the paper's").text(intro);
-    let section = section.table(columns, rows.collect()).notes([machines(paper)]);
+    let section = section.rows(rows).notes([machines(paper)]);
     (!paper.configurations.is_empty()).then_some(section)
 }
 
@@ -218,12 +218,4 @@ fn setup_against_data(summary: &Summary, paper: &Published) -> Option<String> {
         slashed(&theirs.setup),
         slashed(&theirs.data)
     ))
-}
-
-fn direction_word(direction: Direction) -> &'static str {
-    match direction {
-        Direction::Bigger => "bigger",
-        Direction::Smaller => "smaller",
-        Direction::Undecided => "undecided",
-    }
 }

@@ -4,7 +4,7 @@ use tlsdyno_base::units::{format_duration, format_interval, format_interval_with
 pub use tlsdyno_report::document::capitalised;
 use tlsdyno_stats::shares::{MISSING, OTHER_TLS, PLAIN_HTTP, TOGETHER};
 use tlsdyno_stats::statement::{Difference, Lies};
-use tlsdyno_stats::{Estimate, Loaded, PartOfWhole, Ratio, Share};
+use tlsdyno_stats::{Loaded, PartOfWhole, Ratio, Share};
 use tlsdyno_tls::Stage;
 
 /// A stage or remainder as words.
@@ -71,11 +71,6 @@ pub fn part_number(part: PartOfWhole) -> String {
 /// The interval of such a part.
 pub fn part_interval(part: PartOfWhole, low: f64, high: f64) -> String {
     if part == PartOfWhole::NotKnown { String::new() } else { format_interval(low, high) }
-}
-
-/// The ends of an interval, `[1,012, 1,034]`.
-pub fn ends(of: Estimate, format: impl Fn(f64) -> String) -> String {
-    format_interval_with(of.low, of.high, format)
 }
 
 /// A time that was computed and may be below 0: `−12.3 µs`.

@@ -8,11 +8,12 @@ use tlsdyno_base::units::{
     format_binary_bytes, format_count, format_date, format_percent, format_seconds, format_tenths,
 };
 use tlsdyno_record::store::{Reuse, Row};
+use tlsdyno_report::rows::Rows;
 use tlsdyno_traffic::trace::{Excluded, HarSummary, LogRead, LogScan, LogSummary, Sizes, Summary};
 
 use super::charts::{COLOURS, line_legend, palette, quantity, tooltip, with};
 use super::circumstances;
-use super::document::{Chart, Column, Content, Document, Medium, Section, row};
+use super::document::{Chart, Content, Document, Medium, Section};
 
 /// The curve of sessions that each request renews.
 const RENEWED: &str = "renewed by each hit (TLS 1.3 tickets)";
@@ -172,15 +173,13 @@ fn percents(row: &Row) -> impl Iterator<Item = f64> {
 }
 
 fn reuse_table(reuse: &Reuse) -> Section {
-    let mut columns = vec![Column::words("lasts"), Column::words("carries")];
-    columns.extend(limits(reuse, "any hits").into_iter().map(Column::number));
-    columns.push(Column::number("is renewed by each hit"));
-    let line = |of: &Row| {
-        let names = [format_seconds(of.lifetime_s), String::new()];
-        row(names.into_iter().chain(percents(of).map(format_percent)), false)
-    };
-    Section::titled("", "percent reuse (1 - full handshakes / hits), if a session")
-        .table(columns, reuse.rows.iter().map(line).collect())
+    let rows = Rows::of(&reuse.rows).words("lasts", |row| format_seconds(row.lifetime_s));
+    let rows = rows.words("carries", |_| String::new());
+    let limits = limits(reuse, "any hits").into_iter().enumerate();
+    let rows =
+        limits.fold(rows, |rows, (at, limit)| rows.number(limit, |row| format_percent(row.percent_by_limit[at])));
+    let rows = rows.number("is renewed by each hit", |row| format_percent(row.percent_renewed));
+    Section::titled("", "percent reuse (1 - full handshakes / hits), if a session").rows(rows)
 }
 
 fn chart(reuse: &Reuse, answer: &str) -> Option<Chart> {

@@ -149,14 +149,10 @@ fn costliest(stages: &[&Share], all_measured: bool) -> String {
     let (known, open) = named.split_at(named.partition_point(|share| is_known(share)));
     let label = |share: &Share| format!("{} ({})", stage_label(&share.stage), share_with_interval(share));
     match (known, open) {
-        ([only], []) if !all_measured => format!(
-            "{} costs most of what was measured: {} of this server's CPU per hit.",
-            capitalised(&stage_label(&only.stage)),
-            share_with_interval(only)
-        ),
         ([only], []) => format!(
-            "{} costs most: {} of this server's CPU per hit.",
+            "{} costs most{}: {} of this server's CPU per hit.",
             capitalised(&stage_label(&only.stage)),
+            if all_measured { "" } else { " of what was measured" },
             share_with_interval(only)
         ),
         (all, []) if all.len() <= NAMED_MAX => format!(

@@ -28,9 +28,9 @@ use crate::report::{cells, circumstances, published, scoreboard};
 
 /// The document of a record.
 pub fn document(record: &Record, summary: &Summary) -> Document {
+    let parts = summary.configurations.iter().map(|of| (&of.name, &of.warnings));
+    let warnings = circumstances::warnings(circumstances::texts(&summary.warnings, parts));
     if let Some(section) = traffic::section(record, summary) {
-        let parts = summary.configurations.iter().map(|of| (&of.name, &of.warnings));
-        let warnings = circumstances::warnings(circumstances::texts(&summary.warnings, parts));
         let method = Method::Doubling(summary.rounds);
         return circumstances::document(record, summary.rounds, answer(summary), vec![section, warnings], method);
     }
@@ -40,8 +40,6 @@ pub fn document(record: &Record, summary: &Summary) -> Document {
         _ => None,
     });
     let see_also = best.map(|item| ("remedies", format!("What to do about it: {}", item.head)));
-    let parts = summary.configurations.iter().map(|of| (&of.name, &of.warnings));
-    let warnings = circumstances::warnings(circumstances::texts(&summary.warnings, parts));
     let findings = [findings::comparisons(summary), accelerators::section(summary), findings::setup_and_data(summary)];
     let noted = shares(record, summary).notes(methods::doubling_note(record, summary));
     let mut sections: Vec<Section> = libraries::section(summary).into_iter().chain([noted]).collect();

@@ -1,11 +1,12 @@
 //! Comparisons, and connection setup against data exchange.
 
 use tlsdyno_base::units::{format_interval, format_percent};
+use tlsdyno_report::rows::Rows;
 use tlsdyno_stats::findings::{ComparisonFinding, SetupAndData};
 use tlsdyno_stats::statement::Difference;
 use tlsdyno_stats::{Metric, Ratio, Summary, Verdict};
 
-use crate::report::document::{Column, Content, Item, Section, row};
+use crate::report::document::{Content, Item, Section, Tone};
 use crate::report::published;
 use crate::report::text::{difference_with_interval, part_interval, part_number, ratio_times};
 
@@ -86,28 +87,27 @@ pub(super) fn setup_and_data(summary: &Summary) -> Option<Section> {
     let [cpu, time] = [Metric::Cpu, Metric::Throughput].map(|of| parts.iter().find(|part| part.metric == of));
     let (cpu, time) = (cpu?, time?);
     let paper = summary.published.as_ref().and_then(|published| published.setup_and_data.as_ref());
-    let line = |name: &str, of: fn(&SetupAndData) -> &Difference, published: Option<&Vec<f64>>| {
-        let both = [of(cpu), of(time)].into_iter();
-        let ours = both.flat_map(|of| match name == DISCREPANCY {
-            true => [format_percent(of.percent), format_interval(of.low, of.high)],
-            false => [part_number(of.part()), part_interval(of.part(), of.low, of.high)],
-        });
-        let published = published.map(|numbers| published::slashed(numbers));
-        row([name.to_owned()].into_iter().chain(ours).chain(published), of(cpu).verdict == Verdict::Undecided)
-    };
-    let mut columns = vec![Column::words("of the cost of a hit")];
-    columns.extend(["CPU", "time"].into_iter().flat_map(|name| [Column::number(name), Column::interval()]));
-    columns.extend(paper.map(|_| Column::number("paper, %")));
-    let rows = vec![
-        line("TLS in all (as is – plain HTTP)", |part| &part.whole, paper.map(|of| &of.whole)),
-        line("connection setup", |part| &part.setup, paper.map(|of| &of.setup)),
-        line("data exchange", |part| &part.data, paper.map(|of| &of.data)),
-        line(DISCREPANCY, |part| &part.discrepancy, paper.map(|of| &of.discrepancy)),
+    type Line<'a> = (&'a str, fn(&SetupAndData) -> &Difference, Option<&'a Vec<f64>>);
+    let lines: [Line; 4] = [
+        ("TLS in all (as is – plain HTTP)", |part| &part.whole, paper.map(|of| &of.whole)),
+        ("connection setup", |part| &part.setup, paper.map(|of| &of.setup)),
+        ("data exchange", |part| &part.data, paper.map(|of| &of.data)),
+        (DISCREPANCY, |part| &part.discrepancy, paper.map(|of| &of.discrepancy)),
     ];
+    let told = |name: &str, of: &Difference| match name == DISCREPANCY {
+        true => [format_percent(of.percent), format_interval(of.low, of.high)],
+        false => [part_number(of.part()), part_interval(of.part(), of.low, of.high)],
+    };
+    let rows = Rows::of(&lines)
+        .words("of the cost of a hit", |(name, ..)| (*name).to_owned())
+        .pair("CPU", |(name, of, _)| told(name, of(cpu)))
+        .pair("time", |(name, of, _)| told(name, of(time)))
+        .number_if_any("paper, %", |(.., published)| published.map(|numbers| published::slashed(numbers)))
+        .toned(Tone::Muted, |(_, of, _)| of(cpu).verdict == Verdict::Undecided);
     let intro = "Measured without any handshake, and with data that are not encrypted (the minimal set-up and plain \
                  data of Coarfa et al. 2006, section 3.10).";
     let title = "Connection setup and data exchange";
-    Some(Section::titled("setup-and-data", title).text(intro).table(columns, rows).notes([discrepancy_note(cpu)]))
+    Some(Section::titled("setup-and-data", title).text(intro).rows(rows).notes([discrepancy_note(cpu)]))
 }
 
 fn discrepancy_note(cpu: &SetupAndData) -> String {

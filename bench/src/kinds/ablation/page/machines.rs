@@ -7,9 +7,13 @@ use tlsdyno_record::store::Role;
 use tlsdyno_stats::machines::{MachineRow, MachineShares, Machines, OnMachine};
 use tlsdyno_stats::{Ratio, Summary};
 
-use crate::report::charts::{COLOURS, axis, finite_or, layer, names, palette, quantity, rule_mark, tooltip, with};
+use crate::report::cells::bounded;
+use crate::report::charts::{
+    COLOURS, axis, finite_or, layer, names, palette, quantity, rule_mark, side_by_side, strips_with_labels, tooltip,
+    with,
+};
 use crate::report::document::{Cell, Chart, Column, Content, Medium, Section, Table, row};
-use crate::report::text::{ends, stage_label};
+use crate::report::text::stage_label;
 
 /// What a quota of CPU time is not.
 const QUOTA: &str = "Machines are quotas of CPU time in the ratio of their clock rates. Memory, buses and caches are \
@@ -90,13 +94,12 @@ fn trend(machines: &Machines, summary: &Summary) -> Option<String> {
 }
 
 fn ours(cell: &OnMachine) -> String {
-    let bound = if cell.client_bound { "≥ " } else { "" };
-    cell.hits_per_s.map_or(NONE.to_owned(), |rate| format!("{bound}{}", format_quantity(rate.value)))
+    cell.hits_per_s.map_or(NONE.to_owned(), |rate| bounded(cell.client_bound, format_quantity(rate.value)))
 }
 
 fn interval(cell: &OnMachine) -> String {
     let known = cell.hits_per_s.filter(|rate| rate.half_width().is_finite());
-    known.map_or(NONE.to_owned(), |rate| ends(rate, format_quantity))
+    known.map_or(NONE.to_owned(), |rate| rate.ends(format_quantity))
 }
 
 fn theirs(cell: &OnMachine) -> String {
@@ -204,34 +207,26 @@ fn strips(machines: &Machines) -> Option<Chart> {
             .map(|name| shares.ours.iter().find(|share| share.stage == *name).map(|share| share.percent))
             .collect();
         for (whose, percents) in [("here", &ours), ("the paper", &shares.paper)] {
-            let mut start = 0.0;
-            for (name, percent) in machines.share_names.iter().zip(percents) {
-                let Some(percent) = percent else { continue };
-                let end = start + percent.max(0.0);
-                rows.push(json!({
-                    "strip": format!("{machine}, {whose}"), "whose": whose, "share": stage_label(name), "start": start,
-                    "end": end, "middle": (start + end) / 2.0, "width": end - start, "label": format!("{percent:.0}"),
-                }));
-                start = end;
-            }
+            let known =
+                machines.share_names.iter().zip(percents).filter_map(|(name, percent)| Some((name, (*percent)?)));
+            rows.extend(side_by_side(known.map(|(name, percent)| {
+                let strip = format!("{machine}, {whose}");
+                let label = format!("{percent:.0}");
+                (percent.max(0.0), json!({"strip": strip, "whose": whose, "share": stage_label(name), "label": label}))
+            })));
         }
     }
     let labels: Vec<String> = machines.share_names.iter().map(|name| stage_label(name)).collect();
     let colour =
         with(palette("share", &labels, &COLOURS), json!({"legend": {"title": null, "orient": "top", "columns": 4}}));
-    let x = with(quantity("start", "% of the time of a hit"), json!({"axis": {"grid": false, "tickCount": 5}}));
     let fields = [("strip", "machine"), ("share", "cost of"), ("label", "%")];
     let faint = json!({"condition": {"test": "datum.whose == 'the paper'", "value": 0.45}, "value": 1});
     let strips = layer(
         json!({"type": "bar", "height": 20}),
-        json!({"x": x, "x2": {"field": "end"}, "color": colour, "opacity": faint, "tooltip": tooltip(fields)}),
+        json!({"color": colour, "opacity": faint, "tooltip": tooltip(fields)}),
     );
-    let texts = layer(
-        json!({"type": "text", "fontSize": 11, "aria": false}),
-        json!({"x": axis("middle"), "text": {"field": "label"}}),
-    );
-    let texts = with(texts, json!({"transform": [{"filter": "datum.width >= 4"}]}));
-    let body = json!({"encoding": {"y": names("strip", 180)}, "layer": [strips, texts]});
+    let texts = layer(json!({"type": "text", "fontSize": 11, "aria": false}), json!({}));
+    let body = strips_with_labels(["strip", "% of the time of a hit"], strips, texts);
     let height = 30 * 2 * machines.machines.len();
     let caption = "Shares of the time of a hit at saturation, ours and (faint) the paper's.";
     let words = "Stacked strips of shares for each machine, here and in the paper; the table has every number.";
