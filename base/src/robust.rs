@@ -39,9 +39,13 @@ pub fn winsorised(values: &[f64]) -> Vec<f64> {
 
 /// The mean and the variance (by n − 1) of values.
 pub fn mean_and_variance(values: &[f64]) -> (f64, f64) {
-    let count = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    (mean, values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0))
+    let mean = mean(values);
+    (mean, values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (values.len() as f64 - 1.0))
+}
+
+/// The mean of values; not a number without any.
+pub fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
 }
 
 /// The quantile `q` (0 to 1) of ascending values, linear between order statistics (type 7 of Hyndman and Fan 1996, the

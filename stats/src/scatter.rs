@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::robust::winsor_ends;
+use super::robust::{mean, winsor_ends};
 
 /// What a difference scatters by: the standard deviations of three nested causes, and what each makes of the variance
 /// of the mean (variance components by the method of moments: Searle, Casella and McCulloch, *Variance Components*,
@@ -52,10 +52,6 @@ impl Scatter {
             of_starts_percent: of_starts,
         })
     }
-}
-
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len() as f64
 }
 
 /// The variance within groups. `None`: no group has two values.

@@ -14,7 +14,7 @@ use tlsdyno_record::store::{Block, Record, Role, Slice};
 use super::bootstrap::Column;
 use super::covariance::slope;
 use super::libraries;
-use super::robust::{quantile, sorted, trimmed_mean};
+use super::robust::{mean, quantile, sorted, trimmed_mean};
 use super::rows::{Rows, Sliced};
 use super::scatter::Scatter;
 
@@ -334,10 +334,6 @@ fn cost_at(points: &Points, at_us: f64) -> Option<f64> {
         }
         (one, other) => one.or(other).map(|point| point.ns),
     }
-}
-
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len() as f64
 }
 
 #[cfg(test)]

@@ -90,7 +90,7 @@ fn read(kinds: &[&dyn Kind], last: Source) -> Result<Box<dyn AnyExperiment>> {
     let mut table = tables.next().unwrap_or_default();
     let mut experiment = Written { table: &table, texts: &texts }.read(kinds)?;
     for own in tables {
-        table = merge::merge(table, own).map_err(|fault| texts.fault(fault.span, &fault.message))?;
+        table = merge::merge(table, own).map_err(|(span, message)| texts.fault(span, &message))?;
         // One after the other: what is wrong in a base must not be told of a file that extends it.
         experiment = Written { table: &table, texts: &texts }.read(kinds)?;
     }

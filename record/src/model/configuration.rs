@@ -18,14 +18,6 @@ pub struct Processors {
     pub speed: f64,
 }
 
-fn is_nothing(stages: &StageSet) -> bool {
-    stages.is_empty()
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
-}
-
 fn one() -> u32 {
     1
 }
@@ -110,20 +102,20 @@ pub struct ConfigurationModel {
     pub idle_shim: bool,
     /// Stages whose operations pass through provider and shim, whether they are off or not: its server can switch them
     /// while it runs, so that other configurations are modes of it. With no stage off it tells what that costs.
-    #[serde(default, skip_serializing_if = "is_nothing")]
+    #[serde(default, skip_serializing_if = "crate::model::is_default")]
     pub wrapped: StageSet,
     /// Stages that the server computes twice, keeping one result. With none the doubler is loaded and idle: what the
     /// others are compared with, and whose server they can share as modes.
     pub doubled: Option<StageSet>,
     /// Records are copied as doubling them needs it, and nothing is computed twice: what doubling costs besides.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "crate::model::is_default")]
     pub copies: bool,
     /// Another build of the server: its command line instead of the experiment's (server kind `command` only).
     pub server_command: Option<String>,
     /// What the paper calls it, where that is another name.
     pub label: Option<String>,
     /// TLS settings that differ from the experiment's.
-    #[serde(default, skip_serializing_if = "TlsChange::is_none")]
+    #[serde(default, skip_serializing_if = "crate::model::is_default")]
     pub tls: TlsChange,
     /// Processors of the server, where they differ from one whole real one.
     pub processors: Option<Processors>,

@@ -42,3 +42,8 @@ pub use server::{ClientModel, Server, ServerName};
 pub use sessions::{SessionCache, TicketKeys};
 pub use tls::{Tls, TlsChange};
 pub use workers::{Engine, Listen, OnLoss, WorkersModel, place_of_load};
+
+/// Whether a value is what it is where nothing is said: files and records leave it out.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

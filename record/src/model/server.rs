@@ -30,7 +30,7 @@ pub struct Server {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub replay_backend: bool,
     /// `command` only: what clients bring that it asks for.
-    #[serde(skip_serializing_if = "ClientModel::is_nothing")]
+    #[serde(skip_serializing_if = "crate::model::is_default")]
     pub client: ClientModel,
     /// Installations of OpenSSL (prefixes): the server uses the first instead of the system's. With a second each
     /// configuration is there once more on that, and the two are compared.
@@ -58,10 +58,6 @@ pub struct ClientModel {
 }
 
 impl ClientModel {
-    fn is_nothing(&self) -> bool {
-        *self == ClientModel::default()
-    }
-
     /// Without the values of headers: they may be passwords, and a record may be given to others.
     #[must_use]
     pub fn without_secrets(&self) -> ClientModel {

@@ -180,10 +180,6 @@ impl TlsChange {
         }
     }
 
-    pub(super) fn is_none(&self) -> bool {
-        *self == TlsChange::default()
-    }
-
     /// These changes, and those of `base` where they say nothing.
     #[must_use]
     pub fn over(&self, base: &TlsChange) -> TlsChange {

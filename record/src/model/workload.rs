@@ -216,7 +216,7 @@ pub struct ReplaySpec {
     /// `keepalive_timeout`.
     pub keep_alive_s: u32,
     /// What is requested.
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "crate::model::is_default")]
     pub names: NamesSpec,
     /// How far requests may get ahead of each other in the order of the log; 0: as far as their users come. 10,000 was
     /// enough for 60 clients in Coarfa et al. 2006 section 2.2.2.
@@ -293,10 +293,6 @@ impl From<ClientField> for NumberOrWord {
             ClientField::Last => NumberOrWord::Word("last".to_owned()),
         }
     }
-}
-
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
 }
 
 /// The order within one user's requests.

@@ -128,19 +128,15 @@ pub struct Manifest {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier_runs: Vec<EarlierRun>,
     /// How long servers were started and checked before measuring, nanoseconds; 0: not known.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::model::is_default")]
     pub preparing_ns: u64,
     /// How long was measured, warm-ups included, nanoseconds; 0: not known.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::model::is_default")]
     pub measuring_ns: u64,
 }
 
 /// How the CPU time of a server is counted that cannot be looked into: a record has what clients waited for.
 pub const UNREAD: &str = "none";
-
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
 
 /// An installation of OpenSSL that servers used instead of the system's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

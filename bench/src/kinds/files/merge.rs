@@ -30,14 +30,8 @@ const MENTIONS: [(&str, &str, &[&str]); 5] = [
 const NUMBERS: [(&str, &str); 3] =
     [("configuration", "hits_per_s"), ("configuration", "percent_of_plain"), ("share", "shares_percent")];
 
-/// What cannot be merged, and the place in the file that asks for it.
-#[derive(Debug, PartialEq)]
-pub struct MergeFault {
-    /// Bytes of the text.
-    pub span: Range<usize>,
-    /// What is wrong, and what to do.
-    pub message: String,
-}
+/// What cannot be merged, and what to do: behind the place in the file that asks for it.
+pub type MergeFault = (Range<usize>, String);
 
 /// `own` on top of `base`, which it extends.
 ///
@@ -131,11 +125,11 @@ fn leave_all_out(base: &mut DeTable, without: Spanned<DeValue>) -> Result<(), Me
     let DeValue::Array(paths) = without.into_inner() else {
         let message =
             "`without` takes a list of what is not inherited, for example [\"remedy\", \"configuration.no cipher\"]";
-        return Err(MergeFault { span, message: message.to_owned() });
+        return Err((span, message.to_owned()));
     };
     for path in paths {
         let span = path.span();
-        let fault = |message: String| MergeFault { span: span.clone(), message };
+        let fault = |message: String| (span.clone(), message);
         let path = path.get_ref().as_str().ok_or_else(|| fault("`without` takes texts".to_owned()))?;
         for (array, name) in named_at(base, path) {
             forget_numbers(base, &array, &name);
@@ -210,10 +204,10 @@ fn rename_all<'t>(base: &mut DeTable<'t>, renamed: Spanned<DeValue<'t>>) -> Resu
     let span = renamed.span();
     let DeValue::Table(names) = renamed.into_inner() else {
         let message = "`rename` is a table, for example \"configuration.no cipher\" = \"plain text\"";
-        return Err(MergeFault { span, message: message.to_owned() });
+        return Err((span, message.to_owned()));
     };
     for (path, new) in names {
-        let fault = |message: String| MergeFault { span: path.span(), message };
+        let fault = |message: String| (path.span(), message);
         let path = path.get_ref();
         let DeValue::String(_) = new.get_ref() else {
             return Err(fault("`rename` takes texts".to_owned()));
