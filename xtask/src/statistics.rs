@@ -1,9 +1,10 @@
 //! What the figures of several rounds come to.
 
+use tlsdyno_base::robust::{mean_and_variance, quantile, sorted};
+
 /// The middle of the values; of an even count, the mean of the two in the middle. There must be one at least.
 pub fn median(values: &[f64]) -> f64 {
-    let (sorted, middle) = (sorted(values), values.len() / 2);
-    if sorted.len().is_multiple_of(2) { (sorted[middle - 1] + sorted[middle]) / 2.0 } else { sorted[middle] }
+    quantile(&sorted(values), 0.5).expect("there is a value")
 }
 
 /// The least and the largest value; infinite ones for none.
@@ -13,10 +14,8 @@ pub fn extremes(values: &[f64]) -> (f64, f64) {
 
 /// The mean and its standard error, of two values at least.
 pub fn mean_and_error(values: &[f64]) -> (f64, f64) {
-    let count = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
-    (mean, (variance / count).sqrt())
+    let (mean, variance) = mean_and_variance(values);
+    (mean, (variance / values.len() as f64).sqrt())
 }
 
 /// What the figures of each round are of those of others in the same round.
@@ -38,12 +37,6 @@ pub fn interval_of_median(values: &[f64]) -> [f64; 2] {
         outside += term;
         cut += 1;
     }
-}
-
-fn sorted(values: &[f64]) -> Vec<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted
 }
 
 #[cfg(test)]

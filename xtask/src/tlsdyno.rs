@@ -70,7 +70,7 @@ pub fn build_tests(name: &str) -> Result<PathBuf> {
     path.with_context(|| format!("cargo built no tests `{name}`"))
 }
 
-fn target() -> PathBuf {
+pub fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
 }
 

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use tlsdyno::servers::DRIVERS;
 
 use super::mirror::Mirror;
-use crate::tlsdyno::workspace;
+use crate::tlsdyno::{target, workspace};
 
 /// All that `make test` does not install itself.
 pub const PACKAGES_TO_BUILD: &[&str] = &["make", "ca-certificates"];
@@ -164,8 +164,4 @@ fn private() -> Command {
     let mut command = Command::new(PRIVATE[0]);
     command.args(&PRIVATE[1..]);
     command
-}
-
-fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
 }

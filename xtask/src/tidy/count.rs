@@ -7,38 +7,29 @@ use super::files::File;
 use super::reach::of_product;
 use super::source::Language;
 
-/// What is counted: the title, where its files are, and what they are written in. C is counted by itself, as all of
-/// `native`, whose Rust is `native/src`.
-const PARTS: [(&str, &str, Language); 24] = [
-    ("wire", "wire/src/", Language::Rust),
-    ("tls", "tls/src/", Language::Rust),
-    ("engine", "engine/src/", Language::Rust),
-    ("base", "base/src/", Language::Rust),
-    ("report", "report/src/", Language::Rust),
-    ("native/src", "native/src/", Language::Rust),
-    ("record", "record/src/", Language::Rust),
-    ("stats", "stats/src/", Language::Rust),
-    ("dispatch", "dispatch/src/", Language::Rust),
-    ("cryptoserver", "cryptoserver/src/", Language::Rust),
-    ("servers", "servers/src/", Language::Rust),
-    ("traffic", "traffic/src/", Language::Rust),
-    ("probe", "probe/src/", Language::Rust),
-    ("bench", BENCH, Language::Rust),
-    ("cluster", "cluster/src/", Language::Rust),
-    ("cost", "cost/src/", Language::Rust),
-    ("profile", "profile/src/", Language::Rust),
-    ("lab", "lab/src/", Language::Rust),
-    ("plan", "plan/src/", Language::Rust),
-    ("xtask", "xtask/src/", Language::Rust),
-    ("dyno", "dyno/src/", Language::Rust),
+/// What is counted beside crates: the title, where its files are, and what they are written in. C is counted by itself,
+/// as all of `native`, whose Rust is `native/src`.
+const OTHERS: [(&str, &str, Language); 3] = [
     ("native", "native/", Language::C),
     ("experiments", "experiments/", Language::Toml),
     ("scripts", "scripts/", Language::Shell),
 ];
 
+/// Where the Rust of each crate stands.
+fn crates(files: &[File]) -> BTreeSet<&str> {
+    let folder = |file: &'_ File| file.path.find("/src/").filter(|end| !file.path[..*end].contains('/'));
+    let rust = files.iter().filter(|file| file.is_rust());
+    rust.filter_map(|file| Some(&file.path[..folder(file)? + "/src/".len()])).collect()
+}
+
+/// The title of a crate by its folder: `native` is that of the C.
+fn title(folder: &str) -> &str {
+    if folder == "native/src/" { "native/src" } else { folder.trim_end_matches("/src/") }
+}
+
 /// Where the product's Rust stands.
-pub fn rust_folders() -> impl Iterator<Item = &'static str> {
-    PARTS.iter().filter(|(title, _, language)| *language == Language::Rust && *title != "xtask").map(|part| part.1)
+pub fn rust_folders(files: &[File]) -> impl Iterator<Item = &str> {
+    crates(files).into_iter().filter(|folder| *folder != "xtask/src/")
 }
 
 /// Its folders are counted one by one, too.
@@ -47,7 +38,7 @@ const BENCH: &str = "bench/src/";
 /// A part of the workspace with its lines of code.
 pub struct Part<'a> {
     /// As it stands in the table, for example `bench`.
-    pub title: &'static str,
+    pub title: &'a str,
     /// Lines of code.
     pub lines: usize,
     /// The same for each folder of `bench/src`; empty for other parts.
@@ -55,11 +46,11 @@ pub struct Part<'a> {
 }
 
 /// Counts each part.
-pub fn parts(files: &[File]) -> Vec<Part<'_>> {
+pub fn parts<'a>(files: &'a [File]) -> Vec<Part<'a>> {
     let product = of_product(files);
     let counted: Vec<(&File, usize)> =
         files.iter().filter(|file| is_counted(file, &product)).map(|file| (file, lines_of_code(file))).collect();
-    let part = |(title, folder, language): (&'static str, &str, Language)| {
+    let part = |(title, folder, language): (&'a str, &str, Language)| {
         let of_part =
             || counted.iter().filter(|(file, _)| file.path.starts_with(folder) && file.language == Some(language));
         let mut folders: BTreeMap<&str, usize> = BTreeMap::new();
@@ -68,7 +59,8 @@ pub fn parts(files: &[File]) -> Vec<Part<'_>> {
         }
         Part { title, lines: of_part().map(|(_, lines)| lines).sum(), folders }
     };
-    PARTS.into_iter().map(part).collect()
+    let rust = crates(files).into_iter().map(|folder| (title(folder), folder, Language::Rust));
+    rust.chain(OTHERS).map(part).collect()
 }
 
 /// Each part with its lines of code.

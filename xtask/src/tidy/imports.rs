@@ -58,7 +58,7 @@ pub fn against_order(files: &[File], order: &[&str]) -> Vec<Finding> {
 /// for it is made of them.
 pub fn circles(files: &[File]) -> Vec<Finding> {
     let product = of_product(files);
-    let roots = rust_folders().filter(|root| !MACHINES.contains(root));
+    let roots = rust_folders(files).filter(|root| !MACHINES.contains(root));
     roots.flat_map(|root| circles_below(files, root, &product)).collect()
 }
 

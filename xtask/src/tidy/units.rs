@@ -20,8 +20,8 @@ pub fn unitless(files: &[File]) -> Vec<Finding> {
 
 fn check(files: &[File], frozen: &str) -> Vec<Finding> {
     let frozen: Vec<&str> = frozen.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
-    let product =
-        files.iter().filter(|file| rust_folders().any(|folder| file.path.starts_with(folder)) && file.is_rust());
+    let folders: Vec<&str> = rust_folders(files).collect();
+    let product = files.iter().filter(|file| file.is_rust() && folders.iter().any(|of| file.path.starts_with(of)));
     let numbers: Vec<(&File, Number)> =
         product.flat_map(|file| numbers_of(file).into_iter().map(move |of| (file, of))).collect();
     let mut found = Vec::new();
