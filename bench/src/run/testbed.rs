@@ -32,7 +32,6 @@ use super::cpus::{self, Cpus, Placement};
 use super::credentials::{Credentials, HOST};
 use super::instruments::Instruments;
 use super::load_process::{LoadProcess, Sessions};
-use super::preflight::can_resume;
 use super::recording::Recording;
 use super::request::plain_get;
 use super::schedule::Work;
@@ -278,7 +277,8 @@ impl Testbed {
 
     /// Whether connections of this configuration can resume sessions.
     pub fn can_resume(&self, index: usize) -> bool {
-        can_resume(&self.experiment, &self.servers[index].model)
+        let Experiment { load, tls, .. } = &self.experiment;
+        load.reuse_percent != Some(0.0) && self.servers[index].model.tls.applied(tls).is_resumable()
     }
 
     /// Where this configuration is served.

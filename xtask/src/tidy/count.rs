@@ -15,10 +15,10 @@ const OTHERS: [(&str, &str, Language); 3] = [
     ("scripts", "scripts/", Language::Shell),
 ];
 
-/// Where the Rust of each crate stands.
+/// Where the Rust of each crate stands. That of the fuzz targets is tests.
 fn crates(files: &[File]) -> BTreeSet<&str> {
     let folder = |file: &'_ File| file.path.find("/src/").filter(|end| !file.path[..*end].contains('/'));
-    let rust = files.iter().filter(|file| file.is_rust());
+    let rust = files.iter().filter(|file| file.is_rust() && !file.path.starts_with("fuzz/"));
     rust.filter_map(|file| Some(&file.path[..folder(file)? + "/src/".len()])).collect()
 }
 

@@ -78,11 +78,6 @@ fn is_all(stages: StageSet, sets: &[StageSet]) -> bool {
     others().count() > 1 && others().fold(StageSet::NONE, |all, set| all.union(*set)) == stages
 }
 
-/// Whether connections of this configuration can resume sessions.
-pub fn can_resume(experiment: &Experiment, model: &ConfigurationModel) -> bool {
-    experiment.load.reuse_percent != Some(0.0) && model.tls.applied(&experiment.tls).is_resumable()
-}
-
 /// Why configurations with a quota of CPU time cannot be measured on this machine; `None`: they can, or there are none.
 ///
 /// # Errors

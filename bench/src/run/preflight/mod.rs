@@ -22,7 +22,7 @@ use tlsdyno_native::Doubled;
 use tlsdyno_tls::{Config, EarlyData, Session, Settings, Stage, Suite};
 
 use super::instruments::{Counted, Instruments};
-pub use configurations::{can_resume, checks_of, roles, start_and_check};
+pub use configurations::{checks_of, roles, start_and_check};
 use negotiated::Asked;
 
 /// The check that a client of the configuration is answered.
