@@ -14,6 +14,7 @@ use tlsdyno_report::{html, markdown, terminal};
 
 use crate::check::{self, Checked};
 use crate::costs::Costs;
+use crate::lifetimes::Lifetimes;
 use crate::measured::Source;
 use crate::model::{Machines, Prediction, Site};
 use crate::page::{self, Alternative, Plan};
@@ -105,16 +106,8 @@ pub fn run(args: &Args) -> Result<Exit> {
         "these records do not tell the cost of a {}",
         missing.join("; nor of a ")
     );
-    let mut plan = Plan {
-        site: &site,
-        costs: &costs,
-        predictions: &predictions,
-        missing: &missing,
-        warnings: site.extrapolates(&costs, &predictions),
-        more: Vec::new(),
-        said: traffic.iter().map(Traffic::sentence).collect(),
-        json: Vec::new(),
-    };
+    let said = traffic.iter().map(Traffic::sentence).collect();
+    let mut plan = Plan { missing: &missing, said, ..Plan::of(&site, &costs, &predictions) };
     if !changes.is_empty() {
         plan.add_what_ifs(&alternatives(args, &site, &costs, &changes));
     }
@@ -124,6 +117,19 @@ pub fn run(args: &Args) -> Result<Exit> {
         plan.said.push(check::sentence(&checked));
         plan.more.push(check::section(&checked));
         plan.json.push(("check", serde_json::to_value(&checked)?));
+    }
+    if let (Some(traffic), Some(machines)) = (&traffic, plan.answered().map(|of| of.machines)) {
+        let named = |change: &Change| {
+            let (_, costs) = change.made(&site, &costs, None).ok().filter(|(of, _)| *of == site)?;
+            Some((format!(" with {}", change.name), costs))
+        };
+        let lifetimes = Lifetimes {
+            of: &traffic.lifetimes,
+            is_renewed: all.iter().all(|of| of.subject[1].contains("1.3")),
+            keys_change_s: args.simulated.rotate_keys.map(|time| (time.ns() / 1_000_000_000) as u32),
+            changed: changes.iter().filter_map(named).collect(),
+        };
+        lifetimes.add_to(&mut plan, machines);
     }
     args.simulated.add_to(&mut plan)?;
     show(args, &plan)?;

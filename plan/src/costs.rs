@@ -95,6 +95,11 @@ pub struct Drawn<'c> {
 }
 
 impl Drawn<'_> {
+    /// The same drawing of other costs from the same records.
+    pub fn of_same(self, costs: &Costs) -> Drawn<'_> {
+        Drawn { costs, at: self.at }
+    }
+
     /// CPU time of this work, nanoseconds; not a number where nothing is known of the place.
     pub fn cpu_ns(&self, place: Place, work: Work) -> f64 {
         let Some(of) = self.costs.places.get(&place) else { return f64::NAN };

@@ -12,6 +12,7 @@ mod check;
 pub mod command;
 pub mod costs;
 mod fit;
+mod lifetimes;
 pub mod measured;
 pub mod model;
 mod page;

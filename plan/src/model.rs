@@ -213,7 +213,8 @@ impl Site {
         each_s * f64::from(machines.ends().0) * 1e9 / self.rate_per_s
     }
 
-    fn cpu_s_per_s(&self, costs: &Costs, drawn: &Drawn<'_>, machines: Machines) -> f64 {
+    /// CPU time of all machines, seconds a second.
+    pub(crate) fn cpu_s_per_s(&self, costs: &Costs, drawn: &Drawn<'_>, machines: Machines) -> f64 {
         let (_, speed) = self.cpus_and_speed();
         let counts = [machines.ends().0, machines.servers].map(f64::from);
         let queues = self.queues(costs, drawn, machines);
@@ -256,7 +257,7 @@ impl Site {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::costs::samples;
 

@@ -40,11 +40,22 @@ pub(crate) struct Alternative {
     pub outcome: Result<Vec<Prediction>, String>,
 }
 
-impl Plan<'_> {
+impl<'a> Plan<'a> {
+    /// Of a site on these machines, with nothing else asked.
+    pub fn of(site: &'a Site, costs: &'a Costs, predictions: &'a [Prediction]) -> Plan<'a> {
+        let warnings = site.extrapolates(costs, predictions);
+        let (more, said, json) = (Vec::new(), Vec::new(), Vec::new());
+        Plan { site, costs, predictions, missing: &[], warnings, more, said, json }
+    }
+
+    /// The machines of the answer; where none carry the site, the last that were asked for.
+    pub fn answered(&self) -> Option<&'a Prediction> {
+        smallest(self.predictions).or(self.predictions.last())
+    }
+
     /// What changes would make of it: on the machines of the answer, and how few machines would do then.
     pub fn add_what_ifs(&mut self, all: &[Alternative]) {
-        let base = smallest(self.predictions).or(self.predictions.last());
-        let Some(base) = base.cloned() else { return };
+        let Some(base) = self.answered().cloned() else { return };
         let at_base = |of: &Alternative| -> Option<Prediction> {
             of.outcome.as_ref().ok()?.iter().find(|of| of.machines == base.machines).cloned()
         };

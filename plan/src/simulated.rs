@@ -15,7 +15,7 @@ use tlsdyno_report::rows::Rows;
 use crate::costs::Costs;
 use crate::measured::Place;
 use crate::model::{Machines, Site};
-use crate::page::{Plan, smallest};
+use crate::page::Plan;
 use crate::simulate::{Kept, Scenario, Seen, Storm, Told, Visits};
 
 /// Of users who would come back for sure, so many do: pauses are exponential, and some are long.
@@ -47,7 +47,7 @@ pub(crate) struct SimulateArgs {
     session_store: Option<u32>,
     /// New ticket keys after so long; those before are still read once
     #[arg(long, value_name = "TIME")]
-    rotate_keys: Option<Time>,
+    pub rotate_keys: Option<Time>,
     /// One machine takes so many times as long as the others
     #[arg(long, value_name = "TIMES", default_value_t = 1.0)]
     slow_machine: f64,
@@ -64,7 +64,7 @@ impl SimulateArgs {
     pub fn add_to(&self, plan: &mut Plan<'_>) -> Result<()> {
         ensure_fault!(Usage, self.slow_machine > 0.0, "--slow-machine is a number above 0");
         ensure_fault!(Usage, self.users != Some(0), "--users is at least 1");
-        let Some(best) = smallest(plan.predictions).or(plan.predictions.last()) else { return Ok(()) };
+        let Some(best) = plan.answered() else { return Ok(()) };
         let machines = best.machines;
         let usual = self.scenario(plan.site, plan.costs, machines);
         let threads = std::thread::available_parallelism().map_or(1, usize::from);

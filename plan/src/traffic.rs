@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde::Serialize;
 use tlsdyno_base::units::{format_count, format_short, format_tenths};
 use tlsdyno_record::model::workload::ReplaySpec;
-use tlsdyno_traffic::trace::{LogScan, scan_log};
+use tlsdyno_traffic::trace::{Lifetime, LogScan, scan_log};
 
 /// What a log tells of a site.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -23,6 +23,8 @@ pub(crate) struct Traffic {
     pub hits_and_users: [u64; 2],
     /// Requests for each full handshake.
     pub hits_per_full_handshake: f64,
+    /// Connections that resume, by session lifetime.
+    pub lifetimes: Vec<Lifetime>,
 }
 
 impl Traffic {
@@ -45,6 +47,7 @@ impl Traffic {
             kilobytes: of.response_size_bytes.mean / 1e3,
             hits_and_users: [of.hits, of.users],
             hits_per_full_handshake: of.hits_per_full_handshake,
+            lifetimes: of.lifetimes.clone(),
         }
     }
 

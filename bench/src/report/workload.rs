@@ -3,13 +3,14 @@
 use std::fmt::Display;
 
 use serde_json::{Value, json};
+use tlsdyno_base::bootstrap::Estimate;
 use tlsdyno_base::foreign::quoted;
 use tlsdyno_base::units::{
     format_binary_bytes, format_count, format_date, format_percent, format_seconds, format_tenths,
 };
 use tlsdyno_record::store::{Reuse, Row};
 use tlsdyno_report::rows::Rows;
-use tlsdyno_traffic::trace::{Excluded, HarSummary, LogRead, LogScan, LogSummary, Sizes, Summary};
+use tlsdyno_traffic::trace::{Excluded, HarSummary, Lifetime, LogRead, LogScan, LogSummary, Sizes, Summary};
 
 use super::charts::{COLOURS, line_legend, palette, quantity, tooltip, with};
 use super::circumstances;
@@ -117,6 +118,7 @@ pub fn log(scan: &LogScan) -> Document {
         Section::default().with(Content::Facts(facts)),
         circumstances::warnings(scan.read.warnings()).on(Medium::Terminal),
         reuse_table(&scan.reuse),
+        lifetimes(&scan.lifetimes, None, &[]),
     ];
     let title = format!("What does session reuse look like in {}?", scan.workload);
     Document { title, answer, sections, ..Document::default() }
@@ -180,6 +182,40 @@ fn reuse_table(reuse: &Reuse) -> Section {
         limits.fold(rows, |rows, (at, limit)| rows.number(limit, |row| format_percent(row.percent_by_limit[at])));
     let rows = rows.number("is renewed by each hit", |row| format_percent(row.percent_renewed));
     Section::titled("", "percent reuse (1 - full handshakes / hits), if a session").rows(rows)
+}
+
+/// What each lifetime of a session gains, and for how long a theft opens what was recorded before.
+///
+/// `keys_change_s`: the time for which a ticket key makes tickets, seconds; `None`: as long as a session lasts.
+/// `saved`: names of costs, each with the part of the CPU time that is saved at each lifetime.
+pub fn lifetimes(of: &[Lifetime], keys_change_s: Option<u32>, saved: &[(String, Vec<Estimate>)]) -> Section {
+    let numbered: Vec<(usize, &Lifetime)> = of.iter().enumerate().collect();
+    let opened = |lifetime_s: u32| match lifetime_s.saturating_add(keys_change_s.unwrap_or(lifetime_s)) {
+        seconds if seconds > 2 * 3600 => format!("{} h", format_tenths(f64::from(seconds) / 3600.0)),
+        seconds => format_seconds(seconds),
+    };
+    let mut rows = Rows::of(&numbered)
+        .words("lasts", |(_, of)| format_seconds(of.lifetime_s))
+        .number("resumed, TLS 1.2", |(_, of)| format_percent(of.resumed_percent))
+        .number("TLS 1.3", |(_, of)| format_percent(of.renewed_percent));
+    for (name, parts) in saved {
+        let part = |(at, _): &(usize, &Lifetime)| Some(parts[*at].scaled(100.0));
+        rows = rows.estimate(format!("% of CPU saved{name}"), format_tenths, part);
+    }
+    let rows = rows
+        .number("stolen cache opens", |(_, of)| format_seconds(of.lifetime_s))
+        .number("stolen ticket key opens", |(_, of)| opened(of.lifetime_s));
+    let notes = [
+        "resumed: connections of this log, counted from the full handshake (TLS 1.2) or from the last connection, \
+         which brings a new ticket (TLS 1.3).",
+        "stolen … opens: for so long after a connection of TLS 1.2, its recording can be read by whoever takes the \
+         server's session cache, or its ticket key. A key makes tickets until it changes (here once a lifetime, or as \
+         --rotate-keys of plan says) and reads them for a lifetime more (RFC 5077 sections 5.5 and 5.6). A server that \
+         keeps one key is open for as long as it runs.",
+        "In TLS 1.3 that holds for early data alone, and for all data of connections resumed without a key agreement \
+         (psk_ke; RFC 8446 sections 2.2, 2.3). Tickets that are used once and deleted leave nothing to steal (8.1).",
+    ];
+    Section::titled("lifetimes", "connections that resume, if a session").rows(rows).notes(notes.map(str::to_owned))
 }
 
 fn chart(reuse: &Reuse, answer: &str) -> Option<Chart> {

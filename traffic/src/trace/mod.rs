@@ -40,6 +40,7 @@ use tlsdyno_record::model::workload::WorkloadSpec;
 
 pub use docroot::{MODIFIED, MODIFIED_UNIX_S, write as write_docroot};
 pub use log_summary::{Example, Excluded, LogRead, LogSummary, Malformed};
+pub use scan::connections::Lifetime;
 pub use scan::{LogScan, scan as scan_log};
 pub use specweb99::directories_for;
 pub use summary::{HarSummary, Sizes, Summary};

@@ -15,11 +15,13 @@ use super::access_log::Entry;
 use super::log_summary::LogRead;
 use super::reading;
 use super::summary::Sizes;
+use connections::{Connections, Lifetime};
 use distinct::Distinct;
 use peak::Peak;
 use sessions::{LIFETIMES_S, Tally};
 use users::{Seen, Users};
 
+pub(super) mod connections;
 pub(super) mod distinct;
 mod peak;
 pub(super) mod sessions;
@@ -66,6 +68,8 @@ pub struct LogScan {
     pub response_size_bytes: Sizes,
     /// Percent reuse by session lifetime and limit.
     pub reuse: Reuse,
+    /// Connections that resume, by session lifetime.
+    pub lifetimes: Vec<Lifetime>,
 }
 
 /// Reads the log at `path` once, in memory that does not grow with it. `rules` gives the lifetime that
@@ -92,7 +96,7 @@ struct Scan {
     sizes: Histogram<u64>,
     size_total: u128,
     sessions: u64,
-    connections: u64,
+    connections: Connections,
 }
 
 impl Scan {
@@ -112,7 +116,7 @@ impl Scan {
             sizes: Histogram::new_with_max(MAX_BYTES, 3).expect("bounds and precision of the histogram are valid"),
             size_total: 0,
             sessions: 0,
-            connections: 0,
+            connections: Connections::default(),
         }
     }
 
@@ -127,7 +131,9 @@ impl Scan {
         if let SessionsSpec::LifetimeS(lifetime_s) = self.rules.sessions {
             self.sessions += u64::from(is_longer_than(lifetime_s));
         }
-        self.connections += u64::from(is_longer_than(self.rules.keep_alive_s));
+        if is_longer_than(self.rules.keep_alive_s) {
+            self.connections.opened(&mut user.handshakes, at_s);
+        }
         if let Some(bytes) = entry.bytes {
             self.sizes.saturating_record(bytes);
             self.size_total += u128::from(bytes);
@@ -155,7 +161,7 @@ impl Scan {
             session_lifetime_s,
             full_handshakes_per_hit_percent: 100.0 * sessions as f64 / hits.max(1) as f64,
             hits_per_full_handshake: hits as f64 / sessions.max(1) as f64,
-            hits_per_connection: hits as f64 / self.connections.max(1) as f64,
+            hits_per_connection: hits as f64 / self.connections.all().max(1) as f64,
             keep_alive_s: self.rules.keep_alive_s,
             peak_minute_hits: self.peak.most(),
             users_held_at_most: self.users.most() as u64,
@@ -167,6 +173,7 @@ impl Scan {
                 max: self.sizes.max(),
             },
             reuse: self.tally.finish(),
+            lifetimes: self.connections.finish(),
             read,
         }
     }

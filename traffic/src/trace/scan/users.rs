@@ -5,6 +5,7 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::EntryRef;
 
 use super::super::log_summary::{Busy, busiest};
+use super::connections::Handshakes;
 use super::sessions::Sessions;
 
 /// So many users are kept before any is forgotten.
@@ -22,6 +23,8 @@ pub struct User {
     pub last_s: u32,
     /// Its sessions.
     pub sessions: Sessions,
+    /// Its handshakes.
+    pub handshakes: Handshakes,
 }
 
 /// Whether a user was in memory.
@@ -58,7 +61,7 @@ impl Users {
             EntryRef::Occupied(known) => (known.into_mut(), Seen::Before),
             EntryRef::Vacant(place) => {
                 self.most = self.most.max(users + 1);
-                let user = User { hits: 0, last_s: at_s, sessions: Sessions::NONE };
+                let user = User { hits: 0, last_s: at_s, sessions: Sessions::NONE, handshakes: Handshakes::default() };
                 (place.insert(user), Seen::New)
             }
         }
