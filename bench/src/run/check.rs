@@ -21,6 +21,7 @@ use tlsdyno_traffic::network;
 
 use super::own_command;
 use crate::run::schedule::{ROUNDS_MIN, TURNS_MAX};
+pub use configuration::check_accelerator;
 
 /// What an experiment with one server is made of, checked.
 pub trait CheckExperiment: Sized {

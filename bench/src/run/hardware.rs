@@ -147,14 +147,7 @@ pub fn description(
         });
     }
     if let Some(hardware) = hardware {
-        if let Some(Engines { count, operation_ns }) = hardware.accelerator {
-            let us = operation_ns as f64 / 1e3;
-            let rate = f64::from(count) * 1e9 / operation_ns as f64;
-            parts.push(format!(
-                "accelerator: {count} x {us:.1} us for each private-key operation ({rate:.0} a second), {workers} \
-                 workers"
-            ));
-        }
+        parts.extend(hardware.accelerator.map(|engines| accelerator_told(engines, workers)));
         if hardware.burn_ns > 0 {
             parts.push(format!(
                 "{:.1} us of CPU time burnt by each private-key operation",
@@ -163,6 +156,13 @@ pub fn description(
         }
     }
     (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+/// An accelerator in words, with the workers of its server.
+pub fn accelerator_told(Engines { count, operation_ns }: Engines, workers: u32) -> String {
+    let us = operation_ns as f64 / 1e3;
+    let rate = f64::from(count) * 1e9 / operation_ns as f64;
+    format!("accelerator: {count} x {us:.1} us for each private-key operation ({rate:.0} a second), {workers} workers")
 }
 
 /// Processes or threads of the server: as many as the configuration says, else as processors. Where each operation of

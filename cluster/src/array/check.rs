@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use tlsdyno_bench::kinds::load::curve::file::hits_per_handshake;
+use tlsdyno_bench::run::check::check_accelerator;
 use tlsdyno_bench::run::check::questions::check_paper;
 use tlsdyno_bench::run::check::workers::FarLoad;
 use tlsdyno_record::model::Quantity;
@@ -39,6 +40,7 @@ impl ArrayExperiment {
             *handshake_pages_ratio == 0.0 || (1.0..=1e4).contains(handshake_pages_ratio),
             "--pages-per-handshake must be 0 (pages are not scaled) or between 1 and 10000"
         );
+        self.check_accelerator()?;
         self.check_clients()?;
         self.check_workers()?;
         ensure!(self.measure.time_s >= 1.0, "--time must be at least 1 second");
@@ -60,6 +62,32 @@ impl ArrayExperiment {
         ensure!(
             paper.numbers.is_empty() || paper.first(Quantity::HitsPerS, PLAIN_HTTP).is_some(),
             "paper.hits_per_s has no number for `{PLAIN_HTTP}`, by which the others are told"
+        );
+        Ok(())
+    }
+
+    /// What stands in a proxy can be put there, and stays among us.
+    fn check_accelerator(&self) -> Result<()> {
+        let Array { accelerator, proxy, address, .. } = &self.array;
+        let Some(accelerator) = accelerator else { return Ok(()) };
+        check_accelerator(accelerator)?;
+        ensure!(
+            accelerator.card.is_none(),
+            "a card of a paper stands beside `machines` of that paper, which an array has not; give `operation_us`"
+        );
+        ensure!(
+            Proxy::FRONT_ENDS.contains(proxy),
+            "an accelerator is put into OpenSSL of haproxy or nginx, not into the proxy {proxy}; take one of them"
+        );
+        ensure!(
+            !accelerator.asynchronous || *proxy == Proxy::Haproxy,
+            "only haproxy goes on while an accelerator works; leave `async` out, or choose --proxy haproxy"
+        );
+        ensure!(self.most_proxies() > 0, "--accelerator is for proxies, of which --proxies names none");
+        ensure!(
+            address.is_none_or(|ip| ip.is_loopback()) && self.workers.is_none(),
+            "proxies with an emulated accelerator sign nothing, so that only this machine may reach them; leave \
+             --address and workers elsewhere out"
         );
         Ok(())
     }

@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
 use tlsdyno_base::choice::{choice, percent};
-use tlsdyno_record::model::{CertificateKind, Measure, Paper, TicketKeys, Tls, WorkersModel};
+use tlsdyno_engine::time::Time;
+use tlsdyno_record::model::{Accelerator, CertificateKind, Measure, Paper, TicketKeys, Tls, WorkersModel};
 use tlsdyno_servers::Proxy;
 use tlsdyno_stats::reuse::ReuseAxis;
 use tlsdyno_tls::{Effort, named};
@@ -122,11 +123,25 @@ pub struct Array {
     /// Time-out of a connection without progress, milliseconds.
     #[arg(skip = Array::default().timeout_ms)]
     pub timeout_ms: u64,
+    /// An emulated accelerator in each proxy: so many engines, what a private-key operation takes in one, and whether
+    /// the proxy goes on meanwhile (HAProxy): 300us, 2x300us, 2x300us,async
+    #[arg(long, value_name = "[Nx]TIME[,async]", value_parser = parse_accelerator)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accelerator: Option<Accelerator>,
     /// The address of this machine that server, proxies and dispatchers listen on, for workers elsewhere; `None`:
     /// loopback.
     #[arg(skip)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
+}
+
+/// An accelerator as a flag says it.
+fn parse_accelerator(text: &str) -> Result<Accelerator, String> {
+    let (rest, asynchronous) = text.strip_suffix(",async").map_or((text, false), |rest| (rest, true));
+    let (engines, time) = rest.split_once('x').unwrap_or(("1", rest));
+    let engines = engines.parse().map_err(|_| format!("`{engines}` engines: write 2x300us for two of 300 µs each"))?;
+    let operation_us = Some(time.parse::<Time>()?.ns() as f64 / 1e3);
+    Ok(Accelerator { engines, operation_us, cpu_rates: None, card: None, asynchronous })
 }
 
 impl Array {
@@ -153,6 +168,7 @@ impl Default for Array {
             spread: vec![Spread::Client],
             effort: Effort::Lean,
             timeout_ms: 60_000,
+            accelerator: None,
             address: None,
         }
     }

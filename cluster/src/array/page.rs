@@ -49,8 +49,12 @@ fn unsaturated(summary: &ArraySummary) -> Option<String> {
     (!idle.is_empty()).then(|| {
         format!(
             "neither the machines that end TLS nor the transaction server nor the load were busy all the time: {}. \
-             Raise --clients: more of them may get more pages.",
-            idle.join(", ")
+             {}.",
+            idle.join(", "),
+            match summary.experiment.array.accelerator {
+                Some(_) => "The engines of the accelerators may have been, or there are too few --clients",
+                None => "Raise --clients: more of them may get more pages",
+            }
         )
     })
 }

@@ -25,7 +25,7 @@ use tlsdyno_record::store::Manifest;
 use tlsdyno_servers::cpu::at_rest;
 use tlsdyno_servers::dispatcher::{self, Dispatcher};
 use tlsdyno_servers::{Instance, RunDirectory, ServerSpec};
-use tlsdyno_tls::{Config, Effort};
+use tlsdyno_tls::{Config, Effort, Settings, StageSet};
 use tlsdyno_traffic::trace::Site;
 
 use super::placement::Placement;
@@ -156,6 +156,8 @@ pub struct Testbed {
     effort: Effort,
     /// The address that clients connect to.
     pub ip: IpAddr,
+    /// Stages that machines which end connections have off, but for those that others need, and so do their clients.
+    pub off: StageSet,
     machines: Vec<Machine>,
     fronts: Vec<Front>,
     pace: Pace,
@@ -187,12 +189,18 @@ impl Testbed {
         let credentials = Credentials::create(certificate, directory.path())?;
         let pace = Pace::start(&placement.cpus().iter().map(|&cpu| cpu as usize).collect::<Vec<_>>());
         let (machines, fronts) = (Vec::new(), Vec::new());
-        Ok(Testbed { site, placement, credentials, effort, ip, machines, fronts, pace, directory })
+        let off = StageSet::NONE;
+        Ok(Testbed { site, placement, credentials, effort, ip, off, machines, fronts, pace, directory })
     }
 
     /// The files of the workload.
     pub fn docroot(&self) -> PathBuf {
-        self.directory.path().join("docroot")
+        self.place("docroot")
+    }
+
+    /// Where what a machine is handed may be, in a directory of this name.
+    pub fn place(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
     }
 
     /// Starts a machine and checks that its quota is in force. Answers its number.
@@ -305,7 +313,7 @@ impl Testbed {
     pub fn get(&self, address: SocketAddr, tls: Option<&Tls>) -> Result<String> {
         let got = || -> Result<String> {
             let (request, Expect { body_bytes, .. }) = plain_get(&self.site.workload, HOST);
-            let config = self.client(tls)?;
+            let config = self.client(tls, address)?;
             let answer = exchange(address, config.as_ref(), None, &request).map_err(|failure| anyhow!("{failure}"))?;
             tls.map_or(Ok(()), |tls| Asked::of(tls).require(&answer))?;
             ensure!(answer.status == 200, "it answered with status {}", answer.status);
@@ -435,7 +443,7 @@ impl Testbed {
     /// There is nothing to connect to, or the client cannot be made.
     pub fn plan(&self, name: &str, entries: Vec<SocketAddr>, tls: Option<&Tls>, clients: Clients) -> Result<Plan> {
         let address = *entries.first().with_context(|| format!("\"{name}\" has no machine"))?;
-        let target = Target { address, host: HOST.to_owned(), tls: self.client(tls)? };
+        let target = Target { address, host: HOST.to_owned(), tls: self.client(tls, address)? };
         let connections = Connections {
             total: clients.total,
             per_user: 1,
@@ -449,9 +457,12 @@ impl Testbed {
         Ok(Plan { route: load::Route { servers, ..load::Route::default() }, ..plan })
     }
 
-    /// The client of servers with these settings.
-    fn client(&self, tls: Option<&Tls>) -> Result<Option<Arc<Config>>> {
-        let settings = tls.map(|tls| self.credentials.client_settings(tls, self.effort));
+    /// The client of machines with these settings, of which the first is reached there.
+    fn client(&self, tls: Option<&Tls>, address: SocketAddr) -> Result<Option<Arc<Config>>> {
+        let is_needed = |machine: &Machine| machine.is_behind && machine.instance.address() == address;
+        let stages_off = if self.machines.iter().any(is_needed) { StageSet::NONE } else { self.off };
+        let of = |tls| Settings { stages_off, ..self.credentials.client_settings(tls, self.effort) };
+        let settings = tls.map(of);
         Ok(settings.map(|settings| Config::new(settings).map(Arc::new)).transpose()?)
     }
 

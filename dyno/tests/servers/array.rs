@@ -108,6 +108,33 @@ fn shared_keys_and_the_dispatcher_keep_sessions_that_own_keys_lose() {
     assert!(answer.contains("with shared-keys (") && answer.contains("of it the dispatcher's"), "{answer}");
 }
 
+/// Private-key operations of proxies take place in an accelerator of each: the check of every proxy counts them.
+#[test]
+fn proxies_have_accelerators_and_go_on_meanwhile() {
+    let place = Place::new();
+    if !has_quotas(&place) {
+        return;
+    }
+    let flags = "array --no-report --json --proxies 0,1,2 --reuse 50 --cert rsa-2048 --clients 4 --time 6 \
+                 --pages-per-handshake 0 --transaction 1ms --accelerator";
+    let result = json(&place, &format!("{flags} 2x300us,async"));
+    for name in ["no proxy", "1 proxy", "2 proxies"] {
+        assert!(is_positive_or_null(&line(&result, name)["levels"][0]["hits_per_second"]["value"]), "{result}");
+    }
+    let hardware = result["manifest"]["hardware"]["array"].as_str().unwrap();
+    assert!(hardware.contains("in each proxy an emulated accelerator: 2 x 300.0 us"), "{hardware}");
+    for (more, word) in [
+        ("300us --proxy own", "haproxy or nginx"),
+        ("300us,async --proxy nginx", "leave `async` out"),
+        ("0x300us", "1 to"),
+        ("fast", "--accelerator"),
+    ] {
+        let refused = run(&place, &format!("{flags} {more}"));
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(refused.status.code() == Some(2) && said.contains(word), "{more}: {said}");
+    }
+}
+
 /// stunnel connects to the server anew for each connection of a client; where it is missing, the remedy is told.
 #[test]
 fn a_proxy_that_is_missing_is_named_and_stunnel_serves() {

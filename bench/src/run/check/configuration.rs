@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use tlsdyno_native::layout::provider as layout;
-use tlsdyno_record::model::{ConfigurationModel, Experiment, Processors, ServerName, Tls};
+use tlsdyno_record::model::{Accelerator, ConfigurationModel, Experiment, Processors, ServerName, Tls};
 use tlsdyno_servers::{driver_of, having};
 use tlsdyno_tls::{Stage, StageSet};
 
@@ -128,29 +128,10 @@ fn check_hardware(model: &ConfigurationModel) -> Result<()> {
         );
     }
     if let Some(accelerator) = &model.accelerator {
-        ensure!(
-            (1..=layout::ENGINES_MAX as u32).contains(&accelerator.engines),
-            "`accelerator.engines = {}`: expected 1 to {}",
-            accelerator.engines,
-            layout::ENGINES_MAX
-        );
-        ensure!(
-            [accelerator.operation_us.is_some(), accelerator.cpu_rates.is_some(), accelerator.card.is_some()]
-                .iter()
-                .filter(|given| **given)
-                .count()
-                == 1,
-            "an accelerator needs one of `operation_us` (time of one operation), `cpu_rates` (its rate as a multiple \
-             of the CPU's own) and `card` (one of a paper)"
-        );
+        check_accelerator(accelerator)?;
         ensure!(
             accelerator.card.is_none() || model.burn_us.is_none(),
             "`accelerator.card` says what CPU time an operation leaves; leave `burn_us` out"
-        );
-        let speeds = [accelerator.operation_us, accelerator.cpu_rates];
-        ensure!(
-            speeds.into_iter().flatten().all(|value| positive(value) && value < 1e6),
-            "`accelerator`: `operation_us` and `cpu_rates` must lie between 0 and 1,000,000"
         );
         ensure!(
             !model.noop.contains(Stage::Authentication),
@@ -169,6 +150,35 @@ fn check_hardware(model: &ConfigurationModel) -> Result<()> {
             "`burn_us = {burn_us}`: expected microseconds of CPU time, 0 to 1,000,000"
         );
     }
+    Ok(())
+}
+
+/// An accelerator that can be emulated.
+///
+/// # Errors
+/// What it lacks, or what of it cannot be.
+pub fn check_accelerator(accelerator: &Accelerator) -> Result<()> {
+    let positive = |value: f64| value.is_finite() && value > 0.0;
+    ensure!(
+        (1..=layout::ENGINES_MAX as u32).contains(&accelerator.engines),
+        "`accelerator.engines = {}`: expected 1 to {}",
+        accelerator.engines,
+        layout::ENGINES_MAX
+    );
+    ensure!(
+        [accelerator.operation_us.is_some(), accelerator.cpu_rates.is_some(), accelerator.card.is_some()]
+            .iter()
+            .filter(|given| **given)
+            .count()
+            == 1,
+        "an accelerator needs one of `operation_us` (time of one operation), `cpu_rates` (its rate as a multiple \
+         of the CPU's own) and `card` (one of a paper)"
+    );
+    let speeds = [accelerator.operation_us, accelerator.cpu_rates];
+    ensure!(
+        speeds.into_iter().flatten().all(|value| positive(value) && value < 1e6),
+        "`accelerator`: `operation_us` and `cpu_rates` must lie between 0 and 1,000,000"
+    );
     Ok(())
 }
 

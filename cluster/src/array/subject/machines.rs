@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_bench::kinds::load::curve::file::hits_per_handshake;
 use tlsdyno_bench::run::load_process::LoadProcess;
 use tlsdyno_engine::dispatch;
@@ -15,6 +16,7 @@ use tlsdyno_record::model::{Policy, ServerName, TicketKeys, Tls, place_of_load};
 use tlsdyno_servers::{Origin, ServerSpec, start_proxy};
 use tlsdyno_stats::reuse::ReuseAxis;
 
+use super::accelerator::{self, Accelerators};
 use crate::array::PageScale;
 use crate::array::file::{ArrayExperiment, ArrayPlace, PageCost, Spread};
 use crate::several_machines::placement::{Placement, USED_OF_SHARED, Wanted, on_cpus};
@@ -67,6 +69,8 @@ pub struct Machines<'a> {
     checks: Vec<String>,
     /// The machine that stands for all in the record.
     pub first: usize,
+    /// What their proxies have besides; `None`: nothing, as while handshakes are measured that pages are scaled by.
+    pub accelerators: Option<Accelerators>,
     /// How each place of the experiment is reached.
     pub routes: Vec<Route>,
     /// The machines themselves.
@@ -94,10 +98,16 @@ impl<'a> Machines<'a> {
         let place = (placement, array.ip());
         let testbed = Testbed::prepare(&workload, experiment.tls.certificate(), array.effort, place, say)?;
         let scale = PageScale { transaction_ns: (array.transaction_us * 1e3) as u64, full_handshake_cpu_ns: 0 };
-        let mut machines = Machines { experiment, scale, checks: Vec::new(), first: 0, routes: Vec::new(), testbed };
+        let (checks, routes, accelerators) = (Vec::new(), Vec::new(), None);
+        let mut machines = Machines { experiment, scale, checks, first: 0, accelerators, routes, testbed };
         if array.handshake_pages_ratio > 0.0 {
             say("measuring a full handshake");
             machines.scale_pages()?;
+        }
+        if let Some(accelerator) = &array.accelerator {
+            let (key, cpu) = (&machines.testbed.credentials.files.key, machines.testbed.placement.machines[0]);
+            machines.accelerators = Some(Accelerators::of(accelerator, array.machine_cpus, key, cpu)?);
+            machines.testbed.off = accelerator::OFF;
         }
         say("starting the transaction server, proxies and dispatchers");
         machines.start_all()?;
@@ -132,10 +142,20 @@ impl<'a> Machines<'a> {
     /// Starts a proxy, numbered from 1, before this server.
     fn start_proxy(&mut self, number: usize, keys: TicketKeys, server: usize) -> Result<usize> {
         let origin = self.testbed.machine(server).plain_address().map(Origin::Server);
-        let spec = ServerSpec { origin, ..self.spec(keys, number) };
+        let mut spec = ServerSpec { origin, ..self.spec(keys, number) };
+        let mut injection = None;
+        if let Some(accelerators) = &self.accelerators {
+            let place = self.testbed.place(&format!("accelerator-{number}-{keys}"));
+            let (fitted, own) = accelerators.fitted(spec, &place)?;
+            (spec, injection) = (fitted, Some(own));
+        }
         let proxy = self.experiment.array.proxy;
         let start = move |run: &Path| start_proxy(proxy, &spec, run);
-        self.testbed.start(format!("proxy {number}, {keys} ticket keys"), false, Box::new(start))
+        let machine = self.testbed.start(format!("proxy {number}, {keys} ticket keys"), false, Box::new(start))?;
+        if let (Some(accelerators), Some(injection)) = (&mut self.accelerators, injection) {
+            accelerators.keep(machine, injection);
+        }
+        Ok(machine)
     }
 
     /// Makes pages as long as the experiment wants them beside the full handshake of a machine that ends TLS.
@@ -212,8 +232,13 @@ impl<'a> Machines<'a> {
         for &number in [server].iter().chain(proxies) {
             let route = Route { ends: vec![number], ..Route::default() };
             let name = self.testbed.name(number).to_owned();
+            let counted = self.accelerators.as_ref().map_or(Ok(None), |of| of.counters(number))?;
             let got = self.testbed.pass_through(&route, Some(&tls)).with_context(|| name.clone())?;
             self.checks.push(format!("{name}, TLS: {got}"));
+            if let (Some(accelerators), Some(before)) = (&self.accelerators, counted) {
+                let seen = accelerators.check(number, self.testbed.machine(number), before);
+                self.checks.push(format!("{name}: {}", seen.with_context(|| name.clone()).or_fault(Fault::Server)?));
+            }
         }
         Ok(())
     }

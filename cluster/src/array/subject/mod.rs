@@ -4,6 +4,7 @@
 //! All machines are up together; blocks of all places (so many proxies, so much reuse, plain HTTP) alternate in random
 //! order within each round.
 
+mod accelerator;
 mod machines;
 mod verify;
 
@@ -26,6 +27,7 @@ use tlsdyno_record::model::job::Timed;
 use tlsdyno_record::store::{Block, Configuration, Journal, KindPart, OfKind, Record};
 use tlsdyno_servers::{Proxy, quota};
 
+use self::accelerator::Accelerators;
 use self::machines::Machines;
 use crate::array::ArrayRecord;
 use crate::array::file::{ArrayExperiment, ArrayPlace};
@@ -102,7 +104,9 @@ impl<'a> ProxyArray<'a> {
 /// Fills in the circumstances, once everything runs.
 fn describe(record: &mut Record, experiment: &ArrayExperiment, machines: &Machines) {
     record.kind_part = KindPart::from(ArrayRecord { experiment: experiment.clone(), scale: machines.scale });
+    let accelerators = machines.accelerators.as_ref().and_then(Accelerators::told);
     let placement = machines::description(&machines.testbed.placement, experiment);
+    let placement = [Some(placement), accelerators].into_iter().flatten().collect::<Vec<_>>().join("; ");
     let circumstances = Circumstances {
         kind: ArrayRecord::FIELD,
         placement,
