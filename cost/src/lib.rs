@@ -5,6 +5,7 @@
 // They panic where the reader has gone (`2>&1 | head -1`): `tell!` and `output::print` do not.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
+pub mod certificate;
 pub mod command;
 pub mod file;
 mod forwarder;
@@ -32,6 +33,7 @@ use tlsdyno_record::store::{OfKind, Record, UNREAD};
 use tlsdyno_stats::Metric;
 use tlsdyno_tls::Group;
 
+use self::certificate::Certificate;
 use self::file::CostExperiment;
 use self::steps::Step;
 use self::summary::CostSummary;
@@ -78,6 +80,9 @@ pub struct Measured {
     pub steps: Vec<Step>,
     /// Steps that it does not take, and why.
     pub refused: Vec<(String, String)>,
+    /// The bytes of its certificate; `None`: no TLS 1.3, or nothing was requested.
+    #[serde(default)]
+    pub certificate: Option<Certificate>,
 }
 
 impl Measured {

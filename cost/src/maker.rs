@@ -41,6 +41,8 @@ pub(crate) struct Maker {
 pub(crate) struct Made {
     /// What was negotiated, where it came so far.
     pub handshake: Option<Handshake>,
+    /// The certificates of a server that answered a request, its own first, DER.
+    pub chain: Vec<Vec<u8>>,
     /// Body bytes received.
     pub body_bytes: u64,
 }
@@ -95,7 +97,7 @@ impl Maker {
         let connected = self.connect(step.version.is_none())?;
         if step.reach == Reach::Tcp {
             connected.ending_at(Reach::Tcp, None, None)?;
-            return Ok(Made { handshake: None, body_bytes: 0 });
+            return Ok(Made { handshake: None, chain: Vec::new(), body_bytes: 0 });
         }
         let made = if step.reach == Reach::Answered {
             let request = &self.requests[&step.page][usize::from(step.more_requests > 0)];
@@ -106,15 +108,17 @@ impl Maker {
             }
             let answer = exchange.end()?;
             ensure!(answer.status < 400, "the answer has status {}", answer.status);
-            Made { handshake: answer.handshake, body_bytes: answer.body_bytes }
+            Made { handshake: answer.handshake, chain: answer.chain, body_bytes: answer.body_bytes }
         } else {
             let handshake = connected.ending_at(step.reach, config.as_ref(), session)?;
             ensure!(step.reach != Reach::Refused || handshake.is_none(), "the server goes on with such a hello");
-            Made { handshake, body_bytes: 0 }
+            Made { handshake, chain: Vec::new(), body_bytes: 0 }
         };
         let handshake = made.handshake.as_ref();
         let is_resumed = handshake.is_some_and(|handshake| handshake.resumed.is_some());
         ensure!(step.resumes.is_none() || is_resumed, "the server does not resume the session, or takes it once only");
+        let is_compressed = handshake.is_some_and(|handshake| handshake.certificate_compressed);
+        ensure!(!step.compressed || is_compressed, "the server does not compress its certificate by zlib (RFC 8879)");
         let is_early = handshake.is_some_and(|handshake| handshake.early_data == EarlyData::Accepted);
         ensure!(step.resumes != Some(Resumed::EarlyData) || is_early, "the server takes no early data");
         Ok(made)

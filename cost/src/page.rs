@@ -25,6 +25,7 @@ pub fn document(record: &Record, summary: &CostSummary) -> Document {
         servers => sections.extend(servers.iter().map(|server| parts(summary, server))),
     }
     sections.extend(summary.servers.iter().map(|server| steps(summary, server)));
+    sections.extend(summary.servers.iter().filter_map(|server| certificate(summary, server)));
     match summary.servers.as_slice() {
         [first, second] if first.refused == second.refused => {
             sections.push(refused(first, "What neither server takes"))
@@ -238,6 +239,31 @@ fn steps(summary: &CostSummary, server: &ServerCost) -> Section {
         .number("connections", |of| format_count(of.connections));
     let title = format!("What connections cost{}", of_server(summary, server));
     Section::titled("steps", title).on(Medium::Page).rows(rows)
+}
+
+/// The server's flight with its certificate as it comes, compressed, and kept by the client.
+fn certificate(summary: &CostSummary, server: &ServerCost) -> Option<Section> {
+    let certificate = server.certificate.as_ref()?;
+    let forms = certificate.forms();
+    let rows = Rows::of(&forms)
+        .words("certificate", |of| of.name.to_owned())
+        .number("bytes", |of| format_count(of.message_bytes))
+        .number("server's flight", |of| format_count(of.flight_bytes))
+        .number("segments", |of| of.segments().to_string())
+        .number("round trips", |of| of.round_trips().to_string());
+    let by_server = match &certificate.refused {
+        None => "This server compresses it for clients that ask.".to_owned(),
+        Some(why) => format!("Not offered by this server ({why}): computed from the certificates that it sends."),
+    };
+    let inflating = told(&certificate.inflating_ns());
+    let notes = [
+        format!("{by_server} Inflating takes a client {inflating} of CPU time here."),
+        "Round trips: windows of ten segments of 1,460 bytes and twice as many each time, without losses (RFC 6928, \
+         RFC 5681). Kept: its hash goes in its place (RFC 7924), for which we know no library."
+            .to_owned(),
+    ];
+    let title = format!("What its certificate takes on the way{}", of_server(summary, server));
+    Some(Section::titled("certificate", title).rows(rows).notes(notes))
 }
 
 fn refused(server: &ServerCost, title: &str) -> Section {

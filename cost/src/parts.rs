@@ -7,7 +7,7 @@ use tlsdyno_stats::rows::Rows;
 use tlsdyno_tls::{Group, Version};
 
 use crate::Measured;
-use crate::steps::{MORE_REQUESTS, Step};
+use crate::steps::{COMPRESSED, MORE_REQUESTS, Step};
 
 /// What steps differ in.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -288,6 +288,7 @@ fn choices(steps: &[Step], usual: Group) -> Vec<Part> {
     let mut choices: Vec<Part> = steps.iter().filter_map(of_step).collect();
     let [rsa, ecdsa] = ["RSA", "ECDSA"].map(|signer| format!("{flight}, {signer} certificate"));
     choices.push(of("its RSA certificate in place of its ECDSA one".to_owned(), [&rsa, &ecdsa]));
+    choices.push(of("its certificate compressed by zlib".to_owned(), [COMPRESSED, flight]));
     let early = ["TLS 1.3, resumed, early data", "TLS 1.3, resumed, request"];
     choices.push(of("the request as early data".to_owned(), early));
     let by_key = ["TLS 1.3, resumed without a key agreement, handshake", "TLS 1.3, resumed, handshake"];

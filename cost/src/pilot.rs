@@ -12,10 +12,11 @@ use tlsdyno_base::url::Url;
 use tlsdyno_bench::run::observer::Observer;
 use tlsdyno_tls::{Error as TlsError, Group, Handshake, Version};
 
+use crate::certificate::Certificate;
 use crate::file::Cost;
-use crate::maker::Maker;
+use crate::maker::{Made, Maker};
 use crate::server::{PATIENCE, Server};
-use crate::steps::Step;
+use crate::steps::{COMPRESSED, Step};
 use crate::{Measured, forwarder};
 
 /// Connections of each step that are tried before anything is measured.
@@ -52,7 +53,7 @@ impl Target {
     ) -> Result<Target> {
         let address = server.address;
         observer.step(&format!("finding out what {address} takes"));
-        let Taken { whole, negotiated, group, steps, refused } = Taken::of(cost, url, address, stop)?;
+        let Taken { whole, negotiated, group, certificate, steps, refused } = Taken::of(cost, url, address, stop)?;
         // The numbers of steps are those of the ones that are left.
         let mut maker = Maker::new(cost, url, address, &steps)?;
         for (number, step) in steps.iter().enumerate() {
@@ -82,6 +83,7 @@ impl Target {
             busy_percent: 100.0 * server.busy,
             slice_us: if rests { SLICE } else { LONG_SLICE }.as_micros() as u64,
             whole,
+            certificate,
             steps,
             refused,
         };
@@ -94,6 +96,7 @@ struct Taken {
     whole: String,
     negotiated: String,
     group: Option<Group>,
+    certificate: Option<Certificate>,
     steps: Vec<Step>,
     refused: Vec<(String, String)>,
 }
@@ -103,9 +106,13 @@ impl Taken {
         let whole = [Version::Tls13, Version::Tls12].map(|version| Step::whole(version, cost.no_request));
         let mut maker = Maker::new(cost, url, address, &whole)?;
         let [today, old] = [0, 1].map(|number| tried(&mut maker, number, &whole[number]));
+        let (today, chain) = match today {
+            Ok(made) => (Ok(made.handshake), made.chain),
+            Err(error) => (Err(error), Vec::new()),
+        };
         let (version, handshake) = match (&today, old) {
             (Ok(handshake), _) => (Version::Tls13, handshake.clone()),
-            (Err(_), Ok(handshake)) => (Version::Tls12, handshake),
+            (Err(_), Ok(made)) => (Version::Tls12, made.handshake),
             (Err(_), Err(_)) => {
                 let error = today.err().unwrap_or_else(|| anyhow!("nothing came"));
                 refuse_limits(&whole[0].name, &error)?;
@@ -117,12 +124,18 @@ impl Taken {
             format!("{} {}{group}", of.version, of.suite)
         };
         let (whole, group) = (Step::whole(version, cost.no_request).name, handshake.as_ref().and_then(|of| of.group));
+        let flight_bytes = handshake.as_ref().map_or(0, |of| u64::from(of.bytes_in));
         let negotiated = handshake.map(told).unwrap_or_default();
-        let mut taken = Taken { whole, negotiated, group, steps: Vec::new(), refused: Vec::new() };
+        let (certificate, steps, refused) = (None, Vec::new(), Vec::new());
+        let mut taken = Taken { whole, negotiated, group, certificate, steps, refused };
         if let Err(error) = today {
             taken.refused.push(("TLS 1.3".to_owned(), error.to_string()));
         }
         taken.try_all(cost, url, address, version, stop)?;
+        if !chain.is_empty() {
+            let refused = taken.refused.iter().find(|(step, _)| step == COMPRESSED).map(|(_, why)| why.clone());
+            taken.certificate = Some(Certificate::of(&chain, flight_bytes, refused));
+        }
         Ok(taken)
     }
 
@@ -161,16 +174,16 @@ impl Taken {
     }
 }
 
-/// Whether the server takes this step; what was negotiated.
-fn tried(maker: &mut Maker, number: usize, step: &Step) -> Result<Option<Handshake>> {
+/// Whether the server takes this step; what came of the last connection.
+fn tried(maker: &mut Maker, number: usize, step: &Step) -> Result<Made> {
     let began = Instant::now();
-    let mut handshake = None;
-    for _ in 0..TRIES {
-        handshake = maker.make(number, step)?.handshake;
+    let mut made = maker.make(number, step)?;
+    for _ in 1..TRIES {
+        made = maker.make(number, step)?;
     }
     let each = began.elapsed() / TRIES;
     ensure!(each < SLOW, "the server lets such a connection wait for {} ms", each.as_millis());
-    Ok(handshake)
+    Ok(made)
 }
 
 /// A server that limits how often it is asked says so already now.

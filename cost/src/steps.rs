@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use tlsdyno_base::exchange::Reach;
 use tlsdyno_tls::{ClientCertificate, Effort, Group, Lack, Settings, Signer, Suite, Version};
 
+/// The server's flight with a certificate that it has compressed.
+pub const COMPRESSED: &str = "TLS 1.3, server's flight, compressed certificate";
 /// Requests on a kept connection after its first one.
 pub const MORE_REQUESTS: u32 = 16;
 
@@ -25,6 +27,9 @@ pub struct Step {
     pub suite: Option<Suite>,
     /// The only kind of certificate that the client takes; `None`: whichever the server prefers.
     pub signer: Option<Signer>,
+    /// The client takes a certificate that is compressed by zlib.
+    #[serde(default)]
+    pub compressed: bool,
     /// What is resumed; `None`: a full handshake.
     pub resumes: Option<Resumed>,
     /// How far it goes.
@@ -58,6 +63,7 @@ impl Step {
             group: None,
             suite: None,
             signer: None,
+            compressed: false,
             resumes: None,
             reach,
             page: String::new(),
@@ -113,6 +119,7 @@ impl Step {
             effort: Effort::Lean,
             lack: self.lack,
             signer: self.signer,
+            compressed_certificate: self.compressed,
             tickets: self.resumes != Some(Resumed::Id),
             early_data: self.resumes == Some(Resumed::EarlyData),
             client_certificate: certificate.cloned(),
@@ -142,6 +149,7 @@ fn of_today() -> Vec<Step> {
     let signed = |signer: Signer| {
         Step { signer: Some(signer), ..new(&format!("server's flight, {signer} certificate"), Reach::Flight) }.choice()
     };
+    let compressed = Step { compressed: true, ..Step::new(COMPRESSED, Version::Tls13, Reach::Flight) }.choice();
     let by_key = "resumed without a key agreement, handshake";
     let by_key = Step { lack: Some(Lack::Agreement), ..resumed(by_key, Reach::Finished) }.choice();
     let early = Step { resumes: Some(Resumed::EarlyData), ..new("resumed, early data", Reach::Answered) };
@@ -173,6 +181,7 @@ fn of_today() -> Vec<Step> {
         by(Suite::Tls13ChaCha20),
         signed(Signer::Rsa),
         signed(Signer::Ecdsa),
+        compressed,
     ]
 }
 

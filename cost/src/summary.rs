@@ -7,6 +7,7 @@ use tlsdyno_record::store::{Record, Warning};
 use tlsdyno_stats::Metric;
 use tlsdyno_stats::rounds::Rounds;
 
+use crate::certificate::Certificate;
 use crate::parts::{self, PartCost};
 use crate::{CostRecord, LABELS, Measured};
 
@@ -56,6 +57,9 @@ pub struct ServerCost {
     pub parts: Vec<PartCost>,
     /// Steps that the server does not take, and why.
     pub refused: Vec<(String, String)>,
+    /// The bytes of its certificate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<Certificate>,
 }
 
 /// A step.
@@ -133,6 +137,7 @@ impl ServerCost {
             steps: steps.collect(),
             parts: parts::costs(measured, columns, rows),
             refused: measured.refused.clone(),
+            certificate: measured.certificate.clone(),
         }
     }
 

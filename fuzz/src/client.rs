@@ -64,7 +64,9 @@ impl Choice {
             let stages_off = StageSet::PROVIDER.without(Stage::Authentication);
             let alpn = vec!["http/1.1".to_owned()];
             let groups = Group::ALL.to_vec();
-            let settings = Settings { suites, groups, stages_off, alpn, effort: Effort::Floor, ..Settings::default() };
+            let (effort, compressed_certificate) = (Effort::Floor, true);
+            let settings =
+                Settings { suites, groups, stages_off, alpn, effort, compressed_certificate, ..Settings::default() };
             Arc::new(Config::new(settings).expect("valid settings"))
         })
     }

@@ -14,7 +14,8 @@ use tlsdyno_tls::crypto::verify::{public_key, verify_signature};
 use tlsdyno_tls::{Stage, StageSet, Suite};
 use tlsdyno_wire::handshake::{
     Body, Certificate12, Certificate13, CertificateRequest12, CertificateRequest13, CertificateVerify,
-    EncryptedExtensions, Joiner, KeyUpdate, NewSessionTicket12, NewSessionTicket13, ServerKeyExchange,
+    CompressedCertificate, EncryptedExtensions, Joiner, KeyUpdate, NewSessionTicket12, NewSessionTicket13,
+    ServerKeyExchange,
 };
 use tlsdyno_wire::hello::{self, ClientHello, ServerHello};
 use tlsdyno_wire::http::{HttpFault, Reference, Response};
@@ -115,7 +116,7 @@ pub fn handshake_messages(data: &[u8]) {
     let Some((choice, body)) = data.split_first() else {
         return;
     };
-    match choice % 12 {
+    match choice % 13 {
         0 => survives::<ClientHello>(body),
         1 => survives::<ServerHello>(body),
         2 => survives::<EncryptedExtensions>(body),
@@ -127,6 +128,7 @@ pub fn handshake_messages(data: &[u8]) {
         8 => survives::<ServerKeyExchange>(body),
         9 => survives::<NewSessionTicket12>(body),
         10 => survives::<NewSessionTicket13>(body),
+        11 => survives::<CompressedCertificate>(body),
         _ => survives::<KeyUpdate>(body),
     }
 }

@@ -84,6 +84,8 @@ pub struct Handshake {
     pub extended_master_secret: bool,
     /// The server asked for a client certificate; it got [`crate::Settings::client_certificate`], or an empty one.
     pub certificate_requested: bool,
+    /// The server compressed its certificate (RFC 8879).
+    pub certificate_compressed: bool,
     /// Index in [`crate::Settings::alpn`] of the protocol that the server chose.
     pub alpn: Option<u8>,
     /// Bytes received until the handshake was complete, records whole.
@@ -135,6 +137,7 @@ impl Client {
             encrypt_then_mac: false,
             extended_master_secret: false,
             certificate_requested: false,
+            certificate_compressed: false,
             alpn: None,
             bytes_in: 0,
             bytes_out: bytes_out as u32,

@@ -43,6 +43,9 @@ pub struct Settings {
     /// The only kind of certificate that the client takes; `None`: every one.
     #[cfg_attr(feature = "serde", serde(default))]
     pub signer: Option<Signer>,
+    /// TLS 1.3: take a certificate that the server compresses by zlib (RFC 8879).
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub compressed_certificate: bool,
     /// How much the client does.
     pub effort: Effort,
     /// The stages replaced by no-ops.
@@ -117,6 +120,7 @@ impl Default for Settings {
             alpn: Vec::new(),
             lack: None,
             signer: None,
+            compressed_certificate: false,
             effort: Effort::Honest,
             stages_off: StageSet::NONE,
             encrypt_then_mac: true,

@@ -9,6 +9,7 @@
 
 mod authenticate;
 mod client;
+pub mod compressed;
 pub mod config;
 pub mod crypto;
 pub mod error;

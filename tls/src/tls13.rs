@@ -11,6 +11,7 @@ use tlsdyno_wire::{limits, record};
 
 use crate::authenticate;
 use crate::client::{Context, EarlyData, State, unexpected};
+use crate::compressed;
 use crate::config::{Config, Lack};
 use crate::crypto::hash::{Digest, Transcript};
 use crate::crypto::kdf::{Prk, finished_mac, hkdf_expand_label, hkdf_extract};
@@ -139,6 +140,13 @@ impl Handshaking {
             }
             (Expect::CertificateOrRequest | Expect::Certificate, handshake::CERTIFICATE) => {
                 self.take_certificate(message.body(), context)?;
+                Expect::CertificateVerify
+            }
+            (Expect::CertificateOrRequest | Expect::Certificate, handshake::COMPRESSED_CERTIFICATE)
+                if context.config.settings().compressed_certificate =>
+            {
+                self.take_certificate(&compressed::inflated(message.body())?, context)?;
+                context.summary.certificate_compressed = true;
                 Expect::CertificateVerify
             }
             (Expect::CertificateVerify, handshake::CERTIFICATE_VERIFY) => {

@@ -33,6 +33,8 @@ pub const CERTIFICATE_VERIFY: u8 = 15;
 pub const CLIENT_KEY_EXCHANGE: u8 = 16;
 /// Message type of Finished.
 pub const FINISHED: u8 = 20;
+/// Message type of CompressedCertificate (RFC 8879).
+pub const COMPRESSED_CERTIFICATE: u8 = 25;
 /// Message type of KeyUpdate (TLS 1.3).
 pub const KEY_UPDATE: u8 = 24;
 /// The synthetic message that replaces ClientHello1 in the transcript (RFC 9846 section 4.4.1).
@@ -52,6 +54,7 @@ pub const fn name(kind: u8) -> &'static str {
         ENCRYPTED_EXTENSIONS => "EncryptedExtensions",
         CERTIFICATE => "Certificate",
         SERVER_KEY_EXCHANGE => "ServerKeyExchange",
+        COMPRESSED_CERTIFICATE => "CompressedCertificate",
         CERTIFICATE_REQUEST => "CertificateRequest",
         SERVER_HELLO_DONE => "ServerHelloDone",
         CERTIFICATE_VERIFY => "CertificateVerify",
@@ -248,6 +251,37 @@ impl<'a> Body<'a> for Certificate13<'a> {
                 put_vector16(out, |out| out.extend_from_slice(extensions.bytes()));
             }
         });
+    }
+}
+
+/// CompressedCertificate (RFC 8879 section 4): a Certificate message of TLS 1.3 without its header, compressed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompressedCertificate<'a> {
+    /// The algorithm, as in the extension `compress_certificate`.
+    pub algorithm: u16,
+    /// Bytes of what comes out.
+    pub uncompressed_bytes: usize,
+    /// The compressed bytes, at least one.
+    pub compressed: &'a [u8],
+}
+
+impl<'a> Body<'a> for CompressedCertificate<'a> {
+    const KIND: u8 = COMPRESSED_CERTIFICATE;
+
+    fn decode(body: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new("CompressedCertificate", body);
+        let (algorithm, uncompressed_bytes, compressed) = (reader.u16()?, reader.u24()?, reader.vector24()?);
+        reader.finish()?;
+        match compressed {
+            [] => Err(reader.forbidden("length")),
+            _ => Ok(CompressedCertificate { algorithm, uncompressed_bytes, compressed }),
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_u16(out, self.algorithm);
+        out.extend_from_slice(&(self.uncompressed_bytes as u32).to_be_bytes()[1..]);
+        put_vector24(out, |out| out.extend_from_slice(self.compressed));
     }
 }
 

@@ -25,6 +25,8 @@ pub const ENCRYPT_THEN_MAC: u16 = 22;
 pub const EXTENDED_MASTER_SECRET: u16 = 23;
 /// Extension session_ticket (RFC 5077).
 pub const SESSION_TICKET: u16 = 35;
+/// Extension `compress_certificate` (RFC 8879).
+pub const COMPRESS_CERTIFICATE: u16 = 27;
 /// Extension pre_shared_key (RFC 9846 section 4.2.11).
 pub const PRE_SHARED_KEY: u16 = 41;
 /// Extension early_data (RFC 9846 section 4.2.10).

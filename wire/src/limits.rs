@@ -15,14 +15,17 @@ pub const EXTENSIONS: usize = 100;
 /// Largest ClientHello body; hellos with post-quantum key shares have about 1,800 bytes.
 pub const CLIENT_HELLO: usize = 1 << 16;
 
+/// Largest Certificate body, compressed or not: 100 KiB as OpenSSL's `max_cert_list`.
+pub const CERTIFICATE: usize = 100 * 1024;
+
 /// Largest body of a handshake message of this type that is held for reassembly.
 ///
-/// Certificate chains may be long (100 KiB as OpenSSL's `max_cert_list`); a TLS 1.3 ticket message has at most two 64
+/// Certificate chains may be long; a TLS 1.3 ticket message has at most two 64
 /// KiB vectors and a nonce. Everything else is small in practice, 20,000 bytes as in OpenSSL.
 pub const fn handshake_body(kind: u8) -> usize {
     match kind {
         super::handshake::CLIENT_HELLO => CLIENT_HELLO,
-        super::handshake::CERTIFICATE => 100 * 1024,
+        super::handshake::CERTIFICATE | super::handshake::COMPRESSED_CERTIFICATE => CERTIFICATE,
         super::handshake::NEW_SESSION_TICKET => 131_338,
         _ => 20_000,
     }

@@ -6,6 +6,7 @@ use tlsdyno_wire::codec::{put_u16, put_vector8, put_vector16};
 use tlsdyno_wire::hello::{self, Template, put_extension};
 
 use super::{Lack, Settings, Signer};
+use crate::compressed;
 use crate::crypto::verify::{ECDSA_SCHEMES, RSA_SCHEMES, SIGNATURE_SCHEMES};
 use crate::suite::Version;
 
@@ -72,6 +73,9 @@ fn put_tls13_extensions(settings: &Settings, out: &mut Vec<u8>) {
     put_extension(out, hello::SUPPORTED_VERSIONS, |out| {
         put_vector8(out, |out| settings.versions.iter().for_each(|version| put_u16(out, version.code())));
     });
+    if settings.compressed_certificate {
+        put_extension(out, hello::COMPRESS_CERTIFICATE, |out| put_vector8(out, |out| put_u16(out, compressed::ZLIB)));
+    }
     // psk_dhe_ke, also without a session at hand: servers issue no tickets otherwise (RFC 9846 section 4.2.9).
     let mode = u8::from(settings.lack != Some(Lack::Agreement));
     put_extension(out, hello::PSK_KEY_EXCHANGE_MODES, |out| put_vector8(out, |out| out.push(mode)));

@@ -76,3 +76,18 @@ fn the_server_closes_in_order() {
         assert_eq!(caller.client.end_of_input(), Ok(()));
     }
 }
+
+#[test]
+fn a_certificate_is_compressed_for_who_asks() {
+    let server = rustls_config(KeyKind::Rsa2048, &[Suite::Tls13Aes128Gcm], &[Group::X25519], true);
+    for effort in [Effort::Honest, Effort::Lean] {
+        let bytes_in = [false, true].map(|compressed_certificate| {
+            let narrow = narrow(Suite::Tls13Aes128Gcm, Group::X25519, effort);
+            let config = config(Settings { compressed_certificate, ..narrow });
+            let caller = connect(&config, None, &mut RustlsServer::new(&server));
+            assert_eq!(caller.handshake().certificate_compressed, compressed_certificate);
+            caller.handshake().bytes_in
+        });
+        assert!(bytes_in[1] < bytes_in[0], "{bytes_in:?}");
+    }
+}

@@ -166,6 +166,7 @@ mod tests {
             encrypt_then_mac: false,
             extended_master_secret: true,
             certificate_requested: false,
+            certificate_compressed: false,
             alpn: None,
             bytes_in: 0,
             bytes_out: 0,

@@ -118,6 +118,11 @@ fn what_a_server_burns_is_found_at_its_point_and_nowhere_else() {
         let is_found = if truth == 0.0 { found.abs() < 750.0 } else { (0.5 * truth..4.0 * truth).contains(&found) };
         assert!(is_found, "{part}: {found} for {truth} in {sheet:#}");
     }
+    // It is on rustls, which compresses for clients that ask.
+    let certificate = &sheet["cost"]["servers"][0]["certificate"];
+    assert!(certificate["refused"].is_null() && certificate["message_bytes"].as_u64() > Some(100), "{certificate}");
+    let compressed = "its certificate compressed by zlib";
+    assert!(us(&sheet["cost"]["servers"][0]["parts"], compressed).abs() < 750.0, "{sheet:#}");
     let parts = sheet["cost"]["servers"][1]["parts"].as_array().unwrap();
     let life = parts.iter().filter(|part| part["kind"] == "life");
     let sum: f64 = life.map(|part| part["cost_ns"]["value"].as_f64().unwrap() / 1e3).sum();
@@ -145,6 +150,8 @@ fn a_server_is_started_and_told_as_markdown_in_the_units_of_its_owner() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(said.starts_with("### What does TLS cost this server"), "{said}");
     assert!(said.contains("At 300 requests a second on 75 new connections"), "{said}");
+    let not_offered = "Not offered by this server (the server does not compress its certificate by zlib (RFC 8879))";
+    assert!(said.contains("| kept by the client | 32 | ") && said.contains(not_offered), "{said}");
     for line in ["| the request | ", "| next request on the connection, /other | ", "| P-256 in place of X25519 | "] {
         assert!(said.contains(line), "{said}");
     }
