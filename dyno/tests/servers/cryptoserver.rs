@@ -1,5 +1,7 @@
 //! `tlsdyno cryptoserver`: stock servers whose private keys are elsewhere, with the real agent and the real service.
 
+mod visitors;
+
 use crate::place;
 
 use std::fs;
@@ -214,13 +216,14 @@ struct Sites {
 }
 
 impl Sites {
-    fn start(site: &Site, certificates: &[String]) -> Sites {
+    /// `keys`: the folder of its keys, or of their stubs.
+    fn start(site: &Site, certificates: &[String], keys: &str) -> Sites {
         let held: Vec<TcpListener> = certificates.iter().map(|_| TcpListener::bind(any_port()).unwrap()).collect();
         let ports: Vec<u16> = held.iter().map(|port| port.local_addr().unwrap().port()).collect();
         let server = |(port, name): (&u16, &String)| {
             format!(
                 "server {{ listen 127.0.0.1:{port} ssl; ssl_certificate {name}.pem; \
-                 ssl_certificate_key front/{name}.key; }}"
+                 ssl_certificate_key {keys}/{name}.key; }}"
             )
         };
         let servers: Vec<String> = ports.iter().zip(certificates).map(server).collect();
@@ -228,7 +231,7 @@ impl Sites {
         let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|of| format!("{of}_temp_path {of};"));
         let text = format!(
             "{user} daemon off; worker_processes 8; pid nginx.pid; events {{ worker_connections 64; }}
-             http {{ {} access_log off; root docroot; ssl_protocols TLSv1.2; ssl_ciphers {STATIC_RSA}; {} }}",
+             http {{ {} access_log off; root docroot; ssl_protocols TLSv1.2 TLSv1.3; ssl_ciphers {STATIC_RSA}; {} }}",
             temporary.concat(),
             servers.join("\n"),
         );
@@ -251,36 +254,50 @@ impl Drop for Sites {
     }
 }
 
-#[test]
-fn certificates_of_one_modulus_decrypt_in_batches_under_load() {
+/// A site with four certificates of one modulus, whose key a service has with these flags, and their names.
+fn batch_site(flags: &[&str]) -> (Site, Vec<String>, Running, Running) {
     let site = Site::new(CertificateKind::Rsa2048);
     let made = site.place.run(&["cryptoserver", "batch-keys", ".", "--name", "localhost"]);
     assert!(made.status.success(), "{made:?}");
-    let names = [3, 5, 7, 11].map(|exponent| format!("localhost-e{exponent}"));
-    let certificates = names.each_ref().map(|name| format!("{name}.pem"));
-    site.front_end(&certificates.each_ref().map(String::as_str));
-    let keys = names.each_ref().map(|name| format!("{name}.key"));
-    let mut flags = vec!["--allow-decryption", "--batch", "4", "--batch-wait", "20ms"];
+    let names: Vec<String> = [3, 5, 7, 11].map(|exponent| format!("localhost-e{exponent}")).into();
+    let [certificates, keys] =
+        ["pem", "key"].map(|end| names.iter().map(|name| format!("{name}.{end}")).collect::<Vec<_>>());
+    site.front_end(&certificates.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut flags = [&["--allow-decryption"], flags].concat();
     flags.extend(keys.iter().flat_map(|key| ["--key", key.as_str()]));
     let service = site.service(any_port(), &flags);
     let agent = site.agent(&[service.address]);
-    let sites = Sites::start(&site, &names);
+    (site, names, service, agent)
+}
+
+/// Full handshakes on all ports at once, each with a load of its own; what these tell.
+fn visited(site: &Site, sites: &Sites, how: &[&str]) -> Vec<Value> {
     let load = |port: &u16| {
         let url = format!("https://127.0.0.1:{port}/hello.txt");
-        let how = ["--tls", "1.2", "--suite", STATIC_RSA, "-k", "--close", "-c", "2", "-d", "2s", "--json"];
-        let child = site.place.tlsdyno(&[&["load", &url], &how[..]].concat()).stdout(Stdio::piped()).spawn();
-        child.unwrap()
+        let child = site.place.tlsdyno(&[&["load", &url, "-k", "--close", "--json"], how].concat());
+        { child }.stdout(Stdio::piped()).spawn().unwrap()
     };
     let loads: Vec<Child> = sites.ports.iter().map(load).collect();
-    let mut hits = 0;
-    for load in loads {
+    let told = |load: Child| {
         let output = load.wait_with_output().unwrap();
         let result: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
         assert_eq!(result["errors"], serde_json::json!({}), "{result}");
         let full = &result["handshakes"]["full"];
         assert!(full.as_u64() >= result["hits"].as_u64(), "{full} for {}", result["hits"]);
-        hits += result["hits"].as_u64().unwrap();
-    }
+        result
+    };
+    loads.into_iter().map(told).collect()
+}
+
+fn hits(loads: &[Value]) -> u64 {
+    loads.iter().map(|load| load["hits"].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn certificates_of_one_modulus_decrypt_in_batches_under_load() {
+    let (site, names, service, agent) = batch_site(&["--batch", "4", "--batch-wait", "20ms"]);
+    let sites = Sites::start(&site, &names, "front");
+    let hits = hits(&visited(&site, &sites, &["--tls", "1.2", "--suite", STATIC_RSA, "-c", "2", "-d", "2s"]));
     drop(sites);
     let (carried, done) = (agent.end(), service.end());
     let [decryptions, batches] = ["decryptions", "batches"].map(|name| done[name].as_u64().unwrap());

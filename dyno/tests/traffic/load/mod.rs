@@ -2,6 +2,7 @@
 
 mod certificates;
 mod curves;
+mod dynamic;
 mod groups;
 mod guards;
 mod network;
