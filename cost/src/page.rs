@@ -188,7 +188,7 @@ fn parts(summary: &CostSummary, server: &ServerCost) -> Section {
         rows = rows.number(format!("CPUs at {rate}/s"), cpus);
     }
     let undecided = |part: &PartCost| part.cost_ns.direction() == Direction::Undecided;
-    let rows = rows.on(Medium::Page).words("the difference of", |part| part.of.clone());
+    let rows = rows.on(Medium::Page, |rows| rows.words("the difference of", |part| part.of.clone()));
     let rows = rows.toned(Tone::Muted, undecided).headed(|part| Some(heading(part.kind)));
     Section::titled("parts", "What its parts cost").rows(rows).notes(notes(server))
 }

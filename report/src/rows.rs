@@ -21,10 +21,11 @@ impl<'a, T> Rows<'a, T> {
         Rows { subjects, medium: Medium::Everywhere, table: Table { columns: Vec::new(), rows } }
     }
 
-    /// The columns from here on are shown there only.
+    /// Columns that are shown there only.
     #[must_use]
-    pub fn on(self, medium: Medium) -> Rows<'a, T> {
-        Rows { medium, ..self }
+    pub fn on(self, medium: Medium, columns: impl FnOnce(Rows<'a, T>) -> Rows<'a, T>) -> Rows<'a, T> {
+        let before = self.medium;
+        Rows { medium: before, ..columns(Rows { medium, ..self }) }
     }
 
     /// A column of words.
@@ -161,8 +162,7 @@ mod tests {
             .words("", |of| of.0.to_string())
             .estimate("known", format_tenths, |of| of.1)
             .estimate("nowhere", format_tenths, |_| None)
-            .on(Medium::Page)
-            .number_if_any("some", |of| of.1.map(|_| "x".to_owned()))
+            .on(Medium::Page, |rows| rows.number_if_any("some", |of| of.1.map(|_| "x".to_owned())))
             .number_if_any("none", |_| None)
             .table();
         let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();

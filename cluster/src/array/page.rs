@@ -250,11 +250,12 @@ fn levels(summary: &ArraySummary) -> Section {
         .number("full/s", |(_, level)| format_quantity(level.full_per_second))
         .number("accepted", |(_, level)| value(level.accepted_percent_of_offered))
         .number("CPU of quota", |(_, level)| format_percent(level.busy_percent))
-        .on(Medium::Page)
-        .number("fullest", |(_, level)| format_percent(level.fullest_percent))
-        .number("µs/page", |(_, level)| format_micros(level.cpu_ns_per_hit.value))
-        .number("dispatcher", |(_, level)| format_micros(level.dispatcher_cpu_ns_per_hit.value))
-        .number("server", |(_, level)| format_micros(level.server_cpu_ns_per_hit))
+        .on(Medium::Page, |rows| {
+            rows.number("fullest", |(_, level)| format_percent(level.fullest_percent))
+                .number("µs/page", |(_, level)| format_micros(level.cpu_ns_per_hit.value))
+                .number("dispatcher", |(_, level)| format_micros(level.dispatcher_cpu_ns_per_hit.value))
+                .number("server", |(_, level)| format_micros(level.server_cpu_ns_per_hit))
+        })
         .toned(Tone::Muted, |(_, level)| level.bound_by == Bound::Nobody);
     Section::titled("points", "Every point").rows(rows).notes([
         "reuse: by the counts of full handshakes. accepted: of the sessions offered again. CPU of quota: of the \

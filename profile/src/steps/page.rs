@@ -86,9 +86,7 @@ fn cells(summary: &StepsSummary) -> Section {
         .words("", |of| of.cell.to_string())
         .estimate("server µs", format_micros, |of| Some(of.server_ns))
         .words("dearest", |of| dearest(of).unwrap_or_else(|| NONE.to_owned()))
-        .on(Medium::Page)
-        .estimate("rest µs", format_micros, |of| Some(of.server_rest_ns))
-        .on(Medium::Everywhere)
+        .on(Medium::Page, |rows| rows.estimate("rest µs", format_micros, |of| Some(of.server_rest_ns)))
         .estimate("client µs", format_micros, |of| Some(of.client_ns))
         .number("sent B", |of| format_quantity(of.server_bytes[0]))
         .number("received B", |of| format_quantity(of.client_bytes[0]));

@@ -48,13 +48,9 @@ pub fn section(summary: &ArraySummary) -> Option<Section> {
         .number("accepted", |(.., accepted)| format_percent(accepted.value))
         .interval(format_tenths, |(.., accepted)| Some(*accepted))
         .number("proxies", |(_, level, _)| format_micros(level.cpu_ns_per_hit.value))
-        .on(Medium::Page)
-        .interval(format_micros, |(_, level, _)| Some(level.cpu_ns_per_hit))
-        .on(Medium::Everywhere)
+        .on(Medium::Page, |rows| rows.interval(format_micros, |(_, level, _)| Some(level.cpu_ns_per_hit)))
         .number("dispatcher", |(_, level, _)| format_micros(level.dispatcher_cpu_ns_per_hit.value))
-        .on(Medium::Page)
-        .interval(format_micros, |(_, level, _)| Some(level.dispatcher_cpu_ns_per_hit))
-        .on(Medium::Everywhere)
+        .on(Medium::Page, |rows| rows.interval(format_micros, |(_, level, _)| Some(level.dispatcher_cpu_ns_per_hit)))
         .number("both", |(_, level, _)| format_micros(level.whole_cpu_ns_per_hit()))
         .pair("times", |(_, level, _)| level.cpu_times.as_ref().map(ratio_columns).unwrap_or_default());
     let note = format!(

@@ -84,15 +84,10 @@ fn shares(record: &Record, summary: &Summary) -> Section {
         [share_number(time) + bound, share_interval(time)]
     };
     let mut rows = Rows::of(&both)
-        .on(Medium::Terminal)
-        .words("cost of", |(cpu, _)| short_share_label(cpu))
-        .on(Medium::Page)
-        .words("cost of", |(cpu, _)| share_label(cpu))
-        .on(Medium::Everywhere)
+        .on(Medium::Terminal, |rows| rows.words("cost of", |(cpu, _)| short_share_label(cpu)))
+        .on(Medium::Page, |rows| rows.words("cost of", |(cpu, _)| share_label(cpu)))
         .pair("CPU/hit", |(cpu, _)| [share_number(cpu), share_interval(cpu)])
-        .on(Medium::Terminal)
-        .words("", |_| String::new())
-        .on(Medium::Everywhere)
+        .on(Medium::Terminal, |rows| rows.words("", |_| String::new()))
         .words("verdict", |(cpu, _)| charts::verdict(cpu).to_owned());
     if summary.has_rates() {
         rows = rows.pair("time/hit", |(_, time)| time.map(by_time).unwrap_or_default());
@@ -290,17 +285,15 @@ fn configurations(summary: &Summary) -> Section {
     let rows = Rows::of(shown)
         .words("configuration", |of| of.name.clone())
         .number_if_any("hits/s", |of| rate(of).map(|_| cells::hits(of)))
-        .on(Medium::Page)
-        .interval(format_quantity, rate)
-        .on(Medium::Everywhere)
+        .on(Medium::Page, |rows| rows.interval(format_quantity, rate))
         .number("server µs/hit", |of| format_micros(of.server_cpu_ns_per_hit.value))
         .interval(format_micros, |of| Some(of.server_cpu_ns_per_hit))
         .number("client µs/hit", |of| format_micros(of.client_cpu_ns_per_hit))
         .number("full", |of| format_count(of.handshakes_full))
         .number("resumed", |of| format_count(of.handshakes_resumed))
-        .on(Medium::Page)
-        .number("hits/handshake", |of| of.hits_per_handshake.map_or(NONE.to_owned(), format_tenths))
-        .on(Medium::Everywhere)
+        .on(Medium::Page, |rows| {
+            rows.number("hits/handshake", |of| of.hits_per_handshake.map_or(NONE.to_owned(), format_tenths))
+        })
         .number("blocks", cells::blocks)
         .last_toned(1, Tone::Bad, |of| !of.valid);
     Section::default().rows(rows).notes(companions(summary))
