@@ -50,6 +50,12 @@ fn number_of(percent: &str) -> Option<f64> {
     percent.strip_suffix('%').unwrap_or(percent).trim().parse().ok()
 }
 
+/// A group of flags none of which is given: its defaults, written once.
+pub fn defaults_of<A: Args>() -> A {
+    let given = A::augment_args(Command::new("")).get_matches_from([""]);
+    A::from_arg_matches(&given).unwrap_or_else(|error| error.exit())
+}
+
 /// All flags of a group, for one that stands instead of them.
 pub fn flags_of<A: Args>() -> Vec<Id> {
     A::augment_args(Command::new("")).get_arguments().map(|flag| flag.get_id().clone()).collect()

@@ -23,10 +23,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
-use tlsdyno_bench::kinds::files::Written;
 use tlsdyno_bench::kinds::perform::{OutputArgs, perform};
 use tlsdyno_bench::kinds::subcommand::{Subcommand, subcommand};
-use tlsdyno_bench::kinds::{AnyExperiment, AnySummary, Changes, Kind, any_experiment};
+use tlsdyno_bench::kinds::{AnyExperiment, AnySummary, Changes, Kind, any_experiment, any_kind};
 use tlsdyno_bench::report::document::Document;
 use tlsdyno_bench::report::json;
 use tlsdyno_record::store::{OfKind, Record, UNREAD};
@@ -102,17 +101,7 @@ impl OfKind for CostRecord {
 }
 
 impl Kind for Costs {
-    fn field(&self) -> &'static str {
-        CostRecord::FIELD
-    }
-
-    fn read(&self, file: &Written) -> Result<Box<dyn AnyExperiment>> {
-        Ok(Box::new(file.understood::<CostExperiment>()?))
-    }
-
-    fn summary(&self, record: &Record) -> Result<Box<dyn AnySummary>> {
-        Ok(Box::new(CostSummary::of(record)?))
-    }
+    any_kind!(CostExperiment, CostRecord, CostSummary);
 
     fn commands(&self) -> Vec<Subcommand> {
         vec![subcommand!("cost", command).with_short_help(

@@ -148,3 +148,25 @@ macro_rules! any_experiment {
     };
 }
 pub use any_experiment;
+
+/// What is the same of each kind with an experiment, a part of the record and numbers of its own.
+#[macro_export]
+macro_rules! any_kind {
+    ($experiment:ty, $part:ty, $summary:ty) => {
+        fn field(&self) -> &'static str {
+            <$part as tlsdyno_record::store::OfKind>::FIELD
+        }
+
+        fn read(&self, file: &$crate::kinds::files::Written) -> anyhow::Result<Box<dyn $crate::kinds::AnyExperiment>> {
+            Ok(Box::new(file.understood::<$experiment>()?))
+        }
+
+        fn summary(
+            &self,
+            record: &tlsdyno_record::store::Record,
+        ) -> anyhow::Result<Box<dyn $crate::kinds::AnySummary>> {
+            Ok(Box::new(<$summary>::of(record)?))
+        }
+    };
+}
+pub use any_kind;

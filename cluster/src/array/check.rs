@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use tlsdyno_bench::kinds::load::curve::file::hits_per_handshake;
 use tlsdyno_bench::run::check::check_accelerator;
-use tlsdyno_bench::run::check::questions::check_paper;
+use tlsdyno_bench::run::check::questions::{check_measure, check_paper};
 use tlsdyno_bench::run::check::workers::FarLoad;
 use tlsdyno_record::model::Quantity;
 use tlsdyno_servers::Proxy;
@@ -43,11 +43,7 @@ impl ArrayExperiment {
         self.check_accelerator()?;
         self.check_clients()?;
         self.check_workers()?;
-        ensure!(self.measure.time_s >= 1.0, "--time must be at least 1 second");
-        ensure!(
-            !self.measure.fresh_servers && self.measure.turns == 1,
-            "`fresh_servers` and `turns` are for experiments with one server at a time; an array's machines stay"
-        );
+        check_measure(&self.measure, "experiments with one server at a time; an array's machines stay")?;
         ensure!(self.tls.is_resumable(), "these proxies hand out no sessions; drop `tickets` or `session_cache` = off");
         self.check_paper()
     }

@@ -14,10 +14,9 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
-use tlsdyno_bench::kinds::files::Written;
 use tlsdyno_bench::kinds::perform::{OutputArgs, perform};
 use tlsdyno_bench::kinds::subcommand::{Subcommand, subcommand};
-use tlsdyno_bench::kinds::{AnyExperiment, AnySummary, Changes, Kind, any_experiment};
+use tlsdyno_bench::kinds::{AnyExperiment, AnySummary, Changes, Kind, any_experiment, any_kind};
 use tlsdyno_bench::report::document::Document;
 use tlsdyno_bench::report::json;
 use tlsdyno_record::model::ServerName;
@@ -37,17 +36,7 @@ impl OfKind for ArrayRecord {
 }
 
 impl Kind for Arrays {
-    fn field(&self) -> &'static str {
-        ArrayRecord::FIELD
-    }
-
-    fn read(&self, file: &Written) -> Result<Box<dyn AnyExperiment>> {
-        Ok(Box::new(file.understood::<ArrayExperiment>()?))
-    }
-
-    fn summary(&self, record: &Record) -> Result<Box<dyn AnySummary>> {
-        Ok(Box::new(ArraySummary::of(record)?))
-    }
+    any_kind!(ArrayExperiment, ArrayRecord, ArraySummary);
 
     fn commands(&self) -> Vec<Subcommand> {
         vec![subcommand!("array", command).with_short_help(

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Result, bail, ensure};
-use tlsdyno_bench::run::check::questions::check_paper;
+use tlsdyno_bench::run::check::questions::{check_measure, check_paper};
 use tlsdyno_bench::run::check::workers::FarLoad;
 use tlsdyno_bench::run::check::{CheckExperiment, check_sessions};
 use tlsdyno_engine::dispatch::Policy as Rule;
@@ -82,11 +82,7 @@ impl ClusterExperiment {
         }
         self.traffic.check()?;
         self.check_workers()?;
-        ensure!(self.measure.time_s >= 1.0, "--time must be at least 1 second");
-        ensure!(
-            !self.measure.fresh_servers && self.measure.turns == 1,
-            "`fresh_servers` and `turns` are for experiments with one server at a time; a cluster's servers stay"
-        );
+        check_measure(&self.measure, "experiments with one server at a time; a cluster's servers stay")?;
         let cells = self.cells().len();
         ensure!(
             cells <= CELLS_MAX,

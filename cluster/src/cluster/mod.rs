@@ -16,10 +16,9 @@ use std::path::Path;
 use anyhow::Result;
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
-use tlsdyno_bench::kinds::files::Written;
 use tlsdyno_bench::kinds::perform::{OutputArgs, perform};
 use tlsdyno_bench::kinds::subcommand::{Subcommand, subcommand};
-use tlsdyno_bench::kinds::{AnyExperiment, AnySummary, Changes, Kind, any_experiment};
+use tlsdyno_bench::kinds::{AnyExperiment, AnySummary, Changes, Kind, any_experiment, any_kind};
 use tlsdyno_bench::report::document::Document;
 use tlsdyno_bench::report::json;
 use tlsdyno_record::store::{OfKind, Record};
@@ -36,17 +35,7 @@ impl OfKind for ClusterExperiment {
 }
 
 impl Kind for Clusters {
-    fn field(&self) -> &'static str {
-        ClusterExperiment::FIELD
-    }
-
-    fn read(&self, file: &Written) -> Result<Box<dyn AnyExperiment>> {
-        Ok(Box::new(file.understood::<ClusterExperiment>()?))
-    }
-
-    fn summary(&self, record: &Record) -> Result<Box<dyn AnySummary>> {
-        Ok(Box::new(ClusterSummary::of(record)?))
-    }
+    any_kind!(ClusterExperiment, ClusterExperiment, ClusterSummary);
 
     fn commands(&self) -> Vec<Subcommand> {
         vec![subcommand!("cluster", command).with_short_help(

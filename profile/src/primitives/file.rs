@@ -3,7 +3,8 @@
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
-use tlsdyno_bench::run::check::questions::check_paper;
+use tlsdyno_base::choice::{choice, defaults_of};
+use tlsdyno_bench::run::check::questions::{check_measure, check_paper};
 use tlsdyno_record::model::{Measure, Paper, Quantity, Server};
 use tlsdyno_tls::named;
 
@@ -188,11 +189,7 @@ impl PrimitivesExperiment {
         ensure!(sizes_bytes.windows(2).all(|pair| pair[0] < pair[1]), "--sizes must ascend: they are points of a line");
         let fits = |size: &u64| (1..=SIZE_MAX).contains(size);
         ensure!(sizes_bytes.iter().all(fits), "--sizes are between 1 and {SIZE_MAX} bytes");
-        ensure!(self.measure.time_s >= 1.0, "--time must be at least 1 second");
-        ensure!(
-            !self.measure.fresh_servers && self.measure.turns == 1,
-            "`fresh_servers` and `turns` are for servers under load; primitives are measured in a process of their own"
-        );
+        check_measure(&self.measure, "servers under load; primitives are measured in a process of their own")?;
         let names: Vec<&str> = algorithms.iter().map(|algorithm| algorithm.name()).collect();
         self.paper.as_ref().map_or(Ok(()), |paper| check_paper(paper, &[(Quantity::MbitPerS, &names)]))
     }

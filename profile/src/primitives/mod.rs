@@ -13,9 +13,8 @@ use anyhow::Result;
 use serde_json::json;
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
-use tlsdyno_bench::kinds::files::Written;
 use tlsdyno_bench::kinds::perform::{OutputArgs, perform};
-use tlsdyno_bench::kinds::{AnyExperiment, AnySummary, Changes, Kind, any_experiment};
+use tlsdyno_bench::kinds::{AnyExperiment, AnySummary, Changes, Kind, any_experiment, any_kind};
 use tlsdyno_bench::report::document::Document;
 use tlsdyno_bench::report::json;
 use tlsdyno_record::store::{OfKind, Record};
@@ -33,17 +32,7 @@ impl OfKind for PrimitivesRecord {
 }
 
 impl Kind for PrimitivesOfLibraries {
-    fn field(&self) -> &'static str {
-        PrimitivesRecord::FIELD
-    }
-
-    fn read(&self, file: &Written) -> Result<Box<dyn AnyExperiment>> {
-        Ok(Box::new(file.understood::<PrimitivesExperiment>()?))
-    }
-
-    fn summary(&self, record: &Record) -> Result<Box<dyn AnySummary>> {
-        Ok(Box::new(PrimitivesSummary::of(record)?))
-    }
+    any_kind!(PrimitivesExperiment, PrimitivesRecord, PrimitivesSummary);
 }
 
 impl AnyExperiment for PrimitivesExperiment {

@@ -11,10 +11,9 @@ pub mod summary;
 use anyhow::Result;
 use serde_json::json;
 use tlsdyno_base::exit::Exit;
-use tlsdyno_bench::kinds::files::Written;
 use tlsdyno_bench::kinds::perform::{OutputArgs, perform};
 use tlsdyno_bench::kinds::subcommand::{Subcommand, subcommand};
-use tlsdyno_bench::kinds::{AnyExperiment, AnySummary, Changes, Kind, any_experiment};
+use tlsdyno_bench::kinds::{AnyExperiment, AnySummary, Changes, Kind, any_experiment, any_kind};
 use tlsdyno_bench::report::document::Document;
 use tlsdyno_bench::report::json;
 use tlsdyno_record::store::{OfKind, Record};
@@ -31,17 +30,7 @@ impl OfKind for ProfileRecord {
 }
 
 impl Kind for Profiles {
-    fn field(&self) -> &'static str {
-        ProfileRecord::FIELD
-    }
-
-    fn read(&self, file: &Written) -> Result<Box<dyn AnyExperiment>> {
-        Ok(Box::new(file.understood::<ProfileExperiment>()?))
-    }
-
-    fn summary(&self, record: &Record) -> Result<Box<dyn AnySummary>> {
-        Ok(Box::new(ProfileSummary::of(record)?))
-    }
+    any_kind!(ProfileExperiment, ProfileRecord, ProfileSummary);
 
     fn commands(&self) -> Vec<Subcommand> {
         vec![subcommand!("profile", command).with_short_help(

@@ -5,7 +5,7 @@ use std::fmt;
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
-use tlsdyno_bench::run::check::questions::check_paper;
+use tlsdyno_bench::run::check::questions::{check_measure, check_paper};
 use tlsdyno_record::model::tls::TlsChange;
 use tlsdyno_record::model::workload::WorkloadSpec;
 use tlsdyno_record::model::{
@@ -118,11 +118,7 @@ impl StepsExperiment {
         let fits = |length: &u32| (1..=CHAIN_MAX).contains(length);
         ensure!(chains.iter().all(fits), "--chain takes lengths between 1 and {CHAIN_MAX}");
         ensure!(*events <= EVENTS_MAX, "--events keeps those of {EVENTS_MAX} connections at most");
-        ensure!(self.measure.time_s >= 1.0, "--time must be at least 1 second");
-        ensure!(
-            !self.measure.fresh_servers && self.measure.turns == 1,
-            "`fresh_servers` and `turns` are for servers under load; steps are those of one connection after the other"
-        );
+        check_measure(&self.measure, "servers under load; steps are those of one connection after the other")?;
         let names = Handshakes::ALL.map(Handshakes::name);
         let quantities = [Quantity::HandshakeMs, Quantity::ServerBytes, Quantity::ClientBytes];
         self.paper.as_ref().map_or(Ok(()), |paper| check_paper(paper, &quantities.map(|of| (of, &names[..]))))

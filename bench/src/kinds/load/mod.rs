@@ -27,10 +27,9 @@ use tlsdyno_stats::compared::{Word, verdict};
 use self::file::LoadExperiment;
 pub use self::record::{LoadRecord, LoggedReuse};
 use self::summary::LoadSummary;
-use super::files::Written;
 use super::perform::{OutputArgs, perform};
 use super::subcommand::{Subcommand, subcommand};
-use super::{AnyExperiment, AnySummary, Changes, Kind, any_experiment};
+use super::{AnyExperiment, AnySummary, Changes, Kind, any_experiment, any_kind};
 use crate::report::document::Document;
 use crate::report::json;
 
@@ -42,20 +41,10 @@ impl OfKind for LoadRecord {
 }
 
 impl Kind for Loads {
-    fn field(&self) -> &'static str {
-        LoadRecord::FIELD
-    }
+    any_kind!(LoadExperiment, LoadRecord, LoadSummary);
 
     fn key(&self) -> &'static str {
         "url"
-    }
-
-    fn read(&self, file: &Written) -> Result<Box<dyn AnyExperiment>> {
-        Ok(Box::new(file.understood::<LoadExperiment>()?))
-    }
-
-    fn summary(&self, record: &Record) -> Result<Box<dyn AnySummary>> {
-        Ok(Box::new(LoadSummary::of(record)?))
     }
 
     fn commands(&self) -> Vec<Subcommand> {

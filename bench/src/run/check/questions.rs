@@ -1,7 +1,7 @@
 //! Questions of an experiment that name what is there.
 
 use anyhow::{Result, bail, ensure};
-use tlsdyno_record::model::{Experiment, Paper, Quantity, ShareClaimModel};
+use tlsdyno_record::model::{Experiment, Measure, Paper, Quantity, ShareClaimModel};
 
 /// Every name in shares, comparisons, remedies and the paper's numbers is there, once.
 pub(super) fn check(experiment: &Experiment) -> Result<()> {
@@ -116,6 +116,16 @@ pub fn check_paper(paper: &Paper, rows: &[(Quantity, &[&str])]) -> Result<()> {
             );
         }
     }
+    Ok(())
+}
+
+/// What holds for all whose servers stay up, or that have none under load, as `why` says.
+///
+/// # Errors
+/// Measuring is too short, or servers were to take turns.
+pub fn check_measure(measure: &Measure, why: &str) -> Result<()> {
+    ensure!(measure.time_s >= 1.0, "--time must be at least 1 second");
+    ensure!(!measure.fresh_servers && measure.turns == 1, "`fresh_servers` and `turns` are for {why}");
     Ok(())
 }
 
