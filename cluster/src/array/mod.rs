@@ -4,7 +4,6 @@ mod check;
 pub mod command;
 pub mod file;
 pub mod page;
-mod record;
 pub mod subject;
 pub mod summary;
 
@@ -25,7 +24,7 @@ use tlsdyno_servers::Proxy;
 use tlsdyno_stats::scoreboard::Claim;
 
 use self::file::ArrayExperiment;
-pub use self::record::{ArrayRecord, PageScale};
+pub use self::file::{ArrayRecord, PageScale};
 use self::summary::ArraySummary;
 
 /// Experiments with arrays of proxies.

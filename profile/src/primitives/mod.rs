@@ -3,7 +3,6 @@
 pub mod command;
 pub mod file;
 pub mod page;
-mod record;
 pub mod subject;
 pub mod summary;
 
@@ -21,7 +20,7 @@ use tlsdyno_record::store::{OfKind, Record};
 use tlsdyno_stats::scoreboard::Claim;
 
 use self::file::PrimitivesExperiment;
-pub use self::record::PrimitivesRecord;
+pub use self::file::PrimitivesRecord;
 use self::summary::PrimitivesSummary;
 
 /// Throughput of the primitives of libraries.

@@ -215,6 +215,16 @@ impl fmt::Display for StepsCell {
     }
 }
 
+/// The steps of a record.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepsRecord {
+    /// What was asked for.
+    pub experiment: StepsExperiment,
+    /// The cells, in the order of the configurations.
+    pub cells: Vec<StepsCell>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

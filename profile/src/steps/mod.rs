@@ -4,7 +4,6 @@
 pub mod command;
 pub mod file;
 pub mod page;
-mod record;
 pub mod subject;
 pub mod summary;
 
@@ -21,7 +20,7 @@ use tlsdyno_record::store::{OfKind, Record};
 use tlsdyno_stats::scoreboard::Claim;
 
 use self::file::StepsExperiment;
-pub use self::record::StepsRecord;
+pub use self::file::StepsRecord;
 use self::summary::StepsSummary;
 
 /// Handshakes step by step.
