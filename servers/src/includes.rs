@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use anyhow::{Context, Result};
+use itertools::Itertools;
 use regex_lite::Regex;
 
 use super::command::fill;
@@ -80,13 +81,8 @@ impl Tree {
 
     /// It and what it includes, each file once.
     pub(super) fn files(&self) -> Vec<(&Path, &str)> {
-        let mut files: Vec<(&Path, &str)> = vec![(&self.path, &self.text)];
-        for (path, text) in self.names.iter().flat_map(|name| &name.included).flat_map(Tree::files) {
-            if files.iter().all(|(other, _)| *other != path) {
-                files.push((path, text));
-            }
-        }
-        files
+        let included = self.names.iter().flat_map(|name| &name.included).flat_map(Tree::files);
+        [(self.path.as_path(), self.text.as_str())].into_iter().chain(included).unique_by(|(path, _)| *path).collect()
     }
 
     /// Whether it, or what it includes, holds a placeholder.

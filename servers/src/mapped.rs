@@ -4,14 +4,15 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use itertools::Itertools;
 use tlsdyno_base::process_tree;
 
 /// Key of AT_SECURE in the auxiliary vector (getauxval(3), `elf.h`).
 const AT_SECURE: u64 = 23;
 
 /// A file mapped executable into a process.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MappedLibrary {
     /// Path as mapped.
     pub path: PathBuf,
@@ -44,13 +45,7 @@ pub fn mapped_code(pid: u32) -> Result<Vec<MappedCode>> {
 
 /// Files mapped into the process that contain code, each once.
 pub fn mapped_libraries(pid: u32) -> Result<Vec<MappedLibrary>> {
-    let mut libraries: Vec<MappedLibrary> = Vec::new();
-    for MappedCode { library, .. } in mapped_code(pid)? {
-        if !libraries.contains(&library) {
-            libraries.push(library);
-        }
-    }
-    Ok(libraries)
+    Ok(mapped_code(pid)?.into_iter().map(|code| code.library).unique().collect())
 }
 
 /// `7f0000001000-7f0000002000 r-xp 00001000 fe:00 1234    /usr/lib/libssl.so.3 (deleted)`

@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use itertools::Itertools;
 use serde::{Deserialize, Serialize};
 use tlsdyno_base::choice::{choice, percent};
 use tlsdyno_engine::time::Time;
@@ -206,14 +207,8 @@ impl ArrayExperiment {
 
     /// The names of its lines.
     pub fn line_names(&self) -> Vec<String> {
-        let mut names: Vec<String> = Vec::new();
-        for place in self.places().iter().filter(|place| place.percent.is_some()) {
-            let name = self.line_name(place.proxies, place.spread);
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
-        names
+        let with_tls = self.places().into_iter().filter(|place| place.percent.is_some());
+        with_tls.map(|place| self.line_name(place.proxies, place.spread)).unique().collect()
     }
 
     /// Proxies of the longest line.

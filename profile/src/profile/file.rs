@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use clap::ArgAction;
+use itertools::Itertools;
 use serde::{Deserialize, Serialize};
 use tlsdyno_record::model::workload::WorkloadSpec;
 use tlsdyno_record::model::{ConfigurationModel, Experiment, Load, Measure, Method, Server, ServerName, Tls};
@@ -52,11 +54,14 @@ pub struct Profile {
     pub connections: u32,
     /// How much the client does.
     pub effort: Effort,
-    /// Stages are removed too, in a server beside it, to be compared with what timing says of them.
+    /// Remove no stage: all of the time for the profile itself
+    // Those of a file are removed too, in a server beside it, to be compared with what timing says of them.
+    #[arg(long = "no-removed", action = ArgAction::SetFalse, help_heading = "Measuring")]
     pub removed: bool,
     /// Stages are computed twice too, in another server beside it.
     pub doubled: bool,
-    /// The server's CPU is sampled, to see what the rest is made of.
+    /// Do not sample what the server does outside of the stages
+    #[arg(long = "no-sampling", action = ArgAction::SetFalse, help_heading = "Measuring")]
     pub sampled: bool,
     /// Instructions are counted by area under valgrind, to stand beside.
     pub counted: bool,
@@ -270,13 +275,8 @@ impl ProfileExperiment {
     /// The same server with the same traffic as an experiment with the profiled server, the untouched one, the one
     /// without TLS, the one with the no-ops and the one with the doubler, each with its modes: what the testbed starts.
     pub fn of_servers(&self) -> Experiment {
-        let mut configurations = vec![Treatment::NotTimed.configuration()];
-        for cell in self.cells() {
-            let wanted = cell.treatment.configuration();
-            if configurations.iter().all(|other| other.name != wanted.name) {
-                configurations.push(wanted);
-            }
-        }
+        let treatments = [Treatment::NotTimed].into_iter().chain(self.cells().into_iter().map(|cell| cell.treatment));
+        let configurations = treatments.map(Treatment::configuration).unique_by(|of| of.name.clone()).collect();
         Experiment {
             question: self.question.clone(),
             server: self.server.clone(),

@@ -1,6 +1,7 @@
 //! From the blocks of handshakes step by step to what each message costs at both ends, by key and chain.
 
 use anyhow::Result;
+use itertools::Itertools;
 use serde::Serialize;
 use tlsdyno_record::model::{Paper, Quantity};
 use tlsdyno_record::store::{Block, Flow, Record, StepSum, StepsBlock, Warning};
@@ -218,12 +219,7 @@ impl StepsCellSummary {
 /// Each message of one end over all blocks, in the order in which they came first. `count`: how many connections of a
 /// block its sums are of.
 fn messages(blocks: &[Seen], sums: fn(&StepsBlock) -> &[StepSum], count: fn(&Seen) -> f64) -> Vec<StepSummary> {
-    let mut names: Vec<&String> = Vec::new();
-    for sum in blocks.iter().flat_map(|of| sums(of.steps)) {
-        if !names.contains(&&sum.name) {
-            names.push(&sum.name);
-        }
-    }
+    let names = blocks.iter().flat_map(|of| sums(of.steps)).map(|sum| &sum.name).unique();
     let all: f64 = blocks.iter().map(count).sum();
     let message = |name: &String| {
         let value = |of: &Seen, value: fn(&StepSum) -> u64| {
@@ -238,7 +234,7 @@ fn messages(blocks: &[Seen], sums: fn(&StepsBlock) -> &[StepSum], count: fn(&See
             bytes: each(|sum| sum.bytes),
         }
     };
-    names.into_iter().map(message).collect()
+    names.map(message).collect()
 }
 
 impl StepsSummary {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use itertools::Itertools;
 use serde_json::{Value, json};
 use tlsdyno_base::units::{format_duration, format_interval_with, format_percent, format_quantity};
 use tlsdyno_bench::report::charts::{
@@ -47,13 +48,7 @@ fn used(summary: &ClusterSummary) -> impl Iterator<Item = &CellSummary> {
 }
 
 fn ways(summary: &ClusterSummary) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for name in summary.cells.iter().map(|cell| cell.cell.way_name()) {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    names
+    summary.cells.iter().map(|cell| cell.cell.way_name()).unique().collect()
 }
 
 /// Lines of one quantity over reuse, one for each policy and group; `None` where reuse has one value only.
@@ -82,10 +77,12 @@ fn over_reuse(
     let groups: BTreeSet<&str> = used(summary).map(|cell| cell.besides_reuse.as_str()).collect();
     let legend = (groups.len() > 1).then(|| json!({"title": null, "orient": "bottom", "columns": 3}));
     let words: Vec<String> = rows.iter().map(|row| format!("{} {}", row["name"], row["label"])).collect();
+    // The first policy, which the others are compared with, is grey.
+    let colours: Vec<&str> = COLOURS.iter().rev().take(1).chain(&COLOURS).copied().collect();
     let body = json!({
         "encoding": {
             "x": quantity("reuse", "reuse, % of connections that offer a session again"),
-            "color": with(palette("policy", &ways(summary), &policy_colours()), line_legend(None, 4)),
+            "color": with(palette("policy", &ways(summary), &colours), line_legend(None, 4)),
             "strokeDash": {"field": "group", "type": "nominal", "sort": null, "legend": legend},
             "tooltip": tooltip([("name", "cell"), ("label", title)]),
         },
@@ -96,11 +93,6 @@ fn over_reuse(
     });
     let words = format!("Lines of {title} over reuse: {}.", words.join("; "));
     Some(Chart::new(id, 260, rows, body)?.told(caption, words))
-}
-
-/// The first policy, which the others are compared with, is grey.
-fn policy_colours() -> Vec<&'static str> {
-    COLOURS.iter().rev().take(1).chain(&COLOURS).copied().collect()
 }
 
 /// Latency against throughput, a line for each reuse, a panel for each policy: the form of Figure 9 of Apostolopoulos

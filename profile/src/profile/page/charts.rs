@@ -1,5 +1,6 @@
 //! The charts of a profile: a bar for each kind of handshake, of its stages and the rest.
 
+use itertools::Itertools;
 use serde_json::json;
 use tlsdyno_base::units::format_micros;
 use tlsdyno_bench::report::charts::{COLOURS, legend_above, palette, with};
@@ -27,12 +28,7 @@ pub fn all(summary: &ProfileSummary) -> Vec<Chart> {
             rows.push(json!({"handshake": kind.kind.name(), "part": part, "us": ns / 1e3, "place": place}));
         }
     }
-    let mut names: Vec<&str> = Vec::new();
-    for name in rows.iter().filter_map(|row| row["part"].as_str()) {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
+    let names: Vec<&str> = rows.iter().filter_map(|row| row["part"].as_str()).unique().collect();
     let body = json!({
         "mark": {"type": "bar", "tooltip": true},
         "encoding": {
