@@ -52,8 +52,7 @@ fn number_of(percent: &str) -> Option<f64> {
 
 /// A group of flags none of which is given: its defaults, written once.
 pub fn defaults_of<A: Args>() -> A {
-    let given = A::augment_args(Command::new("")).get_matches_from([""]);
-    A::from_arg_matches(&given).unwrap_or_else(|error| error.exit())
+    A::from_arg_matches(&A::augment_args(Command::new("")).get_matches_from([""])).unwrap_or_else(|error| error.exit())
 }
 
 /// All flags of a group, for one that stands instead of them.

@@ -4,13 +4,12 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use tlsdyno_base::choice::{choice, flags_of};
+use tlsdyno_base::choice::{choice, defaults_of, flags_of};
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
-use tlsdyno_bench::kinds::AnyExperiment;
-use tlsdyno_bench::kinds::find;
 use tlsdyno_bench::kinds::flags::{FarArgs, RepeatArgs, TimeArgs, TlsArgs, parse_transaction};
 use tlsdyno_bench::kinds::perform::OutputArgs;
+use tlsdyno_bench::kinds::{AnyExperiment, find};
 use tlsdyno_engine::serve::Transaction;
 use tlsdyno_record::model::CertificateKind;
 
@@ -75,6 +74,13 @@ pub fn run(args: &Args) -> Result<Exit> {
     };
     args.far.give(&mut experiment.workers, &mut experiment.array.address);
     experiment.perform(&args.output)
+}
+
+impl Default for Array {
+    /// Mraz et al. 2002, Figure 8; its points imply 30 to 40 pages for each handshake.
+    fn default() -> Array {
+        defaults_of::<Args>().flags.array
+    }
 }
 
 impl Flags {

@@ -87,19 +87,19 @@ pub struct Array {
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "0,1,2,3,4")]
     pub proxies: Vec<u32>,
     /// CPU time that each proxy, and the server, may use, in CPUs; 1: a CPU each
-    #[arg(long, value_name = "CPUS", default_value_t = Array::default().machine_cpus)]
+    #[arg(long, value_name = "CPUS", default_value_t = 0.1)]
     pub machine_cpus: f64,
     /// What a page takes, microseconds, before it is scaled.
-    #[arg(skip)]
+    #[arg(skip = 7_000.0)]
     pub transaction_us: f64,
     /// Of what it takes that.
     #[arg(skip)]
     pub transaction_cost: PageCost,
     /// Make pages so short that a full handshake, which is measured first, is so many of them long; 0: leave them
-    #[arg(long = "pages-per-handshake", value_name = "PAGES", default_value_t = Array::default().handshake_pages_ratio)]
+    #[arg(long = "pages-per-handshake", value_name = "PAGES", default_value_t = 35.0)]
     pub handshake_pages_ratio: f64,
     /// Size of a page
-    #[arg(long = "size", value_name = "BYTES", default_value_t = Array::default().page_bytes)]
+    #[arg(long = "size", value_name = "BYTES", default_value_t = 7168)]
     pub page_bytes: u64,
     /// Of what percent reuse is a part
     #[arg(long, value_name = "AXIS", default_value_t = ReuseAxis::Hits, value_parser = choice(ReuseAxis::ALL))]
@@ -110,7 +110,7 @@ pub struct Array {
     #[arg(default_value = "0,50,75,90,96,98", help_heading = "Traffic")]
     pub levels_percent: Vec<f64>,
     /// Clients at once, each with one connection
-    #[arg(short, long = "clients", value_name = "N", default_value_t = Array::default().clients_count)]
+    #[arg(short, long = "clients", value_name = "N", default_value_t = 16)]
     #[arg(help_heading = "Traffic")]
     pub clients_count: u32,
     /// How clients are spread over the proxies; several are compared
@@ -122,7 +122,7 @@ pub struct Array {
     #[arg(help_heading = "Traffic")]
     pub effort: Effort,
     /// Time-out of a connection without progress, milliseconds.
-    #[arg(skip = Array::default().timeout_ms)]
+    #[arg(skip = 60_000_u64)]
     pub timeout_ms: u64,
     /// An emulated accelerator in each proxy: so many engines, what a private-key operation takes in one, and whether
     /// the proxy goes on meanwhile (HAProxy): 300us, 2x300us, 2x300us,async
@@ -152,29 +152,6 @@ impl Array {
     }
 }
 
-impl Default for Array {
-    /// Mraz et al. 2002, Figure 8; its points imply 30 to 40 pages for each handshake.
-    fn default() -> Array {
-        Array {
-            proxy: Proxy::Haproxy,
-            proxies: (0..=4).collect(),
-            machine_cpus: 0.1,
-            transaction_us: 7_000.0,
-            transaction_cost: PageCost::Wait,
-            handshake_pages_ratio: 35.0,
-            page_bytes: 7168,
-            by: ReuseAxis::Hits,
-            levels_percent: vec![0.0, 50.0, 75.0, 90.0, 96.0, 98.0],
-            clients_count: 16,
-            spread: vec![Spread::Client],
-            effort: Effort::Lean,
-            timeout_ms: 60_000,
-            accelerator: None,
-            address: None,
-        }
-    }
-}
-
 /// What one configuration of an array measures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ArrayPlace {
@@ -184,19 +161,6 @@ pub struct ArrayPlace {
     pub proxies: u32,
     /// Percent reuse that is asked for; `None`: plain HTTP, without proxies.
     pub percent: Option<f64>,
-}
-
-impl Default for ArrayExperiment {
-    fn default() -> ArrayExperiment {
-        ArrayExperiment {
-            question: "At what reuse does each number of proxies serve half of what plain HTTP does?".to_owned(),
-            array: Array::default(),
-            tls: ArrayExperiment::tls_default(),
-            measure: Measure::default(),
-            workers: None,
-            paper: None,
-        }
-    }
 }
 
 impl ArrayExperiment {
@@ -275,6 +239,19 @@ pub struct PageScale {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Default for ArrayExperiment {
+        fn default() -> ArrayExperiment {
+            ArrayExperiment {
+                question: "At what reuse does each number of proxies serve half of what plain HTTP does?".to_owned(),
+                array: Array::default(),
+                tls: ArrayExperiment::tls_default(),
+                measure: Measure::default(),
+                workers: None,
+                paper: None,
+            }
+        }
+    }
 
     #[test]
     fn places_are_plain_http_and_every_level_of_every_line() {

@@ -4,19 +4,18 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use tlsdyno_base::choice::flags_of;
+use tlsdyno_base::choice::{defaults_of, flags_of};
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
-use tlsdyno_bench::kinds::AnyExperiment;
-use tlsdyno_bench::kinds::find;
 use tlsdyno_bench::kinds::flags::{FarArgs, NetworkArgs, RepeatArgs, ServerTlsArgs, TimeArgs};
 use tlsdyno_bench::kinds::perform::OutputArgs;
+use tlsdyno_bench::kinds::{AnyExperiment, find};
 use tlsdyno_record::model::Tls;
 use tlsdyno_record::model::workload::WorkloadSpec;
 use tlsdyno_traffic::trace::flags::WorkloadChoice;
 
 use crate::cluster::Clusters;
-use crate::cluster::file::{Cluster, ClusterExperiment, Traffic};
+use crate::cluster::file::{Cluster, ClusterExperiment, Traffic, default_workload};
 
 /// Requests of a user of the single object; it only matters that blocks can be cut anywhere.
 const REQUESTS_PER_USER: u32 = 4;
@@ -85,18 +84,35 @@ pub fn run(args: &Args) -> Result<Exit> {
     experiment.perform(&args.output)
 }
 
+impl Default for Cluster {
+    fn default() -> Cluster {
+        defaults_of::<Args>().flags.cluster
+    }
+}
+
+impl Default for Traffic {
+    fn default() -> Traffic {
+        defaults_of::<Args>().flags.traffic
+    }
+}
+
+impl Default for ClusterExperiment {
+    fn default() -> ClusterExperiment {
+        ClusterExperiment { workload: default_workload(), ..defaults_of::<Args>().flags.experiment() }
+    }
+}
+
 impl Flags {
     /// The experiment that these flags describe.
     fn experiment(&self) -> ClusterExperiment {
         let names: Vec<&str> = self.cluster.policies.iter().map(|policy| policy.name()).collect();
         let question = match &names[..] {
-            [one] => format!("What does {one} make of a cluster of {} servers?", self.cluster.backends),
-            [first, others @ ..] => format!(
+            [first, others @ ..] if !others.is_empty() => format!(
                 "What does {} make of a cluster of {} servers, beside {first}?",
                 others.join(" or "),
                 self.cluster.backends
             ),
-            [] => ClusterExperiment::default().question,
+            one => format!("What does {} make of a cluster of {} servers?", one.concat(), self.cluster.backends),
         };
         ClusterExperiment {
             question,
@@ -113,16 +129,15 @@ impl Flags {
     }
 
     fn workload_spec(&self) -> WorkloadSpec {
-        let object = || WorkloadSpec::Url {
-            path: "/object".to_owned(),
-            bytes: Some(self.size),
-            users: USERS,
-            requests_per_user: REQUESTS_PER_USER,
-        };
         match self.workload {
-            None => object(),
+            None => WorkloadSpec::Url {
+                path: "/object".to_owned(),
+                bytes: Some(self.size),
+                users: USERS,
+                requests_per_user: REQUESTS_PER_USER,
+            },
             // Short users, so that blocks can be cut where the time allows.
-            Some(WorkloadChoice::Specweb96) => ClusterExperiment::default().workload,
+            Some(WorkloadChoice::Specweb96) => default_workload(),
             Some(workload) => workload.spec(None, 0.1, 1),
         }
     }

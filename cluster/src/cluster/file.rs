@@ -64,14 +64,14 @@ pub struct Cluster {
     #[arg(long, default_value_t = ServerName::Nginx, value_parser = choice(ServerName::configured()))]
     pub server: ServerName,
     /// How many of them
-    #[arg(long, value_name = "N", default_value_t = Cluster::default().backends)]
+    #[arg(long, value_name = "N", default_value_t = 3)]
     pub backends: u32,
     /// Front ends that end TLS before backends without it; several numbers are compared. 0: the backends end it
     #[arg(long, value_name = "N", value_delimiter = ',', conflicts_with = "plain")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub front_ends: Vec<u32>,
     /// What the front ends are
-    #[arg(long, default_value_t = Proxy::Haproxy, value_parser = choice(Proxy::FRONT_ENDS), requires = "front_ends")]
+    #[arg(long, default_value_t, value_parser = choice(Proxy::FRONT_ENDS), requires = "front_ends")]
     #[serde(skip_serializing_if = "is_usual_front_end")]
     pub front_end: Proxy,
     /// How connections are spread over the front ends; several are compared
@@ -129,11 +129,14 @@ pub struct Cluster {
 }
 
 fn is_usual_front_end(front_end: &Proxy) -> bool {
-    *front_end == Cluster::default().front_end
+    *front_end == Proxy::default()
 }
 
-fn is_usual_spread(spread: &Vec<Policy>) -> bool {
-    *spread == Cluster::default().spread
+/// How connections are spread over front ends where nothing is said of it.
+pub const USUAL_SPREAD: Policy = Policy::Own(dispatch::Policy::RoundRobin);
+
+fn is_usual_spread(spread: &[Policy]) -> bool {
+    spread == [USUAL_SPREAD]
 }
 
 /// The value of --backend-cpus: one number, for all backends are alike.
@@ -168,28 +171,6 @@ impl Cluster {
 }
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-
-impl Default for Cluster {
-    fn default() -> Cluster {
-        Cluster {
-            server: ServerName::Nginx,
-            backends: 3,
-            front_ends: Vec::new(),
-            front_end: Proxy::Haproxy,
-            spread: vec![Policy::Own(dispatch::Policy::RoundRobin)],
-            backend_cpus: None,
-            plain: false,
-            plain_limit: false,
-            database: false,
-            processes: None,
-            cache_bytes: None,
-            sessions: vec![Sharing::Own],
-            policies: vec![Policy::Own(dispatch::Policy::RoundRobin), Policy::Own(dispatch::Policy::Session)],
-            dispatcher_timeouts_s: Vec::new(),
-            address: None,
-        }
-    }
-}
 
 named! {
     /// What the servers of a cluster share of their sessions.
@@ -265,13 +246,13 @@ pub struct Traffic {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause_ms: Option<u64>,
     /// Requests on each connection
-    #[arg(long, value_name = "N", default_value_t = Traffic::default().requests_per_connection)]
+    #[arg(long, value_name = "N", default_value_t = 1)]
     pub requests_per_connection: u32,
     /// How much the client does
     #[arg(long, value_name = "EFFORT", default_value_t = Effort::Lean, value_parser = choice(Effort::ALL))]
     pub effort: Effort,
     /// Time-out of a connection without progress, milliseconds.
-    #[arg(skip = Traffic::default().timeout_ms)]
+    #[arg(skip = 10_000_u64)]
     pub timeout_ms: u64,
 }
 
@@ -280,41 +261,8 @@ fn milliseconds(text: &str) -> Result<u64, String> {
     text.parse::<Time>().map(|time| time.0.as_millis() as u64)
 }
 
-impl Default for Traffic {
-    fn default() -> Traffic {
-        Traffic {
-            reuse_percent: vec![0.0, 50.0, 80.0, 100.0],
-            clients: vec![24],
-            rates_per_s: Vec::new(),
-            checks: false,
-            behind_one_address_percent: vec![0.0],
-            pause_ms: None,
-            requests_per_connection: 1,
-            effort: Effort::Lean,
-            timeout_ms: 10_000,
-        }
-    }
-}
-
-fn default_workload() -> WorkloadSpec {
+pub(super) fn default_workload() -> WorkloadSpec {
     WorkloadSpec::Specweb96 { users: 50_000, seed: 1, requests_per_user: 10 }
-}
-
-impl Default for ClusterExperiment {
-    fn default() -> ClusterExperiment {
-        ClusterExperiment {
-            question: "What does each way of dispatching make of this cluster?".to_owned(),
-            cluster: Cluster::default(),
-            tls: Tls::default(),
-            workload: default_workload(),
-            traffic: Traffic::default(),
-            measure: Measure::default(),
-            workers: None,
-            network: None,
-            comparisons: Vec::new(),
-            paper: None,
-        }
-    }
 }
 
 impl ClusterExperiment {

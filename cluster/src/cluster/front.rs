@@ -8,7 +8,7 @@ use tlsdyno_record::model::workload::WorkloadSpec;
 use tlsdyno_servers::Proxy;
 
 use crate::cluster::check::some_and_different;
-use crate::cluster::file::{Cluster, ClusterExperiment};
+use crate::cluster::file::{Cluster, ClusterExperiment, USUAL_SPREAD};
 
 /// Most front ends of a cell.
 const OF_A_CELL_MAX: u32 = 16;
@@ -34,7 +34,7 @@ pub fn name((policy, front): &Way) -> String {
     match front {
         None => policy.to_owned(),
         Some(Front { ends: 1, .. }) => format!("{policy} behind 1 front end"),
-        Some(Front { ends, spread }) if *spread == Cluster::default().spread[0] => {
+        Some(Front { ends, spread }) if *spread == USUAL_SPREAD => {
             format!("{policy} behind {ends} front ends")
         }
         Some(Front { ends, spread }) => format!("{policy} behind {ends} front ends by {}", spread.name()),

@@ -2,6 +2,7 @@
 //! the flags of `tlsdyno profile primitives` build.
 
 use anyhow::{Result, ensure};
+use clap::ArgAction;
 use serde::{Deserialize, Serialize};
 use tlsdyno_base::choice::{choice, defaults_of};
 use tlsdyno_bench::run::check::questions::{check_measure, check_paper};
@@ -119,16 +120,22 @@ pub struct PrimitivesExperiment {
 }
 
 /// Primitives and sizes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, clap::Args)]
 #[serde(deny_unknown_fields, default)]
 pub struct Primitives {
-    /// Which.
-    pub algorithms: Vec<Algorithm>,
-    /// Bytes of each call, ascending.
+    /// Bytes of each call, ascending
+    // Those of Apostolopoulos et al. 2000, Figure 7, up to a full TLS record.
+    #[arg(long = "sizes", value_name = "BYTES", value_delimiter = ',', default_value = "8,64,256,1024,4096,16384")]
     pub sizes_bytes: Vec<u64>,
-    /// TLS records are measured too, of ciphers that a suite of today has.
+    /// Which primitives [default: those of today's TLS]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = choice(Algorithm::ALL))]
+    #[arg(default_values_t = Algorithm::usual(), hide_default_value = true)]
+    pub algorithms: Vec<Algorithm>,
+    /// Write no TLS records beside bare primitives
+    #[arg(long = "no-records", action = ArgAction::SetFalse)]
     pub records: bool,
-    /// `openssl speed` is run in turn, at one size.
+    /// Do not run `openssl speed` in turn, which takes a second for each primitive in each round; --quick does not
+    #[arg(long = "no-check", action = ArgAction::SetFalse)]
     pub check: bool,
 }
 
@@ -164,14 +171,8 @@ const RECORD_MAX: u64 = 1 << 14;
 const CHECKED_SIZE: u64 = 4096;
 
 impl Default for Primitives {
-    /// The sizes of Apostolopoulos et al. 2000, Figure 7, up to a full TLS record.
     fn default() -> Primitives {
-        Primitives {
-            algorithms: Algorithm::usual().collect(),
-            sizes_bytes: vec![8, 64, 256, 1024, 4096, 16384],
-            records: true,
-            check: true,
-        }
+        defaults_of()
     }
 }
 

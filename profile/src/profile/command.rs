@@ -7,12 +7,11 @@ use tlsdyno_bench::kinds::AnyExperiment;
 use tlsdyno_bench::kinds::flags::{RepeatArgs, ServerArgs, ServerTlsArgs, TimeArgs};
 use tlsdyno_bench::kinds::perform::OutputArgs;
 use tlsdyno_engine::time::Time;
-use tlsdyno_record::model::{Load, Measure, Tls};
-use tlsdyno_tls::{Effort, Group};
+use tlsdyno_record::model::{Measure, Tls};
+use tlsdyno_tls::Group;
 
-use crate::primitives;
 use crate::profile::file::{Profile, ProfileExperiment, TIME_S, object};
-use crate::steps;
+use crate::{primitives, steps};
 
 /// Where the time of a handshake goes, timed inside the server, for full and resumed handshakes
 ///
@@ -56,34 +55,14 @@ struct ProfileArgs {
     #[arg(value_parser = choice(Group::ALL), help_heading = "TLS")]
     group: Group,
 
-    /// Connections open at once
-    #[arg(short, long, value_name = "N", default_value_t = Load::default().connections, help_heading = "Load")]
-    connections: u32,
     /// Size of the object that each connection requests, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1024, help_heading = "Load")]
     size: u64,
-    /// How much the client does
-    #[arg(long, value_name = "EFFORT", default_value_t = Effort::Lean)]
-    #[arg(value_parser = choice(Effort::ALL), help_heading = "Load")]
-    effort: Effort,
 
     #[command(flatten)]
+    profile: Profile,
+    #[command(flatten)]
     time: TimeArgs<TIME_S, 20>,
-    /// Remove no stage: all of the time for the profile itself
-    #[arg(long, help_heading = "Measuring")]
-    no_removed: bool,
-    /// Compute each stage twice too, in a server beside it: the cost by doubling on the same line
-    #[arg(long, help_heading = "Measuring")]
-    doubled: bool,
-    /// Do not sample what the server does outside of the stages
-    #[arg(long, help_heading = "Measuring")]
-    no_sampling: bool,
-    /// Count instructions by area too, under valgrind: some seconds more
-    #[arg(long, conflicts_with = "no_sampling", help_heading = "Measuring")]
-    counted: bool,
-    /// Simulate the caches of several processors too, and tell what a hit costs there: a minute more
-    #[arg(long, requires = "counted", help_heading = "Measuring")]
-    caches: bool,
     /// Length of the slices in which calls are timed, and of those between them, for example 5ms
     #[arg(long, value_name = "TIME", help_heading = "Measuring")]
     slice: Option<Time>,
@@ -119,15 +98,7 @@ impl ProfileArgs {
             None => object("/object", Some(self.size)),
         };
         ProfileExperiment {
-            profile: Profile {
-                connections: self.connections,
-                effort: self.effort,
-                removed: !self.no_removed,
-                doubled: self.doubled,
-                sampled: !self.no_sampling,
-                counted: self.counted,
-                caches: self.caches,
-            },
+            profile: self.profile.clone(),
             server: self.server.server(),
             tls: Tls { group: self.group, ..self.tls.tls() },
             workload,

@@ -5,6 +5,7 @@ use std::fmt;
 use clap::ArgAction;
 use itertools::Itertools;
 use serde::{Deserialize, Serialize};
+use tlsdyno_base::choice::{choice, defaults_of};
 use tlsdyno_record::model::workload::WorkloadSpec;
 use tlsdyno_record::model::{ConfigurationModel, Experiment, Load, Measure, Method, Server, ServerName, Tls};
 use tlsdyno_tls::suite::KeyExchange;
@@ -46,40 +47,38 @@ impl Default for ProfileExperiment {
     }
 }
 
-/// The table `profile` of a file.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// The table `profile` of a file, and its flags.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, clap::Args)]
 #[serde(deny_unknown_fields, default)]
 pub struct Profile {
-    /// Connections open at once.
+    /// Connections open at once
+    #[arg(short, long, value_name = "N", default_value_t = Load::default().connections, help_heading = "Load")]
     pub connections: u32,
-    /// How much the client does.
+    /// How much the client does
+    #[arg(long, value_name = "EFFORT", default_value_t = Effort::Lean)]
+    #[arg(value_parser = choice(Effort::ALL), help_heading = "Load")]
     pub effort: Effort,
     /// Remove no stage: all of the time for the profile itself
     // Those of a file are removed too, in a server beside it, to be compared with what timing says of them.
     #[arg(long = "no-removed", action = ArgAction::SetFalse, help_heading = "Measuring")]
     pub removed: bool,
-    /// Stages are computed twice too, in another server beside it.
+    /// Compute each stage twice too, in a server beside it: the cost by doubling on the same line
+    #[arg(long, help_heading = "Measuring")]
     pub doubled: bool,
     /// Do not sample what the server does outside of the stages
     #[arg(long = "no-sampling", action = ArgAction::SetFalse, help_heading = "Measuring")]
     pub sampled: bool,
-    /// Instructions are counted by area under valgrind, to stand beside.
+    /// Count instructions by area too, under valgrind: some seconds more
+    #[arg(long, conflicts_with = "sampled", help_heading = "Measuring")]
     pub counted: bool,
-    /// What misses the caches of several processors is counted too. Needs `counted`.
+    /// Simulate the caches of several processors too, and tell what a hit costs there: a minute more
+    #[arg(long, requires = "counted", help_heading = "Measuring")]
     pub caches: bool,
 }
 
 impl Default for Profile {
     fn default() -> Profile {
-        Profile {
-            connections: Load::default().connections,
-            effort: Effort::Lean,
-            removed: true,
-            doubled: false,
-            sampled: true,
-            counted: false,
-            caches: false,
-        }
+        defaults_of()
     }
 }
 

@@ -125,7 +125,7 @@ impl<'a> Machines<'a> {
             cpus: vec![self.testbed.placement.machines[machine]],
             quota_cpus: self.testbed.placement.quota_cpus,
             connections: self.experiment.array.clients_count,
-            ip: self.experiment.array.ip(),
+            ip: self.experiment.array.address,
             ..ServerSpec::new(ServerName::Builtin, self.testbed.docroot())
         }
     }
