@@ -1,6 +1,5 @@
 //! Machines of an experiment, and dispatchers before them: started once, all up together, ended together.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -123,26 +122,6 @@ pub struct Clients {
     pub requests_each: Option<u32>,
     /// Time-out of a connection without progress, milliseconds.
     pub timeout_ms: u64,
-}
-
-/// What a record says of an experiment's machines besides what they say themselves.
-pub struct Circumstances<'a> {
-    /// The field of the record with what only this kind understands.
-    pub kind: &'static str,
-    /// The placement in words.
-    pub placement: String,
-    /// What is measured.
-    pub server_name: String,
-    /// `None`: plain HTTP.
-    pub certificate: Option<CertificateKind>,
-    /// Who makes the load, if that is not this machine.
-    pub workers: Option<&'a WorkersModel>,
-    /// The machine that stands for all of its kind.
-    pub server: usize,
-    /// Further machines whose configuration is kept.
-    pub also: Vec<usize>,
-    /// The experiment as a file.
-    pub file: String,
 }
 
 /// Everything that is started and written before the first block.
@@ -397,11 +376,7 @@ impl Testbed {
     /// # Errors
     /// A process has died ([`Fault::Server`]), or cannot be accounted for.
     pub fn cpu(&mut self, route: &Route) -> Result<Usage> {
-        Ok(Usage { sampled: self.sampled(), ..self.clocks(route)? })
-    }
-
-    fn sampled(&self) -> Reading {
-        self.pace.read(&self.placement.cpus().iter().map(|&cpu| cpu as usize).collect::<Vec<_>>())
+        Ok(Usage { sampled: self.pace.read(&self.placement.machines), ..self.clocks(route)? })
     }
 
     fn clocks(&mut self, route: &Route) -> Result<Usage> {
@@ -433,7 +408,7 @@ impl Testbed {
     /// As [`Testbed::cpu`].
     pub fn cpu_at_rest(&mut self, route: &Route) -> Result<Usage> {
         let usage = at_rest(|| self.clocks(route))?;
-        Ok(Usage { sampled: self.sampled(), ..usage })
+        Ok(Usage { sampled: self.pace.read(&self.placement.machines), ..usage })
     }
 
     /// A load of one configuration, to be made what the experiment asks for. `tls`: as its servers have it; `None`:
@@ -485,17 +460,15 @@ impl Testbed {
         Piece { users: 0..requests.len() as u32, requests: requests.iter().copied().map(u64::from).sum() }
     }
 
-    /// Fills in the circumstances, once everything runs.
-    pub fn describe(&self, manifest: &mut Manifest, of: Circumstances) {
+    /// Fills in what the machines say, once everything runs. `server`: stands for all of its kind; `also`: others whose
+    /// configuration is kept.
+    pub fn describe(&self, manifest: &mut Manifest, workers: Option<&WorkersModel>, server: usize, also: &[usize]) {
         manifest.server_cpus = self.placement.cpus();
-        manifest.client_cpus = manifest::cpus_of_load(of.workers, self.placement.load);
-        manifest.hardware = BTreeMap::from([(of.kind.to_owned(), of.placement)]);
-        manifest.certificate = of.certificate.map_or(String::new(), |certificate| certificate.to_string());
+        manifest.client_cpus = manifest::cpus_of_load(workers, self.placement.load);
         manifest.effort = self.effort.to_string();
         manifest.workload = manifest::workload_line(&self.site.summary);
-        manifest.server_name = of.server_name;
-        manifest::describe_server(manifest, self.machine(of.server).description());
-        let also = of.also.iter().map(|&number| &self.machines[number]);
+        manifest::describe_server(manifest, self.machine(server).description());
+        let also = also.iter().map(|&number| &self.machines[number]);
         let behind = self.machines.iter().filter(|machine| machine.is_behind).chain(also);
         let behind = behind.map(|machine| (&machine.name, &machine.instance));
         let fronts = self.fronts.iter().map(|front| (&front.name, &front.dispatcher.instance));
@@ -504,7 +477,6 @@ impl Testbed {
             let text = format!("# {}\n{}", description.version, description.config);
             manifest.server_config.entry(name.clone()).or_insert(text);
         }
-        manifest.server_config.insert("experiment.toml".to_owned(), of.file);
     }
 
     /// What the logs of a route end with, as the end of an error message.

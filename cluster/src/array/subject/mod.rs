@@ -33,7 +33,7 @@ use crate::array::ArrayRecord;
 use crate::array::file::{ArrayExperiment, ArrayPlace};
 use crate::several_machines::block::{block, note_negotiated};
 use crate::several_machines::placement::Placement;
-use crate::several_machines::testbed::{Circumstances, Usage};
+use crate::several_machines::testbed::Usage;
 
 /// Length of the warm-up of a place.
 const WARM_UP: Duration = Duration::from_millis(500);
@@ -104,23 +104,18 @@ impl<'a> ProxyArray<'a> {
 /// Fills in the circumstances, once everything runs.
 fn describe(record: &mut Record, experiment: &ArrayExperiment, machines: &Machines) {
     record.kind_part = KindPart::from(ArrayRecord { experiment: experiment.clone(), scale: machines.scale });
+    let (manifest, testbed) = (&mut record.manifest, &machines.testbed);
     let accelerators = machines.accelerators.as_ref().and_then(Accelerators::told);
-    let placement = machines::description(&machines.testbed.placement, experiment);
+    let placement = machines::description(&testbed.placement, experiment);
     let placement = [Some(placement), accelerators].into_iter().flatten().collect::<Vec<_>>().join("; ");
-    let circumstances = Circumstances {
-        kind: ArrayRecord::FIELD,
-        placement,
-        server_name: match experiment.most_proxies() {
-            0 => ServerName::Builtin.to_string(),
-            _ => experiment.array.proxy.to_string(),
-        },
-        certificate: Some(experiment.tls.certificate()),
-        workers: experiment.workers.as_ref(),
-        server: machines.first,
-        also: Vec::new(),
-        file: experiment.to_toml().unwrap_or_default(),
+    manifest.hardware.insert(ArrayRecord::FIELD.to_owned(), placement);
+    manifest.server_name = match experiment.most_proxies() {
+        0 => ServerName::Builtin.to_string(),
+        _ => experiment.array.proxy.to_string(),
     };
-    machines.testbed.describe(&mut record.manifest, circumstances);
+    manifest.certificate = experiment.tls.certificate().to_string();
+    manifest.server_config.insert("experiment.toml".to_owned(), experiment.to_toml().unwrap_or_default());
+    testbed.describe(manifest, experiment.workers.as_ref(), machines.first, &[]);
 }
 
 impl Subject for ProxyArray<'_> {

@@ -33,7 +33,7 @@ use crate::cluster::cell::Cell;
 use crate::cluster::file::{ClusterExperiment, OPEN_BLOCK_MIN};
 use crate::several_machines::block::{block, note_negotiated};
 use crate::several_machines::placement::Placement;
-use crate::several_machines::testbed::{Circumstances, Clients, Testbed, Usage};
+use crate::several_machines::testbed::{Clients, Testbed, Usage};
 
 /// The least piece of work of a warm-up: so many connections of each client.
 const WARM_UP_CONNECTIONS: u32 = 8;
@@ -258,18 +258,15 @@ fn describe(
 ) {
     record.kind_part = KindPart::from(experiment.clone());
     manifest::describe_seed(&mut record.manifest, &experiment.workload);
-    let placement = &testbed.placement;
-    let circumstances = Circumstances {
-        kind: ClusterExperiment::FIELD,
-        placement: place::description(placement, experiment),
-        server_name: experiment.cluster.server.name().to_owned(),
-        certificate: (!experiment.cluster.plain).then(|| experiment.tls.certificate()),
-        workers: experiment.workers.as_ref(),
-        server: backend,
-        also: cells.iter().filter(|tested| tested.cell.front.is_some()).map(|tested| tested.route.ends[0]).collect(),
-        file: experiment.to_toml().unwrap_or_default(),
-    };
-    testbed.describe(&mut record.manifest, circumstances);
+    let (manifest, placement) = (&mut record.manifest, &testbed.placement);
+    manifest.hardware.insert(ClusterExperiment::FIELD.to_owned(), place::description(placement, experiment));
+    manifest.server_name = experiment.cluster.server.name().to_owned();
+    if !experiment.cluster.plain {
+        manifest.certificate = experiment.tls.certificate().to_string();
+    }
+    manifest.server_config.insert("experiment.toml".to_owned(), experiment.to_toml().unwrap_or_default());
+    let front_ends = cells.iter().filter(|tested| tested.cell.front.is_some()).map(|tested| tested.route.ends[0]);
+    testbed.describe(manifest, experiment.workers.as_ref(), backend, &front_ends.collect::<Vec<_>>());
     let is_loaded_here = experiment.workers.is_none() || is_loopback(experiment.cluster.ip());
     record.warnings.extend(place::sharing_warnings(placement, experiment, is_loaded_here));
 }
