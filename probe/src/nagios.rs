@@ -23,7 +23,7 @@ impl State {
     pub fn of(round: &Round) -> State {
         let doubtful = !round.facts.certificate_fault.is_empty()
             || round.certificate_days_left().is_some_and(|days| days < CERTIFICATE_DAYS_MIN);
-        match (round.is_good(), doubtful) {
+        match (round.fault.is_none(), doubtful) {
             (false, _) => State::Critical,
             (true, true) => State::Warning,
             (true, false) => State::Ok,

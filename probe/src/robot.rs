@@ -142,9 +142,7 @@ fn warn(text: &str) {
 /// Takes all series for this connection to the store.
 fn claim(store: &mut Store, all: &[String]) -> Result<()> {
     for series in all {
-        if !store.claim(series)? {
-            return Err(anyhow!(taken(series))).or_fault(Fault::Store);
-        }
+        ensure_fault!(Store, store.claim(series)?, "{}", taken(series));
     }
     Ok(())
 }

@@ -154,11 +154,6 @@ impl Round {
         *self = kept;
     }
 
-    /// Whether every step succeeded.
-    pub fn is_good(&self) -> bool {
-        self.fault.is_none()
-    }
-
     /// What resumption saved of this round's TCP, handshake and answer together, in percent: Goldberg's (W − C)/W with
     /// T of TCP alone and H of the full connection, so that only the handshakes differ.
     pub fn saving_percent(&self) -> Option<f64> {

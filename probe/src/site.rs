@@ -93,7 +93,8 @@ pub struct Site {
     pub vantage: String,
     /// The time between two rounds, if it is not that of all sites.
     pub every: Option<Duration>,
-    is_foreign: bool,
+    /// It is on another machine, or may be, as far as [`Site::prepare`] could see.
+    pub is_foreign: bool,
     /// For a site that is not this machine: the file whose time of change is that of its last round.
     pace: Option<PathBuf>,
     pub(super) url: Url,
@@ -220,11 +221,6 @@ impl Site {
         let paces = paces.filter(|paces| self.is_foreign && std::fs::create_dir_all(paces).is_ok());
         self.pace = paces.map(|paces| file_of(paces, &self.name, "round"));
         Ok(())
-    }
-
-    /// Whether it is on another machine, or may be, as far as [`Site::prepare`] could see.
-    pub fn is_foreign(&self) -> bool {
-        self.is_foreign
     }
 
     pub(super) fn timeout(&self) -> Duration {

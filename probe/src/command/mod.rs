@@ -144,7 +144,7 @@ fn plan(args: &Args) -> Result<(Settings, Vec<Site>)> {
 
 fn check_pace(sites: &[Site], every: Time) -> Result<()> {
     every.nanoseconds()?;
-    let is_too_fast = |site: &&Site| site.every.unwrap_or(every.0) < FOREIGN_EVERY_MIN && site.is_foreign();
+    let is_too_fast = |site: &&Site| site.every.unwrap_or(every.0) < FOREIGN_EVERY_MIN && site.is_foreign;
     let found = sites.iter().find(is_too_fast).map_or("", |site| &site.name);
     ensure!(found.is_empty(), "{found} is not this machine; give it at least 10s between two rounds (--every)");
     Ok(())
@@ -247,7 +247,7 @@ fn not_stored(done: &Done, directory: &str) -> Option<String> {
 
 /// How the program ends after rounds that were printed.
 fn exit(rounds: &[Round]) -> Result<Exit> {
-    let good = rounds.iter().filter(|round| round.is_good()).count();
+    let good = rounds.iter().filter(|round| round.fault.is_none()).count();
     if good > 0 {
         return Ok(if good == rounds.len() { Exit::Done } else { Exit::Errors });
     }

@@ -2,9 +2,8 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::str::FromStr;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use time::macros::format_description;
 use time::{Date, PrimitiveDateTime, Time};
 use tlsdyno_base::exit::Exit;
@@ -25,12 +24,12 @@ pub struct Args {
     site: Option<String>,
 
     /// Rounds from this hour on (UTC), for example 2026-11-20 or "2026-11-20 16:00"
-    #[arg(long, value_name = "DATE")]
-    from: Option<Hour>,
+    #[arg(long, value_name = "DATE", value_parser = hour)]
+    from: Option<i64>,
 
     /// Rounds before this hour (UTC)
-    #[arg(long, value_name = "DATE")]
-    to: Option<Hour>,
+    #[arg(long, value_name = "DATE", value_parser = hour)]
+    to: Option<i64>,
 
     /// Put rounds together by the hour or by the day (UTC): the points of a series, the lines of --csv [default: by the
     /// hour up to 45 days, by the day beyond]
@@ -54,35 +53,27 @@ pub struct Args {
 }
 
 /// A moment, in microseconds since 1970; a whole hour.
-#[derive(Clone, Copy, Debug)]
-pub struct Hour(pub i64);
-
-impl FromStr for Hour {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Hour, String> {
-        let day = format_description!("[year]-[month]-[day]");
-        let minute = format_description!("[year]-[month]-[day] [hour]:[minute]");
-        let date = Date::parse(text, &day).map(|date| PrimitiveDateTime::new(date, Time::MIDNIGHT));
-        let moment = date
-            .or_else(|_| PrimitiveDateTime::parse(text, &minute))
-            .map_err(|_| format!("`{text}` is no date; write 2026-11-20 or \"2026-11-20 16:00\""))?;
-        if moment.minute() != 0 {
-            return Err("rounds are reported by whole hours; let the minutes be 00".to_owned());
-        }
-        Ok(Hour(moment.assume_utc().unix_timestamp() * 1_000_000))
+pub fn hour(text: &str) -> Result<i64, String> {
+    let day = format_description!("[year]-[month]-[day]");
+    let minute = format_description!("[year]-[month]-[day] [hour]:[minute]");
+    let date = Date::parse(text, &day).map(|date| PrimitiveDateTime::new(date, Time::MIDNIGHT));
+    let moment = date
+        .or_else(|_| PrimitiveDateTime::parse(text, &minute))
+        .map_err(|_| format!("`{text}` is no date; write 2026-11-20 or \"2026-11-20 16:00\""))?;
+    if moment.minute() != 0 {
+        return Err("rounds are reported by whole hours; let the minutes be 00".to_owned());
     }
+    Ok(moment.assume_utc().unix_timestamp() * 1_000_000)
 }
 
 /// Prints the report.
 pub fn run(args: &Args) -> Result<Exit> {
     let address = args.store.address()?;
     let mut store = Store::open_for_reading(&address)?;
-    let range_us = (args.from.map_or(i64::MIN, |hour| hour.0), args.to.map_or(i64::MAX, |hour| hour.0));
+    let range_us = (args.from.unwrap_or(i64::MIN), args.to.unwrap_or(i64::MAX));
     let sites = read(&mut store, args.site.as_deref(), range_us, args.by).or_fault(Fault::Input)?;
-    if sites.iter().all(|site| site.tally.made_count + site.tally.missed_count == 0) {
-        return Err(anyhow!("{address} has no rounds of such a site and time")).or_fault(Fault::Input);
-    }
+    let has_rounds = sites.iter().any(|site| site.tally.made_count + site.tally.missed_count > 0);
+    ensure_fault!(Input, has_rounds, "{address} has no rounds of such a site and time");
     if let Some(path) = &args.html {
         let page = html::page(&page::page(&sites)).context("failed to make the page")?;
         fs::write(path, page)

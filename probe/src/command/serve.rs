@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::foreign::visible;
@@ -13,7 +13,7 @@ use tlsdyno_report::html;
 
 use super::http::{Answer, serve};
 use super::query::Query;
-use super::report::{Hour, read};
+use super::report::{hour, read};
 use super::{StoreArgs, print};
 use crate::page;
 use crate::round::now_unix_us;
@@ -44,13 +44,12 @@ const HOUR_US: i64 = DAY_US / 24;
 
 /// Serves until Ctrl-C.
 pub fn run(args: &Args) -> Result<Exit> {
-    if !is_loopback(args.listen.ip()) && !args.beyond_loopback {
-        let error = anyhow!(
-            "{} can be reached from other machines; add --beyond-loopback if everybody there may see the sites",
-            args.listen
-        );
-        return Err(error).or_fault(Fault::Usage);
-    }
+    ensure_fault!(
+        Usage,
+        is_loopback(args.listen.ip()) || args.beyond_loopback,
+        "{} can be reached from other machines; add --beyond-loopback if everybody there may see the sites",
+        args.listen
+    );
     let address = args.store.address()?;
     let stop = interrupt::flag(Exit::Interrupted as i32)?;
     let listener = TcpListener::bind(args.listen)
@@ -123,7 +122,7 @@ impl Served<'_> {
     }
 
     fn page(&self, query: &Query<'_>) -> Answer {
-        let moment = |name: &str| query.get(name).map(str::parse::<Hour>).transpose();
+        let moment = |name: &str| query.get(name).map(hour).transpose();
         let (from, to) = match (moment("from"), moment("to")) {
             (Ok(from), Ok(to)) => (from, to),
             (Err(text), _) | (_, Err(text)) => return Answer::plain(400, visible(&text)),
@@ -131,7 +130,7 @@ impl Served<'_> {
         let days = query.get("days").and_then(|days| days.parse().ok()).filter(|days| (1..=36_500).contains(days));
         // Whole hours, which are counted: the rounds of one that is cut would all be read.
         let ago_us = (now_unix_us() - days.unwrap_or(DAYS_SHOWN) * DAY_US).div_euclid(HOUR_US) * HOUR_US;
-        let range_us = (from.map_or(ago_us, |from| from.0), to.map_or(i64::MAX, |to| to.0));
+        let range_us = (from.unwrap_or(ago_us), to.unwrap_or(i64::MAX));
         let page = self.pages.read(|store| read(store, query.get("site"), range_us, None)).and_then(|sites| {
             let mut document = page::page(&sites);
             document.links = links(query, &sites.iter().map(|site| site.site.as_str()).collect::<Vec<_>>());

@@ -37,7 +37,7 @@ enum Of {
 #[rustfmt::skip]
 const METRICS: [(&str, &str, Of); 22] = [
     ("probe_success", "Whether the last round succeeded",
-        Of::Round(|round| Some(f64::from(u8::from(round.is_good()))))),
+        Of::Round(|round| Some(f64::from(u8::from(round.fault.is_none()))))),
     ("probe_duration_seconds", "TCP, full handshake and answer of the last round",
         Of::Round(|round| Some(seconds(round.full?.total_ns())))),
     ("probe_dns_lookup_time_seconds", "The name look-up of the last round",

@@ -5,7 +5,8 @@ mod metrics;
 mod sites;
 
 use tlsdyno_base::units::{NONE, format_count, format_date, format_duration, format_percent};
-use tlsdyno_report::document::{Column, Document, Field, Section, Table};
+use tlsdyno_report::document::{Document, Section};
+use tlsdyno_report::rows::Rows;
 
 use crate::robot::Done;
 use crate::round::{Resumption, Round, Visit};
@@ -14,22 +15,20 @@ pub use sites::{csv, document, page};
 
 /// Single rounds, one line each.
 pub fn rounds(rounds: &[Round]) -> Document {
-    let fields: [Field<Round>; 8] = [
-        (Column::words("site"), |round| round.site.clone()),
-        (Column::number("look-up"), |round| time(round.lookup_ns)),
-        (Column::number("TCP"), |round| time(round.tcp_ns)),
-        (Column::number("full handshake"), |round| time(handshake(round.full))),
-        (Column::number("resumed"), resumed),
-        (Column::number("saved"), saved),
-        (Column::number("answer"), |round| time(round.full.map(|visit| visit.whole_ns))),
-        (Column::words("TLS, certificate"), tls),
-    ];
-    let table = Table::of(fields, rounds);
+    let table = Rows::of(rounds)
+        .words("site", |round| round.site.clone())
+        .number("look-up", |round| time(round.lookup_ns))
+        .number("TCP", |round| time(round.tcp_ns))
+        .number("full handshake", |round| time(handshake(round.full)))
+        .number("resumed", resumed)
+        .number("saved", |round| round.saving_percent().map_or(NONE.to_owned(), format_percent))
+        .number("answer", |round| time(round.full.map(|visit| visit.whole_ns)))
+        .words("TLS, certificate", tls);
     let faults = rounds.iter().filter_map(|round| {
         let fault = round.fault.as_ref()?;
         Some(format!("{}: {} failed ({}): {}", round.site, fault.step, fault.kind, fault.text))
     });
-    Document::of([Section::default().table(table.columns, table.rows).notes(faults)])
+    Document::of([Section::default().rows(table).notes(faults)])
 }
 
 /// A round in a line, as the robot prints it.
@@ -72,12 +71,6 @@ fn resumed(round: &Round) -> String {
         Resumption::NotGiven => "no session".to_owned(),
         Resumption::Untried => NONE.to_owned(),
     }
-}
-
-/// What resumption saved of TCP, handshake and answer together.
-fn saved(round: &Round) -> String {
-    let percent = round.saving_percent();
-    percent.map_or(NONE.to_owned(), format_percent)
 }
 
 fn tls(round: &Round) -> String {

@@ -7,7 +7,8 @@ use tlsdyno_base::bootstrap::Estimate;
 use tlsdyno_base::units::{
     NONE, format_count, format_date, format_day, format_duration, format_interval, format_interval_with, format_percent,
 };
-use tlsdyno_report::document::{Cell, Column, Content, Document, Field, Item, Medium, Section, Table};
+use tlsdyno_report::document::{Content, Document, Item, Medium, Section};
+use tlsdyno_report::rows::Rows;
 
 use super::charts;
 use crate::AGES_S;
@@ -89,24 +90,14 @@ fn answer_of_all(sites: &[SiteSummary]) -> String {
     }
 }
 
-/// A section with one table.
-fn tabled<const N: usize>(
-    id: &'static str,
-    title: &str,
-    fields: [Field<SiteSummary>; N],
-    sites: &[SiteSummary],
-) -> Section {
-    let table = Table::of(fields, sites);
-    Section::titled(id, title).table(table.columns, table.rows)
-}
-
 fn time(site: &SiteSummary, number: &str) -> String {
     site.number(number).map_or(NONE.to_owned(), |estimate| format_duration(estimate.value))
 }
 
-fn times(site: &SiteSummary, number: &str) -> String {
-    site.number(number)
-        .map_or(NONE.to_owned(), |estimate| format_interval_with(estimate.low, estimate.high, format_duration))
+/// The same with its interval.
+fn times(site: &SiteSummary, number: &str) -> [String; 2] {
+    let ends = |of: Estimate| format_interval_with(of.low, of.high, format_duration);
+    [time(site, number), site.number(number).map_or(NONE.to_owned(), ends)]
 }
 
 fn share(estimate: Option<Estimate>) -> String {
@@ -125,78 +116,66 @@ fn resumed(site: &SiteSummary) -> String {
 
 /// Goldberg's Table 2.
 fn medians(sites: &[SiteSummary]) -> Section {
-    let fields: [Field<SiteSummary>; 10] = [
-        (Column::words("site"), |site| site.site.clone()),
-        (Column::number("T: TCP"), |site| time(site, "tcp_ns")),
-        (Column::number("S: full"), |site| time(site, "full_ns")),
-        (Column::interval(), |site| times(site, "full_ns")),
-        (Column::number("S: resumed"), resumed),
-        (Column::interval(), |site| times(site, "resumed_ns")),
-        (Column::number("H: answer"), |site| time(site, "whole_ns")),
-        (Column::number("W = T + S + H"), |site| time(site, "sum_of_medians_without_ns")),
-        (Column::number("C, resumed"), |site| time(site, "sum_of_medians_with_ns")),
-        (Column::number("(W − C)/W"), |site| share(site.number("sum_of_medians_saved_percent"))),
-    ];
+    let table = Rows::of(sites)
+        .words("site", |site| site.site.clone())
+        .number("T: TCP", |site| time(site, "tcp_ns"))
+        .pair("S: full", |site| times(site, "full_ns"))
+        .pair("S: resumed", |site| [resumed(site), times(site, "resumed_ns")[1].clone()])
+        .number("H: answer", |site| time(site, "whole_ns"))
+        .number("W = T + S + H", |site| time(site, "sum_of_medians_without_ns"))
+        .number("C, resumed", |site| time(site, "sum_of_medians_with_ns"))
+        .number("(W − C)/W", |site| share(site.number("sum_of_medians_saved_percent")));
     let note = "As in Table 2 of Goldberg et al. (1998): W and C are sums of medians. Intervals are of 95 %, by a \
                 bootstrap over blocks of rounds that follow each other; a site needs five blocks for one.";
-    tabled("medians", "Medians, and their sums", fields, sites).notes([note.to_owned()])
+    Section::titled("medians", "Medians, and their sums").rows(table).notes([note.to_owned()])
 }
 
 /// The other way to add up.
 fn sums(sites: &[SiteSummary]) -> Section {
-    let fields: [Field<SiteSummary>; 6] = [
-        (Column::words("site"), |site| site.site.clone()),
-        (Column::number("W"), |site| time(site, "median_of_sums_without_ns")),
-        (Column::interval(), |site| times(site, "median_of_sums_without_ns")),
-        (Column::number("C"), |site| time(site, "median_of_sums_with_ns")),
-        (Column::interval(), |site| times(site, "median_of_sums_with_ns")),
-        (Column::number("(W − C)/W"), |site| share(site.number("median_of_sums_saved_percent"))),
-    ];
+    let table = Rows::of(sites)
+        .words("site", |site| site.site.clone())
+        .pair("W", |site| times(site, "median_of_sums_without_ns"))
+        .pair("C", |site| times(site, "median_of_sums_with_ns"))
+        .number("(W − C)/W", |site| share(site.number("median_of_sums_saved_percent")));
     let note = "W and C added up in each round, and then the median: what half of the visits stay below. The paper has \
                 no such table.";
-    tabled("sums", "Medians of sums", fields, sites).notes([note.to_owned()])
+    Section::titled("sums", "Medians of sums").rows(table).notes([note.to_owned()])
 }
 
 fn resumption(sites: &[SiteSummary]) -> Section {
-    let fields: [Field<SiteSummary>; 8] = [
-        (Column::words("site"), |site| site.site.clone()),
-        (Column::number("rounds"), |site| format_count(site.tally.made_count)),
-        (Column::number("missed"), |site| format_count(site.tally.missed_count)),
-        (Column::words("faults"), faults),
-        (Column::number("sessions offered"), |site| format_count(site.tally.offered_count)),
-        (Column::number("accepted"), |site| format_count(site.tally.accepted_count)),
-        (Column::number("share"), |site| share(site.accepted_percent)),
-        (Column::words("backends"), backends),
-    ];
+    let table = Rows::of(sites)
+        .words("site", |site| site.site.clone())
+        .number("rounds", |site| format_count(site.tally.made_count))
+        .number("missed", |site| format_count(site.tally.missed_count))
+        .words("faults", faults)
+        .number("sessions offered", |site| format_count(site.tally.offered_count))
+        .number("accepted", |site| format_count(site.tally.accepted_count))
+        .number("share", |site| share(site.accepted_percent))
+        .words("backends", backends);
     let note = "A session is offered within the round that it comes from. N backends that do not share sessions, and \
                 connections that go to any of them, accept 1 in N.";
-    tabled("resumption", "Rounds, and what became of sessions", fields, sites).notes([note.to_owned()])
+    Section::titled("resumption", "Rounds, and what became of sessions").rows(table).notes([note.to_owned()])
 }
 
 /// Does the site still take a session after a minute, five, an hour?
 fn survival(sites: &[SiteSummary]) -> Section {
     let known: Vec<&SiteSummary> = sites.iter().filter(|site| !site.kept.is_empty()).collect();
-    let column = |age_s: u32| Column::number(format!("after {}", format_duration(f64::from(age_s) * 1e9)));
-    let mut columns = vec![Column::words("site"), Column::number("lifetime, as the site says")];
-    columns.extend(AGES_S.map(column));
-    let row = |site: &&SiteSummary| {
-        let mut cells =
-            vec![site.site.clone(), format!("{} s", format_count(u64::from(site.facts.session_lifetime_s)))];
-        cells.extend(AGES_S.map(|age_s| {
-            let kept = site.kept.iter().find(|kept| kept.age_s == age_s);
-            kept.map_or(NONE.to_owned(), |kept| {
-                format!("{} of {}: {}", kept.accepted_count, kept.offered_count, share(kept.percent))
-            })
-        }));
-        cells.into_iter().map(Cell::from).collect()
+    let note = "A session that a round had left is offered again in the first round in which it is that old, unless \
+                its lifetime is over.";
+    let note = (!known.is_empty()).then(|| note.to_owned());
+    let kept = |site: &SiteSummary, age_s: u32| {
+        let kept = site.kept.iter().find(|kept| kept.age_s == age_s);
+        kept.map_or(NONE.to_owned(), |kept| {
+            format!("{} of {}: {}", kept.accepted_count, kept.offered_count, share(kept.percent))
+        })
     };
-    Section::titled("survival", "How long sessions live").table(columns, known.iter().map(row).collect()).notes(
-        (!known.is_empty()).then(|| {
-            "A session that a round had left is offered again in the first round in which it is that old, unless its \
-             lifetime is over."
-                .to_owned()
-        }),
-    )
+    let table = Rows::of(known).words("site", |site| site.site.clone()).number("lifetime, as the site says", |site| {
+        format!("{} s", format_count(u64::from(site.facts.session_lifetime_s)))
+    });
+    let table = AGES_S.into_iter().fold(table, |table, age_s| {
+        table.number(format!("after {}", format_duration(f64::from(age_s) * 1e9)), |site| kept(site, age_s))
+    });
+    Section::titled("survival", "How long sessions live").rows(table).notes(note)
 }
 
 fn faults(site: &SiteSummary) -> String {
@@ -222,18 +201,16 @@ fn backends(site: &SiteSummary) -> String {
 
 /// Goldberg's Table 1.
 fn table_of_sites(sites: &[SiteSummary]) -> Section {
-    let fields: [Field<SiteSummary>; 7] = [
-        (Column::words("site"), |site| site.site.clone()),
-        (Column::words("server"), |site| known(&site.facts.server)),
-        (Column::words("public key – encryption"), |site| {
-            format!("{} – {}", known(&site.facts.key), known(&site.facts.suite))
-        }),
-        (Column::words("TLS"), |site| known(&site.facts.version)),
-        (Column::words("session"), session),
-        (Column::words("address"), |site| known(&site.facts.address)),
-        (Column::words("certificate"), certificate),
-    ];
-    tabled("sites", "The sites", fields, sites)
+    let key = |site: &SiteSummary| format!("{} – {}", known(&site.facts.key), known(&site.facts.suite));
+    let table = Rows::of(sites)
+        .words("site", |site| site.site.clone())
+        .words("server", |site| known(&site.facts.server))
+        .words("public key – encryption", key)
+        .words("TLS", |site| known(&site.facts.version))
+        .words("session", session)
+        .words("address", |site| known(&site.facts.address))
+        .words("certificate", certificate);
+    Section::titled("sites", "The sites").rows(table)
 }
 
 fn known(text: &str) -> String {

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::{Context, Error, Result, bail};
+use anyhow::{Context, Error, Result, bail, ensure};
 use tlsdyno_tls::named;
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
@@ -90,12 +90,11 @@ impl FromStr for ServerUrl {
         // The library's own words might repeat a password.
         const MALFORMED: &str = "malformed; write postgres://USER@HOST/DATABASE, and a password into ~/.pgpass";
         let config: Config = bare.parse().map_err(|_| Error::msg(MALFORMED))?;
-        if config.get_password().is_some() {
-            bail!(
-                "a password is no part of the URL, where everybody can read it; write it into ~/.pgpass or into \
-                 a file that --store-password-file names"
-            );
-        }
+        ensure!(
+            config.get_password().is_none(),
+            "a password is no part of the URL, where everybody can read it; write it into ~/.pgpass or into \
+             a file that --store-password-file names"
+        );
         if config.get_hosts().is_empty() {
             bail!(MALFORMED);
         }
@@ -138,7 +137,7 @@ fn entry_of(path: &Path, config: &Config) -> Result<Option<String>> {
     let mode = std::fs::metadata(path).with_context(failed)?.permissions().mode();
     anyhow::ensure!(mode & 0o077 == 0, "{} can be read by other users, and is not used: chmod 600 {0}", path.display());
     let text = tlsdyno_base::input::text(path)?;
-    let user = config.get_user().map_or_else(own_name, str::to_owned);
+    let user = config.get_user().map_or_else(|| std::env::var("USER").unwrap_or_default(), str::to_owned);
     let database = config.get_dbname().unwrap_or(&user).to_owned();
     let port = config.get_ports().first().copied().unwrap_or(5432).to_string();
     let hosts: Vec<String> = config
@@ -158,10 +157,6 @@ fn entry_of(path: &Path, config: &Config) -> Result<Option<String>> {
             && suits(&of_user, &user);
         is_it.then_some(password)
     }))
-}
-
-fn own_name() -> String {
-    std::env::var("USER").unwrap_or_default()
 }
 
 /// `host:port:database:user:password`; a colon or backslash of a field stands behind a backslash.

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use rusqlite::{Connection, OpenFlags, params_from_iter};
 
 use super::database::{Database, Dialect, Value};
@@ -55,9 +55,7 @@ impl Sqlite {
     /// # Errors
     /// It is not there, or is something else.
     pub fn open_for_reading(path: &Path) -> Result<Sqlite> {
-        if !path.exists() {
-            bail!("{} is not there yet; `tlsdyno probe URL --every 1m` makes it", path.display());
-        }
+        ensure!(path.exists(), "{} is not there yet; `tlsdyno probe URL --every 1m` makes it", path.display());
         let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
             .with_context(|| format!("failed to open {}", path.display()))?;
         Sqlite::with(connection, path, |_| Ok(()))
@@ -75,9 +73,11 @@ impl Sqlite {
             .with_context(|| format!("{} is no store of probes; name another with --store", path.display()))?;
         let marked: i64 =
             connection.pragma_query_value(None, "application_id", |row| row.get(0)).with_context(failed)?;
-        if tables > 0 && marked != APPLICATION_ID {
-            bail!("{} is no store of probes; name another with --store", path.display());
-        }
+        ensure!(
+            tables == 0 || marked == APPLICATION_ID,
+            "{} is no store of probes; name another with --store",
+            path.display()
+        );
         connection.set_prepared_statement_cache_capacity(64);
         prepare(&connection).with_context(failed)?;
         let file = identity(path).with_context(failed)?;

@@ -1,5 +1,7 @@
 //! How many rounds there were, and what became of them.
 
+use std::array;
+
 use serde::Serialize;
 
 use super::database::{Column, Value, count};
@@ -40,16 +42,17 @@ impl Tally {
 
     /// Counts what another has.
     pub fn add(&mut self, other: Tally) {
-        let [made, missed, faults, offered, accepted] = other.counts();
-        self.made_count += made;
-        self.missed_count += missed;
-        self.fault_count += faults;
-        self.offered_count += offered;
-        self.accepted_count += accepted;
+        let (mine, others) = (self.counts(), other.counts());
+        *self = Tally::of_counts(array::from_fn(|column| mine[column] + others[column]));
     }
 
+    /// In the order of the columns.
     fn counts(self) -> [u64; 5] {
         [self.made_count, self.missed_count, self.fault_count, self.offered_count, self.accepted_count]
+    }
+
+    fn of_counts([made_count, missed_count, fault_count, offered_count, accepted_count]: [u64; 5]) -> Tally {
+        Tally { made_count, missed_count, fault_count, offered_count, accepted_count }
     }
 
     pub(super) fn values(self) -> [Value; 5] {
@@ -58,13 +61,6 @@ impl Tally {
 
     /// Of its columns in a row.
     pub(super) fn of_row(columns: &[Value]) -> Tally {
-        let count = |column: usize| columns[column].unsigned().unwrap_or(0);
-        Tally {
-            made_count: count(0),
-            missed_count: count(1),
-            fault_count: count(2),
-            offered_count: count(3),
-            accepted_count: count(4),
-        }
+        Tally::of_counts(array::from_fn(|column| columns[column].unsigned().unwrap_or(0)))
     }
 }
