@@ -67,8 +67,8 @@ impl Reading {
     /// The configuration, or the log that was named, cannot be read.
     pub fn of(path: &Path, kind: Option<ServerName>, asked: Option<&str>, trace: Option<&Path>) -> Result<Reading> {
         let installed = installed_server::read(path, kind)?;
-        let choice = installed.choice(asked);
-        let facts = installed.facts(choice.host.as_deref());
+        let choice = installed.site.choice(asked);
+        let facts = installed.site.facts(choice.host.as_deref());
         let certificate = |path: &String| match path.contains('$') {
             true => Err(format!("{path}: chosen for each connection")),
             false => Certificate::read(Path::new(path)).map_err(|error| format!("{path}: {error:#}")),
@@ -80,7 +80,7 @@ impl Reading {
         let version = installed.program().map_or_else(|error| error.to_string(), |program| version_of(&program));
         Ok(Reading {
             path: path.to_owned(),
-            server: installed.server(),
+            server: installed.server,
             certificates: facts.certificates.iter().map(certificate).collect(),
             host: choice.host,
             others: choice.others,

@@ -120,7 +120,7 @@ impl CommandSpec {
     pub fn read_installed(&self) -> Result<Option<Installed>> {
         let read = |path: &PathBuf| {
             let installed = Installed::read(path, Some(&self.command))?.serving(self.host.as_deref());
-            Ok(installed.replaying(self.replays))
+            Ok(Installed { replays: self.replays, ..installed })
         };
         self.installed.as_ref().map(read).transpose()
     }
@@ -165,7 +165,7 @@ impl CommandSpec {
         ensure!(!writable.iter().any(|path| path == Path::new("/")), "--writable / was given");
         let installed = self.read_installed()?;
         let layered = installed.as_ref().is_none_or(Installed::runs_code);
-        let documents = installed.as_ref().map(Installed::documents).unwrap_or_default();
+        let documents = installed.as_ref().map(|installed| installed.site.documents()).unwrap_or_default();
         Ok(View { writable: writable.to_vec(), layered, documents })
     }
 

@@ -31,11 +31,15 @@ use site::{Copied, Ports, Site};
 /// An installed configuration, read with all that it includes.
 #[derive(Debug)]
 pub struct Installed {
-    server: ServerName,
-    site: Box<dyn Site>,
-    /// What clients ask for; `None`: the default server.
-    host: Option<String>,
-    replays: bool,
+    /// Whose configuration it is.
+    pub server: ServerName,
+    /// What it says.
+    pub site: Box<dyn Site>,
+    /// What clients ask for, with the port where that is not the usual one; `None`: the default server.
+    pub host: Option<String>,
+    /// The answers of the applications behind it are asked for once, where it asks by plain HTTP, and replayed from
+    /// then on.
+    pub replays: bool,
 }
 
 /// A text of one file of this server, without what it includes, as it is understood: written again. Fuzzers call it.
@@ -73,11 +77,6 @@ impl Installed {
         Ok(Installed { server, site, host: None, replays: false })
     }
 
-    /// Whose configuration it is.
-    pub fn server(&self) -> ServerName {
-        self.server
-    }
-
     /// The program that it is for.
     ///
     /// # Errors
@@ -90,49 +89,6 @@ impl Installed {
     #[must_use]
     pub fn serving(self, host: Option<&str>) -> Installed {
         Installed { host: host.map(str::to_owned), ..self }
-    }
-
-    /// The same, with the answers of the applications behind it asked for once, where it asks by plain HTTP, and
-    /// replayed from then on.
-    #[must_use]
-    pub fn replaying(self, replays: bool) -> Installed {
-        Installed { replays, ..self }
-    }
-
-    /// Whether answers of applications are replayed.
-    pub fn replays(&self) -> bool {
-        self.replays
-    }
-
-    /// Which host is measured if this is asked for, or nothing.
-    pub fn choice(&self, asked: Option<&str>) -> Choice {
-        self.site.choice(asked)
-    }
-
-    /// What the server of this host negotiates.
-    pub fn offer(&self, host: Option<&str>) -> Offer {
-        self.site.offer(host)
-    }
-
-    /// What it says of the server of this host.
-    pub fn facts(&self, host: Option<&str>) -> Facts {
-        self.site.facts(host)
-    }
-
-    /// What the copy does otherwise than the installed server beside where it listens and writes, and why, in
-    /// sentences.
-    pub fn told(&self) -> Vec<(String, String)> {
-        self.site.told()
-    }
-
-    /// Whether its servers ask others over TLS.
-    pub fn is_tls_client(&self) -> bool {
-        self.site.is_tls_client()
-    }
-
-    /// How many of its servers speak TLS.
-    pub fn tls_servers(&self) -> usize {
-        self.site.tls_servers()
     }
 
     /// Puts what is asked for into all servers with TLS, in the place of what they say of the same. `tls`: the same
@@ -190,11 +146,6 @@ impl Installed {
     /// Whether the copy runs code, so that nobody knows what it writes.
     pub fn runs_code(&self) -> bool {
         self.copy(self.example()).is_ok_and(|copy| copy.runs_code)
-    }
-
-    /// Directories of its documents, as far as they are named without variables.
-    pub fn documents(&self) -> Vec<PathBuf> {
-        self.site.documents()
     }
 
     fn copy(&self, ports: Ports) -> Result<Copied> {

@@ -50,7 +50,7 @@ pub fn server_of(experiment: &Experiment) -> ServerName {
 
 /// What a copy of an installed configuration does otherwise than the original.
 pub fn told_of_copy(experiment: &Experiment) -> Vec<Warning> {
-    let told = installed(experiment).map_or_else(Vec::new, |installed| installed.told());
+    let told = installed(experiment).map_or_else(Vec::new, |installed| installed.site.told());
     told.into_iter().map(|(what, remedy)| Warning::new("copied_configuration", what).with_remedy(remedy)).collect()
 }
 

@@ -169,7 +169,7 @@ impl Testbed {
             profiling: None,
             foreign_session: None,
             asked: own_command::asked_of(experiment, model),
-            is_tls_client: own_command::installed(experiment).is_some_and(|installed| installed.is_tls_client()),
+            is_tls_client: own_command::installed(experiment).is_some_and(|installed| installed.site.is_tls_client()),
             tls,
             settings,
             spec,

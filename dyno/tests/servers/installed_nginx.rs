@@ -161,7 +161,7 @@ impl Installation<'_> {
         fs::write(&original, text).unwrap();
         let _ = fs::remove_file(&link);
         std::os::unix::fs::symlink(&original, &link).unwrap();
-        let host = Installed::read(&link, None).unwrap().choice(host).host;
+        let host = Installed::read(&link, None).unwrap().site.choice(host).host;
         let command = CommandSpec {
             command: programs::find("nginx").expect("nginx is installed").display().to_string(),
             address: "127.0.0.1:{port}".to_owned(),

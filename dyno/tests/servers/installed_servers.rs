@@ -173,7 +173,7 @@ fn started(place: &Place, installed: &Installed, main: &Path, host: Option<Strin
         address: "127.0.0.1:{port}".to_owned(),
         plain_address: Some("127.0.0.1:{plain_port}".to_owned()),
         installed: Some(main.to_owned()),
-        replays: installed.replays(),
+        replays: installed.replays,
         host,
     };
     place.start(&ServerSpec::of_command(command, place.docroot())).unwrap()
@@ -191,7 +191,7 @@ fn answers_as_installed(shop: &Shop) {
         assert!(told.contains(said), "{said} is not in\n{told}");
     }
     for (asked, body) in [(None, "shop"), (Some("blog.example"), "blog")] {
-        let host = installed.choice(asked).host;
+        let host = installed.site.choice(asked).host;
         let instance = started(&place, &installed, &main, host.clone());
         let host = host.unwrap_or_else(|| "shop.example".to_owned());
         let settings = Settings { server_name: Some(host.clone()), effort: Effort::Lean, ..Settings::default() };
@@ -265,7 +265,7 @@ fn answers_of_an_application_are_replayed() {
         let asked = Arc::new(AtomicUsize::new(0));
         let port = application(asked.clone()).port().to_string();
         fs::write(&main, fs::read_to_string(&main).unwrap().replace("PORT", &port)).unwrap();
-        let installed = Installed::read(&main, None).unwrap().replaying(true);
+        let installed = Installed { replays: true, ..Installed::read(&main, None).unwrap() };
         let told = installed.effects().unwrap().join("\n");
         let said = format!("then replayed from memory: {}", shop.told[0].replace("PORT", &port));
         assert!(told.contains(&said), "{said} is not in\n{told}");
@@ -314,7 +314,7 @@ fn is_advised(shop: &Shop, line: &str) {
     let main = install(shop, site.path());
     // One that runs from these files: a copy, because tests have no port 443.
     let installed = Installed::read(&main, None).unwrap();
-    let instance = started(&place, &installed, &main, installed.choice(None).host);
+    let instance = started(&place, &installed, &main, installed.site.choice(None).host);
     // Apache listens before it begins the processes that answer.
     let mut running = place.running();
     loop {

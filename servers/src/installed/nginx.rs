@@ -164,8 +164,8 @@ mod tests {
     fn a_site_runs_beside_the_installed_one() {
         let place = site();
         let installed = Installed::read(&place.path().join("nginx.conf"), None).unwrap();
-        assert_eq!(installed.choice(None).host.as_deref(), Some("shop.example"));
-        assert_eq!(installed.tls_servers(), 1, "of four");
+        assert_eq!(installed.site.choice(None).host.as_deref(), Some("shop.example"));
+        assert_eq!(installed.site.tls_servers(), 1, "of four");
         let text = installed.text(4443, 4080, Path::new("/run/here")).unwrap();
         for there in [
             "user www-data;",

@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(texts[1].matches("ssl_certificate /etc/ssl/site.pem;").count(), 2, "{}", texts[1]);
         assert_eq!(texts[1].matches("ssl_session_tickets on;").count(), 2, "{}", texts[1]);
         assert!(!texts[1].contains("/a.") && !texts[1].contains("/b.") && texts[1].contains("# openssl ecparam"));
-        let facts = Installed::read(&place.path().join("nginx.conf"), None).unwrap().facts(None);
+        let facts = Installed::read(&place.path().join("nginx.conf"), None).unwrap().site.facts(None);
         assert_eq!(
             (facts.protocols, facts.session_cache.as_str()),
             (vec!["TLSv1.2".to_owned(), "TLSv1.3".to_owned()], "shared:SSL:10m")
@@ -241,7 +241,7 @@ mod tests {
         let main = "ServerRoot /x\nListen 443\n<VirtualHost *:443>\n  SSLEngine on\n\
             \x20 SSLCertificateFile /a.pem\n</VirtualHost>\n";
         let (place, _) = patched(ServerName::ApacheEvent, &[("apache2.conf", main)], &SETTINGS);
-        let facts = Installed::read(&place.path().join("apache2.conf"), None).unwrap().facts(None);
+        let facts = Installed::read(&place.path().join("apache2.conf"), None).unwrap().site.facts(None);
         assert_eq!(
             (facts.certificates.concat().as_str(), facts.protocols.concat().as_str()),
             ("/etc/ssl/site.pem", "TLSv1.2TLSv1.3")
@@ -252,7 +252,7 @@ mod tests {
             \x20 tune.ssl.cachesize 0\nfrontend x\n\
             \x20 bind :443 ssl crt /a.pem alpn h2 # here\n  default_backend y\n";
         let (place, texts) = patched(ServerName::Haproxy, &[("haproxy.cfg", main)], &SETTINGS);
-        let facts = Installed::read(&place.path().join("haproxy.cfg"), None).unwrap().facts(None);
+        let facts = Installed::read(&place.path().join("haproxy.cfg"), None).unwrap().site.facts(None);
         assert_eq!(
             (facts.certificates.concat().as_str(), facts.tickets, facts.http2),
             ("/etc/ssl/site.pem", true, true)

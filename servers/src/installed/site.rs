@@ -15,7 +15,7 @@ use crate::{Place, ServerTls, recorded};
 pub(super) const PORT_OF_TLS: u16 = 443;
 
 /// A configuration that was read. What has a body is the same for servers whose [`Host`]s say all.
-pub(super) trait Site: Debug {
+pub trait Site: Debug {
     /// Those who speak TLS, the default one of each port first.
     fn hosts(&self) -> Vec<Host>;
 
@@ -29,7 +29,7 @@ pub(super) trait Site: Debug {
     /// foreground, the file last. Errors: something cannot be made.
     fn prepare(&self, program: &Path, file: &Path, directory: &Path) -> Result<Vec<String>>;
 
-    /// See [`super::Installed::documents`].
+    /// Directories of its documents, as far as they are named without variables.
     fn documents(&self) -> Vec<PathBuf>;
 
     /// The copy for this build of the program.
@@ -37,27 +37,34 @@ pub(super) trait Site: Debug {
         text
     }
 
+    /// How many of its servers speak TLS.
     fn tls_servers(&self) -> usize {
         self.hosts().len()
     }
 
+    /// What the copy does otherwise than the installed server beside where it listens and writes, and why, in
+    /// sentences.
     fn told(&self) -> Vec<(String, String)> {
         Vec::new()
     }
 
+    /// Whether its servers ask others over TLS.
     fn is_tls_client(&self) -> bool {
         false
     }
 
+    /// Which host is measured if this is asked for, or nothing.
     fn choice(&self, asked: Option<&str>) -> Choice {
         Choice::among(&self.hosts(), asked)
     }
 
+    /// What it says of the server of this host.
     fn facts(&self, host: Option<&str>) -> Facts {
         let hosts = self.hosts();
         measured(&hosts, host).map(|host| host.facts.clone()).unwrap_or_default()
     }
 
+    /// What the server of this host negotiates.
     fn offer(&self, host: Option<&str>) -> Offer {
         let hosts = self.hosts();
         let port = measured(&hosts, host).map(|host| host.port);
@@ -88,7 +95,7 @@ pub(super) fn is_listed(list: &str, word: &str) -> bool {
 
 /// Where the copy listens and writes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ports<'a> {
+pub struct Ports<'a> {
     pub(super) port: u16,
     pub(super) plain_port: u16,
     pub(super) directory: &'a Path,
@@ -113,7 +120,7 @@ impl Ports<'_> {
 
 /// A configuration that runs beside the installed one.
 #[derive(Debug, Default)]
-pub(super) struct Copied {
+pub struct Copied {
     pub(super) text: String,
     /// What became of all that it does besides answering, in sentences.
     pub(super) told: Vec<String>,
@@ -125,7 +132,7 @@ pub(super) struct Copied {
 
 /// A server with TLS by its names.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Host {
+pub struct Host {
     /// What clients call it; with `*.` before it all below a domain.
     pub(super) names: Vec<String>,
     pub(super) port: u16,

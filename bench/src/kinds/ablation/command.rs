@@ -270,7 +270,7 @@ impl Args {
     /// (seen with 1.22, whatever its own cache). The preflight would only find that out.
     fn leave_out_session_cache(&self, experiment: &mut Experiment) -> Result<()> {
         let Some(path) = &self.server_config else { return Ok(()) };
-        let servers = installed_server::read(path, self.kind())?.tls_servers();
+        let servers = installed_server::read(path, self.kind())?.site.tls_servers();
         let has_cache = |model: &ConfigurationModel| model.noop.contains(Stage::SessionCache);
         if servers > 1 && experiment.configurations.iter().any(has_cache) {
             tell!("not measured: the perfect session cache, which takes one server with TLS; here are {servers}");

@@ -53,16 +53,16 @@ fn a_site_runs_beside_the_installed_one() {
 #[test]
 fn what_it_says_of_tls_is_read() {
     let installed = installed(MAIN);
-    let facts = installed.facts(None);
+    let facts = installed.site.facts(None);
     assert_eq!(facts.certificates, ["/etc/ssl/shop.pem"]);
     assert_eq!(facts.protocols, ["TLSv1.2", "TLSv1.3"]);
     assert_eq!((facts.session_cache.as_str(), facts.tickets, facts.stapling), ("shared: shmcb", true, true));
     assert_eq!((facts.keep_alive, facts.passes_on), (["5s".to_owned(), "100".to_owned()], Some(true)));
     let log = AccessLog { path: "/var/log/apache2/shop.log".to_owned(), format: "%h %{SSL_PROTOCOL}x".to_owned() };
     assert_eq!(facts.access_logs, [log]);
-    let choice = installed.choice(None);
+    let choice = installed.site.choice(None);
     assert_eq!((choice.host.as_deref(), choice.others), (Some("shop.example"), vec!["admin.example:8443".to_owned()]));
-    let admin = installed.facts(Some("admin.example:8443"));
+    let admin = installed.site.facts(Some("admin.example:8443"));
     assert_eq!((admin.tickets, admin.keep_alive[0].as_str(), admin.passes_on), (false, "0", None));
     let text = installed.serving(Some("admin.example:8443")).text(1, 2, Path::new("/x")).unwrap();
     assert!(text.contains("ServerName admin.example") && !text.contains("ServerName shop"), "{text}");

@@ -62,16 +62,16 @@ fn a_site_runs_beside_the_installed_one() {
 #[test]
 fn what_it_says_of_tls_is_read() {
     let (place, installed) = installed(SITE);
-    let facts = installed.facts(None);
+    let facts = installed.site.facts(None);
     assert_eq!(facts.certificates, ["/etc/ssl/private/shop.pem"]);
     assert_eq!(facts.protocols, ["TLSv1.2", "TLSv1.3"]);
     assert_eq!((facts.tickets, facts.http2, facts.passes_on), (false, true, Some(true)));
     assert_eq!((facts.session_cache.as_str(), facts.keep_alive[0].as_str()), ("shared: 20000 blocks", "10s"));
-    let choice = installed.choice(None);
+    let choice = installed.site.choice(None);
     assert_eq!((choice.host, choice.others), (None, vec!["blog.example".to_owned()]));
     let of = |options: &str| {
         let text = format!("frontend web\n bind :443 ssl crt x {options}\n default_backend x\n");
-        self::installed(&text).1.facts(None)
+        self::installed(&text).1.site.facts(None)
     };
     assert_eq!(of("").protocols, [""; 0]);
     assert_eq!(of("no-tlsv13").protocols, ["TLSv1.2"]);

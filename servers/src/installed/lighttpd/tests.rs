@@ -49,14 +49,14 @@ fn a_site_runs_beside_the_installed_one() {
 #[test]
 fn what_it_says_of_tls_is_read() {
     let installed = installed(PRINTED);
-    let facts = installed.facts(None);
+    let facts = installed.site.facts(None);
     assert_eq!(facts.certificates, ["/etc/lighttpd/server.pem"]);
     assert_eq!(facts.protocols, ["TLSv1.2", "TLSv1.3"]);
     assert_eq!((facts.session_cache.as_str(), facts.tickets, facts.http2), ("off", false, true));
     assert_eq!((facts.passes_on, facts.access_logs.len()), (Some(true), 1));
-    let choice = installed.choice(None);
+    let choice = installed.site.choice(None);
     assert_eq!((choice.host, choice.others), (None, vec!["blog.example".to_owned()]));
-    assert_eq!(installed.documents(), [PathBuf::from("/srv/shop"), PathBuf::from("/srv/blog")]);
+    assert_eq!(installed.site.documents(), [PathBuf::from("/srv/shop"), PathBuf::from("/srv/blog")]);
 }
 
 #[test]

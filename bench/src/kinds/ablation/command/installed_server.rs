@@ -22,7 +22,7 @@ pub(super) fn fit(path: &Path, server: Server, kind: Option<ServerName>) -> Resu
         config: Some(absolute(path).with_context(|| format!("read {}", path.display()))?),
         command: Some(installed.program()?.display().to_string()),
         plain_address: Some("127.0.0.1:{plain_port}".to_owned()),
-        host: installed.choice(server.host.as_deref()).host,
+        host: installed.site.choice(server.host.as_deref()).host,
         ..server
     })
 }
@@ -42,7 +42,7 @@ pub fn read(path: &Path, kind: Option<ServerName>) -> Result<Installed> {
 /// The configuration cannot be read, or no copy can be made.
 pub fn printed(path: &Path, kind: Option<ServerName>, host: Option<&str>) -> Result<Vec<u8>> {
     let installed = read(path, kind)?;
-    let host = installed.choice(host).host;
+    let host = installed.site.choice(host).host;
     // Ports that a reader sees to be examples.
     let text = installed.serving(host.as_deref()).text(4443, 4080, Path::new("/the/private/directory"))?;
     Ok(bytes_of(&text))
@@ -57,7 +57,7 @@ pub(super) fn negotiated(server: &Server, tls: Tls) -> Result<(Tls, Vec<String>)
     let installed = Installed::read(path, server.command.as_deref())?;
     let host = server.host.as_deref();
     let mut told = Vec::new();
-    let Choice { others, is_known, .. } = installed.choice(host);
+    let Choice { others, is_known, .. } = installed.site.choice(host);
     let shown = host.unwrap_or("the default server");
     told.push(match others.len() {
         0 => format!("Measured: {shown} of {}", path.display()),
@@ -66,8 +66,8 @@ pub(super) fn negotiated(server: &Server, tls: Tls) -> Result<(Tls, Vec<String>)
     if let Some(host) = host.filter(|_| !is_known) {
         told.push(format!("No server there is named {host}: the default server answers, unless a pattern (`~`) fits"));
     }
-    told.extend(installed.told().into_iter().map(|(what, why)| format!("{what}. {why}")));
-    let offer = installed.offer(host);
+    told.extend(installed.site.told().into_iter().map(|(what, why)| format!("{what}. {why}")));
+    let offer = installed.site.offer(host);
     let version = version(&offer, tls.version, server.command.as_deref().unwrap_or_default());
     if version != tls.version {
         told.push(format!("The configuration speaks no TLS {}: it is measured with TLS {version}", tls.version));
@@ -78,7 +78,7 @@ pub(super) fn negotiated(server: &Server, tls: Tls) -> Result<(Tls, Vec<String>)
     }
     // A suite belongs to a version.
     let suite = tls.suite.filter(|_| version == tls.version);
-    let facts = installed.facts(host);
+    let facts = installed.site.facts(host);
     let keeps_none = !facts.tickets && ["none", "off"].contains(&facts.session_cache.as_str());
     let resumes = match keeps_none && tls.session_cache.is_none() {
         true => {

@@ -173,7 +173,7 @@ fn a_plain_configuration_runs_no_code_and_asks_nobody() {
     let (text, installed) = contained("http { server { listen 443 ssl; root /srv/a b; alias /srv/$x; } }");
     assert!(!installed.runs_code());
     assert!(!installed.effects().unwrap().join("\n").contains("Asked for real"));
-    assert_eq!(installed.documents(), [PathBuf::from("/srv/a")]);
+    assert_eq!(installed.site.documents(), [PathBuf::from("/srv/a")]);
     let without = super::fitting(&text, "configure arguments: --without-http_scgi_module --with-http_ssl_module");
     assert!(!without.contains("scgi_temp_path") && without.contains("uwsgi_temp_path"), "{without}");
 }
