@@ -18,8 +18,7 @@ use super::reload::Reload;
 use super::session_log::SessionLog;
 use super::worker_user::{WorkerUser, create_for_workers, worker_user_of};
 use super::{
-    CertificateFiles, Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, open_files_max, protocol, rendered,
-    ticket_keys,
+    Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, open_files_max, protocol, rendered, ticket_keys,
 };
 
 /// The error log, in the instance's directory.
@@ -32,7 +31,8 @@ const WORKER_CONNECTIONS: u64 = 16_384;
 const CERTIFICATE: &str = "ssl_certificate";
 const CERTIFICATE_KEY: &str = "ssl_certificate_key";
 const GROUPS: &str = "ssl_ecdh_curve";
-pub(super) const TICKET_KEY: &str = "ssl_session_ticket_key";
+const EARLY_DATA: &str = "ssl_early_data on";
+const TICKET_KEY: &str = "ssl_session_ticket_key";
 /// Descriptors a worker needs besides connections (listeners, logs, channels, files being served).
 const OTHER_FILES: u64 = 64;
 
@@ -75,7 +75,7 @@ fn lines(setting: Setting) -> Vec<String> {
         Setting::Tickets(on) => vec![tickets(on) + ";"],
         Setting::TicketKeys(keys) => ticket_key_lines(keys),
         Setting::EarlyData => owned(&[
-            &(early_data(true) + ";"),
+            &format!("{EARLY_DATA};"),
             "proxy_set_header Early-Data $ssl_early_data;    # lets an application answer 425 (RFC 8470)",
         ]),
         Setting::Processors(count) => vec![format!("worker_processes {count};")],
@@ -184,34 +184,30 @@ pub(super) fn worker_connections() -> u64 {
     WORKER_CONNECTIONS.min(open_files_max().saturating_sub(OTHER_FILES)).max(OTHER_FILES)
 }
 
-fn tls_directives(tls: &ServerTls, place: Place) -> Result<Vec<String>> {
+pub(super) fn tls_directives(tls: &ServerTls, place: Place) -> Result<Vec<String>> {
     let mut directives = vec![
+        format!("{CERTIFICATE} {}", quoted(&tls.certificate.chain)?),
+        format!("{CERTIFICATE_KEY} {}", quoted(&tls.certificate.key)?),
         "ssl_buffer_size 16k".to_owned(),
         "ssl_prefer_server_ciphers on".to_owned(),
-        session_timeout(tls.session_timeout_s()),
+        format!("ssl_session_timeout {}s", tls.session_timeout_s()),
         tickets(tls.tickets),
-        session_cache_directive(tls.session_cache),
+        format!("ssl_session_cache {}", session_cache(tls.session_cache)),
         protocols(&tls.versions()),
     ];
-    directives.splice(..0, certificate(&tls.certificate)?);
     directives.extend(tls.cipher_list().map(|list| suites(Version::Tls12, &list)));
     directives.extend(tls.ciphersuites().map(|list| suites(Version::Tls13, &list)));
-    directives.extend(groups(tls));
+    directives.extend(tls.groups_list().map(|list| format!("{GROUPS} {list}")));
     directives.extend(ticket_key_files(tls.ticket_keys, place)?);
-    directives.extend(tls.early_data.then(|| early_data(true)));
+    directives.extend(tls.early_data.then(|| EARLY_DATA.to_owned()));
     if !tls.encrypt_then_mac {
         directives.push("ssl_conf_command Options -EncryptThenMac".to_owned());
     }
     Ok(directives)
 }
 
-/// The directives of a certificate and its key.
-pub(super) fn certificate(files: &CertificateFiles) -> Result<[String; 2]> {
-    Ok([format!("{CERTIFICATE} {}", quoted(&files.chain)?), format!("{CERTIFICATE_KEY} {}", quoted(&files.key)?)])
-}
-
 /// The directives of files with ticket keys, which are written.
-pub(super) fn ticket_key_files(keys: TicketKeys, place: Place) -> Result<Vec<String>> {
+fn ticket_key_files(keys: TicketKeys, place: Place) -> Result<Vec<String>> {
     let keys = ticket_keys::of_run(place.run, keys)?;
     let written = keys.iter().enumerate().map(|(number, key)| {
         let path = place.own.join(format!("ticket-key-{number}"));
@@ -221,39 +217,19 @@ pub(super) fn ticket_key_files(keys: TicketKeys, place: Place) -> Result<Vec<Str
     written.collect()
 }
 
-pub(super) fn early_data(on: bool) -> String {
-    format!("ssl_early_data {}", on_or_off(on))
-}
-
-pub(super) fn groups(tls: &ServerTls) -> Option<String> {
-    tls.groups_list().map(|list| format!("{GROUPS} {list}"))
-}
-
-pub(super) fn session_timeout(seconds: u32) -> String {
-    format!("ssl_session_timeout {seconds}s")
-}
-
-pub(super) fn session_cache_directive(cache: SessionCache) -> String {
-    format!("ssl_session_cache {}", session_cache(cache))
-}
-
-pub(super) fn protocols(versions: &[Version]) -> String {
+fn protocols(versions: &[Version]) -> String {
     format!("ssl_protocols {}", versions.iter().map(|version| protocol(*version)).collect::<Vec<_>>().join(" "))
 }
 
-pub(super) fn suites(version: Version, list: &str) -> String {
+fn suites(version: Version, list: &str) -> String {
     match version {
         Version::Tls12 => format!("ssl_ciphers {list}"),
         Version::Tls13 => format!("ssl_conf_command Ciphersuites {list}"),
     }
 }
 
-pub(super) fn tickets(on: bool) -> String {
-    format!("ssl_session_tickets {}", on_or_off(on))
-}
-
-fn on_or_off(on: bool) -> &'static str {
-    if on { "on" } else { "off" }
+fn tickets(on: bool) -> String {
+    format!("ssl_session_tickets {}", if on { "on" } else { "off" })
 }
 
 /// 40,000 sessions or so in shared memory. With the cache off nginx issues no session IDs.

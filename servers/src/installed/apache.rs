@@ -5,7 +5,7 @@ mod reader;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use tlsdyno_record::model::TlsChange;
 use tlsdyno_tls::Version;
 
@@ -256,14 +256,13 @@ impl Site for Apache {
     }
 
     fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()> {
-        let gone = gone(asked);
         let is_on = switched_on(&flat(&self.directives)) == Some(true);
         // Of all that a server of ours would have, what is asked.
         let mut lines = reader::parsed(&apache::tls_directives(tls, place, None)?.join("\n"))?;
-        lines.retain(|line| gone(line));
+        lines.retain(|line| is_asked(asked, line));
         let main =
             lines.extract_if(.., |line| is_of(line, "SSLSessionCache SSLSessionCacheTimeout")).collect::<Vec<_>>();
-        replace(&mut self.directives, &gone, &lines, is_on);
+        replace(&mut self.directives, asked, &lines, is_on);
         let around = if is_on { lines } else { Vec::new() };
         self.directives.extend([main, around].concat());
         Ok(())
@@ -280,35 +279,30 @@ impl Site for Apache {
     }
 }
 
-/// Whether something takes the place of a directive.
-type Gone = Box<dyn Fn(&Directive) -> bool>;
-
-fn gone(asked: &TlsChange) -> Gone {
-    let asked = asked.clone();
-    Box::new(move |directive: &Directive| {
-        let words = directive.values();
-        let is_group = words.first().is_some_and(|word| ["groups", "curves"].contains(&&*word.to_ascii_lowercase()));
-        let is_tls13 = words.len() > 1;
-        asked.certificate.is_some()
-            && directive.is_any(&["SSLCertificateFile", "SSLCertificateKeyFile", "SSLCertificateChainFile"])
-            || asked.version.is_some() && directive.is("SSLProtocol")
-            || asked.suite.is_some_and(|suite| (suite.version() == Version::Tls13) == is_tls13)
-                && directive.is("SSLCipherSuite")
-            || asked.group.is_some() && is_group && directive.is("SSLOpenSSLConfCmd")
-            || asked.tickets.is_some() && directive.is("SSLSessionTickets")
-            || asked.ticket_keys.is_some() && directive.is("SSLSessionTicketKeyFile")
-            || asked.session_cache.is_some() && directive.is("SSLSessionCache")
-            || asked.session_timeout_s.is_some() && directive.is("SSLSessionCacheTimeout")
-    })
+/// Whether a directive says what is asked for otherwise, or is what is asked for.
+fn is_asked(asked: &TlsChange, directive: &Directive) -> bool {
+    let words = directive.values();
+    let is_group = words.first().is_some_and(|word| ["groups", "curves"].contains(&&*word.to_ascii_lowercase()));
+    let is_tls13 = words.len() > 1;
+    asked.certificate.is_some()
+        && directive.is_any(&["SSLCertificateFile", "SSLCertificateKeyFile", "SSLCertificateChainFile"])
+        || asked.version.is_some() && directive.is("SSLProtocol")
+        || asked.suite.is_some_and(|suite| (suite.version() == Version::Tls13) == is_tls13)
+            && directive.is("SSLCipherSuite")
+        || asked.group.is_some() && is_group && directive.is("SSLOpenSSLConfCmd")
+        || asked.tickets.is_some() && directive.is("SSLSessionTickets")
+        || asked.ticket_keys.is_some() && directive.is("SSLSessionTicketKeyFile")
+        || asked.session_cache.is_some() && directive.is("SSLSessionCache")
+        || asked.session_timeout_s.is_some() && directive.is("SSLSessionCacheTimeout")
 }
 
 /// Takes out whose place is taken, and puts lines into all virtual hosts with TLS.
-fn replace(directives: &mut Vec<Directive>, gone: &Gone, lines: &[Directive], is_on: bool) {
-    directives.retain(|directive| directive.inner.is_some() || !gone(directive));
+fn replace(directives: &mut Vec<Directive>, asked: &TlsChange, lines: &[Directive], is_on: bool) {
+    directives.retain(|directive| directive.inner.is_some() || !is_asked(asked, directive));
     for directive in directives {
         let puts = is_host(directive) && switched_on(&flat(inner_of(directive))).unwrap_or(is_on);
         if let Some(inner) = &mut directive.inner {
-            replace(inner, gone, lines, is_on);
+            replace(inner, asked, lines, is_on);
             inner.extend(lines.iter().filter(|_| puts).cloned());
         }
     }
@@ -357,9 +351,10 @@ impl Copy<'_> {
 
     fn line(&mut self, directive: &Directive) -> Result<Option<Directive>> {
         let name = directive.name.as_str();
-        if is_of(directive, "MDomain ManagedDomain") {
-            bail!("it has {name}, which would order certificates; give a configuration without it");
-        }
+        ensure!(
+            !is_of(directive, "MDomain ManagedDomain"),
+            "it has {name}, which would order certificates; give a configuration without it"
+        );
         if is_of(directive, OURS) {
             return Ok(None);
         }

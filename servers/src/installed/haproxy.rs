@@ -399,10 +399,7 @@ impl Copy<'_> {
 fn own_log(line: &Line) -> Line {
     let mut rest = Line { words: line.words.iter().skip(2).cloned().collect() };
     rest.remove_listed("format:1 len:1 sample:1 profile:1");
-    Line {
-        words: [vec!["log".to_owned(), "stdout".to_owned(), "format".to_owned(), "raw".to_owned()], rest.words]
-            .concat(),
-    }
+    Line { words: [Line::of("log stdout format raw").words, rest.words].concat() }
 }
 
 /// A path as a word in which nothing is expanded.

@@ -32,7 +32,6 @@ use listeners::has_tls;
 pub(crate) use reader::names_file;
 use reader::{Directive, all};
 pub use text::{bytes_of, text_of};
-use tls_settings::TlsSettings;
 
 /// An installed configuration of nginx, read with all that it includes.
 #[derive(Clone, Debug)]
@@ -100,9 +99,7 @@ impl Site for Nginx {
     }
 
     fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()> {
-        let settings = TlsSettings::of(asked, tls, place)?;
-        self.put(&settings);
-        Ok(())
+        self.put(asked, tls, place)
     }
 
     fn fitting(&self, text: String, program: &Path) -> String {

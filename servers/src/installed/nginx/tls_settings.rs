@@ -3,83 +3,57 @@
 
 use anyhow::Result;
 use tlsdyno_record::model::TlsChange;
+use tlsdyno_tls::Version;
 
 use super::{Directive, Nginx, has_tls};
 use crate::{Place, ServerTls, nginx};
 
-/// Directives that take the place of those with their name. Of one with several subjects (`ssl_conf_command`) only the
-/// one with the same first word goes.
-#[derive(Debug, Default)]
-pub(super) struct TlsSettings {
-    gone: Vec<String>,
-    new: Vec<Directive>,
-}
-
-/// The directive whose first word says what it is about.
+/// What stands there beside others of its name, and of which a server that has one inherits none.
 const CONF_COMMAND: &str = "ssl_conf_command";
 
-impl TlsSettings {
-    /// What is asked for. `tls`: the same with all that goes with it, as our certificate of that kind. Ticket keys are
-    /// written into the place.
-    ///
-    /// # Errors
-    /// A file cannot be written.
-    pub fn of(asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<TlsSettings> {
-        let mut settings = TlsSettings::default();
-        if asked.certificate.is_some() {
-            settings.replace(nginx::certificate(&tls.certificate)?);
-        }
-        settings.replace(asked.session_cache.map(nginx::session_cache_directive));
-        settings.replace(asked.tickets.map(nginx::tickets));
-        settings.replace(asked.session_timeout_s.map(nginx::session_timeout));
-        if let Some(keys) = asked.ticket_keys {
-            settings.gone.push(nginx::TICKET_KEY.to_owned());
-            settings.replace(nginx::ticket_key_files(keys, place)?);
-        }
-        settings.replace(asked.early_data.map(nginx::early_data));
-        settings.replace(asked.version.map(|version| nginx::protocols(&[version])));
-        settings.replace(asked.suite.map(|suite| nginx::suites(suite.version(), suite.openssl_name())));
-        settings.replace(asked.group.and_then(|_| nginx::groups(tls)));
-        Ok(settings)
-    }
-
-    /// Each in the place of all of its name.
-    fn replace(&mut self, directives: impl IntoIterator<Item = String>) {
-        for text in directives {
-            let mut words = text.split(' ');
-            let directive = Directive::of(words.next().unwrap_or_default(), words);
-            if directive.name != CONF_COMMAND {
-                self.gone.push(directive.name.clone());
-            }
-            self.new.push(directive);
-        }
-    }
-
-    fn replaces(&self, old: &Directive) -> bool {
-        let same_command = |new: &Directive| {
-            new.name == CONF_COMMAND && old.name == CONF_COMMAND && new.arguments.first() == old.arguments.first()
-        };
-        self.gone.contains(&old.name) || self.new.iter().any(same_command)
+/// Whether a directive says what is asked for otherwise, or is what is asked for.
+fn is_asked(asked: &TlsChange, of: &Directive) -> bool {
+    let suite_of = |version| asked.suite.is_some_and(|suite| suite.version() == version);
+    match of.name.as_str() {
+        "ssl_certificate" | "ssl_certificate_key" => asked.certificate.is_some(),
+        "ssl_session_cache" => asked.session_cache.is_some(),
+        "ssl_session_tickets" => asked.tickets.is_some(),
+        "ssl_session_timeout" => asked.session_timeout_s.is_some(),
+        "ssl_session_ticket_key" => asked.ticket_keys.is_some(),
+        "ssl_early_data" => asked.early_data.is_some(),
+        "ssl_protocols" => asked.version.is_some(),
+        "ssl_ecdh_curve" => asked.group.is_some(),
+        "ssl_ciphers" => suite_of(Version::Tls12),
+        CONF_COMMAND => suite_of(Version::Tls13) && of.first().as_deref() == Some("Ciphersuites"),
+        _ => false,
     }
 }
 
 impl Nginx {
-    /// Puts these settings into all servers with TLS, in the place of what they and `http` say of the same.
-    pub(super) fn put(&mut self, settings: &TlsSettings) {
-        let adds_command = settings.new.iter().any(|of| of.name == CONF_COMMAND);
+    /// Puts what is asked for into all servers with TLS, and takes what says the same out of these and of `http`.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub(super) fn put(&mut self, asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()> {
+        // Of all that a server of ours would have, what is asked.
+        let ours = nginx::tls_directives(tls, place)?;
+        let ours = ours.iter().filter_map(|text| text.split_once(' '));
+        let mut new: Vec<Directive> = ours.map(|(name, rest)| Directive::of(name, rest.split(' '))).collect();
+        new.retain(|of| is_asked(asked, of));
+        let adds_command = new.iter().any(|of| of.name == CONF_COMMAND);
         let https = self.directives.iter_mut().filter(|of| of.name == "http");
         for http in https.filter_map(Directive::inner_mut) {
-            http.retain(|of| !settings.replaces(of));
-            // nginx passes these on only to a server that has none of its own.
+            http.retain(|of| !is_asked(asked, of));
             let commands: Vec<Directive> = http.iter().filter(|of| of.name == CONF_COMMAND).cloned().collect();
             let servers = http.iter_mut().filter(|of| of.name == "server").filter_map(Directive::inner_mut);
             for server in servers.filter(|server| has_tls(server)) {
                 let has_commands = server.iter().any(|of| of.name == CONF_COMMAND);
-                server.retain(|of| !settings.replaces(of));
+                server.retain(|of| !is_asked(asked, of));
                 server.extend(commands.iter().filter(|_| adds_command && !has_commands).cloned());
-                server.extend(settings.new.iter().cloned());
+                server.extend(new.iter().cloned());
             }
         }
+        Ok(())
     }
 }
 
@@ -88,11 +62,11 @@ mod tests {
     use std::fs;
     use std::net::{IpAddr, Ipv4Addr};
 
-    use tlsdyno_tls::{Suite, Version};
+    use tlsdyno_tls::Suite;
 
     use super::*;
+    use crate::certificates;
     use crate::installed::Installed;
-    use crate::{ServerTls, certificates};
     use tlsdyno_record::model::{CertificateKind, SessionCache, TicketKeys};
 
     const SITE: &str = "http { ssl_session_cache shared:old:1m; ssl_conf_command Options PrioritizeChaCha;\n\
@@ -110,7 +84,18 @@ mod tests {
         let at =
             Place { run: place.path(), own: place.path(), ip: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 1, plain_port: 2 };
         let mut installed = Installed::read(&path, Some("nginx")).unwrap();
-        installed.change_tls(asked, &ServerTls::new(certificate), at).unwrap();
+        let plain = ServerTls::new(certificate);
+        let tls = ServerTls {
+            versions: asked.version.into_iter().collect(),
+            suites: asked.suite.into_iter().collect(),
+            tickets: asked.tickets.unwrap_or(true),
+            ticket_keys: asked.ticket_keys.unwrap_or(TicketKeys::Own),
+            session_cache: asked.session_cache.unwrap_or(SessionCache::Shared),
+            session_timeout_s: asked.session_timeout_s,
+            early_data: asked.early_data.unwrap_or(false),
+            ..plain
+        };
+        installed.change_tls(asked, &tls, at).unwrap();
         installed.text(1, 2, place.path()).unwrap().replace(&place.path().display().to_string(), "HERE")
     }
 
