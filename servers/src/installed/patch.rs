@@ -1,18 +1,15 @@
 //! The lines of remedies as a patch against the reader's own files: what says the same takes their place, or they stand
 //! where TLS is switched on.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use similar::TextDiff;
 use tlsdyno_record::model::ServerName;
 
 use super::haproxy;
 use crate::directives::{Setting, lines};
 use crate::includes::Tree;
-
-/// Unchanged lines around a change.
-const CONTEXT: usize = 3;
 
 /// A unified patch of a configuration with all that it includes, for `patch -p1 -d /`. Certificates and keys are
 /// examples that the reader replaces.
@@ -121,60 +118,11 @@ fn indent_of(line: &str) -> &str {
     &line[..line.len() - line.trim_start().len()]
 }
 
-/// The changes of one file; empty where there is none.
+/// The change of a file as `patch` takes it; empty: none.
 fn unified(path: &Path, old: &[&str], new: &[String]) -> String {
-    let pieces = pieces(old, new);
-    let changed: Vec<usize> = (0..pieces.len()).filter(|at| pieces[*at].0 != ' ').collect();
-    let mut text = String::new();
-    let Some(&first) = changed.first() else { return text };
-    let name = path.display();
-    let _ = writeln!(text, "--- a{name}\n+++ b{name}");
-    let (mut from, mut last) = (first, first);
-    for &at in changed.iter().skip(1).chain([&usize::MAX]) {
-        if at.saturating_sub(last) > 2 * CONTEXT {
-            hunk(&pieces, from.saturating_sub(CONTEXT)..(last + 1 + CONTEXT).min(pieces.len()), &mut text);
-            from = at;
-        }
-        last = at;
-    }
-    text
-}
-
-/// Writes lines of a change with what stands around them.
-fn hunk(pieces: &[(char, &str)], range: std::ops::Range<usize>, text: &mut String) {
-    let count = |of: &[(char, &str)], sign: char| of.iter().filter(|(other, _)| *other != sign).count();
-    let (before, within) = (&pieces[..range.start], &pieces[range]);
-    let [old, new] = ['+', '-'].map(|sign| (count(before, sign) + 1, count(within, sign)));
-    let _ = writeln!(text, "@@ -{},{} +{},{} @@", old.0, old.1, new.0, new.1);
-    for (sign, line) in within {
-        let _ = writeln!(text, "{sign}{line}");
-    }
-}
-
-/// Lines that stay, go and come. Both texts differ in few places: the longest common beginning of what is left is taken
-/// again and again.
-fn pieces<'a>(old: &[&'a str], new: &'a [String]) -> Vec<(char, &'a str)> {
-    let mut pieces = Vec::new();
-    let (mut left, mut right) = (0, 0);
-    while left < old.len() || right < new.len() {
-        if old.get(left).is_some_and(|line| new.get(right).is_some_and(|other| other == line)) {
-            pieces.push((' ', old[left]));
-            (left, right) = (left + 1, right + 1);
-            continue;
-        }
-        // The nearest place where both go on with the same line.
-        let near = |sum: usize| (0..=sum).map(move |gone| (gone, sum - gone));
-        let same = |&(gone, come): &(usize, usize)| {
-            let (one, other) = (old.get(left + gone), new.get(right + come));
-            one.zip(other).is_some_and(|(one, other)| one == other && !one.trim().is_empty())
-        };
-        let rest = (old.len() - left, new.len() - right);
-        let (gone, come) = (1..rest.0 + rest.1).flat_map(near).find(same).unwrap_or(rest);
-        pieces.extend(old[left..left + gone].iter().map(|line| ('-', *line)));
-        pieces.extend(new[right..right + come].iter().map(|line| ('+', line.as_str())));
-        (left, right) = (left + gone, right + come);
-    }
-    pieces
+    let new: Vec<&str> = new.iter().map(String::as_str).collect();
+    let [before, after] = ["a", "b"].map(|tree| format!("{tree}{}", path.display()));
+    TextDiff::from_slices(old, &new).unified_diff().header(&before, &after).to_string()
 }
 
 #[cfg(test)]
