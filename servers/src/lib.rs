@@ -98,7 +98,7 @@ pub fn driver_of(server: ServerName) -> &'static Driver {
 pub const SESSION_LOG_FILE: &str = "sessions.log";
 
 /// A server to start.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerSpec {
     /// Which server.
     pub kind: ServerName,
@@ -137,9 +137,9 @@ pub struct ServerSpec {
     /// Allow that a server with no-ops can be reached from other hosts, wherever its configuration, which is not ours,
     /// has it listen.
     pub allow_insecure_listen: bool,
-    /// The address that it listens on. Where that is not loopback, a server with no-ops may be reached there, and only
-    /// there, by whom its shim lets in.
-    pub ip: IpAddr,
+    /// The address that it listens on; `None`: loopback. Where it is another, a server with no-ops may be reached
+    /// there, and only there, by whom its shim lets in.
+    pub ip: Option<IpAddr>,
     /// Worker processes (nginx, Apache event, lighttpd) or threads (HAProxy, built-in). Apache prefork has no such
     /// number.
     pub workers: u32,
@@ -164,34 +164,12 @@ pub struct ServerSpec {
 impl ServerSpec {
     /// A plain-HTTP server of one worker that is not changed in any way.
     pub fn new(kind: ServerName, docroot: PathBuf) -> ServerSpec {
-        ServerSpec {
-            kind,
-            command: None,
-            tls: None,
-            asked_of_installed: TlsChange::default(),
-            docroot,
-            cpus: Vec::new(),
-            quota_cpus: None,
-            changing_quota: false,
-            companion_cpu: None,
-            handed: Handed::default(),
-            library: None,
-            under: Vec::new(),
-            writable: Vec::new(),
-            outlives_owner: false,
-            log_sessions: false,
-            log_objects: false,
-            allow_insecure_listen: false,
-            ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            workers: 1,
-            asynchronous: false,
-            connections: 64,
-            prefork_processes: None,
-            session_server: None,
-            transaction: None,
-            origin: None,
-            database: None,
-        }
+        ServerSpec { kind, docroot, workers: 1, connections: 64, ..ServerSpec::default() }
+    }
+
+    /// The address that it listens on.
+    fn ip(&self) -> IpAddr {
+        self.ip.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
     }
 
     /// A user's own command.
@@ -368,7 +346,7 @@ impl Place<'_> {
 }
 
 /// What a driver has prepared.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Prepared {
     program: OsString,
     arguments: Vec<OsString>,
@@ -402,17 +380,10 @@ impl Prepared {
         Prepared {
             program: program.into(),
             arguments,
-            config: String::new(),
-            version: String::new(),
-            error_log: None,
-            session_log: None,
-            object_log: None,
-            addresses: None,
             raise_open_files: true,
             grace_ms: 2_000,
             processes: 1,
-            reload: Reload::Unknown,
-            companions: Vec::new(),
+            ..Prepared::default()
         }
     }
 }

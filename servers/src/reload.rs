@@ -12,9 +12,10 @@ const RELOADED_WITHIN: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(5);
 
 /// What a server's reload is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reload {
     /// It has none, or none that is known.
+    #[default]
     Unknown,
     /// Its first process takes this signal and starts workers anew; the old ones end with their connections.
     NewWorkers {

@@ -199,7 +199,7 @@ impl Testbed {
             library: self.library(model).filter(|_| !plain).cloned(),
             allow_insecure_listen: experiment.may_listen_anywhere()
                 || foreign.is_some_and(|traffic| traffic.open_listen),
-            ip: self.ip,
+            ip: Some(self.ip),
             workers: hardware::workers(model),
             asynchronous: model.accelerator.as_ref().is_some_and(|accelerator| accelerator.asynchronous),
             connections: experiment.load.connections,

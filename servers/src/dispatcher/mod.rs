@@ -60,7 +60,7 @@ pub fn start(
 ) -> Result<Dispatcher> {
     ensure!(!backends.is_empty(), "a dispatcher needs a backend");
     // Of the specification only processor and address count here.
-    let spec = ServerSpec { cpus: vec![cpu], ip, ..ServerSpec::new(ServerName::Builtin, run.to_owned()) };
+    let spec = ServerSpec { cpus: vec![cpu], ip: Some(ip), ..ServerSpec::new(ServerName::Builtin, run.to_owned()) };
     let mut counter = None;
     let instance = start_by(&spec, run, |place| {
         let (prepared, counts) = prepare(policy, backends, timeout_s, place)?;

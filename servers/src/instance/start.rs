@@ -47,7 +47,7 @@ pub(crate) fn start_by(
         let own = run.join(format!("server-{number}-{attempt}"));
         run_directory::make_passable(&own)?;
         let [port, plain_port] = free_ports()?;
-        let place = Place { run, own: &own, ip: spec.ip, port, plain_port };
+        let place = Place { run, own: &own, ip: spec.ip(), port, plain_port };
         let error = match prepare(place).and_then(|prepared| start_prepared(spec, place, prepared)) {
             Ok(instance) => return Ok(instance),
             Err(error) => error,
@@ -109,7 +109,7 @@ fn start_prepared(spec: &ServerSpec, place: Place, prepared: Prepared) -> Result
         addresses,
         searched: Mutex::new(logs(place.own, &prepared).into_iter().map(GrowingLog::new).collect()),
         prepared,
-        permitted: (spec.is_altered() && !spec.allow_insecure_listen).then_some(spec.ip),
+        permitted: (spec.is_altered() && !spec.allow_insecure_listen).then_some(spec.ip()),
         is_own_command: spec.is_users_own(),
     };
     instance.await_ready(spec)?;

@@ -63,7 +63,7 @@ impl Group {
                 quota_cpus: testbed.placement.quota_cpus,
                 companion_cpu: dispatcher_cpu,
                 connections: experiment.traffic.clients.iter().copied().max().unwrap_or(1),
-                ip: cluster.backend_ip(),
+                ip: Some(cluster.backend_ip()),
                 session_server: session_server.map(|number| testbed.machine(number).address()),
                 database: database.map(|number| database::settings_of(testbed.machine(number))),
                 ..ServerSpec::new(cluster.server, testbed.docroot())
