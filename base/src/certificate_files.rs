@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tlsdyno_tls::ClientCertificate;
@@ -31,9 +31,7 @@ fn certificates(path: &Path, what: &str) -> Result<Vec<Vec<u8>>> {
         let certificate = certificate.with_context(|| format!("the {what} file {} is damaged", path.display()))?;
         all.push(certificate.as_ref().to_vec());
     }
-    if all.is_empty() {
-        bail!("the {what} file {} holds no certificate in PEM form", path.display());
-    }
+    ensure!(!all.is_empty(), "the {what} file {} holds no certificate in PEM form", path.display());
     Ok(all)
 }
 
@@ -46,11 +44,10 @@ pub fn trust_anchors(ca_file: Option<&Path>) -> Result<Vec<Vec<u8>>> {
         return certificates(path, "CA");
     }
     let system = rustls_native_certs::load_native_certs();
-    if system.certs.is_empty() {
-        bail!(
-            "this system has no trusted certificates to verify the server with; name some with --ca-file, install the \
-             package ca-certificates, or do not verify (--effort lean)"
-        );
-    }
+    ensure!(
+        !system.certs.is_empty(),
+        "this system has no trusted certificates to verify the server with; name some with --ca-file, install the \
+         package ca-certificates, or do not verify (--effort lean)"
+    );
     Ok(system.certs.iter().map(|certificate| certificate.as_ref().to_vec()).collect())
 }

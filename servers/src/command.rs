@@ -138,9 +138,7 @@ impl CommandSpec {
     ) -> Result<Vec<String>> {
         let mut words =
             shell_words::split(&self.command).with_context(|| format!("server command `{}`", self.command))?;
-        if words.is_empty() {
-            bail!("the server command is empty");
-        }
+        ensure!(!words.is_empty(), "the server command is empty");
         let directory = || values.get("dir").context("a file with placeholders needs a directory for its copy");
         if let Some(mut installed) = self.read_installed()? {
             let port = |name| values.get(name).and_then(|text: &String| text.parse().ok()).unwrap_or(0);

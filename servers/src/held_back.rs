@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::OnceLock;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 
 use super::launch::own_executable;
 use super::view::View;
@@ -21,16 +21,16 @@ pub fn allowed(layered: bool) -> Result<(), &'static str> {
 
 /// A process that gets the view and ends.
 fn attempt(layered: bool) -> Result<()> {
-    if !rustix::process::geteuid().is_root() {
-        bail!("only root can make a mount namespace");
-    }
+    ensure!(rustix::process::geteuid().is_root(), "only root can make a mount namespace");
     let directory = tempfile::tempdir().context("make a directory")?;
     let mut command = own_executable()?;
     command.args(["supervise", "--try-view"]).args(layered.then_some("--layered")).arg("--directory");
     let output = command.arg(directory.path()).stdin(Stdio::null()).output().context("try it")?;
-    if !output.status.success() {
-        bail!("{}", String::from_utf8_lossy(&output.stderr).trim().trim_start_matches("error: "));
-    }
+    ensure!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr).trim().trim_start_matches("error: ")
+    );
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use memchr::memmem;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::process_tree;
@@ -88,12 +88,11 @@ impl Library {
     }
 
     fn require_these(&self, mapped: &[PathBuf]) -> Result<()> {
-        if mapped.is_empty() {
-            bail!(
-                "the server has mapped no libssl or libcrypto: it is linked statically, or to another TLS library than \
-                 OpenSSL, and cannot be given a library"
-            );
-        }
+        ensure!(
+            !mapped.is_empty(),
+            "the server has mapped no libssl or libcrypto: it is linked statically, or to another TLS library than \
+             OpenSSL, and cannot be given a library"
+        );
         if let Some(other) = mapped.iter().find(|path| !self.files.contains(path)) {
             bail!(
                 "the server has mapped {}, not {}: it names its library itself (`readelf -d`: RPATH), or it has file \

@@ -70,20 +70,21 @@ fn code_of_line(line: &str) -> Option<MappedCode> {
 /// Fails unless `library` is mapped into every one of `pids`, beside a libssl and libcrypto that are still those on
 /// disk. No process at all is no evidence, and fails too.
 pub fn require_mapped(pids: &[u32], library: &Path) -> Result<()> {
-    if pids.is_empty() {
-        bail!("the server has no process that could have loaded {}: it has ended, see its log", library.display());
-    }
+    ensure!(
+        !pids.is_empty(),
+        "the server has no process that could have loaded {}: it has ended, see its log",
+        library.display()
+    );
     for &pid in pids {
         let libraries = mapped_libraries(pid)?;
         let name = process_tree::command_line(pid);
-        if !libraries.iter().any(|mapped| mapped.path == library) {
-            bail!(
-                "{} is not loaded in the server process {pid} ({name}): the server did not read the OPENSSL_CONF it \
-                 was given; it may be set-user-id or carry file capabilities, clear its environment, or not use the \
-                 system's OpenSSL",
-                library.display()
-            );
-        }
+        ensure!(
+            libraries.iter().any(|mapped| mapped.path == library),
+            "{} is not loaded in the server process {pid} ({name}): the server did not read the OPENSSL_CONF it \
+             was given; it may be set-user-id or carry file capabilities, clear its environment, or not use the \
+             system's OpenSSL",
+            library.display()
+        );
         if let Some(stale) = libraries.iter().find(|mapped| mapped.deleted && is_openssl(&mapped.path)) {
             bail!(
                 "the server process {pid} ({name}) runs {}, which was replaced on disk since; start it anew",
@@ -105,14 +106,13 @@ pub fn is_openssl(path: &Path) -> bool {
 pub fn refuse_secure_execution(pid: u32) -> Result<()> {
     let path = format!("/proc/{pid}/auxv");
     let bytes = fs::read(&path).with_context(|| format!("read {path}"))?;
-    if auxiliary_value(&bytes, AT_SECURE).is_some_and(|value| value != 0) {
-        bail!(
-            "the server process {pid} ({}) runs with AT_SECURE (set-user-id or file capabilities), so that \
-             OPENSSL_CONF and LD_PRELOAD are ignored; use a copy of the program without capabilities (`getcap`, \
-             `setcap -r`)",
-            process_tree::command_line(pid)
-        );
-    }
+    ensure!(
+        auxiliary_value(&bytes, AT_SECURE).is_none_or(|value| value == 0),
+        "the server process {pid} ({}) runs with AT_SECURE (set-user-id or file capabilities), so that \
+         OPENSSL_CONF and LD_PRELOAD are ignored; use a copy of the program without capabilities (`getcap`, \
+         `setcap -r`)",
+        process_tree::command_line(pid)
+    );
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Stdio;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitOptions, WaitStatus};
 use tlsdyno_base::process_tree;
@@ -81,8 +81,6 @@ pub(super) fn describe(status: WaitStatus, is_namespaced: bool) -> String {
 pub(super) fn die_with_parent(parent: u32) -> Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).context("ask to die with the parent")?;
     // By the number that /proc knows it by: another namespace's getppid(2) answers 0.
-    if process_tree::own().is_none_or(|own| own.parent != parent) {
-        bail!("the supervisor has died");
-    }
+    ensure!(process_tree::own().is_some_and(|own| own.parent == parent), "the supervisor has died");
     Ok(())
 }

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Signal, WaitOptions, WaitStatus};
@@ -290,9 +290,10 @@ fn take_descriptors(launch: &Launch) -> Result<Vec<OwnedFd>> {
         let context = || format!("take over the memory that tlsdyno shares ({path})");
         let area = File::options().read(true).write(true).open(&path).with_context(context)?;
         let placed = rustix::io::fcntl_dupfd_cloexec(&area, number).with_context(context)?;
-        if placed.as_raw_fd() != number {
-            bail!("descriptor {number} is taken in the server's process; start tlsdyno with fewer open files");
-        }
+        ensure!(
+            placed.as_raw_fd() == number,
+            "descriptor {number} is taken in the server's process; start tlsdyno with fewer open files"
+        );
         rustix::io::fcntl_setfd(&placed, rustix::io::FdFlags::empty()).with_context(context)?;
         taken.push(placed);
     }

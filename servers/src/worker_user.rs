@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 
 use super::ServerSpec;
 
@@ -83,14 +83,13 @@ fn require_readable(path: &Path, user: &WorkerUser) -> Result<()> {
         } else {
             0
         };
-        if metadata.permissions().mode() >> shift & 1 == 0 {
-            bail!(
-                "the server's workers run as nobody and may not pass through {}, so they cannot read {}; `chmod o+x` \
-                 it, choose another place (TMPDIR), or run tlsdyno as a plain user",
-                ancestor.display(),
-                path.display()
-            );
-        }
+        ensure!(
+            metadata.permissions().mode() >> shift & 1 == 1,
+            "the server's workers run as nobody and may not pass through {}, so they cannot read {}; `chmod o+x` \
+             it, choose another place (TMPDIR), or run tlsdyno as a plain user",
+            ancestor.display(),
+            path.display()
+        );
     }
     Ok(())
 }

@@ -115,9 +115,10 @@ impl ClusterExperiment {
         );
         if let Some(policy) = policies.iter().find(|policy| self.cluster.ways_of(**policy).is_empty()) {
             let name = policy.name();
-            if policy.goes_behind_front_ends() {
-                bail!("policy {name} reads requests, which TLS hides from it; give --front-ends 1 or more");
-            }
+            ensure!(
+                !policy.goes_behind_front_ends(),
+                "policy {name} reads requests, which TLS hides from it; give --front-ends 1 or more"
+            );
             bail!(
                 "policy {name} passes connections on to servers that end TLS; add 0 to --front-ends, or leave it out"
             );

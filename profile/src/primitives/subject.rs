@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::interrupt;
 use tlsdyno_bench::kinds::AnyExperiment;
@@ -140,9 +140,7 @@ fn libraries(testbed: &mut Testbed) -> Result<[PathBuf; 2]> {
                  only the primitives of a shared OpenSSL can be measured"
             )
         };
-        if library.deleted {
-            bail!("{} was replaced on disk since the server was started", library.path.display());
-        }
+        ensure!(!library.deleted, "{} was replaced on disk since the server was started", library.path.display());
         Ok(library.path.clone())
     };
     let both = || -> Result<[PathBuf; 2]> { Ok([find("libcrypto.so")?, find("libssl.so")?]) };

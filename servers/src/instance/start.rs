@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use tlsdyno_base::fault::{Fault, OrFault, fault_of};
 use tlsdyno_base::listening;
 use tlsdyno_native::Handed;
@@ -69,12 +69,8 @@ fn free_ports() -> Result<[u16; 2]> {
 }
 
 fn check(spec: &ServerSpec) -> Result<()> {
-    if !spec.docroot.is_dir() {
-        bail!("the docroot {} is not a directory", spec.docroot.display());
-    }
-    if spec.workers == 0 {
-        bail!("a server needs at least one worker");
-    }
+    ensure!(spec.docroot.is_dir(), "the docroot {} is not a directory", spec.docroot.display());
+    ensure!(spec.workers > 0, "a server needs at least one worker");
     if let Some(why) = driver_of(spec.kind).no_session_log.filter(|_| spec.log_sessions) {
         bail!("{why}");
     }

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use rustix::event::PollFlags;
 use rustls::Connection;
 use serde::Serialize;
@@ -135,9 +135,7 @@ impl Link {
             self.has_heard = true;
         }
         let lines = self.lines()?;
-        if closed && lines.is_empty() {
-            bail!("the connection was closed");
-        }
+        ensure!(!closed || !lines.is_empty(), "the connection was closed");
         Ok(lines)
     }
 

@@ -85,14 +85,12 @@ impl Ssh<'_> {
         let kind = lines.next().unwrap_or_default().trim().to_owned();
         let own = rustix::system::uname();
         let own = format!("{} {}", own.sysname().to_string_lossy(), own.machine().to_string_lossy());
-        if kind != own {
-            let error = anyhow!(
-                "{host} is {}, and this program is for {own}; install tlsdyno for that there, and start it with \
-                 --launch",
-                visible(&kind)
-            );
-            return Err(Fault::Environment.of(error));
-        }
+        ensure_fault!(
+            Environment,
+            kind == own,
+            "{host} is {}, and this program is for {own}; install tlsdyno for that there, and start it with --launch",
+            visible(&kind)
+        );
         if lines.next() == Some(hash) {
             return Ok(());
         }

@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, BufReader, ErrorKind, Read as _};
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use flate2::bufread::MultiGzDecoder;
 use tlsdyno_base::input;
 
@@ -71,12 +71,11 @@ fn open(path: &Path, first_bytes: Option<u64>) -> Result<(Box<dyn BufRead>, Opti
     let file = input::open(path).with_context(|| format!("failed to open the log {}", path.display()))?;
     let metadata = file.metadata().with_context(|| format!("failed to read the log {}", path.display()))?;
     let present = metadata.is_file().then_some(metadata.len());
-    if first_bytes > present {
-        bail!(
-            "the log {} has become shorter since it was first read; if it is being rotated, use a copy of it",
-            path.display()
-        );
-    }
+    ensure!(
+        first_bytes <= present,
+        "the log {} has become shorter since it was first read; if it is being rotated, use a copy of it",
+        path.display()
+    );
     let file_bytes = first_bytes.or(present);
     let mut input = BufReader::with_capacity(BUFFER_BYTES, file.take(file_bytes.unwrap_or(u64::MAX)));
     let start = input.fill_buf().with_context(|| format!("failed to read the log {}", path.display()))?;
