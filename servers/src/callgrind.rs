@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ const COUNTS: &str = "callgrind.";
 /// callgrind of one server.
 pub struct Callgrind {
     /// Its files, and the pipes by which it is told what to do.
-    folder: TempDir,
+    pub folder: TempDir,
 }
 
 impl Callgrind {
@@ -57,11 +57,6 @@ impl Callgrind {
             .or_fault(Fault::Environment)?;
         }
         Ok(())
-    }
-
-    /// Where the server under it writes.
-    pub fn folder(&self) -> &Path {
-        self.folder.path()
     }
 
     fn option(&self, name: &str, file: &str) -> OsString {

@@ -57,10 +57,6 @@ pub fn having(what: impl Fn(&Capabilities) -> bool) -> String {
 }
 
 impl Capabilities {
-    fn has_all_ticket_keys(&self) -> bool {
-        TicketKeys::ALL.iter().all(|keys| self.ticket_keys.contains(keys))
-    }
-
     /// Where it can keep sessions with so many workers, and what it is called then. One worker alone needs no
     /// cache that is shared, and with tickets on the cache is not used.
     fn session_caches(&self, workers: u32, tickets: bool) -> (String, Vec<SessionCache>) {
@@ -129,7 +125,7 @@ impl Wanted {
                 "{name} cannot have ticket keys `{}`; it has {}; {} have all",
                 self.ticket_keys.name(),
                 has.join(", "),
-                having(Capabilities::has_all_ticket_keys)
+                having(|able| TicketKeys::ALL.iter().all(|keys| able.ticket_keys.contains(keys)))
             );
         }
         ensure!(

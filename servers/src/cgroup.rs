@@ -24,7 +24,8 @@ pub(super) enum Version {
 /// The CPU account of a control group, to be read by whoever has no part in the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupClock {
-    path: PathBuf,
+    /// Where it is in the file system.
+    pub path: PathBuf,
     version: Version,
 }
 
@@ -69,30 +70,18 @@ impl GroupClock {
 
 /// A control group made by us. Removed when dropped (if no process is left in it).
 #[derive(Debug)]
-pub struct Cgroup(GroupClock);
+pub struct Cgroup(
+    /// Its account.
+    pub GroupClock,
+);
 
 impl Cgroup {
     /// Makes a new, empty group below the one that tlsdyno itself is in; the error says why that is not possible.
     pub fn create() -> Result<Cgroup> {
         let (parent, version) = own_group("cpuacct")?;
         let group = Cgroup(GroupClock { path: make_group(&parent)?, version });
-        group.cpu_ns()?;
+        group.0.cpu_ns()?;
         Ok(group)
-    }
-
-    /// Where it is in the file system.
-    pub fn path(&self) -> &Path {
-        &self.0.path
-    }
-
-    /// CPU time that all its processes ever used, in nanoseconds.
-    pub fn cpu_ns(&self) -> Result<u64> {
-        self.0.cpu_ns()
-    }
-
-    /// Its account.
-    pub fn clock(&self) -> GroupClock {
-        self.0.clone()
     }
 }
 
@@ -221,12 +210,12 @@ mod tests {
     fn a_group_accounts_for_its_processes_and_goes_away() {
         // Not every machine lets us; then there is nothing to test here, and cpu.rs has its own tests.
         let Ok(group) = Cgroup::create() else { return };
-        let path = group.path().to_owned();
-        let before = group.cpu_ns().unwrap();
+        let path = group.0.path.clone();
+        let before = group.0.cpu_ns().unwrap();
         let script = "echo 0 > \"$1/cgroup.procs\" && i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done";
         let status = std::process::Command::new("sh").args(["-c", script, "sh"]).arg(&path).status().unwrap();
         assert!(status.success());
-        assert!(group.cpu_ns().unwrap() - before > 1_000_000);
+        assert!(group.0.cpu_ns().unwrap() - before > 1_000_000);
         drop(group);
         assert!(!path.exists());
     }

@@ -172,7 +172,7 @@ impl CpuAccount {
     /// CPU time so far, in nanoseconds; `processes` looks for the server's living ones, where that is needed.
     pub fn read_ns(&mut self, processes: impl FnOnce() -> Vec<ProcessStat>) -> Result<u64> {
         match self {
-            CpuAccount::Cgroup(group) => group.cpu_ns(),
+            CpuAccount::Cgroup(group) => group.0.cpu_ns(),
             CpuAccount::Processes(account) => {
                 let processes = processes();
                 ensure!(!processes.is_empty(), "the server has no process left whose CPU time could be read");

@@ -69,7 +69,7 @@ pub fn start_database(cpu: Option<usize>, run: &Path) -> Result<Instance> {
 
 /// What clients of a database that was started here connect by, as libpq has it.
 pub fn settings_of(database: &Instance) -> String {
-    let home = database.directory().join(HOME);
+    let home = database.directory.join(HOME);
     format!("host='{}' port={} user={USER} dbname=postgres", home.display(), database.address().port())
 }
 

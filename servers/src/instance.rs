@@ -59,8 +59,10 @@ pub struct Instance {
     supervised: Supervised,
     // After `supervised`: a control group can be removed only when its processes are gone.
     cpu: Mutex<CpuAccount>,
-    quota: Option<Quota>,
-    directory: PathBuf,
+    /// The quota of CPU time that it runs under.
+    pub quota: Option<Quota>,
+    /// Its private directory.
+    pub directory: PathBuf,
     addresses: Addresses,
     // After `supervised`: what it needs ends after it.
     prepared: Prepared,
@@ -89,11 +91,6 @@ impl Instance {
     /// Where a user's own command serves plain HTTP beside TLS.
     pub fn plain_address(&self) -> Option<SocketAddr> {
         self.addresses.plain
-    }
-
-    /// The private directory of this instance.
-    pub fn directory(&self) -> &Path {
-        &self.directory
     }
 
     /// Processes that serve connections: those without children, and of these, if any has libssl loaded, only such.
@@ -134,7 +131,7 @@ impl Instance {
     /// The account of its control group, where it has one.
     pub fn group_clock(&self) -> Option<GroupClock> {
         match &*self.cpu.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) {
-            CpuAccount::Cgroup(group) => Some(group.clock()),
+            CpuAccount::Cgroup(group) => Some(group.0.clone()),
             CpuAccount::Processes(_) => None,
         }
     }
@@ -156,11 +153,6 @@ impl Instance {
             Some(obituary) => Err(anyhow!(died(self, &obituary))).or_fault(Fault::Server),
             None => cpu,
         }
-    }
-
-    /// The quota of CPU time that it runs under.
-    pub fn quota(&self) -> Option<&Quota> {
-        self.quota.as_ref()
     }
 
     /// CPU time of each server that it needs beside it (HAProxy's `backend`), by name, in nanoseconds: no part of
@@ -217,7 +209,7 @@ impl Instance {
             let logs = self.logs().into_iter().map(|path| fs::read(path).unwrap_or_default());
             logs.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect::<Vec<_>>().join("\n")
         };
-        let subject = reload::Subject { first: self.supervised.pid(), workers: &|| self.worker_pids(), said: &said };
+        let subject = reload::Subject { first: self.supervised.pid, workers: &|| self.worker_pids(), said: &said };
         reload::reload(self.prepared.reload, &subject)
     }
 
@@ -278,12 +270,14 @@ impl Instance {
         let mut logs = self.searched.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         // A log that is not there has no alarm.
         let new = logs.iter_mut().filter_map(|log| log.new_lines().ok()).collect::<String>();
-        new.lines().filter(|line| is_alarm(line)).map(str::to_owned).collect()
+        // What runs may be a user's own, a companion or a dispatcher.
+        let is_alarm = |line: &&str| DRIVERS.iter().flat_map(|driver| driver.alarms).any(|mark| line.contains(mark));
+        new.lines().filter(is_alarm).map(str::to_owned).collect()
     }
 
     /// Ends the server with all its processes and removes its directory.
-    pub fn stop(self) -> Result<()> {
-        self.supervised.stop()
+    pub fn stop(mut self) -> Result<()> {
+        self.supervised.end()
     }
 
     fn logs(&self) -> Vec<PathBuf> {
@@ -295,11 +289,6 @@ impl Instance {
 fn logs(directory: &Path, prepared: &Prepared) -> Vec<PathBuf> {
     let own = [STDERR_FILE, STDOUT_FILE].map(|name| directory.join(name));
     prepared.error_log.iter().cloned().chain(own).collect()
-}
-
-/// Those of all servers: what runs may be a user's own, a companion or a dispatcher.
-fn is_alarm(line: &str) -> bool {
-    DRIVERS.iter().flat_map(|driver| driver.alarms).any(|mark| line.contains(mark))
 }
 
 /// The end of a text file, whole lines, at most [`LOG_TAIL_BYTES`]. Lines that differ in numbers only stand there once.

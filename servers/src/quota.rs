@@ -37,10 +37,11 @@ const EXERCISE_MAX: Duration = Duration::from_secs(5);
 pub struct Quota {
     /// The processors that were written last, as the bits of a number.
     limit_bits: AtomicU64,
-    path: PathBuf,
+    /// Where it is in the file system.
+    pub path: PathBuf,
     version: Version,
-    /// Made here; otherwise it is the group that accounts for the server.
-    own: bool,
+    /// Made here, so that it must be joined besides the group that accounts for the server; otherwise it is that one.
+    pub own: bool,
 }
 
 impl Quota {
@@ -63,10 +64,8 @@ impl Quota {
         if version == Version::Two {
             enable_controller(&parent)?;
         }
-        let quota = match account.filter(|group| group.path().parent() == Some(&parent)) {
-            Some(group) => {
-                Quota { limit_bits: AtomicU64::default(), path: group.path().to_owned(), version, own: false }
-            }
+        let quota = match account.filter(|group| group.0.path.parent() == Some(&parent)) {
+            Some(group) => Quota { limit_bits: AtomicU64::default(), path: group.0.path.clone(), version, own: false },
             None => Quota { limit_bits: AtomicU64::default(), path: make_group(&parent)?, version, own: true },
         };
         quota.limit(Some(cpus))?;
@@ -106,16 +105,6 @@ impl Quota {
             })?;
         }
         Ok(())
-    }
-
-    /// Where it is in the file system.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// It must be joined besides the group that accounts for the server.
-    pub fn is_own_group(&self) -> bool {
-        self.own
     }
 
     /// The quota in force, in processors, read back from the kernel.
@@ -256,7 +245,7 @@ mod tests {
             quota.limit(Some(cpus)).unwrap();
             assert!((quota.cpus().unwrap() - cpus).abs() < 1e-9);
         }
-        let path = quota.path().to_owned();
+        let path = quota.path.clone();
         drop(quota);
         assert!(!path.exists());
     }

@@ -28,7 +28,7 @@ pub struct Supervised {
     events: ChildStdout,
     unread: Vec<u8>,
     /// First process of the server, leader of its process group.
-    pid: u32,
+    pub pid: u32,
     /// The process that the server's descend from: the first of its PID namespace, or the supervisor.
     root: u32,
     /// Start time of that process in clock ticks since boot: together with its id it is nobody else.
@@ -90,11 +90,6 @@ impl Supervised {
         self.ended.as_deref()
     }
 
-    /// Process id of the server's first process.
-    pub fn pid(&self) -> u32 {
-        self.pid
-    }
-
     /// Every living process of the server, parents before children.
     pub fn processes(&self) -> Vec<ProcessStat> {
         process_tree::descendants(self.root)
@@ -130,11 +125,7 @@ impl Supervised {
     }
 
     /// Ends the server and waits until it and its directory are gone.
-    pub fn stop(mut self) -> Result<()> {
-        self.end()
-    }
-
-    fn end(&mut self) -> Result<()> {
+    pub fn end(&mut self) -> Result<()> {
         let Some(mut lifeline) = self.lifeline.take() else { return Ok(()) };
         // A supervisor that is gone hears nothing, and need not.
         let _ = lifeline.write_all(END);

@@ -71,7 +71,7 @@ impl Counting {
         let mut callgrind = BTreeMap::new();
         for (index, server) in testbed.servers.iter_mut().enumerate().filter(|(_, server)| server.host.is_none()) {
             let own = Callgrind::new()?;
-            server.run_under(own.command(&[]), own.folder());
+            server.run_under(own.command(&[]), own.folder.path());
             callgrind.insert(index, own);
         }
         if record.configurations.is_empty() {

@@ -79,7 +79,7 @@ impl LoadProcess {
             plans.iter().try_for_each(carried::check).or_fault(Fault::Usage)?;
         }
         let packed = plans.iter().map(|plan| packer.pack(plan)).collect::<Result<_>>().or_fault(Fault::Usage)?;
-        let data = packer.data().iter().map(|(hash, bytes)| (hash.clone(), STANDARD.encode(bytes)));
+        let data = packer.data.iter().map(|(hash, bytes)| (hash.clone(), STANDARD.encode(bytes)));
         let (client, workers_model) = (client.clone(), workers.cloned());
         let network = network.copied();
         let job = Job { plans: packed, data: data.collect(), client, workers: workers_model, network };

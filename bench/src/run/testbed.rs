@@ -313,7 +313,8 @@ impl Testbed {
     /// The memory shared with the server, or the quota, cannot be written.
     pub fn enter_mode(&self, index: usize) -> Result<()> {
         let host = &self.servers[self.host(index)];
-        let quota = host.instance.as_ref().and_then(Instance::quota).filter(|_| host.spec.changing_quota);
+        let quota =
+            host.instance.as_ref().and_then(|instance| instance.quota.as_ref()).filter(|_| host.spec.changing_quota);
         quota.map_or(Ok(()), |quota| quota.limit(self.servers[index].placement.quota_cpus))?;
         let has_modes = !host.model.wrapped.is_empty() || host.instruments.doubler.is_some();
         if has_modes { host.instruments.set_mode(&self.servers[index].model) } else { Ok(()) }

@@ -107,12 +107,8 @@ impl Placement {
         }
     }
 
-    /// Machines share CPUs with each other.
-    pub fn machines_share(&self) -> bool {
-        self.shared_by_machines().any(|count| count > 1)
-    }
-
-    fn shared_by_machines(&self) -> impl Iterator<Item = usize> {
+    /// How many machines are on each of their CPUs.
+    pub fn shared_by_machines(&self) -> impl Iterator<Item = usize> {
         let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
         self.machines.iter().for_each(|cpu| *counts.entry(*cpu).or_default() += 1);
         counts.into_values()
@@ -121,11 +117,6 @@ impl Placement {
     /// Dispatchers and load share a CPU.
     pub fn dispatcher_shares_load(&self) -> bool {
         self.dispatcher == self.load
-    }
-
-    /// The load is on a CPU of machines: there is no other, or that was asked for.
-    pub fn load_shares_machines(&self) -> bool {
-        self.machines.contains(&self.load)
     }
 
     /// CPU time that all machines together can have, in CPUs.
@@ -206,11 +197,16 @@ mod tests {
         let two = placed(&[0, 1], 3, None).unwrap();
         assert_eq!((&two.machines[..], two.dispatcher, two.load), (&[0, 0, 0][..], 1, 1));
         assert_eq!(two.quota_cpus, Some(0.3));
-        assert!(two.machines_share() && two.dispatcher_shares_load() && !two.load_shares_machines());
+        assert!(
+            two.shared_by_machines().any(|count| count > 1)
+                && two.dispatcher_shares_load()
+                && !two.machines.contains(&two.load)
+        );
         assert!((two.capacity_cpus() - 0.9).abs() < 1e-9);
         let free = placed(&[0, 1], 3, Some(0.0)).unwrap();
         assert_eq!((free.quota_cpus, free.capacity_cpus()), (None, 1.0));
-        assert!(placed(&[0], 3, None).unwrap().load_shares_machines());
+        let one = placed(&[0], 3, None).unwrap();
+        assert!(one.machines.contains(&one.load));
     }
 
     #[test]
@@ -218,7 +214,7 @@ mod tests {
         let five = placed(&[0, 1, 2, 3, 4], 3, None).unwrap();
         assert_eq!((&five.machines[..], five.dispatcher, five.load), (&[0, 1, 2][..], 3, 4));
         assert_eq!((five.quota_cpus, five.capacity_cpus()), (None, 3.0));
-        assert!(!five.machines_share() && !five.dispatcher_shares_load());
+        assert!(!five.shared_by_machines().any(|count| count > 1) && !five.dispatcher_shares_load());
         let four = placed(&[0, 1, 2, 3], 3, None).unwrap();
         assert_eq!((&four.machines[..], four.quota_cpus), (&[0, 1, 0][..], Some(0.45)));
         let measure = Measure::default();

@@ -190,7 +190,7 @@ impl Testbed {
         let started = start(self.directory.path()).with_context(|| format!("failed to start {name}"));
         let instance = started.or_fault(Fault::Server)?;
         let mut checks = Vec::new();
-        if let Some(quota) = instance.quota() {
+        if let Some(quota) = &instance.quota {
             let check = quota_check(quota);
             let said = format!("{name}: {}: {}", check.name, check.seen);
             ensure!(check.passed, "{said}");

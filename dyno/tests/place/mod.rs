@@ -226,7 +226,7 @@ pub fn handshake(server: &Instance, options: &[&str]) -> String {
 /// Two requests with OpenSSL's client, the second offering the session of the first; answers whether the server took
 /// it.
 pub fn fetch_twice_with_one_session(server: &Instance, version: &str) -> bool {
-    let session = server.directory().join("client-session");
+    let session = server.directory.join("client-session");
     let _ = fs::remove_file(&session);
     assert!(!fetch(server, &[version, "-sess_out", session.to_str().unwrap()]));
     // A server that gives no session leaves no file to offer.

@@ -325,7 +325,7 @@ fn without_an_agent_or_a_service_handshakes_fail_and_the_log_says_what_to_do() {
     let server = site.web_server(ServerName::Nginx, false);
     let refused = site.visit(server.address(), TLS13, None).unwrap_err();
     assert!(refused.contains("alert"), "{refused}");
-    let log = || fs::read_to_string(server.directory().join("error.log")).unwrap();
+    let log = || fs::read_to_string(server.directory.join("error.log")).unwrap();
     eventually("the log names the agent", || log().contains("start it there: tlsdyno cryptoserver agent"));
 
     let nobody = TcpListener::bind(any_port()).unwrap().local_addr().unwrap();

@@ -158,7 +158,7 @@ fn a_copy_asks_nobody() {
     }
     let handshake = place::handshake(&server, &["-status"]);
     assert!(handshake.contains("Cipher is"), "{handshake}");
-    let own = server.directory().display().to_string();
+    let own = server.directory.display().to_string();
     server.stop().unwrap();
     let text = fs::read_to_string(calls.join("trace")).unwrap();
     // glibc looks for a cache of names, nginx's own processes talk over pairs of sockets that have no name.

@@ -24,7 +24,7 @@ fn start(place: &Place, kind: ServerName, tls: ServerTls, workers: u32) -> Insta
 /// Of so many resumptions offered, all from one session, how many the server took. Each goes to whichever worker is
 /// first.
 fn taken(server: &Instance, offers: u32) -> u32 {
-    let session = server.directory().join("session");
+    let session = server.directory.join("session");
     let session = session.to_str().unwrap();
     fetch(server, &["-tls1_2", "-sess_out", session]);
     (0..offers).map(|_| u32::from(fetch(server, &["-tls1_2", "-sess_in", session]))).sum()
@@ -67,7 +67,7 @@ fn what_a_worker_keeps_for_itself_the_other_does_not_take() {
         alone.stop().unwrap();
         let two = start(&place, kind, plain.clone(), 2);
         let workers = two.worker_pids();
-        let session = two.directory().join("session");
+        let session = two.directory.join("session");
         let session = session.to_str().unwrap();
         let only = |index: usize, work: &dyn Fn() -> bool| {
             let other = workers[1 - index];
@@ -97,7 +97,7 @@ fn shared_and_rotated_ticket_keys_are_taken_by_the_other_server() {
         let rotating = rotates.then(|| with(kind, TicketKeys::Rotating));
         for version in ["-tls1_2", "-tls1_3"] {
             let fresh = || {
-                let session = shared.directory().join("session");
+                let session = shared.directory.join("session");
                 fetch(&shared, &[version, "-sess_out", session.to_str().unwrap()]);
                 session
             };
@@ -109,7 +109,7 @@ fn shared_and_rotated_ticket_keys_are_taken_by_the_other_server() {
             assert!(!takes(&own, &fresh()), "{kind:?}, {version}: a server with keys of its own");
             if let Some(rotating) = &rotating {
                 assert!(takes(rotating, &fresh()), "{kind:?}, {version}: after rotation");
-                let newer = rotating.directory().join("session");
+                let newer = rotating.directory.join("session");
                 fetch(rotating, &[version, "-sess_out", newer.to_str().unwrap()]);
                 assert!(!takes(&shared, &newer), "{kind:?}, {version}: the newer key is not the shared one");
             }
@@ -119,7 +119,7 @@ fn shared_and_rotated_ticket_keys_are_taken_by_the_other_server() {
 
 /// Apache's own fault, which no configuration mends.
 fn apache_lost_its_key(kind: ServerName, server: &Instance, session: &Path) -> bool {
-    let keys = std::fs::read(server.directory().join("ticket-keys")).unwrap();
+    let keys = std::fs::read(server.directory.join("ticket-keys")).unwrap();
     kind == ServerName::ApacheEvent && is_by_a_lost_key(session, &keys)
 }
 
@@ -165,7 +165,7 @@ fn early_data_is_taken_where_it_is_on() {
     for kind in [ServerName::Nginx, ServerName::Haproxy, ServerName::Builtin] {
         for early_data in [true, false] {
             let server = start(&place, kind, ServerTls { early_data, ..tls(&place) }, 1);
-            let session = server.directory().join("session");
+            let session = server.directory.join("session");
             let session = session.to_str().unwrap();
             fetch(&server, &["-tls1_3", "-sess_out", session]);
             let said =

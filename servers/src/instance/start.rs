@@ -94,8 +94,8 @@ fn start_prepared(spec: &ServerSpec, place: Place, prepared: Prepared) -> Result
     if let Some(quota) = quota.as_ref().filter(|_| spec.quota_cpus.is_none()) {
         quota.limit(None).or_fault(Fault::Environment)?;
     }
-    let mut cgroups: Vec<PathBuf> = account.iter().map(|group| group.path().to_owned()).collect();
-    cgroups.extend(quota.iter().filter(|quota| quota.is_own_group()).map(|quota| quota.path().to_owned()));
+    let mut cgroups: Vec<PathBuf> = account.iter().map(|group| group.0.path.clone()).collect();
+    cgroups.extend(quota.iter().filter(|quota| quota.own).map(|quota| quota.path.clone()));
     let launch = launch(spec, place.own, &prepared, cgroups)?;
     let mut instance = Instance {
         supervised: Supervised::start(&launch)?,

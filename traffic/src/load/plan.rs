@@ -63,7 +63,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         batch_ns: options.batch.map_or(0, |batch| batch.0.as_nanos() as u64),
     };
     let duration_ns = options.duration.map_or(Ok(DURATION_NS), Time::nanoseconds)?;
-    let speed = options.workload.speed();
+    let speed = options.workload.timing;
     let rated = rated(options)?;
     // All clients connect at once, most with a full handshake.
     let lead_in_ns = if rated.is_some() { (duration_ns / 3).max(LEAD_IN_NS_MIN) } else { 0 };
@@ -138,13 +138,13 @@ fn requested(options: &Options, url: &Url, body_bytes: u64) -> Result<(Arc<Workl
 
 /// Refuses two flags that both say when requests are made.
 fn check_pace(options: &Options) -> Result<()> {
-    let names_window = options.workload.names_window();
+    let names_window = options.workload.window.is_some();
     ensure!(
         options.rate.is_none() || !names_window,
         "--window bounds how far a closed loop gets ahead; at --rate the schedule says that: leave out one of them"
     );
     ensure!(
-        options.workload.speed().is_none() || !(names_window || options.rate.is_some()),
+        options.workload.timing.is_none() || !(names_window || options.rate.is_some()),
         "--timing replays each request at its own time; that leaves nothing for --window or --rate: leave them out"
     );
     ensure!(

@@ -71,7 +71,7 @@ impl fmt::Display for Threads {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loops {
     /// The CPU of each, `None`: wherever the system puts it.
-    cpus: Vec<Option<usize>>,
+    pub cpus: Vec<Option<usize>>,
     /// Loops of the load before these, on other machines.
     before: u32,
     /// Loops of the load after these.
@@ -105,11 +105,6 @@ impl Loops {
         let after = total.checked_sub(before).and_then(|rest| rest.checked_sub(self.cpus.len() as u32));
         let after = after.ok_or(LoadError::Plan("it has fewer loops than were to take part"))?;
         Ok(Loops { before, after, ..self.clone() })
-    }
-
-    /// The CPU of the first, if it has one of its own.
-    pub fn first_cpu(&self) -> Option<usize> {
-        self.cpus[0]
     }
 
     /// Loops that have to share their CPU with another one.

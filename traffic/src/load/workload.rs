@@ -68,12 +68,12 @@ pub struct WorkloadFlags {
     /// replays it again and again until the smallest window is found that lets no connection stall [default:
     /// 10000; at --rate none]
     #[arg(long, value_name = "N|none|search")]
-    window: Option<WindowFlag>,
+    pub window: Option<WindowFlag>,
     /// Log: each request at the time that it has there, instead of as fast as the server allows: `original`, or a
     /// multiple of that speed as x10 or x0.5; an open loop, whose latency counts from that time
     /// (scheduled_response)
     #[arg(long, value_name = "original|xN", value_parser = parse_timing)]
-    timing: Option<f64>,
+    pub timing: Option<f64>,
     /// Log: each request carries its place in it, from 0, in the header Trace-Index
     #[arg(long)]
     number_requests: bool,
@@ -151,16 +151,6 @@ impl WorkloadFlags {
             WindowFlag::None | WindowFlag::Search => Some(u32::MAX),
         };
         (places.filter(|_| self.is_trace()), self.number_requests && self.is_trace())
-    }
-
-    /// How many times as fast as it was written a log is replayed; `None`: not by its times.
-    pub fn speed(&self) -> Option<f64> {
-        self.timing
-    }
-
-    /// Whether a window was asked for.
-    pub fn names_window(&self) -> bool {
-        self.window.is_some()
     }
 
     /// Whether the smallest window without stalls is to be found.

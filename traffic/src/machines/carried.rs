@@ -53,7 +53,8 @@ pub fn check(plan: &Plan) -> Result<()> {
 pub struct Packer {
     workload: Option<(Arc<Workload>, String)>,
     roots: Vec<(Arc<Config>, Option<String>)>,
-    data: Data,
+    /// What the plans named so far.
+    pub data: Data,
 }
 
 impl Packer {
@@ -81,11 +82,6 @@ impl Packer {
     /// Whether this is the workload that it packed last.
     pub fn has_packed(&self, workload: &Arc<Workload>) -> bool {
         self.workload.as_ref().is_some_and(|(known, _)| Arc::ptr_eq(known, workload))
-    }
-
-    /// What the plans named so far.
-    pub fn data(&self) -> &Data {
-        &self.data
     }
 
     fn name(&mut self, bytes: Arc<[u8]>) -> String {
@@ -130,19 +126,12 @@ pub struct Unpacker {
 }
 
 impl Unpacker {
-    /// The plan of the engine. It has all loops' users and connections yet: each loop takes its part.
+    /// The plan of the engine, for a client with this certificate: who has the signatures of the server's side off
+    /// makes none either. It has all loops' users and connections yet: each loop takes its part.
     ///
     /// # Errors
     /// Data are missing or are not what they should be, or TLS settings cannot work here.
-    pub fn unpack(&mut self, load: &PackedPlan, data: &Data) -> Result<Plan> {
-        self.unpack_with(load, data, None)
-    }
-
-    /// The same for a client with this certificate. Who has the signatures of the server's side off makes none either.
-    ///
-    /// # Errors
-    /// As [`Unpacker::unpack`].
-    pub fn unpack_with(
+    pub fn unpack(
         &mut self,
         load: &PackedPlan,
         data: &Data,
@@ -259,10 +248,10 @@ mod tests {
             let mut packer = Packer::default();
             let load = packer.pack(&plan).unwrap();
             assert_eq!(packer.pack(&plan).unwrap().workload, load.workload);
-            let data = packer.data();
+            let data = &packer.data;
             assert_eq!(load.named().collect::<std::collections::BTreeSet<_>>(), data.keys().collect());
             let line = serde_json::to_string(&load).unwrap();
-            let mut arrived = Unpacker::default().unpack(&serde_json::from_str(&line).unwrap(), data).unwrap();
+            let mut arrived = Unpacker::default().unpack(&serde_json::from_str(&line).unwrap(), data, None).unwrap();
             let settings = |plan: &Plan| format!("{:?}", plan.target.tls.as_ref().unwrap().settings());
             assert_eq!(settings(&arrived), settings(&plan), "{flags:?}");
             arrived.target.tls.clone_from(&plan.target.tls);
@@ -277,9 +266,9 @@ mod tests {
     fn data_that_are_missing_or_something_else_are_refused() {
         let mut packer = Packer::default();
         let load = packer.pack(&plan(&["-k"])).unwrap();
-        let mut data = packer.data().clone();
+        let mut data = packer.data.clone();
         let workload = data.remove(&load.workload).unwrap();
-        let unpack = |data: &Data| Unpacker::default().unpack(&load, data).unwrap_err();
+        let unpack = |data: &Data| Unpacker::default().unpack(&load, data, None).unwrap_err();
         assert!(format!("{:#}", unpack(&data)).contains("missing"));
         for wrong in [b"".to_vec(), workload[..workload.len() / 2].to_vec(), packed(&[1]).unwrap()] {
             data.insert(load.workload.clone(), wrong.into());

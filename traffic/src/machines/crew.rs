@@ -58,8 +58,10 @@ const LAST_WORDS_NS_MAX: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub struct Workers {
     inner: RefCell<Inner>,
-    address: SocketAddr,
-    token: Token,
+    /// Where they dial.
+    pub address: SocketAddr,
+    /// What they need to be let in.
+    pub token: Token,
     count: usize,
 }
 
@@ -145,16 +147,6 @@ impl Workers {
         let mut packer = Packer::default();
         packer.pack(plan)?;
         Ok(packer)
-    }
-
-    /// Where workers dial.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// What they need to be let in.
-    pub fn token(&self) -> &Token {
-        &self.token
     }
 
     /// Waits until all have joined. `is_well` is asked now and then, and its error ends the wait.
@@ -244,23 +236,13 @@ impl Workers {
         }
     }
 
-    /// Runs the plan as [`Crew::run`], without a display; `held`: with the sessions of earlier runs. `look` is called
-    /// every tenth of a second at least, with the moment at which the run begins as soon as that is known, in
-    /// nanoseconds of the monotonic clock; it answers whether the run is to end.
+    /// Runs the plan as [`Crew::run`]; `held`: with the sessions of earlier runs. `look` is called every tenth of a
+    /// second at least, with the moment at which the run begins as soon as that is known, in nanoseconds of the
+    /// monotonic clock; it answers whether the run is to end.
     ///
     /// # Errors
     /// The errors of [`Crew::run`].
-    pub fn run_holding(
-        &self,
-        plan: &Plan,
-        stop: &AtomicBool,
-        held: Option<Held>,
-        look: &mut dyn FnMut(Option<u64>) -> bool,
-    ) -> Result<Outcome> {
-        self.carry_out(plan, stop, Vec::new(), held, look)
-    }
-
-    fn carry_out(
+    pub fn carry_out(
         &self,
         plan: &Plan,
         stop: &AtomicBool,
@@ -475,7 +457,7 @@ impl Inner {
             }
         }
         for at in (0..self.peers.len()).rev() {
-            let sent = send_pieces(&mut self.peers[at], self.packer.data());
+            let sent = send_pieces(&mut self.peers[at], &self.packer.data);
             let peer = &self.peers[at];
             if let Err(error) = sent {
                 self.forget(at, &format!("{error:#}"));

@@ -107,9 +107,9 @@ pub fn gather(
     }
     let listen = model.listen.map_or((Ipv4Addr::LOCALHOST, 0).into(), |listen| listen.0);
     let workers = Workers::listen(listen, model.count(), model.on_loss, packer).or_fault(Fault::Environment)?;
-    let token_file = model.token_file.as_ref().map(|path| TokenFile::write(workers.token(), path));
+    let token_file = model.token_file.as_ref().map(|path| TokenFile::write(&workers.token, path));
     let token_file = token_file.transpose().or_fault(Fault::Usage)?;
-    let address = workers.address().to_string();
+    let address = workers.address.to_string();
     let (name, image) = (name_of_job()?, model.image.clone().unwrap_or_default());
     let pods = Pods { name: &name, image: &image, address: &address, workers: model.count(), arguments };
     let launched = launched(model, &workers, &pods).or_fault(Fault::Environment)?;
@@ -121,10 +121,10 @@ pub fn gather(
 
 /// Runs what starts the workers; `pods` has what every way to start them needs.
 fn launched(model: &WorkersModel, workers: &Workers, pods: &Pods) -> Result<Launched> {
-    let (&Pods { address, workers: count, arguments, .. }, token) = (pods, workers.token());
+    let (&Pods { address, workers: count, arguments, .. }, token) = (pods, &workers.token);
     if !model.on.is_empty() {
         let ssh = Ssh { command: &model.ssh, hosts: &model.on, arguments };
-        return launch::run(ssh.orders(workers.address(), token)?);
+        return launch::run(ssh.orders(workers.address, token)?);
     }
     if let Some(template) = &model.launch {
         return launch::by_template(template, address, token, count);
@@ -168,7 +168,7 @@ impl Gathered {
         }
         let said = launched.said();
         let error = if said.is_empty() { error } else { error.context(format!("what starts workers wrote: {said}")) };
-        Err(match lookout.as_ref().and_then(Lookout::missing) {
+        Err(match lookout.as_ref().and_then(|lookout| lookout.missing.clone()) {
             Some(why) => error.context(why),
             None => error,
         })

@@ -64,7 +64,7 @@ fn plans(job: &Job) -> Result<Vec<Plan>> {
     let data: Data = data.collect::<Result<_>>().context("the data of the job are damaged")?;
     let certificate = client::certificate(&job.client)?.map(Arc::new);
     let mut unpacker = Unpacker::default();
-    let plans = job.plans.iter().map(|plan| unpacker.unpack_with(plan, &data, certificate.as_ref()));
+    let plans = job.plans.iter().map(|plan| unpacker.unpack(plan, &data, certificate.as_ref()));
     let plans: Vec<Plan> = plans.collect::<Result<_>>()?;
     open_files::make_room_for(plans.iter().map(|plan| plan.connections.total).max().unwrap_or(0))?;
     Ok(plans)
@@ -183,7 +183,7 @@ fn run_by(
     };
     let outcome = loop {
         let loops = workers.loops();
-        let outcome = workers.run_holding(plan, stop, run.held.clone(), &mut look);
+        let outcome = workers.carry_out(plan, stop, Vec::new(), run.held.clone(), &mut look);
         // One was lost while all got ready: the others do it.
         let goes_on = on_loss == OnLoss::GoOn && (1..loops).contains(&workers.loops());
         match outcome {

@@ -104,7 +104,8 @@ pub struct Lookout<'a> {
     pods: &'a Pods<'a>,
     asked: Instant,
     asking: Option<(Child, File)>,
-    missing: Option<String>,
+    /// What pods last waited for, as far as that is known: room, or somebody's consent.
+    pub missing: Option<String>,
 }
 
 impl<'a> Lookout<'a> {
@@ -131,11 +132,6 @@ impl<'a> Lookout<'a> {
             self.asking = self.pods.ask();
         }
         None
-    }
-
-    /// What pods last waited for, as far as that is known: room, or somebody's consent.
-    pub fn missing(&self) -> Option<String> {
-        self.missing.clone()
     }
 }
 

@@ -144,13 +144,9 @@ impl Launched {
         all.join("; ")
     }
 
-    fn all_ended(&mut self) -> bool {
-        self.started.iter_mut().all(Started::has_ended)
-    }
-
     fn wait(&mut self, time: Duration) -> bool {
         let began = Instant::now();
-        while !self.all_ended() {
+        while !self.started.iter_mut().all(Started::has_ended) {
             if began.elapsed() >= time {
                 return false;
             }

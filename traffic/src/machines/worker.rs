@@ -202,10 +202,8 @@ impl<'a> Worker<'a> {
     fn serve(&mut self, stop: &AtomicBool) -> Result<()> {
         let mut awake_ns = monotonic_ns();
         loop {
-            if stop.load(Ordering::Relaxed) {
-                let error = anyhow!("stopped; the coordinator counts this worker as lost");
-                return Err(Fault::Interrupted.of(error));
-            }
+            let is_stopped = stop.load(Ordering::Relaxed);
+            ensure_fault!(Interrupted, !is_stopped, "stopped; the coordinator counts this worker as lost");
             self.link.send().map_err(|error| self.explained(error))?;
             self.wait()?;
             let lines = self.link.receive().map_err(|error| self.explained(error))?;
@@ -392,7 +390,7 @@ impl<'a> Worker<'a> {
                 // Names are looked up here: the coordinator is answered all the same while that takes its time.
                 let Kept { unpacker, stores, permitted } = kept;
                 may_load(&load, &allowed, permitted)?;
-                let plan = unpacker.unpack(&load.packed, &data)?;
+                let plan = unpacker.unpack(&load.packed, &data, None)?;
                 drop(data);
                 // `total` is that of all loops of all workers.
                 let of_each = plan.connections.total.div_ceil(load.loops.max(1));

@@ -103,7 +103,7 @@ impl Through {
     /// # Errors
     /// Those of [`open`].
     pub fn open(network: &Network, loops: Loops) -> Result<Through> {
-        let cpu = loops.first_cpu().or_else(|| affinity::allowed().last().copied()).unwrap_or(0);
+        let cpu = loops.cpus[0].or_else(|| affinity::allowed().last().copied()).unwrap_or(0);
         Ok(Through { relay: open(network, cpu)?, loops })
     }
 }

@@ -140,7 +140,7 @@ impl Scan {
         }
         if seen == Seen::New {
             self.distinct.add(&entry.client);
-            self.users.forget_the_gone(at_s, self.tally.hits());
+            self.users.forget_the_gone(at_s, self.tally.hits);
         }
     }
 
@@ -150,7 +150,7 @@ impl Scan {
             SessionsSpec::LifetimeS(seconds) => (self.sessions, Some(seconds)),
             SessionsSpec::PerAddress => (users, None),
         };
-        let hits = self.tally.hits();
+        let hits = self.tally.hits;
         let percentile = |percent: f64| self.sizes.value_at_quantile(percent / 100.0);
         LogScan {
             workload: path.display().to_string(),
@@ -163,8 +163,8 @@ impl Scan {
             hits_per_full_handshake: hits as f64 / sessions.max(1) as f64,
             hits_per_connection: hits as f64 / self.connections.all().max(1) as f64,
             keep_alive_s: self.rules.keep_alive_s,
-            peak_minute_hits: self.peak.most(),
-            users_held_at_most: self.users.most() as u64,
+            peak_minute_hits: self.peak.most,
+            users_held_at_most: self.users.most as u64,
             response_size_bytes: Sizes {
                 mean: self.size_total as f64 / self.sizes.len().max(1) as f64,
                 p50: percentile(50.0),

@@ -270,7 +270,7 @@ fn remedy(failed: &str, tls: &Tls) -> String {
 /// Whether the server of this configuration is limited as it says; `None`: it is not limited.
 fn quota_check(testbed: &mut Testbed, index: usize) -> Option<Check> {
     testbed.servers[index].placement.quota_cpus?;
-    testbed.instance(index).and_then(|instance| instance.quota()).map(hardware::quota_check)
+    testbed.instance(index).and_then(|instance| instance.quota.as_ref()).map(hardware::quota_check)
 }
 
 /// A configuration on a machine, in the server of the one that it is there: that passed its checks, and the quota does

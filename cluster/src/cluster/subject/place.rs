@@ -64,11 +64,11 @@ pub fn unlimited_warning(placement: &Placement) -> Option<Warning> {
 pub fn sharing_warnings(placement: &Placement, experiment: &ClusterExperiment, is_loaded_here: bool) -> Vec<Warning> {
     let (who, has_dispatcher) = (machines(experiment), experiment.cluster.has_dispatcher());
     let mut warnings = Vec::new();
-    if is_loaded_here && placement.load_shares_machines() {
+    if is_loaded_here && placement.machines.contains(&placement.load) {
         warnings.push(shared_cpus(&format!("backends and load are on CPU {}", placement.load)));
     }
     warnings.extend(unlimited_warning(placement));
-    if placement.machines_share() {
+    if placement.shared_by_machines().any(|count| count > 1) {
         let what = match placement.quota_cpus {
             Some(cpus) => format!(
                 "{who} share CPUs, each with a quota of {cpus} CPUs, so that {} has a capacity of {:.2} CPUs: hits/s \

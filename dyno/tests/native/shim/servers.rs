@@ -271,7 +271,7 @@ fn check_perfect_cache(version: Version, tickets: bool) {
         let stages = off(&[Stage::SessionCache]);
         let settings = ShimSettings { tickets, ..ShimSettings::new(stages, version) };
         let mut stand = Stand::start(&place, kind, &settings, FEW);
-        let session = stand.server.directory().join("client-session");
+        let session = stand.server.directory.join("client-session");
         assert!(!has_universal_session(&stand));
         assert!(!fetch(&stand.server, &["-sess_out", session.to_str().unwrap()]));
         assert!(has_universal_session(&stand), "{}", stand.name);
@@ -393,7 +393,7 @@ fn idle_it_only_counts() {
     for kind in ServerName::configured() {
         let settings = ShimSettings { time_stamps: true, ..ShimSettings::new(StageSet::NONE, Version::Tls13) };
         let stand = Stand::start(&place, kind, &settings, FEW);
-        let session = stand.server.directory().join("client-session");
+        let session = stand.server.directory.join("client-session");
         assert!(!fetch(&stand.server, &["-sess_out", session.to_str().unwrap()]));
         resume(&stand, &session, 1);
         let counters = stand.counters();

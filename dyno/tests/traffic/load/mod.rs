@@ -346,7 +346,7 @@ impl Job {
             packer.pack(&Plan { resumption: *resumption, ..plan }).unwrap()
         });
         let plans: Vec<_> = plans.collect();
-        let data = packer.data().iter().map(|(hash, bytes)| (hash.clone(), STANDARD.encode(bytes))).collect();
+        let data = packer.data.iter().map(|(hash, bytes)| (hash.clone(), STANDARD.encode(bytes))).collect();
         let job = job::Job { plans, data, client: ClientModel::default(), workers: None, network: None };
         let path = directory.join("job.json");
         std::fs::write(&path, serde_json::to_string(&job).unwrap()).unwrap();

@@ -55,7 +55,7 @@ pub(super) fn instructions(
         let callgrind = Callgrind::new()?;
         let mut options = if index == WITHIN { vec![ONLY_WITHIN] } else { Vec::new() };
         options.extend(SIMULATED.iter().filter(|_| experiment.profile.caches && index == WITHIN));
-        testbed.servers[index].run_under(callgrind.command(&options), callgrind.folder());
+        testbed.servers[index].run_under(callgrind.command(&options), callgrind.folder.path());
         callgrinds.push(callgrind);
         if index != PLAIN {
             let profiling = Profiling::prepare(&testbed.make_directory(&format!("counted-{index}"))?, Clock::best())?;
@@ -107,7 +107,7 @@ fn with_caches(
             interrupt::check(stop)?;
             let callgrind = Callgrind::new()?;
             let options = [&SIMULATED[..], processor.options].concat();
-            testbed.servers[index].run_under(callgrind.command(&options), callgrind.folder());
+            testbed.servers[index].run_under(callgrind.command(&options), callgrind.folder.path());
             testbed.activate(index)?;
             anyhow::Ok(callgrind)
         });

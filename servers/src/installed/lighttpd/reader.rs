@@ -165,7 +165,7 @@ fn items(rest: &mut &str, depth: u32) -> Result<Vec<Item>> {
             return Ok(items);
         }
         if rest.starts_with('#') {
-            skip_line(rest);
+            *rest = rest.split_once('\n').map_or("", |(_, behind)| behind);
             continue;
         }
         if let Some(behind) = rest.strip_prefix('}') {
@@ -194,10 +194,6 @@ fn is_setting(line: &str) -> bool {
     let rest = line.trim_start_matches(is_of_name);
     rest.len() < line.len()
         && rest.trim_start().strip_prefix('=').is_some_and(|rest| !rest.starts_with(['=', '~', '^', '$']))
-}
-
-fn skip_line(rest: &mut &str) {
-    *rest = rest.split_once('\n').map_or("", |(_, behind)| behind);
 }
 
 /// A value up to the end of its line, or of its list.

@@ -8,7 +8,8 @@ use super::DISORDER_S;
 #[derive(Debug, Default)]
 pub(super) struct Peak {
     by_minute: BTreeMap<u32, u64>,
-    most: u64,
+    /// The most requests of a minute.
+    pub most: u64,
 }
 
 impl Peak {
@@ -22,11 +23,6 @@ impl Peak {
             self.by_minute = self.by_minute.split_off(&gone);
         }
     }
-
-    /// The most requests of a minute.
-    pub fn most(&self) -> u64 {
-        self.most
-    }
 }
 
 #[cfg(test)]
@@ -37,10 +33,10 @@ mod tests {
     fn the_busiest_minute_counts_lines_out_of_order_and_holds_few_minutes() {
         let mut peak = Peak::default();
         (0..100_000).for_each(|minute| peak.add(minute * 60));
-        assert_eq!(peak.most(), 1);
+        assert_eq!(peak.most, 1);
         for at_s in [120, 179, 120, 60] {
             peak.add(7_000_000 + at_s);
         }
-        assert!(peak.most() >= 2 && peak.by_minute.len() < 200, "{peak:?}");
+        assert!(peak.most >= 2 && peak.by_minute.len() < 200, "{peak:?}");
     }
 }

@@ -35,7 +35,8 @@ impl Sessions {
 /// Full handshakes counted so far.
 #[derive(Debug, Default)]
 pub struct Tally {
-    hits: u64,
+    /// Requests counted.
+    pub hits: u64,
     full: Lanes<u64>,
     /// Where sessions are renewed by each request, by lifetime.
     renewed_full: [u64; LIFETIMES_S.len()],
@@ -60,11 +61,6 @@ impl Tally {
         for (full, lifetime_s) in self.renewed_full.iter_mut().zip(LIFETIMES_S) {
             *full += u64::from(gap_s > lifetime_s);
         }
-    }
-
-    /// Requests counted.
-    pub fn hits(&self) -> u64 {
-        self.hits
     }
 
     /// The percentages.

@@ -44,7 +44,8 @@ pub struct Users {
     retention_s: u32,
     /// With so many users, those who are gone are looked for.
     full: usize,
-    most: usize,
+    /// Most users in memory at once.
+    pub most: usize,
 }
 
 impl Users {
@@ -78,11 +79,6 @@ impl Users {
             now_s.saturating_sub(user.last_s) <= retention_s || user.hits.saturating_mul(BUSY_PART) > hits
         });
         self.full = (self.users.len() * 2).max(MIN_KEPT);
-    }
-
-    /// Most users in memory at once.
-    pub fn most(&self) -> usize {
-        self.most
     }
 
     /// The users with the most requests, by name where equally busy.

@@ -68,7 +68,7 @@ pub fn check(curve: &Curve, options: &Options) -> Result<()> {
         ("--rate", options.rate.is_some()),
         ("--pause", options.pause.is_some()),
         ("--window search", options.workload.searches_window()),
-        ("--timing", options.workload.speed().is_some()),
+        ("--timing", options.workload.timing.is_some()),
         ("--early-data with --by hits", by_hits && options.early_data),
     ];
     let foreign: Vec<&str> = given.iter().filter(|(_, given)| *given).map(|(flag, _)| *flag).collect();
