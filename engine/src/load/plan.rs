@@ -39,7 +39,7 @@ pub struct Object {
 }
 
 /// One request of one user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
     /// Index into [`Workload::objects`].
     pub object: u32,

@@ -39,18 +39,15 @@ pub fn workload(options: &Options, url: &Url, per_user: u32, body_bytes: u64) ->
         body_bytes,
         expect: Expect { status: options.expect_status.0, body_bytes: None },
     };
-    let request = |(index, object)| Request {
-        object,
-        page_end: (index as u32 + 1).is_multiple_of(per_user),
-        close_after: false,
-        forget_session: false,
+    let request = |(index, object)| {
+        let page_end = (index as u32 + 1).is_multiple_of(per_user);
+        Request { object, page_end, ..Request::default() }
     };
     Ok(Workload {
         objects: paths.into_iter().map(object).collect(),
         requests: interleaved(&weights, REQUESTS_PER_USER).into_iter().enumerate().map(request).collect(),
         users: vec![User { requests: 0..REQUESTS_PER_USER }; users as usize],
-        order: Vec::new(),
-        at_ms: Vec::new(),
+        ..Workload::default()
     })
 }
 

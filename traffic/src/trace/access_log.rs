@@ -225,8 +225,7 @@ fn of_squid<'line>(time_s: i64, line: &'line [u8], layout: &Layout) -> Result<En
     let status = status_code(status).ok_or(LineFault::BadStatus)?;
     let bytes = size(bytes)?;
     // Both are one word each here.
-    let is_method = (1..=MAX_METHOD_BYTES).contains(&method.len()) && method.iter().all(|byte| is_token(*byte));
-    let method = std::str::from_utf8(method).ok().filter(|_| is_method).ok_or(LineFault::NotHttp)?;
+    let method = method_of(method).ok_or(LineFault::NotHttp)?;
     if target.is_empty() || [&b"-"[..], b"error:", b"HTTP/"].iter().any(|none| target.starts_with(none)) {
         return Err(LineFault::NotHttp);
     }
@@ -258,8 +257,7 @@ fn is_status(rest: &[u8]) -> bool {
 /// target.
 fn split_request(request: &[u8]) -> Option<(&str, &[u8])> {
     let (method, rest) = word(request);
-    let is_method = (1..=MAX_METHOD_BYTES).contains(&method.len()) && method.iter().all(|byte| is_token(*byte));
-    let method = is_method.then(|| std::str::from_utf8(method).ok())??;
+    let method = method_of(method)?;
     let rest = rest.trim_ascii();
     let version = memrchr(b' ', rest)
         .map_or(rest.len(), |space| if rest[space + 1..].starts_with(b"HTTP/") { space } else { rest.len() });
@@ -272,8 +270,10 @@ const MAX_METHOD_BYTES: usize = 24;
 
 /// RFC 9110 section 5.6.2: what a method may consist of. (The rarer marks that a token may hold are in no known
 /// method.)
-fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')
+fn method_of(word: &[u8]) -> Option<&str> {
+    let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let is_method = (1..=MAX_METHOD_BYTES).contains(&word.len()) && word.iter().all(is_token);
+    std::str::from_utf8(word).ok().filter(|_| is_method)
 }
 
 fn status_code(bytes: &[u8]) -> Option<u16> {
@@ -300,13 +300,8 @@ fn size(bytes: &[u8]) -> Result<Option<u64>, LineFault> {
 
 /// A decimal number of at least one digit that fits 64 bits.
 fn number(bytes: &[u8]) -> Option<u64> {
-    if bytes.is_empty() {
-        return None;
-    }
-    bytes.iter().try_fold(0_u64, |number, byte| match byte {
-        b'0'..=b'9' => number.checked_mul(10)?.checked_add(u64::from(byte - b'0')),
-        _ => None,
-    })
+    let digits = std::str::from_utf8(bytes).ok().filter(|text| !text.starts_with('+'))?;
+    digits.parse().ok()
 }
 
 /// As Apache and nginx write a time.

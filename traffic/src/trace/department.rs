@@ -16,9 +16,9 @@
 use anyhow::{Result, ensure};
 use tlsdyno_base::distribution::normal_quantile;
 use tlsdyno_base::random::SplitMix64;
-use tlsdyno_engine::load::{Request, User, Workload};
+use tlsdyno_engine::load::{Request, Workload};
 
-use super::{DocrootFile, Parts};
+use super::{DocrootFile, Parts, add_user};
 
 /// Requests at scale 1 (section 2.2.2).
 const HITS: f64 = 100_000.0;
@@ -139,15 +139,11 @@ fn apportion(weights: &[f64], total: u64, least: u64) -> Vec<u64> {
     }
     let mut parts: Vec<u64> = parts(low).collect();
     // What rounding down left over goes, one each, to the parts that have more than the minimum: the heaviest first.
-    let mut left = total - parts.iter().sum::<u64>();
+    let left = total - parts.iter().sum::<u64>();
     let mut heaviest: Vec<usize> = (0..weights.len()).collect();
     heaviest.sort_by(|one, other| weights[*other].total_cmp(&weights[*one]));
-    for index in heaviest.into_iter().cycle() {
-        if left == 0 {
-            break;
-        }
+    for index in heaviest.into_iter().cycle().take(left as usize) {
         parts[index] += 1;
-        left -= 1;
     }
     parts
 }
@@ -160,21 +156,13 @@ fn assemble(sizes: &[u64], order: &[u32], lengths: &[u64]) -> Parts {
         .enumerate()
         .map(|(file, bytes)| DocrootFile { path: format!("/{:02}/{:05}.html", file % 100, file), bytes: *bytes })
         .collect();
-    let objects = files.iter().map(DocrootFile::object).collect();
-    let requests = order
-        .iter()
-        .map(|file| Request { object: *file, page_end: true, close_after: true, forget_session: false })
-        .collect();
-    let mut next = 0;
-    let users = lengths
-        .iter()
-        .map(|length| {
-            let first = next;
-            next += *length as u32;
-            User { requests: first..next }
-        })
-        .collect();
-    Parts { workload: Workload { objects, requests, users, ..Workload::default() }, files }
+    let mut workload = Workload { objects: files.iter().map(DocrootFile::object).collect(), ..Workload::default() };
+    let request = |file: &u32| Request { object: *file, page_end: true, close_after: true, ..Request::default() };
+    let mut requests = order.iter().map(request);
+    for length in lengths {
+        add_user(&mut workload, requests.by_ref().take(*length as usize));
+    }
+    Parts { workload, files }
 }
 
 #[cfg(test)]

@@ -91,13 +91,9 @@ fn of_origin<'document>(document: &'document Document, origin: &str) -> (Vec<Vec
         others += (batch.len() - ours.len()) as u64;
         ours
     };
-    let mut pages = Vec::new();
-    for page in &document.pages {
-        let batches: Vec<Vec<&Exchange>> = page.iter().map(&mut batch).filter(|batch| !batch.is_empty()).collect();
-        if !batches.is_empty() {
-            pages.push(batches);
-        }
-    }
+    let pages = document.pages.iter();
+    let pages = pages.map(|page| page.iter().map(&mut batch).filter(|batch| !batch.is_empty()).collect::<Vec<_>>());
+    let pages = pages.filter(|batches| !batches.is_empty()).collect();
     (pages, others)
 }
 
@@ -140,13 +136,9 @@ fn flow(pages: &[Vec<Vec<&Exchange>>]) -> Vec<Request> {
         if let Some(before) = flow.last_mut() {
             before.close_after = began_ms.saturating_sub(ended_ms) > keep_alive_ms;
         }
-        for (index, _) in batch.iter().enumerate() {
-            flow.push(Request {
-                object: flow.len() as u32,
-                page_end: index + 1 == batch.len(),
-                close_after: false,
-                forget_session: false,
-            });
+        for index in 1..=batch.len() {
+            let (object, page_end) = (flow.len() as u32, index == batch.len());
+            flow.push(Request { object, page_end, ..Request::default() });
         }
         ended_ms = batch.iter().map(|exchange| exchange.ended_ms).max().unwrap_or(ended_ms);
     }

@@ -72,14 +72,14 @@ pub struct DocrootFile {
 impl DocrootFile {
     /// A request for the whole file.
     fn object(&self) -> Object {
-        Object {
-            method: "GET".to_owned(),
-            path: self.path.clone(),
-            headers: String::new(),
-            body_bytes: 0,
-            expect: Expect { status: Some(200), body_bytes: Some(self.bytes) },
-        }
+        getting(&self.path, Some(self.bytes))
     }
+}
+
+/// A request for this path, which is answered with so many bytes; `None`: with any number.
+fn getting(path: &str, body_bytes: Option<u64>) -> Object {
+    let expect = Expect { status: Some(200), body_bytes };
+    Object { method: "GET".to_owned(), path: path.to_owned(), headers: String::new(), body_bytes: 0, expect }
 }
 
 /// What every kind of workload is made of.

@@ -51,13 +51,8 @@ pub(super) fn make(users: u32, seed: u64, requests_per_user: u32) -> Result<Part
             random.shuffle(&mut classes);
         }
         let class = classes[place];
-        let file = choices[class].next(&limits);
-        workload.requests.push(Request {
-            object: (class * FILES_PER_CLASS + file) as u32,
-            page_end: true,
-            close_after: true,
-            forget_session: false,
-        });
+        let object = (class * FILES_PER_CLASS + choices[class].next(&limits)) as u32;
+        workload.requests.push(Request { object, page_end: true, close_after: true, ..Request::default() });
     }
     let of_user = |user| User { requests: user * requests_per_user..(user + 1) * requests_per_user };
     workload.users = (0..users).map(of_user).collect();

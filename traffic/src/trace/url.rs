@@ -1,10 +1,10 @@
 //! `url`: one object over and over, the workload of `tlsdyno load URL`.
 
 use anyhow::{Result, ensure};
-use tlsdyno_engine::load::{Expect, Object, Request, Workload};
+use tlsdyno_engine::load::{Expect, Request, Workload};
 use tlsdyno_record::model::workload::hits_of_paths;
 
-use super::{DocrootFile, Parts, add_user};
+use super::{DocrootFile, Parts, add_user, getting};
 
 /// Makes the workload. `bytes` is the object's size if the document root is ours; `None` for anybody's server, whose
 /// response may then have any length.
@@ -22,17 +22,10 @@ pub(super) fn make(path: &str, bytes: Option<u64>, users: u32, requests_per_user
         u64::from(users) * u64::from(requests_per_user) <= u64::from(u32::MAX),
         "{users} users with {requests_per_user} requests each are more requests than fit a workload (2^32 - 1)"
     );
-    let object = Object {
-        method: "GET".to_owned(),
-        path: path.to_owned(),
-        headers: String::new(),
-        body_bytes: 0,
-        expect: Expect { status: Some(200), body_bytes: bytes },
-    };
-    let mut workload = Workload { objects: vec![object], ..Workload::default() };
+    let mut workload = Workload { objects: vec![getting(path, bytes)], ..Workload::default() };
     let request = |number| {
         let close_after = number + 1 == requests_per_user;
-        Request { object: 0, page_end: true, close_after, forget_session: false }
+        Request { page_end: true, close_after, ..Request::default() }
     };
     for _ in 0..users {
         add_user(&mut workload, (0..requests_per_user).map(request));
@@ -80,11 +73,9 @@ pub(super) fn make_paths(paths: &[String], users: u32, hits: Option<f64>) -> Res
     let place = |user: u32| (f64::from(user) * each) as u64;
     for user in 0..users {
         let (first, next) = (place(user), place(user + 1));
-        let request = |number| Request {
-            object: (number % objects) as u32,
-            page_end: true,
-            close_after: number + 1 == next,
-            forget_session: false,
+        let request = |number| {
+            let (object, close_after) = ((number % objects) as u32, number + 1 == next);
+            Request { object, page_end: true, close_after, ..Request::default() }
         };
         add_user(&mut workload, (first..next).map(request));
     }

@@ -6,6 +6,7 @@
 //! depends on anyhow, serde, time and tlsdyno-base alone, so that the fuzzer can build it.
 
 use anyhow::{Context, Error, Result, anyhow, ensure};
+use indexmap::IndexMap;
 use serde::{Deserialize, Deserializer};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -265,16 +266,11 @@ pub fn origin(text: &str) -> String {
 
 /// Exchanges by page, pages in the order in which each began.
 fn pages(exchanges: Vec<(Option<String>, Exchange)>) -> Vec<Vec<Exchange>> {
-    let mut numbers = std::collections::HashMap::new();
-    let mut pages: Vec<Vec<Exchange>> = Vec::new();
+    let mut pages: IndexMap<Option<String>, Vec<Exchange>> = IndexMap::new();
     for (page, exchange) in exchanges {
-        let number = *numbers.entry(page).or_insert(pages.len());
-        if number == pages.len() {
-            pages.push(Vec::new());
-        }
-        pages[number].push(exchange);
+        pages.entry(page).or_default().push(exchange);
     }
-    pages
+    pages.into_values().collect()
 }
 
 /// The batches of one page: the document alone, since what it embeds is known when it comes; then a batch ends where a
