@@ -41,7 +41,7 @@ pub fn of(outcome: &Outcome, sent: &Sent) -> String {
             nameless(sent)
         ),
         (ErrorKind::Status, _) => format!("{server} {}", of_status(outcome, sent)),
-        (kind, _) if kind.is_local() => of_kind(kind),
+        (kind, _) if kind.is_local() => of_kind(kind).to_owned(),
         (kind, _) => format!("{server} {}", of_kind(kind)),
     }
 }
@@ -97,7 +97,7 @@ fn nameless(sent: &Sent) -> String {
 /// What responses mean none of which had the expected status: a predicate on the server.
 fn of_status(outcome: &Outcome, sent: &Sent) -> String {
     let Some((status, _)) = outcome.statuses.iter().max_by_key(|(_, count)| **count) else {
-        return of_kind(ErrorKind::Status);
+        return of_kind(ErrorKind::Status).to_owned();
     };
     let remedy = match status {
         300..400 => "--follow-redirects follows where that leads, --expect-status takes it for a hit",
@@ -113,61 +113,63 @@ fn of_status(outcome: &Outcome, sent: &Sent) -> String {
 
 /// What a kind of error means: a predicate on the server's address or, where this machine is at fault, a sentence of
 /// its own.
-pub fn of_kind(kind: ErrorKind) -> String {
+pub fn of_kind(kind: ErrorKind) -> &'static str {
     match kind {
-        ErrorKind::Refused => "refuses connections; is the server running, and on that port?".to_owned(),
-        ErrorKind::Unreachable => "cannot be reached from here: there is no route, or a firewall forbids it; try \
-                                   `ping` or `ip route get`"
-            .to_owned(),
-        ErrorKind::ConnectTimeout => "does not accept connections in time; a firewall drops them, or the server's \
-                                      backlog is full (its `listen` setting, and sysctl net.core.somaxconn)"
-            .to_owned(),
-        ErrorKind::HandshakeTimeout => "accepts connections, but does not finish TLS handshakes in time; does it \
-                                        speak TLS on that port, or are these more handshakes than it can do (fewer \
-                                        --connections)?"
-            .to_owned(),
-        ErrorKind::Timeout => {
-            "does not answer requests in time; it hangs or is overloaded, or --timeout is too short".to_owned()
+        ErrorKind::Refused => "refuses connections; is the server running, and on that port?",
+        ErrorKind::Unreachable => {
+            "cannot be reached from here: there is no route, or a firewall forbids it; try `ping` or `ip route get`"
         }
+        ErrorKind::ConnectTimeout => {
+            "does not accept connections in time; a firewall drops them, or the server's backlog is full (its `listen` \
+             setting, and sysctl net.core.somaxconn)"
+        }
+        ErrorKind::HandshakeTimeout => {
+            "accepts connections, but does not finish TLS handshakes in time; does it speak TLS on that port, or are \
+             these more handshakes than it can do (fewer --connections)?"
+        }
+        ErrorKind::Timeout => "does not answer requests in time; it hangs or is overloaded, or --timeout is too short",
         ErrorKind::FirstByteTimeout => {
-            "does not begin to answer in time; it is overloaded, or --first-byte-timeout is too short".to_owned()
+            "does not begin to answer in time; it is overloaded, or --first-byte-timeout is too short"
         }
-        ErrorKind::TotalTimeout => "does not complete its answers in time; it or the network is slow, or \
-                                    --total-timeout is too short"
-            .to_owned(),
-        ErrorKind::Cut => "had not completed its answers when the time was over and --timeout behind it too, though \
-             something still moved; it or the network is slow, or both times are too short (--duration, --timeout)"
-            .to_owned(),
-        ErrorKind::Reset => "resets connections; it is crashing or at a limit of its own (worker_connections, \
-                             maxconn), or a firewall is between; its error log tells"
-            .to_owned(),
-        ErrorKind::Closed => "closes connections instead of answering; does it speak TLS where the URL says http, or \
-                              the reverse?"
-            .to_owned(),
-        ErrorKind::Http => "does not answer in HTTP/1; does it speak TLS (https) or another protocol?".to_owned(),
-        ErrorKind::Tls => "fails in TLS".to_owned(),
+        ErrorKind::TotalTimeout => {
+            "does not complete its answers in time; it or the network is slow, or --total-timeout is too short"
+        }
+        ErrorKind::Cut => {
+            "had not completed its answers when the time was over and --timeout behind it too, though something still \
+             moved; it or the network is slow, or both times are too short (--duration, --timeout)"
+        }
+        ErrorKind::Reset => {
+            "resets connections; it is crashing or at a limit of its own (worker_connections, maxconn), or a firewall \
+             is between; its error log tells"
+        }
+        ErrorKind::Closed => {
+            "closes connections instead of answering; does it speak TLS where the URL says http, or the reverse?"
+        }
+        ErrorKind::Http => "does not answer in HTTP/1; does it speak TLS (https) or another protocol?",
+        ErrorKind::Tls => "fails in TLS",
         ErrorKind::RedirectElsewhere => {
-            "redirects to another scheme, host or port, which is not followed; load that by its own URL".to_owned()
+            "redirects to another scheme, host or port, which is not followed; load that by its own URL"
         }
-        ErrorKind::RedirectLimit => "redirects in a loop, or more often than --follow-redirects=MAX says; `curl -L \
-                                     -v` shows where to"
-            .to_owned(),
-        ErrorKind::RedirectMalformed => {
-            "redirects to what is no URL: see the Location header that `curl -v` shows".to_owned()
+        ErrorKind::RedirectLimit => {
+            "redirects in a loop, or more often than --follow-redirects=MAX says; `curl -L -v` shows where to"
         }
-        ErrorKind::Status => "answers with another status than expected; see --expect-status".to_owned(),
-        ErrorKind::Length => "answers with another length than expected".to_owned(),
-        ErrorKind::Ports => "this machine has no local port left for that address (each closed connection holds one \
-                             for 60 s). More ports: `sudo sysctl -w net.ipv4.ip_local_port_range=\"1024 65535\" \
-                             net.ipv4.tcp_tw_reuse=1`; fewer connections: --requests-per-connection"
-            .to_owned(),
-        ErrorKind::Descriptors => "this process has no file descriptor left, or the system has none; raise the limit \
-                                   in this shell with `sudo prlimit --pid $$ --nofile=100000:100000` (system: `sudo \
-                                   sysctl -w fs.file-max=1000000`), or use fewer --connections"
-            .to_owned(),
-        ErrorKind::Resources => "this machine has no memory left for connections; use fewer --connections, or raise \
-                                 `sysctl net.ipv4.tcp_mem`"
-            .to_owned(),
+        ErrorKind::RedirectMalformed => "redirects to what is no URL: see the Location header that `curl -v` shows",
+        ErrorKind::Status => "answers with another status than expected; see --expect-status",
+        ErrorKind::Length => "answers with another length than expected",
+        ErrorKind::Ports => {
+            "this machine has no local port left for that address (each closed connection holds one for 60 s). More \
+             ports: `sudo sysctl -w net.ipv4.ip_local_port_range=\"1024 65535\" net.ipv4.tcp_tw_reuse=1`; fewer \
+             connections: --requests-per-connection"
+        }
+        ErrorKind::Descriptors => {
+            "this process has no file descriptor left, or the system has none; raise the limit in this shell with \
+             `sudo prlimit --pid $$ --nofile=100000:100000` (system: `sudo sysctl -w fs.file-max=1000000`), or use \
+             fewer --connections"
+        }
+        ErrorKind::Resources => {
+            "this machine has no memory left for connections; use fewer --connections, or raise `sysctl \
+             net.ipv4.tcp_mem`"
+        }
     }
 }
 

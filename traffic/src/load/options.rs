@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, anyhow, ensure};
 use tlsdyno_base::choice::choice;
-use tlsdyno_engine::load::Arrivals;
+use tlsdyno_engine::load::{Arrivals, Pause};
 use tlsdyno_engine::time::Time;
 use tlsdyno_record::model::Network;
 use tlsdyno_record::store::load_run::Asked;
@@ -16,7 +16,7 @@ use crate::load::diagnosis::Sent;
 use crate::load::places::{self, Sources};
 use crate::load::url::Url;
 use crate::load::values::{
-    Bandwidth, ExpectedStatus, Header, PauseFlag, PerSecond, Profile, Reuse, parse_alpn, parse_method,
+    ExpectedStatus, Header, Profile, Reuse, bandwidth, parse_alpn, parse_method, pause, per_second,
 };
 use crate::load::workload::WorkloadFlags;
 
@@ -48,14 +48,14 @@ pub struct Options {
 
     /// Open loop: so many requests a second, for example 500/s, each at its intended time however the server does;
     /// latency then counts from there (scheduled_response). Without it the loop is closed
-    #[arg(long, value_name = "RATE", group = "paced")]
-    pub rate: Option<PerSecond>,
+    #[arg(long, value_name = "RATE", group = "paced", value_parser = per_second)]
+    pub rate: Option<f64>,
 
     /// A user waits so long between two of its connections: exp:2s (exponential, this mean) or const:2s. Sessions may
     /// expire meanwhile. Goes with what ends connections: --profile, --close, --requests-per-connection, session
     /// limits
-    #[arg(long, value_name = "SPREAD:TIME", group = "paced")]
-    pub pause: Option<PauseFlag>,
+    #[arg(long, value_name = "SPREAD:TIME", group = "paced", value_parser = pause)]
+    pub pause: Option<Pause>,
 
     /// How the requests of --rate are spread
     #[arg(long, default_value_t, value_parser = choice(Arrivals::ALL), requires = "rate")]
@@ -212,13 +212,13 @@ pub struct Options {
     /// from its first byte on, and then the next request is made. A third of --duration, at least 1s, goes before
     /// and does not count
     #[arg(long, value_name = "BANDWIDTH", conflicts_with_all = ["paced", "follow_redirects", "requests"])]
-    #[arg(conflicts_with_all = ["total_connections", "trace", "har"])]
-    pub receive_rate: Option<Bandwidth>,
+    #[arg(conflicts_with_all = ["total_connections", "trace", "har"], value_parser = bandwidth)]
+    pub receive_rate: Option<u64>,
 
     /// Say how many clients received so much on the average, connecting and waiting included [default: four fifths of
     /// --receive-rate]
-    #[arg(long, value_name = "BANDWIDTH", requires = "receive_rate")]
-    pub keep: Option<Bandwidth>,
+    #[arg(long, value_name = "BANDWIDTH", requires = "receive_rate", value_parser = bandwidth)]
+    pub keep: Option<u64>,
 
     /// Server name sent and verified [default: the URL's host]
     #[arg(long, value_name = "NAME")]
@@ -341,7 +341,7 @@ pub fn address(options: &Options, url: &Url) -> Result<SocketAddr> {
 pub fn asked(options: &Options, url: &Url) -> Asked {
     Asked {
         reuse_percent: options.reuse.and_then(Reuse::percent).filter(|_| url.tls),
-        rate_per_second: options.rate.map(|rate| rate.0),
+        rate_per_second: options.rate,
         hits_per_handshake: options.hits_per_handshake,
         users: options.users.unwrap_or(options.connections),
         status: options.expect_status.0.filter(|_| !options.workload.is_given()),

@@ -17,10 +17,8 @@ use tlsdyno_tls::{Config, Effort, Settings};
 use crate::load::options::{Options, effort};
 use crate::load::shape::Shape;
 use crate::load::url::Url;
-use crate::load::values::{Bandwidth, PauseFlag, PerSecond};
 use crate::load::{client, redirects, urls};
-use crate::network;
-use crate::trace;
+use crate::{network, trace};
 
 /// Most bytes of --body-file: it is kept in memory.
 const BODY_BYTES_MAX: u64 = 1 << 30;
@@ -91,8 +89,8 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
 
 /// How fast clients receive.
 fn rated(options: &Options) -> Result<Option<Rated>> {
-    let Some(Bandwidth(bits_per_second)) = options.receive_rate else { return Ok(None) };
-    let keep_bits_per_second = options.keep.map_or(bits_per_second / 5 * 4, |keep| keep.0);
+    let Some(bits_per_second) = options.receive_rate else { return Ok(None) };
+    let keep_bits_per_second = options.keep.unwrap_or(bits_per_second / 5 * 4);
     ensure!(keep_bits_per_second <= bits_per_second, "--keep is a part of --receive-rate, and cannot be above it");
     Ok(Some(Rated { bits_per_second, keep_bits_per_second }))
 }
@@ -185,10 +183,8 @@ fn until(options: &Options) -> Result<Until> {
 /// The client side of TLS.
 fn tls(options: &Options, url: &Url, address: SocketAddr) -> Result<Arc<Config>> {
     let effort = effort(options);
-    let certificate = match (&options.client_cert, &options.client_key) {
-        (Some(certificate), Some(key)) => Some(certificate_files::client_certificate(certificate, key)?),
-        _ => None,
-    };
+    let files = options.client_cert.as_ref().zip(options.client_key.as_ref());
+    let certificate = files.map(|(of, key)| certificate_files::client_certificate(of, key)).transpose()?;
     let settings = Settings {
         versions: options.version.into_iter().collect(),
         suites: options.suite.clone(),
@@ -213,10 +209,8 @@ fn tls(options: &Options, url: &Url, address: SocketAddr) -> Result<Arc<Config>>
 fn pacing(options: &Options, speed: Option<f64>) -> Pacing {
     let seed = options.seed;
     match (options.rate, options.pause, speed) {
-        (Some(PerSecond(per_second)), ..) => Pacing::Open(Rate { per_second, arrivals: options.arrivals, seed }),
-        (None, Some(PauseFlag(spread, mean)), _) => {
-            Pacing::Pauses(Pause { mean_ns: mean.0.as_nanos() as u64, spread, seed })
-        }
+        (Some(per_second), ..) => Pacing::Open(Rate { per_second, arrivals: options.arrivals, seed }),
+        (None, Some(pause), _) => Pacing::Pauses(Pause { seed, ..pause }),
         (None, None, Some(speed)) => Pacing::Recorded(speed),
         (None, None, None) => Pacing::Closed,
     }

@@ -9,10 +9,9 @@ use tlsdyno_base::bootstrap::{Estimate, estimate_column};
 use tlsdyno_engine::load::{ErrorKind, Outcome, Pacing, Plan, Rate};
 
 use crate::load::bisect::{Edge, Found, bisect};
-use crate::load::diagnosis;
 use crate::load::options::Options;
-use crate::load::plan;
 use crate::load::url::Url;
+use crate::load::{diagnosis, plan};
 
 /// A point is saturated when less than this share of the rate is achieved …
 const ACHIEVED_MIN: f64 = 0.95;

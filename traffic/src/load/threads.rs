@@ -3,7 +3,7 @@
 //! Threads and not processes: the loop runs on the thread that calls it, shares nothing that it writes to
 //! (`tlsdyno_engine::load::Plan::part`), and hands back an outcome that needs no encoding.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Debug};
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -109,10 +109,7 @@ impl Loops {
 
     /// Loops that have to share their CPU with another one.
     pub fn crowded(&self) -> usize {
-        let mut distinct = self.cpus.clone();
-        distinct.sort_unstable();
-        distinct.dedup();
-        self.cpus.len() - distinct.len()
+        self.cpus.len() - self.cpus.iter().collect::<BTreeSet<_>>().len()
     }
 
     /// Whether the plan can be cut into their parts.

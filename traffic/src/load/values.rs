@@ -2,65 +2,43 @@
 
 use std::str::FromStr;
 
-use tlsdyno_engine::load::{Resumption, Spread};
+use tlsdyno_engine::load::{Pause, Resumption};
 use tlsdyno_engine::time::Time;
 use tlsdyno_record::model::Network;
 
 /// The value of --rate: requests a second.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PerSecond(pub f64);
-
-impl FromStr for PerSecond {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<PerSecond, String> {
-        let (number, unit) = text.split_once('/').unwrap_or((text, "s"));
-        let seconds = match unit.trim() {
-            "s" => 1.0,
-            "m" | "min" => 60.0,
-            "h" => 3600.0,
-            unit => return Err(format!("`{unit}` is no unit of time; write 500/s, 30/m or 100/h")),
-        };
-        match number.trim().parse::<f64>() {
-            Ok(number) if number > 0.0 && number / seconds <= 1e7 => Ok(PerSecond(number / seconds)),
-            _ => Err(format!("`{text}` is no rate; write 500/s, 30/m or 100/h (above 0, at most 10,000,000/s)")),
-        }
+pub fn per_second(text: &str) -> Result<f64, String> {
+    let (number, unit) = text.split_once('/').unwrap_or((text, "s"));
+    let seconds = match unit.trim() {
+        "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        unit => return Err(format!("`{unit}` is no unit of time; write 500/s, 30/m or 100/h")),
+    };
+    match number.trim().parse::<f64>() {
+        Ok(number) if number > 0.0 && number / seconds <= 1e7 => Ok(number / seconds),
+        _ => Err(format!("`{text}` is no rate; write 500/s, 30/m or 100/h (above 0, at most 10,000,000/s)")),
     }
 }
 
 /// The value of --receive-rate and --keep: bits a second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bandwidth(pub u64);
-
-impl FromStr for Bandwidth {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Bandwidth, String> {
-        let kbit = Network::kbit(text.strip_suffix("/s").unwrap_or(text));
-        match kbit.filter(|kbit| (1.0..=1e7).contains(kbit)) {
-            Some(kbit) => Ok(Bandwidth((kbit * 1e3) as u64)),
-            None => Err(format!("`{text}` is no bandwidth; write 400kbit or 1.5mbit (a second; 1kbit to 10000mbit)")),
-        }
+pub fn bandwidth(text: &str) -> Result<u64, String> {
+    let kbit = Network::kbit(text.strip_suffix("/s").unwrap_or(text));
+    match kbit.filter(|kbit| (1.0..=1e7).contains(kbit)) {
+        Some(kbit) => Ok((kbit * 1e3) as u64),
+        None => Err(format!("`{text}` is no bandwidth; write 400kbit or 1.5mbit (a second; 1kbit to 10000mbit)")),
     }
 }
 
 /// The value of --pause: how long a user waits between two of its connections.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PauseFlag(pub Spread, pub Time);
-
-impl FromStr for PauseFlag {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<PauseFlag, String> {
-        let (spread, time) = text.split_once(':').unwrap_or(("const", text));
-        let time: Time = time.parse()?;
-        let spread = spread.parse().map_err(|_| format!("`{spread}` is no spread; write exp:2s or const:2s"))?;
-        if time.0.is_zero() {
-            Err("a pause must be longer than nothing".to_owned())
-        } else {
-            Ok(PauseFlag(spread, time))
-        }
+pub fn pause(text: &str) -> Result<Pause, String> {
+    let (spread, time) = text.split_once(':').unwrap_or(("const", text));
+    let mean_ns = time.parse::<Time>()?.0.as_nanos() as u64;
+    let spread = spread.parse().map_err(|_| format!("`{spread}` is no spread; write exp:2s or const:2s"))?;
+    if mean_ns == 0 {
+        return Err("a pause must be longer than nothing".to_owned());
     }
+    Ok(Pause { mean_ns, spread, seed: 0 })
 }
 
 /// The value of --profile: how a client of Mraz, Witting and Dantzig 2002 (Figure 2) uses connections and sessions.
@@ -204,25 +182,24 @@ impl FromStr for ExpectedStatus {
 
 #[cfg(test)]
 mod tests {
+    use tlsdyno_engine::load::Spread;
+
     use super::*;
 
     #[test]
     fn values_are_read_as_people_type_them() {
-        let rate = |text: &str| text.parse().map(|PerSecond(rate)| rate);
-        assert_eq!([rate("500/s"), rate("1.5"), rate("30/m")], [Ok(500.0), Ok(1.5), Ok(0.5)]);
-        assert!(["0", "-1/s", "x/s", "1/y", "1e9/s", "NaN"].iter().all(|text| rate(text).is_err()));
-        assert_eq!("exp:2s".parse(), Ok(PauseFlag(Spread::Exponential, Time::seconds(2))));
-        assert_eq!("3s".parse(), Ok(PauseFlag(Spread::Constant, Time::seconds(3))));
-        assert!(["0s", "normal:2s", "exp:", ""].iter().all(|text| text.parse::<PauseFlag>().is_err()));
+        assert_eq!(["500/s", "1.5", "30/m"].map(per_second), [Ok(500.0), Ok(1.5), Ok(0.5)]);
+        assert!(["0", "-1/s", "x/s", "1/y", "1e9/s", "NaN"].iter().all(|text| per_second(text).is_err()));
+        let of = |seconds: u64, spread| Ok(Pause { mean_ns: seconds * 1_000_000_000, spread, seed: 0 });
+        assert_eq!(pause("exp:2s"), of(2, Spread::Exponential));
+        assert_eq!(pause("3s"), of(3, Spread::Constant));
+        assert!(["0s", "normal:2s", "exp:", ""].iter().all(|text| pause(text).is_err()));
         assert_eq!("50%".parse(), Ok(Reuse::Percent(50.0)));
         assert_eq!("99.5".parse(), Ok(Reuse::Percent(99.5)));
         assert_eq!("always".parse(), Ok(Reuse::Always));
         assert!(["101%", "-1%", "half", "", "NaN"].iter().all(|text| text.parse::<Reuse>().is_err()));
-        assert_eq!(
-            ["400kbit", "320kbit/s", "1.5mbit"].map(str::parse),
-            [400_000, 320_000, 1_500_000].map(|bits| Ok(Bandwidth(bits)))
-        );
-        assert!(["400", "0kbit", "xkbit", "400kbit/m", ""].iter().all(|text| text.parse::<Bandwidth>().is_err()));
+        assert_eq!(["400kbit", "320kbit/s", "1.5mbit"].map(bandwidth), [400_000, 320_000, 1_500_000].map(Ok));
+        assert!(["400", "0kbit", "xkbit", "400kbit/m", ""].iter().all(|text| bandwidth(text).is_err()));
         let header: Header = "accept:  text/html ".parse().unwrap();
         assert_eq!(header.line(), "accept: text/html\r\n");
         assert!(

@@ -16,7 +16,6 @@ use tlsdyno_traffic::load::options::{self, Options};
 use tlsdyno_traffic::load::screen::Display;
 use tlsdyno_traffic::load::sweep::{self, ConnectionRange, MostConforming};
 use tlsdyno_traffic::load::threads::Crew;
-use tlsdyno_traffic::load::values::Bandwidth;
 use tlsdyno_traffic::load::warning::is_client_bound;
 
 use super::command::{Args, Destination, keep, question, summed_up};
@@ -25,7 +24,7 @@ use crate::kinds::load::subject::Runs;
 use crate::report::terminal::streamed_line;
 
 /// SPECweb99's line of a client. What it must keep, 320 kbit/s, is what `--keep` is of it by default.
-const LINE: Bandwidth = Bandwidth(400_000);
+const LINE: u64 = 400_000;
 
 /// Whose number it is not.
 const NOT_SPECS: &str = "A number of our own, by rules after those of SPECweb99_SSL; no result of SPEC's";
