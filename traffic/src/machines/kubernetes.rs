@@ -44,21 +44,6 @@ const HOPELESS: [&str; 6] = [
 /// because the token file is for its owner only, and the owner of a mounted Secret is root.
 const MANIFEST: &str = include_str!("kubernetes.json");
 
-/// Puts values in the places of their names.
-fn fill_in(manifest: &mut Value, values: &[(&str, Value)]) {
-    match manifest {
-        Value::String(text) => {
-            let name = text.strip_prefix('<').and_then(|rest| rest.strip_suffix('>'));
-            if let Some((_, value)) = values.iter().find(|(of, _)| Some(*of) == name) {
-                *manifest = value.clone();
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(|item| fill_in(item, values)),
-        Value::Object(fields) => fields.values_mut().for_each(|field| fill_in(field, values)),
-        _ => {}
-    }
-}
-
 impl Pods<'_> {
     /// The manifest: kubectl takes JSON as it takes YAML. Without a token, which is made for each run, there is a word
     /// in its place.
@@ -66,16 +51,18 @@ impl Pods<'_> {
         let mut arguments = vec!["worker", "--join", self.address, "--token-file", "/run/tlsdyno/token"];
         arguments.extend(self.arguments.iter().map(String::as_str));
         let token = token.map_or_else(|| "made for each run".to_owned(), Token::text);
+        // What is filled in first is in no other value's reach.
         let values = [
+            ("token", json!(token)),
             ("name", json!(self.name)),
             ("image", json!(self.image)),
             ("arguments", json!(arguments)),
             ("workers", json!(self.workers)),
-            ("token", json!(token)),
         ];
-        let mut manifest = serde_json::from_str(MANIFEST).expect("the manifest is JSON");
-        fill_in(&mut manifest, &values);
-        manifest
+        let fill_in =
+            |text: String, (name, value): &(&str, Value)| text.replace(&format!("\"<{name}>\""), &value.to_string());
+        let manifest = values.iter().fold(MANIFEST.to_owned(), fill_in);
+        serde_json::from_str(&manifest).expect("the manifest is JSON")
     }
 
     /// The command that makes them, and the one that removes them.

@@ -42,10 +42,8 @@ impl Ssh<'_> {
         let hash = hash_of(&program);
         let shipped: Vec<Result<()>> = thread::scope(|scope| {
             let (program, hash) = (program.as_slice(), hash.as_str());
-            let mut shipping = Vec::new();
-            for host in self.hosts {
-                shipping.push(scope.spawn(move || self.ship(host, program, hash)));
-            }
+            let shipping: Vec<_> =
+                self.hosts.iter().map(|host| scope.spawn(move || self.ship(host, program, hash))).collect();
             shipping
                 .into_iter()
                 .map(|one| one.join().unwrap_or_else(|fault| std::panic::resume_unwind(fault)))

@@ -6,11 +6,10 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::fmt;
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use anyhow::{Context, Result, ensure};
@@ -57,6 +56,7 @@ pub enum Travel {
 }
 
 /// A relay that runs, with the namespaces at its ends.
+#[derive(Debug)]
 pub struct Relay {
     /// Where clients are.
     pub client: Namespace,
@@ -72,21 +72,11 @@ pub struct Relay {
 }
 
 /// What the thread and its owner both see.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Shared {
-    packets: AtomicU64,
-    lost: AtomicU64,
-    dropped: AtomicU64,
-    late: AtomicU64,
-    cpu_ns: AtomicU64,
+    counts: Mutex<Relayed>,
     /// Everything arrives at once: the relay is being measured.
     is_direct: AtomicBool,
-}
-
-impl fmt::Debug for Relay {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Relay").field("number", &self.number).finish_non_exhaustive()
-    }
 }
 
 impl Relay {
@@ -122,6 +112,7 @@ impl Relay {
             link,
             under_way: BinaryHeap::new(),
             count: 0,
+            counts: Relayed::default(),
             shared: Arc::clone(&shared),
         };
         let carry = move || {
@@ -149,18 +140,9 @@ impl Relay {
 
     /// What it has done so far.
     pub fn counts(&self) -> Relayed {
-        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let Shared { packets, lost, dropped, late, cpu_ns, .. } = &*self.shared;
+        let counts = *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let missed = [&self.client, &self.server].map(|end| end.within(|| missed(self.number)).unwrap_or(0));
-        Relayed {
-            packets: of(packets),
-            lost_count: of(lost),
-            dropped_count: of(dropped),
-            late_count: of(late),
-            missed_count: missed.iter().sum(),
-            cpu_ns: of(cpu_ns),
-            limit_per_second: self.limit_per_second,
-        }
+        Relayed { missed_count: missed.iter().sum(), limit_per_second: self.limit_per_second, ..counts }
     }
 
     /// What it has done since it had done that.
@@ -207,6 +189,7 @@ struct Carrier {
     link: Box<dyn Link>,
     under_way: BinaryHeap<Reverse<Packet>>,
     count: u64,
+    counts: Relayed,
     shared: Arc<Shared>,
 }
 
@@ -227,7 +210,8 @@ impl Carrier {
                 }
             }
             self.deliver();
-            self.shared.cpu_ns.store(thread_cpu_ns(), Ordering::Relaxed);
+            self.counts.cpu_ns = thread_cpu_ns();
+            *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner) = self.counts;
             if self.is_over(is_busy) {
                 return;
             }
@@ -245,8 +229,8 @@ impl Carrier {
             false => self.link.travel(from, packet, now_ns),
         };
         let (arrives_ns, to, packet) = match travel {
-            Travel::Lost => return add(&self.shared.lost),
-            Travel::Dropped => return add(&self.shared.dropped),
+            Travel::Lost => return self.counts.lost_count += 1,
+            Travel::Dropped => return self.counts.dropped_count += 1,
             Travel::Arrives(at_ns) => (at_ns, 1 - from, packet.to_vec()),
             Travel::Answered(at_ns, answer) => (at_ns, from, answer),
         };
@@ -259,11 +243,11 @@ impl Carrier {
         while self.under_way.peek().is_some_and(|Reverse((arrives_ns, ..))| *arrives_ns <= now_ns) {
             let Some(Reverse((arrives_ns, _, to, packet))) = self.under_way.pop() else { return };
             if now_ns - arrives_ns > LATE_NS {
-                add(&self.shared.late);
+                self.counts.late_count += 1;
             }
             // A device that is gone takes nothing more, and the next look at it says so.
             if rustix::io::write(&self.ends[to], &packet).is_ok() {
-                add(&self.shared.packets);
+                self.counts.packets += 1;
             }
         }
     }
@@ -280,8 +264,4 @@ impl Carrier {
         ];
         poll(&mut all, wait.as_ref()).is_ok() && all[2].revents().contains(PollFlags::HUP)
     }
-}
-
-fn add(count: &AtomicU64) {
-    count.fetch_add(1, Ordering::Relaxed);
 }
