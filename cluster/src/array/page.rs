@@ -6,11 +6,10 @@ mod checks;
 mod keys;
 
 use tlsdyno_base::units::{NONE, format_duration, format_micros, format_percent, format_quantity, format_tenths};
-use tlsdyno_bench::report::cells;
 use tlsdyno_bench::report::circumstances::{self, server_text};
 use tlsdyno_bench::report::document::{Document, Medium, Method, Section, Tone};
-use tlsdyno_bench::report::published;
 use tlsdyno_bench::report::text::signed_duration;
+use tlsdyno_bench::report::{cells, published};
 use tlsdyno_record::store::{Configuration, Record};
 use tlsdyno_report::rows::Rows;
 use tlsdyno_stats::Estimate;

@@ -8,10 +8,9 @@ use tlsdyno_base::units::{NONE, format_duration, format_percent, format_quantity
 use tlsdyno_bench::report::charts::{
     COLOURS, axis, layer, line_legend, line_mark, palette, quantity, rule_mark, tooltip, with,
 };
-use tlsdyno_bench::report::circumstances;
 use tlsdyno_bench::report::document::{Chart, Content, Document, Medium, Method, Section};
-use tlsdyno_bench::report::published;
 use tlsdyno_bench::report::text::signed_duration;
+use tlsdyno_bench::report::{circumstances, published};
 use tlsdyno_record::model::Quantity;
 use tlsdyno_record::store::Record;
 use tlsdyno_report::rows::Rows;

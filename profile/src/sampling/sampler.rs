@@ -6,8 +6,7 @@ use anyhow::{Context, Result};
 use perf_event::data::Record;
 use perf_event::events::Software;
 use perf_event::{Builder, SampleFlag};
-use tlsdyno_base::affinity;
-use tlsdyno_base::process_tree;
+use tlsdyno_base::{affinity, process_tree};
 use tlsdyno_record::store::samples::{PERIOD_NS, Samples};
 use tlsdyno_servers::mapped_code;
 

@@ -9,11 +9,10 @@ use std::collections::BTreeSet;
 
 use tlsdyno_base::histogram::Percentiles;
 use tlsdyno_base::units::{NONE, format_count, format_micros, format_percent, format_quantity, format_tenths};
-use tlsdyno_bench::report::cells;
 use tlsdyno_bench::report::circumstances::{self, server_text};
 use tlsdyno_bench::report::document::{Document, Medium, Method, Section, Tone};
-use tlsdyno_bench::report::published;
 use tlsdyno_bench::report::text::{ratio_columns, ratio_times};
+use tlsdyno_bench::report::{cells, published};
 use tlsdyno_record::model::{Policy, PublishedNumber, Quantity};
 use tlsdyno_record::store::Record;
 use tlsdyno_report::rows::Rows;
@@ -269,7 +268,7 @@ pub fn answer(summary: &ClusterSummary) -> String {
         format_percent(baseline),
         against.baseline,
         ratio_times(&against.hits_per_second),
-        share_of(against.by_cpu.times)
+        format_percent(100.0 / against.by_cpu.times)
     )
 }
 
@@ -319,11 +318,6 @@ fn without_ratio(summary: &ClusterSummary, best: &CellSummary) -> String {
         }
         _ => "; no other policy kept more.".to_owned(),
     }
-}
-
-/// What dividing by `times` leaves, in per cent.
-fn share_of(times: f64) -> String {
-    format_percent(100.0 / times)
 }
 
 /// A percentile of the latency that is shown, `≥` where unserved requests, which would be later than all, are not in

@@ -12,7 +12,7 @@ use super::locality::{Cache, Logs};
 use crate::cluster::cell::Cell;
 use crate::cluster::file::{ClusterExperiment, Sharing};
 use crate::cluster::front::Front;
-use crate::several_machines::testbed::{Route, Testbed, server};
+use crate::several_machines::testbed::{Route, Start, Testbed, server};
 
 /// Servers that share their sessions in one way.
 pub struct Group {
@@ -33,23 +33,18 @@ impl Group {
     /// One of them does not start, with what it said; a quota is not in force.
     pub fn start(testbed: &mut Testbed, experiment: &ClusterExperiment, sharing: Option<Sharing>) -> Result<Group> {
         let dispatcher_cpu = Some(testbed.placement.dispatcher);
-        let session_server = match sharing.and_then(|sharing| Some((sharing, sharing.session_server()?))) {
-            Some((sharing, cache)) => {
-                let start = move |run: &Path| {
-                    start_session_server(cache, dispatcher_cpu, run)?.context("a shared cache has a server")
-                };
-                Some(testbed.start(format!("{} of all backends", sharing.name()), true, Box::new(start))?)
-            }
-            None => None,
-        };
+        let mut for_all = |name: &str, start: Start| testbed.start(format!("{name} of all backends"), true, start);
+        let session_server = sharing.and_then(|sharing| Some((sharing, sharing.session_server()?)));
+        let session_server = session_server.map(|(sharing, cache)| {
+            let start = move |run: &Path| {
+                start_session_server(cache, dispatcher_cpu, run)?.context("a shared cache has a server")
+            };
+            for_all(sharing.name(), Box::new(start))
+        });
+        let session_server = session_server.transpose()?;
         let cluster = &experiment.cluster;
-        let database = match cluster.database {
-            true => {
-                let start = move |run: &Path| database::start_database(dispatcher_cpu, run);
-                Some(testbed.start("database of all backends".to_owned(), true, Box::new(start))?)
-            }
-            false => None,
-        };
+        let start = move |run: &Path| database::start_database(dispatcher_cpu, run);
+        let database = cluster.database.then(|| for_all("database", Box::new(start))).transpose()?;
         let tls = sharing.map(|sharing| sharing.applied(&experiment.tls));
         let mut group = Group { sharing, backends: Vec::new(), behind: Vec::new(), logs: None };
         group.behind.extend(session_server.into_iter().chain(database));
