@@ -33,6 +33,7 @@ pub mod permission;
 pub mod process_tree;
 pub mod random;
 pub mod robust;
+mod socket_diag;
 pub mod store_path;
 pub mod units;
 pub mod url;

@@ -8,18 +8,18 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-use crate::process_tree;
+use crate::{process_tree, socket_diag};
 
-/// State code of a listening socket in `/proc/PID/net/tcp` (TCP_LISTEN, proc_pid_net(5)).
-const LISTEN: &str = "0A";
+/// State code of a listening socket (TCP_LISTEN, proc_pid_net(5)).
+const LISTEN: u8 = 0x0A;
 /// State code of a UDP socket that is bound and takes datagrams from everybody (TCP_CLOSE there; connected ones have
 /// another).
-const UNCONNECTED: &str = "07";
+const UNCONNECTED: u8 = 0x07;
 
-/// The sockets to which anybody can connect.
-const LISTENING: [(&str, &str); 2] = [("tcp", LISTEN), ("tcp6", LISTEN)];
+/// The sockets to which anybody can connect: files below `/proc/PID/net`.
+const LISTENING: [(&str, u8); 2] = [("tcp", LISTEN), ("tcp6", LISTEN)];
 /// Those that take what anybody sends.
-const OPEN: [(&str, &str); 4] = [("tcp", LISTEN), ("tcp6", LISTEN), ("udp", UNCONNECTED), ("udp6", UNCONNECTED)];
+const OPEN: [(&str, u8); 4] = [("tcp", LISTEN), ("tcp6", LISTEN), ("udp", UNCONNECTED), ("udp6", UNCONNECTED)];
 /// Bytes of a table that are read at once.
 const TABLE_PIECE: usize = 4096;
 
@@ -81,9 +81,16 @@ fn namespace(pid: u32) -> std::io::Result<PathBuf> {
 }
 
 /// Sockets of these tables in these states, by inode, in the network namespace that the process is in.
-fn sockets_in(pid: u32, tables: &[(&str, &str)]) -> std::io::Result<HashMap<u64, SocketAddr>> {
+fn sockets_in(pid: u32, tables: &[(&str, u8)]) -> std::io::Result<HashMap<u64, SocketAddr>> {
     let mut found = HashMap::new();
-    for (table, state) in tables {
+    let is_ours = namespace(pid).ok() == fs::read_link("/proc/self/ns/net").ok();
+    for &(table, state) in tables {
+        // For each reading of a file the kernel walks the table of all connections, which takes milliseconds. It tells
+        // the sockets in one state at once, but only those of our own namespace, and some kernels leave this out.
+        if let Some(told) = is_ours.then(|| socket_diag::sockets(table, state)).and_then(Result::ok) {
+            found.extend(told);
+            continue;
+        }
         let text = match table_of(pid, table) {
             // No IPv6 in this kernel.
             Err(error) if error.kind() == ErrorKind::NotFound && table.ends_with('6') => continue,
@@ -105,7 +112,7 @@ fn table_of(pid: u32, table: &str) -> std::io::Result<String> {
     let mut text = String::new();
     for line in BufReader::with_capacity(TABLE_PIECE, File::open(path)?).lines().skip(1) {
         let line = line?;
-        if line.split_ascii_whitespace().nth(3) != Some(LISTEN) {
+        if state_of(&line) != Some(LISTEN) {
             break;
         }
         text.push_str(&line);
@@ -114,8 +121,7 @@ fn table_of(pid: u32, table: &str) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// Listening sockets by inode, for each network namespace: the kernel walks its whole hash table for each reading,
-/// which takes milliseconds.
+/// Listening sockets by inode, for each network namespace.
 #[derive(Default)]
 struct ListeningTables {
     by_namespace: HashMap<PathBuf, HashMap<u64, SocketAddr>>,
@@ -203,12 +209,17 @@ fn try_socket_inodes(pid: u32) -> std::io::Result<HashSet<u64>> {
     Ok(targets.filter_map(inode).collect())
 }
 
+/// What the heading has there is no number.
+fn state_of(line: &str) -> Option<u8> {
+    u8::from_str_radix(line.split_ascii_whitespace().nth(3)?, 16).ok()
+}
+
 /// Inode and local address of an entry in this state; the heading and other states are none.
-fn entry_in_state(line: &str, state: &str) -> Option<(u64, SocketAddr)> {
-    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-    if *fields.get(3)? != state {
+fn entry_in_state(line: &str, state: u8) -> Option<(u64, SocketAddr)> {
+    if state_of(line)? != state {
         return None;
     }
+    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     Some((fields.get(9)?.parse().ok()?, parse_address(fields[1])?))
 }
 
@@ -259,6 +270,20 @@ mod tests {
         let mut ended = std::process::Command::new("true").spawn().unwrap();
         ended.wait().unwrap();
         assert_eq!(open_addresses(&[ended.id()]).unwrap(), []);
+        // The kernel's two ways to tell agree on what is ours.
+        let inodes = socket_inodes(own);
+        for (table, state) in OPEN {
+            let file = table_of(own, table).unwrap_or_default();
+            let read: HashMap<u64, SocketAddr> = file
+                .lines()
+                .filter_map(|line| entry_in_state(line, state))
+                .filter(|(at, _)| inodes.contains(at))
+                .collect();
+            if let Ok(told) = socket_diag::sockets(table, state) {
+                let told: HashMap<u64, SocketAddr> = told.into_iter().filter(|(at, _)| inodes.contains(at)).collect();
+                assert_eq!(told, read, "{table}");
+            }
+        }
     }
 
     #[test]
