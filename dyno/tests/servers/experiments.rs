@@ -32,13 +32,13 @@ fn every_experiment_of_the_repository_is_sound() {
 
 #[test]
 fn smoke_experiments_run_from_end_to_end() {
-    for path in files("smoke") {
+    place::at_once(files("smoke"), |path| {
         let place = Place::new();
         let output = place.run(&["run", path.to_str().unwrap(), "--json"]);
         check_result(&place::measured(&output), &path);
         let report = std::fs::read_to_string(place.path().join("report.html")).unwrap();
         assert!(report.contains("</html>"), "{}: no report", path.display());
-    }
+    });
 }
 
 fn check_result(result: &serde_json::Value, path: &Path) {
