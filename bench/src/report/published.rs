@@ -78,14 +78,11 @@ fn throughput(paper: &Published) -> Option<Section> {
     };
     let rows = Rows::of(&paper.configurations)
         .words("configuration", |of| of.configuration.clone())
-        .on(Medium::Page)
-        .words("in the paper", |of| of.label.clone().unwrap_or_default())
-        .on(Medium::Everywhere)
+        .on(Medium::Page, |rows| rows.words("in the paper", |of| of.label.clone().unwrap_or_default()))
         .number("hits/s, %", |of| ours(of, &of.ratio))
         .number_if_any("from CPU, %", |of| by_cpu.then(|| ours(of, &of.by_cpu)))
         .number("paper, %", |of| slashed(&of.percent_of_reference))
-        .on(Medium::Page)
-        .number("paper, hits/s", |of| slashed(&of.hits_per_s));
+        .on(Medium::Page, |rows| rows.number("paper, hits/s", |of| slashed(&of.hits_per_s)));
     let from_cpu = if by_cpu { "; from CPU per hit beside it" } else { "" };
     let intro = format!(
         "Per cent of the hits per second of \"{}\" on the same machine, with 95 % intervals{from_cpu}.",

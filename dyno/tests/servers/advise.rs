@@ -57,15 +57,13 @@ fn what_a_remedy_saves_is_told_in_the_owner_s_units_with_the_lines_to_write() {
     let config = config.to_str().unwrap();
     let output = place.run(&["advise", config, "--rate", "3000", "--time", "4", "--markdown", "--no-report"]);
     let said = String::from_utf8_lossy(&output.stdout);
-    // 8: on a busy machine there may be too few rounds for advice.
-    let code = output.status.code();
-    assert!([Some(0), Some(8)].contains(&code), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     let parts = [
         "At your 3000 hits/s this server takes",
         "| ECDSA P-256 certificate | ",
         "ssl\\_certificate /etc/ssl/site.pem;",
     ];
-    assert!(code == Some(8) || parts.iter().all(|part| said.contains(part)), "{said}");
+    assert!(parts.iter().all(|part| said.contains(part)), "{said}");
     let toml = place.run(&["advise", config, "--print-experiment"]);
     let toml = String::from_utf8_lossy(&toml.stdout).into_owned();
     assert!(toml.contains("session_cache = \"off\""), "{toml}");

@@ -332,12 +332,10 @@ fn is_advised(shop: &Shop, line: &str) {
     assert!(copy.contains("127.0.0.1:4443") && copy.contains("/the/private/directory/"), "{copy}");
     let output = place.run(&["advise", main, "--rate", "3000", "--time", "4", "--markdown", "--no-report"]);
     let said = String::from_utf8_lossy(&output.stdout);
-    // 8: on a busy machine there may be too few rounds for advice.
-    let code = output.status.code();
-    assert!([Some(0), Some(8)].contains(&code), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     let parts = ["At your 3000 hits/s this server takes", "| ECDSA P-256 certificate | ", line];
-    assert!(code == Some(8) || parts.iter().all(|part| said.contains(part)), "{said}");
-    assert!(code == Some(8) || said.lines().count() <= 10, "{said}");
+    assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+    assert!(said.lines().count() <= 10, "{said}");
     assert!(!said.contains("nginx"), "{said}");
     assert_eq!(state(site.path()), before, "of the installed server something was changed");
     // What ends is there for a moment more.
