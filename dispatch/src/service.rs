@@ -40,6 +40,8 @@ impl Service {
         let config = Config { limits, ..config };
         let settings = config.settings()?;
         let shared = Shared::new(settings, config.loops(), config.table_size as usize).or_fault(Fault::Usage)?;
+        // Before it listens: whoever reaches it can ask it, too.
+        let control = config.control.as_deref().map(Control::bind).transpose()?;
         let mut listeners: Vec<Vec<TcpListener>> = (0..config.loops()).map(|_| Vec::new()).collect();
         let mut addresses = Vec::new();
         for address in &config.listen {
@@ -53,7 +55,6 @@ impl Service {
             }
             addresses.push(address);
         }
-        let control = config.control.as_deref().map(Control::bind).transpose()?;
         Ok(Service { config, shared, listeners, addresses, control })
     }
 

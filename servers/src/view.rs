@@ -81,7 +81,11 @@ impl View {
         for path in paths {
             let is_kept = kept.iter().any(|tree| path.starts_with(&tree.path));
             if has_layer(&path) && !is_kept && !bare.iter().any(|tree| path.starts_with(&tree.path)) {
-                bare.push(Tree::of(&path)?);
+                match Tree::of(&path) {
+                    // Another program's socket, which it has removed meanwhile.
+                    Err(_) if !path.exists() => {}
+                    tree => bare.push(tree?),
+                }
             }
         }
         Ok(bare)
@@ -91,6 +95,7 @@ impl View {
 /// A part of the file system with what is mounted in it, as it is now.
 struct Tree {
     path: PathBuf,
+    is_directory: bool,
     mount: OwnedFd,
 }
 
@@ -99,17 +104,20 @@ impl Tree {
         let path = path.canonicalize().with_context(|| format!("find {}", path.display()))?;
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
         let mount = open_tree(CWD, &path, flags).with_context(|| format!("keep {} as it is", path.display()))?;
-        Ok(Tree { path, mount })
+        Ok(Tree { is_directory: path.is_dir(), path, mount })
     }
 
     /// Mounts it where it was.
     fn put_back(&self) -> Result<()> {
-        // It is gone only where something else was mounted over it.
-        if !self.path.exists() {
+        // A directory is gone only where something else was mounted over it.
+        if self.is_directory && !self.path.exists() {
             fs::create_dir_all(&self.path).with_context(|| format!("make {}", self.path.display()))?;
         }
-        let from = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-        move_mount(&self.mount, "", CWD, &self.path, from).with_context(|| format!("show {}", self.path.display()))
+        match move_mount(&self.mount, "", CWD, &self.path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH) {
+            // Another program's socket, which it has removed meanwhile.
+            Err(_) if !self.is_directory && !self.path.exists() => Ok(()),
+            shown => shown.with_context(|| format!("show {}", self.path.display())),
+        }
     }
 }
 

@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use place::{Place, get};
 use serde_json::Value;
@@ -183,7 +185,7 @@ fn a_command_writes_to_a_layer() {
     fs::create_dir(&kept).unwrap();
     fs::write(&data, "as it was\n").unwrap();
     let socket = outside.path().join("socket");
-    let _listens = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let _listens = UnixListener::bind(&socket).unwrap();
     let before = state(outside.path());
     let seen = kept.join("seen");
     let script = place.path().join("serve.sh");
@@ -206,6 +208,32 @@ fn a_command_writes_to_a_layer() {
     for name in ["/run/tlsdyno-test", "/tmp/tlsdyno-test"] {
         assert!(!Path::new(name).exists(), "{name}");
     }
+}
+
+/// A command sees sockets of other programs, which end whenever they like.
+#[test]
+fn a_command_starts_while_sockets_of_others_come_and_go() {
+    let place = Place::new();
+    if held_back::allowed(true).is_err() {
+        return;
+    }
+    let outside = tempfile::Builder::new().prefix("tlsdyno-test-").tempdir_in("/var/tmp").unwrap();
+    let has_ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in (0..).take_while(|_| !has_ended.load(Ordering::Relaxed)) {
+                let names = (0..50).map(|of| outside.path().join(format!("{number}-{of}")));
+                let listening = names.map(|name| (UnixListener::bind(&name).unwrap(), name)).collect::<Vec<_>>();
+                listening.iter().for_each(|(_, name)| fs::remove_file(name).unwrap());
+            }
+        });
+        let spec = place.command("python3 -m http.server --bind 127.0.0.1 {port}", "127.0.0.1:{port}");
+        let started: Vec<_> = (0..8).map(|_| place.start(&spec).map(|server| server.stop())).collect();
+        has_ended.store(true, Ordering::Relaxed);
+        for one in started {
+            one.unwrap().unwrap();
+        }
+    });
 }
 
 /// A server with a child for each connection, or with one thread for each and children that end when their work is

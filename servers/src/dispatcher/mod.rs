@@ -8,12 +8,19 @@ mod own;
 use std::fmt::Debug;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use tlsdyno_record::model::Policy;
 
 use super::instance::start_by;
 use super::{Instance, Place, Prepared, ServerName, ServerSpec};
+
+/// How long a dispatcher that listens may take until it tells of its connections. One that never does is found when it
+/// is asked.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+const ANSWERS_POLL: Duration = Duration::from_millis(2);
 
 /// Refuses a policy whose program is not installed.
 ///
@@ -68,7 +75,12 @@ pub fn start(
         Ok(prepared)
     })
     .with_context(|| format!("failed to start the dispatcher `{}`", policy.name()))?;
-    let counter = counter.context("a dispatcher that started was prepared")?;
+    let mut counter = counter.context("a dispatcher that started was prepared")?;
+    // It listens before it has opened the socket by which it tells.
+    let limit = Instant::now() + ANSWERS_WITHIN;
+    while counter.read().is_err() && Instant::now() < limit {
+        sleep(ANSWERS_POLL);
+    }
     Ok(Dispatcher { instance, backends: backends.len(), counter })
 }
 
