@@ -4,8 +4,8 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use rustls::crypto::aws_lc_rs;
@@ -57,7 +57,6 @@ fn serves_until_it_is_ended() {
     let Ok(burns) = std::env::var(BURNS) else { return };
     let burns: Vec<u64> = burns.split(',').map(|us| us.parse().unwrap()).collect();
     let &[hello, signature, finish, request] = burns.as_slice() else { panic!("four numbers are wanted") };
-    burn(1);
     let config = config(hello, signature);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     println!("listens at {}", listener.local_addr().unwrap());
@@ -98,35 +97,27 @@ fn serve(mut stream: TcpStream, config: &Arc<ServerConfig>, finish: u64, request
     }
 }
 
-/// Uses so many microseconds of CPU time. Arithmetic alone, whose pace is measured once: system calls that read a clock
-/// make what follows them dearer, too.
+/// Uses so many microseconds of CPU time. Its clock is read a few times only, by a system call each: many of them make
+/// what follows dearer, too. In between the time of day tells, which takes none.
 fn burn(us: u64) {
-    static STEPS_PER_US: LazyLock<u64> = LazyLock::new(steps_per_us);
-    if us > 0 {
-        work(us * *STEPS_PER_US);
-    }
-}
-
-/// The most in ten milliseconds of some: others may have disturbed the rest.
-fn steps_per_us() -> u64 {
-    let used_us = || {
+    let used = || {
         let now = clock_gettime(ClockId::ThreadCPUTime);
-        now.tv_sec as f64 * 1e6 + now.tv_nsec as f64 / 1e3
+        Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
     };
-    let pace = |_| {
-        let (start, mut steps) = (used_us(), 0);
-        while used_us() < start + 1e4 {
-            work(100_000);
-            steps += 100_000;
+    if us == 0 {
+        return;
+    }
+    let end = used() + Duration::from_micros(us);
+    loop {
+        let left = end.saturating_sub(used());
+        if left.is_zero() {
+            return;
         }
-        (steps as f64 / (used_us() - start)) as u64
-    };
-    (0..20).map(pace).max().unwrap()
-}
-
-/// Each step waits for the one before.
-fn work(steps: u64) {
-    std::hint::black_box((0..steps).fold(1, |number: u64, step| std::hint::black_box(number.rotate_left(5) ^ step)));
+        let until = Instant::now() + left;
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+    }
 }
 
 fn config(hello: u64, signature: u64) -> Arc<ServerConfig> {
