@@ -51,8 +51,12 @@ fn number_of(percent: &str) -> Option<f64> {
 }
 
 /// A group of flags none of which is given: its defaults, written once.
+///
+/// # Panics
+/// One of the flags must be given.
 pub fn defaults_of<A: Args>() -> A {
-    A::from_arg_matches(&A::augment_args(Command::new("")).get_matches_from([""])).unwrap_or_else(|error| error.exit())
+    let given = A::augment_args(Command::new("")).try_get_matches_from([""]);
+    given.and_then(|given| A::from_arg_matches(&given)).expect("each flag of the group has a default")
 }
 
 /// All flags of a group, for one that stands instead of them.

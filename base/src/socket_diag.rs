@@ -39,6 +39,9 @@ pub(crate) fn sockets(table: &str, state: u8) -> Result<Vec<(u64, SocketAddr)>> 
     let mut buffer = vec![0; 1 << 16];
     loop {
         let (length, _) = recv(&socket, &mut buffer, RecvFlags::empty())?;
+        if length == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
         let mut rest = &buffer[..length];
         while let Some(header) = rest.get(..HEADER) {
             let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;

@@ -213,8 +213,7 @@ fn a_port_that_is_taken() {
     expect(&output, 5, &[&address, "in use"]);
 }
 
-/// Few configurations, and more time than any test leaves it once that blocks are there.
-/// Ended by what the test does to it: on a busy machine twenty seconds were over before that.
+/// Few configurations, and more time than any test leaves it once that blocks are there, on a busy machine too.
 const LONG: [&str; 7] = ["ablate", "--json", "--no-report", "--stages", "authentication", "--time", "60"];
 
 #[test]

@@ -12,6 +12,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use tlsdyno_base::interrupt;
 use tlsdyno_record::model::Policy;
 
 use super::instance::start_by;
@@ -79,6 +80,7 @@ pub fn start(
     // It listens before it has opened the socket by which it tells.
     let limit = Instant::now() + ANSWERS_WITHIN;
     while counter.read().is_err() && Instant::now() < limit {
+        interrupt::check_this_process().context("stopped while a dispatcher was starting")?;
         sleep(ANSWERS_POLL);
     }
     Ok(Dispatcher { instance, backends: backends.len(), counter })
