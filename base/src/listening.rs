@@ -69,7 +69,7 @@ pub fn open_addresses(pids: &[u32]) -> Result<Vec<SocketAddr>> {
 fn cannot_tell(pid: u32, error: std::io::Error) -> Result<()> {
     // A process that is ending loses its namespace before it becomes a zombie; one that lives always has one.
     let is_ending = error.kind() == ErrorKind::NotFound;
-    if is_ending || process_tree::stat(pid).is_none_or(|process| process.state == 'Z') {
+    if is_ending || process_tree::is_gone(pid) {
         return Ok(());
     }
     Err(error).with_context(|| format!("cannot tell where process {pid} listens"))

@@ -3,6 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::fs;
 
+/// In the flags of a process that ends (`linux/sched.h`).
+const PF_EXITING: u64 = 4;
+
 /// One line of `/proc/PID/stat` (proc_pid_stat(5)), as far as it is needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessStat {
@@ -12,6 +15,8 @@ pub struct ProcessStat {
     pub parent: u32,
     /// State letter; `Z` is a zombie.
     pub state: char,
+    /// It is ending: its memory is gone before its state says so.
+    pub is_ending: bool,
     /// User and system time of all threads, exited ones included, in clock ticks.
     pub ticks: u64,
     /// User and system time of waited-for children, in clock ticks.
@@ -49,6 +54,11 @@ pub fn stat(pid: u32) -> Option<ProcessStat> {
     parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
+/// Whether there is no such process, or it has ended or is ending.
+pub fn is_gone(pid: u32) -> bool {
+    stat(pid).is_none_or(|process| process.is_ending || process.state == 'Z')
+}
+
 /// Whether the calling thread is the only one of the machine that runs or waits for a CPU, as /proc/loadavg says.
 pub fn nobody_else_runs() -> bool {
     fs::read_to_string("/proc/loadavg").is_ok_and(|text| text.split(' ').nth(3).is_some_and(|of| of.starts_with("1/")))
@@ -71,6 +81,7 @@ fn parse_stat(text: &str) -> Option<ProcessStat> {
         pid,
         parent: u32::try_from(number(4)?).ok()?,
         state: rest.first()?.chars().next()?,
+        is_ending: number(9)? & PF_EXITING != 0,
         ticks: number(14)? + number(15)?,
         children_ticks: number(16)? + number(17)?,
         cpu: number(39)? as usize,
@@ -178,7 +189,8 @@ mod tests {
         let line = "42 (a) R (b)) S 7 42 42 0 -1 4194560 1 2 3 4 11 22 33 44 20 0 1 0 987654 \
                     23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 3 40\n";
         let parsed = parse_stat(line).unwrap();
-        assert_eq!(parsed.cpu, 3);
+        assert_eq!((parsed.cpu, parsed.is_ending), (3, false));
+        assert!(parse_stat(&line.replace("4194560", "4194564")).unwrap().is_ending);
         assert_eq!((parsed.pid, parsed.parent, parsed.state), (42, 7, 'S'));
         assert_eq!((parsed.ticks, parsed.children_ticks, parsed.started_ticks), (33, 77, 987_654));
         assert_eq!(parse_stat("42 (short) S 7"), None);
@@ -217,6 +229,7 @@ mod tests {
         while stat(child.id()).is_some_and(|process| process.state != 'Z') {
             std::thread::yield_now();
         }
+        assert!(is_gone(child.id()) && !is_gone(own));
         assert!(!descendants(own).iter().any(|process| process.pid == child.id()));
         child.wait().unwrap();
     }

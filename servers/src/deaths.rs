@@ -68,8 +68,7 @@ impl Vigil {
     /// A process that served in the beginning and is not there any more, unless the server may put another in its place
     /// and has. `now`: the processes of the server.
     pub(super) fn missing(&self, now: &[u32]) -> Option<u32> {
-        let is_gone = |pid: &u32| process_tree::stat(*pid).is_none_or(|process| process.state == 'Z');
-        let missing = self.serving.iter().copied().find(is_gone)?;
+        let missing = self.serving.iter().copied().find(|&pid| process_tree::is_gone(pid))?;
         let is_replaced = self.may_replace && listening::listeners(now).len() >= self.serving.len();
         (!is_replaced).then_some(missing)
     }

@@ -119,9 +119,8 @@ impl Instance {
         loop {
             let pids = self.worker_pids();
             let said = check(&pids);
-            let is_gone = |pid: &u32| process_tree::stat(*pid).is_none_or(|process| process.state == 'Z');
             looks += 1;
-            if said.is_ok() || looks == WORKER_LOOKS || !pids.iter().any(is_gone) {
+            if said.is_ok() || looks == WORKER_LOOKS || !pids.iter().any(|&pid| process_tree::is_gone(pid)) {
                 return said;
             }
             std::thread::sleep(Duration::from_millis(5));

@@ -116,7 +116,7 @@ fn spawn(launch: &Launch, note: &Path) -> Result<Server> {
 /// The server's first process below that of its namespace. That of the namespace itself if it ends before it has
 /// started one.
 fn first_server_process(root: u32) -> u32 {
-    while process_tree::stat(root).is_some_and(|process| process.state != 'Z') {
+    while !process_tree::is_gone(root) {
         if let Some(first) = process_tree::descendants(root).first() {
             return first.pid;
         }
