@@ -340,7 +340,8 @@ impl Testbed {
         // One that failed is made again.
         ensure!(
             chosen >= requests,
-            "the front ends made {chosen} connections for {requests} requests, so that no server is chosen for each"
+            "the front ends made {chosen} connections for {requests} requests, so that no server is chosen for each{}",
+            self.log_tail(route)
         );
         Ok(Some(format!("a server was chosen for each of {requests} requests")))
     }
