@@ -19,7 +19,7 @@ test: ## everything that continuous integration runs; other programs on the mach
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --workspace --exclude xtask --no-default-features --lib --bins -- -D warnings
 	$(CARGO) run --quiet --bin xtask -- tidy
-	RUST_TEST_THREADS=$$((4 + $$(nproc))) $(CARGO) test --workspace --lib --bins --tests
+	RUST_TEST_THREADS=$$((2 + $$(nproc))) $(CARGO) test --workspace --lib --bins --tests
 
 check: ## what is quick of it: format, lint, unit tests, tidiness; a minute, without servers
 	$(CARGO) fmt --all --check

@@ -205,7 +205,7 @@ fn a_server_with_a_process_for_each_connection_is_read_by_its_control_group_or_r
     let of_running = cost(&place, &[&url]);
     drop(server);
     let command = format!("python3 {program} {chain} {key} {{port}}");
-    let of_started = cost(&place, &["--server-command", &command, "--address", "127.0.0.1:{port}"]);
+    let of_started = cost(&place, &["--server-command", &command, "--address", "127.0.0.1:{port}", "--no-request"]);
     for sheet in [of_running, of_started] {
         assert_eq!(sheet["manifest"]["cpu_accounting"], "cgroup");
         let parts = &sheet["cost"]["servers"][0]["parts"];
