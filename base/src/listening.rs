@@ -186,6 +186,14 @@ pub fn owner_numbers(wanted: &SocketAddr) -> Option<Vec<u32>> {
     Some(process_tree::numbers_in("/proc").into_iter().filter(holds).collect())
 }
 
+/// Whether others than these processes listen where `wanted` points, too: the kernel shares connections out among all
+/// who bind with SO_REUSEPORT (socket(7)). Only those of this network namespace.
+pub fn is_shared(wanted: &SocketAddr, pids: &[u32]) -> bool {
+    let own: HashSet<u64> = pids.iter().flat_map(|pid| socket_inodes(*pid)).collect();
+    let sockets = sockets_in(std::process::id(), &LISTENING).unwrap_or_default();
+    sockets.iter().any(|(inode, address)| serves(address, wanted) && !own.contains(inode))
+}
+
 /// Those of these processes that listen: a worker does, the loader of a cache does not.
 pub fn listeners(pids: &[u32]) -> Vec<u32> {
     let mut tables = ListeningTables::default();
@@ -254,7 +262,9 @@ mod tests {
         if let Some(listener) = loopback6 {
             assert!(found.contains(&listener.local_addr().unwrap()));
         }
-        assert!(owners(&loopback.local_addr().unwrap())[0].starts_with(&std::process::id().to_string()));
+        let address = loopback.local_addr().unwrap();
+        assert!(is_shared(&address, &[]) && !is_shared(&address, &[std::process::id()]));
+        assert!(owners(&address)[0].starts_with(&std::process::id().to_string()));
     }
 
     #[test]

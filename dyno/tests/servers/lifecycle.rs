@@ -3,13 +3,16 @@
 use crate::place;
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use place::{Place, assert_serves_hello, eventually, fetch_twice_with_one_session, get, handshake, is_gone, kill};
+use rustix::fs::{FileType, Mode};
+use socket2::{Domain, Socket, Type};
 use tlsdyno::model::{CertificateKind, ServerName, SessionCache};
 use tlsdyno::process_tree;
 use tlsdyno::servers::{self, CommandSpec, RunDirectory, ServerSpec, ServerTls};
@@ -73,6 +76,32 @@ fn a_taken_port_names_its_owner() {
     let address = holder.local_addr().unwrap().to_string();
     let error = format!("{:#}", place.start(&place.command("sleep 60", &address)).unwrap_err());
     assert!(error.contains(&address) && error.contains(&format!("process {}", std::process::id())), "{error}");
+    assert_eq!(place.leftovers(), Vec::<String>::new());
+}
+
+/// Two that find a port free at the same time may both bind it with SO_REUSEPORT, and share its connections.
+#[test]
+fn a_port_that_another_program_shares_is_taken() {
+    let place = Place::new();
+    let holder = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    holder.set_reuse_port(true).unwrap();
+    holder.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+    let address = holder.local_addr().unwrap().as_socket().unwrap().to_string();
+    // The server begins to wait for it when its port has been found free.
+    let fifo = place.path().join("fifo");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, Mode::from(0o600), 0).unwrap();
+    let port = address.rsplit(':').next().unwrap();
+    let listens = format!("socket.create_server((\"127.0.0.1\", {port}), reuse_port=True)");
+    let script = format!("import socket, time; open(\"{}\").read(); kept = {listens}; time.sleep(60)", fifo.display());
+    let error = thread::scope(|scope| {
+        scope.spawn(|| {
+            let _waiting = fs::File::options().write(true).open(&fifo).unwrap();
+            holder.listen(1).unwrap();
+        });
+        let command = format!("python3 -c '{script}'");
+        format!("{:#}", place.start(&place.command(&command, &address)).unwrap_err())
+    });
+    assert!(error.contains(&format!("others listen at {address}, too")), "{error}");
     assert_eq!(place.leftovers(), Vec::<String>::new());
 }
 

@@ -17,12 +17,15 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 const REFUSED_AFTER: Duration = Duration::from_secs(3);
 /// What the libraries say that find no memory of tlsdyno behind their descriptor (`native`).
 const NO_AREA: &str = "is not an area of tlsdyno";
+/// Looks after which somebody who listens beside a server is none of its processes.
+const SHARED_LOOKS: u32 = 20;
 /// Pause between two looks at a starting server.
 const READY_POLL: Duration = Duration::from_millis(5);
 
 impl Instance {
     pub(super) fn await_ready(&mut self, spec: &ServerSpec) -> Result<()> {
         let (limit, refused) = (Instant::now() + READY_WITHIN, Instant::now() + REFUSED_AFTER);
+        let mut looks_shared = 0;
         loop {
             interrupt::check_this_process().context("stopped while the server was starting")?;
             let ended = self.supervised.ended().map(str::to_owned);
@@ -34,8 +37,14 @@ impl Instance {
             let ready = self.is_ready();
             // In every turn: a server that is not ready yet, or never will be, is open to the network all the same.
             self.refuse_open_listeners()?;
-            if ready {
+            let shared = if ready { self.shared_address() } else { None };
+            if ready && shared.is_none() {
                 return Ok(());
+            }
+            // A worker that has begun since its processes were looked for listens, too: one look is not enough.
+            looks_shared += u32::from(shared.is_some());
+            if let Some(wanted) = shared.filter(|_| looks_shared == SHARED_LOOKS) {
+                return Err(Fault::PortTaken.of(anyhow!("address already in use: others listen at {wanted}, too")));
             }
             // nginx tries the same port five times before it gives up; that is too late for us.
             if self.says_port_is_taken() {
@@ -62,6 +71,12 @@ impl Instance {
         let listening = listening::listening_addresses(&pids);
         let serves = |wanted: &SocketAddr| listening.iter().any(|listener| listening::serves(listener, wanted));
         serves(&self.addresses.address) && self.addresses.plain.as_ref().is_none_or(serves)
+    }
+
+    /// Where another program listens, too, and gets a part of the connections: both found the port free.
+    fn shared_address(&self) -> Option<SocketAddr> {
+        let (Addresses { address, plain }, pids) = (self.addresses, self.pids());
+        [Some(address), plain].into_iter().flatten().find(|wanted| listening::is_shared(wanted, &pids))
     }
 
     /// The server's own words for EADDRINUSE, which all C libraries put alike.
