@@ -4,6 +4,7 @@ use tlsdyno_bench::run::manifest;
 use tlsdyno_bench::run::verify::{Verdict, is_busy, load_is_busy};
 use tlsdyno_engine::load::Outcome;
 use tlsdyno_record::store::{BackendUse, Block, ClusterBlock, Journal, Locality};
+use tlsdyno_traffic::load::warning::RELAY_OVERLOADED;
 
 use super::testbed::Usage;
 
@@ -12,6 +13,12 @@ use super::testbed::Usage;
 pub fn client_bound(outcome: &Outcome, dispatcher_ns: u64, dispatcher_shares_load: bool) -> bool {
     let beside_ns = if dispatcher_shares_load { dispatcher_ns } else { 0 };
     load_is_busy(outcome, beside_ns, 1.0) || is_busy(dispatcher_ns, outcome)
+}
+
+/// Whether a warm-up shows that machines can be measured: that the relay of a network was late says nothing of them.
+pub fn is_warm(block: &Block) -> bool {
+    let is_late_only = !block.warnings.is_empty() && block.warnings.iter().all(|of| of.code == RELAY_OVERLOADED);
+    block.valid || is_late_only
 }
 
 /// The block of this outcome. `localities`: what each machine was asked for, where that is known.
@@ -53,5 +60,22 @@ pub fn note_negotiated(journal: &mut Journal, outcome: &Outcome) {
     if journal.record().manifest.negotiated.is_empty() && !outcome.negotiated.is_empty() {
         let negotiated = manifest::negotiated_text(&outcome.negotiated);
         journal.change(|record| record.manifest.negotiated = negotiated);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tlsdyno_record::store::Warning;
+
+    use super::*;
+
+    #[test]
+    fn a_warm_up_may_have_a_late_relay_but_no_other_fault() {
+        let of = |codes: &[&str]| Block {
+            warnings: codes.iter().map(|code| Warning::new(code, "what")).collect(),
+            ..Block::default()
+        };
+        assert!(is_warm(&Block { valid: true, ..of(&[]) }) && is_warm(&of(&[RELAY_OVERLOADED])));
+        assert!(!is_warm(&of(&[])) && !is_warm(&of(&[RELAY_OVERLOADED, "tls_faults"])));
     }
 }

@@ -31,7 +31,7 @@ use self::accelerator::Accelerators;
 use self::machines::Machines;
 use crate::array::ArrayRecord;
 use crate::array::file::{ArrayExperiment, ArrayPlace};
-use crate::several_machines::block::{block, note_negotiated};
+use crate::several_machines::block::{block, is_warm, note_negotiated};
 use crate::several_machines::placement::Placement;
 use crate::several_machines::testbed::Usage;
 
@@ -125,7 +125,7 @@ impl Subject for ProxyArray<'_> {
     }
 
     fn is_warm(&self, block: &Block) -> bool {
-        block.valid
+        is_warm(block)
     }
 
     fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {

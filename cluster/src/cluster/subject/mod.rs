@@ -31,7 +31,7 @@ use tlsdyno_servers::{database, dispatcher, quota};
 use self::group::{CellUnderTest, Group};
 use crate::cluster::cell::Cell;
 use crate::cluster::file::{ClusterExperiment, OPEN_BLOCK_MIN};
-use crate::several_machines::block::{block, note_negotiated};
+use crate::several_machines::block::{block, is_warm, note_negotiated};
 use crate::several_machines::placement::Placement;
 use crate::several_machines::testbed::{Clients, Testbed, Usage};
 
@@ -176,7 +176,7 @@ impl Subject for Cluster<'_> {
     }
 
     fn is_warm(&self, block: &Block) -> bool {
-        block.valid
+        is_warm(block)
     }
 
     fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
