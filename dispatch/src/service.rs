@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tlsdyno_base::fault::{Fault, OrFault};
-use tlsdyno_base::interrupt;
+use tlsdyno_base::{interrupt, listening};
 use tlsdyno_engine::dispatch::health::Checks;
 use tlsdyno_engine::dispatch::{self, Loop, Phase, Shared};
 
@@ -52,6 +52,9 @@ impl Service {
                 // Where the port was left open, the first socket decides it for all.
                 address = listener.local_addr()?;
                 listeners.push(listener);
+            }
+            if listening::is_shared(&address, &[std::process::id()]) {
+                tell!("tlsdyno dispatch: another program listens at {address}, too: each gets a part of the clients");
             }
             addresses.push(address);
         }

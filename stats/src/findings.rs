@@ -10,7 +10,7 @@ use tlsdyno_record::store::{Configuration, Record, Role};
 use tlsdyno_tls::Stage;
 
 use super::accelerators::{Prediction, predictions};
-use super::bootstrap::Column;
+use super::bootstrap::{Column, Estimate};
 use super::papers::share_saved;
 use super::rounds::Rounds;
 use super::share_ranges::{self, ShareRange};
@@ -79,6 +79,9 @@ pub struct RemedyFinding {
     /// Processing power with it by that without, where these differ: adding processors cannot gain more than that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processors_times: Option<f64>,
+    /// Of one real processor's work, the part for which several must wait for each other. Emulated ones tell nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub contention: Option<Estimate>,
 }
 
 impl RemedyFinding {
@@ -258,18 +261,29 @@ fn remedy_answer(experiment: &Experiment, model: &RemedyModel, as_is: &str, roun
         false => ratio.map(|_| Metric::Throughput),
     };
     let times = processors(&model.configuration).zip(processors(&over)).map(|(after, before)| after / before);
+    let is_real = |name: &str| of(name).is_some_and(|model| model.processors.is_none_or(|of| of.speed == 1.0));
+    let real = ratio.filter(|_| !limited && processors(&over) == Some(1.0) && is_real(&model.configuration));
     RemedyFinding {
         name: model.name.clone(),
         configuration: model.configuration.clone(),
         over_as_is: over == as_is,
         in_place: of(&model.configuration).is_some_and(ConfigurationModel::is_untouched),
         processors_times: times.filter(|times| *times != 1.0),
+        contention: real.zip(times).filter(|(_, times)| *times > 1.0).map(|(gained, times)| contention(gained, times)),
         over,
         bound: model.bound,
         ratio,
         by_cpu,
         told_by,
     }
+}
+
+/// The universal scalability law (Gunther, "Guerrilla Capacity Planning", 2007, section 4.4): n processors do
+/// n / (1 + σ (n − 1) + κ n (n − 1)) times the work of one. Two points tell one of its parameters, so that what is lost
+/// to caches that are kept the same (κ) is in σ.
+fn contention(gained: Ratio, processors: f64) -> Estimate {
+    let of = |times: f64| (processors / times - 1.0) / (processors - 1.0);
+    Estimate { value: of(gained.times), low: of(gained.high), high: of(gained.low) }
 }
 
 /// Sorts remedies: over the server as is, over others, in place; within these proven gains, undecided, losses, not
@@ -318,5 +332,27 @@ fn parts(rounds: &Rounds, as_is: usize, without: [usize; 3], metric: Metric) -> 
         setup: difference(&[(&setup, 1.0)]),
         data: difference(&[(&data, 1.0)]),
         discrepancy: difference(&[(&whole, 1.0), (&setup, -1.0), (&data, -1.0)]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_processors_gain_less_than_their_number_is_contention() {
+        let of = |times, low, high| Ratio {
+            times,
+            low,
+            high,
+            direction: Direction::Bigger,
+            at_most: false,
+            at_least: false,
+        };
+        let two = contention(of(1.6, 1.0, 2.0), 2.0);
+        assert_eq!([two.value, two.low, two.high], [0.25, 0.0, 1.0]);
+        // Amdahl's law with a quarter that is not shared out: 4 / (1 + 3/4).
+        let four = contention(of(4.0 / 1.75, 2.0, 4.0), 4.0);
+        assert!((four.value - 0.25).abs() < 1e-9 && four.low == 0.0);
     }
 }

@@ -264,6 +264,7 @@ fn each_server_accepts_the_lines_of_every_remedy() {
                 over_as_is: true,
                 in_place: false,
                 processors_times: None,
+                contention: None,
             };
             let lines = configuration_lines(&answer, &record);
             assert_eq!(files.fault(server, &lines), None, "{server:?}, {}: {lines:?}", answer.name);

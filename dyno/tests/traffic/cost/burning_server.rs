@@ -16,13 +16,15 @@ use rustls::{ServerConfig, ServerConnection, SignatureAlgorithm, SignatureScheme
 
 /// The variable that says what is burnt, in microseconds: hello, signature, finish, request.
 const BURNS: &str = "TLSDYNO_TEST_BURNS_US";
+/// What a line of the server's begins with that tells what requests on kept connections used so far.
+const USED: &str = "a next request used, in us: ";
 
 /// One that runs; ended with the test.
 pub struct BurningServer {
     pub address: String,
     child: Child,
     /// Held open: the test of the other process ends with an error where nobody reads.
-    _output: BufReader<ChildStdout>,
+    output: BufReader<ChildStdout>,
 }
 
 impl BurningServer {
@@ -39,7 +41,15 @@ impl BurningServer {
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let lines = output.by_ref().lines().map_while(Result::ok);
         let address = lines.filter_map(|line| Some(line.split_once("listens at ")?.1.to_owned())).next();
-        BurningServer { address: address.expect("the server says where it listens"), child, _output: output }
+        BurningServer { address: address.expect("the server says where it listens"), child, output }
+    }
+
+    /// Ends it; what it used for a request on a kept connection by the clock of its own thread, in microseconds.
+    pub fn ended(mut self) -> f64 {
+        self.child.kill().unwrap();
+        let lines = self.output.by_ref().lines().map_while(Result::ok);
+        let last = lines.filter_map(|line| line.strip_prefix(USED)?.parse().ok()).last();
+        last.expect("the server tells what it used")
     }
 }
 
@@ -60,13 +70,35 @@ fn serves_until_it_is_ended() {
     let config = config(hello, signature);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     println!("listens at {}", listener.local_addr().unwrap());
+    let mut requests = Requests::default();
     for stream in listener.incoming().flatten() {
         // A client that breaks off is none of its business.
-        let _ = serve(stream, &config, finish, request);
+        let _ = serve(stream, &config, [finish, request], &mut requests);
     }
 }
 
-fn serve(mut stream: TcpStream, config: &Arc<ServerConfig>, finish: u64, request: u64) -> std::io::Result<()> {
+/// Requests on kept connections, each from the end of the one before.
+#[derive(Default)]
+struct Requests {
+    used: Duration,
+    number: u32,
+}
+
+impl Requests {
+    fn add(&mut self, used: Duration) {
+        (self.used, self.number) = (self.used + used, self.number + 1);
+        if self.number.is_multiple_of(1024) {
+            println!("{USED}{:.3}", self.used.as_secs_f64() * 1e6 / f64::from(self.number));
+        }
+    }
+}
+
+fn serve(
+    mut stream: TcpStream,
+    config: &Arc<ServerConfig>,
+    [finish, request]: [u64; 2],
+    requests: &mut Requests,
+) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     let mut connection = ServerConnection::new(Arc::clone(config)).unwrap();
@@ -77,7 +109,7 @@ fn serve(mut stream: TcpStream, config: &Arc<ServerConfig>, finish: u64, request
     }
     burn(finish);
     let mut stream = rustls::Stream::new(&mut connection, &mut stream);
-    let (mut asked, mut buffer) = (Vec::new(), [0; 4096]);
+    let (mut asked, mut buffer, mut before) = (Vec::new(), [0; 4096], None);
     loop {
         let read = stream.read(&mut buffer)?;
         if read == 0 {
@@ -92,6 +124,8 @@ fn serve(mut stream: TcpStream, config: &Arc<ServerConfig>, finish: u64, request
                 stream.conn.send_close_notify();
                 return stream.flush();
             }
+            let now = used();
+            before.replace(now).inspect(|before| requests.add(now - *before));
             asked.clear();
         }
     }
@@ -100,10 +134,6 @@ fn serve(mut stream: TcpStream, config: &Arc<ServerConfig>, finish: u64, request
 /// Uses so many microseconds of CPU time. Its clock is read a few times only, by a system call each: many of them make
 /// what follows dearer, too. In between the time of day tells, which takes none.
 fn burn(us: u64) {
-    let used = || {
-        let now = clock_gettime(ClockId::ThreadCPUTime);
-        Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
-    };
     if us == 0 {
         return;
     }
@@ -118,6 +148,12 @@ fn burn(us: u64) {
             std::hint::spin_loop();
         }
     }
+}
+
+/// CPU time of this thread so far.
+fn used() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 fn config(hello: u64, signature: u64) -> Arc<ServerConfig> {

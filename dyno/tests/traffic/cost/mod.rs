@@ -72,10 +72,13 @@ mod long {
     #[ignore = "two minutes, wants a quiet machine"]
     fn what_a_server_burns_is_found_to_some_microseconds() {
         let place = Place::new();
-        let [usual, burning] = [[0; 4], [50, 100, 200, 150]].map(BurningServer::start);
-        let [usual, burning] = [&usual, &burning].map(|server| format!("https://{}/", server.address));
+        let servers = [[0; 4], [50, 100, 200, 150]].map(BurningServer::start);
+        let [usual, burning] = [&servers[0], &servers[1]].map(|server| format!("https://{}/", server.address));
         let sheet = cost_for(&place, "100", &[&usual, "--against", &burning]);
         let differences = &sheet["cost"]["differences"];
+        // What follows a burn is dearer, too; the servers know how much they used for requests on kept connections.
+        let [usual, burning] = servers.map(BurningServer::ended);
+        let of_request = burning - usual;
         for (part, truth) in [
             ("accepting and closing", 0.0),
             ("reading the hello", 50.0),
@@ -83,13 +86,15 @@ mod long {
             (SIGNATURE, 100.0),
             ("client's Finished, tickets", 200.0),
             ("the request", 150.0),
-            (NEXT, 150.0),
+            (NEXT, of_request),
         ] {
             let of_part = &differences.as_array().unwrap().iter().find(|of| of["part"] == part).unwrap()["cost_ns"];
             let [low, high] = ["low", "high"].map(|end| of_part[end].as_f64().unwrap() / 1e3);
+            println!("{part}: {truth:.1} used, [{low:.1}, {high:.1}] found");
             assert!(high - low < 60.0, "{part}: the machine is not quiet enough for this test: [{low}, {high}]");
             // Reading the clock ends a burn a microsecond late, and what follows a burn finds colder caches.
-            let is_found = low < 1.06 * truth + 4.0 && high > 0.97 * truth - 3.0;
+            let more = if part == NEXT { 1.03 } else { 1.06 };
+            let is_found = low < more * truth + 4.0 && high > 0.97 * truth - 3.0;
             assert!(is_found, "{part}: [{low}, {high}] for {truth} in {differences:#}");
         }
     }

@@ -18,6 +18,17 @@ fn with_file(config: &str, arguments: &[&str]) -> Output {
 }
 
 #[test]
+fn a_second_dispatcher_at_an_address_says_that_clients_are_shared() {
+    let (first, _file) = Dispatcher::from_file(GOOD);
+    let (second, _file) = Dispatcher::from_file(&GOOD.replace("127.0.0.1:0", &first.address.to_string()));
+    for (dispatcher, is_second) in [(first, false), (second, true)] {
+        dispatcher.signal(Signal::TERM);
+        let (_, said) = dispatcher.wait();
+        assert_eq!(said.contains("another program listens at 127.0.0.1:"), is_second, "{said}");
+    }
+}
+
+#[test]
 fn what_is_wrong_is_named_by_validate_as_by_running() {
     let backend = "[[backend]]\naddress = \"127.0.0.1:9\"\n";
     let wrong = [

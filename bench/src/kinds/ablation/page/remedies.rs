@@ -149,10 +149,13 @@ fn predicted(remedy: &RemedyFinding, summary: &Summary) -> Option<String> {
     let by_law = summary.findings.accelerators.iter().find(of).and_then(|prediction| prediction.by.first());
     let by_law =
         by_law.map(|by| format!("Predicted by Amdahl's law from its share of CPU: {}.", ratio_gain(&by.predicted)));
-    let by_count = remedy
-        .processors_times
-        .map(|times| format!("Predicted if all of it scales: {:+.0} %, and no more.", 100.0 * (times - 1.0)));
-    by_law.or(by_count)
+    let contended = remedy.contention.map_or_else(String::new, |of| {
+        let [value, low, high] = [of.value, of.low, of.high].map(|part| format!("{:.1}", 100.0 * part));
+        format!(" Contended by the universal scalability law: {value} % [{low}, {high}] of the work.")
+    });
+    by_law.or(remedy.processors_times.map(|times| {
+        format!("Predicted if all of it scales: {:+.0} %, and no more.{contended}", 100.0 * (times - 1.0))
+    }))
 }
 
 /// Why a remedy's gain is hard to believe.
