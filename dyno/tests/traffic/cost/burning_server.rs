@@ -4,8 +4,9 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use rustls::crypto::aws_lc_rs;
@@ -16,8 +17,23 @@ use rustls::{ServerConfig, ServerConnection, SignatureAlgorithm, SignatureScheme
 
 /// The variable that says what is burnt, in microseconds: hello, signature, finish, request.
 const BURNS: &str = "TLSDYNO_TEST_BURNS_US";
-/// What a line of the server's begins with that tells what requests on kept connections used so far.
-const USED: &str = "a next request used, in us: ";
+/// What a line of the server's begins with that tells what it used so far: for each burn at its four points, and for
+/// each request on a kept connection, burn and all.
+const USED: &str = "used, in us: ";
+/// Of each [`Point`] so far: how many, and their CPU time in nanoseconds.
+static SPENT: [[AtomicU64; 2]; 5] = [const { [const { AtomicU64::new(0) }; 2] }; 5];
+/// Rounds of the work that is burnt in a microsecond, by a look at the start.
+static ROUNDS_PER_US: OnceLock<f64> = OnceLock::new();
+
+/// Where CPU time is burnt, and a request on a kept connection with all that it takes.
+#[derive(Clone, Copy, PartialEq)]
+enum Point {
+    Hello,
+    Signature,
+    Finish,
+    Request,
+    Next,
+}
 
 /// One that runs; ended with the test.
 pub struct BurningServer {
@@ -44,11 +60,12 @@ impl BurningServer {
         BurningServer { address: address.expect("the server says where it listens"), child, output }
     }
 
-    /// Ends it; what it used for a request on a kept connection by the clock of its own thread, in microseconds.
-    pub fn ended(mut self) -> f64 {
+    /// Ends it; what it used by the clock of its own thread, in microseconds: for each burn at its four points, and
+    /// for each request on a kept connection.
+    pub fn ended(mut self) -> [f64; 5] {
         self.child.kill().unwrap();
         let lines = self.output.by_ref().lines().map_while(Result::ok);
-        let last = lines.filter_map(|line| line.strip_prefix(USED)?.parse().ok()).last();
+        let last = lines.filter_map(|line| serde_json::from_str(line.strip_prefix(USED)?).ok()).last();
         last.expect("the server tells what it used")
     }
 }
@@ -67,38 +84,30 @@ fn serves_until_it_is_ended() {
     let Ok(burns) = std::env::var(BURNS) else { return };
     let burns: Vec<u64> = burns.split(',').map(|us| us.parse().unwrap()).collect();
     let &[hello, signature, finish, request] = burns.as_slice() else { panic!("four numbers are wanted") };
+    ROUNDS_PER_US.get_or_init(rounds_per_us);
     let config = config(hello, signature);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     println!("listens at {}", listener.local_addr().unwrap());
-    let mut requests = Requests::default();
     for stream in listener.incoming().flatten() {
         // A client that breaks off is none of its business.
-        let _ = serve(stream, &config, [finish, request], &mut requests);
+        let _ = serve(stream, &config, finish, request);
     }
 }
 
-/// Requests on kept connections, each from the end of the one before.
-#[derive(Default)]
-struct Requests {
-    used: Duration,
-    number: u32,
-}
-
-impl Requests {
-    fn add(&mut self, used: Duration) {
-        (self.used, self.number) = (self.used + used, self.number + 1);
-        if self.number.is_multiple_of(1024) {
-            println!("{USED}{:.3}", self.used.as_secs_f64() * 1e6 / f64::from(self.number));
-        }
+/// One more of [`SPENT`].
+fn spend(point: Point, time: Duration) {
+    let [count, ns] = &SPENT[point as usize];
+    ns.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    let count = count.fetch_add(1, Ordering::Relaxed) + 1;
+    if point == Point::Next && count.is_multiple_of(1024) {
+        let mean = |[count, ns]: &[AtomicU64; 2]| {
+            ns.load(Ordering::Relaxed) as f64 / 1e3 / count.load(Ordering::Relaxed).max(1) as f64
+        };
+        println!("{USED}{:?}", SPENT.each_ref().map(mean));
     }
 }
 
-fn serve(
-    mut stream: TcpStream,
-    config: &Arc<ServerConfig>,
-    [finish, request]: [u64; 2],
-    requests: &mut Requests,
-) -> std::io::Result<()> {
+fn serve(mut stream: TcpStream, config: &Arc<ServerConfig>, finish: u64, request: u64) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     let mut connection = ServerConnection::new(Arc::clone(config)).unwrap();
@@ -107,7 +116,7 @@ fn serve(
             return Ok(());
         }
     }
-    burn(finish);
+    burn(Point::Finish, finish);
     let mut stream = rustls::Stream::new(&mut connection, &mut stream);
     let (mut asked, mut buffer, mut before) = (Vec::new(), [0; 4096], None);
     loop {
@@ -117,7 +126,7 @@ fn serve(
         }
         asked.extend_from_slice(&buffer[..read]);
         if asked.ends_with(b"\r\n\r\n") {
-            burn(request);
+            burn(Point::Request, request);
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nobject")?;
             stream.flush()?;
             if asked.windows(17).any(|words| words == b"Connection: close") {
@@ -125,29 +134,34 @@ fn serve(
                 return stream.flush();
             }
             let now = used();
-            before.replace(now).inspect(|before| requests.add(now - *before));
+            before.replace(now).inspect(|before| spend(Point::Next, now - *before));
             asked.clear();
         }
     }
 }
 
-/// Uses so many microseconds of CPU time. Its clock is read a few times only, by a system call each: many of them make
-/// what follows dearer, too. In between the time of day tells, which takes none.
-fn burn(us: u64) {
-    if us == 0 {
-        return;
+/// Does work of so many microseconds. It is work and no time, which a machine of changing pace makes dearer as it does
+/// the code around it; what it took by the clock is told.
+fn burn(point: Point, us: u64) {
+    // Who burns nothing reads the clocks, too.
+    let before = used();
+    work((us as f64 * ROUNDS_PER_US.get().unwrap()) as u64);
+    spend(point, used() - before);
+}
+
+fn rounds_per_us() -> f64 {
+    const ROUNDS: u64 = 10_000_000;
+    let before = used();
+    work(ROUNDS);
+    ROUNDS as f64 / ((used() - before).as_secs_f64() * 1e6)
+}
+
+fn work(rounds: u64) {
+    let mut state = 1_u64;
+    for _ in 0..rounds {
+        state = std::hint::black_box(state).wrapping_mul(0x2545_f491_4f6c_dd1d).rotate_left(7);
     }
-    let end = used() + Duration::from_micros(us);
-    loop {
-        let left = end.saturating_sub(used());
-        if left.is_zero() {
-            return;
-        }
-        let until = Instant::now() + left;
-        while Instant::now() < until {
-            std::hint::spin_loop();
-        }
-    }
+    std::hint::black_box(state);
 }
 
 /// CPU time of this thread so far.
@@ -178,7 +192,7 @@ struct BurningResolver {
 
 impl ResolvesServerCert for BurningResolver {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        burn(self.us);
+        burn(Point::Hello, self.us);
         Some(Arc::clone(&self.key))
     }
 }
@@ -208,7 +222,7 @@ struct BurningSigner {
 
 impl Signer for BurningSigner {
     fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rustls::Error> {
-        burn(self.us);
+        burn(Point::Signature, self.us);
         self.signer.sign(message)
     }
 
