@@ -442,7 +442,7 @@ fn ctrl_c_while_a_server_is_started_again_keeps_what_was_measured() {
     let command = format!("sh -c '{hangs}; exec {tlsdyno} {serve}'");
     let address = format!("127.0.0.1:{port}");
     // Each block begins with a start, which takes seconds on a busy machine.
-    let longer = ["--time", "300", "--server-command", &command, "--address", &address];
+    let longer = ["--time", "100", "--server-command", &command, "--address", &address];
     let running = place.measure(&[&LONG[..5], &longer].concat());
     std::fs::write(&hang, "").unwrap();
     let Running { child, said } = running;
@@ -458,7 +458,7 @@ fn ctrl_c_while_a_server_is_started_again_keeps_what_was_measured() {
 fn a_killed_experiment_leaves_nothing_behind() {
     let place = Place::new();
     // Without slices each configuration has one server, and not others for later rounds.
-    let mut running = place.measure(&[&LONG[..5], &["--time", "300", "--slice", "0"]].concat());
+    let mut running = place.measure(&[&LONG[..5], &["--time", "100", "--slice", "0"]].concat());
     assert!(!place.processes().is_empty() && !place.run_directories().is_empty());
     running.signal(Signal::KILL);
     running.child.wait().unwrap();

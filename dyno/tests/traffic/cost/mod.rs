@@ -210,7 +210,7 @@ fn a_server_with_a_process_for_each_connection_is_read_by_its_control_group_or_r
     // Not every machine lets us make control groups.
     let Ok(group) = Cgroup::create() else { return };
     std::fs::write(group.0.path.join("cgroup.procs"), server.0.id().to_string()).unwrap();
-    let of_running = cost(&place, &[&url]);
+    let of_running = cost(&place, &[&url, "--no-request"]);
     drop(server);
     let command = format!("python3 {program} {chain} {key} {{port}}");
     let of_started = cost(&place, &["--server-command", &command, "--address", "127.0.0.1:{port}", "--no-request"]);
