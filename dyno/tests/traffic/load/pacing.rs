@@ -12,8 +12,8 @@ use super::{Running, built_in, json, load, stderr, tlsdyno};
 use crate::place::eventually;
 
 /// The server stands still for a second. By the schedule, a request that fell due `t` before the end of the stall waits
-/// for `t`: of six seconds of requests the one at the 99th percentile fell due 60 ms after the stall began. A busy machine
-/// stops the server seconds after the load began.
+/// for `t`: of six seconds of requests the one at the 99th percentile fell due 60 ms after the stall began. A busy
+/// machine stops the server seconds after the load began.
 #[test]
 fn a_stalled_server_is_charged_by_the_schedule() {
     let directory = tempfile::tempdir().unwrap();

@@ -58,7 +58,9 @@ impl Directive {
         let blank = if self.arguments.is_empty() { "" } else { " " };
         match &self.inner {
             None => {
-                let _ = writeln!(text, "{indent}{}{blank}{}", self.name, self.arguments);
+                let _ = write!(text, "{indent}{}{blank}{}", self.name, self.arguments);
+                // The next line is none of it.
+                text.push_str(if text.ends_with('\\') { " \n" } else { "\n" });
             }
             Some(inner) => {
                 let _ = writeln!(text, "{indent}<{}{blank}{}>", self.name, self.arguments);
@@ -224,14 +226,12 @@ pub(super) fn parsed(text: &str) -> Result<Vec<Directive>> {
     let mut done: Vec<Directive> = Vec::new();
     let mut lines = text.lines().enumerate();
     while let Some((number, line)) = lines.next() {
-        let mut line = line.trim().to_owned();
+        let mut line = line.to_owned();
+        // Only at the very end of a line: a blank behind it makes it a letter (`ap_cfg_getline`).
         while line.ends_with('\\') {
             line.pop();
-            let Some((_, next)) = lines.next() else {
-                line.truncate(line.trim_end_matches('\\').len());
-                break;
-            };
-            line.push_str(next.trim_end());
+            let Some((_, next)) = lines.next() else { break };
+            line.push_str(next);
         }
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
@@ -332,6 +332,16 @@ mod tests {
         assert!(super::read(&place.path().join("apache2.conf")).is_err());
         write("apache2.conf", "Include x.conf");
         assert!(format!("{:#}", super::read(&place.path().join("apache2.conf")).unwrap_err()).contains("no such file"));
+    }
+
+    #[test]
+    fn a_backslash_before_a_blank_continues_no_line() {
+        for (text, lines) in [("a b \\\nc", 1), ("a b \\\t\nc d", 2), ("\\\t\\", 1), ("a\\ \\\n\nb c", 2)] {
+            let read = parsed(text).unwrap();
+            let mut written = String::new();
+            read.iter().for_each(|directive| directive.write(&mut written, 0));
+            assert_eq!((read.len(), parsed(&written).unwrap()), (lines, read), "{text:?} as {written:?}");
+        }
     }
 
     proptest! {
