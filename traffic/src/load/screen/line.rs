@@ -62,6 +62,7 @@ fn line(snapshot: &Snapshot, elapsed: Duration) -> String {
 }
 
 #[cfg(test)]
+#[cfg(feature = "screen")]
 mod tests {
     use tlsdyno_engine::load::{Handshakes, Slice};
 
