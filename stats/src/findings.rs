@@ -262,7 +262,8 @@ fn remedy_answer(experiment: &Experiment, model: &RemedyModel, as_is: &str, roun
     };
     let times = processors(&model.configuration).zip(processors(&over)).map(|(after, before)| after / before);
     let is_real = |name: &str| of(name).is_some_and(|model| model.processors.is_none_or(|of| of.speed == 1.0));
-    let real = ratio.filter(|_| !limited && processors(&over) == Some(1.0) && is_real(&model.configuration));
+    let are_real = is_real(&over) && is_real(&model.configuration) && processors(&over) == Some(1.0);
+    let real = ratio.filter(|of| are_real && !limited && of.low > 0.0 && of.high.is_finite());
     RemedyFinding {
         name: model.name.clone(),
         configuration: model.configuration.clone(),
