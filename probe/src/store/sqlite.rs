@@ -2,10 +2,10 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use rusqlite::{Connection, OpenFlags, params_from_iter};
+use rusqlite::{Connection, ErrorCode, OpenFlags, params_from_iter};
 
 use super::database::{Database, Dialect, Value};
 
@@ -13,6 +13,8 @@ use super::database::{Database, Dialect, Value};
 const APPLICATION_ID: i64 = 0x746c_7370;
 /// How long to wait for another process that is writing.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long to wait before a refused step is tried again.
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
 /// A SQLite file.
 pub struct Sqlite {
@@ -64,7 +66,7 @@ impl Sqlite {
     fn with(
         connection: Connection,
         path: &Path,
-        prepare: impl FnOnce(&Connection) -> rusqlite::Result<()>,
+        prepare: impl Fn(&Connection) -> rusqlite::Result<()>,
     ) -> Result<Sqlite> {
         let failed = || format!("failed to open {}", path.display());
         connection.busy_timeout(BUSY_TIMEOUT).with_context(failed)?;
@@ -79,7 +81,16 @@ impl Sqlite {
             path.display()
         );
         connection.set_prepared_statement_cache_capacity(64);
-        prepare(&connection).with_context(failed)?;
+        // SQLite does not wait by itself where a reader becomes a writer: when several robots make a file's journal at
+        // once, it refuses all but one of them.
+        let until = Instant::now() + BUSY_TIMEOUT;
+        let busy = |error: &rusqlite::Error| error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy);
+        let mut prepared = prepare(&connection);
+        while prepared.as_ref().is_err_and(busy) && Instant::now() < until {
+            std::thread::sleep(BUSY_PAUSE);
+            prepared = prepare(&connection);
+        }
+        prepared.with_context(failed)?;
         let file = identity(path).with_context(failed)?;
         Ok(Sqlite { connection, path: path.to_owned(), file })
     }

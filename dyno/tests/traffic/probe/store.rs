@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rusqlite::Connection;
 use tlsdyno::probe::entry::Entry;
@@ -486,6 +487,22 @@ fn what_is_no_store_of_probes_is_refused() {
     assert!(error(Store::open_for_reading(&other)).contains("--store"));
     let none = Address::File(directory.path().join("none"));
     assert!(error(Store::open_for_reading(&none)).contains("--every"));
+}
+
+/// The journal is changed by one at a time, and SQLite does not wait for that by itself.
+#[test]
+fn a_new_file_that_another_writes_is_opened_when_the_other_is_done() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("probe.sqlite");
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| tell.send(Store::open(&Address::File(path.clone())).map(drop)));
+        assert!(told.recv_timeout(Duration::from_millis(200)).is_err(), "the other still writes");
+        other.execute_batch("COMMIT").unwrap();
+        told.recv().unwrap().unwrap();
+    });
 }
 
 #[test]
