@@ -3,6 +3,7 @@
 //! has come meanwhile in one packet. Where a service is lost its requests go to the next one, which does no harm: the
 //! same text signed twice says the same.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -25,6 +26,10 @@ const SILENCE: Duration = Duration::from_secs(1);
 const HOPE: Duration = Duration::from_secs(2);
 /// Requests of one connection of the provider, which asks for one at a time.
 const PER_LOCAL: u32 = 64;
+/// A connection of the provider that takes no answers is closed at so many bytes of them.
+const OWED_BYTES_MAX: usize = 64 * 1024;
+/// Between two sentences that no service answers.
+const COMPLAINTS: Duration = Duration::from_secs(60);
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 const LISTENER: u64 = 0;
 
@@ -71,6 +76,9 @@ pub struct Agent {
     /// Since when no service can be reached.
     down_since: Option<Instant>,
     counters: Counters<6>,
+    said: Lines,
+    /// When it was last said that no service answers.
+    complained: Option<Instant>,
 }
 
 impl Agent {
@@ -98,6 +106,8 @@ impl Agent {
             queue: VecDeque::new(),
             down_since: Some(Instant::now()),
             counters: Counters::new(NAMES),
+            said: Lines::to(io::stderr()),
+            complained: None,
         })
     }
 
@@ -124,7 +134,7 @@ impl Agent {
             }
             let now = Instant::now();
             if now >= next_look {
-                self.look(now)?;
+                self.look(now);
                 next_look = now + Duration::from_nanos(TICK.tv_nsec as u64);
             }
             self.dispatch(now);
@@ -162,7 +172,7 @@ impl Agent {
         let Some(local) = self.locals.get_mut(&id) else { return };
         let is_open = local.read();
         let mut done = 0;
-        let mut is_right = local.write();
+        let mut is_right = local.write() && local.output.len() <= OWED_BYTES_MAX;
         while is_right {
             match first::<Request>(&local.input[done..]) {
                 Ok(Some((request, bytes))) => {
@@ -216,7 +226,12 @@ impl Agent {
     fn pump(&mut self, at: usize) {
         let Agent { links, pending, locals, counters, .. } = self;
         let result = links[at].pump(|answer| {
-            let Some(asked) = pending.remove(&answer.tag) else { return };
+            // Only where it went by this link.
+            let Entry::Occupied(found) = pending.entry(answer.tag) else { return };
+            if found.get().sent.is_none_or(|(link, _)| link != at) {
+                return;
+            }
+            let asked = found.remove();
             counters.add(ANSWERED, 1);
             let is_gone = locals.get_mut(&asked.local).is_some_and(|local| !local.answer(asked.tag, answer));
             if is_gone {
@@ -231,7 +246,7 @@ impl Agent {
     /// Ends a link; what it owes goes to another.
     fn lose(&mut self, at: usize, now: Instant, why: &dyn std::fmt::Display) {
         if self.links[at].is_up() {
-            tell!("lost a cryptoserver: {why}");
+            self.said.print(format!("lost a cryptoserver: {why}\n"));
         }
         self.links[at].close(now, why);
         for (tag, pending) in &mut self.pending {
@@ -244,26 +259,55 @@ impl Agent {
     }
 
     /// What time brings: new connections, silent services, requests that have waited too long.
-    fn look(&mut self, now: Instant) -> Result<()> {
+    fn look(&mut self, now: Instant) {
+        let silent = self.silent(now);
+        let answers = |(at, link): (usize, &Link)| link.is_up() && !silent[at];
+        let another_answers = self.links.iter().enumerate().any(answers);
+        for (at, is_silent) in silent.into_iter().enumerate() {
+            if is_silent || self.links[at].is_late(now) {
+                self.lose(at, now, &"it does not answer");
+                if is_silent && another_answers {
+                    self.links[at].rest(now);
+                }
+            }
+            self.begin(at, now);
+        }
+        let is_up = self.links.iter().any(Link::is_up);
+        self.down_since = if is_up { None } else { self.down_since.or(Some(now)) };
+        self.give_up(now);
+    }
+
+    /// Links of services that owe an answer for too long. One of a service's is asked at a time at light load, and a
+    /// machine that stands still answers on none of them.
+    fn silent(&self, now: Instant) -> Vec<bool> {
         let mut silent = vec![false; self.links.len()];
         for (at, sent) in self.pending.values().filter_map(|pending| pending.sent) {
             // A service with much to do answers late, but it does answer.
             silent[at] |= now - sent.max(self.links[at].heard) > SILENCE;
         }
-        for (at, is_silent) in silent.into_iter().enumerate() {
-            if is_silent || self.links[at].is_late(now) {
-                self.lose(at, now, &"it does not answer");
-            }
-            let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
-            if let Some(stream) = self.links[at].begin_if_due(now).context("connect to a cryptoserver")? {
-                epoll::add(&self.epoll, stream, epoll::EventData::new_u64(at as u64 + 1), flags)?;
-                self.pump(at);
+        for (links, silent) in self.links.chunks(self.per_service).zip(silent.chunks_mut(self.per_service)) {
+            if silent.contains(&true) {
+                for (link, silent) in links.iter().zip(silent) {
+                    *silent |= link.is_up() && now - link.heard > SILENCE;
+                }
             }
         }
-        let is_up = self.links.iter().any(Link::is_up);
-        self.down_since = if is_up { None } else { self.down_since.or(Some(now)) };
-        self.give_up(now);
-        Ok(())
+        silent
+    }
+
+    /// Connects where that is due. Where the system has no descriptors it is tried again.
+    fn begin(&mut self, at: usize, now: Instant) {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
+        let data = epoll::EventData::new_u64(at as u64 + 1);
+        let begun = match self.links[at].begin_if_due(now) {
+            Ok(None) => return,
+            Ok(Some(stream)) => epoll::add(&self.epoll, stream, data, flags).map_err(io::Error::from),
+            Err(error) => Err(error),
+        };
+        match begun {
+            Ok(()) => self.pump(at),
+            Err(error) => self.links[at].close(now, &error),
+        }
     }
 
     fn give_up(&mut self, now: Instant) {
@@ -275,6 +319,10 @@ impl Agent {
         }
         let faults: Vec<&str> = self.links.iter().step_by(self.per_service).map(|link| link.fault.as_str()).collect();
         let why = format!("no cryptoserver answers ({}); start one: tlsdyno cryptoserver", faults.join("; "));
+        if self.complained.is_none_or(|before| now - before >= COMPLAINTS) {
+            self.complained = Some(now);
+            self.said.print(format!("{why}\n"));
+        }
         for tag in over {
             let Some(pending) = self.pending.remove(&tag) else { continue };
             self.counters.add(FAILED, 1);

@@ -11,6 +11,7 @@ use openssl::pkey::Private;
 use openssl::rsa::Rsa;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_native::batch_rsa::BatchRsa;
+use zeroize::Zeroizing;
 
 use crate::gathering::Gathering;
 use crate::premaster::{self, Secret};
@@ -69,6 +70,10 @@ impl Batches {
         if let Err(why) = premaster::check(&self.0.keys[member], block) {
             return done(Err(why));
         }
+        // It would spoil its batch, and every visitor can send it.
+        if block.iter().all(|byte| *byte == 0) {
+            return done(premaster::decrypt(&self.0.keys[member], version, block));
+        }
         let waiting = Waiting { version, block: block.to_vec(), done };
         if self.0.lock().add(member, Instant::now(), waiting) {
             self.0.changed.notify_one();
@@ -122,7 +127,9 @@ impl Shared {
         let mut plain = plain.into_iter().flatten();
         for (member, one) in batch {
             let secret = match plain.next() {
-                Some(mut plain) => premaster::secret_in(&mut plain, one.version),
+                Some(plain) => {
+                    premaster::secret_in(&Zeroizing::new(plain), &self.keys[member], one.version, &one.block)
+                }
                 None => premaster::decrypt(&self.keys[member], one.version, &one.block),
             };
             (one.done)(secret);
@@ -215,7 +222,7 @@ mod tests {
             let member = usize::from(number) % 8;
             let mut block = vec![0; 128];
             let secret = [&[3, 3][..], &[number; 46]].concat();
-            // A number of 0 has no inverse: its batch is done one by one.
+            // A number of 0 has no inverse: it is done alone.
             if number % 10 != 3 {
                 keys[member].public_encrypt(&secret, &mut block, Padding::PKCS1).unwrap();
             }
@@ -231,7 +238,7 @@ mod tests {
             .collect();
         numbers.sort_unstable();
         assert_eq!(numbers, (0..200).collect::<Vec<u8>>());
-        assert!((50..200).contains(&batches.count()), "{}", batches.count());
+        assert!((45..200).contains(&batches.count()), "{}", batches.count());
         let (answers, answered) = channel();
         batches.add(0, 0x0303, &[0xff; 128], Box::new(move |secret| answers.send(secret).unwrap()));
         assert!(answered.recv().unwrap().is_err(), "not below the modulus");

@@ -26,6 +26,7 @@ mod kept_inputs;
 pub mod keys;
 mod link;
 pub mod metrics;
+pub mod padding;
 pub mod premaster;
 pub mod rate;
 pub mod service;

@@ -16,6 +16,8 @@ use crate::identity::PROTOCOL;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two tries: twice as long each time, and never so long that a service that is back is found too late.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(25), Duration::from_millis(200));
+/// After a silence, where another service answers: a machine that accepts connections may still answer nothing.
+const PAUSES_AFTER_SILENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(16));
 
 /// Where a service is, and how it proves that.
 #[derive(Clone, Debug)]
@@ -33,6 +35,7 @@ pub struct Link {
     service: Service,
     open: Option<Open>,
     pause: Duration,
+    pause_after_silence: Duration,
     retry_at: Instant,
     /// Requests without an answer.
     pub in_flight: u32,
@@ -46,16 +49,17 @@ struct Open {
     stream: TcpStream,
     tls: ClientConnection,
     input: Vec<u8>,
+    output: Vec<u8>,
     began: Instant,
 }
 
 impl Link {
     /// Not connected yet; it may be at once.
     pub fn new(service: Service) -> Link {
-        let (pause, _) = PAUSES;
+        let (pause, pause_after_silence) = (PAUSES.0, PAUSES_AFTER_SILENCE.0);
         let fault = format!("{} was not tried yet", service.address);
         let now = Instant::now();
-        Link { service, open: None, pause, retry_at: now, in_flight: 0, heard: now, fault }
+        Link { service, open: None, pause, pause_after_silence, retry_at: now, in_flight: 0, heard: now, fault }
     }
 
     /// Whether requests can be sent.
@@ -84,7 +88,7 @@ impl Link {
         }
         let mut tls = ClientConnection::new(tls, name).map_err(io::Error::other)?;
         tls.set_buffer_limit(None);
-        self.open = Some(Open { stream: socket.into(), tls, input: Vec::new(), began: now });
+        self.open = Some(Open { stream: socket.into(), tls, input: Vec::new(), output: Vec::new(), began: now });
         Ok(self.open.as_ref().map(|open| &open.stream))
     }
 
@@ -97,17 +101,22 @@ impl Link {
         self.pause = (self.pause * 2).min(PAUSES.1);
     }
 
+    /// Lets it rest longer: it answered nothing, and another service does.
+    pub fn rest(&mut self, now: Instant) {
+        self.retry_at = now + self.pause_after_silence;
+        self.pause_after_silence = (self.pause_after_silence * 2).min(PAUSES_AFTER_SILENCE.1);
+    }
+
     /// Whether a handshake takes too long.
     pub fn is_late(&self, now: Instant) -> bool {
         self.open.as_ref().is_some_and(|open| open.tls.is_handshaking() && now - open.began > PATIENCE)
     }
 
-    /// Takes a request, to be sent with the next [`Link::pump`].
+    /// Takes a request, to be sent with the next [`Link::pump`]: all of them in one record, as far as they fit.
     pub fn put(&mut self, frame: &[u8]) {
         if let Some(open) = &mut self.open {
             self.in_flight += 1;
-            // It is a buffer without a limit.
-            let _ = open.tls.writer().write_all(frame);
+            open.output.extend_from_slice(frame);
         }
     }
 
@@ -126,6 +135,7 @@ impl Link {
         self.in_flight = self.in_flight.saturating_sub(answers);
         if answers > 0 {
             self.heard = Instant::now();
+            self.pause_after_silence = PAUSES_AFTER_SILENCE.0;
         }
         // With an alert where something was not understood.
         let written = open.write();
@@ -135,6 +145,7 @@ impl Link {
                 return Err(io::Error::other("it is no cryptoserver"));
             }
             self.pause = PAUSES.0;
+            self.heard = Instant::now();
         }
         Ok(())
     }
@@ -163,6 +174,9 @@ impl Open {
     }
 
     fn write(&mut self) -> io::Result<()> {
+        // It is a buffer without a limit.
+        self.tls.writer().write_all(&self.output)?;
+        self.output.clear();
         while self.tls.wants_write() {
             match self.tls.write_tls(&mut self.stream) {
                 Ok(_) => {}

@@ -45,7 +45,7 @@ fn cpu_ns() -> u64 {
     Duration::new(spent.tv_sec as u64, spent.tv_nsec as u32).as_nanos() as u64
 }
 
-/// Lines on standard output, written by a thread of its own: whoever has stopped reading holds nobody up.
+/// Lines on standard output or error, written by a thread of its own: whoever has stopped reading holds nobody up.
 pub struct Lines {
     waiting: SyncSender<String>,
     ended: Receiver<()>,
@@ -62,7 +62,8 @@ impl Lines {
         Lines::to(std::io::stdout())
     }
 
-    fn to(mut out: impl Write + Send + 'static) -> Lines {
+    /// On something else.
+    pub fn to(mut out: impl Write + Send + 'static) -> Lines {
         let (waiting, lines) = mpsc::sync_channel::<String>(Lines::WAITING_MAX);
         let (end, ended) = mpsc::channel();
         std::thread::spawn(move || {

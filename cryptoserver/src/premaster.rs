@@ -1,18 +1,19 @@
-//! The pre-master secret of static RSA: what stands in a decrypted block, or random bytes where block or version is
+//! The pre-master secret of static RSA: what stands in a decrypted block, or other bytes where block or version is
 //! wrong. Both take the same time, without a branch on either (RFC 5246, section 7.4.7.1, implicit rejection). After a
 //! wrong block the web server goes on with a secret that nobody knows, and the handshake fails at its Finished.
-//! Bleichenbacher's attack needs to tell the two apart.
+//!
+//! Bleichenbacher's attack needs to tell the two apart. So the other bytes are the same each time and begin with the
+//! version that was asked for: who holds an agent's connection learns no more than a visitor does. OpenSSL 3.2 makes
+//! them from the private exponent and the block, too.
 
+use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::hmac;
 use openssl::pkey::Private;
 use openssl::rsa::{Padding, Rsa};
-use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
+use zeroize::Zeroizing;
 
-/// Bytes of a pre-master secret.
-pub const BYTES: usize = 48;
-/// What client and server make their keys from.
-pub type Secret = [u8; BYTES];
-/// Before the secret: 0, 2, at least eight bytes that are not 0, and a 0 (RFC 8017, section 7.2.2).
-const HEAD_BYTES_MIN: usize = 11;
+pub use crate::padding::{BYTES, Secret};
+use crate::padding::{HEAD_BYTES_MIN, select};
 
 /// Whether a block is one that `key` may decrypt.
 ///
@@ -32,36 +33,29 @@ pub fn check(key: &Rsa<Private>, block: &[u8]) -> Result<(), &'static str> {
 /// As [`check`], or the numbers could not be computed.
 pub fn decrypt(key: &Rsa<Private>, version: u16, block: &[u8]) -> Result<Secret, &'static str> {
     check(key, block)?;
-    let mut plain = vec![0; block.len()];
+    let mut plain = Zeroizing::new(vec![0; block.len()]);
     // The number alone: OpenSSL blinds it.
     key.private_decrypt(block, &mut plain, Padding::NONE).map_err(|_| "the decryption failed")?;
-    secret_in(&mut plain, version)
+    secret_in(&plain, key, version, block)
 }
 
-/// The secret in a block as it was before the client encrypted it, which is overwritten.
+/// The secret in a block that [`check`] allows; `plain` is what it was before the client encrypted it to `key`.
 ///
 /// # Errors
-/// There are no random bytes.
-pub fn secret_in(plain: &mut [u8], version: u16) -> Result<Secret, &'static str> {
-    let mut random = [0; BYTES];
-    aws_lc_rs::rand::fill(&mut random).map_err(|_| "there are no random bytes")?;
-    let secret = select(plain, version, &random);
-    plain.fill(0);
-    Ok(secret)
+/// There is no memory.
+pub fn secret_in(plain: &[u8], key: &Rsa<Private>, version: u16, block: &[u8]) -> Result<Secret, &'static str> {
+    Ok(select(plain, version, &instead(key, version, block).ok_or("there is no memory")?))
 }
 
-/// The last 48 bytes of a block where it is formed as it must be and has the version, else `random`.
-fn select(plain: &[u8], version: u16, random: &[u8; BYTES]) -> [u8; BYTES] {
-    let (head, secret) = plain.split_at(plain.len() - BYTES);
-    let (padding, end) = head[2..].split_at(head.len() - 3);
-    let no_zero = padding.iter().fold(Choice::from(1), |so_far, byte| so_far & !byte.ct_eq(&0));
-    let formed = head[0].ct_eq(&0) & head[1].ct_eq(&2) & no_zero & end[0].ct_eq(&0);
-    let good = formed & secret[..2].ct_eq(&version.to_be_bytes());
-    let mut selected = [0; BYTES];
-    for ((into, random), secret) in selected.iter_mut().zip(random).zip(secret) {
-        *into = u8::conditional_select(random, secret, good);
-    }
-    selected
+/// What is answered for a wrong block.
+fn instead(key: &Rsa<Private>, version: u16, block: &[u8]) -> Option<Secret> {
+    let exponent = Zeroizing::new(key.d().to_vec_padded(key.size() as i32).ok()?);
+    let mut mac = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA384, digest(&SHA256, &exponent).as_ref()));
+    mac.update(&version.to_be_bytes());
+    mac.update(block);
+    let mut secret: Secret = mac.sign().as_ref().try_into().ok()?;
+    secret[..2].copy_from_slice(&version.to_be_bytes());
+    Some(secret)
 }
 
 #[cfg(test)]
@@ -89,8 +83,13 @@ mod tests {
         key.public_encrypt(&secret(), &mut encrypted, Padding::PKCS1).unwrap();
         assert_eq!(decrypt(&key, 0x0303, &encrypted), Ok(secret()));
         let other = decrypt(&key, 0x0302, &encrypted).unwrap();
-        assert_ne!(other, secret());
-        assert_ne!(other, decrypt(&key, 0x0302, &encrypted).unwrap(), "random each time");
+        assert_ne!(other[2..], secret()[2..]);
+        assert_eq!(other[..2], [3, 2], "as a right one begins");
+        assert_eq!(other, decrypt(&key, 0x0302, &encrypted).unwrap(), "the same each time");
+        assert_ne!(other[2..], decrypt(&key, 0x0301, &encrypted).unwrap()[2..]);
+        let mut next = encrypted.clone();
+        next[255] ^= 1;
+        assert_ne!(other, decrypt(&key, 0x0302, &next).unwrap());
         assert!(decrypt(&key, 0x0303, &encrypted[1..]).is_err());
         assert!(decrypt(&key, 0x0303, &[0xff; 256]).is_err());
     }

@@ -2,10 +2,11 @@
 //! one after the other, so an agent that is to use several CPUs has several connections. Only decryptions in batches
 //! are done by other threads, which leave the answers in the connection's outbox.
 
+use std::collections::HashMap;
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::OwnedFd;
 use rustls::{ServerConfig, ServerConnection};
+use socket2::{SockRef, TcpKeepalive};
 use tlsdyno_base::fault::{Fault, OrFault};
 
 use crate::frame::{Answer, Operation, Request, Status, first};
@@ -25,6 +27,10 @@ use crate::rate::{Client, Rates};
 
 /// A client has so long to say who it is, and to take what it asked for.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The system finds out by itself that the other machine is gone.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+/// A client may have this part of the connections.
+const PART_OF_A_CLIENT: u32 = 4;
 /// A connection without requests is closed; its agent makes another one when it needs it.
 const IDLE: Duration = Duration::from_secs(600);
 /// A connection that is owed so many answers by batches is read no further.
@@ -62,7 +68,11 @@ struct Shared {
     keys: Keys,
     rates: Mutex<Rates>,
     counters: Counters<7>,
-    connections: AtomicU32,
+    /// Connections that have not said yet who they are: they take no place from those that have.
+    strangers: AtomicU32,
+    /// Connections of each client, and of how many each may have at most.
+    clients: Mutex<HashMap<Client, u32>>,
+    connections_max: u32,
 }
 
 impl Service {
@@ -79,7 +89,9 @@ impl Service {
             keys,
             rates: Mutex::new(Rates::new(limits.rate)),
             counters: Counters::new(NAMES),
-            connections: AtomicU32::new(0),
+            strangers: AtomicU32::new(0),
+            clients: Mutex::default(),
+            connections_max: limits.connections,
         };
         Ok(Service { listener, shared: Arc::new(shared), limits })
     }
@@ -116,25 +128,62 @@ impl Service {
     }
 
     fn line(&self) -> String {
-        let connections = self.shared.connections.load(Ordering::Relaxed).into();
+        let connections = self.shared.clients().values().sum::<u32>().into();
         self.shared.counters.line(&[("connections", connections), ("batches", self.shared.keys.batch_count())])
     }
 
     fn let_in(&self, stream: TcpStream) {
         let shared = Arc::clone(&self.shared);
-        if shared.connections.fetch_add(1, Ordering::Relaxed) >= self.limits.connections {
+        if shared.strangers.fetch_add(1, Ordering::Relaxed) >= self.limits.connections {
             shared.counters.add(NOT_LET_IN, 1);
-            shared.connections.fetch_sub(1, Ordering::Relaxed);
+            shared.strangers.fetch_sub(1, Ordering::Relaxed);
             return;
         }
         let serve = move || {
-            let served = Conversation::begin(&shared, stream).map(|mut one| one.go_on());
-            shared.counters.add(NOT_LET_IN, u64::from(served.is_err()));
-            shared.connections.fetch_sub(1, Ordering::Relaxed);
+            let begun = Conversation::begin(&shared, stream);
+            shared.strangers.fetch_sub(1, Ordering::Relaxed);
+            match begun {
+                Ok(mut one) => drop(one.go_on()),
+                Err(_) => shared.counters.add(NOT_LET_IN, 1),
+            }
         };
         if thread::Builder::new().name("connection".to_owned()).spawn(serve).is_err() {
-            self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+            self.shared.strangers.fetch_sub(1, Ordering::Relaxed);
         }
+    }
+}
+
+impl Shared {
+    fn clients(&self) -> MutexGuard<'_, HashMap<Client, u32>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for one more connection of this client, which gives it back.
+    fn place(&self, client: Client) -> Option<Place<'_>> {
+        let mut clients = self.clients();
+        let (all, own): (u32, u32) = (clients.values().sum(), clients.get(&client).copied().unwrap_or(0));
+        if all >= self.connections_max || own >= self.connections_max.div_ceil(PART_OF_A_CLIENT) {
+            return None;
+        }
+        clients.insert(client, own + 1);
+        Some(Place { shared: self, client })
+    }
+}
+
+/// One connection of a client.
+struct Place<'a> {
+    shared: &'a Shared,
+    client: Client,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut clients = self.shared.clients();
+        let left = clients.get(&self.client).map_or(0, |own| own - 1);
+        match left {
+            0 => clients.remove(&self.client),
+            left => clients.insert(self.client, left),
+        };
     }
 }
 
@@ -163,7 +212,7 @@ struct Conversation<'a> {
     shared: &'a Arc<Shared>,
     stream: TcpStream,
     tls: ServerConnection,
-    client: Client,
+    place: Place<'a>,
     outbox: Arc<Outbox>,
     /// Answers that are to come to the outbox.
     owed: usize,
@@ -174,12 +223,14 @@ impl<'a> Conversation<'a> {
         // What accepts does not wait; what it accepts does.
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let mut tls = ServerConnection::new(Arc::clone(&shared.tls)).map_err(io::Error::other)?;
         let began = Instant::now();
         while tls.is_handshaking() {
-            if began.elapsed() > PATIENCE || tls.read_tls(&mut stream)? == 0 {
+            let left = PATIENCE.checked_sub(began.elapsed()).filter(|left| !left.is_zero());
+            stream.set_read_timeout(Some(left.ok_or(io::ErrorKind::TimedOut)?))?;
+            if tls.read_tls(&mut stream)? == 0 {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             let understood = tls.process_new_packets();
@@ -193,9 +244,10 @@ impl<'a> Conversation<'a> {
             tls.peer_certificates().and_then(<[_]>::first).filter(|_| tls.alpn_protocol() == Some(PROTOCOL));
         let certificate = certificate.ok_or(io::ErrorKind::PermissionDenied)?;
         let client = digest(&SHA256, certificate).as_ref().try_into().map_err(io::Error::other)?;
+        let place = shared.place(client).ok_or(io::ErrorKind::PermissionDenied)?;
         stream.set_read_timeout(Some(IDLE))?;
         let outbox = Arc::new(Outbox { answers: Mutex::default(), wake: eventfd(0, EventfdFlags::CLOEXEC)? });
-        Ok(Conversation { shared, stream, tls, client, outbox, owed: 0 })
+        Ok(Conversation { shared, stream, tls, place, outbox, owed: 0 })
     }
 
     /// Until the client ends it, or breaks a rule.
@@ -246,17 +298,17 @@ impl<'a> Conversation<'a> {
 
     /// Answers every whole request; the bytes that they have.
     fn answer_all(&mut self, input: &[u8]) -> io::Result<usize> {
-        let (mut done, mut sent) = (0, Instant::now());
+        let (mut done, mut sent, mut answers) = (0, Instant::now(), Vec::new());
         while let Some((request, bytes)) = first::<Request>(&input[done..]).map_err(io::Error::other)? {
             done += bytes;
-            if let Some(answer) = self.answer(&request) {
-                self.tls.writer().write_all(&answer)?;
-            }
+            answers.extend(self.answer(&request).into_iter().flatten());
             if sent.elapsed() > ANSWER_DELAY {
+                self.tls.writer().write_all(&std::mem::take(&mut answers))?;
                 self.send()?;
                 sent = Instant::now();
             }
         }
+        self.tls.writer().write_all(&answers)?;
         Ok(done)
     }
 
@@ -269,7 +321,7 @@ impl<'a> Conversation<'a> {
 
     /// `None`: the outbox will get it.
     fn answer(&mut self, request: &Request) -> Option<Vec<u8>> {
-        let may = self.shared.rates.lock().is_ok_and(|mut rates| rates.take(&self.client, Instant::now()));
+        let may = self.shared.rates.lock().is_ok_and(|mut rates| rates.take(&self.place.client, Instant::now()));
         if !may {
             let too_many = (Status::TooMany, "more operations in a second than --rate allows this client");
             return Some(self.shared.answer(request.tag, request.operation, &Err(too_many)));

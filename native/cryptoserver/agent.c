@@ -257,8 +257,14 @@ static bool receive(int connection, struct answer *answer, ASYNC_JOB *job, uint6
 /* On the thread's connection; once more on a new one where an agent has gone since that was made. */
 static bool exchange_blocking(unsigned char *frame, size_t length, struct answer *answer)
 {
+    /* An agent that stands still would hold the server up for each visitor in turn. */
+    static _Atomic uint64_t fail_until_ns;
     bool is_new = false;
 
+    if (clock_ns(CLOCK_MONOTONIC) < fail_until_ns) {
+        errno = ETIMEDOUT;
+        return false;
+    }
     while (!is_new) {
         int connection = kept_connection(&is_new);
         uint64_t until_ns = clock_ns(CLOCK_MONOTONIC) + (uint64_t)PATIENCE_MS * NS_PER_MS;
@@ -269,8 +275,10 @@ static bool exchange_blocking(unsigned char *frame, size_t length, struct answer
             return true;
         /* What it may still answer must not be taken for the answer to the next request. */
         drop_kept();
-        if (errno == ETIMEDOUT)
+        if (errno == ETIMEDOUT) {
+            fail_until_ns = clock_ns(CLOCK_MONOTONIC) + (uint64_t)PATIENCE_MS * NS_PER_MS;
             return false;
+        }
     }
     return false;
 }
@@ -298,8 +306,8 @@ static bool exchange_in_job(unsigned char *frame, size_t length, struct answer *
         is_answered = receive(connection, answer, job, until_ns);
         number = errno;
     }
-    if (!is_answered)
-        shutdown(connection, SHUT_RDWR);
+    /* The descriptor stays as long as the server's own connection; the agent needs not keep its end of it. */
+    shutdown(connection, SHUT_RDWR);
     errno = number;
     return is_answered;
 }

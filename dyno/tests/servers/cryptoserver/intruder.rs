@@ -1,0 +1,189 @@
+//! What a cryptoserver gives to strangers, and to agents that ask for more than handshakes; services that stand still.
+
+use std::io::ErrorKind;
+
+use openssl::ssl::{SslFiletype, SslStream, SslVerifyMode};
+use rustix::process::Signal;
+use tlsdyno_cryptoserver::form;
+use tlsdyno_cryptoserver::frame::{Answer, KeyId, Operation, Request, Status, first};
+use tlsdyno_cryptoserver::identity::PROTOCOL;
+use tlsdyno_cryptoserver::keys::id_of;
+
+use super::*;
+
+/// Nobody waits longer for the service.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How somebody connects to a service.
+struct Caller<'a> {
+    /// Whose certificate it has.
+    identity: Option<&'a str>,
+    protocol: &'a [u8],
+    version: SslVersion,
+}
+
+const AGENT: Caller = Caller { identity: Some("agent"), protocol: PROTOCOL, version: TLS13 };
+
+impl Caller<'_> {
+    fn connect(&self, site: &Site, service: SocketAddr) -> Option<SslStream<TcpStream>> {
+        let mut connector = SslConnector::builder(SslMethod::tls_client()).unwrap();
+        // Who the service is matters to agents.
+        connector.set_verify(SslVerifyMode::NONE);
+        connector.set_max_proto_version(Some(self.version)).unwrap();
+        let protocol = [&[self.protocol.len() as u8][..], self.protocol].concat();
+        if !self.protocol.is_empty() {
+            connector.set_alpn_protos(&protocol).unwrap();
+        }
+        if let Some(identity) = self.identity {
+            connector.set_certificate_file(site.path(&format!("{identity}.pem")), SslFiletype::PEM).unwrap();
+            connector.set_private_key_file(site.path(&format!("{identity}.key")), SslFiletype::PEM).unwrap();
+        }
+        let stream = TcpStream::connect(service).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        connector.build().connect("127.0.0.1", stream).ok()
+    }
+
+    /// Whether the service answers at all.
+    fn is_answered(&self, site: &Site, service: SocketAddr) -> bool {
+        let asked = [ask(&[0; 16], Operation::Sign, 0x0804, b"")];
+        self.connect(site, service).is_some_and(|mut link| answers(&mut link, &asked).is_some())
+    }
+}
+
+fn ask(key: &KeyId, operation: Operation, detail: u16, message: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::new();
+    Request { tag: 7, operation, key: *key, detail, message }.encode(&mut frame);
+    frame
+}
+
+/// How each request ended; `None`: the connection has.
+fn answers(link: &mut SslStream<TcpStream>, asked: &[Vec<u8>]) -> Option<Vec<Status>> {
+    link.write_all(&asked.concat()).ok()?;
+    let (mut input, mut ended) = (Vec::new(), Vec::new());
+    while ended.len() < asked.len() {
+        let mut buffer = [0; 4096];
+        let read = link.read(&mut buffer);
+        assert!(read.as_ref().err().is_none_or(|error| error.kind() != ErrorKind::WouldBlock), "nobody answers");
+        input.extend_from_slice(&buffer[..read.ok().filter(|bytes| *bytes > 0)?]);
+        while let Some((answer, bytes)) = first::<Answer>(&input).unwrap() {
+            ended.push(answer.status);
+            input.drain(..bytes);
+        }
+    }
+    Some(ended)
+}
+
+fn key_of(site: &Site) -> KeyId {
+    let pem = fs::read(&site.certificate.key).unwrap();
+    id_of(&openssl::pkey::PKey::private_key_from_pem(&pem).unwrap()).unwrap()
+}
+
+#[test]
+fn only_an_agent_of_the_authority_is_answered() {
+    let site = Site::new(CertificateKind::P256);
+    let other = Site::new(CertificateKind::P256);
+    for end in ["pem", "key"] {
+        fs::copy(other.path(&format!("agent.{end}")), site.path(&format!("stranger.{end}"))).unwrap();
+    }
+    let service = site.service(any_port(), &[]);
+    let mut silent = TcpStream::connect(service.address).unwrap();
+    silent.set_read_timeout(Some(PATIENCE)).unwrap();
+    let is_answered = |caller: Caller| caller.is_answered(&site, service.address);
+    assert!(is_answered(AGENT));
+    assert!(!is_answered(Caller { identity: None, ..AGENT }));
+    assert!(!is_answered(Caller { identity: Some("stranger"), ..AGENT }), "another authority");
+    assert!(!is_answered(Caller { protocol: b"h2", ..AGENT }));
+    assert!(!is_answered(Caller { protocol: b"", ..AGENT }), "an authority may have other services");
+    assert!(!is_answered(Caller { version: TLS12, ..AGENT }));
+    assert!(is_answered(AGENT));
+    assert_eq!(silent.read(&mut [0]).unwrap(), 0, "who says nothing is let go");
+    let told = service.end();
+    assert_eq!(told["not_let_in"], 6, "{told}");
+}
+
+#[test]
+fn a_stolen_connection_gets_signatures_of_handshakes_and_nothing_else() {
+    let site = Site::new(CertificateKind::Rsa2048);
+    let service = site.service(any_port(), &[]);
+    let (key, sign) = (key_of(&site), Operation::Sign);
+    let texts: Vec<Vec<u8>> = form::examples().into_iter().map(|(message, _)| message).collect();
+    let client = [&[b' '; 64][..], b"TLS 1.3, client CertificateVerify\0", &[7; 32]].concat();
+    let asked = [
+        (ask(&key, sign, 0x0804, &texts[0]), Status::Done),
+        (ask(&key, sign, 0x0804, &texts[2]), Status::Done),
+        (ask(&key, sign, 0x0804, &[7; 32]), Status::Refused),
+        (ask(&key, sign, 0x0804, &client), Status::Refused),
+        (ask(&key, sign, 0x0201, &texts[2]), Status::Refused),
+        (ask(&key, sign, 0x0403, &texts[0]), Status::Refused),
+        (ask(&key, Operation::Decrypt, 0x0303, &[1; 256]), Status::Refused),
+        (ask(&[9; 16], sign, 0x0804, &texts[0]), Status::NoKey),
+    ];
+    let (frames, expected): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
+    let mut link = AGENT.connect(&site, service.address).unwrap();
+    assert_eq!(answers(&mut link, &frames).unwrap(), expected);
+    // Garbage ends its own connection.
+    let mut other = AGENT.connect(&site, service.address).unwrap();
+    assert_eq!(answers(&mut other, &[vec![0xff; 64]]), None);
+    assert_eq!(answers(&mut link, &frames).unwrap(), expected);
+}
+
+#[test]
+fn limits_hold_for_a_certificate_and_strangers_take_nobodys_place() {
+    let site = Site::new(CertificateKind::P256);
+    let service = site.service(any_port(), &["--rate", "1", "--max-connections", "8"]);
+    let strangers: Vec<TcpStream> = (0..5).map(|_| TcpStream::connect(service.address).unwrap()).collect();
+    let nothing = ask(&[0; 16], Operation::Sign, 0x0804, b"");
+    let mut links: Vec<_> = (0..2).map(|_| AGENT.connect(&site, service.address).unwrap()).collect();
+    let expected = [Status::NoKey, Status::TooMany];
+    assert_eq!(answers(&mut links[0], &vec![nothing.clone(); 2]).unwrap(), expected);
+    assert_eq!(
+        answers(&mut links[1], std::slice::from_ref(&nothing)),
+        Some(vec![Status::TooMany]),
+        "the certificate's, not its own"
+    );
+    assert!(!AGENT.is_answered(&site, service.address), "a certificate has a quarter of eight");
+    assert!(
+        Caller { identity: Some("service"), ..AGENT }.is_answered(&site, service.address),
+        "another one has its own"
+    );
+    drop(links);
+    eventually("its places are free again", || AGENT.is_answered(&site, service.address));
+    drop(strangers);
+}
+
+#[test]
+fn a_service_that_stands_still_is_left_for_the_next_and_found_again() {
+    let site = Site::new(CertificateKind::P256);
+    let (first, second) = (site.service(any_port(), &[]), site.service(any_port(), &[]));
+    let agent = site.agent(&[first.address, second.address]);
+    let server = site.web_server(ServerName::Nginx, false);
+    let visit = || site.visit(server.address(), TLS13, None);
+    visit().unwrap();
+    place::signal(first.process.id(), Signal::STOP);
+    // One request at a time: the service has four links, and none of them answers.
+    for _ in 0..3 {
+        visit().unwrap();
+    }
+    place::signal(first.process.id(), Signal::CONT);
+    drop(second);
+    eventually("the first one is found again", || visit().is_ok());
+    server.stop().unwrap();
+    assert!(first.end()["signatures"].as_u64() >= Some(2));
+    drop(agent);
+}
+
+#[test]
+fn a_service_of_another_name_is_not_trusted_and_the_log_says_so() {
+    let site = Site::new(CertificateKind::P256);
+    let service = site.service(any_port(), &[]);
+    let named = format!("localhost:{}", service.address.port());
+    let arguments = ["agent", "--socket", "keys.sock", "--socket-mode", "666", "--server-ca", "links-ca.pem"];
+    let agent = site.start(&[&arguments[..], &["--to", &named]].concat(), "agent");
+    eventually("the agent listens", || site.path("keys.sock").exists());
+    let server = site.web_server(ServerName::Nginx, false);
+    site.visit(server.address(), TLS13, None).unwrap_err();
+    let log = || fs::read_to_string(server.directory.join("error.log")).unwrap();
+    eventually("the log says why", || log().contains("not valid for name"));
+    server.stop().unwrap();
+    drop((agent, service));
+}
