@@ -48,10 +48,11 @@ int main(void)
 
     BEGIN_AREA("provider", TLSDYNO_MAGIC, TLSDYNO_ABI_VERSION, tlsdyno_record);
 #define AREA tlsdyno_record
-    AT(MAY_BE_OFF, settings.may_be_off) AT(ACCELERATOR_ENGINES, settings.accelerator_engines)
-    AT(ACCELERATOR_OPERATION_NS, settings.accelerator_operation_ns) AT(BURN_NS_MOST, settings.burn_ns)
+    AT(MAY_BE_OFF, settings.may_be_off) AT(ACCELERATOR_ENGINES, settings.accelerator.engines)
+    AT(ACCELERATOR_BATCH, settings.accelerator.batch) AT(ACCELERATOR_OPERATION_NS, settings.accelerator.operation_ns)
+    AT(ACCELERATOR_GATHER_NS, settings.accelerator.gather_ns) AT(BURN_NS_MOST, settings.burn_ns)
     AT(BURN_INSTRUCTIONS, settings.burn_instructions) AT(BURN_NS, burn_ns)
-    NUMBER(ENGINES_MAX, TLSDYNO_ENGINES_MAX)
+    NUMBER(ENGINES_MAX, TLSDYNO_ENGINES_MAX) NUMBER(BATCH_MAX, TLSDYNO_BATCH_MAX)
     LIST(STAGES, &str, STAGE_TOTAL, TLSDYNO_STAGES(NAME))
     LIST(COUNTERS, Name, TLSDYNO_COUNTER_TOTAL, TLSDYNO_COUNTERS(OF_STAGE) TLSDYNO_HARDWARE_COUNTERS(OF_NO_STAGE))
 #undef AREA

@@ -13,10 +13,11 @@
 #include "stages.h"
 
 #define TLSDYNO_MAGIC "TLSDYNO" /* with its NUL: 8 bytes */
-#define TLSDYNO_ABI_VERSION 6u
+#define TLSDYNO_ABI_VERSION 7u
 #define TLSDYNO_SLOTS 512u
 #define TLSDYNO_SLOT_COUNTERS 32u
 #define TLSDYNO_ENGINES_MAX 64u
+#define TLSDYNO_BATCH_MAX 15u
 
 /*
  * Behind the counters of the stages: what emulated hardware did. Times in nanoseconds.
@@ -24,6 +25,7 @@
  */
 #define TLSDYNO_HARDWARE_COUNTERS(X)                                                                                   \
     X(ACCELERATED, "accelerated")                 /* private-key operations of the accelerator */                      \
+    X(ACCELERATOR_BATCHES, "accelerator_batches") /* batches that they were in; without any, one for each */           \
     X(ACCELERATED_ASYNC, "accelerated_async")     /* those of them during which the server went on */                  \
     X(ACCELERATOR_WAIT_NS, "accelerator_wait_ns") /* between asking and the end of the operation, as reserved */       \
     X(BURNS, "burns")                             /* private-key operations that burnt CPU time in addition */         \
@@ -45,11 +47,18 @@ struct tlsdyno_slot {
     _Atomic uint64_t calls[TLSDYNO_SLOT_COUNTERS];
 };
 
+/* An emulated accelerator. Times in nanoseconds. */
+struct tlsdyno_accelerator {
+    uint32_t engines;      /* 0: no accelerator */
+    uint32_t batch;        /* operations that an engine does at once, at most; 1: one */
+    uint64_t operation_ns; /* of one private-key operation, or one batch, in one engine */
+    uint64_t gather_ns;    /* how long the first of a batch waits for others; 0: only while its engine works */
+};
+
 /* What the provider is to do, written before a server starts and read once, in init. */
 struct tlsdyno_settings {
-    uint32_t may_be_off;          /* bit set of enum stage: of these the mode chooses */
-    uint32_t accelerator_engines; /* 0: no accelerator */
-    uint64_t accelerator_operation_ns; /* of one private-key operation in one engine */
+    uint32_t may_be_off; /* bit set of enum stage: of these the mode chooses */
+    struct tlsdyno_accelerator accelerator;
     uint64_t burn_ns; /* CPU time that each private-key operation burns in addition, at most; 0: none */
     uint64_t burn_instructions; /* executed in addition by each private-key operation that is computed; 0: none */
 };
@@ -58,9 +67,9 @@ struct tlsdyno_record {
     struct tlsdyno_head head;
     struct tlsdyno_settings settings;
     _Atomic uint64_t burn_ns; /* what a private-key operation burns by now; at most the setting */
-    /* Until when each engine of the emulated accelerator is taken: nanoseconds of CLOCK_MONOTONIC; 0: never used. */
-    _Atomic uint64_t engine_busy_until_ns[TLSDYNO_ENGINES_MAX];
-    unsigned char reserved[4096 - 160 - 8 * TLSDYNO_ENGINES_MAX];
+    /* The last batch of each engine of the emulated accelerator, by CLOCK_MONOTONIC (engines.h); 0: never used. */
+    _Atomic uint64_t engine_words[TLSDYNO_ENGINES_MAX];
+    unsigned char reserved[4096 - 176 - 8 * TLSDYNO_ENGINES_MAX];
     struct tlsdyno_slot slots[TLSDYNO_SLOTS];
 };
 

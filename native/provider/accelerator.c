@@ -1,8 +1,8 @@
 /*
  * Emulation of a cryptographic accelerator: N engines, shared by all processes of the server, each of which works for k
- * on one private-key operation. The CPU has nothing to do meanwhile. Where the operation runs in an OpenSSL job
- * (haproxy with ssl-mode-async), the server goes on and is called back through a timer descriptor; elsewhere the thread
- * sleeps.
+ * on one private-key operation, or on a batch of them. The CPU has nothing to do meanwhile. Where the operation runs in
+ * an OpenSSL job (haproxy with ssl-mode-async), the server goes on and is called back through a timer descriptor;
+ * elsewhere the thread sleeps.
  */
 #include "provider.h"
 
@@ -103,14 +103,16 @@ static bool pause_until(ASYNC_JOB *job, uint64_t done_ns)
     return true;
 }
 
-void accelerator_operate(uint32_t engines, uint64_t operation_ns)
+void accelerator_operate(const struct tlsdyno_accelerator *is)
 {
     int kept_errno = errno;
     uint64_t asked_ns = now_ns();
-    uint64_t done_ns = engines_reserve(engines_busy_until_ns(), engines, asked_ns, operation_ns);
+    uint64_t word = engines_reserve(engine_words(), is, asked_ns), done_ns = engines_done_ns(word);
     ASYNC_JOB *job = ASYNC_get_current_job();
 
     count_call(TLSDYNO_COUNT_ACCELERATED);
+    if ((word & ENGINES_MEMBERS_MASK) == 1)
+        count_call(TLSDYNO_COUNT_ACCELERATOR_BATCHES);
     count_amount(TLSDYNO_COUNT_ACCELERATOR_WAIT_NS, done_ns - asked_ns);
     if (job == NULL || !pause_until(job, done_ns))
         sleep_until(done_ns);

@@ -9,8 +9,8 @@ void private_key_operation(bool authentication_off)
     const struct tlsdyno_settings *wanted = settings();
     uint64_t burn_ns = burn_ns_now(wanted->burn_ns);
 
-    if (authentication_off && wanted->accelerator_engines != 0)
-        accelerator_operate(wanted->accelerator_engines, wanted->accelerator_operation_ns);
+    if (authentication_off && wanted->accelerator.engines != 0)
+        accelerator_operate(&wanted->accelerator);
     if (burn_ns != 0)
         burn_cpu(burn_ns);
     if (!authentication_off && wanted->burn_instructions != 0)

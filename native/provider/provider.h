@@ -66,7 +66,7 @@ static inline bool is_off(uint32_t mode, enum stage stage)
 }
 void count_call(enum tlsdyno_counter counter);
 void count_amount(enum tlsdyno_counter counter, uint64_t amount);
-_Atomic uint64_t *engines_busy_until_ns(void);
+_Atomic uint64_t *engine_words(void);
 uint64_t next_counter_words(size_t words);
 
 /* latched.c: a context of ours round one of the wrapped provider's, which keeps whether its stage was off. */
@@ -91,7 +91,7 @@ void private_key_operation(bool authentication_off);
 uint64_t burn_ns_now(uint64_t most_ns);
 
 /* accelerator.c, burn.c */
-void accelerator_operate(uint32_t engines, uint64_t operation_ns);
+void accelerator_operate(const struct tlsdyno_accelerator *is);
 void burn_cpu(uint64_t wanted_ns);
 void burn_instructions(uint64_t wanted);
 

@@ -77,9 +77,9 @@ void count_call(enum tlsdyno_counter counter)
 }
 
 /* Shared by all processes of the server, like the engines of a real accelerator. */
-_Atomic uint64_t *engines_busy_until_ns(void)
+_Atomic uint64_t *engine_words(void)
 {
-    return area->engine_busy_until_ns;
+    return area->engine_words;
 }
 
 /*

@@ -36,8 +36,33 @@ pub struct Hardware {
 pub struct Engines {
     /// Operations at the same time, 1 to [`layout::ENGINES_MAX`].
     pub count: u32,
-    /// Time of one operation in one engine, nanoseconds.
+    /// Time of one operation in one engine, or of one batch of them, nanoseconds.
     pub operation_ns: u64,
+    /// Operations that an engine does at once, 1 to [`layout::BATCH_MAX`].
+    pub batch: u32,
+    /// How long the first one of a batch waits for others, nanoseconds; 0: only while its engine works.
+    pub gather_ns: u64,
+}
+
+impl Engines {
+    /// Engines that do one operation at a time.
+    pub const fn one_by_one(count: u32, operation_ns: u64) -> Engines {
+        Engines { count, operation_ns, batch: 1, gather_ns: 0 }
+    }
+
+    /// In words, with the workers of its server.
+    pub fn told(self, workers: u32) -> String {
+        let Engines { count, operation_ns, batch, gather_ns } = self;
+        let us = operation_ns as f64 / 1e3;
+        let rate = f64::from(count * batch) * 1e9 / operation_ns as f64;
+        let each = match batch {
+            1 => "private-key operation".to_owned(),
+            _ => {
+                format!("batch of up to {batch} private-key operations, gathered for {:.1} us", gather_ns as f64 / 1e3)
+            }
+        };
+        format!("accelerator: {count} x {us:.1} us for each {each} ({rate:.0} a second), {workers} workers")
+    }
 }
 
 /// Calls of replaced functions, and what emulated hardware did. An operation of two stages (one AEAD record) is counted
@@ -72,18 +97,22 @@ impl Injection {
     /// The errors of [`Injection::prepare`]; an accelerator that cannot be.
     pub fn with_hardware(dir: &Path, stages: StageSet, hardware: Hardware) -> Result<Injection> {
         let Hardware { accelerator, burn_ns, burn_instructions } = hardware;
-        if let Some(Engines { count, operation_ns }) = accelerator {
+        if let Some(Engines { count, operation_ns, batch, .. }) = accelerator {
             // Private-key operations of an accelerator cost the server's CPU nothing, so the stage is off at both ends.
             ensure!(stages.contains(Stage::Authentication), "an accelerator needs the stage authentication off");
             let fits = (1..=layout::ENGINES_MAX).contains(&(count as usize)) && operation_ns > 0;
             ensure!(fits, "an accelerator has 1 to {} engines that take some time", layout::ENGINES_MAX);
+            let fits = (1..=layout::BATCH_MAX).contains(&(batch as usize));
+            ensure!(fits, "an accelerator's batches have 1 to {} operations", layout::BATCH_MAX);
         }
         let mode = mode_bits(&Stage::PROVIDER, stages);
         let mut unpacked = LIBRARY.unpack(dir, mode)?;
-        let engines = accelerator.unwrap_or(Engines { count: 0, operation_ns: 0 });
+        let engines = accelerator.unwrap_or(Engines::one_by_one(0, 0));
         unpacked.area.write_u32(layout::MAY_BE_OFF_AT, mode)?;
         unpacked.area.write_u32(layout::ACCELERATOR_ENGINES_AT, engines.count)?;
+        unpacked.area.write_u32(layout::ACCELERATOR_BATCH_AT, engines.batch)?;
         unpacked.area.write_u64(layout::ACCELERATOR_OPERATION_NS_AT, engines.operation_ns)?;
+        unpacked.area.write_u64(layout::ACCELERATOR_GATHER_NS_AT, engines.gather_ns)?;
         unpacked.area.write_u64(layout::BURN_NS_MOST_AT, burn_ns)?;
         unpacked.area.write_u64(layout::BURN_INSTRUCTIONS_AT, u64::from(burn_instructions))?;
         unpacked.area.write_u64(layout::BURN_NS_AT, burn_ns)?;
@@ -137,25 +166,27 @@ mod tests {
     fn the_area_has_stages_and_hardware_and_the_configuration_names_it() {
         let dir = tempfile::tempdir().unwrap();
         let stages = StageSet::NONE.with(Stage::Authentication).with(Stage::Cipher);
-        let accelerator = Some(Engines { count: 2, operation_ns: 5 });
+        let accelerator = Some(Engines { batch: 4, gather_ns: 3, ..Engines::one_by_one(2, 5) });
         let hardware = Hardware { accelerator, burn_ns: 7, burn_instructions: 9 };
         let injection = Injection::with_hardware(dir.path(), stages, hardware).unwrap();
         let text = fs::read_to_string(dir.path().join("openssl.cnf")).unwrap();
         let (descriptor, run_id) = (injection.area.descriptor(), injection.area.run_id());
         assert!(text.ends_with(&format!("\ndescriptor = {descriptor}\nacknowledge = {run_id}\n")), "{text}");
         assert!(!text.contains("default"), "the default provider must not be a fallback");
-        let settings = [layout::MAY_BE_OFF_AT, layout::ACCELERATOR_ENGINES_AT].map(|at| injection.area.read_u32(at));
-        assert_eq!(settings.map(Result::unwrap), [0b101, 2]);
-        let (operation_at, instructions_at) = (layout::ACCELERATOR_OPERATION_NS_AT, layout::BURN_INSTRUCTIONS_AT);
-        let settings = [operation_at, layout::BURN_NS_MOST_AT, instructions_at].map(|at| injection.area.read_u64(at));
-        assert_eq!(settings.map(Result::unwrap), [5, 7, 9]);
+        let at = [layout::MAY_BE_OFF_AT, layout::ACCELERATOR_ENGINES_AT, layout::ACCELERATOR_BATCH_AT];
+        assert_eq!(at.map(|at| injection.area.read_u32(at).unwrap()), [0b101, 2, 4]);
+        let accelerator_at = [layout::ACCELERATOR_OPERATION_NS_AT, layout::ACCELERATOR_GATHER_NS_AT];
+        assert_eq!(accelerator_at.map(|at| injection.area.read_u64(at).unwrap()), [5, 3]);
+        let burning_at = [layout::BURN_NS_MOST_AT, layout::BURN_INSTRUCTIONS_AT];
+        assert_eq!(burning_at.map(|at| injection.area.read_u64(at).unwrap()), [7, 9]);
     }
 
     #[test]
     fn accelerators_that_make_no_sense_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let refused = |stages, count, operation_ns| {
-            let hardware = Hardware { accelerator: Some(Engines { count, operation_ns }), ..Hardware::default() };
+            let hardware =
+                Hardware { accelerator: Some(Engines::one_by_one(count, operation_ns)), ..Hardware::default() };
             Injection::with_hardware(dir.path(), stages, hardware).unwrap_err().to_string()
         };
         assert!(refused(StageSet::NONE, 1, 5).contains("authentication off"));

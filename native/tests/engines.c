@@ -9,27 +9,62 @@
 #include "../provider/engines.h"
 #include "check.h"
 
-enum { ENGINES = 3, THREADS = 8, EACH = 300, OPERATION_NS = 1000, NOW_NS = 5000 };
+/* Instants are multiples of 16 ns. */
+enum { ENGINES = 3, THREADS = 8, EACH = 300, OPERATION_NS = 1600, NOW_NS = 8000 };
 
-static _Atomic uint64_t busy_until_ns[ENGINES];
+static const struct tlsdyno_accelerator MANY = {.engines = ENGINES, .batch = 1, .operation_ns = OPERATION_NS};
+static _Atomic uint64_t words[ENGINES];
 static _Atomic uint32_t done_at[NOW_NS + THREADS * EACH + 1];
+
+static bool reserved(_Atomic uint64_t *of, const struct tlsdyno_accelerator *is, uint64_t now_ns, uint64_t done_ns,
+                     uint64_t members)
+{
+    uint64_t word = engines_reserve(of, is, now_ns);
+
+    return engines_done_ns(word) == done_ns && (word & ENGINES_MEMBERS_MASK) == members;
+}
 
 static void one_after_the_other(void)
 {
-    _Atomic uint64_t busy[2] = {0, 0};
+    static const struct tlsdyno_accelerator TWO = {.engines = 2, .batch = 1, .operation_ns = 160};
+    _Atomic uint64_t of[2] = {0, 0};
 
-    CHECK(engines_reserve(busy, 2, 100, 10) == 110);
-    CHECK(engines_reserve(busy, 2, 100, 10) == 110); /* the other engine */
-    CHECK(engines_reserve(busy, 2, 100, 10) == 120); /* both are taken */
-    CHECK(engines_reserve(busy, 2, 113, 10) == 123); /* the second one is free since 110 */
-    CHECK(engines_reserve(busy, 2, 500, 10) == 510); /* idle time is lost, as in hardware */
+    CHECK(reserved(of, &TWO, 1600, 1760, 1));
+    CHECK(reserved(of, &TWO, 1600, 1760, 1)); /* the other engine */
+    CHECK(reserved(of, &TWO, 1600, 1920, 1)); /* both are taken */
+    CHECK(reserved(of, &TWO, 1792, 1952, 1)); /* the second one is free since 1760 */
+    CHECK(reserved(of, &TWO, 8000, 8160, 1)); /* idle time is lost, as in hardware */
+    CHECK(reserved(of, &TWO, 9001, 9168, 1)); /* never less than its time */
+}
+
+static void in_batches(void)
+{
+    static const struct tlsdyno_accelerator GATHERS = {
+        .engines = 1, .batch = 3, .operation_ns = 1600, .gather_ns = 320};
+    static const struct tlsdyno_accelerator GOES_AT_ONCE = {.engines = 2, .batch = 2, .operation_ns = 1600};
+    _Atomic uint64_t of[2] = {0, 0};
+
+    CHECK(reserved(of, &GATHERS, 1600, 3520, 1));
+    CHECK(reserved(of, &GATHERS, 1760, 3520, 2)); /* it has not begun */
+    CHECK(reserved(of, &GATHERS, 1920, 5120, 1)); /* it begins now: the next one waits for the engine */
+    CHECK(reserved(of, &GATHERS, 3000, 5120, 2));
+    CHECK(reserved(of, &GATHERS, 3000, 5120, 3));
+    CHECK(reserved(of, &GATHERS, 3000, 6720, 1)); /* the second one is full */
+    CHECK(reserved(of, &GATHERS, 6720, 8640, 1)); /* idle again: it gathers */
+
+    of[0] = 0;
+    CHECK(reserved(of, &GOES_AT_ONCE, 1600, 3200, 1));
+    CHECK(reserved(of, &GOES_AT_ONCE, 1600, 3200, 1)); /* an engine that is free is better than a batch */
+    CHECK(reserved(of, &GOES_AT_ONCE, 1616, 4800, 1));
+    CHECK(reserved(of, &GOES_AT_ONCE, 1632, 4800, 2)); /* who waits anyway goes together */
+    CHECK(reserved(of, &GOES_AT_ONCE, 1648, 4800, 1));
 }
 
 static void *ask(void *argument)
 {
     (void)argument;
     for (int i = 0; i < EACH; i++) {
-        uint64_t done = engines_reserve(busy_until_ns, ENGINES, NOW_NS, OPERATION_NS);
+        uint64_t done = engines_done_ns(engines_reserve(words, &MANY, NOW_NS));
 
         CHECK((done - NOW_NS) % OPERATION_NS == 0 && done > NOW_NS);
         atomic_fetch_add(&done_at[(done - NOW_NS) / OPERATION_NS], 1);
@@ -42,6 +77,7 @@ int main(void)
     pthread_t threads[THREADS];
 
     one_after_the_other();
+    in_batches();
     for (int i = 0; i < THREADS; i++)
         CHECK(pthread_create(&threads[i], NULL, ask, NULL) == 0);
     for (int i = 0; i < THREADS; i++)

@@ -10,7 +10,7 @@ use openssl::sign::Signer;
 use tlsdyno_base::affinity::on_cpu;
 use tlsdyno_engine::sys::thread_cpu_ns;
 use tlsdyno_native::{Engines, Hardware};
-use tlsdyno_record::model::{Accelerator, Card, ConfigurationModel, Machine, Processors, speed_beside};
+use tlsdyno_record::model::{Accelerator, Batch, Card, ConfigurationModel, Machine, Processors, speed_beside};
 use tlsdyno_servers::quota::{self, Quota};
 
 use super::preflight::Check;
@@ -20,25 +20,23 @@ const BATCH_NS: u64 = 20_000_000;
 /// The median of so many batches counts.
 const BATCHES: usize = 7;
 
-/// Workers beyond the processors for each engine, where a worker waits for its operation. At the papers' busiest a card
-/// works three quarters of its time (Coarfa et al. 2006, section 3.6: 757 hits a second; by our reading a third of
-/// them full handshakes; 330 operations a second): then more than eight operations are seldom there at once.
+/// Workers beyond the processors for each operation done at once, where a worker waits for its operation. At the
+/// papers' busiest a card works three quarters of its time (Coarfa et al. 2006, section 3.6: 757 hits a second; by our
+/// reading a third of them full handshakes; 330 operations a second): then more than eight are seldom there at once.
 const WAITING_PER_ENGINE: u32 = 8;
 
 /// What the provider shall do in a server of this configuration. `key` is its private key in PEM; `cpu` is where its
 /// rate is measured, if an accelerator is declared by it. `machines` are the experiment's.
 pub fn hardware(model: &ConfigurationModel, machines: &[Machine], key: &Path, cpu: usize) -> Result<Hardware> {
     let burn_instructions = model.burn_instructions.unwrap_or(0);
-    let Some(accelerator) = &model.accelerator else {
-        return Ok(Hardware { accelerator: None, burn_ns: model.burn_ns(), burn_instructions });
-    };
+    let with = |accelerator| Hardware { accelerator, burn_ns: model.burn_ns(), burn_instructions };
+    let Some(accelerator) = &model.accelerator else { return Ok(with(None)) };
     if let Some(card) = accelerator.card {
         let speed = speed_beside(machines, card.beside().1).context("a card needs machines to stand beside")?;
         return Ok(of_card(card, accelerator.engines, speed, private_key_ns(key, cpu)?));
     }
     let own_ns = if accelerator.cpu_rates.is_some() { private_key_ns(key, cpu)? } else { 0.0 };
-    let engines = engines(accelerator, model.processors.unwrap_or_default(), own_ns);
-    Ok(Hardware { accelerator: Some(engines), burn_ns: model.burn_ns(), burn_instructions })
+    Ok(with(Some(engines(accelerator, model.processors.unwrap_or_default(), own_ns))))
 }
 
 /// A card of the papers. `speed`: the part of a processor here that the paper's processor is; `own_ns`: CPU time of one
@@ -48,7 +46,7 @@ fn of_card(card: Card, engines: u32, speed: f64, own_ns: f64) -> Hardware {
     let all_ns = own_ns / speed * card.beside().0 / card.operations_per_s();
     let operation_ns = (f64::from(engines) * all_ns).round().max(1.0) as u64;
     let burn_ns = (own_ns / card.effective_speed()).round() as u64;
-    Hardware { accelerator: Some(Engines { count: engines, operation_ns }), burn_ns, burn_instructions: 0 }
+    Hardware { accelerator: Some(Engines::one_by_one(engines, operation_ns)), burn_ns, burn_instructions: 0 }
 }
 
 /// The engines of an accelerator. `own_ns`: CPU time of one private-key operation on a whole processor; a slower
@@ -59,7 +57,9 @@ fn engines(accelerator: &Accelerator, processors: Processors, own_ns: f64) -> En
         (Some(us), _) => us * 1e3,
         (None, rates) => of_rates(rates.unwrap_or(1.0)),
     };
-    Engines { count: accelerator.engines, operation_ns: operation_ns.round().max(1.0) as u64 }
+    let engines = Engines::one_by_one(accelerator.engines, operation_ns.round().max(1.0) as u64);
+    let batched = |of: Batch| Engines { batch: of.operations_count, gather_ns: (of.gather_us * 1e3) as u64, ..engines };
+    accelerator.batch.map_or(engines, batched)
 }
 
 /// CPU time of one private-key operation, nanoseconds: a signature by the libcrypto of this system, which the servers
@@ -147,7 +147,7 @@ pub fn description(
         });
     }
     if let Some(hardware) = hardware {
-        parts.extend(hardware.accelerator.map(|engines| accelerator_told(engines, workers)));
+        parts.extend(hardware.accelerator.map(|engines| engines.told(workers)));
         if hardware.burn_ns > 0 {
             parts.push(format!(
                 "{:.1} us of CPU time burnt by each private-key operation",
@@ -156,13 +156,6 @@ pub fn description(
         }
     }
     (!parts.is_empty()).then(|| parts.join("; "))
-}
-
-/// An accelerator in words, with the workers of its server.
-pub fn accelerator_told(Engines { count, operation_ns }: Engines, workers: u32) -> String {
-    let us = operation_ns as f64 / 1e3;
-    let rate = f64::from(count) * 1e9 / operation_ns as f64;
-    format!("accelerator: {count} x {us:.1} us for each private-key operation ({rate:.0} a second), {workers} workers")
 }
 
 /// Processes or threads of the server: as many as the configuration says, else as processors. Where each operation of
@@ -174,7 +167,8 @@ pub fn workers(model: &ConfigurationModel) -> u32 {
     }
     let processors = model.processors.unwrap_or_default().count;
     let blocked = model.accelerator.as_ref().filter(|accelerator| !accelerator.asynchronous);
-    processors + blocked.map_or(0, |accelerator| WAITING_PER_ENGINE * accelerator.engines)
+    let at_once = |of: &Accelerator| of.engines * of.batch.map_or(1, |batch| batch.operations_count);
+    processors + blocked.map_or(0, |accelerator| WAITING_PER_ENGINE * at_once(accelerator))
 }
 
 #[cfg(test)]
@@ -182,7 +176,7 @@ mod tests {
     use super::*;
 
     fn accelerator(engines: u32, operation_us: Option<f64>, cpu_rates: Option<f64>) -> Accelerator {
-        Accelerator { engines, operation_us, cpu_rates, card: None, asynchronous: false }
+        Accelerator { engines, operation_us, cpu_rates, ..Accelerator::default() }
     }
 
     #[test]
@@ -201,7 +195,7 @@ mod tests {
     fn a_card_is_as_fast_beside_every_machine() {
         // A processor here needs 70.4 µs, as a fifth of one 352 µs: 2,841 a second, of which the card does 330/70.4.
         let hardware = of_card(Card::Axl300, 1, 0.2, 70_400.0);
-        assert_eq!(hardware.accelerator, Some(Engines { count: 1, operation_ns: 75_093 }));
+        assert_eq!(hardware.accelerator, Some(Engines::one_by_one(1, 75_093)));
         assert_eq!(hardware.burn_ns, 7_489);
         assert_eq!(of_card(Card::Axl300, 2, 0.2, 70_400.0).accelerator.unwrap().operation_ns, 150_187);
     }

@@ -56,7 +56,7 @@ struct Flags {
     transaction: Transaction,
     #[command(flatten)]
     tls: TlsArgs,
-    /// Certificate: with RSA-4096 a full handshake costs some hundred times what passing a page on does, as in 2002
+    /// Certificate: with RSA-4096 a full handshake costs some hundred times what passing a page on does
     #[arg(long, value_name = "TYPE", default_value_t = ArrayExperiment::tls_default().certificate())]
     #[arg(value_parser = choice(CertificateKind::ALL), help_heading = "TLS")]
     cert: CertificateKind,

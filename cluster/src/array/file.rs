@@ -7,7 +7,7 @@ use itertools::Itertools;
 use serde::{Deserialize, Serialize};
 use tlsdyno_base::choice::{choice, percent};
 use tlsdyno_engine::time::Time;
-use tlsdyno_record::model::{Accelerator, CertificateKind, Measure, Paper, TicketKeys, Tls, WorkersModel};
+use tlsdyno_record::model::{Accelerator, Batch, CertificateKind, Measure, Paper, TicketKeys, Tls, WorkersModel};
 use tlsdyno_servers::Proxy;
 use tlsdyno_stats::reuse::ReuseAxis;
 use tlsdyno_tls::{Effort, named};
@@ -125,8 +125,9 @@ pub struct Array {
     #[arg(skip = 60_000_u64)]
     pub timeout_ms: u64,
     /// An emulated accelerator in each proxy: so many engines, what a private-key operation takes in one, and whether
-    /// the proxy goes on meanwhile (HAProxy): 300us, 2x300us, 2x300us,async
-    #[arg(long, value_name = "[Nx]TIME[,async]", value_parser = parse_accelerator)]
+    /// the proxy goes on meanwhile (HAProxy): 300us, 2x300us, 2x300us,async. With batch=4/2ms an engine does four in
+    /// that time, of which the first waits 2 ms for the others
+    #[arg(long, value_name = "[Nx]TIME[,batch=N/TIME][,async]", value_parser = parse_accelerator)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<Accelerator>,
     /// The address of this machine that server, proxies and dispatchers listen on, for workers elsewhere; `None`:
@@ -139,10 +140,17 @@ pub struct Array {
 /// An accelerator as a flag says it.
 fn parse_accelerator(text: &str) -> Result<Accelerator, String> {
     let (rest, asynchronous) = text.strip_suffix(",async").map_or((text, false), |rest| (rest, true));
+    let (rest, batch) = rest.split_once(",batch=").map_or((rest, None), |(rest, batch)| (rest, Some(batch)));
     let (engines, time) = rest.split_once('x').unwrap_or(("1", rest));
     let engines = engines.parse().map_err(|_| format!("`{engines}` engines: write 2x300us for two of 300 µs each"))?;
-    let operation_us = Some(time.parse::<Time>()?.ns() as f64 / 1e3);
-    Ok(Accelerator { engines, operation_us, cpu_rates: None, card: None, asynchronous })
+    let us = |time: &str| Ok::<_, String>(time.parse::<Time>()?.ns() as f64 / 1e3);
+    let batch = batch.map(|text| {
+        let parts = text.split_once('/').and_then(|(count, gather)| Some((count.parse().ok()?, gather)));
+        let parts = parts.ok_or(format!("`batch={text}`: write batch=4/2ms for four that wait 2 ms"))?;
+        Ok::<_, String>(Batch { operations_count: parts.0, gather_us: us(parts.1)? })
+    });
+    let (operation_us, batch) = (Some(us(time)?), batch.transpose()?);
+    Ok(Accelerator { engines, operation_us, batch, cpu_rates: None, card: None, asynchronous })
 }
 
 impl Array {

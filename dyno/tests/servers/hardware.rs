@@ -111,13 +111,18 @@ fn haproxy_goes_on_while_the_accelerator_works() {
     else {
         panic!("the experiment has changed");
     };
-    let accelerator =
-        after.split("[[configuration]]").nth(1).unwrap().replace("= 200.0", "= 200.0, asynchronous = true");
+    let accelerator = after
+        .split("[[configuration]]")
+        .nth(1)
+        .unwrap()
+        .replace("= 200.0", "= 200.0, asynchronous = true, batch = { operations_count = 4 }");
     let experiment = format!("{before}[[configuration]]{accelerator}");
     let said = refused(&experiment);
     assert!(said.contains("choose --server haproxy"), "{said}");
     let result = place::measured(&run(&experiment.replace("\"nginx\"", "\"haproxy\"")));
     assert_eq!(result["configurations"].as_array().unwrap().len(), 2, "{result}");
+    let told = &result["manifest"]["hardware"]["accelerator"];
+    assert!(told.as_str().unwrap().contains("batch of up to 4 private-key operations"), "{told}");
 }
 
 #[test]
@@ -126,6 +131,8 @@ fn hardware_that_makes_no_sense_is_refused_with_the_remedy() {
         ("speed = 0.5", "speed = 1.5", "a part of a real processor"),
         ("engines = 2, operation_us = 200.0", "engines = 2", "one of `operation_us`"),
         ("engines = 2", "engines = 65", "expected 1 to 64"),
+        ("= 200.0 }", "= 200.0, batch = { operations_count = 16 } }", "expected 2 to 15"),
+        ("operation_us = 200.0 }", "cpu_rates = 2.0, batch = { operations_count = 4 } }", "the time of a batch"),
         ("burn_us = 300.0", "burn_us = -1.0", "microseconds of CPU time"),
         ("speed = 0.5", "count = 4000, speed = 0.5", "give it fewer"),
         ("burn_us = 300.0", "repeat_of = \"accelerator\"", "it is another setting"),

@@ -27,7 +27,7 @@ mod workers;
 pub mod workload;
 
 pub use certificate::CertificateKind;
-pub use configuration::{Accelerator, Card, ConfigurationModel, Processors};
+pub use configuration::{Accelerator, Batch, Card, ConfigurationModel, Processors};
 pub use experiment::Experiment;
 pub use foreign_traffic::ForeignTraffic;
 pub use library::name_on_second;

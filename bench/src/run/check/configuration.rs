@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use tlsdyno_native::layout::provider as layout;
-use tlsdyno_record::model::{Accelerator, ConfigurationModel, Experiment, Processors, ServerName, Tls};
+use tlsdyno_record::model::{Accelerator, Batch, ConfigurationModel, Experiment, Processors, ServerName, Tls};
 use tlsdyno_servers::{driver_of, having};
 use tlsdyno_tls::{Stage, StageSet};
 
@@ -158,26 +158,29 @@ fn check_hardware(model: &ConfigurationModel) -> Result<()> {
 /// # Errors
 /// What it lacks, or what of it cannot be.
 pub fn check_accelerator(accelerator: &Accelerator) -> Result<()> {
-    let positive = |value: f64| value.is_finite() && value > 0.0;
     ensure!(
         (1..=layout::ENGINES_MAX as u32).contains(&accelerator.engines),
         "`accelerator.engines = {}`: expected 1 to {}",
         accelerator.engines,
         layout::ENGINES_MAX
     );
+    let given = [accelerator.operation_us.is_some(), accelerator.cpu_rates.is_some(), accelerator.card.is_some()];
     ensure!(
-        [accelerator.operation_us.is_some(), accelerator.cpu_rates.is_some(), accelerator.card.is_some()]
-            .iter()
-            .filter(|given| **given)
-            .count()
-            == 1,
+        given.into_iter().filter(|given| *given).count() == 1,
         "an accelerator needs one of `operation_us` (time of one operation), `cpu_rates` (its rate as a multiple \
          of the CPU's own) and `card` (one of a paper)"
     );
     let speeds = [accelerator.operation_us, accelerator.cpu_rates];
     ensure!(
-        speeds.into_iter().flatten().all(|value| positive(value) && value < 1e6),
+        speeds.into_iter().flatten().all(|value| value > 0.0 && value < 1e6),
         "`accelerator`: `operation_us` and `cpu_rates` must lie between 0 and 1,000,000"
+    );
+    let Some(Batch { operations_count, gather_us }) = accelerator.batch else { return Ok(()) };
+    let most = layout::BATCH_MAX;
+    ensure!(
+        (2..=most as u32).contains(&operations_count) && (0.0..1e6).contains(&gather_us) && given[0],
+        "`accelerator.batch` needs `operation_us`, the time of a batch, and expects 2 to {most} `operations_count` and \
+         0 to 1,000,000 `gather_us`"
     );
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use tlsdyno_bench::run::hardware::{accelerator_told, counted_once, hardware, workers};
+use tlsdyno_bench::run::hardware::{counted_once, hardware, workers};
 use tlsdyno_native::{Counters, Hardware, Injection};
 use tlsdyno_record::model::{Accelerator, ConfigurationModel, Processors};
 use tlsdyno_servers::run_directory::make_private;
@@ -85,7 +85,7 @@ impl Accelerators {
     /// What they are, for the manifest.
     pub fn told(&self) -> Option<String> {
         let engines = self.hardware.accelerator?;
-        Some(format!("in each proxy an emulated {}", accelerator_told(engines, workers(&self.model))))
+        Some(format!("in each proxy an emulated {}", engines.told(workers(&self.model))))
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
     fn a_proxy_whose_accelerator_does_nothing_is_refused() {
         let place = tempfile::tempdir().unwrap();
         let accelerator =
-            Accelerator { engines: 2, operation_us: Some(300.0), cpu_rates: None, card: None, asynchronous: true };
+            Accelerator { engines: 2, operation_us: Some(300.0), asynchronous: true, ..Accelerator::default() };
         let accelerators = Accelerators::of(&accelerator, 0.1, Path::new("no key is read"), 0).unwrap();
         let spec = ServerSpec::new(ServerName::Haproxy, place.path().to_owned());
         let (spec, injection) = accelerators.fitted(spec, &place.path().join("accelerator")).unwrap();

@@ -30,7 +30,7 @@ fn sign(program: &Path, library: Option<&Path>, stages: StageSet, hardware: Hard
 const AUTHENTICATION: StageSet = StageSet::NONE.with(Stage::Authentication);
 /// Two engines of 3 ms.
 const ACCELERATOR: Hardware =
-    Hardware { accelerator: Some(Engines { count: 2, operation_ns: 3_000_000 }), burn_ns: 0, burn_instructions: 0 };
+    Hardware { accelerator: Some(Engines::one_by_one(2, 3_000_000)), burn_ns: 0, burn_instructions: 0 };
 
 /// 2 processes of 2 threads make 5 signatures each: 20 operations in 2 engines of 3 ms cannot take less than 30 ms,
 /// however they are spread, and each waits for at least its own 3 ms. How much longer they take is the machine's
@@ -40,6 +40,7 @@ fn check_accelerator(program: &Path, library: Option<&Path>, job: Option<&str>) 
     let outcome = sign(program, library, AUTHENTICATION, ACCELERATOR, &arguments);
     let counters = outcome.counters;
     assert_eq!((counters.get("accelerated"), counters.get("sign")), (Some(20), Some(20)));
+    assert_eq!(counters.get("accelerator_batches"), Some(20));
     assert_eq!(counters.get("accelerated_async"), Some(if job.is_some() { 20 } else { 0 }));
     assert!(counters.get("accelerator_wait_ns") >= Some(20 * 3_000_000), "{counters}");
     assert!(outcome.elapsed_ns >= 30_000_000, "{} ns: the engines overlap", outcome.elapsed_ns);
@@ -66,6 +67,23 @@ fn the_accelerator_under_sanitizers() {
     let library = crate::build::sanitized_library("provider");
     check_accelerator(&program, Some(&library), None);
     check_accelerator(&program, Some(&library), Some("job"));
+}
+
+/// Four that ask while the engine gathers are one batch: threads of several processes share it, and none of it takes
+/// less than gathering and the batch do.
+#[test]
+fn the_accelerators_batches_are_shared_by_threads_and_processes() {
+    let program = build::test_program("cc", "private_key", &[]);
+    let batches = Engines { batch: 4, gather_ns: 30_000_000, ..Engines::one_by_one(1, 3_000_000) };
+    let hardware = Hardware { accelerator: Some(batches), ..Hardware::default() };
+    for job in [None, Some("job")] {
+        let arguments: Vec<&str> = ["2", "4", "3"].into_iter().chain(job).collect();
+        let outcome = sign(&program, None, AUTHENTICATION, hardware, &arguments);
+        assert_eq!(outcome.counters.get("accelerated"), Some(24));
+        let made = outcome.counters.get("accelerator_batches").unwrap();
+        assert!((6..24).contains(&made), "{made} batches of four at most");
+        assert!(outcome.elapsed_ns >= 3 * 33_000_000, "{} ns for three rounds", outcome.elapsed_ns);
+    }
 }
 
 /// Signatures stay real, the time burnt is CPU time, and its mean is what was asked for.

@@ -88,8 +88,8 @@ fn trend(machines: &Machines, summary: &Summary) -> Option<String> {
             _ => NONE.to_owned(),
         });
     Some(format!(
-        "TLS divides hits per second by {here} on these machines, in the paper by {paper}. Whether the loss diminishes \
-         as CPUs get faster (section 3.2) shows between the paper's CPUs and this one, not between quotas of this one."
+        "TLS divides hits per second by {here} on these machines, in the paper by {paper}. A quota leaves \
+         the CPU time of a hit as it is, so that this says nothing of faster CPUs (section 3.2)."
     ))
 }
 
