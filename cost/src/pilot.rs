@@ -35,6 +35,8 @@ const NO_APPLICATION_PROTOCOL: u8 = 120;
 pub(crate) struct Target {
     pub server: Server,
     pub maker: Maker,
+    /// Slices one after the other whose connections waited.
+    pub slow_slices: u32,
     /// What the record holds of it.
     pub measured: Measured,
 }
@@ -87,7 +89,7 @@ impl Target {
             steps,
             refused,
         };
-        Ok(Target { server, maker, measured })
+        Ok(Target { server, maker, slow_slices: 0, measured })
     }
 }
 
@@ -176,14 +178,15 @@ impl Taken {
 
 /// Whether the server takes this step; what came of the last connection.
 fn tried(maker: &mut Maker, number: usize, step: &Step) -> Result<Made> {
-    let began = Instant::now();
-    let mut made = maker.make(number, step)?;
-    for _ in 1..TRIES {
-        made = maker.make(number, step)?;
+    // A server that lets connections wait does so each time, a busy machine once.
+    let (mut shortest, mut made) = (Duration::MAX, None);
+    for _ in 0..TRIES {
+        let began = Instant::now();
+        made = Some(maker.make(number, step)?);
+        shortest = shortest.min(began.elapsed());
     }
-    let each = began.elapsed() / TRIES;
-    ensure!(each < SLOW, "the server lets such a connection wait for {} ms", each.as_millis());
-    Ok(made)
+    ensure!(shortest < SLOW, "the server lets such a connection wait for {} ms", shortest.as_millis());
+    made.context("a step is tried")
 }
 
 /// A server that limits how often it is asked says so already now.

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use tlsdyno_base::exchange::Exchange;
@@ -98,10 +98,10 @@ impl Server {
     /// The same once it is known how it is watched, and that it has little else to do.
     fn watched(mut self) -> Result<Server> {
         self.watch_processes_for_each().or_fault(Fault::Environment)?;
-        let before_ns = self.read_ns()?;
+        let (before_ns, began) = (self.read_ns()?, Instant::now());
         std::thread::sleep(LOOK);
         let used_ns = self.read_ns()?.saturating_sub(before_ns);
-        self.busy = used_ns as f64 / LOOK.as_nanos() as f64;
+        self.busy = used_ns as f64 / began.elapsed().as_nanos() as f64;
         let of = self.address;
         if self.busy > BUSY_MAX {
             let error = anyhow::anyhow!(

@@ -23,6 +23,8 @@ use crate::{CostRecord, LABELS};
 
 /// Connections of a slice at least: the first one after a rest is dearer than the others.
 const CONNECTIONS_LEAST: u32 = 4;
+/// So many slices one after the other whose connections waited are the server's, fewer the machine's.
+const SLOW_SLICES_MAX: u32 = 3;
 /// Connections of a warm-up.
 const WARM_UP: u32 = 20;
 /// Rounds that intervals are made from.
@@ -151,7 +153,7 @@ fn servers(cost: &Cost, stop: &AtomicBool) -> Result<Vec<(Url, Server)>> {
 
 impl Target {
     /// Connections of a step for so long as a turn is, each of them a hit, and the bytes of their bodies; `None`: the
-    /// server's processes changed meanwhile.
+    /// server's processes changed meanwhile, or something let the connections wait.
     fn slice(&mut self, number: usize, since: Instant, sweep_number: u32) -> Result<Option<(Slice, u64)>> {
         let length = Duration::from_micros(self.measured.slice_us);
         let step = &self.measured.steps[number];
@@ -167,9 +169,14 @@ impl Target {
         }
         let elapsed = began.elapsed();
         if elapsed > SLOW * hits {
+            self.slow_slices += 1;
+            if self.slow_slices < SLOW_SLICES_MAX {
+                return Ok(None);
+            }
             let each_ms = (elapsed / hits).as_millis();
             return Err(self.refused(anyhow!("each connection now waits for {each_ms} ms")));
         }
+        self.slow_slices = 0;
         let Some(after_ns) = self.server.at_rest_ns()? else { return Ok(None) };
         // What the server does without us goes on meanwhile.
         let own_ns = (self.measured.busy_percent / 100.0 * began.elapsed().as_nanos() as f64) as u64;

@@ -74,7 +74,7 @@ fn a_lead_in_does_not_count() {
     let (address, served) = counting_server();
     let workload = workload(vec![object("GET", "/2", Some(2))], 2, 50_000, 1);
     let mut plan = plan(address, workload, connections(2, 1, None));
-    (plan.lead_in_ns, plan.until) = (100_000_000, Until::Elapsed(300_000_000));
+    (plan.lead_in_ns, plan.until) = (100_000_000, Until::Elapsed(1_100_000_000));
     let outcome = go(&plan);
     assert_eq!((outcome.connections, outcome.errors.len()), (0, 0), "{:?}", outcome.errors);
     assert!(outcome.hits > 0 && outcome.elapsed_ns > 100_000_000, "{} in {} ns", outcome.hits, outcome.elapsed_ns);
@@ -241,7 +241,7 @@ fn a_silent_server_times_out() {
     let began = Instant::now();
     let outcome = go(&plan(address, workload(vec![object("GET", "/", None)], 4, 1, 1), connections));
     assert_eq!(outcome.errors.into_iter().collect::<Vec<_>>(), [(ErrorKind::Timeout, 4)]);
-    assert!((80..1000).contains(&began.elapsed().as_millis()));
+    assert!(began.elapsed() >= Duration::from_millis(80));
 }
 
 #[test]
@@ -252,12 +252,12 @@ fn a_slow_server_that_makes_progress_does_not_time_out() {
         if next_request(&mut reader).is_some() {
             for &byte in b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx" {
                 stream.write_all(&[byte]).unwrap();
-                std::thread::sleep(Duration::from_millis(4));
+                std::thread::sleep(Duration::from_millis(40));
             }
         }
     });
     let mut connections = connections(1, 1, Some(1));
-    connections.timeout_ns = 100_000_000;
+    connections.timeout_ns = 1_000_000_000;
     let outcome = go(&plan(address, workload(vec![object("GET", "/", Some(1))], 1, 1, 1), connections));
     assert_eq!((outcome.hits, outcome.errors.len()), (1, 0), "{:?}", outcome.errors);
 }
@@ -271,8 +271,7 @@ fn a_server_that_announces_to_close_but_does_not_is_closed() {
         stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx").unwrap();
         let _ = next_request(&mut reader);
     });
-    let mut connections = connections(1, 1, None);
-    connections.timeout_ns = 100_000_000;
+    let connections = connections(1, 1, None);
     let outcome = go(&plan(address, workload(vec![object("GET", "/", Some(1))], 1, 2, 1), connections));
     assert_eq!((outcome.hits, outcome.errors.len()), (2, 0), "{:?}", outcome.errors);
 }
@@ -461,16 +460,20 @@ fn clients_receive_at_their_rate() {
         let objects = vec![object("GET", "/10000", Some(10_000)), object("GET", "/0", Some(0))];
         let mut plan = plan(address, workload(objects, 40, 10, 1), connections(8, 1, each));
         plan.rated = Some(Rated { bits_per_second: 4_000_000, keep_bits_per_second: 400_000 });
-        (plan.lead_in_ns, plan.until) = (100 * MS, Until::Elapsed(500 * MS));
+        (plan.lead_in_ns, plan.until) = (100 * MS, Until::Elapsed(1_600 * MS));
         let begun = Instant::now();
         let outcome = go(&plan);
         let kept = outcome.kept.expect("clients that received at a rate");
         assert!(outcome.errors.is_empty() && !outcome.gave_up, "{:?}", outcome.errors);
-        assert_eq!((kept.clients_count, kept.kept_count, kept.counted_ns), (8, 8, 400 * MS), "requests each: {each:?}");
+        assert_eq!(
+            (kept.clients_count, kept.kept_count, kept.counted_ns),
+            (8, 8, 1_500 * MS),
+            "requests each: {each:?}"
+        );
         let rate = kept.mean_bits_per_second();
         assert!((400e3..=4e6).contains(&rate), "{rate} bits a second");
-        // An answer of 10 KB takes 20 ms: in 400 ms no client can get more than 20, and an empty one with each.
-        assert!(outcome.hits <= 8 * 2 * 21, "{} hits", outcome.hits);
+        // An answer of 10 KB takes 20 ms: in 1.5 s no client can get more than 75, and an empty one with each.
+        assert!(outcome.hits <= 8 * 2 * 76, "{} hits", outcome.hits);
         assert!(begun.elapsed() < Duration::from_secs(5), "what lines still carry at the end is not waited for");
     }
     let mut plan = plan(address, workload(vec![object("GET", "/1", Some(1))], 2, 1, 1), connections(2, 1, None));

@@ -31,10 +31,9 @@ const LOG_TAIL_BYTES: usize = 4096;
 
 /// How often workers are looked at of which some have ended meanwhile.
 const WORKER_LOOKS: u32 = 50;
-/// How long it may take until a process that has closed its connections is known to be dead.
-const DEATH_PATIENCE: Duration = Duration::from_millis(250);
-/// How long it may take until anybody says how a process ended that is gone.
-const OBITUARY_PATIENCE: Duration = Duration::from_secs(2);
+/// How long it may take until a process that has closed its connections is known to be dead, and until anybody says how
+/// it ended.
+const DEATH_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What a server is, for the manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -189,8 +188,7 @@ impl Instance {
         loop {
             let death = self.death(vigil);
             let missing = vigil.missing(&self.pids());
-            let patience = if missing.is_some() { OBITUARY_PATIENCE } else { DEATH_PATIENCE };
-            if death.is_some() || began.elapsed() > patience {
+            if death.is_some() || began.elapsed() > DEATH_PATIENCE {
                 // lighttpd writes down nothing of its workers' deaths.
                 let untold = || vigil.look(Some(format!("process {} has ended, and no log says how", missing?)));
                 return death.or_else(untold);

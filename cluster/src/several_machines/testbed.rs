@@ -30,7 +30,7 @@ use tlsdyno_traffic::trace::Site;
 use super::placement::Placement;
 
 /// How long a dispatcher may take until it has counted the last connections of a block.
-const COUNTED_WITHIN: Duration = Duration::from_millis(500);
+const COUNTED_WITHIN: Duration = Duration::from_secs(10);
 /// Pause between two looks at its counts.
 const COUNTING_STEP: Duration = Duration::from_millis(2);
 

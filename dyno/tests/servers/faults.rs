@@ -272,7 +272,7 @@ fn an_altered_server_that_fails_in_mid_run_costs_only_its_own_row() {
 fn a_server_of_several_modes_that_fails_takes_only_these_with_it() {
     place::at_once([Signal::KILL, Signal::STOP], |signal| {
         let place = Place::new();
-        let experiment = "question = \"q\"\nload = { timeout_ms = 5000 }\nmeasure = { time_s = 60 }\n\
+        let experiment = "question = \"q\"\nload = { timeout_ms = 5000 }\nmeasure = { time_s = 120 }\n\
              configuration = [{ name = \"as is\" }, { name = \"no kdf\", noop = [\"kdf\"] }, \
              { name = \"plain HTTP\", plain_http = true }]\n";
         let file = place.file("experiment.toml", experiment.as_bytes());

@@ -158,6 +158,8 @@ fn stages_are_doubled_under_a_load_that_is_not_ours() {
     while Instant::now() < end {
         curl(&site);
     }
+    // The load knows first: its clients ask no more when the server ends.
+    load.stop.store(true, Ordering::Relaxed);
     signal(tlsdyno.id(), rustix::process::Signal::INT);
     let began = Instant::now();
     let (answers, faults) = load.end();

@@ -15,7 +15,7 @@ use tlsdyno_servers::growing_log::GrowingLog;
 use tlsdyno_traffic::trace::Site;
 
 /// How long servers may take to log the last requests of a block.
-const LOGGED_WITHIN: Duration = Duration::from_millis(500);
+const LOGGED_WITHIN: Duration = Duration::from_secs(10);
 /// Pause between two looks at the logs.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 

@@ -53,7 +53,7 @@ fn a_frozen_server_is_found_by_its_silence_and_comes_back() {
     let before = scene.dispatcher.holdings();
     let frozen = scene.cluster.freeze(0);
     await_that("its silence is noticed", || !scene.is_up(0));
-    assert!(scene.is_up(1) && scene.is_up(2));
+    await_that("the others are up", || scene.is_up(1) && scene.is_up(2));
     scene.crowd.await_more(100);
     // Whoever was on it is let go, and moves.
     await_that("connections to it time out", || {

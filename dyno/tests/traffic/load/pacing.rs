@@ -20,7 +20,7 @@ fn a_stalled_server_is_charged_by_the_schedule() {
     let (server, _) = built_in(directory.path());
     let url = format!("https://{}/x", server.address());
     let mut command = tlsdyno();
-    command.args(["load", &url, "-k", "--rate", "200/s", "--connections", "4", "--duration", "6s", "--json"]);
+    command.args(["load", &url, "-k", "--rate", "200/s", "--connections", "4", "-n", "1200", "--json"]);
     let child = Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
     eventually("it has begun", || is_connected(server.address().port()));
     let signal = |signal| {

@@ -125,7 +125,8 @@ fn strangers(network: &Network, source: &str) -> Vec<TcpStream> {
 /// What it printed.
 pub fn end(child: Child) -> Value {
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}\n{}", text(&output.stderr), text(&output.stdout));
+    // A block that something disturbed is told, and no fault here.
+    assert!([Some(0), Some(8)].contains(&output.status.code()), "{}\n{}", text(&output.stderr), text(&output.stdout));
     json(&output)
 }
 

@@ -108,7 +108,8 @@ fn each_fault_has_its_kind_and_step() {
         (format!("https://{talking_at}/"), ["full", "full"], "tls"),
         ("https://name.invalid/".to_owned(), ["lookup", "lookup"], "name"),
     ] {
-        let output = probe(&place, &[&url, "--once", "--json", "--timeout", "300ms"]);
+        let timeout = if kind == "handshake_timeout" { "300ms" } else { "20s" };
+        let output = probe(&place, &[&url, "--once", "--json", "--timeout", timeout]);
         assert_eq!(output.status.code(), Some(4), "{url}: {}", stderr(&output));
         let fault = &objects(&output)[0]["fault"];
         assert_eq!(fault["kind"], kind, "{fault}");

@@ -115,7 +115,7 @@ fn examples_are_printed_and_a_robot_takes_its_sites_from_a_file() {
     );
     std::fs::write(&config, text).unwrap();
     let file = config.to_str().unwrap();
-    let robot = probe(&place, &["--config", file, "--for", "1200ms", "--quiet"]);
+    let robot = probe(&place, &["--config", file, "--for", "3s", "--quiet"]);
     assert_eq!(robot.status.code(), Some(0), "{}", stderr(&robot));
     let report = probe(&place, &["report", "--store", "kept.sqlite", "--json"]);
     let sites: serde_json::Value = serde_json::from_slice(&report.stdout).unwrap();
@@ -124,8 +124,8 @@ fn examples_are_printed_and_a_robot_takes_its_sites_from_a_file() {
         count("made_count") + count("missed_count")
     };
     assert!(sites[0]["site"].as_str().unwrap().ends_with("/a from Bern"), "{sites}");
-    // Every 100 ms and every 400 ms for 1.2 s; a busy machine may not come to the last ones in time.
-    assert!((1..=12).contains(&rounds(0)) && (1..=3).contains(&rounds(1)), "{} {}", rounds(0), rounds(1));
+    // Every 100 ms and every 400 ms for 3 s; a busy machine may not come to the last ones in time.
+    assert!((1..=30).contains(&rounds(0)) && (1..=8).contains(&rounds(1)), "{} {}", rounds(0), rounds(1));
     let both = probe(&place, &["--config", file, "--once", "--verify"]);
     assert_eq!(both.status.code(), Some(2), "options of sites stand in the file");
     let once = probe(&place, &["--config", file, "--once", "--json"]);

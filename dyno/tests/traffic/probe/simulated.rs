@@ -20,8 +20,8 @@ fn number(site: &Value, name: &str) -> f64 {
     site["numbers"][name]["value"].as_f64().unwrap_or_else(|| panic!("{name} of {site}"))
 }
 
-/// The robot's floor and a page of four images: the two ends of the paper's "15 to 50 %"; and what a round trip less is
-/// worth today.
+/// The least times that Goldberg et al. name, and a page of four images, which is ours: near the ends
+/// of the paper's "15 to 50 %"; and what a round trip less is worth today.
 #[test]
 fn the_papers_tables_come_out_of_real_servers() {
     let place = Place::new();
