@@ -146,7 +146,7 @@ struct AgentArgs {
     #[arg(long, value_name = "MODE", default_value = "660", value_parser = |text: &str| u32::from_str_radix(text, 8))]
     socket_mode: u32,
     /// Most connections of the provider
-    #[arg(long, value_name = "N", default_value_t = 4096)]
+    #[arg(long, value_name = "N", default_value_t = 2048)]
     max_connections: u32,
     /// Print a line of metrics in each so many seconds; 0: none
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]

@@ -131,7 +131,7 @@ fn hardware_that_makes_no_sense_is_refused_with_the_remedy() {
         ("speed = 0.5", "speed = 1.5", "a part of a real processor"),
         ("engines = 2, operation_us = 200.0", "engines = 2", "one of `operation_us`"),
         ("engines = 2", "engines = 65", "expected 1 to 64"),
-        ("= 200.0 }", "= 200.0, batch = { operations_count = 16 } }", "expected 2 to 15"),
+        ("= 200.0 }", "= 200.0, batch = { operations_count = 16 } }", "expects 2 to 15"),
         ("operation_us = 200.0 }", "cpu_rates = 2.0, batch = { operations_count = 4 } }", "the time of a batch"),
         ("burn_us = 300.0", "burn_us = -1.0", "microseconds of CPU time"),
         ("speed = 0.5", "count = 4000, speed = 0.5", "give it fewer"),
