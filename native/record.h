@@ -25,7 +25,7 @@
  */
 #define TLSDYNO_HARDWARE_COUNTERS(X)                                                                                   \
     X(ACCELERATED, "accelerated")                 /* private-key operations of the accelerator */                      \
-    X(ACCELERATOR_BATCHES, "accelerator_batches") /* batches that they were in; without any, one for each */           \
+    X(ACCELERATOR_BATCHES, "accelerator_batches") /* batches that they made; of one at a time, as many */           \
     X(ACCELERATED_ASYNC, "accelerated_async")     /* those of them during which the server went on */                  \
     X(ACCELERATOR_WAIT_NS, "accelerator_wait_ns") /* between asking and the end of the operation, as reserved */       \
     X(BURNS, "burns")                             /* private-key operations that burnt CPU time in addition */         \

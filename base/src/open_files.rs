@@ -12,13 +12,21 @@ const OTHERS: u64 = 32;
 /// # Errors
 /// The hard limit is too low; says how to raise it.
 pub fn make_room_for(connections: u32) -> Result<()> {
-    let (needed, most) = (u64::from(connections) + OTHERS, most());
+    make_room("--connections", connections, 1, OTHERS)
+}
+
+/// Makes room for the connections that a flag names, of which each needs so many files, and for others.
+///
+/// # Errors
+/// The hard limit is too low; says how to raise it, or what to give the flag.
+pub fn make_room(flag: &str, connections: u32, files_each: u64, others: u64) -> Result<()> {
+    let (needed, most) = (u64::from(connections) * files_each + others, most());
     ensure!(
         most >= needed,
         "{connections} connections need {needed} open files, but this process may have only {most}; raise the limit \
-         with {}, or use at most --connections {}",
+         with {}, or use at most {flag} {}",
         raising_to(needed),
-        most.saturating_sub(OTHERS)
+        most.saturating_sub(others) / files_each
     );
     raise_to(needed)
 }

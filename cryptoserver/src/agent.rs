@@ -277,8 +277,8 @@ impl Agent {
         self.give_up(now);
     }
 
-    /// Links of services that owe an answer for too long. One of a service's is asked at a time at light load, and a
-    /// machine that stands still answers on none of them.
+    /// Links of services that owe an answer for too long. At light load only one link of a service is asked at a time,
+    /// and a machine that stands still answers on none of them.
     fn silent(&self, now: Instant) -> Vec<bool> {
         let mut silent = vec![false; self.links.len()];
         for (at, sent) in self.pending.values().filter_map(|pending| pending.sent) {

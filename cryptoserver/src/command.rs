@@ -13,7 +13,7 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustls_pki_types::ServerName;
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
-use tlsdyno_base::{ensure_fault, interrupt, open_files, output};
+use tlsdyno_base::{interrupt, open_files, output};
 use tlsdyno_engine::time::Time;
 
 use crate::agent::Agent;
@@ -113,7 +113,7 @@ struct ServiceArgs {
     /// Most operations in a second for each client certificate
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     rate: u32,
-    /// Most connections of agents, a quarter of them by one certificate; an agent has four
+    /// Most connections of agents, a quarter of them by one certificate; an agent has as many as its --connections
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     max_connections: u32,
     /// Print a line of metrics in each so many seconds; 0: none
@@ -201,7 +201,7 @@ fn serve(args: &ServiceArgs) -> Result<Exit> {
     }
     let count = keys.count();
     // Each connection has an event beside its socket, and so has each that has not said yet who it is.
-    make_room(u64::from(args.max_connections) * 4)?;
+    open_files::make_room("--max-connections", args.max_connections, 4, 64).or_fault(Fault::Environment)?;
     let limits = Limits { connections: args.max_connections, rate: args.rate, metrics_every: args.metrics_every };
     let service = Service::new(args.listen, tls, keys, limits)?;
     let stop = interrupt::flag(Exit::Interrupted as i32)?;
@@ -232,25 +232,14 @@ fn carry(args: &AgentArgs) -> Result<Exit> {
         .collect::<Result<_>>()?;
     let listener = bind(&args.socket, args.socket_mode).or_fault(Fault::Environment)?;
     let (each, most) = (usize::from(args.connections), args.max_connections as usize);
-    make_room(u64::from(args.max_connections) + (each * services.len()) as u64)?;
+    let others = 64 + (each * services.len()) as u64;
+    open_files::make_room("--max-connections", args.max_connections, 1, others).or_fault(Fault::Environment)?;
     let mut agent = Agent::new(listener, &services, each, most)?;
     let stop = interrupt::flag(Exit::Interrupted as i32)?;
     tell!("carries what is asked at {} to {}", args.socket.display(), args.to.join(", "));
     let result = agent.run(&stop, args.metrics_every);
     let _ = std::fs::remove_file(&args.socket);
     result.map(|()| Exit::Done)
-}
-
-/// Lets this process open so many files, and a few more.
-fn make_room(files: u64) -> Result<()> {
-    let (needed, most) = (files + 64, open_files::most());
-    ensure_fault!(
-        Environment,
-        needed <= most,
-        "--max-connections needs {needed} open files, and this process may have {most}; raise the limit with {}",
-        open_files::raising_to(needed)
-    );
-    open_files::raise_to(needed)
 }
 
 fn resolve(to: &str) -> Result<(SocketAddr, ServerName<'static>)> {

@@ -1,6 +1,6 @@
 //! Who agent and service are to each other: TLS 1.3 with certificates on both sides. The stack is rustls on AWS-LC,
-//! which tlsdyno has already. It is memory-safe: no C code parses the handshakes and certificates that a network sends
-//! to a process full of keys. It is a state machine on bytes, so many requests go into one record.
+//! which tlsdyno has already. Rust code parses what a network sends to a process full of keys; C code gets only the
+//! keys, shares and signatures in it. It is a state machine on bytes, so many requests go into one record.
 
 use std::path::Path;
 use std::sync::Arc;

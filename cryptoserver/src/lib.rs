@@ -26,7 +26,7 @@ mod kept_inputs;
 pub mod keys;
 mod link;
 pub mod metrics;
-pub mod padding;
+mod padding;
 pub mod premaster;
 pub mod rate;
 pub mod service;

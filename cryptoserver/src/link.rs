@@ -16,7 +16,7 @@ use crate::identity::PROTOCOL;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two tries: twice as long each time, and never so long that a service that is back is found too late.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(25), Duration::from_millis(200));
-/// After a silence, where another service answers: a machine that accepts connections may still answer nothing.
+/// After a silence, where another link answers: a machine that accepts connections may still answer nothing.
 const PAUSES_AFTER_SILENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(16));
 
 /// Where a service is, and how it proves that.
@@ -101,7 +101,7 @@ impl Link {
         self.pause = (self.pause * 2).min(PAUSES.1);
     }
 
-    /// Lets it rest longer: it answered nothing, and another service does.
+    /// Lets it rest longer: it answered nothing, and another one does.
     pub fn rest(&mut self, now: Instant) {
         self.retry_at = now + self.pause_after_silence;
         self.pause_after_silence = (self.pause_after_silence * 2).min(PAUSES_AFTER_SILENCE.1);
@@ -134,8 +134,9 @@ impl Link {
         });
         self.in_flight = self.in_flight.saturating_sub(answers);
         if answers > 0 {
+            // Only an answer proves a service: one that is full ends connections after their handshake.
             self.heard = Instant::now();
-            self.pause_after_silence = PAUSES_AFTER_SILENCE.0;
+            (self.pause, self.pause_after_silence) = (PAUSES.0, PAUSES_AFTER_SILENCE.0);
         }
         // With an alert where something was not understood.
         let written = open.write();
@@ -144,7 +145,6 @@ impl Link {
             if open.tls.alpn_protocol() != Some(PROTOCOL) {
                 return Err(io::Error::other("it is no cryptoserver"));
             }
-            self.pause = PAUSES.0;
             self.heard = Instant::now();
         }
         Ok(())

@@ -3,8 +3,8 @@
 //! wrong block the web server goes on with a secret that nobody knows, and the handshake fails at its Finished.
 //!
 //! Bleichenbacher's attack needs to tell the two apart. So the other bytes are the same each time and begin with the
-//! version that was asked for: who holds an agent's connection learns no more than a visitor does. OpenSSL 3.2 makes
-//! them from the private exponent and the block, too.
+//! version that was asked for: they do not tell who holds an agent's connection which blocks were right. OpenSSL 3.2
+//! makes them from the private exponent and the block, too.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::hmac;

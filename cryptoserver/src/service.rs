@@ -25,7 +25,9 @@ use crate::metrics::{Counters, Lines, Pace};
 use crate::premaster::Secret;
 use crate::rate::{Client, Rates};
 
-/// A client has so long to say who it is, and to take what it asked for.
+/// A client has so long to say who it is; agents wait no longer.
+const HANDSHAKE: Duration = Duration::from_secs(2);
+/// And so long to take what it asked for.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The system finds out by itself that the other machine is gone.
 const KEEPALIVE: Duration = Duration::from_secs(30);
@@ -70,8 +72,9 @@ struct Shared {
     counters: Counters<7>,
     /// Connections that have not said yet who they are: they take no place from those that have.
     strangers: AtomicU32,
-    /// Connections of each client, and of how many each may have at most.
+    /// Connections of each client.
     clients: Mutex<HashMap<Client, u32>>,
+    /// Most of all clients together; one may have a part of them.
     connections_max: u32,
 }
 
@@ -223,12 +226,13 @@ impl<'a> Conversation<'a> {
         // What accepts does not wait; what it accepts does.
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
-        SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE))?;
+        let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE).with_retries(3);
+        SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let mut tls = ServerConnection::new(Arc::clone(&shared.tls)).map_err(io::Error::other)?;
         let began = Instant::now();
         while tls.is_handshaking() {
-            let left = PATIENCE.checked_sub(began.elapsed()).filter(|left| !left.is_zero());
+            let left = HANDSHAKE.checked_sub(began.elapsed()).filter(|left| !left.is_zero());
             stream.set_read_timeout(Some(left.ok_or(io::ErrorKind::TimedOut)?))?;
             if tls.read_tls(&mut stream)? == 0 {
                 return Err(io::ErrorKind::TimedOut.into());

@@ -306,7 +306,7 @@ static bool exchange_in_job(unsigned char *frame, size_t length, struct answer *
         is_answered = receive(connection, answer, job, until_ns);
         number = errno;
     }
-    /* The descriptor stays as long as the server's own connection; the agent needs not keep its end of it. */
+    /* The descriptor stays as long as the server's own connection; the agent need not keep its end of it. */
     shutdown(connection, SHUT_RDWR);
     errno = number;
     return is_answered;

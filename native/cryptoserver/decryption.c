@@ -1,7 +1,7 @@
 /*
  * Operation ASYM_CIPHER "RSA": the pre-master secret of static RSA, which a cryptoserver decrypts if it was told to.
- * It checks padding and version, and answers random bytes where they are wrong (RFC 5246 section 7.4.7.1), so that this
- * process never learns which.
+ * It checks padding and version, and answers other bytes, the same each time, where they are wrong (RFC 5246 section
+ * 7.4.7.1), so that this process never learns which.
  */
 #include "cryptoserver.h"
 

@@ -55,11 +55,13 @@ impl Engines {
         let Engines { count, operation_ns, batch, gather_ns } = self;
         let us = operation_ns as f64 / 1e3;
         let rate = f64::from(count * batch) * 1e9 / operation_ns as f64;
+        let gathered = match gather_ns {
+            0 => String::new(),
+            ns => format!(", gathered for {:.1} us", ns as f64 / 1e3),
+        };
         let each = match batch {
             1 => "private-key operation".to_owned(),
-            _ => {
-                format!("batch of up to {batch} private-key operations, gathered for {:.1} us", gather_ns as f64 / 1e3)
-            }
+            _ => format!("batch of up to {batch} private-key operations{gathered}"),
         };
         format!("accelerator: {count} x {us:.1} us for each {each} ({rate:.0} a second), {workers} workers")
     }

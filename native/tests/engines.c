@@ -12,7 +12,6 @@
 /* Instants are multiples of 16 ns. */
 enum { ENGINES = 3, THREADS = 8, EACH = 300, OPERATION_NS = 1600, NOW_NS = 8000 };
 
-static const struct tlsdyno_accelerator MANY = {.engines = ENGINES, .batch = 1, .operation_ns = OPERATION_NS};
 static _Atomic uint64_t words[ENGINES];
 static _Atomic uint32_t done_at[NOW_NS + THREADS * EACH + 1];
 
@@ -62,9 +61,10 @@ static void in_batches(void)
 
 static void *ask(void *argument)
 {
-    (void)argument;
+    const struct tlsdyno_accelerator *is = argument;
+
     for (int i = 0; i < EACH; i++) {
-        uint64_t done = engines_done_ns(engines_reserve(words, &MANY, NOW_NS));
+        uint64_t done = engines_done_ns(engines_reserve(words, is, NOW_NS));
 
         CHECK((done - NOW_NS) % OPERATION_NS == 0 && done > NOW_NS);
         atomic_fetch_add(&done_at[(done - NOW_NS) / OPERATION_NS], 1);
@@ -72,17 +72,32 @@ static void *ask(void *argument)
     return NULL;
 }
 
-int main(void)
+/* All ask at the same instant: the engines, which are idle, begin with one operation each, then with full batches. */
+static void together(uint32_t batch)
 {
+    struct tlsdyno_accelerator is = {.engines = ENGINES, .batch = batch, .operation_ns = OPERATION_NS};
     pthread_t threads[THREADS];
+    uint32_t left = THREADS * EACH;
 
-    one_after_the_other();
-    in_batches();
+    memset(words, 0, sizeof(words));
+    memset(done_at, 0, sizeof(done_at));
     for (int i = 0; i < THREADS; i++)
-        CHECK(pthread_create(&threads[i], NULL, ask, NULL) == 0);
+        CHECK(pthread_create(&threads[i], NULL, ask, &is) == 0);
     for (int i = 0; i < THREADS; i++)
         CHECK(pthread_join(threads[i], NULL) == 0);
-    for (int slot = 1; slot <= THREADS * EACH / ENGINES; slot++)
-        CHECK(done_at[slot] == ENGINES);
+    for (int slot = 1; left > 0; slot++) {
+        uint32_t most = ENGINES * (slot == 1 ? 1 : batch), expected = left < most ? left : most;
+
+        CHECK(done_at[slot] == expected);
+        left -= expected;
+    }
+}
+
+int main(void)
+{
+    one_after_the_other();
+    in_batches();
+    together(1);
+    together(4);
     return 0;
 }

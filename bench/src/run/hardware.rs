@@ -23,7 +23,7 @@ const BATCHES: usize = 7;
 /// Workers beyond the processors for each operation done at once, where a worker waits for its operation. At the
 /// papers' busiest a card works three quarters of its time (Coarfa et al. 2006, section 3.6: 757 hits a second; by our
 /// reading a third of them full handshakes; 330 operations a second): then more than eight are seldom there at once.
-const WAITING_PER_ENGINE: u32 = 8;
+const WAITING_EACH: u32 = 8;
 
 /// What the provider shall do in a server of this configuration. `key` is its private key in PEM; `cpu` is where its
 /// rate is measured, if an accelerator is declared by it. `machines` are the experiment's.
@@ -168,7 +168,7 @@ pub fn workers(model: &ConfigurationModel) -> u32 {
     let processors = model.processors.unwrap_or_default().count;
     let blocked = model.accelerator.as_ref().filter(|accelerator| !accelerator.asynchronous);
     let at_once = |of: &Accelerator| of.engines * of.batch.map_or(1, |batch| batch.operations_count);
-    processors + blocked.map_or(0, |accelerator| WAITING_PER_ENGINE * at_once(accelerator))
+    processors + blocked.map_or(0, |accelerator| WAITING_EACH * at_once(accelerator))
 }
 
 #[cfg(test)]

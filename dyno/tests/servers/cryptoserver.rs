@@ -126,8 +126,12 @@ impl Site {
     fn web_server(&self, kind: ServerName, asynchronous: bool) -> Instance {
         let mut name = self.certificate.chain.file_stem().unwrap().to_owned();
         name.push(".key");
-        let stub = self.path("front").join(name);
-        let tls = ServerTls::new(CertificateFiles { key: stub, ..self.certificate.clone() });
+        self.web_server_with(kind, asynchronous, self.path("front").join(name))
+    }
+
+    /// The same with this file for its key.
+    fn web_server_with(&self, kind: ServerName, asynchronous: bool, key: PathBuf) -> Instance {
+        let tls = ServerTls::new(CertificateFiles { key, ..self.certificate.clone() });
         let environment = vec![("OPENSSL_CONF".into(), self.path("front").join("openssl.cnf").into_os_string())];
         let handed = Handed { environment, descriptors: vec![] };
         let spec = ServerSpec { tls: Some(tls), handed, asynchronous, connections: 16, ..self.place.spec(kind) };

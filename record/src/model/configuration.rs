@@ -57,7 +57,8 @@ pub struct Accelerator {
 pub struct Batch {
     /// How many, at most.
     pub operations_count: u32,
-    /// Microseconds that the first of them waits for others; 0: they gather only while the engine works.
+    /// Microseconds that the first of them waits for others, also in a full batch; 0: they gather only while the engine
+    /// works.
     #[serde(default)]
     pub gather_us: f64,
 }

@@ -95,8 +95,8 @@ fn only_an_agent_of_the_authority_is_answered() {
     assert!(!is_answered(Caller { protocol: b"h2", ..AGENT }));
     assert!(!is_answered(Caller { protocol: b"", ..AGENT }), "an authority may have other services");
     assert!(!is_answered(Caller { version: TLS12, ..AGENT }));
-    assert!(is_answered(AGENT));
     assert_eq!(silent.read(&mut [0]).unwrap(), 0, "who says nothing is let go");
+    assert!(is_answered(AGENT));
     let told = service.end();
     assert_eq!(told["not_let_in"], 6, "{told}");
 }
@@ -131,16 +131,14 @@ fn a_stolen_connection_gets_signatures_of_handshakes_and_nothing_else() {
 fn limits_hold_for_a_certificate_and_strangers_take_nobodys_place() {
     let site = Site::new(CertificateKind::P256);
     let service = site.service(any_port(), &["--rate", "1", "--max-connections", "8"]);
-    let strangers: Vec<TcpStream> = (0..5).map(|_| TcpStream::connect(service.address).unwrap()).collect();
+    let strangers: Vec<TcpStream> = (0..6).map(|_| TcpStream::connect(service.address).unwrap()).collect();
     let nothing = ask(&[0; 16], Operation::Sign, 0x0804, b"");
     let mut links: Vec<_> = (0..2).map(|_| AGENT.connect(&site, service.address).unwrap()).collect();
-    let expected = [Status::NoKey, Status::TooMany];
-    assert_eq!(answers(&mut links[0], &vec![nothing.clone(); 2]).unwrap(), expected);
-    assert_eq!(
-        answers(&mut links[1], std::slice::from_ref(&nothing)),
-        Some(vec![Status::TooMany]),
-        "the certificate's, not its own"
-    );
+    let (began, asked) = (Instant::now(), vec![nothing; 20]);
+    let ended = links.iter_mut().flat_map(|link| answers(link, &asked).unwrap());
+    let granted = ended.filter(|status| *status == Status::NoKey).count();
+    let most = 1 + began.elapsed().as_secs() as usize;
+    assert!((1..=most).contains(&granted), "{granted}: the rate is the certificate's, not a connection's");
     assert!(!AGENT.is_answered(&site, service.address), "a certificate has a quarter of eight");
     assert!(
         Caller { identity: Some("service"), ..AGENT }.is_answered(&site, service.address),

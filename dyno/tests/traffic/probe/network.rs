@@ -136,7 +136,7 @@ fn faults_of_the_network_are_told_in_their_step() {
     ] {
         relay.become_network(network(text));
         // What must be there before the fault has time on a busy machine.
-        let timeout = if kinds.starts_with("c") || kinds.starts_with("h") { "400ms" } else { "2s" };
+        let timeout = if kinds.ends_with("_timeout") { "400ms" } else { "2s" };
         let round = probe(&relay, &place, &[&url, "--timeout", timeout]);
         let fault = &round["fault"];
         assert_eq!(fault["kind"], kinds, "{text}: {fault}");

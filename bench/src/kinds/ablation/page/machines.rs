@@ -88,8 +88,8 @@ fn trend(machines: &Machines, summary: &Summary) -> Option<String> {
             _ => NONE.to_owned(),
         });
     Some(format!(
-        "TLS divides hits per second by {here} on these machines, in the paper by {paper}. A quota leaves \
-         the CPU time of a hit as it is, so that this says nothing of faster CPUs (section 3.2)."
+        "TLS divides hits per second by {here} on these machines, in the paper by {paper}. A quota makes no \
+         processor slower, so that this says nothing of faster CPUs (section 3.2)."
     ))
 }
 
