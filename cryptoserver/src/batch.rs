@@ -14,7 +14,7 @@ use tlsdyno_native::batch_rsa::BatchRsa;
 use zeroize::Zeroizing;
 
 use crate::gathering::Gathering;
-use crate::premaster::{self, Secret};
+use crate::premaster::{Decryptor, Secret};
 
 /// How requests become batches.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ struct Waiting {
 }
 
 struct Shared {
-    keys: Vec<Rsa<Private>>,
+    keys: Vec<Decryptor>,
     gathering: Mutex<Gathering<Waiting>>,
     changed: Condvar,
     batches: AtomicU64,
@@ -54,10 +54,11 @@ impl Batches {
     /// [`Fault::Input`]: they cannot decrypt together. [`Fault::Environment`]: there are no threads.
     pub fn start(keys: Vec<Rsa<Private>>, settings: Settings) -> Result<Batches> {
         let gathering = Mutex::new(Gathering::new(keys.len(), settings.batch, settings.wait));
-        let shared = Shared { keys, gathering, changed: Condvar::new(), batches: AtomicU64::new(0) };
+        let decryptors = keys.iter().cloned().map(Decryptor::new).collect::<Result<_>>()?;
+        let shared = Shared { keys: decryptors, gathering, changed: Condvar::new(), batches: AtomicU64::new(0) };
         let shared = Arc::new(shared);
         for _ in 0..settings.threads {
-            let together = BatchRsa::new(&shared.keys).or_fault(Fault::Input)?;
+            let together = BatchRsa::new(&keys).or_fault(Fault::Input)?;
             let shared = Arc::clone(&shared);
             let thread = thread::Builder::new().name("batches".to_owned()).spawn(move || shared.serve(together));
             thread.context("start a thread").or_fault(Fault::Environment)?;
@@ -67,12 +68,12 @@ impl Batches {
 
     /// Decrypts a block by this member's key, with others.
     pub fn add(&self, member: usize, version: u16, block: &[u8], done: Taker) {
-        if let Err(why) = premaster::check(&self.0.keys[member], block) {
+        if let Err(why) = self.0.keys[member].check(block) {
             return done(Err(why));
         }
         // It would spoil its batch, and every visitor can send it.
         if block.iter().all(|byte| *byte == 0) {
-            return done(premaster::decrypt(&self.0.keys[member], version, block));
+            return done(self.0.keys[member].decrypt(version, block));
         }
         let waiting = Waiting { version, block: block.to_vec(), done };
         if self.0.lock().add(member, Instant::now(), waiting) {
@@ -127,10 +128,8 @@ impl Shared {
         let mut plain = plain.into_iter().flatten();
         for (member, one) in batch {
             let secret = match plain.next() {
-                Some(plain) => {
-                    premaster::secret_in(&Zeroizing::new(plain), &self.keys[member], one.version, &one.block)
-                }
-                None => premaster::decrypt(&self.keys[member], one.version, &one.block),
+                Some(plain) => Ok(self.keys[member].secret_in(&Zeroizing::new(plain), one.version, &one.block)),
+                None => self.keys[member].decrypt(one.version, &one.block),
             };
             (one.done)(secret);
         }

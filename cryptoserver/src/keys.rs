@@ -21,7 +21,7 @@ use tlsdyno_base::input;
 use crate::batch::{Batches, Settings};
 use crate::form::{self, Form};
 use crate::frame::{ANSWER_BYTES_MAX, KeyId, Operation, Request, Status};
-use crate::premaster;
+use crate::premaster::Decryptor;
 
 /// Which key it is: the same for a private key and for a certificate with its public part.
 ///
@@ -38,7 +38,7 @@ struct Key {
     /// For what `signing` does not have: in TLS 1.2 a curve goes with every hash.
     curve: Option<PKey<Private>>,
     /// Where it decrypts.
-    decrypting: Option<Rsa<Private>>,
+    decrypting: Option<Decryptor>,
     /// Where it does so together with others: its place among them.
     together: Option<(Arc<Batches>, usize)>,
 }
@@ -71,7 +71,7 @@ impl Keys {
     /// decrypt together. [`Fault::Environment`]: there are no threads.
     pub fn batch(&mut self, settings: Settings) -> Result<()> {
         let mut families: HashMap<Vec<u8>, Vec<(KeyId, Rsa<Private>)>> = HashMap::new();
-        for (id, rsa) in self.by_id.iter().filter_map(|(id, key)| Some((*id, key.decrypting.clone()?))) {
+        for (id, rsa) in self.by_id.iter().filter_map(|(id, key)| Some((*id, key.decrypting.as_ref()?.rsa().clone()))) {
             families.entry(rsa.n().to_vec()).or_default().push((id, rsa));
         }
         families.retain(|_, family| family.len() > 1);
@@ -121,8 +121,8 @@ impl Keys {
             Operation::Sign => key.sign(request.detail, request.message),
             Operation::Decrypt => {
                 let off = "the cryptoserver decrypts nothing: it runs without --allow-decryption, or the key is no RSA";
-                let rsa = key.decrypting.as_ref().ok_or((Status::Refused, off))?;
-                let secret = premaster::decrypt(rsa, request.detail, request.message);
+                let decryptor = key.decrypting.as_ref().ok_or((Status::Refused, off))?;
+                let secret = decryptor.decrypt(request.detail, request.message);
                 secret.map(Vec::from).map_err(|why| (Status::Refused, why))
             }
         }
@@ -161,7 +161,8 @@ fn read_one(file: &Path, decryption: bool) -> Result<(KeyId, Key)> {
     let signing = any_supported_type(&der).context("it signs no handshake")?;
     let id = id_of(&key)?;
     let curve = (key.id() == Id::EC).then_some(key);
-    Ok((id, Key { signing, curve, decrypting: rsa.filter(|_| decryption), together: None }))
+    let decrypting = rsa.filter(|_| decryption).map(Decryptor::new).transpose()?;
+    Ok((id, Key { signing, curve, decrypting, together: None }))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! version that was asked for: they do not tell who holds an agent's connection which blocks were right. OpenSSL 3.2
 //! makes them from the private exponent and the block, too.
 
+use anyhow::Result;
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::hmac;
 use openssl::pkey::Private;
@@ -15,47 +16,63 @@ use zeroize::Zeroizing;
 pub use crate::padding::{BYTES, Secret};
 use crate::padding::{HEAD_BYTES_MIN, select};
 
-/// Whether a block is one that `key` may decrypt.
-///
-/// # Errors
-/// It is not of the key's length, or not below the modulus: what everybody sees already.
-pub fn check(key: &Rsa<Private>, block: &[u8]) -> Result<(), &'static str> {
-    let bytes = key.size() as usize;
-    if block.len() != bytes || bytes < HEAD_BYTES_MIN + BYTES {
-        return Err("the block has not the length of the key's modulus");
+/// A key that decrypts, and what its answers to wrong blocks are made with.
+#[derive(Clone)]
+pub struct Decryptor {
+    rsa: Rsa<Private>,
+    instead: hmac::Key,
+}
+
+impl Decryptor {
+    /// By this key.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn new(rsa: Rsa<Private>) -> Result<Decryptor> {
+        let exponent = Zeroizing::new(rsa.d().to_vec_padded(rsa.size() as i32)?);
+        let instead = hmac::Key::new(hmac::HMAC_SHA384, digest(&SHA256, &exponent).as_ref());
+        Ok(Decryptor { rsa, instead })
     }
-    if *block >= key.n().to_vec()[..] { Err("the block is not below the key's modulus") } else { Ok(()) }
-}
 
-/// The secret in a block that a client encrypted to `key`; `version` is the one that it offered in its hello.
-///
-/// # Errors
-/// As [`check`], or the numbers could not be computed.
-pub fn decrypt(key: &Rsa<Private>, version: u16, block: &[u8]) -> Result<Secret, &'static str> {
-    check(key, block)?;
-    let mut plain = Zeroizing::new(vec![0; block.len()]);
-    // The number alone: OpenSSL blinds it.
-    key.private_decrypt(block, &mut plain, Padding::NONE).map_err(|_| "the decryption failed")?;
-    secret_in(&plain, key, version, block)
-}
+    /// The key.
+    pub fn rsa(&self) -> &Rsa<Private> {
+        &self.rsa
+    }
 
-/// The secret in a block that [`check`] allows; `plain` is what it was before the client encrypted it to `key`.
-///
-/// # Errors
-/// There is no memory.
-pub fn secret_in(plain: &[u8], key: &Rsa<Private>, version: u16, block: &[u8]) -> Result<Secret, &'static str> {
-    Ok(select(plain, version, &instead(key, version, block).ok_or("there is no memory")?))
-}
+    /// Whether a block is one that the key may decrypt.
+    ///
+    /// # Errors
+    /// It is not of the key's length, or not below the modulus: what everybody sees already.
+    pub fn check(&self, block: &[u8]) -> Result<(), &'static str> {
+        let bytes = self.rsa.size() as usize;
+        if block.len() != bytes || bytes < HEAD_BYTES_MIN + BYTES {
+            return Err("the block has not the length of the key's modulus");
+        }
+        if *block >= self.rsa.n().to_vec()[..] { Err("the block is not below the key's modulus") } else { Ok(()) }
+    }
 
-/// What is answered for a wrong block.
-fn instead(key: &Rsa<Private>, version: u16, block: &[u8]) -> Option<Secret> {
-    let exponent = Zeroizing::new(key.d().to_vec_padded(key.size() as i32).ok()?);
-    let mut mac = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA384, digest(&SHA256, &exponent).as_ref()));
-    mac.update(&version.to_be_bytes());
-    mac.update(block);
-    let mut secret: Secret = mac.sign().as_ref().try_into().ok()?;
-    secret[..2].copy_from_slice(&version.to_be_bytes());
-    Some(secret)
+    /// The secret in a block that a client encrypted to the key; `version` is the one that it offered in its hello.
+    ///
+    /// # Errors
+    /// As [`Decryptor::check`], or the numbers could not be computed.
+    pub fn decrypt(&self, version: u16, block: &[u8]) -> Result<Secret, &'static str> {
+        self.check(block)?;
+        let mut plain = Zeroizing::new(vec![0; block.len()]);
+        // The number alone: OpenSSL blinds it.
+        self.rsa.private_decrypt(block, &mut plain, Padding::NONE).map_err(|_| "the decryption failed")?;
+        Ok(self.secret_in(&plain, version, block))
+    }
+
+    /// The secret in a block; `plain` is what it was before the client encrypted it to the key.
+    pub fn secret_in(&self, plain: &[u8], version: u16, block: &[u8]) -> Secret {
+        let mut mac = hmac::Context::with_key(&self.instead);
+        mac.update(&version.to_be_bytes());
+        mac.update(block);
+        let mut instead = [0; BYTES];
+        instead.copy_from_slice(mac.sign().as_ref());
+        instead[..2].copy_from_slice(&version.to_be_bytes());
+        select(plain, version, &instead)
+    }
 }
 
 #[cfg(test)]
@@ -78,29 +95,31 @@ mod tests {
 
     #[test]
     fn a_block_by_openssl_is_decrypted_and_one_with_another_version_is_not() {
-        let key = Rsa::generate(2048).unwrap();
+        let rsa = Rsa::generate(2048).unwrap();
+        let key = Decryptor::new(rsa.clone()).unwrap();
         let mut encrypted = vec![0; 256];
-        key.public_encrypt(&secret(), &mut encrypted, Padding::PKCS1).unwrap();
-        assert_eq!(decrypt(&key, 0x0303, &encrypted), Ok(secret()));
-        let other = decrypt(&key, 0x0302, &encrypted).unwrap();
+        rsa.public_encrypt(&secret(), &mut encrypted, Padding::PKCS1).unwrap();
+        assert_eq!(key.decrypt(0x0303, &encrypted), Ok(secret()));
+        let other = key.decrypt(0x0302, &encrypted).unwrap();
         assert_ne!(other[2..], secret()[2..]);
         assert_eq!(other[..2], [3, 2], "as a right one begins");
-        assert_eq!(other, decrypt(&key, 0x0302, &encrypted).unwrap(), "the same each time");
-        assert_ne!(other[2..], decrypt(&key, 0x0301, &encrypted).unwrap()[2..]);
+        assert_eq!(other, key.decrypt(0x0302, &encrypted).unwrap(), "the same each time");
+        assert_ne!(other[2..], key.decrypt(0x0301, &encrypted).unwrap()[2..]);
         let mut next = encrypted.clone();
         next[255] ^= 1;
-        assert_ne!(other, decrypt(&key, 0x0302, &next).unwrap());
-        assert!(decrypt(&key, 0x0303, &encrypted[1..]).is_err());
-        assert!(decrypt(&key, 0x0303, &[0xff; 256]).is_err());
+        assert_ne!(other, key.decrypt(0x0302, &next).unwrap());
+        assert!(key.decrypt(0x0303, &encrypted[1..]).is_err());
+        assert!(key.decrypt(0x0303, &[0xff; 256]).is_err());
     }
 
     #[test]
     fn a_secret_of_another_length_is_not_answered() {
-        let key = Rsa::generate(2048).unwrap();
+        let rsa = Rsa::generate(2048).unwrap();
+        let key = Decryptor::new(rsa.clone()).unwrap();
         for bytes in [0, 16, 47, 49, 100] {
             let mut encrypted = vec![0; 256];
-            key.public_encrypt(&vec![3; bytes], &mut encrypted, Padding::PKCS1).unwrap();
-            let answer = decrypt(&key, 0x0303, &encrypted).unwrap();
+            rsa.public_encrypt(&vec![3; bytes], &mut encrypted, Padding::PKCS1).unwrap();
+            let answer = key.decrypt(0x0303, &encrypted).unwrap();
             assert_ne!(answer[2..], [3; 46]);
         }
     }
