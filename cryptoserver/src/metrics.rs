@@ -62,7 +62,7 @@ impl Lines {
         Lines::to(std::io::stdout())
     }
 
-    /// On something else.
+    /// On `out`, which the thread alone writes to.
     pub fn to(mut out: impl Write + Send + 'static) -> Lines {
         let (waiting, lines) = mpsc::sync_channel::<String>(Lines::WAITING_MAX);
         let (end, ended) = mpsc::channel();

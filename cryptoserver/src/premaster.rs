@@ -24,7 +24,7 @@ pub struct Decryptor {
 }
 
 impl Decryptor {
-    /// By this key.
+    /// Decrypts by this key.
     ///
     /// # Errors
     /// There is no memory.
@@ -34,7 +34,7 @@ impl Decryptor {
         Ok(Decryptor { rsa, instead })
     }
 
-    /// The key.
+    /// The key that it decrypts by.
     pub fn rsa(&self) -> &Rsa<Private> {
         &self.rsa
     }
