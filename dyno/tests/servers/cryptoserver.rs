@@ -96,7 +96,8 @@ impl Site {
     fn start(&self, arguments: &[&str], own: &str) -> Running {
         let files = [format!("{own}.pem"), format!("{own}.key")];
         let mut command = self.place.tlsdyno(&[&["cryptoserver"], arguments].concat());
-        command.args(["--cert", &files[0], "--cert-key", &files[1], "--metrics-every", "1"]);
+        // Seldom enough that a run of ten minutes fits into the pipe, which is read at the end.
+        command.args(["--cert", &files[0], "--cert-key", &files[1], "--metrics-every", "10"]);
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());
         Running { process, output, address: ([127, 0, 0, 1], 0).into() }
