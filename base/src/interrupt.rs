@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result, anyhow};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::fault::{Fault, OrFault, fault_of};
 
@@ -26,6 +26,16 @@ pub fn flag(exit_code: i32) -> Result<Arc<AtomicBool>> {
     }
     let _ = FLAG.set(stop.clone());
     Ok(stop)
+}
+
+/// A flag that SIGHUP sets from now on, instead of ending the process.
+///
+/// # Errors
+/// There can be no handler.
+pub fn hangup() -> Result<Arc<AtomicBool>> {
+    let told = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGHUP, Arc::clone(&told)).context("failed to install the handler for SIGHUP")?;
+    Ok(told)
 }
 
 /// What a piece of work came to. Where it failed after the flag was set, that is the reason: signals break into what it

@@ -7,12 +7,14 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
+use rustls::ClientConfig;
 
 use crate::frame::{Answer, Request, Status, first};
 use crate::link::{Link, Service, is_for_later};
@@ -111,11 +113,18 @@ impl Agent {
         })
     }
 
-    /// Serves until `stop`, with a line of metrics in each so many seconds.
+    /// Serves until `stop`, with a line of metrics in each so many seconds. Each time that `hangup` is set, connections
+    /// from then on have what `read_again` finds in place of its certificates.
     ///
     /// # Errors
     /// The sockets cannot be waited for.
-    pub fn run(&mut self, stop: &AtomicBool, metrics_every: u32) -> Result<()> {
+    pub fn run(
+        &mut self,
+        stop: &AtomicBool,
+        metrics_every: u32,
+        hangup: &AtomicBool,
+        read_again: impl Fn() -> Result<Arc<ClientConfig>>,
+    ) -> Result<()> {
         let mut events = Vec::with_capacity(256);
         let (mut pace, mut next_look, lines) = (Pace::new(metrics_every), Instant::now(), Lines::of_stdout());
         while !stop.load(Ordering::Relaxed) {
@@ -130,6 +139,12 @@ impl Agent {
                     LISTENER => self.accept(),
                     link if link <= self.links.len() as u64 => self.pump(link as usize - 1),
                     local => self.read_local(local),
+                }
+            }
+            if hangup.swap(false, Ordering::Relaxed) {
+                match read_again() {
+                    Ok(tls) => self.links.iter_mut().for_each(|link| link.service.tls = Arc::clone(&tls)),
+                    Err(error) => self.said.print(format!("goes on with the certificates that it has: {error:#}\n")),
                 }
             }
             let now = Instant::now();

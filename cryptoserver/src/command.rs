@@ -96,6 +96,9 @@ struct ServiceArgs {
     /// Whose certificates agents must have (PEM)
     #[arg(long, value_name = "FILE", required = true)]
     client_ca: Option<PathBuf>,
+    /// Revocation lists (PEM), one of each authority: no agent whose certificate is in one is let in
+    #[arg(long, value_name = "FILE")]
+    crl: Option<PathBuf>,
     /// Also decrypt pre-master secrets, for static RSA of TLS 1.2
     ///
     /// Whoever takes an agent's key can then read recorded connections of static RSA. Leave it off unless old clients
@@ -110,10 +113,10 @@ struct ServiceArgs {
     /// How long a decryption may wait for others; 0ms: only while all CPUs decrypt
     #[arg(long, value_name = "TIME", requires = "batch", default_value = "2ms", value_parser = parse_wait)]
     batch_wait: Time,
-    /// Most operations in a second for each client certificate
+    /// Most operations in a second for each agent, known by its public key
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     rate: u32,
-    /// Most connections of agents, a quarter of them by one certificate; an agent has as many as its --connections
+    /// Most connections of agents, a quarter of them by one key; an agent has as many as its --connections
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     max_connections: u32,
     /// Print a line of metrics in each so many seconds; 0: none
@@ -193,7 +196,7 @@ fn serve(args: &ServiceArgs) -> Result<Exit> {
     // A core would hold the keys, and so would what a debugger of the same user reads.
     set_dumpable_behavior(DumpableBehavior::NotDumpable).context("keep the keys out of cores")?;
     let client_ca = args.client_ca.as_deref().context("--client-ca is missing").or_fault(Fault::Usage)?;
-    let tls = args.own.service(client_ca)?;
+    let side = || args.own.service(client_ca, args.crl.as_deref());
     let mut keys = Keys::read(&args.keys, args.allow_decryption)?;
     if let Some(batch) = args.batch {
         let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
@@ -203,8 +206,8 @@ fn serve(args: &ServiceArgs) -> Result<Exit> {
     // Each connection has an event beside its socket, and so has each that has not said yet who it is.
     open_files::make_room("--max-connections", args.max_connections, 4, 64).or_fault(Fault::Environment)?;
     let limits = Limits { connections: args.max_connections, rate: args.rate, metrics_every: args.metrics_every };
-    let service = Service::new(args.listen, tls, keys, limits)?;
-    let stop = interrupt::flag(Exit::Interrupted as i32)?;
+    let (stop, hangup) = (interrupt::flag(Exit::Interrupted as i32)?, interrupt::hangup()?);
+    let service = Service::new(args.listen, side()?, keys, limits)?;
     let address = service.address()?;
     if args.print_address {
         let _ = output::print(format!("{address}\n"));
@@ -215,13 +218,14 @@ fn serve(args: &ServiceArgs) -> Result<Exit> {
         None => String::new(),
     };
     tell!("signs handshakes by {count} key(s) at {address}{decrypts}");
-    service.run(&stop)?;
+    service.run(&stop, &hangup, side)?;
     Ok(Exit::Done)
 }
 
 fn carry(args: &AgentArgs) -> Result<Exit> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable).context("keep pre-master secrets out of cores")?;
-    let tls = args.own.agent(&args.server_ca)?;
+    let side = || args.own.agent(&args.server_ca);
+    let tls = side()?;
     let services: Vec<link::Service> = args
         .to
         .iter()
@@ -235,9 +239,9 @@ fn carry(args: &AgentArgs) -> Result<Exit> {
     let others = 64 + (each * services.len()) as u64;
     open_files::make_room("--max-connections", args.max_connections, 1, others).or_fault(Fault::Environment)?;
     let mut agent = Agent::new(listener, &services, each, most)?;
-    let stop = interrupt::flag(Exit::Interrupted as i32)?;
+    let (stop, hangup) = (interrupt::flag(Exit::Interrupted as i32)?, interrupt::hangup()?);
     tell!("carries what is asked at {} to {}", args.socket.display(), args.to.join(", "));
-    let result = agent.run(&stop, args.metrics_every);
+    let result = agent.run(&stop, args.metrics_every, &hangup, side);
     let _ = std::fs::remove_file(&args.socket);
     result.map(|()| Exit::Done)
 }

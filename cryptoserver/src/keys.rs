@@ -1,7 +1,6 @@
 //! The private keys that a service holds, and what it does with them.
 
 use std::collections::HashMap;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,11 +15,11 @@ use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::sign::SigningKey;
 use rustls_pki_types::PrivateKeyDer;
 use tlsdyno_base::fault::{Fault, OrFault};
-use tlsdyno_base::input;
 
 use crate::batch::{Batches, Settings};
 use crate::form::{self, Form};
 use crate::frame::{ANSWER_BYTES_MAX, KeyId, Operation, Request, Status};
+use crate::identity::read_private;
 use crate::premaster::Decryptor;
 
 /// Which key it is: the same for a private key and for a certificate with its public part.
@@ -148,9 +147,7 @@ impl Key {
 }
 
 fn read_one(file: &Path, decryption: bool) -> Result<(KeyId, Key)> {
-    let pem = input::read(file, input::TEXT_BYTES_MAX)?;
-    let mode = std::fs::metadata(file)?.permissions().mode();
-    ensure_fault!(Input, mode & 0o007 == 0, "everybody may read it: chmod o= {}", file.display());
+    let pem = read_private(file)?;
     // Without a question for a passphrase.
     let key = PKey::private_key_from_pem_callback(&pem, |_| Ok(0)).context("no private key in PEM form")?;
     let rsa = (key.id() == Id::RSA).then(|| key.rsa()).transpose()?;
@@ -167,6 +164,8 @@ fn read_one(file: &Path, decryption: bool) -> Result<(KeyId, Key)> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use openssl::rsa::Padding;
     use openssl::sign::{RsaPssSaltlen, Verifier};
 

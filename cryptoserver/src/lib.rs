@@ -30,4 +30,5 @@ mod padding;
 pub mod premaster;
 pub mod rate;
 pub mod service;
+mod strangers;
 pub mod stub;

@@ -32,7 +32,8 @@ pub struct Service {
 
 /// A connection to a service, or the pause before the next one.
 pub struct Link {
-    service: Service,
+    /// What the next connection is made to, and by what.
+    pub service: Service,
     open: Option<Open>,
     pause: Duration,
     pause_after_silence: Duration,

@@ -1,10 +1,9 @@
-//! How much a client may ask for in a second: a bucket for each certificate, filled at the rate. It holds a second's.
+//! How much a client may ask for in a second: a bucket for each client, filled at the rate. It holds a second's.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Who asks: the SHA-256 of its certificate.
-pub type Client = [u8; 32];
+use crate::identity::Client;
 
 /// The buckets of all clients. Clients have certificates of a few authorities' making, so there are few.
 #[derive(Debug)]

@@ -2,28 +2,28 @@
 //! one after the other, so an agent that is to use several CPUs has several connections. Only decryptions in batches
 //! are done by other threads, which leave the answers in the connection's outbox.
 
-use std::collections::HashMap;
 use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use aws_lc_rs::digest::{SHA256, digest};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::OwnedFd;
-use rustls::{ServerConfig, ServerConnection};
+use rustls::ServerConnection;
+use rustls_pki_types::CertificateDer;
 use socket2::{SockRef, TcpKeepalive};
 use tlsdyno_base::fault::{Fault, OrFault};
 
 use crate::frame::{Answer, Operation, Request, Status, first};
-use crate::identity::PROTOCOL;
+use crate::identity::{Client, PROTOCOL, ServiceSide, client_of};
 use crate::keys::Keys;
 use crate::metrics::{Counters, Lines, Pace};
 use crate::premaster::Secret;
-use crate::rate::{Client, Rates};
+use crate::rate::Rates;
+use crate::strangers::Strangers;
 
 /// A client has so long to say who it is; agents wait no longer.
 const HANDSHAKE: Duration = Duration::from_secs(2);
@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The system finds out by itself that the other machine is gone.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 /// A client may have this part of the connections.
-const PART_OF_A_CLIENT: u32 = 4;
+const PART_OF_A_CLIENT: usize = 4;
 /// A connection without requests is closed; its agent makes another one when it needs it.
 const IDLE: Duration = Duration::from_secs(600);
 /// A connection that is owed so many answers by batches is read no further.
@@ -41,6 +41,8 @@ const OWED_MAX: usize = 256;
 const ANSWER_DELAY: Duration = Duration::from_micros(500);
 /// How often the service looks whether it shall end.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// How often it looks whether the certificates of agents still hold.
+const CERTIFICATES: Duration = Duration::from_secs(1);
 
 const NAMES: [&str; 7] = ["signatures", "decryptions", "refused", "no_key", "over_rate", "failed", "not_let_in"];
 const SIGNATURES: usize = 0;
@@ -52,7 +54,7 @@ const NOT_LET_IN: usize = 6;
 pub struct Limits {
     /// Most connections.
     pub connections: u32,
-    /// Operations in a second for each client certificate.
+    /// Operations in a second for each client, by its public key.
     pub rate: u32,
     /// Seconds between two lines of metrics; 0: none.
     pub metrics_every: u32,
@@ -66,14 +68,13 @@ pub struct Service {
 }
 
 struct Shared {
-    tls: Arc<ServerConfig>,
+    side: Mutex<Arc<ServiceSide>>,
     keys: Keys,
     rates: Mutex<Rates>,
     counters: Counters<7>,
-    /// Connections that have not said yet who they are: they take no place from those that have.
-    strangers: AtomicU32,
-    /// Connections of each client.
-    clients: Mutex<HashMap<Client, u32>>,
+    strangers: Arc<Strangers>,
+    /// Connections of clients that are known.
+    open: Mutex<Vec<Open>>,
     /// Most of all clients together; one may have a part of them.
     connections_max: u32,
 }
@@ -83,17 +84,17 @@ impl Service {
     ///
     /// # Errors
     /// [`Fault::Environment`]: the address cannot be had.
-    pub fn new(listen: SocketAddr, tls: Arc<ServerConfig>, keys: Keys, limits: Limits) -> Result<Service> {
+    pub fn new(listen: SocketAddr, side: ServiceSide, keys: Keys, limits: Limits) -> Result<Service> {
         let bound = TcpListener::bind(listen).with_context(|| format!("failed to listen on {listen}"));
         let listener = bound.or_fault(Fault::Environment)?;
         listener.set_nonblocking(true)?;
         let shared = Shared {
-            tls,
+            side: Mutex::new(Arc::new(side)),
             keys,
             rates: Mutex::new(Rates::new(limits.rate)),
             counters: Counters::new(NAMES),
-            strangers: AtomicU32::new(0),
-            clients: Mutex::default(),
+            strangers: Strangers::new(limits.connections),
+            open: Mutex::default(),
             connections_max: limits.connections,
         };
         Ok(Service { listener, shared: Arc::new(shared), limits })
@@ -107,20 +108,37 @@ impl Service {
         self.listener.local_addr()
     }
 
-    /// Serves until `stop`. What is under way then is lost; agents ask again elsewhere.
+    /// Serves until `stop`. What is under way then is lost; agents ask again elsewhere. Each time that `hangup` is
+    /// set, it takes what `read_again` finds in place of its certificates.
     ///
     /// # Errors
     /// The listener cannot be waited for.
-    pub fn run(&self, stop: &AtomicBool) -> Result<()> {
+    pub fn run(
+        &self,
+        stop: &AtomicBool,
+        hangup: &AtomicBool,
+        read_again: impl Fn() -> Result<ServiceSide>,
+    ) -> Result<()> {
         let (mut pace, lines) = (Pace::new(self.limits.metrics_every), Lines::of_stdout());
+        let (said, mut next_look) = (Lines::to(io::stderr()), Instant::now());
         while !stop.load(Ordering::Relaxed) {
             let mut waiting = [PollFd::new(&self.listener, PollFlags::IN)];
             match poll(&mut waiting, Some(&LOOK)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error).context("wait for connections"),
             }
-            while let Ok((stream, _)) = self.listener.accept() {
-                self.let_in(stream);
+            let is_told = hangup.swap(false, Ordering::Relaxed);
+            match is_told.then(&read_again).transpose() {
+                Ok(side) => side.into_iter().for_each(|side| *self.shared.side() = Arc::new(side)),
+                Err(error) => said.print(format!("goes on with the certificates that it has: {error:#}\n")),
+            }
+            if is_told || Instant::now() >= next_look {
+                self.shared.end_those_that_hold_no_more(&said);
+                next_look = Instant::now() + CERTIFICATES;
+            }
+            // One in each turn: whoever connects without end keeps it from nothing else.
+            if let Ok((stream, from)) = self.listener.accept() {
+                self.let_in(stream, from.ip());
             }
             if pace.is_due(Instant::now()) {
                 lines.print(self.line());
@@ -131,62 +149,75 @@ impl Service {
     }
 
     fn line(&self) -> String {
-        let connections = self.shared.clients().values().sum::<u32>().into();
+        let connections = self.shared.open().len() as u64;
         self.shared.counters.line(&[("connections", connections), ("batches", self.shared.keys.batch_count())])
     }
 
-    fn let_in(&self, stream: TcpStream) {
-        let shared = Arc::clone(&self.shared);
-        if shared.strangers.fetch_add(1, Ordering::Relaxed) >= self.limits.connections {
-            shared.counters.add(NOT_LET_IN, 1);
-            shared.strangers.fetch_sub(1, Ordering::Relaxed);
-            return;
-        }
-        let serve = move || {
-            let begun = Conversation::begin(&shared, stream);
-            shared.strangers.fetch_sub(1, Ordering::Relaxed);
-            match begun {
-                Ok(mut one) => drop(one.go_on()),
-                Err(_) => shared.counters.add(NOT_LET_IN, 1),
+    fn let_in(&self, stream: TcpStream, from: IpAddr) {
+        let (shared, stream) = (Arc::clone(&self.shared), Arc::new(stream));
+        let stranger = shared.strangers.enter(Arc::clone(&stream), from);
+        let serve = move || match Conversation::begin(&shared, stream) {
+            Ok(mut one) => {
+                stranger.is_known();
+                drop(one.go_on());
             }
+            Err(_) => shared.counters.add(NOT_LET_IN, 1),
         };
-        if thread::Builder::new().name("connection".to_owned()).spawn(serve).is_err() {
-            self.shared.strangers.fetch_sub(1, Ordering::Relaxed);
-        }
+        let _ = thread::Builder::new().name("connection".to_owned()).spawn(serve);
     }
+}
+
+/// A connection whose client is known.
+struct Open {
+    client: Client,
+    certificates: Vec<CertificateDer<'static>>,
+    stream: Arc<TcpStream>,
 }
 
 impl Shared {
-    fn clients(&self) -> MutexGuard<'_, HashMap<Client, u32>> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    fn open(&self) -> MutexGuard<'_, Vec<Open>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn side(&self) -> MutexGuard<'_, Arc<ServiceSide>> {
+        self.side.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A place for one more connection of this client, which gives it back.
-    fn place(&self, client: Client) -> Option<Place<'_>> {
-        let mut clients = self.clients();
-        let (all, own): (u32, u32) = (clients.values().sum(), clients.get(&client).copied().unwrap_or(0));
-        if all >= self.connections_max || own >= self.connections_max.div_ceil(PART_OF_A_CLIENT) {
+    fn place(&self, client: Client, certificates: &[CertificateDer<'_>], stream: &Arc<TcpStream>) -> Option<Place<'_>> {
+        let mut open = self.open();
+        let (own, most) = (open.iter().filter(|one| one.client == client).count(), self.connections_max as usize);
+        if open.len() >= most || own >= most.div_ceil(PART_OF_A_CLIENT) {
             return None;
         }
-        clients.insert(client, own + 1);
-        Some(Place { shared: self, client })
+        let certificates = certificates.iter().map(|one| one.clone().into_owned()).collect();
+        open.push(Open { client, certificates, stream: Arc::clone(stream) });
+        Some(Place { shared: self, client, stream: Arc::clone(stream) })
+    }
+
+    /// Ends the connections of clients whose certificates have run out, are revoked or trusted no more.
+    fn end_those_that_hold_no_more(&self, said: &Lines) {
+        let side = Arc::clone(&self.side());
+        for one in self.open().iter() {
+            if let Err(why) = side.check(&one.certificates) {
+                let from = one.stream.peer_addr().map_or_else(|_| "an agent".to_owned(), |from| from.to_string());
+                let _ = one.stream.shutdown(Shutdown::Both);
+                said.print(format!("ends the connection of {from}: {why}\n"));
+            }
+        }
     }
 }
 
-/// One connection of a client.
+/// The place of one connection of a client.
 struct Place<'a> {
     shared: &'a Shared,
     client: Client,
+    stream: Arc<TcpStream>,
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        let mut clients = self.shared.clients();
-        let left = clients.get(&self.client).map_or(0, |own| own - 1);
-        match left {
-            0 => clients.remove(&self.client),
-            left => clients.insert(self.client, left),
-        };
+        self.shared.open().retain(|one| !Arc::ptr_eq(&one.stream, &self.stream));
     }
 }
 
@@ -213,7 +244,6 @@ impl Outbox {
 /// A connection whose client is known.
 struct Conversation<'a> {
     shared: &'a Arc<Shared>,
-    stream: TcpStream,
     tls: ServerConnection,
     place: Place<'a>,
     outbox: Arc<Outbox>,
@@ -222,36 +252,36 @@ struct Conversation<'a> {
 }
 
 impl<'a> Conversation<'a> {
-    fn begin(shared: &'a Arc<Shared>, mut stream: TcpStream) -> io::Result<Conversation<'a>> {
+    fn begin(shared: &'a Arc<Shared>, stream: Arc<TcpStream>) -> io::Result<Conversation<'a>> {
         // What accepts does not wait; what it accepts does.
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
         let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE).with_retries(3);
-        SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+        SockRef::from(&*stream).set_tcp_keepalive(&keepalive)?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        let mut tls = ServerConnection::new(Arc::clone(&shared.tls)).map_err(io::Error::other)?;
+        let mut tls = ServerConnection::new(Arc::clone(&shared.side().tls)).map_err(io::Error::other)?;
         let began = Instant::now();
         while tls.is_handshaking() {
             let left = HANDSHAKE.checked_sub(began.elapsed()).filter(|left| !left.is_zero());
             stream.set_read_timeout(Some(left.ok_or(io::ErrorKind::TimedOut)?))?;
-            if tls.read_tls(&mut stream)? == 0 {
+            if tls.read_tls(&mut &*stream)? == 0 {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             let understood = tls.process_new_packets();
             // With an alert where it was not understood.
             while tls.wants_write() {
-                tls.write_tls(&mut stream)?;
+                tls.write_tls(&mut &*stream)?;
             }
             understood.map_err(io::Error::other)?;
         }
-        let certificate =
-            tls.peer_certificates().and_then(<[_]>::first).filter(|_| tls.alpn_protocol() == Some(PROTOCOL));
-        let certificate = certificate.ok_or(io::ErrorKind::PermissionDenied)?;
-        let client = digest(&SHA256, certificate).as_ref().try_into().map_err(io::Error::other)?;
-        let place = shared.place(client).ok_or(io::ErrorKind::PermissionDenied)?;
+        let certificates = tls.peer_certificates().filter(|_| tls.alpn_protocol() == Some(PROTOCOL));
+        let certificates = certificates.ok_or(io::ErrorKind::PermissionDenied)?;
+        let client = certificates.first().map(client_of).ok_or(io::ErrorKind::PermissionDenied)?;
+        let place = shared.place(client.map_err(io::Error::other)?, certificates, &stream);
+        let place = place.ok_or(io::ErrorKind::PermissionDenied)?;
         stream.set_read_timeout(Some(IDLE))?;
         let outbox = Arc::new(Outbox { answers: Mutex::default(), wake: eventfd(0, EventfdFlags::CLOEXEC)? });
-        Ok(Conversation { shared, stream, tls, place, outbox, owed: 0 })
+        Ok(Conversation { shared, tls, place, outbox, owed: 0 })
     }
 
     /// Until the client ends it, or breaks a rule.
@@ -271,7 +301,7 @@ impl<'a> Conversation<'a> {
                 return Ok(());
             }
             self.pay()?;
-            if self.tls.read_tls(&mut self.stream)? == 0 {
+            if self.tls.read_tls(&mut &*self.place.stream)? == 0 {
                 return Ok(());
             }
         }
@@ -281,7 +311,7 @@ impl<'a> Conversation<'a> {
     fn pay(&mut self) -> io::Result<()> {
         while self.owed > 0 {
             let reads = if self.owed < OWED_MAX { PollFlags::IN } else { PollFlags::empty() };
-            let mut waiting = [PollFd::new(&self.stream, reads), PollFd::new(&self.outbox.wake, PollFlags::IN)];
+            let mut waiting = [PollFd::new(&*self.place.stream, reads), PollFd::new(&self.outbox.wake, PollFlags::IN)];
             match poll(&mut waiting, None) {
                 Err(rustix::io::Errno::INTR) => continue,
                 other => other?,
@@ -318,7 +348,7 @@ impl<'a> Conversation<'a> {
 
     fn send(&mut self) -> io::Result<()> {
         while self.tls.wants_write() {
-            self.tls.write_tls(&mut self.stream)?;
+            self.tls.write_tls(&mut &*self.place.stream)?;
         }
         Ok(())
     }

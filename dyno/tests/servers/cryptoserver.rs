@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use openssl::ssl::{SslConnector, SslMethod, SslVersion};
 use place::{Place, at_once, eventually};
@@ -33,6 +33,14 @@ const STATIC_RSA: &str = "AES128-GCM-SHA256";
 struct Site {
     place: Place,
     certificate: CertificateFiles,
+    /// Of agents and services.
+    authority: Issuer<'static, KeyPair>,
+}
+
+/// A private key, as a service wants it.
+fn write_secret(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
 }
 
 /// A process of tlsdyno that ends with this value.
@@ -64,20 +72,28 @@ impl Site {
     fn new(kind: CertificateKind) -> Site {
         let place = Place::new();
         let certificate = certificates::create(kind, place.path()).unwrap();
-        let site = Site { place, certificate };
         let key = KeyPair::generate().unwrap();
         let mut authority = CertificateParams::new(vec![]).unwrap();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        fs::write(site.path("links-ca.pem"), authority.self_signed(&key).unwrap().pem()).unwrap();
-        let authority = Issuer::new(authority, key);
-        for name in ["service", "agent"] {
-            let key = KeyPair::generate().unwrap();
-            let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-            fs::write(site.path(&format!("{name}.pem")), params.signed_by(&key, &authority).unwrap().pem()).unwrap();
-            fs::write(site.path(&format!("{name}.key")), key.serialize_pem()).unwrap();
+        fs::write(place.path().join("links-ca.pem"), authority.self_signed(&key).unwrap().pem()).unwrap();
+        let site = Site { place, certificate, authority: Issuer::new(authority, key) };
+        for (serial, name) in ["service", "agent"].into_iter().enumerate() {
+            write_secret(&site.path(&format!("{name}.key")), &KeyPair::generate().unwrap().serialize_pem());
+            site.certify(name, name, serial as u64 + 1, Duration::from_secs(3600));
         }
         site.front_end(&[site.certificate.chain.to_str().unwrap()]);
         site
+    }
+
+    /// A certificate of the links' authority for the key of this name, from an hour ago.
+    fn certify(&self, name: &str, key: &str, serial: u64, for_so_long: Duration) {
+        let key = KeyPair::from_pem(&fs::read_to_string(self.path(&format!("{key}.key"))).unwrap()).unwrap();
+        let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        let now = SystemTime::now();
+        (params.not_before, params.not_after) = ((now - Duration::from_secs(3600)).into(), (now + for_so_long).into());
+        params.serial_number = Some(serial.into());
+        let certificate = params.signed_by(&key, &self.authority).unwrap();
+        fs::write(self.path(&format!("{name}.pem")), certificate.pem()).unwrap();
     }
 
     /// Writes what a web server with these certificates loads.
@@ -458,4 +474,14 @@ fn the_front_end_has_no_secret_and_a_readable_key_is_refused() {
     let refused = site.place.run(&[&arguments[..], &["--key", key.to_str().unwrap()]].concat());
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(3) && said.contains("chmod o="), "{said}");
+    // Nor whoever proves who it is with a key that everybody has.
+    fs::set_permissions(key, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::set_permissions(site.path("service.key"), fs::Permissions::from_mode(0o644)).unwrap();
+    let agent = ["cryptoserver", "agent", "--to", "127.0.0.1:1", "--socket", "keys.sock"];
+    let own = ["--cert", "service.pem", "--cert-key", "service.key", "--server-ca", "links-ca.pem"];
+    for command in [[&arguments[..], &["--key", key.to_str().unwrap()]].concat(), [&agent[..], &own].concat()] {
+        let refused = site.place.run(&command);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(refused.status.code() == Some(3) && said.contains("chmod o= service.key"), "{said}");
+    }
 }

@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 
 use openssl::ssl::{SslFiletype, SslStream, SslVerifyMode};
+use rcgen::{CertificateRevocationListParams, KeyIdMethod, RevokedCertParams};
 use rustix::process::Signal;
 use tlsdyno_cryptoserver::form;
 use tlsdyno_cryptoserver::frame::{Answer, KeyId, Operation, Request, Status, first};
@@ -127,19 +128,129 @@ fn a_stolen_connection_gets_signatures_of_handshakes_and_nothing_else() {
     assert_eq!(answers(&mut link, &frames).unwrap(), expected);
 }
 
+/// The connection has ended.
+fn is_ended(link: &mut SslStream<TcpStream>) -> bool {
+    link.get_ref().set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+    link.read(&mut [0]).is_ok_and(|bytes| bytes == 0) || link.get_ref().read(&mut [0]).is_ok_and(|bytes| bytes == 0)
+}
+
 #[test]
-fn limits_hold_for_a_certificate_and_strangers_take_nobodys_place() {
+fn silent_strangers_keep_no_agent_out() {
     let site = Site::new(CertificateKind::P256);
+    let service = site.service(any_port(), &["--max-connections", "8"]);
+    let (address, is_over) = (service.address, AtomicBool::new(false));
+    thread::scope(|scope| {
+        for _ in 0..24 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let Ok(mut silent) = TcpStream::connect(address) else { continue };
+                    let _ = silent.read(&mut [0]);
+                }
+            });
+        }
+        let is_answered: Vec<bool> = (0..8).map(|_| AGENT.is_answered(&site, address)).collect();
+        is_over.store(true, Ordering::Relaxed);
+        drop(service);
+        assert_eq!(is_answered, [true; 8]);
+    });
+}
+
+#[test]
+fn a_certificate_that_runs_out_ends_its_connection() {
+    let site = Site::new(CertificateKind::P256);
+    let service = site.service(any_port(), &[]);
+    let asked = [ask(&[0; 16], Operation::Sign, 0x0804, b"")];
+    let short = Caller { identity: Some("short"), ..AGENT };
+    fs::copy(site.path("agent.key"), site.path("short.key")).unwrap();
+    // On a busy machine the handshake may take longer than that.
+    let mut link = [3, 10, 40].into_iter().find_map(|seconds| {
+        site.certify("short", "agent", 7, Duration::from_secs(seconds));
+        short.connect(&site, service.address).and_then(|mut link| answers(&mut link, &asked).map(|_| link))
+    });
+    assert!(is_ended(link.as_mut().unwrap()));
+    assert!(!short.is_answered(&site, service.address));
+    assert!(AGENT.is_answered(&site, service.address), "the same key with a certificate that holds");
+}
+
+#[test]
+fn a_hangup_takes_certificates_authorities_and_revocation_lists_anew() {
+    let site = Site::new(CertificateKind::P256);
+    let revoke = |serials: &[u64]| {
+        let (this_update, next_update) = (SystemTime::now().into(), (SystemTime::now() + PATIENCE).into());
+        let revoked = |serial: &u64| RevokedCertParams {
+            serial_number: (*serial).into(),
+            revocation_time: this_update,
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update,
+            next_update,
+            crl_number: 1u64.into(),
+            issuing_distribution_point: None,
+            revoked_certs: serials.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        fs::write(site.path("revoked.pem"), list.signed_by(&site.authority).unwrap().pem().unwrap()).unwrap();
+    };
+    revoke(&[]);
+    let service = site.service(any_port(), &["--crl", "revoked.pem"]);
+    let agent = site.agent(&[service.address]);
+    let server = site.web_server(ServerName::Nginx, false);
+    let visit = || site.visit(server.address(), TLS13, None);
+    visit().unwrap();
+    let mut link = AGENT.connect(&site, service.address).unwrap();
+    let other = Caller { identity: Some("service"), ..AGENT };
+    let mut others = other.connect(&site, service.address).unwrap();
+
+    // The agent and the service get new certificates for their keys, and the agent's old one is revoked.
+    site.certify("new", "agent", 8, Duration::from_secs(3600));
+    fs::copy(site.path("agent.pem"), site.path("old.pem")).unwrap();
+    fs::rename(site.path("new.pem"), site.path("agent.pem")).unwrap();
+    site.certify("service", "service", 9, Duration::from_secs(3600));
+    revoke(&[2]);
+    place::signal(agent.process.id(), Signal::HUP);
+    place::signal(service.process.id(), Signal::HUP);
+    assert!(is_ended(&mut link));
+    let asked = [ask(&[0; 16], Operation::Sign, 0x0804, b"")];
+    assert!(answers(&mut others, &asked).is_some(), "the other certificate is not revoked");
+    let link = AGENT.connect(&site, service.address).unwrap();
+    let serial = link.ssl().peer_certificate().unwrap().serial_number().to_bn().unwrap();
+    assert_eq!(serial.to_dec_str().unwrap().to_string(), "9");
+    fs::copy(site.path("agent.key"), site.path("old.key")).unwrap();
+    assert!(!Caller { identity: Some("old"), ..AGENT }.is_answered(&site, service.address));
+    eventually("the agent has its new certificate", || visit().is_ok());
+
+    // Files that are wrong change nothing.
+    fs::write(site.path("revoked.pem"), "no list").unwrap();
+    place::signal(service.process.id(), Signal::HUP);
+    assert!(AGENT.is_answered(&site, service.address));
+    // No authority, no agent.
+    revoke(&[]);
+    let stranger = Site::new(CertificateKind::P256);
+    fs::copy(stranger.path("links-ca.pem"), site.path("links-ca.pem")).unwrap();
+    place::signal(service.process.id(), Signal::HUP);
+    assert!(is_ended(&mut others));
+    server.stop().unwrap();
+    drop(agent);
+}
+
+#[test]
+fn limits_hold_for_a_key_and_strangers_take_nobodys_place() {
+    let site = Site::new(CertificateKind::P256);
+    site.certify("again", "agent", 7, Duration::from_secs(3600));
+    fs::copy(site.path("agent.key"), site.path("again.key")).unwrap();
+    let again = Caller { identity: Some("again"), ..AGENT };
     let service = site.service(any_port(), &["--rate", "1", "--max-connections", "8"]);
     let strangers: Vec<TcpStream> = (0..6).map(|_| TcpStream::connect(service.address).unwrap()).collect();
     let nothing = ask(&[0; 16], Operation::Sign, 0x0804, b"");
-    let mut links: Vec<_> = (0..2).map(|_| AGENT.connect(&site, service.address).unwrap()).collect();
+    let mut links = [&AGENT, &again].map(|one| one.connect(&site, service.address).unwrap());
     let (began, asked) = (Instant::now(), vec![nothing; 20]);
     let ended = links.iter_mut().flat_map(|link| answers(link, &asked).unwrap());
     let granted = ended.filter(|status| *status == Status::NoKey).count();
     let most = 1 + began.elapsed().as_secs() as usize;
-    assert!((1..=most).contains(&granted), "{granted}: the rate is the certificate's, not a connection's");
-    assert!(!AGENT.is_answered(&site, service.address), "a certificate has a quarter of eight");
+    assert!((1..=most).contains(&granted), "{granted}: the rate is the key's, not a certificate's or connection's");
+    assert!(!again.is_answered(&site, service.address), "a key has a quarter of eight");
     assert!(
         Caller { identity: Some("service"), ..AGENT }.is_answered(&site, service.address),
         "another one has its own"
