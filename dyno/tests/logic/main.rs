@@ -3,6 +3,7 @@
 
 mod answers;
 mod calibration;
+mod install_packages;
 mod names;
 mod old_records;
 mod plan;
