@@ -194,12 +194,14 @@ pub fn is_shared(wanted: &SocketAddr, pids: &[u32]) -> bool {
     sockets.iter().any(|(inode, address)| serves(address, wanted) && !own.contains(inode))
 }
 
-/// Those of these processes that listen: a worker does, the loader of a cache does not.
-pub fn listeners(pids: &[u32]) -> Vec<u32> {
+/// Those of these processes that listen where `wanted` points, or anywhere: a worker does, the loader of a cache or a
+/// program that writes a log does not.
+pub fn listeners(pids: &[u32], wanted: Option<&SocketAddr>) -> Vec<u32> {
     let mut tables = ListeningTables::default();
     let mut listens = |pid: &u32| {
         let table = tables.of(*pid);
-        socket_inodes(*pid).iter().any(|inode| table.contains_key(inode))
+        let mut addresses = socket_inodes(*pid).into_iter().filter_map(|inode| table.get(&inode).copied());
+        addresses.any(|address| wanted.is_none_or(|wanted| serves(&address, wanted)))
     };
     pids.iter().copied().filter(|pid| listens(pid)).collect()
 }

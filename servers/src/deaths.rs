@@ -38,7 +38,7 @@ impl Vigil {
     /// Begins now: what the logs held before is skipped. Where nobody is seen to listen, every process is taken to
     /// serve.
     pub(super) fn begin(processes: Vec<u32>, logs: Vec<PathBuf>, may_replace: bool) -> Vigil {
-        let listeners = listening::listeners(&processes);
+        let listeners = listening::listeners(&processes, None);
         let mut vigil = Vigil {
             own_numbers: processes.iter().filter_map(|&pid| Some((process_tree::own_number_of(pid)?, pid))).collect(),
             threads: processes.iter().flat_map(|pid| process_tree::numbers_in(&format!("/proc/{pid}/task"))).collect(),
@@ -69,7 +69,7 @@ impl Vigil {
     /// and has. `now`: the processes of the server.
     pub(super) fn missing(&self, now: &[u32]) -> Option<u32> {
         let missing = self.serving.iter().copied().find(|&pid| process_tree::is_gone(pid))?;
-        let is_replaced = self.may_replace && listening::listeners(now).len() >= self.serving.len();
+        let is_replaced = self.may_replace && listening::listeners(now, None).len() >= self.serving.len();
         (!is_replaced).then_some(missing)
     }
 

@@ -10,6 +10,7 @@ mod haproxy;
 mod kept_inputs;
 mod lighttpd;
 mod nginx;
+mod original;
 mod patch;
 mod site;
 
@@ -24,6 +25,7 @@ use tlsdyno_record::model::{ServerName, TlsChange};
 use super::{DRIVERS, Place, ServerTls, driver_of, programs};
 pub(super) use nginx::names_file;
 pub use nginx::{bytes_of, text_of};
+pub use original::places;
 pub use patch::patch;
 pub use site::{AccessLog, Choice, Facts, Offer};
 use site::{Copied, Ports, Site};

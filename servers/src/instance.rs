@@ -24,7 +24,8 @@ use super::reload;
 use super::supervised::Supervised;
 use super::{Companion, DRIVERS, Prepared, SessionCounts, mapped, open_listeners};
 use tlsdyno_base::fault::{Fault, OrFault};
-use tlsdyno_base::{listening, process_tree};
+use tlsdyno_base::listening;
+use tlsdyno_base::process_tree::{self, ProcessStat};
 
 /// How much of each log goes into messages, in bytes from its end.
 const LOG_TAIL_BYTES: usize = 4096;
@@ -92,15 +93,22 @@ impl Instance {
         self.addresses.plain
     }
 
-    /// Processes that serve connections: those without children, and of these, if any has libssl loaded, only such.
+    /// Processes that serve connections: those that listen at its address and have libssl loaded, without those that
+    /// have such children. Where there are none (one process listens, others serve), those of all processes; where no
+    /// process has libssl loaded, those without children.
     pub fn worker_pids(&self) -> Vec<u32> {
-        let leaves = process_tree::leaves(&self.supervised.processes());
-        let has_openssl = |pid: &u32| {
-            mapped::mapped_libraries(*pid)
+        let has_openssl = |process: &ProcessStat| {
+            mapped::mapped_libraries(process.pid)
                 .is_ok_and(|libraries| libraries.iter().any(|library| mapped::is_openssl(&library.path)))
         };
-        let with_openssl: Vec<u32> = leaves.iter().copied().filter(has_openssl).collect();
-        if with_openssl.is_empty() { leaves } else { with_openssl }
+        let all = self.supervised.processes();
+        let with_openssl: Vec<ProcessStat> = all.iter().filter(|process| has_openssl(process)).cloned().collect();
+        let pids: Vec<u32> = with_openssl.iter().map(|process| process.pid).collect();
+        let listeners = listening::listeners(&pids, Some(&self.addresses.address));
+        let serving: Vec<ProcessStat> =
+            with_openssl.iter().filter(|process| listeners.contains(&process.pid)).cloned().collect();
+        let found = [serving, with_openssl, all].into_iter().find(|processes| !processes.is_empty());
+        process_tree::leaves(&found.unwrap_or_default())
     }
 
     /// Every process of the server.
@@ -108,8 +116,8 @@ impl Instance {
         self.supervised.processes().iter().map(|process| process.pid).collect()
     }
 
-    /// What `check` says of its workers. Where one of them has ended meanwhile, as that of a connection does, of those
-    /// that work then.
+    /// What `check` says of its workers. Where others work meanwhile, because one of them has ended, as that of a
+    /// connection does, or begun a program, of those.
     ///
     /// # Errors
     /// What `check` says of workers that live.
@@ -119,7 +127,7 @@ impl Instance {
             let pids = self.worker_pids();
             let said = check(&pids);
             looks += 1;
-            if said.is_ok() || looks == WORKER_LOOKS || !pids.iter().any(|&pid| process_tree::is_gone(pid)) {
+            if said.is_ok() || looks == WORKER_LOOKS || self.worker_pids() == pids {
                 return said;
             }
             std::thread::sleep(Duration::from_millis(5));

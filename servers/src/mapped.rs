@@ -37,8 +37,9 @@ pub struct MappedCode {
 /// It cannot be read.
 pub fn mapped_code(pid: u32) -> Result<Vec<MappedCode>> {
     let path = format!("/proc/{pid}/maps");
-    let maps = fs::read_to_string(&path).with_context(|| {
-        format!("cannot read {path}; run tlsdyno as the user that the server's workers run as, or as root")
+    let maps = fs::read_to_string(&path).with_context(|| match process_tree::is_gone(pid) {
+        true => format!("process {pid} has ended"),
+        false => format!("cannot read {path}; run tlsdyno as the user that the server's workers run as, or as root"),
     })?;
     Ok(maps.lines().filter_map(code_of_line).collect())
 }

@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+use tlsdyno_base::ensure_fault;
 use tlsdyno_base::listening::{is_loopback, open_addresses};
 
 /// Fails when one of these processes can be reached from another host, and not at the `permitted` address only.
@@ -17,7 +18,9 @@ pub fn refuse(pids: &[u32], permitted: IpAddr) -> Result<()> {
 fn refuse_addresses(addresses: &[SocketAddr], permitted: IpAddr) -> Result<()> {
     let is_open = |address: &&SocketAddr| !is_loopback(address.ip()) && address.ip() != permitted;
     let open: Vec<String> = addresses.iter().filter(is_open).map(ToString::to_string).collect();
-    ensure!(
+    // The same command would listen there with whatever part switched off: it is of no use to go on.
+    ensure_fault!(
+        Environment,
         open.is_empty(),
         "the server listens on {}, which other hosts can reach, while parts of its cryptography are switched off; \
          let it listen on 127.0.0.1 only, or give --allow-insecure-listen if this network is isolated",

@@ -366,14 +366,17 @@ impl Testbed {
             return Ok(());
         }
         let server = &self.servers[index];
-        let workers = server.instance.as_ref().map_or(Vec::new(), Instance::worker_pids);
-        if tls_library::require_openssl(&workers).is_ok() {
+        let look = || {
+            let instance = server.instance.as_ref();
+            instance.map_or(Ok(()), |instance| instance.of_living_workers(tls_library::require_openssl))
+        };
+        if look().is_ok() {
             return Ok(());
         }
         // Some load it with their first connection.
         let config = server.settings.clone().map(|settings| Config::new(settings).map(Arc::new)).transpose()?;
         let _ = exchange(server.address, config.as_ref(), None, &self.preflight_request().0);
-        tls_library::require_openssl(&workers)
+        look()
     }
 
     /// Stops the servers beside the running ones that were measured, and starts `count` new ones of each configuration

@@ -329,14 +329,16 @@ impl Copy<'_> {
     fn line(&mut self, line: &Line, in_global: bool, is_measured: bool) -> Option<Line> {
         let first = line.words[0].as_str();
         let out = if in_global { GLOBAL_OUT } else { PROXY_OUT };
+        // `option external-check` goes with the program that it would run.
+        let named = if first == "option" { line.words.get(1).map_or(first, String::as_str) } else { first };
         let limits = |word: &String| {
             OF_ONE_ADDRESS.split(' ').any(|start| word.trim_start_matches(['{', '!', ' ']).starts_with(start))
         };
         let holds_back = ["deny", "tarpit", "reject", "silent-drop"].iter().any(|verb| line.has(verb))
             && line.words.iter().any(limits);
         let redirects = line.has("redirect") && line.has("scheme") && line.has("https");
-        if is_listed(out, first) || holds_back {
-            self.done.add(LEFT_OUT, if holds_back { "limits for one address" } else { first });
+        if is_listed(out, named) || holds_back {
+            self.done.add(LEFT_OUT, if holds_back { "limits for one address" } else { named });
             return None;
         }
         if redirects && is_measured {
@@ -372,8 +374,12 @@ impl Copy<'_> {
 
     /// A server behind: without checks, which ask it without a request; one of this configuration is the copy's.
     fn server(&mut self, line: &Line) -> Line {
+        let before = line.words.len();
         let mut line = line.clone();
         line.remove_listed(CHECKS);
+        if line.words.len() < before {
+            self.done.add(LEFT_OUT, "health checks, so that the copy also asks servers that are down");
+        }
         let at = if line.words[0] == "server" { 2 } else { return line };
         let Some(address) = line.words.get(at).cloned() else { return line };
         match self.sockets.get(&reader::plain_address(&address)) {

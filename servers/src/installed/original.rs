@@ -1,0 +1,76 @@
+//! Where in the installed files a line stands that a server's message names by its place in the copy.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use regex_lite::Regex;
+
+use super::haproxy;
+use crate::includes::Tree;
+
+/// What a message says of lines of files in `directory`, in terms of the installed configuration: a sentence for each
+/// line that stands there, too. Empty: it names none, or only lines that the copy alone has.
+pub fn places(message: &str, directory: &Path, installed: &Path) -> String {
+    let file = format!(r"({}/[\w.-]+)", regex_lite::escape(&directory.display().to_string()));
+    // Apache says `line 7 of FILE`, nginx and HAProxy `FILE:7`, lighttpd `FILE line: 7`.
+    let Ok(named) = Regex::new(&format!(r"line (\d+) of {file}|{file}(?::| line: )(\d+)")) else {
+        return String::new();
+    };
+    let mut told = Vec::new();
+    for found in named.captures_iter(message) {
+        let [number, copy] = [[1, 4], [2, 3]].map(|[one, other]| found.get(one).or(found.get(other)));
+        let (Some(number), Some(copy)) = (number.and_then(|of| of.as_str().parse().ok()), copy) else { continue };
+        let text = fs::read_to_string(copy.as_str()).unwrap_or_default();
+        let line = text.lines().nth(usize::saturating_sub(number, 1)).map(plain).filter(|line| line.len() > 1);
+        let originals = line.as_deref().map_or_else(Vec::new, |line| lines_like(line, installed));
+        if !originals.is_empty() {
+            told.push(format!("line {number} of the copy is {}", originals.join(" or ")));
+        }
+    }
+    told.dedup();
+    told.join("; ")
+}
+
+/// Where such lines stand, as `FILE:LINE`.
+fn lines_like(line: &str, installed: &Path) -> Vec<String> {
+    let files = haproxy::files(installed).unwrap_or_default();
+    let trees = files.iter().filter_map(|file| Tree::read(file, &[file.parent()?]));
+    let texts: Vec<(PathBuf, String)> = trees
+        .flat_map(|tree| {
+            tree.files().into_iter().map(|(path, text)| (path.to_owned(), text.to_owned())).collect::<Vec<_>>()
+        })
+        .collect();
+    let like = |(path, text): &(PathBuf, String)| {
+        let numbered = text.lines().enumerate().filter(|(_, other)| plain(other).contains(line));
+        numbered.map(|(at, _)| format!("{}:{}", path.display(), at + 1)).collect::<Vec<_>>()
+    };
+    texts.iter().flat_map(like).collect()
+}
+
+/// The words of a line with single blanks between them.
+fn plain(line: &str) -> String {
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_a_copy_is_named_by_its_original() {
+        let (copy, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let main = home.path().join("main.conf");
+        fs::write(&main, "# comment\ninclude more.conf;\n").unwrap();
+        fs::write(home.path().join("more.conf"), "server {\n    gzip on;  wrong   words;\n}\n").unwrap();
+        fs::write(copy.path().join("nginx.conf"), "server {\n        wrong words;\n    only here;\n}\n").unwrap();
+        let at = copy.path().display();
+        let told = |message: String| places(&message, copy.path(), &main);
+        let expected = format!("line 2 of the copy is {}/more.conf:2", home.path().display());
+        assert_eq!(told(format!("[emerg] unknown directive \"wrong\" in {at}/nginx.conf:2")), expected);
+        assert_eq!(told(format!("AH00526: Syntax error on line 2 of {at}/nginx.conf:\nInvalid")), expected);
+        assert_eq!(told(format!("source: {at}/nginx.conf line: 2 pos: 8 unexpected")), expected);
+        for nothing in [format!("{at}/nginx.conf:3"), format!("{at}/nginx.conf:99"), "x:2".to_owned()] {
+            assert_eq!(told(nothing), "");
+        }
+    }
+}
