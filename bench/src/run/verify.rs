@@ -3,7 +3,7 @@
 
 use anyhow::{Result, anyhow};
 use tlsdyno_base::fault::Fault;
-use tlsdyno_engine::load::{Outcome, Resumption, Workload};
+use tlsdyno_engine::load::{Outcome, Request, Resumption, User, Workload};
 use tlsdyno_record::model::Load;
 use tlsdyno_record::store::warning::{self, Warning};
 use tlsdyno_traffic::load::warning::relay_overloaded;
@@ -83,6 +83,21 @@ impl Expected {
         let of_all = |full: f64| full / handshakes.max(1) as f64;
         Achieved { beyond: of_all(outcome.handshakes.full as f64 - declared), refused: of_all(refused as f64) }
     }
+}
+
+/// Whether any connection is to resume a session: one of a user that has made another before.
+pub fn resumes(workload: &Workload, load: &Load) -> Result<bool> {
+    let several = |user: &User| {
+        let requests = &workload.requests[user.requests.start as usize..user.requests.end as usize];
+        let again =
+            |two: &[Request]| two[0].close_after && !two[1].forget_session || !two[0].page_end && load.per_user > 1;
+        requests.windows(2).any(again)
+            || load.requests_per_connection.is_some_and(|most| requests.len() > most as usize)
+    };
+    Ok(match load.reuse()? {
+        Resumption::Always => workload.users.iter().any(several),
+        reuse => reuse != Resumption::Never,
+    })
 }
 
 /// What the untouched server achieved of the declared reuse.
@@ -376,7 +391,6 @@ mod tests {
 
     #[test]
     fn expectations_come_from_the_workload() {
-        use tlsdyno_engine::load::{Request, User};
         let plain = Request { object: 0, page_end: true, close_after: false, forget_session: false };
         let anew = Request { forget_session: true, ..plain };
         let workload = Workload {
@@ -393,6 +407,26 @@ mod tests {
         assert_eq!(expected(None), Expected { requests: 4, full: ExpectedFull::Sessions(3), first: 0 });
         assert_eq!(expected(Some(0.0)).full, ExpectedFull::Share(1.0));
         assert_eq!(expected(Some(75.0)), Expected { requests: 4, full: ExpectedFull::Share(0.25), first: 16 });
+    }
+
+    #[test]
+    fn connections_resume_where_a_user_makes_several_of_one_session() {
+        let plain = Request { object: 0, page_end: true, close_after: false, forget_session: false };
+        let of = |requests: [Request; 3], load: Load| {
+            let (requests, users) = (requests.to_vec(), vec![User { requests: 0..3 }]);
+            resumes(&Workload { requests, users, ..Workload::default() }, &load).unwrap()
+        };
+        let of_one = |reuse_percent| Load { reuse_percent, ..Load::default() };
+        assert!(!of([plain; 3], of_one(None)), "one connection");
+        assert!(of([plain; 3], Load { requests_per_connection: Some(2), ..Load::default() }));
+        let (closed, anew) = (Request { close_after: true, ..plain }, Request { forget_session: true, ..plain });
+        assert!(of([closed, plain, plain], of_one(None)) && !of([closed, anew, plain], of_one(None)));
+        let page = [Request { page_end: false, ..plain }, plain, plain];
+        assert!(
+            of(page, of_one(None)) && !of(page, Load { per_user: 1, ..Load::default() }),
+            "several beside each other"
+        );
+        assert!(of([plain; 3], of_one(Some(50.0))) && !of([closed; 3], of_one(Some(0.0))));
     }
 
     #[test]

@@ -173,6 +173,7 @@ impl Bench {
             request: REQUEST,
             expect: Expect { status: Some(200), body_bytes: Some(OBJECT_BYTES as u64) },
             resumable: true,
+            resumes: true,
             is_tls_client: false,
         };
         preflight(&target).unwrap()

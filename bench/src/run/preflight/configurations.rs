@@ -17,9 +17,12 @@ use crate::run::hardware;
 use crate::run::manifest::is_libcrypto;
 use crate::run::observer::Observer;
 use crate::run::testbed::{ServerUnderTest, Testbed};
+use crate::run::verify::resumes;
 
 /// What the checks of mapped libraries end with.
 const IS_MAPPED: &str = " is mapped in every worker";
+/// So many lines of a server's log stand in a message.
+const LOG_LINES: usize = 3;
 
 /// Whether a configuration changes TLS settings, processors, or adds an accelerator or a known cost.
 fn changes_settings(model: &ConfigurationModel) -> bool {
@@ -135,7 +138,8 @@ pub fn start_and_check(
         }
         let configuration = configuration(&testbed.servers[index], role, &checks);
         observer.preflight(&configuration.name, configuration.preflight.passed.len(), &configuration.preflight.failed);
-        require_untouched(&configuration, &testbed.experiment.tls)?;
+        let log = testbed.instance(index).map(|instance| instance.log_tail()).unwrap_or_default();
+        require_untouched(&configuration, &testbed.experiment.tls, &log)?;
         checked[index] = Some(configuration);
     }
     record.configurations.extend(checked.into_iter().flatten());
@@ -162,14 +166,17 @@ fn dispensable(server: &ServerUnderTest, checks: Result<Vec<Check>>) -> Result<V
     }
 }
 
-/// Fails where this is the untouched server, and did not pass its checks: all others are compared with it.
-fn require_untouched(configuration: &Configuration, tls: &Tls) -> Result<()> {
+/// Fails where this is the untouched server, and did not pass its checks: all others are compared with it. Only `log`
+/// may say why.
+fn require_untouched(configuration: &Configuration, tls: &Tls, log: &str) -> Result<()> {
     if configuration.role != Role::AsIs || configuration.valid {
         return Ok(());
     }
     let failed = configuration.preflight.failed.join("; ");
     let remedy = remedy(&failed, tls);
-    Err(anyhow!("the untouched server does not pass its checks: {failed}{remedy}")).or_fault(Fault::Server)
+    let last: Vec<&str> = log.lines().skip(log.lines().count().saturating_sub(LOG_LINES)).collect();
+    let said = if last.is_empty() { String::new() } else { format!("\nThe end of its log:\n{}", last.join("\n")) };
+    Err(anyhow!("the untouched server does not pass its checks: {failed}{remedy}{said}")).or_fault(Fault::Server)
 }
 
 /// Starts the server of a configuration, if it does not run, and checks it.
@@ -257,6 +264,10 @@ fn remedy(failed: &str, tls: &Tls) -> String {
         () if failed.contains("alert protocol_version") => {
             format!(". It does not speak TLS {version}: let it, or measure another version (--tls)")
         }
+        () if failed.contains("alert unrecognized_name") => {
+            ". It has no server of the name that it was asked for, or was asked for none: name one of its own (--host)"
+                .to_owned()
+        }
         () if failed.contains("alert handshake_failure") => format!(
             ". It took none of what was offered: TLS {version}, {}, groups {}. Name another suite or group (--suite, \
              --group)",
@@ -308,6 +319,7 @@ pub fn checks_of(testbed: &mut Testbed, index: usize) -> Result<Vec<Check>> {
         request: &request,
         expect,
         resumable: testbed.can_resume(index),
+        resumes: resumes(&testbed.site.workload, &testbed.experiment.load)?,
         is_tls_client: server.is_tls_client,
     };
     checks.extend(preflight(&target)?);

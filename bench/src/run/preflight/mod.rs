@@ -84,6 +84,8 @@ pub struct Target<'a> {
     pub expect: Expect,
     /// Sessions must be resumable, so that resumed handshakes are checked too.
     pub resumable: bool,
+    /// Connections of this run resume: a server that takes no session has not what is measured.
+    pub resumes: bool,
     /// The server asks others over TLS for what it answers: what its libraries count is not of our connections only.
     pub is_tls_client: bool,
 }
@@ -173,19 +175,24 @@ impl Attempt<'_> {
     }
 }
 
-/// Offers a session of a full handshake, which must be taken.
+/// Offers a session of a full handshake, which must be taken where a connection of the run resumes.
 fn resumed_checks(full: &Attempt, checks: &mut Vec<Check>) -> Result<()> {
+    let is_needless = !full.target.resumes && !full.settings.stages_off.contains(Stage::SessionCache);
+    let refused = |what: &str| match is_needless {
+        true => format!("{what}, as all handshakes of this run are"),
+        false => format!("{what}; switch tickets or the session cache on, or measure with --reuse 0%"),
+    };
     let Some(session) = full.answer.sessions.last() else {
-        let seen = "the server offered no session; switch tickets or the session cache on, or measure with --reuse 0%";
-        checks.push(Check::new("resumed: the server offers a session", false, seen));
+        let seen = refused("the server offered no session: full handshakes");
+        checks.push(Check::new("resumed: the server offers a session", is_needless, seen));
         return Ok(());
     };
     let (answer, counted) = observed(full.target, full.config, Some(session.clone()))?;
     checks.push(response_check("resumed: matching client passes", &answer, full.target));
     let Ok(answer) = &answer else { return Ok(()) };
     let accepted = answer.is_resumed();
-    let seen = if accepted { "accepted" } else { "a full handshake instead" };
-    checks.push(Check::new("resumed: the server accepts the session", accepted, seen));
+    let seen = if accepted { "accepted".to_owned() } else { refused("a full handshake instead") };
+    checks.push(Check::new("resumed: the server accepts the session", accepted || is_needless, seen));
     if let Some(handshake) = answer.handshake.as_ref().filter(|_| full.settings.early_data) {
         let taken = handshake.early_data == EarlyData::Accepted;
         checks.push(Check::new("resumed: the server takes early data", taken, format!("{:?}", handshake.early_data)));
