@@ -47,12 +47,13 @@ pub fn answer(summary: &PrimitivesSummary) -> String {
     };
     let slowest = if by_rate.len() > 1 { format!(", slowest {}", told(slowest)) } else { String::new() };
     let small = fastest.bare.first().filter(|first| first.size_bytes < last.size_bytes).map(|first| {
+        let why = fastest.call_ns.map(|of| format!(", as a call alone takes {}", of.told(format_duration)));
         format!(
-            " With calls of {} B {} reaches {} of that, as a call alone takes {}.",
+            " With calls of {} B {} reaches {} of that{}.",
             first.size_bytes,
             fastest.algorithm,
             format_percent(100.0 * first.mbit_per_s.value / last.mbit_per_s.value),
-            fastest.call_ns.map_or(NONE.to_owned(), |of| format_duration(of.value))
+            why.unwrap_or_default()
         )
     });
     let fastest = told((fastest, last));
@@ -87,7 +88,8 @@ fn matrix(summary: &PrimitivesSummary) -> Section {
     let half_width = |of: &SizeSummary| 50.0 * (of.mbit_per_s.high - of.mbit_per_s.low) / of.mbit_per_s.value;
     let widest = lines.iter().flat_map(|line| line.sizes).map(half_width).fold(0.0, f64::max);
     Section::titled("primitives", "Throughput by size of a call").rows(rows).notes([format!(
-        "Of CPU time. a call: what it takes whatever its size. Widest interval (95 %) of a rate: ± {}.",
+        "Of CPU time. a call: what it takes whatever its size ({NONE}: not told apart from nothing). Widest interval \
+         (95 %) of a rate: ± {}.",
         format_percent(widest)
     )])
 }

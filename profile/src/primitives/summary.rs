@@ -57,7 +57,8 @@ pub struct AlgorithmSummary {
     /// Records, by size.
     pub records: Vec<SizeSummary>,
     /// What a call costs whatever its size, nanoseconds: the time of the smallest less what its bytes take at the
-    /// largest size; `None` with one size.
+    /// largest size; `None` with one size, and where that cannot be told apart from nothing. RC4 on a processor with
+    /// AVX-512 takes no longer for a byte in small calls than in large ones.
     pub call_ns: Option<Estimate>,
 }
 
@@ -222,8 +223,8 @@ impl Rounds<'_> {
         };
         let (bare, records) = (self.sizes(algorithm, MeasuredBy::Bare), self.sizes(algorithm, MeasuredBy::Record));
         let ends = bare.first().zip(bare.last()).filter(|(first, last)| first.0 < last.0);
-        let call_ns = ends.map(|(first, last)| {
-            // The line through both ends, at no bytes.
+        let at_no_bytes = ends.map(|(first, last)| {
+            // The line through both ends.
             let (small, large) = (first.0 as f64, last.0 as f64);
             estimate_sum(&[(first.1, large / (large - small)), (last.1, -small / (large - small))])
         });
@@ -231,7 +232,7 @@ impl Rounds<'_> {
             algorithm,
             bare: bare.iter().map(of_size).collect(),
             records: records.iter().map(of_size).collect(),
-            call_ns,
+            call_ns: at_no_bytes.filter(|call| call.low > 0.0),
         }
     }
 
@@ -312,6 +313,19 @@ mod tests {
         let (libcrypto, libcrypto_version) = (String::new(), String::new());
         record.kind_part = KindPart::from(PrimitivesRecord { experiment, cells, libcrypto, libcrypto_version });
         record
+    }
+
+    #[test]
+    fn a_call_that_costs_nothing_beside_its_bytes_is_not_told_apart() {
+        // A small call takes no longer for a byte than a large one: RC4 on a processor with AVX-512.
+        let summary = PrimitivesSummary::of(&record(|cell| match cell.size_bytes {
+            8 => 18.0,
+            _ => 10_195.0,
+        }));
+        let summary = summary.unwrap();
+        assert!(summary.algorithms.iter().all(|of| of.call_ns.is_none()), "{:?}", summary.algorithms);
+        let answer = crate::primitives::page::answer(&summary);
+        assert!(answer.contains("With calls of 8 B") && !answer.contains("as a call alone"), "{answer}");
     }
 
     #[test]
