@@ -30,6 +30,7 @@ pub mod listening;
 pub mod open_files;
 pub mod output;
 pub mod permission;
+pub mod private;
 pub mod process_tree;
 pub mod random;
 pub mod robust;

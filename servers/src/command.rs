@@ -1,13 +1,12 @@
 //! The user's own server command: words, placeholders, addresses.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
-use tlsdyno_record::model::{ServerName, TlsChange};
+use tlsdyno_record::model::{ServerName, TlsChange, without_secrets};
 
 use super::directives::{Setting, openssl_provider};
 use super::driver::Driver;
@@ -110,7 +109,7 @@ impl CommandSpec {
     /// Program and arguments, placeholders filled in. Files with placeholders are filled in as copies in `{dir}`, and
     /// named there.
     pub fn words(&self, values: &BTreeMap<&str, String>) -> Result<Vec<String>> {
-        self.words_with(values, None)
+        self.words_with(values, None).map(|(words, _)| words)
     }
 
     /// The configuration that a copy is made of, if one is.
@@ -130,12 +129,13 @@ impl CommandSpec {
         self.installed.as_ref().and_then(|_| server_of(&self.command))
     }
 
-    /// The same, and this in the copy of an installed configuration: what is asked, with all that goes with it.
+    /// The same, and this in the copy of an installed configuration: what is asked, with all that goes with it. Beside
+    /// them the copy as pages and records show it.
     fn words_with(
         &self,
         values: &BTreeMap<&str, String>,
         tls: Option<(&TlsChange, &ServerTls, Place)>,
-    ) -> Result<Vec<String>> {
+    ) -> Result<(Vec<String>, Option<String>)> {
         let mut words =
             shell_words::split(&self.command).with_context(|| format!("server command `{}`", self.command))?;
         ensure!(!words.is_empty(), "the server command is empty");
@@ -146,13 +146,14 @@ impl CommandSpec {
                 installed.change_tls(asked, tls, place)?;
             }
             let directory = Path::new(directory()?);
-            words.extend(installed.write(port("port"), port("plain_port"), directory, Path::new(&words[0]))?);
-            return Ok(words);
+            let (more, shown) = installed.write(port("port"), port("plain_port"), directory, Path::new(&words[0]))?;
+            words.extend(more);
+            return Ok((words, Some(shown)));
         }
         for (word, file) in templates(&words) {
             words[word] = file.write(Path::new(directory()?), &PLACEHOLDERS, values)?.display().to_string();
         }
-        words.iter().map(|word| fill(word, values)).collect()
+        Ok((words.iter().map(|word| fill(word, values)).collect::<Result<_>>()?, None))
     }
 
     /// What it may write where the system allows a view of its own, with these directories for real.
@@ -198,13 +199,18 @@ impl CommandSpec {
                 values.insert("pem", path(&both));
             }
         }
-        let words = self.words_with(&values, spec.tls.as_ref().map(|tls| (&spec.asked_of_installed, tls, place)))?;
+        let (words, shown) =
+            self.words_with(&values, spec.tls.as_ref().map(|tls| (&spec.asked_of_installed, tls, place)))?;
         let resolved = |template: &str| resolve(&fill(template, &values)?);
         let addresses = Addresses {
             address: resolved(&self.address)?,
             plain: self.plain_address.as_deref().map(resolved).transpose()?,
         };
-        let config = self.configuration(&words);
+        // Of the copy of an installed configuration what may be no secret; of another the command line.
+        let config = match shown {
+            Some(shown) => format!("# {}\n{shown}", words.join(" ")),
+            None => without_secrets(&self.command),
+        };
         let mut words = words.into_iter();
         let program = words.next().unwrap_or_default();
         Ok(Prepared {
@@ -215,13 +221,6 @@ impl CommandSpec {
             grace_ms: 5_000,
             ..Prepared::new(program, words.map(Into::into).collect())
         })
-    }
-
-    /// The command line, and the copy of an installed configuration that it is started with.
-    fn configuration(&self, words: &[String]) -> String {
-        let copy = words.last().filter(|_| self.installed.is_some()).and_then(|path| fs::read(path).ok());
-        let text = |bytes: Vec<u8>| format!("# {}\n{}", words.join(" "), String::from_utf8_lossy(&bytes));
-        copy.map_or_else(|| self.command.clone(), text)
     }
 }
 
@@ -289,6 +288,8 @@ pub fn resolve(address: &str) -> Result<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn spec(command: &str, address: &str, plain: Option<&str>) -> CommandSpec {

@@ -9,12 +9,15 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use anyhow::{Context, Result};
 use itertools::Itertools;
 use regex_lite::Regex;
+use rustix::process::geteuid;
+use tlsdyno_base::private;
 
 use super::command::fill;
 use super::{glob, installed};
@@ -137,7 +140,12 @@ impl Tree {
         }
         text.push_str(&filled_in(&self.text[rest_at..])?);
         let copy = directory.join(name);
-        fs::write(&copy, text).with_context(|| format!("write {}", copy.display()))?;
+        let written = private::write(&copy, text.as_bytes()).and_then(|()| {
+            // It may be read before the server becomes another user, or behind `setpriv`: by whom the original is.
+            let owner = fs::metadata(&self.path)?.uid();
+            std::os::unix::fs::chown(&copy, Some(owner).filter(|_| geteuid().is_root()), None)
+        });
+        written.with_context(|| format!("write {}", copy.display()))?;
         Ok(copy)
     }
 }

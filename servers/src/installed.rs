@@ -5,21 +5,22 @@
 //! process files and logs (docs/TUTORIAL.md has the list).
 
 mod apache;
+mod effects;
 mod haproxy;
 #[cfg(test)]
 mod kept_inputs;
 mod lighttpd;
 mod nginx;
 mod original;
+mod owners;
 mod patch;
 mod site;
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::{Path, PathBuf, absolute};
 
 use anyhow::{Context, Result, bail, ensure};
-use tlsdyno_base::input;
+use tlsdyno_base::{input, private};
 use tlsdyno_record::model::{ServerName, TlsChange};
 
 use super::{DRIVERS, Place, ServerTls, driver_of, programs};
@@ -109,22 +110,21 @@ impl Installed {
     /// It has a directive that no copy can have.
     pub fn text(&self, port: u16, plain_port: u16, directory: &Path) -> Result<String> {
         let copy = self.copy(Ports { port, plain_port, directory, replays: self.replays })?;
-        let mut text = String::new();
-        for line in copy.told {
-            let _ = writeln!(text, "# {}", line.replace(['\n', '\r'], " "));
-        }
-        Ok(text + &copy.text)
+        Ok(commented(&copy.told, &copy.text))
     }
 
     /// Writes the copy into its private directory. Answers the arguments that start it there in the foreground.
     ///
     /// # Errors
     /// It has a directive that no copy can have, or a file cannot be written.
-    pub fn write(&self, port: u16, plain_port: u16, directory: &Path, program: &Path) -> Result<Vec<String>> {
-        let text = self.site.fitting(self.text(port, plain_port, directory)?, program);
+    /// Beside them the copy as pages and records show it.
+    pub fn write(&self, port: u16, plain_port: u16, directory: &Path, program: &Path) -> Result<(Vec<String>, String)> {
+        let copy = self.copy(Ports { port, plain_port, directory, replays: self.replays })?;
+        let [text, shown] =
+            [&copy.text, &copy.shown].map(|text| self.site.fitting(commented(&copy.told, text), program));
         let file = directory.join(self.file_name());
-        fs::write(&file, bytes_of(&text)).with_context(|| format!("write {}", file.display()))?;
-        self.site.prepare(program, &file, directory)
+        private::write(&file, &bytes_of(&text)).with_context(|| format!("write {}", file.display()))?;
+        Ok((self.site.prepare(program, &file, directory)?, shown))
     }
 
     /// What a file of its server is called.
@@ -166,6 +166,15 @@ impl Installed {
     }
 }
 
+/// A configuration below sentences about it.
+fn commented(told: &[String], text: &str) -> String {
+    let mut lines = String::new();
+    for line in told {
+        let _ = writeln!(lines, "# {}", line.replace(['\n', '\r'], " "));
+    }
+    lines + text
+}
+
 /// The server that a program is, by its name.
 pub fn server_of(program: &str) -> Option<ServerName> {
     let name = Path::new(program).file_name()?.to_str()?;
@@ -191,8 +200,13 @@ fn told_from(path: &Path) -> Result<ServerName> {
         return Ok(ServerName::Haproxy);
     }
     let path = absolute(path).with_context(|| format!("read {}", path.display()))?;
-    let bytes = input::read(&path, input::TEXT_BYTES_MAX).with_context(|| format!("read {}", path.display()))?;
-    Ok(told_from_text(&text_of(&bytes)))
+    Ok(told_from_text(&text_of(&bytes_in(&path)?)))
+}
+
+/// A file of a configuration: for root one that nobody else may write, because its server will be run as root.
+fn bytes_in(path: &Path) -> Result<Vec<u8>> {
+    let bytes = input::read(path, input::TEXT_BYTES_MAX).with_context(|| format!("read {}", path.display()))?;
+    owners::require_own(path).map(|()| bytes)
 }
 
 fn told_from_text(text: &str) -> ServerName {

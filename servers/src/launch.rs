@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+use tlsdyno_base::private;
 use tlsdyno_native::Handed;
 
 use super::view::View;
@@ -61,7 +62,7 @@ impl Launch {
     /// Writes the note into the instance's directory and answers its path.
     pub fn write(&self) -> Result<PathBuf> {
         let path = self.directory.join(LAUNCH_FILE);
-        std::fs::write(&path, serde_json::to_vec(self)?).with_context(|| format!("write {}", path.display()))?;
+        private::write(&path, &serde_json::to_vec(self)?).with_context(|| format!("write {}", path.display()))?;
         Ok(path)
     }
 

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::Result;
 use askama::Template;
@@ -157,10 +156,10 @@ pub(super) fn takes_log(program: &Path) -> bool {
 
 /// What `nginx -v` says, and the OpenSSL it runs with.
 pub fn version(program: &Path) -> String {
-    let output = match Command::new(program).arg("-V").output() {
-        Ok(output) => String::from_utf8_lossy(&output.stderr).into_owned(),
-        Err(error) => return format!("nginx of unknown version ({error})"),
-    };
+    let output = programs::output_of(program, &["-V"]);
+    if output.is_empty() {
+        return "nginx of unknown version".to_owned();
+    }
     let lines = output.lines().filter(|line| line.starts_with("nginx version") || line.contains("OpenSSL"));
     lines.map(|line| line.trim_start_matches("nginx version: ")).collect::<Vec<_>>().join(", ")
 }

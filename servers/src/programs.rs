@@ -1,15 +1,20 @@
 //! Where server programs are installed.
 
+use std::collections::BTreeMap;
 use std::env;
+use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::mpsc;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_engine::sys;
+
+use super::view::View;
 
 /// A server program as distributions have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,26 +78,94 @@ pub fn find(name: &str) -> Option<PathBuf> {
     directories.map(|directory| directory.join(name)).find(|candidate| is_executable(candidate))
 }
 
-/// What a program prints, standard output before standard error; empty if it cannot be run or takes more than 5 s.
+/// What a program prints, standard output before standard error, see [`ask`]; empty if it cannot be run or takes more
+/// than 5 s.
 pub fn output_of(program: &Path, arguments: &[&str]) -> String {
-    output_within(program, arguments, Duration::from_secs(5))
+    let arguments = arguments.iter().map(Into::into).collect();
+    let said = ask(program, arguments, Duration::from_secs(5));
+    said.map_or_else(
+        |_| String::new(),
+        |said| String::from_utf8_lossy(&[&*said.out, &*said.error].concat()).into_owned(),
+    )
 }
 
-fn output_within(program: &Path, arguments: &[&str], patience: Duration) -> String {
-    let mut command = Command::new(program);
-    let child = command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let Ok(child) = child else { return String::new() };
-    let pid = Pid::from_child(&child);
+/// What a program of somebody else said.
+#[derive(Debug)]
+pub struct Said {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Its standard output.
+    pub out: Vec<u8>,
+    /// Its standard error.
+    pub error: Vec<u8>,
+    /// What held it back, for whoever is told that it ran.
+    pub held: &'static str,
+}
+
+/// Runs a program with these arguments once in the life of this process, and answers what it said then. It may run
+/// commands of a configuration: as root it can write nothing but a directory of its own, has a network without anybody
+/// in it, and all its processes end with it. Other users run it as they are.
+///
+/// # Errors
+/// It cannot be run, or takes longer than `patience`.
+pub fn ask(program: &Path, arguments: Vec<OsString>, patience: Duration) -> Result<Arc<Said>, String> {
+    type Answers = BTreeMap<(PathBuf, Vec<OsString>), Result<Arc<Said>, String>>;
+    static ANSWERS: Mutex<Answers> = Mutex::new(BTreeMap::new());
+    let mut answers = ANSWERS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let program = program.to_str().filter(|name| !name.contains('/')).and_then(find).unwrap_or_else(|| program.into());
+    let run = || run_held(&program, &arguments, patience).map(Arc::new).map_err(|error| format!("{error:#}"));
+    match answers.get(&(program.clone(), arguments.clone())) {
+        Some(answer) => answer.clone(),
+        None => answers.entry((program.clone(), arguments.clone())).or_insert_with(run).clone(),
+    }
+}
+
+/// The namespaces are those of a thread of its own, and of what it starts.
+fn run_held(program: &Path, arguments: &[OsString], patience: Duration) -> Result<Said> {
+    let scratch = tempfile::tempdir().context("make a directory")?;
+    let (started, begun) = mpsc::channel();
     let (done, answer) = mpsc::channel();
-    std::thread::spawn(move || done.send(child.wait_with_output()));
-    match answer.recv_timeout(patience) {
-        Ok(Ok(output)) => String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
-        Ok(Err(_)) => String::new(),
-        // Its thread waits for it still, so the number is nobody else's.
-        Err(_) => {
-            let _ = kill_process(pid, Signal::KILL);
-            String::new()
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let place = scratch.path().to_owned();
+    std::thread::spawn(move || {
+        let held = hold_back(&place);
+        if held != UNHELD {
+            command.env("TMPDIR", &place);
         }
+        let child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => return drop(started.send(Err(error))),
+        };
+        let _ = started.send(Ok(Pid::from_child(&child)));
+        let said = child.wait_with_output();
+        let _ = done.send(said.map(|of| Said { status: of.status, out: of.stdout, error: of.stderr, held }));
+    });
+    let pid = begun.recv().context("start it")?.with_context(|| format!("run {}", program.display()))?;
+    match answer.recv_timeout(patience) {
+        Ok(said) => said.context("read what it says"),
+        Err(_) => {
+            // Its thread waits for it still, so the number is nobody else's.
+            let _ = kill_process(pid, Signal::KILL);
+            bail!("{} took more than {} s", program.display(), patience.as_secs())
+        }
+    }
+}
+
+/// What nothing holds back.
+const UNHELD: &str = "held back by nothing (that takes the rights of root)";
+
+/// Gives this thread a view of the file system in which only `scratch` can be written, a network with nobody in it, and
+/// processes that end with the first. Answers what of it the system allows.
+fn hold_back(scratch: &Path) -> &'static str {
+    if !geteuid().is_root() || View::default().enter(scratch).is_err() {
+        return UNHELD;
+    }
+    // Where these are not allowed, what it can do is told.
+    let _ = sys::unshare_pid_namespace();
+    match sys::unshare_network_namespace() {
+        Ok(()) => "read-only and without a network",
+        Err(_) => "read-only",
     }
 }
 
@@ -134,8 +207,26 @@ mod tests {
     fn a_program_that_does_not_end_says_nothing() {
         let shell = find("sh").unwrap();
         assert_eq!(output_of(&shell, &["-c", "echo out; echo error >&2"]), "out\nerror\n");
-        assert_eq!(output_within(&shell, &["-c", "echo out; exec sleep 100"], Duration::from_millis(50)), "");
+        let slow = ask(&shell, ["-c", "echo out; exec sleep 100"].map(Into::into).into(), Duration::from_millis(50));
+        assert!(slow.unwrap_err().contains("took more than"));
         assert_eq!(output_of(Path::new("/no/such/program"), &[]), "");
+    }
+
+    #[test]
+    fn a_program_is_asked_once_and_changes_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        let counted = place.path().join("counted");
+        let script = format!("echo x >> {}; echo $TMPDIR; exec 3<>/dev/tcp/127.0.0.1/9", counted.display());
+        let run = |script: &str| ask(&find("bash").unwrap(), vec!["-c".into(), script.into()], Duration::from_secs(60));
+        let said = run(&script).unwrap();
+        assert!(Arc::ptr_eq(&said, &run(&script).unwrap()), "it ran once");
+        if geteuid().is_root() && said.held != UNHELD {
+            assert!(!counted.exists(), "it was read-only");
+            let error = String::from_utf8_lossy(&said.error);
+            assert!(error.contains("Read-only file system") && error.contains("unreachable"), "{error}");
+            let of_its_own = run("touch $TMPDIR/x && echo $$").unwrap();
+            assert_eq!(of_its_own.out, b"1\n", "{of_its_own:?}");
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Signal, WaitOptions, WaitStatus};
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
-use tlsdyno_base::{interrupt, process_tree};
+use tlsdyno_base::{interrupt, private, process_tree};
 
 use super::launch::{Launch, STDERR_FILE, STDOUT_FILE, own_executable};
 use super::pid_namespace;
@@ -92,7 +92,7 @@ struct Server {
 fn spawn(launch: &Launch, note: &Path) -> Result<Server> {
     let output = |name: &str| {
         let path = launch.directory.join(name);
-        File::create(&path).with_context(|| format!("create {}", path.display()))
+        private::file(&path).with_context(|| format!("create {}", path.display()))
     };
     let is_namespaced = launch.own_pid_namespace && pid_namespace::enter()?;
     let own = std::process::id();

@@ -1,11 +1,11 @@
 //! The user that workers of a server run as when tlsdyno is root.
 
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use tlsdyno_base::private;
 
 use super::ServerSpec;
 
@@ -97,10 +97,7 @@ fn require_readable(path: &Path, user: &WorkerUser) -> Result<()> {
 /// Makes an empty file that the workers may read and write and nobody else: a file that they open again after the
 /// change of user.
 pub fn create_for_workers(path: &Path, user: Option<&WorkerUser>, contents: &[u8]) -> Result<()> {
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let written = options.open(path).and_then(|mut file| file.write_all(contents));
-    let owned = written.and_then(|()| match user {
+    let owned = private::write(path, contents).and_then(|()| match user {
         Some(user) => std::os::unix::fs::chown(path, Some(user.uid), Some(user.gid)),
         None => Ok(()),
     });

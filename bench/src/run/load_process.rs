@@ -12,6 +12,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_base::private;
 use tlsdyno_engine::load::{Outcome, Plan, Until};
 use tlsdyno_record::model::job::{Held, Job, Makers, Reply, Run};
 use tlsdyno_record::model::{ClientModel, Network, WorkersModel};
@@ -84,7 +85,7 @@ impl LoadProcess {
         let network = network.copied();
         let job = Job { plans: packed, data: data.collect(), client, workers: workers_model, network };
         let path = directory.join("job.json");
-        std::fs::write(&path, serde_json::to_vec(&job)?).with_context(|| format!("write {}", path.display()))?;
+        private::write(&path, &serde_json::to_vec(&job)?).with_context(|| format!("write {}", path.display()))?;
         let mut command = own_executable()?;
         command.args(["load", "--job"]).arg(&path).arg("--cpu").arg(cpu.to_string());
         let mut child =

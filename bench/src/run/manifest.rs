@@ -10,7 +10,7 @@ use openssl::x509::X509;
 use tlsdyno_base::exchange::Answer;
 use tlsdyno_base::units::{format_binary_bytes, format_count};
 use tlsdyno_record::model::workload::WorkloadSpec;
-use tlsdyno_record::model::{Experiment, ServerName, WorkersModel};
+use tlsdyno_record::model::{Experiment, ServerName, WorkersModel, without_secrets};
 use tlsdyno_record::store::{LibraryUsed, Manifest, Warning};
 use tlsdyno_servers::Description;
 use tlsdyno_servers::library::version_of;
@@ -72,7 +72,7 @@ pub fn describe(manifest: &mut Manifest, testbed: &mut Testbed) {
         manifest.openssl_version.push_str(NOT_COUNTED);
     }
     manifest.server_name = match experiment.server.kind {
-        ServerName::Command => experiment.server.command.clone().unwrap_or_default(),
+        ServerName::Command => without_secrets(experiment.server.command.as_deref().unwrap_or_default()),
         kind => kind.name().to_owned(),
     };
 }
@@ -127,9 +127,12 @@ fn certificate_text(chain: &[Vec<u8>]) -> Option<String> {
     Some(format!("{kind}{name}, chain of {}, {} bytes", chain.len(), format_count(bytes as u64)))
 }
 
-/// Takes the values of headers out of a command line: they may be passwords, and a record may be given to others.
+/// Takes the values of headers, and what is called a secret, out of a command line: a record may be given to others.
 pub fn hide_headers(arguments: &mut [String]) {
-    let named = |text: &str| text.split_once(':').map_or_else(|| text.to_owned(), |(name, _)| format!("{name}: …"));
+    let named = |text: &str| match text.split_once(':') {
+        Some((name, _)) if !text.starts_with('@') => format!("{name}: …"),
+        _ => text.to_owned(),
+    };
     let mut is_header = false;
     for argument in arguments {
         if is_header {
@@ -145,6 +148,8 @@ pub fn hide_headers(arguments: &mut [String]) {
             *argument = format!("--header={}", named(value));
         } else if let Some((flags, value)) = header {
             *argument = format!("-{flags}H{}", named(value));
+        } else {
+            *argument = without_secrets(argument);
         }
     }
 }
@@ -301,7 +306,7 @@ mod tests {
             hide_headers(&mut line);
             line.join("|")
         };
-        let kept = "load|-kH|A: …|-HB: …|-H=C: …|--header=D: …|--header|E: …|-k|https://x/H:1";
+        let kept = "load|-kH|A: …|-H@/f:1|-HB: …|-H=C: …|--header=D: …|--header|E: …|-k|https://x/H:1";
         assert_eq!(hidden(&kept.replace('…', "secret")), kept);
     }
 }

@@ -33,4 +33,5 @@ mod session_caches;
 mod shim_client;
 mod slices;
 mod steps;
+mod tables;
 mod ticket_macs;

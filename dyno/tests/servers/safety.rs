@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -16,8 +17,9 @@ use std::time::{Duration, Instant};
 use place::{Place, eventually, is_gone};
 use rustix::process::{Pid, Signal};
 use tlsdyno::listening::listening_addresses;
+use tlsdyno::model::CertificateKind;
 use tlsdyno::process_tree::{self, command_line, descendants};
-use tlsdyno::servers::{MappedLibrary, mapped_libraries};
+use tlsdyno::servers::{MappedLibrary, certificates, mapped_libraries};
 
 /// Tried in `make test`; the others in `make test-long`.
 const SERVERS: [&str; 2] = ["builtin", "nginx"];
@@ -46,6 +48,49 @@ impl Run {
         if let Some(user) = user {
             command = as_user(user, &place, &command);
         }
+        Run::of(place, server, command)
+    }
+
+    /// The same of a server of the user's own, by a command or by an installed configuration, under a umask that takes
+    /// nothing from anybody.
+    fn of_own(how: &str) -> Run {
+        let place = Place::new();
+        let own = place.path().join("own");
+        fs::create_dir(&own).unwrap();
+        let files = certificates::create(CertificateKind::P256, &own).unwrap();
+        let (conf, header) = (own.join("nginx.conf"), own.join("header"));
+        fs::write(&header, "X-Key: secret\n").unwrap();
+        let listen = if how == "--server-config" { "443" } else { "127.0.0.1:{port}" };
+        let text = format!(
+            "user nobody nogroup; daemon off; pid {}/pid; events {{}} http {{ access_log off; server {{ listen \
+             {listen} ssl; ssl_protocols TLSv1.2 TLSv1.3; ssl_certificate {}; ssl_certificate_key {}; root {}; \
+             add_header X-Key secret; }} }}\n",
+            own.display(),
+            files.chain.display(),
+            files.key.display(),
+            place.docroot().display(),
+        );
+        fs::write(&conf, text).unwrap();
+        fs::set_permissions(&conf, fs::Permissions::from_mode(0o600)).unwrap();
+        let (conf, header) = (conf.display().to_string(), format!("@{}", header.display()));
+        let server = match how {
+            "--server-config" => vec![how.to_owned(), conf],
+            _ => {
+                vec![how.to_owned(), format!("nginx -c {conf}"), "--address".to_owned(), "127.0.0.1:{port}".to_owned()]
+            }
+        };
+        let mut arguments = vec!["ablate", "--path", "/hello.txt", "-H", &header, "--time", "60", "--no-report"];
+        arguments.extend(["--stages", "authentication,cipher"]);
+        arguments.extend(server.iter().map(String::as_str));
+        let same = place.tlsdyno(&arguments);
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", "umask 000; exec \"$0\" \"$@\""]).arg(same.get_program()).args(same.get_args());
+        command.current_dir(place.path()).stdin(Stdio::null());
+        command.envs(same.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        Run::of(place, how, command)
+    }
+
+    fn of(place: Place, server: &str, mut command: std::process::Command) -> Run {
         let output = fs::File::create(place.path().join("output")).unwrap();
         let process = command.stdout(output.try_clone().unwrap()).stderr(output).spawn().unwrap();
         let mut run = Run { process, altered: Vec::new(), all: Vec::new(), place };
@@ -241,6 +286,35 @@ fn nothing_is_left(servers: &[&str]) {
         assert_closed_to_others(server, &run, 0);
         run.kill_all_but_servers();
         eventually(&format!("{server}: every process has ended"), || run.left().is_empty());
+    }
+}
+
+#[test]
+fn nothing_is_left_of_a_users_own_server_and_nobody_else_reads_it() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("only root may make PID namespaces");
+        return;
+    }
+    for how in ["--server-config", "--server-command"] {
+        let mut run = Run::of_own(how);
+        let files = files_below(run.place.path());
+        for path in &files {
+            let mode = fs::symlink_metadata(path).unwrap().mode();
+            assert_eq!(mode & 0o022, 0, "{how}: {path} has mode {mode:o}");
+        }
+        for name in ["/nginx.conf", "/launch.json", "/job.json"] {
+            let of_name: Vec<&String> = files.iter().filter(|path| path.ends_with(name)).collect();
+            assert!(!of_name.is_empty(), "{how}: {name} is not among {files:?}");
+            for path in of_name {
+                let mode = fs::metadata(path).unwrap().mode() & 0o7777;
+                assert_eq!(mode & 0o137, 0, "{how}: {path} has mode {mode:o}");
+                assert!(!can(STRANGER, "cat \"$1\"", path), "{how}: {path} can be read");
+            }
+        }
+        let lines = run.all.iter().map(|(pid, _)| command_line(*pid)).collect::<String>();
+        assert!(!lines.contains("secret"), "{lines}");
+        run.kill_all_but_servers();
+        eventually(&format!("{how}: every process has ended"), || run.left().is_empty());
     }
 }
 

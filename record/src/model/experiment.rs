@@ -11,7 +11,7 @@ use super::method::{self, Method};
 use super::workload::WorkloadSpec;
 use super::{
     ComparisonModel, ConfigurationModel, ForeignTraffic, Load, Machine, Measure, Network, Paper, RemedyModel, Server,
-    ServerName, ShareClaimModel, ShareModel, Tls, WorkersModel, library, machine,
+    ServerName, ShareClaimModel, ShareModel, Tls, WorkersModel, library, machine, without_secrets,
 };
 
 /// One experiment: a question, a server, a workload and the configurations that are compared.
@@ -112,8 +112,12 @@ impl Experiment {
     /// As a record keeps it, which may be given to others: without what clients prove themselves with.
     #[must_use]
     pub fn without_secrets(&self) -> Experiment {
-        let server = Server { client: self.server.client.without_secrets(), ..self.server.clone() };
-        Experiment { server, ..self.clone() }
+        let hidden = |line: &Option<String>| line.as_deref().map(without_secrets);
+        let client = self.server.client.without_secrets();
+        let server = Server { client, command: hidden(&self.server.command), ..self.server.clone() };
+        let mut configurations = self.configurations.clone();
+        configurations.iter_mut().for_each(|of| of.server_command = hidden(&of.server_command));
+        Experiment { server, configurations, ..self.clone() }
     }
 
     /// The configurations of `ablate`: the untouched server, for each method each of the stages and all of them, and

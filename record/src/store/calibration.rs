@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use tlsdyno_base::distribution::student_t_two_sided;
+use tlsdyno_base::private;
 
 use super::{StoreError, default_path};
 
@@ -101,9 +102,10 @@ impl Calibration {
         let text =
             serde_json::to_vec_pretty(&all).expect("calibrations have string keys only, so that they are always JSON");
         let write = || -> std::io::Result<()> {
-            fs::create_dir_all(path.parent().unwrap_or(&path))?;
+            let directory = private::directory(path.parent().unwrap_or(&path))?;
+            let path = directory.join(path.file_name().unwrap_or_default());
             let new = path.with_extension("json.new");
-            fs::write(&new, text)?;
+            private::write(&new, &text)?;
             fs::rename(&new, &path)
         };
         write().map_err(|error| StoreError::Calibrations { path: path.clone(), cause: error.to_string() })?;

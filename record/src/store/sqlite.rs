@@ -9,6 +9,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tlsdyno_base::private;
 
 use super::default_path;
 use super::error::StoreError;
@@ -78,13 +79,12 @@ impl Store {
         Store::open_at(&default_path()?)
     }
 
-    /// Opens a store for writing, and makes it and its directory if need be.
+    /// Opens a store for writing, and makes it and its directory if need be, for this user alone.
     pub fn open_at(path: &Path) -> Result<Store, StoreError> {
         let unopened = |cause: String| StoreError::Open { path: path.to_owned(), cause };
-        if let Some(directory) = path.parent() {
-            std::fs::create_dir_all(directory).map_err(|error| unopened(error.to_string()))?;
-        }
-        let connection = Connection::open(path).map_err(|error| unopened(error.to_string()))?;
+        let made = made_private(path).map_err(|error| unopened(error.to_string()))?;
+        let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+        let connection = Connection::open_with_flags(made, flags).map_err(|error| unopened(error.to_string()))?;
         let mut store = Store { path: path.to_owned(), connection };
         store.connection.busy_timeout(BUSY_TIMEOUT).map_err(|error| store.failure(error))?;
         store.connection.pragma_update(None, "foreign_keys", true).map_err(|error| store.failure(error))?;
@@ -102,9 +102,11 @@ impl Store {
         if !path.exists() {
             return Err(StoreError::Empty { path: path.to_owned() });
         }
+        let unopened = |cause: String| StoreError::Open { path: path.to_owned(), cause };
+        let no_stranger = std::path::absolute(path).and_then(|path| private::refuse_links(&path));
+        no_stranger.map_err(|error| unopened(error.to_string()))?;
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags)
-            .map_err(|error| StoreError::Open { path: path.to_owned(), cause: error.to_string() })?;
+        let connection = Connection::open_with_flags(path, flags).map_err(|error| unopened(error.to_string()))?;
         let store = Store { path: path.to_owned(), connection };
         store.connection.busy_timeout(BUSY_TIMEOUT).map_err(|error| store.failure(error))?;
         store.check_version()?;
@@ -282,6 +284,21 @@ impl Store {
         let pages: i64 = self.connection.pragma_query_value(None, "page_count", |row| row.get(0)).expect("page count");
         self.connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).expect("limit");
     }
+}
+
+/// Makes an empty file where there is none, with mode 0600 (as SQLite's journals beside it then have) in a directory
+/// with mode 0700. Answers it without symbolic links: those of this user and of root are followed.
+fn made_private(path: &Path) -> std::io::Result<PathBuf> {
+    let path = std::path::absolute(path)?;
+    private::refuse_links(&path)?;
+    let path = path.canonicalize().unwrap_or(path);
+    let directory = private::directory(path.parent().unwrap_or(&path))?;
+    if directory.ends_with("tlsdyno") {
+        // Earlier versions made it as the umask was.
+        private::close(&directory)?;
+    }
+    let path = directory.join(path.file_name().unwrap_or_default());
+    private::file(&path).map(|_| path)
 }
 
 /// 48 random bits: the keys of the standard library's hasher are random per call.

@@ -4,12 +4,14 @@ mod reader;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use tlsdyno_record::model::TlsChange;
 use tlsdyno_tls::Version;
 
-use super::site::{ASKED, AccessLog, Copied, Done, Facts, Host, LEFT_OUT, MAY_DO_ANYTHING, OWN_PLACE};
+use super::effects::{self, BLOTTED, Handling, Table};
+use super::site::{ASKED, AccessLog, Copied, Done, Facts, Host, LEFT_OUT, MAY_DO_ANYTHING, NOT_KNOWN, OWN_PLACE};
 use super::site::{PORT_OF_TLS, Ports, SWITCHED_OFF, Site, measured};
 use crate::{Place, ServerTls, apache};
 use reader::{Directive, all, flat};
@@ -22,25 +24,12 @@ pub(super) struct Apache {
     root: PathBuf,
 }
 
-/// What the copy has itself.
-const OURS: &str = "Listen PidFile ScoreBoardFile Mutex DefaultRuntimeDir CoreDumpDirectory GracefulShutdownTimeout";
-/// What writes: the first argument becomes a place of the copy.
-const WRITES: &str = "ErrorLog CustomLog TransferLog ForensicLog ScriptLog DavLockDB SSLSessionCache \
-    SSLStaplingCache SecAuditLog SecDebugLog JkLogFile JkShmFile GlobalLog \
-    ModPagespeedFileCachePath ModPagespeedLogDir";
-/// Those of them that name a type before the place.
+/// What becomes of each directive.
+static TABLE: LazyLock<Table> = LazyLock::new(|| Table::of(include_str!("apache/directives.txt")));
+/// What writes and names a type before the place.
 const SESSIONS: &str = "SSLSessionCache SSLStaplingCache";
-/// What asks others or lets clients write, switched off.
-const OFF: &str = "SSLUseStapling SSLOCSPEnable Dav";
-/// What the copy lacks: they tell others, keep what they make, or hold one client back. A star at the
-/// end of a name stands for any letters.
-const OUT: &str = "Heartbeat* BalancerPersist DOS* QS_* Evasive* LogSQL* ChrootDir SuexecUserGroup CacheRoot \
-    SecDataDir SecTmpDir SecUploadDir";
-/// What runs code.
-const CODE: &str = "WSGI* php_* Perl* Lua* SecRule* SecAction ScriptAlias ScriptAliasMatch Action Passenger* \
-    ExtFilterDefine FcgidWrapper Suexec*";
-/// What asks a server or an application.
-const ASKS: &str = "ProxyPass ProxyPassMatch BalancerMember JkMount AuthLDAPURL AuthnProviderAlias DBDParams";
+/// What values of directives begin with that name a program.
+const PROGRAMS: [&str; 2] = ["exec:", "prg:"];
 
 fn is_of(directive: &Directive, patterns: &str) -> bool {
     let name = directive.name.to_ascii_lowercase();
@@ -137,6 +126,30 @@ fn written(directives: &[Directive]) -> String {
     let mut text = String::new();
     directives.iter().for_each(|directive| directive.write(&mut text, 0));
     text
+}
+
+/// Whether a directive runs a program by one of its values: a map, a source of random numbers, CGI, PHP, or what
+/// server-side includes may run.
+fn runs_program(directive: &Directive) -> bool {
+    let has = |kinds: &[&str]| kinds.iter().any(|kind| directive.arguments.contains(kind));
+    let words = directive.values();
+    words.iter().any(|word| PROGRAMS.iter().any(|start| word.starts_with(start)))
+        || is_of(directive, "SSLPassPhraseDialog") && directive.arguments.contains('|')
+        || is_of(directive, "AddHandler SetHandler") && has(&["cgi", "php", "server-parsed"])
+        || is_of(directive, "AddOutputFilter SetOutputFilter") && has(&["INCLUDES"])
+        || is_of(directive, "XBitHack") && !has(&["off", "Off"])
+}
+
+/// The same with those values alone that pages and records show.
+fn shown(directives: &[Directive]) -> Vec<Directive> {
+    let one = |of: &Directive| {
+        let handling = TABLE.handling(&of.name);
+        let (name, is_shown) = effects::shown(&of.name, handling);
+        let arguments = if is_shown || of.arguments.is_empty() { &of.arguments } else { BLOTTED };
+        let inner = of.inner.as_deref().filter(|_| handling != Some(Handling::Code)).map(shown);
+        Directive { inner, ..Directive::of(name, arguments) }
+    };
+    directives.iter().map(one).collect()
 }
 
 /// A text of one file as it is understood, written again.
@@ -252,7 +265,7 @@ impl Site for Apache {
             directives
                 .push(Directive { inner, ..Directive::of("VirtualHost", format!("127.0.0.1:{}", ports.plain_port)) });
         }
-        Ok(copy.done.copied(written(&directives)))
+        Ok(copy.done.copied(written(&directives), written(&shown(&directives))))
     }
 
     fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()> {
@@ -325,7 +338,24 @@ impl Copy<'_> {
             if is_host(directive) {
                 kept.extend(self.host(directive)?);
             } else if let Some(inner) = &directive.inner {
-                kept.push(Directive { inner: Some(self.block(inner)?), ..directive.clone() });
+                let handling = TABLE.handling(&directive.name);
+                let inner = match handling {
+                    // Lines of another language are no directives.
+                    Some(Handling::Code) => {
+                        self.done.add(MAY_DO_ANYTHING, &format!("<{}>", directive.name));
+                        inner.clone()
+                    }
+                    _ => self.block(inner)?,
+                };
+                match handling {
+                    None => self.done.add(NOT_KNOWN, &format!("<{}>", directive.name)),
+                    Some(Handling::LeftOut) => {
+                        self.done.add(LEFT_OUT, &format!("<{}>", directive.name));
+                        continue;
+                    }
+                    _ => {}
+                }
+                kept.push(Directive { inner: Some(inner), ..directive.clone() });
             } else {
                 kept.extend(self.line(directive)?);
             }
@@ -351,30 +381,30 @@ impl Copy<'_> {
 
     fn line(&mut self, directive: &Directive) -> Result<Option<Directive>> {
         let name = directive.name.as_str();
-        ensure!(
-            !is_of(directive, "MDomain ManagedDomain"),
-            "it has {name}, which would order certificates; give a configuration without it"
-        );
-        if is_of(directive, OURS) {
-            return Ok(None);
+        let handling = TABLE.handling(name);
+        match handling {
+            Some(Handling::Refused) => {
+                bail!("it has {name}, which would order certificates; give a configuration without it")
+            }
+            Some(Handling::Ours) => return Ok(None),
+            Some(Handling::LeftOut) => {
+                self.done.add(LEFT_OUT, name);
+                return Ok(None);
+            }
+            Some(Handling::OwnPlace) => return Ok(Some(self.writes(directive))),
+            Some(Handling::Off) if directive.first().is_some_and(|word| !word.eq_ignore_ascii_case("off")) => {
+                self.done.add(SWITCHED_OFF, name);
+                return Ok(Some(Directive::of(name, "off")));
+            }
+            None => self.done.add(NOT_KNOWN, name),
+            _ if handling == Some(Handling::Code) || runs_program(directive) => self.done.add(MAY_DO_ANYTHING, name),
+            _ => {}
         }
-        if is_of(directive, OUT) {
-            self.done.add(LEFT_OUT, name);
-            return Ok(None);
-        }
-        if is_of(directive, WRITES) {
-            return Ok(Some(self.writes(directive)));
-        }
-        if is_of(directive, OFF) && directive.first().is_some_and(|word| !word.eq_ignore_ascii_case("off")) {
-            self.done.add(SWITCHED_OFF, name);
-            return Ok(Some(Directive::of(name, "off")));
-        }
-        let handles = is_of(directive, "AddHandler SetHandler");
-        if is_of(directive, CODE) || handles && ["cgi", "php"].iter().any(|kind| directive.arguments.contains(kind)) {
-            self.done.add(MAY_DO_ANYTHING, name);
-        }
+        let directive = &self.without_checks(directive);
         let asks = directive.values().into_iter().find(|word| word.contains("://") || word.starts_with("proxy:"));
-        if let Some(target) = asks.filter(|_| is_of(directive, ASKS) || directive.is("SetHandler")) {
+        if let Some(target) =
+            asks.filter(|_| handling == Some(Handling::Asks) || is_of(directive, "SetHandler AuthnProviderAlias"))
+        {
             // `http://HOST:PORT/PATH`
             if let Some(place) = target.strip_prefix("http://").and_then(|rest| rest.split('/').next())
                 && place.contains(':')
@@ -384,8 +414,27 @@ impl Copy<'_> {
                 return Ok(Some(Directive { arguments, ..directive.clone() }));
             }
             self.done.add(ASKED, &format!("{target} ({name})"));
+        } else if handling == Some(Handling::Asks) && !is_of(directive, "ProxyPass ProxyPassMatch ProxyRequests") {
+            self.done.add(ASKED, name);
         }
         Ok(Some(directive.clone()))
+    }
+
+    /// The same without the checks of mod_proxy_hcheck, which ask applications whether somebody asks the copy or not.
+    fn without_checks(&mut self, directive: &Directive) -> Directive {
+        const CHECKS: [&str; 7] =
+            ["hcmethod=", "hcpasses=", "hcfails=", "hcinterval=", "hcuri=", "hctemplate=", "hcexpr="];
+        let is_check = |word: &&str| CHECKS.iter().any(|check| word.to_ascii_lowercase().starts_with(check));
+        if !is_of(directive, "ProxyPass ProxyPassMatch BalancerMember ProxySet") {
+            return directive.clone();
+        }
+        let words: Vec<&str> = directive.arguments.split_ascii_whitespace().collect();
+        if !words.iter().any(|word| is_check(&word)) {
+            return directive.clone();
+        }
+        self.done.add(LEFT_OUT, "health checks of mod_proxy_hcheck");
+        let kept = words.into_iter().filter(|word| !is_check(word)).collect::<Vec<_>>();
+        Directive { arguments: kept.join(" "), ..directive.clone() }
     }
 
     /// The same with a place of the copy's own.

@@ -6,14 +6,16 @@ mod tls;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rustix::process::geteuid;
-use tlsdyno_base::input;
 use tlsdyno_record::model::TlsChange;
 
+use super::bytes_in;
+use super::effects::{self, BLOTTED, Handling, Table};
 use super::nginx::text_of;
-use super::site::{ASKED, AccessLog, Copied, Done, Facts, Host, LEFT_OUT, MAY_DO_ANYTHING, OWN_PLACE};
+use super::site::{ASKED, AccessLog, Copied, Done, Facts, Host, LEFT_OUT, MAY_DO_ANYTHING, NOT_KNOWN, OWN_PLACE};
 use super::site::{PORT_OF_TLS, Ports, Site, is_listed, place_of_measured};
 use crate::{Place, ServerTls};
 use reader::{Line, Section};
@@ -28,12 +30,8 @@ pub(super) struct Haproxy {
 
 /// What kinds of sections the copy lacks: they serve, report or run something of their own.
 const SECTIONS_OUT: &str = "peers mailers program log-forward ring traces";
-/// What the copy lacks of `global`.
-const GLOBAL_OUT: &str = "daemon zero-warning pidfile master-worker mworker-max-reloads nbproc nbthread nbtgroups \
-    thread-groups thread-group cpu-map cpu-policy cpu-set chroot stats localpeer external-check \
-    insecure-fork-wanted set-dumpable node description email-alert ulimit-n fd-hard-limit";
-/// What it lacks of other sections.
-const PROXY_OUT: &str = "email-alert external-check monitor-net bind-process grace declare";
+/// What becomes of each keyword.
+static TABLE: LazyLock<Table> = LazyLock::new(|| Table::of(include_str!("haproxy/directives.txt")));
 /// Who the process is, which only root can say.
 const OWNER: &str = "user group uid gid";
 /// Words of `bind` that do not fit loopback or one thread, behind a colon how many follow each.
@@ -49,9 +47,7 @@ impl Haproxy {
     pub(super) fn read(path: &Path) -> Result<Haproxy> {
         let mut sections = vec![Section::default()];
         for file in files(path)? {
-            let bytes =
-                input::read(&file, input::TEXT_BYTES_MAX).with_context(|| format!("read {}", file.display()))?;
-            reader::read(&text_of(&bytes), &mut sections).with_context(|| format!("{}", file.display()))?;
+            reader::read(&text_of(&bytes_in(&file)?), &mut sections).with_context(|| format!("{}", file.display()))?;
         }
         if !sections.iter().any(|section| section.kind() == "global") {
             sections.insert(1, Section { head: vec!["global".to_owned()], lines: Vec::new() });
@@ -199,15 +195,22 @@ impl Site for Haproxy {
         let at = place_of_measured(&hosts, host).context("no section of it listens with TLS")?;
         let measured = Measured { section: places[at], port: hosts[at].port };
         let mut copy = Copy { ports, measured, done: Done::default(), sockets: self.sockets(measured, ports) };
-        let mut text = String::new();
+        let (mut text, mut blotted) = (String::new(), String::new());
         for (number, section) in self.sections.iter().enumerate() {
+            ensure!(
+                TABLE.handling(section.kind()) != Some(Handling::Refused),
+                "it has a section {}, which would order certificates; give a configuration without it",
+                section.kind()
+            );
             if is_listed(SECTIONS_OUT, section.kind()) {
                 copy.done.add(LEFT_OUT, section.kind());
                 continue;
             }
-            copy.section(number, section, &self.home).write(&mut text);
+            let section = copy.section(number, section, &self.home);
+            section.write(&mut text);
+            shown(&section).write(&mut blotted);
         }
-        Ok(copy.done.copied(text))
+        Ok(copy.done.copied(text, blotted))
     }
 
     fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()> {
@@ -328,18 +331,27 @@ impl Copy<'_> {
     /// A line as the copy has it.
     fn line(&mut self, line: &Line, in_global: bool, is_measured: bool) -> Option<Line> {
         let first = line.words[0].as_str();
-        let out = if in_global { GLOBAL_OUT } else { PROXY_OUT };
-        // `option external-check` goes with the program that it would run.
-        let named = if first == "option" { line.words.get(1).map_or(first, String::as_str) } else { first };
+        let handling = handling_of(line, in_global);
         let limits = |word: &String| {
             OF_ONE_ADDRESS.split(' ').any(|start| word.trim_start_matches(['{', '!', ' ']).starts_with(start))
         };
         let holds_back = ["deny", "tarpit", "reject", "silent-drop"].iter().any(|verb| line.has(verb))
             && line.words.iter().any(limits);
         let redirects = line.has("redirect") && line.has("scheme") && line.has("https");
-        if is_listed(out, named) || holds_back {
-            self.done.add(LEFT_OUT, if holds_back { "limits for one address" } else { named });
-            return None;
+        let named = named(line);
+        match handling {
+            _ if holds_back => {
+                self.done.add(LEFT_OUT, "limits for one address");
+                return None;
+            }
+            Some(Handling::LeftOut | Handling::Ours) => {
+                self.done.add(LEFT_OUT, &named);
+                return None;
+            }
+            Some(Handling::Code) => self.done.add(MAY_DO_ANYTHING, &named),
+            Some(Handling::Asks) if first != "nameserver" => self.done.add(ASKED, &named),
+            None => self.done.add(NOT_KNOWN, &named),
+            Some(_) => {}
         }
         if redirects && is_measured {
             self.done.add(LEFT_OUT, "redirects to https, which the copy's plain side would send");
@@ -351,12 +363,6 @@ impl Copy<'_> {
             "log" if line.words.get(1).is_some_and(|to| to != "global" && to != "stdout") => {
                 self.done.add(OWN_PLACE, "log");
                 Some(own_log(line))
-            }
-            "lua-load" | "lua-load-per-thread" | "filter" => {
-                if first != "filter" || line.has("spoe") || line.has("lua") {
-                    self.done.add(MAY_DO_ANYTHING, first);
-                }
-                Some(line.clone())
             }
             "server" | "server-template" | "default-server" => Some(self.server(line)),
             "stick-table" => {
@@ -399,6 +405,53 @@ impl Copy<'_> {
         }
         line
     }
+}
+
+/// What becomes of a line by its first two words, else by the first; in `global` some mean something else.
+fn handling_of(line: &Line, in_global: bool) -> Option<Handling> {
+    let (first, second) = meant(line);
+    let names = [format!("{first}:{second}"), first.to_owned()];
+    let in_global = names.iter().filter(|_| in_global).map(|name| format!("global/{name}"));
+    in_global.chain(names.iter().cloned()).find_map(|name| TABLE.handling(&name))
+}
+
+/// What a line is called: with its second word where the first says little.
+fn named(line: &Line) -> String {
+    const WITH_SECOND: &str = "option filter http-request http-response tcp-request tcp-response http-after-response";
+    let (first, second) = meant(line);
+    if is_listed(WITH_SECOND, first) { format!("{first} {second}") } else { first.to_owned() }
+}
+
+/// The two words that say what a line does: `no option logasap`, `tcp-request content set-var(txn.x)`.
+fn meant(line: &Line) -> (&str, &str) {
+    let word = |at: usize| line.words.get(at).map_or("", |word| word.split('(').next().unwrap_or_default());
+    let from = usize::from(["no", "default"].contains(&word(0)));
+    let is_rule = ["tcp-request", "tcp-response"].contains(&word(from));
+    let is_staged = is_rule && ["connection", "session", "content"].contains(&word(from + 1));
+    (word(from), word(from + 1 + usize::from(is_staged)))
+}
+
+/// The same with those values alone that pages and records show.
+fn shown(section: &Section) -> Section {
+    let in_global = section.kind() == "global";
+    let one = |line: &Line| {
+        let handling = handling_of(line, in_global);
+        let first = line.words[0].as_str();
+        // Of a server where it is.
+        let kept = match first {
+            "server" | "server-template" => 3,
+            _ if handling.is_some_and(Handling::is_shown) => line.words.len(),
+            _ => 1,
+        };
+        let (name, _) = effects::shown(first, handling);
+        let mut words: Vec<String> = line.words.iter().take(kept).cloned().collect();
+        name.clone_into(&mut words[0]);
+        if line.words.len() > kept {
+            words.push(BLOTTED.to_owned());
+        }
+        Line { words }
+    };
+    Section { head: section.head.clone(), lines: section.lines.iter().map(one).collect() }
 }
 
 /// The same log on standard output, which is a file of the copy.

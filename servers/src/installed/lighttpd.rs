@@ -3,16 +3,19 @@
 mod reader;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::sync::{LazyLock, Once};
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use rustix::process::geteuid;
+use tlsdyno_base::tell;
 use tlsdyno_record::model::{SessionCache, TlsChange};
 
-use super::site::{ASKED, AccessLog, Copied, Done, Facts, Host, LEFT_OUT, MAY_DO_ANYTHING, OWN_PLACE};
+use super::effects::{self, BLOTTED, Handling, Table};
+use super::site::{ASKED, AccessLog, Copied, Done, Facts, Host, LEFT_OUT, MAY_DO_ANYTHING, NOT_KNOWN, OWN_PLACE};
 use super::site::{PORT_OF_TLS, Ports, Site, is_listed, measured, versions};
 use crate::worker_user::{WorkerUser, create_for_workers};
-use crate::{Place, ServerTls, lighttpd};
+use crate::{Place, ServerTls, glob, lighttpd, programs};
 use reader::{Item, value_of};
 
 /// An installed configuration as lighttpd prints it (`-p`), includes and sums done.
@@ -21,34 +24,35 @@ pub(super) struct Lighttpd {
     items: Vec<Item>,
 }
 
-/// What the copy has itself, or lacks because it is about the process.
-const OURS: &str = "var.CWD var.PID server.port server.bind server.pid-file server.max-worker server.chroot \
-    server.systemd-socket-activation server.core-files server.max-fds";
-/// Logs and other files that it writes.
-const WRITES: &str = "server.errorlog server.breakagelog accesslog.filename";
-/// Directories that it writes to.
+/// What becomes of each setting.
+static TABLE: LazyLock<Table> = LazyLock::new(|| Table::of(include_str!("lighttpd/directives.txt")));
+/// Those that name directories.
 const DIRECTORIES: &str = "server.upload-dirs deflate.cache-dir compress.cache-dir";
-/// What stays out: it writes or tells others.
-const OUT: &str = "rrdtool.db-name rrdtool.binary webdav.sqlite-db-name webdav.activate accesslog.syslog-level";
 /// What a certificate of another kind takes with it.
 const CERTIFICATES: &str = "ssl.pemfile ssl.privkey ssl.ca-file ssl.stapling-file";
-/// What runs code, or asks others.
-const CODE: &str = "cgi.assign magnet.attract-raw-url-to magnet.attract-physical-path-to ssi.extension";
-const ASKS: &str = "proxy.server fastcgi.server scgi.server wstunnel.server sockproxy.server ajp13.server";
+/// How long lighttpd may take to say what its files mean: they may have it run commands.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Files within files; more is a circle.
+const DEPTH_MAX: u32 = 16;
 
 impl Lighttpd {
     pub(super) fn read(path: &Path) -> Result<Lighttpd> {
+        let commands = commands_in(path, DEPTH_MAX)?;
         let program = lighttpd::PACKAGE.require("")?;
-        // It prints, and opens, makes and changes nothing (seen with strace).
-        let output = Command::new(&program).arg("-p").arg("-f").arg(path).stdin(Stdio::null()).output();
-        let output = output.with_context(|| format!("run {}", program.display()))?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "lighttpd does not read {}: {}", path.display(), said.trim());
-        Lighttpd::of(&super::text_of(&output.stdout))
+        let arguments = vec!["-p".into(), "-f".into(), path.into()];
+        let said = programs::ask(&program, arguments, PATIENCE).map_err(|what| anyhow!(what))?;
+        let error = String::from_utf8_lossy(&said.error);
+        ensure!(said.status.success(), "lighttpd does not read {}: {}", path.display(), error.trim());
+        static TOLD: Once = Once::new();
+        let ran =
+            if commands.is_empty() { String::new() } else { format!(", and of include_shell {}", commands.join(", ")) };
+        TOLD.call_once(|| tell!("lighttpd -p -f {} ran once{ran}, {}", path.display(), said.held));
+        Lighttpd::of(&super::text_of(&said.out))
     }
 
     fn of(printed: &str) -> Result<Lighttpd> {
-        Ok(Lighttpd { items: reader::read(printed).context("lighttpd printed what is not understood")? })
+        let items = reader::read(printed).context("lighttpd printed what is not understood")?;
+        Ok(Lighttpd { items })
     }
 
     fn global(&self, name: &str) -> Option<String> {
@@ -89,7 +93,7 @@ impl Lighttpd {
         let logged = said("accesslog.filename").map(|path| path.trim_matches('"').to_owned());
         let passes = reader::all(&self.items)
             .into_iter()
-            .any(|item| matches!(item, Item::Setting { name, .. } if is_listed(ASKS, name)));
+            .any(|item| matches!(item, Item::Setting { name, .. } if passes_on(name)));
         Facts {
             certificates: text("ssl.pemfile").into_iter().collect(),
             protocols: versions(command("MinProtocol"), command("MaxProtocol")),
@@ -122,6 +126,49 @@ fn written(items: &[Item]) -> String {
     let mut text = String::new();
     items.iter().for_each(|item| item.write(&mut text, 0));
     text
+}
+
+/// The programs of `include_shell` in a file and those that it includes, each of which nobody but root may write.
+fn commands_in(path: &Path, depth: u32) -> Result<Vec<String>> {
+    ensure!(depth > 0, "{} is included within itself", path.display());
+    let text = super::text_of(&super::bytes_in(path)?);
+    let home = path.parent().unwrap_or(Path::new("/"));
+    let mut commands = Vec::new();
+    for line in text.lines().map(str::trim) {
+        let argument = |word: &str| line.strip_prefix(word).filter(|rest| rest.starts_with([' ', '\t', '"', '(']));
+        let quoted = |rest: &str| rest.split('"').nth(1).unwrap_or_default().to_owned();
+        if let Some(rest) = argument("include_shell") {
+            commands.extend(quoted(rest).split_ascii_whitespace().next().map(str::to_owned));
+        } else if let Some(rest) = argument("include") {
+            for file in glob::files(&home.join(quoted(rest))) {
+                commands.extend(commands_in(&file, depth - 1)?);
+            }
+        }
+    }
+    Ok(commands)
+}
+
+/// Whether a setting passes requests on.
+fn passes_on(name: &str) -> bool {
+    name.ends_with(".server") && TABLE.handling(name) == Some(Handling::Asks)
+}
+
+/// The same with those values alone that pages and records show.
+fn shown(items: &[Item]) -> Vec<Item> {
+    let one = |item: &Item| match item {
+        Item::Setting { name, value } => {
+            let (name, is_shown) = effects::shown(name, TABLE.handling(name));
+            Item::setting(name, if is_shown { value } else { BLOTTED })
+        }
+        Item::Block { head, inner } => {
+            let is_shown =
+                !head.contains("$HTTP[") || ["host", "scheme"].iter().any(|of| head.contains(&format!("[\"{of}\"]")));
+            let condition = head.split(']').next().unwrap_or_default();
+            let head = if is_shown { head.clone() } else { format!("{condition}] {BLOTTED}") };
+            Item::Block { head, inner: shown(inner) }
+        }
+    };
+    items.iter().map(one).collect()
 }
 
 /// What the program printed as it is understood, written again.
@@ -196,7 +243,7 @@ impl Site for Lighttpd {
         if !without_tls.is_empty() {
             items.push(socket(ports.plain_port, without_tls));
         }
-        Ok(copy.done.copied(written(&items)))
+        Ok(copy.done.copied(written(&items), written(&shown(&items))))
     }
 
     fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()> {
@@ -300,7 +347,15 @@ impl Copy<'_> {
                     self.done.add(LEFT_OUT, "redirects of http")
                 }
                 Item::Block { head, inner } => kept.push(Item::Block { head: head.clone(), inner: self.block(inner) }),
-                Item::Setting { name, value } => kept.extend(self.setting(name, value)),
+                // Of a log that is a file and goes to syslog, too, there is one.
+                Item::Setting { name, value } => {
+                    let own = self.setting(name, value);
+                    kept.extend(
+                        own.filter(
+                            |own| !matches!(own, Item::Setting { name, .. } if kept.iter().any(|of| of.is(name))),
+                        ),
+                    );
+                }
             }
         }
         // A chain of conditions begins with one that is no `else`.
@@ -322,40 +377,59 @@ impl Copy<'_> {
     }
 
     fn setting(&mut self, name: &str, value: &str) -> Option<Item> {
-        if is_listed(OURS, name) || is_listed("server.username server.groupname", name) && !geteuid().is_root() {
+        if is_listed("server.username server.groupname", name) && !geteuid().is_root() {
             return None;
         }
-        if is_listed(OUT, name) {
-            self.done.add(LEFT_OUT, name);
-            return None;
+        match TABLE.handling(name) {
+            Some(Handling::Ours) => return None,
+            Some(Handling::LeftOut) => {
+                self.done.add(LEFT_OUT, name);
+                return None;
+            }
+            Some(Handling::OwnPlace) => return self.own_place(name, value),
+            Some(Handling::Code) => self.done.add(MAY_DO_ANYTHING, name),
+            None => self.done.add(NOT_KNOWN, name),
+            Some(_) if value.contains("\"bin-path\"") => self.done.add(MAY_DO_ANYTHING, &format!("bin-path of {name}")),
+            Some(_) => {}
         }
-        if is_listed(WRITES, name) {
-            self.done.add(OWN_PLACE, name);
-            let file = if name == "accesslog.filename" { "access.log" } else { "error.log" };
-            return Some(Item::setting(name, quoted(&self.ports.own(file))));
-        }
-        if is_listed(DIRECTORIES, name) {
-            self.done.add(OWN_PLACE, name);
-            let own = quoted(&self.ports.directory.display().to_string());
-            return Some(Item::setting(name, if value.starts_with('(') { format!("({own})") } else { own }));
-        }
-        if is_listed(CODE, name) {
-            self.done.add(MAY_DO_ANYTHING, name);
+        if name == "server.modules" {
+            let modules = value.split('"').skip(1).step_by(2).filter(|module| TABLE.handling(module).is_none());
+            modules.for_each(|module| self.done.add(NOT_KNOWN, module));
         }
         if name == "proxy.server"
             && let Some(own) = self.replayed(name, value)
         {
             return Some(Item::setting(name, own));
         }
-        if is_listed(ASKS, name) {
+        if TABLE.handling(name) == Some(Handling::Asks) {
             let hosts = reader::pairs(value).into_iter().filter(|(key, _)| key == "host" || key == "socket");
-            hosts.for_each(|(_, host)| self.done.add(ASKED, &format!("{host} ({name})")));
+            let mut hosts: Vec<String> = hosts.map(|(_, host)| format!("{host} ({name})")).collect();
+            if hosts.is_empty() && !name.ends_with(".server") {
+                hosts.push(name.to_owned());
+            }
+            hosts.iter().for_each(|host| self.done.add(ASKED, host));
         }
         Some(Item::setting(name, value))
     }
 }
 
 impl Copy<'_> {
+    /// The same with a file or directory of the copy's own; a syslog becomes a file.
+    fn own_place(&mut self, name: &str, value: &str) -> Option<Item> {
+        self.done.add(OWN_PLACE, name);
+        if is_listed(DIRECTORIES, name) {
+            let own = quoted(&self.ports.directory.display().to_string());
+            return Some(Item::setting(name, if value.starts_with('(') { format!("({own})") } else { own }));
+        }
+        let is_access = name.starts_with("accesslog.");
+        let (file, names) =
+            if is_access { ("access.log", "accesslog.filename") } else { ("error.log", "server.errorlog") };
+        let is_syslog = name.ends_with("-syslog");
+        let is_used = !is_syslog || value.contains("enable");
+        let name = if is_syslog { names } else { name };
+        is_used.then(|| Item::setting(name, quoted(&self.ports.own(file))))
+    }
+
     /// The value of `proxy.server` with the answers of its one application replayed.
     fn replayed(&mut self, name: &str, value: &str) -> Option<String> {
         let pairs = reader::pairs(value);

@@ -93,9 +93,13 @@ impl Site for Nginx {
 
     fn copy(&self, host: Option<&str>, ports: Ports) -> Result<Copied> {
         let copy = Copy::of(&self.directives, host, ports)?;
-        let mut text = String::new();
-        copy.directives.iter().for_each(|directive| directive.write(&mut text, 0));
-        Ok(copy.told().copied(text))
+        let written = |directives: &[Directive]| {
+            let mut text = String::new();
+            directives.iter().for_each(|directive| directive.write(&mut text, 0));
+            text
+        };
+        let (text, shown) = (written(&copy.directives), written(&effects::blotted(&copy.directives)));
+        Ok(copy.told().copied(text, shown))
     }
 
     fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()> {

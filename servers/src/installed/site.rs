@@ -122,6 +122,8 @@ impl Ports<'_> {
 #[derive(Debug, Default)]
 pub struct Copied {
     pub(super) text: String,
+    /// The same as pages and records show it: what may be a secret is blotted out.
+    pub(super) shown: String,
     /// What became of all that it does besides answering, in sentences.
     pub(super) told: Vec<String>,
     /// Whether an application's answers are replayed.
@@ -270,11 +272,11 @@ pub(super) const ASKED: &str = "Asked for real where the load leads there";
 
 impl Done {
     pub(super) fn add(&mut self, what: &'static str, name: &str) {
-        *self.0.entry(what).or_default().entry(name.to_owned()).or_default() += 1;
+        *self.0.entry(what).or_default().entry(without_password(name)).or_default() += 1;
     }
 
-    /// The copy of this text, of which this was done.
-    pub(super) fn copied(&self, text: String) -> Copied {
+    /// The copy of this text, of which this was done. `shown`: as pages and records show it.
+    pub(super) fn copied(&self, text: String, shown: String) -> Copied {
         let times = |(name, times): (&String, &u32)| match times {
             1 => name.clone(),
             times => format!("{name} ({times} times)"),
@@ -286,6 +288,7 @@ impl Done {
         });
         Copied {
             text,
+            shown,
             told: told.collect(),
             replays: self.0.contains_key(REPLAYED),
             runs_code: [MAY_DO_ANYTHING, NOT_KNOWN].iter().any(|what| self.0.contains_key(what)),
@@ -293,9 +296,32 @@ impl Done {
     }
 }
 
+/// A target without what may be a secret in it: `http://user:password@host/path?token=…`.
+fn without_password(target: &str) -> String {
+    let Some((scheme, rest)) = target.split_once("://") else { return target.to_owned() };
+    let end = rest.find(['/', ' ', '?']).unwrap_or(rest.len());
+    let rest = rest[..end].rfind('@').map_or(rest, |at| &rest[at + 1..]);
+    match rest.split_once('?') {
+        Some((before, query)) => format!("{scheme}://{before}{}", query.find(' ').map_or("", |at| &query[at..])),
+        None => format!("{scheme}://{rest}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn passwords_of_targets_are_not_told() {
+        for (target, told) in [
+            ("http://me:secret@host:80/x?token=secret (proxy_pass)", "http://host:80/x (proxy_pass)"),
+            ("redis://:secret@host", "redis://host"),
+            ("http://host/a@b (ProxyPass)", "http://host/a@b (ProxyPass)"),
+            ("host:80 (server)", "host:80 (server)"),
+        ] {
+            assert_eq!(without_password(target), told);
+        }
+    }
 
     #[test]
     fn the_first_host_with_pages_is_measured_unless_another_is_asked_for() {

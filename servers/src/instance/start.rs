@@ -137,9 +137,9 @@ fn launch(spec: &ServerSpec, directory: &Path, prepared: &Prepared, cgroups: Vec
         handed: Handed { environment, ..spec.handed.clone() },
         owner_process_id: std::process::id(),
         without,
-        // Pid files of a user's own server must hold numbers that mean something outside, and so must those by which
-        // a program that it runs under is told what to do.
-        own_pid_namespace: !is_command && spec.under.is_empty(),
+        // Numbers by which a program that it runs under, or one that others depend on, is told what to do must mean
+        // something outside.
+        own_pid_namespace: spec.under.is_empty() && !spec.outlives_owner,
         directory: directory.to_owned(),
         // A user's command may name its files relative to where tlsdyno was started.
         working_directory: if is_command { here() } else { directory.to_owned() },

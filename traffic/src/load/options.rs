@@ -172,7 +172,8 @@ pub struct Options {
     #[arg(long)]
     pub early_data: bool,
 
-    /// A further header, for example 'Accept: text/html' (several times); Host replaces the URL's
+    /// A further header, for example 'Accept: text/html', or @FILE with one (several times); Host replaces
+    /// the URL's
     #[arg(short = 'H', long, value_name = "HEADER")]
     pub header: Vec<Header>,
 

@@ -1,7 +1,9 @@
 //! Values of the command line as people type them: shares, headers, methods, statuses.
 
+use std::path::Path;
 use std::str::FromStr;
 
+use tlsdyno_base::input;
 use tlsdyno_engine::load::{Pause, Resumption};
 use tlsdyno_engine::time::Time;
 use tlsdyno_record::model::Network;
@@ -97,6 +99,9 @@ impl FromStr for Reuse {
     }
 }
 
+/// Longest file with a header.
+const FILE_BYTES_MAX: u64 = 1 << 16;
+
 /// One header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -120,9 +125,19 @@ impl Header {
 impl FromStr for Header {
     type Err = String;
 
+    /// Of the header itself, or of `@FILE` with it: what stands in a command line, every user of the machine reads.
     fn from_str(text: &str) -> Result<Header, String> {
-        let (name, value) =
-            text.split_once(':').ok_or_else(|| format!("`{text}` is no header; write 'Name: value'"))?;
+        if let Some(file) = text.strip_prefix('@') {
+            let held = input::read(Path::new(file), FILE_BYTES_MAX).map_err(|error| format!("{file}: {error:#}"))?;
+            let held = String::from_utf8(held).map_err(|_| format!("{file} is no text"))?;
+            // Whatever is wrong with it is told without its value.
+            let wrong = || format!("{file} does not hold one header: write 'Name: value' into it, in one line");
+            let header = held.trim_end_matches(['\r', '\n']);
+            return if header.starts_with('@') { Err(wrong()) } else { header.parse().map_err(|_| wrong()) };
+        }
+        let (name, value) = text
+            .split_once(':')
+            .ok_or_else(|| format!("`{text}` is no header; write 'Name: value', or @FILE with that in the file"))?;
         let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         if name.is_empty() || !name.bytes().all(is_token) {
             return Err(format!("`{name}` is no header name"));
@@ -207,6 +222,15 @@ mod tests {
                 .iter()
                 .all(|text| text.parse::<Header>().is_err())
         );
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let at = format!("@{}", file.path().display());
+        std::fs::write(&file, "X-Key: of a file\n").unwrap();
+        assert_eq!(at.parse::<Header>().unwrap().line(), "X-Key: of a file\r\n");
+        for wrong in ["no secret header", "A: secret\nB: secret", "@other"] {
+            std::fs::write(&file, wrong).unwrap();
+            let told = at.parse::<Header>().unwrap_err();
+            assert!(told.contains("does not hold one header") && !told.contains("secret"), "{told}");
+        }
         assert_eq!("any".parse(), Ok(ExpectedStatus(None)));
         assert_eq!("404".parse(), Ok(ExpectedStatus(Some(404))));
         assert!(["100", "x"].iter().all(|text| text.parse::<ExpectedStatus>().is_err()));

@@ -64,7 +64,8 @@ pub struct Args {
     /// default server of --server-config, else localhost]
     #[arg(long, value_name = "NAME", help_heading = "Server")]
     host: Option<String>,
-    /// A further header of each request to your own server, for example 'Authorization: Basic …' (several times)
+    /// A further header of each request to your own server, for example 'Accept: text/html', or @FILE with one
+    /// (several times). Other users of this machine read what stands in a command line
     #[arg(short = 'H', long, value_name = "HEADER", help_heading = "Server")]
     header: Vec<Header>,
     /// Certificate, with its chain, for your own server that asks its clients for one (PEM)

@@ -6,9 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use tlsdyno_base::input;
 
 use crate::glob;
+use crate::installed::bytes_in;
 use crate::installed::nginx::text_of;
 
 /// Includes within includes; more is a circle.
@@ -140,8 +140,7 @@ impl Reader {
 
     /// The directives of a file with those of files that it includes.
     pub(super) fn file(&mut self, path: &Path, depth: u32) -> Result<Vec<Directive>> {
-        let bytes = input::read(path, input::TEXT_BYTES_MAX).with_context(|| format!("read {}", path.display()))?;
-        let text = text_of(&bytes);
+        let text = text_of(&bytes_in(path)?);
         let parsed = parsed(&text).with_context(|| format!("{} is no configuration of Apache", path.display()))?;
         self.with_includes(parsed, depth)
     }

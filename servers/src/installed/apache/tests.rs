@@ -118,3 +118,37 @@ fn what_is_asked_takes_the_place_of_what_stands_there() {
         assert!(!text.contains(gone), "{gone} is in\n{text}");
     }
 }
+
+#[test]
+fn programs_are_named_and_checks_of_others_left_out() {
+    let main = MAIN.replacen(
+        " SSLEngine on\n",
+        " SSLEngine on\n RewriteMap m prg:/x/map\n SSLRandomSeed startup exec:/x/seed\n\
+         <Perl>\n $x = 'secret';\n </Perl>\n\
+         <Proxy balancer://b>\n BalancerMember http://10.0.0.1:80 hcmethod=GET hcinterval=1 route=a\n </Proxy>\n\
+         ProxyHCExpr ok {x}\n Strange secret\n AuthLDAPURL ldap://u:secret@ldap.example/x\n\
+         RequestHeader set Authorization secret\n CustomLog \"|/x/prog secret\" timed\n",
+        1,
+    );
+    let installed = installed(&main);
+    let text = installed.text(1, 2, Path::new("/run/here")).unwrap();
+    for there in [
+        "may do anything: <Perl>, RewriteMap, SSLRandomSeed\n",
+        "not known: Strange\n",
+        "ProxyHCExpr, VirtualHost *:80, VirtualHost *:8443, health checks of mod_proxy_hcheck\n",
+        "ldap://ldap.example/x (AuthLDAPURL)",
+        "BalancerMember http://10.0.0.1:80 route=a\n",
+        "$x = 'secret';",
+    ] {
+        assert!(text.contains(there), "{there} is not in\n{text}");
+    }
+    assert!(installed.runs_code() && !text.contains("/x/prog"), "{text}");
+    let shown = installed.copy(installed.example()).unwrap().shown;
+    for there in ["SSLProtocol all -SSLv3", "RequestHeader …", "<VirtualHost 127.0.0.1:0>", "    …", "ServerName shop"]
+    {
+        assert!(shown.contains(there), "{there} is not in\n{shown}");
+    }
+    assert!(!shown.contains("secret") && !shown.contains("Strange"), "{shown}");
+    let refused = self::installed(&(MAIN.to_owned() + "MDomain x\n")).effects().unwrap_err().to_string();
+    assert!(refused.contains("order certificates"), "{refused}");
+}

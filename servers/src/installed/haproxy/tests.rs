@@ -108,3 +108,37 @@ fn what_is_asked_takes_the_place_of_what_stands_there() {
         assert!(!text.contains(gone), "{gone} is in\n{text}");
     }
 }
+
+#[test]
+fn what_reaches_others_is_left_out_or_told() {
+    let site = SITE.replacen(
+        "\tdaemon\n",
+        "\tdaemon\n\tlua-load /x.lua\n\tstrange secret\n\tsetenv TOKEN secret\n\texternal-check\n",
+        1,
+    );
+    let lines = "  option external-check\n  option strange\n  http-request do-resolve(txn.x,dns) str(secret)\n\
+                 \x20 tcp-request content lua.x\n  filter spoe engine x\n  default_backend app\n";
+    let site = site.replacen("  default_backend app\n", lines, 1);
+    let site = site + "userlist u\n  user admin insecure-password secret\n";
+    let (_place, installed) = installed(&site);
+    let text = installed.text(4443, 4080, Path::new("/run/here")).unwrap();
+    for there in [
+        "may do anything: filter spoe, lua-load, tcp-request lua.x\n",
+        "not known: option strange, strange\n",
+        "option external-check",
+        "http-request do-resolve",
+    ] {
+        assert!(text.contains(there), "{there} is not in\n{text}");
+    }
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    assert!(!lines.iter().any(|line| line.contains("external-check")) && installed.runs_code(), "{text}");
+    let shown = installed.copy(installed.example()).unwrap().shown;
+    for there in
+        ["ssl crt shop.pem", "no-tls-tickets", "    user …\n", "setenv …\n", "server a 10.0.0.1:8080 …\n", "    …"]
+    {
+        assert!(shown.contains(there), "{there} is not in\n{shown}");
+    }
+    assert!(!shown.contains("secret") && !shown.contains("strange"), "{shown}");
+    let (_place, installed) = self::installed(&(SITE.to_owned() + "acme le\n  directory https://x\n"));
+    assert!(installed.effects().unwrap_err().to_string().contains("would order certificates"));
+}

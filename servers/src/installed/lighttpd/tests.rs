@@ -91,3 +91,55 @@ fn what_is_asked_takes_the_place_of_what_stands_there() {
         assert!(!text.contains(gone), "{gone} is in\n{text}");
     }
 }
+
+#[test]
+fn what_reaches_others_is_the_copys_own_left_out_or_told() {
+    let printed = PRINTED.replacen(
+        "server.port = 80\n",
+        "server.port = 80\n server.errorlog-use-syslog = \"enable\"\n accesslog.use-syslog = \"enable\"\n\
+         dir-listing.cache = (\"path\" => \"/var/c\")\n fastcgi.server = (\".php\" => ((\"bin-path\" => \"/x/php\")))\n\
+         strange.thing = \"secret\"\n vhostdb.mysql = (\"password\" => \"secret\")\n",
+        1,
+    );
+    let installed = installed(&printed);
+    let text = installed.text(4443, 4080, Path::new("/run/here")).unwrap();
+    for there in [
+        "accesslog.filename = \"/run/here/access.log\"\n",
+        "server.errorlog = \"/run/here/error.log\"\n",
+        "Left out: dir-listing.cache, redirects of http\n",
+        "may do anything: bin-path of fastcgi.server\n",
+        "not known: strange.thing\n",
+        "vhostdb.mysql",
+    ] {
+        assert!(text.contains(there), "{there} is not in\n{text}");
+    }
+    let lines: String = text.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!((lines.matches("accesslog.filename").count(), lines.matches("server.errorlog ").count()), (1, 1));
+    assert!(!lines.contains("syslog"), "{text}");
+    assert!(installed.runs_code());
+    let shown = installed.copy(installed.example()).unwrap().shown;
+    for there in
+        ["\"MinProtocol\" => \"TLSv1.2\"", "vhostdb.mysql = …", "… = …", "proxy.server = …", "\"blog.example\" {"]
+    {
+        assert!(shown.contains(there), "{there} is not in\n{shown}");
+    }
+    for secret in ["secret", "strange", "php", "3000"] {
+        assert!(!shown.contains(secret), "{secret} is in\n{shown}");
+    }
+}
+
+#[test]
+fn a_file_that_others_may_write_is_not_run_by_root() {
+    let place = tempfile::tempdir().unwrap();
+    let [path, more, ran] = ["lighttpd.conf", "more.conf", "ran"].map(|name| place.path().join(name));
+    let shell = format!("include_shell \"touch {}; echo\"\n", ran.display());
+    std::fs::write(&path, format!("{shell}include \"more.conf\"\nserver.port = 1\nssl.engine = \"enable\"\n")).unwrap();
+    std::fs::write(&more, "").unwrap();
+    assert_eq!(commands_in(&path, 2).unwrap(), ["touch"]);
+    assert!(commands_in(&path, 1).unwrap_err().to_string().contains("included within itself"));
+    if geteuid().is_root() {
+        std::os::unix::fs::chown(&more, Some(4_000_000), None).unwrap();
+        let refused = Lighttpd::read(&path).unwrap_err().to_string();
+        assert!(refused.contains("more.conf: the user 4000000 owns") && !ran.exists(), "{refused}");
+    }
+}

@@ -1,34 +1,20 @@
 //! What an installed nginx does besides answering, and what becomes of it in the copy: a table of the directives that
 //! name a place to write, a receiver, an application or code. docs/SERVERS.md has the same table.
 
+use std::sync::LazyLock;
+
 use Handling::{Asks, Code, LeftOut, Off, Ours, OwnPlace, Refused, Stays};
 
-use super::reader::matches;
+use super::reader::{Block, Directive, matches};
+pub(super) use crate::installed::effects::Handling;
+use crate::installed::effects::{BLOTTED, Table, shown};
 
 /// Every directive that may stand in `http`, in a block of it or beside it, of nginx 1.22 and 1.26 and of the modules
 /// that Debian 12 and 13 have, as their tables of commands have them, and those of later versions that are known.
 const KNOWN: &str = include_str!("directives.txt");
 
-/// What becomes of a directive in the copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Handling {
-    /// Its first argument becomes a file or directory of the copy's own.
-    OwnPlace,
-    /// It gets the argument `off`.
-    Off,
-    /// It is left out.
-    LeftOut,
-    /// It stays: others are asked for real.
-    Asks,
-    /// It stays: code, which may do anything.
-    Code,
-    /// It stays: what it leads to is of the copy's own, or stands in the configuration itself.
-    Stays,
-    /// The copy has its own, always.
-    Ours,
-    /// No copy is made.
-    Refused,
-}
+/// Those of them that matter to TLS and to measuring: pages and records show their values.
+static SHOWN: LazyLock<Table> = LazyLock::new(|| Table::of(include_str!("shown.txt")));
 
 /// Names (a star stands for any letters), what becomes of them, and what they do.
 type Effect = (&'static str, Handling, &'static str);
@@ -105,6 +91,23 @@ pub(super) fn effect_of(directive: &str) -> Option<(Handling, &'static str)> {
 /// Whether nginx or one of its usual modules has a directive of this name.
 pub(super) fn is_known(directive: &str) -> bool {
     KNOWN.split_ascii_whitespace().any(|known| known == directive)
+}
+
+/// The same with those values alone that pages and records show. A block of data is a table of the site's own.
+pub(super) fn blotted(directives: &[Directive]) -> Vec<Directive> {
+    let one = |of: &Directive| {
+        let known = || is_known(&of.name).then_some(Stays);
+        let handling = SHOWN.handling(&of.name).or_else(|| effect_of(&of.name).map(|(handling, _)| handling));
+        let (name, is_shown) = shown(&of.name, handling.or_else(known));
+        let blotted_out = || of.arguments.first().map(|_| BLOTTED.to_owned()).into_iter().collect();
+        let arguments = if is_shown { of.arguments.clone() } else { blotted_out() };
+        let block = of.block.as_ref().map(|block| match block {
+            Block::Directives(inner) => Block::Directives(blotted(inner)),
+            _ => Block::Script(format!(" {BLOTTED} ")),
+        });
+        Directive { name: name.to_owned(), arguments, block }
+    };
+    directives.iter().map(one).collect()
 }
 
 #[cfg(test)]

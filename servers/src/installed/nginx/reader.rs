@@ -7,11 +7,11 @@ use std::sync::LazyLock;
 
 use anyhow::{Context, Result, bail, ensure};
 use regex_lite::Regex;
-use tlsdyno_base::input;
 
 use super::text::{name_of, path_of, text_of, value, word_of};
 use super::{elsewhere, lua};
 use crate::glob;
+use crate::installed::bytes_in;
 
 /// Includes within includes; more is a circle.
 const DEPTH_MAX: u32 = 16;
@@ -208,10 +208,6 @@ fn with_includes(directives: Vec<Directive>, home: &Path, depth: u32) -> Result<
         all.push(directive);
     }
     Ok(all)
-}
-
-fn bytes_in(path: &Path) -> Result<Vec<u8>> {
-    input::read(path, input::TEXT_BYTES_MAX).with_context(|| format!("read {}", path.display()))
 }
 
 /// The words of a configuration: what nginx's own reader takes for one (`ngx_conf_read_token`).

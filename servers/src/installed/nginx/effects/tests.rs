@@ -177,3 +177,34 @@ fn a_plain_configuration_runs_no_code_and_asks_nobody() {
     let without = super::fitting(&text, "configure arguments: --without-http_scgi_module --with-http_ssl_module");
     assert!(!without.contains("scgi_temp_path") && without.contains("uwsgi_temp_path"), "{without}");
 }
+
+#[test]
+fn pages_and_records_show_what_matters_and_no_secret() {
+    let (_, installed) = contained(
+        "http { map $http_x $y { default 0; \"secret\" 1; } server { listen 443 ssl; ssl_protocols TLSv1.3;
+         ssl_certificate /etc/ssl/a.pem; location /secret { proxy_set_header Authorization \"Basic secret\";
+         proxy_pass http://user:secret@127.0.0.1:9000; if ($arg_k = secret) { return 403; }
+         content_by_lua_block { local token = \"secret\" } } secret_directive secret; set $token secret;
+         access_log syslog:server=192.0.2.1 secret_format; keepalive_timeout 65; } }",
+    );
+    let shown = installed.copy(installed.example()).unwrap().shown;
+    for there in [
+        "ssl_protocols TLSv1.3;",
+        "ssl_certificate /etc/ssl/a.pem;",
+        "listen 127.0.0.1:0 ssl",
+        "keepalive_timeout 65;",
+        "proxy_set_header …;",
+        "set …;",
+        "location … {",
+        "map … { … }",
+        "content_by_lua_block { … }",
+        "        … …;",
+    ] {
+        assert!(shown.contains(there), "{there} is not in\n{shown}");
+    }
+    assert!(!shown.replace("secret_format", "").contains("secret"), "{shown}");
+    // What the table shows, nginx has.
+    let names = include_str!("../shown.txt").lines().filter(|line| !line.starts_with(['#', '[']));
+    let names = names.flat_map(str::split_ascii_whitespace).filter(|name| !name.contains('*'));
+    assert_eq!(names.filter(|name| !is_known(name)).collect::<Vec<_>>(), Vec::<&str>::new());
+}
