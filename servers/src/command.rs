@@ -217,6 +217,8 @@ impl CommandSpec {
             version: version_of(&program),
             config,
             addresses: Some(addresses),
+            // HAProxy's copy writes to standard output.
+            error_log: self.installed.as_ref().map(|_| place.own.join("error.log")),
             raise_open_files: false,
             grace_ms: 5_000,
             ..Prepared::new(program, words.map(Into::into).collect())

@@ -7,9 +7,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use place::Place;
+use rustix::fs::{FileType, Mode};
 use serde_json::Value;
 use tlsdyno::exchange::{exchange, get};
 use tlsdyno::model::CertificateKind;
+use tlsdyno::process_tree;
 use tlsdyno::run::preflight::compile;
 use tlsdyno::servers::{ServerSpec, ServerTls, certificates};
 use tlsdyno_tls::{Effort, Settings};
@@ -235,18 +237,66 @@ fn haproxy_gets_certificate_and_key_in_one_file() {
 }
 
 #[test]
-fn a_server_that_closes_descriptors_is_refused_once() {
+fn a_server_that_no_configuration_can_be_measured_on_is_refused_once() {
     let place = Place::new();
+    let tlsdyno = env!("CARGO_BIN_EXE_tlsdyno");
     let script = place.path().join("start.sh");
     let text = "for f in /proc/self/fd/*; do n=${f##*/}\n\
                 if [ $n -gt 9 ] && [ $n -ne 255 ]; then eval \"exec $n>&-\"; fi; done\nexec \"$@\"\n";
     fs::write(&script, text).unwrap();
+    let serve = format!("{tlsdyno} serve --docroot {{docroot}} --certificate {{certificate}} --key {{key}} --listen");
+    for (command, says) in [
+        (format!("bash {} {serve} 127.0.0.1:{{port}}", script.display()), "closes inherited descriptors"),
+        (format!("env -u OPENSSL_CONF {serve} 127.0.0.1:{{port}}"), "did not read the OPENSSL_CONF"),
+        (format!("{serve} 0.0.0.0:{{port}} --allow-insecure-listen"), "which other hosts can reach"),
+    ] {
+        let output = place.run(&["ablate", "--quick", "--no-report", "--server-command", &command]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(6), "{said}");
+        assert_eq!(said.lines().last().unwrap().matches(says).count(), 1, "{said}");
+        assert!(said.matches("starting and checking").count() <= 2, "{said}");
+    }
+}
+
+/// A program that the server has started has its environment, but serves nobody: h2o's for stack traces is its child,
+/// and Apache's for logs one of its master.
+#[test]
+fn helper_programs_are_no_workers() {
+    let place = Place::new();
+    let tlsdyno = env!("CARGO_BIN_EXE_tlsdyno");
+    let certificate = certificates::create(CertificateKind::P256, place.path()).unwrap();
     let serve = "serve --docroot {docroot} --listen 127.0.0.1:{port} --certificate {certificate} --key {key}";
-    let command = format!("bash {} {} {serve}", script.display(), env!("CARGO_BIN_EXE_tlsdyno"));
-    let output = place.run(&["ablate", "--quick", "--no-report", "--server-command", &command]);
+    for helper in ["sleep 60", "openssl rand -out fifo 8"] {
+        let fifo = place.path().join("fifo");
+        let _ = rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, Mode::from(0o600), 0);
+        let helper = helper.replace("fifo", &fifo.display().to_string());
+        let spec = place.command(&format!("sh -c '{helper} & exec {tlsdyno} {serve}'"), "127.0.0.1:{port}");
+        let spec = ServerSpec { tls: Some(ServerTls::new(certificate.clone())), ..spec };
+        let server = place.start(&spec).unwrap();
+        let workers = server.worker_pids();
+        let names: Vec<String> = workers.iter().map(|pid| process_tree::command_line(*pid)).collect();
+        assert!(names.len() == 1 && names[0].contains(" serve "), "{names:?}");
+        server.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_server_that_resumes_nothing_is_measured_where_nothing_resumes() {
+    let place = Place::new();
+    let command = |docroot: &str| {
+        let serve = "serve --certificate {certificate} --key {key} --listen 127.0.0.1:{port}";
+        format!("{} {serve} --docroot {docroot} --no-tickets --no-session-cache", env!("CARGO_BIN_EXE_tlsdyno"))
+    };
+    let ablate = ["ablate", "--no-report", "--json", "--time", "2", "--stages", "authentication", "--server-command"];
+    let own = command(place.docroot().to_str().unwrap());
+    for version in ["1.2", "1.3"] {
+        let output = place.run(&[&ablate[..], &[&own, "--path", "/hello.txt", "--tls", version]].concat());
+        let told = &place::measured(&output)["configurations"];
+        assert!(told.as_array().unwrap().iter().all(|one| one["handshakes_resumed"] == 0), "{told}");
+    }
+    let output = place.run(&[&ablate[..], &[&command("{docroot}")]].concat());
     let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(6), "{said}");
-    assert_eq!(said.matches("closes inherited descriptors").count(), 1, "{said}");
+    assert!(output.status.code() == Some(5) && said.contains("--reuse 0%"), "{said}");
 }
 
 mod long {

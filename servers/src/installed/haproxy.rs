@@ -384,7 +384,7 @@ impl Copy<'_> {
         let mut line = line.clone();
         line.remove_listed(CHECKS);
         if line.words.len() < before {
-            self.done.add(LEFT_OUT, "health checks, so that the copy also asks servers that are down");
+            self.done.add(LEFT_OUT, "health checks (it also asks servers that are down)");
         }
         let at = if line.words[0] == "server" { 2 } else { return line };
         let Some(address) = line.words.get(at).cloned() else { return line };

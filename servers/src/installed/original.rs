@@ -1,6 +1,5 @@
 //! Where in the installed files a line stands that a server's message names by its place in the copy.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use regex_lite::Regex;
@@ -8,20 +7,18 @@ use regex_lite::Regex;
 use super::haproxy;
 use crate::includes::Tree;
 
-/// What a message says of lines of files in `directory`, in terms of the installed configuration: a sentence for each
-/// line that stands there, too. Empty: it names none, or only lines that the copy alone has.
-pub fn places(message: &str, directory: &Path, installed: &Path) -> String {
-    let file = format!(r"({}/[\w.-]+)", regex_lite::escape(&directory.display().to_string()));
+/// What a message says of lines of the copy in `directory`, in terms of the installed configuration: where each stands
+/// there, too. Empty: it names none, or only lines that the copy alone has. `copy`: the text, behind a line of ours.
+pub fn places(message: &str, directory: &Path, copy: &str, installed: &Path) -> String {
+    let file = format!(r"{}/[\w.-]+", regex_lite::escape(&directory.display().to_string()));
     // Apache says `line 7 of FILE`, nginx and HAProxy `FILE:7`, lighttpd `FILE line: 7`.
     let Ok(named) = Regex::new(&format!(r"line (\d+) of {file}|{file}(?::| line: )(\d+)")) else {
         return String::new();
     };
     let mut told = Vec::new();
     for found in named.captures_iter(message) {
-        let [number, copy] = [[1, 4], [2, 3]].map(|[one, other]| found.get(one).or(found.get(other)));
-        let (Some(number), Some(copy)) = (number.and_then(|of| of.as_str().parse().ok()), copy) else { continue };
-        let text = fs::read_to_string(copy.as_str()).unwrap_or_default();
-        let line = text.lines().nth(usize::saturating_sub(number, 1)).map(plain).filter(|line| line.len() > 1);
+        let number = found.get(1).or(found.get(2)).and_then(|number| number.as_str().parse().ok()).unwrap_or(0);
+        let line = copy.lines().nth(number).map(plain).filter(|line| line.len() > 1);
         let originals = line.as_deref().map_or_else(Vec::new, |line| lines_like(line, installed));
         if !originals.is_empty() {
             told.push(format!("line {number} of the copy is {}", originals.join(" or ")));
@@ -47,24 +44,26 @@ fn lines_like(line: &str, installed: &Path) -> Vec<String> {
     texts.iter().flat_map(like).collect()
 }
 
-/// The words of a line with single blanks between them.
+/// A line without blanks, which a copy has elsewhere.
 fn plain(line: &str) -> String {
-    line.split_whitespace().collect::<Vec<_>>().join(" ")
+    line.split_whitespace().collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
     fn the_line_of_a_copy_is_named_by_its_original() {
-        let (copy, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let home = tempfile::tempdir().unwrap();
         let main = home.path().join("main.conf");
         fs::write(&main, "# comment\ninclude more.conf;\n").unwrap();
-        fs::write(home.path().join("more.conf"), "server {\n    gzip on;  wrong   words;\n}\n").unwrap();
-        fs::write(copy.path().join("nginx.conf"), "server {\n        wrong words;\n    only here;\n}\n").unwrap();
-        let at = copy.path().display();
-        let told = |message: String| places(&message, copy.path(), &main);
+        fs::write(home.path().join("more.conf"), "server {\n    gzip on;  wrong   words ;\n}\n").unwrap();
+        let at = "/run/own-1";
+        let copy = "# nginx -c nginx.conf\nserver {\n        wrong words;\n    only here;\n}\n";
+        let told = |message: String| places(&message, Path::new(at), copy, &main);
         let expected = format!("line 2 of the copy is {}/more.conf:2", home.path().display());
         assert_eq!(told(format!("[emerg] unknown directive \"wrong\" in {at}/nginx.conf:2")), expected);
         assert_eq!(told(format!("AH00526: Syntax error on line 2 of {at}/nginx.conf:\nInvalid")), expected);

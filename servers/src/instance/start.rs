@@ -49,12 +49,16 @@ pub(crate) fn start_by(
         run_directory::make_passable(&own)?;
         let [port, plain_port] = free_ports()?;
         let place = Place { run, own: &own, ip: spec.ip(), port, plain_port };
-        let error = match prepare(place).and_then(|prepared| start_prepared(spec, place, prepared)) {
+        let mut config = String::new();
+        let error = match prepare(place).and_then(|prepared| {
+            config.clone_from(&prepared.config);
+            start_prepared(spec, place, prepared)
+        }) {
             Ok(instance) => return Ok(instance),
             Err(error) => error,
         };
         let installed = spec.command.as_ref().and_then(|command| command.installed.as_ref());
-        let places = installed.map_or(String::new(), |path| places(&format!("{error:#}"), &own, path));
+        let places = installed.map_or(String::new(), |path| places(&format!("{error:#}"), &own, &config, path));
         let error = if places.is_empty() { error } else { error.context(places) };
         let _ = fs::remove_dir_all(&own);
         let was_taken = fault_of(&error) == Some(Fault::PortTaken);

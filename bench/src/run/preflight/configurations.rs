@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use tlsdyno_base::fault::{Fault, OrFault, fault_of};
 use tlsdyno_base::interrupt;
-use tlsdyno_record::model::{ConfigurationModel, Experiment, Tls};
+use tlsdyno_record::model::{ConfigurationModel, Experiment, ServerName, Tls};
 use tlsdyno_record::store::{Configuration, Preflight, Record, Role, Warning};
 use tlsdyno_servers::quota;
 use tlsdyno_tls::{Stage, StageSet};
@@ -140,6 +140,11 @@ pub fn start_and_check(
         observer.preflight(&configuration.name, configuration.preflight.passed.len(), &configuration.preflight.failed);
         let log = testbed.instance(index).map(|instance| instance.log_tail()).unwrap_or_default();
         require_untouched(&configuration, &testbed.experiment.tls, &log)?;
+        let unmapped = checks.iter().find(|check| !check.passed && check.name.ends_with(IS_MAPPED));
+        if let Some(Check { seen, .. }) = unmapped.filter(|_| testbed.experiment.server.kind == ServerName::Command) {
+            // Nor will it have what the other configurations put into it.
+            return Err(anyhow!("{seen}. `tlsdyno cost` measures it from outside")).or_fault(Fault::Environment);
+        }
         checked[index] = Some(configuration);
     }
     record.configurations.extend(checked.into_iter().flatten());
@@ -173,10 +178,8 @@ fn require_untouched(configuration: &Configuration, tls: &Tls, log: &str) -> Res
         return Ok(());
     }
     let failed = configuration.preflight.failed.join("; ");
-    let remedy = remedy(&failed, tls);
-    let last: Vec<&str> = log.lines().skip(log.lines().count().saturating_sub(LOG_LINES)).collect();
-    let said = if last.is_empty() { String::new() } else { format!("\nThe end of its log:\n{}", last.join("\n")) };
-    Err(anyhow!("the untouched server does not pass its checks: {failed}{remedy}{said}")).or_fault(Fault::Server)
+    let remedy = remedy(&failed, tls, log);
+    Err(anyhow!("the untouched server does not pass its checks: {failed}{remedy}")).or_fault(Fault::Server)
 }
 
 /// Starts the server of a configuration, if it does not run, and checks it.
@@ -255,8 +258,8 @@ fn not_begun(server: &ServerUnderTest, role: Role, taken: Duration) -> Configura
     Configuration { valid: false, warnings, ..configuration(server, role, &[]) }
 }
 
-/// What to do where the untouched server refuses the client.
-fn remedy(failed: &str, tls: &Tls) -> String {
+/// What to do where the untouched server refuses the client, or where only its log may say it.
+fn remedy(failed: &str, tls: &Tls, log: &str) -> String {
     let version = tls.version;
     let suites = || tls.suite.map_or_else(|| "every suite of it".to_owned(), |suite| suite.openssl_name().to_owned());
     let groups = || tls.groups_of_own().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -274,6 +277,10 @@ fn remedy(failed: &str, tls: &Tls) -> String {
             suites(),
             groups()
         ),
+        () if failed.contains("alert internal_error") && !log.is_empty() => {
+            let last: Vec<&str> = log.lines().rev().take(LOG_LINES).collect();
+            format!(". Its log ends with:\n{}", last.into_iter().rev().collect::<Vec<_>>().join("\n"))
+        }
         () => String::new(),
     }
 }
