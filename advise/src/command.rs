@@ -11,7 +11,7 @@ use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::interrupt;
 use tlsdyno_bench::kinds::ablation::command::installed_server;
 use tlsdyno_bench::kinds::ablation::{self, subject};
-use tlsdyno_bench::kinds::flags::TimeArgs;
+use tlsdyno_bench::kinds::flags::{TimeArgs, rate, requests_each};
 use tlsdyno_bench::kinds::perform::{OutputArgs, perform_and_keep};
 use tlsdyno_bench::kinds::{AnySummary, Progress};
 use tlsdyno_bench::report::document::{Document, Section};
@@ -77,10 +77,10 @@ pub struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "trace", help_heading = "Your site")]
     paths: Option<PathBuf>,
     /// Requests for each connection and its handshake, where no log tells
-    #[arg(long, value_name = "N", conflicts_with = "trace", help_heading = "Your site")]
+    #[arg(long, value_name = "N", value_parser = requests_each, conflicts_with = "trace", help_heading = "Your site")]
     hits_per_handshake: Option<f64>,
     /// Requests a second of your site: savings are told in CPUs [default: the log's average]
-    #[arg(long, value_name = "N", help_heading = "Your site")]
+    #[arg(long, value_name = "N", value_parser = rate, help_heading = "Your site")]
     rate: Option<f64>,
     /// Measures these remedies together, too, beside what the single ones predict (comma-separated; a few words of a
     /// name do)
@@ -98,7 +98,6 @@ pub struct Args {
 
 /// Reads, and measures where a configuration is named.
 pub fn run(args: &Args) -> Result<Exit> {
-    ensure_fault!(Usage, args.rate.is_none_or(|rate| rate.is_finite() && rate > 0.0), "--rate is a number above 0");
     match &args.config {
         None => read_all(args),
         Some(path) if args.print_config => {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use tlsdyno_base::exit::Exit;
 use tlsdyno_bench::kinds::AnyExperiment;
-use tlsdyno_bench::kinds::flags::TimeArgs;
+use tlsdyno_bench::kinds::flags::{TimeArgs, rate, requests_each};
 use tlsdyno_bench::kinds::perform::OutputArgs;
 use tlsdyno_record::model::{Measure, WorkersModel};
 
@@ -68,13 +68,13 @@ pub struct Args {
     #[arg(long, value_name = "FILE", requires = "client_cert", help_heading = "Connections")]
     client_key: Option<PathBuf>,
     /// Most connections a second, where the server limits them [default: as many as it takes, one after the other]
-    #[arg(long, value_name = "N", help_heading = "Connections")]
+    #[arg(long, value_name = "N", value_parser = rate, help_heading = "Connections")]
     at_most: Option<f64>,
     /// Requests a second of your site: costs are told in CPUs too
-    #[arg(long, value_name = "N", help_heading = "Your site")]
+    #[arg(long, value_name = "N", value_parser = rate, help_heading = "Your site")]
     rate: Option<f64>,
     /// Requests of your site on each connection [default: 1]
-    #[arg(long, value_name = "N", requires = "rate", help_heading = "Your site")]
+    #[arg(long, value_name = "N", value_parser = requests_each, requires = "rate", help_heading = "Your site")]
     hits_per_handshake: Option<f64>,
     /// One on the server's machine tells the CPU time of its processes.
     #[command(flatten, next_help_heading = "A server on another machine")]

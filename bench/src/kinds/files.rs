@@ -1,10 +1,10 @@
 //! Experiments as files: the user's own, and those of the repository by name, so that the installed program has them
 //! too.
 
-mod control_characters;
 mod merge;
 mod source;
 mod texts;
+mod values;
 
 use std::ffi::OsStr;
 use std::path::Path;

@@ -1,6 +1,7 @@
 //! Flags that several experiments have.
 
 use std::net::IpAddr;
+use std::ops::RangeBounds;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -194,11 +195,33 @@ pub fn seconds(text: &str) -> Result<f64, String> {
     text.parse::<Time>().map(|time| time.0.as_secs_f64())
 }
 
+/// The parser of a number in this range; `what` says which number it is, with its range. One that is not finite is in
+/// no range.
+pub fn number(
+    what: &'static str,
+    range: impl RangeBounds<f64> + Clone,
+) -> impl Fn(&str) -> Result<f64, String> + Clone {
+    move |text| {
+        let number = text.parse().ok().filter(|number: &f64| number.is_finite() && range.contains(number));
+        number.ok_or_else(|| format!("`{text}` is not {what}"))
+    }
+}
+
+/// The parser of a rate: requests or connections a second.
+pub fn rate(text: &str) -> Result<f64, String> {
+    number("a number a second, from 0.001 to a billion", 1e-3..=1e9)(text)
+}
+
+/// The parser of a number of requests for each connection.
+pub fn requests_each(text: &str) -> Result<f64, String> {
+    number("a number of requests from 1 to 65,535", 1.0..=65_535.0)(text)
+}
+
 #[cfg(test)]
 mod tests {
     use clap::{Args, Command, FromArgMatches};
 
-    use super::TimeArgs;
+    use super::{TimeArgs, rate, requests_each};
 
     #[test]
     fn each_command_has_its_own_time() {
@@ -209,5 +232,14 @@ mod tests {
         }
         assert_eq!([seconds::<60>(&[]), seconds::<180>(&[]), seconds::<90>(&[])], [60.0, 180.0, 90.0]);
         assert_eq!([seconds::<180>(&["--time", "2m"]), seconds::<180>(&["--quick"])], [120.0, 15.0]);
+    }
+
+    #[test]
+    fn numbers_are_finite_and_in_their_range() {
+        for wrong in ["nan", "inf", "-inf", "1e400", "1e12", "0", "-1", ""] {
+            assert!(rate(wrong).unwrap_err().contains("from 0.001 to a billion"), "{wrong}");
+            assert!(requests_each(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!((rate("2000"), requests_each("1")), (Ok(2000.0), Ok(1.0)));
     }
 }

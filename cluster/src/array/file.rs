@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use itertools::Itertools;
 use serde::{Deserialize, Serialize};
 use tlsdyno_base::choice::{choice, percent};
+use tlsdyno_bench::kinds::flags::number;
 use tlsdyno_engine::time::Time;
 use tlsdyno_record::model::{Accelerator, Batch, CertificateKind, Measure, Paper, TicketKeys, Tls, WorkersModel};
 use tlsdyno_servers::Proxy;
@@ -88,6 +89,7 @@ pub struct Array {
     pub proxies: Vec<u32>,
     /// CPU time that each proxy, and the server, may use, in CPUs; 1: a CPU each
     #[arg(long, value_name = "CPUS", default_value_t = 0.1)]
+    #[arg(value_parser = number("a number of CPUs from 0.001 to 1,024", 1e-3..=1024.0))]
     pub machine_cpus: f64,
     /// What a page takes, microseconds, before it is scaled.
     #[arg(skip = 7_000.0)]
@@ -97,6 +99,7 @@ pub struct Array {
     pub transaction_cost: PageCost,
     /// Make pages so short that a full handshake, which is measured first, is so many of them long; 0: leave them
     #[arg(long = "pages-per-handshake", value_name = "PAGES", default_value_t = 35.0)]
+    #[arg(value_parser = number("a number of pages from 0 to a million", 0.0..=1e6))]
     pub handshake_pages_ratio: f64,
     /// Size of a page
     #[arg(long = "size", value_name = "BYTES", default_value_t = 7168)]

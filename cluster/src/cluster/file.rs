@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::builder::ArgPredicate;
 use serde::{Deserialize, Serialize};
 use tlsdyno_base::choice::{choice, percent};
+use tlsdyno_bench::kinds::flags::rate;
 use tlsdyno_engine::dispatch;
 use tlsdyno_engine::time::Time;
 use tlsdyno_record::model::workload::WorkloadSpec;
@@ -141,7 +142,7 @@ fn is_usual_spread(spread: &[Policy]) -> bool {
 
 /// The value of --backend-cpus: one number, for all backends are alike.
 fn cpus_of_one(text: &str) -> Result<f64, String> {
-    let cpus = text.parse::<f64>().ok().filter(|cpus| cpus.is_finite() && *cpus >= 0.0);
+    let cpus = text.parse::<f64>().ok().filter(|cpus| (0.0..=1024.0).contains(cpus));
     cpus.ok_or_else(|| {
         "no number of CPUs that each backend may use; write for example 0.5, or 0 for no limit".to_owned()
     })
@@ -229,7 +230,7 @@ pub struct Traffic {
     #[arg(short, long, value_name = "N", value_delimiter = ',', default_value = "24")]
     pub clients: Vec<u32>,
     /// Open loop: connections a second, arrivals independent of each other; several give latency against load
-    #[arg(id = "rates", long = "rates", value_name = "RATES", value_delimiter = ',')]
+    #[arg(id = "rates", long = "rates", value_name = "RATES", value_delimiter = ',', value_parser = rate)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rates_per_s: Vec<f64>,
     /// With --rates, at each reuse: also a closed loop of all clients and one client at the smallest rate, with which

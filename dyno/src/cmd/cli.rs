@@ -37,7 +37,7 @@ fn subcommands() -> Vec<Subcommand> {
         subcommand!("man", cmd::man),
         subcommand!("plan", tlsdyno_plan::command).with_short_help(
             &["from", "rate", "reuse", "requests_per_connection", "servers", "proxies", "policy", "json", "markdown"],
-            "tlsdyno plan --from last --rate 2000 --reuse 70 --servers 1,2,4,8",
+            "tlsdyno plan --from last --rate 2000 --reuse 70",
         ),
         subcommand!("probe", cmd::probe).with_short_help(
             &["url", "i_may_probe", "config", "once", "every", "store", "tls", "json", "nagios"],

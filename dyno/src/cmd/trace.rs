@@ -9,6 +9,7 @@ use clap::Subcommand;
 
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
+use crate::kinds::flags::number;
 use crate::model::workload::{HarSpec, NamesSpec, WorkloadSpec};
 use crate::report::document::Document;
 use crate::report::terminal::{self, Style};
@@ -82,7 +83,7 @@ struct WorkloadArgs {
     #[arg(long, value_name = "N")]
     users: Option<u32>,
     /// department: 1 is the size in the paper, 100,000 hits and a corpus of 530 MB [default: 1]
-    #[arg(long, value_name = "FACTOR")]
+    #[arg(long, value_name = "FACTOR", value_parser = number("a factor from 0.0001 to 1,000", 1e-4..=1e3))]
     scale: Option<f64>,
     /// ecommerce, department, specweb96, specweb99: seed of the random choices [default: 1]
     #[arg(long, value_name = "N")]

@@ -56,6 +56,7 @@ pub struct WorkloadFlags {
     har_site: Option<String>,
     /// Department: 1 is the size in the paper, 100,000 hits over 530 MB
     #[arg(long, value_name = "FACTOR", default_value_t = 0.1)]
+    #[arg(value_parser = parse_scale)]
     scale: f64,
     #[command(flatten)]
     specweb99: Specweb99Args,
@@ -80,6 +81,11 @@ pub struct WorkloadFlags {
 }
 
 /// Parses the value of --timing.
+fn parse_scale(text: &str) -> Result<f64, String> {
+    let scale = text.parse().ok().filter(|scale| (1e-4..=1e3).contains(scale));
+    scale.ok_or_else(|| format!("`{text}` is not a factor from 0.0001 to 1,000"))
+}
+
 fn parse_timing(text: &str) -> Result<f64, String> {
     let speed =
         if text == "original" { Some(1.0) } else { text.strip_prefix('x').and_then(|number| number.parse().ok()) };

@@ -2,7 +2,6 @@
 
 pub mod installed_server;
 
-use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -20,7 +19,7 @@ use tlsdyno_traffic::load::values::Header;
 use tlsdyno_traffic::trace::flags::{self, ReplayArgs, WorkloadChoice};
 
 use crate::kinds::AnyExperiment;
-use crate::kinds::flags::{NetworkArgs, RepeatArgs, ServerTlsArgs, libraries};
+use crate::kinds::flags::{NetworkArgs, RepeatArgs, ServerTlsArgs, libraries, number};
 use crate::kinds::perform::OutputArgs;
 use crate::run::check::CheckExperiment;
 use crate::run::cpus;
@@ -192,14 +191,6 @@ pub struct Args {
 
 /// What a first look takes apart.
 const QUICK_STAGES: [Stage; 4] = [Stage::Authentication, Stage::KeyAgreement, Stage::Cipher, Stage::Kdf];
-
-/// Reads a number in this range; `what` says which number it is.
-fn number(what: &'static str, range: impl RangeBounds<f64> + Clone) -> impl Fn(&str) -> Result<f64, String> + Clone {
-    move |text| {
-        let number = text.parse().ok().filter(|number| range.contains(number));
-        number.ok_or_else(|| format!("`{text}` is not {what}"))
-    }
-}
 
 /// Runs the ablation.
 pub fn run(args: &Args) -> Result<Exit> {

@@ -9,7 +9,7 @@ use tlsdyno_base::input;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{BASES, EMBEDDED, control_characters};
+use super::{BASES, EMBEDDED, values};
 
 /// The key that names what a file extends.
 pub const EXTENDS: &str = "extends";
@@ -126,7 +126,7 @@ pub fn chain(last: Source) -> Result<Vec<Source>> {
         chain.push(base);
     }
     for source in &chain {
-        if let Some((span, message)) = control_characters::first(&source.table()?, "") {
+        if let Some((span, message)) = values::refused(&source.table()?, "") {
             return Err(source.fault(span, &message));
         }
     }

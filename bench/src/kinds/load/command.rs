@@ -36,6 +36,7 @@ use tlsdyno_traffic::machines::gather::{arguments_of_worker, gather, manifest};
 use tlsdyno_traffic::machines::job;
 use tlsdyno_traffic::network::Through;
 
+use crate::kinds::flags::number;
 use crate::kinds::load::compare::Gates;
 use crate::kinds::load::file::LoadExperiment;
 use crate::kinds::load::run_files::{check_endings, write_load, write_record};
@@ -121,6 +122,7 @@ pub struct Args {
 
     /// Each rate of --sweep is so many times the last
     #[arg(long, default_value_t = 1.5, value_name = "FACTOR", requires = "sweep")]
+    #[arg(value_parser = number("a factor above 1, up to 1,000", 1.0..=1e3))]
     factor: f64,
 
     /// Load this URL too, in turn with the first, and say whether it is slower: both have the same flags, --duration is

@@ -20,6 +20,7 @@ use tlsdyno_stats::compared_shares;
 use tlsdyno_stats::statement::Direction;
 use tlsdyno_stats::summary::Summary as Costs;
 
+use crate::kinds::flags::number;
 use crate::kinds::load::LoadRecord;
 use crate::kinds::load::summary::{LoadSummary, sample_of_point, sample_of_whole, samples, samples_of_run};
 use crate::report::circumstances;
@@ -73,6 +74,7 @@ pub struct Gates {
     /// Changes up to so many percent are no difference [default: 0; with --run 2, which two starts of one build may
     /// differ by]
     #[arg(long, value_name = "PERCENT")]
+    #[arg(value_parser = number("a number of per cent from 0 to 1,000", 0.0..=1e3))]
     pub tolerance: Option<f64>,
 
     /// Exit code 11 where nothing is decided
@@ -111,7 +113,6 @@ impl Gates {
 /// Compares and prints.
 pub fn run(args: &Args) -> Result<Exit> {
     let tolerance = args.gates.tolerance.unwrap_or(0.0);
-    ensure!(tolerance >= 0.0, "--tolerance must not be negative");
     if let Some(experiment) = args.servers.experiment()? {
         return servers::run(&experiment, &args.servers, &args.gates, args.json);
     }

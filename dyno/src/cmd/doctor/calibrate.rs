@@ -15,6 +15,7 @@ use crate::interrupt;
 use crate::kinds::Progress;
 use crate::kinds::ablation::Ablation;
 use crate::kinds::ablation::subject::run as run_experiment;
+use crate::kinds::flags::number;
 use crate::model::workload::WorkloadSpec;
 use crate::model::{CertificateKind, ConfigurationModel, Experiment, Load, Measure, Server, ServerName, Tls};
 use crate::output::json_of;
@@ -55,6 +56,7 @@ pub struct Args {
     pub calibrate: bool,
     /// Bound on the measuring time of the calibration, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, requires = "calibrate")]
+    #[arg(value_parser = number("a number of seconds from 1 to 86,400", 1.0..=86_400.0))]
     time: f64,
     /// Server of the calibration
     #[arg(long, value_name = "NAME", default_value_t = ServerName::Nginx)]

@@ -1,5 +1,5 @@
-//! Experiment files hold no control characters: names and questions of a file are printed on terminals and go into
-//! tables.
+//! Values that no experiment file may hold: control characters, because names and questions of a file are printed on
+//! terminals and go into tables, and numbers that are none or beyond all that is measured.
 
 use std::ops::Range;
 
@@ -10,9 +10,14 @@ use toml::de::{DeTable, DeValue};
 /// A command line may have several lines.
 const MAY_HAVE_LINES: &str = "command";
 
-/// Where the first control character is hidden in names and values of a table, and what to say of it. `path`: the key
-/// of the table; empty: it is the whole file.
-pub(super) fn first(table: &DeTable<'_>, path: &str) -> Option<(Range<usize>, String)> {
+/// No number of a file is larger.
+const NUMBER_MOST: f64 = 1e15;
+/// Numbers of a paper may be illegible there, which `nan` says.
+const ILLEGIBLE: &str = "paper.";
+
+/// Where the first of them is in names and values of a table, and what to say of it. `path`: the key of the table;
+/// empty: it is the whole file.
+pub(super) fn refused(table: &DeTable<'_>, path: &str) -> Option<(Range<usize>, String)> {
     table.iter().find_map(|(name, value)| {
         let key = if path.is_empty() { name.get_ref().to_string() } else { format!("{path}.{}", name.get_ref()) };
         in_text(name.get_ref(), name.span(), &key, "").or_else(|| in_value(value, &key))
@@ -26,7 +31,12 @@ fn in_value(value: &Spanned<DeValue<'_>>, key: &str) -> Option<(Range<usize>, St
             in_text(text, value.span(), key, if may_have_lines { "\n\t" } else { "" })
         }
         DeValue::Array(items) => items.iter().find_map(|item| in_value(item, key)),
-        DeValue::Table(table) => first(table, key),
+        DeValue::Table(table) => refused(table, key),
+        DeValue::Float(number) if !key.starts_with(ILLEGIBLE) => {
+            let is_usable = number.as_str().parse::<f64>().is_ok_and(|number| number.abs() <= NUMBER_MOST);
+            let said = || format!("`{}` is {number}; write a number up to {NUMBER_MOST:e}", quoted(key));
+            (!is_usable).then(|| (value.span(), said()))
+        }
         _ => None,
     }
 }
@@ -44,7 +54,7 @@ mod tests {
     #[test]
     fn control_characters_are_found_wherever_they_hide() {
         let error = |text: &str| {
-            let (span, said) = first(DeTable::parse(text).unwrap().get_ref(), "").unwrap();
+            let (span, said) = refused(DeTable::parse(text).unwrap().get_ref(), "").unwrap();
             format!("line {}: {said}", text[..span.start].matches('\n').count() + 1)
         };
         let question = error("# comment\nquestion = \"q\\u001b[31m?\"\n");
@@ -58,8 +68,18 @@ mod tests {
     }
 
     #[test]
+    fn numbers_are_numbers() {
+        let said = |text: &str| refused(DeTable::parse(text).unwrap().get_ref(), "").map(|(_, said)| said);
+        for wrong in ["nan", "-nan", "inf", "1e16"] {
+            let said = said(&format!("[measure]\ntime_s = {wrong}\n")).unwrap();
+            assert!(said.starts_with("`measure.time_s` is"), "{said}");
+        }
+        assert_eq!(said("[measure]\ntime_s = 1e3\n[paper.hits_per_s]\na = [120.0, nan]\n"), None);
+    }
+
+    #[test]
     fn commands_may_have_lines_and_nothing_else_is_touched() {
-        let found = |text: &str| first(DeTable::parse(text).unwrap().get_ref(), "").is_some();
+        let found = |text: &str| refused(DeTable::parse(text).unwrap().get_ref(), "").is_some();
         assert!(!found("question = \"Größe?\"\n[server]\ncommand = \"\"\"nginx\n\t-g x\"\"\"\n"));
         assert!(found("[server]\ncommand = \"x\\u001b\"\n"));
     }
