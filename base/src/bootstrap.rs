@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::distribution::{CONFIDENCE, normal_cdf, student_t_two_sided};
 use crate::random::SplitMix64;
 use crate::robust::{quantile, sorted, trimmed_each_end, trimmed_mean};
-use crate::units::format_interval_with;
+use crate::units::{format_interval_with, never_minus_zero};
 
 /// Resamples taken for a report.
 pub const RESAMPLES: usize = 10_000;
@@ -79,7 +79,7 @@ impl Estimate {
 
     /// Value and interval in words.
     pub fn told(&self, format: impl Fn(f64) -> String) -> String {
-        format!("{} {}", format(self.value), self.ends(&format))
+        format!("{} {}", never_minus_zero(format(self.value)), self.ends(&format))
     }
 
     /// Value and ends multiplied by a positive `factor`.

@@ -31,8 +31,19 @@ pub fn format_rate(per_second: f64) -> String {
 
 /// One digit after the point; never `-0.0`.
 pub fn format_tenths(value: f64) -> String {
-    let text = if value.is_finite() { format!("{value:.1}") } else { NONE.to_owned() };
-    if text == "-0.0" { "0.0".to_owned() } else { text }
+    if value.is_finite() { never_minus_zero(format!("{value:.1}")) } else { NONE.to_owned() }
+}
+
+/// A number without a sign where it has no digit but 0.
+pub fn never_minus_zero(text: String) -> String {
+    let is_zero = !text.contains(|c: char| ('1'..='9').contains(&c));
+    if is_zero { text.replacen('-', "", 1) } else { text }
+}
+
+/// `1 request`, `2.5 requests`: a number with its noun, which has an `s` behind it where there is not one of it.
+pub fn format_of(number: f64, noun: &str) -> String {
+    let text = if number < 1000.0 { format_short(number) } else { format_quantity(number) };
+    format!("{text} {noun}{}", if text == "1" { "" } else { "s" })
 }
 
 /// Nanoseconds as microseconds, without the unit: `412.0`.
@@ -53,7 +64,8 @@ pub fn format_interval(low: f64, high: f64) -> String {
 /// An interval whose ends are formatted by `format`.
 pub fn format_interval_with(low: f64, high: f64, format: impl Fn(f64) -> String) -> String {
     if low.is_finite() && high.is_finite() {
-        format!("[{}, {}]", format(low), format(high))
+        let [low, high] = [low, high].map(|end| never_minus_zero(format(end)));
+        format!("[{low}, {high}]")
     } else {
         format!("[{NONE}]")
     }
@@ -99,7 +111,7 @@ pub fn format_date(unix_s: i64) -> String {
 
 /// `4`, `2.5`, `99.99`: as many digits as a number needs, two at most.
 pub fn format_short(value: f64) -> String {
-    format!("{value:.2}").trim_end_matches('0').trim_end_matches('.').to_owned()
+    never_minus_zero(format!("{value:.2}").trim_end_matches('0').trim_end_matches('.').to_owned())
 }
 
 /// `1.25`, `12.5`, `125`: three significant digits.
@@ -109,7 +121,7 @@ fn significant(value: f64) -> String {
         size if size < 99.95 => 1,
         _ => 0,
     };
-    format!("{value:.digits$}")
+    never_minus_zero(format!("{value:.digits$}"))
 }
 
 /// The value in the largest unit that leaves it at least 1; whole in the first unit, which cannot be divided.
@@ -147,6 +159,11 @@ mod tests {
         assert_eq!([41.239, -0.04, f64::NAN].map(format_percent), ["41.2 %", "0.0 %", "–"]);
         assert_eq!(format_interval(39.04, 43.06), "[39.0, 43.1]");
         assert_eq!(format_interval(f64::NEG_INFINITY, 3.0), "[–]");
+        // Nothing is below nothing.
+        assert_eq!(format_interval_with(-0.2, -0.0, |end| format!("{end:.0}")), "[0, 0]");
+        assert_eq!([-0.001, -0.25].map(format_short), ["0", "-0.25"]);
+        let connections = [1.0, 2.5, 10_000.0 / 3.0].map(|count| format_of(count, "connection"));
+        assert_eq!(connections, ["1 connection", "2.5 connections", "3,333 connections"]);
     }
 
     #[test]

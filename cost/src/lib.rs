@@ -6,6 +6,7 @@
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
 pub mod certificate;
+pub mod choice;
 pub mod command;
 pub mod file;
 mod forwarder;
@@ -28,9 +29,10 @@ use tlsdyno_bench::kinds::subcommand::{Subcommand, subcommand};
 use tlsdyno_bench::kinds::{AnyExperiment, AnySummary, Changes, Kind, any_experiment, any_kind};
 use tlsdyno_bench::report::document::Document;
 use tlsdyno_bench::report::json;
+use tlsdyno_record::model::CertificateKind;
 use tlsdyno_record::store::{OfKind, Record, UNREAD};
 use tlsdyno_stats::Metric;
-use tlsdyno_tls::Group;
+use tlsdyno_tls::{Group, Version};
 
 use self::certificate::Certificate;
 use self::file::CostExperiment;
@@ -67,6 +69,10 @@ pub struct Measured {
     /// a second hello.
     #[serde(default)]
     pub group: Option<Group>,
+    /// The keys of its certificates: that of a whole connection, then those that it shows who takes no other; empty:
+    /// not known.
+    #[serde(default)]
+    pub keys: Vec<CertificateKind>,
     /// How its CPU time is read: `processes` or `cgroup`; `none`: not at all, so that steps are what a client waits.
     pub accounting: String,
     /// Of a CPU, what it uses without us, which is taken off.
@@ -88,6 +94,11 @@ impl Measured {
     /// Whether its CPU time is read.
     pub fn is_seen(&self) -> bool {
         self.accounting != UNREAD
+    }
+
+    /// The version of a whole connection.
+    pub fn version(&self) -> Option<Version> {
+        self.steps.iter().find(|step| step.name == self.whole)?.version
     }
 
     /// What steps and parts are told in.

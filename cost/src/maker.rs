@@ -108,7 +108,9 @@ impl Maker {
             }
             let answer = exchange.end()?;
             ensure!(answer.status < 400, "the answer has status {}", answer.status);
-            Made { handshake: answer.handshake, chain: answer.chain, body_bytes: answer.body_bytes }
+            // The answer is that of the last of them.
+            let body_bytes = answer.body_bytes * u64::from(1 + step.more_requests);
+            Made { handshake: answer.handshake, chain: answer.chain, body_bytes }
         } else {
             let handshake = connected.ending_at(step.reach, config.as_ref(), session)?;
             ensure!(step.reach != Reach::Refused || handshake.is_none(), "the server goes on with such a hello");

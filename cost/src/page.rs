@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tlsdyno_base::bootstrap::Estimate;
-use tlsdyno_base::units::{format_bytes, format_count, format_micros};
+use tlsdyno_base::units::{format_bytes, format_count, format_micros, format_of, format_quantity};
 use tlsdyno_base::verdict::Direction;
 use tlsdyno_bench::report::circumstances;
 use tlsdyno_bench::report::document::{Chart, Content, Document, Medium, Method, Section, Tone};
@@ -119,7 +119,9 @@ fn at_rate(summary: &CostSummary, server: &ServerCost) -> Option<String> {
     let next = server.part(NEXT).filter(|_| kept > 0.0);
     let next = next.map(|next| format!(", and the further requests on them {}", cpus(next.cost_ns, kept)));
     Some(format!(
-        "At {requests} requests a second on {connections} new connections, full handshakes take {full}{}.",
+        "At {} a second on {}, full handshakes take {full}{}.",
+        format_of(requests, "request"),
+        format_of(connections, "new connection"),
         next.unwrap_or_default()
     ))
 }
@@ -185,7 +187,7 @@ fn parts(summary: &CostSummary, server: &ServerCost) -> Section {
             let times = if is_request { rate - connections } else { connections };
             format!("{:.3}", part.cost_ns.value * times / 1e9)
         };
-        rows = rows.number(format!("CPUs at {rate}/s"), cpus);
+        rows = rows.number(format!("CPUs at {}/s", format_quantity(rate)), cpus);
     }
     let undecided = |part: &PartCost| part.cost_ns.direction() == Direction::Undecided;
     let rows = rows.on(Medium::Page, |rows| rows.words("the difference of", |part| part.of.clone()));

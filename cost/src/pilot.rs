@@ -10,7 +10,8 @@ use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::interrupt;
 use tlsdyno_base::url::Url;
 use tlsdyno_bench::run::observer::Observer;
-use tlsdyno_tls::{Error as TlsError, Group, Handshake, Version};
+use tlsdyno_record::model::CertificateKind;
+use tlsdyno_tls::{Error as TlsError, Group, Handshake, Signer, Version};
 
 use crate::certificate::Certificate;
 use crate::file::Cost;
@@ -55,7 +56,8 @@ impl Target {
     ) -> Result<Target> {
         let address = server.address;
         observer.step(&format!("finding out what {address} takes"));
-        let Taken { whole, negotiated, group, certificate, steps, refused } = Taken::of(cost, url, address, stop)?;
+        let Taken { whole, negotiated, group, keys, certificate, steps, refused } =
+            Taken::of(cost, url, address, stop)?;
         // The numbers of steps are those of the ones that are left.
         let mut maker = Maker::new(cost, url, address, &steps)?;
         for (number, step) in steps.iter().enumerate() {
@@ -81,6 +83,7 @@ impl Target {
             command,
             negotiated,
             group,
+            keys,
             accounting: accounting.to_owned(),
             busy_percent: 100.0 * server.busy,
             slice_us: if rests { SLICE } else { LONG_SLICE }.as_micros() as u64,
@@ -98,6 +101,7 @@ struct Taken {
     whole: String,
     negotiated: String,
     group: Option<Group>,
+    keys: Vec<CertificateKind>,
     certificate: Option<Certificate>,
     steps: Vec<Step>,
     refused: Vec<(String, String)>,
@@ -129,7 +133,8 @@ impl Taken {
         let flight_bytes = handshake.as_ref().map_or(0, |of| u64::from(of.bytes_in));
         let negotiated = handshake.map(told).unwrap_or_default();
         let (certificate, steps, refused) = (None, Vec::new(), Vec::new());
-        let mut taken = Taken { whole, negotiated, group, certificate, steps, refused };
+        let keys = keys(cost, url, address, version)?;
+        let mut taken = Taken { whole, negotiated, group, keys, certificate, steps, refused };
         if let Err(error) = today {
             taken.refused.push(("TLS 1.3".to_owned(), error.to_string()));
         }
@@ -174,6 +179,19 @@ impl Taken {
         }
         Ok(())
     }
+}
+
+/// The keys of the certificates that a server shows: to a usual client, to one that takes RSA alone, to one that takes
+/// ECDSA alone.
+fn keys(cost: &Cost, url: &Url, address: SocketAddr, version: Version) -> Result<Vec<CertificateKind>> {
+    let steps = [None, Some(Signer::Rsa), Some(Signer::Ecdsa)]
+        .map(|signer| Step { signer, ..Step::whole(version, cost.no_request) });
+    let mut maker = Maker::new(cost, url, address, &steps)?;
+    let mut key =
+        |number: usize| CertificateKind::of_certificate(maker.make(number, &steps[number]).ok()?.chain.first()?);
+    let Some(usual) = key(0) else { return Ok(Vec::new()) };
+    let others = (1..steps.len()).filter_map(key).filter(|other| *other != usual);
+    Ok([usual].into_iter().chain(others).collect())
 }
 
 /// Whether the server takes this step; what came of the last connection.

@@ -6,11 +6,14 @@ use anyhow::{Context, Result, anyhow};
 use tlsdyno_base::choice::{choice, percent};
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_bench::kinds::flags::{number, rate, requests_each};
 use tlsdyno_bench::kinds::perform::ResultArgs;
+use tlsdyno_cost::choice::Choice;
 use tlsdyno_engine::dispatch::Policy;
 use tlsdyno_record::store::{self, Record};
 use tlsdyno_report::terminal::Style;
 use tlsdyno_report::{html, markdown, terminal};
+use tlsdyno_tls::Version;
 
 use crate::check::{self, Checked};
 use crate::costs::Costs;
@@ -22,6 +25,9 @@ use crate::simulated::SimulateArgs;
 use crate::traffic::Traffic;
 use crate::what_if::{self, Change};
 
+/// Machines of a kind at most.
+const MACHINES_MOST: i64 = 1_000_000;
+
 /// How many machines carry a site, from measured costs, and how long its visitors wait
 ///
 /// Takes what connections and requests cost from records of cost, ablate, cluster and array, with their intervals,
@@ -29,7 +35,7 @@ use crate::what_if::{self, Change};
 /// follows when sessions are lost. Nothing is measured here.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "Examples:
-  tlsdyno plan --from last --rate 2000 --reuse 70 --servers 1,2,4,8
+  tlsdyno plan --from last --rate 2000 --reuse 70
   tlsdyno plan --from 3fd1 77ab --rate 2000 --reuse 70 --servers 2 --proxies 0,1,2 --markdown
   tlsdyno plan --from last --trace access.log --what-if 'p-256, shared ticket keys, keep-alive 60s'
   tlsdyno plan --from last --rate 2000 --reuse 70 --servers 4 --storm restart,deploy --price 0.04")]
@@ -51,25 +57,29 @@ pub struct Args {
     #[arg(long, value_name = "FILE", help_heading = "Your site")]
     trace: Option<PathBuf>,
     /// Requests a second [default: the log's busiest minute]
-    #[arg(long, value_name = "N", required_unless_present = "trace", help_heading = "Your site")]
+    #[arg(long, value_name = "N", value_parser = rate, required_unless_present = "trace", help_heading = "Your site")]
     rate: Option<f64>,
     /// Connections that offer a session again, per cent [default: as in the log, or 0]
     #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = "Your site")]
     reuse: Option<f64>,
     /// Requests on each connection [default: as in the log, or 1]
-    #[arg(long, value_name = "N", help_heading = "Your site")]
+    #[arg(long, value_name = "N", value_parser = requests_each, help_heading = "Your site")]
     requests_per_connection: Option<f64>,
     /// Size of a response [default: as in the log, or as measured]
     #[arg(long, value_name = "BYTES", help_heading = "Your site")]
+    #[arg(value_parser = number("a number of bytes from 1 to a trillion", 1.0..=1e12))]
     bytes: Option<f64>,
-    /// Numbers of servers
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,4,8", help_heading = "Machines")]
+    /// Numbers of servers [default: as few as carry the site]
+    #[arg(long, value_name = "N", value_delimiter = ',', help_heading = "Machines")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=MACHINES_MOST))]
     servers: Vec<u32>,
     /// Numbers of proxies that end TLS before them; 0: the servers end it
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "0", help_heading = "Machines")]
+    #[arg(value_parser = clap::value_parser!(u32).range(..=MACHINES_MOST))]
     proxies: Vec<u32>,
     /// CPUs of a machine, each as those of the records
     #[arg(long, value_name = "CPUS", default_value_t = 1.0, help_heading = "Machines")]
+    #[arg(value_parser = number("a number of CPUs from 0.001 to 1,024", 1e-3..=1024.0))]
     cpus: f64,
     /// How connections come to the machines that end TLS
     #[arg(long, value_name = "POLICY", value_parser = choice(Policy::ALL), default_value_t = Policy::Session)]
@@ -78,12 +88,13 @@ pub struct Args {
     /// These machines share the keys of their session tickets
     #[arg(long, help_heading = "Machines")]
     shared_keys: bool,
-    /// Changes, each alone and all together: p-256, hybrid group, accelerator 4x, aes-256, shared ticket keys,
+    /// Changes, each alone and all together: p-256, rsa-2048, hybrid group, accelerator 4x, shared ticket keys,
     /// keep-alive 60s, or a TOML file of your own
     #[arg(long, value_name = "CHANGES", value_delimiter = ',', help_heading = "What if")]
     what_if: Vec<String>,
     /// Price of a core for an hour
     #[arg(long, value_name = "PRICE", help_heading = "Machines")]
+    #[arg(value_parser = number("a price from 0.000001 to a million", 1e-6..=1e6))]
     price: Option<f64>,
     #[command(flatten)]
     simulated: SimulateArgs,
@@ -99,7 +110,8 @@ pub fn run(args: &Args) -> Result<Exit> {
     let sources = sources(args).or_fault(Fault::Input)?;
     let all: Vec<Source> = sources.iter().map(|(source, _)| source.clone()).collect();
     let costs = Costs::of(&all, args.between_runs.map(|percent| percent / 100.0)).or_fault(Fault::Input)?;
-    let (predictions, missing) = predicted(args, &site, &costs);
+    costs.refused().map_or(Ok(()), |why| Err(Fault::Input.of(anyhow!(why))))?;
+    let (predictions, missing) = predicted(args, &site, &costs, None);
     ensure_fault!(
         Input,
         !predictions.is_empty(),
@@ -108,8 +120,8 @@ pub fn run(args: &Args) -> Result<Exit> {
     );
     let said = traffic.iter().map(Traffic::sentence).collect();
     let mut plan = Plan { missing: &missing, said, ..Plan::of(&site, &costs, &predictions) };
-    if !changes.is_empty() {
-        plan.add_what_ifs(&alternatives(args, &site, &costs, &changes));
+    if let Some(base) = plan.answered().filter(|_| !changes.is_empty()) {
+        plan.add_what_ifs(&alternatives(args, (&site, &costs), &changes, base.machines));
     }
     if let Some(which) = &args.check {
         let record = store::find(which).or_fault(Fault::Input)?;
@@ -125,7 +137,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         };
         let lifetimes = Lifetimes {
             of: &traffic.lifetimes,
-            is_renewed: all.iter().all(|of| of.subject[1].contains("1.3")),
+            is_renewed: costs.told.agreed.contains(&Choice::Version(Version::Tls13)),
             keys_change_s: args.simulated.rotate_keys.map(|time| (time.ns() / 1_000_000_000) as u32),
             changed: changes.iter().filter_map(named).collect(),
         };
@@ -152,10 +164,13 @@ fn checked(
     check::check(record, &own.map_or_else(|| costs.clone(), |own| costs.at_pace_of(own)), without)
 }
 
-/// What becomes of the site on all machines that are asked for, and the costs that are missing for some.
-fn predicted(args: &Args, site: &Site, costs: &Costs) -> (Vec<Prediction>, Vec<String>) {
+/// What becomes of the site on all machines that are asked for and on these, and the costs that are missing for some.
+fn predicted(args: &Args, site: &Site, costs: &Costs, also: Option<Machines>) -> (Vec<Prediction>, Vec<String>) {
     let (mut predictions, mut missing) = (Vec::new(), Vec::new());
-    for machines in all(args) {
+    let mut all: Vec<Machines> =
+        args.proxies.iter().flat_map(|proxies| machines(args, site, costs, *proxies)).collect();
+    all.extend(also.filter(|also| !all.contains(also)));
+    for machines in all {
         let lacks = costs.missing(&site.needs(machines, costs));
         if lacks.is_empty() {
             predictions.push(site.predict(costs, machines, args.price));
@@ -167,40 +182,43 @@ fn predicted(args: &Args, site: &Site, costs: &Costs) -> (Vec<Prediction>, Vec<S
     (predictions, missing)
 }
 
-/// Each change alone, and all of those that are possible together.
-fn alternatives(args: &Args, site: &Site, costs: &Costs, changes: &[Change]) -> Vec<Alternative> {
+/// The numbers of servers that are asked for, or those around the fewest that carry the site.
+fn machines(args: &Args, site: &Site, costs: &Costs, proxies: u32) -> Vec<Machines> {
+    let with = |servers: &u32| Machines { servers: *servers, proxies };
+    match args.servers.is_empty() {
+        true => site.around_fewest(costs, proxies),
+        false => args.servers.iter().map(with).collect(),
+    }
+}
+
+/// Each change alone, and all of those that are possible together; on the machines of the answer, too.
+fn alternatives(args: &Args, (site, costs): (&Site, &Costs), changes: &[Change], base: Machines) -> Vec<Alternative> {
     let log = args.trace.as_deref();
-    let told = |name: String, made: Result<(Site, Costs), String>| {
+    let told = |name: String, is_there: bool, made: Result<(Site, Costs), String>| {
         let outcome = made.and_then(|(site, costs)| {
-            let (predictions, missing) = predicted(args, &site, &costs);
+            let (predictions, missing) = predicted(args, &site, &costs, Some(base));
             if predictions.is_empty() { Err(missing.join("; ")) } else { Ok(predictions) }
         });
-        Alternative { name, outcome }
+        Alternative { name, is_there, outcome }
     };
-    let mut all: Vec<Alternative> =
-        changes.iter().map(|change| told(change.name.clone(), change.made(site, costs, log))).collect();
-    let possible: Vec<&Change> = changes.iter().filter(|change| change.made(site, costs, log).is_ok()).collect();
+    let alone = |change: &Change| told(change.name.clone(), change.is_there(costs), change.made(site, costs, log));
+    let mut all: Vec<Alternative> = changes.iter().map(alone).collect();
+    let mut possible: Vec<&Change> = changes.iter().filter(|change| change.made(site, costs, log).is_ok()).collect();
+    possible.sort_by_key(|change| change.is_factor());
     if possible.len() > 1 {
         let together = possible
             .iter()
             .try_fold((site.clone(), costs.clone()), |(site, costs), change| change.made(&site, &costs, log));
         let names: Vec<&str> = possible.iter().map(|change| change.name.as_str()).collect();
-        all.push(told(format!("together: {}", names.join(", ")), together));
+        all.push(told(format!("together: {}", names.join(", ")), false, together));
     }
     all
 }
 
 fn site(args: &Args, traffic: Option<&Traffic>) -> Result<Site> {
-    let positive = |value: f64| value.is_finite() && value > 0.0;
     let of_log = |of: fn(&Traffic) -> f64| traffic.map(of);
     let rate_per_s = args.rate.or(of_log(|of| of.peak_per_s)).unwrap_or_default();
     let requests = args.requests_per_connection.or(of_log(|of| of.requests_per_connection)).unwrap_or(1.0);
-    ensure_fault!(Usage, positive(rate_per_s), "--rate is a number above 0");
-    ensure_fault!(Usage, positive(args.cpus), "--cpus is a number above 0");
-    ensure_fault!(Usage, requests >= 1.0, "--requests-per-connection is at least 1");
-    ensure_fault!(Usage, !args.servers.contains(&0), "--servers: at least one server is needed");
-    ensure_fault!(Usage, args.bytes.is_none_or(positive), "--bytes is a number above 0");
-    ensure_fault!(Usage, args.price.is_none_or(positive), "--price is a number above 0");
     Ok(Site {
         rate_per_s,
         requests_per_connection: requests,
@@ -216,11 +234,6 @@ fn site(args: &Args, traffic: Option<&Traffic>) -> Result<Site> {
     })
 }
 
-fn all(args: &Args) -> Vec<Machines> {
-    let with = |&proxies: &u32| args.servers.iter().map(move |&servers| Machines { servers, proxies });
-    args.proxies.iter().flat_map(with).collect()
-}
-
 /// What the records say, each with the indices of the configurations that tell it; empty: all.
 fn sources(args: &Args) -> Result<Vec<(Source, Vec<usize>)>> {
     let source = |which: &String| -> Result<(Source, Vec<usize>)> {
@@ -228,7 +241,7 @@ fn sources(args: &Args) -> Result<Vec<(Source, Vec<usize>)>> {
         let (name, cells) = which.rsplit_once('@').filter(|(_, cells)| is_list(cells)).unwrap_or((which, ""));
         let numbers = cells.split('+').filter_map(|number| number.parse::<usize>().ok()?.checked_sub(1));
         let numbers: Vec<usize> = numbers.collect();
-        let source = Source::of(&store::find(name)?)?.of_cells((!cells.is_empty()).then_some(&numbers));
+        let source = Source::of(&store::find(name)?, (!cells.is_empty()).then_some(&numbers))?;
         Ok((source, numbers))
     };
     let told = |which| source(which).with_context(|| format!("record {which} cannot be planned from"));

@@ -14,6 +14,8 @@ use serde::Serialize;
 use tlsdyno_base::bootstrap::{Estimate, SEED};
 use tlsdyno_base::random::SplitMix64;
 use tlsdyno_base::robust::mean_and_variance;
+use tlsdyno_base::units::format_micros;
+use tlsdyno_cost::choice::{Choice, Told};
 
 use crate::fit::{RESAMPLES, deviations, dot, fit_with_paces, resampled, rounds_of, sums};
 use crate::measured::{Place, Row, Source, Term, Work};
@@ -22,6 +24,9 @@ use crate::measured::{Place, Row, Source, Term, Work};
 const APART_TIMES: f64 = 1.5;
 /// The same of the part of the handshakes that resume.
 const APART_SHARE: f64 = 0.1;
+/// Pages are of two sizes where these differ by more than so many kilobytes, which cost some microseconds; a site's are
+/// as measured where they do not.
+pub const KILOBYTES_APART: f64 = 1.0;
 /// Half of a 95 % interval of a normal distribution, in standard deviations.
 const NORMAL_95: f64 = 1.96;
 /// From fewer records nothing is said of what runs differ by (as in `stats::between_runs`).
@@ -37,8 +42,8 @@ pub struct Costs {
     pub names: Vec<String>,
     /// What the reader must know of the records.
     pub doubts: Vec<String>,
-    /// What something else costs more, by its name, nanoseconds for each full handshake.
-    pub differences: Vec<(String, Estimate)>,
+    /// What the cells were measured with and nothing contradicts, what other choices cost more, what a signature does.
+    pub told: Told,
     /// What runs differ by: for each resample a deviation, as a part; empty: it is not known.
     runs_ratio: Vec<f64>,
     /// The record at whose pace costs are told, by its number; `None`: at that of another run.
@@ -126,22 +131,36 @@ impl Costs {
         let fitted = |place: Place| Some((place, Fitted::of(place, sources)?));
         let mut doubts = Vec::new();
         let fitting = || sources.iter().filter(|of| !of.rows.is_empty());
-        for (other, what) in ["server", "version, suite or group", "certificate", "processor"].iter().enumerate() {
-            let mut all: Vec<&str> = fitting().map(|of| of.subject[other].as_str()).collect();
+        let mut differ = |mut all: Vec<String>, what: &str| {
             all.retain(|said| !said.is_empty());
             all.sort_unstable();
             all.dedup();
-            if all.len() > 1 {
-                doubts.push(format!("the records differ in their {what}: {}", all.join(" | ")));
+            doubts.extend((all.len() > 1).then(|| format!("the records differ{what}: {}", all.join(" | "))));
+            all.len() == 1
+        };
+        for (number, what) in [" in their server", " in their processor"].into_iter().enumerate() {
+            differ(fitting().map(|of| of.subject[number].clone()).collect(), what);
+        }
+        let mut told = Told::default();
+        let agreed = || fitting().flat_map(|of| of.told.agreed.iter().copied());
+        for choice in agreed() {
+            let like: Vec<Choice> = agreed().filter(|other| other.is_like(choice)).collect();
+            if like[0] == choice
+                && !told.agreed.contains(&choice)
+                && differ(like.iter().map(|of| of.told()).collect(), "")
+            {
+                told.agreed.push(choice);
             }
         }
+        doubts.dedup();
+        told.differences = sources.iter().flat_map(|of| of.told.differences.clone()).collect();
+        told.signature_ns = fitting().chain(sources).find_map(|of| of.told.signature_ns);
         let names = sources.iter().map(|of| of.name.clone()).collect();
-        let differences = sources.iter().flat_map(|of| of.differences.clone()).collect();
         let places: BTreeMap<Place, Fitted> = Place::ALL.into_iter().filter_map(fitted).collect();
         let of_records = places.values().filter_map(Fitted::runs_ratio).max_by_key(|(_, runs)| *runs);
         let known = runs_ratio.map(|ratio| (ratio, usize::MAX)).or(of_records);
         let runs_ratio = known.map_or(Vec::new(), |(ratio, runs)| deviations(ratio, runs));
-        Ok(Costs { places, names, doubts, differences, runs_ratio, at_pace_of: None })
+        Ok(Costs { places, names, doubts, told, runs_ratio, at_pace_of: None })
     }
 
     /// Whether it is known what runs differ by.
@@ -203,13 +222,47 @@ impl Costs {
         costs
     }
 
-    /// A cost that has become less than nothing.
-    pub fn below_zero(&self) -> Option<&'static str> {
-        let of = [Place::Server, Place::Proxy].into_iter().filter_map(|place| Some((place, self.places.get(&place)?)));
-        let below = |(place, of): (Place, &Fitted)| {
-            Term::ALL.into_iter().find(|term| of.point[*term as usize] < 0.0).map(|term| term.told(place))
+    /// The same costs with this choice, of whose signature so much more is paid.
+    #[must_use]
+    pub fn with_choice(mut self, choice: Choice, more_ns: Estimate) -> Costs {
+        self.told.agreed.retain(|of| !of.is_like(choice));
+        self.told.agreed.push(choice);
+        let is_signed = matches!(choice, Choice::Certificate(_));
+        let signature_ns = self.told.signature_ns.filter(|_| is_signed).map(|of| of.map(|ns| ns + more_ns.value));
+        self.told.signature_ns = signature_ns.or(self.told.signature_ns);
+        self
+    }
+
+    /// Why nothing can be planned with these costs: one has no interval above nothing, or a full handshake is cheaper
+    /// than a resumed one.
+    pub fn refused(&self) -> Option<String> {
+        let told = |place: Place| {
+            let of = self.at(place)?;
+            let ns = |term: Term| of.costs_ns[term as usize].map(|_| of.point[term as usize]);
+            let is_known = |of: Estimate| 0.0 < of.low && of.low < of.high;
+            let is_vague = |term: &Term| {
+                ns(*term).is_some_and(|ns| ns <= 0.0 || !of.costs_ns[*term as usize].is_some_and(is_known))
+            };
+            if let Some(term) = Term::ALL.into_iter().find(is_vague) {
+                let (what, us) = (term.told(place), format_micros(of.point[term as usize]));
+                return Some(format!(
+                    "a {what} at the {} costs {us} µs by {} cells: too little was measured; longer: {} --time 120",
+                    place.told(),
+                    of.cells,
+                    place.measured_by(term)
+                ));
+            }
+            let [full, resumed] = [ns(Term::Full)?, ns(Term::Resumed)?];
+            (full < resumed).then(|| {
+                let [full, resumed] = [full, resumed].map(format_micros);
+                format!(
+                    "a full handshake costs {full} µs at the {}, a resumed one, which does less, {resumed} µs: that \
+                     is a contradiction; measure again, on a machine that does little else",
+                    place.told()
+                )
+            })
         };
-        of.into_iter().find_map(below)
+        [Place::Server, Place::Proxy].into_iter().find_map(told)
     }
 
     /// What a function of the costs comes to, with its interval.
@@ -225,7 +278,14 @@ impl Costs {
 }
 
 impl Fitted {
-    fn of<'s>(place: Place, sources: &'s [Source]) -> Option<Fitted> {
+    /// A kilobyte whose cost lies not surely above 0 is not told.
+    fn of(place: Place, sources: &[Source]) -> Option<Fitted> {
+        let of = Fitted::with(place, sources, true)?;
+        let is_vague = of.costs_ns[Term::Kilobyte as usize].is_some_and(|cost| cost.low <= 0.0);
+        if is_vague { Fitted::with(place, sources, false) } else { Some(of) }
+    }
+
+    fn with<'s>(place: Place, sources: &'s [Source], tells_kilobytes: bool) -> Option<Fitted> {
         let of_source = |of: &'s Source| of.rows.iter().filter(|row| row.place == place).collect();
         let rows: Vec<Vec<&Row>> = sources.iter().map(of_source).collect();
         if rows.iter().all(Vec::is_empty) {
@@ -234,7 +294,8 @@ impl Fitted {
         let cells = sums(&rows, &|_, _| 1.0);
         let works: Vec<(Work, f64)> = cells.iter().map(|of| (of.work, of.cpu_ns)).collect();
         let range = Range::of(&works, rows.iter().flatten().copied());
-        let told = told_apart(place, &works, &range);
+        let mut told = told_apart(place, &works, &range);
+        told[Term::Kilobyte as usize] &= tells_kilobytes;
         let (point, paces) = fit_with_paces(&cells, told, rows.len());
         let off: Vec<f64> = cells.iter().map(|of| of.cpu_ns / of.fitted(point, &paces) - 1.0).collect();
         let has = |source: usize| cells.iter().any(|of| of.source == source);
@@ -308,13 +369,17 @@ fn told_apart(place: Place, cells: &[(Work, f64)], range: &Range) -> [bool; 4] {
     let full = has(Term::Full) && (!ends_tls || both || most < FEW_SHARE);
     let resumed = ends_tls && has(Term::Resumed) && (both || least > 1.0 - FEW_SHARE);
     let request = has(Term::Request) && (differs(range.requests_count) || !full && !resumed);
-    let kilobyte = differs(range.kilobytes) && cells.len() > 2;
+    let [smallest, largest] = range.kilobytes;
+    let kilobyte = differs(range.kilobytes) && largest - smallest > KILOBYTES_APART && cells.len() > 2;
     [full, resumed, request, kilobyte]
 }
 
 /// Records with known costs.
 #[cfg(test)]
 pub(crate) mod samples {
+    use tlsdyno_record::model::CertificateKind;
+    use tlsdyno_tls::Group;
+
     use super::*;
 
     /// Cells with these counts for 1000 requests, in ten rounds, whose CPU time scatters by `noise`.
@@ -327,8 +392,10 @@ pub(crate) mod samples {
                 rows.push(Row { place, cell, round, work: *work, cpu_ns, rate_per_s: 1000.0 });
             }
         }
-        let subject = ["nginx", "TLS 1.3", "rsa-2048", "a CPU"].map(str::to_owned);
-        Source { id: "3fd1".to_owned(), name: "cluster 3fd1".to_owned(), subject, rows, differences: Vec::new() }
+        let subject = ["nginx", "a CPU"].map(str::to_owned);
+        let agreed = vec![Choice::Certificate(CertificateKind::Rsa2048), Choice::Group(Group::X25519)];
+        let told = Told { agreed, ..Told::default() };
+        Source { id: "3fd1".to_owned(), name: "cluster 3fd1".to_owned(), subject, told, rows }
     }
 
     /// 900 µs a full handshake, 300 µs a resumed one, 40 µs a request at the server; 50 µs a connection at the
@@ -352,6 +419,8 @@ pub(crate) mod samples {
 
 #[cfg(test)]
 mod tests {
+    use tlsdyno_record::model::CertificateKind;
+
     use super::samples::{costs, source};
     use super::*;
 
@@ -434,12 +503,72 @@ mod tests {
         assert!(half_ratio(&stated.at_pace_of(0)) < 1e-3);
     }
 
+    /// Whatever the costs, the cells and their noise are: no full handshake of a plan is below a resumed one, and each
+    /// of its costs has an interval above nothing.
+    #[test]
+    fn no_plan_comes_from_cells_that_cannot_tell() {
+        let mut random = SplitMix64::new(52);
+        let (mut planned, mut refused) = (0, 0);
+        for _ in 0..30 {
+            let mut up_to = |most: f64| most * random.uniform();
+            let known = [up_to(1000.0), up_to(600.0), up_to(60.0), up_to(4.0)];
+            let noise = up_to(0.3);
+            let mut cell = || {
+                let (resumed, requests, size) = (up_to(1.0).round(), 1.0 + 16.0 * up_to(1.0).round(), up_to(40.0));
+                [1e3 * (1.0 - resumed), 1e3 * resumed, 1e3 * requests, 1e3 * requests * size.min(7.0)]
+            };
+            let cells: Vec<Work> = (0..5).map(|_| cell()).collect();
+            let costs = Costs::of(&[source(Place::Server, known, &cells, noise)], None).unwrap();
+            let of = costs.at(Place::Server).unwrap();
+            match costs.refused() {
+                Some(_) => refused += 1,
+                None => {
+                    planned += 1;
+                    let [full, resumed] = [0, 1].map(|term| of.costs_ns[term].map(|_| of.point[term]));
+                    assert!(full.zip(resumed).is_none_or(|(full, resumed)| full >= resumed), "{of:?}");
+                    assert!(of.costs_ns.iter().flatten().all(|cost| 0.0 < cost.low && cost.low < cost.high), "{of:?}");
+                    let [least, most] = of.range.kilobytes;
+                    assert!(of.costs_ns[3].is_none() || most - least > KILOBYTES_APART, "{of:?}");
+                }
+            }
+        }
+        assert!(planned > 5 && refused > 5, "{planned} {refused}");
+    }
+
+    #[test]
+    fn one_size_of_pages_tells_no_kilobyte_and_contradictions_are_refused() {
+        let size = |kilobytes: f64| {
+            let cells = [[1.0, 0.0, 1.0], [0.0, 1.0, 1.0], [1.0, 0.0, 17.0]];
+            cells.map(|[full, resumed, requests]| [full, resumed, requests, requests * kilobytes])
+        };
+        let known = [500.0, 200.0, 20.0, 2.5];
+        let of = |cells: &[Work]| Costs::of(&[source(Place::Server, known, cells, 0.01)], None).unwrap();
+        let site = crate::model::tests::site();
+        let with = |kilobytes: f64| crate::model::Site { kilobytes: Some(kilobytes), ..site.clone() };
+        let lacks = |costs: &Costs, kilobytes: f64| {
+            let one = crate::model::Machines { servers: 1, proxies: 0 };
+            costs.missing(&with(kilobytes).needs(one, costs)).join("; ")
+        };
+        let one = of(&size(0.04));
+        assert_eq!(one.at(Place::Server).unwrap().costs_ns[Term::Kilobyte as usize], None);
+        assert!(lacks(&one, 0.5).is_empty() && lacks(&one, 30.0).contains("tlsdyno cost https://… --page"));
+        let two = of(&[size(0.04), size(100.0)].concat());
+        let kilobyte = two.at(Place::Server).unwrap().costs_ns[Term::Kilobyte as usize].unwrap();
+        assert!(kilobyte.low < 2500.0 && 2500.0 < kilobyte.high && lacks(&two, 30.0).is_empty(), "{kilobyte:?}");
+        // A resumed handshake that costs nothing.
+        let thin = Costs::of(&[source(Place::Server, [250.0, 0.0, 250.0, 0.0], &size(0.04), 0.01)], None).unwrap();
+        let said = thin.refused().unwrap();
+        assert!(said.contains("resumed handshake") && said.contains("tlsdyno cost"), "{said}");
+        let upside_down = Costs::of(&[source(Place::Server, [200.0, 450.0, 20.0, 0.0], &size(0.04), 0.01)], None);
+        assert!(upside_down.unwrap().refused().unwrap().contains("a contradiction"));
+    }
+
     #[test]
     fn records_of_different_servers_are_doubted() {
         let cells = [[1000.0, 0.0, 1000.0, 7e3]];
         let one = source(Place::Server, [900.0, 300.0, 40.0, 0.0], &cells, 0.0);
         let mut other = one.clone();
-        other.subject[2] = "p-256".to_owned();
+        other.told.agreed[0] = Choice::Certificate(CertificateKind::P256);
         assert_eq!(Costs::of(&[one.clone(), one.clone()], None).unwrap().doubts, [""; 0]);
         assert!(Costs::of(&[one, other], None).unwrap().doubts[0].contains("certificate"));
     }

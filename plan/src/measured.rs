@@ -1,16 +1,21 @@
 //! What records say of CPU time and of the work that was done for it: a row for each block.
 
-use anyhow::{Result, bail};
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
-use tlsdyno_base::bootstrap::{Estimate, estimate_sum};
+use tlsdyno_base::bootstrap::estimate_sum;
 use tlsdyno_base::exchange::Reach;
+use tlsdyno_base::units::format_of;
 use tlsdyno_cluster::array::ArrayRecord;
-use tlsdyno_cost::CostRecord;
+use tlsdyno_cost::choice::{Choice, Told, reversed};
 use tlsdyno_cost::steps::{Resumed, Step};
-use tlsdyno_cost::summary::CostSummary;
-use tlsdyno_record::store::{Block, Configuration, Record, Role};
+use tlsdyno_cost::{CostRecord, Measured};
+use tlsdyno_record::model::{ConfigurationModel, Experiment, TlsChange};
+use tlsdyno_record::store::{Block, Record, Role};
 use tlsdyno_stats::rounds::Rounds;
-use tlsdyno_tls::Version;
+use tlsdyno_stats::statement::FEW_ROUNDS;
+use tlsdyno_tls::{Stage, Version};
 
 /// Where CPU time is spent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -47,6 +52,7 @@ impl Place {
     pub fn measured_by(self, term: Term) -> &'static str {
         match self {
             Place::Server if term == Term::Request => "tlsdyno cost https://…",
+            Place::Server | Place::Plain if term == Term::Kilobyte => "tlsdyno cost https://… --page /a-large-one",
             Place::Server => "tlsdyno cost https://…, or tlsdyno cluster --reuse 0,50,100",
             Place::Plain => "tlsdyno cost https://… --plain-url http://…, or tlsdyno ablate",
             Place::Proxy | Place::Behind => "tlsdyno array --proxies 1,2 --reuse 0,50,90",
@@ -112,29 +118,22 @@ pub struct Source {
     pub id: String,
     /// Its id, and what it is of.
     pub name: String,
-    /// What it was measured on: server, version, certificate, processor.
-    pub subject: [String; 4],
+    /// What it was measured on: server, processor.
+    pub subject: [String; 2],
+    /// What it tells besides its rows.
+    pub told: Told,
     /// Its rows.
     pub rows: Vec<Row>,
-    /// What something else costs more, by its name, nanoseconds for each full handshake.
-    pub differences: Vec<(String, Estimate)>,
 }
 
 impl Source {
-    /// The same with these cells only; `None`: with all.
-    #[must_use]
-    pub fn of_cells(mut self, cells: Option<&[usize]>) -> Source {
-        self.rows.retain(|row| cells.is_none_or(|cells| cells.contains(&row.cell)));
-        self
-    }
-
-    /// Of a record.
+    /// Of a record, with these cells only; `None`: with all.
     ///
     /// # Errors
-    /// It is of a kind that tells nothing of the cost of connections, or holds no usable block.
-    pub fn of(record: &Record) -> Result<Source> {
+    /// It is of a kind that tells nothing of the cost of connections, holds no usable block, or too few of a cell.
+    pub fn of(record: &Record, cells: Option<&[usize]>) -> Result<Source> {
         let rounds = Rounds::of(record);
-        let rows = match record.kind_part.field() {
+        let mut rows = match record.kind_part.field() {
             "cost" => of_cost(record, &rounds)?,
             "experiment" => of_cells(record, &rounds, &|index| match record.configurations[index].role {
                 Role::AsIs => Some(Place::Server),
@@ -162,34 +161,71 @@ impl Source {
         if rows.is_empty() {
             bail!("record {} holds no usable block with CPU time of a server", record.id);
         }
+        rows.retain(|row| cells.is_none_or(|cells| cells.contains(&row.cell)));
         let of = &record.manifest;
-        let subject = [&of.server_name, &of.negotiated, &of.certificate, &of.cpu_model].map(String::clone);
+        let subject = [&of.server_name, &of.cpu_model].map(String::clone);
         let kind = match record.kind_part.field() {
             "experiment" => "ablate",
             other => other,
         };
-        let differences = differences(record, &rounds)?;
-        Ok(Source { id: record.id.clone(), name: format!("{kind} {}", record.id), subject, rows, differences })
+        let told = match record.kind_part.of::<CostRecord>() {
+            Some(of) => of.servers.first().map_or_else(Told::default, |server| Told::of(server, &rounds)),
+            None => told_of(record, &rounds),
+        };
+        refuse_thin(record, &rows)?;
+        Ok(Source { id: record.id.clone(), name: format!("{kind} {}", record.id), subject, told, rows })
     }
 }
 
-/// What configurations cost more than the server as it is, or what a record of costs says of choices and parts.
-fn differences(record: &Record, rounds: &Rounds<'_>) -> Result<Vec<(String, Estimate)>> {
-    if record.kind_part.field() == "cost" {
-        let summary = CostSummary::of(record)?;
-        let parts = summary.servers.into_iter().take(1).flat_map(|server| server.parts);
-        return Ok(parts.map(|of| (of.part, of.cost_ns)).collect());
+/// Cells of few rounds have no interval that could be believed.
+fn refuse_thin(record: &Record, rows: &[Row]) -> Result<()> {
+    let mut rounds: BTreeMap<usize, BTreeSet<u32>> = BTreeMap::new();
+    for row in rows {
+        rounds.entry(row.cell).or_default().insert(row.round);
     }
+    let Some((cell, rounds)) = rounds.into_iter().min_by_key(|(_, rounds)| rounds.len()) else { return Ok(()) };
+    ensure!(
+        rounds.len() >= FEW_ROUNDS as usize,
+        "`{}` was measured in {}, and an interval takes {FEW_ROUNDS}; on a machine that does little else: {}",
+        record.configurations[cell].name,
+        format_of(rounds.len() as f64, "round"),
+        match record.kind_part.of::<CostRecord>() {
+            Some(of) => format!("tlsdyno cost {} --time 120", of.experiment.cost.url),
+            None => "the same command with a longer --time".to_owned(),
+        }
+    );
+    Ok(())
+}
+
+/// What configurations tell: those in which one choice is another than in the server as it is, or signatures are off.
+fn told_of(record: &Record, rounds: &Rounds<'_>) -> Told {
+    let mut told = Told { agreed: Choice::in_text(&record.manifest.negotiated), ..Told::default() };
+    let key = record.manifest.certificate.split_whitespace().next().and_then(|word| word.parse().ok());
+    told.agreed.extend(key.map(Choice::Certificate));
     let configurations = &record.configurations;
-    let Some(as_is) = configurations.iter().position(|of| of.role == Role::AsIs) else { return Ok(Vec::new()) };
+    let Some(as_is) = configurations.iter().position(|of| of.role == Role::AsIs) else { return told };
     let [hits, full] = [|of: &Block| of.hits, |of: &Block| of.handshakes_full]
         .map(|field| rounds.of_configuration(as_is).map(field).sum::<u64>() as f64);
-    let more = |(index, of): (usize, &Configuration)| {
-        let less = rounds.cpu(as_is);
-        let more = estimate_sum(&[(&rounds.cpu(index), 1.0), (&less, -1.0)]).scaled(hits / full);
-        (of.valid && index != as_is && more.value.is_finite()).then(|| (of.name.clone(), more))
-    };
-    Ok(configurations.iter().enumerate().filter_map(more).collect())
+    let models = record.kind_part.of::<Experiment>().map_or(&[][..], |of| &of.configurations);
+    for (index, of) in configurations.iter().enumerate().filter(|(index, of)| of.valid && *index != as_is) {
+        let terms = [(&rounds.cpu(index), 1.0), (&rounds.cpu(as_is), -1.0)];
+        let more_ns = estimate_sum(&terms).scaled(hits / full);
+        let is_unsigned = of.role == Role::StageOff(Stage::Authentication) && more_ns.value.is_finite();
+        told.signature_ns = told.signature_ns.or(is_unsigned.then(|| reversed(more_ns)));
+        let to = models.iter().find(|model| model.name == of.name).and_then(only_choice);
+        let to = to.filter(|_| more_ns.value.is_finite());
+        let from = to.and_then(|to| told.agreed.iter().copied().find(|from| from.is_like(to)));
+        told.differences.extend(from.zip(to).map(|(from, to)| (from, to, more_ns)));
+    }
+    told
+}
+
+/// The one choice in which a configuration differs from the experiment's; `None`: it differs in more, or in others.
+fn only_choice(model: &ConfigurationModel) -> Option<Choice> {
+    let TlsChange { certificate, group, .. } = model.tls;
+    let tls = TlsChange { certificate, group: group.filter(|_| certificate.is_none()), ..TlsChange::default() };
+    let alone = ConfigurationModel { name: model.name.clone(), tls, ..ConfigurationModel::default() };
+    certificate.map(Choice::Certificate).or(group.map(Choice::Group)).filter(|_| alone == *model)
 }
 
 /// Rows of whole blocks: of the machines that end TLS, and of whoever stands before and behind them.
@@ -226,20 +262,27 @@ fn of_cells(record: &Record, rounds: &Rounds<'_>, place: &dyn Fn(usize) -> Optio
 fn of_cost(record: &Record, rounds: &Rounds<'_>) -> Result<Vec<Row>> {
     let of = record.kind_part.understood::<CostRecord>()?;
     let Some(server) = of.servers.first().filter(|server| server.is_seen()) else { return Ok(Vec::new()) };
-    let version = Version::ALL.into_iter().find(|version| server.whole.starts_with(&format!("TLS {version}")));
     let mut rows = Vec::new();
     for (cell, step) in server.steps.iter().enumerate() {
-        let Some((place, work)) = work_of(step, version) else { continue };
-        let blocks = || rounds.of_configuration(cell);
-        let [connections, bytes] = [|of: &Block| of.connections, |of: &Block| of.body_bytes]
-            .map(|field| blocks().map(field).sum::<u64>() as f64);
-        let work = [work[0], work[1], work[2], bytes / connections.max(1.0) / 1e3];
+        let Some((place, [full, resumed, requests, _])) = work_of(step, server.version()) else { continue };
+        // Records of old hold the bytes of the last answer of a connection only.
+        let kilobytes = requests * page_kilobytes(server, rounds, &step.page).unwrap_or(0.0);
+        let work = [full, resumed, requests, kilobytes];
         let row = |(round, cpu): (usize, Option<f64>)| {
             Some(Row { place, cell, round: round as u32, work, cpu_ns: cpu?, rate_per_s: 0.0 })
         };
         rows.extend(rounds.cpu(cell).into_iter().enumerate().filter_map(row));
     }
     Ok(rows)
+}
+
+/// Kilobytes of an answer of this page, by connections with one request; `None`: there are none.
+fn page_kilobytes(server: &Measured, rounds: &Rounds<'_>, page: &str) -> Option<f64> {
+    let is_of = |step: &Step| step.page == page && step.reach == Reach::Answered && step.more_requests == 0;
+    let cell = server.steps.iter().position(is_of)?;
+    let [connections, bytes] = [|of: &Block| of.connections, |of: &Block| of.body_bytes]
+        .map(|field| rounds.of_configuration(cell).map(field).sum::<u64>() as f64);
+    (connections > 0.0).then_some(bytes / connections / 1e3)
 }
 
 /// What a connection of this step is made of; `None`: more or less than handshakes and requests of the usual kind.
@@ -262,3 +305,6 @@ fn work_of(step: &Step, version: Option<Version>) -> Option<(Place, Work)> {
     };
     is_usual.then_some((place, [handshake[0], handshake[1], requests, 0.0]))
 }
+
+#[cfg(test)]
+mod tests;

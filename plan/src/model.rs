@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 use tlsdyno_base::bootstrap::Estimate;
+use tlsdyno_base::verdict::Lies;
 use tlsdyno_engine::dispatch::Policy;
 
-use crate::costs::{Costs, Drawn};
+use crate::costs::{Costs, Drawn, KILOBYTES_APART};
 use crate::measured::{Place, Term, Work};
 use crate::queue::Queue;
 
@@ -26,6 +27,14 @@ pub struct Site {
     pub policy: Policy,
     /// These machines share the keys of their tickets.
     pub shares_keys: bool,
+}
+
+/// The fewest servers are looked for up to two to the power of so many.
+const SERVERS_BITS: u32 = 21;
+
+/// Whether machines that are used so much carry their site: all of the interval lies below full.
+pub fn is_carried(used: Estimate) -> bool {
+    Lies::of(used.interval(), [1.0, 1.0]) == Lies::Below
 }
 
 /// Machines of a site.
@@ -108,6 +117,13 @@ impl Site {
         needs.extend((resumed < 1.0).then_some((place, Term::Full)));
         needs.extend((resumed > 0.0).then_some((place, Term::Resumed)));
         needs.extend(is_other.then_some((place, Term::Request)));
+        // Nor does one page tell of larger ones, nor do several of one without what a kilobyte costs.
+        let is_other = costs.at(place).is_some_and(|of| {
+            let [least, most] = of.range.kilobytes;
+            let size = self.kilobytes.unwrap_or(least);
+            most - least > KILOBYTES_APART || (size - least).abs() > KILOBYTES_APART
+        });
+        needs.extend(is_other.then_some((place, Term::Kilobyte)));
         needs.extend((machines.proxies > 0).then_some((Place::Behind, Term::Request)));
         needs
     }
@@ -155,9 +171,9 @@ impl Site {
         (cpus as u32, self.cpus / cpus)
     }
 
-    /// Kilobytes of so many requests.
+    /// Kilobytes of so many requests: as measured, the smallest of several.
     fn kilobytes_of(&self, costs: &Costs, place: Place, requests: f64) -> f64 {
-        let measured = || costs.at(place).map_or(0.0, |of| of.range.kilobytes.iter().sum::<f64>() / 2.0);
+        let measured = || costs.at(place).map_or(0.0, |of| of.range.kilobytes[0]);
         let each = self.kilobytes.unwrap_or_else(measured);
         if each.is_finite() { requests * each } else { 0.0 }
     }
@@ -199,6 +215,28 @@ impl Site {
 
     fn used(&self, costs: &Costs, drawn: &Drawn<'_>, machines: Machines) -> f64 {
         self.queues(costs, drawn, machines).iter().flatten().map(Queue::used).fold(0.0, f64::max)
+    }
+
+    /// With so many proxies, numbers of servers around the fewest that carry it: one that does not by the fit, the
+    /// fewest that do by the fit and surely, and one more.
+    pub fn around_fewest(&self, costs: &Costs, proxies: u32) -> Vec<Machines> {
+        let with = |servers| Machines { servers, proxies };
+        let used = |servers| costs.estimate(|drawn| self.used(costs, drawn, with(servers)));
+        let fewest = |is_enough: &dyn Fn(Estimate) -> bool| {
+            let enough = (0..SERVERS_BITS).map(|bits| 1_u32 << bits).find(|servers| is_enough(used(*servers)))?;
+            let [mut few, mut enough] = [enough / 2, enough];
+            while few + 1 < enough {
+                let middle = few.midpoint(enough);
+                *(if is_enough(used(middle)) { &mut enough } else { &mut few }) = middle;
+            }
+            Some(enough)
+        };
+        let by_fit = fewest(&|used| used.value < 1.0).unwrap_or(1);
+        let surely = fewest(&is_carried).unwrap_or(by_fit);
+        let mut all = vec![by_fit.saturating_sub(1).max(1), by_fit, surely, surely + 1];
+        all.sort_unstable();
+        all.dedup();
+        all.into_iter().map(with).collect()
     }
 
     /// CPUs of all machines together, by which the number of machines follows from the traffic.
@@ -290,6 +328,26 @@ pub(crate) mod tests {
         // Eight requests of a connection share its handshake.
         let kept = Site { requests_per_connection: 8.0, ..site() }.predict(&costs, ONE, None);
         assert!((kept.used.value - 2000.0 * (600.0 / 8.0 + 40.0) * 1e-6).abs() < 1e-3);
+    }
+
+    #[test]
+    fn the_fewest_servers_are_found_whatever_their_number() {
+        let counts = |site: &Site, costs: &Costs, proxies| -> Vec<u32> {
+            site.around_fewest(costs, proxies).iter().map(|of| of.servers).collect()
+        };
+        // 1.28 CPUs of work; a thousand times as much.
+        let known = samples::costs(0.0);
+        assert_eq!(counts(&site(), &known, 0), [1, 2, 3]);
+        let busy = Site { rate_per_s: 2.001e6, ..site() };
+        assert_eq!(counts(&busy, &known, 0), [1280, 1281, 1282]);
+        let scattered = counts(&busy, &samples::costs(0.05), 0);
+        assert!(scattered.len() == 4 && scattered[2] > scattered[1] + 5, "{scattered:?}");
+        // Round robin keeps less and less; proxies that are full no servers help.
+        let blind = Site { policy: Policy::RoundRobin, rate_per_s: 1e5, ..site() };
+        let fewest = counts(&blind, &known, 0)[1];
+        let used = |servers| blind.predict(&known, Machines { servers, proxies: 0 }, None).used.value;
+        assert!(used(fewest) < 1.0 && used(fewest - 1) >= 1.0, "{fewest}");
+        assert_eq!(counts(&busy, &known, 1), [1, 2]);
     }
 
     #[test]

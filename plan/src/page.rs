@@ -2,15 +2,14 @@
 
 use serde_json::{Value, json};
 use tlsdyno_base::bootstrap::Estimate;
-use tlsdyno_base::units::{format_micros, format_quantity, format_short, format_tenths};
-use tlsdyno_base::verdict::Lies;
+use tlsdyno_base::units::{format_micros, format_of, format_quantity, format_short, format_tenths};
 use tlsdyno_report::charts::{COLOURS, line_legend, quantity, tooltip, with};
-use tlsdyno_report::document::{Chart, Content, Document, Medium, Section, Tone};
+use tlsdyno_report::document::{Chart, Content, Document, Section, Tone};
 use tlsdyno_report::rows::Rows;
 
 use crate::costs::{Costs, Fitted};
 use crate::measured::{Place, Term};
-use crate::model::{Latency, Machines, Prediction, Site};
+use crate::model::{Latency, Machines, Prediction, Site, is_carried};
 
 /// Levels of reuse in the chart, per cent from one to the next.
 const REUSE_STEP: usize = 5;
@@ -36,6 +35,8 @@ pub(crate) struct Plan<'a> {
 /// The site with a change.
 pub(crate) struct Alternative {
     pub name: String,
+    /// The cells were measured with it.
+    pub is_there: bool,
     /// What becomes of it, or why that cannot be told.
     pub outcome: Result<Vec<Prediction>, String>,
 }
@@ -63,13 +64,17 @@ impl<'a> Plan<'a> {
             Ok(predictions) => smallest(predictions).map_or("more than these".to_owned(), |of| of.machines.told()),
             Err(why) => why.clone(),
         };
-        let price = |of: &Alternative| smallest(of.outcome.as_ref().ok()?)?.price_per_h;
+        let price = |of: &Alternative| per_month(smallest(of.outcome.as_ref().ok()?)?);
+        let name = |of: &Alternative| {
+            let there = if of.is_there { ": there already, gains 0" } else { "" };
+            format!("{}{there}", of.name)
+        };
         let rows = Rows::of(all)
-            .words("what if", |of| of.name.clone())
+            .words("what if", name)
             .estimate("% used", |of| format!("{of:.0}"), |of| Some(at_base(of)?.used.scaled(100.0)))
             .estimate("CPU µs/hit", format_micros, |of| Some(at_base(of)?.cpu_ns_per_hit))
             .words("carried by", fewest)
-            .number_if_any("price/h", |of| price(of).map(|price| format!("{price:.3}")))
+            .number_if_any("price/month", price)
             .toned(Tone::Muted, |of| of.outcome.is_err());
         let title = format!("What if, on {}", base.machines.told());
         self.more.push(Section::titled("what-if", title).rows(rows));
@@ -78,7 +83,7 @@ impl<'a> Plan<'a> {
         let said = fewer.map(|(of, machines)| format!("With {} {} do.", of.name, machines.told()));
         self.said.extend(said);
         let told = |of: &Alternative| match &of.outcome {
-            Ok(predictions) => json!({"name": of.name, "machines": predictions}),
+            Ok(predictions) => json!({"name": of.name, "is_there": of.is_there, "machines": predictions}),
             Err(why) => json!({"name": of.name, "missing": why}),
         };
         self.json.push(("what_if", all.iter().map(told).collect()));
@@ -87,7 +92,7 @@ impl<'a> Plan<'a> {
 
 /// Whether the machines carry the site: all of the interval lies below full.
 pub(crate) fn carries(of: &Prediction) -> bool {
-    Lies::of(of.used.interval(), [1.0, 1.0]) == Lies::Below
+    is_carried(of.used)
 }
 
 /// The fewest machines that carry the site; among as many the least used.
@@ -97,6 +102,11 @@ pub(crate) fn smallest(predictions: &[Prediction]) -> Option<&Prediction> {
         by_count.then(one.used.value.total_cmp(&two.used.value))
     };
     predictions.iter().filter(|of| carries(of)).min_by(order)
+}
+
+/// The price of a month, of a year's twelve.
+fn per_month(of: &Prediction) -> Option<String> {
+    of.price_per_h.map(|price| format_short(price * 730.0))
 }
 
 fn percent(of: Estimate) -> String {
@@ -151,7 +161,7 @@ fn rate_told(of: Estimate) -> String {
 
 /// The document.
 pub(crate) fn document(plan: &Plan<'_>) -> Document {
-    let mut sections = vec![machines(plan)];
+    let mut sections = vec![machines(plan), waiting(plan)];
     sections.extend(plan.more.iter().cloned());
     sections.push(Section::titled("curves", "").charts(charts(plan)));
     sections.push(half_points(plan));
@@ -172,46 +182,51 @@ pub(crate) fn document(plan: &Plan<'_>) -> Document {
 }
 
 fn machines(plan: &Plan<'_>) -> Section {
-    let ms = |of: f64| format_tenths(of * 1e3);
-    let latency = |of: &Prediction, of_returning: usize, part: fn(&Latency) -> Estimate| {
-        Some(part(&of.visitors[of_returning])).filter(|of| of.value.is_finite())
-    };
-    let number = |of: Option<Estimate>| of.map_or(String::new(), |of| ms(of.value));
-    let mean = |of: &Prediction, which| number(latency(of, which, |of| of.mean_s));
-    let p99 = |of: &Prediction, which| number(latency(of, which, |of| of.p99_s));
     let rows = Rows::of(plan.predictions)
         .words("machines", |of| of.machines.told())
         .estimate("% used", |of| format!("{of:.0}"), |of| Some(of.used.scaled(100.0)))
         .estimate("hits/s at most", format_quantity, |of| Some(of.capacity_per_s))
         .estimate("CPU µs/hit", format_micros, |of| Some(of.cpu_ns_per_hit))
         .number("kept", |of| format!("{:.0} %", 100.0 * of.kept_fraction))
-        .number("new visitor ms", |of| mean(of, 0))
-        .on(Medium::Page, |rows| rows.interval(ms, |of| latency(of, 0, |of| of.mean_s)))
-        .number("p99", |of| p99(of, 0))
-        .number("returning ms", |of| mean(of, 1))
-        .on(Medium::Page, |rows| rows.interval(ms, |of| latency(of, 1, |of| of.mean_s)))
-        .number("p99", |of| p99(of, 1))
         .number_if_any("dispatcher CPUs", |of| of.dispatcher_cpus.map(|of| format!("{:.2}", of.value)))
         .number_if_any("price/h", |of| of.price_per_h.map(|price| format!("{price:.3}")))
+        .number_if_any("price/month", per_month)
         .toned(Tone::Muted, |of| !carries(of));
     let site = plan.site;
+    let size = match site.kilobytes {
+        Some(size) => format!(" of {} kB", format_short(size)),
+        None => " of the smallest page that was measured".to_owned(),
+    };
     let traffic = format!(
-        "{} hits/s, {} requests on each connection, {} % of the connections offer a session.",
+        "{} hits/s{size}, {} on each connection, {} % of the connections offer a session.",
         format_quantity(site.rate_per_s),
-        format_short(site.requests_per_connection),
+        format_of(site.requests_per_connection, "request"),
         format_short(100.0 * site.reuse_fraction)
     );
-    let notes = [
-        "Milliseconds are those of the machines until the first response, by M/G/c for a server that does what comes \
-         first to its end; round trips come on top."
-            .to_owned(),
-        match plan.costs.knows_runs() {
-            true => "95 % intervals: rounds, what the fit misses, and what runs differ by are drawn again.",
-            false => "95 % intervals: rounds of the records, and what the fit misses, are drawn again.",
-        }
-        .to_owned(),
-    ];
-    Section::titled("machines", "Machines").text(traffic).rows(rows).notes(notes)
+    let note = match plan.costs.knows_runs() {
+        true => "95 % intervals: rounds, what the fit misses, and what runs differ by are drawn again.",
+        false => "95 % intervals: rounds of the records, and what the fit misses, are drawn again.",
+    };
+    Section::titled("machines", "Machines").text(traffic).rows(rows).notes([note.to_owned()])
+}
+
+/// Of machines that keep up.
+fn waiting(plan: &Plan<'_>) -> Section {
+    let ms = |of: f64| format_tenths(of * 1e3);
+    let latency = |of: &Prediction, of_returning: usize, part: fn(&Latency) -> Estimate| {
+        Some(part(&of.visitors[of_returning])).filter(|of| of.value.is_finite())
+    };
+    let all = plan.predictions.iter().filter(|of| latency(of, 0, |of| of.mean_s).is_some());
+    let rows = Rows::of(all)
+        .words("machines", |of| of.machines.told())
+        .estimate("new visitor ms", ms, |of| latency(of, 0, |of| of.mean_s))
+        .estimate("p99", ms, |of| latency(of, 0, |of| of.p99_s))
+        .estimate("returning ms", ms, |of| latency(of, 1, |of| of.mean_s))
+        .estimate("p99", ms, |of| latency(of, 1, |of| of.p99_s))
+        .toned(Tone::Muted, |of| !carries(of));
+    let note = "Milliseconds are those of the machines, by M/G/c for a server that does what comes first to its end; \
+                round trips come on top.";
+    Section::titled("waiting", "Until the first response").rows(rows).notes([note.to_owned()])
 }
 
 fn costs(costs: &Costs) -> Section {
@@ -222,7 +237,7 @@ fn costs(costs: &Costs) -> Section {
         .collect();
     let with = |(place, of, term, _): &(Place, &Fitted, Term, Estimate)| {
         let included = of.requests_included().filter(|_| *term != Term::Kilobyte);
-        let included = included.map_or(String::new(), |count| format!(" and {} requests", format_short(count)));
+        let included = included.map_or(String::new(), |count| format!(" and {}", format_of(count, "request")));
         format!("{}{included}", term.told(*place))
     };
     let rows = Rows::of(&all)
@@ -312,9 +327,9 @@ fn by_load(plan: &Plan<'_>) -> Option<Chart> {
         let at = site.predict(plan.costs, of.machines, None);
         for (visitor, latency) in ["new visitor", "returning visitor"].iter().zip(at.visitors) {
             let ms = latency.p99_s.scaled(1e3);
-            let finite = |of: f64| if of.is_finite() { json!(of) } else { Value::Null };
-            data.push(json!({"load": rate_per_s, "p99": finite(ms.value), "low": finite(ms.low),
-                             "high": finite(ms.high), "visitor": visitor}));
+            // Band and line end where the interval has no end.
+            let row = json!({"load": rate_per_s, "p99": ms.value, "low": ms.low, "high": ms.high, "visitor": visitor});
+            data.extend(ms.high.is_finite().then_some(row));
         }
     }
     let colour = with(json!({"field": "visitor", "type": "nominal"}), line_legend(None, 2));

@@ -6,6 +6,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use tlsdyno_base::choice::choice;
 use tlsdyno_base::units::{format_count, format_tenths};
+use tlsdyno_bench::kinds::flags::number;
 use tlsdyno_engine::dispatch::Check;
 use tlsdyno_engine::time::Time;
 use tlsdyno_report::charts::{quantity, tooltip};
@@ -23,6 +24,9 @@ const REUSE_MOST: f64 = 0.999;
 /// A storm comes after so many lifetimes of a session, and is followed for as many more.
 const BEFORE: f64 = 2.0;
 const AFTER: f64 = 4.0;
+/// What is simulated at most: a user takes 12 bytes, and twice that in a failover; a million requests take a second.
+const USERS_MOST: u64 = 50_000_000;
+const REQUESTS_MOST: f64 = 1e9;
 /// Seconds between the requests of a connection.
 const GAP_S: f64 = 1.0;
 
@@ -37,7 +41,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "TIME")]
     simulate: Option<Time>,
     /// Users who come [default: as many as make --reuse of pauses by chance]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=USERS_MOST))]
     users: Option<u64>,
     /// For how long a session is kept
     #[arg(long, value_name = "TIME", default_value = "300s")]
@@ -50,10 +54,12 @@ pub(crate) struct SimulateArgs {
     pub rotate_keys: Option<Time>,
     /// One machine takes so many times as long as the others
     #[arg(long, value_name = "TIMES", default_value_t = 1.0)]
+    #[arg(value_parser = number("a number of times from 0.01 to 1,000", 0.01..=1e3))]
     slow_machine: f64,
     /// Entries of a dispatcher's tables
     #[arg(long, value_name = "N", default_value_t = 1 << 17)]
-    table_entries: usize,
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    table_entries: u32,
     /// What chance is drawn from
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -62,11 +68,10 @@ pub(crate) struct SimulateArgs {
 impl SimulateArgs {
     /// Simulates what is asked for, and adds what was seen.
     pub fn add_to(&self, plan: &mut Plan<'_>) -> Result<()> {
-        ensure_fault!(Usage, self.slow_machine > 0.0, "--slow-machine is a number above 0");
-        ensure_fault!(Usage, self.users != Some(0), "--users is at least 1");
         let Some(best) = plan.answered() else { return Ok(()) };
         let machines = best.machines;
         let usual = self.scenario(plan.site, plan.costs, machines);
+        self.refuse_huge(&usual, plan.site.rate_per_s)?;
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         if let Some(time) = self.simulate {
             let length_s = time.ns() as f64 / 1e9;
@@ -90,6 +95,20 @@ impl SimulateArgs {
         if !storms.is_empty() {
             plan.json.push(("storms", storms.into()));
         }
+        Ok(())
+    }
+
+    /// A user takes memory, and a request time.
+    fn refuse_huge(&self, of: &Scenario, rate_per_s: f64) -> Result<()> {
+        let storms_s = (BEFORE + AFTER) * f64::from(of.lifetime_s) * self.storm.len() as f64;
+        let requests = rate_per_s * (storms_s + self.simulate.map_or(0.0, |time| time.ns() as f64 / 1e9));
+        let users = if requests > 0.0 { of.users } else { 0 };
+        ensure_fault!(
+            Usage,
+            users <= USERS_MOST && requests <= REQUESTS_MOST,
+            "{users} users and {requests:.1e} requests are too many to simulate (at most {USERS_MOST} and \
+             {REQUESTS_MOST:.0e}): name fewer --users, a shorter time, or a tenth of the site and of its machines"
+        );
         Ok(())
     }
 
@@ -120,7 +139,7 @@ impl SimulateArgs {
             kept: self.session_store.map_or(Kept::Tickets, Kept::Store),
             lifetime_s,
             rotation_s: self.rotate_keys.map_or(0, |time| (time.ns() / 1_000_000_000) as u32),
-            table: self.table_entries,
+            table: self.table_entries as usize,
             remembers_s: lifetime_s,
             check: Check::default(),
             users,

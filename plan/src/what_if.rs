@@ -4,7 +4,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
-use tlsdyno_base::bootstrap::Estimate;
+use tlsdyno_base::units::format_micros;
+use tlsdyno_cost::choice::{Choice, reversed};
 
 use crate::costs::Costs;
 use crate::measured::Term;
@@ -21,21 +22,15 @@ pub(crate) struct Change {
     pub name: String,
     /// What it is.
     pub says: String,
-    /// Costs that it changes.
+    /// Costs that it changes: as a choice does.
     #[serde(default)]
     of: Vec<Term>,
-    /// By this part of a record of costs.
+    /// What is agreed on then.
     #[serde(default)]
-    part: String,
-    /// So many times.
-    #[serde(default = "once")]
-    part_times: f64,
-    /// Or by what one of these configurations costs more than the server as it is.
+    to: Option<Choice>,
+    /// Or certificate and signature cost so many times what they do.
     #[serde(default)]
-    configurations: Vec<String>,
-    /// So many times.
-    #[serde(default = "once")]
-    configuration_times: f64,
+    signature_times: Option<f64>,
     /// The machines share ticket keys.
     #[serde(default)]
     shares_keys: bool,
@@ -45,10 +40,6 @@ pub(crate) struct Change {
     /// What tells the difference.
     #[serde(default)]
     measured_by: String,
-}
-
-fn once() -> f64 {
-    1.0
 }
 
 #[derive(Deserialize)]
@@ -82,51 +73,64 @@ pub(crate) fn find(names: &[String]) -> Result<Vec<Change>> {
 impl Change {
     /// The site and its costs with the change; otherwise what is missing for it.
     pub fn made(&self, site: &Site, costs: &Costs, log: Option<&Path>) -> Result<(Site, Costs), String> {
-        let lacks = |what: &str| Err(format!("{}: {what}; {}", self.name, self.measured_by));
+        let lacks = |what: &str| format!("{}: {what}; {}", self.name, self.measured_by);
         let mut site = site.clone();
         site.shares_keys |= self.shares_keys;
         if let Some(keep_alive_s) = self.keep_alive_s {
-            let Some(log) = log else { return lacks("only a log tells when users come again") };
+            let Some(log) = log else { return Err(lacks("only a log tells when users come again")) };
             let traffic = Traffic::of(log, Some(keep_alive_s)).map_err(|error| format!("{}: {error:#}", self.name))?;
             site.requests_per_connection = traffic.requests_per_connection;
             site.reuse_fraction = traffic.reuse_fraction;
         }
-        if self.of.is_empty() {
-            return Ok((site, costs.clone()));
-        }
-        match self.difference(costs) {
-            Some(more_ns) => {
-                let changed = costs.changed(&self.of, more_ns);
-                match changed.below_zero() {
-                    None => Ok((site, changed)),
-                    Some(what) => Err(format!(
-                        "{}: it takes away {:.0} µs, more than a {what} costs by these records; of a record of another \
-                         server or certificate take the differences alone (RECORD@0)",
-                        self.name,
-                        -more_ns.value / 1e3
-                    )),
-                }
+        let more_ns = match (self.to, self.signature_times) {
+            (Some(_), _) if self.is_there(costs) => return Ok((site, costs.clone())),
+            (Some(to), _) => {
+                let Some(from) = costs.told.agreed.iter().copied().find(|from| from.is_like(to)) else {
+                    let what = format!("the records do not tell what their cells have in place of {}", to.told());
+                    return Err(lacks(&what));
+                };
+                let told = costs.told.difference(from, to);
+                told.ok_or_else(|| format!("no record tells what {} costs in place of {}", to.told(), from.told()))
             }
-            None => lacks("no record tells what it costs"),
+            (None, Some(times)) => {
+                let less_ns = costs.told.signature_ns.map(|of| reversed(of.scaled(1.0 - times)));
+                less_ns.ok_or_else(|| "no record tells what a signature costs".to_owned())
+            }
+            (None, None) => return Ok((site, costs.clone())),
+        };
+        let more_ns = more_ns.map_err(|what| lacks(&what))?;
+        let changed = costs.changed(&self.of, more_ns);
+        let changed = match self.to {
+            Some(to) => changed.with_choice(to, more_ns),
+            None => changed,
+        };
+        match changed.refused() {
+            None => Ok((site, changed)),
+            Some(what) => Err(format!(
+                "{}: it changes a handshake by {} µs, and then {what}; of a record of another server take the \
+                 differences alone (RECORD@0)",
+                self.name,
+                more_ns.told(format_micros)
+            )),
         }
     }
 
-    fn difference(&self, costs: &Costs) -> Option<Estimate> {
-        let named = |name: &str| costs.differences.iter().find(|(of, _)| of == name).map(|(_, more)| *more);
-        let part = named(&self.part).map(|of| times(of, self.part_times));
-        let configuration = || self.configurations.iter().find_map(|name| named(name));
-        part.or_else(|| configuration().map(|of| times(of, self.configuration_times)))
+    /// Whether the cells have it already, so that it gains nothing.
+    pub fn is_there(&self, costs: &Costs) -> bool {
+        self.to.is_some_and(|to| costs.told.agreed.contains(&to))
     }
-}
 
-fn times(of: Estimate, factor: f64) -> Estimate {
-    let [one, two] = [of.low * factor, of.high * factor];
-    Estimate { value: of.value * factor, low: one.min(two), high: one.max(two) }
+    /// Choices come first: what a signature costs follows from them.
+    pub fn is_factor(&self) -> bool {
+        self.signature_times.is_some()
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use tlsdyno_base::bootstrap::Estimate;
     use tlsdyno_engine::dispatch::Policy;
+    use tlsdyno_record::model::CertificateKind;
 
     use super::*;
     use crate::costs::samples;
@@ -148,16 +152,45 @@ mod tests {
         find(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap()
     }
 
+    /// RSA at first; ECDSA costs so many microseconds less.
+    fn with_both(saves_us: f64) -> Costs {
+        let mut costs = samples::costs(0.01);
+        let more_ns = Estimate { value: -1e3 * saves_us, low: -1.1e3 * saves_us, high: -0.9e3 * saves_us };
+        let [from, to] = [CertificateKind::Rsa2048, CertificateKind::P256].map(Choice::Certificate);
+        costs.told.differences.push((from, to, more_ns));
+        costs.told.signature_ns = Some(Estimate { value: 350e3, low: 340e3, high: 360e3 });
+        costs
+    }
+
+    fn per_hit(costs: &Costs) -> Estimate {
+        site().predict(costs, Machines { servers: 1, proxies: 0 }, None).cpu_ns_per_hit
+    }
+
     #[test]
     fn a_change_changes_its_cost_with_its_interval() {
-        let mut costs = samples::costs(0.01);
-        let saves = Estimate { value: 600e3, low: 580e3, high: 620e3 };
-        costs.differences.push(("its RSA certificate in place of its ECDSA one".to_owned(), saves));
-        let (site, changed) = all(&["p-256"])[0].made(&site(), &costs, None).unwrap();
-        let one = Machines { servers: 1, proxies: 0 };
-        let [before, after] = [&costs, &changed].map(|costs| site.predict(costs, one, None).cpu_ns_per_hit);
-        assert!((before.value - after.value - 300e3).abs() < 1e3, "half of the connections: {before:?} {after:?}");
+        let costs = with_both(200.0);
+        let (_, changed) = all(&["p-256"])[0].made(&site(), &costs, None).unwrap();
+        let [before, after] = [&costs, &changed].map(per_hit);
+        assert!((before.value - after.value - 100e3).abs() < 1e3, "half of the connections: {before:?} {after:?}");
         assert!(after.half_width() > before.half_width() * 1.2, "{before:?} {after:?}");
+        // A signature of the certificate that it has then.
+        let (_, both) = all(&["accelerator 4x"])[0].made(&site(), &changed, None).unwrap();
+        assert!((after.value - per_hit(&both).value - 0.5 * 0.75 * 150e3).abs() < 1e3, "{after:?} {both:?}");
+    }
+
+    #[test]
+    fn what_is_there_gains_nothing_and_the_way_back_costs() {
+        let mut costs = with_both(600.0);
+        costs.told.agreed[0] = Choice::Certificate(CertificateKind::P256);
+        let [p256, rsa] = [&all(&["p-256"])[0], &all(&["rsa-2048"])[0]].map(Clone::clone);
+        assert!(p256.is_there(&costs) && !rsa.is_there(&costs));
+        let (_, same) = p256.made(&site(), &costs, None).unwrap();
+        assert_eq!(per_hit(&same), per_hit(&costs));
+        let (_, back) = rsa.made(&site(), &costs, None).unwrap();
+        assert!((per_hit(&back).value - per_hit(&costs).value - 300e3).abs() < 1e3);
+        // A record that tells nothing of it decides nothing.
+        costs.told.agreed.clear();
+        assert!(p256.made(&site(), &costs, None).unwrap_err().contains("do not tell what their cells have"));
     }
 
     #[test]
@@ -170,11 +203,9 @@ mod tests {
         assert!(said.contains("tlsdyno cost"), "{said}");
         let said = all(&["keep-alive 60s"])[0].made(&site(), &costs, None).unwrap_err();
         assert!(said.contains("--trace"), "{said}");
-        let mut costs = costs;
-        let saves = Estimate { value: 901e3, low: 900e3, high: 902e3 };
-        costs.differences.push(("its RSA certificate in place of its ECDSA one".to_owned(), saves));
-        let said = all(&["p-256"])[0].made(&site(), &costs, None).unwrap_err();
-        assert!(said.contains("more than a connection with a full handshake costs"), "{said}");
+        // More than a full handshake has beside a resumed one.
+        let said = all(&["p-256"])[0].made(&site(), &with_both(700.0), None).unwrap_err();
+        assert!(said.contains("a resumed one, which does less"), "{said}");
         assert!(find(&["p-512".to_owned()]).unwrap_err().to_string().contains("known: p-256"));
     }
 }

@@ -1,6 +1,7 @@
 //! The kind of certificate that a server has.
 
-use tlsdyno_tls::{Group, named};
+use tlsdyno_tls::crypto::verify::{Certificate, KeyKind};
+use tlsdyno_tls::{Group, Signer, named};
 
 named! {
     /// Kind and size of a server's key.
@@ -55,6 +56,28 @@ impl CertificateKind {
     /// Whether it is an RSA key that protects nothing any more, and that OpenSSL has at security level 0 only.
     pub const fn is_small_rsa(self) -> bool {
         matches!(self, CertificateKind::Rsa512 | CertificateKind::Rsa768 | CertificateKind::Rsa1024)
+    }
+
+    /// The kind of a certificate (DER); `None`: none of these.
+    pub fn of_certificate(der: &[u8]) -> Option<CertificateKind> {
+        match Certificate::from_der(der).ok()?.public_key.kind {
+            KeyKind::Rsa { modulus_bytes } => {
+                CertificateKind::ALL.into_iter().find(|kind| kind.rsa_bits() == Some(8 * modulus_bytes as u32))
+            }
+            KeyKind::P256 => Some(CertificateKind::P256),
+            KeyKind::P384 => Some(CertificateKind::P384),
+            KeyKind::Ed25519 => Some(CertificateKind::Ed25519),
+            KeyKind::MlDsa44 => Some(CertificateKind::MlDsa44),
+            KeyKind::MlDsa65 => Some(CertificateKind::MlDsa65),
+            KeyKind::MlDsa87 => Some(CertificateKind::MlDsa87),
+            KeyKind::Other => None,
+        }
+    }
+
+    /// What a client that takes it says that it takes; `None`: neither of those.
+    pub fn signer(self) -> Option<Signer> {
+        let ecdsa = self.curve().map(|_| Signer::Ecdsa);
+        if self.is_rsa() { Some(Signer::Rsa) } else { ecdsa }
     }
 
     /// Whether the key is post-quantum.

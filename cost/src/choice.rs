@@ -1,0 +1,104 @@
+//! What a server and its clients agree on, as values, and what another choice costs, by the steps of connections.
+
+use serde::{Deserialize, Serialize};
+use tlsdyno_base::bootstrap::{Column, Estimate};
+use tlsdyno_base::exchange::Reach;
+use tlsdyno_record::model::CertificateKind;
+use tlsdyno_stats::Metric;
+use tlsdyno_stats::rounds::Rounds;
+use tlsdyno_tls::{Group, Signer, Version};
+
+use crate::Measured;
+use crate::steps::{Resumed, Step};
+
+/// One thing that a server and its clients agree on.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Choice {
+    /// The version.
+    Version(Version),
+    /// The key of the certificate.
+    Certificate(CertificateKind),
+    /// The group of the key agreement.
+    Group(Group),
+}
+
+/// An estimate with the other sign.
+pub fn reversed(of: Estimate) -> Estimate {
+    Estimate { value: -of.value, low: -of.high, high: -of.low }
+}
+
+/// What a record tells of choices.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Told {
+    /// What the server and its clients agreed on, as far as it is known.
+    pub agreed: Vec<Choice>,
+    /// What the second of two choices costs a handshake more than the first, nanoseconds.
+    pub differences: Vec<(Choice, Choice, Estimate)>,
+    /// What certificate and signature of a full handshake cost, nanoseconds; `None`: nothing tells.
+    pub signature_ns: Option<Estimate>,
+}
+
+impl Choice {
+    /// The choices in what a record says was negotiated, `1.3 TLS_AES_128_GCM_SHA256 X25519`; of several the first,
+    /// which is the usual one.
+    pub fn in_text(text: &str) -> Vec<Choice> {
+        let choice = |word: &str| {
+            let group = || word.parse().ok().map(Choice::Group);
+            word.parse().ok().map(Choice::Version).or_else(group)
+        };
+        text.split([';', '|']).next().into_iter().flat_map(str::split_whitespace).filter_map(choice).collect()
+    }
+
+    /// Whether the other is a choice in the same thing.
+    pub fn is_like(self, other: Choice) -> bool {
+        std::mem::discriminant(&self) == std::mem::discriminant(&other)
+    }
+
+    /// In words.
+    pub fn told(self) -> String {
+        match self {
+            Choice::Version(version) => format!("TLS {version}"),
+            Choice::Certificate(kind) => format!("certificate {kind}"),
+            Choice::Group(group) => format!("group {group}"),
+        }
+    }
+}
+
+impl Told {
+    /// Of the steps of connections to a server, the first configurations of a record: its certificates, groups where it
+    /// agrees on X25519 (another costs a second hello else), and signatures.
+    pub fn of(server: &Measured, rounds: &Rounds<'_>) -> Told {
+        let whole = server.version().map(|version| Step::whole(version, true));
+        // The server's part of a handshake.
+        let flight = |signer, group, resumes| -> Option<Column> {
+            let like = Step { reach: Reach::Flight, signer, group, resumes, ..whole.clone()? };
+            let is_like = |step: &Step| Step { name: like.name.clone(), is_choice: false, ..step.clone() } == like;
+            Some(rounds.cost(server.steps.iter().position(is_like)?, Metric::Cpu))
+        };
+        let more = |more: Option<Column>, less: Option<Column>| {
+            let terms = [(&more?, 1.0), (&less?, -1.0)];
+            Some(rounds.rows(Metric::Cpu).estimate_sum(&terms)).filter(|of| of.value.is_finite())
+        };
+        let usual = || flight(None, None, None);
+        let from = Choice::Group(Group::X25519);
+        let of_group = |to| Some((from, Choice::Group(to), more(flight(None, Some(to), None), usual())?));
+        let groups = Group::ALL.into_iter().filter(|_| server.group.is_none_or(|usual| usual == Group::X25519));
+        let mut differences: Vec<_> = groups.filter_map(of_group).collect();
+        let key = |signer| server.keys.iter().copied().find(|key| key.signer() == Some(signer));
+        let [rsa, ecdsa] = [Signer::Rsa, Signer::Ecdsa].map(|signer| (key(signer), flight(Some(signer), None, None)));
+        if let (Some(from), Some(to), Some(more_ns)) = (rsa.0, ecdsa.0, more(ecdsa.1, rsa.1)) {
+            differences.push((Choice::Certificate(from), Choice::Certificate(to), more_ns));
+        }
+        let mut agreed = Choice::in_text(&server.negotiated);
+        agreed.extend(server.keys.first().copied().map(Choice::Certificate));
+        let signature_ns = more(usual(), flight(None, None, Some(Resumed::Ticket)));
+        Told { agreed, differences, signature_ns }
+    }
+
+    /// What the step from one choice to another costs, nanoseconds; `None`: nothing tells.
+    pub fn difference(&self, from: Choice, to: Choice) -> Option<Estimate> {
+        let find = |from, to| self.differences.iter().find(|of| (of.0, of.1) == (from, to)).map(|of| of.2);
+        find(from, to).or_else(|| find(to, from).map(reversed))
+    }
+}
