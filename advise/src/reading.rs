@@ -67,7 +67,7 @@ impl Reading {
     /// The configuration, or the log that was named, cannot be read.
     pub fn of(path: &Path, kind: Option<ServerName>, asked: Option<&str>, trace: Option<&Path>) -> Result<Reading> {
         let installed = installed_server::read(path, kind)?;
-        let choice = installed.site.choice(asked);
+        let choice = installed.site.chosen(asked)?;
         let facts = installed.site.facts(choice.host.as_deref());
         let certificate = |path: &String| match path.contains('$') {
             true => Err(format!("{path}: chosen for each connection")),

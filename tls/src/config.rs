@@ -168,7 +168,7 @@ pub enum ConfigError {
     #[error("honest effort verifies certificates: it needs {0} (or choose the effort lean)")]
     NothingToVerify(&'static str),
     /// A skeleton handshake without its script.
-    #[error("stage `{0}` is off, which needs the flights of a real handshake: record them first (Client::script)")]
+    #[error("stage `{0}` is off, which needs the flights of a real handshake, and none was recorded")]
     NoScript(Stage),
     /// A script that cannot be played.
     #[error("the script of a {kind} handshake cannot be played: {fault}")]

@@ -47,9 +47,12 @@ pub fn workload(summary: &Summary) -> Document {
         fact("pages", format!("{}, {each} hits each", format_count(summary.pages))),
         fact("connections", format!("closed {} times by the users", format_count(summary.closes))),
         fact("objects", format!("{}, from {} files", format_count(summary.objects), format_count(summary.files))),
-        fact("responses", bytes(summary.response_bytes, &summary.response_size_bytes)),
-        fact("files", bytes(summary.corpus_bytes, &summary.file_size_bytes)),
     ]);
+    let sizes = [
+        ("responses", summary.response_bytes, &summary.response_size_bytes),
+        ("files", summary.corpus_bytes, &summary.file_size_bytes),
+    ];
+    facts.extend(sizes.into_iter().filter(|of| of.1 > 0).map(|(name, sum, sizes)| fact(name, bytes(sum, sizes))));
     if let Some(har) = &summary.har {
         let pages = format!("{} pages of {}", format_count(har.pages), quoted(&har.origin));
         facts.push(fact("recording", pages));

@@ -221,15 +221,20 @@ pub fn is_libcrypto(file: &Path) -> bool {
 
 /// A workload in one line.
 pub fn workload_line(summary: &Summary) -> String {
+    // Of a server's own pages nobody knows the sizes.
+    let known = |what: &str, bytes: f64| match bytes > 0.0 {
+        true => format!(", {what} {}", format_binary_bytes(bytes)),
+        false => String::new(),
+    };
     format!(
-        "{}: {} hits by {} users in {} sessions, {} objects, mean response {}, files {}",
+        "{}: {} hits by {} users in {} sessions, {} objects{}{}",
         summary.workload,
         summary.hits,
         summary.users,
         summary.sessions,
         summary.objects,
-        format_binary_bytes(summary.response_size_bytes.mean),
-        format_binary_bytes(summary.corpus_bytes as f64)
+        known("mean response", summary.response_size_bytes.mean),
+        known("files", summary.corpus_bytes as f64)
     )
 }
 

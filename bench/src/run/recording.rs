@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, ensure};
-use tlsdyno_base::exchange::{Answer, exchange, exchange_within};
+use tlsdyno_base::exchange::{Answer, exchange_within};
 use tlsdyno_tls::{Script, Scripts, Session, Settings, StageSet};
 
 use super::preflight::compile;
@@ -27,7 +27,7 @@ pub fn record(address: SocketAddr, settings: &Settings, request: &[u8]) -> Resul
     let settings =
         Settings { stages_off: StageSet::NONE, early_data: false, universal: None, scripts: None, ..settings.clone() };
     let config = compile(&settings)?;
-    let ask = |session| exchange(address, Some(&config), session, request);
+    let ask = |session| exchange_within(TIME_LIMIT_COUNTED, address, Some(&config), session, request);
     let answer = ask(None).context("failed to record a full handshake of the untouched server")?;
     let full = script(&answer)?;
     let Some(session) = answer.sessions.last().cloned() else {

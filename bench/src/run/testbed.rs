@@ -427,12 +427,16 @@ impl Testbed {
     /// Starts the load process for these servers (all of them must have been started once, so that their addresses are
     /// known). Configurations that are not `valid` keep their place, but nothing is prepared for them.
     pub fn start_load(&self, valid: impl Fn(usize) -> bool) -> Result<LoadProcess> {
-        let plan = |index: usize| -> Result<Plan> {
-            let plan = self.plan(index)?;
-            let tls = plan.target.tls.clone().filter(|_| valid(index));
-            Ok(Plan { target: Target { tls, ..plan.target.clone() }, ..plan })
-        };
-        self.start_load_on(&(0..self.servers.len()).map(plan).collect::<Result<Vec<_>>>()?)
+        self.start_load_on(&self.plans(valid)?)
+    }
+
+    /// How each server is loaded. One that was not started may lack the recording that its client is made with.
+    ///
+    /// # Errors
+    /// The client of a valid one cannot be made.
+    pub fn plans(&self, valid: impl Fn(usize) -> bool) -> Result<Vec<Plan>> {
+        let settings = |index: usize| self.servers[index].settings.as_ref().filter(|_| valid(index));
+        (0..self.servers.len()).map(|index| self.plan_of(index, settings(index))).collect()
     }
 
     /// Starts the load process for these plans.
@@ -479,10 +483,13 @@ impl Testbed {
 
     /// How the server of a configuration is loaded. It must have been started once.
     pub fn plan(&self, index: usize) -> Result<Plan> {
-        let server = &self.servers[index];
+        self.plan_of(index, self.servers[index].settings.as_ref())
+    }
+
+    fn plan_of(&self, index: usize, settings: Option<&Settings>) -> Result<Plan> {
         let compile = |settings: &Settings| Config::new(settings.clone()).map(Arc::new);
-        let tls = server.settings.as_ref().map(compile).transpose();
-        let tls = tls.with_context(|| format!("target {}", server.model.name))?;
+        let tls = settings.map(compile).transpose();
+        let tls = tls.with_context(|| format!("target {}", self.servers[index].model.name))?;
         let target = Target { address: self.address(index), host: self.host_name.clone(), tls };
         let load = &self.experiment.load;
         Ok(Plan {

@@ -14,9 +14,15 @@ use place::Place;
 use rusqlite::{Connection, OpenFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
+use tlsdyno::exchange::TIME_LIMIT;
 use tlsdyno::listening::listening_addresses;
+use tlsdyno::model::{ConfigurationModel, Experiment, ServerName};
 use tlsdyno::process_tree;
+use tlsdyno::run::cpus;
+use tlsdyno::run::request::TIME_LIMIT_COUNTED;
+use tlsdyno::run::testbed::Testbed;
 use tlsdyno::store::{Record, Store};
+use tlsdyno_tls::Stage;
 
 impl Place {
     fn file(&self, name: &str, contents: &[u8]) -> PathBuf {
@@ -487,4 +493,31 @@ fn a_report_that_cannot_be_written_is_known_before_measuring() {
     let (code, said) = ended(&output);
     assert_ne!(code, 0);
     assert!(said.contains("missing-directory/report.html") && said.contains("--report"), "{said}");
+}
+
+fn builtin(configurations: Vec<ConfigurationModel>) -> Testbed {
+    let mut experiment = Experiment { configurations, ..Experiment::default() };
+    experiment.server.kind = ServerName::Builtin;
+    let cpus = cpus::choose(&cpus::allowed(), None, None).unwrap();
+    Testbed::prepare(&experiment, cpus, &mut |_| ()).unwrap()
+}
+
+/// Its client cannot be made without the recording that its start brings: the others are loaded without it.
+#[test]
+fn a_skeleton_that_was_not_started_is_left_out_of_the_load() {
+    let skeleton = ConfigurationModel::without("skeleton", [Stage::Marshalling, Stage::Handshake]);
+    let testbed = builtin(vec![ConfigurationModel::as_is(), skeleton]);
+    let said = format!("{:#}", testbed.plans(|_| true).unwrap_err());
+    assert!(said.contains("target skeleton") && !said.contains("Client::script"), "{said}");
+    assert_eq!(testbed.plans(|index| index == 0).unwrap().len(), 2);
+}
+
+/// Under load valgrind takes more than the five seconds that a server has for its answer.
+#[test]
+fn a_server_under_valgrind_has_time_for_its_checks() {
+    let mut testbed = builtin(vec![ConfigurationModel::as_is()]);
+    let server = &mut testbed.servers[0];
+    assert_eq!(server.time_limit(), TIME_LIMIT);
+    server.run_under(vec!["valgrind".into()], Path::new("counts"));
+    assert_eq!(server.time_limit(), TIME_LIMIT_COUNTED);
 }

@@ -175,6 +175,7 @@ impl Bench {
             resumable: true,
             resumes: true,
             is_tls_client: false,
+            time_limit: tlsdyno::exchange::TIME_LIMIT,
         };
         preflight(&target).unwrap()
     }

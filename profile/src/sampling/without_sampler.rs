@@ -9,21 +9,13 @@ use super::Trampolines;
 /// No sampler.
 pub enum Sampler {}
 
-/// Refuses.
-///
-/// # Errors
-/// Always; says how to get it.
-pub fn require() -> Result<()> {
-    Err(left_out("sampling (all of `profile` but `--no-sampling`)", "sampling"))
-}
-
 impl Sampler {
-    /// Refuses as [`require`].
+    /// Refuses.
     ///
     /// # Errors
-    /// Always.
+    /// Always; says how to get it.
     pub fn of(_: &[u32], _: &Trampolines) -> Result<Sampler> {
-        require().map(|()| unreachable!("it refuses"))
+        Err(left_out("sampling", "sampling"))
     }
 
     /// As the sampler.

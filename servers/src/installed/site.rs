@@ -5,8 +5,9 @@ use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use serde::Serialize;
+use tlsdyno_base::fault::Fault;
 use tlsdyno_record::model::TlsChange;
 
 use crate::{Place, ServerTls, recorded};
@@ -56,6 +57,18 @@ pub trait Site: Debug {
     /// Which host is measured if this is asked for, or nothing.
     fn choice(&self, asked: Option<&str>) -> Choice {
         Choice::among(&self.hosts(), asked)
+    }
+
+    /// The same. Errors: none has the name that is asked for, and none takes any.
+    fn chosen(&self, asked: Option<&str>) -> Result<Choice> {
+        let choice = self.choice(asked);
+        match asked.filter(|_| !choice.is_known && !choice.takes_any) {
+            None => Ok(choice),
+            Some(asked) => {
+                let known = choice.others.join(", ");
+                Err(Fault::Usage.of(anyhow!("no server with TLS there is called {asked}; --host takes one of {known}")))
+            }
+        }
     }
 
     /// What it says of the server of this host.
@@ -151,6 +164,12 @@ impl Host {
         Some(if self.port == PORT_OF_TLS { name } else { format!("{name}:{}", self.port) })
     }
 
+    /// Whether it answers to every name, or by a pattern.
+    fn takes_any(&self) -> bool {
+        let is_name = |name: &String| !name.starts_with('~') && name.contains(|c: char| c.is_ascii_alphanumeric());
+        !self.names.iter().all(is_name) || self.names.is_empty()
+    }
+
     fn is_called(&self, name: &str) -> bool {
         let is = |own: &String| match own.strip_prefix('*') {
             Some(domain) => name.len() > domain.len() && name.ends_with(&domain.to_ascii_lowercase()),
@@ -191,6 +210,8 @@ pub struct Choice {
     pub others: Vec<String>,
     /// A server has this name, patterns apart; otherwise the default server answers.
     pub is_known: bool,
+    /// A server answers to every name, or by a pattern.
+    pub takes_any: bool,
 }
 
 impl Choice {
@@ -202,7 +223,7 @@ impl Choice {
         let others = names.into_iter().filter(|host| Some(host) != chosen.as_ref()).collect();
         let name = split(chosen.as_deref().unwrap_or_default()).0.to_ascii_lowercase();
         let is_known = hosts.iter().any(|host| host.is_called(&name));
-        Choice { host: chosen, others, is_known }
+        Choice { host: chosen, others, is_known, takes_any: hosts.iter().any(Host::takes_any) }
     }
 }
 
@@ -335,7 +356,8 @@ mod tests {
         let chosen = Choice::among(&hosts, None);
         assert_eq!(chosen.host.as_deref(), Some("www.x.example"));
         assert_eq!(chosen.others, ["b.example:8443", "x.example"]);
-        assert!(chosen.is_known && !Choice::among(&hosts, Some("c.example")).is_known);
+        assert!(chosen.is_known && !Choice::among(&hosts, Some("c.example")).is_known && !chosen.takes_any);
+        assert!(Choice::among(&[hosts[0].clone(), host("_", 443, false)], None).takes_any);
         let port = |asked| measured(&hosts, asked).unwrap().port;
         assert_eq!([port(None), port(Some("B.example:8443")), port(Some("a.x.example"))], [443, 8443, 443]);
         assert_eq!(measured(&hosts, Some("c.example:8443")).unwrap().names, ["b.example"]);

@@ -23,7 +23,14 @@ pub fn document(summary: &Summary) -> Document {
     let effort = summary.effort.as_ref().map_or("plain HTTP".to_owned(), |effort| format!("effort {effort}"));
     let negotiated = summary.outcome.negotiated.iter();
     let negotiated = negotiated.map(|(tls, count)| format!("TLS {tls}: {} handshakes.", format_count(*count)));
-    let faults = summary.outcome.tls_faults.iter().map(|(fault, count)| format!("{} × {fault}", format_count(*count)));
+    // The answer tells the only one.
+    let is_told = summary.outcome.hits == 0 && summary.outcome.tls_faults.len() == 1;
+    let faults = summary
+        .outcome
+        .tls_faults
+        .iter()
+        .filter(|_| !is_told)
+        .map(|(fault, count)| format!("{} × {fault}", format_count(*count)));
     let counts = ["", "", ""].map(Column::words).into_iter().zip(["", "number", ""]);
     let columns = counts.map(|(column, class)| Column { class, ..column }).collect();
     let over_time = Section::titled("", "Over time")
@@ -58,12 +65,23 @@ fn trusting(summary: &Summary) -> Option<String> {
 }
 
 fn answer(summary: &Summary) -> String {
-    let latency = Phase::ALL.iter().rev().find_map(|phase| Some((phase, summary.latency_ns.get(phase)?)));
-    let latency = latency.map_or(String::new(), |(phase, found)| {
+    if summary.outcome.hits == 0 {
+        let fault = summary.outcome.tls_faults.iter().max_by_key(|(_, count)| **count);
+        return format!("No request was answered{}.", fault.map_or(String::new(), |(fault, _)| format!(": {fault}")));
+    }
+    let told = |phase: Phase| {
+        let found = summary.latency_ns.get(&phase)?;
         let (p50, p99) = (format_duration(found.p50 as f64), format_duration(found.p99 as f64));
-        format!("; {} {p50} in the median, {p99} at the 99th percentile", phase.name().replace('_', " "))
-    });
-    format!("{} hits/s{latency}.", format_quantity(summary.hits_per_second))
+        Some(format!("{} {p50} in the median, {p99} at the 99th percentile", phase.name().replace('_', " ")))
+    };
+    let last = Phase::ALL.into_iter().rev().find_map(|phase| Some((phase, told(phase)?)));
+    // A response counts from its request, or from its time in an open loop, which has the handshake in it.
+    let is_apart = last.as_ref().is_some_and(|(phase, _)| *phase == Phase::WholeResponse);
+    let handshakes = [Phase::FullHandshake, Phase::ResumedHandshake].into_iter().filter(|_| is_apart).filter_map(told);
+    let handshakes = handshakes.map(|told| format!("before it, on a new connection, {told}"));
+    let rate = format!("{} hits/s", format_quantity(summary.hits_per_second));
+    let parts: Vec<String> = [rate].into_iter().chain(last.map(|(_, told)| told)).chain(handshakes).collect();
+    format!("{}.", parts.join("; "))
 }
 
 /// Name, number, and what belongs to it.

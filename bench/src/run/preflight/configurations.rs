@@ -328,6 +328,7 @@ pub fn checks_of(testbed: &mut Testbed, index: usize) -> Result<Vec<Check>> {
         resumable: testbed.can_resume(index),
         resumes: resumes(&testbed.site.workload, &testbed.experiment.load)?,
         is_tls_client: server.is_tls_client,
+        time_limit: server.time_limit(),
     };
     checks.extend(preflight(&target)?);
     if let (Some(instance), Some(vigil)) = (testbed.instance(index), &mut vigil) {

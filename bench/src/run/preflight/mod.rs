@@ -13,10 +13,11 @@ pub(in crate::run) mod shim;
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-use tlsdyno_base::exchange::{Answer, Exchange, Failure, TIME_LIMIT, exchange};
+use tlsdyno_base::exchange::{Answer, Exchange, Failure, exchange_within};
 use tlsdyno_engine::load::Expect;
 use tlsdyno_native::Doubled;
 use tlsdyno_tls::{Config, EarlyData, Session, Settings, Stage, Suite};
@@ -88,13 +89,15 @@ pub struct Target<'a> {
     pub resumes: bool,
     /// The server asks others over TLS for what it answers: what its libraries count is not of our connections only.
     pub is_tls_client: bool,
+    /// How long it has for an answer.
+    pub time_limit: Duration,
 }
 
 /// Runs every check that needs connections.
 pub fn preflight(target: &Target) -> Result<Vec<Check>> {
     let mut checks = Vec::new();
     let Some(settings) = target.settings else {
-        let answer = exchange(target.address, None, None, target.request);
+        let answer = exchange_within(target.time_limit, target.address, None, None, target.request);
         checks.push(response_check("plain request answered", &answer, target));
         return Ok(checks);
     };
@@ -156,7 +159,8 @@ impl Attempt<'_> {
 
     /// One more of the matching client.
     fn exchange(&self, session: Option<&Session>) -> Result<Answer, Failure> {
-        exchange(self.target.address, Some(self.config), session.cloned(), self.target.request)
+        let target = self.target;
+        exchange_within(target.time_limit, target.address, Some(self.config), session.cloned(), target.request)
     }
 
     /// How a client with other settings fares: whether TLS failed, and what was seen. A session refused and a full
@@ -166,7 +170,7 @@ impl Attempt<'_> {
         const BLANK_LINES: &[u8] = b"\r\n\r\n\r\n";
         let config = compile(settings)?;
         let (address, session) = (self.target.address, self.session.cloned());
-        let answer = Exchange::connect(address, TIME_LIMIT)
+        let answer = Exchange::connect(address, self.target.time_limit)
             .and_then(|exchange| exchange.asking(Some(&config), session, self.target.request, BLANK_LINES)?.whole());
         Ok(match &answer {
             Err(failure) => (failure.is_tls(), failure.to_string()),
@@ -210,7 +214,7 @@ fn observed(
     session: Option<Session>,
 ) -> Result<(Result<Answer, Failure>, Counted)> {
     let before = target.instruments.settled()?;
-    let answer = exchange(target.address, Some(config), session, target.request);
+    let answer = exchange_within(target.time_limit, target.address, Some(config), session, target.request);
     Ok((answer, target.instruments.settled()?.since(before)))
 }
 

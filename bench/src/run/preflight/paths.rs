@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use tlsdyno_base::exchange::{Answer, Failure, exchange, get};
+use tlsdyno_base::exchange::{Answer, Failure, exchange_within, get};
 use tlsdyno_engine::load::Expect;
 
 use super::{Check, compile};
@@ -80,6 +80,7 @@ pub(super) fn check(testbed: &Testbed, index: usize) -> Result<Option<Check>> {
         return Ok(None);
     }
     let (host, address) = (&testbed.host_name, testbed.address(index));
+    let limit = testbed.servers[index].time_limit();
     let config = testbed.servers[index].settings.as_ref().map(compile).transpose()?;
     let (began, mut tried, mut wrong) = (Instant::now(), 0, Vec::new());
     for object in &objects {
@@ -87,7 +88,7 @@ pub(super) fn check(testbed: &Testbed, index: usize) -> Result<Option<Check>> {
             break;
         }
         let request = get(&object.path, &object.headers, host);
-        let answer = exchange(address, config.as_ref(), None, &request);
+        let answer = exchange_within(limit, address, config.as_ref(), None, &request);
         let (right, seen) = judge(&answer, &request, &object.expect);
         tried += 1;
         wrong.extend((!right).then(|| format!("{}: {seen}", object.path)));

@@ -3,8 +3,10 @@
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
+use tlsdyno_base::exchange::TIME_LIMIT;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_native::{Doubled, Profiling, ShimInjection};
 use tlsdyno_record::model::{ConfigurationModel, Tls};
@@ -15,6 +17,7 @@ use super::server_pool::ServerPool;
 use crate::run::cpus::Placement;
 use crate::run::instruments::{Instruments, doubled_by};
 use crate::run::preflight::negotiated::Asked;
+use crate::run::request::TIME_LIMIT_COUNTED;
 
 /// One configuration with its server.
 pub struct ServerUnderTest {
@@ -68,6 +71,11 @@ impl ServerUnderTest {
     /// Whether anything is in its server that sees handshakes.
     pub fn is_instrumented(&self) -> bool {
         !self.libraries().is_empty()
+    }
+
+    /// How long it has for an answer: under valgrind longer, which it runs under where it runs under anything.
+    pub fn time_limit(&self) -> Duration {
+        if self.spec.under.is_empty() { TIME_LIMIT } else { TIME_LIMIT_COUNTED }
     }
 
     /// Whether its client knows the sizes of flights.

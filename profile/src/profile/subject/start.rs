@@ -25,7 +25,6 @@ use super::sampled::Sampling;
 use super::{FreshServers, Inside, Profile, Sweeps, Timing, counted, sliced_rounds};
 use crate::profile::ProfileRecord;
 use crate::profile::file::{self, Cell, Handshakes, ProfileExperiment, Treatment};
-use crate::sampling;
 
 /// The configuration of the testbed that is profiled ([`ProfileExperiment::of_servers`]).
 const PROFILED: usize = 0;
@@ -47,9 +46,6 @@ impl Profile {
         stop: &AtomicBool,
         observer: &mut dyn Observer,
     ) -> Result<Profile> {
-        if experiment.profile.sampled {
-            sampling::require()?;
-        }
         // Its servers end before those that are timed start.
         let counted = if experiment.profile.counted {
             counted::instructions(experiment, cpus, stop, observer)?

@@ -70,7 +70,9 @@ impl Choice {
         let others = others.collect();
         let name = chosen.as_deref().map_or("", |host| split(host).0);
         let is_known = listeners.measured_servers().iter().any(|server| knows(server, name));
-        Choice { host: chosen, others, is_known }
+        let any = |server: &[Directive]| name_to_ask(server).is_none() || names(server).any(|name| name.contains('~'));
+        let takes_any = listeners.measured_servers().iter().any(|server| any(server));
+        Choice { host: chosen, others, is_known, takes_any }
     }
 }
 
@@ -136,6 +138,8 @@ mod tests {
             assert_eq!(choice(&canonical, None), said(("www.x.example", "x.example")), "{elsewhere}");
         }
         let catch_all = "server { listen 443 ssl default_server; server_name _; root /x; }";
+        let takes_any = |text: &str| Choice::of(&directives_of(text).unwrap(), Some("nope")).takes_any;
+        assert_eq!([two, catch_all].map(takes_any), [false, true]);
         assert_eq!(choice(catch_all, None), said(("any", "")));
         let ports =
             "server { listen 8443 ssl; server_name admin.example; } server { listen 443 ssl; server_name x.example; }";

@@ -1,6 +1,6 @@
 //! What a run was asked to do, in one line.
 
-use tlsdyno_base::units::{format_count, format_duration, format_short};
+use tlsdyno_base::units::{format_count, format_duration, format_of, format_short};
 use tlsdyno_engine::load::{Arrivals, Pacing, Plan, Resumption};
 
 /// The plan in words.
@@ -31,7 +31,7 @@ fn connections(plan: &Plan) -> String {
     let noun = if total == 1 { "connection" } else { "connections" };
     let each = match plan.connections.requests_each {
         Some(1) => " of one request each".to_owned(),
-        Some(requests) => format!(" of {} requests each", format_count(u64::from(requests))),
+        Some(requests) => format!(" of {} each", format_of(f64::from(requests), "request")),
         None => " kept".to_owned(),
     };
     format!("{} {noun}{each}", format_count(u64::from(total)))

@@ -22,7 +22,7 @@ pub(super) fn fit(path: &Path, server: Server, kind: Option<ServerName>) -> Resu
         config: Some(absolute(path).with_context(|| format!("read {}", path.display()))?),
         command: Some(installed.program()?.display().to_string()),
         plain_address: Some("127.0.0.1:{plain_port}".to_owned()),
-        host: installed.site.choice(server.host.as_deref()).host,
+        host: installed.site.chosen(server.host.as_deref())?.host,
         ..server
     })
 }
@@ -42,7 +42,7 @@ pub fn read(path: &Path, kind: Option<ServerName>) -> Result<Installed> {
 /// The configuration cannot be read, or no copy can be made.
 pub fn printed(path: &Path, kind: Option<ServerName>, host: Option<&str>) -> Result<Vec<u8>> {
     let installed = read(path, kind)?;
-    let host = installed.site.choice(host).host;
+    let host = installed.site.chosen(host)?.host;
     // Ports that a reader sees to be examples.
     let text = installed.serving(host.as_deref()).text(4443, 4080, Path::new("/the/private/directory"))?;
     Ok(bytes_of(&text))

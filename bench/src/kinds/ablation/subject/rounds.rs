@@ -241,7 +241,8 @@ fn unsaturated(configurations: &[String], all: u32, other: Option<(String, f64)>
     let (why, remedy) = match other {
         Some((who, percent)) => (
             format!("{who} used {percent:.0} % of the server's CPU meanwhile"),
-            "End that program, or measure on a quiet machine",
+            "If it is the application behind the server, it limits hits per second; else end it, or measure on a quiet \
+             machine",
         ),
         None => (
             "requests waited for each other (few users at once, or each user's in strict order)".to_owned(),

@@ -18,8 +18,8 @@ const DURATION: Time = Time::seconds(10);
 ///
 /// For each percentage the connections are doubled from --connections until twice as many bring less than 5 % more
 /// hits/s: that is saturation. Then every percentage has one block in each round, in random order, and --duration in
-/// all. With --plain also the half serving point, with an interval: the smallest percent reuse at which half of the
-/// plain-text hits/s are reached (Mraz et al. 2002, by hits).
+/// all; what that comes to is told beforehand. With --plain also the half serving point, with an interval: the smallest
+/// percent reuse at which half of the plain-text hits/s are reached (Mraz et al. 2002, by hits).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   tlsdyno reuse https://localhost:8443/1k.bin --insecure --by hits --plain http://localhost:8080/1k.bin
@@ -55,7 +55,12 @@ pub fn run(args: &Args) -> Result<Exit> {
     let duration = options.duration.take().unwrap_or(DURATION);
     let (log, exclude, client_field) = options.workload.take_log();
     let curve = Curve { log, exclude, client_field, ..args.curve.clone() };
-    let time_s = (duration.0 + WARM_UP).as_secs_f64() * curve.places().len() as f64;
+    let points = curve.places().len();
+    let time_s = (duration.0 + WARM_UP).as_secs_f64() * points as f64;
+    tell!(
+        "{points} points of {} s (--duration), with warm-ups {time_s:.0} s in all, after the search for saturation",
+        duration.0.as_secs_f64()
+    );
     let experiment = LoadExperiment {
         question: format!("How sensitive is {} to its share of reuse?", args.url),
         url: args.url.clone(),
