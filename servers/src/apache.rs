@@ -73,7 +73,7 @@ impl Mpm {
     }
 }
 
-const PACKAGE: Package = Package {
+pub(super) const PACKAGE: Package = Package {
     title: "Apache (apache2 or httpd)",
     programs: &["apache2", "httpd"],
     version: &["-v"],

@@ -6,6 +6,7 @@
 
 mod apache;
 mod effects;
+mod files;
 mod haproxy;
 #[cfg(test)]
 mod kept_inputs;
@@ -24,6 +25,7 @@ use tlsdyno_base::{input, private};
 use tlsdyno_record::model::{ServerName, TlsChange};
 
 use super::{DRIVERS, Place, ServerTls, driver_of, programs};
+use files::Files;
 pub(super) use nginx::names_file;
 pub use nginx::{bytes_of, text_of};
 pub use original::places;
@@ -64,19 +66,25 @@ impl Installed {
     /// # Errors
     /// A file cannot be read or understood, or no server of it speaks TLS.
     pub fn read(path: &Path, program: Option<&str>) -> Result<Installed> {
+        Installed::read_as(path, program, &mut Files::default())
+    }
+
+    /// The same of files that have other texts.
+    fn read_as(path: &Path, program: Option<&str>, files: &mut Files) -> Result<Installed> {
         let server = match program.and_then(server_of) {
             Some(server) => server,
             None => told_from(path)?,
         };
         let site: Box<dyn Site> = match server {
-            ServerName::Nginx => Box::new(nginx::Nginx::read(path)?),
-            ServerName::Haproxy => Box::new(haproxy::Haproxy::read(path)?),
-            ServerName::ApacheEvent | ServerName::ApachePrefork => Box::new(apache::Apache::read(path)?),
+            ServerName::Nginx => Box::new(nginx::Nginx::read(path, files)?),
+            ServerName::Haproxy => Box::new(haproxy::Haproxy::read(path, files)?),
+            ServerName::ApacheEvent | ServerName::ApachePrefork => Box::new(apache::Apache::read(path, files)?),
             ServerName::Lighttpd => Box::new(lighttpd::Lighttpd::read(path)?),
             _ => bail!("{server} has no configuration file"),
         };
+        let told = || site.told().into_iter().map(|(what, why)| format!(". {what}. {why}")).collect::<String>();
         let is_of_tls = site.tls_servers() > 0;
-        ensure!(is_of_tls, "no server in {} speaks TLS, so that there is nothing to measure", path.display());
+        ensure!(is_of_tls, "no server in {} speaks TLS, so that nothing can be measured{}", path.display(), told());
         Ok(Installed { server, site, host: None, replays: false })
     }
 
@@ -186,10 +194,18 @@ pub fn server_of(program: &str) -> Option<ServerName> {
 const LINES: [(ServerName, &[&str]); 3] = [
     (
         ServerName::ApacheEvent,
-        &["<VirtualHost", "<Directory", "<IfModule", "ServerRoot", "LoadModule", "SSLEngine", "Listen "],
+        &["<VirtualHost", "<Directory", "<IfModule", "<Macro", "ServerRoot", "LoadModule", "SSLEngine", "Listen "],
     ),
     (ServerName::Haproxy, &["frontend ", "backend ", "listen ", "defaults", "global"]),
-    (ServerName::Lighttpd, &["server.", "$SERVER[", "$HTTP[", "ssl.", "include_shell"]),
+    (ServerName::Lighttpd, &["server.", "$SERVER[", "$HTTP[", "ssl.", "include_shell", "include \"", "var."]),
+];
+
+/// What their main files are called.
+const NAMES: [(&str, ServerName); 4] = [
+    ("apache2.conf", ServerName::ApacheEvent),
+    ("httpd.conf", ServerName::ApacheEvent),
+    ("haproxy.cfg", ServerName::Haproxy),
+    ("lighttpd.conf", ServerName::Lighttpd),
 ];
 
 /// The server that a file is for, by what stands in it; a directory is HAProxy's. What is no other's is nginx's.
@@ -200,7 +216,9 @@ fn told_from(path: &Path) -> Result<ServerName> {
         return Ok(ServerName::Haproxy);
     }
     let path = absolute(path).with_context(|| format!("read {}", path.display()))?;
-    Ok(told_from_text(&text_of(&bytes_in(&path)?)))
+    let name = path.file_name().unwrap_or_default();
+    let named = || NAMES.iter().find(|(known, _)| name == *known).map(|(_, server)| *server);
+    Ok(told_from_text(&text_of(&bytes_in(&path)?)).or_else(named).unwrap_or(ServerName::Nginx))
 }
 
 /// A file of a configuration: for root one that nobody else may write, because its server will be run as root.
@@ -209,18 +227,19 @@ fn bytes_in(path: &Path) -> Result<Vec<u8>> {
     owners::require_own(path).map(|()| bytes)
 }
 
-fn told_from_text(text: &str) -> ServerName {
+/// `None`: no line tells.
+fn told_from_text(text: &str) -> Option<ServerName> {
     let code = || text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     if code().any(|line| {
         ["http {", "http{", "events {", "events{"].iter().any(|start| line.starts_with(start)) || line == "http"
     }) {
-        return ServerName::Nginx;
+        return Some(ServerName::Nginx);
     }
     // nginx ends these lines with a semicolon or a brace, and lighttpd those of a condition.
     let begins =
         |line: &str, start: &str| line.starts_with(start) && (start.starts_with('$') || !line.ends_with([';', '{']));
     let is_of = |starts: &[&str]| code().any(|line| starts.iter().any(|start| begins(line, start)));
-    LINES.iter().find(|(_, starts)| is_of(starts)).map_or(ServerName::Nginx, |(server, _)| *server)
+    LINES.iter().find(|(_, starts)| is_of(starts)).map(|(server, _)| *server)
 }
 
 #[cfg(test)]
@@ -235,11 +254,13 @@ mod tests {
             ("global\n  daemon\nfrontend web\n", ServerName::Haproxy),
             ("server.port = 443\n", ServerName::Lighttpd),
             ("$SERVER[\"socket\"] == \":443\" {\n", ServerName::Lighttpd),
+            ("include \"/etc/lighttpd/lighttpd*annotated.conf\"\n", ServerName::Lighttpd),
+            ("include \"x.conf\";\n", ServerName::Nginx),
             ("events {}\nhttp {\n server {\n listen 443 ssl;\n}\n}\n", ServerName::Nginx),
             ("http\n{\n}\n", ServerName::Nginx),
             ("load_module x;\n", ServerName::Nginx),
         ] {
-            assert_eq!(told_from_text(text), server, "{text}");
+            assert_eq!(told_from_text(text).unwrap_or(ServerName::Nginx), server, "{text}");
         }
         assert_eq!(server_of("/usr/sbin/httpd"), Some(ServerName::ApacheEvent));
         assert_eq!(server_of("/x/y"), None);

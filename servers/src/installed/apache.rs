@@ -1,5 +1,6 @@
 //! An installed Apache: its virtual hosts, what of them reaches beyond it, and its copy.
 
+mod conditions;
 mod reader;
 
 use std::collections::BTreeMap;
@@ -7,14 +8,16 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use anyhow::{Context, Result, bail, ensure};
+use itertools::Itertools;
 use tlsdyno_record::model::TlsChange;
 use tlsdyno_tls::Version;
 
 use super::effects::{self, BLOTTED, Handling, Table};
+use super::files::Files;
 use super::site::{ASKED, AccessLog, Copied, Done, Facts, Host, LEFT_OUT, MAY_DO_ANYTHING, NOT_KNOWN, OWN_PLACE};
 use super::site::{PORT_OF_TLS, Ports, SWITCHED_OFF, Site, measured};
 use crate::{Place, ServerTls, apache};
-use reader::{Directive, all, flat};
+use reader::{Directive, all};
 
 /// An installed configuration.
 #[derive(Clone, Debug)]
@@ -22,6 +25,8 @@ pub(super) struct Apache {
     directives: Vec<Directive>,
     /// The directory of relative names.
     root: PathBuf,
+    /// Conditions that are not met, as they stand there.
+    left_out: Vec<String>,
 }
 
 /// What becomes of each directive.
@@ -41,14 +46,14 @@ fn is_of(directive: &Directive, patterns: &str) -> bool {
 
 /// A virtual host with TLS, or the main server, whose `inner` is empty.
 struct Server<'a> {
-    inner: Vec<&'a Directive>,
+    inner: &'a [Directive],
     port: u16,
 }
 
 impl Apache {
-    pub(super) fn read(path: &Path) -> Result<Apache> {
-        let (directives, root) = reader::read(path)?;
-        let apache = Apache { directives, root };
+    pub(super) fn read(path: &Path, files: &mut Files) -> Result<Apache> {
+        let reader::Read { directives, root, left_out } = reader::read(path, files)?;
+        let apache = Apache { directives, root, left_out };
         let is_part = !all(&apache.directives).iter().any(|of| of.is_any(&["Listen", "LoadModule", "ServerRoot"]));
         ensure!(
             !is_part,
@@ -61,24 +66,24 @@ impl Apache {
 
     /// All with TLS, in the order of the file.
     fn servers(&self) -> Vec<Server<'_>> {
-        let main = flat(&self.directives);
+        let main = self.directives.as_slice();
         let hosts = main.iter().filter(|of| is_host(of));
-        let mut servers: Vec<Server> = hosts.filter(|host| has_tls(host, &main)).map(|host| server_of(host)).collect();
-        if servers.is_empty() && switched_on(&main) == Some(true) {
+        let mut servers: Vec<Server> = hosts.filter(|host| has_tls(host, main)).map(server_of).collect();
+        if servers.is_empty() && switched_on(main) == Some(true) {
             let listens = main.iter().filter(|of| of.is("Listen")).filter_map(|of| port_of(&of.first()?));
             let ports: Vec<u16> = listens.collect();
             let port = ports.iter().find(|port| **port % 1000 == PORT_OF_TLS).or(ports.first());
-            servers.push(Server { inner: Vec::new(), port: port.copied().unwrap_or(PORT_OF_TLS) });
+            servers.push(Server { inner: &[], port: port.copied().unwrap_or(PORT_OF_TLS) });
         }
         servers
     }
 
     fn facts(&self, server: &Server) -> Facts {
-        let main = flat(&self.directives);
+        let main = self.directives.as_slice();
         // What the server says itself takes the place of what stands around it.
         let each = |name: &str| -> Vec<&Directive> {
-            let own: Vec<&Directive> = server.inner.iter().copied().filter(|of| of.is(name)).collect();
-            if own.is_empty() { main.iter().copied().filter(|of| of.is(name)).collect() } else { own }
+            let own: Vec<&Directive> = server.inner.iter().filter(|of| of.is(name)).collect();
+            if own.is_empty() { main.iter().filter(|of| of.is(name)).collect() } else { own }
         };
         let value = |name: &str, otherwise: &str| {
             each(name).last().and_then(|of| of.first()).unwrap_or_else(|| otherwise.to_owned())
@@ -92,9 +97,9 @@ impl Apache {
         };
         let groups = commands("Groups").or_else(|| commands("Curves")).unwrap_or_default();
         let ciphers = each("SSLCipherSuite").into_iter().map(Directive::values).rfind(|words| words.len() == 1);
-        let inner: Vec<&Directive> = server.inner.iter().flat_map(|of| all(std::slice::from_ref(*of))).collect();
-        let passes = inner.iter().chain(&main).filter(|of| of.is("ProxyPass") || of.is("ProxyPassMatch"));
-        let keeps = |of: &&&Directive| !of.arguments.to_ascii_lowercase().contains("disablereuse=on");
+        let inner = all(server.inner);
+        let passes = inner.into_iter().chain(main).filter(|of| of.is("ProxyPass") || of.is("ProxyPassMatch"));
+        let keeps = |of: &Directive| !of.arguments.to_ascii_lowercase().contains("disablereuse=on");
         let files = each("SSLCertificateFile").into_iter().filter_map(Directive::first);
         Facts {
             certificates: files.map(|file| self.root.join(file).display().to_string()).collect(),
@@ -116,8 +121,8 @@ impl Apache {
                 if is_on("KeepAlive", "on") { value("KeepAliveTimeout", "5") + "s" } else { "0".to_owned() },
                 value("MaxKeepAliveRequests", "100"),
             ],
-            passes_on: passes.clone().next().map(|_| passes.clone().all(|of| keeps(&of))),
-            access_logs: access_logs(&each("CustomLog"), &main, &self.root),
+            passes_on: passes.clone().next().map(|_| passes.clone().all(keeps)),
+            access_logs: access_logs(&each("CustomLog"), main, &self.root),
         }
     }
 }
@@ -177,7 +182,7 @@ fn protocols(words: &[String]) -> Vec<String> {
     ALL.into_iter().filter(|version| taken.contains(version)).map(str::to_owned).collect()
 }
 
-fn access_logs(logs: &[&Directive], main: &[&Directive], root: &Path) -> Vec<AccessLog> {
+fn access_logs(logs: &[&Directive], main: &[Directive], root: &Path) -> Vec<AccessLog> {
     let named = |name: &str| {
         let mut formats = main.iter().filter(|of| of.is("LogFormat")).map(|of| of.values());
         formats.rfind(|words| words.get(1).is_some_and(|other| other == name)).map(|words| words[0].clone())
@@ -199,14 +204,14 @@ fn inner_of(directive: &Directive) -> &[Directive] {
     directive.inner.as_deref().unwrap_or_default()
 }
 
-fn switched_on(directives: &[&Directive]) -> Option<bool> {
+fn switched_on(directives: &[Directive]) -> Option<bool> {
     let last = directives.iter().rev().find(|of| of.is("SSLEngine"))?;
     Some(last.first().is_some_and(|word| word.eq_ignore_ascii_case("on")))
 }
 
 /// Whether a virtual host speaks TLS: by its own word, or by that around it.
-fn has_tls(host: &Directive, main: &[&Directive]) -> bool {
-    switched_on(&flat(inner_of(host))).or_else(|| switched_on(main)).unwrap_or(false)
+fn has_tls(host: &Directive, main: &[Directive]) -> bool {
+    switched_on(inner_of(host)).or_else(|| switched_on(main)).unwrap_or(false)
 }
 
 fn port_of(address: &str) -> Option<u16> {
@@ -215,7 +220,7 @@ fn port_of(address: &str) -> Option<u16> {
 
 fn server_of(host: &Directive) -> Server<'_> {
     let port = host.values().iter().find_map(|address| port_of(address));
-    Server { inner: flat(inner_of(host)), port: port.unwrap_or(PORT_OF_TLS) }
+    Server { inner: inner_of(host), port: port.unwrap_or(PORT_OF_TLS) }
 }
 
 impl Site for Apache {
@@ -226,7 +231,7 @@ impl Site for Apache {
                 name.rsplit("://").next().unwrap_or_default().split(':').next().unwrap_or_default().to_owned()
             };
             let names = named.flat_map(|of| of.values()).map(bare).collect();
-            let sends_away = |of: &&Directive| {
+            let sends_away = |of: &Directive| {
                 let words = of.values();
                 let path = words.iter().rev().nth(1).map(String::as_str);
                 of.is_any(&["Redirect", "RedirectPermanent"]) && path == Some("/")
@@ -237,6 +242,12 @@ impl Site for Apache {
         self.servers().into_iter().map(host).collect()
     }
 
+    fn told(&self) -> Vec<(String, String)> {
+        let unmet = self.left_out.iter().unique().join(", ");
+        let told = (format!("Conditions that are not met: {unmet}"), "What stands below them is left out".to_owned());
+        if unmet.is_empty() { Vec::new() } else { vec![told] }
+    }
+
     fn is_tls_client(&self) -> bool {
         all(&self.directives).iter().any(|of| of.is("SSLProxyEngine"))
     }
@@ -244,9 +255,9 @@ impl Site for Apache {
     fn copy(&self, host: Option<&str>, ports: Ports) -> Result<Copied> {
         let hosts = self.hosts();
         let port = measured(&hosts, host).context("none of its servers speaks TLS")?.port;
-        let main = flat(&self.directives);
+        let main = self.directives.as_slice();
         let is_main = self.servers().iter().all(|server| server.inner.is_empty());
-        let mut copy = Copy { ports, port, main: &main, done: Done::default(), places: BTreeMap::new() };
+        let mut copy = Copy { ports, port, main, done: Done::default(), places: BTreeMap::new() };
         let own = |name: &str| format!("\"{}\"", ports.own(name));
         let mut directives = vec![
             Directive::of("DefaultRuntimeDir", format!("\"{}\"", ports.directory.display())),
@@ -269,7 +280,7 @@ impl Site for Apache {
     }
 
     fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()> {
-        let is_on = switched_on(&flat(&self.directives)) == Some(true);
+        let is_on = switched_on(&self.directives) == Some(true);
         // Of all that a server of ours would have, what is asked.
         let mut lines = reader::parsed(&apache::tls_directives(tls, place, None)?.join("\n"))?;
         lines.retain(|line| is_asked(asked, line));
@@ -313,7 +324,7 @@ fn is_asked(asked: &TlsChange, directive: &Directive) -> bool {
 fn replace(directives: &mut Vec<Directive>, asked: &TlsChange, lines: &[Directive], is_on: bool) {
     directives.retain(|directive| directive.inner.is_some() || !is_asked(asked, directive));
     for directive in directives {
-        let puts = is_host(directive) && switched_on(&flat(inner_of(directive))).unwrap_or(is_on);
+        let puts = is_host(directive) && switched_on(inner_of(directive)).unwrap_or(is_on);
         if let Some(inner) = &mut directive.inner {
             replace(inner, asked, lines, is_on);
             inner.extend(lines.iter().filter(|_| puts).cloned());
@@ -325,7 +336,7 @@ struct Copy<'a> {
     ports: Ports<'a>,
     /// The port of the installed server that is measured.
     port: u16,
-    main: &'a [&'a Directive],
+    main: &'a [Directive],
     done: Done,
     /// The copy's own places by those of the installed server.
     places: BTreeMap<(String, String), String>,

@@ -1,5 +1,6 @@
 //! An installed HAProxy: its sections, what of them reaches beyond it, and its copy.
 
+mod conditions;
 mod reader;
 mod tls;
 
@@ -12,9 +13,8 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::geteuid;
 use tlsdyno_record::model::TlsChange;
 
-use super::bytes_in;
 use super::effects::{self, BLOTTED, Handling, Table};
-use super::nginx::text_of;
+use super::files::Files;
 use super::site::{ASKED, AccessLog, Copied, Done, Facts, Host, LEFT_OUT, MAY_DO_ANYTHING, NOT_KNOWN, OWN_PLACE};
 use super::site::{PORT_OF_TLS, Ports, Site, is_listed, place_of_measured};
 use crate::{Place, ServerTls};
@@ -44,13 +44,15 @@ const CHECKS: &str = "check agent-check agent-addr:1 agent-port:1 agent-inter:1 
 const OF_ONE_ADDRESS: &str = "sc_ sc0_ sc1_ src_";
 
 impl Haproxy {
-    pub(super) fn read(path: &Path) -> Result<Haproxy> {
+    pub(super) fn read(path: &Path, texts: &mut Files) -> Result<Haproxy> {
         let mut sections = vec![Section::default()];
         for file in files(path)? {
-            reader::read(&text_of(&bytes_in(&file)?), &mut sections).with_context(|| format!("{}", file.display()))?;
+            let (number, text) = texts.text(&file)?;
+            let read = reader::read(&text, number, &mut sections, &conditions::is_met);
+            read.with_context(|| format!("{}", file.display()))?;
         }
         if !sections.iter().any(|section| section.kind() == "global") {
-            sections.insert(1, Section { head: vec!["global".to_owned()], lines: Vec::new() });
+            sections.insert(1, Section { head: vec!["global".to_owned()], ..Section::default() });
         }
         let home = if path.is_dir() { Some(path) } else { path.parent() };
         let home = home.filter(|home| !home.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -129,7 +131,7 @@ impl Haproxy {
 /// A text of one file as it is understood, written again.
 pub(super) fn rewritten(text: &str) -> Result<String> {
     let mut sections = vec![Section::default()];
-    reader::read(text, &mut sections)?;
+    reader::read(text, 0, &mut sections, &|_, _| Ok(true))?;
     let mut again = String::new();
     sections.iter().for_each(|section| section.write(&mut again));
     Ok(again)
@@ -166,7 +168,7 @@ pub(super) fn apply(new: &[String], file: &mut Vec<String>) {
 /// The words of a line that begins no section, if it has any.
 fn line_of(text: &str) -> Option<Line> {
     let mut sections = vec![Section::default()];
-    reader::read(text, &mut sections).ok()?;
+    reader::read(text, 0, &mut sections, &|_, _| Ok(true)).ok()?;
     sections.pop()?.lines.into_iter().next()
 }
 
@@ -315,7 +317,7 @@ impl Copy<'_> {
         if is_measured {
             lines.insert(0, Line::of(&format!("bind 127.0.0.1:{}", self.ports.plain_port)));
         }
-        Section { head: section.head.clone(), lines }
+        Section { lines, ..section.clone() }
     }
 
     /// The listener of the copy in the place of one: several addresses are one. HTTP/3 is left out, as it is not
@@ -323,9 +325,9 @@ impl Copy<'_> {
     fn bind(&mut self, bind: &Line) -> Option<Line> {
         let address = bind.addresses().find(|address| !address.starts_with("quic"))?;
         let own = self.sockets.get(&address)?.clone();
-        let mut rest = Line { words: bind.words.iter().skip(2).cloned().collect() };
+        let mut rest = Line::from(bind.words[2..].to_vec());
         rest.remove_listed(BIND_OUT);
-        Some(Line { words: [vec!["bind".to_owned(), own], rest.words].concat() })
+        Some([vec!["bind".to_owned(), own], rest.words].concat().into())
     }
 
     /// A line as the copy has it.
@@ -449,16 +451,16 @@ fn shown(section: &Section) -> Section {
         if line.words.len() > kept {
             words.push(BLOTTED.to_owned());
         }
-        Line { words }
+        Line::from(words)
     };
-    Section { head: section.head.clone(), lines: section.lines.iter().map(one).collect() }
+    Section { lines: section.lines.iter().map(one).collect(), ..section.clone() }
 }
 
 /// The same log on standard output, which is a file of the copy.
 fn own_log(line: &Line) -> Line {
-    let mut rest = Line { words: line.words.iter().skip(2).cloned().collect() };
+    let mut rest = Line::from(line.words[2..].to_vec());
     rest.remove_listed("format:1 len:1 sample:1 profile:1");
-    Line { words: [Line::of("log stdout format raw").words, rest.words].concat() }
+    [Line::of("log stdout format raw").words, rest.words].concat().into()
 }
 
 /// A path as a word in which nothing is expanded.

@@ -1,5 +1,6 @@
 //! An installed lighttpd: what it prints of its own configuration, and its copy.
 
+mod conditions;
 mod reader;
 
 use std::path::{Path, PathBuf};
@@ -51,7 +52,22 @@ impl Lighttpd {
     }
 
     fn of(printed: &str) -> Result<Lighttpd> {
-        let items = reader::read(printed).context("lighttpd printed what is not understood")?;
+        let mut items = reader::read(printed).context("lighttpd printed what is not understood")?;
+        let is_tls = |item: &Item| item.is_of_tls() && !item.is("ssl.engine");
+        let global: Vec<Item> = items.iter().filter(|item| is_tls(item)).cloned().collect();
+        // A socket that switches TLS on and says no more of it has what the main server says, all or nothing: what a
+        // copy adds to it would be alone there.
+        reader::change_all(&mut items, &mut |items| {
+            for item in items {
+                if let Item::Block { head, inner } = item
+                    && socket_port(head).is_some()
+                    && is_on(inner) == Some(true)
+                    && !inner.iter().any(is_tls)
+                {
+                    inner.extend(global.iter().cloned());
+                }
+            }
+        });
         Ok(Lighttpd { items })
     }
 
@@ -78,11 +94,15 @@ impl Lighttpd {
         main.into_iter().chain(blocks).collect()
     }
 
-    fn facts(&self, socket: &[Item]) -> Facts {
-        let said = |name: &str| value_of(socket, name).or_else(|| self.global(name));
-        // Hosts of the socket may have certificates of their own.
-        let inner = |name: &str| reader::all(socket).into_iter().find(|item| item.is(name)).and_then(Item::value);
-        let text = |name: &str| said(name).or_else(|| inner(name)).map(|value| value.trim_matches('"').to_owned());
+    /// Of a socket, as a client sees it that asks for this host.
+    fn facts(&self, port: u16, socket: &[Item], host: Option<&str>) -> Facts {
+        let around = conditions::in_force(&self.items, port, host);
+        let in_force = [around, conditions::in_force(socket, port, host)].concat();
+        let said = |name: &str| in_force.iter().rev().find(|item| item.is(name)).and_then(|item| item.value());
+        // Where only other hosts have a certificate, one of theirs stands for all.
+        let any = |name: &str| reader::all(socket).into_iter().find(|item| item.is(name)).and_then(Item::value);
+        let bare = |value: String| value.trim_matches('"').to_owned();
+        let text = |name: &str| said(name).map(bare);
         let commands = reader::pairs(&said("ssl.openssl.ssl-conf-cmd").unwrap_or_default());
         let command = |name: &str| {
             commands.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.clone())
@@ -95,7 +115,7 @@ impl Lighttpd {
             .into_iter()
             .any(|item| matches!(item, Item::Setting { name, .. } if passes_on(name)));
         Facts {
-            certificates: text("ssl.pemfile").into_iter().collect(),
+            certificates: text("ssl.pemfile").or_else(|| any("ssl.pemfile").map(bare)).into_iter().collect(),
             protocols: versions(command("MinProtocol"), command("MaxProtocol")),
             groups: groups.split(':').filter(|group| !group.is_empty()).map(str::to_owned).collect(),
             ciphers: text("ssl.cipher-list").or_else(|| command("CipherString")).unwrap_or_default(),
@@ -204,8 +224,11 @@ impl Site for Lighttpd {
     fn hosts(&self) -> Vec<Host> {
         let mut hosts = Vec::new();
         for (port, inner) in self.sockets() {
-            let facts = self.facts(inner);
-            let host = |names: Vec<String>| Host { names, port, only_redirects: false, facts: facts.clone() };
+            let host = |names: Vec<String>| {
+                let name = names.first().map(|name| name.replacen('*', "www", 1));
+                let facts = self.facts(port, inner, name.as_deref());
+                Host { names, port, only_redirects: false, facts }
+            };
             hosts.push(host(Vec::new()));
             hosts.extend(names(&self.items).into_iter().map(|name| host(vec![name])));
         }

@@ -25,6 +25,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use tlsdyno_record::model::TlsChange;
 
+use super::files::Files;
 use super::site::{Choice, Copied, Facts, Host, Offer, Ports, Site};
 use crate::{Place, ServerTls, nginx, programs};
 use copy::Copy;
@@ -44,8 +45,8 @@ impl Nginx {
     ///
     /// # Errors
     /// A file cannot be read or understood, or no server of it speaks TLS.
-    pub(super) fn read(path: &Path) -> Result<Nginx> {
-        let nginx = Nginx { directives: reader::read(path)? };
+    pub(super) fn read(path: &Path, files: &mut Files) -> Result<Nginx> {
+        let nginx = Nginx { directives: reader::read(path, files)? };
         ensure!(
             nginx.http().iter().any(|of| of.name == "server" && has_tls(of.inner()) || of.name == "ssl"),
             "no server of `http` in {} listens with TLS (`listen … ssl`), so that there is nothing to measure",

@@ -1,4 +1,6 @@
 //! Reads a configuration of Apache as it does itself: directives and sections, with all that they include.
+//!
+//! Circle: conditions depend on what was read before them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,11 +9,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::conditions::{self, Modules};
 use crate::glob;
-use crate::installed::bytes_in;
-use crate::installed::nginx::text_of;
+use crate::installed::files::{At, Files};
 
-/// Includes within includes; more is a circle.
+/// Includes and macros within such; more is a circle.
 const DEPTH_MAX: u32 = 16;
 /// Sections within sections.
 const SECTIONS_MAX: usize = 32;
@@ -22,11 +24,13 @@ pub(super) struct Directive {
     pub(super) name: String,
     pub(super) arguments: String,
     pub(super) inner: Option<Vec<Directive>>,
+    /// Its line, with those that continue it.
+    pub(super) at: At,
 }
 
 impl Directive {
     pub(super) fn of(name: &str, arguments: impl Into<String>) -> Directive {
-        Directive { name: name.to_owned(), arguments: arguments.into(), inner: None }
+        Directive { name: name.to_owned(), arguments: arguments.into(), inner: None, at: At::default() }
     }
 
     /// Whether it has this name, in whatever letters.
@@ -47,10 +51,11 @@ impl Directive {
         self.values().into_iter().next()
     }
 
-    /// Whether it holds only under a condition on modules, variables or versions, which is taken to be met.
-    pub(super) fn is_condition(&self) -> bool {
-        self.inner.is_some()
-            && self.is_any(&["IfModule", "IfDefine", "IfVersion", "IfDirective", "IfFile", "IfSection"])
+    /// The same with values in the place of a macro's parameters.
+    fn filled(&self, values: &[(String, String)]) -> Directive {
+        let inner = self.inner.as_ref().map(|inner| inner.iter().map(|of| of.filled(values)).collect());
+        let [name, arguments] = [&self.name, &self.arguments].map(|text| with_values(text, values));
+        Directive { name, arguments, inner, at: self.at.clone() }
     }
 
     pub(super) fn write(&self, text: &mut String, depth: usize) {
@@ -69,18 +74,6 @@ impl Directive {
             }
         }
     }
-}
-
-/// Those of a list, with those under conditions in their place.
-pub(super) fn flat(directives: &[Directive]) -> Vec<&Directive> {
-    let mut flat: Vec<&Directive> = Vec::new();
-    for directive in directives {
-        match &directive.inner {
-            Some(inner) if directive.is_condition() => flat.extend(self::flat(inner)),
-            _ => flat.push(directive),
-        }
-    }
-    flat
 }
 
 /// All of them with those in sections.
@@ -123,53 +116,110 @@ fn values(arguments: &str) -> Vec<String> {
 
 /// What is read, and what it is read with.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(super) struct Reader<'a> {
     /// The directory of relative names.
     pub(super) root: PathBuf,
-    /// Values of `${NAME}`: those of Debian's `envvars`, of `Define`, and of this process's environment.
+    pub(super) modules: Modules,
+    /// Names that `Define` and command lines define, with their values.
+    pub(super) defined: BTreeMap<String, String>,
+    /// Conditions that are not met, as they stand there.
+    pub(super) left_out: Vec<String>,
+    /// Values of `${NAME}` that nobody defines: those of Debian's `envvars`.
     variables: BTreeMap<String, String>,
+    /// Sections of `Macro` by their names, in small letters.
+    macros: BTreeMap<String, Directive>,
+    files: &'a mut Files,
 }
 
-impl Reader {
-    pub(super) fn new(path: &Path) -> Result<Reader> {
+/// Variables that Debian's service has, by the file beside a configuration.
+fn variables_beside(path: &Path) -> BTreeMap<String, String> {
+    environment(&fs::read_to_string(path.with_file_name("envvars")).unwrap_or_default())
+}
+
+impl Reader<'_> {
+    fn new<'a>(path: &Path, files: &'a mut Files) -> Result<Reader<'a>> {
         let path = std::path::absolute(path).with_context(|| format!("read {}", path.display()))?;
         let root = path.parent().unwrap_or(Path::new("/")).to_owned();
-        let text = fs::read_to_string(root.join("envvars")).unwrap_or_default();
-        Ok(Reader { root, variables: environment(&text) })
+        let variables = variables_beside(&path);
+        let arguments = variables.get("APACHE_ARGUMENTS").map_or("", String::as_str);
+        let defined = conditions::defined_by(arguments).map(|name| (name, String::new())).collect();
+        let (modules, macros) = (Modules::built_in(), BTreeMap::new());
+        Ok(Reader { root, modules, defined, left_out: vec![], variables, macros, files })
     }
 
     /// The directives of a file with those of files that it includes.
-    pub(super) fn file(&mut self, path: &Path, depth: u32) -> Result<Vec<Directive>> {
-        let text = text_of(&bytes_in(path)?);
-        let parsed = parsed(&text).with_context(|| format!("{} is no configuration of Apache", path.display()))?;
-        self.with_includes(parsed, depth)
+    fn file(&mut self, path: &Path, depth: u32) -> Result<Vec<Directive>> {
+        let (number, text) = self.files.text(path)?;
+        let mut parsed = parsed(&text).with_context(|| format!("{} is no configuration of Apache", path.display()))?;
+        set_file(&mut parsed, number);
+        self.in_force(parsed, depth)
     }
 
-    fn with_includes(&mut self, directives: Vec<Directive>, depth: u32) -> Result<Vec<Directive>> {
+    /// What holds of these, with what they include: what stands below a condition that is met is there without it.
+    fn in_force(&mut self, directives: Vec<Directive>, depth: u32) -> Result<Vec<Directive>> {
         let mut all = Vec::new();
         for mut directive in directives {
             directive.arguments = self.expanded(&directive.arguments);
             let values = directive.values();
-            if let (true, Some(root)) = (directive.is("ServerRoot"), values.first()) {
-                self.root = PathBuf::from(root);
-            }
-            if let (true, Some(name)) = (directive.is("Define"), values.first()) {
-                self.variables.insert(name.clone(), values.get(1).cloned().unwrap_or_default());
-            }
-            if directive.is_any(&["Include", "IncludeOptional"]) {
-                ensure!(depth > 0, "{} is included within itself", directive.arguments);
-                let pattern = self.root.join(values.first().map_or("", String::as_str));
-                for file in self.included(&pattern, directive.is("Include"))? {
-                    all.extend(self.file(&file, depth - 1)?);
+            let first = values.first().map_or("", String::as_str);
+            match directive.name.to_ascii_lowercase().as_str() {
+                "serverroot" => self.root = PathBuf::from(first),
+                "define" => drop(self.defined.insert(first.to_owned(), values.get(1).cloned().unwrap_or_default())),
+                "undefine" => drop(self.defined.remove(first)),
+                "loadmodule" => {
+                    let file = self.root.join(values.get(1).map_or("", String::as_str));
+                    self.modules.load(first, file);
                 }
+                "macro" if directive.inner.is_some() => {
+                    self.macros.insert(first.to_ascii_lowercase(), directive);
+                    continue;
+                }
+                "undefmacro" => {
+                    self.macros.remove(&first.to_ascii_lowercase());
+                    continue;
+                }
+                "use" => {
+                    all.extend(self.used(&values, depth)?);
+                    continue;
+                }
+                "include" | "includeoptional" => {
+                    ensure!(depth > 0, "{} is included within itself", directive.arguments);
+                    for file in self.included(&self.root.join(first), directive.is("Include"))? {
+                        all.extend(self.file(&file, depth - 1)?);
+                    }
+                    continue;
+                }
+                _ => {}
+            }
+            let is_met = conditions::is_met(self, &directive)?;
+            if is_met == Some(false) {
+                self.left_out.push(format!("<{} {}>", directive.name, directive.arguments));
                 continue;
             }
             if let Some(inner) = directive.inner.take() {
-                directive.inner = Some(self.with_includes(inner, depth)?);
+                let inner = self.in_force(inner, depth)?;
+                if is_met.is_some() {
+                    all.extend(inner);
+                    continue;
+                }
+                directive.inner = Some(inner);
             }
             all.push(directive);
         }
         Ok(all)
+    }
+
+    /// What `Use NAME VALUE…` stands for (mod_macro).
+    fn used(&mut self, values: &[String], depth: u32) -> Result<Vec<Directive>> {
+        let name = values.first().map_or("", String::as_str);
+        let body = self.macros.get(&name.to_ascii_lowercase());
+        let body = body.with_context(|| format!("`Use {name}` stands before a <Macro {name}>, or there is none"))?;
+        ensure!(depth > 0, "the macro {name} uses itself");
+        let mut pairs: Vec<_> = body.values().into_iter().skip(1).zip(values[1..].iter().cloned()).collect();
+        // The longest first: `$ab` is not `$a` with a letter behind it.
+        pairs.sort_by_key(|(parameter, _)| std::cmp::Reverse(parameter.len()));
+        let filled = body.filled(&pairs).inner.unwrap_or_default();
+        self.in_force(filled, depth - 1)
     }
 
     fn included(&self, pattern: &Path, must_be_there: bool) -> Result<Vec<PathBuf>> {
@@ -187,7 +237,8 @@ impl Reader {
         let mut rest = text;
         while let Some((before, name, behind)) = variable(rest) {
             expanded.push_str(before);
-            match self.variables.get(name).cloned().or_else(|| std::env::var(name).ok()) {
+            let known = self.defined.get(name).or(self.variables.get(name)).cloned();
+            match known.or_else(|| std::env::var(name).ok()) {
                 Some(value) => expanded.push_str(&value),
                 None => expanded.push_str(&rest[before.len()..rest.len() - behind.len()]),
             }
@@ -219,18 +270,47 @@ fn environment(text: &str) -> BTreeMap<String, String> {
     variables
 }
 
-/// The directives of a text, includes not followed.
+/// A text with values in the place of what stands for them, which is looked for in this order.
+fn with_values(text: &str, values: &[(String, String)]) -> String {
+    let mut filled = String::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        match values.iter().find(|(name, _)| !name.is_empty() && rest.starts_with(name.as_str())) {
+            Some((name, value)) => {
+                filled.push_str(value);
+                rest = &rest[name.len()..];
+            }
+            None => {
+                filled.push(first);
+                rest = &rest[first.len_utf8()..];
+            }
+        }
+    }
+    filled
+}
+
+fn set_file(directives: &mut [Directive], file: usize) {
+    for directive in directives {
+        directive.at.file = file;
+        set_file(directive.inner.as_deref_mut().unwrap_or_default(), file);
+    }
+}
+
+/// The directives of a text, includes not followed and conditions not decided.
 pub(super) fn parsed(text: &str) -> Result<Vec<Directive>> {
     let mut open: Vec<(Directive, usize)> = Vec::new();
     let mut done: Vec<Directive> = Vec::new();
     let mut lines = text.lines().enumerate();
     while let Some((number, line)) = lines.next() {
+        let from = line.as_ptr() as usize - text.as_ptr() as usize;
+        let mut bytes = from + line.len() - line.trim_start().len()..from + line.len();
         let mut line = line.to_owned();
         // Only at the very end of a line: a blank behind it makes it a letter (`ap_cfg_getline`).
         while line.ends_with('\\') {
             line.pop();
             let Some((_, next)) = lines.next() else { break };
             line.push_str(next);
+            bytes.end = next.as_ptr() as usize - text.as_ptr() as usize + next.len();
         }
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
@@ -254,7 +334,8 @@ pub(super) fn parsed(text: &str) -> Result<Vec<Directive>> {
             None => line.split_once([' ', '\t']).unwrap_or((line, "")),
         };
         ensure!(!name.is_empty(), "line {at}: a name is missing");
-        let directive = Directive::of(name, arguments.trim());
+        let mut directive = Directive::of(name, arguments.trim());
+        directive.at.bytes = bytes;
         match section {
             Some(_) => {
                 ensure!(open.len() < SECTIONS_MAX, "line {at}: its sections are nested too deep");
@@ -269,11 +350,21 @@ pub(super) fn parsed(text: &str) -> Result<Vec<Directive>> {
     Ok(done)
 }
 
-/// Reads a configuration with all that it includes. Answers the directory of relative names, too.
-pub(super) fn read(path: &Path) -> Result<(Vec<Directive>, PathBuf)> {
-    let mut reader = Reader::new(path)?;
+/// A configuration with all that it includes, as far as its conditions are met.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub(super) directives: Vec<Directive>,
+    /// The directory of relative names.
+    pub(super) root: PathBuf,
+    /// Conditions that are not met.
+    pub(super) left_out: Vec<String>,
+}
+
+/// Reads a configuration.
+pub(super) fn read(path: &Path, files: &mut Files) -> Result<Read> {
+    let mut reader = Reader::new(path, files)?;
     let directives = reader.file(path, DEPTH_MAX)?;
-    Ok((directives, reader.root))
+    Ok(Read { directives, root: reader.root, left_out: reader.left_out })
 }
 
 #[cfg(test)]
@@ -298,7 +389,6 @@ mod tests {
         )
         .unwrap();
         assert_eq!(read.len(), 2);
-        assert!(read[1].is_condition());
         let host = &read[1].inner.as_ref().unwrap()[0];
         assert_eq!(
             (host.arguments.as_str(), host.inner.as_ref().unwrap()[0].first().as_deref()),
@@ -323,14 +413,15 @@ mod tests {
         );
         write("apache2.conf", "Define site shop\nIncludeOptional sites\nInclude none*.conf\n");
         write("sites/a", "ErrorLog ${APACHE_LOG_DIR}/${site}.log\nX ${A} ${NOBODY_KNOWS}");
-        let (read, root) = read(&place.path().join("apache2.conf")).unwrap();
+        let read_all = || super::read(&place.path().join("apache2.conf"), &mut Files::default());
+        let Read { directives: read, root, .. } = read_all().unwrap();
         assert_eq!(root, place.path());
         let arguments: Vec<&str> = read.iter().map(|of| of.arguments.as_str()).collect();
         assert_eq!(arguments, ["site shop", "/var/log/apache2/shop.log", "/var/log/apache2/a ${NOBODY_KNOWS}"]);
         write("apache2.conf", "Include apache2.conf");
-        assert!(super::read(&place.path().join("apache2.conf")).is_err());
+        assert!(read_all().is_err());
         write("apache2.conf", "Include x.conf");
-        assert!(format!("{:#}", super::read(&place.path().join("apache2.conf")).unwrap_err()).contains("no such file"));
+        assert!(format!("{:#}", read_all().unwrap_err()).contains("no such file"));
     }
 
     #[test]

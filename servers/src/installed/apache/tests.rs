@@ -1,7 +1,8 @@
 use super::*;
 use crate::installed::Installed;
 
-const MAIN: &str = "ServerRoot /etc/apache2\nMutex file:/var/lock/apache2 default\nPidFile /run/apache2/apache2.pid\n\
+const MAIN: &str = "ServerRoot /etc/apache2\nLoadModule ssl_module modules/mod_ssl.so\n\
+    Mutex file:/var/lock/apache2 default\nPidFile /run/apache2/apache2.pid\n\
     User www-data\nErrorLog /var/log/apache2/error.log\nListen 80\n<IfModule ssl_module>\n Listen 443\n\
     SSLSessionCache shmcb:/run/apache2/ssl_scache(512000)\n SSLProtocol all -SSLv3 -TLSv1 -TLSv1.1\n</IfModule>\n\
     LogFormat \"%h %{SSL_PROTOCOL}x\" timed\n<VirtualHost *:80>\n Redirect / https://shop.example/\n</VirtualHost>\n\
@@ -151,4 +152,61 @@ fn programs_are_named_and_checks_of_others_left_out() {
     assert!(!shown.contains("secret") && !shown.contains("Strange"), "{shown}");
     let refused = self::installed(&(MAIN.to_owned() + "MDomain x\n")).effects().unwrap_err().to_string();
     assert!(refused.contains("order certificates"), "{refused}");
+}
+
+/// A site of the main file, with these lines before and within it.
+fn site(before: &str, within: &str) -> String {
+    format!(
+        "Listen 443\nLoadModule ssl_module modules/mod_ssl.so\n{before}\n<VirtualHost *:443>\n ServerName a.example\n\
+         SSLEngine on\n SSLCertificateFile /a.pem\n{within}\n</VirtualHost>\n"
+    )
+}
+
+#[test]
+fn what_stands_under_a_condition_that_is_not_met_is_not_there() {
+    let text = site(
+        "Define SHOP\nSSLProtocol all -SSLv3",
+        "<IfModule mod_gnutls.c>\nSSLProtocol -all +TLSv1.2\nKeepAlive off\n</IfModule>\n\
+         <IfFile /no/such/file>\nSSLUseStapling on\n</IfFile>\n<IfDefine NOPE>\nSSLSessionTickets off\n</IfDefine>\n\
+         <IfDirective NoSuchThing>\nSSLUseStapling on\n</IfDirective>\n\
+         <IfSection NoSuchThing>\nSSLUseStapling on\n</IfSection>\n\
+         <IfModule !mod_ssl.c>\nSSLEngine off\n</IfModule>\n\
+         <IfModule mod_ssl.c>\n<IfDefine SHOP>\nKeepAliveTimeout 7\n</IfDefine>\n</IfModule>",
+    );
+    let installed = installed(&text);
+    let facts = installed.site.facts(None);
+    assert_eq!(facts.protocols, ["TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"]);
+    assert_eq!((facts.stapling, facts.tickets, facts.keep_alive[0].as_str()), (false, true, "7s"));
+    let copy = installed.text(1, 2, Path::new("/x")).unwrap();
+    for gone in ["-all", "<If", "SSLUseStapling", "SSLSessionTickets"] {
+        assert!(!copy.contains(gone), "{gone} is in\n{copy}");
+    }
+}
+
+#[test]
+fn a_site_that_nothing_switches_on_is_not_there() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("apache2.conf");
+    std::fs::write(&path, format!("Listen 80\n<IfDefine SSL>\n{}</IfDefine>\n", site("", ""))).unwrap();
+    let refused = Installed::read(&path, None).unwrap_err().to_string();
+    assert!(refused.contains("speaks TLS") && refused.contains("not met: <IfDefine SSL>"), "{refused}");
+}
+
+#[test]
+fn macros_are_filled_in() {
+    let text = "Listen 443\n<Macro Inner $a>\nServerAlias $a\n</Macro>\n<Macro V $h $ho>\n<VirtualHost *:443>\n\
+        ServerName $h\nSSLEngine on\nSSLCertificateFile /$ho/$h.pem\nUse Inner www.$h\n</VirtualHost>\n</Macro>\n\
+        Use v a.example keys\nUse V b.example keys\n";
+    let site = installed(text).site;
+    assert_eq!(site.facts(Some("www.b.example")).certificates, ["/keys/b.example.pem"]);
+    assert_eq!(site.choice(None).others, ["b.example"]);
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("apache2.conf");
+    for (text, said) in
+        [("Listen 1\nUse V", "there is none"), ("Listen 1\n<Macro V>\nUse V\n</Macro>\nUse V", "uses itself")]
+    {
+        std::fs::write(&path, text).unwrap();
+        let refused = format!("{:#}", Installed::read(&path, None).unwrap_err());
+        assert!(refused.contains(said), "{refused}");
+    }
 }

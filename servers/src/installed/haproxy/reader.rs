@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
+use crate::installed::files::At;
 use crate::installed::site::is_listed;
 
 /// What begins a section.
@@ -15,12 +16,15 @@ const KINDS: &str = "global defaults frontend backend listen peers mailers resol
 pub(super) struct Section {
     pub(super) head: Vec<String>,
     pub(super) lines: Vec<Line>,
+    /// The line that begins it.
+    pub(super) at: At,
 }
 
 /// The words of a line as they stand there, quotes included; one at least.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) words: Vec<String>,
+    pub(super) at: At,
 }
 
 impl Section {
@@ -50,10 +54,16 @@ impl Section {
     }
 }
 
+impl From<Vec<String>> for Line {
+    fn from(words: Vec<String>) -> Line {
+        Line { words, at: At::default() }
+    }
+}
+
 impl Line {
     /// Of words with single blanks between them.
     pub(super) fn of(text: &str) -> Line {
-        Line { words: text.split(' ').map(str::to_owned).collect() }
+        text.split(' ').map(str::to_owned).collect::<Vec<_>>().into()
     }
 
     pub(super) fn has(&self, word: &str) -> bool {
@@ -123,7 +133,7 @@ pub(super) fn plain_address(address: &str) -> String {
 }
 
 /// A word without its quotes and backslashes.
-fn plain(word: &str) -> String {
+pub(super) fn plain(word: &str) -> String {
     let mut text = String::with_capacity(word.len());
     let mut characters = word.chars();
     while let Some(character) = characters.next() {
@@ -136,21 +146,47 @@ fn plain(word: &str) -> String {
     text
 }
 
-/// Reads a text into sections; what stands before the first goes to the last that is there.
+/// Decides the condition of an `.if` behind these sections.
+pub(super) type Decide<'a> = &'a dyn Fn(&str, &[Section]) -> Result<bool>;
+
+/// Reads the text of a file into sections; what stands before the first goes to the last that is there. Lines under a
+/// condition that is not met are left out.
 ///
 /// # Errors
-/// A quote is not closed; the line.
-pub(super) fn read(text: &str, sections: &mut Vec<Section>) -> Result<()> {
+/// A quote or a condition is not closed, or the condition cannot be decided; the line.
+pub(super) fn read(text: &str, file: usize, sections: &mut Vec<Section>, decide: Decide) -> Result<()> {
+    // Of each `.if`: whether the lines hold that stand here, and whether those of a later branch may.
+    let mut open: Vec<[bool; 2]> = Vec::new();
     for (number, line) in text.lines().enumerate() {
-        let words = words(line);
-        ensure!(words.is_some(), "line {}: a quote is not closed", number + 1);
-        let Some(words) = words.filter(|words| !words.is_empty()) else { continue };
-        if is_listed(KINDS, &words[0]) {
-            sections.push(Section { head: words, lines: Vec::new() });
-        } else if let Some(last) = sections.last_mut() {
-            last.lines.push(Line { words });
+        let from = line.as_ptr() as usize - text.as_ptr() as usize;
+        let at = At { file, bytes: from..from + line.len() };
+        let words = words(line).with_context(|| format!("line {}: a quote is not closed", number + 1))?;
+        let Some(first) = words.first() else { continue };
+        let is_met = |may: bool| match may {
+            true => decide(&words[1..].join(" "), sections).with_context(|| format!("line {}", number + 1)),
+            false => Ok(false),
+        };
+        let holds = open.last().is_none_or(|[holds, _]| *holds);
+        match first.as_str() {
+            ".if" => {
+                let is = is_met(holds)?;
+                open.push([is, holds && !is]);
+            }
+            ".elif" | ".else" | ".endif" => {
+                let branch = open.pop().with_context(|| format!("line {}: {first} without .if", number + 1))?;
+                let is = if first == ".else" { branch[1] } else { first == ".elif" && is_met(branch[1])? };
+                open.extend((first != ".endif").then_some([is, branch[1] && !is]));
+            }
+            ".notice" | ".warning" | ".alert" | ".diag" => {}
+            _ if !holds => {}
+            kind if is_listed(KINDS, kind) => sections.push(Section { head: words, lines: Vec::new(), at }),
+            _ => sections
+                .last_mut()
+                .into_iter()
+                .for_each(|last| last.lines.push(Line { words: words.clone(), at: at.clone() })),
         }
     }
+    ensure!(open.is_empty(), "an .if is not ended");
     Ok(())
 }
 
@@ -195,7 +231,7 @@ mod tests {
 
     fn read_text(text: &str) -> Result<Vec<Section>> {
         let mut sections = vec![Section::default()];
-        read(text, &mut sections)?;
+        read(text, 0, &mut sections, &|condition, _| Ok(condition == "yes"))?;
         Ok(sections)
     }
 
@@ -209,6 +245,23 @@ mod tests {
         assert_eq!(words("x \"a"), None);
         assert_eq!(plain(r#""a 'b' "\ c"#), "a b  c");
         assert!(read_text("global\n log 'x").unwrap_err().to_string().contains("line 2"));
+    }
+
+    #[test]
+    fn lines_under_a_condition_that_is_not_met_are_left_out() {
+        let kept = |text: &str| {
+            let sections = read_text(text)?;
+            Ok::<_, anyhow::Error>(
+                sections.iter().flat_map(|of| &of.lines).map(|of| of.words.concat()).collect::<String>(),
+            )
+        };
+        let text = "global\n.if no\n a\n .if yes\n  b\n .else\n c\n .endif\n.elif yes\n d\n.elif yes\n e\n.else\n f\n\
+            .endif\n.if yes\n g\n .if no\n h\n .else\n i\n .endif\n.else\n j\n.endif\nk\n.warning x";
+        assert_eq!(kept(text).unwrap(), "dgik");
+        for (text, said) in [("global\n.if yes\n", "not ended"), ("global\n.else", "line 2: .else without .if")] {
+            assert!(format!("{:#}", kept(text).unwrap_err()).contains(said), "{text}");
+        }
+        assert_eq!(read_text(".if no\nfrontend x\n.endif\nfrontend y").unwrap().len(), 2);
     }
 
     #[test]

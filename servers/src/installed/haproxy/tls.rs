@@ -20,7 +20,7 @@ const VERSION_WORDS: &str = "ssl-min-ver:1 ssl-max-ver:1 no-tlsv10 no-tlsv11 no-
 
 /// The versions of a `bind`; none where nobody says any.
 pub(super) fn protocols(bind: &Line, options: &[String]) -> Vec<String> {
-    let defaults = Line { words: options.to_vec() };
+    let defaults = Line::from(options.to_vec());
     let bound = |word: &str| bind.value(word).or_else(|| defaults.value(word));
     let says = |word: &str| bind.has(word) || defaults.has(word);
     let forced = VERSIONS.iter().find(|(_, short)| says(&format!("force-{short}")));

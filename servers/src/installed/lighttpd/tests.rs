@@ -143,3 +143,25 @@ fn a_file_that_others_may_write_is_not_run_by_root() {
         assert!(refused.contains("more.conf: the user 4000000 owns") && !ran.exists(), "{refused}");
     }
 }
+
+#[test]
+fn a_socket_that_only_switches_tls_on_has_what_the_main_server_says() {
+    let printed = "config {\n server.port = 80\n ssl.pemfile = \"/both.pem\"\n\
+        ssl.openssl.ssl-conf-cmd = (\"MinProtocol\" => \"TLSv1.2\", \"Options\" => \"-SessionTicket\")\n\
+        $SERVER[\"socket\"] == \":443\" {\n ssl.engine = \"enable\"\n\
+        $HTTP[\"host\"] == \"slow.example\" {\n server.max-keep-alive-idle = 60\n }\n }\n}\n";
+    let mut installed = installed(printed);
+    let kept = |host| installed.site.facts(host).keep_alive[0].clone();
+    assert_eq!([kept(None), kept(Some("slow.example"))], ["5s", "60s"]);
+    let asked = TlsChange { tickets: Some(true), ..TlsChange::default() };
+    let place = tempfile::tempdir().unwrap();
+    let files = crate::certificates::create(tlsdyno_record::model::CertificateKind::P256, place.path()).unwrap();
+    installed.change_tls(&asked, &ServerTls::new(files), Place::example()).unwrap();
+    let text = installed.text(4443, 4080, Path::new("/x")).unwrap();
+    // mod_openssl wants the certificate where it has any other of these.
+    let (_, socket) = text.split_once("127.0.0.1:4443\" {").unwrap();
+    assert!(
+        socket.contains("ssl.pemfile = \"/both.pem\"") && socket.contains("\"Options\" => \"SessionTicket\""),
+        "{text}"
+    );
+}

@@ -105,7 +105,7 @@ pub(super) fn blotted(directives: &[Directive]) -> Vec<Directive> {
             Block::Directives(inner) => Block::Directives(blotted(inner)),
             _ => Block::Script(format!(" {BLOTTED} ")),
         });
-        Directive { name: name.to_owned(), arguments, block }
+        Directive { arguments, block, ..Directive::of(name, [""; 0]) }
     };
     directives.iter().map(one).collect()
 }

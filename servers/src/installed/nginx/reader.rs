@@ -8,10 +8,10 @@ use std::sync::LazyLock;
 use anyhow::{Context, Result, bail, ensure};
 use regex_lite::Regex;
 
-use super::text::{name_of, path_of, text_of, value, word_of};
+use super::text::{name_of, path_of, value, word_of};
 use super::{elsewhere, lua};
 use crate::glob;
-use crate::installed::bytes_in;
+use crate::installed::files::{At, Files};
 
 /// Includes within includes; more is a circle.
 const DEPTH_MAX: u32 = 16;
@@ -46,6 +46,8 @@ pub(super) struct Directive {
     pub(super) name: String,
     pub(super) arguments: Vec<String>,
     pub(super) block: Option<Block>,
+    /// From its name to its end.
+    pub(super) at: At,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -60,7 +62,7 @@ pub(super) enum Block {
 impl Directive {
     pub(super) fn of<Word: Into<String>>(name: &str, arguments: impl IntoIterator<Item = Word>) -> Directive {
         let arguments = arguments.into_iter().map(Into::into).collect();
-        Directive { name: name.to_owned(), arguments, block: None }
+        Directive { name: name.to_owned(), arguments, block: None, at: At::default() }
     }
 
     /// The directives in its block.
@@ -159,40 +161,39 @@ pub(super) fn matches(pattern: &str, name: &str) -> bool {
 ///
 /// # Errors
 /// A file cannot be read, or nginx would not understand it.
-pub(super) fn read(path: &Path) -> Result<Vec<Directive>> {
+pub(super) fn read(path: &Path, files: &mut Files) -> Result<Vec<Directive>> {
     // As nginx does: a link is not followed to where the rest of the configuration would be looked for.
     let path = absolute(path).with_context(|| format!("read {}", path.display()))?;
     let home = path.parent().unwrap_or(Path::new("/"));
     ensure!(!path.is_dir(), "{0} is a directory; name the file in it: {0}/nginx.conf", path.display());
-    let bytes = bytes_in(&path)?;
-    if let Some(advice) = elsewhere::advice(&path, &text_of(&bytes)) {
+    if let Some(advice) = elsewhere::advice(&path, &files.text(&path)?.1) {
         bail!("{advice}");
     }
-    with_includes(parsed(&path, &bytes)?, home, DEPTH_MAX)
+    with_includes(parsed(&path, files)?, home, files, DEPTH_MAX)
 }
 
 /// The directives of a file, includes not followed.
-fn parsed(path: &Path, bytes: &[u8]) -> Result<Vec<Directive>> {
-    let text = text_of(bytes);
-    let mut words = Words { text: &text, at: 0 };
+fn parsed(path: &Path, files: &mut Files) -> Result<Vec<Directive>> {
+    let (file, text) = files.text(path)?;
+    let mut words = Words { text: &text, file, at: 0 };
     words.directives(0).with_context(|| format!("{} is no nginx configuration: line {}", path.display(), words.line()))
 }
 
 /// The directives with those of files that they include. `home`: where nginx looks for relative names.
-fn with_includes(directives: Vec<Directive>, home: &Path, depth: u32) -> Result<Vec<Directive>> {
+fn with_includes(directives: Vec<Directive>, home: &Path, files: &mut Files, depth: u32) -> Result<Vec<Directive>> {
     let mut all = Vec::new();
     for mut directive in directives {
         if let (true, Some(pattern)) = (directive.name == "include", directive.arguments.first()) {
             ensure!(depth > 0, "{pattern} is included within itself");
             let pattern = home.join(path_of(&value(pattern)));
-            let files = glob::files(&pattern);
+            let found = glob::files(&pattern);
             ensure!(
-                !files.is_empty() || glob::is_pattern(&pattern),
+                !found.is_empty() || glob::is_pattern(&pattern),
                 "the configuration includes {}, and there is no such file",
                 pattern.display()
             );
-            for file in files {
-                all.extend(with_includes(parsed(&file, &bytes_in(&file)?)?, home, depth - 1)?);
+            for file in found {
+                all.extend(with_includes(parsed(&file, files)?, home, files, depth - 1)?);
             }
             continue;
         }
@@ -203,7 +204,7 @@ fn with_includes(directives: Vec<Directive>, home: &Path, depth: u32) -> Result<
             }
         }
         if let Some(lines) = directive.lines_mut() {
-            *lines = with_includes(std::mem::take(lines), home, depth)?;
+            *lines = with_includes(std::mem::take(lines), home, files, depth)?;
         }
         all.push(directive);
     }
@@ -213,6 +214,8 @@ fn with_includes(directives: Vec<Directive>, home: &Path, depth: u32) -> Result<
 /// The words of a configuration: what nginx's own reader takes for one (`ngx_conf_read_token`).
 struct Words<'a> {
     text: &'a str,
+    /// Its number.
+    file: usize,
     at: usize,
 }
 
@@ -229,6 +232,7 @@ impl<'a> Words<'a> {
         ensure!(depth < BLOCKS_MAX, "its blocks are nested too deep");
         let mut all = Vec::new();
         let mut words: Vec<String> = Vec::new();
+        let mut from = 0;
         loop {
             match self.next_word()? {
                 None if depth == 0 && words.is_empty() => return Ok(all),
@@ -244,9 +248,13 @@ impl<'a> Words<'a> {
                         _ if OF_DATA.contains(&name.as_str()) => Some(Block::Data(self.directives(depth + 1)?)),
                         _ => Some(Block::Directives(self.directives(depth + 1)?)),
                     };
-                    all.push(Directive { name, arguments: std::mem::take(&mut words), block });
+                    let at = At { file: self.file, bytes: from..self.at };
+                    all.push(Directive { name, arguments: std::mem::take(&mut words), block, at });
                 }
-                Some(word) => words.push(word.to_owned()),
+                Some(word) => {
+                    from = if words.is_empty() { self.at - word.len() } else { from };
+                    words.push(word.to_owned());
+                }
             }
         }
     }
@@ -299,7 +307,7 @@ fn plain_name(word: String) -> String {
 /// The directives of a text without includes.
 #[cfg(test)]
 pub(super) fn directives_of(text: &str) -> Result<Vec<Directive>> {
-    Words { text, at: 0 }.directives(0)
+    Words { text, file: 0, at: 0 }.directives(0)
 }
 
 #[cfg(test)]
@@ -308,8 +316,12 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::text::bytes_of;
+    use super::super::text::{bytes_of, text_of};
     use super::*;
+
+    fn read(path: &Path) -> Result<Vec<Directive>> {
+        super::read(path, &mut Files::default())
+    }
 
     fn written(directives: &[Directive]) -> String {
         let mut text = String::new();
