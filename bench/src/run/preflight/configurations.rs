@@ -379,6 +379,15 @@ mod tests {
     use tlsdyno_record::model::{Method, Processors, SessionCache, TlsChange};
 
     #[test]
+    fn a_refusal_names_its_remedy_and_the_log_where_only_that_knows_why() {
+        let told = |failed: &str| remedy(failed, &Tls::default(), "one\ntwo\nthree\nfour\n");
+        assert!(told("the server sent the alert unrecognized_name").contains("--host"));
+        assert!(told("the server sent the alert internal_error").ends_with(":\ntwo\nthree\nfour"));
+        assert_eq!(told("status 404"), "");
+        assert_eq!(remedy("the server sent the alert internal_error", &Tls::default(), ""), "");
+    }
+
+    #[test]
     fn configurations_are_recognised_by_what_they_replace() {
         let mut experiment = Experiment::default();
         experiment.fill();

@@ -8,6 +8,7 @@ const SITE: &str = "global\n\tlog /dev/log\tlocal0 # where\n\tchroot /var/lib/ha
     \tuser haproxy\n\tdaemon\n\tcrt-base /etc/ssl/private\n\tssl-default-bind-options ssl-min-ver TLSv1.2 \
     no-tls-tickets\n\
     defaults\n\tlog global\n\tmode http\n\toption httplog\n\ttimeout http-keep-alive 10s\n\
+    \toption external-check\n\texternal-check command /bin/true\n\
     frontend web\n  bind *:80\n  bind :443,[::]:443 ssl crt shop.pem alpn h2,http/1.1 accept-proxy\n\
     \x20 http-request redirect scheme https unless { ssl_fc }\n\
     \x20 stick-table type ip size 1m peers mates\n  http-request deny if { sc_http_req_rate(0) gt 100 }\n\
@@ -38,6 +39,8 @@ fn a_site_runs_beside_the_installed_one() {
         "stick-table type ip size 1m\n",
         "ssl-default-bind-options ssl-min-ver TLSv1.2 no-tls-tickets",
         "# Asked for real where the load leads there: 10.0.0.1:8080 (server)",
+        ", external-check, health checks (it also asks servers that are down), ",
+        ", option external-check, ",
     ] {
         assert!(text.contains(there), "{there} is not in\n{text}");
     }
