@@ -219,13 +219,6 @@ impl Section {
     }
 }
 
-impl Content {
-    /// Whether it is a chart.
-    pub fn is_chart(&self) -> bool {
-        matches!(self, Content::Chart(_))
-    }
-}
-
 impl Table {
     /// A table with a row for each subject.
     pub fn of<'a, T: 'a>(
@@ -247,11 +240,6 @@ impl Table {
         };
         let columns = self.columns.iter().filter(|column| column.medium.is_on(target)).cloned().collect();
         Table { columns, rows: self.rows.iter().map(row).collect() }
-    }
-
-    /// Whether any column has a heading.
-    pub fn has_header(&self) -> bool {
-        self.columns.iter().any(|column| !column.name.is_empty())
     }
 }
 

@@ -104,15 +104,15 @@ pub fn table_text(table: &Table, style: Style) -> String {
     let mut painted = comfy_table::Table::new();
     painted.load_style(presets::NOTHING);
     if style.rich {
-        painted.enforce_styling();
+        painted.enforce_styling()
     } else {
-        painted.force_no_tty();
-    }
+        painted.force_no_tty()
+    };
     let aligned = |cell: Painted, column: &Column| {
         let alignment = if column.is_number() { CellAlignment::Right } else { CellAlignment::Left };
         cell.set_alignment(alignment)
     };
-    if table.has_header() {
+    if table.columns.iter().any(|column| !column.name.is_empty()) {
         let name =
             |column: &Column| aligned(Painted::new(visible(&column.name)).add_attribute(Attribute::Underlined), column);
         painted.set_header(table.columns.iter().map(name));
@@ -136,18 +136,25 @@ pub fn table_text(table: &Table, style: Style) -> String {
         painted.set_content_arrangement(ContentArrangement::Dynamic);
         painted.set_width(u16::try_from(style.width).unwrap_or(u16::MAX));
     }
+    let mut least = 0;
     for (number, column) in table.columns.iter().enumerate().filter(|(_, column)| column.is_number()) {
         let widest = table.rows.iter().filter(|row| row.len() > 1).filter_map(|row| row.get(number));
         let widest = widest.map(|cell| cell.text.chars().count()).chain(longest_word(&column.name)).max().unwrap_or(0);
-        if let Some(painted) = painted.column_mut(number) {
-            painted.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(widest as u16 + 2)));
-        }
+        least += widest + 2;
+        let Some(painted) = painted.column_mut(number) else { continue };
+        painted.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(widest as u16 + 2)));
     }
     // What names a row, the id of a record for one, is of no use in pieces.
     let names = table.rows.iter().filter(|row| row.len() > 1).filter_map(|row| longest_word(&row.first()?.text));
     if let (Some(longest), Some(first)) = (names.max(), painted.column_mut(0)) {
-        let whole = Width::Fixed(longest.min(NAME_WHOLE_MAX) as u16 + 2);
-        first.set_constraint(ColumnConstraint::LowerBoundary(whole));
+        least += longest.min(NAME_WHOLE_MAX) + 2;
+        first.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(longest.min(NAME_WHOLE_MAX) as u16 + 2)));
+    }
+    // Where numbers do not fit beside each other a row is a paragraph.
+    if style != Style::PLAIN && least > style.width + 2 {
+        let cell = |(cell, column): (&Cell, &Column)| format!("{} {}", column.name, cell.text);
+        let told = |row: &Vec<Cell>| row.iter().zip(&table.columns).map(cell).collect::<Vec<_>>().join(", ");
+        return table.rows.iter().map(|row| wrapped(&told(row), style.width, INDENT)).collect::<Vec<_>>().join("\n");
     }
     painted.trim_fmt()
 }
@@ -218,6 +225,20 @@ mod tests {
         assert_eq!(bar(0.53125, 4, rich), "██▏");
         assert_eq!(bar(-0.2, 4, rich), "");
         assert_eq!(bar(2.0, 4, Style::PLAIN), "####");
+    }
+
+    #[test]
+    fn numbers_stay_whole_on_a_narrow_terminal() {
+        let columns =
+            vec![Column::words("machines"), Column::number("% used"), Column::interval(), Column::number("p99")];
+        let row = ["2 servers", "57.8", "[57.1, 58.4]", "1,234,567.8"].map(Cell::from).to_vec();
+        let text = |width| {
+            let table = Table { columns: columns.clone(), rows: vec![row.clone()] };
+            table_text(&table, Style { rich: false, width })
+        };
+        assert_eq!(text(80).lines().count(), 2, "{}", text(80));
+        let narrow = text(30);
+        assert!(narrow.lines().all(|line| line.chars().count() <= 30) && narrow.contains("1,234,567.8"), "{narrow}");
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub fn document(record: &Record, summary: &LoadSummary) -> Document {
 /// each would hide how the points differ.
 fn run_of_several((point, run): (&ConfigurationSummary, &Summary)) -> impl Iterator<Item = Section> {
     let document = run_page::document(run);
-    let is_table = |part: &Content| !part.is_chart() && !matches!(part, Content::Warnings(_));
+    let is_table = |part: &Content| !matches!(part, Content::Chart(_) | Content::Warnings(_));
     let tables = document.sections.into_iter().filter(move |section| section.parts.iter().all(is_table));
     let title = Section::titled("", &point.name).text(document.answer);
     [title].into_iter().chain(tables).map(|section| section.on(Medium::Page))
