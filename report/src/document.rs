@@ -241,6 +241,11 @@ impl Table {
         let columns = self.columns.iter().filter(|column| column.medium.is_on(target)).cloned().collect();
         Table { columns, rows: self.rows.iter().map(row).collect() }
     }
+
+    /// Whether any column has a heading.
+    pub fn has_header(&self) -> bool {
+        self.columns.iter().any(|column| !column.name.is_empty())
+    }
 }
 
 impl Column {

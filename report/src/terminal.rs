@@ -112,7 +112,7 @@ pub fn table_text(table: &Table, style: Style) -> String {
         let alignment = if column.is_number() { CellAlignment::Right } else { CellAlignment::Left };
         cell.set_alignment(alignment)
     };
-    if table.columns.iter().any(|column| !column.name.is_empty()) {
+    if table.has_header() {
         let name =
             |column: &Column| aligned(Painted::new(visible(&column.name)).add_attribute(Attribute::Underlined), column);
         painted.set_header(table.columns.iter().map(name));
@@ -147,11 +147,10 @@ pub fn table_text(table: &Table, style: Style) -> String {
     // What names a row, the id of a record for one, is of no use in pieces.
     let names = table.rows.iter().filter(|row| row.len() > 1).filter_map(|row| longest_word(&row.first()?.text));
     if let (Some(longest), Some(first)) = (names.max(), painted.column_mut(0)) {
-        least += longest.min(NAME_WHOLE_MAX) + 2;
         first.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(longest.min(NAME_WHOLE_MAX) as u16 + 2)));
     }
     // Where numbers do not fit beside each other a row is a paragraph.
-    if style != Style::PLAIN && least > style.width + 2 {
+    if style != Style::PLAIN && least + NAME_WHOLE_MAX > style.width {
         let cell = |(cell, column): (&Cell, &Column)| format!("{} {}", column.name, cell.text);
         let told = |row: &Vec<Cell>| row.iter().zip(&table.columns).map(cell).collect::<Vec<_>>().join(", ");
         return table.rows.iter().map(|row| wrapped(&told(row), style.width, INDENT)).collect::<Vec<_>>().join("\n");
