@@ -158,7 +158,7 @@ impl Service {
         let stranger = shared.strangers.enter(Arc::clone(&stream), from);
         let serve = move || match Conversation::begin(&shared, stream) {
             Ok(mut one) => {
-                stranger.is_known();
+                stranger.has_shown_itself();
                 drop(one.go_on());
             }
             Err(_) => shared.counters.add(NOT_LET_IN, 1),

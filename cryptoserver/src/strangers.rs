@@ -68,7 +68,7 @@ impl Strangers {
 
 impl Stranger {
     /// It is an agent, and has a place among those.
-    pub fn is_known(self) {
+    pub fn has_shown_itself(self) {
         self.among.all().known.insert(self.network);
     }
 }

@@ -440,7 +440,7 @@ impl Copy<'_> {
             return directive.clone();
         }
         let words: Vec<&str> = directive.arguments.split_ascii_whitespace().collect();
-        if !words.iter().any(|word| is_check(&word)) {
+        if !words.iter().any(&is_check) {
             return directive.clone();
         }
         self.done.add(LEFT_OUT, "health checks of mod_proxy_hcheck");
