@@ -263,8 +263,9 @@ impl<'a> Exchange<'a> {
             // The stamp is of the wall clock, which may be set in between: nothing arrives before what was sent for it.
             let arrived_ns = now_ns.saturating_sub(age_ns.unwrap_or(0)).max(self.times.last_byte_ns);
             self.times.server_hello_ns.get_or_insert(arrived_ns);
+            let before = self.received.data_bytes;
             self.receive(read)?;
-            if self.received.data_bytes > 0 {
+            if self.received.data_bytes > before {
                 self.times.first_byte_ns.get_or_insert(arrived_ns);
                 self.times.last_byte_ns = arrived_ns;
             }
@@ -278,14 +279,12 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// The server sends no more: that is the end of a response that says no length.
+    /// The server sends no more: that is the end of a response that says no length. Its last byte came before.
     ///
     /// # Errors
     /// The response is not complete.
     pub fn ended(&mut self) -> Result<(), Failure> {
-        self.received.response.end_of_input().map_err(|_| Failure::Closed)?;
-        self.times.last_byte_ns = monotonic_ns();
-        Ok(())
+        self.received.response.end_of_input().map_err(|_| Failure::Closed)
     }
 
     /// Where TLS 1.3 has given no ticket yet, waits so long for one.
@@ -438,6 +437,10 @@ impl Receiver for Received {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
+    use tlsdyno_engine::sys::stamp_arrivals;
+
     use super::*;
 
     #[test]
@@ -457,6 +460,36 @@ mod tests {
         let answer = b"HTTP/1.1 200 OK\r\nX: y\r\nserver:  nginx/1.22 \r\n\r\nServer: body\r\n";
         assert_eq!(server(answer).as_deref(), Some("nginx/1.22"));
         assert_eq!(server(b"HTTP/1.1 200 OK\r\n\r\nServer: body\r\n"), None);
+    }
+
+    /// Times are those of packets, however late the program looks.
+    #[test]
+    fn the_last_byte_came_before_the_program_read_it() {
+        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let connected = || {
+            let client = TcpStream::connect(server.local_addr().unwrap()).unwrap();
+            stamp_arrivals(&client).unwrap();
+            (client, server.accept().unwrap().0)
+        };
+        // The kernel begins to stamp packets some time after it was asked.
+        let (stamped, mut other) = connected();
+        while {
+            other.write_all(b"x").unwrap();
+            receive_stamped(&stamped, &mut [0; 9]).unwrap().1.is_none()
+        } {}
+        let (client, mut stream) = connected();
+        let exchange = Exchange::over(client, TIME_LIMIT).unwrap();
+        let mut exchange = exchange.asking(None, None, b"GET / HTTP/1.1\r\n\r\n", b"").unwrap();
+        exchange.send().unwrap();
+        assert!(stream.read(&mut [0; 99]).unwrap() > 0);
+        stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nbody").unwrap();
+        drop(stream);
+        // On loopback what was written has arrived.
+        let arrived_ns = monotonic_ns();
+        exchange.answered().unwrap();
+        let times = exchange.times;
+        assert!(times.first_byte_ns.is_some_and(|ns| ns <= arrived_ns), "{times:?} {arrived_ns}");
+        assert!((times.hello_ns..=arrived_ns).contains(&times.last_byte_ns), "{times:?} {arrived_ns}");
     }
 
     proptest::proptest! {

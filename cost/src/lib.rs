@@ -5,16 +5,15 @@
 // They panic where the reader has gone (`2>&1 | head -1`): `tell!` and `output::print` do not.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
-pub mod certificate;
 pub mod choice;
 pub mod command;
 pub mod file;
-mod forwarder;
 mod maker;
 mod page;
 pub mod parts;
 mod pilot;
 mod server;
+mod side_by_side;
 pub mod steps;
 mod subject;
 pub mod summary;
@@ -32,9 +31,9 @@ use tlsdyno_bench::report::json;
 use tlsdyno_record::model::CertificateKind;
 use tlsdyno_record::store::{OfKind, Record, UNREAD};
 use tlsdyno_stats::Metric;
-use tlsdyno_tls::{Group, Version};
+use tlsdyno_tls::{Group, Suite, Version};
+use tlsdyno_traffic::network::certificate::Certificate;
 
-use self::certificate::Certificate;
 use self::file::CostExperiment;
 use self::steps::Step;
 use self::summary::CostSummary;
@@ -73,6 +72,9 @@ pub struct Measured {
     /// not known.
     #[serde(default)]
     pub keys: Vec<CertificateKind>,
+    /// The suite that it takes in place of AES-128-GCM, which it does not take.
+    #[serde(default)]
+    pub suite: Option<Suite>,
     /// How its CPU time is read: `processes` or `cgroup`; `none`: not at all, so that steps are what a client waits.
     pub accounting: String,
     /// Of a CPU, what it uses without us, which is taken off.

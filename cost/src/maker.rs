@@ -1,6 +1,6 @@
 //! Makes the connections of the steps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,12 +9,14 @@ use anyhow::{Context, Result, ensure};
 use tlsdyno_base::certificate_files;
 use tlsdyno_base::exchange::{Exchange, Reach};
 use tlsdyno_base::url::Url;
-use tlsdyno_tls::{Config, EarlyData, Handshake, Session, Settings, Version};
+use tlsdyno_tls::{Config, EarlyData, Handshake, Session, Settings, Suite, Version};
 
 use crate::file::Cost;
 use crate::server::PATIENCE;
 use crate::steps::{Resumed, Step};
 
+/// Sessions that a turn has of a server that takes each once: what 8 ms are enough for.
+const SESSIONS_OF_TURN: usize = 16;
 /// How long a ticket of TLS 1.3 is waited for behind the first answer.
 const TICKET_PATIENCE: Duration = Duration::from_millis(300);
 
@@ -29,7 +31,9 @@ pub(crate) struct Maker {
     no_request: bool,
     /// By the number of the step: what its connections offer, and those that take the session for them.
     configs: Vec<[Arc<Config>; 2]>,
-    sessions: BTreeMap<(Version, Resumed), Session>,
+    sessions: BTreeMap<(Version, Resumed), Vec<Session>>,
+    /// Of these the server takes each session once.
+    taken_once: BTreeSet<(Version, Resumed)>,
     /// There is a CPU to spare, on which the client waits without sleeping.
     stays_awake: bool,
     /// The next connection begins so long after the one before at the earliest.
@@ -48,11 +52,12 @@ pub(crate) struct Made {
 }
 
 impl Maker {
-    /// For these steps at a server that is there. `url`: what is requested of it.
+    /// For these steps at a server that is there. `url`: what is requested of it; `usual`: the suites that it takes in
+    /// place of AES-128-GCM.
     ///
     /// # Errors
     /// The client's certificate cannot be used.
-    pub fn new(cost: &Cost, url: &Url, address: SocketAddr, steps: &[Step]) -> Result<Maker> {
+    pub fn new(cost: &Cost, url: &Url, address: SocketAddr, steps: &[Step], usual: &[Suite]) -> Result<Maker> {
         let host = url.host_header();
         let request = |path: &str, connection: &str| {
             format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: tlsdyno\r\n{connection}\r\n").into_bytes()
@@ -67,7 +72,8 @@ impl Maker {
             _ => None,
         };
         let configs = |step: &Step| {
-            let settings = step.settings(&url.host, &cost.alpn, certificate.as_ref());
+            let (alpn, client_certificate) = (cost.alpn.clone(), certificate.clone());
+            let settings = Settings { alpn, client_certificate, ..step.settings(&url.host, usual) };
             let of_session = Settings { lack: None, ..settings.clone() };
             Ok([Arc::new(Config::new(settings)?), Arc::new(Config::new(of_session)?)])
         };
@@ -78,6 +84,7 @@ impl Maker {
             no_request: cost.no_request,
             configs: steps.iter().map(configs).collect::<Result<_>>()?,
             sessions: BTreeMap::new(),
+            taken_once: BTreeSet::new(),
             stays_awake: std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1),
             pause: cost.at_most_per_s.map(|rate| Duration::from_secs_f64(1.0 / rate)),
             last: None,
@@ -90,10 +97,7 @@ impl Maker {
     /// It does not go as far as it should, or resumes no session although it should.
     pub fn make(&mut self, number: usize, step: &Step) -> Result<Made> {
         let config = step.version.map(|_| Arc::clone(&self.configs[number][0]));
-        let session = match (step.version, step.resumes) {
-            (Some(version), Some(how)) => Some(self.session(number, version, how)?),
-            _ => None,
-        };
+        let session = step.version.zip(step.resumes).map(|kind| self.session(number, kind)).transpose()?;
         let connected = self.connect(step.version.is_none())?;
         if step.reach == Reach::Tcp {
             connected.ending_at(Reach::Tcp, None, None)?;
@@ -118,7 +122,7 @@ impl Maker {
         };
         let handshake = made.handshake.as_ref();
         let is_resumed = handshake.is_some_and(|handshake| handshake.resumed.is_some());
-        ensure!(step.resumes.is_none() || is_resumed, "the server does not resume the session, or takes it once only");
+        ensure!(step.resumes.is_none() || is_resumed, "the server does not resume the session");
         let is_compressed = handshake.is_some_and(|handshake| handshake.certificate_compressed);
         ensure!(!step.compressed || is_compressed, "the server does not compress its certificate by zlib (RFC 8879)");
         let is_early = handshake.is_some_and(|handshake| handshake.early_data == EarlyData::Accepted);
@@ -138,32 +142,55 @@ impl Maker {
     }
 
     /// The session that connections of this step resume.
-    fn session(&mut self, number: usize, version: Version, how: Resumed) -> Result<Session> {
-        if let Some(session) = self.sessions.get(&(version, how)) {
-            return Ok(session.clone());
+    fn session(&mut self, number: usize, kind: (Version, Resumed)) -> Result<Session> {
+        if self.sessions.get(&kind).is_none_or(Vec::is_empty) {
+            self.take_sessions(number, kind)?;
         }
+        let held = self.sessions.entry(kind).or_default();
+        let session = if self.taken_once.contains(&kind) { held.pop() } else { held.last().cloned() };
+        session.context("the server gives no session to resume")
+    }
+
+    /// Takes the sessions that the server gives on a connection with a full handshake.
+    fn take_sessions(&mut self, number: usize, kind: (Version, Resumed)) -> Result<()> {
         let config = Arc::clone(&self.configs[number][1]);
         let connected = self.connect(false)?;
-        let session = if self.no_request {
-            connected.taking_session(&config)?
+        let sessions = if self.no_request {
+            connected.taking_session(&config)?.into_iter().collect()
         } else {
             let mut exchange = connected.asking(Some(&config), None, &self.requests[""][1], b"")?;
             exchange.answered()?;
             exchange.wait_for_ticket(TICKET_PATIENCE);
-            exchange.end()?.sessions.pop()
+            exchange.end()?.sessions
         };
-        let session = session.context("the server gives no session to resume")?;
-        self.sessions.insert((version, how), session.clone());
-        Ok(session)
+        ensure!(!sessions.is_empty(), "the server gives no session to resume");
+        self.sessions.entry(kind).or_default().extend(sessions);
+        Ok(())
     }
 
-    /// Takes a new session for this step, before the server forgets the last one: it may have room for few.
+    /// Connections of this step have a session of their own each, or no longer. `false`: it was so, or they have none.
+    pub fn resume_once_each(&mut self, step: &Step, once: bool) -> bool {
+        let change = |kind| if once { self.taken_once.insert(kind) } else { self.taken_once.remove(&kind) };
+        step.version.zip(step.resumes).is_some_and(change)
+    }
+
+    /// Takes new sessions for a turn of this step, before the server forgets the last ones: it may have room for few.
     ///
     /// # Errors
     /// The server gives none any more.
     pub fn renew_session(&mut self, number: usize, step: &Step) -> Result<()> {
-        let Some((version, how)) = step.version.zip(step.resumes) else { return Ok(()) };
-        self.sessions.remove(&(version, how));
-        self.session(number, version, how).map(drop)
+        let Some(kind) = step.version.zip(step.resumes) else { return Ok(()) };
+        self.sessions.remove(&kind);
+        let wanted = if self.taken_once.contains(&kind) { SESSIONS_OF_TURN } else { 1 };
+        while self.sessions.get(&kind).map_or(0, Vec::len) < wanted {
+            self.take_sessions(number, kind)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a further connection of this step needs no other one to take a session first.
+    pub fn is_stocked(&self, step: &Step) -> bool {
+        let kind = step.version.zip(step.resumes);
+        kind.is_none_or(|kind| self.sessions.get(&kind).is_some_and(|held| !held.is_empty()))
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tlsdyno_base::bootstrap::Estimate;
-use tlsdyno_base::units::{format_bytes, format_count, format_micros, format_of, format_quantity};
+use tlsdyno_base::units::{NONE, format_bytes, format_count, format_micros, format_of, format_quantity};
 use tlsdyno_base::verdict::Direction;
 use tlsdyno_bench::report::circumstances;
 use tlsdyno_bench::report::document::{Chart, Content, Document, Medium, Method, Section, Tone};
@@ -10,7 +10,8 @@ use tlsdyno_record::store::Record;
 use tlsdyno_report::charts::{COLOURS, names, palette, quantity, tooltip, with};
 use tlsdyno_report::rows::Rows;
 
-use crate::parts::{FULL, KEY_AGREEMENT, NEXT, PartCost, PartKind, RESUMED, SIGNATURE, TOGETHER, ZERO};
+use crate::parts::{FULL, JOINED, KEY_AGREEMENT, NEXT, PartCost, PartKind, RESUMED, SIGNATURE, TOGETHER, ZERO};
+use crate::side_by_side::PartDifference;
 use crate::summary::{CostSummary, ServerCost, StepCost};
 
 /// Height of the bar of a connection in the chart.
@@ -67,7 +68,7 @@ fn told(of: &Estimate) -> String {
 fn alone(server: &ServerCost) -> String {
     let Some(full) = server.part(FULL) else { return "No handshake was measured.".to_owned() };
     let version = server.negotiated.split(' ').next().unwrap_or_default();
-    let full = told(&full.cost_ns);
+    let full = known(full);
     let mut said = match server.is_cpu() {
         true => format!("A full TLS {version} handshake costs this server {full} of CPU time"),
         false => format!(
@@ -76,32 +77,38 @@ fn alone(server: &ServerCost) -> String {
         ),
     };
     if let Some(resumed) = server.part(RESUMED) {
-        said.push_str(&format!(", a resumed one {}", told(&resumed.cost_ns)));
+        said.push_str(&format!(", a resumed one {}", known(resumed)));
     }
     said.push('.');
     if let Some(signature) = server.part(SIGNATURE) {
-        said.push_str(&format!(" The certificate and signature are {} of that.", told(&signature.cost_ns)));
+        said.push_str(&format!(" The certificate and signature are {} of that.", known(signature)));
     }
     said
 }
 
+/// A part in a headline: no number that noise may have made.
+fn known(part: &PartCost) -> String {
+    let ends = if part.cost_ns.half_width().is_finite() { part.cost_ns.ends(format_micros) } else { NONE.to_owned() };
+    if is_known(&part) { told(&part.cost_ns) } else { format!("an undecided amount ({ends} µs)") }
+}
+
+fn is_known(part: &&PartCost) -> bool {
+    part.cost_ns.half_width().is_finite() && part.cost_ns.direction() == Direction::Bigger
+}
+
 /// One part of two servers in a sentence.
-fn compared(difference: &PartCost, first: &ServerCost, second: &ServerCost) -> String {
+fn compared(difference: &PartDifference, first: &ServerCost, second: &ServerCost) -> String {
     let part = &difference.part;
-    let by = |of: Estimate| told(&of);
-    match difference.cost_ns.direction() {
-        Direction::Bigger => {
-            format!("{}'s {part} costs {} more than {}'s.", second.label, by(difference.cost_ns), first.label)
-        }
+    let more = difference.cost_ns;
+    let less = Estimate { value: -more.value, low: -more.high, high: -more.low };
+    match difference.direction {
+        Direction::Bigger => format!("{}'s {part} costs {} more than {}'s.", second.label, told(&more), first.label),
         Direction::Smaller => {
-            format!(
-                "{}'s {part} costs {} less than {}'s.",
-                second.label,
-                by(difference.cost_ns.scaled(-1.0)),
-                first.label
-            )
+            format!("{}'s {part} costs {} less than {}'s.", second.label, told(&less), first.label)
         }
-        Direction::Undecided => format!("Their {part} could not be told apart: {} more in B.", by(difference.cost_ns)),
+        Direction::Undecided => {
+            format!("Their {part} could not be told apart: {} µs more in B.", more.ends(format_micros))
+        }
     }
 }
 
@@ -114,9 +121,9 @@ fn at_rate(summary: &CostSummary, server: &ServerCost) -> Option<String> {
         let format = |cpus: f64| format!("{cpus:.2}");
         format!("{} {} CPUs", format(of.value), of.ends(format))
     };
-    let full = cpus(server.part(FULL)?.cost_ns, connections);
+    let full = cpus(server.part(FULL).filter(is_known)?.cost_ns, connections);
     let kept = requests - connections;
-    let next = server.part(NEXT).filter(|_| kept > 0.0);
+    let next = server.part(NEXT).filter(is_known).filter(|_| kept > 0.0);
     let next = next.map(|next| format!(", and the further requests on them {}", cpus(next.cost_ns, kept)));
     Some(format!(
         "At {} a second on {}, full handshakes take {full}{}.",
@@ -196,32 +203,31 @@ fn parts(summary: &CostSummary, server: &ServerCost) -> Section {
 }
 
 fn notes(server: &ServerCost) -> Vec<String> {
-    let has = |name: &str| server.part(name).is_some();
-    let together = has(TOGETHER).then(|| {
-        format!("\"{TOGETHER}\" cannot be taken apart from outside; the encryption of the server's messages is in it.")
+    let is_joined = |part: &&PartCost| part.kind == PartKind::Life && part.part.ends_with(JOINED);
+    let joined = server.parts.iter().filter(is_joined).map(|PartCost { part, .. }| {
+        let more = if part == TOGETHER { "; the encryption of the server's messages is in it" } else { "" };
+        format!("\"{part}\" cannot be taken apart from outside{more}.")
     });
     let by_zero = server.part(KEY_AGREEMENT).is_some_and(|part| part.of.contains(ZERO)).then(|| {
         format!("\"{KEY_AGREEMENT}\" holds what the server's library does around its two multiplications, too.")
     });
-    together.into_iter().chain(by_zero).collect()
+    joined.chain(by_zero).collect()
 }
 
 /// Two servers part by part.
 fn side_by_side(summary: &CostSummary) -> Section {
-    let part = |server: usize, part: &PartCost| summary.servers[server].part(&part.part).map(|of| of.cost_ns);
-    let undecided = |part: &PartCost| part.cost_ns.direction() == Direction::Undecided;
-    let verdict = |part: &PartCost| match part.cost_ns.direction() {
+    let verdict = |part: &PartDifference| match part.direction {
         Direction::Bigger => "dearer in B",
         Direction::Smaller => "cheaper in B",
         Direction::Undecided => "not told apart",
     };
     let rows = Rows::of(&summary.differences)
         .words("part", |part| part.part.clone())
-        .estimate(format!("A, {}", unit(&summary.servers[0])), format_micros, |of| part(0, of))
-        .estimate(format!("B, {}", unit(&summary.servers[1])), format_micros, |of| part(1, of))
+        .estimate(format!("A, {}", unit(&summary.servers[0])), format_micros, |of| Some(of.first_ns))
+        .estimate(format!("B, {}", unit(&summary.servers[1])), format_micros, |of| Some(of.second_ns))
         .estimate("B − A", format_micros, |of| Some(of.cost_ns))
         .words("", |of| verdict(of).to_owned())
-        .toned(Tone::Muted, undecided)
+        .toned(Tone::Muted, |of| of.direction == Direction::Undecided)
         .headed(|part| Some(heading(part.kind)));
     let name = |server: &ServerCost| format!("{}: {} · {}", server.label, server.address, server.negotiated);
     Section::titled("parts", "Side by side").rows(rows).notes(summary.servers.iter().map(name))

@@ -11,14 +11,15 @@ use tlsdyno_base::interrupt;
 use tlsdyno_base::url::Url;
 use tlsdyno_bench::run::observer::Observer;
 use tlsdyno_record::model::CertificateKind;
-use tlsdyno_tls::{Error as TlsError, Group, Handshake, Signer, Version};
+use tlsdyno_servers::forwarder;
+use tlsdyno_tls::{Error as TlsError, Group, Handshake, Signer, Suite, Version};
+use tlsdyno_traffic::network::certificate::Certificate;
 
-use crate::certificate::Certificate;
+use crate::Measured;
 use crate::file::Cost;
 use crate::maker::{Made, Maker};
 use crate::server::{PATIENCE, Server};
 use crate::steps::{COMPRESSED, Step};
-use crate::{Measured, forwarder};
 
 /// Connections of each step that are tried before anything is measured.
 const TRIES: u32 = 3;
@@ -56,18 +57,19 @@ impl Target {
     ) -> Result<Target> {
         let address = server.address;
         observer.step(&format!("finding out what {address} takes"));
-        let Taken { whole, negotiated, group, keys, certificate, steps, refused } =
-            Taken::of(cost, url, address, stop)?;
+        let taken = Taken::of(cost, url, address, stop)?;
+        let Taken { whole, negotiated, group, keys, usual, certificate, steps, refused } = taken;
         // The numbers of steps are those of the ones that are left.
-        let mut maker = Maker::new(cost, url, address, &steps)?;
+        let mut maker = Maker::new(cost, url, address, &steps, &usual)?;
         for (number, step) in steps.iter().enumerate() {
             tried(&mut maker, number, step).with_context(|| step.name.clone()).or_fault(Fault::Unreachable)?;
         }
-        if cost.at_most_per_s.is_none() && server.pids_here().is_some() {
+        if let Some(pids) = server.pids_here().filter(|_| cost.at_most_per_s.is_none()) {
             observer.step("finding out who works on the connections");
             let handshake = whole.replace("request", "handshake");
             let number = steps.iter().position(|step| step.name == handshake).unwrap_or(0);
-            forwarder::refuse(&mut server, || maker.make(number, &steps[number]).map(drop))?;
+            let connection = || maker.make(number, &steps[number]).map(drop);
+            forwarder::refuse(address, &pids, || server.read_ns(), connection)?;
         }
         let rests = server.comes_to_rest()?;
         if !rests {
@@ -87,6 +89,7 @@ impl Target {
             accounting: accounting.to_owned(),
             busy_percent: 100.0 * server.busy,
             slice_us: if rests { SLICE } else { LONG_SLICE }.as_micros() as u64,
+            suite: usual.into_iter().find(|suite| whole.starts_with(&format!("TLS {}", suite.version()))),
             whole,
             certificate,
             steps,
@@ -102,6 +105,8 @@ struct Taken {
     negotiated: String,
     group: Option<Group>,
     keys: Vec<CertificateKind>,
+    /// The suites that it takes in place of AES-128-GCM, by version.
+    usual: Vec<Suite>,
     certificate: Option<Certificate>,
     steps: Vec<Step>,
     refused: Vec<(String, String)>,
@@ -110,8 +115,22 @@ struct Taken {
 impl Taken {
     fn of(cost: &Cost, url: &Url, address: SocketAddr, stop: &AtomicBool) -> Result<Taken> {
         let whole = [Version::Tls13, Version::Tls12].map(|version| Step::whole(version, cost.no_request));
-        let mut maker = Maker::new(cost, url, address, &whole)?;
-        let [today, old] = [0, 1].map(|number| tried(&mut maker, number, &whole[number]));
+        let (mut usual, mut refused) = (Vec::new(), Vec::new());
+        let mut first = |step: &Step| {
+            let step = std::slice::from_ref(step);
+            let made = tried(&mut Maker::new(cost, url, address, step, &[])?, 0, &step[0]);
+            if made.as_ref().err().is_none_or(|error| !error.is::<Failure>()) {
+                return made;
+            }
+            // Some take AES-256 or ChaCha20 alone.
+            let of_all = tried(&mut Maker::new(cost, url, address, step, Suite::ALL)?, 0, &step[0]).or(made)?;
+            if let Some(suite) = of_all.handshake.as_ref().map(|of| of.suite) {
+                refused.push((format!("{}, AES-128-GCM", step[0].name), format!("of all suites it took {suite}")));
+                usual.push(suite);
+            }
+            Ok(of_all)
+        };
+        let [today, old] = [&whole[0], &whole[1]].map(&mut first);
         let (today, chain) = match today {
             Ok(made) => (Ok(made.handshake), made.chain),
             Err(error) => (Err(error), Vec::new()),
@@ -132,9 +151,9 @@ impl Taken {
         let (whole, group) = (Step::whole(version, cost.no_request).name, handshake.as_ref().and_then(|of| of.group));
         let flight_bytes = handshake.as_ref().map_or(0, |of| u64::from(of.bytes_in));
         let negotiated = handshake.map(told).unwrap_or_default();
-        let (certificate, steps, refused) = (None, Vec::new(), Vec::new());
-        let keys = keys(cost, url, address, version)?;
-        let mut taken = Taken { whole, negotiated, group, keys, certificate, steps, refused };
+        let (certificate, steps) = (None, Vec::new());
+        let keys = keys(cost, url, address, version, &usual)?;
+        let mut taken = Taken { whole, negotiated, group, keys, usual, certificate, steps, refused };
         if let Err(error) = today {
             taken.refused.push(("TLS 1.3".to_owned(), error.to_string()));
         }
@@ -156,7 +175,8 @@ impl Taken {
     ) -> Result<()> {
         let mut all = Step::all(version, &cost.pages, cost.plain_url.is_some());
         all.retain(|step| !cost.no_request || step.reach != Reach::Answered);
-        let mut maker = Maker::new(cost, url, address, &all)?;
+        all.retain(|step| step.suite.is_none_or(|suite| !self.usual.contains(&suite)));
+        let mut maker = Maker::new(cost, url, address, &all, &self.usual)?;
         // One line tells of a version that the server does not speak.
         let old = Step::whole(Version::Tls12, true);
         let old_at = all.iter().position(|step| *step == old).unwrap_or(0);
@@ -183,10 +203,16 @@ impl Taken {
 
 /// The keys of the certificates that a server shows: to a usual client, to one that takes RSA alone, to one that takes
 /// ECDSA alone.
-fn keys(cost: &Cost, url: &Url, address: SocketAddr, version: Version) -> Result<Vec<CertificateKind>> {
+fn keys(
+    cost: &Cost,
+    url: &Url,
+    address: SocketAddr,
+    version: Version,
+    usual: &[Suite],
+) -> Result<Vec<CertificateKind>> {
     let steps = [None, Some(Signer::Rsa), Some(Signer::Ecdsa)]
         .map(|signer| Step { signer, ..Step::whole(version, cost.no_request) });
-    let mut maker = Maker::new(cost, url, address, &steps)?;
+    let mut maker = Maker::new(cost, url, address, &steps, usual)?;
     let mut key =
         |number: usize| CertificateKind::of_certificate(maker.make(number, &steps[number]).ok()?.chain.first()?);
     let Some(usual) = key(0) else { return Ok(Vec::new()) };
@@ -194,13 +220,18 @@ fn keys(cost: &Cost, url: &Url, address: SocketAddr, version: Version) -> Result
     Ok([usual].into_iter().chain(others).collect())
 }
 
-/// Whether the server takes this step; what came of the last connection.
+/// Whether the server takes this step; what came of the last connection. Where it takes a session once, each connection
+/// has its own from then on.
 fn tried(maker: &mut Maker, number: usize, step: &Step) -> Result<Made> {
     // A server that lets connections wait does so each time, a busy machine once.
     let (mut shortest, mut made) = (Duration::MAX, None);
     for _ in 0..TRIES {
         let began = Instant::now();
-        made = Some(maker.make(number, step)?);
+        made = Some(maker.make(number, step).or_else(|error| {
+            let is_new = maker.resume_once_each(step, true);
+            let once = if is_new { maker.make(number, step) } else { Err(error) };
+            once.inspect_err(|_| _ = is_new && maker.resume_once_each(step, false))
+        })?);
         shortest = shortest.min(began.elapsed());
     }
     ensure!(shortest < SLOW, "the server lets such a connection wait for {} ms", shortest.as_millis());

@@ -1,10 +1,8 @@
 //! What the client does on a connection: which hello it sends, and how far it goes.
 
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
 use tlsdyno_base::exchange::Reach;
-use tlsdyno_tls::{ClientCertificate, Effort, Group, Lack, Settings, Signer, Suite, Version};
+use tlsdyno_tls::{Effort, Group, Lack, Settings, Signer, Suite, Version};
 
 /// The server's flight with a certificate that it has compressed.
 pub const COMPRESSED: &str = "TLS 1.3, server's flight, compressed certificate";
@@ -23,7 +21,7 @@ pub struct Step {
     pub lack: Option<Lack>,
     /// The only group that is offered; `None`: X25519 first, as browsers have it.
     pub group: Option<Group>,
-    /// The only suite that is offered; `None`: AES-128-GCM.
+    /// The only suite that is offered; `None`: AES-128-GCM, or the one that a server takes in its place.
     pub suite: Option<Suite>,
     /// The only kind of certificate that the client takes; `None`: whichever the server prefers.
     pub signer: Option<Signer>,
@@ -102,11 +100,14 @@ impl Step {
         Step { name: format!("plain HTTP, {name}"), version: None, ..self }
     }
 
-    /// What the client offers for it. `name`: the host of the URL.
-    pub fn settings(&self, name: &str, alpn: &[String], certificate: Option<&Arc<ClientCertificate>>) -> Settings {
+    /// What the client offers for it. `name`: the host of the URL; `usual`: the suites that it offers of a version in
+    /// place of AES-128-GCM, where there are any of it.
+    pub fn settings(&self, name: &str, usual: &[Suite]) -> Settings {
         let version = self.version.unwrap_or(Version::Tls13);
+        let of_version: Vec<Suite> = usual.iter().copied().filter(|suite| suite.version() == version).collect();
         let suites = match (self.suite, version) {
             (Some(suite), _) => vec![suite],
+            (None, _) if !of_version.is_empty() => of_version,
             (None, Version::Tls13) => vec![Suite::Tls13Aes128Gcm],
             (None, Version::Tls12) => vec![Suite::EcdheEcdsaAes128Gcm, Suite::EcdheRsaAes128Gcm],
         };
@@ -115,14 +116,12 @@ impl Step {
             suites,
             groups: self.group.map_or_else(|| Group::CURVES.to_vec(), |group| vec![group]),
             server_name: Some(name.to_owned()),
-            alpn: alpn.to_vec(),
             effort: Effort::Lean,
             lack: self.lack,
             signer: self.signer,
             compressed_certificate: self.compressed,
             tickets: self.resumes != Some(Resumed::Id),
             early_data: self.resumes == Some(Resumed::EarlyData),
-            client_certificate: certificate.cloned(),
             ..Settings::default()
         }
     }

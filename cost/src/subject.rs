@@ -13,6 +13,7 @@ use tlsdyno_bench::run::observer::Observer;
 use tlsdyno_bench::run::runner::{self, Finished, Plan, SlicesOfRound, Subject};
 use tlsdyno_bench::run::schedule::{Piece, Schedule, Work};
 use tlsdyno_bench::run::sliced::{Failed, TimeOfSlices};
+use tlsdyno_bench::run::warm_up::is_settled;
 use tlsdyno_record::store::{Block, Configuration, Journal, KindPart, Record, Role, Slice};
 
 use crate::file::{Cost, CostExperiment, resolved};
@@ -27,6 +28,8 @@ const CONNECTIONS_LEAST: u32 = 4;
 const SLOW_SLICES_MAX: u32 = 3;
 /// Connections of a warm-up.
 const WARM_UP: u32 = 20;
+/// The part of the time in which servers become warm at most, beside the warm-up of each step: so many of it.
+const SETTLE_PART: u32 = 5;
 /// Rounds that intervals are made from.
 const ROUNDS: u32 = 12;
 /// Fewer tell no interval.
@@ -108,7 +111,8 @@ impl<'a> Outside<'a> {
         !self.step(configuration).is_choice || (self.sweeps + configuration as u32).is_multiple_of(CHOICE_TURNS)
     }
 
-    fn sweep(&mut self, blocks: &mut [Block], since: Instant, random: &mut SplitMix64) -> Result<(), Failed> {
+    /// Steps in random order, as far as there is time until its end.
+    fn sweep(&mut self, blocks: &mut [Block], time: TimeOfSlices, random: &mut SplitMix64) -> Result<(), Failed> {
         let with_turn = (0..blocks.len()).filter(|at| self.has_turn(blocks[*at].configuration));
         let mut order: Vec<usize> = with_turn.collect();
         random.shuffle(&mut order);
@@ -116,8 +120,11 @@ impl<'a> Outside<'a> {
             let block = &mut blocks[at];
             let index = block.configuration;
             interrupt::check(self.stop).map_err(|error| (index, error))?;
+            if Instant::now() >= time.end {
+                break;
+            }
             let [target, step] = self.steps[index];
-            let slice = self.targets[target].slice(step, since, self.sweeps);
+            let slice = self.targets[target].slice(step, time.since, self.sweeps);
             let slice =
                 slice.map_err(|error| error.context(self.step(index).name.clone())).or_fault(Fault::Unreachable);
             let Some((slice, body_bytes)) = slice.map_err(|error| (index, error))? else { continue };
@@ -133,6 +140,23 @@ impl<'a> Outside<'a> {
         }
         self.sweeps += 1;
         Ok(())
+    }
+}
+
+impl Outside<'_> {
+    /// Makes whole connections, for so long at most, until they cost what they will go on to cost: a runtime compiles
+    /// what it has run often. What fails here fails again when it is measured, and is told there.
+    fn settle(&mut self, most: Duration) {
+        let (began, targets) = (Instant::now(), self.targets.len() as u32);
+        for (number, target) in (1..).zip(&mut self.targets).filter(|(_, target)| target.measured.is_seen()) {
+            let whole = target.measured.steps.iter().position(|step| step.name == target.measured.whole);
+            let mut costs_ns = Vec::new();
+            while !is_settled(&costs_ns) && began.elapsed() < most * number / targets {
+                let slice = whole.and_then(|whole| target.slice(whole, began, 0).ok()?);
+                let Some((slice, _)) = slice.filter(|_| interrupt::check(self.stop).is_ok()) else { break };
+                costs_ns.push(slice.server_cpu_ns as f64 / f64::from(slice.hits));
+            }
+        }
     }
 }
 
@@ -162,7 +186,7 @@ impl Target {
         let began = Instant::now();
         let started_us = since.elapsed().as_micros() as u64;
         let (mut hits, mut body_bytes) = (0, 0);
-        while hits < CONNECTIONS_LEAST || began.elapsed() < length {
+        while hits < CONNECTIONS_LEAST || began.elapsed() < length && self.maker.is_stocked(step) {
             let made = self.maker.make(number, step).map_err(|error| self.refused(error))?;
             hits += 1;
             body_bytes += made.body_bytes;
@@ -210,7 +234,15 @@ impl Subject for Outside<'_> {
         Piece { users: 0..0, requests: u64::from(WARM_UP.saturating_mul(factor).min(10 * WARM_UP)) }.into()
     }
 
+    fn is_bounded(&self) -> bool {
+        // What a client waits has blocks without slices, by which the runner knows no result.
+        self.targets.iter().all(|target| target.measured.is_seen())
+    }
+
     fn plan(&mut self, _seconds_per_request: &[f64], left: Duration) -> Plan {
+        let began = Instant::now();
+        self.settle(left / SETTLE_PART);
+        let left = left.saturating_sub(began.elapsed());
         let piece = Piece { users: 0..0, requests: 1 };
         let plan = Plan::of(Schedule::of_rounds(left / ROUNDS, left), vec![piece.into()]);
         let slices = SlicesOfRound {
@@ -245,17 +277,16 @@ impl Subject for Outside<'_> {
     fn slices(
         &mut self,
         configurations: &[usize],
-        TimeOfSlices { since, length, .. }: TimeOfSlices,
+        time: TimeOfSlices,
         random: &mut SplitMix64,
     ) -> Result<Vec<Block>, Failed> {
         let began = Instant::now();
-        let started_ns = since.elapsed().as_nanos() as u64;
+        let started_ns = time.since.elapsed().as_nanos() as u64;
         let block = |&configuration| Block { configuration, started_ns, valid: true, ..Block::default() };
         let mut blocks: Vec<Block> = configurations.iter().map(block).collect();
-        // A round has all steps.
-        let sweeps_least = self.sweeps + CHOICE_TURNS;
-        while began.elapsed() < length || self.sweeps < sweeps_least {
-            self.sweep(&mut blocks, since, random)?;
+        let before = self.sweeps;
+        while (began.elapsed() < time.length || self.sweeps == before) && Instant::now() < time.end {
+            self.sweep(&mut blocks, time, random)?;
         }
         // What processes that began meanwhile used is in no clock.
         for target in &mut self.targets {

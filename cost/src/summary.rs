@@ -6,9 +6,10 @@ use tlsdyno_base::bootstrap::{Column, Estimate};
 use tlsdyno_record::store::{Record, Warning};
 use tlsdyno_stats::Metric;
 use tlsdyno_stats::rounds::Rounds;
+use tlsdyno_traffic::network::certificate::Certificate;
 
-use crate::certificate::Certificate;
-use crate::parts::{self, PartCost};
+use crate::parts::{self, Part, PartCost, Seen};
+use crate::side_by_side::{self, PartDifference};
 use crate::{CostRecord, LABELS, Measured};
 
 /// What connections cost a server that is seen.
@@ -23,7 +24,7 @@ pub struct CostSummary {
     pub servers: Vec<ServerCost>,
     /// What the second costs more than the first, part by part.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub differences: Vec<PartCost>,
+    pub differences: Vec<PartDifference>,
     /// Requests a second of the reader's site.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_per_s: Option<f64>,
@@ -85,18 +86,21 @@ impl CostSummary {
         let rounds = Rounds::of(record);
         let metric = of.servers.first().map_or(Metric::Cpu, Measured::metric);
         let columns: Vec<Column> = (0..record.configurations.len()).map(|index| rounds.cost(index, metric)).collect();
-        let mut servers = Vec::new();
-        let mut with_columns = Vec::new();
-        let mut first = 0;
-        for (measured, label) in of.servers.iter().zip(LABELS) {
-            let own = first..(first + measured.steps.len()).min(columns.len());
-            let of_server = columns.get(own).unwrap_or_default();
-            servers.push(ServerCost::of(label, measured, of_server, &rounds, first));
-            with_columns.push((measured, of_server));
-            first += measured.steps.len();
+        let rows = rounds.rows(metric);
+        let (mut rest, mut seen): (&[Column], Vec<Seen>) = (&columns, Vec::new());
+        for of in &of.servers {
+            let (own, others) = rest.split_at(of.steps.len().min(rest.len()));
+            seen.push((of, own));
+            rest = others;
         }
-        let differences = match with_columns.as_slice() {
-            [first, second] => parts::differences([*first, *second], rounds.rows(metric)),
+        let parts = parts::decomposed(&seen, rows);
+        let server = |(number, label): (usize, &'static str)| {
+            let first = seen[..number].iter().map(|(of, _)| of.steps.len()).sum();
+            ServerCost::of(label, seen[number], &parts[number], &rounds, first)
+        };
+        let servers = LABELS.into_iter().enumerate().take(seen.len()).map(server).collect();
+        let differences = match (seen.as_slice(), parts.as_slice()) {
+            ([one, two], [of_one, of_two]) => side_by_side::differences([*one, *two], [of_one, of_two], rows),
             _ => Vec::new(),
         };
         Ok(CostSummary {
@@ -113,8 +117,8 @@ impl CostSummary {
 impl ServerCost {
     fn of(
         label: &'static str,
-        measured: &Measured,
-        columns: &[Column],
+        (measured, columns): Seen<'_>,
+        parts: &[Part],
         rounds: &Rounds<'_>,
         first: usize,
     ) -> ServerCost {
@@ -135,7 +139,7 @@ impl ServerCost {
             negotiated: measured.negotiated.clone(),
             cost: if measured.is_seen() { CPU } else { WAIT },
             steps: steps.collect(),
-            parts: parts::costs(measured, columns, rows),
+            parts: parts::costs((measured, columns), parts, rows),
             refused: measured.refused.clone(),
             certificate: measured.certificate.clone(),
         }
@@ -149,10 +153,5 @@ impl ServerCost {
     /// The part of this name.
     pub fn part(&self, name: &str) -> Option<&PartCost> {
         self.parts.iter().find(|part| part.part == name)
-    }
-
-    /// The step of this name.
-    pub fn step(&self, name: &str) -> Option<&StepCost> {
-        self.steps.iter().find(|step| step.step == name)
     }
 }

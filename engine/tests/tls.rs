@@ -5,12 +5,15 @@ mod support;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use openssl::pkey::PKey;
 use openssl::ssl::{SslAcceptor, SslMethod, SslSessionCacheMode, SslStream, SslVersion};
 use openssl::x509::X509;
 use support::*;
-use tlsdyno_engine::load::{ErrorKind, Handshakes, Phase, Plan, Resumption, Until, Workload};
+use tlsdyno_engine::load::{
+    ErrorKind, Handshakes, HeldSessions, NextTurn, Phase, Plan, Resumption, Turn, Until, Workload, run_in_turns,
+};
 use tlsdyno_tls::{Config, Effort, Settings, Version};
 
 fn acceptor(version: Version) -> Arc<SslAcceptor> {
@@ -132,6 +135,30 @@ fn a_share_is_met_to_a_connection() {
         let outcome = go(&plan);
         assert_eq!((outcome.hits, outcome.errors.len()), (500, 0), "{:?}", outcome.errors);
         assert!(outcome.handshakes.resumed_accepted.abs_diff(450) <= 1, "{:?}", outcome.handshakes);
+    }
+}
+
+/// A turn that is over lets the connections that it opened make their requests, so that each turn has the handshakes of
+/// its hits, and a run those of its turns that count.
+#[test]
+fn a_turn_ends_when_the_connections_that_it_opened_have() {
+    for (each, version) in [(1, Version::Tls13), (1, Version::Tls12), (3, Version::Tls13)] {
+        let mut plan = tls_plan(tls_server(version, answer), workload(one_byte(), 8, 3000, 1), 8, 1, Some(each));
+        plan.until = Until::Elapsed(60_000_000_000);
+        let mut turns: Vec<Turn> = Vec::new();
+        let mut ask = |turn: Option<Turn>| {
+            turns.extend(turn);
+            // Each is over as soon as it has begun.
+            (turns.len() < 12).then_some(if turns.is_empty() { NextTurn::LeadsIn(8) } else { NextTurn::Lasts(1) })
+        };
+        let stop = AtomicBool::new(false);
+        let outcome = run_in_turns(&plan, &stop, &mut HeldSessions::new(plan.resumption), &mut ask).unwrap();
+        assert!(outcome.errors.is_empty() && turns.iter().all(|turn| turn.hits >= 8), "{:?} {turns:?}", outcome.errors);
+        for turn in &turns {
+            assert_eq!(turn.hits, turn.handshakes_full * u64::from(each), "{version} {turns:?}");
+        }
+        let counted: u64 = turns[1..].iter().map(|turn| turn.handshakes_full).sum();
+        assert_eq!((outcome.hits, outcome.handshakes.full), (counted * u64::from(each), counted));
     }
 }
 

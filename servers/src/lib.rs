@@ -17,6 +17,7 @@ mod deaths;
 pub mod directives;
 pub mod dispatcher;
 mod driver;
+pub mod forwarder;
 mod glob;
 pub mod growing_log;
 mod haproxy;

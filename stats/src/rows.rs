@@ -16,6 +16,9 @@ const PARTS: usize = 10;
 /// What sweeps say of the error counts as much as so many rounds more would.
 const SWEEPS_COUNT: f64 = 10.0;
 
+/// Columns that are added up, each with its weight.
+pub type Terms<'a> = Vec<(&'a Column, f64)>;
+
 /// What the rows of columns are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rows {
@@ -58,8 +61,40 @@ impl Rows {
     pub fn estimate_sum(&self, terms: &[(&Column, f64)]) -> Estimate {
         match self {
             Rows::Rounds => estimate_sum(terms),
-            Rows::Sliced(sliced) => Mean::of(sliced, terms).estimate(),
+            Rows::Sliced(sliced) => Mean::of(sliced, terms).estimate(CONFIDENCE),
         }
+    }
+
+    /// Sums of a first and a second, each line of both in the rows that have all of its columns: either, and the second
+    /// less the first. The intervals of the differences hold together (Bonferroni, as in `compared`).
+    pub fn compared(&self, lines: &[[Terms; 2]]) -> Vec<[Estimate; 3]> {
+        let coverage = 1.0 - (1.0 - CONFIDENCE) / lines.len().max(1) as f64;
+        let compare = |line: &[Terms; 2]| {
+            let has_all = |row: usize| line.iter().flatten().all(|(column, _)| column[row].is_some());
+            let kept = |(row, value): (usize, &Option<f64>)| value.filter(|_| has_all(row));
+            let of_both = |(column, weight): &(&Column, f64)| (column.iter().enumerate().map(kept).collect(), *weight);
+            let [first, second] = line.each_ref().map(|of| of.iter().map(of_both).collect::<Vec<(Column, f64)>>());
+            let terms = |of: &[(Column, f64)], sign: f64| -> Vec<(Column, f64)> {
+                of.iter().map(|(column, weight)| (column.clone(), sign * weight)).collect()
+            };
+            let more = [terms(&second, 1.0), terms(&first, -1.0)].concat();
+            let sum = |of: &[(Column, f64)], coverage| {
+                self.estimate_at(&of.iter().map(|(column, weight)| (column, *weight)).collect::<Vec<_>>(), coverage)
+            };
+            [sum(&first, CONFIDENCE), sum(&second, CONFIDENCE), sum(&more, coverage)]
+        };
+        lines.iter().map(compare).collect()
+    }
+
+    fn estimate_at(&self, terms: &[(&Column, f64)], coverage: f64) -> Estimate {
+        let Rows::Sliced(sliced) = self else {
+            let columns: Vec<&Column> = terms.iter().map(|(column, _)| *column).collect();
+            let degrees = f64::from(self.pairs(&columns).max(2) - 1);
+            let wider = student_t_two_sided(coverage, degrees) / student_t_two_sided(CONFIDENCE, degrees);
+            let Estimate { value, low, high } = estimate_sum(terms);
+            return Estimate { value, low: value - wider * (value - low), high: value + wider * (high - value) };
+        };
+        Mean::of(sliced, terms).estimate(coverage)
     }
 
     /// What the mean of a column is off by, times the root of the number of rounds. `None`: fewer than three rounds.
@@ -147,12 +182,12 @@ impl Mean {
         ((count * of_sweeps + degrees * self.of_rounds) / (count + degrees), count + degrees)
     }
 
-    fn estimate(&self) -> Estimate {
+    fn estimate(&self, coverage: f64) -> Estimate {
         if !self.value.is_finite() || self.rounds < 1.5 {
             return Estimate::without_interval(self.value);
         }
         let (squared_error, degrees) = self.error();
-        let half = student_t_two_sided(CONFIDENCE, degrees.max(1.0)) * squared_error.sqrt();
+        let half = student_t_two_sided(coverage, degrees.max(1.0)) * squared_error.sqrt();
         Estimate { value: self.value, low: self.value - half, high: self.value + half }
     }
 }
@@ -201,6 +236,22 @@ mod tests {
         let other: Column = one.iter().map(|value| value.map(|value| value + 2.0)).collect();
         let difference = rows.estimate_sum(&[(&other, 1.0), (&one, -1.0)]);
         assert!((difference.value - 2.0).abs() < 1e-9 && difference.half_width() < 1e-9, "{difference:?}");
+    }
+
+    #[test]
+    fn lines_together_have_wider_intervals_each() {
+        let (rows, one) = of_sweeps([[1.0, 3.0], [2.0, 4.0], [4.0, 2.0], [3.0, 5.0]]);
+        for (rows, column) in [(&rows, one.clone()), (&Rows::Rounds, one[..4].to_vec())] {
+            let nothing: Column = column.iter().map(|_| Some(0.0)).collect();
+            let line = [vec![(&nothing, 1.0)], vec![(&column, 1.0)]];
+            let [alone, ten] = [1, 10].map(|count| rows.compared(&vec![line.clone(); count])[0][2]);
+            let single = rows.estimate(&column);
+            assert!((alone.low - single.low).abs() < 1e-9 && alone.value == ten.value, "{alone:?} {single:?}");
+            // The quantiles of Student's t with 7 and 3 degrees for 0.9975 by those for 0.975, its density integrated.
+            let wider = ten.half_width() / alone.half_width();
+            let known = if *rows == Rows::Rounds { 2.3420 } else { 1.7040 };
+            assert!((wider - known).abs() < 1e-3, "{wider}");
+        }
     }
 
     #[test]

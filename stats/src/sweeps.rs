@@ -14,7 +14,7 @@ use tlsdyno_record::store::{Block, Record, Role, Slice};
 use super::bootstrap::Column;
 use super::covariance::slope;
 use super::libraries;
-use super::robust::{mean, quantile, sorted, trimmed_mean};
+use super::robust::{mean, quantile, sorted, trimmed_each_end, trimmed_mean};
 use super::rows::{Rows, Sliced};
 use super::scatter::Scatter;
 
@@ -186,13 +186,25 @@ impl Sweeps {
         if base == server {
             return Some(1.0);
         }
-        let of_sweep = |sweep: &Sweep| -> Vec<(f64, f64)> {
+        let of_sweep = |sweep: &Sweep| -> Vec<(f64, Seen)> {
             let (Some(of_base), Some(own)) = (sweep.get(&base), sweep.get(&server)) else { return Vec::new() };
             // The middle one: a disturbed slice stands near to several of the other server's.
-            let ratio = |seen: &Seen| Some((middle_cost(&nearest(own, seen.at_us))? / seen.ns, seen.ns * seen.hits));
+            let ratio = |seen: &Seen| Some((middle_cost(&nearest(own, seen.at_us))? / seen.ns, *seen));
             of_base.iter().filter_map(ratio).collect()
         };
-        self.mean(sweeps.iter().flat_map(of_sweep))
+        let ratios = sweeps.iter().flat_map(of_sweep);
+        if self.is_varied {
+            return self.mean(ratios.map(|(ratio, seen)| (ratio, seen.ns * seen.hits)));
+        }
+        // The mean of ratios is above 1 for two equal servers, the more so the busier the machine is: one that is
+        // twice and one that is half make 1.25. A ratio of means is not.
+        let mut ratios: Vec<(f64, Seen)> = ratios.collect();
+        ratios.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let cut = trimmed_each_end(ratios.len());
+        let kept = ratios.get(cut..ratios.len() - cut).unwrap_or_default();
+        let (sum, base) =
+            kept.iter().fold((0.0, 0.0), |(sum, base), (ratio, seen)| (sum + ratio * seen.ns, base + seen.ns));
+        (base > 0.0).then(|| sum / base)
     }
 
     /// A mode's cost, or what was measured in it, as a part of its host's cost.
@@ -401,6 +413,21 @@ mod tests {
         let costs = SweepCosts::of(&record(), blocks.iter()).unwrap();
         let ratio = costs.of_configuration(2)[0].unwrap() / costs.of_configuration(0)[0].unwrap();
         assert!((ratio - 1.1).abs() < 1e-9, "{ratio}");
+    }
+
+    /// What two servers cost on a machine where each slice may take half or twice the time.
+    #[test]
+    fn equal_servers_cost_the_same_on_a_busy_machine() {
+        let mut random = SplitMix64::new(52);
+        let mut slices = |started_us: u64| -> Vec<(u32, u64, u64)> {
+            let mut cost =
+                |sweep: u32| (10_000.0 * (0.6 * random.normal()).exp(), u64::from(sweep) * 200_000 + started_us);
+            (0..10_000).map(|sweep| (sweep, cost(sweep))).map(|(sweep, (cost, at))| (sweep, at, cost as u64)).collect()
+        };
+        let blocks = [block(0, 0, &slices(0)), block(0, 2, &slices(10_000))];
+        let costs = SweepCosts::of(&record(), blocks.iter()).unwrap();
+        let ratio = costs.of_configuration(2)[0].unwrap() / costs.of_configuration(0)[0].unwrap();
+        assert!((ratio - 1.0).abs() < 0.02, "{ratio}");
     }
 
     #[test]

@@ -69,7 +69,7 @@ pub struct Times {
     pub requested_ns: Option<u64>,
     /// The first bytes of the response arrived.
     pub first_byte_ns: Option<u64>,
-    /// The last ones did, or the end of the stream.
+    /// The last ones did.
     pub last_byte_ns: u64,
 }
 

@@ -8,10 +8,10 @@ use super::document::{Content, Medium, Section};
 #[derive(Clone, Copy, Debug, Template)]
 #[template(path = "method.html")]
 pub enum Method {
-    /// Stages were replaced by no-ops, in so many rounds.
-    Stages(u32),
-    /// Stages were computed twice and nothing replaced, in so many rounds.
-    Doubling(u32),
+    /// Stages were replaced by no-ops.
+    Stages(Rounds),
+    /// Stages were computed twice and nothing replaced.
+    Doubling(Rounds),
     /// Instructions were counted, and nothing timed.
     Counting,
     /// A server was loaded, in one run for each point or in rounds.
@@ -29,6 +29,17 @@ pub enum Method {
     Steps,
     /// Connections of several reaches were made, and the CPU time of a foreign server's processes was read.
     Cost,
+}
+
+/// What CPU time per hit comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct Rounds {
+    /// How many there were.
+    pub rounds: u32,
+    /// Sweeps of slices in them; 0: they had blocks only.
+    pub sweeps: u32,
+    /// Hits per second were measured, in blocks.
+    pub has_rates: bool,
 }
 
 impl Method {

@@ -25,6 +25,16 @@ pub fn warmed(mut once: impl FnMut() -> Result<Block>) -> Result<(Block, Option<
     Ok((block, (!kinds.is_empty()).then(|| Warning::new("warm_up_errors", what).with_remedy(remedy))))
 }
 
+/// So many slices of a warm-up in a row are to cost the same.
+const SLICES_ALIKE: usize = 32;
+
+/// Whether the last slices of a warm-up became no cheaper than those before by a twentieth.
+pub fn is_settled(costs_ns: &[f64]) -> bool {
+    let least = |costs: &[f64]| costs.iter().copied().fold(f64::INFINITY, f64::min);
+    let (before, last) = costs_ns.split_at(costs_ns.len().saturating_sub(SLICES_ALIKE));
+    !before.is_empty() && least(last) >= 0.95 * least(before)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,5 +62,19 @@ mod tests {
         let (count, block, _) = warm_ups(&[1], 9);
         assert!(count == WARM_UPS_MAX as usize && !block.errors.is_empty(), "who fails each time is left out");
         assert_eq!(warm_ups(&[1], 0).0, 1, "who answers nothing is not asked again");
+    }
+
+    #[test]
+    fn a_server_is_warm_when_its_connections_become_no_cheaper() {
+        let settles_after = |costs: &[f64]| (1..=costs.len()).find(|count| is_settled(&costs[..*count]));
+        assert_eq!(settles_after(&[100.0; 99]), Some(SLICES_ALIKE + 1));
+        // A busy machine.
+        let busy: Vec<f64> = (0..99).map(|slice| 100.0 + f64::from(slice * 37 % 80)).collect();
+        assert_eq!(settles_after(&busy), Some(SLICES_ALIKE + 1));
+        // Compilers of a JDK, and the moment at which they are through.
+        let falling: Vec<f64> = (0..200).map(|slice| 4000.0 * 0.99_f64.powi(slice)).collect();
+        assert_eq!(settles_after(&falling), None);
+        let through = settles_after(&[&falling[..], &[540.0; 99]].concat()).unwrap();
+        assert!((200..=200 + SLICES_ALIKE).contains(&through), "{through}");
     }
 }

@@ -103,18 +103,21 @@ pub fn answer(summary: &ArraySummary) -> String {
         return "Plain HTTP was not measured, so that half of it is not known.".to_owned();
     };
     let bound = if plain.client_bound { "at least " } else { "" };
-    let hits = format!("{bound}{}", format_quantity(plain.hits_per_second.value));
+    let hits = match plain.hits_per_second.half_width().is_finite() {
+        true => format!("{bound}{} pages/s", format_quantity(plain.hits_per_second.value)),
+        false => "undecided pages/s".to_owned(),
+    };
     let points = summary.lines.iter().filter_map(|line| Some((line, line.half_serving_point.as_ref()?)));
     let points: Vec<String> = points.map(|(line, half)| reached(line, half)).collect();
     if let Some(kept) = keys::sentence(summary).filter(|_| !has_curves(summary)) {
         return kept;
     }
     if points.is_empty() {
-        return format!("Plain HTTP: {hits} pages/s; nothing was measured of TLS.");
+        return format!("Plain HTTP: {hits}; nothing was measured of TLS.");
     }
     let kept = keys::sentence(summary).unwrap_or_default();
     format!(
-        "Half of the {hits} pages/s of plain HTTP, by {}: {}. {kept}",
+        "Half of the {hits} of plain HTTP, by {}: {}. {kept}",
         match summary.experiment.array.by {
             ReuseAxis::Hits => "percent reuse",
             ReuseAxis::Connections => "percent reuse of connections",
@@ -142,7 +145,7 @@ fn reached(line: &ArrayLine, half: &HalfServingPoint) -> String {
         (Crossing::AtFirst, _) => "at any reuse".to_owned(),
         _ => return format!("{} {}", line.name, half_text(half, line)),
     };
-    let all = line.all_from_percent.map(|all| format!(", for all of it from {}", format_percent(all.value)));
+    let all = line.all_from_percent.map(|all| format!(", for all of it from {}", percent(all)));
     format!("{who_does} {from}{}", all.unwrap_or_default())
 }
 
@@ -161,8 +164,12 @@ fn half_text(half: &HalfServingPoint, line: &ArrayLine) -> String {
     }
 }
 
+/// A percentage with its interval; without one nothing is known of it.
 fn percent(found: Estimate) -> String {
-    format!("{} {}", format_percent(found.value), found.ends(format_tenths))
+    match found.half_width().is_finite() {
+        true => format!("{} {}", format_percent(found.value), found.ends(format_tenths)),
+        false => "an undecided reuse".to_owned(),
+    }
 }
 
 /// A percentage without its interval.

@@ -63,9 +63,11 @@ impl Recorder {
         }
     }
 
-    /// Forgets hits and latencies; connections, handshakes and what failed stay.
-    pub fn forget_hits(&mut self) {
+    /// Forgets hits, handshakes and latencies, and connections where they have ended; what failed stays.
+    pub fn forget_hits(&mut self, connections_ended: bool) {
         (self.hits, self.body_bytes, self.statuses) = (0, 0, [0; STATUSES]);
+        self.handshakes = Handshakes::default();
+        self.connections = if connections_ended { 0 } else { self.connections };
         self.phases.iter_mut().for_each(Histogram::reset);
     }
 

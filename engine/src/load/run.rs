@@ -78,7 +78,7 @@ pub fn run_in_turns<'t>(
         return Err(LoadError::Plan("turns are for a closed loop without lead-in, window and slices"));
     }
     let mut run = Run::new(plan, None, &mut sessions.0)?;
-    run.turns = Some(Turns::begin(ask).ok_or(LoadError::NotBegun)?);
+    run.turns = Some(Turns::begin(plan, ask).ok_or(LoadError::NotBegun)?);
     run.wait_until(0, stop);
     run.run(stop)
 }

@@ -1,6 +1,6 @@
 //! From the blocks of a profile to what a hit costs by stage, and what is left over, for full and resumed handshakes.
 
-mod contradictions;
+pub(super) mod contradictions;
 mod sampled;
 
 use std::collections::BTreeSet;
@@ -67,6 +67,8 @@ pub struct KindSummary {
     pub hits_per_second: Option<f64>,
     /// The stages.
     pub stages: Vec<StageSummary>,
+    /// What all of them take together.
+    pub stages_ns: Estimate,
     /// What no stage accounts for.
     pub other_ns: Estimate,
     /// CPU of a hit without TLS; `None`: it was not measured.
@@ -275,6 +277,7 @@ impl KindSummary {
             timing_ns: estimate_sum(&[(&timing, -1.0)]),
             hits_per_second: hits_per_second(record, &profile.cells, Cell { handshakes: kind, treatment: server }),
             stages: stages.collect(),
+            stages_ns: estimate_sum(&timed.iter().map(|column| (column, 1.0)).collect::<Vec<_>>()),
             other_ns: left(None),
             plain_ns,
             rest_ns: plain.as_ref().map(|plain| left(Some(plain))),
@@ -307,11 +310,6 @@ impl KindSummary {
             (Some(rest), Some(plain)) => vec![("rest of TLS", rest), ("plain HTTP", plain)],
             _ => vec![("everything else", self.other_ns)],
         }
-    }
-
-    /// The sum of all stages per hit, nanoseconds.
-    pub fn stages_ns(&self) -> f64 {
-        self.stages.iter().map(|stage| stage.timed_ns.value).sum()
     }
 }
 

@@ -156,11 +156,18 @@ pub fn missed_reuse(counts: &Handshakes, asked: f64, tolerance: f64) -> Option<W
     }
     let (intended, offered, accepted) = (counts.resumed_intended, counts.resumed_offered, counts.resumed_accepted);
     let (cause, remedy) = if accepted < offered && offered - accepted >= intended - offered.min(intended) {
-        (
-            format!("the server took {accepted} of {offered} sessions offered"),
-            "Behind one address there may be several servers or workers that do not share cache or ticket keys, or its \
-             cache is too small",
-        )
+        // Two servers that share nothing refuse half.
+        let remedy = match 3 * (offered - accepted) >= offered {
+            true => {
+                "Behind one address there may be several servers or workers that do not share cache or ticket keys, or \
+                 its cache is too small"
+            }
+            false => {
+                "Its cache may be too small, or it may take a ticket once only; of several servers that share nothing \
+                 half or more would be refused"
+            }
+        };
+        (format!("the server took {accepted} of {offered} sessions offered"), remedy)
     } else if offered == 0 && intended > 0 {
         (
             format!("{intended} were to resume, but the server issued no session"),
@@ -307,6 +314,12 @@ mod tests {
         assert_eq!(cause(10_000, 9_999, 0, 0), "9999 were to resume, but the server issued no session");
         assert_eq!(cause(7_500, 5_000, 5_000, 2_500), "the server took 2500 of 5000 sessions offered");
         assert_eq!(cause(4, 1, 1, 1), "5 connections are too few for it");
+        // Of 352 sessions two were refused: several servers would refuse half.
+        let guesses = |refused: u64| {
+            let outcome = outcome(352 + refused, 352, 352, 352 - refused);
+            raised(&outcome, Some(50.0), None)[0].to_string().contains("may be several servers")
+        };
+        assert!(guesses(176) && !guesses(10), "{}", raised(&outcome(362, 352, 352, 342), Some(50.0), None)[0]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A network between clients and servers of this machine: a relay of packets in user space between network namespaces,
 //! for kernels without netem, and for tests that play with single packets.
 
+pub mod certificate;
 mod link;
 mod namespace;
 mod relay;

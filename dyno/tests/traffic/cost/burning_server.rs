@@ -13,10 +13,18 @@ use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::{CertifiedKey, Signer, SigningKey};
-use rustls::{ServerConfig, ServerConnection, SignatureAlgorithm, SignatureScheme};
+use rustls::version::TLS13;
+use rustls::{
+    ALL_VERSIONS, CipherSuite, ServerConfig, ServerConnection, SignatureAlgorithm, SignatureScheme,
+    SupportedProtocolVersion,
+};
 
 /// The variable that says what is burnt, in microseconds: hello, signature, finish, request.
 const BURNS: &str = "TLSDYNO_TEST_BURNS_US";
+/// The variable by which it takes ChaCha20 alone, and each session once.
+const CHOOSY: &str = "TLSDYNO_TEST_CHOOSY";
+/// What such a one speaks.
+const TLS13_ALONE: &[&SupportedProtocolVersion] = &[&TLS13];
 /// What a line of the server's begins with that tells what it used so far: for each burn at its four points, and for
 /// each request on a kept connection, burn and all.
 const USED: &str = "used, in us: ";
@@ -46,8 +54,17 @@ pub struct BurningServer {
 impl BurningServer {
     /// `burns`: microseconds when a hello was read, for a signature, when a handshake is over, and for a request.
     pub fn start(burns: [u32; 4]) -> BurningServer {
+        BurningServer::of(burns, &mut Command::new(std::env::current_exe().unwrap()))
+    }
+
+    /// One that burns nothing, takes ChaCha20 alone, and each session once.
+    pub fn choosy() -> BurningServer {
+        BurningServer::of([0; 4], Command::new(std::env::current_exe().unwrap()).env(CHOOSY, "1"))
+    }
+
+    fn of(burns: [u32; 4], program: &mut Command) -> BurningServer {
         let burns = burns.map(|us| us.to_string()).join(",");
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        let mut child = program
             .args(["--exact", "cost::burning_server::serves_until_it_is_ended", "--ignored", "--nocapture"])
             .env(BURNS, burns)
             .stdout(Stdio::piped())
@@ -177,10 +194,15 @@ fn config(hello: u64, signature: u64) -> Arc<ServerConfig> {
     let key = aws_lc_rs::sign::any_ecdsa_type(&PrivateKeyDer::try_from(key.serialize_der()).unwrap()).unwrap();
     let key = Arc::new(BurningKey { key, us: signature });
     let resolver = Arc::new(BurningResolver { key: Arc::new(CertifiedKey::new(chain, key)), us: hello });
-    let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
-    let mut config =
-        config.with_safe_default_protocol_versions().unwrap().with_no_client_auth().with_cert_resolver(resolver);
-    config.ticketer = aws_lc_rs::Ticketer::new().unwrap();
+    let is_choosy = std::env::var(CHOOSY).is_ok();
+    let mut provider = aws_lc_rs::default_provider();
+    provider.cipher_suites.retain(|suite| !is_choosy || suite.suite() == CipherSuite::TLS13_CHACHA20_POLY1305_SHA256);
+    let config = ServerConfig::builder_with_provider(Arc::new(provider));
+    let config = config.with_protocol_versions(if is_choosy { TLS13_ALONE } else { ALL_VERSIONS }).unwrap();
+    let mut config = config.with_no_client_auth().with_cert_resolver(resolver);
+    if !is_choosy {
+        config.ticketer = aws_lc_rs::Ticketer::new().unwrap();
+    }
     Arc::new(config)
 }
 

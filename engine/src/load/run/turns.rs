@@ -1,8 +1,14 @@
 //! A load that takes turns with another one, of milliseconds each. Between two of its turns it opens no connection and
 //! makes no request; its connections and sessions stay as they are, so that a turn of kept connections holds no
 //! handshakes.
+//!
+//! A turn ends when what it began has ended: a connection that it opened makes its requests within it, where those are
+//! few. Else handshakes of one turn would be paid for by hits of the next, and the first turn that counts would have
+//! hits whose handshakes nobody counted.
 
-use super::Run;
+use super::{Place, Run};
+use crate::load::connection::Connection;
+use crate::load::plan::Plan;
 use crate::load::users::Action;
 use crate::sys;
 
@@ -28,6 +34,9 @@ pub enum NextTurn {
     LeadsIn(u64),
 }
 
+/// Requests that a turn makes at most to end the connections that it opened, all together.
+const REQUESTS_TO_END_MAX: u64 = 4096;
+
 /// Asked for the next turn at the beginning and after each; may wait until it is time. `None`: the run is over.
 pub type AskForTurn<'t> = dyn FnMut(Option<Turn>) -> Option<NextTurn> + 't;
 
@@ -40,6 +49,8 @@ pub(super) struct Turns<'t> {
     full_before: u64,
     /// Nothing is begun any more.
     is_over: bool,
+    /// Connections have few requests, and make all of them in the turn that opened them.
+    ends_connections: bool,
     /// What is to be begun in the next turn, and the number of the connection in its place: the server may close it.
     deferred: Vec<(Action, u32)>,
     /// The length of all turns that counted, nanoseconds.
@@ -48,7 +59,7 @@ pub(super) struct Turns<'t> {
 
 impl<'t> Turns<'t> {
     /// Waits for the first turn; `None`: there is none.
-    pub(super) fn begin(ask: &'t mut AskForTurn<'t>) -> Option<Turns<'t>> {
+    pub(super) fn begin(plan: &Plan, ask: &'t mut AskForTurn<'t>) -> Option<Turns<'t>> {
         let next = Some(ask(None)?);
         Some(Turns {
             ask,
@@ -57,6 +68,7 @@ impl<'t> Turns<'t> {
             hits_before: 0,
             full_before: 0,
             is_over: false,
+            ends_connections: requests_of_connection(plan) * u64::from(plan.connections.total) <= REQUESTS_TO_END_MAX,
             deferred: Vec::new(),
             counted_ns: 0,
         })
@@ -70,15 +82,30 @@ impl<'t> Turns<'t> {
     }
 }
 
+/// Requests of a connection at most.
+fn requests_of_connection(plan: &Plan) -> u64 {
+    let of_users = plan.workload.users.iter().map(|user| user.requests.end - user.requests.start).max();
+    let limits = [plan.connections.requests_each, plan.session_limits.requests, of_users];
+    limits.into_iter().flatten().min().unwrap_or(u32::MAX).into()
+}
+
 impl Run<'_> {
     /// Keeps what begins something for the next turn, if this one is over. What ends something is done at once.
     pub(super) fn is_deferred(&mut self, action: &Action) -> bool {
+        let Some(turns) = self.turns.as_mut().filter(|turns| turns.is_over) else { return false };
         let number = match action {
             Action::Open { .. } => 0,
-            Action::Send { connection, .. } => self.places[*connection as usize].number,
+            Action::Send { connection, .. } => {
+                let Place { number, connection } = &self.places[*connection as usize];
+                let is_of_turn =
+                    |of: &Connection| of.opened_ns >= turns.began_ns && (turns.ends_connections || of.served == 0);
+                if connection.as_ref().is_some_and(is_of_turn) {
+                    return false;
+                }
+                *number
+            }
             Action::Close { .. } | Action::Forget { .. } => return false,
         };
-        let Some(turns) = self.turns.as_mut().filter(|turns| turns.is_over) else { return false };
         turns.deferred.push((*action, number));
         true
     }
@@ -118,7 +145,7 @@ impl Run<'_> {
         };
         match next {
             NextTurn::Lasts(_) => turns.counted_ns += turn.ended_ns - turn.began_ns,
-            NextTurn::LeadsIn(_) => self.recorder.forget_hits(),
+            NextTurn::LeadsIn(_) => self.recorder.forget_hits(turns.ends_connections),
         }
         turns.next = (turns.ask)(Some(turn));
         // The server was not silent: it was not asked.

@@ -16,6 +16,9 @@ use crate::profile::ProfileRecord;
 use crate::profile::file::Handshakes;
 use crate::profile::summary::{KindSummary, ProfileSummary, StageSummary};
 
+/// Why nothing has an interval.
+const TOO_SHORT: &str = "too few rounds were measured, so give more --time";
+
 /// The document of a record.
 pub fn document(record: &Record, summary: &ProfileSummary) -> Document {
     let mut sections = vec![setting(record)];
@@ -141,29 +144,63 @@ fn classes(kind: &KindSummary) -> Section {
 pub fn answer(summary: &ProfileSummary) -> String {
     let told = |kind: &KindSummary| {
         let dearest = kind.stages.iter().max_by(|a, b| a.timed_ns.value.total_cmp(&b.timed_ns.value))?;
-        let whole = kind.cpu_ns.value;
-        if let Some(why) = kind.contradictions.first() {
-            return Some(format!(
-                "A hit with a {} handshake costs {} µs {}. What its stages cost cannot be told by the times of their \
-                 calls: {why}.",
-                kind.kind.name(),
-                format_micros(whole),
-                kind.cpu_ns.ends(format_micros),
-            ));
+        let of = kind.kind.name();
+        if !kind.cpu_ns.half_width().is_finite() {
+            return Some(format!("What a hit with a {of} handshake costs is undecided: {TOO_SHORT}."));
         }
-        let beside = kind.beside_stages().into_iter();
-        let beside = beside.map(|(name, of)| format!("{} in {name}", percent_of(of.value, whole)));
-        let beside = beside.collect::<Vec<_>>().join(", ");
+        let (value, ends) = (format_micros(kind.cpu_ns.value), kind.cpu_ns.ends(format_micros));
+        let hit = format!("A hit with a {of} handshake costs {value} µs {ends}");
+        if let Some(why) = kind.contradictions.first() {
+            return Some(format!("{hit}. What its stages cost cannot be told by the times of their calls: {why}."));
+        }
+        let part = |of: Estimate| part_of(of, kind.cpu_ns);
+        let beside = kind.beside_stages().into_iter().map(|(name, of)| format!("{} in {name}", part(of)));
         Some(format!(
-            "A hit with a {} handshake costs {} µs {}: {} in the stages, most of it {} ({}), and {beside}.",
-            kind.kind.name(),
-            format_micros(whole),
-            kind.cpu_ns.ends(format_micros),
-            percent_of(kind.stages_ns(), whole),
+            "{hit}: {} in the stages, most of it {} ({}), and {}.",
+            part(kind.stages_ns),
             stage_name(dearest).to_lowercase(),
-            percent_of(dearest.timed_ns.value, whole),
+            part(dearest.timed_ns),
+            beside.collect::<Vec<_>>().join(", ")
         ))
     };
     let told: Vec<String> = summary.handshakes.iter().filter_map(told).collect();
     if told.is_empty() { "No slice was usable, so that nothing can be said.".to_owned() } else { told.join(" ") }
+}
+
+/// A part of a hit with the widest interval that both allow, or that it is not known.
+fn part_of(of: Estimate, whole: Estimate) -> String {
+    let part = of.divided_by(whole).scaled(100.0);
+    match part.half_width().is_finite() && part.low <= part.high && whole.low > 0.0 {
+        true => format!("{} {}", format_percent(part.value), part.ends(format_tenths)),
+        false => "an undecided part".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tlsdyno_tls::Stage;
+
+    use super::*;
+    use crate::profile::summary::contradictions::tests::{kind, stage};
+
+    #[test]
+    fn no_headline_has_a_number_without_an_interval() {
+        let of = |kind: KindSummary| {
+            let (handshakes, caches, warnings) = (vec![kind], Vec::new(), Vec::new());
+            answer(&ProfileSummary { handshakes, clock: "", clock_reading_ns: 20.0, rounds: 6, caches, warnings })
+        };
+        let whole = || kind(vec![stage(Stage::Authentication, 200.0), stage(Stage::Kdf, 30.0)]);
+        let said = of(whole());
+        assert!(
+            said.starts_with("A hit with a full handshake costs 400.0 µs [") && said.contains("57.5 % ["),
+            "{said}"
+        );
+        assert!(said.contains("authentication (50.0 % [") && said.contains("42.5 % ["), "{said}");
+        let mut few = whole();
+        few.stages_ns = Estimate::without_interval(few.stages_ns.value);
+        assert!(of(few.clone()).contains("an undecided part in the stages"), "{}", of(few));
+        let none = KindSummary { cpu_ns: Estimate::without_interval(539_300.0), ..whole() };
+        let said = of(none);
+        assert!(said.contains("is undecided") && !said.contains("539"), "{said}");
+    }
 }

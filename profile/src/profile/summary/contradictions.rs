@@ -16,7 +16,7 @@ const APART_OF_HIT: f64 = 0.05;
 /// Sentences that say what contradicts what.
 pub(super) fn of(kind: &KindSummary) -> Vec<String> {
     let mut found = Vec::new();
-    let (whole, stages) = (kind.cpu_ns, kind.stages_ns());
+    let (whole, stages) = (kind.cpu_ns, kind.stages_ns.value);
     // Intervals of fewer sweeps are too narrow by chance.
     let has_intervals = kind.sweeps >= FEW_ROUNDS as usize;
     // Nothing is left for the server itself and the kernel.
@@ -72,7 +72,7 @@ fn told(of: Estimate) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::profile) mod tests {
     use tlsdyno_tls::{Stage, StageSet};
 
     use super::*;
@@ -82,7 +82,7 @@ mod tests {
         Estimate { value: us * 1e3, low: us * 0.97e3, high: us * 1.03e3 }
     }
 
-    fn stage(stage: Stage, timed_us: f64) -> StageSummary {
+    pub fn stage(stage: Stage, timed_us: f64) -> StageSummary {
         StageSummary {
             stages: StageSet::NONE.with(stage),
             timed_ns: about(timed_us),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     /// A hit of 400 us with these stages.
-    fn kind(stages: Vec<StageSummary>) -> KindSummary {
+    pub fn kind(stages: Vec<StageSummary>) -> KindSummary {
         let sum: f64 = stages.iter().map(|stage| stage.timed_ns.value / 1e3).sum();
         let other = 400.0 - sum;
         KindSummary {
@@ -107,6 +107,7 @@ mod tests {
             timing_ns: about(1.0),
             hits_per_second: None,
             stages,
+            stages_ns: about(sum),
             other_ns: Estimate { value: other * 1e3, low: (other - 5.0) * 1e3, high: (other + 5.0) * 1e3 },
             plain_ns: None,
             rest_ns: None,

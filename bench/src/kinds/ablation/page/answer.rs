@@ -217,16 +217,21 @@ fn listed(texts: impl Iterator<Item = String>) -> String {
 }
 
 fn without_tls(plain: &Share) -> String {
-    if !plain.known {
+    if !plain.known || !plain.low.is_finite() || !plain.high.is_finite() {
         return " What the same hits would need without TLS could not be told.".to_owned();
     }
-    let times = if plain.percent > 0.0 {
-        format!(": TLS makes a hit {:.1} times as expensive", 100.0 / plain.percent)
-    } else {
-        String::new()
+    let times = |percent: f64| format!("{:.1}", 100.0 / percent);
+    let times = match plain.low > 0.0 {
+        true => format!(
+            "TLS makes a hit {} [{}, {}] times as expensive",
+            times(plain.percent),
+            times(plain.high),
+            times(plain.low)
+        ),
+        false => "how many times as expensive TLS makes a hit is undecided".to_owned(),
     };
     format!(
-        " Without TLS the same hits would need {} {} of that CPU{times}.",
+        " Without TLS the same hits would need {} {} of that CPU: {times}.",
         format_percent(plain.percent),
         format_interval(plain.low, plain.high)
     )
@@ -284,7 +289,7 @@ mod tests {
         assert_eq!(
             of(&[("kdf", 5.0, 1.0), ("authentication", 40.0, 2.0), ("plain_http", 20.0, 1.0)]),
             "Authentication costs most: 40.0 % [38.0, 42.0] of this server's CPU per hit. Without TLS the same hits \
-             would need 20.0 % [19.0, 21.0] of that CPU: TLS makes a hit 5.0 times as expensive."
+             would need 20.0 % [19.0, 21.0] of that CPU: TLS makes a hit 5.0 [4.8, 5.3] times as expensive."
         );
         assert_eq!(
             of(&[("kdf", 38.0, 3.0), ("authentication", 40.0, 2.0)]),
@@ -326,6 +331,10 @@ mod tests {
         assert!(said.contains("told from noise") && said.contains("KDF may cost up to 0.3 %"), "{said}");
         let said = of(&[("kdf", 9.0, 1.0), ("plain_http", 545.3, 10.0)]);
         assert!(said.ends_with("What the same hits would need without TLS could not be told."), "{said}");
+        let said = of(&[("kdf", 9.0, 1.0), ("plain_http", 5.1, f64::INFINITY)]);
+        assert!(said.ends_with("What the same hits would need without TLS could not be told."), "{said}");
+        let said = of(&[("kdf", 9.0, 1.0), ("plain_http", 5.1, 6.0)]);
+        assert!(said.ends_with("how many times as expensive TLS makes a hit is undecided."), "{said}");
     }
 
     /// A1 of the trial: MAC 24.5 % [-7.7, 55.9] stood below a headline that named cipher.

@@ -19,7 +19,7 @@ use tlsdyno_stats::{ConfigurationSummary, Loaded, Metric, Share, Shares, Summary
 use super::answer::answer;
 use super::{accelerators, between_runs, findings, libraries, machines, methods, remedies, traffic};
 use crate::report::charts::{self, PHASES};
-use crate::report::document::{Content, Document, Medium, Method, Section, Table, Tone};
+use crate::report::document::{Content, Document, Medium, Method, Rounds, Section, Table, Tone};
 use crate::report::text::{
     difference_with_interval, loaded_label, share_interval, share_label, share_number, share_with_interval,
     short_share_label,
@@ -28,10 +28,11 @@ use crate::report::{cells, circumstances, published, scoreboard};
 
 /// The document of a record.
 pub fn document(record: &Record, summary: &Summary) -> Document {
+    let rounds = Rounds { rounds: summary.rounds, sweeps: summary.sweeps, has_rates: summary.has_rates() };
     let parts = summary.configurations.iter().map(|of| (&of.name, &of.warnings));
     let warnings = circumstances::warnings(circumstances::texts(&summary.warnings, parts));
     if let Some(section) = traffic::section(record, summary) {
-        let method = Method::Doubling(summary.rounds);
+        let method = Method::Doubling(rounds);
         return circumstances::document(record, summary.rounds, answer(summary), vec![section, warnings], method);
     }
     let remedies = remedies::section(record, summary);
@@ -66,7 +67,7 @@ pub fn document(record: &Record, summary: &Summary) -> Document {
     }
     let see_also = see_also.filter(|_| !asks_for_remedies);
     let replaces = summary.configurations.iter().any(|of| !of.noop.is_empty());
-    let method = if replaces { Method::Stages(summary.rounds) } else { Method::Doubling(summary.rounds) };
+    let method = if replaces { Method::Stages(rounds) } else { Method::Doubling(rounds) };
     Document { see_also, ..circumstances::document(record, summary.rounds, answer(summary), sections, method) }
 }
 

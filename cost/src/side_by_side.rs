@@ -1,0 +1,117 @@
+//! What one server costs more than another, part by part, and whether it is dearer.
+
+use serde::Serialize;
+use tlsdyno_base::bootstrap::{Column, Estimate};
+use tlsdyno_base::verdict::Direction;
+use tlsdyno_stats::compared::CPU_START_TO_START_PERCENT;
+use tlsdyno_stats::rows::{Rows, Terms};
+
+use crate::parts::{Part, PartKind, Seen};
+
+/// What a part of the second server costs more than that of the first.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PartDifference {
+    /// What it is.
+    pub part: String,
+    /// What it belongs to.
+    pub kind: PartKind,
+    /// What it costs the first, in the rounds that have it of both, nanoseconds.
+    pub first_ns: Estimate,
+    /// The same of the second.
+    pub second_ns: Estimate,
+    /// The second less the first, nanoseconds. The intervals of all differences hold together.
+    pub cost_ns: Estimate,
+    /// Whether the second is dearer or cheaper, by more than what two starts of one server may differ by.
+    pub direction: Direction,
+}
+
+/// What the parts of the second server cost more than the same of the first, in rounds that have both.
+pub(crate) fn differences(servers: [Seen; 2], parts: [&[Part]; 2], rows: &Rows) -> Vec<PartDifference> {
+    let line = |part: &Part| {
+        let other = parts[0].iter().find(|other| other.name == part.name && other.kind == part.kind)?;
+        Some(((part.name.clone(), part.kind), [other.columns(servers[0])?, part.columns(servers[1])?]))
+    };
+    let (names, lines): (Vec<(String, PartKind)>, Vec<[Terms; 2]>) = parts[1].iter().filter_map(line).unzip();
+    let more = |(((part, kind), terms), [first_ns, second_ns, cost_ns]): ((_, &[Terms; 2]), [Estimate; 3])| {
+        let dearest = |(column, weight): &(&Column, f64)| weight.abs() * rows.estimate(column).value;
+        let equal_to_ns = terms.iter().flatten().map(dearest).fold(0.0, f64::max) * CPU_START_TO_START_PERCENT / 100.0;
+        let direction = Direction::against(cost_ns.interval(), [-equal_to_ns, equal_to_ns]);
+        PartDifference { part, kind, first_ns, second_ns, cost_ns, direction }
+    };
+    names
+        .into_iter()
+        .zip(&lines)
+        .zip(rows.compared(&lines))
+        .map(more)
+        .filter(|of| of.cost_ns.value.is_finite())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use tlsdyno_base::random::SplitMix64;
+
+    use super::*;
+    use crate::Measured;
+    use crate::parts::decomposed;
+    use crate::parts::tests::{columns, measured, rows};
+    use crate::steps::Step;
+
+    fn differences_of(measured: &Measured, columns: [&[Column]; 2]) -> Vec<PartDifference> {
+        let servers = columns.map(|columns| (measured, columns));
+        let parts = decomposed(&servers, &rows());
+        differences(servers, [&parts[0], &parts[1]], &rows())
+    }
+
+    #[test]
+    fn the_same_server_twice_differs_in_nothing() {
+        let measured = measured("TLS 1.3, request");
+        let one = columns(&measured, |step| step.name.len() as f64);
+        let differences = differences_of(&measured, [&one, &one]);
+        assert!(differences.len() > 20 && differences.iter().all(|part| part.cost_ns.value == 0.0));
+    }
+
+    /// Of 200 sheets of equal servers about ten may have a line that says dearer or cheaper.
+    #[test]
+    fn the_verdicts_of_a_sheet_hold_together() {
+        let measured = measured("TLS 1.3, request");
+        let mut random = SplitMix64::new(5);
+        let mut noisy = || -> Vec<Column> {
+            let mut cell = |step: &Step| Some(step.name.len() as f64 * (1.0 + 0.1 * random.normal()));
+            measured.steps.iter().map(|step| (0..8).map(|_| cell(step)).collect()).collect()
+        };
+        let mut wrong = 0;
+        for _ in 0..200 {
+            let differences = differences_of(&measured, [&noisy(), &noisy()]);
+            wrong += usize::from(differences.iter().any(|of| of.direction != Direction::Undecided));
+        }
+        assert!(wrong <= 10, "{wrong} of 200");
+        let dearer: Vec<Column> =
+            noisy().into_iter().map(|column| column.iter().map(|cost| Some((*cost)? + 40.0)).collect()).collect();
+        let differences = differences_of(&measured, [&noisy(), &dearer]);
+        let tcp = differences.iter().find(|of| of.part == "accepting and closing").unwrap();
+        assert_eq!(tcp.direction, Direction::Bigger, "{tcp:?}");
+    }
+
+    /// Rounds that lack a step of one server are in none of the three numbers of a line.
+    #[test]
+    fn a_difference_is_that_of_the_numbers_beside_it() {
+        let measured = measured("TLS 1.3, request");
+        let one = columns(&measured, |step| step.name.len() as f64);
+        let with = |cut: std::ops::Range<usize>, dearer: f64| -> Vec<Column> {
+            let cell = |(row, cost): (usize, &Option<f64>)| {
+                (!cut.contains(&row)).then_some((*cost)? * (1.0 + dearer * row as f64))
+            };
+            one.iter().map(|column| column.iter().enumerate().map(cell).collect()).collect()
+        };
+        let differences = differences_of(&measured, [&with(0..3, 0.5), &with(5..6, 0.1)]);
+        assert!(differences.len() > 20);
+        for of in &differences {
+            let less = of.second_ns.value - of.first_ns.value;
+            assert!((less - of.cost_ns.value).abs() < 1e-6, "{of:?}");
+        }
+        let tcp = differences.iter().find(|of| of.part == "accepting and closing").unwrap();
+        // Rows 3, 4, 6 and 7 have both, none of which is trimmed.
+        assert!((tcp.first_ns.value - 3.0 * (1.0 + 0.5 * 5.0)).abs() < 1e-6, "{tcp:?}");
+    }
+}
