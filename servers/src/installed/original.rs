@@ -1,47 +1,45 @@
 //! Where in the installed files a line stands that a server's message names by its place in the copy.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use regex_lite::Regex;
 
 use super::haproxy;
 use crate::includes::Tree;
 
+/// A line that stands in more places, as `}` does, says nothing.
+const PLACES_MOST: usize = 3;
+
 /// What a message says of lines of the copy in `directory`, in terms of the installed configuration: where each stands
-/// there, too. Empty: it names none, or only lines that the copy alone has. `copy`: the text, behind a line of ours.
-pub fn places(message: &str, directory: &Path, copy: &str, installed: &Path) -> String {
+/// there, too. `None`: it names none, or only lines that the copy alone has. `copy`: the text, behind a line of ours.
+pub(crate) fn places(message: &str, directory: &Path, copy: &str, installed: &Path) -> Option<String> {
     let file = format!(r"{}/[\w.-]+", regex_lite::escape(&directory.display().to_string()));
     // Apache says `line 7 of FILE`, nginx and HAProxy `FILE:7`, lighttpd `FILE line: 7`.
-    let Ok(named) = Regex::new(&format!(r"line (\d+) of {file}|{file}(?::| line: )(\d+)")) else {
-        return String::new();
-    };
+    let named = Regex::new(&format!(r"line (\d+) of {file}|{file}(?::| line: )(\d+)")).ok()?;
     let mut told = Vec::new();
     for found in named.captures_iter(message) {
         let number = found.get(1).or(found.get(2)).and_then(|number| number.as_str().parse().ok()).unwrap_or(0);
-        let line = copy.lines().nth(number).map(plain).filter(|line| line.len() > 1);
+        let line = copy.lines().nth(number).map(plain).filter(|line| !line.is_empty());
         let originals = line.as_deref().map_or_else(Vec::new, |line| lines_like(line, installed));
-        if !originals.is_empty() {
+        if (1..=PLACES_MOST).contains(&originals.len()) {
             told.push(format!("line {number} of the copy is {}", originals.join(" or ")));
         }
     }
     told.dedup();
-    told.join("; ")
+    (!told.is_empty()).then(|| told.join("; "))
 }
 
 /// Where such lines stand, as `FILE:LINE`.
 fn lines_like(line: &str, installed: &Path) -> Vec<String> {
     let files = haproxy::files(installed).unwrap_or_default();
-    let trees = files.iter().filter_map(|file| Tree::read(file, &[file.parent()?]));
-    let texts: Vec<(PathBuf, String)> = trees
-        .flat_map(|tree| {
-            tree.files().into_iter().map(|(path, text)| (path.to_owned(), text.to_owned())).collect::<Vec<_>>()
-        })
-        .collect();
-    let like = |(path, text): &(PathBuf, String)| {
-        let numbered = text.lines().enumerate().filter(|(_, other)| plain(other).contains(line));
-        numbered.map(|(at, _)| format!("{}:{}", path.display(), at + 1)).collect::<Vec<_>>()
-    };
-    texts.iter().flat_map(like).collect()
+    let mut found = Vec::new();
+    for tree in files.iter().filter_map(|file| Tree::read(file, &[file.parent()?])) {
+        for (path, text) in tree.files() {
+            let numbered = text.lines().enumerate().filter(|(_, other)| plain(other).contains(line));
+            found.extend(numbered.map(|(at, _)| format!("{}:{}", path.display(), at + 1)));
+        }
+    }
+    found
 }
 
 /// A line without blanks, which a copy has elsewhere.
@@ -64,12 +62,12 @@ mod tests {
         let at = "/run/own-1";
         let copy = "# nginx -c nginx.conf\nserver {\n        wrong words;\n    only here;\n}\n";
         let told = |message: String| places(&message, Path::new(at), copy, &main);
-        let expected = format!("line 2 of the copy is {}/more.conf:2", home.path().display());
+        let expected = Some(format!("line 2 of the copy is {}/more.conf:2", home.path().display()));
         assert_eq!(told(format!("[emerg] unknown directive \"wrong\" in {at}/nginx.conf:2")), expected);
         assert_eq!(told(format!("AH00526: Syntax error on line 2 of {at}/nginx.conf:\nInvalid")), expected);
         assert_eq!(told(format!("source: {at}/nginx.conf line: 2 pos: 8 unexpected")), expected);
         for nothing in [format!("{at}/nginx.conf:3"), format!("{at}/nginx.conf:99"), "x:2".to_owned()] {
-            assert_eq!(told(nothing), "");
+            assert_eq!(told(nothing), None);
         }
     }
 }

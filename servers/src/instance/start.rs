@@ -14,7 +14,7 @@ use tlsdyno_native::Handed;
 use super::{Addresses, Instance, logs};
 use crate::cpu::CpuAccount;
 use crate::growing_log::GrowingLog;
-use crate::installed::places;
+use crate::installed::original;
 use crate::launch::{FOREIGN_VARIABLES, Launch};
 use crate::quota::Quota;
 use crate::supervised::Supervised;
@@ -58,8 +58,10 @@ pub(crate) fn start_by(
             Err(error) => error,
         };
         let installed = spec.command.as_ref().and_then(|command| command.installed.as_ref());
-        let places = installed.map_or(String::new(), |path| places(&format!("{error:#}"), &own, &config, path));
-        let error = if places.is_empty() { error } else { error.context(places) };
+        let error = match installed.and_then(|path| original::places(&format!("{error:#}"), &own, &config, path)) {
+            Some(places) => error.context(places),
+            None => error,
+        };
         let _ = fs::remove_dir_all(&own);
         let was_taken = fault_of(&error) == Some(Fault::PortTaken);
         if spec.has_fixed_port() || !was_taken || attempt == PORT_ATTEMPTS {
