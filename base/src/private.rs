@@ -19,14 +19,15 @@ pub fn directory(path: &Path) -> io::Result<PathBuf> {
     path.canonicalize()
 }
 
-/// Takes a directory of this user from all others.
+/// Takes a file or directory of this user from all others; what is neither is let be.
 ///
 /// # Errors
 /// Its mode cannot be changed.
-pub fn close(directory: &Path) -> io::Result<()> {
-    let metadata = fs::symlink_metadata(directory)?;
-    let is_open = metadata.uid() == geteuid().as_raw() && metadata.mode() & 0o077 != 0;
-    if is_open { fs::set_permissions(directory, fs::Permissions::from_mode(0o700)) } else { Ok(()) }
+pub fn close(path: &Path) -> io::Result<()> {
+    let metadata = fs::symlink_metadata(path)?;
+    let is_own = metadata.uid() == geteuid().as_raw() && (metadata.is_file() || metadata.is_dir());
+    let closed = fs::Permissions::from_mode(metadata.mode() & 0o700);
+    if is_own && metadata.mode() & 0o077 != 0 { fs::set_permissions(path, closed) } else { Ok(()) }
 }
 
 /// Opens a file for writing, and makes it if need be; its mode becomes 0600.

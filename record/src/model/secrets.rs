@@ -1,51 +1,20 @@
 //! What of a command line no record keeps: records may be given to others.
 
-/// What names of variables and options say of a value that is a secret.
-const SECRETS: [&str; 8] = ["password", "passwd", "passphrase", "pwd", "secret", "token", "apikey", "api-key"];
-/// What stands in the place of a value.
-const HIDDEN: char = '…';
+use std::sync::LazyLock;
+
+use regex_lite::Regex;
+
+/// The value of a variable or an option that is called like a secret: behind `=`, or behind an option and blanks.
+static SECRET: LazyLock<Regex> = LazyLock::new(|| {
+    let name = r"[\w-]*(?:passw(?:or)?d|passphrase|pwd|secret|token|api-?key)[\w-]*";
+    let value = r#"(?:"[^"]*"|'[^']*'|[^\s'"]*)"#;
+    Regex::new(&format!(r"(?i)({name}=|(?:^|\s)-{name}\s+){value}")).expect("a test uses it")
+});
 
 /// A command line without the values of variables and options that are called like a secret: `--password x`,
 /// `API_TOKEN=x`.
 pub fn without_secrets(line: &str) -> String {
-    let mut kept = String::with_capacity(line.len());
-    let mut rest = line;
-    let mut is_next = false;
-    while !rest.is_empty() {
-        let blanks = rest.len() - rest.trim_start().len();
-        kept.push_str(&rest[..blanks]);
-        rest = &rest[blanks..];
-        let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
-        let (name, is_given) = match rest[..end].split_once('=') {
-            Some((name, _)) => (name, true),
-            None => (&rest[..end], false),
-        };
-        let small = name.to_ascii_lowercase();
-        let is_secret = SECRETS.iter().any(|secret| small.contains(secret));
-        // A value may hold blanks in quotes.
-        let value = if is_next { rest } else { rest.get(name.len() + 1..).unwrap_or_default() };
-        if is_next && !rest.is_empty() || is_secret && is_given {
-            kept.push_str(if is_next { "" } else { &rest[..=name.len()] });
-            kept.push(HIDDEN);
-            rest = &value[end_of(value)..];
-            is_next = false;
-            continue;
-        }
-        is_next = is_secret && name.starts_with('-');
-        kept.push_str(&rest[..end]);
-        rest = &rest[end..];
-    }
-    kept
-}
-
-/// Where a value ends: at its quote, or at a blank.
-fn end_of(value: &str) -> usize {
-    let quote = value.chars().next().filter(|first| ['"', '\''].contains(first));
-    let end = match quote {
-        Some(quote) => value[1..].find(quote).map(|at| at + 2),
-        None => value.find(char::is_whitespace),
-    };
-    end.unwrap_or(value.len())
+    SECRET.replace_all(line, "$1…").into_owned()
 }
 
 #[cfg(test)]

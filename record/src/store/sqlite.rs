@@ -84,11 +84,13 @@ impl Store {
         let unopened = |cause: String| StoreError::Open { path: path.to_owned(), cause };
         let made = made_private(path).map_err(|error| unopened(error.to_string()))?;
         let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_NOFOLLOW;
-        let connection = Connection::open_with_flags(made, flags).map_err(|error| unopened(error.to_string()))?;
+        let connection = Connection::open_with_flags(&made, flags).map_err(|error| unopened(error.to_string()))?;
         let mut store = Store { path: path.to_owned(), connection };
         store.connection.busy_timeout(BUSY_TIMEOUT).map_err(|error| store.failure(error))?;
         store.connection.pragma_update(None, "foreign_keys", true).map_err(|error| store.failure(error))?;
         store.make_tables()?;
+        // Now it is known to be a store; earlier versions made it as the umask was.
+        private::close(&made).map_err(|error| unopened(error.to_string()))?;
         Ok(store)
     }
 
@@ -298,7 +300,12 @@ fn made_private(path: &Path) -> std::io::Result<PathBuf> {
         private::close(&directory)?;
     }
     let path = directory.join(path.file_name().unwrap_or_default());
-    private::file(&path).map(|_| path)
+    if !path.exists() {
+        // It is not opened by this name: to close it would take the locks of connections that this process has to it.
+        let made = tempfile::NamedTempFile::new_in(&directory)?.into_temp_path().persist_noclobber(&path);
+        made.map_err(|error| error.error).or_else(|error| if path.exists() { Ok(()) } else { Err(error) })?;
+    }
+    Ok(path)
 }
 
 /// 48 random bits: the keys of the standard library's hasher are random per call.

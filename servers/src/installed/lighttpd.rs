@@ -3,7 +3,7 @@
 mod conditions;
 mod reader;
 
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 use std::sync::{LazyLock, Once};
 use std::time::Duration;
 
@@ -38,6 +38,8 @@ const DEPTH_MAX: u32 = 16;
 
 impl Lighttpd {
     pub(super) fn read(path: &Path) -> Result<Lighttpd> {
+        // By one name, for it is read once.
+        let path = &absolute(path).with_context(|| format!("read {}", path.display()))?;
         let commands = commands_in(path, DEPTH_MAX)?;
         let program = lighttpd::PACKAGE.require("")?;
         let arguments = vec!["-p".into(), "-f".into(), path.into()];
