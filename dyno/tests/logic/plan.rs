@@ -107,7 +107,7 @@ fn lifetimes_of_sessions_stand_beside_what_they_save_and_leave_open() {
     let place = tempfile::tempdir().unwrap();
     let file = file_of(&record(), place.path());
     let log = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/semicomplete-access.log.gz");
-    let asked = format!("--trace {} --requests-per-connection 1 --no-report", log.display());
+    let asked = format!("--trace {} --requests-per-connection 1 --bytes 7000 --no-report", log.display());
     let output = plan(&file, &format!("{asked} --json"));
     let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", said(&output)));
     let rows = json["lifetimes"].as_array().unwrap();
