@@ -199,14 +199,6 @@ const LINES: [(ServerName, &[&str]); 3] = [
     (ServerName::Lighttpd, &["server.", "$SERVER[", "$HTTP[", "ssl.", "include_shell", "include \"", "var."]),
 ];
 
-/// What their main files are called.
-const NAMES: [(&str, ServerName); 4] = [
-    ("apache2.conf", ServerName::ApacheEvent),
-    ("httpd.conf", ServerName::ApacheEvent),
-    ("haproxy.cfg", ServerName::Haproxy),
-    ("lighttpd.conf", ServerName::Lighttpd),
-];
-
 /// The server that a file is for, by what stands in it; a directory is HAProxy's. What is no other's is nginx's.
 fn told_from(path: &Path) -> Result<ServerName> {
     if path.is_dir() {
@@ -215,8 +207,7 @@ fn told_from(path: &Path) -> Result<ServerName> {
         return Ok(ServerName::Haproxy);
     }
     let path = absolute(path).with_context(|| format!("read {}", path.display()))?;
-    let name = path.file_name().unwrap_or_default();
-    let named = || NAMES.iter().find(|(known, _)| name == *known).map(|(_, server)| *server);
+    let named = || path.ends_with("lighttpd.conf").then_some(ServerName::Lighttpd);
     Ok(told_from_text(&text_of(&bytes_in(&path)?)).or_else(named).unwrap_or(ServerName::Nginx))
 }
 

@@ -348,7 +348,7 @@ impl Site for Lighttpd {
 }
 
 /// Options are a list: what is asked is said behind what is there, unless it is the opposite of it.
-fn merged(name: &str, value: &str, commands: &[(String, String)]) -> String {
+pub(super) fn merged(name: &str, value: &str, commands: &[(String, String)]) -> String {
     let there = commands.iter().find(|(other, _)| name == "Options" && other.eq_ignore_ascii_case(name));
     let Some((_, there)) = there else { return value.to_owned() };
     let bare = value.trim_start_matches(['-', '+']);

@@ -3,11 +3,12 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use regex_lite::Regex;
 use similar::TextDiff;
 use tlsdyno_record::model::ServerName;
 
-use super::haproxy;
+use super::{haproxy, lighttpd};
 use crate::directives::{Setting, lines};
 use crate::includes::Tree;
 
@@ -27,19 +28,37 @@ pub fn patch(path: &Path, server: ServerName, settings: &[Setting]) -> Result<St
     for setting in settings {
         apply(server, &lines(server, *setting), &mut texts);
     }
+    let new = settings.iter().flat_map(|setting| lines(server, *setting));
+    let names: Vec<String> = new.filter_map(|line| name_of(server, &line)).collect();
+    let is_new = |of: &String| name_of(server, of).is_some_and(|name| names.contains(&name));
     let mut patch = String::new();
     for ((path, old), new) in files.iter().zip(&texts) {
         let path = path.canonicalize().with_context(|| format!("find {}", path.display()))?;
-        patch.push_str(&unified(&path, &old.lines().collect::<Vec<_>>(), new));
+        let kept = statements(&new.join("\n"));
+        let lost =
+            statements(old).into_iter().find(|of| server == ServerName::Nginx && !kept.contains(of) && !is_new(of));
+        if let Some(lost) = lost {
+            bail!("`{lost}` in {} would go with a line that these remedies change: give it its own", path.display());
+        }
+        patch.push_str(&unified(&path, old, new));
     }
     ensure!(!patch.is_empty(), "{} has no line that these remedies would change", path.display());
     Ok(patch)
+}
+
+/// What a text of nginx says, comments apart.
+fn statements(text: &str) -> Vec<String> {
+    let text = Regex::new(r"(?m)(^|[\s;])#.*$").expect("a test uses it").replace_all(text, "$1");
+    text.split([';', '{', '}']).map(|of| of.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }
 
 /// Puts lines into all files. The first file is the main one.
 fn apply(server: ServerName, new: &[String], files: &mut [Vec<String>]) {
     if server == ServerName::Haproxy {
         return files.iter_mut().for_each(|file| haproxy::apply(new, file));
+    }
+    if server == ServerName::Lighttpd && new.iter().any(|line| replace_pair(line, files)) {
+        return;
     }
     let names: Vec<String> = new.iter().filter_map(|line| name_of(server, line)).collect();
     let mut is_there = false;
@@ -64,7 +83,9 @@ fn apply(server: ServerName, new: &[String], files: &mut [Vec<String>]) {
         let mut at = 0;
         while at < file.len() {
             // Behind the last of several.
-            if is_anchor(&file[at]) && !file.get(at + 1).is_some_and(|next| is_anchor(next)) {
+            let next =
+                file[at + 1..].iter().find(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'));
+            if is_anchor(&file[at]) && !next.is_some_and(|next| is_anchor(next)) {
                 let indent = indent_of(&file[at]).to_owned();
                 file.splice(at + 1..at + 1, new.iter().map(|line| format!("{indent}{line}")));
                 is_put = true;
@@ -76,6 +97,21 @@ fn apply(server: ServerName, new: &[String], files: &mut [Vec<String>]) {
     if !is_put && let Some(main) = files.first_mut().filter(|_| in_main || server == ServerName::Lighttpd) {
         main.extend(new.iter().cloned());
     }
+}
+
+/// Puts the pair that a line adds to a list in the place of one with the same key, where it is there already.
+fn replace_pair(line: &str, files: &mut [Vec<String>]) -> bool {
+    let pair = Regex::new(r#""([^"]+)"\s*=>\s*"([^"]*)""#).expect("a test uses it");
+    let Some(own) = pair.captures(line).filter(|_| line.contains("+=")) else { return false };
+    let mut is_there = false;
+    for line in files.iter_mut().flatten() {
+        if let Some(there) = pair.captures_iter(line).find(|there| there[1].eq_ignore_ascii_case(&own[1])) {
+            let value = lighttpd::merged(&own[1], &own[2], &[(own[1].to_owned(), there[2].to_owned())]);
+            *line = line.replace(&there[0], &format!("\"{}\" => \"{value}\"", &own[1]));
+            is_there = true;
+        }
+    }
+    is_there
 }
 
 /// The directive of a line; of one with several subjects with its first word. `None`: it adds to others.
@@ -119,10 +155,10 @@ fn indent_of(line: &str) -> &str {
 }
 
 /// The change of a file as `patch` takes it; empty: none.
-fn unified(path: &Path, old: &[&str], new: &[String]) -> String {
-    let new: Vec<&str> = new.iter().map(String::as_str).collect();
+fn unified(path: &Path, old: &str, new: &[String]) -> String {
     let [before, after] = ["a", "b"].map(|tree| format!("{tree}{}", path.display()));
-    TextDiff::from_slices(old, &new).unified_diff().header(&before, &after).to_string()
+    let [old, new] = [old.lines().collect::<Vec<_>>(), new.iter().map(String::as_str).collect()];
+    TextDiff::from_slices(&old, &new).unified_diff().header(&before, &after).to_string()
 }
 
 #[cfg(test)]
@@ -227,5 +263,51 @@ mod tests {
         fs::write(&path, "http {}\n").unwrap();
         let refused = patch(&path, ServerName::Nginx, &SETTINGS).unwrap_err().to_string();
         assert!(refused.contains("no line"), "{refused}");
+    }
+
+    fn nginx(text: &str, settings: &[Setting]) -> String {
+        patched(ServerName::Nginx, &[("nginx.conf", text)], settings).1.remove(0)
+    }
+
+    #[test]
+    fn lines_stand_once_behind_listeners_with_a_comment_between() {
+        let site = "http {\n server {\n  listen 443 ssl;\n  # between\n  listen [::]:443 ssl;\n  root /w;\n }\n}\n";
+        let wanted = site.replace("[::]:443 ssl;\n", "[::]:443 ssl;\n  ssl_session_tickets off;\n");
+        assert_eq!(nginx(site, &[Setting::Tickets(false)]), wanted);
+    }
+
+    #[test]
+    fn a_patch_that_would_lose_a_directive_is_refused() {
+        let site = "http {\n server {\n  listen 443 ssl; # x\n  ssl_certificate /a;\n  ssl_certificate_key /b; \
+            add_header X-A b;\n }\n}\n";
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("nginx.conf");
+        fs::write(&path, site).unwrap();
+        let refused = patch(&path, ServerName::Nginx, &SETTINGS).unwrap_err().to_string();
+        assert!(refused.contains("`add_header X-A b` in"), "{refused}");
+        patch(&path, ServerName::Nginx, &SETTINGS[1..]).unwrap();
+    }
+
+    #[test]
+    fn lists_of_lighttpd_have_a_key_once() {
+        let site = "ssl.pemfile = \"/a.pem\"\nssl.openssl.ssl-conf-cmd = (\"MinProtocol\" => \"TLSv1.3\",\n\
+            \x20 \"Options\" => \"-SessionTicket,ServerPreference\")\n";
+        let settings = [Setting::AlsoTls13, Setting::Tickets(true)];
+        let (_place, texts) = patched(ServerName::Lighttpd, &[("lighttpd.conf", site)], &settings);
+        let wanted = site
+            .replace("TLSv1.3", "TLSv1.2")
+            .replace("-SessionTicket,ServerPreference", "ServerPreference,SessionTicket");
+        assert_eq!(texts[0], wanted);
+    }
+
+    #[test]
+    fn lines_of_haproxy_keep_their_comments_and_certificates() {
+        let site = "global\n  ssl-default-bind-options no-sslv3 no-tlsv10 no-tls-tickets prefer-client-ciphers\n\
+            frontend x\n\
+            \x20 bind :443 ssl crt /a.pem alpn h2 no-tlsv11 # here\n";
+        let settings = [Setting::AlsoTls13, Setting::Tickets(true)];
+        let (_place, texts) = patched(ServerName::Haproxy, &[("haproxy.cfg", site)], &settings);
+        let wanted = site.replace("no-sslv3 no-tlsv10 no-tls-tickets ", "").replace("no-tlsv11", "ssl-min-ver TLSv1.2");
+        assert_eq!(texts[0], wanted);
     }
 }

@@ -113,13 +113,15 @@ fn gone(asked: &TlsChange) -> String {
 /// Parameters that have no value.
 const FLAGS: &[&str] = &["no-tls-tickets", "allow-0rtt", "ssl"];
 /// What an example line changes beside the parameters that it has, by a word of it or by its comment.
-const OPPOSITES: &[(&str, &str)] =
-    &[("# without no-tls-tickets", "no-tls-tickets"), ("ssl-min-ver", "ssl-max-ver:1 no-tlsv13 force-tlsv12")];
+const OPPOSITES: &[(&str, &str)] = &[
+    ("# without no-tls-tickets", "no-tls-tickets"),
+    ("ssl-min-ver", "ssl-max-ver:1 no-sslv3 no-tlsv10 no-tlsv11 no-tlsv12 no-tlsv13 force-tlsv12"),
+];
 
 /// Puts the parameters of an example of `bind` into each with TLS.
 pub(super) fn put_parameters(example: &str, file: &mut [String]) {
     let parameters: Vec<&str> = example.split('#').next().unwrap_or_default().split_whitespace().skip(3).collect();
-    let is_certificate = parameters.len() == 2;
+    let is_certificate = parameters.len() == 2 && !example.contains("# without");
     for line in file {
         let Some(mut bind) = super::line_of(line) else { continue };
         let is_options = bind.starts(&["ssl-default-bind-options"]);
@@ -130,6 +132,7 @@ pub(super) fn put_parameters(example: &str, file: &mut [String]) {
         let before = bind.clone();
         let opposites = OPPOSITES.iter().filter(|(mark, _)| example.contains(mark));
         opposites.for_each(|(_, words)| bind.remove_listed(words));
+        let comment = line.find(" #").map_or("", |at| &line[at..]).to_owned();
         let mut rest = parameters.iter().skip(if is_certificate { 0 } else { 2 });
         while let Some(word) = rest.next().filter(|_| !is_options) {
             let value = if FLAGS.contains(word) { None } else { rest.next() };
@@ -140,7 +143,7 @@ pub(super) fn put_parameters(example: &str, file: &mut [String]) {
             let indent = &line[..line.len() - line.trim_start().len()];
             let advice = example.split_once('#').filter(|_| is_certificate && !is_options);
             let advice = advice.map_or(String::new(), |(_, advice)| format!("    #{advice}"));
-            *line = format!("{indent}{}{advice}", bind.words.join(" "));
+            *line = format!("{indent}{}{advice}{comment}", bind.words.join(" "));
         }
     }
 }
