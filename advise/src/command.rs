@@ -11,7 +11,7 @@ use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::interrupt;
 use tlsdyno_bench::kinds::ablation::command::installed_server;
 use tlsdyno_bench::kinds::ablation::{self, subject};
-use tlsdyno_bench::kinds::flags::{TimeArgs, rate, requests_each};
+use tlsdyno_bench::kinds::flags::{ApplicationArgs, TimeArgs, rate, requests_each};
 use tlsdyno_bench::kinds::perform::{OutputArgs, perform_and_keep};
 use tlsdyno_bench::kinds::{AnySummary, Progress};
 use tlsdyno_bench::report::document::{Document, Section};
@@ -58,9 +58,8 @@ pub struct Args {
     /// The name that clients ask for, with its port where that is not 443 [default: of the default server]
     #[arg(long, value_name = "NAME", help_heading = "Server")]
     host: Option<String>,
-    /// Ask the applications behind it once for each request (GET and HEAD, plain HTTP), and replay what they answered
-    #[arg(long, requires = "config", help_heading = "Server")]
-    replay_backend: bool,
+    #[command(flatten, next_help_heading = "Server")]
+    applications: ApplicationArgs,
     /// A further header of each request, for example 'Authorization: Basic …' (several times)
     #[arg(short = 'H', long, value_name = "HEADER", help_heading = "Server")]
     header: Vec<String>,
@@ -227,7 +226,7 @@ fn experiment(
     let text = |path: &Path| path.to_str().map(str::to_owned).context("a path that is no text cannot be measured");
     let mut words = vec!["--server-config".to_owned(), text(path)?, "--until".to_owned(), "0".to_owned()];
     words.extend(["--time".to_owned(), args.time.seconds().to_string()]);
-    words.extend(args.replay_backend.then(|| "--replay-backend".to_owned()));
+    words.extend(args.applications.words());
     let mut flag = |name: &str, value: Option<String>| {
         words.extend(value.map(|value| [name.to_owned(), value]).into_iter().flatten());
     };

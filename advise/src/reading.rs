@@ -77,6 +77,10 @@ impl Reading {
             Some(path) => Ok(scan_log(path, &[], &ReplaySpec::default())?),
             None => log_of(&facts.access_logs),
         };
+        let log = log.and_then(|log| match log.read.cannot_tell() {
+            Some(why) => Err(format!("{} is not used: {why}", log.workload)),
+            None => Ok(log),
+        });
         let version = installed.program().map_or_else(|error| error.to_string(), |program| version_of(&program));
         Ok(Reading {
             path: path.to_owned(),
@@ -176,7 +180,7 @@ impl Reading {
                 log.keep_alive_s,
                 format_tenths(log.hits_per_full_handshake)
             ),
-            Err(_) => "not known: name a log with --trace, or say it with --hits-per-handshake".to_owned(),
+            Err(why) => format!("not known ({why}): name a log with --trace, or say it with --hits-per-handshake"),
         }
     }
 

@@ -86,6 +86,7 @@ impl Server {
             plain_address: None,
             installed: None,
             replays: false,
+            may_load: Vec::new(),
             host: None,
         };
         let spec = ServerSpec::of_command(command, docroot);

@@ -56,6 +56,9 @@ pub struct CommandSpec {
     /// The answers of applications behind that are asked for once and replayed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub replays: bool,
+    /// Hosts of such applications, other than this machine, that the user answers for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub may_load: Vec<String>,
     /// What clients ask for: which server of an installed configuration is measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
@@ -119,7 +122,7 @@ impl CommandSpec {
     pub fn read_installed(&self) -> Result<Option<Installed>> {
         let read = |path: &PathBuf| {
             let installed = Installed::read(path, Some(&self.command))?.serving(self.host.as_deref());
-            Ok(Installed { replays: self.replays, ..installed })
+            Ok(Installed { replays: self.replays, may_load: self.may_load.clone(), ..installed })
         };
         self.installed.as_ref().map(read).transpose()
     }
@@ -301,6 +304,7 @@ mod tests {
             plain_address: plain.map(Into::into),
             installed: None,
             replays: false,
+            may_load: Vec::new(),
             host: None,
         }
     }

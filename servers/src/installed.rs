@@ -5,6 +5,8 @@
 //! process files and logs (docs/TUTORIAL.md has the list).
 
 mod apache;
+#[cfg(test)]
+mod asked_tests;
 mod effects;
 mod files;
 mod haproxy;
@@ -18,19 +20,21 @@ mod patch;
 mod site;
 
 use std::fmt::Write as _;
+use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf, absolute};
 
 use anyhow::{Context, Result, bail, ensure};
-use tlsdyno_base::{input, private};
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_base::{input, permission, private};
 use tlsdyno_record::model::{ServerName, TlsChange};
 
-use super::{DRIVERS, Place, ServerTls, driver_of, programs};
+use super::{DRIVERS, Place, ServerTls, driver_of, programs, recorded};
 use files::Files;
 pub(super) use nginx::names_file;
 pub use nginx::{bytes_of, text_of};
 pub use patch::patch;
 pub use site::{AccessLog, Choice, Facts, Offer};
-use site::{Copied, Ports, Site};
+use site::{Copied, Ports, Site, socket_name};
 
 /// An installed configuration, read with all that it includes.
 #[derive(Debug)]
@@ -42,8 +46,10 @@ pub struct Installed {
     /// What clients ask for, with the port where that is not the usual one; `None`: the default server.
     pub host: Option<String>,
     /// The answers of the applications behind it are asked for once, where it asks by plain HTTP, and replayed from
-    /// then on.
+    /// then on; others are not asked. Otherwise all are asked for real.
     pub replays: bool,
+    /// Hosts of applications, other than this machine, that the user answers for.
+    pub may_load: Vec<String>,
 }
 
 /// A text of one file of this server, without what it includes, as it is understood: written again. Fuzzers call it.
@@ -84,7 +90,7 @@ impl Installed {
         let told = || site.told().into_iter().map(|(what, why)| format!(". {what}. {why}")).collect::<String>();
         let is_of_tls = site.tls_servers() > 0;
         ensure!(is_of_tls, "no server in {} speaks TLS, so that nothing can be measured{}", path.display(), told());
-        Ok(Installed { server, site, host: None, replays: false })
+        Ok(Installed { server, site, host: None, replays: true, may_load: Vec::new() })
     }
 
     /// The program that it is for.
@@ -120,13 +126,18 @@ impl Installed {
         Ok(commented(&copy.told, &copy.text))
     }
 
-    /// Writes the copy into its private directory. Answers the arguments that start it there in the foreground.
+    /// Writes the copy into its private directory, where the applications' sockets are from then on. Answers the
+    /// arguments that start it there in the foreground, and the copy as pages and records show it.
     ///
     /// # Errors
-    /// It has a directive that no copy can have, or a file cannot be written.
-    /// Beside them the copy as pages and records show it.
+    /// It has a directive that no copy can have, an application may not be asked, or a file cannot be written.
     pub fn write(&self, port: u16, plain_port: u16, directory: &Path, program: &Path) -> Result<(Vec<String>, String)> {
         let copy = self.copy(Ports { port, plain_port, directory, replays: self.replays })?;
+        self.check_asked(&copy).or_fault(Fault::Usage)?;
+        for (number, application) in copy.replayed.iter().enumerate() {
+            let socket = directory.join(socket_name(number));
+            recorded::replay(application, &socket).with_context(|| format!("make {}", socket.display()))?;
+        }
         let [text, shown] =
             [&copy.text, &copy.shown].map(|text| self.site.fitting(commented(&copy.told, text), program));
         let file = directory.join(self.file_name());
@@ -149,7 +160,13 @@ impl Installed {
     /// # Errors
     /// It has a directive that no copy can have.
     pub fn effects(&self) -> Result<Vec<String>> {
-        Ok(self.copy(self.example())?.told)
+        let copy = self.copy(self.example())?;
+        let pace = match (copy.asked.is_empty(), copy.replayed.is_empty()) {
+            (false, _) => "They get as many requests a second as they answer, up to thousands, until the run ends",
+            (true, false) => "An application gets each GET and HEAD of the load once, one at a time, and nothing else",
+            (true, true) => return Ok(copy.told),
+        };
+        Ok(copy.told.into_iter().chain([format!("{pace}. Ctrl-C stops that")]).collect())
     }
 
     /// Whether the copy runs code, so that nobody knows what it writes.
@@ -158,13 +175,34 @@ impl Installed {
     }
 
     fn copy(&self, ports: Ports) -> Result<Copied> {
-        let copy = self.site.copy(self.host.as_deref(), ports)?;
-        ensure!(
-            copy.replays || !self.replays,
-            "--replay-backend: no application behind it is asked by plain HTTP at an address that stands in its files; \
-             leave it out"
-        );
-        Ok(copy)
+        self.site.copy(self.host.as_deref(), ports)
+    }
+
+    /// Refuses applications that are asked for real without a word of the user's, and those of other machines.
+    fn check_asked(&self, copy: &Copied) -> Result<()> {
+        if let Some(asked) = copy.asked.first().filter(|_| self.replays) {
+            bail!(
+                "the copy would ask {asked} for real, as often as the load leads there: where it is stands in no file, \
+                 or its answers cannot be replayed. If it may be asked, add --ask-backend"
+            );
+        }
+        for application in copy.replayed.iter().chain(&copy.asked) {
+            if let Some((host, port)) = host_of(application) {
+                self.check_host(host, port).context("the copy asks an application")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same of whatever addresses a host has, as it is written: `[::1]` too.
+    fn check_host(&self, host: &str, port: u16) -> Result<()> {
+        if self.may_load.iter().any(|name| name.eq_ignore_ascii_case(host)) {
+            return Ok(());
+        }
+        let found = (host.trim_matches(['[', ']']), port).to_socket_addrs().with_context(|| {
+            format!("nobody knows whether {host} is this machine; if you may load it, add --i-may-load-this {host}")
+        })?;
+        found.into_iter().try_for_each(|address| permission::check(host, address, &self.may_load))
     }
 
     /// Where a copy would be that is only asked about.
@@ -180,6 +218,18 @@ fn commented(told: &[String], text: &str) -> String {
         let _ = writeln!(lines, "# {}", line.replace(['\n', '\r'], " "));
     }
     lines + text
+}
+
+/// The host and port of an application as it is named: `http://10.0.0.7:8080/app`, `10.0.0.7:8080`; `None`: it is a
+/// socket of this machine.
+fn host_of(application: &str) -> Option<(&str, u16)> {
+    // An arbitrary one: only the host decides.
+    const PORT: u16 = 80;
+    let place = application.rsplit_once("://").map_or(application, |(_, rest)| rest);
+    let is_socket = ["unix:", "/"].iter().any(|start| place.starts_with(start)) || application.contains("unix:");
+    let place = place.split(['/', '?']).next().unwrap_or_default();
+    let (host, port) = site::split(place);
+    (!is_socket).then_some((host, port.unwrap_or(PORT)))
 }
 
 /// The server that a program is, by its name.
@@ -235,6 +285,24 @@ fn told_from_text(text: &str) -> Option<ServerName> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hosts_of_applications_are_found() {
+        for (application, host) in [
+            ("http://10.0.0.7:8080/app", Some(("10.0.0.7", 8080))),
+            ("https://app.example", Some(("app.example", 80))),
+            ("10.0.0.7:53", Some(("10.0.0.7", 53))),
+            ("[2001:db8::1]:80", Some(("[2001:db8::1]", 80))),
+            ("http://$backend/x", Some(("$backend", 80))),
+            ("ldap://ldap.example/ou=x?uid", Some(("ldap.example", 80))),
+            ("unix:/run/app.sock", None),
+            ("http://unix:/run/app.sock:/x", None),
+            ("unix:/run/php.sock|fcgi://localhost", None),
+            ("/run/app.sock", None),
+        ] {
+            assert_eq!(host_of(application), host, "{application}");
+        }
+    }
 
     #[test]
     fn whose_a_file_is_is_told_from_what_stands_in_it() {

@@ -61,6 +61,30 @@ impl ServerArgs {
     }
 }
 
+/// What may be asked behind the copy of an installed configuration.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct ApplicationArgs {
+    /// Ask the applications behind it for real, as often as the load leads there: thousands of requests a second.
+    /// Without it each is asked once for each request (GET and HEAD, by plain HTTP), and its answers are replayed;
+    /// others are not asked
+    #[arg(long)]
+    pub ask_backend: bool,
+    /// What is always so without --ask-backend
+    #[arg(long, hide = true, conflicts_with = "ask_backend")]
+    replay_backend: bool,
+    /// You may ask the applications on this other machine (repeatable)
+    #[arg(long = "i-may-load-this", value_name = "HOST")]
+    pub may_load: Vec<String>,
+}
+
+impl ApplicationArgs {
+    /// The same as words of a command line; none: nothing is said.
+    pub fn words(&self) -> Vec<String> {
+        let hosts = self.may_load.iter().map(|host| format!("--i-may-load-this={host}"));
+        self.ask_backend.then(|| "--ask-backend".to_owned()).into_iter().chain(hosts).collect()
+    }
+}
+
 /// TLS of a server that is measured by itself.
 #[derive(clap::Args, Clone, Debug)]
 pub struct ServerTlsArgs {

@@ -20,7 +20,8 @@ pub fn command_spec(experiment: &Experiment, model: Option<&ConfigurationModel>)
         address: server.address.unwrap_or_default(),
         plain_address: server.plain_address,
         installed: server.config,
-        replays: server.replay_backend,
+        replays: !server.ask_backend,
+        may_load: server.may_load,
         host: server.host,
     }
 }

@@ -119,6 +119,7 @@ impl Place {
             plain_address: None,
             installed: None,
             replays: false,
+            may_load: Vec::new(),
             host: None,
         };
         ServerSpec::of_command(spec, self.docroot())

@@ -143,6 +143,7 @@ fn a_copy_asks_nobody() {
         plain_address: Some("127.0.0.1:{plain_port}".to_owned()),
         installed: Some(at.join("nginx.conf")),
         replays: false,
+        may_load: Vec::new(),
         host: None,
     };
     let calls = place.path().join("calls");

@@ -168,6 +168,7 @@ impl Installation<'_> {
             plain_address: Some("127.0.0.1:{plain_port}".to_owned()),
             installed: Some(link),
             replays: false,
+            may_load: Vec::new(),
             host: host.clone(),
         };
         let instance = place.start(&ServerSpec::of_command(command, place.docroot())).unwrap();

@@ -174,6 +174,7 @@ fn started(place: &Place, installed: &Installed, main: &Path, host: Option<Strin
         plain_address: Some("127.0.0.1:{plain_port}".to_owned()),
         installed: Some(main.to_owned()),
         replays: installed.replays,
+        may_load: Vec::new(),
         host,
     };
     place.start(&ServerSpec::of_command(command, place.docroot())).unwrap()
@@ -265,7 +266,7 @@ fn answers_of_an_application_are_replayed() {
         let asked = Arc::new(AtomicUsize::new(0));
         let port = application(asked.clone()).port().to_string();
         fs::write(&main, fs::read_to_string(&main).unwrap().replace("PORT", &port)).unwrap();
-        let installed = Installed { replays: true, ..Installed::read(&main, None).unwrap() };
+        let installed = Installed::read(&main, None).unwrap();
         let told = installed.effects().unwrap().join("\n");
         let said = format!("then replayed from memory: {}", shop.told[0].replace("PORT", &port));
         assert!(told.contains(&said), "{said} is not in\n{told}");

@@ -127,6 +127,7 @@ fn own_server(place: &Path, address: &str, mode: &str) -> ServerSpec {
         plain_address: None,
         installed: None,
         replays: false,
+        may_load: Vec::new(),
         host: None,
     };
     ServerSpec::of_command(spec, place.to_owned())
@@ -468,6 +469,7 @@ fn an_own_nginx_takes_turns_on_its_fixed_ports() {
         plain_address: Some(plain_address.to_string()),
         installed: None,
         replays: false,
+        may_load: Vec::new(),
         host: None,
     };
     assert!(command.has_fixed_port());

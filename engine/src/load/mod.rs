@@ -23,6 +23,7 @@ mod slices;
 mod storm;
 mod users;
 mod window;
+mod without;
 #[cfg(feature = "serde")]
 mod written;
 
@@ -42,3 +43,4 @@ pub use run::{
 };
 pub use share::Share;
 pub use slices::{Slice, SliceLatencies};
+pub use without::without;

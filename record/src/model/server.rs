@@ -25,10 +25,16 @@ pub struct Server {
     pub config: Option<PathBuf>,
     /// `command` only: the name that clients ask for, as server name and in the header Host; `None`: localhost.
     pub host: Option<String>,
-    /// With `config` only: applications behind it are asked once for each request, by plain HTTP; from then on their
-    /// answers are replayed.
+    /// With `config` only: applications behind it are asked for real, as often as the load leads there. Otherwise each
+    /// is asked once for each request, by plain HTTP, and its answers are replayed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ask_backend: bool,
+    /// What is always so without `ask_backend`; files have it from before.
+    #[serde(skip_serializing)]
     pub replay_backend: bool,
+    /// With `config` only: hosts of applications, other than this machine, that the user answers for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub may_load: Vec<String>,
     /// `command` only: what clients bring that it asks for.
     #[serde(skip_serializing_if = "crate::model::is_default")]
     pub client: ClientModel,

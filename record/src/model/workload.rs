@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use tlsdyno_base::foreign::quoted;
+use tlsdyno_tls::named;
 
 /// A reproducible description of a workload (`dyno/trace` makes the workload from it).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -185,11 +186,30 @@ pub struct HarSpec {
     pub origin: Option<String>,
     /// What is requested.
     pub names: NamesSpec,
+    /// See [`ReplaySpec::send_methods`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub send_methods: Vec<SentMethod>,
+}
+
+named! {
+    /// A method by which a request may change something.
+    pub enum SentMethod: "method" {
+        /// what forms send
+        Post = "POST",
+        /// puts an object there
+        Put = "PUT",
+        /// changes an object
+        Patch = "PATCH",
+        /// deletes an object
+        Delete = "DELETE",
+        /// asks what may be done
+        Options = "OPTIONS",
+    }
 }
 
 impl Default for HarSpec {
     fn default() -> Self {
-        Self { users: 1_000, origin: None, names: NamesSpec::default() }
+        Self { users: 1_000, origin: None, names: NamesSpec::default(), send_methods: Vec::new() }
     }
 }
 
@@ -205,7 +225,7 @@ pub enum NamesSpec {
 }
 
 /// How the lines of an access log are read as traffic (docs/WORKLOADS.md gives the reasons for the defaults).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReplaySpec {
     /// The order within one user's requests.
@@ -218,6 +238,9 @@ pub struct ReplaySpec {
     /// What is requested.
     #[serde(skip_serializing_if = "crate::model::is_default")]
     pub names: NamesSpec,
+    /// Of a server's own objects, methods beside GET and HEAD that are asked, without a body; others are left out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub send_methods: Vec<SentMethod>,
     /// How far requests may get ahead of each other in the order of the log; 0: as far as their users come. 10,000 was
     /// enough for 60 clients in Coarfa et al. 2006 section 2.2.2.
     pub window: u32,
@@ -238,6 +261,7 @@ impl Default for ReplaySpec {
             sessions: SessionsSpec::LifetimeS(300),
             keep_alive_s: 75,
             names: NamesSpec::Files,
+            send_methods: Vec::new(),
             window: 10_000,
             client_field: None,
             first_bytes: None,

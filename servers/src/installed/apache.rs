@@ -412,19 +412,19 @@ impl Copy<'_> {
             _ => {}
         }
         let directive = &self.without_checks(directive);
-        let asks = directive.values().into_iter().find(|word| word.contains("://") || word.starts_with("proxy:"));
-        if let Some(target) =
-            asks.filter(|_| handling == Some(Handling::Asks) || is_of(directive, "SetHandler AuthnProviderAlias"))
-        {
-            // `http://HOST:PORT/PATH`
-            if let Some(place) = target.strip_prefix("http://").and_then(|rest| rest.split('/').next())
-                && place.contains(':')
-                && let Some(own) = self.ports.replayed(place, name, &mut self.done)
-            {
-                let arguments = directive.arguments.replace(place, &own.to_string());
+        let words = directive.values();
+        let asks = words.iter().find(|word| word.contains("://") && !word.contains("balancer://"));
+        let passes_on =
+            words.last().is_some_and(|flags| flags.trim_matches(['[', ']']).split(',').any(|flag| flag == "P"));
+        let is_asking = match handling {
+            Some(Handling::Asks) => true,
+            _ => is_of(directive, "SetHandler AuthnProviderAlias") || directive.is("RewriteRule") && passes_on,
+        };
+        if let Some(target) = asks.filter(|_| is_asking) {
+            if let Some(own) = self.in_place_of(target, name) {
+                let arguments = directive.arguments.replace(target.as_str(), &own);
                 return Ok(Some(Directive { arguments, ..directive.clone() }));
             }
-            self.done.add(ASKED, &format!("{target} ({name})"));
         } else if handling == Some(Handling::Asks) && !is_of(directive, "ProxyPass ProxyPassMatch ProxyRequests") {
             self.done.add(ASKED, name);
         }
@@ -448,6 +448,31 @@ impl Copy<'_> {
         Directive { arguments: kept.join(" "), ..directive.clone() }
     }
 
+    /// What stands in the place of an application that is not asked for real: `http://HOST:PORT/PATH`, behind `proxy:`
+    /// or `unix:PATH|` or without.
+    fn in_place_of(&mut self, target: &str, name: &str) -> Option<String> {
+        let (prefix, rest) = target.split_at(if target.starts_with("proxy:") { 6 } else { 0 });
+        let (socket, url) = match rest.strip_prefix("unix:").and_then(|rest| rest.split_once('|')) {
+            Some((socket, url)) => (Some(socket), url),
+            None => (None, rest),
+        };
+        let (scheme, place) = url.split_once("://")?;
+        let place = place.split(['/', '$', '%']).next().unwrap_or_default();
+        let application = match socket {
+            Some(socket) => format!("unix:{socket}"),
+            None if place.contains(':') => place.to_owned(),
+            None => format!("{place}:80"),
+        };
+        // What is put together for each request, and what is no proxy, cannot be led elsewhere.
+        let is_proxied = ["http", "https", "h2", "h2c", "ws", "wss", "ajp", "fcgi", "scgi", "uwsgi"].contains(&scheme);
+        if !self.ports.replays || !is_proxied || place.is_empty() && socket.is_none() {
+            self.done.asks(target, name);
+            return None;
+        }
+        let own = self.ports.in_place_of(&application, scheme == "http", name, &mut self.done)?;
+        Some(format!("{prefix}unix:{own}|{url}"))
+    }
+
     /// The same with a place of the copy's own.
     fn writes(&mut self, directive: &Directive) -> Directive {
         let mut words = directive.values();
@@ -462,7 +487,7 @@ impl Copy<'_> {
             _ => (String::new(), first.clone(), String::new()),
         };
         if kind.starts_with("memcache") || kind.starts_with("redis") {
-            self.done.add(ASKED, &format!("{first} ({})", directive.name));
+            self.done.asks(first, &directive.name);
             return directive.clone();
         }
         self.done.add(OWN_PLACE, &directive.name);

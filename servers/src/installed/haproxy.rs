@@ -388,22 +388,28 @@ impl Copy<'_> {
         if line.words.len() < before {
             self.done.add(LEFT_OUT, "health checks (it also asks servers that are down)");
         }
-        let at = if line.words[0] == "server" { 2 } else { return line };
+        let at = match line.words[0].as_str() {
+            "server" => 2,
+            "server-template" => 3,
+            _ => return line,
+        };
         let Some(address) = line.words.get(at).cloned() else { return line };
-        match self.sockets.get(&reader::plain_address(&address)) {
-            Some(own) => {
-                line.words[at].clone_from(own);
-                // Those of the copy take no PROXY header.
-                line.remove_listed("send-proxy send-proxy-v2");
-            }
-            None => {
-                let is_plain = !["ssl", "send-proxy", "send-proxy-v2", "proto"].iter().any(|word| line.has(word));
-                let own = is_plain.then(|| self.ports.replayed(&address, "server", &mut self.done)).flatten();
-                match own {
-                    Some(own) => line.words[at] = own.to_string(),
-                    None => self.done.add(ASKED, &format!("{address} (server)")),
-                }
-            }
+        if let Some(own) = self.sockets.get(&reader::plain_address(&address)) {
+            line.words[at].clone_from(own);
+            // Those of the copy take no PROXY header.
+            line.remove_listed("send-proxy send-proxy-v2");
+            return line;
+        }
+        let bare = ["ipv4@", "ipv6@", "unix@"].iter().find_map(|start| address.strip_prefix(start)).unwrap_or(&address);
+        let application = if bare.starts_with('/') { format!("unix:{bare}") } else { bare.to_owned() };
+        let is_place =
+            bare.starts_with('/') || bare.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let is_plain = is_place && !["ssl", "send-proxy", "send-proxy-v2", "proto"].iter().any(|word| line.has(word));
+        let name = line.words[0].clone();
+        if let Some(own) = self.ports.in_place_of(&application, is_plain, &name, &mut self.done) {
+            // One of a template stands for all.
+            line.words.splice(..=at, ["server".to_owned(), line.words[1].clone(), format!("unix@{own}")]);
+            line.remove("resolvers", 1);
         }
         line
     }

@@ -8,6 +8,7 @@ use std::sync::{LazyLock, Once};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use regex_lite::{Captures, Regex};
 use rustix::process::geteuid;
 use tlsdyno_base::tell;
 use tlsdyno_record::model::{SessionCache, TlsChange};
@@ -421,24 +422,14 @@ impl Copy<'_> {
             let modules = value.split('"').skip(1).step_by(2).filter(|module| TABLE.handling(module).is_none());
             modules.for_each(|module| self.done.add(NOT_KNOWN, module));
         }
-        if name == "proxy.server"
-            && let Some(own) = self.replayed(name, value)
-        {
-            return Some(Item::setting(name, own));
+        let asks = TABLE.handling(name) == Some(Handling::Asks);
+        if asks && !name.ends_with(".server") && reader::pairs(value).is_empty() {
+            self.done.add(ASKED, name);
         }
-        if TABLE.handling(name) == Some(Handling::Asks) {
-            let hosts = reader::pairs(value).into_iter().filter(|(key, _)| key == "host" || key == "socket");
-            let mut hosts: Vec<String> = hosts.map(|(_, host)| format!("{host} ({name})")).collect();
-            if hosts.is_empty() && !name.ends_with(".server") {
-                hosts.push(name.to_owned());
-            }
-            hosts.iter().for_each(|host| self.done.add(ASKED, host));
-        }
-        Some(Item::setting(name, value))
+        let own = if asks { self.in_place_of(name, value) } else { value.to_owned() };
+        Some(Item::setting(name, own))
     }
-}
 
-impl Copy<'_> {
     /// The same with a file or directory of the copy's own; a syslog becomes a file.
     fn own_place(&mut self, name: &str, value: &str) -> Option<Item> {
         self.done.add(OWN_PLACE, name);
@@ -455,19 +446,32 @@ impl Copy<'_> {
         is_used.then(|| Item::setting(name, quoted(&self.ports.own(file))))
     }
 
-    /// The value of `proxy.server` with the answers of its one application replayed.
-    fn replayed(&mut self, name: &str, value: &str) -> Option<String> {
-        let pairs = reader::pairs(value);
-        let [host, port] = ["host", "port"].map(|wanted| {
-            let mut values = pairs.iter().filter(|(key, _)| key == wanted).map(|(_, value)| value);
-            values.next().filter(|_| values.next().is_none())
-        });
-        let (host, port) = host.zip(port)?;
-        let own = self.ports.replayed(&format!("{host}:{port}"), name, &mut self.done)?;
-        let (before, behind) = value.split_at(value.find("\"port\"")?);
-        let own_host = own.ip().to_string();
-        let [before, behind] = [before, behind].map(|part| part.replace(&quoted(host), &quoted(&own_host)));
-        Some(before + &behind.replacen(port, &own.port().to_string(), 1))
+    /// The value with sockets in the place of applications that are not asked for real. A program that the copy starts
+    /// itself gets a socket of its own.
+    fn in_place_of(&mut self, name: &str, value: &str) -> String {
+        let Ok(lists) = Regex::new(r"\([^()]*\)") else { return value.to_owned() };
+        let own = |found: &Captures| {
+            let list = &found[0];
+            let pairs = reader::pairs(list);
+            let said = |wanted: &str| pairs.iter().find(|(key, _)| key == wanted).map(|(_, value)| value.as_str());
+            let socket = said("socket").or(said("host").filter(|host| host.starts_with('/')));
+            let application = match (socket, said("host")) {
+                (Some(path), _) => format!("unix:{path}"),
+                (None, Some(host)) => format!("{host}:{}", said("port").unwrap_or("80")),
+                (None, None) => return list.to_owned(),
+            };
+            let own = if said("bin-path").is_some() {
+                socket.map(|_| self.ports.own("program.sock"))
+            } else {
+                self.ports.in_place_of(&application, name == "proxy.server", name, &mut self.done)
+            };
+            let Some(own) = own else { return list.to_owned() };
+            let place = [("socket".to_owned(), own)];
+            let rest = pairs.iter().filter(|(key, _)| !is_listed("host port socket", key));
+            let written = rest.chain(&place).map(|(key, value)| format!("{} => {}", quoted(key), quoted(value)));
+            format!("({})", written.collect::<Vec<_>>().join(", "))
+        };
+        lists.replace_all(value, own).into_owned()
     }
 }
 

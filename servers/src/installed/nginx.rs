@@ -183,7 +183,7 @@ mod tests {
             "listen unix:/run/here/listen-0.sock;",
             "server unix:/run/here/listen-0.sock;",
             "proxy_pass http://unix:/run/here/listen-0.sock:/x/;",
-            "proxy_pass http://127.0.0.1:3000;",
+            "proxy_pass http://unix:/run/here/application-0.sock;",
             "location ~ \"^/a{2}$\" {",
             "return 200 \"a } b\";",
         ] {

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
@@ -10,7 +9,7 @@ use serde::Serialize;
 use tlsdyno_base::fault::Fault;
 use tlsdyno_record::model::TlsChange;
 
-use crate::{Place, ServerTls, recorded};
+use crate::{Place, ServerTls};
 
 /// Where most sites serve TLS.
 pub(super) const PORT_OF_TLS: u16 = 443;
@@ -112,7 +111,7 @@ pub struct Ports<'a> {
     pub(super) port: u16,
     pub(super) plain_port: u16,
     pub(super) directory: &'a Path,
-    /// The answers of applications are asked for once and replayed.
+    /// The answers of applications are asked for once and replayed, where that is possible; others are not asked.
     pub(super) replays: bool,
 }
 
@@ -122,13 +121,32 @@ impl Ports<'_> {
         self.directory.join(name).display().to_string()
     }
 
-    /// What stands in the place of an application (`HOST:PORT`, `unix:PATH`) that is asked by plain HTTP, if answers
-    /// are replayed. `name`: what names it in the configuration.
-    pub(super) fn replayed(&self, application: &str, name: &str, done: &mut Done) -> Option<SocketAddr> {
-        let place = if self.replays { recorded::in_place_of(application).ok()? } else { return None };
-        done.add(REPLAYED, &format!("{application} ({name})"));
-        Some(place)
+    /// The socket in the place of an application (`HOST:PORT`, `unix:PATH`, or as it is written), unless it is asked
+    /// for real. `is_plain`: by plain HTTP, so that its answers can be replayed; of others the socket is not there.
+    /// `name`: what names it in the configuration.
+    pub(super) fn in_place_of(&self, application: &str, is_plain: bool, name: &str, done: &mut Done) -> Option<String> {
+        let shown = format!("{application} ({name})");
+        if !self.replays {
+            done.asks(application, name);
+            return None;
+        }
+        if !is_plain {
+            done.add(NOT_ASKED, &shown);
+            return Some(self.own("not-asked.sock"));
+        }
+        done.add(REPLAYED, &shown);
+        let known = done.replayed.iter().position(|other| other == application);
+        let number = known.unwrap_or(done.replayed.len());
+        if known.is_none() {
+            done.replayed.push(application.to_owned());
+        }
+        Some(self.own(&socket_name(number)))
     }
+}
+
+/// What the socket of a replayed application is called.
+pub(super) fn socket_name(number: usize) -> String {
+    format!("application-{number}.sock")
 }
 
 /// A configuration that runs beside the installed one.
@@ -139,8 +157,10 @@ pub struct Copied {
     pub(super) shown: String,
     /// What became of all that it does besides answering, in sentences.
     pub(super) told: Vec<String>,
-    /// Whether an application's answers are replayed.
-    pub(super) replays: bool,
+    /// Applications whose answers are replayed, in the order of their sockets: `HOST:PORT`, `unix:PATH`.
+    pub(super) replayed: Vec<String>,
+    /// What is asked for real, as it is written.
+    pub(super) asked: Vec<String>,
     /// It has code, or what is not known, so that nobody knows what it writes.
     pub(super) runs_code: bool,
 }
@@ -280,7 +300,11 @@ pub struct AccessLog {
 
 /// What was done to a copy, by what is said of it.
 #[derive(Debug, Default)]
-pub(super) struct Done(BTreeMap<&'static str, BTreeMap<String, u32>>);
+pub(super) struct Done {
+    told: BTreeMap<&'static str, BTreeMap<String, u32>>,
+    replayed: Vec<String>,
+    asked: Vec<String>,
+}
 
 /// What stands before the names.
 pub(super) const OWN_PLACE: &str = "Into the copy's private directory";
@@ -288,12 +312,19 @@ pub(super) const SWITCHED_OFF: &str = "Switched off";
 pub(super) const LEFT_OUT: &str = "Left out";
 pub(super) const MAY_DO_ANYTHING: &str = "Runs as it does in the installed server, and may do anything";
 pub(super) const NOT_KNOWN: &str = "Stays, and what it does is not known";
-pub(super) const REPLAYED: &str = "Asked once for each request, then replayed from memory";
+pub(super) const REPLAYED: &str = "Asked once for each request, one after the other, then replayed from memory";
+pub(super) const NOT_ASKED: &str = "Not asked, as it is not asked by plain HTTP (--ask-backend asks for real)";
 pub(super) const ASKED: &str = "Asked for real where the load leads there";
 
 impl Done {
     pub(super) fn add(&mut self, what: &'static str, name: &str) {
-        *self.0.entry(what).or_default().entry(without_password(name)).or_default() += 1;
+        *self.told.entry(what).or_default().entry(without_password(name)).or_default() += 1;
+    }
+
+    /// Somebody else is asked for real: an application, as it is written.
+    pub(super) fn asks(&mut self, application: &str, name: &str) {
+        self.add(ASKED, &format!("{application} ({name})"));
+        self.asked.push(application.to_owned());
     }
 
     /// The copy of this text, of which this was done. `shown`: as pages and records show it.
@@ -302,17 +333,18 @@ impl Done {
             1 => name.clone(),
             times => format!("{name} ({times} times)"),
         };
-        let order = [OWN_PLACE, SWITCHED_OFF, LEFT_OUT, MAY_DO_ANYTHING, NOT_KNOWN, REPLAYED, ASKED];
+        let order = [OWN_PLACE, SWITCHED_OFF, LEFT_OUT, MAY_DO_ANYTHING, NOT_KNOWN, REPLAYED, NOT_ASKED, ASKED];
         let told = order.into_iter().filter_map(|what| {
-            let names: Vec<String> = self.0.get(what)?.iter().map(times).collect();
+            let names: Vec<String> = self.told.get(what)?.iter().map(times).collect();
             Some(format!("{what}: {}", names.join(", ")))
         });
         Copied {
             text,
             shown,
             told: told.collect(),
-            replays: self.0.contains_key(REPLAYED),
-            runs_code: [MAY_DO_ANYTHING, NOT_KNOWN].iter().any(|what| self.0.contains_key(what)),
+            replayed: self.replayed.clone(),
+            asked: self.asked.clone(),
+            runs_code: [MAY_DO_ANYTHING, NOT_KNOWN].iter().any(|what| self.told.contains_key(what)),
         }
     }
 }

@@ -104,8 +104,10 @@ impl WorkloadFlags {
         if self.workload.is_none() {
             self.specweb99.ensure_absent("a load without --workload specweb99").or_fault(Fault::Usage)?;
         }
+        let mut replay = self.replay.clone();
+        let send_methods = if self.har.is_some() { std::mem::take(&mut replay.send_methods) } else { Vec::new() };
         if self.trace.is_none() {
-            self.replay.ensure_absent("a load without --trace LOG").or_fault(Fault::Usage)?;
+            replay.ensure_absent("a load without --trace LOG").or_fault(Fault::Usage)?;
         }
         let recorded = self.trace.is_some() || self.har.is_some();
         let unused = [
@@ -129,7 +131,8 @@ impl WorkloadFlags {
         }
         if let Some(path) = &self.har {
             let defaults = HarSpec::default();
-            let har = HarSpec { users: users.unwrap_or(defaults.users), origin: self.har_site.clone(), names };
+            let users = users.unwrap_or(defaults.users);
+            let har = HarSpec { users, origin: self.har_site.clone(), names, send_methods };
             return Ok(Some(WorkloadSpec::Har { path: flags::input(path, "HAR file")?, har }));
         }
         let made = |choice: WorkloadChoice| {

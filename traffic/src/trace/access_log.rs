@@ -140,10 +140,12 @@ pub fn parse_with<'line>(line: &'line [u8], clock: &mut Clock, layout: &Layout) 
     if line.is_empty() {
         return Err(LineFault::Blank);
     }
-    if let Some(time_s) = squid_time(line) {
+    let bracket = time_bracket(line);
+    // Another program's may begin with a decimal, too.
+    if let Some(time_s) = squid_time(line).filter(|_| bracket.is_none()) {
         return of_squid(time_s, line, layout);
     }
-    let bracket = time_bracket(line).ok_or(LineFault::NoTime)?;
+    let bracket = bracket.ok_or(LineFault::NoTime)?;
     if line[..bracket].trim_ascii().is_empty() {
         return Err(LineFault::NoTime);
     }

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
+use tlsdyno_base::choice::choice;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_engine::time::Time;
 use tlsdyno_record::model::workload::{
-    ClientField, NamesSpec, OrderSpec, ReplaySpec, SessionsSpec, WorkloadSpec, hundred,
+    ClientField, NamesSpec, OrderSpec, ReplaySpec, SentMethod, SessionsSpec, WorkloadSpec, hundred,
 };
 
 use super::directories_for;
@@ -128,6 +129,10 @@ pub struct ReplayArgs {
     /// brackets is one field [default: the address or host name before the time, or X-Forwarded-For behind a proxy]
     #[arg(long, value_name = "N|last")]
     pub client_field: Option<ClientField>,
+    /// Log or recording of your own server: send requests by these methods, too, comma-separated; they may change what
+    /// it keeps. Those of a log have no body [default: GET and HEAD alone]
+    #[arg(long, value_name = "METHODS", value_delimiter = ',', value_parser = choice(SentMethod::ALL))]
+    pub send_methods: Vec<SentMethod>,
 }
 
 impl ReplayArgs {
@@ -140,6 +145,7 @@ impl ReplayArgs {
             keep_alive_s: self.keep_alive.unwrap_or(defaults.keep_alive_s),
             names,
             client_field: self.client_field,
+            send_methods: self.send_methods.clone(),
             ..defaults
         };
         WorkloadSpec::Trace { path, exclude: self.exclude.clone(), replay }
@@ -154,6 +160,7 @@ impl ReplayArgs {
             ("--trace-session-lifetime", self.session_lifetime.is_some()),
             ("--trace-keep-alive", self.keep_alive.is_some()),
             ("--client-field", self.client_field.is_some()),
+            ("--send-methods", !self.send_methods.is_empty()),
         ];
         for (flag, given) in flags {
             ensure!(!given, "{flag} means nothing for {what}; leave it out");

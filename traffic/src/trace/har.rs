@@ -13,6 +13,7 @@ use tlsdyno_record::model::workload::{HarSpec, NamesSpec, ReplaySpec};
 use self::document::{Document, Exchange};
 use super::logged::{Replay, Targets, place};
 use super::summary::HarSummary;
+use super::unsent::{self, Unsent, is_sent};
 use super::{Parts, add_user, objects};
 
 pub(super) mod document;
@@ -31,13 +32,16 @@ pub(super) fn make(path: &Path, spec: &HarSpec) -> Result<(Parts, HarSummary)> {
     let document = read(path)?;
     let origin = site_of(&document, spec.origin.as_deref())
         .with_context(|| format!("the HAR file {} has no request that a server answered", path.display()))?;
-    let (pages, other_origins) = of_origin(&document, &origin);
+    let mut unsent = Unsent::new();
+    let mut is_sent = |exchange: &Exchange| is_sent(&exchange.method, spec.names, &spec.send_methods, &mut unsent);
+    let (pages, other_origins) = of_origin(&document, &origin, &mut is_sent);
     let total: usize = pages.iter().flatten().map(Vec::len).sum();
     ensure!(
         total > 0,
-        "the HAR file {} has no request to {origin}; its sites are {}",
+        "the HAR file {} has no request to {origin}; its sites are {}{}",
         path.display(),
-        quoted_sites(&document)
+        quoted_sites(&document),
+        unsent::told(&unsent).map_or_else(String::new, |told| format!("; {told}"))
     );
     let requests = total as u64 * u64::from(spec.users);
     ensure!(spec.users > 0, "the workload needs at least one user");
@@ -52,6 +56,7 @@ pub(super) fn make(path: &Path, spec: &HarSpec) -> Result<(Parts, HarSummary)> {
         pages: pages.len() as u64,
         requests: total as u64,
         other_origins,
+        unsent,
         not_requested: document.not_requested,
         unknown_size_count: unknown as u64,
     };
@@ -83,13 +88,18 @@ fn quoted_sites(document: &Document) -> String {
     named.join(", ")
 }
 
-/// What of the recording went to `origin`, without empty pages and batches, and how many requests did not.
-fn of_origin<'document>(document: &'document Document, origin: &str) -> (Vec<Vec<Vec<&'document Exchange>>>, u64) {
+/// What of the recording went to `origin` and is sent again, without empty pages and batches, and how many requests
+/// went elsewhere.
+fn of_origin<'document>(
+    document: &'document Document,
+    origin: &str,
+    is_sent: &mut dyn FnMut(&Exchange) -> bool,
+) -> (Vec<Vec<Vec<&'document Exchange>>>, u64) {
     let mut others = 0;
     let mut batch = |batch: &'document Vec<Exchange>| -> Vec<&'document Exchange> {
         let ours: Vec<&Exchange> = batch.iter().filter(|exchange| exchange.origin == origin).collect();
         others += (batch.len() - ours.len()) as u64;
-        ours
+        ours.into_iter().filter(|exchange| is_sent(exchange)).collect()
     };
     let pages = document.pages.iter();
     let pages = pages.map(|page| page.iter().map(&mut batch).filter(|batch| !batch.is_empty()).collect::<Vec<_>>());
@@ -103,7 +113,11 @@ fn parts(pages: &[Vec<Vec<&Exchange>>], spec: &HarSpec) -> Parts {
     let exchanges: Vec<&Exchange> = pages.iter().flatten().flatten().copied().collect();
     for exchange in &exchanges {
         let target = place(&mut targets, exchange.target.as_bytes());
-        let replay = Replay::new(target, &exchange.method, exchange.status, exchange.bytes.unwrap_or(0));
+        let (method, status, bytes) = (&exchange.method, exchange.status, exchange.bytes.unwrap_or(0));
+        let replay = match spec.names {
+            NamesSpec::Files => Replay::new(target, method, status, bytes),
+            NamesSpec::AsRecorded => Replay::as_recorded(target, method, status, bytes),
+        };
         if let Some(bytes) = exchange.bytes {
             targets[target as usize].note(&replay, bytes);
         }
@@ -111,9 +125,6 @@ fn parts(pages: &[Vec<Vec<&Exchange>>], spec: &HarSpec) -> Parts {
     }
     let mut objects = objects::make(&targets, &replays, spec.names);
     for (object, exchange) in objects.objects.iter_mut().zip(&exchanges) {
-        if spec.names == NamesSpec::AsRecorded && exchange.status != 304 {
-            object.expect.status = Some(exchange.status);
-        }
         if object.method == "POST" {
             object.body_bytes = exchange.posted_bytes;
         }

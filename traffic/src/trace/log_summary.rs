@@ -9,6 +9,7 @@ use tlsdyno_base::foreign::clipped;
 
 use super::access_log::{Entry, LineFault};
 use super::layout::Found;
+use super::unsent::Unsent;
 
 /// Examples kept of each kind of malformed line.
 const EXAMPLES: usize = 3;
@@ -44,6 +45,9 @@ pub struct LogRead {
     /// Where in the lines the clients were found.
     #[serde(flatten)]
     pub found: FoundClients,
+    /// Requests by clients on loopback, and by load tools.
+    #[serde(skip)]
+    artificial: (u64, u64),
     /// Lines stamped earlier than the line before; the order of the log is kept.
     pub backward_time_stamps: u64,
     /// Time stamp of the last request.
@@ -63,7 +67,10 @@ pub struct LogSummary {
     /// By reading it.
     #[serde(flatten)]
     pub read: LogRead,
-    /// Requests by how they are replayed: `get`, `head`, `post`, `conditional`, `range`, `missing`, `stand_in`.
+    /// Requests left out because of their method, by it.
+    pub unsent: Unsent,
+    /// Requests by how they are replayed: `get`, `head`, `post`, `conditional`, `range`, `missing`, `stand_in`,
+    /// `other_status`.
     pub replayed_as: BTreeMap<&'static str, u64>,
     /// Files that are requested under another path than the log's.
     pub renamed_files: u64,
@@ -183,6 +190,19 @@ impl LogRead {
         notes
     }
 
+    /// Why it cannot tell how visitors use connections, if it cannot.
+    pub fn cannot_tell(&self) -> Option<String> {
+        let (hits, (of_loopback, of_tools)) = (self.hits(), self.artificial);
+        let why = match () {
+            () if of_tools * 2 > hits => format!("{of_tools} of its {hits} requests are a load tool's"),
+            () if of_loopback == hits => "its clients are on this machine only".to_owned(),
+            () if self.busiest_clients.len() == 1 => "all of it is by one client".to_owned(),
+            () if hits < HITS_LEAST => format!("it has {hits} requests, and {HITS_LEAST} are the least"),
+            () => return None,
+        };
+        Some(format!("{why}: that says nothing of how visitors use connections"))
+    }
+
     /// Says on standard error how the log at `path` was read, where its numbers are not shown.
     pub fn tell(&self, path: &Path) {
         let told = self.notes().into_iter().chain(self.warnings());
@@ -211,6 +231,7 @@ impl LogRead {
                 busy.client
             ));
         }
+        warnings.extend(self.cannot_tell());
         warnings
     }
 
@@ -249,6 +270,8 @@ impl LogRead {
     pub(super) fn add_entry(&mut self, entry: &Entry<'_>) {
         self.add_method(entry.method);
         self.found.add(&entry.found);
+        self.artificial.0 += u64::from(entry.client.starts_with(b"127.") || *entry.client == *b"::1");
+        self.artificial.1 += u64::from(entry.user_agent.is_some_and(is_of_tool));
         *self.statuses.entry(entry.status).or_default() += 1;
         self.with_user_agent += u64::from(entry.user_agent.is_some());
         self.logged_bytes = self.logged_bytes.saturating_add(entry.bytes.unwrap_or(0));
@@ -308,7 +331,10 @@ impl LogRead {
         );
         let is_json = |malformed: &Malformed| malformed.examples.iter().all(|example| example.text.starts_with('{'));
         let json = match self.malformed.iter().all(is_json) {
-            true => "; its lines are JSON: `jq -r .log` takes them out of a file of Docker's",
+            true => {
+                "; its lines are JSON, which is not read: have the server log in combined format, or take that out \
+                     of Docker's file by `jq -r .log`"
+            }
             false => "",
         };
         bail!(
@@ -317,6 +343,15 @@ impl LogRead {
             self.reasons()
         )
     }
+}
+
+/// Fewer requests than these say nothing of visitors.
+const HITS_LEAST: u64 = 100;
+/// What user agents of load tools begin with, in lower case, this one's first.
+const TOOLS: &str = include_str!("load_tools.txt");
+
+fn is_of_tool(agent: &[u8]) -> bool {
+    TOOLS.lines().any(|tool| agent.get(..tool.len()).is_some_and(|of| of.eq_ignore_ascii_case(tool.as_bytes())))
 }
 
 /// Of clients with their requests the busiest.

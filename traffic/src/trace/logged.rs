@@ -1,13 +1,36 @@
 //! What a log or a recording tells of requests: how each was made, and what the response was and will be again.
 
 use indexmap::IndexMap;
+use tlsdyno_record::model::workload::SentMethod;
 
-/// How a request is made. Other methods than these cannot be replayed against files and become [`Method::Get`].
+/// How a request is made. Methods beside these and POST cannot be replayed against files and become [`Method::Get`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Method {
     Get,
     Head,
-    Post,
+    Other(SentMethod),
+}
+
+impl Method {
+    const POST: Method = Method::Other(SentMethod::Post);
+
+    /// Of this name, if it is one of those.
+    pub(super) fn of(name: &str) -> Option<Method> {
+        match name {
+            "GET" => Some(Method::Get),
+            "HEAD" => Some(Method::Head),
+            other => other.parse().ok().map(Method::Other),
+        }
+    }
+
+    /// As on the request line.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Method::Get => "GET",
+            Method::Head => "HEAD",
+            Method::Other(other) => other.name(),
+        }
+    }
 }
 
 /// What the response was and will be again.
@@ -23,6 +46,8 @@ pub(super) enum Response {
     /// What a server of files cannot be made to answer (redirects, refusals, errors, other methods): an object of so
     /// many bytes stands in for it.
     StandIn(u64),
+    /// This status, of a server's own objects.
+    Other(u16),
 }
 
 /// One way of requesting one target; becomes one object of the workload.
@@ -36,12 +61,8 @@ pub(super) struct Replay {
 impl Replay {
     /// How a request by `method` is replayed that was answered with `status` and a body of `bytes`.
     pub(super) fn new(target: u32, method: &str, status: u16, bytes: u64) -> Self {
-        let method = match method {
-            "GET" => Some(Method::Get),
-            "HEAD" => Some(Method::Head),
-            "POST" => Some(Method::Post),
-            _ => None,
-        };
+        let by_files = |method: &Method| matches!(*method, Method::Get | Method::Head | Method::POST);
+        let method = Method::of(method).filter(by_files);
         let response = match (status, method) {
             (_, None) => Response::StandIn(bytes),
             (200 | 203, _) => Response::Whole,
@@ -54,16 +75,29 @@ impl Replay {
         Self { target, method: method.unwrap_or(Method::Get), response }
     }
 
+    /// The same for a server's own objects: the logged status is expected, and what had been revalidated is fetched,
+    /// for what it was compared with is not recorded.
+    pub(super) fn as_recorded(target: u32, method: &str, status: u16, bytes: u64) -> Self {
+        let method = Method::of(method).unwrap_or(Method::Get);
+        let response = match status {
+            200 | 304 => Response::Whole,
+            206 if method == Method::Get && bytes > 0 => Response::Part(bytes),
+            other => Response::Other(other),
+        };
+        Self { target, method, response }
+    }
+
     /// What the request becomes, in a word.
     pub(super) fn kind(&self) -> &'static str {
         match (self.response, self.method) {
             (Response::NotModified, _) => "conditional",
             (Response::Part(_), _) => "range",
-            (Response::Missing, _) => "missing",
+            (Response::Missing | Response::Other(404 | 410), _) => "missing",
+            (Response::Other(_), _) => "other_status",
             (Response::StandIn(_), _) => "stand_in",
             (Response::Whole, Method::Get) => "get",
             (Response::Whole, Method::Head) => "head",
-            (Response::Whole, Method::Post) => "post",
+            (Response::Whole, Method::Other(_)) => "post",
         }
     }
 }
@@ -102,7 +136,7 @@ impl Target {
     pub(super) fn note(&mut self, replay: &Replay, bytes: u64) {
         match (replay.method, replay.response) {
             (Method::Get, Response::Whole) => self.sizes.add(bytes),
-            (Method::Post, Response::Whole) | (_, Response::Part(_)) => self.other_bytes = self.other_bytes.max(bytes),
+            (Method::POST, Response::Whole) | (_, Response::Part(_)) => self.other_bytes = self.other_bytes.max(bytes),
             _ => {}
         }
     }

@@ -30,6 +30,7 @@ mod specweb96;
 mod specweb99;
 mod summary;
 mod synth;
+mod unsent;
 mod url;
 
 use std::sync::Arc;

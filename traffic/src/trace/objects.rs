@@ -114,12 +114,13 @@ impl Making<'_> {
                 encode(text, &mut query);
                 (String::new(), 200, Some(bytes))
             }
+            Response::Other(status) => (String::new(), status, None),
         };
         let body_bytes = match replay.method {
             Method::Get => bytes,
             Method::Head => Some(0),
             // What a server of files answers to POST is its own affair.
-            Method::Post => None,
+            Method::Other(_) => None,
         };
         Object {
             method: replay.method.name().to_owned(),
@@ -134,7 +135,7 @@ impl Making<'_> {
 /// The file for the response; none where there must be none.
 fn source(targets: &Targets, replay: &Replay) -> Option<Source> {
     match replay.response {
-        Response::Missing => None,
+        Response::Missing | Response::Other(_) => None,
         Response::StandIn(bytes) => Some(Source::StandIn(bytes)),
         Response::Part(bytes) if bytes > own_bytes(&targets[replay.target as usize]) => {
             Some(Source::Longer(replay.target, bytes))
@@ -150,14 +151,12 @@ fn own_bytes(target: &Target) -> u64 {
 }
 
 /// The request as it was made, for the server that was asked then. Its objects may have changed since: any length is
-/// accepted, and a status only expected where it depends on nothing but the request. What had been revalidated is
-/// fetched, for what it was compared with is not recorded.
+/// accepted.
 fn as_recorded(target: &[u8], replay: &Replay) -> Object {
     let (headers, status) = match replay.response {
-        Response::Whole | Response::NotModified => (String::new(), Some(200)),
-        Response::Part(bytes) => (format!("Range: bytes=0-{}\r\n", bytes - 1), Some(206)),
-        Response::Missing => (String::new(), Some(404)),
-        Response::StandIn(_) => (String::new(), None),
+        Response::Part(bytes) => (format!("Range: bytes=0-{}\r\n", bytes - 1), 206),
+        Response::Other(status) => (String::new(), status),
+        _ => (String::new(), 200),
     };
     let mut path = String::new();
     encode(split_target(target).0, &mut path);
@@ -166,18 +165,7 @@ fn as_recorded(target: &[u8], replay: &Replay) -> Object {
         path: path + &query_suffix(target),
         headers,
         body_bytes: 0,
-        expect: Expect { status, body_bytes: None },
-    }
-}
-
-impl Method {
-    /// As on the request line.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Method::Get => "GET",
-            Method::Head => "HEAD",
-            Method::Post => "POST",
-        }
+        expect: Expect { status: Some(status), body_bytes: None },
     }
 }
 

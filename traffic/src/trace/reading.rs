@@ -9,6 +9,7 @@ use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_record::model::workload::{ClientField, ReplaySpec};
 
 use super::access_log::{Clock, Entry, LineFault, parse_with};
+use super::client::{Client, of_word};
 use super::exclude::Exclude;
 use super::layout::{Field, Found, Layout};
 use super::log_file::{self, Line};
@@ -128,15 +129,18 @@ const ONE_PROXY_PERCENT: usize = 95;
 fn layout_of(sample: &Sample) -> Layout {
     let mut clock = Clock::default();
     let mut before: HashMap<usize, usize> = HashMap::new();
+    let mut varying = Varying::default();
     let whole = || sample.lines().filter(|line| line.is_whole).map(|line| line.text);
     for entry in whole().filter_map(|line| parse_with(line, &mut clock, &Layout::default()).ok()) {
         if let Found::Words { before: text, .. } = entry.found {
             *before.entry(words_in(text)).or_default() += 1;
         }
+        varying.clients.insert(entry.client.into_owned());
     }
+    whole().for_each(|line| varying.add(line));
     // The fewest where two are as frequent.
     let usual = before.into_iter().max_by_key(|(words, lines)| (*lines, std::cmp::Reverse(*words)));
-    let words_before = usual.map_or(0, |(words, _)| words);
+    let words_before = varying.column().unwrap_or(usual.map_or(0, |(words, _)| words));
     let layout = Layout { field: None, words_before, behind_proxy: true };
 
     let (mut firsts, mut forwarded): (HashMap<Vec<u8>, usize>, HashSet<Vec<u8>>) = Default::default();
@@ -158,6 +162,44 @@ fn layout_of(sample: &Sample) -> Layout {
     // A few addresses behind the user agent beside many first ones are servers', not clients'.
     let behind_proxy = with_forwarded > 0 && is_usual && forwarded.len() >= firsts.len();
     Layout { behind_proxy, ..layout }
+}
+
+/// Words before the time that are looked at.
+const COLUMNS: usize = 6;
+/// Where so many times as many addresses stand in another place of the lines, that is the clients': a proxy, or an
+/// address of the server itself, stands first.
+const TIMES_AS_MANY: usize = 2;
+
+/// The addresses before the time, by their places, and what would be taken for the clients.
+#[derive(Default)]
+struct Varying {
+    lines: usize,
+    columns: [(usize, HashSet<Vec<u8>>); COLUMNS],
+    clients: HashSet<Vec<u8>>,
+}
+
+impl Varying {
+    fn add(&mut self, line: &[u8]) {
+        let Some(time) = memchr::memmem::find(line, b" [") else { return };
+        self.lines += 1;
+        let mut rest = &line[..time];
+        for (lines, addresses) in &mut self.columns {
+            let (word, behind) = super::fields::listed(rest);
+            if let Some(client) = of_word(word).filter(Client::is_address) {
+                *lines += 1;
+                addresses.insert(client.text.into_owned());
+            }
+            rest = behind;
+        }
+    }
+
+    /// The place of the clients, where it is not where they would be looked for.
+    fn column(&self) -> Option<usize> {
+        let usual = |(lines, _): &(usize, HashSet<Vec<u8>>)| lines * 100 >= self.lines * FORWARDED_PERCENT;
+        let places = self.columns.iter().enumerate().filter(|(_, column)| usual(column));
+        let (place, (_, addresses)) = places.max_by_key(|(_, (_, addresses))| addresses.len())?;
+        (addresses.len() >= TIMES_AS_MANY * self.clients.len().max(1)).then_some(place)
+    }
 }
 
 /// Whole words of what stands before a client.

@@ -78,7 +78,7 @@ pub struct LogScan {
 /// # Errors
 /// The log cannot be read, holds no usable line, or nothing of it is left over.
 pub fn scan(path: &Path, exclude: &[String], rules: &ReplaySpec) -> Result<LogScan> {
-    let mut scan = Scan::new(*rules);
+    let mut scan = Scan::new(rules.clone());
     let (mut read, _) = reading::for_each_request(path, exclude, rules, |entry, at_s| {
         scan.add(entry, at_s);
         Ok(())

@@ -5,6 +5,7 @@ use std::sync::Once;
 use serde::Serialize;
 use tlsdyno_engine::load::{Request, Workload};
 
+use super::unsent::{self, Unsent};
 use super::{DocrootFile, LogSummary};
 
 /// A workload in numbers.
@@ -59,6 +60,8 @@ pub struct HarSummary {
     pub other_origins: u64,
     /// Entries that no server answered (cache, blocked, `data:`), left out.
     pub not_requested: u64,
+    /// Requests left out because of their method, by it.
+    pub unsent: Unsent,
     /// Requests whose response has a body of which the recording does not tell the size.
     pub unknown_size_count: u64,
 }
@@ -85,10 +88,16 @@ impl Summary {
         log.chain(self.har.iter().flat_map(HarSummary::warnings)).collect()
     }
 
+    /// What is left out because it may change something.
+    pub fn beforehand(&self) -> Option<String> {
+        unsent::told(self.log.as_ref().map(|log| &log.unsent).or(self.har.as_ref().map(|har| &har.unsent))?)
+    }
+
     /// Says the same on standard error: once, though a workload is made anew for each rate.
     pub fn tell(&self) {
         static SAID: Once = Once::new();
-        SAID.call_once(|| self.told().iter().for_each(|told| tell!("{}: {told}", self.workload)));
+        let all = || self.beforehand().into_iter().chain(self.told());
+        SAID.call_once(|| all().for_each(|told| tell!("{}: {told}", self.workload)));
     }
 }
 

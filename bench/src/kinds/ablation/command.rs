@@ -19,7 +19,7 @@ use tlsdyno_traffic::load::values::Header;
 use tlsdyno_traffic::trace::flags::{self, ReplayArgs, WorkloadChoice};
 
 use crate::kinds::AnyExperiment;
-use crate::kinds::flags::{NetworkArgs, RepeatArgs, ServerTlsArgs, libraries, number};
+use crate::kinds::flags::{ApplicationArgs, NetworkArgs, RepeatArgs, ServerTlsArgs, libraries, number};
 use crate::kinds::perform::OutputArgs;
 use crate::run::check::CheckExperiment;
 use crate::run::cpus;
@@ -51,10 +51,8 @@ pub struct Args {
     /// Print the copy of --server-config, with what becomes of everything in its first lines, and measure nothing
     #[arg(long, requires = "server_config", help_heading = "Server")]
     print_config: bool,
-    /// Ask the applications behind --server-config once for each request (GET and HEAD, by plain HTTP), and replay what
-    /// they answered from then on, so that no load reaches them
-    #[arg(long, requires = "server_config", help_heading = "Server")]
-    replay_backend: bool,
+    #[command(flatten, next_help_heading = "Server")]
+    applications: ApplicationArgs,
     /// A directory that your server writes for real. What it writes elsewhere goes to a layer that ends with it, where
     /// this system allows that (root); reading files below a layer takes it some microseconds more. `/`: no layers
     #[arg(long, value_name = "DIR", num_args = 1, help_heading = "Server")]
@@ -279,6 +277,10 @@ impl Args {
     fn server_model(&self) -> Result<Server> {
         let own = self.server_command.is_some() || self.server_config.is_some();
         ensure!(own || self.writable.is_empty(), "--writable is for --server-command and --server-config");
+        ensure!(
+            self.server_config.is_some() || self.applications.words().is_empty(),
+            "--ask-backend and --i-may-load-this are about applications behind --server-config"
+        );
         let asks = !self.header.is_empty() || self.client_cert.is_some();
         let needs_own = self.path.is_some() || self.paths.is_some() || self.host.is_some() || asks;
         ensure!(
@@ -297,7 +299,9 @@ impl Args {
             plain_address: self.plain_address.clone(),
             config: self.server_config.clone(),
             host: self.host.clone().or(self.listed()?.1),
-            replay_backend: self.replay_backend,
+            ask_backend: self.applications.ask_backend,
+            replay_backend: false,
+            may_load: self.applications.may_load.clone(),
             client: self.client_model()?,
             libraries: libraries(&self.library)?,
             writable: self.writable.iter().map(|path| writable(path)).collect::<Result<_>>()?,
@@ -393,15 +397,19 @@ impl Args {
         if self.hits_per_handshake.is_some() {
             self.check_hits().or_fault(Fault::Usage)?;
         }
+        let serves_ours =
+            self.server_config.is_none() && self.server_command.as_ref().is_none_or(|_| self.mentions_docroot());
+        let names = if serves_ours { NamesSpec::Files } else { NamesSpec::AsRecorded };
         if let Some(path) = &self.trace {
-            let serves_ours =
-                self.server_config.is_none() && self.server_command.as_ref().is_none_or(|_| self.mentions_docroot());
-            let names = if serves_ours { NamesSpec::Files } else { NamesSpec::AsRecorded };
+            ensure!(
+                self.server_config.is_none() || self.applications.ask_backend || self.replay.send_methods.is_empty(),
+                "--send-methods goes with --ask-backend: answers are replayed to GET and HEAD alone"
+            );
             return Ok(self.replay.workload(flags::input(path, "access log")?, names));
         }
         self.replay.ensure_absent("a workload without --trace LOG").or_fault(Fault::Usage)?;
         if let Some(path) = &self.har {
-            let har = HarSpec { users: 20_000, ..HarSpec::default() };
+            let har = HarSpec { users: 20_000, names, ..HarSpec::default() };
             return Ok(WorkloadSpec::Har { path: flags::input(path, "HAR file")?, har });
         }
         let own = self.foreign_traffic.then(|| "/".to_owned());

@@ -125,7 +125,7 @@ pub fn start_and_check(
                 let base_configuration = checked[base].as_ref().context("its base is checked first")?;
                 checks_on_machine(testbed, index, base, base_configuration)
             }
-            (None, None) => started(testbed, index),
+            (None, None) => started(testbed, index, record, observer),
         };
         let checks = dispensable(&testbed.servers[index], checks);
         // Who is stopped while a server does not answer is not told that it does not.
@@ -182,15 +182,27 @@ fn require_untouched(configuration: &Configuration, tls: &Tls, log: &str) -> Res
     Err(anyhow!("the untouched server does not pass its checks: {failed}{remedy}")).or_fault(Fault::Server)
 }
 
-/// Starts the server of a configuration, if it does not run, and checks it.
-fn started(testbed: &mut Testbed, index: usize) -> Result<Vec<Check>> {
+/// Starts the server of a configuration, if it does not run, and checks it. What a server without a no-op answers
+/// otherwise than a log has it is left out.
+fn started(
+    testbed: &mut Testbed,
+    index: usize,
+    record: &mut Record,
+    observer: &mut dyn Observer,
+) -> Result<Vec<Check>> {
     testbed.activate(index)?;
     testbed.make_universal(index)?;
-    let mut checks = checks_of(testbed, index)?;
     let model = &testbed.servers[index].model;
     let is_plain_or_untouched = model.plain_http || model.without_library().is_untouched();
-    let has_paths = testbed.experiment.workload.is_servers_own() && testbed.host(index) == index;
-    if has_paths && is_plain_or_untouched && checks.iter().all(|check| check.passed) {
+    let has_paths =
+        is_plain_or_untouched && testbed.experiment.workload.is_servers_own() && testbed.host(index) == index;
+    let left_out = if has_paths { paths::leave_out(testbed, index)? } else { None };
+    if let Some(Some(told)) = &left_out {
+        observer.tell(told);
+        record.warnings.push(Warning::new("left_out", told));
+    }
+    let mut checks = checks_of(testbed, index)?;
+    if has_paths && left_out.is_none() && checks.iter().all(|check| check.passed) {
         checks.extend(paths::check(testbed, index)?);
     }
     Ok(checks)

@@ -1,10 +1,14 @@
 //! Whether what is asked for is answered as expected, path by path, and what to do where it is not.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use tlsdyno_base::exchange::{Answer, Failure, exchange_within, get};
-use tlsdyno_engine::load::Expect;
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_engine::load::{Expect, Workload, without};
+use tlsdyno_record::model::workload::WorkloadSpec;
 
 use super::{Check, compile};
 use crate::run::testbed::Testbed;
@@ -15,6 +19,9 @@ const USUAL_STATUS: u16 = 200;
 const NAMED_MAX: usize = 4;
 /// How long the paths of a workload are tried: what an application takes for each is not known.
 const TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Requests of a log or recording that may be answered otherwise than it has them, per cent.
+const LOST_PERCENT_MAX: f64 = 20.0;
 
 /// Whether an answer is right, and what was seen.
 pub(super) fn judge(answer: &Result<Answer, Failure>, request: &[u8], expect: &Expect) -> (bool, String) {
@@ -63,9 +70,96 @@ fn advice(status: u16, location: Option<&str>, path: &str, host: &str, answer: &
         }
         (403, ..) => format!("name a page that clients on loopback may have (--path, --paths), {declared}"),
         (404 | 410, ..) => format!("name a page that it has (--path, --paths), {declared}"),
-        (500..=599, ..) => format!("see what it logs and whether the application behind it runs, {declared}"),
+        (500..=599, ..) => format!(
+            "see what it logs and whether the application behind it runs and is asked (--ask-backend), {declared}"
+        ),
         _ => format!("name another page (--path, --paths), {declared}"),
     }
+}
+
+/// What is left out of a log or recording, because a server answers it otherwise or there was no time to try it.
+#[derive(Debug, Default)]
+struct LeftOut {
+    /// Objects by their places, with what was seen.
+    wrong: Vec<(u32, String)>,
+    untried: Vec<u32>,
+    tried: usize,
+}
+
+impl LeftOut {
+    /// Tries all that change nothing, what is asked for most first. Where nobody answers at all nothing is left out.
+    fn of(workload: &Workload, hits: &[u64], ask: &dyn Fn(&str, &str) -> Result<Answer, Failure>) -> LeftOut {
+        let is_safe = |place: &u32| ["GET", "HEAD"].contains(&&*workload.objects[*place as usize].method);
+        let mut places: Vec<u32> = (0..workload.objects.len() as u32).filter(is_safe).collect();
+        places.sort_by_key(|place| std::cmp::Reverse(hits[*place as usize]));
+        let (mut left_out, began) = (LeftOut::default(), Instant::now());
+        for place in places {
+            let object = &workload.objects[place as usize];
+            if began.elapsed() > TIME_MAX {
+                left_out.untried.push(place);
+                continue;
+            }
+            let seen = match ask(&object.path, &object.headers) {
+                Ok(answer) if object.expect.status.is_none_or(|status| status == answer.status) => None,
+                Ok(answer) => Some(answer.status.to_string()),
+                Err(_) if left_out.tried == 0 => return LeftOut::default(),
+                Err(failure) => Some(failure.to_string()),
+            };
+            left_out.tried += 1;
+            left_out.wrong.extend(seen.map(|seen| (place, seen)));
+        }
+        left_out
+    }
+
+    /// What is said of it, and the share of what is answered otherwise in per cent.
+    fn told(&self, workload: &Workload, hits: &[u64]) -> (f64, Option<String>) {
+        let all = hits.iter().sum::<u64>().max(1);
+        let lost: u64 = self.wrong.iter().map(|(place, _)| hits[*place as usize]).sum();
+        let untried: u64 = self.untried.iter().map(|place| hits[*place as usize]).sum();
+        let percent = 100.0 * lost as f64 / all as f64;
+        let named = self.wrong.iter().take(NAMED_MAX).map(|(place, seen)| {
+            let object = &workload.objects[*place as usize];
+            format!("{} ({seen}, recorded {})", object.path, object.expect.status.unwrap_or(USUAL_STATUS))
+        });
+        let told = format!(
+            "left out: {lost} of {all} requests ({percent:.1} %; up to {LOST_PERCENT_MAX:.0} % may be), by {} ways of \
+             asking that are answered otherwise than recorded: {}; and {untried} that could not be tried within {} s",
+            self.wrong.len(),
+            named.collect::<Vec<_>>().join(", "),
+            TIME_MAX.as_secs()
+        );
+        (percent, (lost + untried > 0).then_some(told))
+    }
+}
+
+/// Tries what a log or recording asks the server of a configuration for, and takes out of the workload what it answers
+/// otherwise. Answers what must be said; `None`: the workload is none.
+///
+/// # Errors
+/// Of the untouched server: more is lost than a result could stand for. The client cannot be set up.
+pub(super) fn leave_out(testbed: &mut Testbed, index: usize) -> Result<Option<Option<String>>> {
+    if !matches!(testbed.experiment.workload, WorkloadSpec::Trace { .. } | WorkloadSpec::Har { .. }) {
+        return Ok(None);
+    }
+    let workload = Arc::clone(&testbed.site.workload);
+    let mut hits = vec![0; workload.objects.len()];
+    workload.requests.iter().for_each(|request| hits[request.object as usize] += 1);
+    let (host, address) = (&testbed.host_name, testbed.address(index));
+    let config = testbed.servers[index].settings.as_ref().map(compile).transpose()?;
+    let limit = testbed.servers[index].time_limit();
+    let ask =
+        |path: &str, headers: &str| exchange_within(limit, address, config.as_ref(), None, &get(path, headers, host));
+    let left_out = LeftOut::of(&workload, &hits, &ask);
+    let (percent, told) = left_out.told(&workload, &hits);
+    if percent > LOST_PERCENT_MAX {
+        let lost = anyhow::anyhow!("{}. Are applications asked (--ask-backend)?", told.unwrap_or_default());
+        return if testbed.servers[index].settings.is_some() { Err(lost).or_fault(Fault::Input) } else { Ok(None) };
+    }
+    let lost: BTreeSet<u32> = left_out.wrong.iter().map(|(place, _)| *place).chain(left_out.untried).collect();
+    if !lost.is_empty() {
+        testbed.site.workload = Arc::new(without(&workload, &lost));
+    }
+    Ok(Some(told))
 }
 
 /// Whether the server of a configuration answers every path of the workload as expected; `None`: there is one path
@@ -133,5 +227,43 @@ mod tests {
         }
         assert!(judged("HTTP/1.1 200 OK\r\n\r\n", Some(301)).1.contains("leave the status behind /login"));
         assert!(judged("HTTP/1.1 404 Not Found\r\n\r\n", Some(404)).0);
+    }
+
+    #[test]
+    fn what_is_answered_otherwise_than_recorded_is_left_out_counted_and_named() {
+        use tlsdyno_engine::load::Object;
+        let object = |method: &str, path: &str, status| Object {
+            method: method.to_owned(),
+            path: path.to_owned(),
+            headers: String::new(),
+            body_bytes: 0,
+            expect: Expect { status: Some(status), body_bytes: None },
+        };
+        let objects = vec![
+            object("GET", "/", 200),
+            object("GET", "/login", 302),
+            object("GET", "/gone", 200),
+            object("HEAD", "/gone", 200),
+            object("POST", "/pay", 302),
+            object("GET", "/broken", 200),
+        ];
+        let (workload, hits) = (Workload { objects, ..Workload::default() }, [90, 5, 2, 1, 1, 1]);
+        let ask = |path: &str, _: &str| match path {
+            "/" => Ok(Answer { status: 200, ..Answer::default() }),
+            "/login" => Ok(Answer { status: 302, ..Answer::default() }),
+            "/gone" => Ok(Answer { status: 404, ..Answer::default() }),
+            "/broken" => Err(Failure::Closed),
+            other => panic!("{other} was asked"),
+        };
+        let left_out = LeftOut::of(&workload, &hits, &ask);
+        assert_eq!(left_out.wrong.iter().map(|(place, _)| *place).collect::<Vec<_>>(), [2, 3, 5]);
+        assert_eq!((left_out.tried, left_out.untried.len()), (5, 0));
+        let (percent, told) = left_out.told(&workload, &hits);
+        let told = told.unwrap();
+        assert!((percent - 4.0).abs() < 1e-9);
+        assert!(told.contains("4 of 100 requests (4.0 %;") && told.contains("/gone (404, recorded 200)"), "{told}");
+        // A server that answers nobody is not the log's fault.
+        let silent = LeftOut::of(&workload, &hits, &|_, _| Err(Failure::Closed));
+        assert!(silent.wrong.is_empty() && silent.told(&workload, &hits).1.is_none());
     }
 }

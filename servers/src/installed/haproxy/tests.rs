@@ -21,7 +21,7 @@ fn installed(text: &str) -> (tempfile::TempDir, Installed) {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("haproxy.cfg");
     fs::write(&path, text).unwrap();
-    let installed = Installed::read(&path, None).unwrap();
+    let installed = Installed { replays: false, ..Installed::read(&path, None).unwrap() };
     (place, installed)
 }
 

@@ -19,7 +19,7 @@ const PRINTED: &str = "config {\n    server.port = 80\n    server.modules = (\"m
 
 fn installed(printed: &str) -> Installed {
     let site = Box::new(Lighttpd::of(printed).unwrap());
-    Installed { server: ServerName::Lighttpd, site, host: None, replays: false }
+    Installed { server: ServerName::Lighttpd, site, host: None, replays: false, may_load: Vec::new() }
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn a_site_runs_beside_the_installed_one() {
         "server.upload-dirs = (\"/run/here\")\n",
         "ssl.pemfile = \"/etc/lighttpd/server.pem\"\n",
         "\n$HTTP[\"host\"] == \"blog.example\" {\n",
-        "# Asked for real where the load leads there: 127.0.0.1 (proxy.server)",
+        "# Asked for real where the load leads there: 127.0.0.1:3000 (proxy.server)",
     ] {
         assert!(text.contains(there), "{there} is not in\n{text}");
     }

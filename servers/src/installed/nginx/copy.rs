@@ -8,8 +8,9 @@ use anyhow::{Result, bail};
 use super::effects::{Handling, TEMPORARY, effect_of, is_known};
 use super::listeners::Listeners;
 use super::reader::{Directive, all};
-use super::targets::{Place, Target, is_to_target};
+use super::targets::{self, Place, Target, is_address, is_to_target};
 use super::text::word_of;
+use super::variable_targets::{GROUP, InGroup};
 use super::{http_of, one_client, scheme, variable_targets};
 use crate::installed::site::{ASKED, Done, LEFT_OUT, MAY_DO_ANYTHING, NOT_KNOWN, OWN_PLACE, Ports, SWITCHED_OFF};
 
@@ -32,8 +33,6 @@ pub(super) struct Copy<'a> {
     upstreams: BTreeMap<String, bool>,
     /// The group whose servers are read.
     upstream: Option<String>,
-    /// Where answers are replayed.
-    replays: BTreeSet<String>,
 }
 
 impl<'a> Copy<'a> {
@@ -50,7 +49,6 @@ impl<'a> Copy<'a> {
             places: BTreeMap::new(),
             upstreams: upstreams(installed),
             upstream: None,
-            replays: BTreeSet::new(),
         };
         let mut directives = installed.to_vec();
         let mut error_log = vec![ports.own_path("error.log")];
@@ -83,7 +81,13 @@ impl<'a> Copy<'a> {
         if !http.iter().any(|of| of.name == "access_log") {
             own.push(Directive::of("access_log", [self.place("access_log", "")]));
         }
-        variable_targets::adapt(http, &|value| self.listeners.in_group(value, self.ports));
+        let passes =
+            || all(http).filter(|of| of.name.ends_with("_pass") && of.first().is_some_and(|to| to.contains('$')));
+        let all_plain =
+            passes().all(|of| of.name == "proxy_pass" && !of.first().is_some_and(|to| to.starts_with("https")));
+        variable_targets::adapt(http, &mut |value| {
+            self.listeners.in_group(value, self.ports).or_else(|| self.in_group(value, all_plain))
+        });
         http.splice(..0, own);
         scheme::adapt(http, [port, plain_port], self.listeners.measured_port());
     }
@@ -98,9 +102,12 @@ impl<'a> Copy<'a> {
             }
             if is_to_target(&directive)
                 && let Some(target) = directive.first()
-                && let Some(place) = self.listeners.in_copy(&target, self.ports).or_else(|| self.replayed(&target))
+                && let Some(place) =
+                    self.listeners.in_copy(&target, self.ports).or_else(|| self.in_place_of(&directive.name, &target))
             {
                 directive.arguments[0] = word_of(&place);
+                // A socket has no name to be looked up.
+                directive.arguments.retain(|word| word != "resolve");
             }
             let is_server = directive.name == "server";
             let upstream = directive.first().filter(|_| directive.name == "upstream");
@@ -122,23 +129,39 @@ impl<'a> Copy<'a> {
         Ok(())
     }
 
-    /// The same target with the answers of its application replayed, where it is asked by plain HTTP.
-    fn replayed(&mut self, target: &str) -> Option<String> {
-        let Target { scheme, place, path } = Target::of(target)?;
+    /// What stands in the place of an application that is not asked for real.
+    fn in_place_of(&mut self, name: &str, target: &str) -> Option<String> {
+        let Target { scheme, place, path } = Target::of(target).filter(|_| self.ports.replays)?;
+        let is_group = |host: &str| self.upstream.is_none() && self.upstreams.contains_key(host);
         let is_plain = match (&self.upstream, &place) {
-            (Some(name), _) => *self.upstreams.get(name)?,
-            (None, Place::Tcp(host, _)) => scheme == "http://" && !self.upstreams.contains_key(*host),
-            (None, Place::Unix(_)) => scheme == "http://",
+            (_, Place::Tcp(host, _)) if is_group(host) => return None,
+            (Some(group), _) => self.upstreams.get(group).copied().unwrap_or(false),
+            (None, _) => name == "proxy_pass" && scheme == "http://",
         };
         let application = match place {
-            _ if !is_plain => return None,
             Place::Tcp(host, port) => format!("{host}:{port}"),
             Place::Unix(socket) => format!("unix:{socket}"),
         };
-        let name = if self.upstream.is_some() { "upstream" } else { "proxy_pass" };
-        let own = self.ports.replayed(&application, name, &mut self.done)?;
-        self.replays.insert(own.to_string());
-        Some(format!("{scheme}{own}{path}"))
+        let name = if self.upstream.is_some() { "upstream" } else { name };
+        let own = self.ports.in_place_of(&application, is_plain, name, &mut self.done)?;
+        Some(targets::at_socket(scheme, &own, path))
+    }
+
+    /// The same for a value that a variable has: a group of the one socket. `all_plain`: those without a scheme are
+    /// asked by plain HTTP.
+    fn in_group(&mut self, value: &str, all_plain: bool) -> Option<InGroup> {
+        let replays = self.ports.replays && is_address(value);
+        let Target { scheme, place: Place::Tcp(host, port), path } = Target::of(value).filter(|_| replays)? else {
+            return None;
+        };
+        if self.upstreams.contains_key(host) {
+            return None;
+        }
+        let is_plain = all_plain && (scheme == "http://" || scheme.is_empty());
+        let own = self.ports.in_place_of(&format!("{host}:{port}"), is_plain, "proxy_pass", &mut self.done)?;
+        let name = own.rsplit('/').next().unwrap_or_default().trim_end_matches(".sock");
+        let group = format!("{GROUP}{name}");
+        Some(InGroup { value: format!("{scheme}{group}{path}"), group, address: format!("unix:{own}") })
     }
 
     /// Does to a directive what becomes of it, and answers whether it stays.
@@ -195,12 +218,18 @@ impl<'a> Copy<'a> {
     /// What was done.
     pub(super) fn told(mut self) -> Done {
         ["temporary files", "process files"].iter().for_each(|name| self.done.add(OWN_PLACE, name));
-        self.applications().iter().for_each(|name| self.done.add(ASKED, name));
+        for (application, name) in self.applications() {
+            match is_elsewhere(&name) {
+                true => self.done.asks(&application, &name),
+                false => self.done.add(ASKED, &format!("{application} ({name})")),
+            }
+        }
         self.done
     }
 
-    /// The servers and applications that it asks for real: those that are not in its directory.
-    fn applications(&self) -> BTreeSet<String> {
+    /// The servers and applications that it asks for real, each with what names it: those that are not in its
+    /// directory.
+    fn applications(&self) -> BTreeSet<(String, String)> {
         let own = self.ports.directory.display().to_string();
         let asked = all(&self.directives).filter_map(|of| {
             let name = match (of.name.as_str(), &of.block) {
@@ -208,17 +237,25 @@ impl<'a> Copy<'a> {
                 (name, _) => effect_of(name).filter(|(handling, _)| *handling == Handling::Asks).map(|_| name)?,
             };
             let target =
-                of.first().filter(|target| target != "off" && !target.contains(&own) && !self.is_own(target))?;
-            Some(format!("{target} ({name})"))
+                of.first().filter(|target| target != "off" && !target.contains(&own) && !self.is_group(target))?;
+            if variable_targets::leads_to_groups(&self.directives, &target) {
+                return None;
+            }
+            Some((target, name.to_owned()))
         });
         asked.collect()
     }
 
-    /// Whether a target is a group of servers, or a place where answers are replayed.
-    fn is_own(&self, target: &str) -> bool {
+    /// Whether a target is a group of servers.
+    fn is_group(&self, target: &str) -> bool {
         let place = target.split_once("://").map_or(target, |(_, rest)| rest).split('/').next().unwrap_or_default();
-        self.replays.contains(place) || self.upstreams.contains_key(place.split(':').next().unwrap_or_default())
+        self.upstreams.contains_key(place.split(':').next().unwrap_or_default())
     }
+}
+
+/// Whether a directive of this name leads requests on: name servers, this system's authentication and devices do not.
+fn is_elsewhere(name: &str) -> bool {
+    !["resolver", "auth_pam", "auth_gss", "ssl_engine"].contains(&name)
 }
 
 /// All groups of servers, and whether nothing but `proxy_pass http://` leads to them.

@@ -253,7 +253,7 @@ impl<'a> Listeners<'a> {
     /// The same for a value that a variable has.
     pub(super) fn in_group(&self, value: &str, ports: Ports) -> Option<InGroup> {
         let (index, Target { scheme, path, .. }) = self.asked(value).filter(|_| is_address(value))?;
-        let group = format!("tlsdyno-listen-{index}");
+        let group = format!("{}listen-{index}", variable_targets::GROUP);
         Some(InGroup { value: format!("{scheme}{group}{path}"), group, address: self.address(index, ports) })
     }
 

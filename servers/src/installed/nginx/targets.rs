@@ -1,6 +1,8 @@
 //! Where proxies of a configuration send requests on.
 
-use std::net::{IpAddr, TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, ToSocketAddrs};
+
+use tlsdyno_base::permission;
 
 use super::reader::{Directive, all};
 
@@ -18,7 +20,7 @@ pub(super) fn all_targets(directives: &[Directive]) -> impl Iterator<Item = Stri
 /// Whether the first argument says where requests go on.
 pub(super) fn is_to_target(directive: &Directive) -> bool {
     match directive.name.as_str() {
-        "proxy_pass" | "grpc_pass" => true,
+        "proxy_pass" | "grpc_pass" | "fastcgi_pass" | "scgi_pass" | "uwsgi_pass" | "memcached_pass" => true,
         // Of `upstream`.
         "server" => directive.block.is_none(),
         _ => false,
@@ -45,7 +47,11 @@ impl Target<'_> {
             let (path, behind) = unix.split_once(':').unwrap_or((unix, ""));
             return Some(Target { scheme, place: Place::Unix(path), path: behind });
         }
-        let (place, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let end = rest.find('/').unwrap_or(rest.len());
+        // Behind a port a variable is the path: `http://127.0.0.1:8080$request_uri`.
+        let has_port = |at: &usize| rest[..*at].rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let end = rest[..end].find('$').filter(has_port).unwrap_or(end);
+        let (place, path) = rest.split_at(end);
         let is_secure = scheme == "https://" || scheme == "grpcs://";
         let by_default = if is_secure { 443 } else { 80 };
         let (host, port) = match place.rsplit_once(':') {
@@ -56,10 +62,17 @@ impl Target<'_> {
     }
 }
 
+/// A target at a socket.
+pub(super) fn at_socket(scheme: &str, socket: &str, path: &str) -> String {
+    // Behind a socket's path a colon ends it.
+    let colon = if path.is_empty() { "" } else { ":" };
+    format!("{scheme}unix:{socket}{colon}{path}")
+}
+
 /// Whether what is sent to this host stays on this machine.
 pub(super) fn is_this_machine(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let is_here = |ip: IpAddr| ip.is_loopback() || ip.is_unspecified() || TcpListener::bind((ip, 0)).is_ok();
+    let is_here = |ip: IpAddr| ip.is_unspecified() || permission::is_this_machine(ip);
     match bare.parse::<IpAddr>() {
         Ok(ip) => is_here(ip),
         Err(_) if host == "localhost" => true,
@@ -90,6 +103,7 @@ mod tests {
             ("unix:/run/a", Some(" /run/a ")),
             ("http://$backend/", None),
             ("http://a:$port", None),
+            ("http://a:80$request_uri", Some("http:// a 80 $request_uri")),
         ] {
             assert_eq!(parts(target).as_deref(), wanted, "{target}");
         }

@@ -21,6 +21,29 @@ pub(super) fn all_values(http: &[Directive]) -> Vec<String> {
     if are_used(http) { all(http).flat_map(values).collect() } else { Vec::new() }
 }
 
+/// Whether a target with variables leads to nothing but groups of the copy.
+pub(super) fn leads_to_groups(http: &[Directive], target: &str) -> bool {
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let end = |rest: &str| rest.find(|c: char| !is_of_name(c)).unwrap_or(rest.len());
+    let mut names = target.split('$').skip(1).map(|rest| &rest[..end(rest)]);
+    let is_group = |value: &String| value.rsplit("://").next().is_some_and(|place| place.starts_with(GROUP));
+    names.any(|name| {
+        let is_named = |word: Option<String>| word.is_some_and(|word| word.strip_prefix('$') == Some(name));
+        let values = |of: &Directive| match (of.name.as_str(), &of.block) {
+            ("set", _) if is_named(of.first()) => of.values().nth(1).into_iter().collect(),
+            ("map", Some(Block::Data(lines))) if is_named(of.values().nth(1)) => {
+                lines.iter().filter_map(Directive::first).collect()
+            }
+            _ => Vec::new(),
+        };
+        let values: Vec<String> = all(http).flat_map(values).collect();
+        !values.is_empty() && values.iter().all(is_group)
+    })
+}
+
+/// What names of the copy's groups begin with.
+pub(super) const GROUP: &str = "tlsdyno-";
+
 /// A value that leads to a group.
 pub(super) struct InGroup {
     /// The value with the group's name in place of an address.
@@ -31,7 +54,7 @@ pub(super) struct InGroup {
 }
 
 /// Puts what `in_group` makes of such values in their place, and adds the groups.
-pub(super) fn adapt(http: &mut Vec<Directive>, in_group: &dyn Fn(&str) -> Option<InGroup>) {
+pub(super) fn adapt(http: &mut Vec<Directive>, in_group: &mut dyn FnMut(&str) -> Option<InGroup>) {
     if !are_used(http) {
         return;
     }

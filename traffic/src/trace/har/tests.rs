@@ -1,4 +1,4 @@
-use tlsdyno_record::model::workload::{NamesSpec, WorkloadSpec};
+use tlsdyno_record::model::workload::{NamesSpec, SentMethod, WorkloadSpec};
 
 use super::*;
 use crate::trace::Site;
@@ -73,7 +73,10 @@ fn each_user_visits_the_recorded_pages() {
 fn files_stand_in_unless_the_servers_own_objects_are_asked_for() {
     let ours = site(&shop(), |_| ()).unwrap();
     assert!(ours.files.iter().any(|file| file.path.starts_with("/view~") && file.bytes == 100), "{:?}", ours.files);
-    let theirs = site(&shop(), |spec| spec.names = NamesSpec::AsRecorded).unwrap();
+    let theirs = site(&shop(), |spec| {
+        (spec.names, spec.send_methods) = (NamesSpec::AsRecorded, vec![SentMethod::Post]);
+    });
+    let theirs = theirs.unwrap();
     assert!(theirs.files.is_empty());
     let asked: Vec<(&str, &str, u64, Option<u16>)> = theirs
         .workload
@@ -90,6 +93,9 @@ fn files_stand_in_unless_the_servers_own_objects_are_asked_for() {
             ("GET", "/thanks", 0, Some(200))
         ]
     );
+    let safe = site(&shop(), |spec| spec.names = NamesSpec::AsRecorded).unwrap();
+    assert!(safe.workload.objects.iter().all(|object| object.method == "GET"));
+    assert!(safe.summary.beforehand().unwrap().contains("1 POST"), "{:?}", safe.summary.beforehand());
 }
 
 #[test]

@@ -223,3 +223,40 @@ proptest! {
         prop_assert_eq!(summary(with_prefix), summary(plain), "{}", before);
     }
 }
+
+/// A decimal, a proxy's address or the server's own name or address before the client: the same users.
+#[test]
+fn what_stands_before_a_client_is_not_taken_for_it() {
+    let firsts = [
+        "1664858220.123",
+        "0.003 0.001",
+        "10.0.0.1",
+        "203.0.113.9",
+        "203.0.113.80:443",
+        "shop.example:443",
+        "shop.example -",
+        "10.0.0.1 -",
+    ];
+    for first in firsts {
+        let text = lines(20, |_, client| format!("{first} {}", address(client)), "");
+        assert_eq!(outcome(&scanned(&text)), outcome(&scanned(&lines(20, |_, client| address(client), ""))), "{first}");
+    }
+    // A client before its proxy stays one.
+    let text = lines(20, |number, client| format!("{} 10.0.0.{}", address(client), number % 2), "");
+    assert_eq!(scanned(&text).users, 20);
+}
+
+/// Hits per handshake are not told by these.
+#[test]
+fn a_log_that_cannot_tell_says_why() {
+    let why = |text: &str| scanned(text).read.cannot_tell().unwrap_or_default();
+    assert_eq!(why(&lines(20, |_, client| address(client), "")), "");
+    assert!(why(&lines(2, |_, client| address(client), "")).contains("20 requests, and 100"));
+    assert!(why(&lines(20, |_, _| "198.51.100.7".to_owned(), "")).contains("one client"));
+    assert!(why(&lines(20, |_, client| format!("127.0.0.{client}"), "")).contains("this machine"));
+    for tool in ["tlsdyno/0.2.0", "ApacheBench/2.3", "k6/0.47"] {
+        let text = lines(20, |_, client| address(client), "").replace("\"M\"", &format!("\"{tool}\""));
+        assert!(why(&text).contains("load tool"), "{tool}");
+    }
+    assert!(scanned(&lines(2, |_, client| address(client), "")).read.warnings().concat().contains("says nothing"));
+}

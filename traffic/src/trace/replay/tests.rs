@@ -1,9 +1,10 @@
 use std::collections::HashSet;
+use std::io::Write;
 use std::path::PathBuf;
 
 use proptest::prelude::*;
 use tlsdyno_engine::load::Object;
-use tlsdyno_record::model::workload::{ClientField, SessionsSpec, WorkloadSpec};
+use tlsdyno_record::model::workload::{ClientField, SentMethod, SessionsSpec, WorkloadSpec};
 
 use super::super::{Site, make};
 use super::*;
@@ -225,6 +226,49 @@ fn statuses_and_methods_are_replayed_as_what_they_were() {
     assert_eq!(sizes[4..], [None, Some(90), Some(339), Some(626)]);
 }
 
+/// Nothing but GET and HEAD reaches an application, and no method becomes another one.
+#[test]
+fn what_may_change_something_is_left_out_counted_and_named() {
+    let lines = [
+        ("GET /", 200, "9"),
+        ("HEAD /", 200, "-"),
+        ("GET /old", 302, "0"),
+        ("GET /old", 302, "7"),
+        ("GET /", 304, "-"),
+        ("GET /unsubscribe?token=1", 200, "9"),
+        ("POST /pay", 302, "1"),
+        ("DELETE /item/7", 200, "1"),
+        ("OPTIONS /x", 200, "1"),
+        ("CONNECT shop.example:443", 200, "1"),
+    ];
+    let made = |send_methods: Vec<SentMethod>, lines: &[(&str, u16, &str)]| {
+        let lines: Vec<String> =
+            lines.iter().map(|(request, status, bytes)| line("192.0.2.1", request, *status, bytes)).collect();
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(lines.join("\n").as_bytes()).unwrap();
+        trace(
+            file.path().to_owned(),
+            &[],
+            ReplaySpec { names: NamesSpec::AsRecorded, send_methods, ..ReplaySpec::default() },
+        )
+    };
+    let asked = |site: &Site| -> Vec<(String, Option<u16>)> {
+        let object = |object: &Object| (format!("{} {}", object.method, object.path), object.expect.status);
+        site.workload.objects.iter().map(object).collect()
+    };
+    let site = made(Vec::new(), &lines).unwrap();
+    let safe = [("GET /", 200), ("HEAD /", 200), ("GET /old", 302), ("GET /unsubscribe?token=1", 200)];
+    assert_eq!(asked(&site), safe.map(|(request, status)| (request.to_owned(), Some(status))));
+    let unsent = site.summary.log.as_ref().unwrap().unsent.clone();
+    assert_eq!(unsent.into_iter().collect::<Vec<_>>(), [("DELETE", 1), ("OPTIONS", 1), ("POST", 1), ("other", 1)]);
+    let told = site.summary.beforehand().unwrap();
+    assert!(told.contains("1 POST") && told.contains("--send-methods"), "{told}");
+    let site = made(vec![SentMethod::Delete, SentMethod::Post], &lines).unwrap();
+    assert_eq!(asked(&site)[4..], [("POST /pay".to_owned(), Some(302)), ("DELETE /item/7".to_owned(), Some(200))]);
+    let error = format!("{:#}", made(Vec::new(), &lines[6..]).unwrap_err());
+    assert!(error.contains("nothing of the log") && error.contains("--send-methods"), "{error}");
+}
+
 #[test]
 fn the_usual_size_wins_and_a_longer_part_gets_a_file_of_its_own() {
     let (objects, site) = replayed(&[
@@ -328,7 +372,7 @@ fn logs_without_usable_line_say_what_is_wrong() {
     assert!(garbage.contains("2 have no time in square brackets") && garbage.contains("line 1: #Version"), "{garbage}");
     assert!(garbage.contains("common or combined format"), "{garbage}");
     let json = message(&[r#"{"log":"192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 5\n"}"#], &[]);
-    assert!(json.contains("jq -r .log"), "{json}");
+    assert!(json.contains("combined format, or take that out of Docker's file by `jq -r .log`"), "{json}");
     let excluded = message(&[&good], &["agent"]);
     assert!(excluded.contains("1 of its 1 lines are excluded by agent"), "{excluded}");
     let missing = format!("{:#}", trace(PathBuf::from("/does/not/exist"), &[], ReplaySpec::default()).unwrap_err());

@@ -9,7 +9,7 @@ use crate::installed::nginx::reader::directives_of;
 
 fn installed(text: &str) -> Installed {
     let site = Box::new(Nginx { directives: directives_of(text).unwrap() });
-    Installed { server: ServerName::Nginx, site, host: None, replays: false }
+    Installed { server: ServerName::Nginx, site, host: None, replays: false, may_load: Vec::new() }
 }
 
 fn contained(text: &str) -> (String, Installed) {

@@ -1,0 +1,64 @@
+//! GETs that look as if they changed something: by words of their paths and the names of their parameters.
+
+/// Words, and lines that begin with `#`.
+const WORDS: &str = include_str!("changing.txt");
+/// Paths that are named, and characters of each.
+const NAMED_MAX: usize = 8;
+const CHARACTERS_MAX: usize = 60;
+
+/// Whether a GET of this path and query may change something.
+fn may_change(target: &str) -> bool {
+    // A parameter's value says nothing of what is done, but a path in it may.
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let names = query.split('&').map(|pair| pair.split('=').next().unwrap_or_default());
+    let file = path.rsplit('/').next().unwrap_or_default();
+    let is_asset = ["css", "js", "png", "svg", "jpg", "woff2"].iter().any(|end| file.ends_with(&format!(".{end}")));
+    !is_asset && path.split('/').chain(names).any(has_word)
+}
+
+fn has_word(part: &str) -> bool {
+    let parts: Vec<&str> = part.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+    let listed = || WORDS.lines().filter(|line| !line.starts_with('#')).flat_map(str::split_whitespace);
+    let is = |word: &str| listed().any(|other| word.eq_ignore_ascii_case(other));
+    parts.iter().any(|word| is(word)) || parts.windows(2).any(|pair| is(&pair.concat()))
+}
+
+/// What must be said of GETs of these paths before an application gets them; `None`: nothing.
+pub fn told<'a>(paths: impl Iterator<Item = &'a str>) -> Option<String> {
+    let paths: Vec<String> =
+        paths.filter(|path| may_change(path)).map(|path| path.chars().take(CHARACTERS_MAX).collect()).collect();
+    let more = paths.len().saturating_sub(NAMED_MAX);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let named = paths.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    (!paths.is_empty()).then(|| {
+        format!(
+            "these GETs look as if they changed something, and an application behind the server gets them: \
+             {named}{more}. If they do, stop now (Ctrl-C) and take them out of the list or log"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_that_change_something_are_known_by_their_words() {
+        for target in
+            ["/logout", "/user/log-out", "/unsubscribe?token=1", "/admin/Delete?id=3", "/x.php?action=rm", "/cart/add"]
+        {
+            assert!(may_change(target), "{target}");
+        }
+        for target in ["/", "/item/7", "/address/list?page=2", "/news/logouts.html", "/q?text=delete", "/css/reset.css"]
+        {
+            assert!(!may_change(target), "{target}");
+        }
+    }
+
+    #[test]
+    fn they_are_named() {
+        assert_eq!(told(["/", "/a"].into_iter()), None);
+        let said = told(["/", "/logout", "/unsubscribe?token=1"].into_iter()).unwrap();
+        assert!(said.contains("/logout, /unsubscribe?token=1."), "{said}");
+    }
+}
