@@ -29,6 +29,7 @@ check: ## what is quick of it: format, lint, unit tests, tidiness; a minute, wit
 
 test-long: ## every server, sanitizers, valgrind, statistics, examples, commands of documents; an hour, wants quiet
 	scripts/install-packages test
+	$(CARGO) test -p tlsdyno-advise --lib -- --ignored long::
 	$(CARGO) test -p tlsdyno --test logic --test native --test traffic -- --ignored long:: sanitized::
 	$(CARGO) test -p tlsdyno --test servers -- --ignored --test-threads 1 long::
 	$(CARGO) build --profile demo -p tlsdyno

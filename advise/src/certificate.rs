@@ -14,8 +14,8 @@ use tlsdyno_base::input;
 pub(crate) struct Certificate {
     /// `RSA-2048`, `P-256`.
     pub key: String,
-    /// The key is on an elliptic curve.
-    pub is_ecdsa: bool,
+    /// Bits of the elliptic curve that the key is on; `None`: on none.
+    pub curve_bits: Option<u32>,
     /// Certificates that are sent, and their bytes.
     pub chain: [usize; 2],
     /// The chain ends with a root, which clients have themselves.
@@ -33,7 +33,6 @@ impl Certificate {
         let chain = X509::stack_from_pem(&input::read(path, input::TEXT_BYTES_MAX)?)?;
         let first = chain.first().with_context(|| format!("{} holds no certificate", path.display()))?;
         let key = first.public_key()?;
-        let is_ecdsa = key.id() == Id::EC;
         let name = match key.id() {
             Id::RSA => format!("RSA-{}", key.bits()),
             Id::EC => format!("P-{}", key.bits()),
@@ -48,11 +47,16 @@ impl Certificate {
         }
         Ok(Certificate {
             key: name,
-            is_ecdsa,
+            curve_bits: matches!(key.id(), Id::EC | Id::ED25519).then(|| key.bits()),
             chain: [chain.len(), bytes],
             sends_root: chain.len() > 1 && chain.last().is_some_and(is_root),
             days_left: Asn1Time::from_unix(now_s)?.diff(first.not_after())?.days,
         })
+    }
+
+    /// Its signatures cost as little as those on P-256 do.
+    pub fn is_fast(&self) -> bool {
+        self.curve_bits.is_some_and(|bits| bits <= 256)
     }
 
     /// In a few words.
@@ -77,13 +81,13 @@ mod tests {
     #[test]
     fn keys_and_chains_are_told() {
         let place = tempfile::tempdir().unwrap();
-        for (kind, key, is_ecdsa) in
-            [(CertificateKind::Rsa2048, "RSA-2048", false), (CertificateKind::P256, "P-256", true)]
+        for (kind, key) in
+            [(CertificateKind::Rsa2048, "RSA-2048"), (CertificateKind::P256, "P-256"), (CertificateKind::P384, "P-384")]
         {
             let files = certificates::create(kind, place.path()).unwrap();
             let certificate = Certificate::read(&files.chain).unwrap();
-            assert_eq!((certificate.key.as_str(), certificate.is_ecdsa), (key, is_ecdsa));
             assert!(certificate.days_left > 0 && certificate.told().starts_with(key), "{}", certificate.told());
+            assert_eq!(certificate.is_fast(), key == "P-256", "{key}");
         }
         let empty = place.path().join("empty.pem");
         std::fs::write(&empty, "nothing").unwrap();

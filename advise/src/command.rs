@@ -5,15 +5,17 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use serde::Serialize;
 use tlsdyno_base::choice::choice;
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_base::foreign::harmless_json;
 use tlsdyno_base::interrupt;
 use tlsdyno_bench::kinds::ablation::command::installed_server;
 use tlsdyno_bench::kinds::ablation::{self, subject};
 use tlsdyno_bench::kinds::flags::{ApplicationArgs, TimeArgs, rate, requests_each};
-use tlsdyno_bench::kinds::perform::{OutputArgs, perform_and_keep};
-use tlsdyno_bench::kinds::{AnySummary, Progress};
+use tlsdyno_bench::kinds::perform::{OutputArgs, Shown, perform_and_keep};
+use tlsdyno_bench::kinds::{AnySummary, Kind, Progress};
 use tlsdyno_bench::report::document::{Document, Section};
 use tlsdyno_bench::report::{Style, terminal};
 use tlsdyno_bench::run::check::CheckExperiment;
@@ -21,13 +23,16 @@ use tlsdyno_record::model::{ConfigurationModel, Experiment, ServerName};
 use tlsdyno_record::store::Record;
 use tlsdyno_report::markdown;
 use tlsdyno_servers::directives::Setting;
-use tlsdyno_servers::installed::patch;
+use tlsdyno_servers::installed::found::{self, Found};
+use tlsdyno_servers::installed::{patch, session_line};
+use tlsdyno_stats::advice::AdviceModel;
 
 use crate::advice::Advice;
-use crate::found::{self, Found};
+use crate::kind::Advised;
 use crate::page;
 use crate::reading::Reading;
-use crate::remedies::{self, Considered, Outcome};
+use crate::remedies::{self, Considered};
+use crate::rules;
 
 /// What to change on an installed server, what it would gain, and whether that is worth it
 ///
@@ -117,18 +122,23 @@ fn read_all(args: &Args) -> Result<Exit> {
         "no nginx, Apache, HAProxy or lighttpd is installed here: name a configuration, or measure a server that runs \
          with `tlsdyno cost https://…`"
     );
-    let mut sections = Vec::new();
+    let (mut sections, mut all) = (Vec::new(), Vec::new());
     for Found { server, path } in &found {
         match Reading::of(path, Some(*server), args.host.as_deref(), args.trace.as_deref()) {
             Ok(reading) => {
                 let next = format!("To measure that: tlsdyno advise {}", path.display());
-                sections.extend(page::reading(&reading, &remedies::considered(&reading, args.trace.is_some())));
+                let considered = remedies::considered(&reading, args.trace.is_some());
+                let read = read_model(&reading, &considered, args.rate);
+                sections.extend(page::reading(&read));
                 sections.push(Section::default().text(next));
+                all.push(serde_json::json!({ "file": path, "advice": read }));
             }
-            Err(error) => sections.push(Section::titled("", path.display().to_string()).text(format!("{error:#}"))),
+            Err(error) => {
+                sections.push(Section::titled("", path.display().to_string()).text(format!("{error:#}")));
+            }
         }
     }
-    show(args, &Document::of(sections))?;
+    show(args, &Document::of(sections), &all)?;
     Ok(Exit::Done)
 }
 
@@ -140,79 +150,103 @@ fn read(args: &Args, path: &Path) -> Result<Reading> {
     Ok(read)
 }
 
+/// What was read, as a record keeps it and every page shows it.
+fn read_model(reading: &Reading, considered: &[Considered], rate: Option<f64>) -> AdviceModel {
+    let log = session_line(reading.server, &reading.facts.access_logs)
+        .map(|line| format!("A log that tells of sessions: {line}"));
+    AdviceModel {
+        server: reading.brief(),
+        reading: reading.told(),
+        notes: log.into_iter().chain(rules::all().into_iter().map(|(told, _)| told)).collect(),
+        considered: considered.iter().map(|of| of.model(reading.server)).collect(),
+        rate_per_s: rate.or(reading.mean_rate_per_s()),
+    }
+}
+
 fn advise(args: &Args, path: &Path) -> Result<Exit> {
     let reading = read(args, path)?;
     let considered = remedies::considered(&reading, args.trace.is_some());
     let chosen = remedies::chosen(&considered, &args.apply).or_fault(Fault::Usage)?;
-    let mut sections = page::reading(&reading, &considered);
-    let has_to_try = considered.iter().any(|of| matches!(of.outcome, Outcome::Tried(_)));
-    if args.diff && args.reading {
-        let tried: Vec<&Considered> = if chosen.is_empty() { considered.iter().collect() } else { chosen };
-        return print_patch(path, &reading, &tried);
+    let read = read_model(&reading, &considered, args.rate);
+    let unspoken = remedies::unspoken_groups(&reading);
+    let has_to_try = unspoken.is_none() && considered.iter().any(|of| of.change.is_some());
+    if args.diff && (args.reading || !has_to_try) {
+        let is_written = |of: &&Considered| !of.is_apart && (of.change.is_some() || unspoken.is_some());
+        let all = || considered.iter().filter(is_written).collect();
+        return print_patch(path, &reading, &if chosen.is_empty() { all() } else { chosen });
     }
     if args.reading || !has_to_try {
-        let nothing = "Nothing is left to try on this server. What TLS costs it: tlsdyno ablate --server-config FILE";
+        let mut sections = page::reading(&read);
+        let nothing = match unspoken {
+            Some(groups) => format!("Nothing can be measured: tlsdyno's client speaks none of {groups}."),
+            None => "Nothing is left to measure here. What TLS costs: tlsdyno ablate --server-config FILE".to_owned(),
+        };
         sections.extend((!has_to_try).then(|| Section::default().text(nothing)));
-        let brief = args.output.results.markdown.then(|| page::brief(&reading, &considered, None));
-        show(args, &brief.unwrap_or_else(|| Document::of(sections)))?;
+        let brief = args.output.results.markdown.then(|| page::brief(&read, None));
+        show(args, &brief.unwrap_or_else(|| Document::of(sections)), &serde_json::json!({ "advice": read }))?;
         return Ok(Exit::Done);
     }
-    let (experiment, told) = experiment(args, path, &reading, &considered)?;
+    let (mut experiment, told) = experiment(args, path, &reading, &considered)?;
     if args.output.print_experiment {
         tlsdyno_base::output::print(experiment.to_toml()?)?;
         return Ok(Exit::Done);
     }
-    let rate = args.rate.or(reading.mean_rate_per_s());
     if !args.output.results.json && !args.output.results.markdown && !args.diff {
-        show(args, &Document::of(sections.clone()))?;
+        show(args, &Document::of(page::reading(&read)), &())?;
     }
+    experiment.advice = Some(serde_json::to_value(&read)?);
     told.iter().for_each(|line| tell!("{line}"));
     let run = |stop: &AtomicBool, progress: &mut Progress| {
-        let (considered, began) = (considered.clone(), Instant::now());
-        progress.show(Box::new(move |record, _| {
-            let advice = Advice::of(record, &considered, rate);
-            advice.map_or(String::new(), |advice| page::so_far(&advice, began.elapsed()))
-        }));
+        let began = Instant::now();
+        progress.show(Box::new(|record, rows| Advised.so_far(record, rows)));
         let finished = subject::run(&experiment, stop, progress);
         tell!("measured after {:.0} s", began.elapsed().as_secs_f64());
         finished
     };
     if args.diff {
-        let mut progress = Progress::of(&ablation::Ablation);
+        let mut progress = Progress::of(&Advised);
         let stop = interrupt::flag(Exit::Interrupted as i32)?;
         let finished = run(&stop, &mut progress);
         progress.clear();
-        let advice = Advice::of(&finished?.record, &considered, rate).context("too little was measured")?;
+        let advice = Advice::of(&finished?.record).context("too little was measured")?;
         tell!("{}", advice.told());
-        // Who wants a whole profile asks for it.
-        let saves = |of: &&Considered| advice.saves(of.name) && !of.is_profile();
+        let saves = |of: &&Considered| advice.saves(of.name) && !of.is_apart;
         let wanted = if chosen.is_empty() { considered.iter().filter(saves).collect() } else { chosen };
         ensure_fault!(Input, !wanted.is_empty(), "no remedy surely saves anything here, so that there is no patch");
         return print_patch(path, &reading, &wanted);
     }
-    let shown = |record: &Record, summary: &dyn AnySummary| {
-        let advice = Advice::of(record, &considered, rate);
-        let document = page::document(summary.document(record), advice.as_ref(), sections.clone());
-        match args.output.results.markdown {
-            true => page::pasted(document, page::brief(&reading, &considered, advice.as_ref())),
-            false => document,
-        }
+    let pasted = |record: &Record, summary: &dyn AnySummary| {
+        page::pasted(summary.document(record), page::brief(&read, Advice::of(record).as_ref()))
     };
-    perform_and_keep(&ablation::Ablation, &args.output.results, &run, Some(&shown)).map(|(exit, _)| exit)
+    let pasted: Option<&Shown> = if args.output.results.markdown { Some(&pasted) } else { None };
+    perform_and_keep(&Advised, &args.output.results, &run, pasted).map(|(exit, _)| exit)
 }
 
 /// Prints the lines of these remedies as a patch of the reader's files.
 fn print_patch(path: &Path, reading: &Reading, remedies: &[&Considered]) -> Result<Exit> {
-    let settings: Vec<Setting> = remedies.iter().filter_map(|of| of.change()).flat_map(Setting::of_change).collect();
-    tlsdyno_base::output::print(patch(path, reading.server, &settings).or_fault(Fault::Input)?)?;
+    let mut settings: Vec<Setting> = Vec::new();
+    for setting in remedies.iter().flat_map(|of| &of.settings) {
+        if !settings.contains(setting) {
+            settings.push(setting.clone());
+        }
+    }
+    let patch = patch(path, reading.server, &settings).or_fault(Fault::Input)?;
+    if patch.contains("+++ b/etc/letsencrypt/") {
+        tell!(
+            "certbot no longer renews a file of its own that was changed: the patch changes one below /etc/letsencrypt"
+        );
+    }
+    tlsdyno_base::output::print(patch)?;
     Ok(Exit::Done)
 }
 
-/// Prints a document as it is asked for.
-fn show(args: &Args, document: &Document) -> Result<()> {
-    tlsdyno_base::output::print(match args.output.results.markdown {
-        true => markdown::text(document),
-        false => terminal::text(document, Style::of_stdout()) + "\n",
+/// Prints a document, or what it is about, as it is asked for.
+fn show(args: &Args, document: &Document, json: &impl Serialize) -> Result<()> {
+    let results = &args.output.results;
+    tlsdyno_base::output::print(match (results.json, results.markdown) {
+        (true, _) => harmless_json(&serde_json::to_string_pretty(json)?).into_owned() + "\n",
+        (false, true) => markdown::text(document),
+        (false, false) => terminal::text(document, Style::of_stdout()) + "\n",
     })
 }
 

@@ -11,7 +11,10 @@ extern crate tlsdyno_base;
 mod advice;
 mod certificate;
 pub mod command;
-mod found;
+mod kind;
 mod page;
 mod reading;
 mod remedies;
+mod rules;
+
+pub use kind::Advised;

@@ -1,55 +1,48 @@
 //! How the reading and the advice are shown.
 
-use std::time::Duration;
-
 use tlsdyno_base::bootstrap::Estimate;
 use tlsdyno_base::units::{format_micros, format_tenths};
 use tlsdyno_base::verdict::Direction;
-use tlsdyno_bench::report::document::{Content, Document, Medium, Section, Tone};
+use tlsdyno_bench::report::document::{Content, Document, Item, Medium, Section, Tone};
 use tlsdyno_bench::report::{Style, terminal};
-use tlsdyno_record::model::TlsChange;
 use tlsdyno_report::rows::Rows;
-use tlsdyno_servers::directives::{self, Setting};
+use tlsdyno_stats::advice::{AdviceModel, ConsideredModel, Here};
 
 use crate::advice::{Advice, Saving, Together, cpus};
-use crate::reading::Reading;
-use crate::remedies::Considered;
 
 /// What was read, and what would be tried.
-pub(crate) fn reading(reading: &Reading, considered: &[Considered]) -> Vec<Section> {
-    let rows = Rows::of(considered)
-        .words("remedy", |of| of.name.to_owned())
-        .words("here", |of| of.outcome.told().to_owned())
+pub(crate) fn reading(read: &AdviceModel) -> Vec<Section> {
+    let rows = Rows::of(&read.considered)
+        .words("remedy", |of| of.name.clone())
+        .words("here", |of| of.here.name().to_owned())
         .words("why", |of| of.why.clone());
-    let log = reading.missing_log_line().map(|line| format!("A log that tells of sessions: {line}"));
-    let read = Section::titled("reading", "What its files say").with(Content::Facts(reading.told()));
-    vec![read, Section::titled("considered", "What could be changed").rows(rows).notes(log)]
+    let facts = Section::titled("reading", "What its files say").with(Content::Facts(read.reading.clone()));
+    vec![facts, Section::titled("considered", "What could be changed").rows(rows).notes(read.notes.clone())]
 }
 
 /// Rows of a table to paste.
 const BRIEF_ROWS: usize = 4;
 
 /// Ten lines at most, to paste: the answer, what the server is, and the first remedies with the lines to write.
-pub(crate) fn brief(reading: &Reading, considered: &[Considered], advice: Option<&Advice>) -> Document {
-    let tried: Vec<&Considered> = considered.iter().filter(|of| of.change().is_some()).take(BRIEF_ROWS).collect();
-    let lines = |change: Option<&TlsChange>| {
-        let lines = change.map(Setting::of_change).unwrap_or_default().into_iter();
-        let lines = lines.flat_map(|setting| directives::lines(reading.server, setting));
-        lines.filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join(" ")
+pub(crate) fn brief(read: &AdviceModel, advice: Option<&Advice>) -> Document {
+    let joined = |lines: &[String]| {
+        let lines: Vec<&str> = lines.iter().map(String::as_str).filter(|line| !line.starts_with('#')).collect();
+        lines.join(" ")
     };
+    let to_try = |of: &&ConsideredModel| of.here == Here::ToTry;
+    let tried: Vec<&ConsideredModel> = read.considered.iter().filter(to_try).take(BRIEF_ROWS).collect();
     let table = match advice {
         Some(advice) => {
             let shown = &advice.remedies[..advice.remedies.len().min(BRIEF_ROWS)];
-            let of = |name: &str| considered.iter().find(|of| of.name == name).and_then(Considered::change);
-            Section::default().rows(saved(advice, shown).words("lines", |saving| lines(of(saving.name))))
+            Section::default().rows(saved(advice, shown).words("lines", |saving| joined(&saving.lines)))
         }
         None if tried.is_empty() => Section::default().text("Nothing is left to try."),
         None => {
-            let rows = Rows::of(&tried).words("to try", |of| of.name.to_owned()).words("why", |of| of.why.clone());
-            Section::default().rows(rows.words("lines", |of| lines(of.change())))
+            let rows = Rows::of(&tried).words("to try", |of| of.name.clone()).words("why", |of| of.why.clone());
+            Section::default().rows(rows.words("lines", |of| joined(&of.lines)))
         }
     };
-    let answer = advice.map(|advice| advice.told() + " ").unwrap_or_default() + "On " + &reading.brief() + ".";
+    let answer = advice.map(|advice| advice.told() + " ").unwrap_or_default() + "On " + &read.server + ".";
     Document { answer, ..Document::of([table.on(Medium::Terminal)]) }
 }
 
@@ -60,53 +53,58 @@ pub(crate) fn pasted(of_record: Document, brief: Document) -> Document {
     Document { answer: brief.answer, sections, ..of_record }
 }
 
-/// What was measured, before the record's own sections.
-pub(crate) fn advised(advice: &Advice) -> Section {
-    let undecided = |of: &Saving| of.ns.direction() == Direction::Undecided;
-    let rows = saved(advice, &advice.remedies).words("its price", |of| of.price.to_owned());
-    let section = Section::titled("advice", "What the remedies save").rows(rows.toned(Tone::Muted, undecided));
-    section.notes(advice.together.as_ref().map(together))
+/// What was measured, in one order, with the lines to write.
+fn advised(advice: &Advice) -> Vec<Section> {
+    let undecided = |of: &Saving| of.direction == Direction::Undecided;
+    let rows = saved(advice, &advice.remedies).words("its price", |of| of.price.clone());
+    let rows = rows.toned(Tone::Muted, undecided);
+    let table = Section::titled("advice", "What the remedies save").rows(rows);
+    let measured = |name: &str| advice.remedies.iter().any(|of| of.name == name);
+    let missing = advice.read.considered.iter().filter(|of| of.here == Here::ToTry && !measured(&of.name));
+    let missing: Vec<&str> = missing.map(|of| of.name.as_str()).collect();
+    let missing = (!missing.is_empty()).then(|| format!("Not measured: {}.", missing.join(", ")));
+    let item = |of: &Saving| Item {
+        head: of.name.clone(),
+        text: Vec::new(),
+        code: of.lines.clone(),
+        muted: of.direction != Direction::Bigger,
+    };
+    let written = advice.remedies.iter().filter(|of| of.direction != Direction::Smaller && !of.lines.is_empty());
+    let items: Vec<Item> = written.map(item).collect();
+    let lines = Section::titled("lines", "What to write").with(Content::Items(items));
+    vec![table.notes(advice.together.as_ref().map(together).into_iter().chain(missing)), lines]
 }
 
-/// A remedy's saving is known where its interval is within so many per cent of a hit's CPU time to either side.
-const KNOWN_PERCENT: f64 = 3.0;
-
-/// What the remedies save as far as it was measured, for the screen.
-pub(crate) fn so_far(advice: &Advice, after: Duration) -> String {
-    let wide = |of: &&Saving| 100.0 * of.ns.half_width() / advice.hit_ns.value > KNOWN_PERCENT;
-    let open = advice.remedies.iter().filter(wide).count();
-    let style = Style { rich: false, ..Style::of_stderr() };
-    let table = terminal::table_text(&saved(advice, &advice.remedies).table(), style);
-    format!(
-        "after {:.0} s, a hit takes {} µs; {} of {} remedies are known to {KNOWN_PERCENT} % of that\n{table}",
-        after.as_secs_f64(),
-        advice.hit_ns.told(format_micros),
-        advice.remedies.len() - open,
-        advice.remedies.len()
-    )
+/// What the remedies save as far as it was measured, for the screen; empty while nothing can be compared.
+pub(crate) fn so_far(advice: &Advice) -> String {
+    let table = saved(advice, &advice.remedies).table();
+    let table = terminal::table_text(&table, Style { rich: false, ..Style::of_stderr() });
+    advice.hit_ns.map_or_else(String::new, |hit| format!("a hit takes {} µs\n{table}", hit.told(format_micros)))
 }
 
 /// What remedies save.
 fn saved<'a>(advice: &'a Advice, remedies: &'a [Saving]) -> Rows<'a, Saving> {
-    let verdict = |of: &Saving| match of.ns.direction() {
-        Direction::Bigger => "saves",
-        Direction::Smaller => "costs more",
-        Direction::Undecided => "undecided",
+    let hit_ns = advice.hit_ns.map_or(f64::NAN, |hit| hit.value);
+    let verdict = |of: &Saving| match (of.direction, of.needs_s) {
+        (Direction::Bigger, _) => "saves".to_owned(),
+        (Direction::Smaller, _) => "costs more".to_owned(),
+        (Direction::Undecided, Some(seconds)) => format!("undecided (--time {seconds:.0})"),
+        (Direction::Undecided, None) => "undecided".to_owned(),
     };
-    let rows = Rows::of(remedies).words("remedy", |of| of.name.to_owned());
+    let rows = Rows::of(remedies).words("remedy", |of| of.name.clone());
     let rows = rows.estimate("saves CPU µs/hit", format_micros, |of| Some(of.ns));
-    let percent = |of: &Saving| format_tenths(100.0 * of.ns.half_width() / advice.hit_ns.value);
+    let percent = move |of: &Saving| format_tenths(100.0 * of.ns.half_width() / hit_ns);
     let mut rows = rows.number("± % of a hit", percent);
-    if let Some(rate) = advice.rate_per_s {
-        rows = rows.number(format!("CPUs at {rate:.0}/s"), |of| cpus(of.ns, rate));
+    if let Some(rate) = advice.read.rate_per_s {
+        rows = rows.number(format!("CPUs at {rate:.0}/s"), move |of| cpus(of.ns, rate));
     }
-    rows.words("", |of| verdict(of).to_owned())
+    rows.words("", verdict)
 }
 
 /// What several save together, in a sentence.
 fn together(of: &Together) -> String {
     let us = |ns: Estimate| ns.told(format_micros) + " µs";
-    let verdict = match of.more_ns.direction() {
+    let verdict = match of.direction {
         Direction::Bigger => "more than that",
         Direction::Smaller => "less than that, because each takes a part of what another one saves",
         Direction::Undecided => "no difference could be told",
@@ -120,19 +118,18 @@ fn together(of: &Together) -> String {
     )
 }
 
-/// The document of the record with the advice before it: a terminal shows the advice, the lines to write, and what a
-/// reader must know; a page has all of it.
-pub(crate) fn document(of_record: Document, advice: Option<&Advice>, read: Vec<Section>) -> Document {
+/// The document of the record with the advice in the place of its ranking: a terminal shows the advice, the lines to
+/// write, and what a reader must know; a page has all of it.
+pub(crate) fn document(of_record: Document, advice: &Advice) -> Document {
     let is_shown = |section: &Section| {
         let is_said = |part: &Content| matches!(part, Content::Warnings(_) | Content::Text(_));
-        section.id == "remedies" || section.title.is_empty() && section.parts.iter().all(is_said)
+        section.title.is_empty() && section.parts.iter().all(is_said)
     };
-    let answer = advice.map_or_else(|| of_record.answer.clone(), Advice::told);
-    let mut sections: Vec<Section> = advice.map(advised).into_iter().collect();
-    sections.extend(read.into_iter().map(|section| section.on(Medium::Page)));
-    for section in of_record.sections {
+    let mut sections = advised(advice);
+    sections.extend(reading(&advice.read).into_iter().map(|section| section.on(Medium::Page)));
+    for section in of_record.sections.into_iter().filter(|section| section.id != "remedies") {
         let is_shown = is_shown(&section) || section.medium == Medium::Page;
         sections.push(if is_shown { section } else { section.on(Medium::Page) });
     }
-    Document { answer, sections, ..of_record }
+    Document { answer: advice.told(), sections, see_also: None, ..of_record }
 }

@@ -7,42 +7,15 @@ use tlsdyno_base::units::{format_count, format_tenths};
 use tlsdyno_bench::kinds::ablation::command::installed_server;
 use tlsdyno_record::model::ServerName;
 use tlsdyno_record::model::workload::ReplaySpec;
-use tlsdyno_servers::installed::{AccessLog, Facts};
-use tlsdyno_servers::programs;
+use tlsdyno_servers::installed::{AccessLog, Facts, session_line};
 use tlsdyno_traffic::trace::{LogScan, scan_log};
 
 use crate::certificate::Certificate;
 
+/// How long connections without a request are kept where that is tried: nginx's own time, seconds.
+pub(crate) const KEPT_S: u32 = 75;
 /// A log that is longer is read only if it is named.
 const LOG_BYTES_MAX: u64 = 256 << 20;
-/// What tells more than a log in the combined format does: words of a server's formats, and the line that adds them.
-struct Telling {
-    words: [&'static str; 3],
-    line: &'static str,
-}
-
-/// Of lighttpd nothing: it has no variable for resumption.
-fn telling_of(server: ServerName) -> Option<Telling> {
-    match server {
-        ServerName::Nginx => Some(Telling {
-            words: ["$ssl_session_reused", "$connection_requests", "$ssl_protocol"],
-            line: "log_format tls '$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
-                   \"$http_referer\" \"$http_user_agent\" $ssl_protocol $ssl_session_reused $connection_requests';",
-        }),
-        ServerName::ApacheEvent | ServerName::ApachePrefork => Some(Telling {
-            words: ["%{SSL_SESSION_RESUMED}x", "%k", "%{SSL_PROTOCOL}x"],
-            line: "LogFormat \"%h %l %u %t \\\"%r\\\" %>s %b \\\"%{Referer}i\\\" \\\"%{User-Agent}i\\\" \
-                   %{SSL_PROTOCOL}x %{SSL_SESSION_RESUMED}x %k\" tls",
-        }),
-        // Its own format has no place for what `log-format` can say: this is the combined one.
-        ServerName::Haproxy => Some(Telling {
-            words: ["ssl_fc_is_resumed", "http_first_req", "%sslv"],
-            line: "log-format \"%ci - - [%trl] %{+Q}r %ST %B - - %sslv %[ssl_fc_is_resumed] %[http_first_req]\"",
-        }),
-        _ => None,
-    }
-}
-
 /// What was read.
 #[derive(Debug)]
 pub(crate) struct Reading {
@@ -55,8 +28,12 @@ pub(crate) struct Reading {
     pub certificates: Vec<Result<Certificate, String>>,
     /// What the program says of itself, and which OpenSSL it runs with.
     pub version: String,
-    /// The log, or why none was read.
+    /// The log, or why none was read. Connections close as the server closes them.
     pub log: Result<LogScan, String>,
+    /// Hits for each connection by the log, were connections kept for [`KEPT_S`].
+    pub hits_if_kept: Option<f64>,
+    /// CPUs of this machine.
+    pub cpus: usize,
 }
 
 impl Reading {
@@ -73,15 +50,18 @@ impl Reading {
             true => Err(format!("{path}: chosen for each connection")),
             false => Certificate::read(Path::new(path)).map_err(|error| format!("{path}: {error:#}")),
         };
+        let kept_s = facts.keep_alive_s.unwrap_or(KEPT_S);
         let log = match trace {
-            Some(path) => Ok(scan_log(path, &[], &ReplaySpec::default())?),
-            None => log_of(&facts.access_logs),
+            Some(path) => Ok(scan(path, kept_s)?),
+            None => log_of(&facts.access_logs, kept_s),
         };
         let log = log.and_then(|log| match log.read.cannot_tell() {
             Some(why) => Err(format!("{} is not used: {why}", log.workload)),
             None => Ok(log),
         });
-        let version = installed.program().map_or_else(|error| error.to_string(), |program| version_of(&program));
+        let longer = log.as_ref().ok().filter(|_| kept_s < KEPT_S).map(|log| scan(Path::new(&log.workload), KEPT_S));
+        let hits_if_kept = longer.transpose()?.map(|log| log.hits_per_connection);
+        let version = installed.version();
         Ok(Reading {
             path: path.to_owned(),
             server: installed.server,
@@ -91,12 +71,24 @@ impl Reading {
             facts,
             version,
             log,
+            hits_if_kept,
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
         })
     }
 
     /// The certificates that could be read.
     pub fn known_certificates(&self) -> impl Iterator<Item = &Certificate> {
         self.certificates.iter().flatten()
+    }
+
+    /// `[3, 0]` of `nginx/1.22.1, OpenSSL 3.0.11`.
+    pub fn openssl(&self) -> Option<[u32; 2]> {
+        version_behind(&self.version, "OpenSSL ")
+    }
+
+    /// `[1, 22]` of the same.
+    pub fn nginx(&self) -> Option<[u32; 2]> {
+        version_behind(&self.version, "nginx/")
     }
 
     /// Requests for each connection, by the log.
@@ -160,7 +152,7 @@ impl Reading {
 
     /// What the server is, in a line.
     pub fn brief(&self) -> String {
-        let certificates: Vec<&str> = self.known_certificates().map(|of| of.key.as_str()).collect();
+        let certificates: Vec<String> = self.known_certificates().map(|of| of.key.to_string()).collect();
         let Facts { protocols, session_cache, tickets, .. } = &self.facts;
         let hits = self.hits_per_handshake().map_or("not known".to_owned(), format_tenths);
         format!(
@@ -174,18 +166,26 @@ impl Reading {
 
     fn told_hits(&self) -> String {
         match &self.log {
-            Ok(log) => format!(
-                "{} by the log (connections that close after {} s without a request); {} for each full handshake",
-                format_tenths(log.hits_per_connection),
-                log.keep_alive_s,
-                format_tenths(log.hits_per_full_handshake)
-            ),
+            Ok(log) => {
+                let closed = match (self.facts.keep_alive_s, log.keep_alive_s) {
+                    (Some(0), _) => "as the server closes each connection".to_owned(),
+                    (Some(_), seconds) => {
+                        format!("as the server closes connections after {seconds} s without a request")
+                    }
+                    (None, seconds) => format!("if clients close connections after {seconds} s without a request"),
+                };
+                format!(
+                    "{} by the log, {closed}; {} for each full handshake",
+                    format_tenths(log.hits_per_connection),
+                    format_tenths(log.hits_per_full_handshake)
+                )
+            }
             Err(why) => format!("not known ({why}): name a log with --trace, or say it with --hits-per-handshake"),
         }
     }
 
     fn told_log(&self) -> String {
-        let lacks = match self.missing_log_line() {
+        let lacks = match session_line(self.server, &self.facts.access_logs) {
             Some(_) if !self.facts.access_logs.is_empty() => {
                 "; it does not say which connections resumed a session: see the line below"
             }
@@ -205,17 +205,22 @@ impl Reading {
             Err(why) => format!("{why}{lacks}"),
         }
     }
+}
 
-    /// The line for a log that tells of sessions, where none does.
-    pub fn missing_log_line(&self) -> Option<&'static str> {
-        let Telling { words, line } = telling_of(self.server)?;
-        let all = |log: &AccessLog| words.iter().all(|word| log.format.contains(word));
-        (!self.facts.access_logs.iter().any(all)).then_some(line)
-    }
+/// A log, with connections that close after so many seconds without a request.
+fn scan(path: &Path, keep_alive_s: u32) -> Result<LogScan> {
+    scan_log(path, &[], &ReplaySpec { keep_alive_s, ..ReplaySpec::default() })
+}
+
+/// `[3, 0]` of `OpenSSL 3.0.11`; the last one counts.
+fn version_behind(text: &str, name: &str) -> Option<[u32; 2]> {
+    let (_, rest) = text.rsplit_once(name)?;
+    let mut numbers = rest.split('.').map(|number| number.parse().ok());
+    Some([numbers.next()??, numbers.next()??])
 }
 
 /// The first log that is there and not too long.
-fn log_of(logs: &[AccessLog]) -> Result<LogScan, String> {
+fn log_of(logs: &[AccessLog], keep_alive_s: u32) -> Result<LogScan, String> {
     let log = logs.first().ok_or("the configuration names no log")?;
     let path = Path::new(&log.path);
     if log.path == "syslog" {
@@ -228,26 +233,5 @@ fn log_of(logs: &[AccessLog]) -> Result<LogScan, String> {
     if bytes == 0 {
         return Err(format!("{} is empty", log.path));
     }
-    scan_log(path, &[], &ReplaySpec::default()).map_err(|error| format!("{error:#}"))
-}
-
-/// `nginx/1.22.1, OpenSSL 3.0.11`: the last is the library that it says it runs with, or else that of the system.
-fn version_of(program: &Path) -> String {
-    let name = program.file_name().unwrap_or_default().to_string_lossy();
-    let flag = match &*name {
-        "nginx" => "-V",
-        "haproxy" => "-vv",
-        _ => "-v",
-    };
-    let said = programs::output_of(program, &[flag]);
-    let first = said.lines().next().unwrap_or(&name);
-    let version = first.trim_start_matches("nginx version: ").trim_start_matches("Server version: ");
-    let version = version.split(" - ").next().unwrap_or(version);
-    let number = |line: &str| {
-        let (_, rest) = line.rsplit_once("OpenSSL ")?;
-        rest.split_whitespace().next().filter(|word| word.starts_with(|c: char| c.is_ascii_digit())).map(str::to_owned)
-    };
-    let of_system = || number(&programs::output_of(&programs::find("openssl")?, &["version"]));
-    let number = said.lines().filter_map(number).next_back().or_else(of_system);
-    number.map_or_else(|| version.to_owned(), |number| format!("{version}, OpenSSL {number}"))
+    scan(path, keep_alive_s).map_err(|error| format!("{error:#}"))
 }

@@ -21,6 +21,8 @@ pub static KINDS: &[&dyn Kind] = &[
     &primitives::PrimitivesOfLibraries,
     &steps::StepByStep,
     &probe_weeks::ProbeWeeks,
+    // Of its records, which are an ablation's with more in them, it is asked before the first.
+    &tlsdyno_advise::Advised,
 ];
 
 /// The numbers of a record.
@@ -30,8 +32,7 @@ pub static KINDS: &[&dyn Kind] = &[
 pub fn summary(record: &Record) -> Result<Box<dyn AnySummary>> {
     let field = record.kind_part.field();
     // It was stopped before its subject was known: there is nothing but its question.
-    let is_of = |kind: &&&dyn Kind| field.is_empty() || kind.field() == field;
-    let kind = KINDS.iter().find(is_of);
+    let kind = KINDS.iter().rev().find(|kind| kind.is_of(record)).or(KINDS.first().filter(|_| field.is_empty()));
     kind.with_context(|| format!("this tlsdyno knows no `{field}` of records"))?.summary(record)
 }
 

@@ -123,9 +123,17 @@ fn lines(mpm: Mpm, setting: Setting) -> Vec<String> {
         Setting::AlsoTls13 => vec![protocols(&[Version::Tls12, Version::Tls13])],
         Setting::Suite(suite) => vec![suites(suite.version(), suite.openssl_name())],
         Setting::Group(group) => vec![format!("{GROUPS} {}", groups_with(group))],
+        Setting::Groups(list) => vec![format!("{GROUPS} {list}")],
+        Setting::Ciphers(list) => vec![suites(Version::Tls12, list), "SSLHonorCipherOrder off".to_owned()],
         Setting::Certificate(_) => {
             vec![format!("{CERTIFICATE} {SITE_CHAIN}"), format!("{CERTIFICATE_KEY} {SITE_KEY}")]
         }
+        Setting::AlsoCertificate(file) => {
+            vec![format!("{CERTIFICATE} {}", file.chain), format!("{CERTIFICATE_KEY} {}", file.key)]
+        }
+        Setting::SessionTimeout(seconds) => vec![format!("SSLSessionCacheTimeout {seconds}")],
+        Setting::KeepAlive(seconds) => vec!["KeepAlive On".to_owned(), format!("KeepAliveTimeout {seconds}")],
+        Setting::RecordBytes(_) => Vec::new(),
         Setting::SessionCache(cache) => vec![format!(
             "SSLSessionCache {}",
             match cache {

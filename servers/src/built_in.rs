@@ -44,7 +44,7 @@ fn lines(setting: Setting) -> Vec<String> {
         Setting::EarlyData => serve("--early-data"),
         Setting::Processors(count) => serve(&format!("--workers {count}")),
         Setting::Accelerator { .. } => openssl_provider(),
-        Setting::AlsoTls13 | Setting::Group(_) | Setting::TicketKeys(_) | Setting::KernelTls => Vec::new(),
+        _ => Vec::new(),
     }
 }
 

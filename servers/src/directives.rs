@@ -15,7 +15,7 @@ pub(super) const SITE_KEY: &str = "/etc/ssl/site.key";
 pub(super) const SITE_TICKET_KEY: &str = "/run/tls/ticket.key";
 
 /// A setting that remedies change.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setting {
     /// The version of TLS, and no other.
     Version(Version),
@@ -25,16 +25,28 @@ pub enum Setting {
     Suite(Suite),
     /// This group before others.
     Group(Group),
-    /// The kind of certificate.
+    /// These groups, the preferred one first, by OpenSSL's names with colons between.
+    Groups(String),
+    /// These suites up to TLS 1.2, likewise.
+    Ciphers(&'static str),
+    /// The kind of certificate, in place of what is there.
     Certificate(CertificateKind),
+    /// A certificate beside that which is there, in these files, where the server can show two.
+    AlsoCertificate(CertificateFile),
     /// Where sessions are kept.
     SessionCache(SessionCache),
+    /// How long they can be resumed, seconds.
+    SessionTimeout(u32),
     /// Whether tickets are issued.
     Tickets(bool),
     /// Where the keys of tickets come from.
     TicketKeys(TicketKeys),
     /// Early data is taken (RFC 9846 section 8: only requests that may be repeated are safe in it).
     EarlyData,
+    /// A connection without a request is kept so long, seconds.
+    KeepAlive(u32),
+    /// Bytes of a TLS record, at most.
+    RecordBytes(u32),
     /// So many processors do the work.
     Processors(u32),
     /// An accelerator, which comes as a provider of OpenSSL 3.
@@ -44,6 +56,42 @@ pub enum Setting {
     },
     /// Kernel TLS, which plain data bounds.
     KernelTls,
+}
+
+/// A certificate that an operator gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateFile {
+    /// Its file, with its chain.
+    pub chain: String,
+    /// That of its key.
+    pub key: String,
+    /// How to get it.
+    pub advice: String,
+}
+
+impl CertificateFile {
+    /// Of this kind, beside the first of these: where certbot got that, another of certbot's for the same name.
+    pub fn beside(paths: &[String], host: Option<&str>, kind: CertificateKind) -> CertificateFile {
+        let mut names = paths.iter().filter_map(|path| path.strip_prefix("/etc/letsencrypt/live/"));
+        let Some(name) = names.next().and_then(|path| path.split('/').next()) else {
+            return CertificateFile::example(kind);
+        };
+        let (second, host) = (format!("{name}-ecdsa"), host.and_then(|host| host.split(':').next()).unwrap_or(name));
+        CertificateFile {
+            chain: format!("/etc/letsencrypt/live/{second}/fullchain.pem"),
+            key: format!("/etc/letsencrypt/live/{second}/privkey.pem"),
+            advice: format!("certbot certonly --key-type ecdsa --cert-name {second} -d {host}, as you got the first"),
+        }
+    }
+
+    /// Of this kind, beside the one of the examples.
+    pub fn example(kind: CertificateKind) -> CertificateFile {
+        CertificateFile {
+            chain: "/etc/ssl/site-second.pem".to_owned(),
+            key: "/etc/ssl/site-second.key".to_owned(),
+            advice: advice_for(kind).replace("site.key", "site-second.key"),
+        }
+    }
 }
 
 impl Setting {
@@ -62,7 +110,10 @@ impl Setting {
             change.session_cache.map(Setting::SessionCache),
             change.tickets.map(Setting::Tickets),
             change.ticket_keys.map(Setting::TicketKeys),
+            change.session_timeout_s.map(Setting::SessionTimeout),
             change.early_data.filter(|on| *on).map(|_| Setting::EarlyData),
+            change.keep_alive_s.map(Setting::KeepAlive),
+            change.record_bytes.map(Setting::RecordBytes),
         ];
         settings.into_iter().flatten().collect()
     }
@@ -70,20 +121,24 @@ impl Setting {
 
 /// What an operator offers with a group: the usual ones behind it.
 pub(super) fn groups_with(group: Group) -> String {
-    let usual = [Group::X25519, Group::P256].into_iter().filter(|other| *other != group);
+    let usual = [Group::X25519, Group::P256, Group::P384].into_iter().filter(|other| *other != group);
     std::iter::once(group).chain(usual).map(|group| group.to_string()).collect::<Vec<_>>().join(":")
 }
 
 /// The lines for a setting of a server. Empty where no line does it.
 pub fn lines(server: ServerName, setting: Setting) -> Vec<String> {
+    let advice = match &setting {
+        Setting::Certificate(kind) => Some(advice_for(*kind)),
+        Setting::AlsoCertificate(file) => Some(file.advice.clone()),
+        _ => None,
+    };
     let own = (driver_of(server).lines)(setting);
-    match setting {
-        Setting::Certificate(kind) => {
-            let advice = format!("# {}, then a certificate for it from your authority", key_command(kind));
-            [vec![advice], own].concat()
-        }
-        _ => own,
-    }
+    advice.map(|advice| format!("# {advice}")).into_iter().chain(own).collect()
+}
+
+/// How to get a certificate of this kind.
+fn advice_for(kind: CertificateKind) -> String {
+    format!("{}, then a certificate for it from your authority", key_command(kind))
 }
 
 fn key_command(kind: CertificateKind) -> String {

@@ -63,9 +63,17 @@ fn lines(setting: Setting) -> Vec<String> {
         Setting::AlsoTls13 => vec![format!("{BIND} {LOWEST_VERSION} {}", protocol(Version::Tls12))],
         Setting::Suite(suite) => vec![format!("{BIND} {} {suite}", suites(suite.version()))],
         Setting::Group(group) => vec![format!("{BIND} {GROUPS} {}", groups_with(group))],
+        Setting::Groups(list) => vec![format!("{BIND} {GROUPS} {list}")],
+        Setting::Ciphers(list) => vec![format!("{BIND} {} {list}", suites(Version::Tls12))],
         Setting::Certificate(_) => vec![format!("{BIND}    # certificate and key in one file")],
+        Setting::AlsoCertificate(file) => {
+            vec![format!("{BIND} crt {}    # certificate and key in one file", file.chain)]
+        }
+        Setting::SessionTimeout(seconds) => global_lines(&[&session_lifetime(seconds)]),
+        Setting::KeepAlive(seconds) => vec![format!("timeout http-keep-alive {seconds}s")],
+        Setting::RecordBytes(bytes) => global_lines(&[&format!("tune.ssl.maxrecord {bytes}")]),
         Setting::SessionCache(SessionCache::Off) => global_lines(&[&cached_sessions(0)]),
-        Setting::SessionCache(_) => global_lines(&[&cached_sessions(20_000), &session_lifetime(300)]),
+        Setting::SessionCache(_) => global_lines(&[&cached_sessions(20_000)]),
         Setting::Tickets(true) => vec![format!("{BIND}    # without {NO_TICKETS}")],
         Setting::Tickets(false) => vec![format!("{BIND} {NO_TICKETS}")],
         Setting::TicketKeys(TicketKeys::Own) => Vec::new(),

@@ -9,6 +9,7 @@ mod apache;
 mod asked_tests;
 mod effects;
 mod files;
+pub mod found;
 mod haproxy;
 #[cfg(test)]
 mod kept_inputs;
@@ -17,6 +18,7 @@ mod nginx;
 pub(crate) mod original;
 mod owners;
 mod patch;
+mod session_line;
 mod site;
 
 use std::fmt::Write as _;
@@ -33,6 +35,7 @@ use files::Files;
 pub(super) use nginx::names_file;
 pub use nginx::{bytes_of, text_of};
 pub use patch::patch;
+pub use session_line::session_line;
 pub use site::{AccessLog, Choice, Facts, Offer};
 use site::{Copied, Ports, Site, socket_name};
 
@@ -99,6 +102,11 @@ impl Installed {
     /// It is not installed here; the remedy.
     pub fn program(&self) -> Result<PathBuf> {
         driver_of(self.server).package.context("a server has a package")?.require("")
+    }
+
+    /// What its program says of itself, and which OpenSSL it runs with; or why it cannot be asked.
+    pub fn version(&self) -> String {
+        self.program().map_or_else(|error| error.to_string(), |program| version_of(&program))
     }
 
     /// The same with the server of this host measured: a name, with its port where that is not the usual one.
@@ -230,6 +238,27 @@ fn host_of(application: &str) -> Option<(&str, u16)> {
     let place = place.split(['/', '?']).next().unwrap_or_default();
     let (host, port) = site::split(place);
     (!is_socket).then_some((host, port.unwrap_or(PORT)))
+}
+
+/// `nginx/1.22.1, OpenSSL 3.0.11`: the last is the library that it says it runs with, or else that of the system.
+fn version_of(program: &Path) -> String {
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    let flag = match &*name {
+        "nginx" => "-V",
+        "haproxy" => "-vv",
+        _ => "-v",
+    };
+    let said = programs::output_of(program, &[flag]);
+    let first = said.lines().next().unwrap_or(&name);
+    let version = first.trim_start_matches("nginx version: ").trim_start_matches("Server version: ");
+    let version = version.split(" - ").next().unwrap_or(version);
+    let number = |line: &str| {
+        let (_, rest) = line.rsplit_once("OpenSSL ")?;
+        rest.split_whitespace().next().filter(|word| word.starts_with(|c: char| c.is_ascii_digit())).map(str::to_owned)
+    };
+    let of_system = || number(&programs::output_of(&programs::find("openssl")?, &["version"]));
+    let number = said.lines().filter_map(number).next_back().or_else(of_system);
+    number.map_or_else(|| version.to_owned(), |number| format!("{version}, OpenSSL {number}"))
 }
 
 /// The server that a program is, by its name.

@@ -78,9 +78,20 @@ fn lines(setting: Setting) -> Vec<String> {
         Setting::AlsoTls13 => vec![more_commands(&[(LOWEST_VERSION, protocol(Version::Tls12).to_owned())])],
         Setting::Suite(suite) => vec![more_commands(&[(suites(suite.version()), suite.to_string())])],
         Setting::Group(group) => vec![more_commands(&[(GROUPS, groups_with(group))])],
+        Setting::Groups(list) => vec![more_commands(&[(GROUPS, list)])],
+        Setting::Ciphers(list) => vec![more_commands(&[(suites(Version::Tls12), list.to_owned())])],
         Setting::Certificate(_) => {
             vec![format!("{CERTIFICATE} = \"{SITE_CHAIN}\""), format!("{CERTIFICATE_KEY} = \"{SITE_KEY}\"")]
         }
+        // It shows one certificate.
+        Setting::AlsoCertificate(file) => {
+            vec![format!("{CERTIFICATE} = \"{}\"", file.chain), format!("{CERTIFICATE_KEY} = \"{}\"", file.key)]
+        }
+        Setting::KeepAlive(seconds) => vec![
+            format!("server.max-keep-alive-idle = {seconds}"),
+            format!("server.max-keep-alive-requests = {KEPT_REQUESTS}"),
+        ],
+        Setting::SessionTimeout(_) | Setting::RecordBytes(_) => Vec::new(),
         Setting::SessionCache(cache) => {
             let state = if cache == SessionCache::Off { "disable" } else { "enable" };
             vec![format!("{FEATURES} += ({})", session_cache(state))]
@@ -199,6 +210,9 @@ fn tls_settings(tls: &ServerTls, place: Place, user: Option<&WorkerUser>) -> Res
     Ok(lines)
 }
 
+/// Requests of a kept connection: lighttpd's own number.
+const KEPT_REQUESTS: u32 = 1000;
+
 /// What is asked of an installed server.
 #[derive(Debug, Default)]
 pub(super) struct AskedSettings {
@@ -225,6 +239,10 @@ pub(super) fn asked_settings(asked: &TlsChange, tls: &ServerTls, place: Place) -
         let path = place.own.join(KEYS_FILE);
         create_for_workers(&path, None, &stek(key))?;
         file(TICKET_KEY, &path)?;
+    }
+    if let Some(seconds) = asked.keep_alive_s {
+        new.settings.push(("server.max-keep-alive-idle", seconds.to_string()));
+        new.settings.push(("server.max-keep-alive-requests", KEPT_REQUESTS.to_string()));
     }
     let versions = [LOWEST_VERSION, HIGHEST_VERSION].into_iter();
     new.commands.extend(

@@ -67,9 +67,13 @@ fn lines(setting: Setting) -> Vec<String> {
         Setting::AlsoTls13 => vec![protocols(&[Version::Tls12, Version::Tls13]) + ";"],
         Setting::Suite(suite) => vec![suites(suite.version(), suite.openssl_name()) + ";"],
         Setting::Group(group) => vec![format!("{GROUPS} {};", groups_with(group))],
-        Setting::Certificate(_) => {
-            [format!("{CERTIFICATE} {SITE_CHAIN};"), format!("{CERTIFICATE_KEY} {SITE_KEY};")].into()
-        }
+        Setting::Groups(list) => vec![format!("{GROUPS} {list};")],
+        Setting::Ciphers(list) => vec![suites(Version::Tls12, list) + ";", "ssl_prefer_server_ciphers off;".to_owned()],
+        Setting::Certificate(_) => certificate_lines(SITE_CHAIN, SITE_KEY),
+        Setting::AlsoCertificate(file) => certificate_lines(&file.chain, &file.key),
+        Setting::SessionTimeout(seconds) => vec![format!("ssl_session_timeout {seconds}s;")],
+        Setting::KeepAlive(seconds) => vec![format!("keepalive_timeout {seconds}s;")],
+        Setting::RecordBytes(bytes) => vec![format!("ssl_buffer_size {bytes};")],
         Setting::SessionCache(cache) => session_cache_lines(cache),
         Setting::Tickets(on) => vec![tickets(on) + ";"],
         Setting::TicketKeys(keys) => ticket_key_lines(keys),
@@ -87,16 +91,18 @@ fn lines(setting: Setting) -> Vec<String> {
     }
 }
 
+fn certificate_lines(chain: &str, key: &str) -> Vec<String> {
+    vec![format!("{CERTIFICATE} {chain};"), format!("{CERTIFICATE_KEY} {key};")]
+}
+
 fn session_cache_lines(cache: SessionCache) -> Vec<String> {
     match cache {
         SessionCache::Off => owned(&["ssl_session_cache off;"]),
         SessionCache::Builtin => {
             owned(&["ssl_session_cache builtin:20480;    # in each worker: sessions of the others are not found"])
         }
-        SessionCache::BuiltinShared => {
-            owned(&["ssl_session_cache builtin:1000 shared:SSL:10m;", "ssl_session_timeout 5m;"])
-        }
-        _ => owned(&["ssl_session_cache shared:SSL:10m;", "ssl_session_timeout 5m;"]),
+        SessionCache::BuiltinShared => owned(&["ssl_session_cache builtin:1000 shared:SSL:10m;"]),
+        _ => owned(&["ssl_session_cache shared:SSL:10m;"]),
     }
 }
 

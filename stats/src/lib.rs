@@ -8,6 +8,7 @@
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
 pub mod accelerators;
+pub mod advice;
 pub mod between_runs;
 pub mod calibration;
 pub mod change_limit;

@@ -66,7 +66,7 @@ impl Difference {
 
 /// On which side of 0 an estimate from so many rounds lies. Below [`FEW_ROUNDS`] nothing is decided: all of 4 rounds
 /// lie on one side of 0 by chance once in 8 times.
-pub(super) fn direction(estimate: Estimate, rounds: u32) -> Direction {
+pub fn direction(estimate: Estimate, rounds: u32) -> Direction {
     if rounds >= FEW_ROUNDS { estimate.direction() } else { Direction::Undecided }
 }
 

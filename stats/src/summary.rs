@@ -7,7 +7,7 @@ use serde::Serialize;
 use tlsdyno_base::histogram::{self, Percentiles, percentiles};
 use tlsdyno_record::model::Experiment;
 use tlsdyno_record::store::warning::{self, Places, code};
-use tlsdyno_record::store::{Block, Record, Role, Warning};
+use tlsdyno_record::store::{Block, Preflight, Record, Role, Warning};
 use tlsdyno_tls::StageSet;
 
 use super::between_runs::{BetweenRuns, between_runs};
@@ -79,6 +79,9 @@ pub struct ConfigurationSummary {
     pub latency_ns: BTreeMap<String, Percentiles>,
     /// Whether its numbers may be used: its preflight passed, and a block, if there is any, passed its checks.
     pub valid: bool,
+    /// There was no time to start it, so that nothing is known of it.
+    #[serde(skip)]
+    pub is_left_out: bool,
     /// What the reader must know about it.
     pub warnings: Vec<String>,
     /// Merged phase histograms, for curves.
@@ -128,6 +131,7 @@ impl ConfigurationSummary {
             errors,
             latency_ns: phases.iter().map(|(phase, histogram)| (phase.clone(), percentiles(histogram))).collect(),
             valid: configuration.valid && !all_invalid(record, index),
+            is_left_out: !configuration.valid && configuration.preflight == Preflight::default(),
             warnings: configuration_warnings(record, index).iter().map(Warning::to_string).collect(),
             phases,
         }

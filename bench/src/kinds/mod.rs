@@ -36,6 +36,11 @@ pub trait Kind: Sync {
         self.field()
     }
 
+    /// Whether a record is of this kind.
+    fn is_of(&self, record: &Record) -> bool {
+        record.kind_part.field() == self.field()
+    }
+
     /// What a file says.
     ///
     /// # Errors

@@ -11,7 +11,11 @@ pub fn hits(of: &ConfigurationSummary) -> String {
 
 /// How many usable blocks it has; one that is not valid has none.
 pub fn blocks(of: &ConfigurationSummary) -> String {
-    if of.valid { of.blocks.to_string() } else { "INVALID".to_owned() }
+    match (of.valid, of.is_left_out) {
+        (true, _) => of.blocks.to_string(),
+        (false, true) => "not measured".to_owned(),
+        (false, false) => "INVALID".to_owned(),
+    }
 }
 
 /// A percentile of a latency.

@@ -66,7 +66,7 @@ const LOOKED: Duration = Duration::from_millis(10);
 
 impl LoadProcess {
     /// Writes the job into `directory`, starts the process pinned to `cpu` and waits until it is ready. The plans are
-    /// of one workload.
+    /// of one workload, whose connections may close at different times.
     pub fn start(
         plans: &[Plan],
         client: &ClientModel,
@@ -79,8 +79,13 @@ impl LoadProcess {
         if workers.is_some() {
             plans.iter().try_for_each(carried::check).or_fault(Fault::Usage)?;
         }
-        let packed = plans.iter().map(|plan| packer.pack(plan)).collect::<Result<_>>().or_fault(Fault::Usage)?;
-        let data = packer.data.iter().map(|(hash, bytes)| (hash.clone(), STANDARD.encode(bytes)));
+        let (mut packed, mut data) = (Vec::new(), BTreeMap::new());
+        for plan in plans {
+            packed.push(packer.pack(plan).or_fault(Fault::Usage)?);
+            // It forgets a workload when the next one has another.
+            data.extend(packer.data.clone());
+        }
+        let data = data.into_iter().map(|(hash, bytes)| (hash, STANDARD.encode(bytes)));
         let (client, workers_model) = (client.clone(), workers.cloned());
         let network = network.copied();
         let job = Job { plans: packed, data: data.collect(), client, workers: workers_model, network };

@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use tlsdyno_base::exchange::exchange;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::listening;
-use tlsdyno_engine::load::{Connections, Expect, Outcome, Plan, Target};
+use tlsdyno_engine::load::{Connections, Expect, Outcome, Plan, Target, Workload};
 use tlsdyno_engine::serve::Transaction;
 use tlsdyno_native::{Doubling, Handed, Hardware, Injection, ShimInjection, ShimSettings};
 use tlsdyno_record::model::workload::WorkloadSpec;
@@ -495,8 +495,16 @@ impl Testbed {
         Ok(Plan {
             resumption: load.reuse()?,
             window: self.site.spec.window(),
-            ..Plan::new(target, Arc::clone(&self.site.workload), connections(load))
+            ..Plan::new(target, self.workload(index), connections(load))
         })
+    }
+
+    /// The workload of a configuration: that of all, unless its server keeps connections for another time.
+    fn workload(&self, index: usize) -> Arc<Workload> {
+        match self.servers[index].model.tls.keep_alive_s {
+            Some(seconds) => Arc::new(trace::with_keep_alive(&self.site.workload, seconds)),
+            None => Arc::clone(&self.site.workload),
+        }
     }
 
     /// Whether the server of a configuration is the built-in one.

@@ -154,6 +154,11 @@ fn assert_kept(new: &Value, old: &Value, at: &str) {
             let set = |names: &[Value]| names.iter().map(Value::to_string).collect::<BTreeSet<_>>();
             assert_eq!(set(new), set(old), "{at}");
         }
+        // A remedy leaves the time of sessions as it is today.
+        (Value::Array(new), Value::Array(old)) if at.ends_with(".configuration_lines") => {
+            let is_gone = |line: &&Value| line.as_str().is_some_and(|line| line.starts_with("ssl_session_timeout"));
+            assert!(old.iter().filter(|line| !is_gone(line)).eq(new), "{at}: {new:?}");
+        }
         (Value::Array(new), Value::Array(old)) => {
             assert_eq!(new.len(), old.len(), "{at}");
             new.iter().zip(old).enumerate().for_each(|(index, (new, old))| {

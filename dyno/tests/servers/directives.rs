@@ -14,7 +14,7 @@ use tlsdyno::kinds::ablation::Ablation;
 use tlsdyno::kinds::ablation::page::remedies::configuration_lines;
 use tlsdyno::kinds::find;
 use tlsdyno::model::{CertificateKind, Experiment, ServerName, SessionCache, TicketKeys};
-use tlsdyno::servers::directives::{self, Setting};
+use tlsdyno::servers::directives::{self, CertificateFile, Setting};
 use tlsdyno::servers::{certificates, programs};
 use tlsdyno::stats::findings::RemedyFinding;
 use tlsdyno::store::Record;
@@ -38,6 +38,8 @@ impl Files {
         let write = |name: &str, content: &[u8]| fs::write(directory.path().join(name), content).unwrap();
         write("site.pem", format!("{chain}{key}").as_bytes());
         write("site.key", key.as_bytes());
+        write("site-second.pem", format!("{chain}{key}").as_bytes());
+        write("site-second.key", key.as_bytes());
         write("48.key", &[7; 48]);
         // Version 0, in use from a day before to a day after, and a key (lighttpd's mod_openssl).
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as u32;
@@ -287,6 +289,12 @@ fn each_server_accepts_its_lines() {
             Setting::Suite(Suite::Tls13Aes128Gcm),
             Setting::AlsoTls13,
             Setting::Group(Group::P384),
+            Setting::Groups("X25519:prime256v1:secp384r1".to_owned()),
+            Setting::Ciphers("ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256"),
+            Setting::AlsoCertificate(CertificateFile::example(CertificateKind::P256)),
+            Setting::SessionTimeout(86_400),
+            Setting::KeepAlive(75),
+            Setting::RecordBytes(16_384),
             Setting::EarlyData,
             Setting::Processors(2),
             Setting::KernelTls,
@@ -296,7 +304,7 @@ fn each_server_accepts_its_lines() {
         settings.extend([Off, Shared, Builtin, BuiltinShared, Dbm, Memcached, Redis].map(Setting::SessionCache));
         settings.extend([true, false].map(|asynchronous| Setting::Accelerator { asynchronous }));
         for setting in settings {
-            let lines = directives::lines(server, setting);
+            let lines = directives::lines(server, setting.clone());
             assert_eq!(files.fault(server, &lines), None, "{server:?}, {setting:?}: {lines:?}");
         }
     }

@@ -73,6 +73,9 @@ pub struct Experiment {
     pub remedies: Vec<RemedyModel>,
     /// What a paper published for the same configurations.
     pub paper: Option<Paper>,
+    /// What was read of an installed server, where `tlsdyno advise` asks, in its own form.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice: Option<serde_json::Value>,
 }
 
 fn default_workload() -> WorkloadSpec {
@@ -99,6 +102,7 @@ impl Default for Experiment {
             comparisons: Vec::new(),
             remedies: Vec::new(),
             paper: None,
+            advice: None,
         }
     }
 }

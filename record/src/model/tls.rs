@@ -158,6 +158,12 @@ pub struct TlsChange {
     pub session_timeout_s: Option<u32>,
     /// See [`Tls::early_data`].
     pub early_data: Option<bool>,
+    /// How long an installed server keeps a connection without a request, seconds. Users of a log close theirs then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_alive_s: Option<u32>,
+    /// Bytes of one TLS record of an installed server, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub record_bytes: Option<u32>,
 }
 
 impl TlsChange {
@@ -194,6 +200,8 @@ impl TlsChange {
             session_cache: self.session_cache.or(base.session_cache),
             session_timeout_s: self.session_timeout_s.or(base.session_timeout_s),
             early_data: self.early_data.or(base.early_data),
+            keep_alive_s: self.keep_alive_s.or(base.keep_alive_s),
+            record_bytes: self.record_bytes.or(base.record_bytes),
         }
     }
 }

@@ -232,8 +232,8 @@ pub struct ReplaySpec {
     pub order: OrderSpec,
     /// When a user's session is forgotten, so that its next handshake is full.
     pub sessions: SessionsSpec,
-    /// A user's connection closes after this long without a request, seconds. 75 is nginx's default
-    /// `keepalive_timeout`.
+    /// A user's connection closes after this long without a request, seconds; 0: after each request. 75 is nginx's
+    /// default `keepalive_timeout`.
     pub keep_alive_s: u32,
     /// What is requested.
     #[serde(skip_serializing_if = "crate::model::is_default")]

@@ -14,7 +14,9 @@ use tlsdyno_tls::Version;
 
 use super::effects::{self, BLOTTED, Handling, Table};
 use super::files::Files;
-use super::site::{ASKED, AccessLog, Copied, Done, Facts, Host, LEFT_OUT, MAY_DO_ANYTHING, NOT_KNOWN, OWN_PLACE};
+use super::site::{
+    ASKED, AccessLog, Copied, Done, Facts, Host, LEFT_OUT, MAY_DO_ANYTHING, NOT_KNOWN, OWN_PLACE, seconds,
+};
 use super::site::{PORT_OF_TLS, Ports, SWITCHED_OFF, Site, measured};
 use crate::{Place, ServerTls, apache};
 use reader::{Directive, all};
@@ -95,32 +97,40 @@ impl Apache {
             let is_named = |words: &Vec<String>| words.first().is_some_and(|first| first.eq_ignore_ascii_case(name));
             words.rfind(is_named)?.get(1).cloned()
         };
-        let groups = commands("Groups").or_else(|| commands("Curves")).unwrap_or_default();
+        let groups = ["Groups", "Curves", "ECDHParameters"].into_iter().find_map(commands).unwrap_or_default();
         let ciphers = each("SSLCipherSuite").into_iter().map(Directive::values).rfind(|words| words.len() == 1);
         let inner = all(server.inner);
         let passes = inner.into_iter().chain(main).filter(|of| of.is("ProxyPass") || of.is("ProxyPassMatch"));
         let keeps = |of: &Directive| !of.arguments.to_ascii_lowercase().contains("disablereuse=on");
+        let keep = if is_on("KeepAlive", "on") { value("KeepAliveTimeout", "5") } else { "0".to_owned() };
+        let keep_alive_s = seconds(&keep, 1.0);
         let files = each("SSLCertificateFile").into_iter().filter_map(Directive::first);
         Facts {
             certificates: files.map(|file| self.root.join(file).display().to_string()).collect(),
             protocols: each("SSLProtocol").last().map(|of| protocols(&of.values())).unwrap_or_default(),
             groups: groups.split(':').filter(|group| !group.is_empty()).map(str::to_owned).collect(),
             ciphers: ciphers.map(|words| words.concat()).unwrap_or_default(),
+            weak_suites: Vec::new(),
             // Others than these keep sessions for all processes.
             session_cache: match cache.as_str() {
                 "none" | "nonenotnull" => "none".to_owned(),
                 shared => format!("shared: {}", shared.split(':').next().unwrap_or(shared)),
             },
             session_timeout: value("SSLSessionCacheTimeout", "300") + "s",
+            session_timeout_s: value("SSLSessionCacheTimeout", "300").parse().ok(),
             tickets: is_on("SSLSessionTickets", "on"),
             ticket_key_files: each("SSLSessionTicketKeyFile").len(),
             early_data: false,
             stapling: is_on("SSLUseStapling", "off"),
             http2: each("Protocols").iter().any(|of| of.values().iter().any(|name| name == "h2")),
             keep_alive: [
-                if is_on("KeepAlive", "on") { value("KeepAliveTimeout", "5") + "s" } else { "0".to_owned() },
+                keep_alive_s.map_or(keep, |seconds| format!("{seconds}s")),
                 value("MaxKeepAliveRequests", "100"),
             ],
+            keep_alive_s,
+            record_bytes: None,
+            workers: None,
+            connections_count: value("MaxRequestWorkers", "").parse().ok(),
             passes_on: passes.clone().next().map(|_| passes.clone().all(keeps)),
             access_logs: access_logs(&each("CustomLog"), main, &self.root),
         }
@@ -248,6 +258,10 @@ impl Site for Apache {
         if unmet.is_empty() { Vec::new() } else { vec![told] }
     }
 
+    fn own_suites(&self) -> Option<&'static str> {
+        Some("DEFAULT")
+    }
+
     fn is_tls_client(&self) -> bool {
         all(&self.directives).iter().any(|of| of.is("SSLProxyEngine"))
     }
@@ -284,6 +298,10 @@ impl Site for Apache {
         // Of all that a server of ours would have, what is asked.
         let mut lines = reader::parsed(&apache::tls_directives(tls, place, None)?.join("\n"))?;
         lines.retain(|line| is_asked(asked, line));
+        if let Some(seconds) = asked.keep_alive_s {
+            let keep = [("KeepAlive", "On".to_owned()), ("KeepAliveTimeout", seconds.to_string())];
+            lines.extend(keep.map(|(name, value)| Directive::of(name, value)));
+        }
         let main =
             lines.extract_if(.., |line| is_of(line, "SSLSessionCache SSLSessionCacheTimeout")).collect::<Vec<_>>();
         replace(&mut self.directives, asked, &lines, is_on);
@@ -306,7 +324,8 @@ impl Site for Apache {
 /// Whether a directive says what is asked for otherwise, or is what is asked for.
 fn is_asked(asked: &TlsChange, directive: &Directive) -> bool {
     let words = directive.values();
-    let is_group = words.first().is_some_and(|word| ["groups", "curves"].contains(&&*word.to_ascii_lowercase()));
+    let is_group =
+        words.first().is_some_and(|word| ["groups", "curves", "ecdhparameters"].contains(&&*word.to_ascii_lowercase()));
     let is_tls13 = words.len() > 1;
     asked.certificate.is_some()
         && directive.is_any(&["SSLCertificateFile", "SSLCertificateKeyFile", "SSLCertificateChainFile"])
@@ -318,6 +337,7 @@ fn is_asked(asked: &TlsChange, directive: &Directive) -> bool {
         || asked.ticket_keys.is_some() && directive.is("SSLSessionTicketKeyFile")
         || asked.session_cache.is_some() && directive.is("SSLSessionCache")
         || asked.session_timeout_s.is_some() && directive.is("SSLSessionCacheTimeout")
+        || asked.keep_alive_s.is_some() && directive.is_any(&["KeepAlive", "KeepAliveTimeout"])
 }
 
 /// Takes out whose place is taken, and puts lines into all virtual hosts with TLS.
@@ -440,7 +460,7 @@ impl Copy<'_> {
             return directive.clone();
         }
         let words: Vec<&str> = directive.arguments.split_ascii_whitespace().collect();
-        if !words.iter().any(&is_check) {
+        if !words.iter().any(is_check) {
             return directive.clone();
         }
         self.done.add(LEFT_OUT, "health checks of mod_proxy_hcheck");

@@ -15,7 +15,9 @@ use tlsdyno_record::model::TlsChange;
 
 use super::effects::{self, BLOTTED, Handling, Table};
 use super::files::Files;
-use super::site::{ASKED, AccessLog, Copied, Done, Facts, Host, LEFT_OUT, MAY_DO_ANYTHING, NOT_KNOWN, OWN_PLACE};
+use super::site::{
+    ASKED, AccessLog, Copied, Done, Facts, Host, LEFT_OUT, MAY_DO_ANYTHING, NOT_KNOWN, OWN_PLACE, seconds,
+};
 use super::site::{PORT_OF_TLS, Ports, Site, is_listed, place_of_measured};
 use crate::{Place, ServerTls};
 use reader::{Line, Section};
@@ -91,28 +93,41 @@ impl Haproxy {
         let option = |name: &str| bind.has(name) || options.iter().any(|word| word == name);
         let cipher = bind.value("ciphers").or_else(|| global(&["ssl-default-bind-ciphers"])?.first().cloned());
         let group = bind.value("curves").or_else(|| global(&["ssl-default-bind-curves"])?.first().cloned());
+        let group = group.or_else(|| bind.value("ecdhe"));
         let is_closed =
             ["httpclose", "forceclose"].iter().any(|name| lines.iter().any(|of| of.starts(&["option", name])));
         let closes_behind = said(&["http-reuse"]).is_some_and(|how| how == "never")
             || lines.iter().any(|of| of.starts(&["option", "http-server-close"]));
-        let keep = said(&["timeout", "http-keep-alive"]).or_else(|| said(&["timeout", "http-request"]));
+        // The last of them holds for whatever has none of its own.
+        let timeouts = ["http-keep-alive", "http-request", "client"];
+        let keep = timeouts.iter().find_map(|name| said(&["timeout", name])).filter(|_| !is_closed);
+        let keep_alive_s = if is_closed { Some(0) } else { keep.and_then(|time| seconds(time, 1e-3)) };
+        let number = |name: &str| global(&[name])?.first()?.parse().ok();
+        let lifetime = global(&["tune.ssl.lifetime"])
+            .map_or(Some(300), |words| seconds(words.first().map_or("", String::as_str), 1.0));
         let alpn = bind.value("alpn").unwrap_or_default();
         Facts {
             certificates: tls::certificates(bind, &base, &self.home),
             protocols: tls::protocols(bind, &options),
             groups: group.map(|list| list.split(':').map(str::to_owned).collect()).unwrap_or_default(),
             ciphers: cipher.unwrap_or_default(),
+            weak_suites: Vec::new(),
             session_cache: if cache == "0" { "off".to_owned() } else { format!("shared: {cache} blocks") },
-            session_timeout: global(&["tune.ssl.lifetime"]).map_or("300".to_owned(), |words| words.concat()) + "s",
+            session_timeout: lifetime.map_or_else(|| "no known time".to_owned(), |seconds| format!("{seconds}s")),
+            session_timeout_s: lifetime,
             tickets: !option("no-tls-tickets"),
             ticket_key_files: usize::from(bind.has("tls-ticket-keys")),
             early_data: option("allow-0rtt"),
             stapling: false,
             http2: alpn.split(',').any(|name| name == "h2"),
             keep_alive: [
-                if is_closed { "0".to_owned() } else { keep.cloned().unwrap_or("no limit of time".into()) },
+                keep_alive_s.map_or("no limit of time".to_owned(), |seconds| format!("{seconds}s")),
                 "any number of".into(),
             ],
+            keep_alive_s,
+            record_bytes: number("tune.ssl.maxrecord").filter(|bytes| *bytes > 0),
+            workers: number("nbthread"),
+            connections_count: number("maxconn"),
             passes_on: Some(!closes_behind),
             access_logs: access_logs(&lines),
         }
@@ -155,8 +170,9 @@ pub(super) fn apply(new: &[String], file: &mut Vec<String>) {
         match line_of(example) {
             Some(line) if line.starts(&["bind"]) => tls::put_parameters(example, file),
             Some(line) => {
-                file.retain(|other| line_of(other).is_none_or(|other| other.words[0] != line.words[0]));
-                if let Some(at) = file.iter().position(|other| other.trim() == "global") {
+                let (section, count) = if line.starts(&["timeout"]) { ("defaults", 2) } else { ("global", 1) };
+                file.retain(|other| line_of(other).is_none_or(|of| of.words.get(..count) != line.words.get(..count)));
+                if let Some(at) = file.iter().position(|other| other.trim() == section) {
                     file.insert(at + 1, format!("    {}", line.words.join(" ")));
                 }
             }

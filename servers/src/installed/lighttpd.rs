@@ -14,7 +14,9 @@ use tlsdyno_base::tell;
 use tlsdyno_record::model::{SessionCache, TlsChange};
 
 use super::effects::{self, BLOTTED, Handling, Table};
-use super::site::{ASKED, AccessLog, Copied, Done, Facts, Host, LEFT_OUT, MAY_DO_ANYTHING, NOT_KNOWN, OWN_PLACE};
+use super::site::{
+    ASKED, AccessLog, Copied, Done, Facts, Host, LEFT_OUT, MAY_DO_ANYTHING, NOT_KNOWN, OWN_PLACE, seconds,
+};
 use super::site::{PORT_OF_TLS, Ports, Site, is_listed, measured, versions};
 use crate::worker_user::{WorkerUser, create_for_workers};
 use crate::{Place, ServerTls, glob, lighttpd, programs};
@@ -112,7 +114,12 @@ impl Lighttpd {
         };
         let features = reader::pairs(&said("server.feature-flags").unwrap_or_default());
         let feature = |name: &str| features.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
-        let groups = command("Groups").or_else(|| command("Curves")).unwrap_or_default();
+        let groups =
+            command("Groups").or_else(|| command("Curves")).or_else(|| text("ssl.ec-curve")).unwrap_or_default();
+        let keep = [
+            text("server.max-keep-alive-idle").unwrap_or("5".to_owned()) + "s",
+            text("server.max-keep-alive-requests").unwrap_or("1000".to_owned()),
+        ];
         let logged = said("accesslog.filename").map(|path| path.trim_matches('"').to_owned());
         let passes = reader::all(&self.items)
             .into_iter()
@@ -122,20 +129,25 @@ impl Lighttpd {
             protocols: versions(command("MinProtocol"), command("MaxProtocol")),
             groups: groups.split(':').filter(|group| !group.is_empty()).map(str::to_owned).collect(),
             ciphers: text("ssl.cipher-list").or_else(|| command("CipherString")).unwrap_or_default(),
+            weak_suites: Vec::new(),
             session_cache: match feature("ssl.session-cache") {
                 Some("enable") => "in its one process: shared".to_owned(),
                 _ => "off".to_owned(),
             },
-            session_timeout: "300s".to_owned(),
+            // OpenSSL's own; there is no setting (docs/SERVERS.md).
+            session_timeout: "two hours".to_owned(),
+            session_timeout_s: Some(7_200),
             tickets: !command("Options").unwrap_or_default().contains("-SessionTicket"),
             ticket_key_files: usize::from(text("ssl.stek-file").is_some()),
             early_data: false,
             stapling: text("ssl.stapling-file").is_some(),
             http2: feature("server.h2proto") != Some("disable"),
-            keep_alive: [
-                text("server.max-keep-alive-idle").unwrap_or("5".to_owned()) + "s",
-                text("server.max-keep-alive-requests").unwrap_or("1000".to_owned()),
-            ],
+            keep_alive_s: if keep[1] == "0" { Some(0) } else { seconds(&keep[0], 1.0) },
+            keep_alive: keep,
+            record_bytes: None,
+            // Without workers one process does all.
+            workers: Some(said("server.max-worker").and_then(|count| count.parse().ok()).unwrap_or(1).max(1)),
+            connections_count: said("server.max-connections").and_then(|count| count.parse().ok()),
             passes_on: passes.then_some(true),
             access_logs: logged
                 .map(|path| AccessLog { path, format: text("accesslog.format").unwrap_or_default() })
@@ -286,7 +298,10 @@ impl Site for Lighttpd {
                 commands.push(((*name).to_owned(), merged));
             }
             items.retain(|item| {
-                !item.is("ssl.openssl.ssl-conf-cmd") && !change.settings.iter().any(|(name, _)| item.is(name))
+                let is_curve = asked.group.is_some() && item.is("ssl.ec-curve");
+                !is_curve
+                    && !item.is("ssl.openssl.ssl-conf-cmd")
+                    && !change.settings.iter().any(|(name, _)| item.is(name))
             });
             items.extend(change.settings.iter().map(|(name, value)| Item::setting(name, value.clone())));
             if !commands.is_empty() {

@@ -75,7 +75,7 @@ impl Site for Nginx {
     }
 
     fn facts(&self, host: Option<&str>) -> Facts {
-        Facts::of(self.http(), host)
+        Facts::of(&self.directives, host).with_suites(Some("HIGH:!aNULL:!MD5"))
     }
 
     fn told(&self) -> Vec<(String, String)> {

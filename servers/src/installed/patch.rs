@@ -26,9 +26,10 @@ pub fn patch(path: &Path, server: ServerName, settings: &[Setting]) -> Result<St
     }
     let mut texts: Vec<Vec<String>> = files.iter().map(|(_, text)| text.lines().map(str::to_owned).collect()).collect();
     for setting in settings {
-        apply(server, &lines(server, *setting), &mut texts);
+        let is_beside = matches!(setting, Setting::AlsoCertificate(_));
+        apply(server, &lines(server, setting.clone()), is_beside, &mut texts);
     }
-    let new = settings.iter().flat_map(|setting| lines(server, *setting));
+    let new = settings.iter().flat_map(|setting| lines(server, setting.clone()));
     let names: Vec<String> = new.filter_map(|line| name_of(server, &line)).collect();
     let is_new = |of: &String| name_of(server, of).is_some_and(|name| names.contains(&name));
     let mut patch = String::new();
@@ -52,15 +53,16 @@ fn statements(text: &str) -> Vec<String> {
     text.split([';', '{', '}']).map(|of| of.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }
 
-/// Puts lines into all files. The first file is the main one.
-fn apply(server: ServerName, new: &[String], files: &mut [Vec<String>]) {
+/// Puts lines into all files, beside what says the same where that stays. The first file is the main one.
+fn apply(server: ServerName, new: &[String], is_beside: bool, files: &mut [Vec<String>]) {
     if server == ServerName::Haproxy {
         return files.iter_mut().for_each(|file| haproxy::apply(new, file));
     }
     if server == ServerName::Lighttpd && new.iter().any(|line| replace_pair(line, files)) {
         return;
     }
-    let names: Vec<String> = new.iter().filter_map(|line| name_of(server, line)).collect();
+    let names = new.iter().filter(|_| !is_beside || server == ServerName::Lighttpd);
+    let names: Vec<String> = names.filter_map(|line| name_of(server, line)).collect();
     let mut is_there = false;
     for file in files.iter_mut() {
         is_there |= replace(server, &names, new, file);
@@ -114,6 +116,9 @@ fn replace_pair(line: &str, files: &mut [Vec<String>]) -> bool {
     is_there
 }
 
+/// Names of one command of OpenSSL.
+const GROUPS: [&str; 3] = ["Groups", "Curves", "ECDHParameters"];
+
 /// The directive of a line; of one with several subjects with its first word. `None`: it adds to others.
 fn name_of(server: ServerName, line: &str) -> Option<String> {
     let mut words = line.split_whitespace();
@@ -121,6 +126,7 @@ fn name_of(server: ServerName, line: &str) -> Option<String> {
     let second = words.next().unwrap_or_default();
     match first {
         _ if server == ServerName::Lighttpd && second == "+=" => None,
+        "SSLOpenSSLConfCmd" if GROUPS.contains(&second) => Some("SSLOpenSSLConfCmd Groups".to_owned()),
         "SSLOpenSSLConfCmd" | "ssl_conf_command" => Some(format!("{first} {second}")),
         first => Some(first.to_owned()),
     }

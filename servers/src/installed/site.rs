@@ -9,7 +9,7 @@ use serde::Serialize;
 use tlsdyno_base::fault::Fault;
 use tlsdyno_record::model::TlsChange;
 
-use crate::{Place, ServerTls};
+use crate::{Place, ServerTls, programs};
 
 /// Where most sites serve TLS.
 pub(super) const PORT_OF_TLS: u16 = 443;
@@ -35,6 +35,11 @@ pub trait Site: Debug {
     /// The copy for this build of the program.
     fn fitting(&self, text: String, _program: &Path) -> String {
         text
+    }
+
+    /// Its own list of suites up to TLS 1.2, where that is known.
+    fn own_suites(&self) -> Option<&'static str> {
+        None
     }
 
     /// How many of its servers speak TLS.
@@ -73,7 +78,7 @@ pub trait Site: Debug {
     /// What it says of the server of this host.
     fn facts(&self, host: Option<&str>) -> Facts {
         let hosts = self.hosts();
-        measured(&hosts, host).map(|host| host.facts.clone()).unwrap_or_default()
+        measured(&hosts, host).map(|host| host.facts.clone()).unwrap_or_default().with_suites(self.own_suites())
     }
 
     /// What the server of this host negotiates.
@@ -98,6 +103,22 @@ pub(super) fn versions(lowest: Option<String>, highest: Option<String>) -> Vec<S
     };
     let (from, to) = (place(lowest, 2), place(highest, 3));
     ALL.iter().take(to + 1).skip(from).map(|name| (*name).to_owned()).collect()
+}
+
+/// Whole seconds of a time as servers write it (`75s`, `500ms`, `1m`, `1h`), rounded up; a number alone counts `unit`
+/// seconds.
+pub(super) fn seconds(text: &str, unit: f64) -> Option<u32> {
+    let (number, suffix) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let unit = match suffix {
+        "" => unit,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" | "mi" => 60.0,
+        "h" => 3_600.0,
+        "d" => 86_400.0,
+        _ => return None,
+    };
+    Some((number.parse::<f64>().ok()? * unit).ceil() as u32)
 }
 
 /// Whether a list with blanks has a word.
@@ -267,10 +288,15 @@ pub struct Facts {
     pub groups: Vec<String>,
     /// Suites up to TLS 1.2 as OpenSSL writes them; empty: OpenSSL's own choice.
     pub ciphers: String,
+    /// Those of them without forward secrecy or AEAD, by name, as this system's OpenSSL understands the list; empty:
+    /// none, or nobody knows.
+    pub weak_suites: Vec<String>,
     /// `none`, `off`, or where sessions are kept: `shared:SSL:10m`.
     pub session_cache: String,
     /// How long a session can be resumed.
     pub session_timeout: String,
+    /// The same, seconds.
+    pub session_timeout_s: Option<u32>,
     /// Session tickets are issued.
     pub tickets: bool,
     /// Keys of tickets are in files, which several machines can share.
@@ -283,10 +309,37 @@ pub struct Facts {
     pub http2: bool,
     /// How long a connection without a request is kept, and how many requests it carries at most.
     pub keep_alive: [String; 2],
+    /// The same, seconds, as far as it has a bound; 0: each request has a connection of its own.
+    pub keep_alive_s: Option<u32>,
+    /// Bytes of one TLS record at most, where they are said.
+    pub record_bytes: Option<u32>,
+    /// Processes or threads that answer, where their number is said, or is one because nobody says it.
+    pub workers: Option<u32>,
+    /// Connections open at once, of each worker, where they are said.
+    pub connections_count: Option<u32>,
     /// Requests are passed on to another server, and whether on connections that are kept.
     pub passes_on: Option<bool>,
     /// Where requests are logged, and in which format.
     pub access_logs: Vec<AccessLog>,
+}
+
+impl Facts {
+    /// With the weak suites told. `own`: the server's own list, where none is said.
+    pub(super) fn with_suites(self, own: Option<&str>) -> Facts {
+        let list = if self.ciphers.is_empty() { own } else { Some(self.ciphers.as_str()) };
+        let list = list.filter(|_| !self.protocols.iter().eq(["TLSv1.3"]));
+        let said = list
+            .zip(programs::find("openssl"))
+            .map(|(list, openssl)| programs::output_of(&openssl, &["ciphers", "-s", "-tls1_2", list]));
+        let is_weak = |name: &&str| {
+            let is_forward = name.starts_with("ECDHE-") || name.starts_with("DHE-");
+            let has_aead = name.contains("GCM") || name.ends_with("POLY1305") || name.ends_with("CCM");
+            name.contains('-') && !name.contains(' ') && !(is_forward && has_aead)
+        };
+        let first = said.unwrap_or_default();
+        let names = first.lines().next().unwrap_or_default().split(':');
+        Facts { weak_suites: names.filter(is_weak).map(str::to_owned).collect(), ..self }
+    }
 }
 
 /// A log of requests.
@@ -310,6 +363,7 @@ pub(super) struct Done {
 pub(super) const OWN_PLACE: &str = "Into the copy's private directory";
 pub(super) const SWITCHED_OFF: &str = "Switched off";
 pub(super) const LEFT_OUT: &str = "Left out";
+pub(super) const RAISED: &str = "Raised, as a load would fail on it";
 pub(super) const MAY_DO_ANYTHING: &str = "Runs as it does in the installed server, and may do anything";
 pub(super) const NOT_KNOWN: &str = "Stays, and what it does is not known";
 pub(super) const REPLAYED: &str = "Asked once for each request, one after the other, then replayed from memory";
@@ -333,7 +387,7 @@ impl Done {
             1 => name.clone(),
             times => format!("{name} ({times} times)"),
         };
-        let order = [OWN_PLACE, SWITCHED_OFF, LEFT_OUT, MAY_DO_ANYTHING, NOT_KNOWN, REPLAYED, NOT_ASKED, ASKED];
+        let order = [OWN_PLACE, SWITCHED_OFF, LEFT_OUT, RAISED, MAY_DO_ANYTHING, NOT_KNOWN, REPLAYED, NOT_ASKED, ASKED];
         let told = order.into_iter().filter_map(|what| {
             let names: Vec<String> = self.told.get(what)?.iter().map(times).collect();
             Some(format!("{what}: {}", names.join(", ")))

@@ -149,6 +149,21 @@ pub fn requests_alone(workload: &Workload) -> Workload {
     }
 }
 
+/// The workload of a log with connections that close after so many seconds without a request. One whose times are not
+/// known stays as it is.
+pub fn with_keep_alive(workload: &Workload, seconds: u32) -> Workload {
+    let mut requests = workload.requests.clone();
+    for user in workload.users.iter().filter(|_| !workload.at_ms.is_empty()) {
+        for index in user.requests.start as usize + 1..user.requests.end as usize {
+            let gap_ms = workload.at_ms[index] - workload.at_ms[index - 1];
+            let close = seconds == 0 || gap_ms > 1000 * u64::from(seconds) || requests[index].forget_session;
+            requests[index - 1].close_after = close;
+            requests[index - 1].page_end |= close;
+        }
+    }
+    Workload { requests, ..workload.clone() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

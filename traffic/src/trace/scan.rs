@@ -131,7 +131,7 @@ impl Scan {
         if let SessionsSpec::LifetimeS(lifetime_s) = self.rules.sessions {
             self.sessions += u64::from(is_longer_than(lifetime_s));
         }
-        if is_longer_than(self.rules.keep_alive_s) {
+        if self.rules.keep_alive_s == 0 || is_longer_than(self.rules.keep_alive_s) {
             self.connections.opened(&mut user.handshakes, at_s);
         }
         if let Some(bytes) = entry.bytes {

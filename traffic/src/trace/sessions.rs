@@ -86,7 +86,7 @@ fn add_user(hits: &[Hit], places: &[u32], embedded: &[bool], rules: &ReplaySpec,
         let forget_session = gap_s > lifetime_s;
         let same_page = rules.order == OrderSpec::Pages && embedded[hit.object as usize] && gap_s <= PAGE_GAP_S;
         if let Some(before) = requests.last_mut().filter(|_| index > 0) {
-            before.close_after = gap_s > rules.keep_alive_s || forget_session;
+            before.close_after = rules.keep_alive_s == 0 || gap_s > rules.keep_alive_s || forget_session;
             before.page_end = before.close_after || !same_page;
         }
         let last = index + 1 == places.len();

@@ -405,7 +405,9 @@ impl Args {
                 self.server_config.is_none() || self.applications.ask_backend || self.replay.send_methods.is_empty(),
                 "--send-methods goes with --ask-backend: answers are replayed to GET and HEAD alone"
             );
-            return Ok(self.replay.workload(flags::input(path, "access log")?, names));
+            let keep_alive = self.replay.keep_alive.or(self.kept_s()?);
+            let replay = ReplayArgs { keep_alive, ..self.replay.clone() };
+            return Ok(replay.workload(flags::input(path, "access log")?, names));
         }
         self.replay.ensure_absent("a workload without --trace LOG").or_fault(Fault::Usage)?;
         if let Some(path) = &self.har {
@@ -426,6 +428,13 @@ impl Args {
         }
         let workload = self.workload.unwrap_or(WorkloadChoice::Ecommerce);
         Ok(workload.spec(None, self.scale.unwrap_or(0.1), 1))
+    }
+
+    /// How long an installed server keeps a connection without a request, seconds, where it has a bound.
+    fn kept_s(&self) -> Result<Option<u32>> {
+        let Some(path) = &self.server_config else { return Ok(None) };
+        let site = installed_server::read(path, self.kind())?.site;
+        Ok(site.facts(site.choice(self.host.as_deref()).host.as_deref()).keep_alive_s)
     }
 
     /// The server command serves the objects that are made for it.

@@ -14,6 +14,14 @@ use crate::run::own_command::{command_spec, command_specs, shows_ours};
 /// Which one, whose it is, and what to do.
 pub(super) fn check(experiment: &Experiment) -> Result<()> {
     if experiment.server.kind != ServerName::Command {
+        let is_of_copies = |of: &ConfigurationModel| of.tls.keep_alive_s.or(of.tls.record_bytes).is_some();
+        let changed = experiment.configurations.iter().find(|of| is_of_copies(of));
+        ensure!(
+            changed.is_none(),
+            "configuration `{}`: `tls.keep_alive_s` and `tls.record_bytes` are for the copy of an installed server; \
+             leave them out",
+            changed.map_or("", |of| of.name.as_str())
+        );
         return Ok(());
     }
     let all = experiment.tls.of_server();
@@ -48,6 +56,8 @@ fn refuse_idle(asked: &TlsChange, command: &CommandSpec, tls: &Tls, configuratio
         ("ticket_keys", "--ticket-keys", "where the keys of its tickets come from", asked.ticket_keys.is_some(), false),
         ("session_cache", "--session-cache", "where it keeps sessions", asked.session_cache.is_some(), false),
         ("session_timeout_s", "", "how long its sessions last", asked.session_timeout_s.is_some(), false),
+        ("keep_alive_s", "", "how long it keeps connections", asked.keep_alive_s.is_some(), false),
+        ("record_bytes", "", "how long its records are", asked.record_bytes.is_some(), false),
     ];
     for (key, flag, what, _, can_have) in settings.into_iter().filter(|(.., is_asked, _)| *is_asked) {
         let is_copy = command.installed.is_some();
@@ -139,6 +149,8 @@ mod tests {
             session_cache: Some(SessionCache::Shared),
             session_timeout_s: Some(9),
             early_data: Some(true),
+            keep_alive_s: Some(75),
+            record_bytes: Some(4096),
         };
         let TlsChange {
             version,
@@ -151,6 +163,8 @@ mod tests {
             session_cache,
             session_timeout_s,
             early_data,
+            keep_alive_s,
+            record_bytes,
         } = all;
         let none = TlsChange::default;
         let [yes, no] = [true, false];
@@ -167,6 +181,8 @@ mod tests {
             ("ticket_keys", TlsChange { ticket_keys, ..none() }, [no, no, yes]),
             ("session_cache", TlsChange { session_cache, ..none() }, [no, no, yes]),
             ("session_timeout_s", TlsChange { session_timeout_s, ..none() }, [no, no, yes]),
+            ("keep_alive_s", TlsChange { keep_alive_s, ..none() }, [no, no, yes]),
+            ("record_bytes", TlsChange { record_bytes, ..none() }, [no, no, yes]),
             // Offered, and the preflight sees whether it is taken.
             ("early_data", TlsChange { early_data, ..none() }, [yes; 3]),
         ];

@@ -64,6 +64,9 @@ pub(super) fn certificates(bind: &Line, base: &str, home: &Path) -> Vec<String> 
     files.collect()
 }
 
+/// What says how long a connection is kept.
+const KEEP_ALIVE: [[&str; 2]; 3] = [["timeout", "http-keep-alive"], ["option", "httpclose"], ["option", "forceclose"]];
+
 /// Puts what is asked for into all listeners with TLS.
 pub(super) fn change(sections: &mut [Section], asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()> {
     if asked.certificate.is_some() {
@@ -78,7 +81,12 @@ pub(super) fn change(sections: &mut [Section], asked: &TlsChange, tls: &ServerTl
         global.push(("tune.ssl.cachesize", haproxy::cached_sessions_of(cache == SessionCache::Off)));
     }
     global.extend(asked.session_timeout_s.map(|seconds| ("tune.ssl.lifetime", haproxy::session_lifetime(seconds))));
+    global.extend(asked.record_bytes.map(|bytes| ("tune.ssl.maxrecord", format!("tune.ssl.maxrecord {bytes}"))));
     for section in sections {
+        if let Some(seconds) = asked.keep_alive_s.filter(|_| section.is_front() || section.kind() == "defaults") {
+            section.lines.retain(|line| !KEEP_ALIVE.iter().any(|words| line.starts(words)));
+            section.lines.push(Line::of(&format!("timeout http-keep-alive {seconds}s")));
+        }
         if section.kind() == "global" {
             section.lines.retain(|line| !global.iter().any(|(name, _)| line.words[0] == *name));
             section.lines.extend(global.iter().map(|(_, line)| Line::of(line)));
@@ -136,7 +144,10 @@ pub(super) fn put_parameters(example: &str, file: &mut [String]) {
         let mut rest = parameters.iter().skip(if is_certificate { 0 } else { 2 });
         while let Some(word) = rest.next().filter(|_| !is_options) {
             let value = if FLAGS.contains(word) { None } else { rest.next() };
-            bind.remove(word, usize::from(value.is_some()));
+            // A second certificate stands beside the first.
+            if *word != "crt" || is_certificate {
+                bind.remove(word, usize::from(value.is_some()));
+            }
             bind.words.extend([*word].into_iter().chain(value.copied()).map(str::to_owned));
         }
         if bind != before {

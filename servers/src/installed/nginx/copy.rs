@@ -12,7 +12,9 @@ use super::targets::{self, Place, Target, is_address, is_to_target};
 use super::text::word_of;
 use super::variable_targets::{GROUP, InGroup};
 use super::{http_of, one_client, scheme, variable_targets};
-use crate::installed::site::{ASKED, Done, LEFT_OUT, MAY_DO_ANYTHING, NOT_KNOWN, OWN_PLACE, Ports, SWITCHED_OFF};
+use crate::installed::site::{
+    ASKED, Done, LEFT_OUT, MAY_DO_ANYTHING, NOT_KNOWN, OWN_PLACE, Ports, RAISED, SWITCHED_OFF,
+};
 
 impl Ports<'_> {
     /// A file of the copy's own, as a word of its configuration.
@@ -20,6 +22,9 @@ impl Ports<'_> {
         word_of(&self.own(name))
     }
 }
+
+/// Connections that a load of 64 users may need, 256 at once, and nginx itself.
+const CONNECTIONS: u32 = 1024;
 
 /// A configuration that runs beside the installed one.
 pub(super) struct Copy<'a> {
@@ -57,6 +62,9 @@ impl<'a> Copy<'a> {
             copy.done.add(OWN_PLACE, "error_log");
         }
         copy.block(&mut directives, false)?;
+        for events in directives.iter_mut().filter(|of| of.name == "events").filter_map(Directive::inner_mut) {
+            copy.events(events);
+        }
         for http in directives.iter_mut().filter(|of| of.name == "http").filter_map(Directive::inner_mut) {
             copy.http(http);
         }
@@ -69,6 +77,17 @@ impl<'a> Copy<'a> {
         ];
         copy.directives.extend(directives);
         Ok(copy)
+    }
+
+    /// A load has more connections at once than few users have, and a server behind it takes as many again.
+    fn events(&mut self, events: &mut [Directive]) {
+        let few = events.iter_mut().filter(|of| of.name == "worker_connections");
+        for few in few
+            .filter(|of| of.first().and_then(|count| count.parse().ok()).is_some_and(|count: u32| count < CONNECTIONS))
+        {
+            self.done.add(RAISED, &format!("worker_connections {} to {CONNECTIONS}", few.arguments.concat()));
+            few.arguments = vec![CONNECTIONS.to_string()];
+        }
     }
 
     /// What belongs to `http` as a whole.

@@ -11,6 +11,9 @@ use crate::{Place, ServerTls, nginx};
 /// What stands there beside others of its name, and of which a server that has one inherits none.
 const CONF_COMMAND: &str = "ssl_conf_command";
 
+/// The size of a record.
+const RECORDS: &str = "ssl_buffer_size";
+
 /// Whether a directive says what is asked for otherwise, or is what is asked for.
 fn is_asked(asked: &TlsChange, of: &Directive) -> bool {
     let suite_of = |version| asked.suite.is_some_and(|suite| suite.version() == version);
@@ -21,6 +24,8 @@ fn is_asked(asked: &TlsChange, of: &Directive) -> bool {
         "ssl_session_timeout" => asked.session_timeout_s.is_some(),
         "ssl_session_ticket_key" => asked.ticket_keys.is_some(),
         "ssl_early_data" => asked.early_data.is_some(),
+        "keepalive_timeout" | "keepalive_requests" => asked.keep_alive_s.is_some(),
+        RECORDS => asked.record_bytes.is_some(),
         "ssl_protocols" => asked.version.is_some(),
         "ssl_ecdh_curve" => asked.group.is_some(),
         "ssl_ciphers" => suite_of(Version::Tls12),
@@ -39,7 +44,9 @@ impl Nginx {
         let ours = nginx::tls_directives(tls, place)?;
         let ours = ours.iter().filter_map(|text| text.split_once(' '));
         let mut new: Vec<Directive> = ours.map(|(name, rest)| Directive::of(name, rest.split(' '))).collect();
-        new.retain(|of| is_asked(asked, of));
+        new.retain(|of| is_asked(asked, of) && of.name != RECORDS);
+        new.extend(asked.keep_alive_s.map(|seconds| Directive::of("keepalive_timeout", [format!("{seconds}s")])));
+        new.extend(asked.record_bytes.map(|bytes| Directive::of(RECORDS, [bytes.to_string()])));
         let adds_command = new.iter().any(|of| of.name == CONF_COMMAND);
         let https = self.directives.iter_mut().filter(|of| of.name == "http");
         for http in https.filter_map(Directive::inner_mut) {
@@ -118,6 +125,8 @@ mod tests {
             early_data: Some(true),
             version: Some(Version::Tls13),
             suite: Some(Suite::Tls13Aes128Gcm),
+            keep_alive_s: Some(75),
+            record_bytes: Some(16_384),
             ..TlsChange::default()
         };
         let text = changed(&asked);
@@ -131,6 +140,8 @@ mod tests {
             "ssl_session_ticket_key \"HERE/ticket-key-1\";",
             "ssl_early_data on;",
             "ssl_protocols TLSv1.3;",
+            "keepalive_timeout 75s;",
+            "ssl_buffer_size 16384;",
             "ssl_conf_command Ciphersuites TLS_AES_128_GCM_SHA256;",
             "ssl_dhparam /old/dh;",
             "return 200 ok;",
@@ -143,7 +154,9 @@ mod tests {
         // Of `http`, and again in the server, which has one of its own now.
         assert_eq!(text.matches("ssl_conf_command Options PrioritizeChaCha;").count(), 2, "{text}");
         // The server without TLS has none of it.
-        assert_eq!(text.matches("ssl_protocols").count(), 1, "{text}");
+        for once in ["ssl_protocols", "ssl_buffer_size"] {
+            assert_eq!(text.matches(once).count(), 1, "{text}");
+        }
     }
 
     #[test]

@@ -107,6 +107,9 @@ fn from_comparisons(summary: &Summary) -> Option<String> {
 fn from_remedies(summary: &Summary) -> Option<String> {
     let mut ranked = summary.findings.remedies.iter().filter(|remedy| remedy.competes());
     let nothing = "No remedy was measured to gain anything; measure longer (--time), and see the warnings.".to_owned();
+    if ranked.clone().next().is_some() && ranked.clone().all(|remedy| remedy.gain().is_none()) {
+        return Some("Nothing could be compared: no round was complete. Measure longer (--time).".to_owned());
+    }
     let gains = |remedy: &&RemedyFinding| remedy.gain().is_some_and(|gain| gain.direction == Direction::Bigger);
     let Some(best) = ranked.clone().find(gains) else {
         return ranked.next().map(|_| nothing);

@@ -28,6 +28,11 @@ pub fn configuration_lines(remedy: &RemedyFinding, record: &Record) -> Vec<Strin
 
 fn changed_lines(experiment: &Experiment, before: &ConfigurationModel, after: &ConfigurationModel) -> Vec<String> {
     let server = own_command::server_of(experiment);
+    // What an installed server has stands in its files, not in the experiment.
+    if experiment.server.config.is_some() {
+        let settings = Setting::of_change(&after.tls);
+        return settings.into_iter().flat_map(|setting| directives::lines(server, setting)).collect();
+    }
     let (old, new) = (before.tls.applied(&experiment.tls), after.tls.applied(&experiment.tls));
     let mut lines = Vec::new();
     let mut changed =

@@ -4,12 +4,15 @@ use std::path::{Path, PathBuf};
 
 use tlsdyno_base::process_tree;
 use tlsdyno_record::model::ServerName;
-use tlsdyno_servers::{driver_of, programs};
+
+use crate::{driver_of, programs};
 
 /// A configuration that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub struct Found {
+    /// Whose it is.
     pub server: ServerName,
+    /// Its file.
     pub path: PathBuf,
 }
 
@@ -22,7 +25,7 @@ const OTHERS: [(ServerName, &str); 4] = [
 ];
 
 /// Those of this machine: nginx by its own word and by what runs, others by where packages put them.
-pub(crate) fn all() -> Vec<Found> {
+pub fn all() -> Vec<Found> {
     let mut nginx: Vec<PathBuf> = running_nginx();
     nginx.extend(nginx_default());
     nginx.retain(|path| path.exists());
