@@ -226,16 +226,12 @@ const LONG: [&str; 7] = ["ablate", "--json", "--no-report", "--stages", "authent
 fn a_server_that_dies_in_mid_run_loses_nothing_measured() {
     let place = Place::new();
     let tlsdyno = env!("CARGO_BIN_EXE_tlsdyno");
-    let pids = place.file("pids", b"");
     let serve = "serve --docroot {docroot} --certificate {certificate} --key {key} --listen 127.0.0.1:{port}";
-    let command = format!("sh -c 'echo $$ >> {}; exec {tlsdyno} {serve}'", text(&pids));
-    let writable = text(place.path());
-    let server = ["--server-command", &command, "--address", "127.0.0.1:{port}", "--writable", writable];
+    let command = format!("{tlsdyno} {serve}");
+    let server = ["--server-command", &command, "--address", "127.0.0.1:{port}"];
     let running = place.measure(&[&LONG[..], &server[..]].concat());
     // The untouched server's: without it there is nothing to compare with.
-    let pids = std::fs::read_to_string(&pids).unwrap();
-    let first: i32 = pids.lines().next().unwrap().parse().unwrap();
-    kill_process(Pid::from_raw(first).unwrap(), Signal::KILL).unwrap();
+    kill_process(Pid::from_raw(place.servers()[0]).unwrap(), Signal::KILL).unwrap();
     let (code, result, said) = running.end();
     assert_eq!(code, Some(5), "{said}");
     assert!(result["configurations"][0]["hits"].as_u64().unwrap() > 0, "{result}");

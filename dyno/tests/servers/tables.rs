@@ -80,9 +80,12 @@ fn every_directive_of_apache_is_known() {
     assert!(names.len() > 500, "{names:?}");
     let mut text = "Listen 443\nSSLEngine on\n".to_owned();
     // One that is refused says so.
-    let refused = ["MDomain", "MDomainSet", "<MDomain", "<MDomainSet", "Include", "IncludeOptional", "ServerRoot"];
+    let refused =
+        ["MDomain", "MDomainSet", "<MDomain", "<MDomainSet", "Include", "IncludeOptional", "ServerRoot", "Use"];
     for name in names.iter().filter(|name| !refused.contains(&name.as_str())) {
         match name.strip_prefix('<') {
+            // It asks for a version.
+            Some("IfVersion") => text += "<IfVersion >= 0>\n</IfVersion>\n",
             Some(section) => text += &format!("<{section} x>\n</{section}>\n"),
             None => text += &format!("{name} x\n"),
         }

@@ -19,9 +19,9 @@ mod without_sampler;
 
 pub use groups::{area_of, stage_of_trampoline};
 #[cfg(feature = "sampling")]
-pub use sampler::{Sampler, require};
+pub use sampler::Sampler;
 #[cfg(not(feature = "sampling"))]
-pub use without_sampler::{Sampler, require};
+pub use without_sampler::Sampler;
 
 /// What the library of the profiler has between libcrypto and its provider: stages by trampoline.
 pub type Trampolines = Vec<Option<&'static str>>;

@@ -38,11 +38,6 @@ pub struct Sampler {
     sees_kernel: bool,
 }
 
-/// Nothing is missing of what samples.
-pub fn require() -> Result<()> {
-    Ok(())
-}
-
 impl Sampler {
     /// Of all threads that these processes have now, and of those that they start. Nothing is sampled until
     /// [`Sampler::enable`].
