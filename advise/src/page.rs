@@ -32,12 +32,12 @@ pub(crate) fn brief(read: &AdviceModel, advice: Option<&Advice>) -> Document {
     let to_try = |of: &&ConsideredModel| of.here == Here::ToTry;
     let tried: Vec<&ConsideredModel> = read.considered.iter().filter(to_try).take(BRIEF_ROWS).collect();
     let table = match advice {
-        Some(advice) => {
+        Some(advice) if !advice.remedies.is_empty() => {
             let shown = &advice.remedies[..advice.remedies.len().min(BRIEF_ROWS)];
             Section::default().rows(saved(advice, shown).words("lines", |saving| joined(&saving.lines)))
         }
-        None if tried.is_empty() => Section::default().text("Nothing is left to try."),
-        None => {
+        _ if tried.is_empty() => Section::default().text("Nothing is left to try."),
+        _ => {
             let rows = Rows::of(&tried).words("to try", |of| of.name.clone()).words("why", |of| of.why.clone());
             Section::default().rows(rows.words("lines", |of| joined(&of.lines)))
         }

@@ -83,15 +83,12 @@ fn lines(setting: Setting) -> Vec<String> {
         Setting::Certificate(_) => {
             vec![format!("{CERTIFICATE} = \"{SITE_CHAIN}\""), format!("{CERTIFICATE_KEY} = \"{SITE_KEY}\"")]
         }
-        // It shows one certificate.
-        Setting::AlsoCertificate(file) => {
-            vec![format!("{CERTIFICATE} = \"{}\"", file.chain), format!("{CERTIFICATE_KEY} = \"{}\"", file.key)]
-        }
         Setting::KeepAlive(seconds) => vec![
             format!("server.max-keep-alive-idle = {seconds}"),
             format!("server.max-keep-alive-requests = {KEPT_REQUESTS}"),
         ],
-        Setting::SessionTimeout(_) | Setting::RecordBytes(_) => Vec::new(),
+        // It shows one certificate.
+        Setting::AlsoCertificate(_) | Setting::SessionTimeout(_) | Setting::RecordBytes(_) => Vec::new(),
         Setting::SessionCache(cache) => {
             let state = if cache == SessionCache::Off { "disable" } else { "enable" };
             vec![format!("{FEATURES} += ({})", session_cache(state))]

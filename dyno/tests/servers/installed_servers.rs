@@ -334,7 +334,10 @@ fn is_advised(shop: &Shop, line: &str) {
     let output = place.run(&["advise", main, "--rate", "3000", "--time", "4", "--markdown", "--no-report"]);
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    let parts = ["At your 3000 hits/s this server takes", "| ECDSA P-256 certificate | ", line];
+    // On a busy machine no round may be complete, which is said; the lines stand there in any case.
+    let answers = ["At your 3000 hits/s this server takes", "Nothing could be compared"];
+    assert!(answers.iter().any(|answer| said.contains(answer)), "{said}");
+    let parts = ["| ECDSA P-256 certificate | ", line];
     assert!(parts.iter().all(|part| said.contains(part)), "{said}");
     assert!(said.lines().count() <= 10, "{said}");
     assert!(!said.contains("nginx"), "{said}");
@@ -361,12 +364,12 @@ fn lighttpd_answers_as_the_installed_one() {
 
 #[test]
 fn haproxy_is_advised() {
-    is_advised(&HAPROXY, "bind :443 ssl crt /etc/ssl/site.pem");
+    is_advised(&HAPROXY, "bind :443 ssl crt /etc/ssl/site.pem crt /etc/ssl/site-second.pem");
 }
 
 #[test]
 fn apache_is_advised() {
-    is_advised(&APACHE, "SSLCertificateFile /etc/ssl/site.pem");
+    is_advised(&APACHE, "SSLCertificateFile /etc/ssl/site-second.pem");
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn what_it_says_of_tls_is_read() {
     let choice = installed.site.choice(None);
     assert_eq!((choice.host.as_deref(), choice.others), (Some("shop.example"), vec!["admin.example:8443".to_owned()]));
     let admin = installed.site.facts(Some("admin.example:8443"));
-    assert_eq!((admin.tickets, admin.keep_alive[0].as_str(), admin.passes_on), (false, "0", None));
+    assert_eq!((admin.tickets, admin.keep_alive[0].as_str(), admin.passes_on), (false, "0s", None));
     let text = installed.serving(Some("admin.example:8443")).text(1, 2, Path::new("/x")).unwrap();
     assert!(text.contains("ServerName admin.example") && !text.contains("ServerName shop"), "{text}");
     let of = |text: &str| protocols(&text.split(' ').map(str::to_owned).collect::<Vec<_>>()).join(" ");
