@@ -282,7 +282,7 @@ fn what_is_wrong_with_the_input_is_named_and_has_its_exit_code() {
         (&[empty.to_str().unwrap()], 3, "is empty"),
         (&[garbage.to_str().unwrap()], 3, "no usable line"),
         (&["ecommerce", "--pages"], 2, "--pages means nothing for ecommerce"),
-        (&["department", "--scale", "0"], 2, "scales from 0.01 to 10"),
+        (&["department", "--scale", "0"], 2, "is not a factor from 0.0001"),
         (&[garbage.to_str().unwrap(), "--exclude", "10.0.0.0/40"], 2, "longer than its address"),
     ];
     for (arguments, code, message) in cases {

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
-use tlsdyno::kinds::cost::parts::{FULL, NEXT, RESUMED, SIGNATURE};
+use tlsdyno::kinds::cost::parts::{FULL, NEXT, SIGNATURE};
 use tlsdyno::model::CertificateKind;
 use tlsdyno::servers::certificates;
 use tlsdyno::servers::cgroup::Cgroup;
