@@ -168,10 +168,12 @@ impl Maker {
         Ok(())
     }
 
-    /// Connections of this step have a session of their own each, or no longer. `false`: it was so, or they have none.
+    /// Connections of this step have a new session each, or no longer. `false`: it was so, or they have none.
     pub fn resume_once_each(&mut self, step: &Step, once: bool) -> bool {
-        let change = |kind| if once { self.taken_once.insert(kind) } else { self.taken_once.remove(&kind) };
-        step.version.zip(step.resumes).is_some_and(change)
+        let Some(kind) = step.version.zip(step.resumes) else { return false };
+        // The server has taken the one that is held.
+        self.sessions.remove(&kind);
+        if once { self.taken_once.insert(kind) } else { self.taken_once.remove(&kind) }
     }
 
     /// Takes new sessions for a turn of this step, before the server forgets the last ones: it may have room for few.

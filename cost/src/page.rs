@@ -211,7 +211,13 @@ fn notes(server: &ServerCost) -> Vec<String> {
     let by_zero = server.part(KEY_AGREEMENT).is_some_and(|part| part.of.contains(ZERO)).then(|| {
         format!("\"{KEY_AGREEMENT}\" holds what the server's library does around its two multiplications, too.")
     });
-    joined.chain(by_zero).collect()
+    let unmeasured = (!server.unmeasured.is_empty()).then(|| {
+        format!(
+            "The time was too short for these connections, which a longer --time measures: {}.",
+            server.unmeasured.join("; ")
+        )
+    });
+    joined.chain(by_zero).chain(unmeasured).collect()
 }
 
 /// Two servers part by part.

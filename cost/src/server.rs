@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use tlsdyno_base::exchange::Exchange;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::listening;
-use tlsdyno_record::model::WorkersModel;
 use tlsdyno_record::model::worker::{Look, Seen};
+use tlsdyno_record::model::{WorkersModel, without_secrets};
 use tlsdyno_record::store::UNREAD;
 use tlsdyno_servers::cpu::ProcessClocks;
 use tlsdyno_servers::run_directory::{RunDirectory, make_passable};
@@ -149,7 +149,8 @@ impl Server {
             _ if seen.is_so => "cgroup",
             _ => "processes",
         };
-        Ok((accounting, seen.text))
+        // It may be another program's, whose passwords stand on it.
+        Ok((accounting, without_secrets(&seen.text)))
     }
 
     /// Whether other processes serve the address now; from here on those are read.

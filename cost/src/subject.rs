@@ -14,6 +14,7 @@ use tlsdyno_bench::run::runner::{self, Finished, Plan, SlicesOfRound, Subject};
 use tlsdyno_bench::run::schedule::{Piece, Schedule, Work};
 use tlsdyno_bench::run::sliced::{Failed, TimeOfSlices};
 use tlsdyno_bench::run::warm_up::is_settled;
+use tlsdyno_record::model::without_secrets;
 use tlsdyno_record::store::{Block, Configuration, Journal, KindPart, Record, Role, Slice};
 
 use crate::file::{Cost, CostExperiment, resolved};
@@ -97,7 +98,9 @@ impl<'a> Outside<'a> {
         }
         describe(record, &targets);
         let servers = targets.iter().map(|target| target.measured.clone()).collect();
-        record.kind_part = KindPart::from(CostRecord { experiment: experiment.clone(), servers });
+        let mut kept = experiment.clone();
+        kept.cost.server_command = kept.cost.server_command.as_deref().map(without_secrets);
+        record.kind_part = KindPart::from(CostRecord { experiment: kept, servers });
         Ok(Outside { targets, steps, sweeps: 0, stop })
     }
 
@@ -192,7 +195,7 @@ impl Target {
             body_bytes += made.body_bytes;
         }
         let elapsed = began.elapsed();
-        if elapsed > SLOW * hits {
+        if elapsed > SLOW * hits * (1 + step.more_requests) {
             self.slow_slices += 1;
             if self.slow_slices < SLOW_SLICES_MAX {
                 return Ok(None);

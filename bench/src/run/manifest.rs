@@ -46,7 +46,6 @@ pub fn describe(manifest: &mut Manifest, testbed: &mut Testbed) {
         manifest.workload.push_str(&format!("; through a network of {network}"));
     }
     describe_seed(manifest, &experiment.workload);
-    hide_headers(&mut manifest.command_line);
     if let Ok(toml) = experiment.without_secrets().to_toml() {
         manifest.server_config.insert("experiment.toml".to_owned(), toml);
     }
@@ -158,6 +157,7 @@ pub fn hide_headers(arguments: &mut [String]) {
 pub fn describe_machine(manifest: &mut Manifest) {
     manifest.tool_version = env!("CARGO_PKG_VERSION").to_owned();
     manifest.command_line = std::env::args().collect();
+    hide_headers(&mut manifest.command_line);
     manifest.kernel = kernel();
     manifest.cpu_model = cpu_model();
     manifest.governor = read_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");

@@ -153,6 +153,13 @@ pub fn measured(output: &Output) -> Value {
     result
 }
 
+/// What the first run prints that is complete, of `seconds`, four times or 16 times as many: a busy machine does too
+/// little in a short time.
+pub fn given_time(seconds: u32, run: impl Fn(&str) -> Value, is_complete: impl Fn(&Value) -> bool) -> Value {
+    let mut printed = [1, 4, 16].into_iter().map(|times| run(&(times * seconds).to_string()));
+    printed.find(is_complete).expect("so long a run is complete")
+}
+
 /// Whether an estimate of a few seconds may be: a busy machine may leave none at all.
 pub fn is_positive_or_null(estimate: &Value) -> bool {
     estimate.is_null() || estimate.as_f64().is_some_and(|value| value > 0.0 && value.is_finite())

@@ -13,15 +13,18 @@ use crate::place::{self, Place};
 
 /// Runs a short profile and gives what it prints as JSON.
 fn profiled(place: &Place, more: &[&str]) -> Value {
-    profiled_for(place, "6", more)
+    profiled_for(place, 6, more)
 }
 
-fn profiled_for(place: &Place, seconds: &str, more: &[&str]) -> Value {
-    let mut arguments = vec!["profile", "--time", seconds, "--seed", "7", "--no-report", "--json"];
-    arguments.extend(more);
-    // On a busy machine other work is in the times of calls, and they may contradict what a hit takes
-    // (`profile/src/profile/summary/contradictions.rs` holds what follows).
-    place::measured(&place.tlsdyno(&arguments).output().unwrap())
+fn profiled_for(place: &Place, seconds: u32, more: &[&str]) -> Value {
+    let profiled = |seconds: &str| {
+        let arguments = ["profile", "--time", seconds, "--seed", "7", "--no-report", "--json"];
+        // On a busy machine other work is in the times of calls, and they may contradict what a hit takes
+        // (`profile/src/profile/summary/contradictions.rs` holds what follows).
+        place::measured(&place.tlsdyno(&[&arguments, more].concat()).output().unwrap())
+    };
+    let is_told = |printed: &Value| printed["profile"]["handshakes"].as_array().is_some_and(|kinds| !kinds.is_empty());
+    place::given_time(seconds, profiled, is_told)
 }
 
 fn stage<'a>(kind: &'a Value, name: &str) -> &'a Value {
@@ -256,7 +259,7 @@ mod long {
     #[ignore = "verdicts of a minute on a quiet machine: make test-long"]
     fn all_methods_see_the_same_stages() {
         let place = Place::new();
-        let printed = profiled_for(&place, "60", &["--server", "nginx", "--cert", "p-256", "--doubled"]);
+        let printed = profiled_for(&place, 60, &["--server", "nginx", "--cert", "p-256", "--doubled"]);
         check_tls13(&printed);
         for kind in printed["profile"]["handshakes"].as_array().unwrap() {
             let whole = value(&kind["cpu_ns"]);
@@ -278,7 +281,7 @@ mod long {
     #[ignore = "verdicts of a minute on a quiet machine: make test-long"]
     fn most_of_what_is_outside_of_the_stages_has_a_name() {
         let place = Place::new();
-        let printed = profiled_for(&place, "60", &["--server", "nginx", "--cert", "p-256", "--no-removed"]);
+        let printed = profiled_for(&place, 60, &["--server", "nginx", "--cert", "p-256", "--no-removed"]);
         for kind in printed["profile"]["handshakes"].as_array().unwrap() {
             let named = kind["sampled"]["named_percent"].as_f64().unwrap();
             assert!((25.0..=200.0).contains(&named), "{named}: {}", kind["sampled"]["areas"]);

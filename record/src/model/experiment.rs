@@ -116,12 +116,9 @@ impl Experiment {
     /// As a record keeps it, which may be given to others: without what clients prove themselves with.
     #[must_use]
     pub fn without_secrets(&self) -> Experiment {
-        let hidden = |line: &Option<String>| line.as_deref().map(without_secrets);
-        let client = self.server.client.without_secrets();
-        let server = Server { client, command: hidden(&self.server.command), ..self.server.clone() };
         let mut configurations = self.configurations.clone();
-        configurations.iter_mut().for_each(|of| of.server_command = hidden(&of.server_command));
-        Experiment { server, configurations, ..self.clone() }
+        configurations.iter_mut().for_each(|of| of.server_command = of.server_command.as_deref().map(without_secrets));
+        Experiment { server: self.server.without_secrets(), configurations, ..self.clone() }
     }
 
     /// The configurations of `ablate`: the untouched server, for each method each of the stages and all of them, and

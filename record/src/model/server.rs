@@ -7,6 +7,8 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::named;
 
+use super::without_secrets;
+
 /// The server under test.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -73,6 +75,13 @@ impl ClientModel {
 }
 
 impl Server {
+    /// As a record keeps it.
+    #[must_use]
+    pub fn without_secrets(&self) -> Server {
+        let command = self.command.as_deref().map(without_secrets);
+        Server { client: self.client.without_secrets(), command, ..self.clone() }
+    }
+
     /// The address of this machine that it listens on.
     ///
     /// # Errors

@@ -31,7 +31,7 @@ use super::started_server::{self, Started};
 use crate::kinds::load::curve::file::CurvePlace;
 use crate::kinds::load::curve::subject as curve;
 use crate::kinds::load::curve::subject::{Counted, Point};
-use crate::kinds::load::file::LoadExperiment;
+use crate::kinds::load::file::{FlagValue, LoadExperiment};
 use crate::kinds::load::{LoadRecord, Loads};
 use crate::kinds::perform::{ResultArgs, perform_and_keep};
 use crate::run::manifest;
@@ -68,7 +68,6 @@ impl Runs {
         let mut record = Record::begun_now(&question, 0);
         record.manifest.seeds.clear();
         manifest::describe_machine(&mut record.manifest);
-        manifest::hide_headers(&mut record.manifest.command_line);
         record.manifest.server_name = url.to_owned();
         let experiment = LoadExperiment { question, url: url.to_owned(), ..LoadExperiment::default() };
         record.kind_part = KindPart::from(LoadRecord { experiment, ..LoadRecord::default() });
@@ -340,7 +339,13 @@ impl<'a> LoadedUrl<'a> {
             None => None,
         };
         let makes = Makes { crew, networks, stop };
-        record.kind_part = KindPart::from(LoadRecord { experiment: experiment.clone(), log, ..LoadRecord::default() });
+        let mut kept = experiment.clone();
+        if let Some(FlagValue::Text(header)) = kept.load.get_mut("header") {
+            let mut words = ["--header".to_owned(), std::mem::take(header)];
+            manifest::hide_headers(&mut words);
+            [_, *header] = words;
+        }
+        record.kind_part = KindPart::from(LoadRecord { experiment: kept, log, ..LoadRecord::default() });
         for (index, plan) in plans.iter_mut().enumerate().filter(|_| experiment.curve.is_some()) {
             observer.step(&format!("looking for connections that saturate: {}", points[index].name));
             *plan = saturating(experiment, (index, &points), addresses[index], &makes, record)?;
@@ -383,7 +388,6 @@ fn started(
 
 /// Says in the manifest what is loaded.
 fn describe(manifest: &mut Manifest, experiment: &LoadExperiment, started: Option<&Started>) {
-    manifest::hide_headers(&mut manifest.command_line);
     manifest.server_name = experiment.url.clone();
     if let (Some(started), Some(server)) = (started, &experiment.server) {
         manifest::describe_server(manifest, started.instance.description());

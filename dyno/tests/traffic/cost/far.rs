@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::{Serving, serving};
+use super::{Serving, complete, serving};
 use crate::machines::far::{Network, inside};
 use crate::machines::{TLSDYNO, launch};
 use crate::place::Place;
@@ -20,8 +20,8 @@ fn is_read_by_a_worker_beside_it_or_told_by_what_a_client_waits() {
     let mut server = inside(&network.far, TLSDYNO, &server);
     let (server, address) = serving(server.current_dir(place.path()));
     let url = format!("https://{address}/hello.txt");
-    let sheet = |more: &[&str]| {
-        let arguments = [&["cost", &url, "--i-may-load-this", "10.99.0.2", "--time", "6", "--json"], more].concat();
+    let run = |time_s: &str, more: &[&str]| {
+        let arguments = [&["cost", &url, "--i-may-load-this", "10.99.0.2", "--time", time_s, "--json"], more].concat();
         let mut command = inside(&network.near, TLSDYNO, &arguments);
         command.env("TLSDYNO_STORE", place.path().join("store.sqlite")).current_dir(place.path());
         command.arg("--no-report").stderr(Stdio::piped()).output().unwrap()
@@ -30,25 +30,22 @@ fn is_read_by_a_worker_beside_it_or_told_by_what_a_client_waits() {
         let parts = sheet["cost"]["servers"][0]["parts"].as_array().unwrap().clone();
         parts.iter().find(|part| part["part"] == FULL).unwrap()["cost_ns"]["value"].as_f64().unwrap() / 1e3
     };
-    let worker = |more: &str| {
+    let worker = |time_s: &str, more: &str| {
         let launch = launch(more).replace("exec ", &format!("exec ip netns exec {} ", network.far));
-        sheet(&["--workers", "1", "--listen", "10.99.0.1", "--launch", &launch])
+        run(time_s, &["--workers", "1", "--listen", "10.99.0.1", "--launch", &launch])
     };
-    for (output, told, accounting) in
-        [(worker(&format!("--cpu-of {address}")), "server CPU", "processes"), (sheet(&[]), "client's wait", "none")]
-    {
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{said}");
-        let sheet: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let of_worker = complete(6, |time_s| worker(time_s, &format!("--cpu-of {address}")));
+    let of_client = complete(6, |time_s| run(time_s, &[]));
+    for (sheet, told, accounting) in [(of_worker, "server CPU", "processes"), (of_client, "client's wait", "none")] {
         assert_eq!(sheet["cost"]["servers"][0]["cost"], told);
         assert_eq!(sheet["manifest"]["cpu_accounting"], accounting);
         assert!((50.0..50_000.0).contains(&full(&sheet)), "{sheet:#}");
         assert!(sheet["answer"].as_str().unwrap().contains("was not read") != (told == "server CPU"), "{sheet:#}");
     }
-    let output = sheet(&["--rate", "300"]);
+    let output = run("6", &["--rate", "300"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     let refused = |more: &str, code: i32, why: &str| {
-        let output = worker(more);
+        let output = worker("6", more);
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{said}");
         assert!(said.contains(why), "{said}");

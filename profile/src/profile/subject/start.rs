@@ -70,7 +70,7 @@ impl Profile {
         }
         let profiling = testbed.servers[PROFILED].profiling.as_ref().context("the profiler was prepared")?;
         record.kind_part = KindPart::from(ProfileRecord {
-            experiment: experiment.clone(),
+            experiment: ProfileExperiment { server: experiment.server.without_secrets(), ..experiment.clone() },
             cells: cells.iter().map(|placed| placed.cell).collect(),
             clock,
             clock_reading_ps: (profiling.clock_ns()? * 1e3) as u64,
