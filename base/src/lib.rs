@@ -27,6 +27,7 @@ pub mod input;
 pub mod interrupt;
 pub mod least_squares;
 pub mod listening;
+pub mod namespace;
 pub mod open_files;
 pub mod output;
 pub mod permission;

@@ -75,6 +75,11 @@ fn cannot_tell(pid: u32, error: std::io::Error) -> Result<()> {
     Err(error).with_context(|| format!("cannot tell where process {pid} listens"))
 }
 
+/// The number of this thread, which may be in another network than its process.
+fn this_thread() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
+}
+
 /// What names the network namespace that the process is in.
 fn namespace(pid: u32) -> std::io::Result<PathBuf> {
     fs::read_link(format!("/proc/{pid}/ns/net"))
@@ -83,7 +88,7 @@ fn namespace(pid: u32) -> std::io::Result<PathBuf> {
 /// Sockets of these tables in these states, by inode, in the network namespace that the process is in.
 fn sockets_in(pid: u32, tables: &[(&str, u8)]) -> std::io::Result<HashMap<u64, SocketAddr>> {
     let mut found = HashMap::new();
-    let is_ours = namespace(pid).ok() == fs::read_link("/proc/self/ns/net").ok();
+    let is_ours = namespace(pid).ok() == fs::read_link("/proc/thread-self/ns/net").ok();
     for &(table, state) in tables {
         // For each reading of a file the kernel walks the table of all connections, which takes milliseconds. It tells
         // the sockets in one state at once, but only those of our own namespace, and some kernels leave this out.
@@ -154,7 +159,7 @@ pub fn serves(listening: &SocketAddr, wanted: &SocketAddr) -> bool {
 
 /// Whether somebody of this network namespace takes datagrams from everybody there, as a server of QUIC does.
 pub fn takes_datagrams(wanted: &SocketAddr) -> bool {
-    let udp = sockets_in(std::process::id(), &OPEN[2..]).unwrap_or_default();
+    let udp = sockets_in(this_thread(), &OPEN[2..]).unwrap_or_default();
     udp.values().any(|address| serves(address, wanted))
 }
 
@@ -174,7 +179,7 @@ pub fn owners(wanted: &SocketAddr) -> Vec<String> {
 pub fn owner_numbers(wanted: &SocketAddr) -> Option<Vec<u32>> {
     let mut tables = ListeningTables::default();
     let wanted_inodes: HashSet<u64> = tables
-        .of(std::process::id())
+        .of(this_thread())
         .iter()
         .filter(|(_, address)| serves(address, wanted))
         .map(|(inode, _)| *inode)
@@ -190,7 +195,7 @@ pub fn owner_numbers(wanted: &SocketAddr) -> Option<Vec<u32>> {
 /// who bind with SO_REUSEPORT (socket(7)). Only those of this network namespace.
 pub fn is_shared(wanted: &SocketAddr, pids: &[u32]) -> bool {
     let own: HashSet<u64> = pids.iter().flat_map(|pid| socket_inodes(*pid)).collect();
-    let sockets = sockets_in(std::process::id(), &LISTENING).unwrap_or_default();
+    let sockets = sockets_in(this_thread(), &LISTENING).unwrap_or_default();
     sockets.iter().any(|(inode, address)| serves(address, wanted) && !own.contains(inode))
 }
 

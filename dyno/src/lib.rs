@@ -15,7 +15,7 @@ pub use tlsdyno_engine::time;
 
 pub use tlsdyno_base::{
     affinity, certificate_files, choice, distribution, exchange, exit, fault, foreign, histogram, input, interrupt,
-    listening, open_files, output, process_tree, random, units,
+    listening, namespace, open_files, output, process_tree, random, units,
 };
 pub use tlsdyno_bench::{report, run};
 pub use tlsdyno_dispatch as dispatch;

@@ -168,7 +168,7 @@ impl CommandSpec {
         let installed = self.read_installed()?;
         let layered = installed.as_ref().is_none_or(Installed::runs_code);
         let documents = installed.as_ref().map(|installed| installed.site.documents()).unwrap_or_default();
-        Ok(View { writable: writable.to_vec(), layered, documents })
+        Ok(View { writable: writable.to_vec(), layered, documents, ..View::default() })
     }
 
     /// What becomes of whatever it does besides answering, in sentences.

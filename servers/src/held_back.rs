@@ -41,10 +41,9 @@ pub fn told(view: Result<&View, &str>) -> String {
             "Nothing holds the server back: what it writes, it writes for real ({why}). As root it has a view of the \
              file system of its own"
         ),
-        Ok(view) if view.layered => format!(
-            "What the server writes goes to a layer that ends with it{}; what it connects to is asked for real",
-            except(&view.writable)
-        ),
+        Ok(view) if view.layered => {
+            format!("What the server writes goes to a layer that ends with it{}", except(&view.writable))
+        }
         Ok(view) => {
             format!("The server can write nothing but its private directory{}", except(&view.writable))
         }

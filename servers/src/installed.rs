@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf, absolute};
 
 use anyhow::{Context, Result, bail, ensure};
 use tlsdyno_base::fault::{Fault, OrFault};
-use tlsdyno_base::{input, permission, private};
+use tlsdyno_base::{input, namespace, permission, private};
 use tlsdyno_record::model::{ServerName, TlsChange};
 
 use super::{DRIVERS, Place, ServerTls, driver_of, programs, recorded};
@@ -207,10 +207,13 @@ impl Installed {
         if self.may_load.iter().any(|name| name.eq_ignore_ascii_case(host)) {
             return Ok(());
         }
-        let found = (host.trim_matches(['[', ']']), port).to_socket_addrs().with_context(|| {
-            format!("nobody knows whether {host} is this machine; if you may load it, add --i-may-load-this {host}")
-        })?;
-        found.into_iter().try_for_each(|address| permission::check(host, address, &self.may_load))
+        let may_load = &self.may_load;
+        namespace::outside(|| {
+            let found = (host.trim_matches(['[', ']']), port).to_socket_addrs().with_context(|| {
+                format!("nobody knows whether {host} is this machine; if you may load it, add --i-may-load-this {host}")
+            })?;
+            found.into_iter().try_for_each(|address| permission::check(host, address, may_load))
+        })?
     }
 
     /// Where a copy would be that is only asked about.

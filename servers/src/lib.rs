@@ -130,6 +130,8 @@ pub struct ServerSpec {
     pub under: Vec<OsString>,
     /// Directories that it writes for real, besides its private one, where its view of the file system is its own.
     pub writable: Vec<PathBuf>,
+    /// It is started in a network without anybody else, and does not see others' sockets in the file system either.
+    pub apart: bool,
     /// It goes on when tlsdyno dies (not when tlsdyno ends it): others depend on it, and nothing in it is insecure.
     pub outlives_owner: bool,
     /// Write the log that [`Instance::session_counts`] reads (not while measuring; not for a user's own command).

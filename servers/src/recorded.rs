@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use memchr::memmem;
 use rustix::net::sockopt::socket_peercred;
-use tlsdyno_base::process_tree;
+use tlsdyno_base::{namespace, process_tree};
 use tlsdyno_wire::http::{Body, RequestHead, Response, request_head};
 
 /// How long an application may be silent.
@@ -190,7 +190,7 @@ impl Recorded {
     fn ask(&self, request: &[u8], is_head: bool, taken: usize) -> io::Result<Answer> {
         let mut room = Room::default();
         room.grow(taken)?;
-        let mut stream = connect(&self.application)?;
+        let mut stream = namespace::outside(|| connect(&self.application))??;
         stream.write_all(&self.addressed(request))?;
         let (mut response, mut bytes) = (Response::new(is_head), Vec::new());
         let fault = |fault| io::Error::other(format!("{fault}"));
@@ -226,7 +226,7 @@ impl Recorded {
     }
 }
 
-trait Stream: Read + Write {}
+trait Stream: Read + Write + Send {}
 impl Stream for TcpStream {}
 impl Stream for UnixStream {}
 

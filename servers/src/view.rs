@@ -37,6 +37,8 @@ pub struct View {
     pub layered: bool,
     /// Directories of documents, which are not below a layer.
     pub documents: Vec<PathBuf>,
+    /// Sockets of other programs that it does not see.
+    pub hidden: Vec<PathBuf>,
 }
 
 impl View {
@@ -67,6 +69,9 @@ impl View {
         for tree in &bare {
             sys::make_mounts_read_only(&tree.mount).with_context(|| format!("hold {}", tree.path.display()))?;
             tree.put_back()?;
+        }
+        for path in self.hidden.iter().filter(|path| !kept.iter().any(|tree| path.starts_with(&tree.path))) {
+            Tree { path: path.clone(), ..Tree::of(Path::new("/dev/null"))? }.put_back()?;
         }
         kept.iter().try_for_each(Tree::put_back)
     }
@@ -165,8 +170,8 @@ fn mount_points() -> Vec<PathBuf> {
 }
 
 /// Sockets in the file system that somebody listens on, unix(7).
-fn sockets() -> Vec<PathBuf> {
-    let text = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+pub(super) fn sockets() -> Vec<PathBuf> {
+    let text = fs::read_to_string("/proc/thread-self/net/unix").unwrap_or_default();
     let names = text.lines().filter_map(|line| line.split_ascii_whitespace().nth(7)).map(PathBuf::from);
     names.filter(|path| path.is_absolute() && path.exists()).filter_map(|path| path.canonicalize().ok()).collect()
 }

@@ -1,8 +1,10 @@
 //! The user's own server command, as its driver takes it.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use anyhow::Result;
+use tlsdyno_base::namespace::Apart;
 use tlsdyno_record::model::{ConfigurationModel, Experiment, ServerName, Tls};
 use tlsdyno_record::store::Warning;
 use tlsdyno_servers::CommandSpec;
@@ -64,14 +66,40 @@ pub fn asked_of(experiment: &Experiment, model: &ConfigurationModel) -> Asked {
     }
 }
 
+/// Takes this thread, and all that it starts, to a network without anybody else, where the servers are copies of an
+/// installed configuration that ask nobody and that nobody else loads.
+///
+/// # Errors
+/// Why not.
+pub(super) fn network(experiment: &Experiment) -> Result<Apart, String> {
+    let why = match experiment {
+        Experiment { server, .. } if server.config.is_none() => "it is started as it is",
+        Experiment { server, .. } if server.ask_backend => "--ask-backend",
+        Experiment { server, .. } if server.writable.iter().any(|path| path == Path::new("/")) => "--writable /",
+        Experiment { workers: Some(_), .. } | Experiment { foreign_traffic: Some(_), .. } => "others load it",
+        _ => return Apart::enter().map_err(|error| format!("{error:#}")),
+    };
+    Err(why.to_owned())
+}
+
 /// Tells what becomes of whatever these commands do besides answering.
 ///
 /// # Errors
 /// An installed configuration cannot be copied.
-pub fn tell_effects(experiment: &Experiment, observer: &mut dyn Observer) -> Result<()> {
+pub fn tell_effects(
+    experiment: &Experiment,
+    network: &Result<Apart, String>,
+    observer: &mut dyn Observer,
+) -> Result<()> {
+    let reached = match network {
+        Ok(_) => "The server's network is its own: it reaches nobody but the replayed applications, and finds no name \
+                  but those of /etc/hosts"
+            .to_owned(),
+        Err(why) => format!("Whatever the server connects to, it reaches for real ({why})"),
+    };
     let mut told = BTreeSet::new();
     for command in command_specs(experiment) {
-        for line in command.told(&experiment.server.writable)? {
+        for line in command.told(&experiment.server.writable)?.into_iter().chain([reached.clone()]) {
             if told.insert(line.clone()) {
                 observer.tell(&line);
             }

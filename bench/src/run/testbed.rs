@@ -15,6 +15,7 @@ use anyhow::{Context, Result};
 use tlsdyno_base::exchange::exchange;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::listening;
+use tlsdyno_base::namespace::Apart;
 use tlsdyno_engine::load::{Connections, Expect, Outcome, Plan, Target, Workload};
 use tlsdyno_engine::serve::Transaction;
 use tlsdyno_native::{Doubling, Handed, Hardware, Injection, ShimInjection, ShimSettings};
@@ -66,6 +67,8 @@ pub struct Testbed {
     recordings: Vec<((Tls, Option<Library>), Recording)>,
     /// The installations of OpenSSL that the experiment names, the first of the server first, by prefix.
     pub libraries: Vec<(PathBuf, Library)>,
+    /// The servers' own network, or why they have none.
+    pub network: Result<Apart, String>,
     // Last: servers must be stopped before their directory goes.
     directory: RunDirectory,
 }
@@ -123,6 +126,7 @@ impl Testbed {
             credentials,
             recordings: Vec::new(),
             libraries,
+            network: own_command::network(experiment),
             directory,
         };
         for (index, host) in hosts.into_iter().enumerate() {
@@ -194,6 +198,7 @@ impl Testbed {
             cpus: if foreign.is_some() { Vec::new() } else { placement.server.clone() },
             outlives_owner: foreign.is_some(),
             writable: experiment.server.writable.clone(),
+            apart: self.network.is_ok(),
             quota_cpus: placement.quota_cpus,
             // Without TLS a server may load none.
             library: self.library(model).filter(|_| !plain).cloned(),

@@ -4,16 +4,17 @@ use crate::place;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{TcpListener, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use place::{Place, get};
 use serde_json::Value;
 use tlsdyno::model::CertificateKind;
+use tlsdyno::namespace::{self, Apart};
 use tlsdyno::servers::{CommandSpec, ServerSpec, certificates, held_back};
 
 /// An nginx that is installed below `at`, with all that it writes, and whom it asks. Nobody may hear of the copy.
@@ -170,6 +171,124 @@ fn a_copy_asks_nobody() {
     assert_eq!(strangers, Vec::<&str>::new());
     assert!(text.contains("listen-") && text.contains(&own), "the inner server was asked: {text}");
     live.has_heard_nothing();
+}
+
+/// An installed configuration of each server: its program, its file, and what stands there. `AT` is where it lies.
+const SITES: [(&str, &str, &str); 4] = [
+    (
+        "nginx",
+        "nginx.conf",
+        "events {} http { server { listen 8443 ssl; root AT/docroot; ssl_certificate AT/both.pem; \
+         ssl_certificate_key AT/both.pem; } }",
+    ),
+    (
+        "apache2",
+        "apache2.conf",
+        "LoadModule mpm_event_module /usr/lib/apache2/modules/mod_mpm_event.so\n\
+         LoadModule ssl_module /usr/lib/apache2/modules/mod_ssl.so\n\
+         LoadModule authz_core_module /usr/lib/apache2/modules/mod_authz_core.so\nErrorLog AT/error.log\nListen 443\n\
+         <VirtualHost *:443>\nServerName shop.example\nDocumentRoot AT/docroot\nSSLEngine on\n\
+         SSLCertificateFile AT/both.pem\n</VirtualHost>\n",
+    ),
+    (
+        "haproxy",
+        "haproxy.cfg",
+        "global\n  lua-load AT/ask.lua\ndefaults\n  mode http\n  timeout connect 5s\n  timeout client 5s\n\
+         \x20 timeout server 5s\nfrontend web\n  bind :443 ssl crt AT/both.pem\n\
+         \x20 http-request use-service lua.ask\n",
+    ),
+    (
+        "lighttpd",
+        "lighttpd.conf",
+        "server.modules = ( \"mod_openssl\", \"mod_cgi\" )\nserver.document-root = \"AT/docroot\"\nserver.port = 443\n\
+         ssl.engine = \"enable\"\nssl.pemfile = \"AT/both.pem\"\ncgi.assign = ( \".sh\" => \"/bin/bash\" )\n",
+    ),
+];
+
+/// One of them where `place` is, with an application that listens and code of theirs that asks it.
+fn site(place: &Place, (_, name, text): (&str, &str, &str)) -> (PathBuf, TcpListener) {
+    let files = certificates::create(CertificateKind::P256, place.path()).unwrap();
+    let both = [files.chain, files.key].map(|path| fs::read_to_string(path).unwrap()).concat();
+    fs::write(place.path().join("both.pem"), both).unwrap();
+    let asked = TcpListener::bind("127.0.0.1:0").unwrap();
+    asked.set_nonblocking(true).unwrap();
+    let port = asked.local_addr().unwrap().port();
+    let lua = format!(
+        "core.register_service('ask', 'http', function(applet)\n\
+         local asked = core.tcp()\nasked:settimeout(1)\nasked:connect('127.0.0.1', {port})\n\
+         applet:set_status(200)\napplet:add_header('Content-Length', '5')\napplet:start_response()\n\
+         applet:send('hello')\nend)\n"
+    );
+    fs::write(place.path().join("ask.lua"), lua).unwrap();
+    let script = format!("(: 3<>/dev/tcp/127.0.0.1/{port}) 2>/dev/null\nprintf 'Content-Length: 5\\r\\n\\r\\nhello'\n");
+    fs::write(place.docroot().join("ask.sh"), script).unwrap();
+    let file = place.path().join(name);
+    fs::write(&file, text.replace("AT", &place.path().display().to_string())).unwrap();
+    (file, asked)
+}
+
+/// By the system's own word, from where the copy of each server runs.
+#[test]
+fn nobody_but_its_own_listener_answers_a_copy() {
+    if !is_root() {
+        return;
+    }
+    for of in SITES {
+        let place = Place::new();
+        let (file, asked) = site(&place, of);
+        let socket = place.path().join("socket");
+        let _listens = UnixListener::bind(&socket).unwrap();
+        let connect = format!("import socket; socket.socket(socket.AF_UNIX).connect('{}')", socket.display());
+        let _apart = Apart::enter().unwrap();
+        let command = CommandSpec {
+            command: of.0.to_owned(),
+            address: "127.0.0.1:{port}".to_owned(),
+            plain_address: Some("127.0.0.1:{plain_port}".to_owned()),
+            installed: Some(file),
+            replays: true,
+            may_load: Vec::new(),
+            host: None,
+        };
+        let spec = ServerSpec { apart: true, ..ServerSpec::of_command(command, place.docroot()) };
+        let server = place.start(&spec).unwrap();
+        let (address, pid) = (server.address(), server.worker_pids()[0].to_string());
+        let succeeds = |words: [&str; 3]| {
+            let inside = Command::new("nsenter").args(["-t", &pid, "-n", "-m", "--"]).args(words).output().unwrap();
+            inside.status.success()
+        };
+        let tcp = |to: SocketAddr| succeeds(["bash", "-c", &format!(": 3<>/dev/tcp/{}/{}", to.ip(), to.port())]);
+        assert!(TcpStream::connect(address).is_ok() && tcp(address), "{of:?}");
+        assert!(!tcp(asked.local_addr().unwrap()), "{of:?} reaches a program of this machine");
+        assert!(!succeeds(["python3", "-c", &connect]), "{of:?} reaches its socket");
+        assert!(namespace::outside(|| TcpStream::connect(address)).unwrap().is_err(), "{of:?} is reached");
+        server.stop().unwrap();
+        assert!(asked.accept().is_err(), "{of:?}");
+    }
+}
+
+/// Code that a copy keeps asks others as often as it is called.
+#[test]
+fn code_of_a_copy_reaches_nobody_unless_it_may() {
+    for (of, path) in [(SITES[2], "/"), (SITES[3], "/ask.sh")] {
+        let place = Place::new();
+        let (file, asked) = site(&place, of);
+        let file = file.display().to_string();
+        let run = |flags: &[&str]| {
+            let arguments = ["ablate", "--server-config", &file, "--path", path, "--stages", "authentication"];
+            let output = place.run(&[&arguments[..], &["--time", "1", "--json", "--no-report"], flags].concat());
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!([Some(0), Some(8)].contains(&output.status.code()), "{said}");
+            said
+        };
+        if is_root() {
+            let said = run(&[]);
+            assert!(said.contains("network is its own: it reaches nobody"), "{said}");
+            assert!(asked.accept().is_err(), "{of:?}");
+        }
+        let said = run(&["--ask-backend"]);
+        assert!(said.contains("it reaches for real (--ask-backend)"), "{said}");
+        assert!(asked.accept().is_ok(), "{of:?}: {said}");
+    }
 }
 
 /// What a user's command writes: nothing for real but where it may, though it sees what it wrote.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use tlsdyno_base::fault::{Fault, OrFault, fault_of};
-use tlsdyno_base::listening;
+use tlsdyno_base::{listening, namespace};
 use tlsdyno_native::Handed;
 
 use super::{Addresses, Instance, logs};
@@ -18,7 +18,7 @@ use crate::installed::original;
 use crate::launch::{FOREIGN_VARIABLES, Launch};
 use crate::quota::Quota;
 use crate::supervised::Supervised;
-use crate::view::View;
+use crate::view::{View, sockets};
 use crate::{Place, Prepared, ServerSpec, Wanted, driver_of, held_back, run_directory, small_keys};
 
 /// How often another free port is tried when somebody was faster.
@@ -168,6 +168,9 @@ fn view_of(spec: &ServerSpec, directory: &Path) -> Option<View> {
     held_back::allowed(view.layered).ok()?;
     view.writable.clone_from(&spec.writable);
     view.documents.push(spec.docroot.clone());
+    if spec.apart {
+        view.hidden = namespace::outside(sockets).unwrap_or_default();
+    }
     // Certificates and libraries of the run.
     view.documents.extend(directory.parent().map(Path::to_owned));
     Some(view)

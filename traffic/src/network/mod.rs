@@ -3,11 +3,10 @@
 
 pub mod certificate;
 mod link;
-mod namespace;
 mod relay;
 mod through;
 
 pub use link::Wide;
-pub use namespace::Namespace;
 pub use relay::{Link, Relay, Travel};
 pub use through::{Through, check_address, open};
+pub use tlsdyno_base::namespace::Namespace;

@@ -20,7 +20,7 @@ use tlsdyno_base::affinity;
 use tlsdyno_engine::load::Relayed;
 use tlsdyno_engine::sys::{monotonic_ns, open_tun, set_time_slice, thread_cpu_ns, timespec};
 
-use super::namespace::Namespace;
+use super::Namespace;
 
 /// The largest packet: less than the device takes.
 const PACKET_BYTES: usize = 65_535;

@@ -11,8 +11,8 @@ use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_engine::load::{Outcome, Plan, Watched};
 use tlsdyno_record::model::Network;
 
+use super::Namespace;
 use super::link::Wide;
-use super::namespace::Namespace;
 use super::relay::Relay;
 use crate::load::threads::{Crew, Loops};
 

@@ -112,7 +112,7 @@ fn tell_before(
     observer: &mut dyn Observer,
 ) -> Result<()> {
     manifest::assumption(experiment).iter().for_each(|assumption| observer.tell(assumption));
-    own_command::tell_effects(experiment, observer).or_fault(Fault::Input)?;
+    own_command::tell_effects(experiment, &testbed.network, observer).or_fault(Fault::Input)?;
     if cpus.shared() {
         record.warnings.push(warning::shared_cpus(&format!("only CPU {} may be used", cpus.server)));
     }

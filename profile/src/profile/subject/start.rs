@@ -139,7 +139,7 @@ fn samplers(experiment: &ProfileExperiment, testbed: &mut Testbed, record: &mut 
 /// The servers, not started yet, with the profiler in the one that is profiled.
 fn with_profiler(servers: &Experiment, clock: Clock, cpus: Cpus, observer: &mut dyn Observer) -> Result<Testbed> {
     let mut testbed = Testbed::prepare(servers, cpus, &mut |text| observer.step(text))?;
-    tell_effects(servers, observer).or_fault(Fault::Input)?;
+    tell_effects(servers, &testbed.network, observer).or_fault(Fault::Input)?;
     let profiling = Profiling::prepare(&testbed.make_directory("profiler")?, clock)?;
     testbed.servers[PROFILED].profile_with(profiling);
     Ok(testbed)
